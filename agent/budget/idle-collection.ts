@@ -1,6 +1,6 @@
+import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
-import { isCancelled } from "@picolet/protocol/errors.ts";
 import { type Clock, type Millis, type MonotonicMs, seconds } from "@picolet/protocol/ports.ts";
 
 /** Nothing has happened for so long: the garbage of what happened before is all there will be. */
@@ -63,15 +63,7 @@ export class IdleCollection implements Component {
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    try {
-      await Promise.all([this.#afterBursts(signal), this.#atRest(signal), this.#ofYoung(signal)]);
-    } catch (error) {
-      if (!isCancelled(error)) throw error;
-    }
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    // Nothing is held.
+    await Promise.all([this.#afterBursts(signal), this.#atRest(signal), this.#ofYoung(signal)]).catch(ignoreCancelled);
   }
 
   async #afterBursts(signal: AbortSignal): Promise<void> {

@@ -3,6 +3,7 @@ import { readFileSync } from "node:fs";
 import { programLog } from "@picolet/protocol/async/console-log.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { Log } from "@picolet/protocol/ports.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
 import { unloadModules } from "../budget/unload-modules.ts";
@@ -27,7 +28,7 @@ function readConfigurationText(path: string | undefined): string | undefined {
   try {
     return readFileSync(path ?? DEFAULT_CONFIG_PATH, "utf8");
   } catch (error) {
-    if (path === undefined && (error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+    if (path === undefined && errnoOf(error) === "ENOENT") return undefined;
     throw new PicoletError("invalid", `cannot read the configuration`, { cause: error });
   }
 }

@@ -1,6 +1,6 @@
 import { closeSync, constants, openSync, readSync } from "node:fs";
 import { PicoletError } from "@picolet/protocol/errors.ts";
-import { errorCode } from "../core/node/system-error-code.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { MakeRecordWait, RecordWait } from "./record-wait.ts";
 
 /** The longest record there is (CONSOLE_EXT_LOG_MAX); a shorter buffer could never get past it. */
@@ -52,7 +52,7 @@ export class KernelLog implements Disposable {
     try {
       return openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
     } catch (cause) {
-      const code = errorCode(cause);
+      const code = errnoOf(cause);
       const isForbidden = code === "EPERM" || code === "EACCES";
       throw new PicoletError(isForbidden ? "permission_denied" : "unavailable", `cannot open ${path}`, { cause });
     }
@@ -67,7 +67,7 @@ export class KernelLog implements Disposable {
       try {
         return this.#recordOf(readSync(this.#fd, this.#buffer, 0, MAX_RECORD_BYTES, null));
       } catch (cause) {
-        switch (errorCode(cause)) {
+        switch (errnoOf(cause)) {
           case "EAGAIN":
             return END;
           case "EPIPE":

@@ -6,8 +6,8 @@
  */
 import { closeSync, readSync } from "node:fs";
 import { constants } from "node:os";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import { type Clock, seconds } from "@picolet/protocol/ports.ts";
-import { errorCode } from "../core/node/system-error-code.ts";
 
 /** One wakeup costs some 0.4 ms of CPU; a record may wait this long, for the event of a kill is not urgent. */
 const POLL_INTERVAL = seconds(2);
@@ -127,7 +127,7 @@ class PolledWait implements RecordWait {
     try {
       return readSync(fd, buffer, 0, buffer.length, null);
     } catch (error) {
-      const code = errorCode(error) ?? "";
+      const code = errnoOf(error);
       if (code === "EAGAIN" || code === "EINTR") return undefined;
       return -(constants.errno[code as keyof typeof constants.errno] ?? 1);
     }

@@ -9,7 +9,7 @@ import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { describeError, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
-import { type Log, type Millis, millis, type Random } from "@picolet/protocol/ports.ts";
+import { type Log, type Millis, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
 import {
   type HubTlsOptions,
   type IdentityState,
@@ -58,9 +58,9 @@ const CA_RETRY_MS = 3_600_000;
 /** Between two looks at what is due. */
 const MIN_WAIT_MS = 1000;
 /** Somebody stands beside a board that joins. */
-const MAX_JOIN_DELAY_MS = 60_000;
+const MAX_JOIN_DELAY = seconds(60);
 /** There are weeks left for a renewal, and offline each attempt is in vain. */
-const MAX_RENEW_DELAY_MS = 600_000;
+const MAX_RENEW_DELAY = seconds(600);
 
 export class NodeIdentityOnDisk implements NodeIdentity, Component {
   readonly name = "node identity";
@@ -185,7 +185,7 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
       else {
         this.#shown.joining(this.#withoutToken(store), true);
         // The token file's watch wakes it; where there is none, this does.
-        return millis(MAX_JOIN_DELAY_MS);
+        return MAX_JOIN_DELAY;
       }
       this.#keepFloor();
       this.#publish();
@@ -360,7 +360,7 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
   /** @param forLong it was refused: somebody has to do something about it first */
   #failed(forLong = false): void {
     const isJoined = this.#shown.state.current.kind === "joined";
-    this.#delays.failed(isJoined ? MAX_RENEW_DELAY_MS : MAX_JOIN_DELAY_MS, forLong);
+    this.#delays.failed(isJoined ? MAX_RENEW_DELAY : MAX_JOIN_DELAY, forLong);
   }
 
   #untilDue(): Millis {

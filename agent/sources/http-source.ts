@@ -1,7 +1,9 @@
 import { hash } from "node:crypto";
+import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
+import { backoffDelay, type Jitter } from "@picolet/protocol/async/backoff.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
-import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
 import type { SourceProblem } from "@picolet/protocol/local-api/status.ts";
 import { type Clock, type Log, type Millis, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
@@ -15,7 +17,7 @@ import { configSeen } from "./manifests/static-pod.ts";
 /** A server that is gone for days is asked every few minutes; what runs does not depend on it. */
 const MAX_BACKOFF = seconds(300);
 /** Boards that lost their server together do not come back to it together. */
-const JITTER = 0.25;
+const JITTER: Jitter = [0.75, 1.25];
 const EMPTY = "holds no pod; to remove all pods, answer with a List without items";
 
 export interface HttpSourceComponents {
@@ -93,7 +95,7 @@ export class HttpSource implements Component {
         await this.#components.clock.sleep(this.#pause(), signal);
       }
     } catch (error) {
-      if (!isCancelled(error)) throw error;
+      ignoreCancelled(error);
     } finally {
       this.#fetch[Symbol.dispose]();
     }
@@ -106,9 +108,8 @@ export class HttpSource implements Component {
   #pause(): Millis {
     const { checkFrequency } = this.#init;
     if (this.#failures === 0) return checkFrequency;
-    const doubled = checkFrequency * 2 ** Math.min(this.#failures - 1, 30);
-    const longest = Math.max(MAX_BACKOFF, checkFrequency);
-    return millis(Math.min(doubled, longest) * (1 + JITTER * (2 * this.#components.random.next() - 1)));
+    const max = millis(Math.max(MAX_BACKOFF, checkFrequency));
+    return backoffDelay({ first: checkFrequency, max, jitter: JITTER }, this.#failures, this.#components.random.next());
   }
 
   /** @returns what is wrong */

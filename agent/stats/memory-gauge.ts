@@ -1,12 +1,12 @@
 /** How much memory is left, asked so often that it must cost next to nothing. */
 import { existsSync } from "node:fs";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import type { MemoryReading } from "../core/node/memory-reading.ts";
 import type { CgroupFolders } from "./cgroup-usage.ts";
 import { fieldIn, lineOf, numberIn, readKernelFile } from "./kernel-text.ts";
 import { threadsOf } from "./machine-usage.ts";
 import { perCpuFreeBytes } from "./per-cpu-pages.ts";
 
-const KIB = 1024;
 const NO_LIMIT_BYTES = 2 ** 60;
 
 export interface MemoryGaugeInit {
@@ -58,8 +58,8 @@ export class MemoryGauge {
     const [total, free] = [fieldIn(text, "MemTotal:"), fieldIn(text, "MemFree:")];
     if (total === undefined || free === undefined || total === 0) return undefined;
     const reclaimable = (fieldIn(text, "Inactive(file):") ?? 0) + (fieldIn(text, "SReclaimable:") ?? 0);
-    const capacity = total * KIB;
-    const least = Math.min(total, free + reclaimable) * KIB;
+    const capacity = total * KIBIBYTE;
+    const least = Math.min(total, free + reclaimable) * KIBIBYTE;
     if (least > shortBytes) return { capacity, available: least };
     return { capacity, available: Math.min(capacity, least + perCpuFreeBytes(this.#proc, capacity)) };
   }

@@ -1,7 +1,8 @@
+import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
+import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
-import { isCancelled } from "@picolet/protocol/errors.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { type Clock, type Log, type Millis, type MonotonicMs, millis, seconds } from "@picolet/protocol/ports.ts";
 import { type ObjectKey, objectKey } from "@picolet/protocol/tunnel/messages.ts";
@@ -30,8 +31,7 @@ const LAZY_TICK = seconds(60);
 /** From this stretch on counts alone make no batch: they go with whatever else is written. */
 const MOST_STRETCHED = 60;
 /** After a failed write the next try, doubled up to MAX_RETRY: space on a disk comes back in minutes, if at all. */
-const RETRY = seconds(2);
-const MAX_RETRY = seconds(60);
+const RETRY: BackoffPolicy = { first: seconds(2), max: seconds(60) };
 /** How often a store in memory looks whether its file can be written again. */
 const RETURN_TO_FILE = seconds(60);
 
@@ -128,7 +128,7 @@ export class Store implements Component {
         await this.#flushUntilWritten(signal);
       }
     } catch (error) {
-      if (!isCancelled(error)) throw error;
+      ignoreCancelled(error);
     }
   }
 
@@ -162,11 +162,7 @@ export class Store implements Component {
   }
 
   async #flushUntilWritten(signal: AbortSignal): Promise<void> {
-    let retry = RETRY;
-    while (!this.flush()) {
-      await this.#clock.sleep(retry, signal);
-      retry = millis(Math.min(MAX_RETRY, retry * 2));
-    }
+    for (let tries = 1; !this.flush(); tries += 1) await this.#clock.sleep(backoffDelay(RETRY, tries), signal);
   }
 
   #returnToFile(): void {

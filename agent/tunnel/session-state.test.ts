@@ -3,10 +3,10 @@ import { test } from "node:test";
 import { type MonotonicMs, millis, seconds } from "@picolet/protocol/ports.ts";
 import fc from "fast-check";
 import {
-  backoffDelay,
   initialState,
   MAX_RETRY_AFTER,
   type ReconnectSettings,
+  reconnectDelay,
   type TunnelEvent,
   type TunnelState,
   transition,
@@ -118,9 +118,9 @@ test("several hubs are tried in turn at once, then comes the back-off, and a dra
 });
 
 test("full jitter: delays are spread evenly between nothing and the nominal delay, up to the maximum", () => {
-  const nominal = [1, 2, 3, 4, 5, 6, 7, 8, 1000].map((rounds) => backoffDelay(rounds, 1, SETTINGS) / 1000);
+  const nominal = [1, 2, 3, 4, 5, 6, 7, 8, 1000].map((rounds) => reconnectDelay(rounds, 1, SETTINGS) / 1000);
   assert.deepEqual(nominal, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
-  for (const lot of [0, 0.25, 0.999]) assert.equal(backoffDelay(3, lot, SETTINGS), 4000 * lot);
+  for (const lot of [0, 0.25, 0.999]) assert.equal(reconnectDelay(3, lot, SETTINGS), 4000 * lot);
 });
 
 test("the time away and the problem are those of the outage, whatever is tried meanwhile", () => {

@@ -8,6 +8,7 @@
  *         '----------------'------ backingOff
  * ```
  */
+import { backoffDelay, FULL_JITTER } from "@picolet/protocol/async/backoff.ts";
 import { type Millis, type MonotonicMs, millis } from "@picolet/protocol/ports.ts";
 
 /** Since when there is no session, and what the last attempt failed with; "" while none has failed. */
@@ -97,10 +98,8 @@ export const initialState = (now: MonotonicMs): TunnelState => ({
 });
 
 /** Full jitter: uniform between nothing and the nominal delay, which doubles with each round that failed. */
-export function backoffDelay(rounds: number, lot: number, { initial, max }: ReconnectSettings): Millis {
-  // 2^30 is beyond every maximum; more would only lose precision.
-  return millis(lot * Math.min(max, initial * 2 ** Math.min(Math.max(0, rounds - 1), 30)));
-}
+export const reconnectDelay = (rounds: number, lot: number, { initial, max }: ReconnectSettings): Millis =>
+  backoffDelay({ first: initial, max, jitter: FULL_JITTER }, Math.max(1, rounds), lot);
 
 /** An event that does not belong to the state changes nothing: what told of it was overtaken. */
 export function transition(state: TunnelState, event: TunnelEvent, settings: ReconnectSettings): TunnelState {
@@ -189,7 +188,7 @@ function afterFailedDial(before: Attempt, outage: Outage, event: Failed, setting
 function backingOff(attempt: Attempt, outage: Outage, event: Failed, settings: ReconnectSettings): TunnelState {
   const asked = Math.min(event.retryAfter, MAX_RETRY_AFTER);
   // All that were sent away together must not come back together.
-  const delay = asked > 0 ? asked + event.lot * settings.initial : backoffDelay(attempt.rounds, event.lot, settings);
+  const delay = asked > 0 ? asked + event.lot * settings.initial : reconnectDelay(attempt.rounds, event.lot, settings);
   const until = (event.now + delay) as MonotonicMs;
   return { kind: "backingOff", outage, attempt, until, mayHurry: asked === 0 };
 }
@@ -211,7 +210,7 @@ function moveFailed(
 ): TunnelState {
   if (state.kind !== "moving") return state;
   const failures = state.failures + 1;
-  const until = (now + backoffDelay(failures, lot, settings)) as MonotonicMs;
+  const until = (now + reconnectDelay(failures, lot, settings)) as MonotonicMs;
   const attempt = { ...state.attempt, hub: (state.attempt.hub + 1) % settings.hubs };
   return { ...state, attempt, until, failures };
 }

@@ -1,4 +1,4 @@
-import { cancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
+import { cancelled, ignoreCancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
 import { describeError, isCancelled, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
@@ -180,7 +180,7 @@ export class Session implements StreamOpener {
       await this.#components.clock.sleep(delay, life.signal);
       this.#guard(() => this.#down.retry());
     } catch (error) {
-      if (!isCancelled(error)) throw error;
+      ignoreCancelled(error);
     }
   }
 

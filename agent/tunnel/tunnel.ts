@@ -1,4 +1,4 @@
-import { cancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
+import { cancelled, ignoreCancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { describeError, isCancelled, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
 import type { TunnelReport } from "@picolet/protocol/local-api/status.ts";
@@ -112,7 +112,7 @@ export class Tunnel implements Component {
     try {
       while (!signal.aborted) await this.#step(signal);
     } catch (error) {
-      if (!isCancelled(error)) throw error;
+      ignoreCancelled(error);
     } finally {
       await this.#endCurrent();
     }

@@ -1,4 +1,4 @@
-import { PicoletError } from "../errors.ts";
+import { isCancelled, PicoletError } from "../errors.ts";
 import type { CancelSignal } from "../ports.ts";
 
 /** Without a stack, which no one reads: a cancellation is neither logged nor reported, and a stack takes 0.5 KiB. */
@@ -10,6 +10,11 @@ export function cancelled(what: string): PicoletError {
   } finally {
     Error.stackTraceLimit = stackTraceLimit;
   }
+}
+
+/** Passes every other error on: `await task.catch(ignoreCancelled)`. */
+export function ignoreCancelled(error: unknown): void {
+  if (!isCancelled(error)) throw error;
 }
 
 /** Cancels one wait. An AbortController with its signal does the same, and takes 1.2 KiB. */

@@ -1,5 +1,6 @@
 import { writeSync } from "node:fs";
 import { isatty } from "node:tty";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { Terminal } from "./context.ts";
 
 const STDIN = 0;
@@ -38,8 +39,8 @@ export class ProcessTerminal implements Terminal {
     try {
       while (written < bytes.length) written += writeSync(STDOUT, bytes, written);
     } catch (error) {
-      if (errorCode(error) === "EPIPE") this.#onClosed();
-      if (errorCode(error) !== "EAGAIN") throw error;
+      if (errnoOf(error) === "EPIPE") this.#onClosed();
+      if (errnoOf(error) !== "EAGAIN") throw error;
       await this.#writeLater(bytes.subarray(written));
     }
   }
@@ -48,7 +49,7 @@ export class ProcessTerminal implements Terminal {
   #writeLater(bytes: Buffer): Promise<void> {
     return new Promise((resolve, reject) => {
       const fail = (error: Error): void => {
-        if (errorCode(error) === "EPIPE") this.#onClosed();
+        if (errnoOf(error) === "EPIPE") this.#onClosed();
         reject(error);
       };
       process.stdout.once("error", fail);
@@ -68,5 +69,3 @@ export class ProcessTerminal implements Terminal {
     }
   }
 }
-
-const errorCode = (error: unknown): unknown => (error instanceof Error && "code" in error ? error.code : undefined);

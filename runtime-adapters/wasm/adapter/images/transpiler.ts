@@ -6,9 +6,9 @@
 import { mkdir, readdir, readFile, rm, stat } from "node:fs/promises";
 import { rejectOnAbort } from "@picolet/protocol/async/cancellation.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { Clock, Log, MonotonicMs } from "@picolet/protocol/ports.ts";
 import {
-  errnoOf,
   fileError,
   renameDurably,
   sha256OfFile,

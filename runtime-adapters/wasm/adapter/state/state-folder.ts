@@ -31,8 +31,8 @@ import {
   statSync,
   writeFileSync,
 } from "node:fs";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
-import { errnoOf } from "../../shared/files/durable-files.ts";
 import { MAX_END_BYTES, MAX_END_MESSAGE_LENGTH, type RunnerLaunch } from "../../shared/messages/launch.ts";
 import { type ProcessId, parseProcessId } from "./process-id.ts";
 import { parseExitCode } from "./reaper.ts";

@@ -1,5 +1,6 @@
 /** How wasi:sockets fails. */
-import { errnoOf, Failure } from "../resources/failure.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
+import { Failure } from "../resources/failure.ts";
 
 /** `wasi:sockets/network.error-code`, as far as Linux can bring it about; `connection-broken` is a code of WASI 0.3 alone. */
 export type NetworkErrorCode =
@@ -61,4 +62,4 @@ const CODES: Readonly<Record<string, NetworkErrorCode>> = {
 export const networkFailure = (code: NetworkErrorCode): Failure<NetworkErrorCode> => new Failure(code);
 
 /** Of an error of Node's. */
-export const networkErrorCode = (error: unknown): NetworkErrorCode => CODES[errnoOf(error) ?? ""] ?? "unknown";
+export const networkErrorCode = (error: unknown): NetworkErrorCode => CODES[errnoOf(error)] ?? "unknown";
