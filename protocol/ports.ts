@@ -17,13 +17,20 @@ export const millis = (value: number): Millis => value as Millis;
 export const seconds = (value: number): Millis => (value * 1000) as Millis;
 export const podUid = (value: string): PodUid => value as PodUid;
 
+/** The part of an AbortSignal that a wait uses; every AbortSignal is one. */
+export interface CancelSignal {
+  readonly aborted: boolean;
+  addEventListener(type: "abort", listener: () => void): void;
+  removeEventListener(type: "abort", listener: () => void): void;
+}
+
 export interface Clock {
   /** For durations and deadlines. */
   monotonic(): MonotonicMs;
   /** For showing and for certificates. May be wrong, may jump both ways (a board without an RTC starts in 1970). */
   wall(): Date;
   /** Resolves after `duration`; rejects with a PicoletError `cancelled` as soon as `signal` aborts. */
-  sleep(duration: Millis, signal: AbortSignal): Promise<void>;
+  sleep(duration: Millis, signal: CancelSignal): Promise<void>;
 }
 
 export interface Random {

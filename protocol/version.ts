@@ -1,7 +1,7 @@
 /** Of every program of picolet; the same as package.json's, which a test checks. */
 export const VERSION = "0.1.0";
 
-/** The Kubernetes whose kubelet this is like: what the targets of probes see as `kube-probe/1.34`. */
+/** The Kubernetes whose kubelet and API server this is like: of Node objects, `/version`, and `kube-probe/1.34`. */
 export const KUBERNETES_VERSION = "1.34";
 
 /** When this version was made, milliseconds since the epoch (2026-11-20): no clock that is right shows an earlier time. */

@@ -26,6 +26,7 @@ export interface AgentView {
   /** As the kernel says; empty where the runtime cannot tell. */
   isolation(pod: AgentPod, signal: AbortSignal): Promise<IsolationAnswer["containers"]>;
   problems(): readonly SourceProblem[];
+  warnings(): readonly SourceProblem[];
   tunnel(): TunnelReport;
   resources(): ResourceReport;
   agent(): StatusAnswer["agent"];

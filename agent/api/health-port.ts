@@ -2,6 +2,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
+import { aborted } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { describeError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, seconds } from "@picolet/protocol/ports.ts";
@@ -83,10 +84,7 @@ export class HealthPort implements Component {
       }
     }
     log.info("listens", { part: this.name, address, port: this.port });
-    await new Promise<void>((resolve) => {
-      if (signal.aborted) resolve();
-      signal.addEventListener("abort", () => resolve(), { once: true });
-    });
+    await aborted(signal);
     await this[Symbol.asyncDispose]();
   }
 

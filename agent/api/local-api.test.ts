@@ -161,6 +161,7 @@ test("status has the stable shape", async (t) => {
     "telemetry",
     "secretsAtRest",
     "problems",
+    "warnings",
   ]);
   assert.equal(status.ready, true);
   assert.deepEqual(status.tunnel, { state: "disabled", since: null, rttMs: null });

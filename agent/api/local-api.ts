@@ -1,6 +1,6 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { Socket } from "node:net";
-import { type JoinedSignal, joinSignals } from "@picolet/protocol/async/abort.ts";
+import { aborted, type JoinedSignal, joinSignals } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { describeError, type ErrorCode, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import type { ApiError } from "@picolet/protocol/local-api/status.ts";
@@ -108,10 +108,7 @@ export class LocalApi implements Component {
   async run(signal: AbortSignal): Promise<void> {
     await this.listen();
     this.#log.info("local API listens", { socket: this.#socketPath });
-    await new Promise<void>((resolve) => {
-      if (signal.aborted) resolve();
-      signal.addEventListener("abort", () => resolve(), { once: true });
-    });
+    await aborted(signal);
     await this.#close();
   }
 

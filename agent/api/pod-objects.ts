@@ -3,13 +3,14 @@
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { DEFAULT_NAMESPACE } from "@picolet/protocol/kubernetes/default-namespace.ts";
 import type { PodReport, StatusAnswer, StatusReport } from "@picolet/protocol/local-api/status.ts";
-import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
 import { conditionIs, summarizePod } from "@picolet/protocol/pod/pod-summary.ts";
 import type { AgentPod } from "../core/pods/agent-pod.ts";
 import type { ActivePull } from "../core/pods/image-pulls.ts";
 import { apiUidOf } from "../core/pods/pod-identity.ts";
-import { PENDING_STATUS, podObject, rfc3339 } from "../core/pods/pod-object.ts";
+import { PENDING_STATUS, podObject } from "../core/pods/pod-object.ts";
+import type { EventRecord } from "../core/store/store-ports.ts";
 import type { AgentView } from "./agent-view.ts";
+import { whyNotReady } from "./why-not-ready.ts";
 
 /** @param pulls what is being pulled: the best of reasons why a pod does not run yet */
 export function statusAnswer(view: AgentView, pulls: readonly ActivePull[] = []): StatusAnswer {
@@ -22,68 +23,58 @@ export function statusAnswer(view: AgentView, pulls: readonly ActivePull[] = [])
     }),
     runtimes: view.runtimes(),
     tunnel: view.tunnel(),
-    pods: sortPods(view.pods()).map((pod) => podReport(pod, pulls)),
+    pods: sortPods(view.pods()).map((pod) => podReport(view, pod, pulls)),
     resources: view.resources(),
     agent: view.agent(),
     flash: view.flash(),
     telemetry: view.telemetry(),
     secretsAtRest: view.secretsAtRest(),
     problems: view.problems(),
+    warnings: view.warnings(),
   } satisfies StatusReport;
 }
 
-function podReport(agentPod: AgentPod, pulls: readonly ActivePull[]): StatusAnswer["pods"][number] {
+function podReport(view: AgentView, agentPod: AgentPod, pulls: readonly ActivePull[]): StatusAnswer["pods"][number] {
   const pod = podObject(agentPod);
+  const { desired } = agentPod;
   const status = pod.status ?? PENDING_STATUS;
   const ready = conditionIs(status.conditions, "Ready");
   const summary = summarizePod(pod);
   return {
     namespace: pod.metadata.namespace,
     name: pod.metadata.name,
-    uid: apiUidOf(agentPod.desired),
-    source: agentPod.desired.source,
+    uid: apiUidOf(desired),
+    source: desired.source,
     phase: status.phase,
     ready,
     restarts: summary.restarts,
     runtime: agentPod.runtime,
-    message: ready || status.phase === "Succeeded" ? "" : (pulling(agentPod, pulls) ?? whyNotReady(status)),
+    message:
+      ready || status.phase === "Succeeded"
+        ? ""
+        : whyNotReady({
+            pod,
+            pull: pulls.find(({ pods }) => pods.some(({ uid }) => uid === desired.uid)),
+            runtime: view.runtimes().find(({ name }) => name === agentPod.runtime),
+            warnings: () => warningsOf(view, agentPod),
+          }),
     summary,
     createdAt: pod.metadata.creationTimestamp ?? status.startTime ?? null,
   } satisfies PodReport & Record<string, unknown>;
 }
 
-function pulling({ desired }: AgentPod, pulls: readonly ActivePull[]): string | undefined {
-  const pull = pulls.find(({ pods }) => pods.some(({ uid }) => uid === desired.uid));
-  if (pull === undefined) return undefined;
-  const { image, state, sinceMs, progress } = pull;
-  const since = rfc3339(sinceMs);
-  if (state === "waiting") return `Pulling: image ${image} waits for its turn since ${since}`;
-  if (progress === undefined) return `Pulling: image ${image} since ${since}`;
-  const mebibytes = (bytes: number): string => (bytes / 1_048_576).toFixed(1);
-  return `Pulling: image ${image} since ${since}, ${mebibytes(progress.bytes)} of ${mebibytes(progress.totalBytes)} MiB`;
-}
+/** Read of one pod to find a Warning: those of ten restarts with their pulls and starts. */
+const MAX_EVENTS_READ = 50;
 
-/** The most telling of what a status says, "Reason: message". */
-function whyNotReady(status: PodStatus): string {
-  if (status.message !== undefined || status.reason !== undefined) return joined(status.reason, status.message);
-  const containers = [...(status.initContainerStatuses ?? []), ...(status.containerStatuses ?? [])];
-  for (const { name, state } of containers) {
-    const waiting = state.waiting;
-    if (waiting?.reason && !["PodInitializing", "ContainerCreating"].includes(waiting.reason))
-      return joined(waiting.reason, waiting.message || `container ${name}`);
-  }
-  for (const { name, state } of containers) {
-    const ended = state.terminated;
-    if (ended !== undefined && ended.exitCode !== 0)
-      return joined(ended.reason ?? "Error", ended.message || `container ${name} exited with ${ended.exitCode}`);
-  }
-  const failed = status.conditions?.find((each) => each.type === "Ready" && each.status !== "True");
-  if (failed?.message || failed?.reason) return joined(failed.reason, failed.message);
-  return status.phase === "Pending" ? "Pending" : "";
+/** Newest first. */
+function warningsOf({ events }: AgentView, { desired }: AgentPod): readonly EventRecord[] {
+  const { namespace, name } = desired.pod.metadata;
+  const uids: readonly string[] = [desired.uid, apiUidOf(desired)];
+  return events
+    .list({ namespace, name, limit: MAX_EVENTS_READ })
+    .filter(({ type, regarding }) => type === "Warning" && uids.includes(regarding.uid))
+    .toReversed();
 }
-
-const joined = (reason: string | undefined, message: string | undefined): string =>
-  [reason, message].filter((part) => part !== undefined && part !== "").join(": ");
 
 /** By namespace and name; of two incarnations of one name the one being ended last. */
 export function sortPods(pods: readonly AgentPod[]): AgentPod[] {

@@ -2,6 +2,7 @@ import { lstatSync, mkdirSync, renameSync, unlinkSync } from "node:fs";
 import { connect, type Server } from "node:net";
 import { dirname, join } from "node:path";
 import { PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 
 /** `sun_path` of unix(7) holds 108 bytes with the closing zero; a longer path would be cut without a word. */
 const MAX_SOCKET_PATH_BYTES = 107;
@@ -30,7 +31,7 @@ export async function listenOnSocket(server: Server, path: string): Promise<() =
     };
   } catch (error) {
     if (error instanceof PicoletError) throw error;
-    const denied = ["EACCES", "EPERM", "EROFS"].includes(errorCode(error));
+    const denied = ["EACCES", "EPERM", "EROFS"].includes(errnoOf(error));
     throw toPicoletError(error, denied ? "permission_denied" : "failed", action);
   }
 }
@@ -53,7 +54,7 @@ function answers(path: string): Promise<boolean> {
       resolve(true);
     });
     socket.once("error", (error) => {
-      const code = errorCode(error);
+      const code = errnoOf(error);
       if (code === "ECONNREFUSED" || code === "ENOENT") resolve(false);
       else if (code === "EAGAIN") resolve(true);
       else reject(error);
@@ -84,6 +85,3 @@ function bind(server: Server, path: string): Promise<void> {
     if (lstatSync(temporary, { throwIfNoEntry: false }) !== undefined) renameSync(temporary, path);
   });
 }
-
-const errorCode = (error: unknown): string =>
-  error instanceof Error && "code" in error && typeof error.code === "string" ? error.code : "";

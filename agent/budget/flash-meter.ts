@@ -1,8 +1,9 @@
+import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
-import { isCancelled } from "@picolet/protocol/errors.ts";
 import type { FlashReport } from "@picolet/protocol/local-api/status.ts";
 import { type Clock, type Log, type MonotonicMs, type PodUid, seconds } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { PressureCondition } from "../core/node/node-pressure.ts";
 import type { KeptRecords } from "../core/store/kept-records.ts";
@@ -133,7 +134,7 @@ export class FlashMeter implements Component {
         await this.#components.clock.sleep(LOOK_INTERVAL, signal);
       }
     } catch (error) {
-      if (!isCancelled(error)) throw error;
+      ignoreCancelled(error);
     }
   }
 
@@ -324,7 +325,6 @@ const grown = (now: number, last: number): number => (now >= last ? now - last :
 /** Others come first: a look at 50 pods takes 10 ms, 50 on a small board. */
 const turn = (): Promise<void> => new Promise((resolve) => void setImmediate(resolve));
 
-const MEBIBYTE = 1024 * 1024;
 const inUnits = (bytes: number): string =>
   bytes < MEBIBYTE ? `${Math.ceil(bytes / 1024)} KiB` : `${Math.round((bytes / MEBIBYTE) * 10) / 10} MiB`;
 

@@ -84,3 +84,19 @@ test("what grows at rest is collected, once in 200 seconds at most", async () =>
     assert.ok(rest.length >= 12 && rest.length <= 18, `${rest.length} collections in an hour`);
   }, memory);
 });
+
+test("the young generation is collected every five seconds, whatever else is", async () => {
+  const clock = new VirtualClock();
+  const stop = new AbortController();
+  let count = 0;
+  const collectYoung = (): void => {
+    count += 1;
+  };
+  const components = { changes: new WatchSource(0), collect: () => undefined, collectYoung, clock };
+  const running = new IdleCollection(components).run(stop.signal);
+  await clock.advance(millis(60_000));
+  assert.equal(count, 12);
+  stop.abort();
+  await running;
+  assert.equal(clock.sleeping, 0);
+});

@@ -1,5 +1,5 @@
+import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
-import { isCancelled } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, seconds } from "@picolet/protocol/ports.ts";
 import type { Shedder } from "../core/node/shedder.ts";
 import type { KeptRecords } from "../core/store/kept-records.ts";
@@ -73,12 +73,8 @@ export class MemoryWatch implements Component {
         this.#look();
       }
     } catch (error) {
-      if (!isCancelled(error)) throw error;
+      ignoreCancelled(error);
     }
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    // Nothing is held.
   }
 
   #look(): void {

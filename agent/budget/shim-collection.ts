@@ -52,8 +52,4 @@ export class ShimCollection implements Component {
     };
     await Promise.all([this.#afterBursts.run(signal), collecting()]);
   }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    // Nothing is held.
-  }
 }

@@ -1,7 +1,7 @@
 /** Has runtimes give up what they only keep ready as long as the node is short of memory. */
+import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
-import { isCancelled } from "@picolet/protocol/errors.ts";
 import type { RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { PressureCondition } from "../core/node/node-pressure.ts";
 
@@ -26,11 +26,7 @@ export class SpareGuard implements Component {
         if (isShort) for (const adapter of adapters) adapter.shed?.();
       }
     } catch (error) {
-      if (!isCancelled(error)) throw error;
+      ignoreCancelled(error);
     }
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    // Nothing is held.
   }
 }

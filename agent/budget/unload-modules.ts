@@ -9,7 +9,7 @@ import { basename } from "node:path";
 export function unloadModules(...names: readonly string[]): void {
   const { cache } = createRequire(process.execPath);
   for (const part of Object.values(cache)) {
-    // In `dist/picolet/` a part is called `<name>-<hash>.cjs`.
+    // In `lib/picolet/` a part is called `<name>-<hash>.cjs`.
     if (part === undefined || !names.includes(basename(part.id).replace(/-[^-]*$/, ""))) continue;
     const gone = ownFiles(part, cache);
     for (const { id } of gone) delete cache[id];

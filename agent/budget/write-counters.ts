@@ -5,7 +5,6 @@
  * at all of a cgroup without a limit.
  */
 import { readdirSync, readFileSync, statSync } from "node:fs";
-import { join } from "node:path";
 
 const SECTOR_BYTES = 512;
 /** Below a pod are its containers, and what those make themselves. */
@@ -40,13 +39,13 @@ export class WriteCounters {
   }
 
   get bootId(): string {
-    return (textOf(join(this.#proc, "sys/kernel/random/boot_id")) ?? "").trim();
+    return (textOf(`${this.#proc}/sys/kernel/random/boot_id`) ?? "").trim();
   }
 
   /** Those of `names` that are there, by name. */
   disks(names: readonly string[]): ReadonlyMap<string, DiskWrites> {
     const found = new Map<string, DiskWrites>();
-    for (const line of (textOf(join(this.#proc, "diskstats")) ?? "").split("\n")) {
+    for (const line of (textOf(`${this.#proc}/diskstats`) ?? "").split("\n")) {
       const [major, minor, name = "", , , , , , , sectors] = line.trim().split(/ +/);
       const known = names.find((each) => each === name);
       const bytes = Number(sectors) * SECTOR_BYTES;
@@ -56,10 +55,10 @@ export class WriteCounters {
   }
 
   own(): OwnWrites {
-    const tasks = join(this.#proc, "self/task");
+    const tasks = `${this.#proc}/self/task`;
     let threads = 0;
-    for (const id of namesIn(tasks)) threads += this.#writtenBy(join(tasks, id)) ?? 0;
-    return { threads, whole: this.#writtenBy(join(this.#proc, "self")) ?? threads };
+    for (const id of namesIn(tasks)) threads += this.#writtenBy(`${tasks}/${id}`) ?? 0;
+    return { threads, whole: this.#writtenBy(`${this.#proc}/self`) ?? threads };
   }
 
   /**
@@ -70,25 +69,25 @@ export class WriteCounters {
   pod(path: string, disks: ReadonlySet<string>, by: "cgroup" | "processes"): number | undefined {
     const { kind, mountPoint } = this.#init.cgroups;
     if (kind === "none") return undefined;
-    const folder = join(mountPoint, path);
-    const stat = kind === "v2" && by === "cgroup" ? textOf(join(folder, "io.stat")) : undefined;
+    const folder = `${mountPoint}${path}`;
+    const stat = kind === "v2" && by === "cgroup" ? textOf(`${folder}/io.stat`) : undefined;
     return stat === undefined ? this.#writtenIn(folder, MAX_CGROUP_DEPTH) : writtenTo(stat, disks);
   }
 
   #writtenIn(folder: string, depth: number): number | undefined {
-    const processes = textOf(join(folder, "cgroup.procs"));
+    const processes = textOf(`${folder}/cgroup.procs`);
     if (processes === undefined) return undefined;
     let bytes = 0;
-    for (const pid of processes.split("\n")) if (pid !== "") bytes += this.#writtenBy(join(this.#proc, pid)) ?? 0;
+    for (const pid of processes.split("\n")) if (pid !== "") bytes += this.#writtenBy(`${this.#proc}/${pid}`) ?? 0;
     if (depth === 0 || linksOf(folder) === LINKS_OF_LEAF) return bytes;
     for (const each of readdirSync(folder, { withFileTypes: true }))
-      if (each.isDirectory()) bytes += this.#writtenIn(join(folder, each.name), depth - 1) ?? 0;
+      if (each.isDirectory()) bytes += this.#writtenIn(`${folder}/${each.name}`, depth - 1) ?? 0;
     return bytes;
   }
 
   /** Truncated before it was written back is not written. */
   #writtenBy(process: string): number | undefined {
-    const text = textOf(join(process, "io"));
+    const text = textOf(`${process}/io`);
     if (text === undefined) return undefined;
     return Math.max(0, valueIn(text, "\nwrite_bytes: ") - valueIn(text, "\ncancelled_write_bytes: "));
   }

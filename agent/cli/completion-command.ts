@@ -1,134 +1,181 @@
+import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
+import { canonical } from "@picolet/protocol/command-line/command-line.ts";
+import { flagText } from "@picolet/protocol/command-line/help-text.ts";
+import type { Flag } from "@picolet/protocol/command-line/program.ts";
 import type { KeyvalueBucketList, KeyvalueKeyList, PodList } from "@picolet/protocol/local-api/status.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { bucketLabel, bucketPath, parseBucket } from "./commands/keyvalue-names.ts";
-import { GLOBAL_FLAGS } from "./commands.ts";
 import type { AgentClient } from "./context/agent-client.ts";
-import type { Command } from "./context/command.ts";
-import { type Arguments, canonical, type Flag } from "./context/command-line.ts";
+import type { Command, EdgectlProgram } from "./context/command.ts";
+import { SHELLS } from "./context/completion-scripts.ts";
+import { readFields } from "./context/configuration-fields.ts";
 import type { Context } from "./context/context.ts";
 import { EXIT_HEALTHY, usageError } from "./context/exit-codes.ts";
 import { parsePodName, podLabel, podPath, query } from "./context/objects.ts";
 
-/** For bash 4 and later. The words up to the cursor go to `edgectl __complete`, which answers one candidate a line. */
-const BASH_SCRIPT = `# bash completion for edgectl
-_edgectl() {
-    local IFS=$'\\n'
-    COMPREPLY=($("\${COMP_WORDS[0]}" __complete "\${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
-    if [ "\${COMPREPLY[0]}" = ":files" ]; then
-        compopt -o default
-        COMPREPLY=()
-    fi
-}
-complete -F _edgectl edgectl
-`;
-
 export async function runCompletion(context: Context, input: Arguments): Promise<number> {
   const [shell = ""] = input.positionals;
-  if (shell !== "bash") throw usageError(`no completion for "${shell}", only bash`);
-  await context.terminal.write(BASH_SCRIPT);
+  const script = SHELLS.get(shell);
+  if (script === undefined) throw usageError(`no completion for "${shell}", only ${[...SHELLS.keys()].join(", ")}`);
+  await context.terminal.write(script);
   return EXIT_HEALTHY;
 }
 
 /** Says to the script that a file is meant, which it knows better how to complete. */
 const FILES = ":files";
 
+export interface Candidate {
+  readonly word: string;
+  /** What it is or does, in one line. */
+  readonly does?: string | undefined;
+}
+
 /** What may stand in the place of the last of `words`. Without an agent: what needs none. Never throws. */
 export async function completions(
   words: readonly string[],
-  commands: readonly Command[],
-  client: AgentClient,
-): Promise<string[]> {
-  const line = readLine(words, commands);
-  const candidates = await candidatesFor(line, commands, client).catch((): string[] => []);
-  return candidates.filter((each) => each === FILES || each.startsWith(line.current));
+  program: EdgectlProgram,
+  sources: Sources,
+): Promise<readonly Candidate[]> {
+  const line = readLine(words, program);
+  const candidates = await candidatesFor(line, program, sources).catch((): Candidate[] => []);
+  return candidates
+    .filter(({ word }) => word === FILES || word.startsWith(line.current))
+    .map((each) => (each.word === FILES ? each : { ...each, word: line.prefix + each.word }));
 }
 
+/** Where names come from. */
+type Sources = Pick<Context, "client" | "readBeside">;
+
 interface PartialLine {
-  /** The word being typed. */
+  /** The word being typed, or what is typed of a flag's value. */
   readonly current: string;
+  /** What stands before `current` in its word: `--output=`. */
+  readonly prefix: string;
   readonly positionals: readonly string[];
   readonly values: ReadonlyMap<string, string>;
   /** The flag whose value is being typed. */
   readonly flag: Flag | undefined;
 }
 
-/** Forgiving: the line is not finished. bash makes three words of `--output=json`. */
-function readLine(words: readonly string[], commands: readonly Command[]): PartialLine {
-  const all = [...GLOBAL_FLAGS, ...commands.flatMap((each) => each.flags)];
+/** Forgiving: the line is not finished. bash makes three words of `--output=json`, other shells leave it one. */
+function readLine(words: readonly string[], { commands, globals }: EdgectlProgram): PartialLine {
+  const all = [...globals, ...commands.flatMap((each) => each.flags)];
   const joined = words.filter((word, index) => word !== "=" || index === words.length - 1);
   const last = joined.at(-1) ?? "";
   const positionals: string[] = [];
   const values = new Map<string, string>();
+  const flagCalled = (label: string): Flag | undefined => {
+    const own = commands.find((each) => each.words.every((word, index) => positionals[index] === word))?.flags ?? [];
+    const meant = [...own, ...all].find((each) => label === `--${each.name}` || label === `-${each.short}`);
+    return meant?.value === undefined ? undefined : meant;
+  };
   let open: Flag | undefined;
   for (const word of joined.slice(0, -1)) {
+    const [, label = word, value] = WITH_VALUE.exec(word) ?? [];
     if (open !== undefined) {
       values.set(open.name, word);
       open = undefined;
     } else if (word.startsWith("-")) {
-      const own = commands.find((each) => each.words.every((own, index) => positionals[index] === own))?.flags ?? [];
-      const meant = [...own, ...all].find((each) => word === `--${each.name}` || word === `-${each.short}`);
-      open = meant?.value === undefined ? undefined : meant;
+      const meant = flagCalled(label);
+      if (meant !== undefined && value !== undefined) values.set(meant.name, value);
+      else open = meant;
     } else positionals.push(word);
   }
-  return { current: last === "=" ? "" : last, positionals: canonical(positionals, commands), values, flag: open };
+  const [, label = "", value] = (open === undefined && WITH_VALUE.exec(last)) || [];
+  const inline = value === undefined ? undefined : flagCalled(label);
+  return {
+    current: inline === undefined ? (last === "=" ? "" : last) : (value ?? ""),
+    prefix: inline === undefined ? "" : `${label}=`,
+    positionals: canonical(positionals, commands),
+    values,
+    flag: open ?? inline,
+  };
 }
 
-async function candidatesFor(line: PartialLine, commands: readonly Command[], client: AgentClient): Promise<string[]> {
+const WITH_VALUE = /^(--[^=]+)=(.*)$/s;
+
+const plainly = (words: readonly string[]): Candidate[] => words.map((word) => ({ word }));
+
+async function candidatesFor(line: PartialLine, program: EdgectlProgram, sources: Sources): Promise<Candidate[]> {
   const { current, positionals, flag } = line;
+  const { commands, globals } = program;
   const command = commands.find((each) => each.words.every((word, index) => positionals[index] === word));
-  if (flag !== undefined) return await flagValues(flag, line, command, client);
+  const operands = positionals.slice(command?.words.length ?? 1);
+  if (flag !== undefined) {
+    // One name can be another command's flag, with other choices.
+    const own = command?.flags.find((each) => each.name === flag.name) ?? flag;
+    if (own.choices !== undefined) return plainly(own.choices);
+    return await named(own.completes, { line, operands, program }, sources);
+  }
   if (current.startsWith("-")) {
-    return [...GLOBAL_FLAGS, ...(command?.flags ?? [])].map(({ name }) => `--${name}`);
+    return [...globals, ...(command?.flags ?? [])].map((each) => ({ word: `--${each.name}`, does: flagText(each) }));
   }
   if (command === undefined) return nextWords(positionals, commands);
-  const operands = positionals.slice(command.words.length);
-  const kind = command.completes[operands.length] ?? command.completes.at(-1);
+  const { completes = [] } = command;
+  return await named(completes[operands.length] ?? completes.at(-1), { line, operands, program }, sources);
+}
+
+interface Place {
+  readonly line: PartialLine;
+  /** Those before the word being typed. */
+  readonly operands: readonly string[];
+  readonly program: EdgectlProgram;
+}
+
+async function named(
+  kind: string | undefined,
+  { line, operands, program }: Place,
+  { client, readBeside }: Sources,
+): Promise<Candidate[]> {
   switch (kind) {
     case "pods":
-      return await podNames(line, client);
+      return plainly(await podNames(line, client));
+    case "containers":
+      return plainly(await containerNames(line, operands[0], client));
+    case "namespaces":
+      return plainly(await namespaces(client));
     case "resources":
-      return ["pods", "events", "images"];
+      return plainly(["pods", "events", "images"]);
     case "commands":
-      return nextWords(operands, commands);
+      return nextWords(operands, program.commands);
     case "files":
-      return [FILES];
+      return [{ word: FILES }];
     case "buckets":
-      return await bucketNames(line, client);
+      return plainly(await bucketNames(line, client));
     case "keys":
-      return await keyNames(line, operands[0] ?? "", client);
+      return plainly(await keyNames(line, operands[0] ?? "", client));
+    case "fields":
+      return readFields(readBeside).map(({ path, meaning }) => ({ word: path, does: meaning }));
     case "shells":
-      return ["bash"];
+      return plainly([...SHELLS.keys()]);
     default:
       return [];
   }
 }
 
-function nextWords(before: readonly string[], commands: readonly Command[]): string[] {
+/** The words that may come after `before`; one that begins several commands has no text of its own. */
+function nextWords(before: readonly string[], commands: readonly Command[]): Candidate[] {
   const fitting = commands.filter((each) => before.every((word, index) => each.words[index] === word));
-  return [...new Set(fitting.map((each) => each.words[before.length] ?? ""))].filter((word) => word !== "");
+  const words = [...new Set(fitting.map((each) => each.words[before.length] ?? ""))].filter((word) => word !== "");
+  return words.map((word) => {
+    const [first, ...others] = fitting.filter((each) => each.words[before.length] === word);
+    return { word, does: others.length === 0 ? first?.summary : undefined };
+  });
 }
 
-async function flagValues(
-  flag: Flag,
-  line: PartialLine,
-  command: Command | undefined,
+async function namespaces(client: AgentClient): Promise<string[]> {
+  const { items } = await client.get<PodList>("/v1/pods");
+  return [...new Set(items.map((each) => each.metadata.namespace))];
+}
+
+async function containerNames(
+  { values }: PartialLine,
+  pod: string | undefined,
   client: AgentClient,
 ): Promise<string[]> {
-  if (flag.name === "socket" || flag.name === "filename") return [FILES];
-  if (flag.name === "namespace") {
-    const { items } = await client.get<PodList>("/v1/pods");
-    return [...new Set(items.map((each) => each.metadata.namespace))];
-  }
-  if (flag.name === "pod") return await podNames(line, client);
-  if (flag.name === "container") {
-    const [pod] = line.positionals.slice(command?.words.length ?? 1);
-    if (pod === undefined) return [];
-    const { spec } = await client.get<Pod>(podPath(parsePodName(pod, line.values.get("namespace"))));
-    return [...spec.containers, ...(spec.initContainers ?? [])].map(({ name }) => name);
-  }
-  // One name can be another command's flag, with other choices.
-  const own = command?.flags.find((each) => each.name === flag.name) ?? flag;
-  return [...(own.choices ?? [])];
+  if (pod === undefined) return [];
+  const { spec } = await client.get<Pod>(podPath(parsePodName(pod, values.get("namespace"))));
+  return [...spec.containers, ...(spec.initContainers ?? [])].map(({ name }) => name);
 }
 
 async function podNames({ current, values }: PartialLine, client: AgentClient): Promise<string[]> {

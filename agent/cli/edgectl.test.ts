@@ -85,6 +85,7 @@ test("status -o json has exactly the promised fields", async (t) => {
       "telemetry",
       "secretsAtRest",
       "problems",
+      "warnings",
     ],
   ]);
   assert.deepEqual(keys(status.tunnel), ["state", "since", "rttMs"]);
@@ -132,6 +133,25 @@ test("status says how the tunnel stands, why it does not, and when it is tried a
   assert.equal(await shown(), `disconnected for 5m: ${problem}`);
   bench.view.tunnelReport = { state: "connecting", since: null, rttMs: null, hub: "https://hub" };
   assert.equal(await shown(), "connecting");
+});
+
+test("a hub that refuses the board is a fault, with its reason, and one that is away is none", async (t) => {
+  const bench = await healthy(t);
+  const down = { state: "disconnected", since: new Date(NOW_MS - 300_000).toISOString(), rttMs: null } as const;
+  const problem = "the hub refused: the token is not accepted";
+  bench.view.tunnelReport = { ...down, hub: "https://hub", problem, refused: true, nextTry: null };
+  const { code, out } = await bench.run(["status"]);
+  assert.equal(code, 1);
+  assert.match(
+    out,
+    /^edge-1 is degraded: it cannot join its hub\nhttps:\/\/hub: the hub refused: the token is not accepted\n/,
+  );
+  assert.match(out, /^Tunnel {4}refused for 5m$/m);
+  const machine = await bench.run(words("status -o json"));
+  assert.equal(machine.code, 1);
+  assert.equal((JSON.parse(machine.out) as { tunnel: { refused: boolean } }).tunnel.refused, true);
+  bench.view.tunnelReport = { ...down, hub: "https://hub", problem: "ECONNREFUSED", refused: false, nextTry: null };
+  assert.equal((await bench.run(["status"])).code, 0);
 });
 
 test("in a pipe a row is a line, however long its names", async (t) => {
@@ -236,25 +256,25 @@ for (const [line, message] of [
   ["describe node x", 'cannot describe "node", only pods'],
   ["logs", "logs needs POD [CONTAINER]"],
   ["logs a b c", 'logs takes no "c"'],
-  ["logs a --tail x", '--tail takes a whole number, not "x"'],
-  ["logs a --since 5", '--since takes a duration as 30s, 5m or 2h, not "5"'],
-  ["logs a --since -5m", '--since takes a duration as 30s, 5m or 2h, not "-5m"'],
-  ["logs a --since-time noon", '--since-time takes a time as 2026-01-31T12:00:00Z, not "noon"'],
+  ["logs a --tail x", '--tail must be a whole number, not "x"'],
+  ["logs a --since 5", '--since must be a duration such as 30s, 5m or 2h, not "5"'],
+  ["logs a --since -5m", '--since must be a duration such as 30s, 5m or 2h, not "-5m"'],
+  ["logs a --since-time noon", '--since-time must be a time such as 2026-01-31T12:00:00Z, not "noon"'],
   ["logs a --since 5m --since-time 2026-01-31T12:00:00Z", "only one of --since and --since-time may be given"],
   ["logs a b -c c", "the container is named twice"],
   ["logs a b --all-containers", "a container does not go with --all-containers"],
   ["events x", 'events takes no "x"'],
-  ["events --limit many", '--limit takes a whole number, not "many"'],
+  ["events --limit many", '--limit must be a whole number, not "many"'],
   ["image", "image needs one of: list, pull, import, rm, pin, unpin"],
   ["image ls", 'unknown command "image ls"'],
   ["image list x", 'image list takes no "x"'],
   ["image import", "image import needs FILE"],
   ["version x", 'version takes no "x"'],
   ["help statsu", 'there is no command "statsu"; did you mean "status"?'],
-  ["completion", "completion needs bash"],
-  ["completion fish", 'no completion for "fish", only bash'],
-  ["status --timeout soon", '--timeout takes a duration as 5s, not "soon"'],
-  ["status --timeout 0", '--timeout takes a duration as 5s, not "0"'],
+  ["completion", "completion needs bash|zsh|fish"],
+  ["completion ksh", 'no completion for "ksh", only bash, zsh, fish'],
+  ["status --timeout soon", '--timeout must be a duration such as 10s, not "soon"'],
+  ["status --timeout 0", '--timeout must be a duration such as 10s, not "0"'],
   ["status --outptu json", 'unknown flag --outptu; did you mean "--output"?'],
 ] as const) {
   test(`wrong usage ends with 64: edgectl ${line}`, async (t) => {
@@ -422,6 +442,9 @@ test("completion knows commands, flags, their values, and asks the agent for nam
   assert.deepEqual(await complete("get", "pods", "-o", ""), ["json", "yaml", "wide", "name"]);
   assert.deepEqual(await complete("get", "pods", "--output", "=", "j"), ["json"]);
   assert.deepEqual(await complete("status", "--output", "="), ["json", "yaml", "wide"]);
+  assert.deepEqual(await complete("get", "pods", "--output=j"), ["--output=json"]);
+  assert.deepEqual(await complete("--namespace=plant", "logs", "o"), ["old-edge-1"]);
+  assert.deepEqual(await complete("wasm", "run", "--pod", "w"), [":files"]);
   assert.deepEqual(await complete("get", "p"), ["pods"]);
   assert.deepEqual(await complete("logs", "w"), ["web-edge-1"]);
   assert.deepEqual(await complete("logs", "plant/o"), ["plant/old-edge-1"]);
@@ -434,7 +457,7 @@ test("completion knows commands, flags, their values, and asks the agent for nam
   assert.deepEqual(await complete("events", "--pod", "we"), ["web-edge-1"]);
   assert.deepEqual(await complete("image", "import", "x"), [":files"]);
   assert.deepEqual(await complete("help", "ima"), ["images", "image"]);
-  assert.deepEqual(await complete("completion", ""), ["bash"]);
+  assert.deepEqual(await complete("completion", ""), ["bash", "zsh", "fish"]);
   assert.deepEqual(await complete("nonsense", ""), []);
   assert.deepEqual(await complete(), await complete(""));
   await bench.stopAgent();
@@ -464,6 +487,63 @@ test("apply says what became of each pod, from a file and from standard input", 
     [["web-edge-1", "removed"]],
   );
   assert.equal(bench.store.desired.current.pods.size, 0);
+});
+
+test("apply says which pods go, and asks a person before", async (t) => {
+  const bench = await EdgectlBench.start(t);
+  const file = join(bench.directory, "pods.json");
+  const apply = async (name: string, typed?: string, ...flags: string[]) => {
+    writeFileSync(file, appliedPod(name, "example/web:1"));
+    bench.input = Readable.from(typed === undefined ? [] : [Buffer.from(typed)]);
+    const terminal = new CapturedTerminal();
+    terminal.interactive = typed !== undefined;
+    const { code, out, error } = await bench.run(["apply", "-f", file, ...flags], terminal);
+    const names = [...bench.store.desired.current.pods.values()].map(({ pod }) => pod.metadata.name);
+    return { code, out, error, names };
+  };
+  const deleted = (name: string, others: string): string => `${others}pod "${name}" deleted (no longer in ${file})\n`;
+  await apply("a");
+  assert.deepEqual((await apply("b")).out, deleted("a-edge-1", "pod/b-edge-1 created\n"), "in a pipe nobody is asked");
+  const question = `No longer in ${file}, and deleted with it:\n  b-edge-1\nGo on? [y/N] `;
+  const no = await apply("c", "\n");
+  assert.deepEqual(no, {
+    code: 1,
+    out: "",
+    error: `${question}edgectl: nothing has been changed\n`,
+    names: ["b-edge-1"],
+  });
+  assert.deepEqual((await apply("c", "n\n")).names, ["b-edge-1"]);
+  const yes = await apply("c", "y\n");
+  assert.deepEqual(yes, {
+    ...{ code: 0, out: deleted("b-edge-1", "pod/c-edge-1 created\n"), error: question, names: ["c-edge-1"] },
+  });
+  assert.equal((await apply("d", "", "--yes")).error, "");
+  assert.equal((await apply("d", "")).error, "", "nothing goes, nothing is asked");
+  const dry = await apply("e", "", "--dry-run");
+  assert.equal(dry.out, `pod/e-edge-1 created (dry run)\npod "d-edge-1" deleted (no longer in ${file}) (dry run)\n`);
+});
+
+test("apply warns of fields that no pod has, and applies it", async (t) => {
+  const bench = await EdgectlBench.start(t);
+  const file = join(bench.directory, "pods.yaml");
+  writeFileSync(
+    file,
+    "kind: Pod\napiVersion: v1\nmetadata: {name: a}\nspec:\n  containers:\n  - {name: a, image: b, comand: [c]}\n",
+  );
+  const warning = `Warning: ${file}:6: unknown field "spec.containers[0].comand", did you mean "command"?\n`;
+  for (const flags of [["--dry-run"], []]) {
+    const { code, error } = await bench.run(["apply", "-f", file, ...flags]);
+    assert.deepEqual([code, error], [0, warning]);
+  }
+  assert.equal(bench.store.desired.current.pods.size, 1);
+});
+
+test("status shows warnings, and is healthy all the same", async (t) => {
+  const bench = await healthy(t);
+  bench.view.sourceWarnings = [{ source: "file", origin: "/x.yaml", line: 3, message: 'unknown field "spce"' }];
+  const { code, out } = await bench.run(["status"]);
+  assert.equal(code, 0);
+  assert.match(out, /^warning: \/x\.yaml:3: unknown field "spce"$/m);
 });
 
 test("apply names each problem with its place, and changes nothing then", async (t) => {

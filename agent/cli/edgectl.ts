@@ -1,4 +1,6 @@
 /** The program. Ctrl-C ends it as it ends any program (130 in a shell), a closed pipe quietly. */
+import { readFileSync, realpathSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { ProcessTerminal } from "./context/process-terminal.ts";
 import { runEdgectl } from "./run-edgectl.ts";
@@ -14,5 +16,6 @@ void runEdgectl(process.argv.slice(2), {
   clock: systemClock,
   environment: process.env,
   workingDirectory: process.cwd(),
+  readBeside: (name) => readFileSync(join(dirname(realpathSync(process.argv[1] ?? "")), name), "utf8"),
   input: () => process.stdin,
 }).then((code) => process.exit(code));

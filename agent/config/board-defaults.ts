@@ -2,6 +2,7 @@
  * Defaults that follow from the machine. The kubelet's are for servers: of a board with 512 MB its 100Mi of memory.available
  * are a fifth, and without a reservation pods are promised memory that the system has in use.
  */
+import { GIBIBYTE, MEBIBYTE } from "@picolet/protocol/units.ts";
 
 /** The machine that a configuration is for. What is missing is not known, and the configuration is not judged by it. */
 export interface Board {
@@ -21,9 +22,6 @@ export interface DerivedValue {
   readonly path: string;
   readonly how: string;
 }
-
-const MEBIBYTE = 1_048_576;
-const GIBIBYTE = 1024 * MEBIBYTE;
 
 /**
  * What is to be free when eviction begins. A container that fills memory at 100 MB/s has taken 50 MB until half a second later it

@@ -1,10 +1,12 @@
 /** Whatever the kubelet refuses a configuration for (pkg/kubelet/apis/config/validation), and what ours must keep to. */
 import type { FieldProblems } from "@picolet/protocol/kubernetes/field-problems.ts";
 import { ipProblems, nodeNameProblems } from "@picolet/protocol/kubernetes/name-rules.ts";
+import { childPath } from "@picolet/protocol/kubernetes/plain-data.ts";
 import { isNamespacedSysctl } from "../plan/admission/sysctls.ts";
 import type { NodeAllocatable } from "../plan/node/node-allocatable.ts";
 import type { Board } from "./board-defaults.ts";
 import type { Configuration } from "./configuration.ts";
+import type { FieldTable, ValueField } from "./configuration-fields.ts";
 import { type SignalCapacities, type SignalCapacity, validateEviction } from "./eviction-validation.ts";
 import { validateHub, validateNode } from "./hub-validation.ts";
 import { validateImageCredentials, validateImageSignatures } from "./image-credentials-validation.ts";
@@ -18,118 +20,8 @@ import {
 } from "./reservation-validation.ts";
 import { validateStaticPolicies, validateTopology } from "./topology-validation.ts";
 
-const MAX_PORT = 65_535;
 const SECOND = 1000;
-/** Each is some 10 MiB that nobody else has. */
-const MAX_SPARE_RUNNERS = 16;
 const UNLIMITED = Number.MAX_SAFE_INTEGER;
-
-type Range = readonly [
-  path: string,
-  value: (configuration: Configuration) => number | undefined,
-  min: number,
-  max: number,
-];
-
-const RANGES: readonly Range[] = [
-  ["port", (c) => c.port, 0, MAX_PORT],
-  ["readOnlyPort", (c) => c.readOnlyPort, 0, MAX_PORT],
-  ["healthzPort", (c) => c.healthzPort, 0, MAX_PORT],
-  ["nodeLeaseDurationSeconds", (c) => c.nodeLeaseDurationSeconds, 1, UNLIMITED],
-  ["eventRecordQPS", (c) => c.eventRecordQPS, 0, UNLIMITED],
-  ["eventBurst", (c) => c.eventBurst, 0, UNLIMITED],
-  ["kubeAPIQPS", (c) => c.kubeAPIQPS, 0, UNLIMITED],
-  ["kubeAPIBurst", (c) => c.kubeAPIBurst, 0, UNLIMITED],
-  ["registryPullQPS", (c) => c.registryPullQPS, 0, UNLIMITED],
-  ["registryBurst", (c) => c.registryBurst, 0, UNLIMITED],
-  ["imageGCHighThresholdPercent", (c) => c.imageGCHighThresholdPercent, 0, 100],
-  ["imageGCLowThresholdPercent", (c) => c.imageGCLowThresholdPercent, 0, 100],
-  ["iptablesMasqueradeBit", (c) => c.iptablesMasqueradeBit, 0, 31],
-  ["iptablesDropBit", (c) => c.iptablesDropBit, 0, 31],
-  ["maxOpenFiles", (c) => c.maxOpenFiles, 0, UNLIMITED],
-  ["maxPods", (c) => c.maxPods, 0, UNLIMITED],
-  ["podsPerCore", (c) => c.podsPerCore, 0, UNLIMITED],
-  ["nodeStatusMaxImages", (c) => c.nodeStatusMaxImages, -1, UNLIMITED],
-  ["oomScoreAdj", (c) => c.oomScoreAdj, -1000, 1000],
-  ["maxParallelImagePulls", (c) => c.maxParallelImagePulls, 1, UNLIMITED],
-  ["containerLogMaxFiles", (c) => c.containerLogMaxFiles, 2, UNLIMITED],
-  ["containerLogMaxSize", (c) => c.containerLogMaxSize, 1, UNLIMITED],
-  ["containerLogMaxWorkers", (c) => c.containerLogMaxWorkers, 1, UNLIMITED],
-  ["budget.memoryBytes", (c) => c.budget.memoryBytes, 1, UNLIMITED],
-  ["budget.flashBytesPerDay", (c) => c.budget.flashBytesPerDay, 0, UNLIMITED],
-  ["budget.agentFlashBytesPerDay", (c) => c.budget.agentFlashBytesPerDay, 1, UNLIMITED],
-  ["telemetry.maxBytes", (c) => c.telemetry.maxBytes, 1_048_576, 1_073_741_824],
-  ["wasm.maxComponentSize", (c) => c.wasm.maxComponentSize, 1, UNLIMITED],
-  ["wasm.transpileMemory", (c) => c.wasm.transpileMemory, 1, UNLIMITED],
-  ["wasm.spareRunners", (c) => c.wasm.spareRunners, 0, MAX_SPARE_RUNNERS],
-];
-
-/** In milliseconds; shown in seconds. */
-const DURATION_RANGES: readonly Range[] = [
-  ["telemetry.maxAge", (c) => c.telemetry.maxAge, 60_000, UNLIMITED],
-  ["telemetry.flushInterval", (c) => c.telemetry.flushInterval, 100, 3_600_000],
-  ["syncFrequency", (c) => c.syncFrequency, 1, UNLIMITED],
-  ["fileCheckFrequency", (c) => c.fileCheckFrequency, 1, UNLIMITED],
-  ["httpCheckFrequency", (c) => c.httpCheckFrequency, 1, UNLIMITED],
-  ["nodeStatusUpdateFrequency", (c) => c.nodeStatusUpdateFrequency, 1, UNLIMITED],
-  ["nodeStatusReportFrequency", (c) => c.nodeStatusReportFrequency, 1, UNLIMITED],
-  ["imageMinimumGCAge", (c) => c.imageMinimumGCAge, 0, UNLIMITED],
-  ["imageMaximumGCAge", (c) => c.imageMaximumGCAge, 0, UNLIMITED],
-  ["runtimeRequestTimeout", (c) => c.runtimeRequestTimeout, 1, UNLIMITED],
-  ["cpuCFSQuotaPeriod", (c) => c.cpuCFSQuotaPeriod, 1, SECOND],
-  ["containerLogMonitorInterval", (c) => c.containerLogMonitorInterval, 3 * SECOND, UNLIMITED],
-  ["evictionPressureTransitionPeriod", (c) => c.evictionPressureTransitionPeriod, 0, UNLIMITED],
-  ["shutdownGracePeriod", (c) => c.shutdownGracePeriod, 0, UNLIMITED],
-  ["shutdownGracePeriodCriticalPods", (c) => c.shutdownGracePeriodCriticalPods, 0, UNLIMITED],
-  [
-    "crashLoopBackOff.maxContainerRestartPeriod",
-    (c) => c.crashLoopBackOff.maxContainerRestartPeriod,
-    SECOND,
-    300 * SECOND,
-  ],
-  [
-    "crashLoopBackOff.initialContainerRestartPeriod",
-    (c) => c.crashLoopBackOff.initialContainerRestartPeriod,
-    1,
-    300 * SECOND,
-  ],
-  // A hub takes 75 s of silence for the end of a session.
-  ["hub.heartbeatInterval", (c) => c.hub?.heartbeatInterval, 5 * SECOND, 60 * SECOND],
-  ["hub.reconnectBackoff.initial", (c) => c.hub?.reconnectBackoff.initial, 100, 60 * SECOND],
-  ["hub.reconnectBackoff.max", (c) => c.hub?.reconnectBackoff.max, SECOND, 3600 * SECOND],
-  ["wasm.transpileTimeout", (c) => c.wasm.transpileTimeout, 1, UNLIMITED],
-  ["wasm.startTimeout", (c) => c.wasm.startTimeout, 1, UNLIMITED],
-];
-
-type Choice = readonly [path: string, value: (configuration: Configuration) => string, supported: readonly string[]];
-
-const CHOICES: readonly Choice[] = [
-  ["apiVersion", (c) => c.apiVersion, ["kubelet.config.k8s.io/v1beta1"]],
-  ["kind", (c) => c.kind, ["KubeletConfiguration"]],
-  [
-    "secretsAtRest.keyProvider",
-    (c) => c.secretsAtRest.keyProvider,
-    ["auto", "tpm2", "systemd-creds", "rpi-otp", "file"],
-  ],
-  ["cgroupDriver", (c) => c.cgroupDriver, ["cgroupfs", "systemd"]],
-  ["cpuManagerPolicy", (c) => c.cpuManagerPolicy, ["none", "static"]],
-  ["memoryManagerPolicy", (c) => c.memoryManagerPolicy, ["None", "Static"]],
-  ["topologyManagerPolicy", (c) => c.topologyManagerPolicy, ["none", "best-effort", "restricted", "single-numa-node"]],
-  ["topologyManagerScope", (c) => c.topologyManagerScope, ["container", "pod"]],
-  ["hairpinMode", (c) => c.hairpinMode, ["promiscuous-bridge", "hairpin-veth", "none"]],
-  [
-    "configMapAndSecretChangeDetectionStrategy",
-    (c) => c.configMapAndSecretChangeDetectionStrategy,
-    ["Get", "Cache", "Watch"],
-  ],
-  ["authorization.mode", (c) => c.authorization.mode, ["AlwaysAllow", "Webhook"]],
-  ["memorySwap.swapBehavior", (c) => c.memorySwap.swapBehavior, ["", "NoSwap", "LimitedSwap"]],
-  [
-    "imagePullCredentialsVerificationPolicy",
-    (c) => c.imagePullCredentialsVerificationPolicy,
-    ["NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages", "AlwaysVerify"],
-  ],
-];
 
 const ALLOCATABLE_ENFORCEMENTS = [
   "none",
@@ -140,21 +32,12 @@ const ALLOCATABLE_ENFORCEMENTS = [
   "kube-reserved-compressible",
 ];
 
-export function validateConfiguration(configuration: Configuration, board: Board, problems: FieldProblems): void {
-  for (const [path, read, min, max] of RANGES) {
-    const value = read(configuration);
-    if (value !== undefined && !(value >= min && value <= max)) problems.invalid(path, value, rangeText(min, max, ""));
-  }
-  for (const [path, read, min, max] of DURATION_RANGES) {
-    const value = read(configuration);
-    if (value !== undefined && !(value >= min && value <= max)) {
-      problems.add(path, `Invalid value: ${value / SECOND}s: ${rangeText(min / SECOND, max / SECOND, "s")}`);
-    }
-  }
-  for (const [path, read, supported] of CHOICES) {
-    const value = read(configuration);
-    if (!supported.includes(value)) problems.unsupported(path, value, supported);
-  }
+export function validateConfiguration(
+  configuration: Configuration,
+  { board, table }: { readonly board: Board; readonly table: FieldTable },
+  problems: FieldProblems,
+): void {
+  validateLimits(configuration, table, "", problems);
   validateImages(configuration, problems);
   validateImageCredentials(configuration, problems);
   validateImageSignatures(configuration, problems);
@@ -169,6 +52,31 @@ export function validateConfiguration(configuration: Configuration, board: Board
   validateNode(configuration, problems);
   validateTopology(configuration, problems);
   validateShares(configuration, board, problems);
+}
+
+/** What the table says of each value. */
+function validateLimits(
+  values: Readonly<Record<string, unknown>>,
+  table: FieldTable,
+  parent: string,
+  problems: FieldProblems,
+): void {
+  for (const [name, field] of Object.entries(table)) {
+    const [path, value] = [childPath(parent, name), values[name]];
+    if ("fields" in field && typeof value === "object" && value !== null) {
+      validateLimits(value as Readonly<Record<string, unknown>>, field.fields, path, problems);
+    } else if ("kind" in field) validateValue(value, field, path, problems);
+  }
+}
+
+function validateValue(value: unknown, field: ValueField, path: string, problems: FieldProblems): void {
+  const { kind, choices, min, max = UNLIMITED } = field;
+  if (typeof value === "number" && min !== undefined && !(value >= min && value <= max)) {
+    if (kind === "duration") {
+      problems.add(path, `Invalid value: ${value / SECOND}s: ${rangeText(min / SECOND, max / SECOND, "s")}`);
+    } else problems.invalid(path, value, rangeText(min, max, ""));
+  }
+  if (typeof value === "string" && choices?.includes(value) === false) problems.unsupported(path, value, choices);
 }
 
 /** Reservations and thresholds each by themselves, then, when all of them can be read, what they come to together. */

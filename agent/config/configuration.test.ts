@@ -183,7 +183,7 @@ for (const [text, read, expected] of [
 }
 
 test("fields that nothing acts upon yet are listed when they say something else than their default", () => {
-  assert.deepEqual(notActedUpon("maxPods: 5\nrotateCertificates: true\nport: 1234"), ["rotateCertificates", "port"]);
+  assert.deepEqual(notActedUpon("maxPods: 5\nrotateCertificates: true\nport: 1234"), ["port", "rotateCertificates"]);
 });
 
 test("every problem is named at once, with its line and in the order of lines", () => {

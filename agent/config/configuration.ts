@@ -11,7 +11,8 @@ import type { Immutable } from "@picolet/protocol/pod/field-schemas.ts";
 import * as z from "zod/mini";
 import { isContainerfsSignal } from "../plan/eviction/eviction-thresholds.ts";
 import { type Board, type BoardDefaults, boardDefaults, type DerivedValue } from "./board-defaults.ts";
-import { applyConfigurationDefaults } from "./configuration-defaults.ts";
+import { applyConfigurationDefaults, type ConfigurationInput } from "./configuration-defaults.ts";
+import { CONFIGURATION_FIELDS, type FieldTable } from "./configuration-fields.ts";
 import { makeConfigurationSchema, unknownFields } from "./configuration-schema.ts";
 import { validateConfiguration } from "./configuration-validation.ts";
 import { parseLocatedYaml } from "./located-yaml.ts";
@@ -46,111 +47,19 @@ export type LoadConfigurationResult =
 export const MAX_CONFIGURATION_CHARACTERS = 262_144;
 const LIMITS: PlainDataLimits = { maxDepth: 20, maxValues: 20_000, maxCharacters: MAX_CONFIGURATION_CHARACTERS };
 
-/** What this version acts upon; a later one adds to it. */
-const ACTED_UPON: ReadonlySet<string> = new Set<keyof Configuration>([
-  "apiVersion",
-  "kind",
-  "staticPodPath",
-  "fileCheckFrequency",
-  "staticPodURL",
-  "staticPodURLHeader",
-  "httpCheckFrequency",
-  "podLogsDir",
-  "containerRuntimeEndpoint",
-  "imageServiceEndpoint",
-  "runtimeRequestTimeout",
-  "cgroupRoot",
-  "cgroupsPerQOS",
-  "cpuCFSQuota",
-  "cpuCFSQuotaPeriod",
-  "podPidsLimit",
-  "maxPods",
-  "podsPerCore",
-  "allowedUnsafeSysctls",
-  "shutdownGracePeriod",
-  "shutdownGracePeriodCriticalPods",
-  "shutdownGracePeriodByPodPriority",
-  "eventRecordQPS",
-  "eventBurst",
-  "containerLogMaxSize",
-  "containerLogMaxFiles",
-  "containerLogMaxWorkers",
-  "containerLogMonitorInterval",
-  "serializeImagePulls",
-  "maxParallelImagePulls",
-  "registryPullQPS",
-  "registryBurst",
-  "imagePullCredentialsVerificationPolicy",
-  "preloadedImagesVerificationAllowlist",
-  "imageCredentialProviderConfig",
-  "imageCredentialProviderBinDir",
-  "imageSignatures",
-  "crashLoopBackOff",
-  "resolvConf",
-  "clusterDNS",
-  "clusterDomain",
-  "logging",
-  "seccompDefault",
-  "memorySwap",
-  "featureGates",
-  "singleProcessOOMKill",
-  "healthzPort",
-  "healthzBindAddress",
-  "readOnlyPort",
-  "nodeName",
-  "nodeLabels",
-  "registerNode",
-  "registerWithTaints",
-  "providerID",
-  "cgroupDriver",
-  "qosReserved",
-  "memoryThrottlingFactor",
-  "kubeReserved",
-  "systemReserved",
-  "kubeReservedCgroup",
-  "systemReservedCgroup",
-  "enforceNodeAllocatable",
-  "evictionHard",
-  "evictionSoft",
-  "evictionSoftGracePeriod",
-  "evictionPressureTransitionPeriod",
-  "evictionMaxPodGracePeriod",
-  "evictionMinimumReclaim",
-  "mergeDefaultEvictionSettings",
-  "imageGCHighThresholdPercent",
-  "imageGCLowThresholdPercent",
-  "imageMinimumGCAge",
-  "imageMaximumGCAge",
-  "volumeStatsAggPeriod",
-  "failSwapOn",
-  "oomScoreAdj",
-  "cpuManagerPolicy",
-  "cpuManagerPolicyOptions",
-  "cpuManagerReconcilePeriod",
-  "memoryManagerPolicy",
-  "reservedMemory",
-  "reservedSystemCPUs",
-  "topologyManagerPolicy",
-  "topologyManagerScope",
-  "topologyManagerPolicyOptions",
-  "wasm",
-  "budget",
-  "telemetry",
-  "secretsAtRest",
-  "hub",
-]);
-
 /**
  * The default configuration, which holds when there is no file, is that of an empty text.
  *
  * @param text YAML or JSON.
  * @param hostName becomes `nodeName`, lower-cased, when the file gives none. Never throws.
  * @param board what the configuration has to fit, and some defaults follow from
+ * @param table the fields that there are
  */
 export function loadConfiguration(
   text: string,
   hostName: string = hostname(),
   board: Board = { memoryBytes: totalmem() },
+  table: FieldTable = CONFIGURATION_FIELDS,
 ): LoadConfigurationResult {
   if (text.length > MAX_CONFIGURATION_CHARACTERS) {
     return refused({ path: "", message: `Too long: may not be more than ${MAX_CONFIGURATION_CHARACTERS} characters` });
@@ -160,11 +69,11 @@ export function loadConfiguration(
   const copied = copyPlainData(yaml.value ?? {}, LIMITS);
   if (!copied.ok) return refused(copied.problem);
   const problems = new FieldProblems();
-  const given = check(copied.value, hostName, board, problems);
+  const given = check(copied.value, { hostName, board, table }, problems);
   if (given !== undefined && problems.found.length === 0) {
     const { configuration, defaults } = given;
     const origins = originsOf(copied.value, configuration, defaults);
-    return { ok: true, configuration, notActedUpon: notActedUpon(configuration, hostName, defaults), origins };
+    return { ok: true, configuration, notActedUpon: notActedUpon(given, { hostName, table }), origins };
   }
   const located = problems.found.map((problem): ConfigurationProblem => {
     const line = yaml.lineOf(pathSteps(problem.path));
@@ -178,10 +87,16 @@ interface Checked {
   readonly defaults: BoardDefaults;
 }
 
-function check(value: unknown, hostName: string, board: Board, problems: FieldProblems): Checked | undefined {
-  const schema = makeConfigurationSchema();
+interface Setting {
+  readonly hostName: string;
+  readonly board: Board;
+  readonly table: FieldTable;
+}
+
+function check(value: unknown, { hostName, board, table }: Setting, problems: FieldProblems): Checked | undefined {
+  const schema = makeConfigurationSchema(table);
   // Compiling the schema to a function would cost memory for something that runs once.
-  const safeParse = () => z.safeParse(schema, value, { jitless: true, reportInput: true });
+  const safeParse = () => z.safeParse(schema as z.ZodMiniType, value, { jitless: true, reportInput: true });
   for (const { path, nearest } of unknownFields(schema, value)) {
     problems.add(path, nearest === undefined ? "Unknown field" : `Unknown field, did you mean ${nearest}?`);
   }
@@ -193,17 +108,21 @@ function check(value: unknown, hostName: string, board: Board, problems: FieldPr
     decoded = safeParse();
     if (!decoded.success) return undefined;
   }
-  const defaults = boardDefaults(board, decoded.data.containerRuntimeEndpoint !== "");
-  const configuration: Configuration = applyConfigurationDefaults(decoded.data, hostName, defaults);
-  validateConfiguration(configuration, board, problems);
+  const given = decoded.data as ConfigurationInput;
+  const defaults = boardDefaults(board, given.containerRuntimeEndpoint !== "");
+  const configuration: Configuration = applyConfigurationDefaults(given, hostName, defaults, table);
+  validateConfiguration(configuration, { board, table }, problems);
   return { configuration, defaults };
 }
 
 /** Of thresholds for containerfs each, for the kubelet takes them and has its own. */
-function notActedUpon(configuration: Configuration, hostName: string, board: BoardDefaults): string[] {
-  const defaults: Readonly<Record<string, unknown>> = applyConfigurationDefaults({}, hostName, board);
+function notActedUpon(
+  { configuration, defaults: board }: Checked,
+  { hostName, table }: Pick<Setting, "hostName" | "table">,
+): string[] {
+  const defaults: Readonly<Record<string, unknown>> = applyConfigurationDefaults({}, hostName, board, table);
   const fields = Object.entries(configuration)
-    .filter(([name, value]) => !ACTED_UPON.has(name) && !isDeepStrictEqual(value, defaults[name]))
+    .filter(([name, value]) => table[name]?.isActedUpon !== true && !isDeepStrictEqual(value, defaults[name]))
     .map(([name]) => name);
   const thresholds = (["evictionHard", "evictionSoft"] as const).flatMap((field) =>
     Object.keys(configuration[field])

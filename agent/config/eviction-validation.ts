@@ -1,8 +1,10 @@
 /** Thresholds that are none, that contradict each other, or that the board could never meet or always would. */
 import { parseDuration } from "@picolet/protocol/kubernetes/duration.ts";
 import { FieldProblems } from "@picolet/protocol/kubernetes/field-problems.ts";
+import { nearestName } from "@picolet/protocol/kubernetes/nearest-name.ts";
 import { childPath } from "@picolet/protocol/kubernetes/plain-data.ts";
 import { formatQuantity } from "@picolet/protocol/kubernetes/quantity.ts";
+import { unitHint } from "@picolet/protocol/kubernetes/quantity-hint.ts";
 import {
   type Amount,
   amountOf,
@@ -11,7 +13,6 @@ import {
   parseAmount,
 } from "../plan/eviction/eviction-thresholds.ts";
 import type { Configuration } from "./configuration.ts";
-import { nearestName } from "./nearest-name.ts";
 
 const FIELDS = ["evictionHard", "evictionSoft", "evictionSoftGracePeriod", "evictionMinimumReclaim"] as const;
 type Field = (typeof FIELDS)[number];
@@ -63,7 +64,9 @@ function validateSignals(configuration: Configuration, field: Field, problems: F
     if (!(EVICTION_SIGNALS as readonly string[]).includes(signal)) {
       problems.invalid(path, signal, `unsupported eviction signal${suggestion(signal)}`);
     } else if (field !== "evictionSoftGracePeriod") {
-      parseAmount(text, path, problems);
+      const own = new FieldProblems();
+      parseAmount(text, path, own);
+      for (const { message } of own.found) problems.add(path, `${message}${unitHint(text)}`);
     } else if (!((parseDuration(text) ?? -1) >= 0)) {
       problems.invalid(path, text, 'must be a duration such as "20s" or "1m30s", and not negative');
     }

@@ -1,7 +1,9 @@
 /** What is kept from pods: that it can be read, and that the board has it. */
 import type { FieldProblems } from "@picolet/protocol/kubernetes/field-problems.ts";
+import { nearestName } from "@picolet/protocol/kubernetes/nearest-name.ts";
 import { childPath } from "@picolet/protocol/kubernetes/plain-data.ts";
 import { parseQuantity } from "@picolet/protocol/kubernetes/quantity.ts";
+import { unitHint } from "@picolet/protocol/kubernetes/quantity-hint.ts";
 import { evictionThresholds } from "../plan/eviction/eviction-thresholds.ts";
 import { parseCpuList } from "../plan/node/cpu-list.ts";
 import {
@@ -12,7 +14,6 @@ import {
 } from "../plan/node/node-allocatable.ts";
 import type { Board } from "./board-defaults.ts";
 import type { Configuration } from "./configuration.ts";
-import { nearestName } from "./nearest-name.ts";
 
 const LISTS = ["kubeReserved", "systemReserved"] as const;
 
@@ -32,7 +33,7 @@ function validateList(configuration: Configuration, field: (typeof LISTS)[number
       continue;
     }
     const parsed = parseQuantity(text);
-    if (!parsed.ok) problems.invalid(path, text, parsed.problem);
+    if (!parsed.ok) problems.invalid(path, text, `${parsed.problem}${unitHint(text)}`);
     else if (parsed.quantity.nano < 0n) problems.invalid(path, text, "must not be negative");
   }
 }

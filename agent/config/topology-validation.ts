@@ -1,9 +1,10 @@
 /** What the kubelet's CPU, memory and topology managers refuse to start with. */
 import type { FieldProblems } from "@picolet/protocol/kubernetes/field-problems.ts";
+import { nearestName } from "@picolet/protocol/kubernetes/nearest-name.ts";
 import { childPath } from "@picolet/protocol/kubernetes/plain-data.ts";
 import { formatQuantity, parseQuantity, type Quantity } from "@picolet/protocol/kubernetes/quantity.ts";
+import { unitHint } from "@picolet/protocol/kubernetes/quantity-hint.ts";
 import type { Configuration } from "./configuration.ts";
-import { nearestName } from "./nearest-name.ts";
 
 /** By how far each is; alpha ones need a feature gate. */
 const CPU_OPTIONS: ReadonlyMap<string, "alpha" | "beta" | "stable"> = new Map([
@@ -91,7 +92,7 @@ function validateReservedMemory({ reservedMemory }: Configuration, problems: Fie
         problems.unsupported(at, name, ["memory", "hugepages-<HugePageSize>"]);
       }
       const parsed = parseQuantity(String(value));
-      if (!parsed.ok) problems.invalid(at, value, parsed.problem);
+      if (!parsed.ok) problems.invalid(at, value, `${parsed.problem}${unitHint(value)}`);
       else if (parsed.quantity.nano <= 0n) problems.invalid(at, value, "reserved memory may not be zero or less");
       if (seen.has(`${numaNode}/${name}`)) problems.duplicate(at, `NUMA node ${numaNode}, ${name}`);
       seen.add(`${numaNode}/${name}`);

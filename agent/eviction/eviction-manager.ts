@@ -1,3 +1,4 @@
+import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
@@ -141,18 +142,10 @@ export class EvictionManager implements Component {
 
   async run(signal: AbortSignal): Promise<void> {
     using _events = this.#components.memoryEvents;
-    try {
-      await Promise.all([
-        ...(this.#fast.length === 0 ? [] : [this.#memory.run(signal), this.#watchMemory(signal)]),
-        ...(this.#ofDisk.length === 0 ? [] : [this.#disk.run(signal)]),
-      ]);
-    } catch (error) {
-      if (!isCancelled(error)) throw error;
-    }
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    // Nothing is held.
+    await Promise.all([
+      ...(this.#fast.length === 0 ? [] : [this.#memory.run(signal), this.#watchMemory(signal)]),
+      ...(this.#ofDisk.length === 0 ? [] : [this.#disk.run(signal)]),
+    ]).catch(ignoreCancelled);
   }
 
   #publish(): void {

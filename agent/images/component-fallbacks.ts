@@ -3,6 +3,7 @@
  * at a time, because all of that takes the memory that is short then.
  */
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
+import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { describeError, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Container } from "@picolet/protocol/pod/pod.ts";
@@ -45,9 +46,7 @@ const PACE = seconds(5);
 /** Memory comes and goes; a node that has little of it at all times gets its pods ready when it has more, or never. */
 const WITHOUT_ROOM = seconds(60);
 /** After a failure, doubled by each; a registry may be away for days. */
-const FIRST_RETRY = seconds(30);
-const LAST_RETRY = seconds(3600);
-const JITTER = 0.2;
+const RETRY: BackoffPolicy = { first: seconds(30), max: seconds(3600), jitter: [1, 1.2] };
 
 type State = { readonly content: string } & (
   | { readonly kind: "ready" }
@@ -139,11 +138,11 @@ export class ComponentFallbacks {
     } catch (error) {
       if (signal.aborted || isCancelled(error)) throw error;
       const before = this.#states.get(pod.uid);
-      const failures = before?.kind === "failed" && before.content === content ? before.failures : 0;
-      const delay = Math.min(FIRST_RETRY * 2 ** failures, LAST_RETRY) * (1 + JITTER * random.next());
+      const failures = before?.kind === "failed" && before.content === content ? before.failures + 1 : 1;
+      const delay = backoffDelay(RETRY, failures, random.next());
       const isHopeless = isPicoletError(error, "invalid");
       const retryAt = isHopeless ? Number.POSITIVE_INFINITY : clock.monotonic() + delay;
-      this.#states.set(pod.uid, { kind: "failed", content, failures: failures + 1, retryAt: retryAt as MonotonicMs });
+      this.#states.set(pod.uid, { kind: "failed", content, failures, retryAt: retryAt as MonotonicMs });
       const message = `Cannot be switched to components: ${describeError(error)}`;
       events.record({ regarding, type: "Warning", reason: "ComponentsNotReady", message });
     }

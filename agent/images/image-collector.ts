@@ -1,4 +1,4 @@
-import { aborted } from "@picolet/protocol/async/abort.ts";
+import { aborted, ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
@@ -90,12 +90,8 @@ export class ImageCollector implements Component {
         if (this.#components.isSettled()) await this.collect(millis(clock.monotonic() - startedAt), signal);
       }
     } catch (error) {
-      if (!isCancelled(error)) throw error;
+      ignoreCancelled(error);
     }
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    // Nothing is held.
   }
 
   /** One round. Never throws but `cancelled`. @param uptime of the agent */

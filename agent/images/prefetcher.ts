@@ -4,11 +4,12 @@
  * on a pod that runs here, whose pull secrets are used then. An image is for the pod's runtime, or the node's first one; for another one
  * it names that: `wasm=pump:2`. No name of an image has this sign.
  */
-import { type JoinedSignal, joinSignals } from "@picolet/protocol/async/abort.ts";
+import { ignoreCancelled, type JoinedSignal, joinSignals } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
+import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
-import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
 import { parseImageReference } from "@picolet/protocol/kubernetes/image-reference.ts";
 import type { PrefetchReport } from "@picolet/protocol/local-api/status.ts";
 import { type Clock, type Log, type MonotonicMs, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
@@ -28,9 +29,7 @@ export const PREFETCH_ANNOTATION = "picolet.io/prefetch";
 /** Of one node. A rollout has a few; what is beyond is not fetched, and an event says so. */
 const MAX_PREFETCHES = 64;
 /** After a failure, doubled by each: always a little later than the image's own back-off, 10 to 330 s, is over. */
-const FIRST_RETRY = seconds(12);
-const LAST_RETRY = seconds(360);
-const JITTER = 0.2;
+const RETRY: BackoffPolicy = { first: seconds(12), max: seconds(360), jitter: [1, 1.2] };
 /** What changes together is looked at once. */
 const SETTLE = seconds(1);
 
@@ -109,15 +108,11 @@ export class Prefetcher implements Component {
         this.#round(life.signal);
       }
     } catch (error) {
-      if (!isCancelled(error)) throw error;
+      ignoreCancelled(error);
     } finally {
       life.abort();
       await Promise.all([...following, ...[...this.#tasks.values()].map(({ ended }) => ended)]);
     }
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    // Everything ends with `run`.
   }
 
   async #follow(watch: Watch<unknown>, signal: AbortSignal): Promise<void> {
@@ -176,10 +171,10 @@ export class Prefetcher implements Component {
         return;
       }
       const isHopeless = isPicoletError(error, "invalid") || isPicoletError(error, "unimplemented");
-      const delay = Math.min(FIRST_RETRY * 2 ** failures, LAST_RETRY) * (1 + JITTER * random.next());
+      const delay = backoffDelay(RETRY, failures + 1, random.next());
       const retryAt = isHopeless ? undefined : ((clock.monotonic() + delay) as MonotonicMs);
       this.#states.set(key, { state: "failed", message: describeError(error), failures: failures + 1, retryAt });
-      if (!isHopeless) this.#alarm.set(millis(delay));
+      if (!isHopeless) this.#alarm.set(delay);
     }
   }
 

@@ -8,8 +8,8 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSy
 import { tmpdir } from "node:os";
 import { basename, delimiter, dirname, join, resolve } from "node:path";
 import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
-import { errorCode } from "../core/node/system-error-code.ts";
 import { KEY_BYTES, type KeyFolder, type ProviderRecord } from "./key-file.ts";
 
 export interface KeyProvider<R extends ProviderRecord = ProviderRecord> {
@@ -324,7 +324,7 @@ class KeyInFile implements KeyProvider<Extract<ProviderRecord, { kind: "file" }>
     try {
       text = readFileSync(path, "utf8");
     } catch (cause) {
-      const isGone = errorCode(cause) === "ENOENT";
+      const isGone = errnoOf(cause) === "ENOENT";
       // Beside the store it is gone for good; elsewhere its file system may be mounted later.
       if (isGone && dirname(path) === this.#rootDir) throw new PicoletError("corrupt", `there is no ${path}`);
       throw isGone ? unavailable(`there is no ${path}`) : unavailable(`cannot read ${path}`, cause);

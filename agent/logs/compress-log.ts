@@ -3,7 +3,7 @@ import { type FileHandle, open, rename, rm, unlink } from "node:fs/promises";
 import { pipeline } from "node:stream/promises";
 import { createGzip } from "node:zlib";
 import { PicoletError } from "@picolet/protocol/errors.ts";
-import { errorCode } from "../core/node/system-error-code.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 
 /**
  * Replaces a log that was put aside by its gzip, `<path>.gz`, with the same times. On disk before the log goes, and
@@ -38,7 +38,7 @@ export async function compressLog(path: string, signal: AbortSignal): Promise<vo
   try {
     await unlink(path);
   } catch (error) {
-    if (errorCode(error) !== "ENOENT") throw error;
+    if (errnoOf(error) !== "ENOENT") throw error;
     // Somebody found it too old meanwhile: then its gzip is too.
     await unlink(`${path}.gz`);
   }

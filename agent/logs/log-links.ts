@@ -1,13 +1,13 @@
 import { lstatSync, mkdirSync, readdirSync, readlinkSync, rmSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
-import { aborted } from "@picolet/protocol/async/abort.ts";
+import { aborted, ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
-import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
+import { describeError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import { type Clock, type Log, millis, type PodUid, seconds } from "@picolet/protocol/ports.ts";
 import type { ObservedContainer } from "@picolet/runtime-contract/runtime-adapter.ts";
-import { errorCode } from "../core/node/system-error-code.ts";
 import type { PodView } from "../plan/pod-view.ts";
 
 /** NAME_MAX of Linux. */
@@ -67,15 +67,7 @@ export class LogLinks implements Component {
       await aborted(signal);
       return;
     }
-    try {
-      await Promise.all([this.#follow(signal), this.#keep(signal)]);
-    } catch (error) {
-      if (!isCancelled(error)) throw error;
-    }
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    // Nothing is held: the links are for as long as the containers are there.
+    await Promise.all([this.#follow(signal), this.#keep(signal)]).catch(ignoreCancelled);
   }
 
   async #follow(signal: AbortSignal): Promise<void> {
@@ -133,7 +125,7 @@ export class LogLinks implements Component {
       // A container whose log has been taken away gets no link that leads nowhere.
       if (isThere(logPath)) symlinkSync(logPath, join(this.#init.folder, name));
     } catch (error) {
-      if (errorCode(error) === "EEXIST") return;
+      if (errnoOf(error) === "EEXIST") return;
       this.#components.log.warn("cannot make a link to a log", { path: logPath, error: describeError(error) });
     }
   }

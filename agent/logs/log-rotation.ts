@@ -1,8 +1,10 @@
 import { link, lstat, rename, unlink } from "node:fs/promises";
 import { basename, dirname } from "node:path";
+import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import {
   type Clock,
   type Log,
@@ -12,7 +14,6 @@ import {
   type PodUid,
   seconds,
 } from "@picolet/protocol/ports.ts";
-import { errorCode } from "../core/node/system-error-code.ts";
 import { nextStamp } from "./log-names.ts";
 import { containerLogs, ignoreMissing, type LogFileUsage, logFilesIn } from "./log-usage.ts";
 
@@ -125,7 +126,7 @@ export class LogRotation implements Component {
         await this.#wait(next, signal);
       }
     } catch (error) {
-      if (!isCancelled(error)) throw error;
+      ignoreCancelled(error);
     } finally {
       await this[Symbol.asyncDispose]();
     }
@@ -285,7 +286,7 @@ export class LogRotation implements Component {
     const done = import("./compress-log.ts")
       .then(({ compressLog }) => compressLog(path, signal))
       .catch((error: unknown) => {
-        if (signal.aborted || errorCode(error) === "ENOENT") return;
+        if (signal.aborted || errnoOf(error) === "ENOENT") return;
         this.#components.log.warn("cannot compress a log", { path, error: describeError(error) });
       })
       .finally(() => {
@@ -413,6 +414,6 @@ async function putBack(aside: string, path: string): Promise<void> {
     await link(aside, path);
     await unlink(aside);
   } catch (error) {
-    if (errorCode(error) !== "EEXIST") throw error;
+    if (errnoOf(error) !== "EEXIST") throw error;
   }
 }

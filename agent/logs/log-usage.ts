@@ -1,6 +1,6 @@
 import { lstat, readdir } from "node:fs/promises";
 import { join } from "node:path";
-import { errorCode } from "../core/node/system-error-code.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import { type LogName, parseLogName } from "./log-names.ts";
 
 /** One log file below `podLogsDir`. */
@@ -61,7 +61,7 @@ const listed = (folder: string) =>
   readdir(folder, { withFileTypes: true }).catch((error: unknown) => ignoreMissing(error) ?? []);
 
 export function ignoreMissing(error: unknown): undefined {
-  const code = errorCode(error);
+  const code = errnoOf(error);
   if (code === "ENOENT" || code === "ENOTDIR") return undefined;
   throw error;
 }

@@ -1,8 +1,9 @@
 /** Which log file a request for a pod's log means. */
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
+import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
-import { isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { ContainerStatus } from "@picolet/protocol/pod/pod.ts";
 import { type Clock, millis } from "@picolet/protocol/ports.ts";
 import type { ObservedContainer } from "@picolet/runtime-contract/runtime-adapter.ts";
@@ -135,11 +136,7 @@ class PodLogWriter implements LogWriter {
     const left = state.finishedAtMs + SETTLE_MS - this.#clock.wall().getTime();
     // An end that is still to come is a clock that was set back since.
     if (left <= 0 || left > SETTLE_MS) return;
-    try {
-      await this.#clock.sleep(millis(left), signal);
-    } catch (error) {
-      if (!isCancelled(error)) throw error;
-    }
+    await this.#clock.sleep(millis(left), signal).catch(ignoreCancelled);
   }
 
   changes(signal: AbortSignal): AsyncIterable<unknown> {

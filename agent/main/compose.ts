@@ -32,8 +32,8 @@ import { type Budget, type BudgetComponents, makeBudget } from "./upkeep/budget.
 import { makeUpkeep } from "./upkeep/upkeep.ts";
 
 /**
- * Builds every part of the agent and runs them until `signal` aborts. What a part asks of one that is made after it, it asks
- * through a function.
+ * Builds every part of the agent and runs them until `signal` aborts. What a part asks of one that is made after it, it
+ * asks through a function.
  * @throws what a part that fails throws
  */
 export async function runAgent(machine: AgentPorts, init: AgentInit, signal: AbortSignal): Promise<void> {
@@ -66,7 +66,8 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     ...sources.flatMap((source) => source.problems.current),
     ...(cluster.link?.problems.current ?? []),
   ];
-  const view = makeView(base, { runtimes, pods, conditions, budget, secrets, problems });
+  const warnings = (): SourceProblem[] => sources.flatMap((source) => source.warnings.current);
+  const view = makeView(base, { runtimes, pods, conditions, budget, secrets, problems, warnings });
   const usage = makeUsage(base, runtimes, pods, view);
   await runtimes.reports.askOnce(signal);
   const logs = podLogs({ pods: view, clock: machine.clock });
@@ -106,6 +107,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     new IdleCollection({
       ...{ changes: statuses.changes, memory: anonBytes, clock },
       collect: (after) => collectGarbage(cluster, after),
+      collectYoung: () => globalThis.gc?.({ type: "minor" }),
     }),
     ...(runtimes.cri === undefined
       ? []
@@ -130,11 +132,16 @@ function makeNodeBudget(
   );
 }
 
-/** V8 compacts and drops compiled code that was not used lately. Without `--expose-gc`, as in tests, nothing happens. */
+/**
+ * V8 compacts, by two collections in a row, and drops compiled code that has not run for three: after a burst all of
+ * it, at rest what has not run since the last time. It is not "regular" collections, which give back no page that holds
+ * anything. Without `--expose-gc`, as in tests, nothing happens.
+ */
 function collectGarbage({ letGoOfParser }: NodeCluster, after: "burst" | "rest"): void {
   letGoOfParser();
   unloadModules("manifest-pods", "push-source", "shown-configuration");
-  globalThis.gc?.({ type: "major", execution: "sync", flavor: after === "burst" ? "last-resort" : "regular" });
+  for (let count = after === "burst" ? 2 : 1; count > 0; count -= 1)
+    globalThis.gc?.({ type: "major", execution: "sync", flavor: "last-resort" });
 }
 
 function makeGuards(
@@ -172,14 +179,23 @@ function makeView(
     readonly budget: Budget;
     readonly secrets: SecretsAtRest;
     readonly problems: () => readonly SourceProblem[];
+    readonly warnings: () => readonly SourceProblem[];
   },
 ): NodeAgentView {
-  const { runtimes, pods, conditions, budget, secrets, problems } = shown;
+  const { runtimes, pods, conditions, budget, secrets, problems, warnings } = shown;
   const { desired, events } = store;
   const { capacity, share, machine } = node;
   return new NodeAgentView(
     {
-      ...{ router: runtimes.router, runtimes: runtimes.reports, desired, statuses: pods.statuses, events, problems },
+      ...{
+        router: runtimes.router,
+        runtimes: runtimes.reports,
+        desired,
+        statuses: pods.statuses,
+        events,
+        problems,
+        warnings,
+      },
       tunnel: cluster.link,
       conditions: conditions.conditions,
       flash: () => budget.report(),

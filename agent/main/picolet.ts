@@ -3,14 +3,15 @@ import { readFileSync } from "node:fs";
 import { programLog } from "@picolet/protocol/async/console-log.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { Log } from "@picolet/protocol/ports.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
 import { unloadModules } from "../budget/unload-modules.ts";
 import type { Board } from "../config/board-defaults.ts";
 import type { Configuration } from "../config/configuration.ts";
 import { runAgent } from "./compose.ts";
-import { type AgentArguments, DEFAULT_CONFIG_PATH, HELP, parseArguments } from "./node/agent-arguments.ts";
-import type { AgentInit } from "./node/agent-init.ts";
+import type { AgentArguments, AgentInit } from "./node/agent-init.ts";
+import { DEFAULT_CONFIG_PATH } from "./node/default-places.ts";
 import { readBoard } from "./node/read-board.ts";
 import { StopRequests } from "./stop-requests.ts";
 
@@ -27,7 +28,7 @@ function readConfigurationText(path: string | undefined): string | undefined {
   try {
     return readFileSync(path ?? DEFAULT_CONFIG_PATH, "utf8");
   } catch (error) {
-    if (path === undefined && (error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+    if (path === undefined && errnoOf(error) === "ENOENT") return undefined;
     throw new PicoletError("invalid", `cannot read the configuration`, { cause: error });
   }
 }
@@ -97,17 +98,20 @@ function beginAnew(log: Log): number {
 
 async function main(argv: readonly string[]): Promise<number> {
   Buffer.poolSize = BUFFER_POOL_BYTES;
+  const { helpOfAgent, parseArguments, usageOfAgent } = await import("./node/agent-arguments.ts");
   let args: AgentArguments;
   try {
     args = parseArguments(argv, process.env);
   } catch (error) {
-    printError(`picolet: ${describeError(error)}`);
+    process.stderr.write(usageOfAgent(error));
     return EX_USAGE;
   }
   if (args.command === "help" || args.command === "version") {
-    process.stdout.write(args.command === "help" ? HELP : `picolet ${VERSION}\n`);
+    process.stdout.on("error", () => undefined);
+    process.stdout.write(args.command === "help" ? await helpOfAgent() : `picolet ${VERSION}\n`);
     return 0;
   }
+  unloadModules("arguments");
   let loaded: LoadedConfiguration | undefined;
   try {
     loaded = await configurationOf(args);

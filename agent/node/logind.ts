@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { Backoff, type BackoffPolicy, EQUAL_JITTER } from "@picolet/protocol/async/backoff.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
 import { describeError, isCancelled, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
@@ -40,8 +41,7 @@ const RELOAD_LOOK_GAP = millis(200);
 /** A program that starts, asks logind and says so; on a board that is being loaded from a slow card. */
 const LOCK_LIMIT = seconds(30);
 /** A bus that is restarted comes back within seconds. Where there is none at all, that is looked at as often as this. */
-const FIRST_RETRY = seconds(1);
-const LAST_RETRY = seconds(300);
+const RETRY: BackoffPolicy = { first: seconds(1), max: seconds(300), jitter: EQUAL_JITTER };
 
 /**
  * Follows logind: while this runs it holds a delay lock, so that a shutdown of the machine waits until the pods have been
@@ -60,12 +60,12 @@ export class LogindShutdown implements Component {
 
   async run(signal: AbortSignal): Promise<void> {
     const { clock, random, log } = this.#components;
-    let failures = 0;
+    const backoff = new Backoff(random, RETRY);
     let told = "";
     while (!signal.aborted) {
       try {
         await this.#follow(signal, () => {
-          failures = 0;
+          backoff.reset();
           told = "";
         });
       } catch (error) {
@@ -73,9 +73,7 @@ export class LogindShutdown implements Component {
         const message = describeError(error);
         if (message !== told) log.warn("logind is not followed: a shutdown ends no pods by itself", { error: message });
         told = message;
-        const longest = Math.min(FIRST_RETRY * 2 ** Math.min(failures, 30), LAST_RETRY);
-        failures += 1;
-        await clock.sleep(millis(longest * (0.5 + random.next() / 2)), signal).catch(() => undefined);
+        await clock.sleep(backoff.next(), signal).catch(() => undefined);
       }
     }
     await this[Symbol.asyncDispose]();

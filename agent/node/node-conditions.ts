@@ -135,10 +135,6 @@ export class NodeConditions implements Component {
     await Promise.all([health, shutdown, ...sources].map((each) => follow(each.changes(signal))));
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
-    // Nothing is held.
-  }
-
   #update(told: readonly PressureCondition[]): void {
     const { health, shutdown, clock } = this.#components;
     const before = this.#conditions.current;

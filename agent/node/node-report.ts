@@ -1,6 +1,6 @@
 /** What a Node object gets from its node, in the shape in which the kubelet fills it: pure. */
 import type { NodeReportContent } from "@picolet/protocol/tunnel/messages.ts";
-import { VERSION } from "@picolet/protocol/version.ts";
+import { KUBERNETES_VERSION, VERSION } from "@picolet/protocol/version.ts";
 import type { ImageInfo, RuntimeStatus } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { type Machine, type NodeCapacity, nodeInfo } from "./machine.ts";
 import type { NodeCondition } from "./node-conditions.ts";
@@ -33,7 +33,7 @@ export interface NodeReportView {
 /** As the kubelet names an image in a Node's status. */
 const MAX_NAMES_OF_IMAGE = 5;
 /** The API's version that the node speaks; Kubernetes refuses to schedule by nothing of it, tools show it. */
-const KUBELET_VERSION = `v1.34.0-picolet.${VERSION}`;
+const KUBELET_VERSION = `v${KUBERNETES_VERSION}.0-picolet.${VERSION}`;
 
 export function nodeReport(init: NodeReportInit, view: NodeReportView): NodeReportContent {
   const { nodeName, register, taints, providerID, machine, capacity, allocatable, maxImages } = init;

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { WatchSource } from "@picolet/protocol/async/watch.ts";
 import { millis } from "@picolet/protocol/ports.ts";
+import { KUBERNETES_VERSION, VERSION } from "@picolet/protocol/version.ts";
 import { FakeAdapter } from "@picolet/runtime-test-kit/fake/fake-adapter.ts";
 import { FakeRuntime } from "@picolet/runtime-test-kit/fake/fake-runtime.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
@@ -57,7 +58,9 @@ test("a report has the kubelet's labels and shapes, the operator's labels above 
     { type: "Hostname", address: "board" },
   ]);
   assert.deepEqual([report.status.capacity, report.status.allocatable], [CAPACITY, ALLOCATABLE]);
-  assert.equal((report.status.nodeInfo as { architecture: string }).architecture, "arm64");
+  const nodeInfo = report.status.nodeInfo as { architecture: string; kubeletVersion: string };
+  assert.equal(nodeInfo.architecture, "arm64");
+  assert.equal(nodeInfo.kubeletVersion, `v${KUBERNETES_VERSION}.0-picolet.${VERSION}`, "the API server's version");
 });
 
 test("the largest images are told, and no more than asked for", () => {

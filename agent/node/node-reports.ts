@@ -1,3 +1,4 @@
+import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
@@ -62,15 +63,7 @@ export class NodeReports implements Component {
         await this.#alarm.ring(signal);
       }
     };
-    try {
-      await Promise.all([followConditions(), followPods(), lookAtImages()]);
-    } catch (error) {
-      if (!isCancelled(error)) throw error;
-    }
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    // Nothing is held.
+    await Promise.all([followConditions(), followPods(), lookAtImages()]).catch(ignoreCancelled);
   }
 
   #current(): NodeReportContent {

@@ -1,3 +1,4 @@
+import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
@@ -43,15 +44,7 @@ export class OrphanSweep implements Component {
     if (signal.aborted) return;
     await this.#sweep(signal);
     const alarm = new Alarm(this.#components.clock);
-    try {
-      await Promise.all([this.#follow(alarm, signal), this.#keep(alarm, signal)]);
-    } catch (error) {
-      if (!isCancelled(error)) throw error;
-    }
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    // Nothing is held.
+    await Promise.all([this.#follow(alarm, signal), this.#keep(alarm, signal)]).catch(ignoreCancelled);
   }
 
   async #follow(alarm: Alarm, signal: AbortSignal): Promise<void> {

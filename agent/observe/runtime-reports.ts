@@ -1,3 +1,4 @@
+import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
@@ -93,15 +94,7 @@ export class RuntimeReports implements Component {
         this.#alarm.set(this.#health.current.every(({ healthy }) => healthy) ? CALM_PERIOD : TROUBLED_PERIOD);
       }
     };
-    try {
-      await Promise.all([follow(), ask()]);
-    } catch (error) {
-      if (!isCancelled(error)) throw error;
-    }
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    // Nothing is held.
+    await Promise.all([follow(), ask()]).catch(ignoreCancelled);
   }
 
   async #askAll(limit: Millis, signal: AbortSignal): Promise<void> {

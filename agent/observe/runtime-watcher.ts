@@ -1,4 +1,5 @@
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
+import { Backoff, type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
 import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
 import {
@@ -50,7 +51,7 @@ const MAX_PERIOD_WITHOUT_HINTS = seconds(3);
 /** A list takes milliseconds; the runtime of a busy board a second or two. */
 const LIST_TIMEOUT = seconds(20);
 /** Between tries of a list that fails: soon enough to see a runtime come back, doubling to the longest wait. */
-const MAX_RETRY_PERIOD = seconds(5);
+const RELIST_RETRY: BackoffPolicy = { first: RELIST_PERIOD, max: seconds(5), jitter: [0.75, 1.25] };
 /** The kubelet's `relistThreshold`. A runtime whose socket is gone is said at once. */
 const RELIST_THRESHOLD = seconds(180);
 /** Between two questions whether the runtime answers at all; a relist that was answered meanwhile is one. 0.3 ms each. */
@@ -61,8 +62,7 @@ const PING_LIMIT = seconds(6);
 const MAX_PING_LIMIT = seconds(60);
 const LATELY = seconds(600);
 /** Between subscriptions to hints that end. */
-const MIN_RESUBSCRIBE = seconds(1);
-const MAX_RESUBSCRIBE = seconds(30);
+const RESUBSCRIBE: BackoffPolicy = { first: seconds(1), max: seconds(30), jitter: [0.75, 1.25] };
 
 interface Announcement {
   readonly how: "hint" | "expected";
@@ -199,8 +199,7 @@ export class RuntimeWatcher {
       const ago = `pleg was last seen active ${Math.round(silent / 1000)}s ago; threshold is ${RELIST_THRESHOLD / 1000}s`;
       this.#setHealth(false, "PLEGNotHealthy", `${ago}: ${message}`);
     }
-    const wait = Math.min(RELIST_PERIOD * 2 ** Math.min(this.#failures - 1, 10), MAX_RETRY_PERIOD);
-    this.#alarm.set(millis(wait * (0.75 + random.next() / 2)));
+    this.#alarm.set(backoffDelay(RELIST_RETRY, this.#failures, random.next()));
   }
 
   async #tryHints(signal: AbortSignal): Promise<void> {
@@ -275,16 +274,15 @@ export class RuntimeWatcher {
   async #listen(signal: AbortSignal): Promise<void> {
     const { adapter, clock, random } = this.#components;
     if (adapter.hints === undefined) return;
-    let wait = MIN_RESUBSCRIBE;
+    const backoff = new Backoff(random, RESUBSCRIBE);
     while (!signal.aborted) {
       const began = clock.monotonic();
       if (!(await this.#hear(adapter.hints(signal), signal))) return;
       // What happened while nobody listened shows in the next list.
       this.#hintsCome = false;
       this.#hurry();
-      if (clock.monotonic() - began > MAX_RESUBSCRIBE) wait = MIN_RESUBSCRIBE;
-      await clock.sleep(millis(wait * (0.75 + random.next() / 2)), signal);
-      wait = millis(Math.min(wait * 2, MAX_RESUBSCRIBE));
+      if (clock.monotonic() - began > RESUBSCRIBE.max) backoff.reset();
+      await clock.sleep(backoff.next(), signal);
     }
   }
 

@@ -1,6 +1,7 @@
 import { closeSync, constants, openSync, readSync } from "node:fs";
 import { PicoletError } from "@picolet/protocol/errors.ts";
-import { errorCode } from "../core/node/system-error-code.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
+import type { MakeRecordWait, RecordWait } from "./record-wait.ts";
 
 /** The longest record there is (CONSOLE_EXT_LOG_MAX); a shorter buffer could never get past it. */
 const MAX_RECORD_BYTES = 8192;
@@ -9,6 +10,12 @@ const MARKS = [Buffer.from("kill"), Buffer.from("Kill")];
 const OTHER: KernelRecord = { kind: "other" };
 const END: KernelRecord = { kind: "end" };
 const LOST: KernelRecord = { kind: "lost" };
+
+export interface KernelLogInit {
+  readonly waitFor: MakeRecordWait;
+  /** Default /dev/kmsg. */
+  readonly path?: string;
+}
 
 export type KernelRecord =
   | { readonly kind: "record"; readonly text: string }
@@ -19,33 +26,6 @@ export type KernelRecord =
   | { readonly kind: "end" };
 
 /**
- * libuv's pipe as Node has it: the one handle that waits for any descriptor that can be polled. No public part of Node takes a
- * character device but a terminal. The version of Node is fixed with the product, and `kernel-log.test.ts` sees when this changes.
- */
-interface PipeHandle {
-  /** The descriptor is the handle's from then on. @returns below 0: errno */
-  open(fd: number): number;
-  /** From then on all is read into it, and `onread` called without an argument. */
-  useUserBuffer(buffer: Uint8Array): void;
-  onread: (() => void) | undefined;
-  readStart(): number;
-  readStop(): number;
-  unref(): void;
-  close(): void;
-}
-
-interface NodeParts {
-  readonly Pipe: new (kind: number) => PipeHandle;
-  readonly constants: { readonly SOCKET: number };
-  readonly streamBaseState: Int32Array;
-  readonly kReadBytesOrError: number;
-}
-
-function partOfNode(name: string): NodeParts {
-  return (Reflect.get(process, "binding") as (name: string) => NodeParts).call(process, name);
-}
-
-/**
  * The kernel's log, record after record, from the oldest that it still has. Reading never waits: libuv reads files in threads, and
  * one that waits would take the one thread of all file access. What waits is the event loop, for the device to have more.
  */
@@ -53,15 +33,17 @@ export class KernelLog implements Disposable {
   readonly #path: string;
   readonly #buffer = Buffer.allocUnsafeSlow(MAX_RECORD_BYTES);
   #fd: number;
-  #pipe: PipeHandle | undefined;
+  readonly #waitFor: MakeRecordWait;
+  #wait: RecordWait | undefined;
   /** Waiting is reading, as libuv has it: the record that ended it. */
   #ahead: KernelRecord | undefined;
   /** Defined while it waits. */
   #told: (() => void) | undefined;
 
   /** @throws `permission_denied`, `unavailable` */
-  constructor(path = "/dev/kmsg") {
+  constructor({ waitFor, path = "/dev/kmsg" }: KernelLogInit) {
     this.#path = path;
+    this.#waitFor = waitFor;
     this.#fd = this.#open();
   }
 
@@ -70,7 +52,7 @@ export class KernelLog implements Disposable {
     try {
       return openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
     } catch (cause) {
-      const code = errorCode(cause);
+      const code = errnoOf(cause);
       const isForbidden = code === "EPERM" || code === "EACCES";
       throw new PicoletError(isForbidden ? "permission_denied" : "unavailable", `cannot open ${path}`, { cause });
     }
@@ -85,7 +67,7 @@ export class KernelLog implements Disposable {
       try {
         return this.#recordOf(readSync(this.#fd, this.#buffer, 0, MAX_RECORD_BYTES, null));
       } catch (cause) {
-        switch (errorCode(cause)) {
+        switch (errnoOf(cause)) {
           case "EAGAIN":
             return END;
           case "EPIPE":
@@ -104,8 +86,8 @@ export class KernelLog implements Disposable {
     const isWaiting = this.#told !== undefined;
     this.#told = told;
     if (isWaiting) return;
-    this.#pipe ??= this.#takePipe();
-    const status = this.#pipe.readStart();
+    this.#wait ??= this.#makeWait();
+    const status = this.#wait.start();
     if (status < 0) throw new PicoletError("unavailable", `cannot wait for ${this.#path}: error ${status}`);
   }
 
@@ -114,25 +96,17 @@ export class KernelLog implements Disposable {
     if (length === 0) return;
     const told = this.#told;
     this.#told = undefined;
-    this.#pipe?.readStop();
+    this.#wait?.stop();
     if (length > 0) this.#ahead = this.#recordOf(length);
     else this.#beginAnew();
     told?.();
   }
 
-  #takePipe(): PipeHandle {
-    const { Pipe, constants: kinds } = partOfNode("pipe_wrap");
-    const pipe = new Pipe(kinds.SOCKET);
-    const status = pipe.open(this.#fd);
-    if (status < 0) throw new PicoletError("unavailable", `cannot wait for ${this.#path}: error ${status}`);
-    const { streamBaseState, kReadBytesOrError } = partOfNode("stream_wrap");
-    pipe.onread = () => {
-      this.#woken(streamBaseState[kReadBytesOrError] ?? 0);
-    };
-    pipe.useUserBuffer(this.#buffer);
-    // It keeps no program from ending.
-    pipe.unref();
-    return pipe;
+  #makeWait(): RecordWait {
+    const init = { fd: this.#fd, buffer: this.#buffer, onRead: (length: number) => this.#woken(length) };
+    const wait = this.#waitFor(init);
+    if (typeof wait === "number") throw new PicoletError("unavailable", `cannot wait for ${this.#path}: error ${wait}`);
+    return wait;
   }
 
   /**
@@ -164,9 +138,9 @@ export class KernelLog implements Disposable {
   }
 
   #close(): void {
-    if (this.#pipe !== undefined) this.#pipe.close();
+    if (this.#wait !== undefined) this.#wait.close();
     else if (this.#fd >= 0) closeSync(this.#fd);
-    this.#pipe = undefined;
+    this.#wait = undefined;
     this.#told = undefined;
   }
 

@@ -1,6 +1,6 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
+import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
-import { isCancelled } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type PodUid, seconds } from "@picolet/protocol/ports.ts";
 import { type EventRecorder, nodeReference } from "../core/store/store-ports.ts";
 import type { OomKillLog } from "./oom-kill-log.ts";
@@ -50,7 +50,7 @@ export class OomWatch implements Component {
         await clock.sleep(PAUSE, signal);
       }
     } catch (error) {
-      if (!isCancelled(error)) throw error;
+      ignoreCancelled(error);
     }
   }
 

@@ -1,5 +1,5 @@
 import type { Container, Probe } from "@picolet/protocol/pod/pod.ts";
-import { type Millis, type MonotonicMs, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
+import { type Millis, type MonotonicMs, type Random, seconds } from "@picolet/protocol/ports.ts";
 import type { ProbeResult } from "../core/pods/probe-ports.ts";
 import type { ProbeOutcome } from "./handlers/probe-outcome.ts";
 import { type ProbeKind, ProbeTask, type TaskComponents, type TaskOwner } from "./probe-task.ts";
@@ -9,6 +9,8 @@ export interface RunComponents extends TaskComponents {
   readonly random: Random;
   /** Since when this agent probes. */
   readonly startedAt: MonotonicMs;
+  /** When the next probe of an adopted container may come at the earliest: `ADOPTION_GAP` after the one before it. */
+  readonly adoptionSlot: () => MonotonicMs;
 }
 
 /** What a run needs of its pod. */
@@ -37,7 +39,9 @@ export class ContainerProbes implements TaskOwner {
   readonly #owner: RunOwner;
   readonly #startedAt: MonotonicMs;
   /** It ran before this agent did. */
-  readonly #isOld: boolean;
+  readonly #isAdopted: boolean;
+  /** What the agent before this one reported of it holds until the first result. */
+  readonly #isReported: boolean;
   readonly #startup: ProbeTask | undefined;
   readonly #liveness: ProbeTask | undefined;
   readonly #readiness: ProbeTask | undefined;
@@ -50,7 +54,8 @@ export class ContainerProbes implements TaskOwner {
     this.#components = components;
     this.#owner = owner;
     this.#startedAt = startedAt;
-    this.#isOld = before !== undefined;
+    this.#isReported = before !== undefined;
+    this.#isAdopted = this.#isReported || startedAt < components.startedAt;
     this.#startup = this.#task("Startup", container.startupProbe);
     this.#liveness = this.#task("Liveness", container.livenessProbe);
     this.#readiness = this.#task("Readiness", container.readinessProbe);
@@ -137,17 +142,17 @@ export class ContainerProbes implements TaskOwner {
 
   #begin(task: ProbeTask | undefined): void {
     if (task === undefined) return;
-    const { clock } = this.#components;
-    const delay = seconds(task.probe.initialDelaySeconds ?? 0);
-    const first = Math.max(clock.monotonic() + this.#jitter(task.probe), this.#startedAt + delay);
-    task.begin(first as MonotonicMs);
-  }
-
-  /** When an agent finds a whole node running, its probes are spread over their periods, as by the kubelet. */
-  #jitter({ periodSeconds }: Probe): Millis {
-    const { clock, random, startedAt } = this.#components;
-    const period = seconds(periodSeconds);
-    const isFresh = clock.monotonic() - startedAt < period;
-    return this.#isOld && isFresh ? millis(random.next() * period) : millis(0);
+    const { clock, random, startedAt, adoptionSlot } = this.#components;
+    const now = clock.monotonic();
+    const period = seconds(task.probe.periodSeconds);
+    const earliest = Math.max(now, this.#startedAt + seconds(task.probe.initialDelaySeconds ?? 0));
+    const isFirstRound = this.#isAdopted && now - startedAt < period;
+    // When an agent finds a whole node running, its probes are spread over their periods, as by the kubelet.
+    const spread = isFirstRound ? Math.max(earliest, now + random.next() * period) : earliest;
+    // What is in service stays so until then. Whatever is not may have become ready while no agent was there.
+    const isInService = this.#isReported && (task.kind === "Liveness" || this.#result.ready);
+    const first = isFirstRound && !isInService ? earliest + ((adoptionSlot() - now) % period) : spread;
+    const isWaiting = earliest > now;
+    task.begin(first as MonotonicMs, isWaiting ? undefined : (spread as MonotonicMs));
   }
 }

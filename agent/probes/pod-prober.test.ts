@@ -280,6 +280,29 @@ test("after a restart of the agent what was ready stays so until a probe says ot
   for (const pod of pods) assert.equal(world.result(pod, `run-of-${pod.uid}`), "started unready");
 });
 
+test("after a restart of the agent what was not ready is probed at once, one after the other, then on a beat of its own", async () => {
+  const world = new World();
+  const reports = [{ started: true, ready: false }, { started: false, ready: false }, undefined];
+  const pods = Array.from({ length: 51 }, (_, index) => {
+    const pod = { ...world.podWith({ startup: {}, readiness: {} }), uid: `pod-${index}` as PodUid };
+    return { pod, before: reports[index % reports.length], id: `run-${index}` };
+  });
+  for (const { pod, before, id } of pods) {
+    world.follow(pod, [id], { ranForMs: 60_000, ...(before === undefined ? {} : { before }) });
+  }
+  await world.pass(0);
+  assert.equal(world.result(pods[0]?.pod as DesiredPod, "run-0"), "started ready");
+  // Each has to pass two probes at the most.
+  await world.pass(2.1);
+  for (const { pod, id } of pods) assert.equal(world.result(pod, id), "started ready");
+  const firsts = world.ran.map((each) => each.split(" ")[0]);
+  assert.equal(new Set(firsts).size, firsts.length, "no two in one tick");
+  world.ran.length = 0;
+  await world.pass(9);
+  const beats = world.ran.map((each) => Number(each.split(" ")[0])).sort((a, b) => a - b);
+  assert.ok((beats.at(-1) ?? 0) - (beats[0] ?? 0) > 5, `the second ones are spread: ${beats.join(" ")}`);
+});
+
 test("while the pod is ended readiness alone is probed, and nothing fails any more", async () => {
   const world = new World();
   const pod = world.podWith({ liveness: { failureThreshold: 1 }, readiness: { failureThreshold: 1 } });

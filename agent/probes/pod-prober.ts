@@ -1,6 +1,6 @@
 import { aborted } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
-import type { Clock, MonotonicMs, PodUid, Random } from "@picolet/protocol/ports.ts";
+import { type Clock, type MonotonicMs, millis, type PodUid, type Random } from "@picolet/protocol/ports.ts";
 import type { GrpcHealth } from "@picolet/runtime-contract/grpc-health.ts";
 import type { DesiredPod, ObservedPod, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { ProbeResult, Prober } from "../core/pods/probe-ports.ts";
@@ -24,6 +24,9 @@ export interface PodProberComponents {
 
 type Changed = (uid: PodUid) => void;
 
+/** Between the first probes of adopted containers that are not in service: fifty of them take a second. */
+const ADOPTION_GAP = millis(20);
+
 const NO_RESULTS: ReadonlyMap<string, ProbeResult> = new Map();
 
 /**
@@ -37,6 +40,7 @@ export class PodProber implements Prober, Component {
   readonly #runner: ProbeRunner;
   readonly #timetable: Timetable;
   readonly #startedAt: MonotonicMs;
+  #nextAdoption: MonotonicMs;
   readonly #pods = new Map<PodUid, PodProbes>();
   readonly #observers = new Set<Changed>();
 
@@ -46,6 +50,7 @@ export class PodProber implements Prober, Component {
     this.#runner = new ProbeRunner(components);
     this.#timetable = new Timetable(clock);
     this.#startedAt = clock.monotonic();
+    this.#nextAdoption = this.#startedAt;
   }
 
   follow(
@@ -99,6 +104,12 @@ export class PodProber implements Prober, Component {
     this.#timetable[Symbol.dispose]();
   }
 
+  #adoptionSlot(): MonotonicMs {
+    const slot = Math.max(this.#nextAdoption, this.#components.clock.monotonic()) as MonotonicMs;
+    this.#nextAdoption = (slot + ADOPTION_GAP) as MonotonicMs;
+    return slot;
+  }
+
   #add(pod: DesiredPod, adapter: RuntimeAdapter): PodProbes {
     const { uid } = pod;
     const { clock, random, events, hostIps } = this.#components;
@@ -106,7 +117,12 @@ export class PodProber implements Prober, Component {
       for (const observer of this.#observers) observer(uid);
     };
     const own = { clock, random, events, hostIps, changed };
-    const shared = { runner: this.#runner, timetable: this.#timetable, startedAt: this.#startedAt };
+    const shared = {
+      runner: this.#runner,
+      timetable: this.#timetable,
+      startedAt: this.#startedAt,
+      adoptionSlot: () => this.#adoptionSlot(),
+    };
     const probes = new PodProbes({ ...own, ...shared }, pod, adapter);
     this.#pods.set(uid, probes);
     return probes;

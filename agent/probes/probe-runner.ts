@@ -31,7 +31,7 @@ export class ProbeRunner {
     this.#components = components;
   }
 
-  /** How long an attempt may take before its signal is to abort with `Late`. */
+  /** How long an attempt may take before its signal must abort with `ProbeTimeout`. */
   deadlineOf({ exec, grpc, timeoutSeconds }: Probe): Millis {
     const timeout = seconds(timeoutSeconds);
     if (exec !== undefined) return execDeadline(timeout);

@@ -26,8 +26,14 @@ export interface TaskOwner {
 type TaskState =
   /** Not begun, or over for this run of the container. */
   | { readonly kind: "resting" }
-  | { readonly kind: "waiting"; readonly due: MonotonicMs }
-  | { readonly kind: "running"; readonly due: MonotonicMs; readonly abort: AbortController };
+  | ({ readonly kind: "waiting" } & Beat)
+  | ({ readonly kind: "running"; readonly abort: AbortController } & Beat);
+
+interface Beat {
+  readonly due: MonotonicMs;
+  /** When its beat begins; undefined: with this run. */
+  readonly beat?: MonotonicMs | undefined;
+}
 
 /**
  * From the second run on a probe's beat is one of these marks, four in a second, so that the processor wakes for several
@@ -55,9 +61,12 @@ export class ProbeTask {
     this.probe = probe;
   }
 
-  /** From then on once a period. Begun twice, it goes on as it was. */
-  begin(at: MonotonicMs): void {
-    if (this.#state.kind === "resting") this.#waitUntil(at);
+  /**
+   * From then on once a period. Begun twice, it goes on as it was.
+   * @param beat when the second run comes; undefined: a period after the first
+   */
+  begin(at: MonotonicMs, beat?: MonotonicMs): void {
+    if (this.#state.kind === "resting") this.#waitUntil({ due: at, beat });
   }
 
   /** What it is about to find out matters no more. */
@@ -68,24 +77,25 @@ export class ProbeTask {
     if (state.kind === "running") state.abort.abort(cancelled("the probe"));
   }
 
-  #waitUntil(due: MonotonicMs): void {
-    this.#state = { kind: "waiting", due };
-    this.#components.timetable.set(this.#wake, due);
+  #waitUntil(beat: Beat): void {
+    this.#state = { kind: "waiting", ...beat };
+    this.#components.timetable.set(this.#wake, beat.due);
   }
 
   async #run(): Promise<void> {
     const { clock } = this.#components;
     if (this.#state.kind !== "waiting") return;
     const startedAt = clock.monotonic();
-    const { due } = this.#state;
-    let outcome = await this.#attempt(due);
+    const { due, beat } = this.#state;
+    let outcome = await this.#attempt({ due, beat });
     for (let attempts = 1; outcome?.kind === "error" && !outcome.final && attempts < MAX_ATTEMPTS; attempts += 1) {
-      outcome = await this.#attempt(due);
+      outcome = await this.#attempt({ due, beat });
     }
     if (outcome === undefined) return;
     const now = clock.monotonic();
     // Before anybody is told, who may stop it.
-    this.#waitUntil(nextDue(due, seconds(this.probe.periodSeconds), now));
+    const period = seconds(this.probe.periodSeconds);
+    this.#waitUntil({ due: beat !== undefined && beat > now ? beat : nextDue(due, period, now) });
     this.#owner.ran(this, outcome, now - startedAt);
     if (outcome.kind === "error") return;
     const { streak, counts } = extendStreak(
@@ -98,10 +108,10 @@ export class ProbeTask {
   }
 
   /** @returns `undefined` when it was stopped meanwhile */
-  async #attempt(due: MonotonicMs): Promise<ProbeOutcome | undefined> {
+  async #attempt(beat: Beat): Promise<ProbeOutcome | undefined> {
     const { clock, timetable } = this.#components;
     const abort = new AbortController();
-    const state: TaskState = { kind: "running", due, abort };
+    const state: TaskState = { kind: "running", ...beat, abort };
     this.#state = state;
     const deadline = new TimetableEntry(() => abort.abort(new ProbeTimeout()));
     timetable.set(deadline, (clock.monotonic() + this.#owner.deadlineOf(this.probe)) as MonotonicMs);

@@ -2,7 +2,7 @@
 import { readFileSync } from "node:fs";
 import { access, readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
-import { errorCode } from "../core/node/system-error-code.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 
 /** Below a pod are its containers, below those what they made themselves; a tree deeper than this is nobody's. */
 const MAX_DEPTH = 16;
@@ -34,7 +34,7 @@ export async function subfolders(folder: string, onFound?: () => void): Promise<
     onFound?.();
     return entries.filter((entry) => entry.isDirectory()).map((entry) => entry.name);
   } catch (error) {
-    if (errorCode(error) === "ENOENT" || errorCode(error) === "ENOTDIR") return [];
+    if (errnoOf(error) === "ENOENT" || errnoOf(error) === "ENOTDIR") return [];
     throw error;
   }
 }

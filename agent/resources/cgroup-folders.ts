@@ -1,6 +1,6 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { errorCode } from "../core/node/system-error-code.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import { readTextSync } from "./cgroup-filesystem.ts";
 import type { CgroupHierarchies } from "./cgroup-hierarchies.ts";
 
@@ -28,11 +28,11 @@ export class CgroupFolders {
       if (this.#hierarchies.kind === "v2") this.#delegate(parent, this.#hierarchies.controllers);
       mkdirSync(folder, { mode: 0o755 });
     } catch (error) {
-      if (errorCode(error) === "ENOENT" && parent !== mountPoint) {
+      if (errnoOf(error) === "ENOENT" && parent !== mountPoint) {
         this.make(mountPoint, parent);
         return this.make(mountPoint, folder);
       }
-      if (errorCode(error) !== "EEXIST") throw error;
+      if (errnoOf(error) !== "EEXIST") throw error;
       isNew = false;
     }
     const isCpuset = this.#hierarchies.kind === "v1" && this.#hierarchies.controllers.get("cpuset") === mountPoint;

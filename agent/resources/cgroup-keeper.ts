@@ -1,6 +1,7 @@
+import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
-import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
+import { describeError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, seconds } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { PodCgroups } from "./pod-cgroups.ts";
@@ -43,7 +44,7 @@ export class CgroupKeeper implements Component {
         await clock.sleep(INTERVAL, signal);
       }
     } catch (error) {
-      if (!isCancelled(error)) throw error;
+      ignoreCancelled(error);
     }
   }
 

@@ -1,12 +1,12 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
 import { type Clock, millis } from "@picolet/protocol/ports.ts";
 import { foldersWithin, readText } from "./cgroup-filesystem.ts";
 import type { CgroupHierarchies } from "./cgroup-hierarchies.ts";
 
 /** Between two looks at processes that were just killed. They go in well under a millisecond unless in disk sleep. */
-const KILL_WAIT_FIRST_MS = 2;
-const KILL_WAIT_MAX_MS = 100;
+const KILL_WAIT: BackoffPolicy = { first: millis(2), max: millis(100) };
 
 /** The processes of cgroups: which there are, and the end of all of them. */
 export class CgroupProcesses {
@@ -38,13 +38,11 @@ export class CgroupProcesses {
 
   /** Until none is left. @throws `cancelled` alone */
   async kill(path: string, signal: AbortSignal): Promise<void> {
-    let wait = KILL_WAIT_FIRST_MS;
-    for (;;) {
+    for (let kills = 1; ; kills += 1) {
       const pids = await this.pids(path);
       if (pids.size === 0) return;
       await this.#killOnce(path, pids);
-      await this.#clock.sleep(millis(wait), signal);
-      wait = Math.min(wait * 2, KILL_WAIT_MAX_MS);
+      await this.#clock.sleep(backoffDelay(KILL_WAIT, kills), signal);
     }
   }
 

@@ -4,10 +4,10 @@ import { basename, dirname, join } from "node:path";
 import { SLICE } from "@picolet/protocol/cgroup/cgroup-names.ts";
 import type { CgroupValues } from "@picolet/protocol/cgroup/cgroup-values.ts";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import { type Clock, type Log, millis } from "@picolet/protocol/ports.ts";
 import type { CgroupPort, CreatedCgroup } from "@picolet/runtime-contract/cgroup-port.ts";
 import type { CgroupUnits } from "../core/node/cgroup-units.ts";
-import { errorCode } from "../core/node/system-error-code.ts";
 import { type CgroupFile, isWritten, V1_READINGS, V2_READINGS, v1Files, v2Files } from "./cgroup-files.ts";
 import { counter, exists, foldersWithin, readText, readTextSync, subfolders } from "./cgroup-filesystem.ts";
 import { CgroupFolders } from "./cgroup-folders.ts";
@@ -111,11 +111,11 @@ export class CgroupTree implements CgroupPort {
    * there, in one of the hierarchies at least.
    */
   deviations(path: string, values: CgroupValues): "gone" | readonly string[] {
-    for (const mountPoint of this.#mountPoints) if (!existsSync(join(mountPoint, path))) return "gone";
+    for (const mountPoint of this.#mountPoints) if (!existsSync(`${mountPoint}${path}`)) return "gone";
     const found: string[] = [];
     for (const wanted of this.#filesOf(values)) {
       const mountPoint = this.#mountPointOf(wanted.controller);
-      const text = mountPoint === undefined ? "" : readTextSync(join(mountPoint, path, wanted.file)).trim();
+      const text = mountPoint === undefined ? "" : readTextSync(`${mountPoint}${path}/${wanted.file}`).trim();
       if (text !== "" && !isWritten(wanted, text)) found.push(`${wanted.file} ${text}`);
     }
     return found;
@@ -248,7 +248,7 @@ export class CgroupTree implements CgroupPort {
           () => undefined,
           (error: unknown) => error,
         );
-        if (failure !== undefined && errorCode(failure) !== "ENOENT") busy = failure;
+        if (failure !== undefined && errnoOf(failure) !== "ENOENT") busy = failure;
       }
     return busy;
   }
@@ -288,4 +288,4 @@ function segmentsOf(path: string): string[] {
 const isRefusal = (error: unknown): boolean => ["EACCES", "EPERM", "EROFS"].includes(systemErrorCode(error));
 
 /** Of the system call itself, also when a write has named its file and value around it. */
-const systemErrorCode = (error: unknown): string => errorCode(isPicoletError(error) ? error.cause : error);
+const systemErrorCode = (error: unknown): string => errnoOf(isPicoletError(error) ? error.cause : error);

@@ -1,7 +1,7 @@
 /** What of limits this kernel cannot enforce, and what to do about it. */
 import { access, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { errorCode } from "../core/node/system-error-code.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { CgroupHierarchies } from "./cgroup-hierarchies.ts";
 
 export interface MissingController {
@@ -69,7 +69,7 @@ export async function withheldControllers(hierarchies: CgroupHierarchies): Promi
       await writeFile(file, `+${controller}`, { flag: "r+" });
     } catch (error) {
       // Another user may not: that there are no cgroups for it is said when it makes one.
-      if (errorCode(error) !== "EACCES") withheld.push(controller);
+      if (errnoOf(error) !== "EACCES") withheld.push(controller);
     }
   }
   return withheld;

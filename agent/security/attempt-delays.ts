@@ -1,6 +1,7 @@
-import { type Clock, type Millis, type MonotonicMs, millis, type Random } from "@picolet/protocol/ports.ts";
+import { backoffDelay, EQUAL_JITTER } from "@picolet/protocol/async/backoff.ts";
+import { type Clock, type Millis, type MonotonicMs, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
 
-const FIRST_DELAY_MS = 1000;
+const FIRST_DELAY = seconds(1);
 
 /** How long to wait between attempts that fail: twice as long each time, up to a bound, with jitter. */
 export class AttemptDelays {
@@ -15,10 +16,11 @@ export class AttemptDelays {
   }
 
   /** @param forLong it was refused: somebody has to do something about it first */
-  failed(maxMs: number, forLong = false): void {
-    const delay = forLong ? maxMs : Math.min(FIRST_DELAY_MS * 2 ** Math.min(this.#failures, 20), maxMs);
+  failed(max: Millis, forLong = false): void {
     this.#failures += 1;
-    this.#notBefore = (this.#clock.monotonic() + delay * (0.5 + 0.5 * this.#random.next())) as MonotonicMs;
+    const policy = { first: forLong ? max : FIRST_DELAY, max, jitter: EQUAL_JITTER };
+    this.#notBefore = (this.#clock.monotonic() +
+      backoffDelay(policy, this.#failures, this.#random.next())) as MonotonicMs;
   }
 
   /** The next failure is the first one again. */

@@ -1,4 +1,4 @@
-import { type Clock, type Millis, type MonotonicMs, millis } from "@picolet/protocol/ports.ts";
+import { type CancelSignal, type Clock, type Millis, type MonotonicMs, millis } from "@picolet/protocol/ports.ts";
 
 /** What an authenticated hub said the time was, and when. */
 interface Reference {
@@ -32,7 +32,7 @@ export class CorrectedClock implements Clock {
     return this.#machine.monotonic();
   }
 
-  sleep(duration: Millis, signal: AbortSignal): Promise<void> {
+  sleep(duration: Millis, signal: CancelSignal): Promise<void> {
     return this.#machine.sleep(duration, signal);
   }
 

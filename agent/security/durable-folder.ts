@@ -14,6 +14,7 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 
 export interface DurableFolder {
   /** Undefined: there is no such file. @throws `corrupt` when it is none or too large, `unavailable` when it cannot be read */
@@ -46,7 +47,7 @@ export class DurableFolderOnDisk implements DurableFolder {
     try {
       file = openSync(join(this.#path, name), constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
     } catch (error) {
-      if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+      if (errnoOf(error) === "ENOENT") return undefined;
       throw unreadable(name, error);
     }
     try {

@@ -5,6 +5,7 @@ import { connect, type TLSSocket } from "node:tls";
 import { cancelled } from "@picolet/protocol/async/abort.ts";
 import { type ErrorCode, PicoletError } from "@picolet/protocol/errors.ts";
 import { MAX_JOIN_ANSWER_BYTES } from "@picolet/protocol/pki/join-messages.ts";
+import { apiServerInstead } from "../core/hub/hub-address.ts";
 
 export interface HubEndpoint {
   readonly host: string;
@@ -28,11 +29,11 @@ export class HubConnection implements Disposable {
   readonly peerChain: readonly Uint8Array[];
   readonly #socket: TLSSocket;
   readonly #agent: Agent;
-  readonly #host: string;
+  readonly #address: HubEndpoint;
 
-  private constructor(socket: TLSSocket, host: string) {
+  private constructor(socket: TLSSocket, address: HubEndpoint) {
     this.#socket = socket;
-    this.#host = host;
+    this.#address = address;
     this.peerChain = peerChainOf(socket);
     this.#agent = new Agent({ keepAlive: true, maxSockets: 1 });
     // Both requests go over this one socket; there is no second one to be had.
@@ -69,7 +70,7 @@ export class HubConnection implements Disposable {
         signal.removeEventListener("abort", abort);
         socket.removeListener("error", fail);
         socket.removeListener("close", fail);
-        resolve(new HubConnection(socket, host));
+        resolve(new HubConnection(socket, { host, port }));
       });
     });
   }
@@ -90,17 +91,20 @@ export class HubConnection implements Disposable {
   }
 
   #exchange(method: string, path: string, body: string | undefined, signal: AbortSignal): Promise<string> {
+    const { host, port } = this.#address;
     return new Promise((resolve, reject) => {
       const fail = (cause: unknown): void => {
         if (signal.aborted) reject(cancelled("the request"));
         else if (cause instanceof PicoletError) reject(cause);
         else reject(new PicoletError("unavailable", "the connection to the hub broke", { cause, retryable: true }));
       };
-      const headers = { host: this.#host, ...(body === undefined ? {} : { "content-type": "application/json" }) };
+      const headers = { host, ...(body === undefined ? {} : { "content-type": "application/json" }) };
       const sent: ClientRequest = request({ agent: this.#agent, method, path, headers, signal }, (response) => {
         readAll(response).then((text) => {
-          if (response.statusCode === 200) resolve(text);
-          else reject(refusalOf(response.statusCode ?? 0, text));
+          if (response.statusCode === 200) return resolve(text);
+          const mistaken = apiServerInstead(text, `${host}:${port}`);
+          if (mistaken === undefined) reject(refusalOf(response.statusCode ?? 0, text));
+          else reject(new PicoletError("invalid", mistaken));
         }, fail);
       });
       sent.on("error", fail);

@@ -9,8 +9,14 @@ import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { describeError, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
-import { type Log, type Millis, millis, type Random } from "@picolet/protocol/ports.ts";
-import type { HubTlsOptions, IdentityState, NodeCredentials, NodeIdentity } from "../core/hub/identity.ts";
+import { type Log, type Millis, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
+import {
+  type HubTlsOptions,
+  type IdentityState,
+  isRefusal,
+  type NodeCredentials,
+  type NodeIdentity,
+} from "../core/hub/identity.ts";
 import { AttemptDelays } from "./attempt-delays.ts";
 import { type ConfiguredPins, ConfiguredTrust } from "./configured-trust.ts";
 import type { CorrectedClock } from "./corrected-clock.ts";
@@ -52,9 +58,9 @@ const CA_RETRY_MS = 3_600_000;
 /** Between two looks at what is due. */
 const MIN_WAIT_MS = 1000;
 /** Somebody stands beside a board that joins. */
-const MAX_JOIN_DELAY_MS = 60_000;
+const MAX_JOIN_DELAY = seconds(60);
 /** There are weeks left for a renewal, and offline each attempt is in vain. */
-const MAX_RENEW_DELAY_MS = 600_000;
+const MAX_RENEW_DELAY = seconds(600);
 
 export class NodeIdentityOnDisk implements NodeIdentity, Component {
   readonly name = "node identity";
@@ -177,9 +183,9 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
       if (usable !== undefined) await this.#keep(store, usable.stored, token, signal);
       else if (token !== "") await this.#join(store, token, signal);
       else {
-        this.#shown.joining(this.#withoutToken(store));
+        this.#shown.joining(this.#withoutToken(store), true);
         // The token file's watch wakes it; where there is none, this does.
-        return millis(MAX_JOIN_DELAY_MS);
+        return MAX_JOIN_DELAY;
       }
       this.#keepFloor();
       this.#publish();
@@ -218,7 +224,7 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
       return store;
     } catch (error) {
       this.#failed();
-      this.#shown.joining(`cannot use ${this.#init.folder}: ${describeError(error)}`);
+      this.#shown.joining(`cannot use ${this.#init.folder}: ${describeError(error)}`, true);
       return undefined;
     }
   }
@@ -316,11 +322,13 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
     const store = this.#disk?.store;
     const usable = store === undefined ? undefined : this.#usable(store);
     const problem = error === undefined ? "" : describeError(error);
-    if (usable === undefined) this.#shown.joining(problem);
-    else if (this.#trust.isOther(usable.stored)) this.#shown.joining(problem || "gets to know the hub by its new CA");
+    const isRefused = isRefusal(error);
+    if (usable === undefined) this.#shown.joining(problem, isRefused);
+    else if (this.#trust.isOther(usable.stored))
+      this.#shown.joining(problem || "gets to know the hub by its new CA", isRefused);
     else if (this.#clock.wall().getTime() > usable.facts.notAfterMs) {
       const ended = `the certificate ended at ${new Date(usable.facts.notAfterMs).toISOString()}`;
-      this.#shown.joining(problem === "" ? ended : `${ended}; ${problem}`);
+      this.#shown.joining(problem === "" ? ended : `${ended}; ${problem}`, isRefused);
     } else this.#shown.joined(usable, problem);
   }
 
@@ -352,7 +360,7 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
   /** @param forLong it was refused: somebody has to do something about it first */
   #failed(forLong = false): void {
     const isJoined = this.#shown.state.current.kind === "joined";
-    this.#delays.failed(isJoined ? MAX_RENEW_DELAY_MS : MAX_JOIN_DELAY_MS, forLong);
+    this.#delays.failed(isJoined ? MAX_RENEW_DELAY : MAX_JOIN_DELAY, forLong);
   }
 
   #untilDue(): Millis {

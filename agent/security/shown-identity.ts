@@ -12,7 +12,7 @@ export interface UsableIdentity {
 /** Who this node is, as others see it. What changes is logged, once. */
 export class ShownIdentity {
   readonly #log: Log;
-  readonly #state = new WatchSource<IdentityState>({ kind: "joining", problem: "" });
+  readonly #state = new WatchSource<IdentityState>({ kind: "joining", problem: "", isRefused: false });
   /** Of the last failure with a certificate that still counts: logged when it changes. */
   #problem = "";
 
@@ -46,11 +46,11 @@ export class ShownIdentity {
     });
   }
 
-  /** @param problem why not; "": it is under way */
-  joining(problem: string): void {
+  /** @param problem why not; "": it is under way. @param isRefused whether it stays so until something is changed */
+  joining(problem: string, isRefused: boolean): void {
     const { current } = this.#state;
-    if (current.kind === "joining" && current.problem === problem) return;
+    if (current.kind === "joining" && current.problem === problem && current.isRefused === isRefused) return;
     if (problem !== "") this.#log.warn("this node is not joined to a hub", { problem });
-    this.#state.set({ kind: "joining", problem });
+    this.#state.set({ kind: "joining", problem, isRefused });
   }
 }

@@ -5,9 +5,9 @@ import type { Agent, IncomingMessage, RequestOptions } from "node:http";
 import type { SecureContext } from "node:tls";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
 import { isCancelled, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import { type Clock, seconds } from "@picolet/protocol/ports.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
-import { errorCode } from "../core/node/system-error-code.ts";
 
 /** As of a manifest's file. The kubelet takes 10 MB; 110 pods of 4 KB are half of this. */
 export const MAX_TEXT_BYTES = 1024 * 1024;
@@ -199,7 +199,7 @@ async function bodyOf(response: IncomingMessage, signal: AbortSignal): Promise<B
     }
   } catch (error) {
     if (error instanceof PicoletError || isCancelled(error) || signal.aborted) throw error;
-    throw toPicoletError(error, "unavailable", `the answer was cut short (${errorCode(error) ?? "error"})`);
+    throw toPicoletError(error, "unavailable", `the answer was cut short (${errnoOf(error) || "error"})`);
   }
   // Whoever called aborts its signal once it has its answer, which would close a connection that was not given back yet.
   await new Promise<void>((resolve) => setImmediate(resolve));

@@ -159,6 +159,24 @@ test("a Pod, a list, and a list of none", async () => {
   assert.deepEqual(bench.problems, []);
 });
 
+test("a field that no pod has is warned of as long as the server says it", async () => {
+  await using site = await Site.start();
+  const misspelt = { ...podJson("a"), spce: {} };
+  site.says(JSON.stringify(misspelt));
+  await using bench = new Bench(site.url);
+  await bench.looked();
+  await bench.again();
+  assert.deepEqual(bench.wanted, ["a-n http"]);
+  assert.deepEqual(
+    bench.source.warnings.current.map(({ message }) => message),
+    ['unknown field "spce", did you mean "spec"?'],
+  );
+  assert.deepEqual(bench.problems, []);
+  site.says(listOf("a"));
+  await bench.again();
+  assert.deepEqual(bench.source.warnings.current, []);
+});
+
 test("what has not changed is not sent again, and stores nothing", async () => {
   await using site = await Site.start();
   site.answer = (request, response) => {

@@ -1,7 +1,9 @@
 import { hash } from "node:crypto";
+import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
+import { backoffDelay, type Jitter } from "@picolet/protocol/async/backoff.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
-import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
 import type { SourceProblem } from "@picolet/protocol/local-api/status.ts";
 import { type Clock, type Log, type Millis, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
@@ -9,13 +11,13 @@ import type { DesiredStore, EventRecorder } from "../core/store/store-ports.ts";
 import { type FetchAnswer, HttpFetch } from "./http-fetch.ts";
 import type { ManifestProblem } from "./manifests/manifest-reader.ts";
 import { findCollisions, podLimitProblem } from "./manifests/pod-collisions.ts";
-import { type PathProblem, type ProblemReason, ProblemReport } from "./manifests/problem-report.ts";
+import { type PathProblem, type ProblemReason, ProblemReport, WARNING_REASON } from "./manifests/problem-report.ts";
 import { configSeen } from "./manifests/static-pod.ts";
 
 /** A server that is gone for days is asked every few minutes; what runs does not depend on it. */
 const MAX_BACKOFF = seconds(300);
 /** Boards that lost their server together do not come back to it together. */
-const JITTER = 0.25;
+const JITTER: Jitter = [0.75, 1.25];
 const EMPTY = "holds no pod; to remove all pods, answer with a List without items";
 
 export interface HttpSourceComponents {
@@ -60,6 +62,8 @@ export class HttpSource implements Component {
   /** For messages: without a name and password that may be in it. */
   readonly #origin: string;
   #known = NOTHING_KNOWN;
+  /** Of the answer that is known. */
+  #warnings: readonly PathProblem[] = [];
   /** In a row. */
   #failures = 0;
 
@@ -72,6 +76,11 @@ export class HttpSource implements Component {
     this.#origin = shown(init.url);
   }
 
+  /** What of the answer has no effect. */
+  get warnings(): Watch<readonly SourceProblem[]> {
+    return this.#report.warnings;
+  }
+
   /** What is wrong with the server, or with what it says, now. */
   get problems(): Watch<readonly SourceProblem[]> {
     return this.#report.problems;
@@ -81,12 +90,12 @@ export class HttpSource implements Component {
     try {
       while (!signal.aborted) {
         const problem = await this.#look(signal);
-        this.#report.update(problem === undefined ? [] : [problem]);
+        this.#report.update(problem === undefined ? this.#warnings : [problem, ...this.#warnings]);
         this.#failures = problem === undefined ? 0 : this.#failures + 1;
         await this.#components.clock.sleep(this.#pause(), signal);
       }
     } catch (error) {
-      if (!isCancelled(error)) throw error;
+      ignoreCancelled(error);
     } finally {
       this.#fetch[Symbol.dispose]();
     }
@@ -99,9 +108,8 @@ export class HttpSource implements Component {
   #pause(): Millis {
     const { checkFrequency } = this.#init;
     if (this.#failures === 0) return checkFrequency;
-    const doubled = checkFrequency * 2 ** Math.min(this.#failures - 1, 30);
-    const longest = Math.max(MAX_BACKOFF, checkFrequency);
-    return millis(Math.min(doubled, longest) * (1 + JITTER * (2 * this.#components.random.next() - 1)));
+    const max = millis(Math.max(MAX_BACKOFF, checkFrequency));
+    return backoffDelay({ first: checkFrequency, max, jitter: JITTER }, this.#failures, this.#components.random.next());
   }
 
   /** @returns what is wrong */
@@ -135,7 +143,7 @@ export class HttpSource implements Component {
         return seen === undefined ? undefined : configSeen(seen);
       },
     } as const;
-    const { pods, problems } = podsOf(text, init, EMPTY);
+    const { pods, problems, warnings } = podsOf(text, init, EMPTY);
     const refusals = [...findCollisions("http", pods, wanted.values()), ...podLimitProblem(pods)];
     const all = [...problems, ...refusals.map((message): ManifestProblem => ({ position: undefined, message }))];
     if (all.length > 0) return this.#problem("InvalidManifest", all);
@@ -150,6 +158,7 @@ export class HttpSource implements Component {
     }
     // One that is refused stays unknown, and is read anew: what stands in its way may be gone by then.
     this.#known = known;
+    this.#warnings = warnings.length === 0 ? [] : [this.#problem(WARNING_REASON, warnings)];
     return undefined;
   }
 

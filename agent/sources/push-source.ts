@@ -46,7 +46,7 @@ export class PushSource implements PushedPods {
       now: this.#clock.wall(),
       seenBefore,
     } as const;
-    const { pods, problems } = podsOf(text, init, EMPTY);
+    const { pods, problems, warnings } = podsOf(text, init, EMPTY);
     const refusals = [...findCollisions("push", pods, known.values()), ...podLimitProblem(pods)];
     const all = [...problems.map(asProblem), ...refusals.map((message): PushProblem => ({ line: null, message }))];
     if (all.length > 0) return { ok: false, problems: all };
@@ -55,7 +55,10 @@ export class PushSource implements PushedPods {
       this.#store.replace("push", this.#store.revision("push") + 1, pods);
       this.#log.info("the pushed pods have been replaced", { pods: pods.length });
     }
-    return { ok: true, answer: { dryRun, items: [...changesOf(before, pods)] } };
+    return {
+      ok: true,
+      answer: { dryRun, items: [...changesOf(before, pods)], warnings: warnings.map(asProblem) },
+    };
   }
 }
 

@@ -1,5 +1,6 @@
 /** What the whole machine has used, from /proc. */
 import { join } from "node:path";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import type { Usage } from "../core/node/usage.ts";
 import { pressureOf } from "./cgroup-usage.ts";
 import { fieldIn, lineOf, numberIn, readKernelFile } from "./kernel-text.ts";
@@ -16,7 +17,6 @@ export interface NetworkInterface {
 /** USER_HZ: of every Linux that userspace sees. */
 const NANOSECONDS_PER_TICK = 10_000_000;
 const NANOSECONDS_PER_MICROSECOND = 1000;
-const KIB = 1024;
 /** Fields of a line of /proc/net/dev after the name (proc_net_dev(5)). */
 const RX_BYTES = 0;
 const RX_ERRORS = 2;
@@ -38,7 +38,7 @@ export function machineUsage(proc: string): Usage {
   const read = (name: string): string => readKernelFile(`${proc}/${name}`) ?? "";
   const meminfo = read("meminfo");
   const vmstat = read("vmstat");
-  const bytes = (name: string): number => (fieldIn(meminfo, name) ?? 0) * KIB;
+  const bytes = (name: string): number => (fieldIn(meminfo, name) ?? 0) * KIBIBYTE;
   const totalBytes = bytes("MemTotal:");
   const memoryBytes = Math.max(0, totalBytes - bytes("MemFree:") - perCpuFreeBytes(proc, totalBytes));
   return {
@@ -124,7 +124,7 @@ const COUNTING = ["", "memory", "cpuacct"];
 /** Of this process alone. */
 export function ownUsage(proc: string): Usage {
   const status = readKernelFile(`${proc}/self/status`) ?? "";
-  const bytes = (name: string): number => (fieldIn(status, name) ?? 0) * KIB;
+  const bytes = (name: string): number => (fieldIn(status, name) ?? 0) * KIBIBYTE;
   const { user, system } = process.cpuUsage();
   const { majorPageFault, minorPageFault } = process.resourceUsage();
   return {

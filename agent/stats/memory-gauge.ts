@@ -1,11 +1,12 @@
 /** How much memory is left, asked so often that it must cost next to nothing. */
+import { existsSync } from "node:fs";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import type { MemoryReading } from "../core/node/memory-reading.ts";
 import type { CgroupFolders } from "./cgroup-usage.ts";
 import { fieldIn, lineOf, numberIn, readKernelFile } from "./kernel-text.ts";
 import { threadsOf } from "./machine-usage.ts";
 import { perCpuFreeBytes } from "./per-cpu-pages.ts";
 
-const KIB = 1024;
 const NO_LIMIT_BYTES = 2 ** 60;
 
 export interface MemoryGaugeInit {
@@ -25,12 +26,14 @@ export interface MemoryGaugeRange {
   readonly short: number;
 }
 
-/** Reads two to six small files; some 60 µs on a PC. The figures are those of `UsageLooks`. */
+/** Reads two to six small files; some 60 µs on a PC. The figures are those of `UsageSampler`. */
 export class MemoryGauge {
   readonly #kind: CgroupFolders["kind"];
   readonly #pods: string | undefined;
   readonly #maxPids: number | undefined;
   readonly #proc: string;
+  /** True when the pods' cgroup was there at the last look. */
+  #hasPods = false;
 
   constructor(cgroups: CgroupFolders, { allPodsCgroup, maxPids, proc = "/proc" }: MemoryGaugeInit) {
     const folder = allPodsCgroup === "" ? undefined : cgroups.folder("memory");
@@ -55,8 +58,8 @@ export class MemoryGauge {
     const [total, free] = [fieldIn(text, "MemTotal:"), fieldIn(text, "MemFree:")];
     if (total === undefined || free === undefined || total === 0) return undefined;
     const reclaimable = (fieldIn(text, "Inactive(file):") ?? 0) + (fieldIn(text, "SReclaimable:") ?? 0);
-    const capacity = total * KIB;
-    const least = Math.min(total, free + reclaimable) * KIB;
+    const capacity = total * KIBIBYTE;
+    const least = Math.min(total, free + reclaimable) * KIBIBYTE;
     if (least > shortBytes) return { capacity, available: least };
     return { capacity, available: Math.min(capacity, least + perCpuFreeBytes(this.#proc, capacity)) };
   }
@@ -67,8 +70,12 @@ export class MemoryGauge {
   }
 
   #ofPods(folder: string, nearBytes: number): MemoryReading["pods"] {
+    // The error of a file that is not there takes a KiB, and on a node without pods there would be two with each look.
+    this.#hasPods ||= existsSync(folder);
+    if (!this.#hasPods) return undefined;
     const isV2 = this.#kind === "v2";
     const used = numberIn(readKernelFile(`${folder}/${isV2 ? "memory.current" : "memory.usage_in_bytes"}`));
+    this.#hasPods = used !== undefined;
     const limit = numberIn(readKernelFile(`${folder}/${isV2 ? "memory.max" : "memory.limit_in_bytes"}`));
     if (used === undefined || limit === undefined || limit >= NO_LIMIT_BYTES) return undefined;
     const least = Math.max(0, limit - used);

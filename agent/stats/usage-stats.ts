@@ -22,7 +22,7 @@ import {
 } from "./summary.ts";
 import { MIN_INTERVAL_MS, UsageRates } from "./usage-rates.ts";
 
-/** The collection, with what statistics want beyond `UsageLooks`. */
+/** The collection, with what statistics want beyond `UsageSampler`. */
 export interface StatsSampler {
   look(maxAge: Millis, signal: AbortSignal): Promise<TimedUsage>;
   /** Undefined: there is no such cgroup. */

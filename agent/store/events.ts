@@ -1,6 +1,6 @@
 import { hash } from "node:crypto";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
-import type { Clock, Log } from "@picolet/protocol/ports.ts";
+import { type Clock, type Log, type Millis, millis } from "@picolet/protocol/ports.ts";
 import type { EventItem } from "@picolet/protocol/tunnel/messages.ts";
 import type { OutgoingEvents } from "../core/hub/tunnel-ports.ts";
 import {
@@ -36,6 +36,14 @@ const MAX_EVENTS_BYTES = 512 * 1024;
 const MAX_PENDING_EVENTS = 256;
 /** Within this time equal events are one: an API server keeps one for an hour (`--event-ttl`), and counts it up until then. */
 const SAME_EVENT_MS = 60 * 60 * 1000;
+/** So many times an event is reported at once, as Kubernetes' spam filter allows; after that at intervals that grow. */
+const REPORTS_AT_ONCE = 25;
+const INTERVAL_MS = 5 * 60 * 1000;
+/**
+ * A count that has grown is reported after so long at the latest, well before the API server drops the event. An event that
+ * never ceases is 96 reports a day, and MAX_RECENT_EVENTS of them one report every 4 s.
+ */
+const MAX_INTERVAL_MS = 3 * INTERVAL_MS;
 
 export interface EventsComponents {
   readonly clock: Clock;
@@ -43,6 +51,8 @@ export interface EventsComponents {
   readonly file: { use<R>(message: string, work: (connection: Connection) => R): R };
   /** Something is kept back for the next batch; `later` when it is only a count that grew. */
   readonly keepBack: (urgency: "soon" | "later") => void;
+  /** Calls `reportCounts` in `delay`, or earlier. */
+  readonly remind: (delay: Millis) => void;
   /** What the events of the node itself concern. */
   readonly nodeName: string;
   readonly rate: NodeEventRate;
@@ -56,6 +66,9 @@ interface Occurrence {
   lastAtMs: number;
   /** Monotonic. */
   lastAt: number;
+  /** How often it was reported, and when last; monotonic. */
+  reports: number;
+  reportedAt: number;
   /** Its sequence in the file; `undefined` while it is in none. */
   stored: number | undefined;
 }
@@ -71,12 +84,15 @@ export class Events implements EventStore, OutgoingEvents, Batched {
   readonly #log: Log;
   readonly #file: EventsComponents["file"];
   readonly #keepBack: EventsComponents["keepBack"];
+  readonly #remind: EventsComponents["remind"];
   readonly #aggregator: EventAggregator;
   readonly #rateLimit: EventRateLimit;
   /** By digest of the whole input, least recent first. */
   readonly #recent = new Map<string, Occurrence>();
   /** In order of sequence, so that the first is the oldest. */
   readonly #pending = new Map<string, Pending>();
+  /** Counts that have grown since they were reported, by key. */
+  readonly #withheld = new Map<string, Pending>();
   readonly #latest: WatchSource<number>;
   readonly #node: ObjectReference;
   #sequence: number;
@@ -95,6 +111,7 @@ export class Events implements EventStore, OutgoingEvents, Batched {
     this.#log = components.log;
     this.#file = components.file;
     this.#keepBack = components.keepBack;
+    this.#remind = components.remind;
     this.#aggregator = new EventAggregator(components.clock);
     this.#rateLimit = new EventRateLimit(components.clock, components.rate);
     const { nodeName } = components;
@@ -110,7 +127,8 @@ export class Events implements EventStore, OutgoingEvents, Batched {
       if (age < 0 || age >= SAME_EVENT_MS) continue;
       const { sequence, count, firstAtMs, lastAtMs } = event;
       const lastAt = this.#clock.monotonic() - age;
-      this.#recent.set(keyOf(event), { sequence, count, firstAtMs, lastAtMs, lastAt, stored: sequence });
+      const reported = { reports: count, reportedAt: lastAt };
+      this.#recent.set(keyOf(event), { sequence, count, firstAtMs, lastAtMs, lastAt, ...reported, stored: sequence });
     }
   }
 
@@ -123,7 +141,29 @@ export class Events implements EventStore, OutgoingEvents, Batched {
     const key = keyOf(input);
     const occurrence = this.#repeat(key) ?? this.#first();
     this.#remember(key, occurrence);
-    if (!this.#isAdmitted(input)) return;
+    const now = this.#clock.monotonic();
+    if (now - occurrence.reportedAt >= intervalOf(occurrence) && this.#isAdmitted(input)) {
+      this.#report(key, { input, occurrence });
+    } else if (occurrence.reports > 0) {
+      this.#withheld.set(key, { input, occurrence });
+      this.#remind(millis(Math.max(0, occurrence.reportedAt + MAX_INTERVAL_MS - now)));
+    }
+  }
+
+  /** Reports counts that were withheld for as long as they may be, or all of them. */
+  reportCounts(which: "due" | "all"): void {
+    const now = this.#clock.monotonic();
+    for (const [key, pending] of this.#withheld) {
+      const left = pending.occurrence.reportedAt + MAX_INTERVAL_MS - now;
+      if (which === "all" || left <= 0) this.#report(key, pending);
+      else this.#remind(millis(left));
+    }
+  }
+
+  #report(key: string, { input, occurrence }: Pending): void {
+    this.#withheld.delete(key);
+    occurrence.reports += 1;
+    occurrence.reportedAt = this.#clock.monotonic();
     this.#sequence += 1;
     occurrence.sequence = this.#sequence;
     const isWaiting = this.#pending.delete(key);
@@ -254,7 +294,8 @@ export class Events implements EventStore, OutgoingEvents, Batched {
   #first(): Occurrence {
     const atMs = this.#clock.wall().getTime();
     const lastAt = this.#clock.monotonic();
-    return { sequence: 0, count: 1, firstAtMs: atMs, lastAtMs: atMs, lastAt, stored: undefined };
+    const unreported = { reports: 0, reportedAt: lastAt, stored: undefined };
+    return { sequence: 0, count: 1, firstAtMs: atMs, lastAtMs: atMs, lastAt, ...unreported };
   }
 
   #remember(key: string, occurrence: Occurrence): void {
@@ -262,7 +303,10 @@ export class Events implements EventStore, OutgoingEvents, Batched {
     this.#recent.set(key, occurrence);
     if (this.#recent.size <= MAX_RECENT_EVENTS) return;
     const [leastRecent] = this.#recent.keys();
-    if (leastRecent !== undefined) this.#recent.delete(leastRecent);
+    if (leastRecent === undefined) return;
+    this.#recent.delete(leastRecent);
+    const withheld = this.#withheld.get(leastRecent);
+    if (withheld !== undefined) this.#report(leastRecent, withheld);
   }
 
   #makeRoom(): void {
@@ -281,6 +325,9 @@ function cut(event: EventInput): EventInput {
 }
 
 const keyOf = (input: EventInput): string => hash("sha256", JSON.stringify(identityOf(input)), "base64");
+
+const intervalOf = ({ reports }: Occurrence): number =>
+  Math.min(MAX_INTERVAL_MS, INTERVAL_MS * Math.max(0, reports - REPORTS_AT_ONCE + 1));
 
 const timesOf = ({ sequence, count, firstAtMs, lastAtMs }: Occurrence): Omit<EventRecord, keyof EventInput> => ({
   sequence,

@@ -165,6 +165,43 @@ test("an event is told until it is acknowledged, and again with its new count wh
   assert.deepEqual(bench.events, []);
 });
 
+test("an event that goes on for a day is told at intervals that grow, and its last count is not lost", async () => {
+  await using bench = new Bench();
+  const stop = new AbortController();
+  const running = bench.store.run(stop.signal);
+  const told: number[] = [];
+  const tell = (): void => {
+    for (const { sequence, value } of bench.store.events.pending(9)) {
+      told.push(value.count);
+      bench.store.events.ack(sequence);
+    }
+  };
+  for (let failures = 0; failures < 8640; failures += 1) {
+    bench.record("Readiness probe failed");
+    tell();
+    await bench.clock.advance(seconds(10));
+    tell();
+  }
+  assert.deepEqual(told.slice(0, 28), [...Array.from({ length: 25 }, (_, n) => n + 1), 55, 115, 204]);
+  assert.ok(told.length < 130, `${told.length} times`);
+  await bench.clock.advance(seconds(900));
+  tell();
+  assert.equal(told.at(-1), 8640);
+  const before = told.length;
+  await bench.clock.advance(seconds(1800));
+  tell();
+  assert.equal(told.length, before, "nothing has changed since");
+
+  bench.record("Readiness probe failed");
+  bench.record("Readiness probe failed");
+  tell();
+  stop.abort();
+  await running;
+  await bench.reopen();
+  tell();
+  assert.equal(told.at(-1), 8642, "an agent that ends tells the next one");
+});
+
 test("events that the ring let go before they were told are told of once", async () => {
   await using bench = new Bench();
   const overflow = (from: number, count = 1010): void => {

@@ -1,6 +1,6 @@
+import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
-import { isCancelled } from "@picolet/protocol/errors.ts";
 import { type EventRecorder, nodeReference } from "../core/store/store-ports.ts";
 import type { StoreState } from "./store-file.ts";
 
@@ -28,12 +28,8 @@ export class StoreEvents implements Component {
         before = state;
       }
     } catch (error) {
-      if (!isCancelled(error)) throw error;
+      ignoreCancelled(error);
     }
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    // Nothing is held.
   }
 
   #tell(state: StoreState, before: StoreState | undefined): void {

@@ -1,9 +1,10 @@
+import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
+import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
-import { isCancelled } from "@picolet/protocol/errors.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
-import { type Clock, type Log, type MonotonicMs, millis, seconds } from "@picolet/protocol/ports.ts";
+import { type Clock, type Log, type Millis, type MonotonicMs, millis, seconds } from "@picolet/protocol/ports.ts";
 import { type ObjectKey, objectKey } from "@picolet/protocol/tunnel/messages.ts";
 import type { OutgoingEvents, OutgoingStatuses } from "../core/hub/tunnel-ports.ts";
 import { apiUidOf } from "../core/pods/pod-identity.ts";
@@ -30,8 +31,7 @@ const LAZY_TICK = seconds(60);
 /** From this stretch on counts alone make no batch: they go with whatever else is written. */
 const MOST_STRETCHED = 60;
 /** After a failed write the next try, doubled up to MAX_RETRY: space on a disk comes back in minutes, if at all. */
-const RETRY = seconds(2);
-const MAX_RETRY = seconds(60);
+const RETRY: BackoffPolicy = { first: seconds(2), max: seconds(60) };
 /** How often a store in memory looks whether its file can be written again. */
 const RETURN_TO_FILE = seconds(60);
 
@@ -61,6 +61,7 @@ export class Store implements Component {
   readonly kept: KeptRecords;
   readonly #clock: Clock;
   readonly #file: StoreFile<Contents>;
+  readonly #ring: Events;
   readonly #alarm: Alarm;
   #isKeeping = false;
   #stretch = 1;
@@ -96,7 +97,8 @@ export class Store implements Component {
     const pods = new DesiredPods({ file, keepBack }, desired);
     const known = (pod: RemotePod) => knownOf(pod, this.objects, pods);
     const outbox = new PodStatuses({ file, keepBack, known, flush: () => void this.flush() }, statuses);
-    const ring = new Events({ clock, log, file, keepBack, nodeName, rate }, events);
+    const remind = (delay: Millis): void => this.#alarm.set(delay);
+    const ring = new Events({ clock, log, file, keepBack, remind, nodeName, rate }, events);
     const table = new RemoteObjectTable({ file, log, sealer, keepBack, pods, statuses: outbox }, objects);
     const kept = new KeptTable({ file, keepBack, log }, keys);
     for (const part of [pods, outbox, ring, table, kept]) file.join(part);
@@ -108,6 +110,7 @@ export class Store implements Component {
     this.desired = pods;
     this.statuses = outbox;
     this.events = ring;
+    this.#ring = ring;
   }
 
   /** Whether what is written now will be there after a power cut, and what was found when the file was opened. */
@@ -120,11 +123,12 @@ export class Store implements Component {
       while (!signal.aborted) {
         if (this.state.current.kind === "inMemory") this.#alarm.set(RETURN_TO_FILE);
         await this.#alarm.ring(signal);
+        this.#ring.reportCounts("due");
         this.#returnToFile();
         await this.#flushUntilWritten(signal);
       }
     } catch (error) {
-      if (!isCancelled(error)) throw error;
+      ignoreCancelled(error);
     }
   }
 
@@ -152,16 +156,13 @@ export class Store implements Component {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    this.#ring.reportCounts("all");
     this.flush();
     this.#file.close();
   }
 
   async #flushUntilWritten(signal: AbortSignal): Promise<void> {
-    let retry = RETRY;
-    while (!this.flush()) {
-      await this.#clock.sleep(retry, signal);
-      retry = millis(Math.min(MAX_RETRY, retry * 2));
-    }
+    for (let tries = 1; !this.flush(); tries += 1) await this.#clock.sleep(backoffDelay(RETRY, tries), signal);
   }
 
   #returnToFile(): void {

@@ -1,7 +1,8 @@
+import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
-import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { TelemetryReport } from "@picolet/protocol/local-api/status.ts";
 import { type Clock, type Log, type Millis, type MonotonicMs, millis, seconds } from "@picolet/protocol/ports.ts";
 import { checkRecords, recordSize } from "@picolet/protocol/telemetry/records.ts";
@@ -195,11 +196,7 @@ export class Telemetry implements Component, OutgoingTelemetry {
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    try {
-      await Promise.all([this.#closeInTime(signal), this.#flushInTime(signal)]);
-    } catch (error) {
-      if (!isCancelled(error)) throw error;
-    }
+    await Promise.all([this.#closeInTime(signal), this.#flushInTime(signal)]).catch(ignoreCancelled);
   }
 
   async #closeInTime(signal: AbortSignal): Promise<never> {

@@ -1,4 +1,4 @@
-import { joinSignals } from "@picolet/protocol/async/abort.ts";
+import { ignoreCancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
@@ -62,10 +62,6 @@ export class CpusetReconciler implements Component {
     }
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
-    // Nothing is left when run() has ended.
-  }
-
   /** At the start, too. */
   async #follow(signal: AbortSignal): Promise<void> {
     for await (const _ of this.#components.placements.changes.changes(signal)) this.#alarm.set(millis(0));
@@ -123,8 +119,4 @@ export class CpusetReconciler implements Component {
       return false;
     }
   }
-}
-
-function ignoreCancelled(error: unknown): void {
-  if (!isCancelled(error)) throw error;
 }

@@ -1,4 +1,5 @@
 /** The books of the memory manager: what of which NUMA node's memory is whose. They are changed in place. Pure otherwise. */
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import type { NumaNode } from "./machine-topology.ts";
 import type { MemoryBlock, MemoryEntries, NumaNodeState } from "./memory-state.ts";
 import type { NodeReservation } from "./reserved-memory.ts";
@@ -6,7 +7,6 @@ import type { NodeReservation } from "./reserved-memory.ts";
 export type MachineMemory = Record<number, NumaNodeState>;
 
 export const MEMORY = "memory";
-const KIB = 1024;
 const UNITS = ["", "Ki", "Mi", "Gi", "Ti"];
 
 /** As nothing of it is taken. Huge pages are memory that is had under their own name. */
@@ -38,7 +38,7 @@ function tableOf(total: number, systemReserved: number, others: number): NumaNod
 
 function binaryText(bytes: number): string {
   let [value, unit] = [bytes, 0];
-  for (; value % KIB === 0 && unit + 1 < UNITS.length; unit += 1) value /= KIB;
+  for (; value % KIBIBYTE === 0 && unit + 1 < UNITS.length; unit += 1) value /= KIBIBYTE;
   return `${value}${UNITS[unit]}`;
 }
 

@@ -2,6 +2,7 @@
 import { closeSync, fsyncSync, mkdirSync, openSync, readFileSync, renameSync, writeSync } from "node:fs";
 import { dirname } from "node:path";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 
 /** 64 pods of a hundred containers each take 1 MB; what is longer was not written by an agent of a board. */
 const MAX_STATE_BYTES = 16 * 1024 * 1024;
@@ -46,7 +47,7 @@ function readText(path: string): string | undefined {
   try {
     return readFileSync(path, "utf8");
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+    if (errnoOf(error) === "ENOENT") return undefined;
     throw error;
   }
 }

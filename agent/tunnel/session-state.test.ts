@@ -3,10 +3,10 @@ import { test } from "node:test";
 import { type MonotonicMs, millis, seconds } from "@picolet/protocol/ports.ts";
 import fc from "fast-check";
 import {
-  backoffDelay,
   initialState,
   MAX_RETRY_AFTER,
   type ReconnectSettings,
+  reconnectDelay,
   type TunnelEvent,
   type TunnelState,
   transition,
@@ -17,10 +17,14 @@ const SETTINGS: ReconnectSettings = { hubs: 1, initial: seconds(1), max: seconds
 const at = (seconds: number): MonotonicMs => (seconds * 1000) as MonotonicMs;
 
 const welcomed = (now = 0): TunnelEvent => ({ kind: "welcomed", now: at(now), rttMs: 12 });
-const failed = (now = 0, init: { retryAfter?: number; lot?: number; problem?: string } = {}): TunnelEvent => ({
+const failed = (
+  now = 0,
+  init: { retryAfter?: number; lot?: number; problem?: string; isRefused?: boolean } = {},
+): TunnelEvent => ({
   kind: "failed",
   now: at(now),
   problem: init.problem ?? "no way",
+  isRefused: init.isRefused ?? false,
   retryAfter: seconds(init.retryAfter ?? 0),
   lot: init.lot ?? 1,
 });
@@ -57,12 +61,16 @@ for (const [name, events, expected] of [
   ["dials when there is one", [READY], "dialing hub 0"],
   [
     "waits again when it is gone before the dial",
-    [READY, { kind: "identityMissing", problem: "" }],
+    [READY, { kind: "identityMissing", problem: "", isRefused: false }],
     "waitingForIdentity",
   ],
   ["greets when connected", [READY, CONNECTED], "greeting"],
   ["is live when welcomed", LIVE, "live"],
-  ["a lost identity does not end a session", [...LIVE, { kind: "identityMissing", problem: "x" }], "live"],
+  [
+    "a lost identity does not end a session",
+    [...LIVE, { kind: "identityMissing", problem: "x", isRefused: false }],
+    "live",
+  ],
   ["backs off after a failed dial", [READY, failed(5)], "backingOff until 6"],
   ["backs off after a failed greeting", [READY, CONNECTED, failed(5)], "backingOff until 6"],
   ["doubles", [READY, failed(), WAITED, failed(10), WAITED, failed(20)], "backingOff until 24"],
@@ -110,9 +118,9 @@ test("several hubs are tried in turn at once, then comes the back-off, and a dra
 });
 
 test("full jitter: delays are spread evenly between nothing and the nominal delay, up to the maximum", () => {
-  const nominal = [1, 2, 3, 4, 5, 6, 7, 8, 1000].map((rounds) => backoffDelay(rounds, 1, SETTINGS) / 1000);
+  const nominal = [1, 2, 3, 4, 5, 6, 7, 8, 1000].map((rounds) => reconnectDelay(rounds, 1, SETTINGS) / 1000);
   assert.deepEqual(nominal, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
-  for (const lot of [0, 0.25, 0.999]) assert.equal(backoffDelay(3, lot, SETTINGS), 4000 * lot);
+  for (const lot of [0, 0.25, 0.999]) assert.equal(reconnectDelay(3, lot, SETTINGS), 4000 * lot);
 });
 
 test("the time away and the problem are those of the outage, whatever is tried meanwhile", () => {
@@ -127,11 +135,26 @@ test("the time away and the problem are those of the outage, whatever is tried m
     rttMs: null,
     hub: "https://hub",
     problem: "no way",
+    refused: false,
     nextTry: null,
     pendingStatuses: 2,
     bytesSent: 1,
     bytesReceived: 2,
   });
+});
+
+test("a refusal is told apart from an outage, and is the last attempt's", () => {
+  const refusedAfter = (...events: readonly TunnelEvent[]): unknown => {
+    const state = after(events);
+    return "outage" in state && state.outage.isRefused;
+  };
+  const refusal = failed(1, { problem: "the token is not accepted", isRefused: true });
+  assert.equal(refusedAfter(READY, failed(1)), false);
+  assert.equal(refusedAfter(READY, refusal), true);
+  assert.equal(refusedAfter(READY, refusal, WAITED), true, "while it is tried again");
+  assert.equal(refusedAfter(READY, refusal, WAITED, failed(5)), false, "the link went meanwhile");
+  assert.equal(refusedAfter(...LIVE, refusal), true, "a session that the hub ended");
+  assert.equal(refusedAfter({ kind: "identityMissing", problem: "needs a token", isRefused: true }), true);
 });
 
 const anyEvent: fc.Arbitrary<TunnelEvent> = fc
@@ -143,12 +166,12 @@ const anyEvent: fc.Arbitrary<TunnelEvent> = fc
   .map(({ index, lot, retryAfter }) => {
     const now = 0 as MonotonicMs;
     const events: readonly TunnelEvent[] = [
-      { kind: "identityMissing", problem: "p" },
+      { kind: "identityMissing", problem: "p", isRefused: true },
       READY,
       CONNECTED,
       welcomed(),
       { kind: "measured", rttMs: 3 },
-      { kind: "failed", now, problem: "f", retryAfter: millis(retryAfter), lot },
+      { kind: "failed", now, problem: "f", isRefused: lot > 0.5, retryAfter: millis(retryAfter), lot },
       { kind: "moveAsked", now, after: millis(retryAfter), elsewhere: lot > 0.5 },
       { kind: "moveFailed", now, lot },
       lot > 0.5 ? HURRIED : WAITED,

@@ -8,12 +8,15 @@
  *         '----------------'------ backingOff
  * ```
  */
+import { backoffDelay, FULL_JITTER } from "@picolet/protocol/async/backoff.ts";
 import { type Millis, type MonotonicMs, millis } from "@picolet/protocol/ports.ts";
 
 /** Since when there is no session, and what the last attempt failed with; "" while none has failed. */
 export interface Outage {
   readonly since: MonotonicMs;
   readonly problem: string;
+  /** The problem stays until the configuration, the token or the hub is changed. */
+  readonly isRefused: boolean;
 }
 
 /** Which hub is next, and how often all of them have been tried in vain. */
@@ -57,7 +60,7 @@ export interface LiveSession {
 }
 
 export type TunnelEvent =
-  | { readonly kind: "identityMissing"; readonly problem: string }
+  | { readonly kind: "identityMissing"; readonly problem: string; readonly isRefused: boolean }
   | { readonly kind: "identityReady" }
   | { readonly kind: "connected" }
   | { readonly kind: "welcomed"; readonly now: MonotonicMs; readonly rttMs: number }
@@ -67,6 +70,7 @@ export type TunnelEvent =
       readonly kind: "failed";
       readonly now: MonotonicMs;
       readonly problem: string;
+      readonly isRefused: boolean;
       readonly retryAfter: Millis;
       readonly lot: number;
     }
@@ -89,22 +93,20 @@ const MAX_MOVE_DELAY = millis(600_000);
 
 export const initialState = (now: MonotonicMs): TunnelState => ({
   kind: "waitingForIdentity",
-  outage: { since: now, problem: "" },
+  outage: { since: now, problem: "", isRefused: false },
   attempt: { rounds: 0, hub: 0, tried: 0 },
 });
 
 /** Full jitter: uniform between nothing and the nominal delay, which doubles with each round that failed. */
-export function backoffDelay(rounds: number, lot: number, { initial, max }: ReconnectSettings): Millis {
-  // 2^30 is beyond every maximum; more would only lose precision.
-  return millis(lot * Math.min(max, initial * 2 ** Math.min(Math.max(0, rounds - 1), 30)));
-}
+export const reconnectDelay = (rounds: number, lot: number, { initial, max }: ReconnectSettings): Millis =>
+  backoffDelay({ first: initial, max, jitter: FULL_JITTER }, Math.max(1, rounds), lot);
 
 /** An event that does not belong to the state changes nothing: what told of it was overtaken. */
 export function transition(state: TunnelState, event: TunnelEvent, settings: ReconnectSettings): TunnelState {
   switch (event.kind) {
     case "identityMissing":
       if (state.kind === "live" || state.kind === "moving") return state;
-      return { kind: "waitingForIdentity", outage: withProblem(state.outage, event.problem), attempt: state.attempt };
+      return { kind: "waitingForIdentity", outage: withProblem(state.outage, event), attempt: state.attempt };
     case "identityReady":
       return state.kind === "waitingForIdentity" ? dialing(state) : state;
     case "connected":
@@ -128,8 +130,10 @@ export function transition(state: TunnelState, event: TunnelEvent, settings: Rec
   }
 }
 
-const withProblem = (outage: Outage, problem: string): Outage =>
-  problem === "" || problem === outage.problem ? outage : { ...outage, problem };
+const withProblem = (outage: Outage, { problem, isRefused }: Omit<Outage, "since">): Outage => {
+  const isSame = problem === outage.problem && isRefused === outage.isRefused;
+  return problem === "" || isSame ? outage : { ...outage, problem, isRefused };
+};
 
 const dialing = ({ outage, attempt }: { readonly outage: Outage; readonly attempt: Attempt }): TunnelState => ({
   kind: "dialing",
@@ -159,10 +163,10 @@ function failed(state: TunnelState, event: Failed, settings: ReconnectSettings):
       return state;
     case "dialing":
     case "greeting":
-      return afterFailedDial(state.attempt, withProblem(state.outage, event.problem), event, settings);
+      return afterFailedDial(state.attempt, withProblem(state.outage, event), event, settings);
     case "live":
     case "moving": {
-      const outage = { since: event.now, problem: event.problem };
+      const outage = { since: event.now, problem: event.problem, isRefused: event.isRefused };
       // One that ended sooner than the longest back-off would, again and again, dial faster than the back-off allows.
       const hasLived = event.now - state.session.since >= settings.max;
       const rounds = hasLived ? 0 : state.attempt.rounds + 1;
@@ -184,7 +188,7 @@ function afterFailedDial(before: Attempt, outage: Outage, event: Failed, setting
 function backingOff(attempt: Attempt, outage: Outage, event: Failed, settings: ReconnectSettings): TunnelState {
   const asked = Math.min(event.retryAfter, MAX_RETRY_AFTER);
   // All that were sent away together must not come back together.
-  const delay = asked > 0 ? asked + event.lot * settings.initial : backoffDelay(attempt.rounds, event.lot, settings);
+  const delay = asked > 0 ? asked + event.lot * settings.initial : reconnectDelay(attempt.rounds, event.lot, settings);
   const until = (event.now + delay) as MonotonicMs;
   return { kind: "backingOff", outage, attempt, until, mayHurry: asked === 0 };
 }
@@ -206,7 +210,7 @@ function moveFailed(
 ): TunnelState {
   if (state.kind !== "moving") return state;
   const failures = state.failures + 1;
-  const until = (now + backoffDelay(failures, lot, settings)) as MonotonicMs;
+  const until = (now + reconnectDelay(failures, lot, settings)) as MonotonicMs;
   const attempt = { ...state.attempt, hub: (state.attempt.hub + 1) % settings.hubs };
   return { ...state, attempt, until, failures };
 }

@@ -1,4 +1,4 @@
-import { cancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
+import { cancelled, ignoreCancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
 import { describeError, isCancelled, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
@@ -180,7 +180,7 @@ export class Session implements StreamOpener {
       await this.#components.clock.sleep(delay, life.signal);
       this.#guard(() => this.#down.retry());
     } catch (error) {
-      if (!isCancelled(error)) throw error;
+      ignoreCancelled(error);
     }
   }
 
@@ -224,7 +224,7 @@ export class Session implements StreamOpener {
     if (verdict.kind === "foreign") {
       const { problem: message } = verdict;
       const farewell = { kind: "refusal", code: "fleet", message, retryAfterMs: 0 } as const;
-      this.#mux.close(new TunnelError("failed", message), farewell);
+      this.#mux.close(new TunnelError("conflict", message), farewell);
       return false;
     }
     if (verdict.fleet === known) return true;
@@ -288,8 +288,15 @@ export class Session implements StreamOpener {
   }
 }
 
+/** The others pass: `superseded`, `limit`, `overloaded`. */
+const LASTING_REFUSALS: ReadonlySet<string> = new Set(["version", "protocol", "fleet"]);
+
 const refusedBy = ({ code, message, retryAfterMs }: Refusal): TunnelError =>
-  new TunnelError("failed", `the hub ended the session: ${code}: ${message}`, { retryAfter: millis(retryAfterMs) });
+  new TunnelError(
+    LASTING_REFUSALS.has(code) ? "conflict" : "failed",
+    `the hub ended the session: ${code}: ${message}`,
+    { retryAfter: millis(retryAfterMs) },
+  );
 
 class SessionPulse implements Pulse {
   readonly #mux: Mux;

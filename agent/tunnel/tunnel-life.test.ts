@@ -306,7 +306,7 @@ test("a hub that says nothing after the hello is given up", async () => {
 test("without an identity nothing is dialled; with a new one the session moves to it", async () => {
   await using bench = new TunnelBench({ identity: new RecordedIdentity("joining") });
   await bench.start();
-  bench.identity.state.set({ kind: "joining", problem: "cannot join: the token has expired" });
+  bench.identity.state.set({ kind: "joining", problem: "cannot join: the token has expired", isRefused: true });
   await bench.pass(60_000);
   assert.deepEqual(bench.network.dials, []);
   assert.match(bench.tunnel.report().problem ?? "", /token has expired/);
@@ -325,7 +325,7 @@ test("without an identity nothing is dialled; with a new one the session moves t
 test("a hub's refusal of the certificate is the identity's to mend", async () => {
   await using bench = new TunnelBench();
   bench.network.refuses = true;
-  bench.identity.onRefused = () => bench.identity.state.set({ kind: "joining", problem: "" });
+  bench.identity.onRefused = () => bench.identity.state.set({ kind: "joining", problem: "", isRefused: false });
   await bench.start();
   await bench.pass(60_000);
   assert.deepEqual(bench.identity.calls, ["refused cannot open a tunnel"]);

@@ -35,6 +35,7 @@ export function reportOf(state: TunnelState, init: TunnelReportInit): TunnelRepo
     rttMs: null,
     hub,
     problem: outage.problem,
+    refused: outage.isRefused,
     nextTry: state.kind === "backingOff" ? timeOf(state.until) : null,
     ...details,
   };

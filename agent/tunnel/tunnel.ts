@@ -1,4 +1,4 @@
-import { cancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
+import { cancelled, ignoreCancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { describeError, isCancelled, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
 import type { TunnelReport } from "@picolet/protocol/local-api/status.ts";
@@ -6,7 +6,7 @@ import { type Clock, type Log, type Millis, type MonotonicMs, millis, type Rando
 import type { TokenParams } from "@picolet/protocol/tunnel/stream.ts";
 import type { IssuedToken } from "../core/hub/cluster-objects.ts";
 import type { HubAddress } from "../core/hub/hub-address.ts";
-import type { NodeCredentials, NodeIdentity } from "../core/hub/identity.ts";
+import { isRefusal, type NodeCredentials, type NodeIdentity } from "../core/hub/identity.ts";
 import type { StreamHandlers, TunnelPorts } from "../core/hub/tunnel-ports.ts";
 import { type EventRecorder, nodeReference } from "../core/store/store-ports.ts";
 import type { Connection, Dialer } from "./dialing/dialer.ts";
@@ -112,7 +112,7 @@ export class Tunnel implements Component {
     try {
       while (!signal.aborted) await this.#step(signal);
     } catch (error) {
-      if (!isCancelled(error)) throw error;
+      ignoreCancelled(error);
     } finally {
       await this.#endCurrent();
     }
@@ -149,7 +149,7 @@ export class Tunnel implements Component {
         this.#apply({ kind: "identityReady" });
         return;
       }
-      this.#apply({ kind: "identityMissing", problem: state.problem });
+      this.#apply({ kind: "identityMissing", problem: state.problem, isRefused: state.isRefused });
     }
   }
 
@@ -173,7 +173,7 @@ export class Tunnel implements Component {
   async #dial(hub: number, signal: AbortSignal): Promise<void> {
     const credentials = this.#credentials();
     if (credentials === undefined) {
-      this.#apply({ kind: "identityMissing", problem: "" });
+      this.#apply({ kind: "identityMissing", problem: "", isRefused: false });
       return;
     }
     try {
@@ -326,7 +326,8 @@ export class Tunnel implements Component {
     const { clock, random } = this.#components;
     const retryAfter = error instanceof TunnelError ? error.retryAfter : millis(0);
     const problem = describeError(error);
-    this.#apply({ kind: "failed", now: clock.monotonic(), problem, retryAfter, lot: random.next() });
+    const isRefused = isRefusal(error) || (error instanceof TunnelError && error.isRefusal);
+    this.#apply({ kind: "failed", now: clock.monotonic(), problem, isRefused, retryAfter, lot: random.next() });
   }
 
   #apply(event: TunnelEvent): void {

@@ -1,3 +1,4 @@
+import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
@@ -33,12 +34,8 @@ export class EndedPods implements Component {
       await this.#look(signal);
       for await (const _ of this.#components.changes.changes(signal)) await this.#look(signal);
     } catch (error) {
-      if (!isCancelled(error)) throw error;
+      ignoreCancelled(error);
     }
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    // Nothing is held.
   }
 
   async #look(signal: AbortSignal): Promise<void> {

@@ -1,8 +1,8 @@
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { Log } from "@picolet/protocol/ports.ts";
-import { errorCode } from "../core/node/system-error-code.ts";
 import type { PodPaths } from "./files/pod-paths.ts";
 
 export interface OrphanedFoldersComponents {
@@ -41,7 +41,7 @@ export async function sweepOrphanedFolders(
 /** Names of the folders in `folder`, links not among them; none when it is not there. */
 async function foldersIn(folder: string): Promise<string[]> {
   const entries = await readdir(folder, { withFileTypes: true }).catch((error: unknown) => {
-    if (errorCode(error) === "ENOENT") return [];
+    if (errnoOf(error) === "ENOENT") return [];
     throw new PicoletError("failed", `cannot list ${folder}`, { cause: error, retryable: true });
   });
   return entries

@@ -1,9 +1,9 @@
 import { lstat, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import { type Clock, type Log, seconds } from "@picolet/protocol/ports.ts";
 import type { RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
-import { errorCode } from "../core/node/system-error-code.ts";
 import type { Mounter } from "./files/mounter.ts";
 import { removeTree } from "./files/remove-tree.ts";
 
@@ -63,6 +63,6 @@ async function lastWriteIn(folder: string): Promise<number> {
     const times = await Promise.all(paths.map(async (path) => (await lstat(path)).mtimeMs));
     return Math.max(...times);
   } catch (error) {
-    return errorCode(error) === "ENOENT" ? 0 : Number.POSITIVE_INFINITY;
+    return errnoOf(error) === "ENOENT" ? 0 : Number.POSITIVE_INFINITY;
   }
 }

@@ -3,6 +3,7 @@ import { cancelled } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import { parseQuantity, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
 import type { Container } from "@picolet/protocol/pod/pod.ts";
 import type { Clock, Log, PodUid } from "@picolet/protocol/ports.ts";
@@ -14,7 +15,6 @@ import type {
   SandboxLaunch,
 } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { ClusterObjects } from "../core/hub/cluster-objects.ts";
-import { errorCode } from "../core/node/system-error-code.ts";
 import type { ImageManager, PodEnvironment } from "../core/pods/pod-ports.ts";
 import type { Sealer } from "../core/store/sealer.ts";
 import type { EventRecorder } from "../core/store/store-ports.ts";
@@ -259,7 +259,7 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
   async #remove(podFolder: string, logFolders: readonly string[], signal: AbortSignal): Promise<void> {
     const mounts = (folder: string): readonly string[] => this.#mounter.mountPointsWithin(folder);
     const canonical = await realpath(podFolder).catch((error: unknown) => {
-      if (errorCode(error) === "ENOENT") return undefined;
+      if (errnoOf(error) === "ENOENT") return undefined;
       throw new PicoletError("failed", `cannot look at ${podFolder}`, { cause: error, retryable: true });
     });
     const mounted = canonical === undefined ? [] : mounts(canonical);
@@ -276,6 +276,6 @@ function memoryForPods({ memoryBytes, allocatable }: PodEnvironmentInit): number
 
 function failedMount(message: string, cause: unknown): PicoletError {
   if (isPicoletError(cause)) return cause;
-  const code = errorCode(cause) === "ENOSPC" ? "resource_exhausted" : "failed";
+  const code = errnoOf(cause) === "ENOSPC" ? "resource_exhausted" : "failed";
   return new PicoletError(code, message, { cause, reason: "FailedMount", retryable: true });
 }

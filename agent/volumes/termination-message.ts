@@ -10,7 +10,7 @@ import {
   unlinkSync,
 } from "node:fs";
 import { join } from "node:path";
-import { errorCode } from "../core/node/system-error-code.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import { terminationLogName } from "./files/pod-paths.ts";
 
 /** Kubernetes' limit for one container's message; what is longer is cut. */
@@ -108,7 +108,7 @@ function openIfThere(path: string): number | undefined {
   try {
     return openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
   } catch (error) {
-    if (errorCode(error) === "ENOENT" || errorCode(error) === "ENOTDIR") return undefined;
+    if (errnoOf(error) === "ENOENT" || errnoOf(error) === "ENOTDIR") return undefined;
     throw error;
   }
 }

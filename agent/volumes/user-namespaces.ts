@@ -1,8 +1,8 @@
 import { mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { UserNamespace } from "@picolet/runtime-contract/runtime-adapter.ts";
-import { errorCode } from "../core/node/system-error-code.ts";
 import type { PodPaths } from "./files/pod-paths.ts";
 
 /** As many ids as a program expects to have, and as Kubernetes gives a pod. */
@@ -55,7 +55,7 @@ function readMapping(file: string): UserNamespace | undefined {
   try {
     text = readFileSync(file, "utf8");
   } catch (error) {
-    if (errorCode(error) === "ENOENT") return undefined;
+    if (errnoOf(error) === "ENOENT") return undefined;
     throw new PicoletError("failed", `cannot read ${file}`, { cause: error, retryable: true });
   }
   try {

@@ -1,4 +1,4 @@
-import type { JoinedSignal } from "@picolet/protocol/async/abort.ts";
+import { aborted, type JoinedSignal } from "@picolet/protocol/async/abort.ts";
 import { isCancelled } from "@picolet/protocol/errors.ts";
 
 /** Tasks that live and end together: an error of one ends all. Cancellation is none. */
@@ -33,12 +33,8 @@ export class TaskGroup {
   async ended(): Promise<void> {
     const life = this.#life;
     if (life === undefined) return;
-    const aborted = new Promise<void>((resolve) => {
-      if (life.signal.aborted) resolve();
-      else life.signal.addEventListener("abort", () => resolve(), { once: true });
-    });
     try {
-      await Promise.race([aborted, this.#fault.promise]);
+      await Promise.race([aborted(life.signal), this.#fault.promise]);
     } finally {
       await this.close();
     }

@@ -1,6 +1,6 @@
 import { type JoinedSignal, joinSignals } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
-import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
+import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
 import type { Millis } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { retryDelay } from "../plan/retry-delay.ts";
@@ -57,8 +57,10 @@ export class WorkerRounds {
   #broke(desired: DesiredPod, error: unknown): void {
     const { log, events, random } = this.#ports;
     this.#broken += 1;
-    const stack = error instanceof Error ? (error.stack ?? "") : "";
-    log.error("cannot go on with a pod for now", { pod: desired.uid, error: describeError(error), stack });
+    // One that says what is wrong needs none.
+    const isTold = isPicoletError(error) && error.code !== "internal";
+    const stack = error instanceof Error && !isTold ? { stack: error.stack ?? "" } : {};
+    log.error("cannot go on with a pod for now", { pod: desired.uid, error: describeError(error), ...stack });
     events.record(desired, "Warning", "FailedSync", `error syncing pod: ${describeError(error)}`);
     this.#alarm.set(retryDelay(this.#broken, random));
   }

@@ -3,8 +3,9 @@
  * minutes what does not tolerate it. A pod of an autonomous node runs on there, so its eviction would make a second one.
  */
 import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { MIRROR_ANNOTATION } from "@picolet/hub-core/pod-references.ts";
 import { type Fields, fieldsAt, isFields } from "./remote-object.ts";
-import { EVICT_WHEN_AWAY_ANNOTATION } from "./well-known.ts";
+import { EVICT_WHEN_AWAY_ANNOTATION, HUB_LABEL } from "./well-known.ts";
 
 const AWAY_TAINTS = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] as const;
 
@@ -28,6 +29,17 @@ export function awayTolerations(pod: KubeObject): readonly Fields[] | undefined 
   }
   const isSame = after.length === before.length && after.every((each, index) => each === before[index]);
   return isSame ? undefined : after;
+}
+
+/**
+ * The tolerations of a pod that is placed on `node`; undefined when they stay as they are. The embedded API server sets them
+ * with the binding. Any other API server gets them by a patch, which is a new generation of the pod.
+ */
+export function boardTolerations(pod: KubeObject, node: KubeObject): readonly Fields[] | undefined {
+  const isBoard = node.metadata.labels?.[HUB_LABEL] !== undefined;
+  const isMirror = pod.metadata.annotations?.[MIRROR_ANNOTATION] !== undefined;
+  if (!isBoard || isMirror || isEvictedWhenAway(node) || isEvictedWhenAway(pod)) return undefined;
+  return awayTolerations(pod);
 }
 
 const isTimed = (toleration: Fields): boolean =>

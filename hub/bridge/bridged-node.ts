@@ -42,7 +42,8 @@ const HEARTBEAT = seconds(300);
 const RENEW_RETRY = seconds(3);
 /**
  * A pod that is older gets its tolerations: an eviction cannot come sooner than in five minutes, and one that ends before
- * needs none. Each is an update of the pod's spec, which shows as a new `metadata.generation`.
+ * needs none. Each is an update of the pod's spec, which shows as a new `metadata.generation`. The embedded API server needs
+ * none of them (`boardTolerations`), unless a Node or pod is no longer to be evicted when it is away.
  */
 const TOLERATED_AFTER = seconds(60);
 

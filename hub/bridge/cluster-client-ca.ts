@@ -70,10 +70,6 @@ export class ClusterClientCa implements Component {
     return this.#reflector.run(signal);
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.#reflector[Symbol.asyncDispose]();
-  }
-
   #take({ pem, kubeletClientPem }: Published): void {
     if (pem === "") return;
     if (pem !== this.#pem.current) this.#pem.set(pem);

@@ -12,7 +12,7 @@ import {
   Reflector,
   type ReflectorComponents,
 } from "@picolet/hub-core/kube-client/reflector.ts";
-import { RetryDelay } from "@picolet/hub-core/kube-client/retry-delay.ts";
+import { Backoff, type BackoffPolicy, FULL_JITTER } from "@picolet/protocol/async/backoff.ts";
 import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
 import { millis, seconds } from "@picolet/protocol/ports.ts";
 import { type ObjectKey, objectKey } from "@picolet/protocol/tunnel/messages.ts";
@@ -20,8 +20,7 @@ import { DATA_TYPES, type DataType } from "./remote-data.ts";
 import { PackedObject } from "./stored-objects.ts";
 
 /** The Node authorizer hears of a new pod a moment after we do, and refuses its Secrets until then. */
-const FIRST_RETRY = millis(50);
-const MOST_RETRY = seconds(30);
+const RETRY: BackoffPolicy = { first: millis(50), max: seconds(30), jitter: FULL_JITTER, least: millis(25) };
 /** After so many refusals (some ten seconds) the pods that name it go without; it is asked for all the same. */
 const MAX_REFUSALS = 10;
 const LOUD_AFTER = 4;
@@ -136,7 +135,7 @@ export class DataCache {
 
   async #loadUntilDone(key: ObjectKey): Promise<void> {
     const { clock, random, log } = this.#components;
-    const delay = new RetryDelay(random, { first: FIRST_RETRY, most: MOST_RETRY });
+    const backoff = new Backoff(random, RETRY);
     const type = this.#followed.get(kindOf(key))?.type;
     const { signal } = this.#life;
     if (type === undefined) return;
@@ -149,13 +148,13 @@ export class DataCache {
       } catch (error) {
         if (isCancelled(error)) throw error;
         if (isPicoletError(error, "not_found")) break;
-        if (delay.failures === LOUD_AFTER)
+        if (backoff.failures === LOUD_AFTER)
           log.warn("cannot read what pods name", { object: key, error: describeError(error) });
         if (isPicoletError(error, "permission_denied")) {
           entry.refusals += 1;
           if (entry.refusals === MAX_REFUSALS) this.#tell(key);
         }
-        await clock.sleep(delay.next(), signal);
+        await clock.sleep(backoff.next(), signal);
       }
     }
     // Gone, or nobody there who needs it: the next that names it begins anew.

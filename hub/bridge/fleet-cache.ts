@@ -2,7 +2,8 @@
 
 import { type KubeClient, type KubeObject, NODES, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { type CachedObject, type Change, Reflector } from "@picolet/hub-core/kube-client/reflector.ts";
-import { RetryDelay } from "@picolet/hub-core/kube-client/retry-delay.ts";
+import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
+import { Backoff, type BackoffPolicy, FULL_JITTER } from "@picolet/protocol/async/backoff.ts";
 import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
 import type { ObjectHash, ObjectKey, RemoteObject } from "@picolet/protocol/tunnel/messages.ts";
@@ -21,8 +22,7 @@ import {
 } from "./stored-objects.ts";
 import { NODE_GROUPS, nodeUser } from "./well-known.ts";
 
-const FIRST_RETRY = millis(200);
-const MOST_RETRY = seconds(10);
+const RETRY: BackoffPolicy = { first: millis(200), max: seconds(10), jitter: FULL_JITTER, least: millis(100) };
 
 export interface FleetCacheInit {
   /** Value of the label picolet.io/hub. */
@@ -279,9 +279,7 @@ export class FleetCache {
     if (this.#stubsOf(node).length === 0 && !this.#isNodeMissing(node)) return;
     if (connected !== undefined) connected.isPromoting = true;
     this.#promoteUntilDone(node)
-      .catch((error: unknown) => {
-        if (!isCancelled(error)) throw error;
-      })
+      .catch(ignoreCancelled)
       .finally(() => {
         if (connected === undefined) return;
         connected.isPromoting = false;
@@ -292,15 +290,16 @@ export class FleetCache {
   async #promoteUntilDone(node: string): Promise<void> {
     const { clock, random, log } = this.#components;
     const { signal } = this.#life;
-    const delay = new RetryDelay(random, { first: FIRST_RETRY, most: MOST_RETRY });
+    const backoff = new Backoff(random, RETRY);
     while (this.#isOurs(node)) {
       try {
         await this.#readWhole(node, signal);
         return;
       } catch (error) {
         if (isCancelled(error)) throw error;
-        if (delay.failures === 0) log.warn("cannot read the pods of a new node", { node, error: describeError(error) });
-        await clock.sleep(delay.next(), signal);
+        if (backoff.failures === 0)
+          log.warn("cannot read the pods of a new node", { node, error: describeError(error) });
+        await clock.sleep(backoff.next(), signal);
       }
     }
   }

@@ -5,8 +5,8 @@
 
 import { type KubeClient, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { isOlder, keyOf, type Reflector } from "@picolet/hub-core/kube-client/reflector.ts";
-import { RetryDelay } from "@picolet/hub-core/kube-client/retry-delay.ts";
-import { joinSignals } from "@picolet/protocol/async/abort.ts";
+import { ignoreCancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
+import { Backoff, type BackoffPolicy, FULL_JITTER } from "@picolet/protocol/async/backoff.ts";
 import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
 import type { StoredPod } from "./stored-objects.ts";
@@ -18,8 +18,7 @@ const PAGE = 500;
 const LEAST_INTERVAL = seconds(1);
 /** Events come within milliseconds. After this the watch is opened anew. */
 const PATIENCE = seconds(5);
-const FIRST_RETRY = millis(200);
-const MOST_RETRY = seconds(10);
+const RETRY: BackoffPolicy = { first: millis(200), max: seconds(10), jitter: FULL_JITTER, least: millis(100) };
 
 interface Components {
   readonly client: KubeClient;
@@ -59,9 +58,7 @@ export class Freshness {
     if (this.#isRunning) return;
     this.#isRunning = true;
     this.#run()
-      .catch((error: unknown) => {
-        if (!isCancelled(error)) throw error;
-      })
+      .catch(ignoreCancelled)
       .finally(() => {
         this.#isRunning = false;
       });
@@ -84,7 +81,7 @@ export class Freshness {
   async #run(): Promise<void> {
     const { clock, random, log } = this.#components;
     const { signal } = this.#life;
-    const delay = new RetryDelay(random, { first: FIRST_RETRY, most: MOST_RETRY });
+    const backoff = new Backoff(random, RETRY);
     // Those that come in one turn are answered together.
     await Promise.resolve();
     while (this.#waiting.size > 0) {
@@ -92,14 +89,14 @@ export class Freshness {
       this.#waiting = new Set();
       try {
         await this.#answer(nodes, signal);
-        delay.reset();
+        backoff.reset();
         if (nodes.size > FEW_NODES) await clock.sleep(LEAST_INTERVAL, signal);
       } catch (error) {
         if (isCancelled(error)) throw error;
-        if (delay.failures === 0)
+        if (backoff.failures === 0)
           log.warn("cannot see whether the pods are up to date", { error: describeError(error) });
         for (const node of nodes) this.#waiting.add(node);
-        await clock.sleep(delay.next(), signal);
+        await clock.sleep(backoff.next(), signal);
       }
     }
   }

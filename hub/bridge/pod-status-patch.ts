@@ -1,6 +1,6 @@
 /** The strategic merge patch that brings a pod's status in the API server to what its node says. Pure. */
 import { DISRUPTION_TARGET, isNodeConditionType } from "@picolet/protocol/pod/condition-owners.ts";
-import { conditionsOf, defined, type Fields, type PodCondition } from "./remote-object.ts";
+import { conditionsOf, defined, type Fields, isScheduled, SCHEDULED } from "./remote-object.ts";
 
 /** Lists that Kubernetes merges by a key, where a node means the whole list. */
 const REPLACED_LISTS = ["podIPs", "hostIPs", "resourceClaimStatuses"] as const;
@@ -13,7 +13,7 @@ export interface StatusPatchInput {
   readonly current: Fields;
   /** What the node says. */
   readonly next: Fields;
-  /** Of a mirror pod there is no scheduler to speak of its being scheduled: the node does. */
+  /** A mirror pod has no scheduler: PodScheduled is as its node reports it. */
   readonly isMirror: boolean;
 }
 
@@ -37,24 +37,30 @@ export function podStatusPatch({ uid, current, next, isMirror }: StatusPatchInpu
 
 function conditionPatch(current: Fields, next: Fields, isMirror: boolean): readonly Fields[] {
   const isOwn = (type: string): boolean =>
-    isNodeConditionType(type) || type === DISRUPTION_TARGET || (isMirror && type === "PodScheduled");
-  const said = [...conditionsOf(next).filter(({ type }) => isOwn(type)), ...(isMirror ? scheduled(current, next) : [])];
+    isNodeConditionType(type) || type === DISRUPTION_TARGET || (isMirror && type === SCHEDULED);
+  const said = conditionsOf(next).filter(({ type }) => isOwn(type));
   const kept = new Set(said.map(({ type }) => type));
   const dropped = conditionsOf(current)
     .filter(({ type }) => isNodeConditionType(type) && !kept.has(type))
     .map(({ type }) => ({ $patch: "delete", type }));
+  const scheduled = kept.has(SCHEDULED) ? [] : scheduledPatch(current, next);
   const before = new Map(conditionsOf(current).map((each) => [each.type, each]));
   const written = said.map((condition) => {
     // What an older version of a condition had beyond the new one goes.
     const gone = Object.keys(before.get(condition.type) ?? {}).filter((field) => !(field in condition));
     return { ...Object.fromEntries(gone.map((field) => [field, null])), ...defined(condition) };
   });
-  return [...written, ...dropped];
+  return [...written, ...scheduled, ...dropped];
 }
 
-/** A static pod is where it belongs from its start on. What was said of it once stays. */
-function scheduled(current: Fields, next: Fields): readonly PodCondition[] {
-  const isThere = (status: Fields): boolean => conditionsOf(status).some(({ type }) => type === "PodScheduled");
-  if (isThere(current) || isThere(next)) return [];
-  return [{ type: "PodScheduled", status: "True", lastTransitionTime: next.startTime }];
+/**
+ * What a kubelet writes of PodScheduled. The time stays that of the binding. A pod that was bound by nobody (a static pod, one
+ * that names its node when it is created) counts as scheduled from its start.
+ */
+function scheduledPatch(current: Fields, next: Fields): readonly Fields[] {
+  const { observedGeneration, startTime } = next;
+  const isKnown = isScheduled(current);
+  if (isKnown && observedGeneration === undefined) return [];
+  const lastTransitionTime = isKnown ? undefined : startTime;
+  return [defined({ type: SCHEDULED, status: "True", observedGeneration, lastTransitionTime })];
 }

@@ -11,7 +11,7 @@ import {
   undefinedOn,
 } from "./node-connection.ts";
 import { podStatusPatch } from "./pod-status-patch.ts";
-import { type Fields, fieldsAt, mirroredUid } from "./remote-object.ts";
+import { conditionsOf, type Fields, fieldsAt, mirroredUid, SCHEDULED } from "./remote-object.ts";
 import { nodeOf } from "./stored-objects.ts";
 
 /** A status that somebody else writes at the same time: each round takes the latest as its base. */
@@ -116,7 +116,11 @@ export class PodStatusWriter {
     if (pod === undefined || (pod.uid !== uid && pod.mirrorOf !== uid)) return undefined;
     const written = this.#written?.get(pod.uid);
     const isBehind = written !== undefined && isOlder(pod.resourceVersion, written.resourceVersion);
-    const status = isBehind ? written.status : (JSON.parse(pod.status) as Fields);
+    const own = isBehind ? written.status : (JSON.parse(pod.status) as Fields);
+    const isScheduled = isBehind || pod.isScheduled;
+    const status = isScheduled
+      ? { ...own, conditions: [...conditionsOf(own), { type: SCHEDULED, status: "True" }] }
+      : own;
     return { uid: pod.uid, mirrorOf: pod.mirrorOf, node, status };
   }
 

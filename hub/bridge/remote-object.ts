@@ -13,7 +13,7 @@ export interface PodCondition extends Fields {
 }
 
 /** The scheduler's, or of a static pod the node's. Of no use to a node, which has the pod because it was scheduled. */
-const SCHEDULED = "PodScheduled";
+export const SCHEDULED = "PodScheduled";
 
 export const isFields = (value: unknown): value is Fields =>
   typeof value === "object" && value !== null && !Array.isArray(value);
@@ -95,6 +95,9 @@ export function hasLostReadiness(pod: KubeObject): boolean {
     isTrue(String(fieldsAt({ gate }, "gate").conditionType)),
   );
 }
+
+export const isScheduled = (status: unknown): boolean =>
+  conditionsOf(status).some(({ type, status }) => type === SCHEDULED && status === "True");
 
 export function defined(fields: Fields): Fields {
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));

@@ -15,6 +15,7 @@ import {
   fieldsAt,
   hasLostReadiness,
   isFields,
+  isScheduled,
   mirroredUid,
   remoteNode,
   remotePod,
@@ -76,6 +77,8 @@ export interface WholePod extends CachedObject {
   /** Its deletion is over for the node; finalizers of others keep it. */
   readonly isOver: boolean;
   readonly isReadyLost: boolean;
+  /** PodScheduled is True, which `status` leaves out. */
+  readonly isScheduled: boolean;
   /** What its tolerations are to become: it would be evicted while its node is away, and does not ask for that. */
   readonly lackingTolerations: readonly Fields[] | undefined;
 }
@@ -130,6 +133,7 @@ export function wholePod(pod: KubeObject): WholePod {
     isDeleted,
     isOver: isDeleted && isTerminal && metadata.deletionGracePeriodSeconds === 0,
     isReadyLost: hasLostReadiness(pod),
+    isScheduled: isScheduled(pod.status),
     lackingTolerations: isDeleted || isTerminal ? undefined : lacking,
   };
 }

@@ -1,6 +1,5 @@
-import { aborted, cancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
+import { aborted, cancelled, ignoreCancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
-import { isCancelled } from "@picolet/protocol/errors.ts";
 import { type Clock, type Millis, millis } from "@picolet/protocol/ports.ts";
 
 /** Everything timed here is about links and retries: half a second late is on time. */
@@ -67,7 +66,7 @@ export class TimerWheel {
         this.#turn();
       }
     } catch (error) {
-      if (!isCancelled(error)) throw error;
+      ignoreCancelled(error);
     }
   }
 

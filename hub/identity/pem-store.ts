@@ -3,6 +3,7 @@ import { createHash } from "node:crypto";
 import { mkdir, open, readFile, rename } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 
 /** By name, as in a Secret's `data`: `ca.crt`, `ca.key`, `tls.crt` … */
 export type PemFiles = Readonly<Record<string, string>>;
@@ -39,7 +40,7 @@ export class FilePemStore implements PemStore {
     try {
       text = await readFile(this.#path, "utf8");
     } catch (error) {
-      if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+      if (errnoOf(error) === "ENOENT") return undefined;
       throw new PicoletError("unavailable", `cannot read ${this.#path}`, { cause: error });
     }
     return { files: parsePemFiles(text), version: createHash("sha256").update(text).digest("hex") };

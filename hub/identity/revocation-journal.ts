@@ -16,6 +16,7 @@ import { joinedRevocations, type NodeRevocation, type Revocations } from "@picol
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
 import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 
 /** Facts are only ever added. */
@@ -112,7 +113,7 @@ export class RevocationJournal {
     try {
       text = readFileSync(this.#path, "utf8");
     } catch (cause) {
-      if ((cause as NodeJS.ErrnoException).code === "ENOENT") return;
+      if (errnoOf(cause) === "ENOENT") return;
       throw new PicoletError("failed", `cannot read ${this.#path}`, { cause });
     }
     // A power cut may have left half of a line: nothing relied on it. What comes next must not be joined to it.

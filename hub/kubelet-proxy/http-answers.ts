@@ -2,6 +2,7 @@
 import type { ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
 import { describeError, type ErrorCode, PicoletError } from "@picolet/protocol/errors.ts";
+import { kubeStatus } from "./status-answer.ts";
 
 const HTTP_STATUS: Readonly<Record<ErrorCode, number>> = {
   cancelled: 503,
@@ -24,12 +25,14 @@ export interface HttpFailure {
   readonly message: string;
 }
 
+/** A run of a container that there is not yet: a kubelet answers 400, of which an API server shows the text; not of 404 or 503. */
+const NO_SUCH_RUN = /is waiting to start|^previous terminated container .* not found$/;
+
 export function httpFailure(error: unknown): HttpFailure {
   const code = error instanceof PicoletError ? error.code : "internal";
   const unauthorized = error instanceof PicoletError && error.reason === "Unauthorized";
-  const waiting = error instanceof PicoletError && /is waiting to start/.test(error.message);
-  // As the kubelet: what waits to start is a bad request so far, of which the API server shows the text.
-  const status = unauthorized ? 401 : waiting ? 400 : HTTP_STATUS[code];
+  const hasNoRun = error instanceof PicoletError && NO_SUCH_RUN.test(error.message);
+  const status = unauthorized ? 401 : hasNoRun ? 400 : HTTP_STATUS[code];
   return { status, message: describeError(error) };
 }
 
@@ -57,16 +60,19 @@ const REASONS: Readonly<Record<number, string>> = {
   504: "Gateway Timeout",
 };
 
-/** On a connection whose request asked for an upgrade. */
+/**
+ * On a connection whose request asked for an upgrade. A Status, as API servers pass the answer on as it is, and kubectl shows
+ * of any other text only that the upgrade failed.
+ */
 export function refuseUpgrade(socket: Duplex, { status, message }: HttpFailure): void {
   if (!socket.writable) {
     socket.destroy();
     return;
   }
-  const body = Buffer.from(message);
+  const body = Buffer.from(JSON.stringify(kubeStatus(status, message)));
   const head = [
     `HTTP/1.1 ${status} ${REASONS[status] ?? "Error"}`,
-    "content-type: text/plain; charset=utf-8",
+    "content-type: application/json",
     `content-length: ${body.length}`,
     "connection: close",
   ].join("\r\n");

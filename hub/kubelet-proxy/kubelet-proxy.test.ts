@@ -189,6 +189,7 @@ test("logs are streamed as they come; refusals have the code that API servers sh
   const waiting = 'container "main" in pod "web" is waiting to start: ContainerCreating';
   for (const [code, message, status] of [
     ["unavailable", waiting, 400],
+    ["not_found", 'previous terminated container "main" in pod "web" not found', 400],
     ["not_found", 'pods "web" not found', 404],
     ["invalid", "tailLines: Invalid value", 400],
     ["unavailable", "the tunnel is gone", 502],

@@ -13,6 +13,7 @@ import { answerFailure, httpFailure, refuseUpgrade, shownFailure } from "./http-
 import { KubeletAccess, type KubeletReviews } from "./kubelet-access.ts";
 import { isTelemetry, parseKubeletPath } from "./kubelet-path.ts";
 import type { OwnEndpoint, OwnKubelets } from "./kubelet-targets.ts";
+import { NodeAddresses, type NodeAddressesInit } from "./node-addresses.ts";
 import { NodeListeners, type NodeListenersInit } from "./node-listeners.ts";
 import { serveRequest } from "./node-requests.ts";
 import { serveUpgrade } from "./node-upgrades.ts";
@@ -39,6 +40,8 @@ export interface KubeletProxyComponents {
 export interface KubeletProxyInit extends NodeListenersInit {
   /** Where API servers reach this replica; what `endpointOf` gives. */
   readonly address: string;
+  /** Where each node has an address of its own besides; undefined: nowhere. */
+  readonly nodeAddresses?: NodeAddressesInit | undefined;
 }
 
 /** Where an API server of this process reaches sockets that listen on every address. */
@@ -66,6 +69,7 @@ export class KubeletProxy implements Component, KubeletEndpoints, OwnKubelets {
   readonly #init: KubeletProxyInit;
   readonly #access: KubeletAccess;
   readonly #listeners: NodeListeners;
+  readonly #addresses: NodeAddresses | undefined;
   readonly #server: Server;
   readonly #stop: JoinedSignal = joinSignals();
   /** Since when, in the order in which they left. */
@@ -77,7 +81,10 @@ export class KubeletProxy implements Component, KubeletEndpoints, OwnKubelets {
     this.#components = components;
     this.#init = init;
     this.#access = new KubeletAccess({ reviews, clock });
-    this.#listeners = new NodeListeners({ log, onConnection: (socket) => this.#connected(socket) }, init);
+    const onConnection = (socket: Socket): void => this.#connected(socket);
+    this.#listeners = new NodeListeners({ log, onConnection }, init);
+    const { nodeAddresses } = init;
+    this.#addresses = nodeAddresses && new NodeAddresses({ log, onConnection }, nodeAddresses);
     this.#server = createServer({
       ...secureContext(tls.current),
       requestCert: true,
@@ -96,6 +103,9 @@ export class KubeletProxy implements Component, KubeletEndpoints, OwnKubelets {
   /** @throws `unavailable`, retryable, in the moment before its port is open */
   endpointOf(node: string, before?: number): { readonly address: string; readonly port: number } {
     this.#listeners.open(node, before);
+    this.#addresses?.open(node);
+    const own = this.#addresses?.endpointOf(node);
+    if (own !== undefined) return own;
     const port = this.#listeners.portOf(node);
     if (port !== undefined) return { address: this.#init.address, port };
     throw new PicoletError("unavailable", `cannot tell the kubelet endpoint of node ${node} yet`, { retryable: true });
@@ -108,11 +118,16 @@ export class KubeletProxy implements Component, KubeletEndpoints, OwnKubelets {
   ownEndpoint(node: string): OwnEndpoint | undefined {
     const port = this.#listeners.portOf(node);
     if (port === undefined) return undefined;
-    return { address: this.#init.host ?? LOOPBACK, port, isConnected: this.#components.fleet.has(node) };
+    const advertised = this.#addresses?.endpointOf(node) ?? { address: this.#init.address, port };
+    return { address: this.#init.host ?? LOOPBACK, port, advertised, isConnected: this.#components.fleet.has(node) };
   }
 
   isOwnPort(port: number): boolean {
     return this.#listeners.nodeAt(port) !== undefined;
+  }
+
+  isNodeAddress(address: string): boolean {
+    return this.#addresses?.includes(address) ?? false;
   }
 
   /** Streams under way, over all nodes. */
@@ -135,6 +150,7 @@ export class KubeletProxy implements Component, KubeletEndpoints, OwnKubelets {
   #close(): void {
     this.#stop.abort();
     this.#listeners[Symbol.dispose]();
+    this.#addresses?.[Symbol.dispose]();
     for (const socket of this.#sockets) socket.destroy();
     // Its own timer looks for slow requests.
     this.#server.close();
@@ -148,6 +164,7 @@ export class KubeletProxy implements Component, KubeletEndpoints, OwnKubelets {
     for (const node of nodes) {
       this.#away.delete(node);
       this.#listeners.open(node);
+      this.#addresses?.open(node);
     }
     const now = this.#components.clock.wall();
     for (const node of this.#listeners.nodes) if (!nodes.has(node) && !this.#away.has(node)) this.#away.set(node, now);
@@ -155,6 +172,7 @@ export class KubeletProxy implements Component, KubeletEndpoints, OwnKubelets {
       if (this.#away.size <= MAX_AWAY_NODES) break;
       this.#away.delete(node);
       this.#listeners.close(node);
+      this.#addresses?.close(node);
     }
   }
 
@@ -204,7 +222,8 @@ export class KubeletProxy implements Component, KubeletEndpoints, OwnKubelets {
 
   /** @returns which node is meant, to who may ask */
   async #admit(request: IncomingMessage, signal: AbortSignal): Promise<string> {
-    const node = this.#listeners.nodeAt(request.socket.localPort ?? 0);
+    const { localAddress = "", localPort = 0 } = request.socket;
+    const node = this.#addresses?.nodeAt(localAddress, localPort) ?? this.#listeners.nodeAt(localPort);
     if (node === undefined) throw new PicoletError("not_found", "no node is reached here any more");
     await this.#access.check(request, node, signal);
     return node;

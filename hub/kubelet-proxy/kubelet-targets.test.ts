@@ -8,14 +8,16 @@ interface Registry {
   readonly endpoints?: Readonly<Record<string, OwnEndpoint>>;
   readonly ports?: readonly number[];
   readonly networks?: readonly string[];
+  readonly nodeAddresses?: readonly string[];
 }
 
-const targets = ({ endpoints = {}, ports = [], networks = [] }: Registry = {}): KubeletTargets =>
+const targets = ({ endpoints = {}, ports = [], networks = [], nodeAddresses = [] }: Registry = {}): KubeletTargets =>
   new KubeletTargets(
     {
       own: {
         ownEndpoint: (node) => endpoints[node],
         isOwnPort: (port) => ports.includes(port),
+        isNodeAddress: (address) => nodeAddresses.includes(address),
         advertisedAddress: "203.0.113.7",
       },
     },
@@ -26,7 +28,8 @@ const claim = (address: string, port = 10250) => ({ node: "evil", claimed: { add
 const NOT_ALLOWED = { code: "permission_denied", reason: "AddressNotAllowed", message: /^address not allowed/ };
 
 test("a node of this hub is dialed where the hub listens, whatever its status says", () => {
-  const own = { address: "127.0.0.1", port: 20_001, isConnected: true };
+  const advertised = { address: "203.0.113.7", port: 20_001 };
+  const own = { address: "127.0.0.1", port: 20_001, advertised, isConnected: true };
   const { host, port } = targets({ endpoints: { evil: own } }).endpointOf(claim("198.51.100.1"));
   assert.deepEqual({ host, port }, { host: "127.0.0.1", port: 20_001 });
   const away = targets({ endpoints: { evil: { ...own, isConnected: false } } });
@@ -91,4 +94,18 @@ test("a node that has not come back since the hub was started is away, and one w
   const own = targets({ ports: [20_001], networks: ["127.0.0.0/8"] });
   assert.throws(() => own.endpointOf(claim("203.0.113.7")), { code: "unavailable", message: /is not connected/ });
   assert.throws(() => own.endpointOf({ node: "evil", claimed: undefined }), { code: "unavailable" });
+});
+
+test("a node is not led to the address that the hub gives to another one", () => {
+  const own = targets({ nodeAddresses: ["10.200.0.9"], networks: ["10.0.0.0/8"] });
+  for (const address of ["10.200.0.9", "::ffff:10.200.0.9"]) {
+    for (const port of [10_250, 6443]) {
+      assert.throws(() => own.endpointOf(claim(address, port)), { code: "unavailable", message: /is not connected/ });
+    }
+  }
+  assert.equal(own.endpointOf(claim("10.200.0.10")).host, "10.200.0.10");
+  const advertised = { address: "10.200.0.9", port: 10_250 };
+  const away = { address: "127.0.0.1", port: 20_001, advertised, isConnected: false };
+  const { host, port } = targets({ endpoints: { evil: away } }).endpointOf(claim("10.200.0.9"));
+  assert.deepEqual([host, port], ["127.0.0.1", 20_001], "its own address is dialed where the hub listens");
 });

@@ -12,6 +12,8 @@ import { PicoletError } from "@picolet/protocol/errors.ts";
 export interface OwnEndpoint {
   readonly address: string;
   readonly port: number;
+  /** What the hub writes into the status of this node. */
+  readonly advertised: { readonly address: string; readonly port: number };
   /** False: the node is away, and may be connected to another hub by now. */
   readonly isConnected: boolean;
 }
@@ -22,7 +24,9 @@ export interface OwnKubelets {
   ownEndpoint(node: string): OwnEndpoint | undefined;
   /** Whether a port of this machine belongs to the hub: its API server, its tunnel, an endpoint of any of its nodes. */
   isOwnPort(port: number): boolean;
-  /** What the hub writes into the status of its nodes. */
+  /** Whether it is one of those that the hub gives to nodes. */
+  isNodeAddress(address: string): boolean;
+  /** What the hub writes into the status of nodes that have no address of their own. */
   readonly advertisedAddress: string;
 }
 
@@ -86,18 +90,19 @@ export class KubeletTargets {
     return { host: address, port, lookup: this.#lookupOf(node, port) };
   }
 
-  #isClaimed({ port }: OwnEndpoint, claimed: KubeletTarget["claimed"]): boolean {
+  #isClaimed({ advertised }: OwnEndpoint, claimed: KubeletTarget["claimed"]): boolean {
     if (claimed === undefined) return true;
-    return claimed.address === this.#own.advertisedAddress && claimed.port === port;
+    return claimed.address === advertised.address && claimed.port === advertised.port;
   }
 
   #check(node: string, address: string, port: number): void {
     const isAllowed =
       this.#allowed === undefined ? !contains(this.#refused, address) : contains(this.#allowed, address);
-    const isOwn = this.#own.isOwnPort(port) && isOfThisMachine(address);
+    const isNodes = this.#own.isNodeAddress(innerIpv4(address) ?? address);
+    const isOwn = isNodes || (this.#own.isOwnPort(port) && isOfThisMachine(address));
     if (isAllowed && !isOwn) return;
     // The status is what the hub wrote before it was started again; the node has not come back yet.
-    if (address === this.#own.advertisedAddress) {
+    if (isNodes || address === this.#own.advertisedAddress) {
       throw new PicoletError("unavailable", `the agent of node ${node} is not connected to this hub`, {
         retryable: true,
       });

@@ -18,14 +18,14 @@ interface Listener {
  * Connections to one node at once: the agent has a few dozen streams at most, and API servers keep some idle. A further
  * one is closed.
  */
-const MAX_CONNECTIONS_PER_NODE = 256;
+export const MAX_CONNECTIONS_PER_NODE = 256;
 
 /** Where no range is given, a port that a Node names is taken again from here on: Linux' own choices begin there. */
 const FIRST_DYNAMIC_PORT = 32_768;
 const LAST_PORT = 65_535;
 
 /** How soon the kernel asks whether an API server that says nothing is still there. */
-const KEEP_ALIVE_MS = 30_000;
+export const KEEP_ALIVE_MS = 30_000;
 
 /** One listening socket for each node; all connections go to one place, with their node. */
 export class NodeListeners implements Disposable {
@@ -75,7 +75,12 @@ export class NodeListeners implements Disposable {
     this.#byNode.set(node, listener);
     const listening = (): void => {
       const address = server.address();
-      if (address === null || typeof address === "string" || this.#byNode.get(node) !== listener) return;
+      if (address === null || typeof address === "string") return;
+      if (this.#byNode.get(node) !== listener) {
+        // Closed while its host was looked up.
+        server.close();
+        return;
+      }
       listener.port = address.port;
       this.#byPort.set(address.port, node);
     };

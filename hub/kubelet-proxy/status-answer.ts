@@ -15,12 +15,12 @@ export const isRefused = ({ status }: Pick<KubeletResponse, "status">): boolean 
 
 export async function statusAnswer({ status, body }: KubeletResponse): Promise<KubeletResponse> {
   const text = await readText(body);
-  const answer = isStatus(text) ? text : JSON.stringify(statusOf(status, text.trim()));
+  const answer = isStatus(text) ? text : JSON.stringify(kubeStatus(status, text.trim()));
   const headers = { "content-type": "application/json", "content-length": Buffer.byteLength(answer) };
   return { status, headers, body: Readable.from([Buffer.from(answer)]) };
 }
 
-const statusOf = (code: number, message: string) => ({
+export const kubeStatus = (code: number, message: string) => ({
   ...{ kind: "Status", apiVersion: "v1", metadata: {}, status: "Failure" },
   message: message === "" ? `the kubelet answered with ${code}` : message,
   reason: REASONS[code] ?? "InternalError",

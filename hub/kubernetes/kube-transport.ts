@@ -1,6 +1,7 @@
 /** HTTPS to one API server: pooled connections, credentials kept fresh, deadlines, a rate limit, 429 obeyed. */
 import { createSecureContext } from "node:tls";
 import { cancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
+import { type Jitter, jittered } from "@picolet/protocol/async/backoff.ts";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
 import { TokenBucket, type TokenBucketInit } from "@picolet/protocol/async/token-bucket.ts";
 import { isPicoletError, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
@@ -30,6 +31,8 @@ const MAX_ERROR_BYTES = 256 * 1024;
 const MAX_ATTEMPTS = 10;
 /** A `Retry-After` beyond this is cut: the next attempt tells more than waiting. */
 const MAX_RETRY_AFTER = seconds(30);
+/** Clients that were refused together do not come back together. */
+const JITTER: Jitter = [0.5, 1.5];
 /** How long files (certificates, a rotated token) are trusted without a look at them. */
 const CREDENTIALS_AGE = seconds(10);
 
@@ -118,7 +121,11 @@ export class KubeTransport implements AsyncDisposable {
         refusedOnce = true;
         this.#forget();
       } else if (answer.retryAfter === undefined) throw answer.error;
-      else await this.#clock.sleep(this.#jittered(answer.retryAfter), signal);
+      else
+        await this.#clock.sleep(
+          jittered(millis(Math.min(answer.retryAfter, MAX_RETRY_AFTER)), JITTER, this.#random.next()),
+          signal,
+        );
     }
   }
 
@@ -282,11 +289,6 @@ export class KubeTransport implements AsyncDisposable {
     const before = this.#wire;
     this.#wire = before?.then((wire) => ({ ...wire, checkedAt: Number.NEGATIVE_INFINITY as MonotonicMs }));
     this.#wire?.catch(() => undefined);
-  }
-
-  /** Half to one and a half times of it, so that those who were refused together do not come back together. */
-  #jittered(delay: Millis): Millis {
-    return millis(Math.min(delay, MAX_RETRY_AFTER) * (0.5 + this.#random.next()));
   }
 }
 

@@ -23,12 +23,22 @@ interface FoundOptions {
   rejectUnauthorized?: boolean;
 }
 
+/** What the library makes of an account that has no kubeconfig, and is no pod's. */
+const NO_SERVER = "http://localhost:8080";
+/** The reason of the error then. */
+export const NO_CLUSTER = "NoCluster";
+
 /** @throws `invalid` when there is no such file, context, cluster or user, or a part of it cannot be used */
 export async function loadKubeconfigAccess(init: KubeconfigAccessInit): Promise<ClusterAccess> {
   const first = await loadConfig(init);
   const cluster = first.getCurrentCluster();
   if (cluster === null) {
     throw new PicoletError("invalid", `cannot find a cluster for the context ${first.getCurrentContext() || "(none)"}`);
+  }
+  if (init.kubeconfig === undefined && cluster.server === NO_SERVER) {
+    const how =
+      "--embedded for an API server of the hub's own, or --kubeconfig FILE (or KUBECONFIG) for a Kubernetes cluster";
+    throw new PicoletError("invalid", `there is no cluster here: name one with ${how}`, { reason: NO_CLUSTER });
   }
   if (!cluster.server.startsWith("https://")) {
     throw new PicoletError("invalid", `cannot use the API server ${cluster.server}: only https is spoken`);

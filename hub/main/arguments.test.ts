@@ -22,6 +22,7 @@ test("addresses, ports, names and durations", () => {
     "--tunnel-address=127.0.0.1:0",
     "--api-address=[::1]:7000",
     "--kubelet-ports=20000-20009",
+    "--kubelet-addresses=10.200.0.0/24",
     "--server-name=a",
     "--server-name=b",
     "--renewal-window=48h",
@@ -29,6 +30,10 @@ test("addresses, ports, names and durations", () => {
   assert.deepEqual(args.tunnel, { host: "127.0.0.1", port: 0 });
   assert.deepEqual(args.api, { host: "::1", port: 7000 });
   assert.deepEqual(args.kubeletPorts, [20_000, 20_009]);
+  assert.deepEqual(args.kubeletAddresses, { cidr: "10.200.0.0/24", first: 0x0ac80001, count: 254 });
+  assert.throws(() => serve("--kubelet-addresses=10.200.0.0"), {
+    message: /^--kubelet-addresses: 10\.200\.0\.0 is no/,
+  });
   assert.deepEqual(args.serverNames, ["a", "b"]);
   assert.equal(args.renewalWindow, 48 * 3_600_000);
   assert.deepEqual(serve("--tunnel-address", ":9").tunnel, { host: "0.0.0.0", port: 9 });
@@ -71,7 +76,14 @@ test("the other commands", () => {
   assert.deepEqual(parseHubArguments(["keys", "rotate", "--data-dir", "d"]), { command: "keys rotate", dataDir: "d" });
   const fleets = ["11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"];
   assert.deepEqual(serve(...fleets.map((each) => `--adopt-fleet=${each}`)).adoptFleets, fleets);
-  assert.deepEqual(parseHubArguments(["token", "create", "--help"]), { command: "help" });
+  assert.deepEqual(parseHubArguments(["token", "create", "--help"]), {
+    command: "help",
+    words: ["token", "create"],
+  });
+  assert.deepEqual(parseHubArguments(["token", "--help"]), { command: "help", words: ["token"] });
+  assert.deepEqual(parseHubArguments(["help", "serve"]), { command: "help", words: ["serve"] });
+  for (const args of [["--help"], ["help"]]) assert.deepEqual(parseHubArguments(args), { command: "help", words: [] });
+  for (const args of [["--version"], ["version"]]) assert.deepEqual(parseHubArguments(args), { command: "version" });
 });
 
 test("Pod Security is configured as kube-apiserver's is", () => {
@@ -85,26 +97,35 @@ test("Pod Security is configured as kube-apiserver's is", () => {
 
 test("what is wrong is named", () => {
   const cases: readonly (readonly [readonly string[], RegExp])[] = [
-    [["fly"], /unknown command fly/],
-    [["--embeded"], /--embeded/],
+    [["fly"], /unknown command "fly"/],
+    [["--embeded"], /unknown flag --embeded; did you mean "--embedded"/],
+    [["toekn", "create"], /: unknown command "toekn"; did you mean "token"\?$/],
+    [["serve", "--embedded", "--no-such-thing=1"], /: unknown flag --no-such-thing$/],
+    [["token", "create", "--tll", "1h"], /: unknown flag --tll; did you mean "--ttl"\?$/],
+    [["--store-max-bytes", "64MB"], /not "64MB"; did you mean "64M" \(10\^6\) or "64Mi" \(2\^20\)\?$/],
     [["--embedded", "--kubeconfig", "k"], /exclude each other/],
     [["--tunnel-address", "a:b:c"], /--tunnel-address must be HOST:PORT/],
     [["--tunnel-address", "a:70000"], /--tunnel-address must be HOST:PORT/],
     [["--kubelet-ports", "9-8"], /--kubelet-ports must be FIRST-LAST/],
     [["--drain-time", "soon"], /--drain-time must be a duration/],
-    [["--feature-gates", "AllAlpha=true"], /--feature-gates must be UserNamespacesPodSecurityStandards=true/],
-    [["--log-format", "xml"], /--log-format must be text or json/],
+    [["--feature-gates", "AllAlpha=true"], /--feature-gates must be one of UserNamespacesPodSecurityStandards=true/],
+    [["--log-format", "xml"], /--log-format must be one of text, json/],
     [["token"], /create, list, delete/],
-    [["token", "delete"], /usage: picolet-hub token delete ID/],
-    [["node", "reset", "a", "b"], /usage: picolet-hub node reset NAME/],
-    [["ca"], /picolet-hub ca hash/],
-    [["backup"], /usage: picolet-hub backup FILE/],
-    [["keys"], /usage: picolet-hub keys rotate/],
-    [["keys", "burn"], /picolet-hub keys rotate/],
+    [["token", "delete"], /token delete needs ID/],
+    [["node", "reset", "a", "b"], /node reset takes no "b"/],
+    [["ca"], /ca needs one of: hash/],
+    [["backup"], /backup needs FILE/],
+    [["keys"], /keys needs one of: rotate/],
+    [["keys", "burn"], /unknown command "keys burn"/],
+    [["--telemetry-otlp-token-file", "t"], /--telemetry-otlp-token-file is of no use without --telemetry-otlp/],
+    [["--telemetry-influx", "http://me@host/"], /--telemetry-influx must be an http:\/\/ or https:\/\/ URL/],
+    [["--store-max-bytes", "1Ki"], /--store-max-bytes must be a size of 1Mi or more, such as 256Mi/],
+    [["--kubelet-network", "ten"], /--kubelet-network: ten is no network/],
+    [["token", "create", "--ttl", "soon"], /--ttl must be a duration such as 1h, not "soon"/],
     [["--embedded", "--accept-restored-store", "yes"], /needs the code of 8 digits/],
     [["--accept-restored-store", "0123abcd"], /of no use without --embedded/],
     [["--adopt-fleet", "no id"], /is no id of a fleet/],
-    [["serve", "extra"], /unknown argument extra/],
+    [["serve", "extra"], /serve takes no "extra"/],
   ];
   for (const [args, message] of cases) assert.throws(() => parseHubArguments(args), message);
 });

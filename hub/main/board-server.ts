@@ -5,6 +5,7 @@ import { TLSSocket } from "node:tls";
 import { ConnectionGate } from "@picolet/hub-core/fairness/connection-gate.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
+import type { ListenAddress } from "@picolet/protocol/command-line/flag-values.ts";
 import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import { TUNNEL_PATH } from "@picolet/protocol/tunnel/messages.ts";
@@ -14,7 +15,6 @@ import type { LiveConnections } from "../identity/live-connections.ts";
 import type { Serving } from "../identity/serving.ts";
 import { createNodeServer, followCertificates } from "../identity/tls-server.ts";
 import type { TunnelServer } from "../tunnel/tunnel-server.ts";
-import type { ListenAddress } from "./arguments.ts";
 
 export interface BoardServerComponents {
   readonly serving: Serving;

@@ -1,4 +1,5 @@
 /** A cluster with no Kubernetes: the embedded API server with its CA, controllers and administrator. */
+
 import { readFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { CONFIG_MAPS, type KubeClient } from "@picolet/hub-core/kube-client/kube-client.ts";
@@ -24,9 +25,11 @@ import { ObjectStore } from "@picolet/hub-embedded/store/object-store.ts";
 import { aborted, joinSignals } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
+import type { ListenAddress } from "@picolet/protocol/command-line/flag-values.ts";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Log, Millis, Random } from "@picolet/protocol/ports.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
+import { boardTolerations } from "../bridge/away-tolerations.ts";
 import { CLIENT_CA_KEY, KUBELET_CLIENT_CA_KEY } from "../bridge/cluster-client-ca.ts";
 import { CsrSigner } from "../bridge/csr-signer.ts";
 import { issueClientCertificate, makeClientPair, readRequest } from "../identity/certificate-authority.ts";
@@ -40,7 +43,6 @@ import type { Serving } from "../identity/serving.ts";
 import { type KubeletClientTls, KubeletDialer } from "../kubelet-proxy/kubelet-dialer.ts";
 import { KubeletTargets, type OwnKubelets } from "../kubelet-proxy/kubelet-targets.ts";
 import { adminToken, kubeconfigText } from "./admin-files.ts";
-import type { ListenAddress } from "./arguments.ts";
 import { derivedWatch, joinedWatch } from "./derived-watch.ts";
 import { HUB_NAMESPACE } from "./hub-client.ts";
 import type { Cluster } from "./serve.ts";
@@ -139,7 +141,7 @@ async function openLocked(
   const clientCa = derivedWatch(serving, ({ caBundle }) => caBundle);
   const kubeletClient = await openKubeletClient({ clock, log }, { ...init, servingCa: clientCa }, signal);
   const admin = adminToken(dataDir);
-  const definitions = embeddedResources({ serviceAccountTokens: true });
+  const definitions = embeddedResources({ serviceAccountTokens: true, tolerationsOn: boardTolerations });
   const server = new EmbeddedApiServer(
     {
       clock,

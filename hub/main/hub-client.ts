@@ -11,7 +11,7 @@ export { HUB_NAMESPACE } from "@picolet/hub-core/access-table.ts";
 export function openClient(
   { clock, random }: { readonly clock: Clock; readonly random: Random },
   access: ClusterAccess,
-): HttpKubeClient & Component {
+): HttpKubeClient & Component & AsyncDisposable {
   const transport = new KubeTransport({ access, clock, random });
   return Object.assign(new HttpKubeClient(transport), {
     name: "Kubernetes client",

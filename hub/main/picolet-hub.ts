@@ -4,14 +4,16 @@ import { REFUSED_STORE } from "@picolet/hub-embedded/store/fleet-guard.ts";
 import { cancelled } from "@picolet/protocol/async/abort.ts";
 import { programLog } from "@picolet/protocol/async/console-log.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import { helpText } from "@picolet/protocol/command-line/help-text.ts";
+import { EX_USAGE, usageReport } from "@picolet/protocol/command-line/usage-error.ts";
 import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
-import { HELP, type HubArguments, parseHubArguments, type ServeArguments } from "./arguments.ts";
+import { NO_CLUSTER } from "../kubernetes/kubeconfig-access.ts";
+import { type HubArguments, parseHubArguments, type ServeArguments } from "./arguments.ts";
 import { runCommand } from "./commands.ts";
+import { HUB } from "./program.ts";
 import { serve } from "./serve.ts";
 
-/** sysexits.h */
-const EX_USAGE = 64;
 /** EX_DATAERR: starting again changes nothing (`RestartPreventExitStatus=65`). */
 const EX_REFUSED_STORE = 65;
 
@@ -37,6 +39,10 @@ async function runServe(args: ServeArguments): Promise<number> {
     return 0;
   } catch (error) {
     if (stop.signal.aborted) return 0;
+    if (error instanceof PicoletError && error.reason === NO_CLUSTER) {
+      printError(describeError(error));
+      return EX_USAGE;
+    }
     log.error("the hub cannot go on", { error: describeError(error) });
     return exitCodeOf(error);
   }
@@ -47,13 +53,13 @@ async function main(argv: readonly string[]): Promise<number> {
   try {
     args = parseHubArguments(argv);
   } catch (error) {
-    printError(describeError(error));
+    process.stderr.write(usageReport("picolet-hub", error, "picolet-hub help lists the commands and flags"));
     return EX_USAGE;
   }
   try {
     switch (args.command) {
       case "help":
-        print(HELP);
+        print(helpText(args.words, HUB));
         return 0;
       case "version":
         print(`picolet-hub ${VERSION}\n`);
@@ -70,4 +76,6 @@ async function main(argv: readonly string[]): Promise<number> {
   }
 }
 
+// A reader that has gone ends nothing: boards depend on the hub, not on who reads what it prints.
+for (const output of [process.stdout, process.stderr]) output.on("error", () => undefined);
 void main(process.argv.slice(2)).then((code) => process.exit(code));

@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 
 const NAME = "picolet-hub-key";
 /** `head -c 32 /dev/urandom` makes one; a shorter one could be guessed. */
@@ -19,7 +20,7 @@ export function readCredential(environment: NodeJS.ProcessEnv): Uint8Array | und
   try {
     bytes = readFileSync(path);
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+    if (errnoOf(error) === "ENOENT") return undefined;
     throw new PicoletError("failed", `cannot read the credential ${path}`, { cause: error });
   }
   if (bytes.length >= MIN_BYTES) return bytes;

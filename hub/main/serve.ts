@@ -24,6 +24,7 @@ import { KeptRevocations, type RevocationJournal } from "../identity/revocation-
 import type { Serving } from "../identity/serving.ts";
 import { KubeletProxy, type KubeletTls } from "../kubelet-proxy/kubelet-proxy.ts";
 import type { OwnEndpoint, OwnKubelets } from "../kubelet-proxy/kubelet-targets.ts";
+import { KUBELET_PORT } from "../kubelet-proxy/node-addresses.ts";
 import { TunnelServer } from "../tunnel/tunnel-server.ts";
 import type { ServeArguments } from "./arguments.ts";
 import { BoardServer } from "./board-server.ts";
@@ -98,7 +99,7 @@ export async function serve(
   const { receiver } = telemetry;
   const { fleet } = cluster;
   const tunnel = new TunnelServer({ clock, random, log, backend, telemetry: receiver }, { hubVersion: VERSION, fleet });
-  const [first, last] = args.kubeletPorts ?? [];
+  const { kubeletPorts: [first, last] = [], kubeletAddresses: range } = args;
   const proxy = new KubeletProxy(
     {
       fleet: tunnel,
@@ -112,6 +113,7 @@ export async function serve(
       address: advertise,
       host: undefined,
       ports: first === undefined || last === undefined ? undefined : { first, last },
+      nodeAddresses: range && { range, port: KUBELET_PORT },
     },
   );
   late.proxy = proxy;
@@ -234,6 +236,10 @@ class LateParts implements KubeletEndpoints, OwnKubelets {
 
   ownEndpoint(node: string): OwnEndpoint | undefined {
     return this.proxy?.ownEndpoint(node);
+  }
+
+  isNodeAddress(address: string): boolean {
+    return this.proxy?.isNodeAddress(address) ?? false;
   }
 
   isOwnPort(port: number): boolean {

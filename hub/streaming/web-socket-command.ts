@@ -2,7 +2,7 @@
 
 import type { WebSocketPipe } from "@picolet/hub-core/pipes/byte-pipe.ts";
 import { InboundQueue } from "@picolet/hub-core/pipes/inbound-queue.ts";
-import { joinSignals } from "@picolet/protocol/async/abort.ts";
+import { aborted, joinSignals } from "@picolet/protocol/async/abort.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { CHANNEL, type Channel } from "@picolet/protocol/tunnel/channel-frames.ts";
 import { type CommandChannel, type CommandSession, type CommandStreams, channelsOf } from "./command-session.ts";
@@ -54,10 +54,7 @@ export class WebSocketCommand implements CommandSession {
 
   async finish(): Promise<void> {
     this.#pipe.close(1000);
-    await new Promise<void>((resolve) => {
-      if (this.closed.aborted) resolve();
-      else this.closed.addEventListener("abort", () => resolve(), { once: true });
-    });
+    await aborted(this.closed);
   }
 
   /** Ends it with a status instead of a command. */

@@ -1,6 +1,8 @@
+import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
+import { Backoff, type BackoffPolicy, EQUAL_JITTER } from "@picolet/protocol/async/backoff.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
-import { type Clock, type Log, millis, type Random } from "@picolet/protocol/ports.ts";
+import { type Clock, type Log, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
 import { type RecordRow, recordRowsOf } from "./record-rows.ts";
 import type { StoredBatch, TelemetryStore } from "./telemetry-store.ts";
 
@@ -25,8 +27,7 @@ const MAX_BATCHES = 256;
 const MAX_BYTES = 512 * 1024;
 /** What a fleet sends within it goes together. */
 const GATHER = millis(500);
-const FIRST_DELAY_MS = 1000;
-const MAX_DELAY_MS = 60_000;
+const RETRY: BackoffPolicy = { first: seconds(1), max: seconds(60), jitter: EQUAL_JITTER };
 
 /**
  * Sends what is in the store on, in order, one request at a time. Whatever the other end does, it costs the memory of one
@@ -35,12 +36,13 @@ const MAX_DELAY_MS = 60_000;
 export class TelemetryExporter implements Component {
   readonly name: string;
   readonly #components: ExporterComponents;
-  #failures = 0;
+  readonly #backoff: Backoff;
   /** Batches at a time: halved for a request that is refused, until it is known which one of them is. */
   #limit = MAX_BATCHES;
 
   constructor(components: ExporterComponents) {
     this.#components = components;
+    this.#backoff = new Backoff(components.random, RETRY);
     this.name = `telemetry to ${components.sink.name}`;
   }
 
@@ -53,12 +55,8 @@ export class TelemetryExporter implements Component {
         for (let batches = this.#next(); batches.length > 0; batches = this.#next()) await this.#send(batches, signal);
       }
     } catch (error) {
-      if (!isCancelled(error)) throw error;
+      ignoreCancelled(error);
     }
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    // The store is another's.
   }
 
   #next(): readonly StoredBatch[] {
@@ -71,8 +69,9 @@ export class TelemetryExporter implements Component {
     const last = batches.at(-1)?.id ?? 0;
     try {
       await sink.send(batches.flatMap(recordRowsOf), signal);
-      if (this.#failures > 0) log.info("telemetry is taken again", { by: sink.name, failures: this.#failures });
-      this.#failures = 0;
+      const { failures } = this.#backoff;
+      if (failures > 0) log.info("telemetry is taken again", { by: sink.name, failures });
+      this.#backoff.reset();
       this.#limit = Math.min(MAX_BATCHES, this.#limit * 2);
       store.exported(sink.name, last);
     } catch (error) {
@@ -92,12 +91,10 @@ export class TelemetryExporter implements Component {
   }
 
   async #pause(error: unknown, signal: AbortSignal): Promise<void> {
-    const { sink, clock, random, log } = this.#components;
-    if (this.#failures === 0) {
+    const { sink, clock, log } = this.#components;
+    if (this.#backoff.failures === 0) {
       log.warn("telemetry is not taken, will try again", { by: sink.name, error: describeError(error) });
     }
-    const most = Math.min(MAX_DELAY_MS, FIRST_DELAY_MS * 2 ** Math.min(this.#failures, 16));
-    this.#failures += 1;
-    await clock.sleep(millis(most / 2 + (random.next() * most) / 2), signal);
+    await clock.sleep(this.#backoff.next(), signal);
   }
 }

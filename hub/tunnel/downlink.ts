@@ -1,8 +1,9 @@
 import type { DesiredSet, NodeBackend } from "@picolet/hub-core/fleet.ts";
 import { sha256 } from "@picolet/hub-core/sha256.ts";
 import type { TimerWheel } from "@picolet/hub-core/timer-wheel.ts";
+import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
-import { type Log, millis } from "@picolet/protocol/ports.ts";
+import { type Log, seconds } from "@picolet/protocol/ports.ts";
 import { desiredPieces } from "@picolet/protocol/tunnel/desired-pieces.ts";
 import { digestOf } from "@picolet/protocol/tunnel/digest.ts";
 import { equalBytes } from "@picolet/protocol/tunnel/encoding/hex.ts";
@@ -41,8 +42,7 @@ const MAX_INVENTORY = 16_384;
  * An agent whose disk is full, or whose digests never agree with ours, asks again and again. It is heard at once the first
  * time, then after ever longer.
  */
-const FIRST_RESYNC_DELAY_MS = 1000;
-const MAX_RESYNC_DELAY_MS = 60_000;
+const RESYNC_DELAY: BackoffPolicy = { first: seconds(2), max: seconds(60) };
 
 const NO_DIGEST = new Uint8Array();
 
@@ -185,10 +185,7 @@ export class Downlink {
   async #answerResync(): Promise<void> {
     const { log, node, wheel, welcome } = this.#components;
     log.warn("the agent's set is not what it should be; all is compared anew", { node, resyncs: this.#resyncs });
-    if (this.#resyncs > 0) {
-      const delay = Math.min(MAX_RESYNC_DELAY_MS, FIRST_RESYNC_DELAY_MS * 2 ** this.#resyncs);
-      await wheel.sleep(millis(delay), this.#signal);
-    }
+    if (this.#resyncs > 0) await wheel.sleep(backoffDelay(RESYNC_DELAY, this.#resyncs), this.#signal);
     this.#resyncs += 1;
     this.#known = undefined;
     this.#wantsResync = false;

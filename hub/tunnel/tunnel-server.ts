@@ -5,10 +5,10 @@ import { WriteSlots } from "@picolet/hub-core/fairness/write-slots.ts";
 import type { Fleet, FleetBackend } from "@picolet/hub-core/fleet.ts";
 import type { TelemetryReceiver } from "@picolet/hub-core/telemetry-ports.ts";
 import { TimerWheel } from "@picolet/hub-core/timer-wheel.ts";
-import { aborted, joinSignals } from "@picolet/protocol/async/abort.ts";
+import { aborted, ignoreCancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
-import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis, type Random } from "@picolet/protocol/ports.ts";
 import { MAX_FRAME_BYTES } from "@picolet/protocol/tunnel/frames.ts";
 import { type FleetIdentity, TUNNEL_SUBPROTOCOL } from "@picolet/protocol/tunnel/messages.ts";
@@ -280,7 +280,7 @@ export class TunnelServer implements Fleet, Component {
     try {
       if (this.#sessions.size > 0) await this.#waitUntilEmpty(millis(spread + grace), signal);
     } catch (error) {
-      if (!isCancelled(error)) throw error;
+      ignoreCancelled(error);
     }
     this.#closeAll(reason);
   }

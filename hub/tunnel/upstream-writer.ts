@@ -1,8 +1,10 @@
 import type { RateLimits } from "@picolet/hub-core/fairness/rate-limits.ts";
 import type { WriteSlots } from "@picolet/hub-core/fairness/write-slots.ts";
 import type { TimerWheel } from "@picolet/hub-core/timer-wheel.ts";
+import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
+import { type BackoffPolicy, backoffDelay, EQUAL_JITTER } from "@picolet/protocol/async/backoff.ts";
 import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
-import { type Log, type LogFields, type Millis, millis, type Random } from "@picolet/protocol/ports.ts";
+import { type Log, type LogFields, type Millis, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
 
 /** What one kind of report waits to have written. */
 export interface UpstreamQueue<T> {
@@ -28,8 +30,7 @@ export interface UpstreamComponents {
 }
 
 /** A hub that was cut off from its API server must not come back to all sessions at once. */
-const FIRST_DELAY_MS = 500;
-const MAX_DELAY_MS = 30_000;
+const RETRY: BackoffPolicy = { first: seconds(1), max: seconds(30), jitter: EQUAL_JITTER };
 
 /**
  * Writes what is in a queue, one batch at a time, until it is empty; then it rests. A batch that cannot be written is
@@ -89,7 +90,7 @@ export class UpstreamWriter<T> {
           this.#components.log.warn("cannot write to the API server, will try again", fields);
         }
         failures += 1;
-        await this.#pause(failures);
+        await this.#sleep(backoffDelay(RETRY, failures, this.#components.random.next()));
       }
     }
   }
@@ -116,16 +117,7 @@ export class UpstreamWriter<T> {
     return false;
   }
 
-  async #pause(failures: number): Promise<void> {
-    const most = Math.min(MAX_DELAY_MS, FIRST_DELAY_MS * 2 ** Math.min(failures, 16));
-    await this.#sleep(millis(FIRST_DELAY_MS + this.#components.random.next() * (most - FIRST_DELAY_MS)));
-  }
-
   async #sleep(delay: Millis): Promise<void> {
-    try {
-      await this.#components.wheel.sleep(delay, this.#signal);
-    } catch (error) {
-      if (!isCancelled(error)) throw error;
-    }
+    await this.#components.wheel.sleep(delay, this.#signal).catch(ignoreCancelled);
   }
 }

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { isCancelled } from "../errors.ts";
-import { millis } from "../ports.ts";
+import { type CancelSignal, type Millis, millis } from "../ports.ts";
 import { Alarm } from "./alarm.ts";
 
 function waiting(alarm: Alarm, signal = new AbortController().signal): { rang: boolean; error: unknown } {
@@ -64,4 +64,34 @@ test("waiting ends with `cancelled` when the signal aborts, with and without a t
     await clock.settle();
     assert.ok(isCancelled(late.error));
   }
+});
+
+/** Its first sleep ends a millisecond early, as a timer may; `onAwake` is called then, before the sleeper continues. */
+class EarlyClock extends VirtualClock {
+  onAwake: (() => void) | undefined;
+
+  override sleep(duration: Millis, signal: CancelSignal): Promise<void> {
+    const { onAwake } = this;
+    this.onAwake = undefined;
+    const slept = super.sleep(onAwake === undefined ? duration : millis(duration - 1), signal);
+    slept.then(onAwake, () => undefined);
+    return slept;
+  }
+}
+
+test("a sleep that ends at the moment at which the alarm is brought forward takes no later ring away", async () => {
+  const clock = new EarlyClock();
+  const alarm = new Alarm(clock);
+  alarm.set(millis(100));
+  clock.onAwake = () => {
+    alarm.set(millis(0));
+    alarm.set(millis(50));
+  };
+  const first = waiting(alarm);
+  await clock.advance(millis(99));
+  assert.equal(first.rang, true);
+  const second = waiting(alarm);
+  await clock.advance(millis(50));
+  assert.equal(second.rang, true);
+  assert.equal(clock.sleeping, 0);
 });

@@ -1,6 +1,5 @@
-import { isCancelled } from "../errors.ts";
 import { type Clock, type Millis, type MonotonicMs, millis } from "../ports.ts";
-import { cancelled, type JoinedSignal, joinSignals } from "./abort.ts";
+import { cancelled, WaitCancel } from "./abort.ts";
 
 /** One time to wake up at, which may be brought forward while somebody waits for it. No timer runs while none is set. */
 export class Alarm {
@@ -25,39 +24,44 @@ export class Alarm {
   }
 
   /** Resolves when it rings, which unsets it. For one waiter at a time. Rejects with `cancelled` when `signal` aborts. */
-  async ring(signal: AbortSignal): Promise<void> {
-    for (;;) {
-      if (signal.aborted) throw cancelled("the wait");
-      const at = this.#at;
-      const left = at === undefined ? undefined : at - this.#clock.monotonic();
-      if (left !== undefined && left <= 0) {
-        this.#at = undefined;
+  ring(signal: AbortSignal): Promise<void> {
+    return new Promise((resolve, reject) => {
+      if (signal.aborted) {
+        reject(cancelled("the wait"));
         return;
       }
-      await this.#wait(left, signal);
-    }
-  }
-
-  /** Until the time is over or has been moved. */
-  async #wait(left: number | undefined, signal: AbortSignal): Promise<void> {
-    using joined: JoinedSignal = joinSignals(signal);
-    try {
-      if (left === undefined) await this.#untilMoved(joined);
-      else {
-        this.#moved = () => joined.abort();
-        await this.#clock.sleep(millis(left), joined.signal);
-      }
-    } catch (error) {
-      if (signal.aborted || !isCancelled(error)) throw error;
-    } finally {
-      this.#moved = undefined;
-    }
-  }
-
-  #untilMoved(joined: JoinedSignal): Promise<void> {
-    return new Promise((resolve) => {
-      this.#moved = resolve;
-      joined.signal.addEventListener("abort", () => resolve(), { once: true });
+      let sleep: WaitCancel | undefined;
+      const end = (): void => {
+        this.#moved = undefined;
+        signal.removeEventListener("abort", onAbort);
+        sleep?.abort();
+        sleep = undefined;
+      };
+      const onAbort = (): void => {
+        end();
+        reject(cancelled("the wait"));
+      };
+      const wait = (): void => {
+        sleep?.abort();
+        sleep = undefined;
+        if (this.#at === undefined) return;
+        const left = this.#at - this.#clock.monotonic();
+        if (left <= 0) {
+          this.#at = undefined;
+          end();
+          resolve();
+          return;
+        }
+        const own = new WaitCancel();
+        sleep = own;
+        const awake = (): void => {
+          if (sleep === own) wait();
+        };
+        this.#clock.sleep(millis(left), own).then(awake, () => undefined);
+      };
+      this.#moved = wait;
+      signal.addEventListener("abort", onAbort);
+      wait();
     });
   }
 }

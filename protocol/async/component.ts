@@ -1,6 +1,9 @@
-/** A long-running part of the agent. `main` starts them in order and disposes of them in reverse, each with a deadline. */
-export interface Component extends AsyncDisposable {
+/**
+ * A long-running part of a program. `supervise` starts them in order and disposes of them in reverse, each with a
+ * deadline; one that holds nothing beyond its `run` has nothing to dispose of.
+ */
+export interface Component extends Partial<AsyncDisposable> {
   readonly name: string;
-  /** Runs until `signal` aborts; a rejection other than `cancelled` is a fault of the agent and ends it. */
+  /** Runs until `signal` aborts, then resolves or rejects with `cancelled`. Any other end ends the program as a fault. */
   run(signal: AbortSignal): Promise<void>;
 }

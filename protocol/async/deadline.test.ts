@@ -61,3 +61,13 @@ test("a caller that has given up before starts nothing", async () => {
   await assert.rejects(result, (error) => isPicoletError(error, "cancelled"));
   assert.equal(started, false);
 });
+
+test("a task that throws at once leaves no timer", async () => {
+  const clock = new VirtualClock();
+  const throwing = (): never => {
+    throw new TypeError("a mistake");
+  };
+  await assert.rejects(withDeadline(clock, seconds(1), "ask", throwing, neverAborted), TypeError);
+  await clock.settle();
+  assert.equal(clock.sleeping, 0);
+});

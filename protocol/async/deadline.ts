@@ -1,6 +1,6 @@
 import { PicoletError } from "../errors.ts";
 import type { Clock, Millis } from "../ports.ts";
-import { cancelled, joinSignals } from "./abort.ts";
+import { cancelled, joinSignals, WaitCancel } from "./abort.ts";
 
 /**
  * A task that is given only so long. Its signal aborts at the deadline, and with `signal`; a task that does not heed it
@@ -17,17 +17,31 @@ export function withDeadline<T>(
 ): Promise<T> {
   if (signal.aborted) return Promise.reject(cancelled(what));
   const joined = joinSignals(signal);
-  const result = new Promise<T>((resolve, reject) => {
+  const timer = new WaitCancel();
+  const end = (): void => {
+    timer.abort();
+    joined[Symbol.dispose]();
+  };
+  return new Promise<T>((resolve, reject) => {
+    const fail = (error: unknown): void => {
+      end();
+      reject(error);
+      joined.abort();
+    };
     const expire = (): void => {
       const message = `cannot ${what} within ${duration / 1000} s`;
-      reject(new PicoletError("deadline_exceeded", message, { retryable: true }));
+      fail(new PicoletError("deadline_exceeded", message, { retryable: true }));
     };
-    joined.signal.addEventListener("abort", () => reject(cancelled(what)), { once: true });
-    clock.sleep(duration, joined.signal).then(expire, () => undefined);
-    task(joined.signal).then(resolve, reject);
-  });
-  return result.finally(() => {
-    joined[Symbol.dispose]();
-    joined.abort();
+    joined.signal.addEventListener("abort", () => fail(cancelled(what)), { once: true });
+    clock.sleep(duration, timer).then(expire, () => undefined);
+    const succeed = (value: T): void => {
+      end();
+      resolve(value);
+    };
+    try {
+      task(joined.signal).then(succeed, fail);
+    } catch (error) {
+      fail(error);
+    }
   });
 }

@@ -1,6 +1,6 @@
-import { describeError, isCancelled, PicoletError } from "../errors.ts";
+import { describeError, PicoletError } from "../errors.ts";
 import { type Clock, type Log, seconds } from "../ports.ts";
-import { cancelled, joinSignals } from "./abort.ts";
+import { cancelled, ignoreCancelled, joinSignals } from "./abort.ts";
 import type { Component } from "./component.ts";
 import { withDeadline } from "./deadline.ts";
 
@@ -20,10 +20,10 @@ export async function supervise(
   const failures: unknown[] = [];
   const running = components.map(async (component) => {
     try {
-      await component.run(life.signal);
+      await component.run(life.signal).catch(ignoreCancelled);
       if (!life.signal.aborted) throw new PicoletError("internal", `the ${component.name} ended by itself`);
     } catch (error) {
-      if (!isCancelled(error)) failures.push(error);
+      failures.push(error);
       life.abort(cancelled("the agent"));
     }
   });
@@ -39,7 +39,7 @@ async function disposeAll(
   const never = new AbortController().signal;
   for (const component of [...components].reverse()) {
     try {
-      const dispose = async (): Promise<void> => await component[Symbol.asyncDispose]();
+      const dispose = async (): Promise<void> => await component[Symbol.asyncDispose]?.();
       await withDeadline(clock, DISPOSE_LIMIT, `dispose of the ${component.name}`, dispose, never);
     } catch (error) {
       log.warn("cannot end a part of the agent", { part: component.name, error: describeError(error) });

@@ -1,4 +1,4 @@
-import type { Clock, Millis, MonotonicMs } from "../ports.ts";
+import type { CancelSignal, Clock, Millis, MonotonicMs } from "../ports.ts";
 import { cancelled } from "./abort.ts";
 
 /** A Node timer fires at once when asked for more than this many milliseconds (2^31 - 1). */
@@ -8,13 +8,14 @@ const MAX_TIMER_MS = 2_147_483_647;
 export const systemClock: Clock = {
   monotonic: () => performance.now() as MonotonicMs,
   wall: () => new Date(),
-  sleep: (duration: Millis, signal: AbortSignal): Promise<void> =>
+  sleep: (duration: Millis, signal: CancelSignal): Promise<void> =>
     new Promise((resolve, reject) => {
       if (signal.aborted) {
         reject(cancelled("the wait"));
         return;
       }
       const onAbort = (): void => {
+        signal.removeEventListener("abort", onAbort);
         clearTimeout(timer);
         reject(cancelled("the wait"));
       };
@@ -25,6 +26,6 @@ export const systemClock: Clock = {
         },
         Math.min(duration, MAX_TIMER_MS),
       );
-      signal.addEventListener("abort", onAbort, { once: true });
+      signal.addEventListener("abort", onAbort);
     }),
 };

@@ -55,6 +55,8 @@ export interface TunnelReport {
   readonly hub?: string;
   /** Why it is not connected; missing while nothing has failed. */
   readonly problem?: string;
+  /** Trying again is in vain until the configuration, the token or the hub is changed. False: it is merely away. */
+  readonly refused?: boolean;
   /** RFC 3339; null: under way, or waiting for the node's identity. */
   readonly nextTry?: string | null;
   /** Of pods, not yet acknowledged by a hub. */
@@ -184,6 +186,8 @@ export interface StatusReport {
   /** Null: this node keeps no Secrets, as it belongs to no hub. Missing from agents before 0.2. */
   readonly secretsAtRest?: SecretsAtRestReport | null;
   readonly problems: readonly SourceProblem[];
+  /** Fields that no pod has, of manifests that run all the same: no fault of the node. Missing from agents before 0.2. */
+  readonly warnings?: readonly SourceProblem[];
 }
 
 /** GET /v1/status: the stable shape, and for people what the other columns of a table need. */
@@ -380,6 +384,8 @@ export interface PushAnswer {
   /** Nothing has been changed: it was only asked what would be. */
   readonly dryRun: boolean;
   readonly items: readonly PushedPod[];
+  /** Fields that no pod has. Missing from agents before 0.2. */
+  readonly warnings?: readonly PushProblem[];
 }
 
 export interface PushedPod {

@@ -190,6 +190,8 @@ const podSpec = object({
   topologySpreadConstraints: optionalList(topologySpreadConstraint),
   os: optional(object({ name: requiredOneOf<"linux" | "windows">() })),
   schedulingGates: optionalList(object({ name: requiredText })),
+  /** Of later versions. */
+  schedulingGroup: opaque,
   resourceClaims: optionalList(
     object({ name: requiredText, resourceClaimName: optionalText, resourceClaimTemplateName: optionalText }),
   ),

@@ -70,6 +70,8 @@ const projection = object({
       credentialBundlePath: optionalText,
       keyPath: optionalText,
       certificateChainPath: optionalText,
+      /** Of later versions. */
+      userAnnotations: opaque,
     }),
   ),
 });

@@ -42,7 +42,7 @@ export function digestOf(sha256: Sha256, entries: Iterable<Entry>): Uint8Array {
   return sum;
 }
 
-/** The digest after an entry has come: `digestWith(sha256, EMPTY_DIGEST, e)` is `digestOf(sha256, [e])`. */
+/** The digest after an entry has come: `addToDigest(sha256, EMPTY_DIGEST, e)` is `digestOf(sha256, [e])`. */
 export const addToDigest = (sha256: Sha256, digest: Uint8Array, entry: Entry): Uint8Array => {
   const sum = digest.slice();
   addInto(sum, entryHash(sha256, entry), 1);

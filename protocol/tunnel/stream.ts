@@ -54,8 +54,8 @@ export interface StreamOpener {
 
 /**
  * - hub to agent: `logs`, `exec`, `attach`, `portForward`, `kubelet` (any GET of the kubelet's HTTP API)
- * - agent to hub: `token` (a TokenRequest for one of its pods), `telemetry` (`telemetry-stream.ts`; only to a hub whose
- *   welcome says that it takes it)
+ * - agent to hub: `token` (a TokenRequest for one of its pods), `telemetry` (`telemetry/stream-messages.ts`; only to a
+ *   hub whose welcome says that it takes it)
  */
 export type StreamKind = "logs" | "exec" | "attach" | "portForward" | "kubelet" | "token" | "telemetry";
 

@@ -1,7 +1,7 @@
 /**
  * What the agent does for components: the port behind those interfaces of `wit/board` that a runner cannot answer by
- * itself. A runner asks over a unix socket (`runtime-adapters/wasm/services/`), which judges who asks and hands the call
- * to the `BoardService` of the interface. To add one: give the adapter an entry in `BoardServices`, and call
+ * itself. A runner asks over a unix socket (`runtime-adapters/wasm/adapter/services/`), which judges who
+ * asks and hands the call to the `BoardService` of the interface. To add one: give the adapter an entry in `BoardServices`, and call
  * `ServiceClient.call("<interface>.<method>", …)` in the host.
  */
 

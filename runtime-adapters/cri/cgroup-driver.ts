@@ -1,7 +1,7 @@
 import type { CgroupDriver } from "@picolet/protocol/cgroup/cgroup-names.ts";
 import { isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
-import { CriClient } from "./wire/cri-client.ts";
+import { CriClient, failure } from "./wire/cri-client.ts";
 import { RuntimeService } from "./wire/cri-messages.ts";
 
 const SYSTEMD = 0;
@@ -22,7 +22,7 @@ export async function runtimeCgroupDriver(
     return linux.cgroupDriver === SYSTEMD ? "systemd" : "cgroupfs";
   } catch (error) {
     if (!isCancelled(error) && isPicoletError(error, "unimplemented")) return undefined;
-    throw error;
+    throw failure(error, "cannot ask the container runtime for its cgroup driver");
   } finally {
     client[Symbol.dispose]();
   }

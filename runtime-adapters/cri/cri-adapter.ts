@@ -1,6 +1,5 @@
 import type { CgroupDriver } from "@picolet/protocol/cgroup/cgroup-names.ts";
 import type { CgroupSettings } from "@picolet/protocol/cgroup/cgroup-values.ts";
-import { isPicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Log, Millis, PodUid } from "@picolet/protocol/ports.ts";
 import type { KilledContainers } from "@picolet/runtime-contract/killed-containers.ts";
 import type {
@@ -16,7 +15,6 @@ import type {
   StreamRequest,
   WritableLayer,
 } from "@picolet/runtime-contract/runtime-adapter.ts";
-import { ContainerdLeases } from "./containerd/containerd-leases.ts";
 import { CriImageMounts } from "./containerd/image-mounts.ts";
 import { CriImages } from "./cri-images.ts";
 import { CriStreams } from "./pods/cri-streams.ts";
@@ -67,7 +65,7 @@ export interface CriAdapterInit {
   readonly seccompDefault: boolean;
 }
 
-/** The lease that is made to be given up. Another agent on the same runtime may have made it: that does no harm. */
+/** The lease that is made to be given up. */
 const FREEING = "picolet.io/free-removed";
 /** A large image over a slow uplink; a pull that takes longer has hung. */
 const DEFAULT_PULL_TIMEOUT_MS = 6 * 3_600_000;
@@ -184,17 +182,12 @@ export class CriAdapter implements RuntimeAdapter {
     }
   }
 
-  /** containerd itself collects what removed containers have written after a hundred changes. Other runtimes have no such service. */
+  /** Other runtimes than containerd free it in their own time. */
   async freeRemoved(signal: AbortSignal): Promise<void> {
-    const id = FREEING;
     try {
-      await this.#client.call(ContainerdLeases.create, { id }, signal).catch((error: unknown) => {
-        if (!isPicoletError(error, "already_exists")) throw error;
-      });
-      await this.#client.call(ContainerdLeases.delete, { id, sync: true }, signal);
+      await this.#client.containerd.collect(FREEING, signal);
     } catch (error) {
-      const failed = failure(error, "cannot have containerd collect what has been removed");
-      if (!isPicoletError(failed, "unimplemented")) throw failed;
+      throw failure(error, "cannot have containerd collect what has been removed");
     }
   }
 

@@ -13,7 +13,6 @@ import type {
   RuntimeFilesystem,
 } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { ContainerdContent } from "./containerd/containerd-content.ts";
-import { setPinnedLabel } from "./containerd/containerd-images.ts";
 import { type CriClient, failure } from "./wire/cri-client.ts";
 import { ImageService, listImagesOfContainers, RuntimeService } from "./wire/cri-messages.ts";
 import { GrpcStatusError } from "./wire/grpc-status.ts";
@@ -51,7 +50,7 @@ export class CriImages implements ImageServiceContract {
   ) {
     this.#client = components.client;
     this.#runtimeClient = components.runtimeClient ?? components.client;
-    this.#content = new ContainerdContent(components.client);
+    this.#content = new ContainerdContent(components.client.containerd);
     this.#clock = components.clock;
     this.#init = init;
   }
@@ -131,7 +130,7 @@ export class CriImages implements ImageServiceContract {
 
   async setPinned(reference: string, isPinned: boolean, signal: AbortSignal): Promise<void> {
     try {
-      await setPinnedLabel(this.#client, canonicalName(reference), isPinned, signal);
+      await this.#client.containerd.setPinned(canonicalName(reference), isPinned, signal);
     } catch (error) {
       throw failure(error, `cannot ${isPinned ? "pin" : "unpin"} image ${reference}`);
     }

@@ -7,6 +7,7 @@ import { open } from "node:fs/promises";
 import { pipeline } from "node:stream/promises";
 import { createGunzip } from "node:zlib";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import { imageFileKind } from "@picolet/runtime-contract/image-file-kind.ts";
 
 export interface ImageArchive {
@@ -47,7 +48,7 @@ export async function readImageArchive(path: string, signal: AbortSignal): Promi
     if (signal.aborted) throw new PicoletError("cancelled", `the import of ${path} was cancelled`);
     if (isPicoletError(error) && error.code !== "corrupt") throw error;
     if (error instanceof NoTar && gzipped) throw unusable(path, imageFileKind(error.start, "in gzip"));
-    const isCut = (error as NodeJS.ErrnoException).code === "Z_BUF_ERROR";
+    const isCut = errnoOf(error) === "Z_BUF_ERROR";
     throw new PicoletError("corrupt", unreadable(path), { cause: isCut ? "it is cut off" : error });
   }
   return { gzipped, images: imagesIn(path, documents.found) };
@@ -63,7 +64,7 @@ async function readHead(path: string): Promise<Buffer> {
     const { bytesRead } = await file.read(head, 0, BLOCK_BYTES, 0);
     return head.subarray(0, bytesRead);
   } catch (cause) {
-    const code = (cause as NodeJS.ErrnoException).code;
+    const code = errnoOf(cause);
     // The folder of an image layout: components are imported from one, ctr imports files.
     if (code === "EISDIR") throw unusable(path, "it is a folder; pack it with tar");
     const known = code === "ENOENT" ? "not_found" : code === "EACCES" ? "permission_denied" : "invalid";

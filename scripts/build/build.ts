@@ -1,19 +1,32 @@
 /**
- * Bundles the programs into `dist/`: one file each, so that a board reads one file and no package folder. What the agent
- * loads only where it is needed lies in files of its own beside it.
+ * Builds the two distributions, `dist/board/` (agent, edgectl) and `dist/hub/`. Each is complete: copied to a machine
+ * that has only Debian's base system, it runs. Each has:
+ *
+ *     bin/                    launchers, the programs by name
+ *     lib/                    Node, the bundles, and what is loaded of the packages that cannot be bundled
+ *     wit/                    the board's interfaces for components (board only)
+ *     LICENSE, THIRD-PARTY-LICENSES, sbom.cdx.json
+ *
+ * A program is one file, so that a board reads one file and no package folder. What the agent loads only where it is
+ * needed lies in files of its own beside it.
  *
  * CommonJS on purpose: an ES module that imports `node:http` makes Node evaluate every getter of that module, which
  * loads its WebSocket client: 6.5 MiB of anonymous memory (measured, Node 24.21) for nothing.
  */
-import { chmodSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { basename, dirname, resolve } from "node:path";
+import { readdirSync, readFileSync, statSync } from "node:fs";
+import { dirname, join, parse, relative, resolve } from "node:path";
+import { parseArgs } from "node:util";
 import { embeddedResources } from "@picolet/hub-embedded/embedded-resources.ts";
 import { FolderModelSource, gatherModels } from "@picolet/hub-embedded/schema/models.ts";
 import { modelRoots } from "@picolet/hub-embedded/server/model-roots.ts";
+import { describeError } from "@picolet/protocol/errors.ts";
 import { type BuildOptions, build, type Metafile, type Plugin, type TransformOptions, transform } from "esbuild";
-import { writeBillOfMaterials } from "./bill-of-materials.ts";
+import { boardDocuments, hubDocuments } from "../docs/docs.ts";
 import { buildContainerExample } from "./build-container-example.ts";
 import { buildExamples } from "./build-examples.ts";
+import { complete, jco, koffi, sqlite } from "./carried-packages.ts";
+import { Distribution } from "./distribution.ts";
+import { ownPlatform, PLATFORMS, type Platform, platformOf } from "./platform-parts.ts";
 
 const shared: BuildOptions = {
   bundle: true,
@@ -54,21 +67,8 @@ const leanWebSocket: Plugin = {
   },
 };
 
-const programs: readonly BuildOptions[] = [
+const boardPrograms: readonly BuildOptions[] = [
   { entryPoints: { edgectl: "agent/cli/edgectl.ts" }, format: "cjs", outExtension: { ".js": ".cjs" } },
-  // An ES module: what it is made of are ES modules, and one of them waits at its top level.
-  {
-    entryPoints: { "picolet-hub": "hub/main/picolet-hub.ts" },
-    format: "esm",
-    outExtension: { ".js": ".mjs" },
-    banner: { js: 'import{createRequire}from"node:module";const require=createRequire(import.meta.url);' },
-  },
-  // A thread of the hub, found beside it.
-  {
-    entryPoints: { "yaml-worker": "hub/embedded/http/yaml-worker.ts" },
-    format: "esm",
-    outExtension: { ".js": ".mjs" },
-  },
   // CommonJS: the loader of ES modules would cost 0.6 MiB.
   {
     entryPoints: {
@@ -90,17 +90,31 @@ const programs: readonly BuildOptions[] = [
   },
 ];
 
+const hubPrograms: readonly BuildOptions[] = [
+  // An ES module: what it is made of are ES modules, and one of them waits at its top level.
+  {
+    entryPoints: { "picolet-hub": "hub/main/picolet-hub.ts" },
+    format: "esm",
+    outExtension: { ".js": ".mjs" },
+    banner: { js: 'import{createRequire}from"node:module";const require=createRequire(import.meta.url);' },
+  },
+  // A thread of the hub, found beside it.
+  {
+    entryPoints: { "yaml-worker": "hub/embedded/http/yaml-worker.ts" },
+    format: "esm",
+    outExtension: { ".js": ".mjs" },
+  },
+];
+
 /**
- * The launchers find `dist/` and Node beside themselves and set what has to be there before Node starts: allocator
- * settings and V8 flags that keep resident memory small (ARCHITECTURE.md, "Memory", has the figures of each).
+ * The launchers find Node and the program by their own place, and set what has to be there before Node starts:
+ * allocator settings and V8 flags that keep resident memory small (`docs/decisions/memory.md` has the figures).
  */
-const launcher = (program: string, environment: string, flags: string, ending = "cjs"): string => `#!/bin/sh
-# Starts ${program} on picolet's own Node; PICOLET_NODE names another one.
+const launcher = (program: string, environment: string, flags: string): string => `#!/bin/sh
+# Starts ${parse(program).name} on the Node beside it; PICOLET_NODE names another one.
 self=$(readlink -f "$0")
-dist=\${self%/*/*}
-node=\${PICOLET_NODE:-$dist/../node_modules/node/bin/node}
-[ -x "$node" ] || node=node
-${environment}exec "$node" ${flags}"$dist/${program}.${ending}" "$@"
+lib=\${self%/*/*}/lib
+${environment}exec "\${PICOLET_NODE:-$lib/node}" ${flags}"$lib/${program}" "$@"
 `;
 
 // Blocks of a page and more go back to the kernel when they are freed: 2 MiB less after fifty pods were started.
@@ -109,11 +123,11 @@ export const AGENT_ENVIRONMENT =
   "export SSL_CERT_FILE=/dev/null SSL_CERT_DIR=/nonexistent\nunset NODE_EXTRA_CA_CERTS\n";
 // A hub is verified against its own CA. Node would parse the 140 CAs it brings as soon as `node:tls` is loaded, those of the
 // system, or those that its environment names: 0.75 MiB (Node 24.21) for nothing. With these none are found.
-// Code that has not run for two collections is dropped, instead of six, and compiled again when it runs: the idle collection
-// is two in a row. Regular expressions stay bytecode: one of Node's for IPv6 addresses becomes 160 KiB of machine code as
-// soon as it runs for the second time.
+// Code that has not run for three collections is dropped, instead of six, and compiled again when it runs: after a burst the
+// agent makes four in a row, at rest two. Regular expressions stay bytecode: one of Node's for IPv6 addresses becomes 160 KiB
+// of machine code as soon as it runs for the second time.
 export const AGENT_FLAGS =
-  "--use-openssl-ca --max-semi-space-size=1 --optimize-for-size --no-opt --no-maglev --no-sparkplug --v8-pool-size=1 --max-old-space-size=48 --bytecode-old-age=2 --regexp-interpret-all --expose-gc ";
+  "--use-openssl-ca --max-semi-space-size=1 --optimize-for-size --no-opt --no-maglev --no-sparkplug --v8-pool-size=1 --max-old-space-size=48 --bytecode-old-age=3 --regexp-interpret-all --expose-gc ";
 
 /** The types of the API that the embedded API server checks and describes, out of the client library's own. */
 function kubernetesModels(): string {
@@ -152,22 +166,9 @@ const dividedPrograms: readonly DividedProgram[] = [
     name: "wasm-runner",
     entry: "runtime-adapters/wasm/runner/runner-main.ts",
     parts:
-      /\/(?:sockets\/sockets|board\/board|runner\/device-imports|serve-component|async-(?:run|http|serve|sockets))\.ts$/,
+      /\/(?:sockets\/sockets|board\/board|runner\/device-imports|serve-component|public-parts|async-(?:run|http|serve|sockets))\.ts$/,
   },
 ];
-
-async function buildDivided(program: DividedProgram): Promise<Metafile | undefined> {
-  const { files, metafile } = await dividedFiles(program);
-  for (const { path, code } of files) {
-    requireAscii(path, code);
-    mkdirSync(dirname(path), { recursive: true });
-    writeFileSync(path, code);
-  }
-  const current = new Set(files.map(({ path }) => basename(path)));
-  const folder = `dist/${program.name}`;
-  for (const file of readdirSync(folder)) if (!current.has(file)) rmSync(`${folder}/${file}`);
-  return metafile;
-}
 
 interface ProgramFiles {
   readonly files: readonly ProgramFile[];
@@ -182,7 +183,7 @@ interface ProgramFile {
 }
 
 /** The agent's, with source maps, by which its memory is attributed; the hashes in its code are others. */
-export const agentFilesWithMaps = (): Promise<ProgramFiles> => dividedFiles(AGENT, "with maps");
+export const agentFilesWithMaps = (): Promise<ProgramFiles> => dividedFiles(AGENT, LIBRARY, "with maps");
 
 /**
  * What is not loaded costs nothing: V8 keeps the source of a file that it has seen, and a record of each function. esbuild
@@ -191,13 +192,14 @@ export const agentFilesWithMaps = (): Promise<ProgramFiles> => dividedFiles(AGEN
  */
 async function dividedFiles(
   { name, entry, parts }: DividedProgram,
+  outdir: string,
   maps: "with maps" | "without maps" = "without maps",
 ): Promise<ProgramFiles> {
   const sourcemap = maps === "with maps" ? "inline" : false;
   const divided = await build({
     ...shared,
     entryPoints: { [name]: entry },
-    outdir: "dist",
+    outdir,
     chunkNames: `${name}/[name]-[hash]`,
     format: "esm",
     outExtension: { ".js": ".cjs" },
@@ -239,26 +241,101 @@ function requireAscii(path: string, code: string): void {
   if (Buffer.from(code).some((byte) => byte > 127)) throw new Error(`${path} is not ASCII`);
 }
 
-export async function buildPrograms(): Promise<void> {
-  const metafiles: (Metafile | undefined)[] = [];
-  for (const program of dividedPrograms) metafiles.push(await buildDivided(program));
-  for (const program of programs) metafiles.push((await build({ ...shared, ...program, outdir: "dist" })).metafile);
-  writeBillOfMaterials(metafiles.filter((each) => each !== undefined));
-  requireAscii("dist/edgectl.cjs", readFileSync("dist/edgectl.cjs", "utf8"));
-  mkdirSync("dist/bin", { recursive: true });
-  writeFileSync("dist/bin/picolet", launcher("picolet", AGENT_ENVIRONMENT, AGENT_FLAGS));
-  writeFileSync("dist/bin/edgectl", launcher("edgectl", "", "--max-semi-space-size=1 "));
-  writeFileSync("dist/bin/picolet-hub", launcher("picolet-hub", HUB_ENVIRONMENT, HUB_FLAGS, "mjs"));
-  writeFileSync("dist/kubernetes-models.json", kubernetesModels());
-  for (const name of ["picolet", "edgectl", "picolet-hub"]) chmodSync(`dist/bin/${name}`, 0o755);
+const FOLDERS = { board: "dist/board", hub: "dist/hub" } as const;
+type DistributionName = keyof typeof FOLDERS;
+const LIBRARY = `${FOLDERS.board}/lib`;
+
+/** Those of this machine's platform are `dist/board` and `dist/hub`, another's `dist/linux-arm64/board` … */
+export const distributionFolder = (name: DistributionName, platform = ownPlatform()): string =>
+  platform === ownPlatform() ? FOLDERS[name] : `dist/${platform}/${name}`;
+
+/** For one platform. @returns the folders of both distributions */
+export async function buildPrograms(platform = ownPlatform()): Promise<readonly string[]> {
+  return [await buildBoard(platform), await buildHub(platform)];
+}
+
+async function buildBoard(platform: Platform): Promise<string> {
+  const root = distributionFolder("board", platform);
+  const board = new Distribution(root, platform);
+  const metafiles = [];
+  for (const program of dividedPrograms) {
+    const { files, metafile } = await dividedFiles(program, join(root, "lib"));
+    for (const { path, code } of files) {
+      requireAscii(path, code);
+      board.write(relative(resolve(root), path), code);
+    }
+    metafiles.push(metafile);
+  }
+  metafiles.push(...(await writeBundles(board, boardPrograms)));
+  requireAscii("edgectl.cjs", readFileSync(`${root}/lib/edgectl.cjs`, "utf8"));
+  board.write("bin/picolet", launcher("picolet.cjs", AGENT_ENVIRONMENT, AGENT_FLAGS), 0o755);
+  board.write("bin/edgectl", launcher("edgectl.cjs", "", "--max-semi-space-size=1 "), 0o755);
+  board.add("wit", "wit/board");
+  for (const [path, text] of boardDocuments()) board.write(path, text);
+  complete(board, metafiles, [sqlite(platform), jco, koffi(platform)], platform);
+  return root;
+}
+
+async function buildHub(platform: Platform): Promise<string> {
+  const root = distributionFolder("hub", platform);
+  const hub = new Distribution(root, platform);
+  const metafiles = await writeBundles(hub, hubPrograms);
+  hub.write("bin/picolet-hub", launcher("picolet-hub.mjs", HUB_ENVIRONMENT, HUB_FLAGS), 0o755);
+  hub.write("lib/kubernetes-models.json", kubernetesModels());
+  for (const [path, text] of hubDocuments()) hub.write(path, text);
+  complete(hub, metafiles, [sqlite(platform)], platform);
+  return root;
+}
+
+async function writeBundles(target: Distribution, programs: readonly BuildOptions[]): Promise<readonly Metafile[]> {
+  const metafiles = [];
+  for (const program of programs) {
+    const result = await build({ ...shared, ...program, outdir: join(target.root, "lib"), write: false });
+    for (const { path, contents } of result.outputFiles) target.write(relative(resolve(target.root), path), contents);
+    metafiles.push(result.metafile);
+  }
+  return metafiles.filter((each) => each !== undefined);
+}
+
+const USAGE = `Usage: npm run build [-- --platform ${PLATFORMS.join("|")} | --all]`;
+/** sysexits.h */
+const EX_USAGE = 64;
+
+/** @returns those that the command line names @throws for one that there is not */
+function requestedPlatforms(args: readonly string[]): readonly Platform[] {
+  const options = { platform: { type: "string" }, all: { type: "boolean" } } as const;
+  const { platform, all } = parseArgs({ args: [...args], options }).values;
+  return all === true ? PLATFORMS : [platform === undefined ? ownPlatform() : platformOf(platform)];
+}
+
+function megabytesOf(folder: string): string {
+  const files = readdirSync(folder, { recursive: true, withFileTypes: true }).filter((each) => each.isFile());
+  const bytes = files.reduce((sum, { parentPath, name }) => sum + statSync(join(parentPath, name)).size, 0);
+  return `${(bytes / 1e6).toFixed(1)} MB`;
+}
+
+async function main(platforms: readonly Platform[]): Promise<void> {
+  for (const platform of platforms) {
+    for (const folder of await buildPrograms(platform)) console.log(`${folder}: ${platform}, ${megabytesOf(folder)}`);
+    if (platform !== ownPlatform()) continue;
+    const examples = await buildExamples();
+    buildContainerExample();
+    const components = examples.map((name) => `${name}.wasm`).join(", ");
+    console.log(`dist/examples: ${components}; dist/images: the image of examples/web`);
+  }
+}
+
+function fail(error: unknown, exitCode: number, usage = ""): never {
+  console.error(describeError(error) + usage);
+  process.exit(exitCode);
 }
 
 if (import.meta.main) {
-  await buildPrograms();
-  const examples = await buildExamples();
-  buildContainerExample();
-  const components = examples.map((name) => `${name}.wasm`).join(", ");
-  console.log(
-    `dist/bin: picolet, edgectl, picolet-hub; dist/examples: ${components}; dist/images: the image of examples/web`,
-  );
+  let platforms: readonly Platform[];
+  try {
+    platforms = requestedPlatforms(process.argv.slice(2));
+  } catch (error) {
+    fail(error, EX_USAGE, `\n${USAGE}`);
+  }
+  await main(platforms).catch((error: unknown) => fail(error, 1));
 }

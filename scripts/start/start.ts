@@ -2,29 +2,29 @@
  * `npm start`: builds, starts a hub with its embedded API server and an agent that joins it with a token, both with a
  * folder of their own (`.picolet`), gives the cluster the sample pods and shows what becomes of them. Ctrl-C ends all of
  * it.
- *
- * --exit-when-ready  leaves with 0 once every sample pod is Ready; the last thing printed is `edgectl status -o json`
  */
-import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { type ChildProcess, execFile, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
+import { promisify } from "node:util";
+import { mountPointsWithin, parseMountInfo } from "@picolet/agent/core/node/mount-info.ts";
 import { HttpKubeClient } from "@picolet/hub/kubernetes/http-kube-client.ts";
 import { KubeTransport } from "@picolet/hub/kubernetes/kube-transport.ts";
 import { loadKubeconfigAccess } from "@picolet/hub/kubernetes/kubeconfig-access.ts";
 import { type KubeClient, type KubeObject, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
-import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
 import { parse } from "yaml";
 import { buildPrograms } from "../build/build.ts";
 import { buildContainerExample } from "../build/build-container-example.ts";
 import { buildExamples } from "../build/build-examples.ts";
 import { followPods, isReady, type PodsByName, requestAgent, textOf } from "./follow-pods.ts";
 import { HubProcess, runHubCommand } from "./hub-process.ts";
+import { readOptions } from "./options.ts";
 import { probeContainerRuntime } from "./probe-container-runtime.ts";
 
-const USAGE = "Usage: npm start [-- --exit-when-ready]";
 /** Enough for a first image on a slow board; after it `--exit-when-ready` gives up and says what is missing. */
 const READY_LIMIT_MS = 180_000;
 /** How long Ctrl-C waits for the pods to end before it leaves them to the next start. */
@@ -32,10 +32,8 @@ const END_LIMIT_MS = 30_000;
 /** A unix socket's path has 108 bytes (unix(7)). */
 const MAX_SOCKET_PATH = 100;
 const NAMESPACE = "default";
+const EDGECTL = "dist/board/bin/edgectl";
 const NEVER = new AbortController().signal;
-
-/** sysexits.h */
-const EX_USAGE = 64;
 
 const say = (line: string): void => void process.stderr.write(`${line}\n`);
 
@@ -60,6 +58,8 @@ async function makeNode(hub: HubProcess, hubDir: string, containerRuntimeEndpoin
     cgroupRoot: "/picolet-start",
     // Beside a real node's.
     healthzPort: 0,
+    // For the end: `edgectl node shutdown`.
+    shutdownGracePeriod: "25s",
     hub: {
       server: hub.ready.tunnel,
       token: await runHubCommand(hubDir, "token", "create"),
@@ -87,7 +87,12 @@ async function startHub(dataDir: string): Promise<HubProcess> {
 async function startAgent(node: Node): Promise<ChildProcess> {
   const args = ["--config", node.configPath, "--root-dir", join(node.folder, "root"), "--socket", node.socketPath];
   // A process group of its own: Ctrl-C reaches this script alone, which then ends the pods before the agent.
-  const agent = spawn("dist/bin/picolet", args, { stdio: ["ignore", "inherit", "inherit"], detached: true });
+  const agent = spawn("dist/board/bin/picolet", args, {
+    stdio: ["ignore", "inherit", "inherit"],
+    detached: true,
+    // The machine's own shutdown is no matter of this node's.
+    env: { ...process.env, DBUS_SYSTEM_BUS_ADDRESS: "disabled:" },
+  });
   const answered = (async () => {
     while (!(await answers(node))) await new Promise((wake) => setTimeout(wake, 50));
   })();
@@ -110,7 +115,7 @@ async function answers({ socketPath }: Node): Promise<boolean> {
 
 function edgectl(node: Node, ...args: string[]): string {
   try {
-    return execFileSync("dist/bin/edgectl", ["--socket", node.socketPath, ...args], {
+    return execFileSync(EDGECTL, ["--socket", node.socketPath, ...args], {
       encoding: "utf8",
       stdio: ["ignore", "pipe", "inherit"],
     });
@@ -129,17 +134,15 @@ async function clientOf(hub: HubProcess): Promise<KubeClient & AsyncDisposable> 
   return Object.assign(client, { [Symbol.asyncDispose]: () => transport[Symbol.asyncDispose]() });
 }
 
-/** Gives the node its images and the cluster the pods. @returns their names */
-async function deploySamples(node: Node, client: KubeClient, withContainer: boolean): Promise<string[]> {
+/** Gives the node its images and the cluster the pods. */
+async function deploySamples(node: Node, client: KubeClient, samples: readonly string[]): Promise<void> {
   edgectl(node, "image", "import", resolve("dist/examples/hello.wasm"), "--name", "picolet.example/hello:1");
-  if (withContainer) edgectl(node, "image", "import", resolve(buildContainerExample()));
-  const samples = withContainer ? ["hello", "web"] : ["hello"];
+  if (samples.includes("web")) edgectl(node, "image", "import", resolve(buildContainerExample()));
   for (const name of samples)
     await apply(client, parse(readFileSync(`examples/${name}/pod.yaml`, "utf8")) as KubeObject);
-  return samples;
 }
 
-/** One that a start before this one left goes on; one that was being ended then makes way. */
+/** One that a start before this one left goes on; one that has ended, or was being ended then, makes way. */
 async function apply(client: KubeClient, pod: KubeObject): Promise<void> {
   const ref = { namespace: NAMESPACE, name: pod.metadata.name };
   const create = async (): Promise<unknown> => await client.create(PODS, { ...ref, name: "" }, pod, {}, NEVER);
@@ -147,31 +150,53 @@ async function apply(client: KubeClient, pod: KubeObject): Promise<void> {
     await create();
   } catch (error) {
     if (!isPicoletError(error, "already_exists")) throw error;
-    const { metadata } = await client.get(PODS, ref, NEVER);
-    if (metadata.deletionTimestamp === undefined) return;
+    const { metadata, status } = await client.get(PODS, ref, NEVER);
+    const { phase } = (status ?? {}) as { readonly phase?: unknown };
+    if (metadata.deletionTimestamp === undefined && phase !== "Failed") return;
     await client.delete(PODS, ref, { gracePeriodSeconds: 0 }, NEVER);
     await create();
   }
 }
 
-async function end(
-  node: Node,
-  agent: ChildProcess,
-  hub: HubProcess,
-  client: KubeClient,
-  samples: readonly string[],
-): Promise<void> {
-  for (const name of samples) await remove(client, name);
-  const isOver = (pods: PodsByName): boolean => !samples.some((name) => pods.has(name));
-  if (agent.exitCode === null) {
-    const { reached } = await followPods(node.socketPath, END_LIMIT_MS, isOver);
-    if (!reached) say("some pods have not ended yet; the next npm start goes on with that");
+/** What there is to be ended; filled as it comes to be. */
+interface Started {
+  hub?: HubProcess;
+  node?: Node;
+  agent?: ChildProcess;
+  client?: KubeClient & AsyncDisposable;
+  samples: readonly string[];
+}
+
+async function end({ hub, node, agent, client, samples }: Started): Promise<void> {
+  if (client !== undefined) for (const name of samples) await remove(client, name).catch(sayError);
+  if (node !== undefined && agent !== undefined && isRunning(agent)) {
+    const isOver = (pods: PodsByName): boolean => !samples.some((name) => pods.has(name));
+    const followed = await followPods(node.socketPath, END_LIMIT_MS, isOver).catch(sayError);
+    if (followed?.reached === false) say("some pods have not ended yet; the next npm start goes on with that");
+    // All others, of DaemonSets too, whose controller makes new ones of those that are deleted: they run again after the next start.
+    await run("dist/board/bin/edgectl", ["--socket", node.socketPath, "node", "shutdown"], {
+      timeout: END_LIMIT_MS,
+    }).catch(sayError);
+    await untilUnmounted(node.folder);
     const exited = once(agent, "exit");
     agent.kill("SIGTERM");
     await exited;
   }
-  await hub.end("SIGTERM");
+  await client?.[Symbol.asyncDispose]();
+  await hub?.end("SIGTERM");
 }
+
+/** The agent takes an ended pod's volumes away a moment after its end; with one left, `.picolet` could not be removed. */
+async function untilUnmounted(folder: string): Promise<void> {
+  const deadline = performance.now() + END_LIMIT_MS;
+  const mounted = (): boolean => mountPointsWithin(parseMountInfo(readFileSync(MOUNTS, "utf8")), folder).length > 0;
+  while (mounted() && performance.now() < deadline) await new Promise((wake) => setTimeout(wake, 50));
+}
+
+const MOUNTS = "/proc/self/mountinfo";
+const run = promisify(execFile);
+const isRunning = ({ exitCode, signalCode }: ChildProcess): boolean => exitCode === null && signalCode === null;
+const sayError = (error: unknown): void => say(describeError(error));
 
 async function remove(client: KubeClient, name: string): Promise<void> {
   try {
@@ -181,65 +206,115 @@ async function remove(client: KubeClient, name: string): Promise<void> {
   }
 }
 
-/** Resolves at the first Ctrl-C; the second leaves at once. */
-function interruption(): Promise<"interrupted"> {
-  return new Promise((resolve) => {
-    let isSecond = false;
-    for (const signal of ["SIGINT", "SIGTERM"] as const) {
-      process.on(signal, () => {
-        if (isSecond) process.exit(130);
-        isSecond = true;
-        say("\nending the sample pods, the agent and the hub; press Ctrl-C again to leave at once");
-        resolve("interrupted");
-      });
-    }
-  });
+/** npm passes a Ctrl-C on to a process that has it from the terminal already. */
+const SAME_INTERRUPTION_MS = 1000;
+
+/** Aborts at the first Ctrl-C; the second leaves at once. */
+function interruption(): AbortSignal {
+  const stop = new AbortController();
+  let firstAt = 0;
+  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
+    process.on(signal, () => {
+      if (stop.signal.aborted) {
+        if (performance.now() - firstAt > SAME_INTERRUPTION_MS) process.exit(130);
+        return;
+      }
+      firstAt = performance.now();
+      say("\nending the pods, the agent and the hub; press Ctrl-C again to leave at once");
+      stop.abort(new Error("interrupted"));
+    });
+  }
+  return stop.signal;
 }
 
+/** @throws when `stop` aborts, between two of its steps */
+async function bringUp(started: Started, endpoint: string, stop: AbortSignal): Promise<void> {
+  const hubDir = resolve(".picolet/hub");
+  mkdirSync(hubDir, { recursive: true });
+  const hub = await startHub(hubDir);
+  started.hub = hub;
+  say(`the hub serves: boards at ${hub.ready.tunnel}, kubectl at ${hub.ready.api}; its log is .picolet/hub.log`);
+  stop.throwIfAborted();
+  const node = await makeNode(hub, hubDir, endpoint);
+  started.node = node;
+  stop.throwIfAborted();
+  started.agent = await startAgent(node);
+  const client = await clientOf(hub);
+  started.client = client;
+  stop.throwIfAborted();
+  started.samples = endpoint === "" ? ["hello"] : ["hello", "web"];
+  await deploySamples(node, client, started.samples);
+}
+
+/** Until all samples are Ready, or it takes too long. @throws when `stop` aborts */
+async function untilReady({ node, samples }: Started, stop: AbortSignal): Promise<boolean> {
+  if (node === undefined) return false;
+  const allReady = (pods: PodsByName): boolean => samples.every((name) => isReady(pods.get(name)));
+  const followed = await Promise.race([followPods(node.socketPath, READY_LIMIT_MS, allReady), abortedError(stop)]);
+  if (!followed.reached) say(`not every sample pod was Ready after ${READY_LIMIT_MS / 1000} s`);
+  return followed.reached;
+}
+
+const abortedError = async (signal: AbortSignal): Promise<never> => {
+  if (!signal.aborted) await once(signal, "abort");
+  throw signal.reason;
+};
+
+/** Shows what became of the samples. @returns the same for scripts */
+function showNode({ node, hub }: Started, isWell: boolean): string {
+  if (node === undefined || hub === undefined) return "";
+  process.stdout.write(edgectl(node, "status"));
+  if (isWell) process.stdout.write(`\nkubectl --kubeconfig ${hub.ready.kubeconfig} get nodes,pods -A\n`);
+  return edgectl(node, "status", "-o", "json");
+}
+
+/** Until the agent ends by itself. @throws when `stop` aborts */
+async function stay({ agent, node }: Started, stop: AbortSignal): Promise<void> {
+  if (agent === undefined || node === undefined) return;
+  say(
+    `\nedgectl: dist/board/bin/edgectl --socket ${node.socketPath} status    (Ctrl-C ends the pods, the agent and the hub)`,
+  );
+  await Promise.race([isRunning(agent) ? once(agent, "exit") : undefined, abortedError(stop)]);
+  say("the agent has ended by itself");
+}
+
+const EXIT_WHEN_READY = {
+  name: "exit-when-ready",
+  help: "leave with 0 once every sample pod is Ready; the last thing printed is edgectl status -o json",
+};
+const OPTIONS = {
+  name: "start",
+  summary: "build, and run a hub, an agent that joins it, and sample pods; Ctrl-C ends all of it",
+  flags: [EXIT_WHEN_READY],
+};
+
 /** @returns the exit code */
-async function main(args: readonly string[]): Promise<number> {
-  const unknown = args.find((each) => each !== "--exit-when-ready");
-  if (unknown !== undefined) {
-    say(`unknown argument ${unknown}\n${USAGE}`);
-    return EX_USAGE;
-  }
+async function main(): Promise<number> {
+  const leaves = readOptions(OPTIONS).flag(EXIT_WHEN_READY.name);
+  // Who reads this may go; what was started is to be ended all the same.
+  for (const output of [process.stdout, process.stderr]) output.on("error", () => undefined);
   say("building");
   await buildPrograms();
   await buildExamples();
   const runtime = await probeContainerRuntime();
   say(runtime.message);
-  const hubDir = resolve(".picolet/hub");
-  mkdirSync(hubDir, { recursive: true });
-  const hub = await startHub(hubDir);
-  say(`the hub serves: boards at ${hub.ready.tunnel}, kubectl at ${hub.ready.api}; its log is .picolet/hub.log`);
-  const node = await makeNode(hub, hubDir, runtime.endpoint);
-  const agent = await startAgent(node);
-  await using client = await clientOf(hub);
-  const interrupted = interruption();
-  const samples = await deploySamples(node, client, runtime.endpoint !== "");
-  const allReady = (pods: PodsByName): boolean => samples.every((name) => isReady(pods.get(name)));
-  const outcome = await Promise.race([followPods(node.socketPath, READY_LIMIT_MS, allReady), interrupted]);
-  const failed = outcome !== "interrupted" && !outcome.reached;
-  process.stdout.write(edgectl(node, "status"));
-  if (failed) say(`not every sample pod was Ready after ${READY_LIMIT_MS / 1000} s`);
-  if (outcome !== "interrupted" && !failed) {
-    process.stdout.write(`\nkubectl --kubeconfig ${hub.ready.kubeconfig} get nodes,pods -A\n`);
+  const started: Started = { samples: [] };
+  const stop = interruption();
+  let isWell = !leaves;
+  let report = "";
+  try {
+    await bringUp(started, runtime.endpoint, stop);
+    isWell = await untilReady(started, stop);
+    report = showNode(started, isWell);
+    if (!leaves) await stay(started, stop);
+  } catch (error) {
+    if (!stop.aborted) throw error;
+    if (leaves) isWell = false;
+  } finally {
+    await end(started);
   }
-  if (args.includes("--exit-when-ready")) {
-    const report = edgectl(node, "status", "-o", "json");
-    await end(node, agent, hub, client, samples);
-    process.stdout.write(report);
-    return failed || outcome === "interrupted" ? 1 : 0;
-  }
-  if (outcome !== "interrupted") {
-    say(
-      `\nedgectl: dist/bin/edgectl --socket ${node.socketPath} status    (Ctrl-C ends the pods, the agent and the hub)`,
-    );
-    const ended = once(agent, "exit").then(() => "ended" as const);
-    if ((await Promise.race([interrupted, ended])) === "ended") say("the agent has ended by itself");
-  }
-  await end(node, agent, hub, client, samples);
-  return failed ? 1 : 0;
+  if (leaves) process.stdout.write(report);
+  return isWell ? 0 : 1;
 }
 
-process.exit(await main(process.argv.slice(2)));
+process.exit(await main());

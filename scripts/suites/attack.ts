@@ -7,8 +7,16 @@
 import { allCases } from "@picolet/test/attack/all-cases.ts";
 import { runAttacks } from "@picolet/test/attack/attack-case.ts";
 import { buildPrograms } from "../build/build.ts";
+import { readOptions } from "../start/options.ts";
 
-const filters = process.argv.slice(2);
+const filters = readOptions({
+  name: "attack",
+  summary: "attacks real hubs; leaves with 1 when one attack succeeds",
+  operands: "[FILTER...]",
+  atMost: 100,
+  flags: [],
+  notes: ["A FILTER is part of a file's name or of a case's."],
+}).positionals;
 const isWanted = (...texts: readonly string[]): boolean =>
   filters.length === 0 || filters.some((filter) => texts.some((text) => text.includes(filter)));
 

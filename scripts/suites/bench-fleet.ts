@@ -1,34 +1,30 @@
 /**
  * `npm run bench:fleet`: a real hub process with the embedded API server, and thousands of agents' tunnel ends in this
  * process, over TLS on loopback. One JSON document of figures on standard output, progress on standard error.
- *
- * --agents N  how many; 5,000 unless --quick, which takes 500
- * --quick     shorter windows as well: for a look, not for a record
- * --no-judge  figures alone; otherwise it exits with 1 when the hub takes more than its goal for an agent
  */
 import { availableParallelism } from "node:os";
-import { parseArgs } from "node:util";
+import { countFlag } from "@picolet/protocol/command-line/flag-values.ts";
 import { describeError } from "@picolet/protocol/errors.ts";
 import { fleetFigures } from "@picolet/test/bench/hub/fleet-figures.ts";
 import { buildPrograms } from "../build/build.ts";
+import { readOptions } from "../start/options.ts";
 
 /** KiB of resident memory of the hub for an agent at rest, with 5,000 of them. */
 const GOAL_KIB = 80;
 
-const { values } = parseArgs({
-  options: {
-    agents: { type: "string" },
-    quick: { type: "boolean", default: false },
-    judge: { type: "boolean", default: true },
-  },
-  allowNegative: true,
+const AGENTS = countFlag({ name: "agents", help: "how many; 5000, or 500 with --quick", least: 1 });
+
+const input = readOptions({
+  name: "bench:fleet",
+  summary: "a hub with thousands of agents",
+  flags: [
+    AGENTS,
+    { name: "quick", help: "shorter windows as well: for a look, not for a record" },
+    { name: "no-judge", help: "figures alone: no exit code for a goal that is missed" },
+  ],
 });
-const { quick, judge } = values;
-const agents = Number(values.agents ?? (quick ? 500 : 5000));
-if (!Number.isInteger(agents) || agents < 1) {
-  console.error("bench:fleet: --agents takes a whole number of at least 1");
-  process.exit(64);
-}
+const [quick, judge] = [input.flag("quick"), !input.flag("no-judge")];
+const agents = input.value(AGENTS) ?? (quick ? 500 : 5000);
 await buildPrograms();
 const stop = new AbortController();
 for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => stop.abort());

@@ -4,7 +4,7 @@ import type { RestingAgent } from "@picolet/test/bench/agent/agent-figures.ts";
 import * as agent from "@picolet/test/bench/agent/agent-figures.ts";
 import { floorManifestToStarted } from "@picolet/test/bench/agent/cri-floor.ts";
 import { floorFigures } from "@picolet/test/bench/agent/floors.ts";
-import { kubeletAtRest, kubeletVersion } from "@picolet/test/bench/agent/kubelet.ts";
+import { kubeletAtRest, kubeletAtRestWithHub, kubeletVersion } from "@picolet/test/bench/agent/kubelet.ts";
 import { probeFigures } from "@picolet/test/bench/agent/probe-figures.ts";
 import { statsFigures } from "@picolet/test/bench/agent/stats-figures.ts";
 import { evictionFigures } from "@picolet/test/bench/eviction/eviction-figures.ts";
@@ -85,13 +85,15 @@ async function agentFigures(containerd: Containerd, { restWindowMs }: Settings):
 
 async function kubeletFigures(containerd: Containerd, { kubelet: file, restWindowMs }: Settings): Promise<unknown> {
   if (file === undefined) return undefined;
-  const figures: Record<string, unknown> = { version: kubeletVersion(file) };
-  for (const pods of POD_COUNTS) {
-    figures[`pods${pods}`] = await step(`kubelet at rest with ${pods} pods`, () =>
-      kubeletAtRest(file, { containerd, pods, windowMs: restWindowMs }),
-    );
+  const atRest: Record<string, agent.RestFigures> = {};
+  const withHub: Record<string, agent.RestFigures> = {};
+  for (const count of POD_COUNTS) {
+    const options = { containerd, pods: count, windowMs: restWindowMs };
+    const pods = `pods${count}`;
+    atRest[pods] = await step(`kubelet at rest with ${count} pods`, () => kubeletAtRest(file, options));
+    withHub[pods] = await step("the same with a hub", () => kubeletAtRestWithHub(file, options));
   }
-  return figures;
+  return { version: kubeletVersion(file), ...atRest, withHub };
 }
 
 function memory(containerd: Containerd, { quick }: Settings): Promise<unknown> {

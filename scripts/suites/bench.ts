@@ -1,8 +1,10 @@
 /** `npm run bench`: figures, floors beside them, and the goals that are missed. Its help says the rest. */
 import { mkdirSync, renameSync, writeFileSync } from "node:fs";
 import { dirname, resolve } from "node:path";
-import { type ParseArgsOptionsConfig, parseArgs } from "node:util";
+import { fileFlag, textFlag } from "@picolet/protocol/command-line/flag-values.ts";
+import { usageError } from "@picolet/protocol/command-line/usage-error.ts";
 import { describeError } from "@picolet/protocol/errors.ts";
+import { endWithUsageError, readOptions } from "../start/options.ts";
 
 export interface Settings {
   readonly quick: boolean;
@@ -21,7 +23,7 @@ interface Part {
 const PARTS = {
   floors: { minutes: 2, what: "bare Node, and with one TLS connection, at rest (waits)" },
   agent: { minutes: 4, what: "the agent at rest with 0, 10 and 50 pods, without and with a hub (waits)" },
-  kubelet: { minutes: 9, what: "the same of the kubelet that --kubelet names" },
+  kubelet: { minutes: 17, what: "the same of the kubelet that --kubelet names, standalone and joined to a hub" },
   lean: { minutes: 5, what: "what the guard in npm test sees: memory, bytes, wake-ups, system calls at rest (waits)" },
   memory: { minutes: 3, what: "its memory by owner: heap by space and source file, malloc, stacks, libraries" },
   latency: { minutes: 3, what: "pods that start, crash, are adopted; the CRI calls by hand" },
@@ -35,73 +37,63 @@ const PARTS = {
 
 export type PartName = keyof typeof PARTS;
 const PART_NAMES = Object.keys(PARTS) as PartName[];
-const DOCUMENT = ".picolet/bench.json";
+
+const ONLY = textFlag({ name: "only", value: "PART,PART", help: "these parts alone" });
+const KUBELET = fileFlag({
+  name: "kubelet",
+  help: "a kubelet's binary (1.34), which is measured too, in front of the same containerd",
+});
+const OUT = fileFlag({
+  name: "out",
+  help: "the document so far, written after each part: a run that is cut off keeps what it has",
+  default: ".picolet/bench.json",
+});
 
 const OPTIONS = {
-  only: { type: "string" },
-  quick: { type: "boolean", default: false },
-  kubelet: { type: "string" },
-  out: { type: "string", default: DOCUMENT },
-  "no-judge": { type: "boolean", default: false },
-  help: { type: "boolean", short: "h", default: false },
-} as const satisfies ParseArgsOptionsConfig;
+  name: "bench",
+  summary: "figures of the agent, as one JSON document on standard output",
+  flags: [
+    ONLY,
+    {
+      name: "quick",
+      help: "shorter windows and fewer runs: for a look, not for a record; what needs long windows is not judged",
+    },
+    KUBELET,
+    OUT,
+    { name: "no-judge", help: "figures alone: neither goals nor an exit code for them" },
+  ],
+  notes: [
+    "Progress, figures as they come, tables and missed goals go to standard error. Sizes are named by their unit, times are " +
+      "in seconds, floors are measured in the same run. It leaves with 0 when every goal of what was measured is met " +
+      "(test/bench/goals.ts), with 1 when one is missed or a part failed.",
+    "What grows over ten thousand pods, and what is written at rest, is in npm run soak -- --what growth and --what disk.",
+    "Parts, with the minutes that each takes; those that wait do so at the same time:",
+    ...Object.entries(PARTS).map(([name, { minutes, what }]) => `${name} (${minutes}): ${what}`),
+  ],
+};
 
-const HELP = `npm run bench -- [--only PART,PART] [--quick] [--kubelet FILE] [--out FILE] [--no-judge]
-
-One JSON document of figures on standard output; progress, figures as they come, tables and missed goals on standard
-error. Sizes are named by their unit, times are in seconds, floors are measured in the same run.
-Ends with 0 when every goal of what was measured is met (test/bench/goals.ts), with 1 when one is missed or a part failed,
-with 64 when it was called wrongly.
-
-  --only PART,PART  these parts alone
-  --quick           shorter windows and fewer runs: for a look, not for a record; what needs long windows is not judged
-  --kubelet FILE    a kubelet's binary (1.34), which is measured too, in front of the same containerd
-  --out FILE        the document so far, written after each part (${DOCUMENT}): a run that is cut off keeps what it has
-  --no-judge        figures alone: neither goals nor an exit code for them
-
-What grows over ten thousand pods, and what is written at rest, is in npm run soak -- --what growth and --what disk.
-Parts, with the minutes that each takes; those that wait do so at the same time:
-${Object.entries(PARTS)
-  .map(([name, { minutes, what }]) => `  ${name.padEnd(10)}${String(minutes).padStart(3)}  ${what}`)
-  .join("\n")}`;
-
-function usageError(message: string): never {
-  console.error(`${message}\n\n${HELP}`);
-  process.exit(64);
-}
-
-function parse() {
-  try {
-    return parseArgs({ options: OPTIONS, allowNegative: false }).values;
-  } catch (error) {
-    return usageError(describeError(error));
-  }
-}
+const refuse = (message: string): never => endWithUsageError(OPTIONS.name, usageError(message));
 
 /** Parts that are measured, in the document's order. */
 function partsOf(only: string | undefined, kubelet: string | undefined): readonly PartName[] {
   const names: readonly string[] = PART_NAMES;
   const wanted: string[] = only?.split(",") ?? names.filter((name) => name !== "kubelet" || kubelet !== undefined);
   const unknown = wanted.filter((name) => !names.includes(name));
-  if (unknown.length > 0) usageError(`the bench has no part ${unknown.join(", ")}`);
-  if (wanted.includes("kubelet") && kubelet === undefined) usageError("the part kubelet needs --kubelet FILE");
+  if (unknown.length > 0) refuse(`the bench has no part ${unknown.join(", ")}`);
+  if (wanted.includes("kubelet") && kubelet === undefined) refuse("the part kubelet needs --kubelet FILE");
   if (kubelet !== undefined && only !== undefined && !wanted.includes("kubelet")) wanted.push("kubelet");
   return PART_NAMES.filter((name) => wanted.includes(name));
 }
 
-const options = parse();
-if (options.help) {
-  console.log(HELP);
-  process.exit(0);
-}
-const { quick, kubelet } = options;
-const wanted = partsOf(options.only, kubelet);
+const options = readOptions(OPTIONS);
+const [quick, kubelet, isUnjudged] = [options.flag("quick"), options.value(KUBELET), options.flag("no-judge")];
+const wanted = partsOf(options.value(ONLY), kubelet);
 if (kubelet !== undefined) {
   const { kubeletVersion } = await import("@picolet/test/bench/agent/kubelet.ts");
   try {
     console.error(`${kubelet}: ${kubeletVersion(kubelet)}`);
   } catch (error) {
-    usageError(describeError(error));
+    refuse(describeError(error));
   }
 }
 const [{ MEASURES }, { describeMissed, GOALS, judge, LEAN_GOALS }, { ratiosOf }, { step }, containerds] =
@@ -133,7 +125,7 @@ const settings: Settings = {
   restWindowMs: quick ? 15_000 : 60_000,
   runs: quick ? 5 : 20,
 };
-const out = resolve(options.out);
+const out = resolve(options.value(OUT));
 const figures: Record<string, unknown> = {};
 const failed: PartName[] = [];
 {
@@ -182,11 +174,11 @@ function writeDocument(rest: object): string {
 }
 
 const measured = wanted.filter((name) => !failed.includes(name));
-const verdicts = options["no-judge"] ? [] : judge(figures, [...GOALS, ...LEAN_GOALS], { parts: measured, quick });
+const verdicts = isUnjudged ? [] : judge(figures, [...GOALS, ...LEAN_GOALS], { parts: measured, quick });
 const missedGoals = describeMissed(verdicts);
-const judged = options["no-judge"] ? {} : { goals: verdicts, missedGoals };
+const judged = isUnjudged ? {} : { goals: verdicts, missedGoals };
 process.stdout.write(writeDocument({ failed, ...judged }));
 for (const line of missedGoals) console.error(`MISSED ${line}`);
-if (!options["no-judge"]) console.error(`${verdicts.length - missedGoals.length} of ${verdicts.length} goals are met`);
+if (!isUnjudged) console.error(`${verdicts.length - missedGoals.length} of ${verdicts.length} goals are met`);
 console.error(`the document is in ${out}`);
 process.exitCode = failed.length + missedGoals.length > 0 ? 1 : 0;

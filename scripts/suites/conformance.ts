@@ -5,22 +5,20 @@
  */
 import { readFileSync } from "node:fs";
 import { allTests } from "@picolet/test/conformance/all-tests.ts";
-import { parseArguments, USAGE } from "@picolet/test/conformance/framework/arguments.ts";
+import { type Arguments, argumentsOf, OPTIONS } from "@picolet/test/conformance/framework/arguments.ts";
 import { KubeApi } from "@picolet/test/conformance/framework/kube-api.ts";
 import { ClusterStage, chosen, type Report, runTests } from "@picolet/test/conformance/framework/runner.ts";
 import type { Target } from "@picolet/test/conformance/framework/target.ts";
 import { LocalCluster, localClusterMissing } from "@picolet/test/conformance/local-cluster.ts";
 import { buildPrograms } from "../build/build.ts";
+import { endWithUsageError, readOptions } from "../start/options.ts";
 import { installTestSystem } from "../test/install-test-system.ts";
 
-/** sysexits.h */
-const EX_USAGE = 64;
 /** Shown when a test failed. */
 const AGENT_LOG_LINES = 60;
 const say = (line: string): void => void process.stderr.write(`${line}\n`);
 
-async function main(args: readonly string[]): Promise<number> {
-  const given = parseArguments(args);
+async function main(given: Arguments): Promise<number> {
   const tests = chosen(allTests, given.focus, given.skip);
   if (given.list) {
     for (const { name } of tests) process.stdout.write(`${name}\n`);
@@ -55,10 +53,13 @@ async function runHere(run: (target: Target) => Promise<Report>): Promise<Report
   return report;
 }
 
-try {
-  process.exitCode = await main(process.argv.slice(2));
-} catch (error) {
-  if (!(error instanceof TypeError)) throw error;
-  say(`${error.message}\n${USAGE}`);
-  process.exitCode = EX_USAGE;
+function readArguments(): Arguments {
+  const input = readOptions(OPTIONS);
+  try {
+    return argumentsOf(input);
+  } catch (error) {
+    return endWithUsageError(OPTIONS.name, error);
+  }
 }
+
+process.exitCode = await main(readArguments());

@@ -1,18 +1,11 @@
 /**
  * `npm run soak -- --minutes N`: the real agent while pods come, go, crash and are probed, its anonymous memory over time as
  * an SVG, and the slope of it with its standard error. Leaves with 1 when it grows.
- *
- * --what http  instead: the runner of a component that serves HTTP, while clients ask it
- * --what growth  instead: anonymous memory that the agent has more after ten thousand pods have come and gone (7 minutes)
- * --what disk  instead: bytes an hour that an agent with ten pods and a hub writes at rest, over N minutes
- * --minutes N  how long (10)
- * --requests N of http: how many, instead of how long
- * --out PATH   where the plot goes (.picolet/soak.svg)
- * --seed N     of what happens
  */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname, resolve } from "node:path";
-import { parseArgs } from "node:util";
+import { amountFlag, choiceFlag, countFlag, fileFlag } from "@picolet/protocol/command-line/flag-values.ts";
+import { usageError } from "@picolet/protocol/command-line/usage-error.ts";
 import { anonGrowth } from "@picolet/test/bench/agent/agent-figures.ts";
 import { describeMissed, GOALS, judge as judgeGoals } from "@picolet/test/bench/goals.ts";
 import { idleWrites } from "@picolet/test/bench/hub/tunnel-figures.ts";
@@ -21,34 +14,32 @@ import { plotSamples } from "@picolet/test/soak/plot.ts";
 import { judge, type Sample, soak } from "@picolet/test/soak/soak.ts";
 import { Containerd } from "@picolet/test/support/containerd/containerd.ts";
 import { buildPrograms } from "../build/build.ts";
+import { endWithUsageError, readOptions } from "../start/options.ts";
 
 /** As many as the goal of `growth` is about. */
 const CHURNED_PODS = 10_000;
 
-const { values } = parseArgs({
-  options: {
-    minutes: { type: "string", default: "10" },
-    what: { type: "string", default: "agent" },
-    requests: { type: "string" },
-    out: { type: "string", default: ".picolet/soak.svg" },
-    seed: { type: "string", default: "1" },
-  },
+const MINUTES = amountFlag({ name: "minutes", help: "how long", default: "10" });
+const WHAT = choiceFlag({
+  name: "what",
+  help:
+    "the agent while pods come, go, crash and are probed; the runner of a component that serves HTTP while clients ask it; " +
+    "the memory that ten thousand pods leave behind; or the bytes that an agent with ten pods and a hub writes at rest",
+  choices: ["agent", "http", "growth", "disk"],
+  default: "agent",
 });
-const minutes = Number(values.minutes);
-if (!(minutes > 0)) {
-  console.error(`--minutes must be a number above 0, not ${values.minutes}`);
-  process.exit(64);
-}
-const { what } = values;
-if (what !== "agent" && what !== "http" && what !== "growth" && what !== "disk") {
-  console.error(`--what must be agent, http, growth or disk, not ${what}`);
-  process.exit(64);
-}
-const requests = values.requests === undefined ? undefined : Number(values.requests);
-if (requests !== undefined && !(what === "http" && requests > 0)) {
-  console.error("--requests must be a number above 0, and is for --what http");
-  process.exit(64);
-}
+const REQUESTS = countFlag({ name: "requests", help: "of --what http: how many, instead of how long", least: 1 });
+const OUT = fileFlag({ name: "out", value: "PATH", help: "where the plot goes", default: ".picolet/soak.svg" });
+const SEED = countFlag({ name: "seed", help: "of what happens", default: "1" });
+
+const input = readOptions({
+  name: "soak",
+  summary: "memory of the agent or of a component over time; leaves with 1 when it grows",
+  flags: [MINUTES, WHAT, REQUESTS, OUT, SEED],
+});
+const [minutes, what, requests] = [input.value(MINUTES), input.value(WHAT), input.value(REQUESTS)];
+if (requests !== undefined && what !== "http")
+  endWithUsageError("soak", usageError("--requests goes with --what http"));
 await buildPrograms();
 if (what === "growth" || what === "disk") process.exit(await measureOnce(what));
 let toldAt = 0;
@@ -63,7 +54,7 @@ const isOver = (all: readonly Sample[], done: string): boolean => {
 };
 const samples: readonly (Sample & { readonly requests?: number })[] =
   what === "agent"
-    ? await soak({ seed: Number(values.seed), isOver: (all) => isOver(all, `${all.at(-1)?.pods} pods`) })
+    ? await soak({ seed: input.value(SEED) ?? 1, isOver: (all) => isOver(all, `${all.at(-1)?.pods} pods`) })
     : await httpSoak({
         isOver: (all) => {
           const asked = all.at(-1)?.requests ?? 0;
@@ -76,7 +67,7 @@ const slope =
   perHour === undefined
     ? "too short to tell a slope"
     : `${perHour.slope.toFixed(2)} ± ${perHour.slopeError.toFixed(2)} MiB an hour`;
-const out = resolve(values.out);
+const out = resolve(input.value(OUT));
 mkdirSync(dirname(out), { recursive: true });
 writeFileSync(out, plotSamples(samples, perHour, `picolet, ${what}: ${slope}`));
 const last = samples.at(-1);

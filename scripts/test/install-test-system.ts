@@ -22,8 +22,15 @@ const PACKAGES: readonly (readonly [name: string, proof: string])[] = [
   ["python3-gi", "/usr/lib/python3/dist-packages/gi/__init__.py"],
   ["mmdebstrap", "/usr/bin/mmdebstrap"],
   ["qemu-system-x86", "/usr/bin/qemu-system-x86_64"],
+  ["qemu-user", "/usr/bin/qemu-aarch64"],
+  ["libc6-arm64-cross", "/usr/aarch64-linux-gnu/lib/libc.so.6"],
+  ["libstdc++6-arm64-cross", "/usr/aarch64-linux-gnu/lib/libstdc++.so.6"],
   ["e2fsprogs", "/usr/sbin/mke2fs"],
   ["swtpm", "/usr/bin/swtpm"],
+  ["zsh", "/usr/bin/zsh"],
+  ["fish", "/usr/bin/fish"],
+  ["groff-base", "/usr/bin/groff"],
+  ["mandoc", "/usr/bin/mandoc"],
   ["tpm2-tools", "/usr/bin/tpm2_unseal"],
 ];
 

@@ -12,6 +12,7 @@ import { once } from "node:events";
 import { availableParallelism } from "node:os";
 import { text } from "node:stream/consumers";
 import type { StatusReport } from "@picolet/protocol/local-api/status.ts";
+import { readOptions } from "../start/options.ts";
 import { readTestCosts, testFiles, unitFiles } from "./test-files.ts";
 import { groupCost, groupsOf } from "./test-groups.ts";
 import { detailsOf, newOutcome, type Outcome, type RunOptions, runFile, runTogether } from "./test-run.ts";
@@ -102,7 +103,13 @@ function tryStart(outcome: Outcome): void {
   }
 }
 
-const filters = process.argv.slice(2);
+const filters = readOptions({
+  name: "test",
+  summary: "checks, builds, and runs every test; with FILTER the tests whose path holds one of them",
+  operands: "[FILTER...]",
+  atMost: 1000,
+  flags: [],
+}).positionals;
 const files = testFiles(filters);
 if (files.length === 0) {
   console.error(`no test file matches ${filters.join(" ")}`);

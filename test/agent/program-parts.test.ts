@@ -4,9 +4,11 @@ import { spawnSync } from "node:child_process";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { test } from "node:test";
+import { SCRIPT_NAMES, SHELLS } from "@picolet/agent/cli/context/completion-scripts.ts";
+import { FIELD_DOCUMENTATION } from "@picolet/agent/config/field-documentation.ts";
 
-const PROGRAM = resolve("dist/picolet.cjs");
-const PARTS = resolve("dist/picolet");
+const PROGRAM = resolve("dist/board/lib/picolet.cjs");
+const PARTS = resolve("dist/board/lib/picolet");
 
 /** The modules that only some agents load, or only now and then. */
 const ON_DEMAND = [
@@ -40,6 +42,24 @@ test("all parts that the agent may load are there, and no others", () => {
     [],
   );
   assert.deepEqual(new Set(required), new Set(parts));
+});
+
+test("what people read of the configuration's fields is in no file of the agent", () => {
+  const text = JSON.stringify(FIELD_DOCUMENTATION["wasm.maxComponentSize"]).slice(1, -1);
+  for (const file of [PROGRAM, ...readdirSync(PARTS).map((name) => join(PARTS, name))])
+    assert.ok(!readFileSync(file, "utf8").includes(text), file);
+  assert.ok(readFileSync(resolve("dist/board/lib/configuration-fields.json"), "utf8").includes(text));
+});
+
+test("the build has man pages of all programs, and completions for each shell", () => {
+  const pages = [
+    "board/share/man/man1/edgectl.1",
+    "board/share/man/man8/picolet.8",
+    "hub/share/man/man8/picolet-hub.8",
+  ];
+  for (const page of pages) assert.match(readFileSync(join("dist", page), "utf8"), /^\.TH /);
+  for (const [shell, name] of Object.entries(SCRIPT_NAMES))
+    assert.equal(readFileSync(join("dist/board/share/completions", shell, name), "utf8"), SHELLS.get(shell));
 });
 
 test("an agent loads what it may do without only when it is needed", () => {

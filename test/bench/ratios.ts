@@ -8,12 +8,12 @@ type ByPods = Readonly<Record<string, Figures | undefined>>;
 
 interface Document {
   readonly agent?: { readonly withHub?: ByPods };
-  readonly kubelet?: ByPods;
+  readonly kubelet?: { readonly withHub?: ByPods };
   readonly floors?: { readonly bareTls?: Figures };
 }
 
 export interface Ratios {
-  /** The agent with a hub, by what a kubelet takes with as many pods. */
+  /** The agent with a hub, by what a kubelet that has joined that hub takes with as many pods. */
   readonly ofKubelet: Readonly<Record<string, Figures>>;
   /** The same by a bare Node with one TLS connection, whose CPU time is next to none. */
   readonly ofBareTls: Readonly<Record<string, Figures>>;
@@ -25,7 +25,7 @@ export function ratiosOf(document: Document): Ratios {
   const ofBareTls: Record<string, Figures> = {};
   for (const [pods, figures] of Object.entries(document.agent?.withHub ?? {})) {
     const { anonMiB, rssMiB } = document.floors?.bareTls ?? {};
-    ofKubelet[pods] = ratioOf(figures, document.kubelet?.[pods]);
+    ofKubelet[pods] = ratioOf(figures, document.kubelet?.withHub?.[pods]);
     ofBareTls[pods] = ratioOf(figures, { ...(anonMiB && { anonMiB }), ...(rssMiB && { rssMiB }) });
   }
   return { ofKubelet, ofBareTls };

@@ -1,12 +1,13 @@
 /** edgectl as the program that is shipped: one bundled file in a process of its own. */
 import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
-import { appendFileSync, chmodSync, mkdtempSync, rmSync } from "node:fs";
+import { appendFileSync, chmodSync, existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, type TestContext, test } from "node:test";
 import { build } from "esbuild";
+import { ZSH_CANDIDATES, ZSH_SETTING } from "../support/agent/zsh-completion.ts";
 import { fillDegraded, fillHealthy } from "../support/unit/agent/cli-scenario.ts";
 import { EdgectlBench } from "../support/unit/agent/edgectl-bench.ts";
 
@@ -174,4 +175,68 @@ test("bash completes through it", async (t) => {
   assert.equal(await complete("lo"), "logs");
   assert.equal(await complete("logs", "w"), "web-edge-1");
   assert.equal(await complete("get", "pods", "--output", "=", "y"), "yaml");
+  assert.equal(await complete("nonsense", ""), "");
+});
+
+/** `edgectl` for shells that look for it on their path. */
+function onPath(): string {
+  const path = join(directory, "edgectl");
+  writeFileSync(path, `#!/bin/sh\nexec "${process.execPath}" "${program}" "$@"\n`, { mode: 0o755 });
+  return directory;
+}
+
+const missing = (path: string): string | false => (existsSync(path) ? false : `${path} is not installed`);
+
+/** Lines, sorted, that a shell's program prints. */
+async function printed(file: string, args: readonly string[], socketPath: string): Promise<readonly string[]> {
+  const path = `${onPath()}:${process.env.PATH}`;
+  const env = { PATH: path, PICOLET_SOCKET: socketPath, HOME: directory, TERM: "dumb" };
+  const { out, error, code } = await finished(spawn(file, args, { env, cwd: directory }));
+  assert.deepEqual([code, error], [0, ""]);
+  return out
+    .split("\n")
+    .filter((line) => line !== "")
+    .toSorted();
+}
+
+/** What each shell answers to a line, as words alone. */
+const SHELL_CASES: readonly (readonly [line: string, words: readonly string[]])[] = [
+  ["edgectl lo", ["logs"]],
+  ["edgectl image p", ["pin", "pull"]],
+  ["edgectl logs w", ["web-edge-1"]],
+  ["edgectl get pods --output=j", ["--output=json"]],
+  ["edgectl logs web-edge-1 --tai", ["--tail"]],
+  ["edgectl image import edgectl.c", ["edgectl.cjs"]],
+];
+
+test("zsh completes through it", { skip: missing("/usr/bin/zsh") }, async (t) => {
+  const agent = await bench(t);
+  const setting = join(directory, "setting.zsh");
+  writeFileSync(setting, ZSH_SETTING);
+  for (const [line, words] of SHELL_CASES) {
+    const lines = await printed("/usr/bin/zsh", ["-f", "-c", ZSH_CANDIDATES, "zsh", setting, line], agent.socketPath);
+    // A file is completed below what stands before it in the word.
+    assert.deepEqual(
+      lines,
+      words.map((word) => `<${word}>`),
+      line,
+    );
+  }
+});
+
+test("fish completes through it, and says what commands do", { skip: missing("/usr/bin/fish") }, async (t) => {
+  const agent = await bench(t);
+  const complete = (line: string): Promise<readonly string[]> =>
+    printed(
+      "/usr/bin/fish",
+      ["--no-config", "-c", `edgectl completion fish | source; complete -C ${JSON.stringify(line)}`],
+      agent.socketPath,
+    );
+  for (const [line, words] of SHELL_CASES)
+    assert.deepEqual(
+      (await complete(line)).map((each) => each.split("\t")[0]),
+      words,
+      line,
+    );
+  assert.deepEqual(await complete("edgectl lo"), ["logs\tprint the logs of a pod's containers"]);
 });

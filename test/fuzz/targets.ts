@@ -25,7 +25,7 @@ import { decodeCbor, encodeCbor } from "@picolet/protocol/tunnel/encoding/cbor.t
 import { decodeFrame, encodeFrame, encodeMessageFrame } from "@picolet/protocol/tunnel/frames.ts";
 import { packMessage, unpackMessage } from "@picolet/protocol/tunnel/message-codec.ts";
 import { ImageService, RuntimeService } from "@picolet/runtime-cri/wire/cri-messages.ts";
-import { MessageAssembler, SpareBuffer, withPrefix } from "@picolet/runtime-cri/wire/grpc-messages.ts";
+import { MessageAssembler, withPrefix } from "@picolet/runtime-cri/wire/grpc-messages.ts";
 import { encodeHeaders, HpackDecoder } from "@picolet/runtime-cri/wire/hpack.ts";
 import { FRAME, FrameReader, frame } from "@picolet/runtime-cri/wire/http2-frames.ts";
 import { parseChallenges } from "@picolet/runtime-wasm/pull/challenge.ts";
@@ -98,7 +98,7 @@ const CRI_ANSWERS = [...Object.values(RuntimeService), ...Object.values(ImageSer
 /** All that is heard on one HTTP/2 connection: frames, header blocks, messages. */
 function readHttp2(input: Uint8Array): void {
   const headers = new HpackDecoder();
-  const messages = new MessageAssembler(new SpareBuffer(), 65_536, () => undefined);
+  const messages = new MessageAssembler(65_536, () => undefined);
   const ignore = (): void => undefined;
   const reader = new FrameReader({
     onData: (_stream, piece) => messages.feed(piece),

@@ -209,7 +209,7 @@ async function othersRun(): Promise<void> {
       [COMPONENT, await testComponent("script.c")],
     ] as const) {
       await guest.upload("/root/component.wasm", readFileSync(path));
-      await guest.output(`/opt/picolet/dist/bin/edgectl image import /root/component.wasm --name ${name}`);
+      await guest.output(`/opt/picolet/dist/board/bin/edgectl image import /root/component.wasm --name ${name}`);
     }
     items.push(podOf("quiet", component(COMPONENT, ["hold"]), asComponent));
   }

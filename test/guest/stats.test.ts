@@ -35,7 +35,7 @@ after(async () => {
 /** Built of a file beside this one, and run in the guest. */
 async function runProgram<T>(name: string, args: string): Promise<T> {
   await guest.upload(`/root/${name}.cjs`, await programOf(name));
-  return JSON.parse(await guest.output(`/opt/picolet/node_modules/node/bin/node /root/${name}.cjs ${args}`)) as T;
+  return JSON.parse(await guest.output(`/opt/picolet/dist/board/lib/node /root/${name}.cjs ${args}`)) as T;
 }
 
 async function programOf(name: string): Promise<Uint8Array> {

@@ -389,6 +389,29 @@ test("a status is the node's, with the conditions that others have set left alon
   assert.deepEqual(backend.statusOf("default", "app", uid), running());
 });
 
+test("PodScheduled follows the generation that the node has observed, and keeps the time of the binding", async () => {
+  await using backend = await joined("board-19");
+  const made = await cluster.createPod("counted", "board-19");
+  const ref = { namespace: "default", name: "counted" };
+  const lastTransitionTime = "2026-01-02T00:00:00Z";
+  const bound = { status: { conditions: [{ type: "PodScheduled", status: "True", lastTransitionTime }] } };
+  const options = { subresource: "status" };
+  const { metadata } = await cluster.client.patch(PODS, ref, "strategic", bound, options, signal);
+  const { resourceVersion } = metadata;
+  await calls.untilTaken(PODS, "default", "counted", (found) => found?.metadata.resourceVersion === resourceVersion);
+  // The second one before the watch has brought the first.
+  for (const observedGeneration of [1, 2]) {
+    const status = running({ observedGeneration });
+    await backend.putStatuses([{ ...ref, uid: made.metadata.uid ?? "", status, gone: false }], signal);
+    const pod = await cluster.client.get(PODS, ref, signal);
+    const scheduled = conditionsOf(pod.status).find(({ type }) => type === "PodScheduled");
+    assert.deepEqual(
+      [scheduled?.status, scheduled?.observedGeneration, scheduled?.lastTransitionTime],
+      ["True", observedGeneration, lastTransitionTime],
+    );
+  }
+});
+
 test("a status of another incarnation, of a pod that is gone or of another node reaches nothing", async () => {
   await using backend = await joined("board-6");
   const mine = await cluster.createPod("mine", "board-6");

@@ -5,6 +5,9 @@ import { type Fields, fieldsAt } from "@picolet/hub/bridge/remote-object.ts";
 import { parseHubArguments } from "@picolet/hub/main/arguments.ts";
 import { parseDuration } from "@picolet/protocol/kubernetes/duration.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
+import { KUBECTL_VERSIONS } from "@picolet/scripts/test/install-kubectl.ts";
+import { KubectlCluster } from "../support/hub/kubectl-cluster.ts";
+import { kubectlMissing } from "../support/hub/test-fleet.ts";
 import { deployedObjects } from "../support/unit/kubernetes/bridged-cluster.ts";
 
 const found = (kind: string): Fields => {
@@ -17,7 +20,8 @@ const container = (): Fields => (fieldsAt(template(), "spec").containers as read
 
 test("every object is in the namespace of the hub, or says why not by its kind", () => {
   for (const { kind, metadata } of deployedObjects()) {
-    if (["Namespace", "ClusterRole", "ClusterRoleBinding"].includes(kind)) assert.equal(metadata.namespace, undefined);
+    if (["Namespace", "ClusterRole", "ClusterRoleBinding", "RuntimeClass"].includes(kind))
+      assert.equal(metadata.namespace, undefined);
     else assert.ok(["picolet-system", "kube-system"].includes(metadata.namespace ?? ""), `${kind} ${metadata.name}`);
   }
 });
@@ -53,8 +57,14 @@ test("selectors find the pods, and the hub understands its arguments", () => {
   assert.deepEqual(fieldsAt(fieldsAt(found("Service"), "spec"), "selector"), labels);
   assert.equal(container().image, `picolet-hub:${VERSION}`);
   const args = container().args as readonly string[];
-  const parsed = parseHubArguments(args.map((each) => each.replace("$(POD_IP)", "10.0.0.9")));
+  const given = new Map((container().env as readonly Fields[]).map(({ name, value }) => [name, value ?? "10.0.0.9"]));
+  const expanded = args.map((each) => each.replace(/\$\((\w+)\)/, (_, name: string) => String(given.get(name))));
+  const parsed = parseHubArguments(expanded);
   assert.equal(parsed.command, "serve");
+  assert.deepEqual(parsed.command === "serve" && [parsed.serverNames, parsed.advertiseAddress], [
+    ["picolet-hub.picolet-system.svc"],
+    "10.0.0.9",
+  ]);
 });
 
 test("a replica has time to send its boards away before it is killed", () => {
@@ -63,3 +73,22 @@ test("a replica has time to send its boards away before it is killed", () => {
   const grace = Number(fieldsAt(template(), "spec").terminationGracePeriodSeconds) * 1000;
   assert.ok(grace >= Number(parseDuration(drain)) + 10_000);
 });
+
+for (const version of KUBECTL_VERSIONS) {
+  test(`kubectl ${version} apply -f hub/deploy on a fresh cluster`, { skip: kubectlMissing(version) }, async () => {
+    await using cluster = await KubectlCluster.startFor(version);
+    const applied = await cluster.kubectl(["apply", "-f", "hub/deploy"]);
+    const created = applied.stdout.split("\n").filter((line) => / (created|configured)$/.test(line));
+    const names = deployedObjects().filter(({ kind }) => kind !== "Deployment");
+    assert.equal(created.length, names.length, applied.stderr);
+    // The embedded API server has no Deployments, and nothing else is wrong.
+    const errors = applied.stderr.split("\n").filter((line) => /error|no matches/i.test(line));
+    assert.equal(errors.length, 1, applied.stderr);
+    assert.match(errors[0] ?? "", /no matches for kind "Deployment" in version "apps\/v1"/);
+    assert.match((await cluster.kubectl(["apply", "-f", "hub/deploy"])).stdout, /service\/picolet-hub unchanged/);
+    // Its pods are what the namespace's Pod Security allows.
+    const spec = { ...fieldsAt(template(), "spec"), affinity: undefined };
+    const metadata = { ...fieldsAt(template(), "metadata"), name: "hub", namespace: "picolet-system" };
+    await cluster.apply({ apiVersion: "v1", kind: "Pod", metadata, spec });
+  });
+}

@@ -7,12 +7,14 @@ import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
+import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
 import { desiredPod } from "@picolet/runtime-test-kit/conformance/conformance-bench.ts";
 import { KUBECTL_VERSIONS, type KubectlVersion } from "@picolet/scripts/test/install-kubectl.ts";
 import { Containerd, containerdMissing } from "../support/containerd/containerd.ts";
 import { CriFixture } from "../support/containerd/cri-fixture.ts";
 import { BUSYBOX_IMAGE } from "../support/containerd/test-images.ts";
 import { Kubectl } from "../support/hub/kubectl.ts";
+import { KubeletPassage } from "../support/hub/kubelet-passage.ts";
 import { kubectlMissing } from "../support/hub/test-fleet.ts";
 import { ApiFront } from "../support/unit/embedded/api-front.ts";
 import { NODE, StreamingNode } from "../support/unit/streaming/streaming-node.ts";
@@ -33,10 +35,23 @@ const PROGRAM = {
   args: [],
 };
 const POD = desiredPod(PROGRAM, { name: "web" });
+/** Its container has not started. */
+const LATER = desiredPod(PROGRAM, { name: "later" });
+const WAITING: PodStatus = {
+  phase: "Pending",
+  containerStatuses: [
+    {
+      ...{ name: "main", image: BUSYBOX_IMAGE, imageID: "", ready: false, restartCount: 0, lastState: {} },
+      state: { waiting: { reason: "ImagePullBackOff" } },
+    },
+  ],
+};
 
 let containerd: Containerd;
 let node: StreamingNode;
 let front: ApiFront;
+/** As `front`, with a kube-apiserver's way to the kubelet. */
+let passage: ApiFront;
 
 const sha = (bytes: Buffer): string => createHash("sha256").update(bytes).digest("hex");
 const kubectl = (version: KubectlVersion, ...args: readonly string[]): Kubectl =>
@@ -71,10 +86,17 @@ if (missing !== undefined) {
     await node.connect();
     await node.run(POD, PROGRAM);
     front = await ApiFront.start(node.dialer, node.target());
-    await front.show(POD, NODE);
+    const { certificate: cert, privateKey: key } = node.client;
+    passage = await ApiFront.start(new KubeletPassage({ cert, key, ca: node.authority.ca }), node.target());
+    await node.look(LATER, WAITING);
+    for (const each of [front, passage]) {
+      await each.show(POD, NODE);
+      await each.show(LATER, NODE);
+    }
   });
   after(async () => {
     await front[Symbol.asyncDispose]();
+    await passage[Symbol.asyncDispose]();
     await node[Symbol.asyncDispose]();
     await containerd[Symbol.asyncDispose]();
   });
@@ -161,6 +183,29 @@ if (missing !== undefined) {
       assert.match(wrong.stderr, /previous terminated container "main" in pod "web" not found/);
       await nothingLeft();
     });
+
+    for (const way of ["the embedded API server", "a kube-apiserver"]) {
+      test(title(`shows through ${way} why a container cannot be reached`), { skip, ...TIMEOUT }, async () => {
+        const { flags } = way.includes("embedded") ? front : passage;
+        const waits = 'container "main" in pod "later" is waiting to start: ImagePullBackOff';
+        for (const [args, message] of [
+          [["exec", "later", "--", "/bin/true"], waits],
+          [["exec", "-i", "later", "--", "/bin/true"], waits],
+          [["attach", "later"], waits],
+          [["cp", "/etc/hostname", "default/later:/copy"], waits],
+          [["cp", "default/later:/copy", "/dev/null"], waits],
+          [["logs", "later"], waits],
+          [["logs", "web", "--previous"], 'previous terminated container "main" in pod "web" not found'],
+          [["logs", "later", "-p"], 'previous terminated container "main" in pod "later" not found'],
+        ] as const) {
+          using run = new Kubectl(version, flags, args);
+          assert.equal(await run.exit(), 1);
+          const lines = run.stderr.trim().split("\n");
+          assert.equal(lines.at(-1), `Error from server (BadRequest): ${message}`, args.join(" "));
+        }
+        await nothingLeft();
+      });
+    }
 
     test(title("is told of a node that is away"), { skip, ...TIMEOUT }, async () => {
       node.fleet.disconnect(NODE);

@@ -298,6 +298,15 @@ test("a component that never gets to run is ended after the time it has for that
   assert.deepEqual([refusal.code, refusal.reason], ["deadline_exceeded", "RunContainerError"]);
 });
 
+test("a component that the kernel kills before it begins is told what it takes at least", async (context) => {
+  const made = await bench(context);
+  if (made.runtime.cgroups?.usable !== true) return context.skip("this machine lets us make no cgroups");
+  const refusal = await refusedStart(made, await made.pod("fill-at-start.wat", limits("16Mi")));
+  assert.deepEqual([refusal.code, refusal.reason], ["resource_exhausted", "OOMKilled"]);
+  assert.match(refusal.message, /: a component of this size takes at least 31Mi, more than its limit of 16Mi; raise /);
+  await (await made.pod("fill-at-start.wat", limits("31Mi"))).start();
+});
+
 test("a pod has the node's addresses, and another one changes the pod", async (context) => {
   const { runtime, adapter, pod } = await bench(context);
   const { desired } = await pod("workload.c");

@@ -5,10 +5,11 @@ import { test } from "node:test";
 import type { InstantiateComponent } from "@picolet/runtime-wasm/shared/component/load-component.ts";
 import { SCRIPT_NAME } from "@picolet/runtime-wasm/shared/messages/transpile-request.ts";
 import { LoopWaiter } from "@picolet/runtime-wasm/shared/resources/event-loop.ts";
+import { CHEAP } from "@picolet/runtime-wasm/transpile/cheap-patches.ts";
 import { generatedFiles } from "@picolet/runtime-wasm/transpile/generated-files.ts";
 import { asScript } from "@picolet/runtime-wasm/transpile/generated-script.ts";
-import { leanGlue } from "@picolet/runtime-wasm/transpile/lean-glue.ts";
-import { quickGlue } from "@picolet/runtime-wasm/transpile/quick-glue.ts";
+import { patched } from "@picolet/runtime-wasm/transpile/glue-patch.ts";
+import { SYNCHRONOUS } from "@picolet/runtime-wasm/transpile/synchronous-patches.ts";
 import { settledMemory } from "../support/unit/machine/held-memory.ts";
 import { JumpingLoop, looped } from "../support/unit/wasm/looped-component.ts";
 import type { TestComponent } from "../support/wasm/components.ts";
@@ -75,13 +76,16 @@ test("what costs something in each call is left in the glue of no component of W
 });
 
 test("the glue sees a memory that has grown, and one of two", () => {
-  const glue = quickGlue(`function instantiate(a, b) {
+  const { text: glue } = patched(
+    `function instantiate(a, b) {
 let dv = new DataView(new ArrayBuffer());
 const dataView = mem => dv.buffer === mem.buffer ? dv : dv = new DataView(mem.buffer);
 const memory0 = a, memory1 = b;
 return [(at, value) => dataView(memory0).setInt8(at, value), at => new Uint8Array(memory1.buffer)[at]];
 }
-`);
+`,
+    CHEAP,
+  );
   assert.doesNotMatch(glue, /memory\d\.buffer/);
   type Memory = { grow(pages: number): number; readonly buffer: ArrayBuffer };
   const { Memory } = WebAssembly as unknown as { Memory: new (type: { initial: number }) => Memory };
@@ -105,13 +109,13 @@ test("glue that keeps numbers, or lends, in another way than is known stays as i
     "function instantiate(a) {\nlet curResourceBorrows = [];\ncurResourceBorrows.push({ rsc: a, drop });\n}\n",
     "function instantiate(a) {\ntable._createdReps.add(rep);\nreturn table._createdReps.has(1);\n}\n",
   ])
-    assert.equal(quickGlue(text), text);
+    assert.equal(patched(text, CHEAP).text, text);
 });
 
 test("a component with forms that are not known keeps what jco made of it", () => {
   const task = "function instantiate(a) {\nlet gen= (function* _initGenerator () {\ntask.exit();\n})();\n}";
-  assert.equal(leanGlue(task), undefined);
-  assert.equal(leanGlue("function instantiate(a) {\nreturn a;\n}"), undefined);
+  assert.equal(patched(task, SYNCHRONOUS).outcome, "leave list");
+  assert.equal(patched("function instantiate(a) {\nreturn a;\n}", SYNCHRONOUS).outcome, "leave list");
   const unfinished = "function instantiate(a) {\nconst b = (1;\nlet gen= (function* _initGenerator () {\n})();\n}";
-  assert.equal(leanGlue(unfinished), undefined);
+  assert.equal(patched(unfinished, SYNCHRONOUS).outcome, "leave list");
 });

@@ -22,7 +22,7 @@ import { PullBench } from "../support/wasm/pull-bench.ts";
 import { WasmPod, WasmRuntime } from "../support/wasm/wasm-runtime.ts";
 
 const NEVER = new AbortController().signal;
-const DIST = resolve("dist");
+const PROGRAMS = resolve("dist/board/lib");
 const MIB = 1024;
 /** Reached: 0.63 MiB by one that waits for time alone. With its sockets, HTTP and services in one file it was 0.92. */
 const MAX_RUNNER_MIB = 0.75;
@@ -57,9 +57,9 @@ test("a pull takes little memory beyond Node, whatever its agent takes", async (
 test("a runner at rest takes little memory beyond Node", async () => {
   using bare = new BareNodes();
   const floor = memoryOf(await bare.start(RUNNER_FLAGS, SMALL_PROCESS_ENVIRONMENT)).anonMiB;
-  await using runtime = await WasmRuntime.create({ programs: componentPrograms(DIST) });
+  await using runtime = await WasmRuntime.create({ programs: componentPrograms(PROGRAMS) });
   await using adapter = runtime.adapter();
-  await adapter.images.import(resolve(DIST, "examples/hello.wasm"), "localhost/hello:1", NEVER);
+  await adapter.images.import(resolve("dist/examples/hello.wasm"), "localhost/hello:1", NEVER);
   await using pod = await WasmPod.create(runtime, adapter, { image: "localhost/hello:1" });
   const container = await pod.start();
   await pod.lines(container, 1);
@@ -83,7 +83,7 @@ test("a runner loads nothing but what every component needs", () => {
     for (const [, name = ""] of source.matchAll(/(?:^|[;=])require\("(\.[^"]+)"\)/g))
       load(resolve(dirname(path), name));
   };
-  load(resolve(DIST, "wasm-runner.cjs"));
+  load(resolve(PROGRAMS, "wasm-runner.cjs"));
   const source = [...loaded.values()].join("\n");
   const modules = new Set([...source.matchAll(/\brequire\("(node:[^"]+)"\)/g)].map(([, name]) => name));
   assert.deepEqual([...modules].sort(), RUNNER_MODULES);

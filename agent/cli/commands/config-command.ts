@@ -1,6 +1,6 @@
+import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
 import { childPath } from "@picolet/protocol/kubernetes/plain-data.ts";
 import type { ConfigAnswer } from "@picolet/protocol/local-api/status.ts";
-import type { Arguments } from "../context/command-line.ts";
 import { type Context, widthOf } from "../context/context.ts";
 import { EXIT_HEALTHY } from "../context/exit-codes.ts";
 import { machineFormat, printObject } from "../context/objects.ts";

@@ -1,6 +1,6 @@
+import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
 import type { EventList, IsolationAnswer } from "@picolet/protocol/local-api/status.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
-import type { Arguments } from "../context/command-line.ts";
 import { type Context, widthOf } from "../context/context.ts";
 import { EXIT_HEALTHY, usageError } from "../context/exit-codes.ts";
 import { parsePodName, podPath, query } from "../context/objects.ts";

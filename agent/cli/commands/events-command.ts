@@ -1,9 +1,10 @@
+import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
 import type { EventList, EventObject, WatchLine } from "@picolet/protocol/local-api/status.ts";
-import type { Arguments } from "../context/command-line.ts";
 import { type Context, paintStatus, table } from "../context/context.ts";
 import { EXIT_HEALTHY } from "../context/exit-codes.ts";
 import { listObject, machineFormat, parsePodName, podLabel, printObject, query } from "../context/objects.ts";
 import { age } from "../context/text-layout.ts";
+import { EVENT_LIMIT } from "./pods.ts";
 
 /** What is shown to people unless they ask for more: some 80 characters each, 5 s at 9600 baud. */
 const SHOWN_EVENTS = 50;
@@ -13,7 +14,7 @@ export async function runEvents(context: Context, input: Arguments): Promise<num
   const format = machineFormat(input);
   const pod = input.text("pod");
   const named = pod === undefined ? undefined : parsePodName(pod, input.text("namespace"));
-  const limit = input.count("limit") ?? (format === undefined ? SHOWN_EVENTS : undefined);
+  const limit = input.value(EVENT_LIMIT) ?? (format === undefined ? SHOWN_EVENTS : undefined);
   const parameters = {
     namespace: named?.namespace ?? input.text("namespace"),
     pod: named?.name,

@@ -1,4 +1,5 @@
 import { resolve } from "node:path";
+import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
 import { parseImageReference } from "@picolet/protocol/kubernetes/image-reference.ts";
 import type {
   ImageImportAnswer,
@@ -8,7 +9,6 @@ import type {
   ImageReport,
 } from "@picolet/protocol/local-api/status.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
-import type { Arguments } from "../context/command-line.ts";
 import { type Context, table, widthOf } from "../context/context.ts";
 import { EXIT_DEGRADED, EXIT_HEALTHY } from "../context/exit-codes.ts";
 import { machineFormat, printObject } from "../context/objects.ts";

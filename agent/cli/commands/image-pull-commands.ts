@@ -1,3 +1,4 @@
+import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type {
   ImagePinAnswer,
@@ -10,7 +11,6 @@ import type {
   ImageReport,
 } from "@picolet/protocol/local-api/status.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
-import type { Arguments } from "../context/command-line.ts";
 import type { Context } from "../context/context.ts";
 import { EXIT_HEALTHY } from "../context/exit-codes.ts";
 import { machineFormat, printObject } from "../context/objects.ts";

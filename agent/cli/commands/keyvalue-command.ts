@@ -1,15 +1,16 @@
 /** `edgectl keyvalue`: what components keep, shown and changed. */
 import { writeFileSync } from "node:fs";
 import { resolve } from "node:path";
+import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { KeyvalueBucketList, KeyvalueChangeAnswer, KeyvalueKeyList } from "@picolet/protocol/local-api/status.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
-import type { Arguments } from "../context/command-line.ts";
 import { type Context, table } from "../context/context.ts";
 import { EXIT_HEALTHY, usageError } from "../context/exit-codes.ts";
 import { readInput, STANDARD_INPUT } from "../context/input-file.ts";
 import { machineFormat, printObject, query } from "../context/objects.ts";
 import { humanBytes, printableLine } from "../context/text-layout.ts";
+import { KEY_LIMIT } from "./keyvalue.ts";
 import { type BucketAddress, bucketLabel, bucketPath, parseBucket } from "./keyvalue-names.ts";
 
 /** As much as a component may set. */
@@ -47,7 +48,7 @@ export async function runList(context: Context, input: Arguments): Promise<numbe
 }
 
 async function listKeys(context: Context, input: Arguments, bucket: BucketAddress): Promise<number> {
-  const limit = input.count("limit") ?? PAGE_KEYS;
+  const limit = input.value(KEY_LIMIT) ?? PAGE_KEYS;
   const items: KeyvalueKeyList["items"][number][] = [];
   let next: string | null = input.text("after") ?? "";
   while (next !== null && items.length < limit) {

@@ -1,8 +1,13 @@
 /** `edgectl keyvalue`: its commands. What they do is in `keyvalue-command.ts`. */
+
+import { countFlag } from "@picolet/protocol/command-line/flag-values.ts";
+import type { Flag } from "@picolet/protocol/command-line/program.ts";
 import { type Command, NAMESPACE, NO_HEADERS, output } from "../context/command.ts";
-import type { Flag } from "../context/command-line.ts";
 
 const OF_BUCKET: Flag = { ...NAMESPACE, help: "the bucket's namespace" };
+
+/** The agent gives so many keys at a time. */
+export const KEY_LIMIT = countFlag({ name: "limit", help: "list at most N keys (without it 1000)" });
 
 const BUCKET_OPERAND = `BUCKET is a bucket's name, or NAMESPACE/NAME; without a namespace it is one of
 "default".`;
@@ -13,18 +18,17 @@ const list: Command = {
   ...SHARED,
   words: ["keyvalue", "list"],
   operands: "[BUCKET]",
-  atLeast: 0,
   atMost: 1,
-  summary: "what components keep: buckets, or the keys of one",
+  summary: "list buckets of components, or the keys of one",
   details: `A bucket's size is of its keys and values; its quota is the largest that a pod
 of this node names, "-" where none does; the day is when it was last used. Keys
 are sorted. kv is short for keyvalue.
 ${BUCKET_OPERAND}`,
   flags: [
-    { ...OF_BUCKET, help: "only buckets of this namespace" },
-    { name: "prefix", value: "TEXT", help: "only keys that begin so" },
-    { name: "limit", value: "N", help: "so many keys (default 1000)" },
-    { name: "after", value: "KEY", help: "go on behind this key" },
+    { ...OF_BUCKET, help: "list only buckets of this namespace" },
+    { name: "prefix", value: "TEXT", help: "list only keys that begin with this" },
+    KEY_LIMIT,
+    { name: "after", value: "KEY", help: "begin behind this key" },
     output("json", "yaml", "wide"),
     NO_HEADERS,
   ],
@@ -41,9 +45,18 @@ const get: Command = {
   words: ["keyvalue", "get"],
   operands: "BUCKET KEY",
   atLeast: 2,
-  summary: "a value that a component keeps, byte for byte",
+  summary: "print a value that a component keeps, byte for byte",
   details: BUCKET_OPERAND,
-  flags: [OF_BUCKET, { name: "output-file", short: "o", value: "FILE", help: "where it goes; else standard output" }],
+  flags: [
+    OF_BUCKET,
+    {
+      name: "output-file",
+      short: "o",
+      value: "FILE",
+      help: "write the value to this file instead of standard output",
+      completes: "files",
+    },
+  ],
   examples: [
     ["edgectl kv get settings interval", "to standard output"],
     ["edgectl kv get plant/models pump -o pump.bin", "into a file"],
@@ -63,7 +76,10 @@ const set: Command = {
 the disk when this returns. Limits and quota are those of components; a bucket
 that is not there yet is made when a pod of this node names it.
 ${BUCKET_OPERAND}`,
-  flags: [OF_BUCKET, { name: "file", value: "FILE", help: "what holds the value; - for standard input" }],
+  flags: [
+    OF_BUCKET,
+    { name: "file", value: "FILE", help: "read the value from this file; - for standard input", completes: "files" },
+  ],
   examples: [
     ["edgectl kv set settings interval 30s", "a text"],
     ["edgectl kv set plant/models pump --file pump.bin", "a file"],
@@ -96,7 +112,7 @@ const drop: Command = {
   summary: "delete a bucket with all it holds",
   details: `Components that use it go on and find it empty.
 ${BUCKET_OPERAND}`,
-  flags: [OF_BUCKET, { name: "yes", help: "it is meant: nothing brings the values back" }],
+  flags: [OF_BUCKET, { name: "yes", help: "confirm: the values cannot be restored" }],
   examples: [["edgectl kv drop plant/samples --yes", "the bucket and its keys"]],
   completes: ["buckets"],
   run: async (context, input) => (await import("./keyvalue-command.ts")).runDrop(context, input),

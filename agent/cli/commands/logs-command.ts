@@ -1,9 +1,9 @@
-import { parseDuration } from "@picolet/protocol/kubernetes/duration.ts";
+import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
-import type { Arguments } from "../context/command-line.ts";
 import type { Context } from "../context/context.ts";
 import { EXIT_HEALTHY, usageError } from "../context/exit-codes.ts";
 import { parsePodName, podPath, query } from "../context/objects.ts";
+import { LIMIT_BYTES, SINCE, SINCE_TIME, TAIL } from "./pods.ts";
 
 /** A longer line is shown in parts of this size, each with its prefix. */
 const MAX_PREFIXED_LINE_BYTES = 64 * 1024;
@@ -41,26 +41,16 @@ export async function runLogs(context: Context, input: Arguments): Promise<numbe
 const prefixOf = (pod: string, container: string): string => `[${pod}${container === "" ? "" : `/${container}`}] `;
 
 function logParameters(input: Arguments): Readonly<Record<string, string | number | boolean | undefined>> {
-  const since = input.text("since");
-  const sinceTime = input.text("since-time");
-  if (since !== undefined && sinceTime !== undefined) {
+  const [sinceMs, sinceTime] = [input.value(SINCE), input.value(SINCE_TIME)];
+  if (sinceMs !== undefined && sinceTime !== undefined) {
     throw usageError("only one of --since and --since-time may be given");
   }
-  const sinceMs = since === undefined ? undefined : parseDuration(since);
-  if (since !== undefined && (sinceMs === undefined || sinceMs < 0)) {
-    throw usageError(`--since takes a duration as 30s, 5m or 2h, not "${since}"`);
-  }
-  if (sinceTime !== undefined && (Number.isNaN(Date.parse(sinceTime)) || !/^\d{4}-\d\d-\d\dT/.test(sinceTime))) {
-    throw usageError(`--since-time takes a time as 2026-01-31T12:00:00Z, not "${sinceTime}"`);
-  }
-  const tail = input.text("tail");
   return {
     follow: input.flag("follow") || undefined,
     previous: input.flag("previous") || undefined,
     timestamps: input.flag("timestamps") || undefined,
-    // kubectl's way to say all of it.
-    tailLines: tail === "-1" ? undefined : input.count("tail"),
-    limitBytes: input.count("limit-bytes"),
+    tailLines: input.value(TAIL),
+    limitBytes: input.value(LIMIT_BYTES),
     sinceSeconds: sinceMs === undefined ? undefined : Math.ceil(sinceMs / 1000),
     sinceTime,
   };

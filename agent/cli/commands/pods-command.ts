@@ -1,7 +1,7 @@
+import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
 import type { PodList, WatchLine } from "@picolet/protocol/local-api/status.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { summarizePod } from "@picolet/protocol/pod/pod-summary.ts";
-import type { Arguments } from "../context/command-line.ts";
 import { type Context, paintStatus, table } from "../context/context.ts";
 import { EXIT_HEALTHY, usageError } from "../context/exit-codes.ts";
 import {

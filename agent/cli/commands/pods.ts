@@ -1,6 +1,9 @@
 /** `edgectl` for pods and what happens to them. */
+
+import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
+import { countFlag, durationFlag, timeFlag } from "@picolet/protocol/command-line/flag-values.ts";
+import type { Flag } from "@picolet/protocol/command-line/program.ts";
 import { type Command, NAMESPACE, NO_HEADERS, output } from "../context/command.ts";
-import type { Arguments, Flag } from "../context/command-line.ts";
 import type { Context } from "../context/context.ts";
 import { usageError } from "../context/exit-codes.ts";
 
@@ -19,11 +22,27 @@ const RESOURCES: ReadonlyMap<string, "pods" | "events" | "images"> = new Map([
   ["image", "images"],
 ]);
 
+export const EVENT_LIMIT = countFlag({ name: "limit", help: "print the newest N (without -o 50)" });
 const EVENT_FLAGS: readonly Flag[] = [
-  { name: "limit", value: "N", help: "only the newest N (default 50 for people)" },
-  { name: "pod", value: "POD", help: "only those of this pod, there or gone" },
+  EVENT_LIMIT,
+  { name: "pod", value: "POD", help: "print only events of this pod, which may be gone", completes: "pods" },
 ];
-const WATCH: Flag = { name: "watch", short: "w", help: "go on with what changes" };
+/** -1 is kubectl's way to say all of it. */
+export const TAIL = countFlag({
+  name: "tail",
+  value: "LINES",
+  help: "print only the last lines; -1 for all",
+  besides: "-1",
+});
+export const LIMIT_BYTES = countFlag({ name: "limit-bytes", help: "print at most N bytes" });
+export const SINCE = durationFlag({
+  name: "since",
+  help: "print only what is newer: 30s, 5m, 2h",
+  example: "30s, 5m or 2h",
+  takesZero: true,
+});
+export const SINCE_TIME = timeFlag({ name: "since-time", help: "print only what is newer than 2026-01-31T12:00:00Z" });
+const WATCH: Flag = { name: "watch", short: "w", help: "keep printing what changes" };
 
 const get: Command = {
   words: ["get"],
@@ -35,7 +54,7 @@ const get: Command = {
 ${POD_OPERAND}`,
   flags: [
     NAMESPACE,
-    { name: "all-namespaces", short: "A", help: "pods of every namespace" },
+    { name: "all-namespaces", short: "A", help: "list pods of every namespace" },
     WATCH,
     output("json", "yaml", "wide", "name"),
     NO_HEADERS,
@@ -43,7 +62,7 @@ ${POD_OPERAND}`,
   ],
   examples: [
     ["edgectl get pods -A", "every pod"],
-    ["edgectl get pods -w", "and what becomes of them"],
+    ["edgectl get pods -w", "and their changes"],
     ["edgectl get pod web -o yaml", "one pod with its status"],
     ["edgectl get pods -A -o wide", "with addresses, sources and runtimes, as wide as it gets"],
   ],
@@ -57,7 +76,7 @@ async function runGet(context: Context, input: Arguments): Promise<number> {
   const [resource = "", name] = first.split("/", 2);
   const kind = RESOURCES.get(resource);
   if (kind === undefined) {
-    const { didYouMean } = await import("../context/command-line.ts");
+    const { didYouMean } = await import("@picolet/protocol/command-line/command-line.ts");
     const known = ["pods", "events", "images"];
     throw usageError(`cannot get "${resource}", only ${known.join(", ")}${didYouMean(resource, known, "")}`);
   }
@@ -76,7 +95,7 @@ const describe: Command = {
   operands: "[pod] POD",
   atLeast: 1,
   atMost: 2,
-  summary: "all that is known of one pod, with its events",
+  summary: "show all about one pod, with its events",
   details: POD_OPERAND,
   flags: [NAMESPACE],
   examples: [["edgectl describe pod web", "the pod web, whatever its node is called"]],
@@ -89,26 +108,32 @@ const logs: Command = {
   operands: "POD [CONTAINER]",
   atLeast: 1,
   atMost: 2,
-  summary: "what a pod's containers wrote",
+  summary: "print the logs of a pod's containers",
   details: `Rotated files are read too, so a log can be long: --tail and --since keep it
 short. -f ends with the container, or with Ctrl-C.
 ${POD_OPERAND}`,
   flags: [
     NAMESPACE,
-    { name: "container", short: "c", value: "CONTAINER", help: "of a pod with several" },
-    { name: "all-containers", help: "of all of them, each line with where it is from" },
-    { name: "follow", short: "f", help: "go on with what is written" },
-    { name: "previous", short: "p", help: "of the run before the last restart" },
-    { name: "tail", value: "LINES", help: "only the last lines" },
-    { name: "since", value: "DURATION", help: "only what is newer: 30s, 5m, 2h" },
-    { name: "since-time", value: "TIME", help: "only what is newer than 2026-01-31T12:00:00Z" },
-    { name: "timestamps", help: "when each line was written" },
-    { name: "limit-bytes", value: "N", help: "no more than N bytes" },
-    { name: "prefix", help: "where each line is from" },
+    {
+      name: "container",
+      short: "c",
+      value: "CONTAINER",
+      help: "the container, of a pod with several",
+      completes: "containers",
+    },
+    { name: "all-containers", help: "print the logs of all, each line with its origin" },
+    { name: "follow", short: "f", help: "keep printing what is written" },
+    { name: "previous", short: "p", help: "print the log of the run before the last restart" },
+    TAIL,
+    SINCE,
+    SINCE_TIME,
+    { name: "timestamps", help: "print when each line was written" },
+    LIMIT_BYTES,
+    { name: "prefix", help: "print the origin of each line" },
   ],
   examples: [
     ["edgectl logs web --tail 20", "the last 20 lines"],
-    ["edgectl logs web -f --since 5m", "the last 5 minutes and what comes"],
+    ["edgectl logs web -f --since 5m", "the last 5 minutes and what follows"],
     ["edgectl logs web -c app --previous", "why it crashed"],
   ],
   completes: ["pods"],
@@ -117,34 +142,32 @@ ${POD_OPERAND}`,
 
 const events: Command = {
   words: ["events"],
-  operands: "",
-  atLeast: 0,
-  atMost: 0,
-  summary: "what happened, oldest first",
+  summary: "list events, oldest first",
   details: `Messages are wrapped to the width of the terminal; -o wide prints each event on
 one line.`,
   flags: [NAMESPACE, WATCH, ...EVENT_FLAGS, output("json", "yaml", "wide"), NO_HEADERS],
   examples: [
     ["edgectl events --pod web", "of one pod"],
-    ["edgectl events -w --limit 0", "only what happens from now on"],
+    ["edgectl events -w --limit 0", "only those from now on"],
   ],
-  completes: [],
   run: async (context, input) => (await import("./events-command.ts")).runEvents(context, input),
 };
 
 const apply: Command = {
   words: ["apply"],
   operands: "-f FILE",
-  atLeast: 0,
-  atMost: 0,
-  summary: "run the pods of a file, and no longer those of the last one",
+  summary: "run the pods of a file, and delete those applied before",
   details: `FILE holds Pods or Lists of them, in YAML or JSON; - is standard input. What is
-applied replaces all that was applied before; pods of manifests and of the API
-server are left alone. It is taken whole, or nothing changes. A List without
-items removes all that was applied. Applied pods run again after a reboot.`,
+applied replaces all that was applied before: pods that were applied and are not
+in FILE are deleted, each with a line that says so. On a terminal they are shown
+first, and you are asked; --yes does not ask. Pods of manifests and of the API
+server are left alone. FILE is taken whole, or nothing changes. A List without
+items deletes all that was applied. Applied pods run again after a reboot.
+Fields that no pod has are warned of.`,
   flags: [
-    { name: "filename", short: "f", value: "FILE", help: "the pods; - for standard input" },
+    { name: "filename", short: "f", value: "FILE", help: "the pods; - for standard input", completes: "files" },
     { name: "dry-run", help: "only say what would change, and what is wrong" },
+    { name: "yes", short: "y", help: "delete pods that are not in FILE without asking" },
     output("json", "yaml"),
   ],
   examples: [

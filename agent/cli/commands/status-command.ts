@@ -1,6 +1,6 @@
+import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
 import { parseQuantity, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
 import type { PodReport, StatusAnswer, StatusReport } from "@picolet/protocol/local-api/status.ts";
-import type { Arguments } from "../context/command-line.ts";
 import { type Context, paintStatus, table, widthOf } from "../context/context.ts";
 import { EXIT_DEGRADED, EXIT_HEALTHY } from "../context/exit-codes.ts";
 import { machineFormat, podLabel, printObject, summaryColumns } from "../context/objects.ts";
@@ -33,8 +33,12 @@ const isPodWell = (pod: StatusPod): boolean =>
 const isConditionWell = ({ type, status }: StatusAnswer["conditions"][number]): boolean =>
   type === "Ready" ? status === "True" : status !== "True";
 
+/** A hub that is merely away is no fault: the board goes on without it. */
+const isHubWell = ({ tunnel }: StatusAnswer): boolean => tunnel.refused !== true;
+
 const isHealthy = (answer: StatusAnswer): boolean =>
   answer.ready &&
+  isHubWell(answer) &&
   answer.conditions.every(isConditionWell) &&
   answer.pods.every(isPodWell) &&
   answer.problems.length === 0;
@@ -53,11 +57,13 @@ const MAX_WRITERS = 3;
 
 const count = (number: number, noun: string): string => `${number} ${noun}${number === 1 ? "" : "s"}`;
 
-function headline({ node, ready, conditions, pods, problems }: StatusAnswer): string {
+function headline(answer: StatusAnswer): string {
+  const { node, ready, conditions, pods, problems } = answer;
   const unwell = pods.filter((each) => !isPodWell(each)).length;
   const faults = [
     ready ? "" : "the node is not ready",
     ...conditions.filter((each) => !isConditionWell(each)).map(({ type }) => PRESSURES[type] ?? ""),
+    isHubWell(answer) ? "" : "it cannot join its hub",
     unwell === 0 ? "" : `${unwell} of ${count(pods.length, "pod")} not ready`,
     problems.length === 0 ? "" : `${count(problems.length, "manifest problem")}`,
   ].filter((each) => each !== "");
@@ -76,9 +82,9 @@ function statusText(context: Context, input: Arguments, answer: StatusAnswer): s
       text += `${wrap(`${each.type} is ${each.status}: ${each.reason}: ${each.message}`, width, 4)}\n`;
     }
   }
-  for (const { origin, line, message } of problems) {
-    text += `${wrap(`${origin}${line === null ? "" : `:${line}`}: ${message}`, width, 4)}\n`;
-  }
+  if (!isHubWell(answer)) text += `${wrap(`${tunnel.hub ?? "hub"}: ${tunnel.problem ?? ""}`, width, 4)}\n`;
+  for (const each of problems) text += `${wrap(`${placeOf(each)}: ${each.message}`, width, 4)}\n`;
+  for (const each of answer.warnings ?? []) text += `${wrap(`warning: ${placeOf(each)}: ${each.message}`, width, 4)}\n`;
   text += field(
     "Agent",
     `${agent.version}, up ${age(agent.startedAt, context.now())}, anon ${formatShare(agent.anonBytes, agent.budgetBytes)}, RSS ${humanBytes(agent.rssBytes)}`,
@@ -93,6 +99,9 @@ function statusText(context: Context, input: Arguments, answer: StatusAnswer): s
   if (telemetry !== "") text += field("Telemetry", telemetry);
   return text + (answer.pods.length === 0 ? "No pods.\n" : `\n${podTable(context, input, answer)}`);
 }
+
+const placeOf = ({ origin, line }: StatusAnswer["problems"][number]): string =>
+  line === null ? origin : `${origin}:${line}`;
 
 function free(available: number | null, total: number | null): string {
   if (total === null) return "unknown";
@@ -163,14 +172,16 @@ function runtimeText(report: StatusAnswer["runtimes"][number]): string {
 }
 
 function tunnelText(context: Context, tunnel: StatusAnswer["tunnel"]): string {
-  const { state, since, rttMs, problem = "", nextTry = null, pendingStatuses = 0 } = tunnel;
+  const { state, since, rttMs, refused = false, nextTry = null, pendingStatuses = 0 } = tunnel;
+  // That of a refusal is above.
+  const problem = refused ? "" : (tunnel.problem ?? "");
   const now = context.now();
   const duration = since === null ? "" : ` for ${age(since, now)}`;
   const distance = rttMs === null ? "" : `, ${Math.round(rttMs)} ms away`;
   const next = nextTry === null ? "" : `, next try in ${humanDuration(Math.max(0, Date.parse(nextTry) - now))}`;
   // A few are on their way at any time; without a connection it is what the cluster does not know yet.
   const unsent = state === "connected" || pendingStatuses === 0 ? "" : `, ${count(pendingStatuses, "pod")} to report`;
-  return `${state}${duration}${distance}${problem === "" ? "" : `: ${problem}`}${next}${unsent}`;
+  return `${refused ? "refused" : state}${duration}${distance}${problem === "" ? "" : `: ${problem}`}${next}${unsent}`;
 }
 
 function podTable(context: Context, input: Arguments, { pods }: StatusAnswer): string {

@@ -1,6 +1,6 @@
+import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
 import type { VersionAnswer } from "@picolet/protocol/local-api/status.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
-import type { Arguments } from "../context/command-line.ts";
 import type { Context } from "../context/context.ts";
 import { EXIT_HEALTHY } from "../context/exit-codes.ts";
 import { machineFormat, printObject } from "../context/objects.ts";

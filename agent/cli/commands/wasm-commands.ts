@@ -2,14 +2,13 @@ import { type StdioOptions, spawn } from "node:child_process";
 import { existsSync, realpathSync } from "node:fs";
 import { constants } from "node:os";
 import { dirname, join, resolve } from "node:path";
+import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
-import { parseDuration } from "@picolet/protocol/kubernetes/duration.ts";
-import { parseQuantity, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
 import { type ComponentToolRequest, ENDING_SIGNALS } from "@picolet/protocol/local-api/component-tool-messages.ts";
-import type { Arguments } from "../context/command-line.ts";
 import type { Context } from "../context/context.ts";
 import { usageError } from "../context/exit-codes.ts";
 import { STANDARD_INPUT } from "../context/input-file.ts";
+import { CPU, MAX_SIZE, MEMORY, TIME_LIMIT } from "./wasm.ts";
 
 /** Of a process that a signal ended, as shells have it: this and the signal's number. */
 const SIGNALLED = 128;
@@ -27,13 +26,13 @@ export async function runWasm(context: Context, input: Arguments, command: "chec
     args,
     env: input.texts("env"),
     annotations: input.texts("annotation"),
-    memory: input.text("memory"),
-    cpu: input.text("cpu"),
+    memory: input.value(MEMORY),
+    cpu: input.value(CPU),
     directories: input.texts("dir").map((each) => absolute(each, context.workingDirectory)),
-    timeoutMs: timeLimit(input.text("time-limit")),
+    timeoutMs: input.value(TIME_LIMIT),
     caFile: caFile === undefined ? undefined : resolve(context.workingDirectory, caFile),
     p3: input.flag("p3"),
-    maxComponentBytes: maxSize(input.text("max-size")),
+    maxComponentBytes: input.value(MAX_SIZE),
     json: input.text("output") === "json",
   };
   return await runTool(request);
@@ -44,22 +43,6 @@ function absolute(directory: string, workingDirectory: string): string {
   const colon = directory.indexOf(":");
   if (colon <= 0) throw usageError(`--dir takes HOST:CONTAINER or HOST:CONTAINER:ro, not "${directory}"`);
   return resolve(workingDirectory, directory.slice(0, colon)) + directory.slice(colon);
-}
-
-function timeLimit(text: string | undefined): number | undefined {
-  const duration = text === undefined ? undefined : parseDuration(text);
-  if (text !== undefined && (duration === undefined || duration <= 0)) {
-    throw usageError(`--time-limit takes a duration as 30s or 5m, not "${text}"`);
-  }
-  return duration;
-}
-
-function maxSize(text: string | undefined): number | undefined {
-  if (text === undefined) return undefined;
-  const parsed = parseQuantity(text);
-  const bytes = parsed.ok ? Number(quantityValue(parsed.quantity)) : 0;
-  if (bytes > 0) return bytes;
-  throw usageError(`--max-size takes a quantity as 64Mi, not "${text}"`);
 }
 
 /** edgectl ends when the tool does, which a signal to edgectl alone reaches too. */

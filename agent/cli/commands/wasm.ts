@@ -1,14 +1,25 @@
 /** `edgectl wasm`: its commands. */
+
+import { bytesFlag, durationFlag, quantityFlag } from "@picolet/protocol/command-line/flag-values.ts";
+import type { Flag } from "@picolet/protocol/command-line/program.ts";
 import { type Command, output } from "../context/command.ts";
-import type { Flag } from "../context/command-line.ts";
+
+export const MAX_SIZE = bytesFlag({
+  name: "max-size",
+  value: "QUANTITY",
+  help: "run as a node with this wasm.maxComponentSize",
+});
+export const MEMORY = quantityFlag({ name: "memory", help: "the memory limit", example: "64Mi" });
+export const CPU = quantityFlag({ name: "cpu", help: "the CPU limit", example: "500m" });
+export const TIME_LIMIT = durationFlag({ name: "time-limit", help: "end it after that time", example: "30s or 5m" });
 
 const WASM_FLAGS: readonly Flag[] = [
-  { name: "pod", value: "FILE", help: "a manifest: it is run as that pod" },
-  { name: "container", short: "c", value: "CONTAINER", help: "of a pod with several" },
-  { name: "annotation", short: "a", value: "NAME=VALUE", help: "a grant, as network=...; may come again" },
-  { name: "memory", value: "QUANTITY", help: "its memory limit" },
-  { name: "p3", help: "as a node with wasm.p3: true, which runs WASI 0.3" },
-  { name: "max-size", value: "QUANTITY", help: "as a node with this wasm.maxComponentSize" },
+  { name: "pod", value: "FILE", help: "a manifest: run the component as that pod", completes: "files" },
+  { name: "container", short: "c", value: "CONTAINER", help: "the container, of a pod with several" },
+  { name: "annotation", short: "a", value: "NAME=VALUE", help: "a grant such as network=...", repeats: true },
+  MEMORY,
+  { name: "p3", help: "run as a node with wasm.p3: true, which runs WASI 0.3" },
+  MAX_SIZE,
 ];
 
 const wasmCheck: Command = {
@@ -16,10 +27,14 @@ const wasmCheck: Command = {
   operands: "FILE",
   atLeast: 1,
   atMost: 1,
-  summary: "what a component wants, and whether this machine would run it",
+  summary: "show a component's imports, and if this machine would run it",
   details: `FILE is a WebAssembly component; - is standard input. Needs no agent. Exit code
 0 when it would run, 1 when it would not, with all the reasons.`,
   flags: [...WASM_FLAGS, output("json")],
+  exitCodes: [
+    [0, "the component would run"],
+    [1, "it would not"],
+  ],
   examples: [
     ["edgectl wasm check app.wasm", "as a pod that grants nothing"],
     ["edgectl wasm check app.wasm --pod app.yaml", "as this pod"],
@@ -43,11 +58,16 @@ Buckets are empty at first and go with the run; telemetry is judged and goes
 nowhere.`,
   flags: [
     ...WASM_FLAGS,
-    { name: "cpu", value: "QUANTITY", help: "its CPU limit" },
-    { name: "env", short: "e", value: "NAME=VALUE", help: "a variable; may come again" },
-    { name: "dir", value: "HOST:CONTAINER[:ro]", help: "a folder, whose owner it is; may come again" },
-    { name: "ca-file", value: "FILE", help: "authorities that it trusts besides (PEM)" },
-    { name: "time-limit", value: "DURATION", help: "ends it after that" },
+    CPU,
+    { name: "env", short: "e", value: "NAME=VALUE", help: "an environment variable", repeats: true },
+    { name: "dir", value: "HOST:CONTAINER[:ro]", help: "a folder, which it gets as its owner", repeats: true },
+    { name: "ca-file", value: "FILE", help: "PEM of authorities that it trusts besides", completes: "files" },
+    TIME_LIMIT,
+  ],
+  exitCodes: [
+    [124, "--time-limit ended it"],
+    [130, "Ctrl-C ended it"],
+    [137, "it was killed, for its memory for instance"],
   ],
   examples: [
     ["edgectl wasm run hello.wasm", "the component alone"],

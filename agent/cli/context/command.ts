@@ -1,23 +1,37 @@
 /** What a command is, and the flags that many have. */
-import type { Arguments, CommandShape, Flag } from "./command-line.ts";
+import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
+import type { CommandText, Flag, Program } from "@picolet/protocol/command-line/program.ts";
 import type { Context } from "./context.ts";
 
-export interface Command extends CommandShape {
-  /** After the command's words; "" for none. */
-  readonly operands: string;
-  /** How many operands it takes. */
-  readonly atLeast: number;
-  readonly atMost: number;
-  readonly summary: string;
-  readonly details: string;
-  readonly examples: readonly (readonly [command: string, does: string])[];
-  /** What operands stand for, for completion. */
-  readonly completes: readonly ("pods" | "resources" | "commands" | "files" | "shells" | "buckets" | "keys")[];
+/** Names that complete an operand or the value of a flag. */
+export type Completed =
+  | "pods"
+  | "containers"
+  | "namespaces"
+  | "resources"
+  | "commands"
+  | "files"
+  | "shells"
+  | "buckets"
+  | "keys"
+  | "fields";
+
+/** A row of the table of commands. Help, completion, man page and reference are made of it. */
+export interface Command extends CommandText {
+  readonly completes?: readonly Completed[];
   readonly run: (context: Context, input: Arguments) => Promise<number>;
 }
 
+export type EdgectlProgram = Program<Command>;
+
 export const output = (...choices: readonly string[]): Flag => {
-  return { name: "output", short: "o", value: "FORMAT", help: choices.join(", "), choices };
+  return { name: "output", short: "o", value: "FORMAT", help: `print as ${choices.join(", ")}`, choices };
 };
-export const NAMESPACE: Flag = { name: "namespace", short: "n", value: "NAMESPACE", help: "the pod's namespace" };
-export const NO_HEADERS: Flag = { name: "no-headers", help: "leave out the line of column names" };
+export const NAMESPACE: Flag = {
+  name: "namespace",
+  short: "n",
+  value: "NAMESPACE",
+  help: "the pod's namespace",
+  completes: "namespaces",
+};
+export const NO_HEADERS: Flag = { name: "no-headers", help: "print no line of column names" };

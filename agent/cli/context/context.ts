@@ -1,6 +1,7 @@
+import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
+import type { Program } from "@picolet/protocol/command-line/program.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
 import type { AgentClient } from "./agent-client.ts";
-import type { Arguments } from "./command-line.ts";
 import { DEFAULT_WIDTH, renderTable, type TableInit } from "./text-layout.ts";
 
 /** Where output goes. */
@@ -9,6 +10,8 @@ export interface Terminal {
   readonly columns: number | undefined;
   /** Whether it shows colours and its user wants them. */
   readonly colour: boolean;
+  /** Whether there is a person to ask. */
+  readonly interactive: boolean;
   /** Resolves when it has been taken; a reader that has gone ends the program. */
   write(text: string | Buffer): Promise<void>;
   writeError(text: string): void;
@@ -16,12 +19,16 @@ export interface Terminal {
 
 /** What a command works with. */
 export interface Context {
+  /** The table of commands that is in use. */
+  readonly program: Program;
   readonly client: AgentClient;
   readonly terminal: Terminal;
   /** Milliseconds since the epoch. */
   readonly now: () => number;
   readonly sleep: Clock["sleep"];
   readonly workingDirectory: string;
+  /** The text of a file that lies beside the program. @throws when it is not there */
+  readonly readBeside: (name: string) => string;
   /** Standard input. */
   readonly input: () => AsyncIterable<Buffer>;
 }

@@ -1,6 +1,7 @@
 /** Objects as machines read them, and how pods are named. Pure. */
+
+import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
 import type { PodSummary } from "@picolet/protocol/pod/pod-summary.ts";
-import type { Arguments } from "./command-line.ts";
 import { usageError } from "./exit-codes.ts";
 import { age } from "./text-layout.ts";
 import { toYaml } from "./yaml-writer.ts";

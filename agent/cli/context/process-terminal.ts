@@ -1,7 +1,9 @@
 import { writeSync } from "node:fs";
 import { isatty } from "node:tty";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { Terminal } from "./context.ts";
 
+const STDIN = 0;
 const STDOUT = 1;
 const STDERR = 2;
 
@@ -15,6 +17,7 @@ const COLOUR_TERMINALS = /color|xterm|screen|tmux|linux|rxvt|konsole|alacritty|k
 export class ProcessTerminal implements Terminal {
   readonly columns: number | undefined;
   readonly colour: boolean;
+  readonly interactive: boolean;
   /** Called when the reader of standard output has gone. */
   readonly #onClosed: () => never;
 
@@ -26,6 +29,7 @@ export class ProcessTerminal implements Terminal {
     this.#onClosed = init.onClosed;
     // A serial console says 0 columns.
     this.columns = isatty(STDOUT) ? process.stdout.columns || 80 : undefined;
+    this.interactive = this.columns !== undefined && isatty(STDIN);
     this.colour = this.columns !== undefined && NO_COLOR === "" && COLOUR_TERMINALS.test(TERM);
   }
 
@@ -35,8 +39,8 @@ export class ProcessTerminal implements Terminal {
     try {
       while (written < bytes.length) written += writeSync(STDOUT, bytes, written);
     } catch (error) {
-      if (errorCode(error) === "EPIPE") this.#onClosed();
-      if (errorCode(error) !== "EAGAIN") throw error;
+      if (errnoOf(error) === "EPIPE") this.#onClosed();
+      if (errnoOf(error) !== "EAGAIN") throw error;
       await this.#writeLater(bytes.subarray(written));
     }
   }
@@ -45,7 +49,7 @@ export class ProcessTerminal implements Terminal {
   #writeLater(bytes: Buffer): Promise<void> {
     return new Promise((resolve, reject) => {
       const fail = (error: Error): void => {
-        if (errorCode(error) === "EPIPE") this.#onClosed();
+        if (errnoOf(error) === "EPIPE") this.#onClosed();
         reject(error);
       };
       process.stdout.once("error", fail);
@@ -65,5 +69,3 @@ export class ProcessTerminal implements Terminal {
     }
   }
 }
-
-const errorCode = (error: unknown): unknown => (error instanceof Error && "code" in error ? error.code : undefined);

@@ -1,5 +1,6 @@
 /** Who this node is towards a hub. `agent/security` implements it, `agent/tunnel` dials with it. */
 import type { Watch } from "@picolet/protocol/async/watch.ts";
+import { type ErrorCode, isPicoletError } from "@picolet/protocol/errors.ts";
 
 /** All PEM. Key and certificate belong together: they are kept and replaced as one. */
 export interface NodeCredentials {
@@ -13,9 +14,21 @@ export interface NodeCredentials {
 }
 
 export type IdentityState =
-  /** No certificate yet: the tunnel waits. `problem`: why the last attempt failed, "" at first. */
-  | { readonly kind: "joining"; readonly problem: string }
+  /** No certificate yet: the tunnel waits. `problem`: why the last attempt failed, "" at first. `isRefused` as `isRefusal`. */
+  | { readonly kind: "joining"; readonly problem: string; readonly isRefused: boolean }
   | { readonly kind: "joined"; readonly credentials: NodeCredentials };
+
+/** The codes of an answer: the hub was reached, and it or this board said no. */
+const REFUSALS: ReadonlySet<ErrorCode> = new Set([
+  "permission_denied",
+  "invalid",
+  "conflict",
+  "not_found",
+  "unimplemented",
+]);
+
+/** Whether trying again is in vain until the configuration, the token or the hub has been changed. */
+export const isRefusal = (error: unknown): boolean => isPicoletError(error) && REFUSALS.has(error.code);
 
 /** For one TLS connection to a hub; `tls.connect` options. */
 export interface HubTlsOptions {

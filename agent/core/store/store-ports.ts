@@ -56,7 +56,7 @@ export interface DesiredStore {
   /**
    * Pods found running that the store does not know (it was lost): wanted by their source until it speaks of them.
    * @param isFree whether nothing on this node belongs to the pod of that uid yet: what runs may be taken for it then
-   *   (see `canTakeOver`).
+   *   (see `canAdoptPod`).
    */
   adopt(pods: readonly DesiredPod[], isFree?: (uid: PodUid) => boolean): void;
 }

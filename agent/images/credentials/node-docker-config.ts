@@ -3,6 +3,7 @@ import { readFileSync, statSync } from "node:fs";
 import { homedir } from "node:os";
 import { join } from "node:path";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import { type DockerConfigFormat, MAX_DOCKER_CONFIG_BYTES } from "./docker-config.ts";
 
 /**
@@ -39,7 +40,7 @@ function readIfThere(path: string): string | undefined {
       throw new PicoletError("invalid", `it is larger than ${MAX_DOCKER_CONFIG_BYTES} bytes`);
     return readFileSync(path, "utf8");
   } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code === "ENOTDIR") return undefined;
+    if (errnoOf(cause) === "ENOTDIR") return undefined;
     throw new PicoletError("invalid", `cannot read ${path}`, { cause });
   }
 }

@@ -1,11 +1,9 @@
-import type { Clock, Millis, MonotonicMs, Random } from "@picolet/protocol/ports.ts";
-import { millis, seconds } from "@picolet/protocol/ports.ts";
+import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
+import type { Clock, MonotonicMs, Random } from "@picolet/protocol/ports.ts";
+import { seconds } from "@picolet/protocol/ports.ts";
 
-/** The kubelet's own. */
-const FIRST_DELAY = seconds(10);
-const MAX_DELAY = seconds(300);
-/** So that a fleet that lost its registry does not come back to it in step. */
-const JITTER = 0.1;
+/** The kubelet's own, with jitter so that a fleet that lost its registry does not return to it in step. */
+const DELAY: BackoffPolicy = { first: seconds(10), max: seconds(300), jitter: [1, 1.1] };
 /** Images that failed lately. Beyond that the one that failed longest ago is forgotten, and tried again at once. */
 const MAX_IMAGES = 256;
 
@@ -18,8 +16,8 @@ export interface PullFailure {
 
 interface Failure extends PullFailure {
   readonly at: MonotonicMs;
-  /** Before jitter. */
-  readonly delay: Millis;
+  /** In a row. */
+  readonly failures: number;
   readonly until: MonotonicMs;
 }
 
@@ -45,11 +43,11 @@ export class PullBackoff {
     const now = this.#clock.monotonic();
     const previous = this.#failures.get(key);
     // As the kubelet forgets: what was quiet for twice the longest delay begins anew.
-    const fresh = previous === undefined || now - previous.at > 2 * MAX_DELAY;
-    const delay = fresh ? FIRST_DELAY : millis(Math.min(previous.delay * 2, MAX_DELAY));
-    const until = (now + delay * (1 + JITTER * this.#random.next())) as MonotonicMs;
+    const fresh = previous === undefined || now - previous.at > 2 * DELAY.max;
+    const failures = fresh ? 1 : previous.failures + 1;
+    const until = (now + backoffDelay(DELAY, failures, this.#random.next())) as MonotonicMs;
     this.#failures.delete(key);
-    this.#failures.set(key, { ...failure, at: now, delay, until });
+    this.#failures.set(key, { ...failure, at: now, failures, until });
     const [oldest] = this.#failures.keys();
     if (this.#failures.size > MAX_IMAGES && oldest !== undefined) this.#failures.delete(oldest);
   }

@@ -73,6 +73,8 @@ function manifestPod(path: string): unknown {
     );
     throw new PicoletError("invalid", `cannot use ${path}: ${problems.join("; ")}`);
   }
+  for (const { position, message } of manifest.warnings)
+    process.stderr.write(`Warning: ${path}${position === undefined ? "" : `:${position.line}`}: ${message}\n`);
   const [only, another] = manifest.pods;
   if (only === undefined || another !== undefined) {
     throw new PicoletError("invalid", `${path} holds ${manifest.pods.length} pods; a component runs as one`);

@@ -26,8 +26,11 @@ test("credential provider plugins are named as for the kubelet", () => {
 
 for (const [args, message] of [
   [["--config"], /--config needs a value/],
-  [["--nope"], /unknown argument --nope/],
-  [["run"], /unknown argument run/],
+  [["--nope"], /unknown flag --nope/],
+  [["--confg=/c"], /unknown flag --confg; did you mean "--config"\?/],
+  [["--config="], /--config needs a value/],
+  [["run"], /picolet takes no "run"/],
+  [["--rootdir=/x"], /unknown flag --rootdir; did you mean "--root-dir"\?$/],
 ] as const) {
   test(`wrong usage is named: ${args.join(" ")}`, () => {
     assert.throws(

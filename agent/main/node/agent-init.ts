@@ -1,7 +1,17 @@
 import type { Clock, Log, Random } from "@picolet/protocol/ports.ts";
 import type { Configuration, ConfigurationOrigins } from "../../config/configuration.ts";
 import type { NodeShutdownControl } from "../../core/node/node-shutdown-control.ts";
-import type { AgentArguments } from "./agent-arguments.ts";
+
+export interface AgentArguments {
+  readonly command: "run" | "help" | "version" | "check-config";
+  /** `undefined`: the default path, which may be absent. */
+  readonly configPath: string | undefined;
+  readonly rootDir: string;
+  readonly socketPath: string;
+  /** Instead of what the configuration says. */
+  readonly imageCredentialProviderConfig?: string;
+  readonly imageCredentialProviderBinDir?: string;
+}
 
 export interface AgentPorts {
   readonly clock: Clock;

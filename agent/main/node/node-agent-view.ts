@@ -25,7 +25,7 @@ import type { DesiredStore, EventStore } from "../../core/store/store-ports.ts";
 import type { NodeCapacity } from "../../node/machine.ts";
 import type { RuntimeReports } from "../../observe/runtime-reports.ts";
 import type { PodEntry, StatusManager } from "../../status/status-manager.ts";
-import type { AgentArguments } from "./agent-arguments.ts";
+import type { AgentArguments } from "./agent-init.ts";
 
 export interface NodeAgentViewComponents {
   readonly router: RuntimeRouter;
@@ -35,6 +35,7 @@ export interface NodeAgentViewComponents {
   readonly conditions: Watch<readonly NodeCondition[]>;
   readonly events: EventStore;
   readonly problems: () => readonly SourceProblem[];
+  readonly warnings: () => readonly SourceProblem[];
   readonly flash: () => FlashReport;
   readonly telemetry: () => TelemetryReport;
   readonly secretsAtRest: () => SecretsAtRestReport | null;
@@ -93,6 +94,10 @@ export class NodeAgentView implements AgentView {
 
   problems(): readonly SourceProblem[] {
     return this.#components.problems();
+  }
+
+  warnings(): readonly SourceProblem[] {
+    return this.#components.warnings();
   }
 
   tunnel(): TunnelReport {

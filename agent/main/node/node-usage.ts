@@ -30,7 +30,7 @@ export interface NodeUsageInit {
   readonly cgroupsPerQOS: boolean;
 }
 
-/** `UsageLooks`, with what statistics and the limits of single pods want besides. */
+/** `UsageSampler`, with what statistics and the limits of single pods want besides. */
 export interface NodeUsageSampler extends StatsSampler {
   readonly disk: DiskUsageSampler["disk"];
 }

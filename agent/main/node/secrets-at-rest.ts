@@ -1,9 +1,9 @@
 /** How this node encrypts what it keeps of Secrets and tokens: the keys at the start, and what is told of them. */
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
+import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
-import { isCancelled } from "@picolet/protocol/errors.ts";
 import type { SecretsAtRestReport } from "@picolet/protocol/local-api/status.ts";
 import { type Clock, type Log, seconds } from "@picolet/protocol/ports.ts";
 import { unloadModules } from "../../budget/unload-modules.ts";
@@ -101,12 +101,8 @@ export class SecretsAtRest implements Component {
       for await (const _ of this.#store.unreadable.changes(signal))
         this.#pressure.set(this.#conditions(this.#pressure.current));
     } catch (error) {
-      if (!isCancelled(error)) throw error;
+      ignoreCancelled(error);
     }
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    // Nothing is held.
   }
 
   #conditions(before: readonly PressureCondition[]): readonly PressureCondition[] {

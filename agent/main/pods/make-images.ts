@@ -21,7 +21,7 @@ import { ImagePuller } from "../../images/pulls/image-puller.ts";
 import type { ImageSignatures } from "../../images/pulls/image-signatures.ts";
 import { PullRecords, RECORDS_FOLDER, type RecordFiles } from "../../images/pulls/pull-records.ts";
 import { DurableFolderOnDisk } from "../../security/durable-folder.ts";
-import type { AgentArguments } from "../node/agent-arguments.ts";
+import type { AgentArguments } from "../node/agent-init.ts";
 
 export interface ImagesComponents {
   readonly clock: Clock;

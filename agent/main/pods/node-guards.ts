@@ -84,7 +84,7 @@ export async function makeNodeGuards(components: NodeGuardsComponents, init: Nod
       limitedSwap: configuration.memorySwap.swapBehavior === "LimitedSwap",
     },
   );
-  const follower = periods.length === 0 ? [] : [await makeLogind(components, shutdown, periods)];
+  const follower = periods.length === 0 ? [] : await makeLogind(components, shutdown, periods);
   return { admission, shutdown, parts: [admission, shutdown, ...follower] };
 }
 
@@ -93,15 +93,15 @@ async function makeLogind(
   { clock, random, log }: NodeGuardsComponents,
   shutdown: NodeShutdown,
   periods: readonly ShutdownPeriod[],
-): Promise<Component> {
+): Promise<readonly Component[]> {
   const [{ LOGIND_DROP_INS, LogindShutdown }, { systemBusPath }] = await Promise.all([
     import("../../node/logind.ts"),
     import("../../node/dbus-connection.ts"),
   ]);
-  return new LogindShutdown(
-    { shutdown, clock, random, log },
-    { busPath: systemBusPath(process.env), delay: totalPeriod(periods), dropInFolder: LOGIND_DROP_INS },
-  );
+  // As D-Bus' own tools have it: there is a bus, and it is not for this process.
+  if (process.env.DBUS_SYSTEM_BUS_ADDRESS === "disabled:") return [];
+  const init = { busPath: systemBusPath(process.env), delay: totalPeriod(periods), dropInFolder: LOGIND_DROP_INS };
+  return [new LogindShutdown({ shutdown, clock, random, log }, init)];
 }
 
 function tellsGroups(pod: DesiredPod, router: NodeRuntimes, runtimes: RuntimeReports): boolean {

@@ -6,6 +6,7 @@ import type { EventRecorder } from "../../core/store/store-ports.ts";
 import { KernelLog } from "../../oom/kernel-log.ts";
 import { OomKillLog } from "../../oom/oom-kill-log.ts";
 import { OomWatch } from "../../oom/oom-watch.ts";
+import { privateRecordWait, publicRecordWait } from "../../oom/record-wait.ts";
 
 export interface OomComponents {
   readonly clock: Clock;
@@ -24,7 +25,10 @@ export interface OomInit {
 }
 
 /** The kernel's own, opened when it is needed first. */
-export const makeOomKillLog = (log: Log): OomKillLog => new OomKillLog({ openLog: () => new KernelLog(), log });
+export function makeOomKillLog({ log, clock }: Pick<OomComponents, "log" | "clock">): OomKillLog {
+  const openLog = (): KernelLog => new KernelLog({ waitFor: privateRecordWait() ?? publicRecordWait(clock) });
+  return new OomKillLog({ openLog, log });
+}
 
 export function makeOomWatch(components: OomComponents, { nodeName, oomScoreAdj }: OomInit): OomWatch {
   const { log, uids } = components;

@@ -5,7 +5,10 @@ import type { PushedPods } from "../../core/pods/pushed-pods.ts";
 import { FileSource } from "../../sources/files/file-source.ts";
 import type { AgentBase } from "../base/agent-base.ts";
 
-type PodSource = Component & { readonly problems: Watch<readonly SourceProblem[]> };
+type PodSource = Component & {
+  readonly problems: Watch<readonly SourceProblem[]>;
+  readonly warnings: Watch<readonly SourceProblem[]>;
+};
 
 /** Where this node's own pods come from: manifests in a folder, and those of a URL. */
 export async function makeSources({

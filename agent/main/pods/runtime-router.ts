@@ -21,7 +21,7 @@ export class NodeRuntimes implements RuntimeRouter {
     if (isComponentPod(desired)) return this.components;
     if (this.containers !== undefined) return this.containers;
     const asked = runtimeClass === undefined ? "containers" : `runtimeClassName ${runtimeClass}`;
-    const advice = `this node runs components only (runtimeClassName: ${COMPONENT_RUNTIME_CLASS}); containerRuntimeEndpoint names a container runtime`;
+    const advice = `this node runs components only (runtimeClassName: ${COMPONENT_RUNTIME_CLASS}); set containerRuntimeEndpoint to a container runtime's socket`;
     throw new PicoletError("invalid", `cannot run ${asked}: ${advice}`, { reason: "FailedCreatePodSandBox" });
   }
 }

@@ -14,8 +14,8 @@ import { Pleg } from "../../observe/pleg.ts";
 import { RuntimeReports } from "../../observe/runtime-reports.ts";
 import type { OomKillLog } from "../../oom/oom-kill-log.ts";
 import type { AgentBase } from "../base/agent-base.ts";
-import { DEFAULT_ROOT_DIR } from "../node/agent-arguments.ts";
 import { componentPrograms } from "../node/component-programs.ts";
+import { DEFAULT_ROOT_DIR } from "../node/default-places.ts";
 import { makeOomKillLog } from "./oom.ts";
 import { registryProxies } from "./registry-proxies.ts";
 import { NodeRuntimes } from "./runtime-router.ts";
@@ -37,7 +37,7 @@ const LOG_PATIENCE = seconds(60);
 
 export function makeRuntimes(base: AgentBase, services: BoardServices): Runtimes {
   const { clock, random, log } = base.ports;
-  const kills = makeOomKillLog(log);
+  const kills = makeOomKillLog({ log, clock });
   const cri = containerAdapter(base, kills);
   const router = new NodeRuntimes(componentAdapter(base, services), cri);
   const { adapters } = router;

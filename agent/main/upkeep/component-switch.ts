@@ -1,8 +1,7 @@
 import { freemem } from "node:os";
-import { aborted } from "@picolet/protocol/async/abort.ts";
+import { aborted, ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
-import { isCancelled } from "@picolet/protocol/errors.ts";
 import type { PodUid } from "@picolet/protocol/ports.ts";
 import type { RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { Configuration } from "../../config/configuration.ts";
@@ -68,12 +67,8 @@ export class ComponentSwitch implements PodSwitch, Component {
       this.#standIns = new ComponentFallbacks({ ...ports, desired: (uid) => store.desired.current.pods.get(uid) });
       await this.#standIns.run(signal);
     } catch (error) {
-      if (!isCancelled(error)) throw error;
+      ignoreCancelled(error);
     }
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    // Everything ends with `run`.
   }
 }
 

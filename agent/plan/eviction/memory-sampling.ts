@@ -1,11 +1,10 @@
 /** When to look at memory and processes again, and when what is seen is reason to act. Pure. */
 
 import { type Millis, type MonotonicMs, millis } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { MemoryReading, MemorySpace } from "../../core/node/memory-reading.ts";
 import { isMemorySignal } from "./eviction-signals.ts";
 import { amountOf, type EvictionThreshold } from "./eviction-thresholds.ts";
-
-const MEBIBYTE = 1024 * 1024;
 
 /**
  * As fast as memory is taken to fill: a Raspberry Pi 4 touches new pages at some 700 MiB/s with all of its cores, one process

@@ -112,6 +112,11 @@ class Bench implements AsyncDisposable {
     );
   }
 
+  get warnings(): Watch<readonly SourceProblem[]> {
+    assert.ok(this.source !== undefined);
+    return this.source.warnings;
+  }
+
   get problems(): string {
     return this.source?.problems.current.map(lineOf).join("\n") ?? "";
   }
@@ -172,6 +177,42 @@ test("what lies in the folder at the start, in all notations, is wanted; hidden 
     [...bench.store.desired.current.pods.values()].map(({ origin }) => origin.split("/").at(-1)),
     ["a.yaml", "a.yaml", "b.json", "without-ending"],
   );
+});
+
+test("a misspelt field is warned of with its line, and its pod runs, until it is mended", async () => {
+  await using bench = new Bench();
+  const misspelt = `${pod("a")}    comand: [sleep]\n`;
+  bench.writeOld("a.yaml", misspelt);
+  bench.start();
+  await bench.until("a-n=example/app:1");
+  const warning = 'unknown field "spec.containers[0].comand", did you mean "command"?';
+  await reached(
+    bench.warnings,
+    (all) => all.map(lineOf).join() === `a.yaml:9: ${warning}`,
+    () => "the warning",
+  );
+  assert.equal(bench.problems, "");
+  assert.deepEqual(
+    bench.events.all.map(({ type, reason, regarding, message }) => [type, reason, regarding.name, message]),
+    [["Warning", "UnknownFields", "a-n", `${bench.path("a.yaml")}:9:5: ${warning}`]],
+  );
+  bench.replace("b.yaml", pod("b"));
+  await bench.until("a-n=example/app:1 b-n=example/app:1");
+  assert.equal(bench.warnings.current.length, 1, "as long as the file says so");
+  bench.replace("a.yaml", misspelt.replace("comand", "command"));
+  await reached(
+    bench.warnings,
+    (all) => all.length === 0,
+    () => "no warning",
+  );
+  assert.equal(bench.events.all.length, 1);
+});
+
+test("what is misspelt is named beside what is missing for it", async () => {
+  await using bench = new Bench();
+  bench.writeOld("a.yaml", pod("a").replace("image:", "imge:"));
+  bench.start();
+  await bench.untilProblem(/containers\[0\]\.image: Required value\n.*imge", did you mean "image"\?/);
 });
 
 test("an empty folder wants nothing, and says so", async () => {

@@ -1,13 +1,14 @@
 import { basename, dirname, join, relative, sep } from "node:path";
+import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
-import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
 import type { SourceProblem } from "@picolet/protocol/local-api/status.ts";
 import { type Clock, type Log, type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { DesiredStore, EventRecorder } from "../../core/store/store-ports.ts";
-import { type PathProblem, type ProblemReason, ProblemReport } from "../manifests/problem-report.ts";
+import { type PathProblem, type ProblemReason, ProblemReport, WARNING_REASON } from "../manifests/problem-report.ts";
 import { configSeen, MAX_PODS } from "../manifests/static-pod.ts";
 import { settleClaims } from "./claims.ts";
 import { FolderWatcher } from "./folder-watcher.ts";
@@ -78,6 +79,11 @@ export class FileSource implements Component {
     return this.#report.problems;
   }
 
+  /** What has no effect in which file. */
+  get warnings(): Watch<readonly SourceProblem[]> {
+    return this.#report.warnings;
+  }
+
   async run(signal: AbortSignal): Promise<void> {
     try {
       while (!signal.aborted) {
@@ -86,7 +92,7 @@ export class FileSource implements Component {
         await this.#alarm.ring(signal);
       }
     } catch (error) {
-      if (!isCancelled(error)) throw error;
+      ignoreCancelled(error);
     } finally {
       this.#watcher[Symbol.dispose]();
     }
@@ -220,9 +226,14 @@ export class FileSource implements Component {
 
   #problemsOf(scan: Scan): PathProblem[] {
     const own = this.#ownPods();
-    return scan.files
-      .filter(({ problems }) => problems.length > 0)
-      .map(({ path, problems }) => ({ path, reason: "InvalidManifest", problems, pods: own.get(path) ?? [] }));
+    return scan.files.flatMap(({ path, problems, warnings }): PathProblem[] => {
+      const pods = own.get(path) ?? [];
+      const found: readonly PathProblem[] = [
+        { path, reason: "InvalidManifest", problems, pods },
+        { path, reason: WARNING_REASON, problems: warnings, pods },
+      ];
+      return found.filter((each) => each.problems.length > 0);
+    });
   }
 
   #omitted(count: number): PathProblem[] {

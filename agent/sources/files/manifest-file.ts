@@ -15,18 +15,28 @@ import {
 /** What a look at one file gave. */
 export type FileScan =
   /** Nothing new. `problems` are those of what is in it. */
-  | { readonly kind: "same"; readonly problems: readonly ManifestProblem[] }
+  | {
+      readonly kind: "same";
+      readonly problems: readonly ManifestProblem[];
+      readonly warnings: readonly ManifestProblem[];
+    }
   /** It is being written; worth another look in `waitMs`. */
-  | { readonly kind: "unsettled"; readonly waitMs: number; readonly problems: readonly ManifestProblem[] }
+  | {
+      readonly kind: "unsettled";
+      readonly waitMs: number;
+      readonly problems: readonly ManifestProblem[];
+      readonly warnings: readonly ManifestProblem[];
+    }
   /** Something new that cannot be used. */
   | { readonly kind: "broken"; readonly problems: readonly ManifestProblem[] }
-  | { readonly kind: "new"; readonly pods: readonly DesiredPod[] };
+  | { readonly kind: "new"; readonly pods: readonly DesiredPod[]; readonly warnings: readonly ManifestProblem[] };
 
 /** What is known of one file once it has been read. */
 interface Read {
   readonly stamp: FileStamp;
   readonly digest: string;
   readonly problems: readonly ManifestProblem[];
+  readonly warnings: readonly ManifestProblem[];
 }
 
 /** A file that is not as it was read. Times are monotonic. */
@@ -116,14 +126,14 @@ export class ManifestFile {
   }
 
   #same(read: Read): FileScan {
-    return { kind: "same", problems: read.problems };
+    return { kind: "same", problems: read.problems, warnings: read.warnings };
   }
 
   #unsettled(left: number, { firstAtMs }: Changing, nowMs: number): FileScan {
     const isEndless = nowMs - firstAtMs > MAX_UNSETTLED_MS;
     const message = "is being written to all the time; write it elsewhere and rename it into the folder";
     const problems = isEndless ? [{ position: undefined, message }] : (this.#read?.problems ?? []);
-    return { kind: "unsettled", waitMs: left, problems };
+    return { kind: "unsettled", waitMs: left, problems, warnings: this.#read?.warnings ?? [] };
   }
 
   #readIt(stamp: FileStamp, change: FileChange, changing: Changing, init: FileScanInit): FileScan {
@@ -131,7 +141,12 @@ export class ManifestFile {
     const content = readManifestFile(this.#path, stamp);
     if (content.kind === "changed" || podsOf === undefined) return this.#unsettled(0, changing, init.nowMs);
     if (content.kind === "unusable") {
-      return this.#broken({ stamp, digest: "", problems: [{ position: undefined, message: content.message }] });
+      return this.#broken({
+        stamp,
+        digest: "",
+        problems: [{ position: undefined, message: content.message }],
+        warnings: [],
+      });
     }
     const digest = hash("sha256", content.text, "base64");
     if (this.#read?.digest === digest) {
@@ -143,10 +158,10 @@ export class ManifestFile {
     if (made.problems.length > 0) {
       const left = HALF_WRITTEN_QUIET_MS - elapsedQuietMs(change);
       if (left > 0) return this.#unsettled(left, changing, init.nowMs);
-      return this.#broken({ stamp, digest, problems: made.problems });
+      return this.#broken({ stamp, digest, problems: made.problems, warnings: [] });
     }
-    this.#next = { stamp, digest, problems: [] };
-    return { kind: "new", pods: made.pods };
+    this.#next = { stamp, digest, problems: [], warnings: made.warnings };
+    return { kind: "new", pods: made.pods, warnings: made.warnings };
   }
 
   #broken(read: Read): FileScan {

@@ -16,6 +16,8 @@ export interface ScannedFile {
   /** What it wants cannot be told: it is broken, half-written, or not there at the moment. */
   readonly isUnreadable: boolean;
   readonly problems: readonly ManifestProblem[];
+  /** Of what it says now. */
+  readonly warnings: readonly ManifestProblem[];
 }
 
 export interface Scan {
@@ -136,11 +138,13 @@ export class ManifestFolder {
 }
 
 function scanned(path: string, look: FileScan): ScannedFile {
-  if (look.kind === "new") return { path, next: look.pods, isMissing: false, isUnreadable: false, problems: [] };
+  const warnings = look.kind === "broken" ? [] : look.warnings;
+  if (look.kind === "new")
+    return { path, next: look.pods, isMissing: false, isUnreadable: false, problems: [], warnings };
   const isUnreadable = look.kind !== "same" || look.problems.length > 0;
-  return { path, next: undefined, isMissing: false, isUnreadable, problems: look.problems };
+  return { path, next: undefined, isMissing: false, isUnreadable, problems: look.problems, warnings };
 }
 
 const missing = (path: string): ScannedFile => {
-  return { path, next: undefined, isMissing: true, isUnreadable: true, problems: [] };
+  return { path, next: undefined, isMissing: true, isUnreadable: true, problems: [], warnings: [] };
 };

@@ -11,9 +11,14 @@ export function podsOf(
   text: string,
   init: StaticPodInit,
   empty?: string,
-): { readonly pods: readonly DesiredPod[]; readonly problems: readonly ManifestProblem[] } {
+): {
+  readonly pods: readonly DesiredPod[];
+  readonly problems: readonly ManifestProblem[];
+  /** What has no effect, and keeps nothing from running. */
+  readonly warnings: readonly ManifestProblem[];
+} {
   const manifest = readManifest(text, empty);
-  if (!manifest.ok) return { pods: [], problems: manifest.problems };
+  if (!manifest.ok) return { pods: [], problems: manifest.problems, warnings: [] };
   const pods: DesiredPod[] = [];
   const problems: ManifestProblem[] = [];
   for (const written of manifest.pods) {
@@ -21,7 +26,7 @@ export function podsOf(
     if (made.ok) pods.push(made.desired);
     else problems.push({ position: written.position, message: `${made.path}: ${made.message}` });
   }
-  return { pods, problems: [...problems, ...duplicatesIn(manifest.pods, pods)] };
+  return { pods, problems: [...problems, ...duplicatesIn(manifest.pods, pods)], warnings: manifest.warnings };
 }
 
 /** Within one file; only asked when all of its pods could be made. */

@@ -1,5 +1,6 @@
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { parsePod } from "@picolet/protocol/pod/validation/parse-pod.ts";
+import { unknownPodFields } from "@picolet/protocol/pod/validation/unknown-fields.ts";
 import { type ManifestDocument, manifestDocuments, type Position, SyntaxProblem } from "./manifest-documents.ts";
 
 /** One thing that is wrong with a manifest. */
@@ -18,7 +19,8 @@ export interface ManifestPod {
 }
 
 export type Manifest =
-  | { readonly ok: true; readonly pods: readonly ManifestPod[] }
+  /** `warnings`: fields that no pod has, which are kept and do nothing. */
+  | { readonly ok: true; readonly pods: readonly ManifestPod[]; readonly warnings: readonly ManifestProblem[] }
   | { readonly ok: false; readonly problems: readonly ManifestProblem[] };
 
 /** More than anybody reads at once. Documents after that are not looked at any more. */
@@ -33,12 +35,13 @@ const EMPTY = "holds no pod; to remove the pods of a file, delete the file";
 export function readManifest(text: string, empty = EMPTY): Manifest {
   const pods: ManifestPod[] = [];
   const problems: ManifestProblem[] = [];
+  const warnings: ManifestProblem[] = [];
   try {
     let documents = 0;
     for (const document of manifestDocuments(text)) {
       if (document.value === undefined || document.value === null) continue;
       documents += 1;
-      readObject({ document, path: "", value: document.value }, pods, problems);
+      readObject({ document, path: "", value: document.value }, pods, { problems, warnings });
       if (problems.length >= MAX_PROBLEMS) break;
     }
     if (documents === 0) problems.push({ position: undefined, message: empty });
@@ -46,7 +49,9 @@ export function readManifest(text: string, empty = EMPTY): Manifest {
     if (!(error instanceof SyntaxProblem)) throw error;
     problems.push({ position: error.position, message: error.message });
   }
-  return problems.length === 0 ? { ok: true, pods } : { ok: false, problems: problems.slice(0, MAX_PROBLEMS) };
+  if (problems.length === 0) return { ok: true, pods, warnings: warnings.slice(0, MAX_PROBLEMS) };
+  // A field that is missing may be one that is misspelt.
+  return { ok: false, problems: [...problems, ...warnings].slice(0, MAX_PROBLEMS) };
 }
 
 interface Item {
@@ -56,11 +61,17 @@ interface Item {
   readonly value: unknown;
 }
 
-function readObject(item: Item, pods: ManifestPod[], problems: ManifestProblem[]): void {
+interface Findings {
+  readonly problems: ManifestProblem[];
+  readonly warnings: ManifestProblem[];
+}
+
+function readObject(item: Item, pods: ManifestPod[], findings: Findings): void {
+  const { problems } = findings;
   const { document, path, value } = item;
   const items = itemsOf(value);
   if (items === undefined) {
-    readPod(item, pods, problems);
+    readPod(item, pods, findings);
     return;
   }
   if (!Array.isArray(items)) {
@@ -68,7 +79,7 @@ function readObject(item: Item, pods: ManifestPod[], problems: ManifestProblem[]
     return;
   }
   for (const [index, each] of items.entries()) {
-    readPod({ document, path: `${path}items[${index}]`, value: asPod(value, each) }, pods, problems);
+    readPod({ document, path: `${path}items[${index}]`, value: asPod(value, each) }, pods, findings);
     if (problems.length >= MAX_PROBLEMS) return;
   }
 }
@@ -86,8 +97,12 @@ function asPod(list: unknown, item: unknown): unknown {
   return Array.isArray(item) ? item : { apiVersion: "v1", kind: "Pod", ...item };
 }
 
-function readPod({ document, path, value }: Item, pods: ManifestPod[], problems: ManifestProblem[]): void {
+function readPod({ document, path, value }: Item, pods: ManifestPod[], { problems, warnings }: Findings): void {
   const result = parsePod(value);
+  for (const unknown of isPod(value) ? unknownPodFields(value, path) : []) {
+    if (warnings.length >= MAX_PROBLEMS) break;
+    warnings.push({ position: document.locate(unknown.path), message: unknown.message });
+  }
   if (result.ok) {
     pods.push({ written: value, pod: result.pod, position: document.locate(path) });
     return;
@@ -100,3 +115,6 @@ function readPod({ document, path, value }: Item, pods: ManifestPod[], problems:
     problems.push({ position: document.locate(whole), message });
   }
 }
+
+/** Of another kind each field would be unknown. */
+const isPod = (value: unknown): boolean => (value as { readonly kind?: unknown } | null)?.kind === "Pod";

@@ -5,8 +5,16 @@ import type { DesiredPod, SourceId } from "@picolet/runtime-contract/runtime-ada
 import { type EventRecorder, nodeReference, type ObjectReference } from "../../core/store/store-ports.ts";
 import type { ManifestProblem } from "./manifest-reader.ts";
 
+/** Of what runs all the same. */
+export const WARNING_REASON = "UnknownFields";
+
 /** CamelCase, for events. */
-export type ProblemReason = "InvalidManifest" | "TooManyManifests" | "ManifestsUnavailable" | "FailedToStorePods";
+export type ProblemReason =
+  | "InvalidManifest"
+  | "TooManyManifests"
+  | "ManifestsUnavailable"
+  | "FailedToStorePods"
+  | typeof WARNING_REASON;
 
 /** What is wrong at one path, or URL. */
 export interface PathProblem {
@@ -34,6 +42,7 @@ export class ProblemReport {
   /** What was told of each path. */
   #told: ReadonlyMap<string, string> = new Map();
   readonly #problems = new WatchSource<readonly SourceProblem[]>([]);
+  readonly #warnings = new WatchSource<readonly SourceProblem[]>([]);
 
   constructor(
     components: { readonly log: Log; readonly events: EventRecorder },
@@ -49,6 +58,10 @@ export class ProblemReport {
     return this.#problems;
   }
 
+  get warnings(): Watch<readonly SourceProblem[]> {
+    return this.#warnings;
+  }
+
   /** All that is wrong now. @returns whether that is something else than before. */
   update(found: readonly PathProblem[]): boolean {
     const told = new Map(found.map((each) => [`${each.reason} ${each.path}`, messageOf(each)]));
@@ -61,14 +74,22 @@ export class ProblemReport {
       if (!told.has(key)) this.#log.info("a problem with manifests is mended", { problem: key });
     }
     this.#told = told;
-    this.#problems.set(listed(found, this.#source));
+    const isWarning = ({ reason }: PathProblem): boolean => reason === WARNING_REASON;
+    this.#problems.set(
+      listed(
+        found.filter((each) => !isWarning(each)),
+        this.#source,
+      ),
+    );
+    this.#warnings.set(listed(found.filter(isWarning), this.#source));
     return true;
   }
 
   #tell(problem: PathProblem): void {
     const message = messageOf(problem);
     const { reason } = problem;
-    this.#log.warn("a manifest cannot be used", { reason, problem: message });
+    const what = reason === WARNING_REASON ? "a manifest has fields without effect" : "a manifest cannot be used";
+    this.#log.warn(what, { reason, problem: message });
     const pods = problem.pods.slice(0, MAX_PODS_TOLD).map(referenceOf);
     for (const regarding of pods.length > 0 ? pods : [this.#node]) {
       this.#events.record({ regarding, type: "Warning", reason, message });
@@ -84,13 +105,13 @@ const referenceOf = ({ uid, pod }: DesiredPod): ObjectReference => ({
   fieldPath: "",
 });
 
-function messageOf({ path, problems, pods }: PathProblem): string {
+function messageOf({ path, reason, problems, pods }: PathProblem): string {
   const shown = problems.slice(0, MAX_IN_EVENT).map(({ position, message }) => {
     const place = position === undefined ? "" : `${position.line}:${position.column}: `;
     return `${place}${message}`;
   });
   const more = problems.length > shown.length ? [`and ${problems.length - shown.length} more`] : [];
-  const after = pods.length > 0 ? " (its pods go on as they were)" : "";
+  const after = pods.length > 0 && reason !== WARNING_REASON ? " (its pods go on as they were)" : "";
   return `${path}:${problems[0]?.position === undefined ? " " : ""}${[...shown, ...more].join("; ")}${after}`;
 }
 

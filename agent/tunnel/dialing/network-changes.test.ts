@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { isCancelled } from "@picolet/protocol/errors.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
-import { defaultRoutes, networkFingerprint, SystemNetworkChanges } from "./network-changes.ts";
+import { defaultRoutes, isLocalIn, networkFingerprint, SystemNetworkChanges } from "./network-changes.ts";
 
 const IPV4 = `Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT
 eth0\t00000000\t0101A8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0
@@ -21,6 +21,31 @@ test("default routes are those to everywhere; half of the world, pods' networks 
   assert.deepEqual(defaultRoutes(IPV4, IPV6), ["eth0 0101A8C0", "eth0 fd000000000000000000000000000001"]);
   assert.deepEqual(defaultRoutes("", ""), []);
   assert.deepEqual(defaultRoutes("garbage\n\n\t\t", "garbage\n"), []);
+});
+
+const TRIE = `Main:
+  +-- 0.0.0.0/0 3 0 5
+     |-- 0.0.0.0
+        /0 universe UNICAST
+     |-- 10.1.2.30
+        /32 link UNICAST
+     |-- 10.1.2.3
+        /32 link BROADCAST
+Local:
+  +-- 10.1.2.0/24 2 0 1
+     |-- 10.1.2.3
+        /32 link BROADCAST
+        /32 host LOCAL
+     |-- 10.1.2.255
+        /32 link BROADCAST
+  |-- 127.0.0.1
+     /32 host LOCAL
+`;
+
+test("an address is the machine's own where its leaf says so, in whichever table, not where another one's does", () => {
+  for (const own of ["10.1.2.3", "127.0.0.1"]) assert.equal(isLocalIn(TRIE, own), true, own);
+  for (const other of ["10.1.2.30", "10.1.2.255", "0.0.0.0", "0.1.2.3", "10.1.2", ""])
+    assert.equal(isLocalIn(TRIE, other), false, other);
 });
 
 test("this machine's network can be looked at, and stays the same when nothing happens", () => {

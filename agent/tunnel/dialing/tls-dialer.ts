@@ -7,13 +7,13 @@ import { isIPv6 } from "node:net";
 import { connect, type TLSSocket } from "node:tls";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import { type Clock, millis, seconds } from "@picolet/protocol/ports.ts";
 import { MAX_FRAME_BYTES } from "@picolet/protocol/tunnel/frames.ts";
 import { TUNNEL_PATH, TUNNEL_SUBPROTOCOL } from "@picolet/protocol/tunnel/messages.ts";
 import { type ClientOptions, WebSocket } from "ws";
-import type { HubAddress } from "../../core/hub/hub-address.ts";
+import { apiServerInstead, type HubAddress } from "../../core/hub/hub-address.ts";
 import type { NodeCredentials, NodeIdentity } from "../../core/hub/identity.ts";
-import { errorCode } from "../../core/node/system-error-code.ts";
 import type { Connection, Dialer } from "./dialer.ts";
 import { TunnelError } from "./tunnel-error.ts";
 import { CLOSE_LIMIT_MS, WebSocketConnection } from "./web-socket-connection.ts";
@@ -144,7 +144,7 @@ function toTunnelError(hub: HubAddress, error: unknown): unknown {
   return new TunnelError("unavailable", message, { cause: error, isRefusal: isCertificateAlert(error) });
 }
 
-const isCertificateAlert = (error: unknown): boolean => CERTIFICATE_ALERT.test(errorCode(error));
+const isCertificateAlert = (error: unknown): boolean => CERTIFICATE_ALERT.test(errnoOf(error));
 
 /** More certificates than any chain has. */
 const MAX_CHAIN = 10;
@@ -210,6 +210,8 @@ async function refusalText(response: IncomingMessage): Promise<string> {
 }
 
 function refusalError(url: string, { statusCode = 0, headers }: IncomingMessage, text: string): TunnelError {
+  const mistaken = apiServerInstead(text, url);
+  if (mistaken !== undefined) return new TunnelError("invalid", mistaken);
   const message = `cannot open a tunnel to hub ${url}`;
   const cause = new Error(`the hub answered ${statusCode}${text === "" ? "" : `: ${text}`}`);
   const retryAfterSeconds = Number(headers["retry-after"] ?? 0);

@@ -1,6 +1,7 @@
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
+import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
 import { describeError, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
-import { type Clock, type Log, millis } from "@picolet/protocol/ports.ts";
+import { type Clock, type Log, seconds } from "@picolet/protocol/ports.ts";
 import {
   decodeTelemetryAck,
   encodeDelivery,
@@ -20,8 +21,7 @@ export interface TelemetryLaneComponents {
 }
 
 /** A hub that takes none at the moment is asked again, ever more slowly. */
-const FIRST_RETRY_MS = 1000;
-const MAX_RETRY_MS = 60_000;
+const RETRY: BackoffPolicy = { first: seconds(2), max: seconds(60) };
 
 /**
  * The way up for telemetry, of one session: a stream in the bulk lane, which holds up nothing else, as long as the session
@@ -50,7 +50,7 @@ export class TelemetryLane {
         if (isPicoletError(error, "unimplemented")) return telemetry.untaken(describeError(error));
         log.info("the hub takes no telemetry at the moment", { error: describeError(error), failures });
         failures = this.#acknowledged > before ? 1 : failures + 1;
-        await clock.sleep(millis(Math.min(MAX_RETRY_MS, FIRST_RETRY_MS * 2 ** failures)), signal);
+        await clock.sleep(backoffDelay(RETRY, failures), signal);
       }
     } finally {
       telemetry.forwarding(false);

@@ -1,3 +1,4 @@
+import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
@@ -63,16 +64,8 @@ export class StorageLimits implements Component {
         await this.#round(signal);
       }
     };
-    try {
-      await Promise.all([follow(), measure()]);
-    } catch (error) {
-      if (!isCancelled(error)) throw error;
-    }
+    await Promise.all([follow(), measure()]).catch(ignoreCancelled);
     await Promise.all(this.#ending.values());
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    // Nothing is held.
   }
 
   #wake(): void {

@@ -20,7 +20,7 @@ import {
 } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { PicoletError } from "@picolet/protocol/errors.ts";
-import { errorCode } from "../../core/node/system-error-code.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 
 export interface PayloadFile {
   readonly content: Buffer;
@@ -175,7 +175,7 @@ async function filesBelow(folder: string, prefix: string): Promise<string[] | un
     }
     return found;
   } catch (error) {
-    if (errorCode(error) === "ENOENT" || errorCode(error) === "ENOTDIR") return undefined;
+    if (errnoOf(error) === "ENOENT" || errnoOf(error) === "ENOTDIR") return undefined;
     throw error;
   }
 }
@@ -184,7 +184,7 @@ async function linkTarget(path: string): Promise<string | undefined> {
   try {
     return await readlink(path);
   } catch (error) {
-    if (errorCode(error) === "ENOENT" || errorCode(error) === "EINVAL") return undefined;
+    if (errnoOf(error) === "ENOENT" || errnoOf(error) === "EINVAL") return undefined;
     throw error;
   }
 }

@@ -2,7 +2,7 @@ import type { Dir } from "node:fs";
 import { chmod, lstat, opendir, realpath, rename, rmdir, unlink } from "node:fs/promises";
 import { cancelled } from "@picolet/protocol/async/abort.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
-import { errorCode } from "../../core/node/system-error-code.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 
 /** PATH_MAX is 4096 bytes; below this a name of 255 bytes can always be appended. A pod can make deeper folders. */
 const MAX_PATH_BYTES = 3000;
@@ -35,7 +35,7 @@ export async function removeTree(root: string, mounts: MountPointsWithin, signal
     if (mounted !== undefined) throw stillMounted(mounted);
     await new Removal(Buffer.from(root), stats.dev, signal).run();
   } catch (error) {
-    if (errorCode(error) === "ENOENT") return;
+    if (errnoOf(error) === "ENOENT") return;
     if (error instanceof PicoletError) throw error;
     throw new PicoletError("failed", `cannot remove ${root}`, { cause: error, retryable: true });
   }
@@ -69,7 +69,7 @@ class Removal {
         await rmdir(folder);
         return;
       } catch (error) {
-        const code = errorCode(error);
+        const code = errnoOf(error);
         if (code === "ENOENT") return;
         // What was moved up out of the depth is emptied in the next pass.
         if (code !== "ENOTEMPTY" && code !== "EEXIST") throw error;
@@ -111,5 +111,5 @@ function openFolder(folder: Buffer): Promise<Dir> {
 }
 
 function unlessGone(error: unknown): void {
-  if (errorCode(error) !== "ENOENT") throw error;
+  if (errnoOf(error) !== "ENOENT") throw error;
 }

@@ -10,7 +10,7 @@ import {
   realpathSync,
 } from "node:fs";
 import { isAbsolute, join, relative } from "node:path";
-import { errorCode } from "../../core/node/system-error-code.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 
 /** open(2)'s O_PATH, which Node does not name: a handle on the thing itself, without opening a device or a FIFO. */
 const O_PATH = 0o10000000;
@@ -70,7 +70,7 @@ function makeFolder(parent: number, name: string, mode: number): boolean {
     mkdirSync(childOf(parent, name), { mode });
     return true;
   } catch (cause) {
-    if (errorCode(cause) === "EEXIST") return false;
+    if (errnoOf(cause) === "EEXIST") return false;
     throw new SubPathError("cannot make a folder", { cause });
   }
 }

@@ -13,7 +13,7 @@ import {
 import { setImmediate as turn } from "node:timers/promises";
 import { cancelled } from "@picolet/protocol/async/abort.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
-import { errorCode } from "../../core/node/system-error-code.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 
 /** What the group gets of a file, of one in a read-only volume, and of a folder besides (the kubelet's). */
 const READ_WRITE = 0o660;
@@ -127,7 +127,7 @@ function changeLink(path: Buffer, stats: Stats, fsGroup: number): void {
   try {
     lchownSync(path, stats.uid, fsGroup);
   } catch (error) {
-    if (errorCode(error) !== "ENOENT") throw error;
+    if (errnoOf(error) !== "ENOENT") throw error;
   }
 }
 
@@ -135,7 +135,7 @@ function openUnlessGone(path: Buffer): number | undefined {
   try {
     return openSync(path, O_PATH | constants.O_NOFOLLOW);
   } catch (error) {
-    if (errorCode(error) === "ENOENT") return undefined;
+    if (errnoOf(error) === "ENOENT") return undefined;
     throw error;
   }
 }

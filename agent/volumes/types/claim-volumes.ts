@@ -1,10 +1,10 @@
 import { lstat, mkdir, readdir, readlink, realpath, rm, rmdir, stat, symlink, writeFile } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { Clock, Log, PodUid } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { MountEntry } from "../../core/node/mount-info.ts";
-import { errorCode } from "../../core/node/system-error-code.ts";
 import { warnOfPod } from "../../core/pods/pod-warning.ts";
 import type { EventRecorder } from "../../core/store/store-ports.ts";
 import { matchesNodeSelector } from "../../plan/admission/admission-node.ts";
@@ -276,7 +276,7 @@ async function isThere(path: string): Promise<boolean> {
     await lstat(path);
     return true;
   } catch (error) {
-    if (errorCode(error) === "ENOENT" || errorCode(error) === "ENOTDIR") return false;
+    if (errnoOf(error) === "ENOENT" || errnoOf(error) === "ENOTDIR") return false;
     throw error;
   }
 }
@@ -286,6 +286,6 @@ async function canonical(path: string): Promise<string | undefined> {
 }
 
 function noneIfMissing(error: unknown): string[] {
-  if (errorCode(error) === "ENOENT") return [];
+  if (errnoOf(error) === "ENOENT") return [];
   throw error;
 }

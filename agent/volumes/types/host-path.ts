@@ -1,8 +1,8 @@
 import type { Stats } from "node:fs";
 import { type FileHandle, mkdir, open, stat } from "node:fs/promises";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { HostPathType } from "@picolet/protocol/pod/pod.ts";
-import { errorCode } from "../../core/node/system-error-code.ts";
 
 const CHECKS: Readonly<Record<string, { readonly what: string; readonly is: (stats: Stats) => boolean }>> = {
   Directory: { what: "a directory", is: (stats) => stats.isDirectory() },
@@ -37,7 +37,7 @@ export async function statOf(path: string): Promise<Stats | undefined> {
   try {
     return await stat(path);
   } catch (error) {
-    if (errorCode(error) === "ENOENT" || errorCode(error) === "ENOTDIR") return undefined;
+    if (errnoOf(error) === "ENOENT" || errnoOf(error) === "ENOTDIR") return undefined;
     throw error;
   }
 }

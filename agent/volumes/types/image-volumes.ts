@@ -1,6 +1,7 @@
 import { mkdir, readdir, realpath } from "node:fs/promises";
 import { join } from "node:path";
 import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { Container, Volume } from "@picolet/protocol/pod/pod.ts";
 import type { PodUid } from "@picolet/protocol/ports.ts";
 import type {
@@ -9,7 +10,6 @@ import type {
   ResolvedImage,
   RuntimeAdapter,
 } from "@picolet/runtime-contract/runtime-adapter.ts";
-import { errorCode } from "../../core/node/system-error-code.ts";
 import type { ImageConsumer, ImageManager } from "../../core/pods/pod-ports.ts";
 import { warnOfPod } from "../../core/pods/pod-warning.ts";
 import type { EventRecorder } from "../../core/store/store-ports.ts";
@@ -146,7 +146,7 @@ async function namesIn(folder: string): Promise<string[]> {
   try {
     return await readdir(folder);
   } catch (error) {
-    if (errorCode(error) === "ENOENT") return [];
+    if (errnoOf(error) === "ENOENT") return [];
     throw error;
   }
 }

@@ -1,13 +1,14 @@
 import { chmod, chown, mkdir } from "node:fs/promises";
+import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { Volume } from "@picolet/protocol/pod/pod.ts";
 import { type Clock, type Log, type PodUid, seconds } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { ClusterObjects } from "../../core/hub/cluster-objects.ts";
-import { errorCode } from "../../core/node/system-error-code.ts";
 import { warnOfPod } from "../../core/pods/pod-warning.ts";
 import type { Sealer } from "../../core/store/sealer.ts";
 import type { EventRecorder } from "../../core/store/store-ports.ts";
@@ -107,15 +108,7 @@ export class PayloadVolumes implements Component {
         for (const entry of [...this.#pods.values()]) await this.#refresh(entry, signal);
       }
     };
-    try {
-      await Promise.all([follow(), refresh()]);
-    } catch (error) {
-      if (!isCancelled(error)) throw error;
-    }
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    // Nothing is held: the files stay for the pods.
+    await Promise.all([follow(), refresh()]).catch(ignoreCancelled);
   }
 
   async #refresh(entry: Projected, signal: AbortSignal): Promise<void> {
@@ -160,7 +153,7 @@ export class PayloadVolumes implements Component {
     try {
       await writeAtomically(path, payload, group);
     } catch (error) {
-      if (errorCode(error) !== "ENOSPC") throw error;
+      if (errnoOf(error) !== "ENOSPC") throw error;
       const init = { cause: error, retryable: true };
       throw new PicoletError("resource_exhausted", "cannot write the volume's files", init);
     }

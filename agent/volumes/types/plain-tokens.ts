@@ -13,8 +13,8 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { describeError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { Log } from "@picolet/protocol/ports.ts";
-import { errorCode } from "../../core/node/system-error-code.ts";
 import type { Sealer } from "../../core/store/sealer.ts";
 import { TOKENS_FOLDER } from "../files/pod-paths.ts";
 import { encodeKeptToken, parseKeptToken } from "./kept-tokens.ts";
@@ -66,7 +66,7 @@ function namesIn(folder: string): string[] {
   try {
     return readdirSync(folder);
   } catch (error) {
-    if (["ENOENT", "ENOTDIR"].includes(errorCode(error))) return [];
+    if (["ENOENT", "ENOTDIR"].includes(errnoOf(error))) return [];
     throw error;
   }
 }

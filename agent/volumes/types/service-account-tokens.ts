@@ -1,11 +1,11 @@
 import { mkdir, readFile, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { Clock, Millis } from "@picolet/protocol/ports.ts";
 import { millis } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { ClusterObjects } from "../../core/hub/cluster-objects.ts";
-import { errorCode } from "../../core/node/system-error-code.ts";
 import type { Sealer } from "../../core/store/sealer.ts";
 import { nameOf, type PodPaths, TOKENS_FOLDER } from "../files/pod-paths.ts";
 import { encodeKeptToken, generationOf, type KeptToken, type KeptTokenFile, parseKeptToken } from "./kept-tokens.ts";
@@ -82,7 +82,7 @@ export class ServiceAccountTokens {
     try {
       text = await readFile(this.#pathOf(file), "utf8");
     } catch (error) {
-      if (errorCode(error) === "ENOENT") return undefined;
+      if (errnoOf(error) === "ENOENT") return undefined;
       throw error;
     }
     if (text.length > MAX_KEPT_BYTES) return undefined;

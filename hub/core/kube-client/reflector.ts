@@ -1,19 +1,18 @@
 /** One kind of object of an API server, kept in step with it: a list, then a watch, for ever. */
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
+import { Backoff, type BackoffPolicy, FULL_JITTER } from "@picolet/protocol/async/backoff.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
 import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
 import { IndexedStore } from "./indexed-store.ts";
 import type { KubeClient, KubeObject, ListOptions, ResourceType, WatchEvent } from "./kube-client.ts";
-import { RetryDelay } from "./retry-delay.ts";
 
 /** client-go's page: lists of any length are read in pieces that are trimmed one by one. */
 const DEFAULT_PAGE_SIZE = 500;
 /** An API server sends a bookmark a minute; after two that did not come the watch is taken for dead and opened again. */
 const DEFAULT_SILENCE = seconds(150);
-const FIRST_RETRY = millis(500);
-const MOST_RETRY = seconds(30);
+const RETRY: BackoffPolicy = { first: millis(500), max: seconds(30), jitter: FULL_JITTER, least: millis(250) };
 /** A watch that the server ends sooner than this counts as failed, or an unwilling server would be asked without pause. */
 const SHORTEST_WATCH = seconds(1);
 
@@ -68,7 +67,7 @@ export class Reflector<T extends CachedObject> implements Component {
   readonly #clock: Clock;
   readonly #log: Log;
   readonly #init: ReflectorInit<T>;
-  readonly #delay: RetryDelay;
+  readonly #backoff: Backoff;
   readonly #synced = new WatchSource(false);
   readonly #problem = new WatchSource("");
   #resourceVersion: string | undefined;
@@ -83,7 +82,7 @@ export class Reflector<T extends CachedObject> implements Component {
     this.#clock = components.clock;
     this.#log = components.log;
     this.#init = init;
-    this.#delay = new RetryDelay(components.random, { first: FIRST_RETRY, most: MOST_RETRY });
+    this.#backoff = new Backoff(components.random, RETRY);
   }
 
   /** True from the end of the first list on, for good. */
@@ -103,13 +102,9 @@ export class Reflector<T extends CachedObject> implements Component {
       } catch (error) {
         if (signal.aborted || isCancelled(error)) return;
         this.#failed(error);
-        await this.#clock.sleep(this.#delay.next(), signal).catch(() => undefined);
+        await this.#clock.sleep(this.#backoff.next(), signal).catch(() => undefined);
       }
     }
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    // Nothing outlives run().
   }
 
   /** Ends the watch that is open, which may be deaf, and goes on from the last version. */
@@ -231,7 +226,7 @@ export class Reflector<T extends CachedObject> implements Component {
   }
 
   #healthy(): void {
-    this.#delay.reset();
+    this.#backoff.reset();
     if (this.#problem.current !== "") this.#problem.set("");
   }
 

@@ -2,6 +2,7 @@
  * Kubernetes' Pod Security Standards: levels, versions, what a namespace's labels ask for, and which checks a level has
  * in a version. Pure.
  */
+import { KUBERNETES_VERSION } from "@picolet/protocol/version.ts";
 import { type FieldError, invalidValue } from "../api/field-errors.ts";
 import { baselineChecks } from "./baseline-checks.ts";
 import type { CheckSettings, Evaluate, PodSecurityCheck, PodView, Violation } from "./pod-security-view.ts";
@@ -25,7 +26,7 @@ export type Labels = Readonly<Record<string, string>>;
 export const LABEL_PREFIX = "pod-security.kubernetes.io/";
 export const LATEST = "latest";
 /** The version whose checks `latest`, and every version after it, stands for. */
-export const LATEST_MINOR = 34;
+export const LATEST_MINOR = Number(KUBERNETES_VERSION.split(".")[1]);
 
 const VERSION = /^v1\.(0|[1-9]\d*)$/;
 /** Kubernetes reads the number into 64 bits. */

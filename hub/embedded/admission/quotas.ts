@@ -7,6 +7,7 @@
 import { type Rate, RateLimits } from "@picolet/hub-core/fairness/rate-limits.ts";
 import { NODES_GROUP } from "@picolet/protocol/pki/node-subject.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
+import { KIBIBYTE, MEBIBYTE } from "@picolet/protocol/units.ts";
 import { type ApiObject, type ResourceDefinition, resourceName, type UserInfo } from "../api/resource-definition.ts";
 import { StatusError } from "../api/status-error.ts";
 import { MASTERS } from "../auth/attributes.ts";
@@ -43,16 +44,13 @@ interface Allowance {
   readonly kept: Readonly<Partial<Record<Counted, number>>>;
 }
 
-const KIB = 1024;
-const MIB = 1024 * KIB;
-
 /**
  * A board: the bytes of a full node of 110 pods that all start (5 statuses each, of 8 KiB) three times over; events as
  * the kubelet's `eventBurst` several times over; a token for each pod that starts, and its renewals; two certificates a
  * year and what fails of them; as many mirror pods as the tunnel takes.
  */
 const NODE: Allowance = {
-  bytes: { burst: 16 * MIB, perSecond: 128 * KIB },
+  bytes: { burst: 16 * MEBIBYTE, perSecond: 128 * KIBIBYTE },
   events: { burst: 500, perSecond: 10 },
   certificateRequests: { burst: 10, perSecond: 1 / 60 },
   tokens: { burst: 300, perSecond: 5 },
@@ -67,7 +65,7 @@ const BOOTSTRAP: Allowance = {
 };
 /** Operators, pipelines and people, who write what RBAC lets them: no more than a disk takes for hours. */
 const USER: Allowance = {
-  bytes: { burst: 64 * MIB, perSecond: MIB },
+  bytes: { burst: 64 * MEBIBYTE, perSecond: MEBIBYTE },
   events: { burst: 1000, perSecond: 50 },
   certificateRequests: { burst: 100, perSecond: 1 },
   tokens: { burst: 1000, perSecond: 20 },
@@ -86,19 +84,19 @@ const ALLOWANCES: Readonly<Record<Limited, Allowance>> = {
 /** Of one object as it is stored. Of others: the server's own limit. */
 const MAX_BYTES: Readonly<Record<string, number>> = {
   // A message of 1 KiB, and what names the object, the source and the series.
-  events: 16 * KIB,
+  events: 16 * KIBIBYTE,
   // A request of 8 KiB in base64, and the user's groups and extra.
-  "certificatesigningrequests.certificates.k8s.io": 32 * KIB,
+  "certificatesigningrequests.certificates.k8s.io": 32 * KIBIBYTE,
 };
 const MAX_NODE_BYTES: Readonly<Record<string, number>> = {
   ...MAX_BYTES,
-  "leases.coordination.k8s.io": 16 * KIB,
+  "leases.coordination.k8s.io": 16 * KIBIBYTE,
   // 50 images with their names, twice: the hub keeps the board's report beside the status.
-  nodes: 512 * KIB,
-  pods: 512 * KIB,
+  nodes: 512 * KIBIBYTE,
+  pods: 512 * KIBIBYTE,
 };
 /** What a row takes besides its object: indexes, and the entry in the history. */
-const ROW_BYTES = KIB;
+const ROW_BYTES = KIBIBYTE;
 /** A refusal because too much is kept: something goes within the hour. */
 const FULL_RETRY_SECONDS = 60;
 

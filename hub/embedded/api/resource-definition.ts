@@ -70,6 +70,8 @@ export interface ResourceStrategy {
    * (`status`) and its labels and annotations is put back to what `old` has.
    */
   prepareForSubresource?(object: ApiObject, old: ApiObject, context: StrategyContext): void;
+  /** Changes a pod together with its binding, in place. A binding is no new generation. */
+  prepareForBinding?(object: ApiObject, lookup: ObjectLookup): void;
   validate?(object: ApiObject, context: StrategyContext): readonly FieldError[];
   validateUpdate?(object: ApiObject, old: ApiObject, context: StrategyContext): readonly FieldError[];
   /** Whether `metadata.generation` is kept and counted up. Default: false. It counts changes outside metadata and status. */

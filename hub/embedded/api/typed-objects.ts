@@ -60,6 +60,10 @@ export const conditionOf = (conditions: readonly Condition[] | undefined, type: 
 export const isPodReady = (pod: Pod): boolean =>
   pod.status?.conditions?.some((each) => each.type === "Ready" && each.status === "True") ?? false;
 
+/** Its agent is not heard of: what is asked of it is done when it is back. One that has never reported is not away. */
+export const isAway = ({ status }: NodeObject): boolean =>
+  conditionOf(status?.conditions, "Ready")?.status === "Unknown";
+
 /** k8s.io/api/core/v1 `Toleration.ToleratesTaint`. */
 export function tolerates(toleration: Toleration, taint: Pick<Taint, "key" | "value" | "effect">): boolean {
   if ((toleration.effect ?? "") !== "" && toleration.effect !== taint.effect) return false;

@@ -19,8 +19,4 @@ export abstract class Controller implements Component {
   run(signal: AbortSignal): Promise<void> {
     return this.loop.run(signal);
   }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.loop[Symbol.asyncDispose]();
-  }
 }

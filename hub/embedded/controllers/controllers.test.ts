@@ -218,6 +218,41 @@ describe("daemon sets", () => {
     assert.deepEqual(await state(world), before);
   });
 
+  for (const [limits, tolerations] of [
+    [{ maxUnavailable: 1, maxSurge: 0 }, []],
+    [{ maxUnavailable: 1, maxSurge: 0 }, [{ operator: "Exists" }]],
+    [{ maxUnavailable: 0, maxSurge: 1 }, [{ operator: "Exists" }]],
+  ] as const) {
+    const how = `maxSurge ${limits.maxSurge}, ${tolerations.length === 0 ? "no taint" : "every taint"} tolerated`;
+    test(`a rollout goes on without a board that is away, and ends when it is back: ${how}`, async () => {
+      await using world = await World.start("a", "b", "c");
+      const { cluster } = world;
+      cluster.playAgents();
+      const updateStrategy = { type: "RollingUpdate", rollingUpdate: limits };
+      const made = spec("app:1", { updateStrategy }) as { template: { spec: object } };
+      Object.assign(made.template.spec, { tolerations });
+      await world.create(DAEMON_SETS, ref, { spec: made });
+      await world.settle();
+      cluster.disconnect("a");
+      await world.pass(seconds(120), ["b", "c"]);
+      const images = async (): Promise<string[]> =>
+        (await pods(world)).map(({ spec: own }) => `${own.nodeName} ${own.containers[0]?.image}`).sort();
+      const before = (await pods(world)).find(({ spec: own }) => own.nodeName === "a");
+      await cluster.client.patch(DAEMON_SETS, ref, "strategic", { spec: spec("app:2") }, {}, signal);
+      await world.pass(seconds(60), ["b", "c"]);
+      assert.deepEqual(await images(), ["a app:1", "b app:2", "c app:2"]);
+      const left = (await pods(world)).find(({ spec: own }) => own.nodeName === "a");
+      assert.equal(left?.metadata.uid, before?.metadata.uid);
+      assert.equal(left?.metadata.deletionTimestamp, undefined, "the board goes on with it");
+      const { items } = await cluster.client.list(EVENTS, {}, signal);
+      const event = items.find(({ reason }) => reason === "NodesAway");
+      assert.match(String(event?.message), /^1 node is away with a pod of an older revision/);
+      await cluster.connect("a");
+      await world.pass(seconds(60), ["a", "b", "c"]);
+      assert.deepEqual(await images(), ["a app:2", "b app:2", "c app:2"]);
+    });
+  }
+
   test("no more revisions are kept than it asks for", async () => {
     await using world = await World.start("a");
     world.cluster.playAgents();

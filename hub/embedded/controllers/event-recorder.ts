@@ -79,10 +79,6 @@ export class EventRecorder implements Component {
     }
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
-    // Nothing outlives run().
-  }
-
   #untilDue(key: string) {
     const writtenAt = this.#written.get(key)?.writtenAtMs;
     return millis(writtenAt === undefined ? 0 : Math.max(0, writtenAt + LEAST_INTERVAL - this.#clock.monotonic()));

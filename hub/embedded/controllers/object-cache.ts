@@ -88,10 +88,6 @@ export class ObjectCache implements Component {
   run(signal: AbortSignal): Promise<void> {
     return this.#reflector.run(signal);
   }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.#reflector[Symbol.asyncDispose]();
-  }
 }
 
 /** Who wrote which field: as large as the object itself, and no controller's business. */

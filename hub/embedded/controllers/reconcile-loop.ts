@@ -1,15 +1,14 @@
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
+import { type BackoffPolicy, backoffDelay, FULL_JITTER } from "@picolet/protocol/async/backoff.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
 import { DueQueue } from "./due-queue.ts";
 
-/** Doubling, with full jitter. */
-const FIRST_RETRY = millis(50);
-const MOST_RETRY = seconds(60);
+const RETRY: BackoffPolicy = { first: millis(50), max: seconds(60), jitter: FULL_JITTER, least: millis(25) };
 /** A conflict is over as soon as the cache has caught up, however many there were before. */
-const MOST_RETRY_OF_RACE = seconds(1);
+const RETRY_OF_RACE: BackoffPolicy = { ...RETRY, max: seconds(1) };
 /** Keys that are worked on at once: a slow request of one holds up no other. What is over waits in line. */
 const DEFAULT_WORKERS = 8;
 
@@ -101,10 +100,6 @@ export class ReconcileLoop implements Component {
     }
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
-    // Nothing outlives run().
-  }
-
   #startWork(signal: AbortSignal): void {
     for (const key of this.#queue) {
       if (this.#running.size >= (this.#init.workers ?? DEFAULT_WORKERS)) return;
@@ -147,8 +142,7 @@ export class ReconcileLoop implements Component {
         error: describeError(error),
       });
     }
-    const ceiling = Math.min(isRace ? MOST_RETRY_OF_RACE : MOST_RETRY, FIRST_RETRY * 2 ** Math.min(failures, 20));
-    return millis(Math.max(FIRST_RETRY / 2, ceiling * this.#random.next()));
+    return backoffDelay(isRace ? RETRY_OF_RACE : RETRY, failures + 1, this.#random.next());
   }
 
   #queueDue(): void {

@@ -1,4 +1,5 @@
 /** What the server has, as clients ask for it: `/api`, `/apis`, each group version, and all at once (aggregated). */
+import { KUBERNETES_VERSION } from "@picolet/protocol/version.ts";
 import { ALL_VERBS, apiVersionOf, type ResourceDefinition, type Subresource } from "../api/resource-definition.ts";
 import type { ResourceTable } from "../api/resource-table.ts";
 
@@ -124,12 +125,13 @@ function aggregatedResource(definition: ResourceDefinition): Fields {
   };
 }
 
-/** The version of Kubernetes whose behaviour this server follows; kubectl warns when it is too far from its own. */
-export const KUBERNETES_VERSION = { major: "1", minor: "33" } as const;
+const [major = "", minor = ""] = KUBERNETES_VERSION.split(".");
 
+/** kubectl warns when the version is too far from its own. */
 export const versionInfo = (build: string): Fields => ({
-  ...KUBERNETES_VERSION,
-  gitVersion: `v${KUBERNETES_VERSION.major}.${KUBERNETES_VERSION.minor}.0+picolet-${build}`,
+  major,
+  minor,
+  gitVersion: `v${KUBERNETES_VERSION}.0+picolet-${build}`,
   gitCommit: "",
   gitTreeState: "clean",
   buildDate: "1970-01-01T00:00:00Z",

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { connect, type Socket } from "node:net";
 import { after, test } from "node:test";
+import { KUBERNETES_VERSION } from "@picolet/protocol/version.ts";
 import { type AskInit, type Json, TestApiServer } from "@picolet/test/support/unit/embedded/api-server.ts";
 
 const server = await TestApiServer.start();
@@ -620,7 +621,9 @@ test("health, version, discovery and keys", async () => {
     const { status, text } = await server.ask("GET", path, { token: "" });
     assert.deepEqual([status, text], [200, "ok"]);
   }
-  assert.match(String((await server.expect(200, "GET", "/version")).gitVersion), /^v1\.\d+\.0\+picolet-/);
+  const version = await server.expect(200, "GET", "/version");
+  assert.equal(`${version.major}.${version.minor}`, KUBERNETES_VERSION, "the version that nodes have");
+  assert.match(String(version.gitVersion), new RegExp(`^v${KUBERNETES_VERSION}\\.0\\+picolet-`));
   assert.deepEqual((await server.expect(200, "GET", "/api")).versions, ["v1"]);
   const groups = (await server.expect(200, "GET", "/apis")).groups as Json[];
   assert.ok(groups.some(({ name }) => name === "apps"));

@@ -1,3 +1,4 @@
+import { isRecord } from "@picolet/protocol/guards.ts";
 import { badRequest } from "../api/status-error.ts";
 import type { ModelSource } from "../schema/models.ts";
 import { jsonPatch } from "./json-patch.ts";
@@ -6,9 +7,6 @@ import { strategicMerge } from "./strategic-merge.ts";
 type Fields = Record<string, unknown>;
 
 export type PatchType = "json" | "merge" | "strategic";
-
-const isRecord = (value: unknown): value is Fields =>
-  typeof value === "object" && value !== null && !Array.isArray(value);
 
 /** @param object is changed or returned in parts @throws StatusError 400, 413, 422 */
 export function applyObjectPatch(

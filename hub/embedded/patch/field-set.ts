@@ -1,5 +1,6 @@
+import { isRecord } from "@picolet/protocol/guards.ts";
 import type { ModelSource } from "../schema/models.ts";
-import { isRecord, membersOf, type Place, rootPlace } from "./typed-value.ts";
+import { membersOf, type Place, rootPlace } from "./typed-value.ts";
 
 /** What one manager owns of an object, as a tree of fieldsV1's segments. */
 export class FieldSet {

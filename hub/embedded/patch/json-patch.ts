@@ -2,6 +2,7 @@
  * JSON patch (RFC 6902, `application/json-patch+json`). Every operation costs what it touches, and the sum is bounded: the
  * reference libraries compute the difference of lists for a `test` and clone without a limit for a `copy`.
  */
+import { isRecord } from "@picolet/protocol/guards.ts";
 import { MAX_BODY_BYTES, StepBudget, tooLarge } from "../api/limits.ts";
 import { badRequest, StatusError } from "../api/status-error.ts";
 
@@ -17,9 +18,6 @@ const ITEMS_PER_STEP = 64;
 const OPERATIONS: ReadonlySet<unknown> = new Set(["add", "remove", "replace", "move", "copy", "test"]);
 /** Steps of a path that lead out of the object's own fields. */
 const POISON: ReadonlySet<string> = new Set(["__proto__", "constructor", "prototype"]);
-
-const isRecord = (value: unknown): value is Fields =>
-  typeof value === "object" && value !== null && !Array.isArray(value);
 
 interface Operation {
   readonly op: string;

@@ -1,10 +1,11 @@
 import { isDeepStrictEqual } from "node:util";
+import { isRecord } from "@picolet/protocol/guards.ts";
 import { tooLarge } from "../api/limits.ts";
 import { timeText } from "../api/object-meta.ts";
 import { type ApiObject, apiVersionOf, type ResourceDefinition } from "../api/resource-definition.ts";
 import type { ModelSource } from "../schema/models.ts";
 import { collectPlaces, FieldSet, fieldSetOf } from "./field-set.ts";
-import { isRecord, membersOf, type Place, rootPlace } from "./typed-value.ts";
+import { membersOf, type Place, rootPlace } from "./typed-value.ts";
 
 /** One entry of `metadata.managedFields`. */
 export interface Manager {

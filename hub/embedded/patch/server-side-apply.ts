@@ -3,6 +3,7 @@
  * side by side, so that an apply costs as much as the object and its managers' sets are large.
  */
 import { isDeepStrictEqual } from "node:util";
+import { isRecord } from "@picolet/protocol/guards.ts";
 import { StepBudget } from "../api/limits.ts";
 import { timeText } from "../api/object-meta.ts";
 import { type ApiObject, apiVersionOf, type ResourceDefinition } from "../api/resource-definition.ts";
@@ -10,7 +11,7 @@ import { StatusError } from "../api/status-error.ts";
 import type { ModelSource } from "../schema/models.ts";
 import { type FieldSet, fieldSetOf, sharedChildren } from "./field-set.ts";
 import { type Manager, managerBeforeApply, readManagers, writeManagers } from "./managed-fields.ts";
-import { isRecord, type Member, membersOf, type Place, rootPlace } from "./typed-value.ts";
+import { type Member, membersOf, type Place, rootPlace } from "./typed-value.ts";
 
 export interface ApplyRequest {
   readonly definition: ResourceDefinition;

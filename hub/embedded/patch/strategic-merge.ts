@@ -2,6 +2,7 @@
  * Strategic merge patch (`application/strategic-merge-patch+json`), after Kubernetes' strategicpatch. Linear in the sizes of
  * object and patch: lists are indexed by their key, and what is live is changed in place instead of copied for each item.
  */
+import { isRecord } from "@picolet/protocol/guards.ts";
 import { StepBudget } from "../api/limits.ts";
 import { badRequest } from "../api/status-error.ts";
 import { type ListRule, listRuleOf } from "../schema/merge-keys.ts";
@@ -13,9 +14,6 @@ const DIRECTIVE = "$patch";
 const RETAIN_KEYS = "$retainKeys";
 const DELETE_FROM = "$deleteFromPrimitiveList/";
 const ORDER = "$setElementOrder/";
-
-const isRecord = (value: unknown): value is Fields =>
-  typeof value === "object" && value !== null && !Array.isArray(value);
 
 /**
  * @param live is changed and returned in parts

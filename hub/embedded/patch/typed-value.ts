@@ -1,4 +1,5 @@
 /** One step into a value by Kubernetes' types: how server-side apply and managedFields take objects and lists apart. */
+import { isRecord } from "@picolet/protocol/guards.ts";
 import { isAtomicObject, type ListRule, listRuleOf } from "../schema/merge-keys.ts";
 import type { FieldType, ModelSource } from "../schema/models.ts";
 
@@ -15,11 +16,6 @@ export interface Member {
   readonly value: unknown;
   readonly place: Place;
 }
-
-type Fields = Readonly<Record<string, unknown>>;
-
-export const isRecord = (value: unknown): value is Fields =>
-  typeof value === "object" && value !== null && !Array.isArray(value);
 
 /** Kubernetes' defaults for keys that may be left out. */
 const KEY_DEFAULTS: Readonly<Record<string, unknown>> = { protocol: "TCP" };

@@ -28,7 +28,11 @@ export function podBinding(service: ResourceService, now: () => Date): Subresour
         throw invalidObject({ group: "", kind: "Binding" }, request.name, [requiredValue("target.name")]);
       }
       const { annotations, uid } = asFields(input.metadata);
-      await service.modify(request, (pod) => bind(pod, node, { annotations, uid }, now()), params);
+      const change = (pod: ApiObject): void => {
+        bind(pod, node, { annotations, uid }, now());
+        request.definition.strategy.prepareForBinding?.(pod, service.lookup);
+      };
+      await service.modify(request, change, params);
       return successStatus(201) as unknown as ApiObject;
     },
   };
@@ -58,6 +62,12 @@ function bind(pod: ApiObject, node: string, { annotations, uid }: Fields, now: D
   const status = asFields(pod.status);
   const conditions = Array.isArray(status.conditions) ? status.conditions.map(asFields) : [];
   const others = conditions.filter(({ type }) => type !== "PodScheduled");
-  const scheduled = { type: "PodScheduled", status: "True", lastProbeTime: null, lastTransitionTime: timeText(now) };
+  const scheduled = {
+    type: "PodScheduled",
+    status: "True",
+    observedGeneration: metadata.generation,
+    lastProbeTime: null,
+    lastTransitionTime: timeText(now),
+  };
   pod.status = { ...status, conditions: [...others, scheduled] };
 }

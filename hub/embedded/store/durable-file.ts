@@ -2,6 +2,7 @@
 import { closeSync, fsyncSync, mkdirSync, openSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 
 /** Replaces the file as a whole, readable by its owner alone; it is on the disk when this returns. */
 export function writeDurably(path: string, text: string): void {
@@ -20,7 +21,7 @@ export function readOptionalFile(path: string): string | undefined {
   try {
     return readFileSync(path, "utf8");
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+    if (errnoOf(error) === "ENOENT") return undefined;
     throw new PicoletError("failed", `cannot read ${path}`, { cause: error });
   }
 }

@@ -20,7 +20,17 @@ for (const [name, input, problem] of [
   [
     "a Deployment",
     { kind: "Deployment", apiVersion: "apps/v1", spec: 5 },
-    'kind: Unsupported value: "Deployment": picolet runs Pods; a Deployment is for a Kubernetes API server',
+    'kind: Unsupported value: "Deployment": picolet runs Pods; a Deployment is for a Kubernetes API server: apply it there with kubectl, or write its spec.template as a Pod of its own (apiVersion v1, kind Pod, metadata.name)',
+  ],
+  [
+    "a ConfigMap",
+    { kind: "ConfigMap", apiVersion: "v1", data: {} },
+    'kind: Unsupported value: "ConfigMap": picolet runs Pods; a ConfigMap is for a Kubernetes API server',
+  ],
+  [
+    "a Docker Compose file",
+    { version: "3", services: { web: { image: "nginx" } } },
+    "this is a Docker Compose file, and picolet runs Kubernetes Pods: write its services as containers of Pods (apiVersion: v1, kind: Pod), and take this file away",
   ],
   [
     "something odd",

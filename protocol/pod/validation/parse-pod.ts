@@ -61,17 +61,30 @@ function kindProblems(value: unknown): readonly FieldProblem[] {
     problems.add("", "must be a Pod: a mapping with apiVersion, kind, metadata and spec");
     return problems.found;
   }
-  const { apiVersion, kind } = value as { apiVersion?: unknown; kind?: unknown };
-  if (kind === undefined) problems.required("kind", "must be Pod");
+  const { apiVersion, kind, services } = value as { apiVersion?: unknown; kind?: unknown; services?: unknown };
+  if (kind === undefined && typeof services === "object" && services !== null) {
+    problems.add("", COMPOSE_FILE);
+  } else if (kind === undefined) problems.required("kind", "must be Pod");
   else if (kind !== "Pod") {
     problems.add(
       "kind",
-      `Unsupported value: ${JSON.stringify(kind)}: picolet runs Pods; a ${shortKind(kind)} is for a Kubernetes API server`,
+      `Unsupported value: ${JSON.stringify(kind)}: picolet runs Pods; a ${shortKind(kind)} is for a Kubernetes API server${remedyFor(kind)}`,
     );
   } else if (apiVersion === undefined) problems.required("apiVersion", "must be v1");
   else if (apiVersion !== "v1") problems.unsupported("apiVersion", apiVersion, ["v1"]);
   return problems.found;
 }
+
+const COMPOSE_FILE =
+  "this is a Docker Compose file, and picolet runs Kubernetes Pods: write its services as containers of Pods (apiVersion: v1, kind: Pod), and take this file away";
+
+/** Kinds that have a pod within them. */
+const TEMPLATED_KINDS: readonly unknown[] = ["Deployment", "DaemonSet", "ReplicaSet", "StatefulSet", "Job"];
+
+const remedyFor = (kind: unknown): string =>
+  TEMPLATED_KINDS.includes(kind)
+    ? ": apply it there with kubectl, or write its spec.template as a Pod of its own (apiVersion v1, kind Pod, metadata.name)"
+    : "";
 
 const shortKind = (kind: unknown): string =>
   typeof kind === "string" && /^[A-Za-z]{1,63}$/.test(kind) ? kind : "thing of that kind";

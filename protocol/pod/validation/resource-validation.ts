@@ -2,6 +2,7 @@
 import type { FieldProblems } from "../../kubernetes/field-problems.ts";
 import { qualifiedNameProblems } from "../../kubernetes/name-rules.ts";
 import { compareQuantities, formatQuantity, parseQuantity, type Quantity } from "../../kubernetes/quantity.ts";
+import { unitHint } from "../../kubernetes/quantity-hint.ts";
 import type { Pod, ResourceRequirements } from "../pod.ts";
 import { aggregateRequests, isPodLevelResource } from "../pod-resources.ts";
 
@@ -41,7 +42,7 @@ export function validateQuantity(
 ): Quantity | undefined {
   const result = parseQuantity(text);
   if (!result.ok) {
-    problems.invalid(path, text, result.problem);
+    problems.invalid(path, text, `${result.problem}${unitHint(text)}`);
     return undefined;
   }
   if (result.quantity.nano < 0n) problems.invalid(path, text, IS_NEGATIVE);

@@ -11,6 +11,7 @@
  * elements are told apart by their place.
  */
 import { PicoletError } from "../../errors.ts";
+import { isRecord } from "../../guards.ts";
 import { setField } from "./wire-json.ts";
 
 /** Of a delta and of the value it makes; what the frames themselves allow (`cbor.ts`) is a little more. */
@@ -18,15 +19,12 @@ const MAX_DEPTH = 32;
 
 type Fields = Readonly<Record<string, unknown>>;
 
-const isObject = (value: unknown): value is Fields =>
-  typeof value === "object" && value !== null && !Array.isArray(value);
-
 /**
  * `applyDelta(base, diffJson(base, next))` equals `next`. Fields that are undefined count as missing.
  * The delta shares what is new with `next`.
  */
 export function diffJson(base: unknown, next: unknown): unknown {
-  if (isObject(base) && isObject(next)) return diffObjects(base, next);
+  if (isRecord(base) && isRecord(next)) return diffObjects(base, next);
   if (Array.isArray(base) && Array.isArray(next)) return diffLists(base, next);
   return replacement(next);
 }
@@ -77,7 +75,7 @@ export function equalJson(one: unknown, other: unknown): boolean {
   if (Array.isArray(one) && Array.isArray(other)) {
     return one.length === other.length && one.every((each, index) => equalJson(each, other[index]));
   }
-  if (!isObject(one) || !isObject(other)) return (one ?? null) === (other ?? null);
+  if (!isRecord(one) || !isRecord(other)) return (one ?? null) === (other ?? null);
   return covers(one, other) && covers(other, one);
 }
 
@@ -98,8 +96,8 @@ export function applyDelta(base: unknown, delta: unknown): unknown {
 
 function apply(base: unknown, delta: unknown, depth: number): unknown {
   if (depth > MAX_DEPTH) throw unfit(`it is more than ${MAX_DEPTH} levels deep`);
-  if (isObject(delta)) {
-    if (!isObject(base)) throw unfit("it changes fields of what is no object");
+  if (isRecord(delta)) {
+    if (!isRecord(base)) throw unfit("it changes fields of what is no object");
     return applyToObject(base, delta, depth);
   }
   if (!Array.isArray(delta)) return delta;

@@ -3,7 +3,7 @@ import { createReadStream } from "node:fs";
 import { pipeline } from "node:stream/promises";
 import { createGunzip } from "node:zlib";
 import { PicoletError } from "@picolet/protocol/errors.ts";
-import { CRI_NAMESPACE } from "./containerd-events.ts";
+import { CRI_NAMESPACE } from "../wire/containerd-services.ts";
 
 /** Of what the program complains, kept for the message. */
 const MAX_COMPLAINT_LENGTH = 2_048;

@@ -1,9 +1,9 @@
 import { readFile } from "node:fs/promises";
 import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import type { ImageMounts, ResolvedImage } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { CRI_NAMESPACE } from "../wire/containerd-services.ts";
 import { type CriClient, failure } from "../wire/cri-client.ts";
 import { ImageService, RuntimeService } from "../wire/cri-messages.ts";
-import { CRI_NAMESPACE } from "./containerd-events.ts";
 
 /** Mounting takes some ten milliseconds, unpacking a large image minutes. */
 const CTR_TIMEOUT_MS = 600_000;

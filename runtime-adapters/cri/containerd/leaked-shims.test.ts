@@ -4,8 +4,11 @@ import { type TestContext, test } from "node:test";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { millis } from "@picolet/protocol/ports.ts";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
+import { ContainerdServices } from "../wire/containerd-services.ts";
 import { endLeakedShims } from "./leaked-shims.ts";
 
+const unused = (): never => assert.fail("nothing else is asked");
 const NEVER = new AbortController().signal;
 const SHIM = "containerd-shim";
 const SOCKET = "/run/containerd/containerd.sock";
@@ -78,16 +81,21 @@ class Bench {
   }
 
   async end(): Promise<readonly number[]> {
-    const call = async (method: { readonly path: string }, request: { readonly id?: string }): Promise<unknown> => {
+    const call = async (method: { readonly path: string }, request: object): Promise<unknown> => {
       this.asked += 1;
       this.meanwhile();
       if (method.path.endsWith("/ListContainers")) return { containers: this.containers };
       const service = /\.(\w+)\/Get$/.exec(method.path)?.[1];
-      const answer = this.known.get(`${service} ${request.id}`) ?? "not_found";
+      const answer = this.known.get(`${service} ${Object.values(request)[0]}`) ?? "not_found";
       if (answer === "known") return {};
       throw new PicoletError(answer, "no");
     };
-    const ended = await endLeakedShims({ socketPath: this.#root + SOCKET, call } as never, NEVER, {
+    const grpc = { unary: call, serverStream: unused };
+    const containerd = new ContainerdServices({ clock: new VirtualClock(), grpc } as never, {
+      requestTimeoutMs: 1_000,
+    });
+    const client = { socketPath: this.#root + SOCKET, call, containerd };
+    const ended = await endLeakedShims(client as never, NEVER, {
       procRoot: this.folder.at("proc"),
       minAge: millis(600_000),
       end: ({ pid }) => void this.killed.push(pid),
@@ -174,5 +182,6 @@ for (const [what, make] of Object.entries(KEPT)) {
 
 test("here nothing of a runtime that is not there is found", async () => {
   const call = () => assert.fail("nobody is to be asked");
-  assert.deepEqual(await endLeakedShims({ socketPath: "/nowhere/containerd.sock", call }, NEVER), []);
+  const containerd = { knowsNothingOf: call };
+  assert.deepEqual(await endLeakedShims({ socketPath: "/nowhere/containerd.sock", call, containerd }, NEVER), []);
 });

@@ -11,12 +11,10 @@
 import { createHash } from "node:crypto";
 import { readdirSync, readFileSync, readlinkSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
-import { isPicoletError } from "@picolet/protocol/errors.ts";
 import { type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
+import { type ContainerdServices, CRI_NAMESPACE } from "../wire/containerd-services.ts";
 import type { CriClient } from "../wire/cri-client.ts";
 import { podCalls } from "../wire/cri-messages.ts";
-import { message, string } from "../wire/protobuf.ts";
-import { CRI_NAMESPACE } from "./containerd-events.ts";
 
 /** As the kernel shortens `containerd-shim-runc-v2`. */
 const SHIM = "containerd-shim";
@@ -46,6 +44,10 @@ interface Shim extends Process {
   readonly hasFolder: boolean;
 }
 
+type Runtime = Pick<CriClient, "socketPath" | "call"> & {
+  readonly containerd: Pick<ContainerdServices, "knowsNothingOf">;
+};
+
 export interface LeakedShimsInit {
   /** Only tests name another one. */
   readonly procRoot?: string;
@@ -56,7 +58,7 @@ export interface LeakedShimsInit {
 
 /** @returns the pids of those that it has ended. One that is just leaving by itself loses nothing. */
 export async function endLeakedShims(
-  client: Pick<CriClient, "socketPath" | "call">,
+  client: Runtime,
   signal: AbortSignal,
   { procRoot = "/proc", minAge = MIN_AGE, end = endShim }: LeakedShimsInit = {},
 ): Promise<readonly number[]> {
@@ -110,37 +112,16 @@ function shimOf(process: Process, folder: string): Shim | undefined {
   }
 }
 
-const metadata = ["containerd-namespace", CRI_NAMESPACE];
-const Nothing = message("Nothing", {});
-const lookUp = (path: string, request: ReturnType<typeof idAt>) => ({ path, request, response: Nothing, metadata });
-const idAt = (field: number) => message("Id", { id: string(field) });
-/** containerd's own services. Sources: its public containers.proto, tasks.proto and sandbox.proto. */
-const LOOK_UPS = [
-  lookUp("/containerd.services.containers.v1.Containers/Get", idAt(1)),
-  lookUp("/containerd.services.tasks.v1.Tasks/Get", idAt(1)),
-];
-/** Since containerd 1.7. */
-const SANDBOX_LOOK_UP = lookUp("/containerd.services.sandbox.v1.Store/Get", idAt(1));
 const CONTAINERS = podCalls([]).listContainers;
 
 /** Only if containerd says so: it knows nothing of this id. Any other answer, or none, and it is taken for known. */
-async function isUnknown(client: Pick<CriClient, "call">, id: string, signal: AbortSignal): Promise<boolean> {
+async function isUnknown(client: Runtime, id: string, signal: AbortSignal): Promise<boolean> {
   try {
-    for (const method of LOOK_UPS) if (!(await isMissing(client.call(method, { id }, signal)))) return false;
-    if (!(await isMissing(client.call(SANDBOX_LOOK_UP, { id }, signal), "unimplemented"))) return false;
+    if (!(await client.containerd.knowsNothingOf(id, signal))) return false;
     const { containers } = await client.call(CONTAINERS, {}, signal);
     return containers.every((each) => each.id !== id && each.podSandboxId !== id);
   } catch {
     return false;
-  }
-}
-
-async function isMissing(answer: Promise<unknown>, alsoCode?: "unimplemented"): Promise<boolean> {
-  try {
-    await answer;
-    return false;
-  } catch (error) {
-    return isPicoletError(error, "not_found") || (alsoCode !== undefined && isPicoletError(error, alsoCode));
   }
 }
 

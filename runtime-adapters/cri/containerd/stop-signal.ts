@@ -1,7 +1,6 @@
 import { constants } from "node:os";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
-import type { CriClient } from "../wire/cri-client.ts";
-import { ContainerdTasks } from "./containerd-tasks.ts";
+import type { ContainerdServices } from "../wire/containerd-services.ts";
 
 /** Of real-time signals, with the C libraries' numbers. */
 const SIGRTMIN = 34;
@@ -24,7 +23,7 @@ export function linuxSignal(name: string): number | undefined {
  * @returns false when the signal could not be sent: the runtime's own is to be used, with the whole of the time.
  */
 export async function stopWithSignal(
-  client: CriClient,
+  containerd: Pick<ContainerdServices, "signalTask" | "waitForTask">,
   containerId: string,
   stopSignal: string,
   timeoutMs: number,
@@ -32,17 +31,12 @@ export async function stopWithSignal(
 ): Promise<boolean> {
   const number = linuxSignal(stopSignal);
   if (number === undefined) return false;
+  const sent = await containerd.signalTask(containerId, number, signal);
+  if (sent !== "sent") return sent === "gone";
   try {
-    await client.call(ContainerdTasks.kill, { containerId, signal: number }, signal);
+    await containerd.waitForTask(containerId, timeoutMs, signal);
   } catch (error) {
-    if (isPicoletError(error, "not_found")) return true;
-    if (isPicoletError(error, "unimplemented")) return false;
-    throw error;
-  }
-  try {
-    await client.call(ContainerdTasks.wait, { containerId }, signal, timeoutMs);
-  } catch (error) {
-    if (!isPicoletError(error, "not_found") && !isTimeout(error)) throw error;
+    if (!isTimeout(error)) throw error;
   }
   return true;
 }

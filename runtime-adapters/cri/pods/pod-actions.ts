@@ -3,7 +3,7 @@ import { dirname, join } from "node:path";
 import { describeError, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Log, Millis } from "@picolet/protocol/ports.ts";
 import type { Action, ContainerLaunch, DesiredPod, SandboxLaunch } from "@picolet/runtime-contract/runtime-adapter.ts";
-import { endLeakedTask, parseLeakedTask } from "../containerd/leaked-task.ts";
+import { parseLeakedTask } from "../containerd/leaked-task.ts";
 import { stopWithSignal } from "../containerd/stop-signal.ts";
 import { type CriClient, failure } from "../wire/cri-client.ts";
 import { ContainerState, ImageService, RuntimeService } from "../wire/cri-messages.ts";
@@ -153,7 +153,7 @@ export class PodActions {
     const { containers } = await this.#inspector.inspect(pod.uid, signal);
     for (const { id, name: other, state } of containers) {
       if (other !== name || state.kind !== "exited" || state.reason !== START_ERROR) continue;
-      await endLeakedTask(this.#client, id, signal);
+      await this.#client.containerd.endTask(id, signal);
     }
   }
 
@@ -234,7 +234,8 @@ export class PodActions {
   async #stopContainer(containerId: string, gracePeriod: Millis, signal: AbortSignal): Promise<void> {
     const stopSignal = gracePeriod === 0 ? "" : await this.#inspector.unknownStopSignal(containerId, signal);
     const isSent =
-      stopSignal !== "" && (await stopWithSignal(this.#client, containerId, stopSignal, gracePeriod, signal));
+      stopSignal !== "" &&
+      (await stopWithSignal(this.#client.containerd, containerId, stopSignal, gracePeriod, signal));
     if (stopSignal !== "" && !isSent) {
       this.#log.warn("the runtime knows no stop signals: it ends the container as its image says", { stopSignal });
     }
@@ -273,7 +274,7 @@ export class PodActions {
         if (leaked === undefined) throw error;
         if ((await this.#owned.require(leaked, "container", signal)) === undefined) throw error;
         this.#log.warn("ending a process that the runtime has lost sight of", { container: leaked });
-        await endLeakedTask(this.#client, leaked, signal);
+        await this.#client.containerd.endTask(leaked, signal);
         await end();
       });
     } catch (error) {

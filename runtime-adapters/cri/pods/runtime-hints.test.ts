@@ -5,7 +5,7 @@ import { millis } from "@picolet/protocol/ports.ts";
 import { answer, GRPC_HEADERS, refuse, ScriptedCri } from "@picolet/test/support/unit/cri/scripted-cri.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
-import { publish, subscribe, TASK_DELETE_TOPIC, TASK_OOM_TOPIC, TaskOom } from "../containerd/containerd-events.ts";
+import { CONTAINERD_CALLS, CONTAINERD_EVENTS, TASK_DELETE_TOPIC, TASK_OOM_TOPIC } from "../wire/containerd-services.ts";
 import { CriClient } from "../wire/cri-client.ts";
 import { ContainerState, RuntimeService } from "../wire/cri-messages.ts";
 import { withPrefix } from "../wire/grpc-messages.ts";
@@ -108,8 +108,8 @@ test("a kill for want of memory is hinted when it is written down, though it is 
     if (method === "Subscribe") {
       stream.respond(GRPC_HEADERS);
       tell = (topic) => {
-        const value = TaskOom.encode({ containerId: "c" });
-        stream.write(withPrefix(subscribe.response.encode({ topic, event: { value } })));
+        const value = CONTAINERD_EVENTS.TaskOOM.encode({ containerId: "c" });
+        stream.write(withPrefix(CONTAINERD_CALLS.events.subscribe.response.encode({ topic, event: { value } })));
       };
       tell(TASK_DELETE_TOPIC);
       return;
@@ -141,7 +141,7 @@ test("a hint that is asked for comes back through containerd's events, and those
   const { hints, echo, abort } = await runtime(context, (method, stream) => {
     if (method === "Publish") {
       stream.on("data", (data: Buffer) => {
-        sent = publish.request.decode(data.subarray(5));
+        sent = CONTAINERD_CALLS.events.publish.request.decode(data.subarray(5));
         answer(stream, Buffer.alloc(0));
         tell({ typeUrl: "picolet.io/echo", value: Buffer.from("another agent's") });
       });
@@ -149,7 +149,8 @@ test("a hint that is asked for comes back through containerd's events, and those
     }
     if (method !== "Subscribe") return unimplemented(stream);
     stream.respond(GRPC_HEADERS);
-    tell = (event) => stream.write(withPrefix(subscribe.response.encode({ topic: "/picolet/echo", event })));
+    tell = (event) =>
+      stream.write(withPrefix(CONTAINERD_CALLS.events.subscribe.response.encode({ topic: "/picolet/echo", event })));
     subscribed.resolve();
   });
   const end = hints.next();

@@ -1,16 +1,8 @@
+import { joinSignals } from "@picolet/protocol/async/abort.ts";
+import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
 import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
-import { type Clock, type Log, millis, type PodUid } from "@picolet/protocol/ports.ts";
-import {
-  CRI_NAMESPACE,
-  ECHO_TOPIC,
-  ECHO_TYPE,
-  publish,
-  subscribe,
-  TASK_DELETE_TOPIC,
-  TASK_OOM_TOPIC,
-  TaskDelete,
-  TaskOom,
-} from "../containerd/containerd-events.ts";
+import { type Clock, type Log, type Millis, millis, type PodUid, seconds } from "@picolet/protocol/ports.ts";
+import type { RuntimeEvent } from "../wire/containerd-services.ts";
 import type { CriClient } from "../wire/cri-client.ts";
 import { ContainerState, RuntimeService, SandboxState } from "../wire/cri-messages.ts";
 import { HintQueue } from "./hint-queue.ts";
@@ -18,12 +10,10 @@ import { LABEL } from "./labels.ts";
 import type { Owned, OwnedIds } from "./owned-ids.ts";
 import type { PodInspector } from "./pod-inspector.ts";
 
-/** After a stream broke: a restarting containerd is back within a second or two. */
-const FIRST_RECONNECT_MS = 50;
-/** No jitter: it is one client on a socket of its own machine. */
-const MAX_RECONNECT_MS = 5_000;
+/** After a stream broke: a restarting containerd is back within a second or two. No jitter: it is one client of a local socket. */
+const RECONNECT: BackoffPolicy = { first: millis(50), max: seconds(5) };
 /** A runtime without events may have been replaced by one that has them. */
-const NO_EVENTS_RETRY_MS = 600_000;
+const NO_EVENTS_RETRY = seconds(600);
 /**
  * containerd tells of an end, or of a kill for want of memory, some milliseconds before its CRI plugin has written it down.
  * Looks are taken with these pauses, and after the last the hint is given in any case.
@@ -64,17 +54,13 @@ export class RuntimeHints {
   }
 
   async *hints(signal: AbortSignal): AsyncGenerator<PodUid> {
-    const reader = new AbortController();
-    const stop = (): void => reader.abort();
-    signal.addEventListener("abort", stop, { once: true });
-    if (signal.aborted) stop();
+    using reader = joinSignals(signal);
     const queue = new HintQueue();
     const reading = this.#readForEver(queue, reader.signal);
     try {
       yield* queue.take(reader.signal);
     } finally {
-      signal.removeEventListener("abort", stop);
-      stop();
+      reader.abort();
       await reading;
     }
   }
@@ -88,8 +74,7 @@ export class RuntimeHints {
     const stop = (): void => resolve(false);
     signal.addEventListener("abort", stop, { once: true });
     try {
-      const event = { typeUrl: ECHO_TYPE, value: Buffer.from(text) };
-      await this.#client.call(publish, { topic: ECHO_TOPIC, event }, signal);
+      await this.#client.containerd.publishEcho(text, signal);
       return await back;
     } catch (error) {
       if (isCancelled(error) || !isPicoletError(error)) throw error;
@@ -103,13 +88,13 @@ export class RuntimeHints {
   /** Never rejects. */
   async #readForEver(queue: HintQueue, signal: AbortSignal): Promise<void> {
     this.#source = "criEvents";
-    let delayMs = FIRST_RECONNECT_MS;
+    let losses = 0;
     let without = false;
     while (!signal.aborted) {
-      let pauseMs = delayMs;
+      let pause: Millis | undefined;
       try {
         await this.#read(this.#source, queue, signal, () => {
-          delayMs = FIRST_RECONNECT_MS;
+          losses = 0;
           without = false;
         });
       } catch (error) {
@@ -121,13 +106,13 @@ export class RuntimeHints {
           }
           if (!without) this.#log.info("the container runtime streams no events: changes are found by relisting alone");
           without = true;
-          pauseMs = NO_EVENTS_RETRY_MS;
+          pause = NO_EVENTS_RETRY;
         }
       }
       // Lost, or ended by a runtime that stops. The next one may be of another kind.
       this.#source = "criEvents";
-      await this.#clock.sleep(millis(pauseMs), signal).catch(() => undefined);
-      delayMs = Math.min(MAX_RECONNECT_MS, delayMs * 2);
+      losses += 1;
+      await this.#clock.sleep(pause ?? backoffDelay(RECONNECT, losses), signal).catch(() => undefined);
     }
   }
 
@@ -148,26 +133,21 @@ export class RuntimeHints {
   }
 
   async #readContainerdEvents(queue: HintQueue, signal: AbortSignal, onEvent: () => void): Promise<void> {
-    const filters = [TASK_DELETE_TOPIC, TASK_OOM_TOPIC, ECHO_TOPIC].map(
-      (topic) => `namespace==${CRI_NAMESPACE},topic=="${topic}"`,
-    );
-    for await (const { topic, event } of this.#client.grpc.serverStream(subscribe, { filters }, undefined, signal)) {
+    for await (const event of this.#client.containerd.events(signal)) {
       onEvent();
-      if (event === undefined) continue;
-      if (topic === ECHO_TOPIC) {
-        this.#echoes.get(Buffer.from(event.value).toString())?.();
+      if (event.kind === "echo") {
+        this.#echoes.get(event.text)?.();
         continue;
       }
-      const type = topic === TASK_OOM_TOPIC ? TaskOom : TaskDelete;
-      const { containerId } = type.decode(Buffer.from(event.value));
-      this.#settle(type, containerId, queue, signal).catch((error: unknown) => {
+      const { kind, containerId } = event;
+      this.#settle(kind, containerId, queue, signal).catch((error: unknown) => {
         if (!isCancelled(error)) this.#log.debug("a hint is lost", { containerId, error: describeError(error) });
       });
     }
   }
 
   async #settle(
-    type: typeof TaskDelete | typeof TaskOom,
+    kind: Exclude<RuntimeEvent["kind"], "echo">,
     id: string,
     queue: HintQueue,
     signal: AbortSignal,
@@ -176,7 +156,8 @@ export class RuntimeHints {
     if (owned === undefined) return;
     for (const pauseMs of SETTLE_PAUSES_MS) {
       if (pauseMs > 0) await this.#clock.sleep(millis(pauseMs), signal);
-      const isWritten = type === TaskOom ? this.#inspector.isOomKilled(id, signal) : this.#hasEnded(id, owned, signal);
+      const isWritten =
+        kind === "outOfMemory" ? this.#inspector.isOomKilled(id, signal) : this.#hasEnded(id, owned, signal);
       if (await isWritten) break;
     }
     queue.add(owned.uid);

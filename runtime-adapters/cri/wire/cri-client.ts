@@ -1,6 +1,7 @@
 import { isAbsolute } from "node:path";
 import { type ErrorCode, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
+import { ContainerdServices } from "./containerd-services.ts";
 import { GrpcClient, type GrpcMethod } from "./grpc-client.ts";
 
 export interface CriClientInit {
@@ -13,6 +14,8 @@ export interface CriClientInit {
 /** Calls one CRI socket, each with a deadline. */
 export class CriClient implements Disposable {
   readonly grpc: GrpcClient;
+  /** What containerd offers beyond CRI; every other runtime offers nothing of it. */
+  readonly containerd: ContainerdServices;
   readonly socketPath: string;
   readonly requestTimeoutMs: number;
 
@@ -21,6 +24,8 @@ export class CriClient implements Disposable {
     this.socketPath = socketPathOf(init.endpoint);
     this.requestTimeoutMs = init.requestTimeoutMs;
     this.grpc = new GrpcClient(components, { path: this.socketPath });
+    const { requestTimeoutMs } = init;
+    this.containerd = new ContainerdServices({ clock: components.clock, grpc: this.grpc }, { requestTimeoutMs });
   }
 
   call<Q, A>(
@@ -43,9 +48,26 @@ function socketPathOf(endpoint: string): string {
   throw new PicoletError("invalid", `cannot use the endpoint ${endpoint}: it must be unix:// and an absolute path`);
 }
 
+/** Where there is no runtime at all that is what matters, whatever was to be done; one sentence that says how to mend it. */
+function missingRuntime(error: unknown): string | undefined {
+  if (!isPicoletError(error)) return undefined;
+  if (error.code === "unimplemented" && /^unknown service runtime\.v1\./.test(error.message)) {
+    return 'containerd has its CRI plugin switched off, as Docker installs it: remove "cri" from disabled_plugins in /etc/containerd/config.toml and restart containerd (1.6 or newer)';
+  }
+  const { code, address } = (error.cause ?? {}) as { readonly code?: unknown; readonly address?: unknown };
+  if (error.code !== "unavailable" || typeof address !== "string") return undefined;
+  if (code === "ENOENT") {
+    return `there is no container runtime at ${address}: install containerd, or set containerRuntimeEndpoint to the runtime's socket, or to "" to run components alone`;
+  }
+  if (code === "EACCES") return `this user may not use the container runtime at ${address}: run picolet as root`;
+  return undefined;
+}
+
 /** The error of a call in the words of what was to be done with it. `cancelled` passes as it is. */
 export function failure(error: unknown, message: string, init: { reason?: string; code?: ErrorCode } = {}): unknown {
   if (isCancelled(error)) return error;
+  const missing = missingRuntime(error);
+  if (missing !== undefined) return new PicoletError("unavailable", missing, { retryable: true });
   const ours = isPicoletError(error) ? error : undefined;
   const reason = init.reason ?? ours?.reason;
   return new PicoletError(init.code ?? ours?.code ?? "internal", message, {

@@ -1,6 +1,6 @@
 import { isPicoletError, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
 import type { Deadline, Deadlines } from "./deadlines.ts";
-import { MessageAssembler, type SpareBuffer } from "./grpc-messages.ts";
+import { MessageAssembler } from "./grpc-messages.ts";
 import { GrpcStatusError } from "./grpc-status.ts";
 import type { HeaderList } from "./hpack.ts";
 import type { Http2Client } from "./http2-client.ts";
@@ -50,14 +50,14 @@ export class GrpcCall {
   #opened: { readonly promise: Promise<void>; readonly resolve: () => void } | undefined;
 
   constructor(
-    components: { readonly http2: Http2Client; readonly deadlines: Deadlines; readonly spare: SpareBuffer },
+    components: { readonly http2: Http2Client; readonly deadlines: Deadlines },
     events: CallEvents,
     init: CallInit,
   ) {
     this.#http2 = components.http2;
     this.#events = events;
     this.#init = init;
-    this.#assembler = new MessageAssembler(components.spare, init.maxMessageBytes, (bytes, start, end) =>
+    this.#assembler = new MessageAssembler(init.maxMessageBytes, (bytes, start, end) =>
       events.onMessage(bytes, start, end),
     );
     this.#onAbort = () => this.fail(new PicoletError("cancelled", `the call of ${init.path} was cancelled`));

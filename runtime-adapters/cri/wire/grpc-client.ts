@@ -6,7 +6,7 @@ import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
 import { Deadlines } from "./deadlines.ts";
 import { type CallEvents, GrpcCall } from "./grpc-call.ts";
-import { SpareBuffer, withPrefix } from "./grpc-messages.ts";
+import { withPrefix } from "./grpc-messages.ts";
 import { GrpcStream } from "./grpc-stream.ts";
 import { encodeHeaders } from "./hpack.ts";
 import { Http2Client } from "./http2-client.ts";
@@ -43,7 +43,6 @@ export class GrpcClient implements Disposable {
   readonly #maxMessageBytes: number;
   readonly #authority: string;
   readonly #userAgent: string;
-  readonly #spare = new SpareBuffer();
   /** The last header block of each method: timeouts seldom change. */
   readonly #blocks = new Map<string, { readonly timeoutMs: number | undefined; readonly block: Buffer }>();
 
@@ -135,7 +134,7 @@ export class GrpcClient implements Disposable {
     request: Uint8Array | undefined,
     events: CallEvents,
   ): GrpcCall {
-    const components = { http2: this.#http2, deadlines: this.#deadlines, spare: this.#spare };
+    const components = { http2: this.#http2, deadlines: this.#deadlines };
     const block = this.#block(method, timeoutMs);
     const maxMessageBytes = this.#maxMessageBytes;
     return new GrpcCall(components, events, { path: method.path, timeoutMs, signal, maxMessageBytes, block, request });

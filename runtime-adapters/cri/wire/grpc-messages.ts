@@ -1,51 +1,31 @@
 import { PicoletError } from "@picolet/protocol/errors.ts";
 
 const PREFIX_BYTES = 5;
-/** A larger one is given back to the system after use. A relist of 100 pods fits. */
-const MAX_SPARE_BYTES = 256 * 1024;
-
 /**
- * The buffer in which messages that come in several reads are put together, kept from one to the next: a fresh one for
- * every relist would be garbage outside the V8 heap, which V8 is slow to notice.
+ * Frees the memory of a buffer that lies outside the V8 heap, since V8 is slow to notice such garbage. A relist of 50
+ * pods takes 100 KB; a buffer that is kept for the next one would stay resident.
  */
-export class SpareBuffer {
-  #spare: Buffer | undefined;
-
-  take(size: number): Buffer {
-    const spare = this.#spare;
-    this.#spare = undefined;
-    if (spare !== undefined && spare.length >= size) return spare;
-    return Buffer.allocUnsafeSlow(Math.max(size, Math.min(MAX_SPARE_BYTES, 2 ** Math.ceil(Math.log2(size)))));
-  }
-
-  giveBack(buffer: Buffer): void {
-    if (buffer.length <= MAX_SPARE_BYTES && buffer.length >= (this.#spare?.length ?? 0)) this.#spare = buffer;
-  }
+function free(buffer: Buffer<ArrayBuffer>): void {
+  buffer.buffer.transfer(0);
 }
 
 /** Cuts a response's bytes into its length-prefixed messages. */
 export class MessageAssembler {
-  readonly #spare: SpareBuffer;
   readonly #maxMessageBytes: number;
   readonly #onMessage: (bytes: Buffer, start: number, end: number) => void;
   #prefixFilled = 0;
   #compressed = 0;
-  #body: Buffer | undefined;
+  #body: Buffer<ArrayBuffer> | undefined;
   #bodyFilled = 0;
   #bodyLength = 0;
 
   /** @param onMessage the bytes are valid during the call only. */
-  constructor(
-    spare: SpareBuffer,
-    maxMessageBytes: number,
-    onMessage: (bytes: Buffer, start: number, end: number) => void,
-  ) {
-    this.#spare = spare;
+  constructor(maxMessageBytes: number, onMessage: (bytes: Buffer, start: number, end: number) => void) {
     this.#maxMessageBytes = maxMessageBytes;
     this.#onMessage = onMessage;
   }
 
-  /** Whether the bytes so far end within a message. */
+  /** True when the bytes so far end within a message. */
   get midway(): boolean {
     return this.#prefixFilled > 0;
   }
@@ -72,7 +52,7 @@ export class MessageAssembler {
 
   /** Gives back what an unfinished message holds. */
   abandon(): void {
-    if (this.#body !== undefined) this.#spare.giveBack(this.#body);
+    if (this.#body !== undefined) free(this.#body);
     this.#body = undefined;
   }
 
@@ -95,14 +75,14 @@ export class MessageAssembler {
   }
 
   #collect(piece: Buffer, start: number, end: number): void {
-    this.#body ??= this.#spare.take(this.#bodyLength);
+    this.#body ??= Buffer.allocUnsafeSlow(this.#bodyLength);
     piece.copy(this.#body, this.#bodyFilled, start, end);
     this.#bodyFilled += end - start;
     if (this.#bodyFilled < this.#bodyLength) return;
     const body = this.#body;
     this.#body = undefined;
     this.#deliver(body, 0, this.#bodyLength);
-    this.#spare.giveBack(body);
+    free(body);
   }
 
   #deliver(bytes: Buffer, start: number, end: number): void {

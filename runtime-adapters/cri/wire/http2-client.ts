@@ -1,12 +1,14 @@
+import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
-import type { Clock } from "@picolet/protocol/ports.ts";
+import { type Clock, millis } from "@picolet/protocol/ports.ts";
 import type { Deadlines } from "./deadlines.ts";
 import { Http2Connection, nameOf, type ServerAddress } from "./http2-connection.ts";
 
-/** A second failed attempt in a row keeps later calls from trying for this long, doubled for each further one. */
-const FIRST_BACKOFF_MS = 10;
-/** No jitter: it is one client on a socket of its own machine. A runtime that is back is found within this time. */
-const MAX_BACKOFF_MS = 500;
+/**
+ * From the second failed attempt in a row on, later calls are refused for this long; a runtime that is back is found
+ * within the longest delay. No jitter: it is one client of a local socket.
+ */
+const RECONNECT: BackoffPolicy = { first: millis(10), max: millis(500) };
 
 export interface Http2ClientInit {
   /** A unix socket need not exist yet. */
@@ -136,9 +138,9 @@ export class Http2Client implements Disposable {
     if (waiters.length === 0) this.#reportLoss();
     else {
       this.#failures += 1;
-      const doublings = this.#failures - 2;
-      const backoffMs = doublings < 0 ? 0 : Math.min(MAX_BACKOFF_MS, FIRST_BACKOFF_MS * 2 ** doublings);
-      this.#refusal = { untilMs: this.#clock.monotonic() + backoffMs, error };
+      // The second attempt comes at once.
+      const untilMs = this.#clock.monotonic() + backoffDelay(RECONNECT, this.#failures - 1);
+      this.#refusal = { untilMs, error };
     }
     for (const waiter of waiters) waiter.reject(error);
   }

@@ -347,8 +347,9 @@ const ENDINGS: readonly ConformanceCase[] = [
       assert.ok(program, "the fixture offers ignoreTerm");
       const pod = desiredPod(program);
       await bench.createSandbox(pod);
-      const { id } = await bench.start(pod, program);
+      const { id, logPath } = await bench.start(pod, program);
       await bench.running(pod, id);
+      await bench.logOf(logPath, 1);
       await bench.stop(pod, id, seconds(1));
       assert.equal((await bench.exited(pod, id)).state.exitCode, 137);
     },
@@ -361,8 +362,9 @@ const ENDINGS: readonly ConformanceCase[] = [
       assert.ok(program, "the fixture offers ignoreTerm");
       const pod = desiredPod(program);
       await bench.createSandbox(pod);
-      const { id } = await bench.start(pod, program);
+      const { id, logPath } = await bench.start(pod, program);
       await bench.running(pod, id);
+      await bench.logOf(logPath, 1);
       const patience = new AbortController();
       const stop = bench.stop(pod, id, LONG_GRACE, patience.signal);
       setImmediate(() => patience.abort());

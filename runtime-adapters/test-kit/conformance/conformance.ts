@@ -35,7 +35,7 @@ export interface ConformancePrograms {
   readonly countForever: Program;
   /** Prints the value of one environment variable on stdout and ends with 0. */
   printEnvironment(name: string): Program;
-  /** Runs for ever and does not end at SIGTERM. Feature `ignoreTerm`. */
+  /** Runs for ever, and prints a line once it does not end at SIGTERM. Feature `ignoreTerm`. */
   readonly ignoreTerm?: Program;
   /** Prints a file's content on stdout and ends with 0. Feature `mounts`. */
   printFile?(path: string): Program;

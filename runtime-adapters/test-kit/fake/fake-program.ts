@@ -38,7 +38,7 @@ export function fakeProgramOf(launch: Pick<ContainerLaunch, "command" | "args" |
     case "say":
       return { ...FOREVER, runsFor: millis(0), exitCode: Number(words[0]), prints: words.slice(1).map(lineOf) };
     case "deaf":
-      return { ...FOREVER, endsAfterTerm: undefined };
+      return { ...FOREVER, endsAfterTerm: undefined, prints: [{ stream: "stdout", text: "deaf" }] };
     case "slow-end":
       return { ...FOREVER, endsAfterTerm: millis(Number(words[0])) };
     case "print":

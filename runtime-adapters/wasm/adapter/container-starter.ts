@@ -3,7 +3,7 @@ import { createHash } from "node:crypto";
 import { mkdirSync, readFileSync } from "node:fs";
 import { dirname } from "node:path";
 import type { CgroupSettings } from "@picolet/protocol/cgroup/cgroup-values.ts";
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Log, Millis } from "@picolet/protocol/ports.ts";
 import type { CgroupPort } from "@picolet/runtime-contract/cgroup-port.ts";
 import type { Action, ContainerLaunch, DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
@@ -16,7 +16,7 @@ import {
   type Prepared,
 } from "./containers/container-preparation.ts";
 import { ContainerRun, type ContainerRunComponents } from "./containers/container-run.ts";
-import { cannotStart } from "./containers/start-errors.ts";
+import { cannotStart, killedAtStart } from "./containers/start-errors.ts";
 import type { DenseStarts } from "./dense/dense-starts.ts";
 import type { Isolation } from "./isolation/isolation.ts";
 import type { SparePool } from "./runners/spare-pool.ts";
@@ -83,9 +83,11 @@ export class ContainerStarter {
         await run.destroy();
         return undefined;
       } catch (error) {
-        // What the shell or Node itself complained of goes with the folder.
+        // What the shell or Node itself complained of goes with the folder, and the kernel's count with the cgroup.
         const complaint = this.#components.state.fatal(pod.uid, run.file.id);
+        const isKilled = (await run.oomKills()) > 0;
         await run.destroy();
+        if (isKilled && !isCancelled(error)) throw killedAtStart(launch.name, prepared.runner);
         throw cannotStart(launch.name, error, complaint);
       }
     };

@@ -4,6 +4,7 @@
  */
 import { type Dirent, readdirSync } from "node:fs";
 import { aborted } from "@picolet/protocol/async/abort.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import type { Millis, PodUid } from "@picolet/protocol/ports.ts";
 import type {
@@ -181,7 +182,7 @@ function entriesOf(directory: string): Dirent[] {
   try {
     return readdirSync(directory, { withFileTypes: true });
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
+    if (errnoOf(error) === "ENOENT") return [];
     throw error;
   }
 }

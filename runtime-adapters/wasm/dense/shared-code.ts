@@ -35,5 +35,5 @@ export class SharedCode {
   }
 }
 
-/** The limit is written into the code (`binary/memory-limits.ts`). */
+/** The limit is written into the code (`shared/binary/memory-limits.ts`). */
 const keyOf = (component: string, { memoryLimitBytes }: Wanted): string => `${memoryLimitBytes ?? ""} ${component}`;

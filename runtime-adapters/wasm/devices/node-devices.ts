@@ -1,8 +1,8 @@
 /** What the node says of a device before it is opened: opening the wrong one may have an effect already. */
 import { readdirSync, readlinkSync, realpathSync, type Stats, statSync } from "node:fs";
 import { basename } from "node:path";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import { DeviceRefusal } from "../shared/messages/device-request.ts";
-import { errnoOf } from "../shared/resources/failure.ts";
 
 /** linux/major.h */
 const VIRTUAL_CONSOLES = 4;

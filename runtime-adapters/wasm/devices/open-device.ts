@@ -1,5 +1,6 @@
 /** Opens a device as root, for a runner that could not, and nobody else's: `devices-main.ts`. */
 import { closeSync, constants, fstatSync, mkdirSync, openSync } from "node:fs";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { Plain } from "@picolet/runtime-contract/board-services.ts";
 import {
   decodeChipLines,
@@ -14,7 +15,6 @@ import { TIOCEXCL } from "../shared/devices/serial-uapi.ts";
 import type { SystemCalls } from "../shared/devices/system-calls.ts";
 import { TEN_BIT_FLAG } from "../shared/grants/device-grants.ts";
 import { DeviceRefusal, type DeviceTarget } from "../shared/messages/device-request.ts";
-import { errnoOf } from "../shared/resources/failure.ts";
 import { findDevice, isInUse, minorOf } from "./node-devices.ts";
 
 /** Descriptors to give away, or what was asked for. */
@@ -110,7 +110,7 @@ function refusing<T>(call: () => T, otherwise: "missing" | "unsupported"): T {
   try {
     return call();
   } catch (error) {
-    const code = errnoOf(error) ?? "unknown";
+    const code = errnoOf(error) || "unknown";
     if (code === "EBUSY") throw new DeviceRefusal("busy");
     if (otherwise === "unsupported" && UNSUPPORTED.has(code)) throw new DeviceRefusal("unsupported");
     if (GONE.has(code)) throw new DeviceRefusal("missing");

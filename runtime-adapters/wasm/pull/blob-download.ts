@@ -1,9 +1,10 @@
 /** One blob of a registry, to a file: goes on where it, or an earlier pull, was cut off, and is verified from the disk. */
 import { createHash } from "node:crypto";
 import { constants, type FileHandle, open, rm } from "node:fs/promises";
+import { backoffDelay, EQUAL_JITTER } from "@picolet/protocol/async/backoff.ts";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
-import { type Clock, millis, type Random } from "@picolet/protocol/ports.ts";
-import { errnoOf } from "../shared/files/durable-files.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
+import { type Clock, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
 import { CHUNK_BYTES } from "../shared/files/file-bytes.ts";
 import type { PullLimits } from "../shared/messages/pull-request.ts";
 import { networkFailure, unavailable } from "./failures.ts";
@@ -32,7 +33,7 @@ export interface BlobDownloadInit {
 const MAX_FRUITLESS = 5;
 /** With that much at least, an attempt was worth it; and so slow may a link be in the time it may be silent. */
 const FRUITFUL_BYTES = 1024;
-const MAX_RETRY_DELAY_MS = 30_000;
+const MAX_RETRY_DELAY = seconds(30);
 /** A component's preamble. */
 const START_BYTES = 8;
 
@@ -105,8 +106,9 @@ class BlobDownload {
         most = Math.max(most, this.#size);
         if (!isPicoletError(error, "unavailable") || signal.aborted || fruitless >= MAX_FRUITLESS) throw error;
       }
-      const delayMs = Math.min(this.#init.limits.retryDelayMs * 2 ** fruitless, MAX_RETRY_DELAY_MS);
-      await clock.sleep(millis(delayMs * (0.5 + random.next() / 2)), signal);
+      const first = millis(this.#init.limits.retryDelayMs);
+      const delay = { first, max: MAX_RETRY_DELAY, jitter: EQUAL_JITTER };
+      await clock.sleep(backoffDelay(delay, fruitless + 1, random.next()), signal);
     }
   }
 
@@ -197,4 +199,4 @@ class BlobDownload {
 
 const DISK_FAILURES: ReadonlySet<string> = new Set(["ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS"]);
 
-const isDiskFailure = (error: unknown): boolean => DISK_FAILURES.has(errnoOf(error) ?? "");
+const isDiskFailure = (error: unknown): boolean => DISK_FAILURES.has(errnoOf(error));

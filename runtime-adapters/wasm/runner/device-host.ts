@@ -1,4 +1,4 @@
-/** How a runner comes by its devices: it asks the agent, and takes what was opened for it (`devices/descriptors.ts`). */
+/** A runner asks the agent for a device, and receives the open file (`shared/devices/descriptors.ts`). */
 import { constants, openSync } from "node:fs";
 import { describeError } from "@picolet/protocol/errors.ts";
 import type { Plain } from "@picolet/runtime-contract/board-services.ts";

@@ -1,9 +1,10 @@
 /** picolet:board/gpio: each line is an open file of its own, which the agent has had opened; the chip is not reached. */
 import { closeSync, readSync } from "node:fs";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import type * as Gpio from "@picolet/wit/generated/picolet-board-gpio.js";
 import { decodeEvents, decodeValues, encodeValues, GPIO, LINE_FLAG } from "../shared/devices/gpio-uapi.ts";
 import { POLLIN } from "../shared/devices/system-calls.ts";
-import { errnoOf, Failure } from "../shared/resources/failure.ts";
+import { Failure } from "../shared/resources/failure.ts";
 import { HandlePool, HostResource } from "../shared/resources/handles.ts";
 import { Pollable, type Readiness } from "../shared/resources/polling.ts";
 import { callDeviceAgent, MAX_OPEN_DEVICES } from "./device-host.ts";
@@ -137,7 +138,7 @@ function asLine<T>(call: () => T): T {
   try {
     return call();
   } catch (error) {
-    const code = errnoOf(error) ?? "unknown";
+    const code = errnoOf(error) || "unknown";
     throw failure({ tag: "io", val: code === "ENODEV" ? "the chip is gone" : code });
   }
 }

@@ -1,5 +1,6 @@
 /** picolet:board/i2c: one address of a bus each, for which the agent has had the bus opened and locked. */
 import { closeSync } from "node:fs";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import type * as I2c from "@picolet/wit/generated/picolet-board-i2c.js";
 import {
   bytesRead,
@@ -12,7 +13,7 @@ import {
   isTooLarge,
   supportsI2c,
 } from "../shared/devices/i2c-uapi.ts";
-import { errnoOf, Failure } from "../shared/resources/failure.ts";
+import { Failure } from "../shared/resources/failure.ts";
 import { HandlePool, HostResource } from "../shared/resources/handles.ts";
 import { MAX_OPEN_DEVICES } from "./device-host.ts";
 import type { DeviceContext } from "./device-imports.ts";
@@ -113,7 +114,7 @@ class Device extends HostResource implements I2c.Device {
     try {
       this.#context.host.calls.ioctl(bus, request, memory);
     } catch (error) {
-      const code = errnoOf(error) ?? "unknown";
+      const code = errnoOf(error) || "unknown";
       throw failure(ERRORS[code] ?? { tag: "other", val: code });
     }
   }

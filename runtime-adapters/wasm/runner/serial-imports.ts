@@ -1,4 +1,5 @@
 /** picolet:board/serial on Linux' terminals, raw: the kernel's own buffers are the only ones but for one write. */
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import type * as Serial from "@picolet/wit/generated/picolet-board-serial.js";
 import {
   decodeLines,
@@ -16,7 +17,7 @@ import {
   TIOCMSET,
   TIOCSBRK,
 } from "../shared/devices/serial-uapi.ts";
-import { errnoOf, Failure } from "../shared/resources/failure.ts";
+import { Failure } from "../shared/resources/failure.ts";
 import { HandlePool, HostResource, trap } from "../shared/resources/handles.ts";
 import { InputStream, OutputStream } from "../shared/resources/streams.ts";
 import { MAX_OPEN_DEVICES } from "./device-host.ts";
@@ -135,7 +136,7 @@ function asPort<T>(call: () => T): T {
   try {
     return call();
   } catch (error) {
-    const code = errnoOf(error) ?? "unknown";
+    const code = errnoOf(error) || "unknown";
     if (UNSUPPORTED.has(code)) throw failure({ tag: "unsupported" });
     throw failure({ tag: "io", val: code === "EIO" ? "the port is gone" : code });
   }

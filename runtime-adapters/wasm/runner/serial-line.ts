@@ -1,9 +1,9 @@
 /** One open serial port and its two streams. It is closed when nobody holds it or a stream of it, and all is sent. */
 import { closeSync, readSync, writeSync } from "node:fs";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { Options } from "@picolet/wit/generated/picolet-board-serial.js";
 import { lineTimeMs, TIOCOUTQ, TIOCSER_TEMT, TIOCSERGETLSR } from "../shared/devices/serial-uapi.ts";
 import { POLLIN, POLLOUT } from "../shared/devices/system-calls.ts";
-import { errnoOf } from "../shared/resources/failure.ts";
 import type { ByteSink, ByteSource } from "../shared/resources/streams.ts";
 import { WakeListeners } from "../shared/resources/wake-listeners.ts";
 import type { DeviceContext } from "./device-imports.ts";

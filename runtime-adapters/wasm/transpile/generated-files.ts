@@ -32,7 +32,7 @@ export async function generatedFiles(
   }
 }
 
-/** One of 0.2 is called anew by its host instead: `host/event-loop.ts`. */
+/** One of 0.2 is called anew by its host instead: `shared/resources/event-loop.ts`. */
 const waitingIn = (imports: readonly string[]) => ({
   tag: "jspi" as const,
   val: { imports: waitingFunctions(imports), exports: [] },

@@ -19,10 +19,10 @@ import {
 } from "../shared/messages/transpile-request.ts";
 import { checkNames } from "./component-names.ts";
 import { generatedFiles } from "./generated-files.ts";
-import { asScript } from "./generated-script.ts";
+import { asScript, type GeneratedScript } from "./generated-script.ts";
 
-/** @returns whether its glue is lean */
-async function transpile(request: TranspileRequest): Promise<boolean> {
+/** @returns how its glue was made */
+async function transpile(request: TranspileRequest): Promise<Pick<GeneratedScript, "isLean" | "missed">> {
   const component = readFileSync(request.componentPath);
   if (sha256(component) !== request.sha256) {
     throw new PicoletError("corrupt", `the content of ${request.componentPath} is not what its digest says`);
@@ -31,7 +31,7 @@ async function transpile(request: TranspileRequest): Promise<boolean> {
   checkNames(component);
   const files: CachedFile[] = [];
   const modules: TranspiledModule[] = [];
-  let lean = false;
+  let glue: Pick<GeneratedScript, "isLean" | "missed"> = { isLean: false, missed: [] };
   for (const [name, content] of await generatedFiles(component)) {
     if (name.endsWith(".wasm")) {
       const { bytes, memories } = padMemoryLimits(content);
@@ -39,14 +39,14 @@ async function transpile(request: TranspileRequest): Promise<boolean> {
       modules.push({ name, memories, functions });
       files.push(save(request.outputDirectory, name, bytes));
     } else if (name === SCRIPT_NAME) {
-      const { script, isLean } = asScript(Buffer.from(content).toString("utf8"));
-      lean = isLean;
+      const { script, isLean, missed } = asScript(Buffer.from(content).toString("utf8"));
+      glue = { isLean, missed };
       files.push(save(request.outputDirectory, name, Buffer.from(script, "latin1")));
     } else throw new PicoletError("failed", `cannot read what jco generated: there is a file ${name}`);
   }
   const manifest: CacheManifest = { transpiler: TRANSPILER_VERSION, script: SCRIPT_NAME, modules, files };
   save(request.outputDirectory, MANIFEST_NAME, Buffer.from(`${JSON.stringify(manifest)}\n`));
-  return lean;
+  return glue;
 }
 
 /** On disk when it returns: the manifest that vouches for it must not be there before it. */
@@ -66,8 +66,8 @@ function answer(message: TranspileAnswer): void {
 }
 
 try {
-  const isLean = await transpile(JSON.parse(process.argv[2] ?? "") as TranspileRequest);
-  answer({ kind: "done", peakRssKiB: ownPeakRssKiB(), isLean });
+  const glue = await transpile(JSON.parse(process.argv[2] ?? "") as TranspileRequest);
+  answer({ kind: "done", peakRssKiB: ownPeakRssKiB(), ...glue });
 } catch (error) {
   const code = isPicoletError(error, "invalid") || isPicoletError(error, "corrupt") ? error.code : "failed";
   answer({ kind: "failed", code: code as "invalid" | "corrupt" | "failed", message: describeError(error) });

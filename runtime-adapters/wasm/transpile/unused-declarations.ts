@@ -176,3 +176,24 @@ export function removeUnused(all: readonly Statement[], rest: string): Statement
   }
   return all.filter((each) => kept.has(each));
 }
+
+const OPENING = /^function instantiate\([^\n]*\{\n/m;
+const GENERATOR = /^let gen= ?\(function\* _initGenerator \(\) \{\n/m;
+
+/**
+ * Of jco's glue: what its function declares, and its generator does not mention.
+ * @param prepare changes the generator's text, and names what else its function begins with
+ * @returns undefined: it has another form
+ */
+export function withoutIdleDeclarations(
+  glue: string,
+  prepare: (generator: string) => { readonly generator: string; readonly helpers: string },
+): string | undefined {
+  const opening = OPENING.exec(glue);
+  const start = GENERATOR.exec(glue);
+  if (opening === null || start === null) return undefined;
+  const bodyStart = opening.index + opening[0].length;
+  const { generator, helpers } = prepare(glue.slice(start.index));
+  const kept = removeUnused(statements(glue.slice(bodyStart, start.index)), generator);
+  return glue.slice(0, bodyStart) + helpers + kept.map(({ text }) => text).join("") + generator;
+}

@@ -206,7 +206,7 @@ export async function edgectlStatus(
   const samples: number[] = [];
   const floor: number[] = [];
   for (let run = 0; run < runs; run += 1) {
-    samples.push(timed("dist/bin/edgectl", ["--socket", node.socketPath, "status"]));
+    samples.push(timed("dist/board/bin/edgectl", ["--socket", node.socketPath, "status"]));
     floor.push(timed("node_modules/node/bin/node", ["-e", "0"]));
   }
   return { p50: round(percentile(samples, 0.5)), floorP50: round(percentile(floor, 0.5)), spread: spreadOf(samples) };

@@ -1,8 +1,9 @@
 /** Thousands of simulated boards in this process, against any hub whose client CA is at hand. */
 import { type CertificateAuthority, makeClientPair } from "@picolet/hub/identity/certificate-authority.ts";
+import { type BackoffPolicy, backoffDelay, FULL_JITTER } from "@picolet/protocol/async/backoff.ts";
 import { ConsoleLog } from "@picolet/protocol/async/console-log.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
-import { millis } from "@picolet/protocol/ports.ts";
+import { millis, seconds } from "@picolet/protocol/ports.ts";
 import type { ObjectKey } from "@picolet/protocol/tunnel/messages.ts";
 import { type BoardEvents, SimulatedBoard } from "./simulated-board.ts";
 
@@ -20,8 +21,7 @@ export interface FleetInit {
 
 const HEARTBEAT_MS = 30_000;
 /** As an agent's: full jitter between nothing and a time that doubles from 1 s to 60 s. */
-const FIRST_DELAY_MS = 1000;
-const MAX_DELAY_MS = 60_000;
+const RECONNECT: BackoffPolicy = { first: seconds(1), max: seconds(60), jitter: FULL_JITTER };
 const NEVER = new AbortController().signal;
 
 type OnObject = BoardEvents["onObject"];
@@ -106,9 +106,9 @@ export class FleetSimulator {
     this.#welcomed.delete(board);
     this.ends.set(reason, (this.ends.get(reason) ?? 0) + 1);
     if (this.#isEnding) return;
-    const failures = this.#failures.get(board) ?? 0;
-    this.#failures.set(board, failures + 1);
-    const delay = Math.random() * Math.min(MAX_DELAY_MS, FIRST_DELAY_MS * 2 ** failures);
+    const failures = (this.#failures.get(board) ?? 0) + 1;
+    this.#failures.set(board, failures);
+    const delay = backoffDelay(RECONNECT, failures, Math.random());
     setTimeout(() => {
       if (!this.#isEnding) board.connect();
     }, delay);

@@ -58,7 +58,7 @@ const PULLED_BYTES = 5 * 1024 * 1024;
 
 export async function wasmFigures(runs = 20): Promise<WasmFigures> {
   // As they are shipped: the tests' own transpiler keeps what it made, and runs without its flags.
-  await using runtime = await WasmRuntime.create({ programs: componentPrograms(resolve("dist")) });
+  await using runtime = await WasmRuntime.create({ programs: componentPrograms(resolve("dist/board/lib")) });
   await using adapter = runtime.adapter();
   await buildExamples();
   await adapter.images.import("dist/examples/hello.wasm", HELLO, NEVER);

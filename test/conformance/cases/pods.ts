@@ -292,8 +292,7 @@ const generation = area("[sig-node] Pods Extended (pod generation) Pod Generatio
   should("pod observedGeneration field set in pod conditions", async (t) => {
     const pod = await t.start({ activeDeadlineSeconds: 1_000, containers: [t.sh(STAYS)] });
     await pod.ready();
-    const generations = (each: V1Pod) =>
-      each.status?.conditions?.filter(({ type }) => type !== "PodScheduled").map((one) => one.observedGeneration);
+    const generations = (each: V1Pod) => each.status?.conditions?.map((one) => one.observedGeneration);
     assert.deepEqual(new Set(generations(pod.latest ?? {})), new Set([1]));
     await pod.patch({ spec: { activeDeadlineSeconds: 900 } });
     await pod.until("generation 2 in all conditions", (each) => generations(each)?.every((one) => one === 2) === true);

@@ -1,24 +1,41 @@
 /** The command line of `npm run conformance`. */
-import { parseArgs } from "node:util";
+import type { Arguments as Input } from "@picolet/protocol/command-line/command-line.ts";
+import { countFlag, fileFlag, parsedFlag, textFlag } from "@picolet/protocol/command-line/flag-values.ts";
+import { usageError } from "@picolet/protocol/command-line/usage-error.ts";
 import { IMAGE_KEYS, type Images } from "./target.ts";
 
-export const USAGE = `Usage: npm run conformance -- [--kubeconfig FILE --node NAME --image KEY=NAME ... [--pull-secret FILE]
-                            [--container-logs DIR]] [--focus REGEX] [--skip REGEX] [--parallel N] [--list]
+const KUBECONFIG = fileFlag({ name: "kubeconfig", help: "an administrator's, of any Kubernetes API server" });
+const NODE = textFlag({ name: "node", value: "NAME", help: "the node to test" });
+const IMAGE = textFlag({
+  name: "image",
+  value: "KEY=NAME",
+  help: `keys: ${IMAGE_KEYS.join(", ")}; tests whose image is not named are skipped`,
+  repeats: true,
+});
+const PULL_SECRET = fileFlag({ name: "pull-secret", help: 'a .dockerconfigjson for the image "private"' });
+const CONTAINER_LOGS = fileFlag({
+  name: "container-logs",
+  value: "DIR",
+  help: "of the node: links to its containers' logs",
+  // A kubelet's.
+  default: "/var/log/containers",
+});
+const PARALLEL = countFlag({ name: "parallel", help: "how many tests run at the same time", default: "4", least: 1 });
 
-Without --kubeconfig the tests run against a hub, an agent and a containerd that are started for them.
+const pattern = (text: string): RegExp => new RegExp(text);
+const FOCUS = parsedFlag({ name: "focus", value: "REGEX", help: "only tests with such names" }, pattern);
+const SKIP = parsedFlag({ name: "skip", value: "REGEX", help: "no tests with such names" }, pattern);
 
-  --kubeconfig FILE     an administrator's, of any Kubernetes API server
-  --node NAME           the node to test
-  --image KEY=NAME      keys: ${IMAGE_KEYS.join(", ")}; tests whose image is not named are skipped
-  --pull-secret FILE    a .dockerconfigjson for the image "private"
-  --container-logs DIR  of the node: links to its containers' logs; /var/log/containers unless given
-  --focus, --skip       of the tests' names
-  --parallel N          how many tests run at the same time; 4 unless given
-  --list                prints the tests' names and runs none`;
-
-const DEFAULT_PARALLEL = 4;
-/** A kubelet's. */
-const DEFAULT_CONTAINER_LOGS = "/var/log/containers";
+/** For `scriptProgram` in scripts/start/options.ts. */
+export const OPTIONS = {
+  name: "conformance",
+  summary: "what a kubelet does, test by test, against the node of any API server",
+  flags: [
+    ...[KUBECONFIG, NODE, IMAGE, PULL_SECRET, CONTAINER_LOGS, FOCUS, SKIP, PARALLEL],
+    { name: "list", help: "print the tests' names and run none" },
+  ],
+  notes: ["Without --kubeconfig the tests run against a hub, an agent and a containerd that are started for them."],
+} as const;
 
 export interface Arguments {
   readonly cluster: { readonly kubeconfig: string; readonly node: string } | undefined;
@@ -31,35 +48,19 @@ export interface Arguments {
   readonly list: boolean;
 }
 
-/** @throws a TypeError that says what is wrong */
-export function parseArguments(args: readonly string[]): Arguments {
-  const { values } = parseArgs({
-    args: [...args],
-    options: {
-      kubeconfig: { type: "string" },
-      node: { type: "string" },
-      image: { type: "string", multiple: true },
-      "pull-secret": { type: "string" },
-      "container-logs": { type: "string" },
-      focus: { type: "string" },
-      skip: { type: "string" },
-      parallel: { type: "string" },
-      list: { type: "boolean" },
-    },
-  });
-  const { kubeconfig, node } = values;
-  if ((kubeconfig === undefined) !== (node === undefined)) throw new TypeError("--kubeconfig and --node go together");
-  const parallel = Number(values.parallel ?? DEFAULT_PARALLEL);
-  if (!Number.isInteger(parallel) || parallel < 1) throw new TypeError("--parallel needs a number above 0");
+/** @throws a usage error */
+export function argumentsOf(input: Input): Arguments {
+  const [kubeconfig, node] = [input.value(KUBECONFIG), input.value(NODE)];
+  if ((kubeconfig === undefined) !== (node === undefined)) throw usageError("--kubeconfig and --node go together");
   return {
     cluster: kubeconfig === undefined || node === undefined ? undefined : { kubeconfig, node },
-    images: imagesOf(values.image ?? []),
-    pullSecretFile: values["pull-secret"],
-    containerLogs: values["container-logs"] ?? DEFAULT_CONTAINER_LOGS,
-    focus: values.focus === undefined ? undefined : new RegExp(values.focus),
-    skip: values.skip === undefined ? undefined : new RegExp(values.skip),
-    parallel,
-    list: values.list ?? false,
+    images: imagesOf(input.values(IMAGE)),
+    pullSecretFile: input.value(PULL_SECRET),
+    containerLogs: input.value(CONTAINER_LOGS),
+    focus: input.value(FOCUS),
+    skip: input.value(SKIP),
+    parallel: input.value(PARALLEL) ?? 1,
+    list: input.flag("list"),
   };
 }
 
@@ -70,7 +71,7 @@ function imagesOf(given: readonly string[]): Images {
   for (const each of given) {
     const [key = "", name = ""] = [each.slice(0, each.indexOf("=")), each.slice(each.indexOf("=") + 1)];
     const known = IMAGE_KEYS.find((candidate) => candidate === key);
-    if (known === undefined) throw new TypeError(`--image ${each}: the keys are ${IMAGE_KEYS.join(", ")}`);
+    if (known === undefined) throw usageError(`--image ${each}: the keys are ${IMAGE_KEYS.join(", ")}`);
     images[known] = name;
   }
   return images;

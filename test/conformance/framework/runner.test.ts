@@ -1,6 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { parseArguments } from "./arguments.ts";
+import { parseCommandLine } from "@picolet/protocol/command-line/command-line.ts";
+import { isUsageError } from "@picolet/protocol/command-line/usage-error.ts";
+import { scriptProgram } from "@picolet/scripts/start/options.ts";
+import { type Arguments, argumentsOf, OPTIONS } from "./arguments.ts";
 import { area, type ConformanceTest } from "./conformance-test.ts";
 import type { WatchObserver } from "./kube-api.ts";
 import { LiveSet, type Named } from "./live-set.ts";
@@ -44,6 +47,9 @@ class FakeStage implements Stage {
     if (this.left !== undefined) throw new Error(this.left);
   }
 }
+
+const parseArguments = (words: readonly string[]): Arguments =>
+  argumentsOf(parseCommandLine(words, scriptProgram(OPTIONS)).arguments);
 
 const plain = (name: string, more: Partial<ConformanceTest> = {}): ConformanceTest => ({
   ...{ name, limitSeconds: 60, serial: false, run: async () => undefined },
@@ -146,7 +152,7 @@ test("arguments say what is tested, and are refused when they make no sense", ()
   assert.equal(given.images.https, "");
   assert.ok(given.focus?.test("Pods should"));
   for (const wrong of [["--node", "n"], ["--parallel", "0"], ["--image", "x=y"], ["--none"]])
-    assert.throws(() => parseArguments(wrong), TypeError);
+    assert.throws(() => parseArguments(wrong), isUsageError);
 });
 
 interface Thing extends Named {

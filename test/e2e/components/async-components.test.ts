@@ -166,7 +166,7 @@ test("a node without the setting says which one it is, and edgectl tells beforeh
     /another WASI than 0\.2: .*wasm\.p3: true/,
   );
   const checked = (file: string, ...words: readonly string[]): string =>
-    spawnSync("dist/bin/edgectl", ["wasm", "check", file, ...words], { encoding: "utf8" }).stdout;
+    spawnSync("dist/board/bin/edgectl", ["wasm", "check", file, ...words], { encoding: "utf8" }).stdout;
   const check = (...words: readonly string[]): string => checked(path, ...words);
   assert.match(check(), /This node would not run it:[\s\S]*wasm\.p3: true/);
   assert.match(check("--p3"), /wasi:filesystem\/types@0\.3\.0\n[\s\S]*This node would run it\./);

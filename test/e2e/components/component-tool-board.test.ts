@@ -10,7 +10,7 @@ import { testComponent } from "../../support/wasm/components.ts";
 /** Runs it until it has printed what is expected, and then with Ctrl-C. Its temporary folder is empty afterwards. */
 async function printed(component: string, expected: RegExp, ...words: readonly string[]): Promise<void> {
   using folder = new TempFolder();
-  const child = spawn("dist/bin/edgectl", ["wasm", "run", component, ...words], {
+  const child = spawn("dist/board/bin/edgectl", ["wasm", "run", component, ...words], {
     env: { ...process.env, TMPDIR: folder.path },
     stdio: ["ignore", "pipe", "pipe"],
   });

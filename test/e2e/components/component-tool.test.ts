@@ -91,7 +91,7 @@ function edgectlAs(
   const folder = new TempFolder();
   context.after(() => folder[Symbol.dispose]());
   if (as.length > 0) chownSync(folder.path, NOBODY, -1);
-  const [command = "", ...first] = [...as, "dist/bin/edgectl"];
+  const [command = "", ...first] = [...as, "dist/board/bin/edgectl"];
   const child = spawn(command, [...first, "wasm", ...words], {
     env: { ...process.env, TMPDIR: folder.path },
     stdio: ["pipe", "pipe", "pipe"],
@@ -338,7 +338,6 @@ test("wrong wishes are told by their names", async (context) => {
     [["check", "/nonexistent"], /cannot read \/nonexistent/],
     [["check", "/dev/zero"], /cannot read \/dev\/zero: it is no file/],
     [["run", "/dev/zero"], /\/dev\/zero/],
-    [["run", workload, "--memory", "lots"], /resources\.limits/],
     [["run", workload, "--memory", "1Mi"], /takes at least 16Mi/],
     [["run", workload, "-e", "novalue"], /"novalue" has to be NAME=VALUE/],
     [["run", workload, "--dir", "here:there"], /has to be HOST:CONTAINER/],
@@ -352,4 +351,7 @@ test("wrong wishes are told by their names", async (context) => {
   assert.equal(await edgectl(context, "run").code(), 64);
   assert.equal(await edgectl(context, "run", workload, "--time-limit", "soon").code(), 64);
   assert.equal(await edgectl(context, "check", workload, "--max-size", "lots").code(), 64);
+  const lots = edgectl(context, "run", workload, "--memory", "64MB");
+  assert.equal(await lots.code(), 64);
+  assert.match(lots.error, /--memory must be a quantity such as 64Mi, not "64MB"; did you mean "64M" /);
 });

@@ -19,7 +19,7 @@ async function printed(name: string, expected: RegExp, ...more: readonly string[
   using folder = new TempFolder();
   const words = ["wasm", "run", `dist/examples/${name}.wasm`, "--pod", `examples/${name}/pod.yaml`, ...more];
   const env = { ...process.env, TMPDIR: folder.path };
-  const child = spawn("dist/bin/edgectl", words, { stdio: ["ignore", "pipe", "pipe"], env });
+  const child = spawn("dist/board/bin/edgectl", words, { stdio: ["ignore", "pipe", "pipe"], env });
   const closed = new Promise<number | null>((resolve) => child.once("close", resolve));
   await untilPrinted(child, (text) => expected.test(text));
   assert.notDeepEqual(processesOf(folder), []);

@@ -139,11 +139,11 @@ test("edgectl apply runs pods, over a kill of the agent too, changes them, and r
   await node.start();
   const again = await node.waitForPods("the same pods", allReady(2));
   assert.deepEqual(identitiesOf(again), identitiesOf(first));
-  assert.equal(apply(container), "pod/container-node unchanged\npod/component-node removed\n");
+  assert.equal(apply(container), `pod/container-node unchanged\npod "component-node" deleted (no longer in ${file})\n`);
   const left = await node.waitForPods("one pod", allReady(1));
   assert.equal(containerIdOf(left.get("container-node")), containerIdOf(first.get("container-node")));
   assert.throws(() => apply(container, { ...one, metadata: { name: "bad" }, spec: { containers: [] } }), /containers/);
-  assert.equal(apply(), "pod/container-node removed\n");
+  assert.equal(apply(), `pod "container-node" deleted (no longer in ${file})\n`);
   await node.waitForPods("no pod", (pods) => pods.size === 0);
   await node.drain();
 });

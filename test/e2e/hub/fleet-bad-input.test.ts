@@ -10,7 +10,14 @@ import { after, before, describe, test } from "node:test";
 import { FilePemStore } from "@picolet/hub/identity/pem-store.ts";
 import { runHubCommand } from "@picolet/scripts/start/hub-process.ts";
 import type { AgentNode } from "../../support/agent/agent-process.ts";
-import { componentPod, edgectl, HELLO_COMPONENT, HELLO_IMAGE, nodeWith } from "../../support/agent/node-fixtures.ts";
+import {
+  componentPod,
+  edgectl,
+  HELLO_COMPONENT,
+  HELLO_IMAGE,
+  nodeWith,
+  shownStatus,
+} from "../../support/agent/node-fixtures.ts";
 import { Fleet, kubectlMissing } from "../../support/hub/test-fleet.ts";
 
 const skip = kubectlMissing("1.32");
@@ -50,8 +57,11 @@ const untilConnected = async (node: AgentNode): Promise<unknown> =>
 async function untilSaid(node: AgentNode, problem: RegExp): Promise<void> {
   const status = await node.waitForStatus(`the problem ${problem}`, ({ tunnel }) => problem.test(tunnel.problem ?? ""));
   assert.notEqual(status.tunnel.state, "connected");
-  const text = edgectl(node, "status").replaceAll(/\s+/g, " ");
-  assert.match(text, /Tunnel (disconnected|connecting)/);
+  const { code, text } = shownStatus(node);
+  const state = /Tunnel (refused|disconnected|connecting)/.exec(text)?.[1];
+  // A hub that is only away is no fault.
+  assert.equal(code, state === "refused" ? 1 : 0, text);
+  assert.ok(state, text);
   assert.match(text, problem);
 }
 

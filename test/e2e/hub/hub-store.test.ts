@@ -8,7 +8,14 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { runHubCommand } from "@picolet/scripts/start/hub-process.ts";
 import type { AgentNode } from "../../support/agent/agent-process.ts";
-import { componentPod, edgectl, HELLO_COMPONENT, HELLO_IMAGE, nodeWith } from "../../support/agent/node-fixtures.ts";
+import {
+  componentPod,
+  edgectl,
+  HELLO_COMPONENT,
+  HELLO_IMAGE,
+  nodeWith,
+  shownStatus,
+} from "../../support/agent/node-fixtures.ts";
 import { Fleet, kubectlMissing } from "../../support/hub/test-fleet.ts";
 
 const skip = kubectlMissing("1.32");
@@ -59,7 +66,9 @@ test("a board runs on while its hub's store is lost, and while the hub serves an
     / belongs to fleet /.test(tunnel.problem ?? ""),
   );
   const own = / belongs to fleet ([0-9a-f-]{36})/.exec(status.tunnel.problem ?? "")?.[1] ?? "";
-  assert.match(edgectl(board, "status").replaceAll(/\s+/g, " "), new RegExp(`this node belongs to fleet ${own}`));
+  const shown = shownStatus(board);
+  assert.equal(shown.code, 1);
+  assert.match(shown.text, new RegExp(`this node belongs to fleet ${own}`));
   await runs();
   assert.ok(fleet.log.some((line) => line.includes("a board belongs to another fleet")));
 

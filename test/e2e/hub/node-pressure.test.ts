@@ -49,7 +49,7 @@ test("kubectl shows the condition, the taint and the event", { skip }, async () 
 });
 
 test("edgectl says so first, and leaves with 1", { skip }, () => {
-  const { status, stdout } = spawnSync("dist/bin/edgectl", ["--socket", node.socketPath, "status"], {
+  const { status, stdout } = spawnSync("dist/board/bin/edgectl", ["--socket", node.socketPath, "status"], {
     encoding: "utf8",
   });
   assert.equal(status, 1);

@@ -52,7 +52,7 @@ const podOf = (name: string, args: readonly string[], interfaces = "telemetry") 
 
 /** Until the component has said so in its log. */
 async function untilTold(pod: string): Promise<void> {
-  const follow = spawn("dist/bin/edgectl", ["--socket", node.socketPath, "logs", "-f", pod]);
+  const follow = spawn("dist/board/bin/edgectl", ["--socket", node.socketPath, "logs", "-f", pod]);
   try {
     let text = "";
     for await (const piece of follow.stdout) {

@@ -210,7 +210,7 @@ describe("an agent and what is wrong", { skip, concurrency: 2 }, () => {
 
 test("a wrong configuration names every problem with its path and leaves with 78", async () => {
   await using node = new AgentNode({ config: { fileCheckFrequency: "soon", maxPods: -1, staticPodPth: "/x" } });
-  const result = spawnSync("dist/bin/picolet", ["--config", node.configPath], { encoding: "utf8" });
+  const result = spawnSync("dist/board/bin/picolet", ["--config", node.configPath], { encoding: "utf8" });
   assert.equal(result.status, 78);
   for (const field of ["fileCheckFrequency", "maxPods", "staticPodPth"]) assert.match(result.stderr, new RegExp(field));
 });
@@ -224,7 +224,9 @@ test("thresholds and reservations that this machine contradicts leave with 78, a
     },
   });
   const root = join(node.directory, "root");
-  const result = spawnSync("dist/bin/picolet", ["--config", node.configPath, "--root-dir", root], { encoding: "utf8" });
+  const result = spawnSync("dist/board/bin/picolet", ["--config", node.configPath, "--root-dir", root], {
+    encoding: "utf8",
+  });
   assert.equal(result.status, 78);
   const patterns = [
     /kubeReserved.memory: Invalid value: "1Mi": Resource "memory" has a reservation of \d+Mi but/,
@@ -238,7 +240,7 @@ test("thresholds and reservations that this machine contradicts leave with 78, a
 });
 
 test("an unknown argument leaves with 64 and names it", () => {
-  const result = spawnSync("dist/bin/picolet", ["--nope"], { encoding: "utf8" });
+  const result = spawnSync("dist/board/bin/picolet", ["--nope"], { encoding: "utf8" });
   assert.equal(result.status, 64);
   assert.match(result.stderr, /--nope/);
 });

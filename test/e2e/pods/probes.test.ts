@@ -119,6 +119,35 @@ describe("probes with real runtimes", { skip }, () => {
     assert.doesNotMatch(await metrics(), /web-node/);
   });
 
+  test("what became ready while no agent was there is ready with the next agent, long before its period is over", async () => {
+    const late = (pods: PodsByName): Pod | undefined => pods.get("late-node");
+    const command = ["/bin/busybox", "test", "-f", "/www/late"];
+    node.writeManifest(
+      "late.json",
+      containerPod("late", "", {
+        volumes: [{ name: "www", hostPath: { path: www } }],
+        containers: [
+          {
+            name: "app",
+            image: BUSYBOX_IMAGE,
+            command: ["/bin/busybox", "sleep", "3600"],
+            volumeMounts: [{ name: "www", mountPath: "/www" }],
+            readinessProbe: { exec: { command }, ...PATIENT, periodSeconds: 3600 },
+          },
+        ],
+      }),
+    );
+    await messageOf("late-node", "Unhealthy", "Readiness");
+    await node.waitForPods("a running pod", (pods) => late(pods)?.status?.phase === "Running");
+    // Not killed: the next agent must know that it was not ready.
+    await node.stop();
+    writeFileSync(join(www, "late"), "");
+    await node.start();
+    await node.waitForPods("a ready pod", (pods) => isReady(late(pods)));
+    node.removeManifest("late.json");
+    await node.waitForPods("its end", (pods) => late(pods) === undefined);
+  });
+
   test("a command that hangs fails when its time is over, and is killed", async () => {
     const livenessProbe = { exec: { command: ["/bin/sh", "-c", "sleep 1000"] }, periodSeconds: 1, failureThreshold: 1 };
     const container = { name: "app", image: BUSYBOX_IMAGE, command: ["/bin/busybox", "sleep", "3600"], livenessProbe };

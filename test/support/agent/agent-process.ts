@@ -1,4 +1,4 @@
-/** The real agent as a process of its own, as a user starts it: `dist/bin/picolet` with a configuration file. */
+/** The real agent as a process of its own, as a user starts it: `dist/board/bin/picolet` with a configuration file. */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, watch, writeFileSync } from "node:fs";
@@ -19,6 +19,8 @@ export interface AgentOptions {
   readonly config?: Readonly<Record<string, unknown>>;
   /** What of the agent's own log is shown when a wait fails, in lines. */
   readonly logTail?: number;
+  /** The command that the agent's arguments follow, given the node's folder. Default: `dist/board/bin/picolet`. */
+  readonly program?: (directory: string) => readonly [program: string, ...args: string[]];
 }
 
 /** One node's folders; agents may come and go on it. */
@@ -32,11 +34,13 @@ export class AgentNode extends AgentClient implements AsyncDisposable {
   #earlierLog = "";
   #currentLog = "";
   readonly #logTail: number;
+  readonly #program: readonly [program: string, ...args: string[]];
   #process: ChildProcess | undefined;
 
   constructor(options: AgentOptions = {}) {
     super();
     this.#logTail = options.logTail ?? 60;
+    this.#program = options.program?.(this.directory) ?? ["dist/board/bin/picolet"];
     mkdirSync(this.manifests);
     mkdirSync(join(this.directory, "run"));
     const config = {
@@ -78,7 +82,8 @@ export class AgentNode extends AgentClient implements AsyncDisposable {
   /** Starts an agent and waits for nothing. */
   spawn(): ChildProcess {
     const args = ["--config", this.configPath, "--root-dir", join(this.directory, "root"), "--socket", this.socketPath];
-    const child = spawn("dist/bin/picolet", args, { stdio: ["ignore", "ignore", "pipe"] });
+    const [program, ...first] = this.#program;
+    const child = spawn(program, [...first, ...args], { stdio: ["ignore", "ignore", "pipe"] });
     this.#process = child;
     this.#earlierLog = this.log.slice(-MAX_LOG_CHARACTERS);
     this.#currentLog = "";

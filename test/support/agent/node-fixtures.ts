@@ -1,5 +1,5 @@
 /** A node with real runtimes and pods that do something, for end-to-end tests and the bench. */
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { isReady, type PodsByName } from "@picolet/scripts/start/follow-pods.ts";
 import type { Containerd } from "../containerd/containerd.ts";
@@ -17,10 +17,18 @@ export function nodeWith(containerd: Containerd | undefined, options: AgentOptio
 
 /** Runs `edgectl` as a user does. @throws with what it printed when it fails */
 export function edgectl(node: AgentNode, ...args: string[]): string {
-  return execFileSync("dist/bin/edgectl", ["--socket", node.socketPath, ...args], {
+  return execFileSync("dist/board/bin/edgectl", ["--socket", node.socketPath, ...args], {
     encoding: "utf8",
     stdio: ["ignore", "pipe", "pipe"],
   });
+}
+
+/** The exit code of `edgectl status`, and what it prints, on one line. */
+export function shownStatus(node: AgentNode): { readonly code: number | null; readonly text: string } {
+  const { status, stdout } = spawnSync("dist/bin/edgectl", ["--socket", node.socketPath, "status"], {
+    encoding: "utf8",
+  });
+  return { code: status, text: stdout.replaceAll(/\s+/g, " ") };
 }
 
 /** Sleeps until it is told to end, and then ends at once. */

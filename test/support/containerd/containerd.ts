@@ -59,7 +59,18 @@ export interface ContainerdOptions {
   readonly restrictOomScoreAdj?: boolean;
   /** Mounts something of the test's own over the folder of images and of what containers write; it is unmounted in the end. */
   readonly mountRoot?: (folder: string) => void;
+  /** Without its CRI plugin, as Docker's package configures it. */
+  readonly withoutCri?: boolean;
 }
+
+/** `disabled_plugins` is the whole of what Docker's package says; the rest keeps this one apart from others. */
+const dockersConfigOf = (directory: string): string => `
+disabled_plugins = ["cri"]
+root = "${directory}/root"
+state = "${directory}/state"
+[grpc]
+  address = "${directory}/run/containerd.sock"
+`;
 
 const configOf = (directory: string, options: ContainerdOptions): string => `
 version = 2
@@ -154,7 +165,8 @@ export class Containerd implements AsyncDisposable {
     for (const folder of ["run", "cni/net.d", "opt", "root"]) mkdirSync(join(directory, folder), { recursive: true });
     writeFileSync(join(directory, OWNER_FILE), String(process.pid));
     options.mountRoot?.(join(directory, "root"));
-    writeFileSync(join(directory, "config.toml"), configOf(directory, options));
+    const config = options.withoutCri === true ? dockersConfigOf(directory) : configOf(directory, options);
+    writeFileSync(join(directory, "config.toml"), config);
     const network = networkOf(directory, containerd.bridge, containerd.subnet);
     writeFileSync(join(directory, "cni/net.d/10-test.conflist"), network);
     try {

@@ -3,8 +3,8 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, w
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
-import { KernelLog } from "@picolet/agent/oom/kernel-log.ts";
-import { OomKillLog } from "@picolet/agent/oom/oom-kill-log.ts";
+import { makeOomKillLog } from "@picolet/agent/main/pods/oom.ts";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import type { Log } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { CriAdapter, CriAdapterInit } from "@picolet/runtime-cri/cri-adapter.ts";
@@ -44,7 +44,7 @@ export const BUSYBOX_PROGRAMS: ConformancePrograms = {
     ),
   countForever: shell('trap "exit 143" TERM; i=0; while :; do echo "line $i"; i=$((i+1)); sleep 0.1; done'),
   printEnvironment: (name) => shell(`printf "%s\\n" "$${name}"`),
-  ignoreTerm: shell("trap '' TERM; while :; do sleep 1; done"),
+  ignoreTerm: shell("trap '' TERM; echo deaf; while :; do sleep 1; done"),
   printFile: (path) => ({ image: BUSYBOX_IMAGE, command: ["/bin/cat", path], args: [] }),
   commands: {
     printAndExit: (lines, code) => ["/bin/sh", "-c", `${printed(lines)} exit ${code}`],
@@ -61,13 +61,17 @@ export class CriFixture implements ConformanceFixture {
   readonly directory = mkdtempSync(join(tmpdir(), "picolet-cri-"));
   readonly #containerd: Containerd;
   /** As an agent has it: containerd may lose sight of a kill, and never finds it again. */
-  readonly #killed = new OomKillLog({ openLog: () => new KernelLog(), log: new RecordedLog() });
+  readonly #killed = makeOomKillLog({ log: new RecordedLog(), clock: systemClock });
   readonly #owner = this.directory.slice(-6);
   readonly #cgroup = `/picolet-test-${this.#owner}`;
   #adapter: CriAdapter;
 
-  constructor(containerd: Containerd) {
+  readonly #socketPath: string;
+
+  /** @param socketPath what the adapter is given, where that is not containerd's own */
+  constructor(containerd: Containerd, socketPath = containerd.socketPath) {
     this.#containerd = containerd;
+    this.#socketPath = socketPath;
     this.#adapter = this.newAdapter();
   }
 
@@ -76,7 +80,7 @@ export class CriFixture implements ConformanceFixture {
   }
 
   newAdapter(options: Partial<CriAdapterInit> & { log?: Log } = {}): CriAdapter {
-    return criAdapter(this.#containerd.socketPath, { owner: this.#owner, killed: this.#killed, ...options });
+    return criAdapter(this.#socketPath, { owner: this.#owner, killed: this.#killed, ...options });
   }
 
   async restartAgent(meanwhile?: () => Promise<void>): Promise<CriAdapter> {

@@ -167,6 +167,7 @@ export class ImageBoard implements AsyncDisposable {
       clock: systemClock,
       environment: { PICOLET_SOCKET: this.#socketPath },
       workingDirectory: "/",
+      readBeside: () => "[]",
       input: async function* () {},
     });
     return { code, out: terminal.out, error: terminal.error };

@@ -1,4 +1,4 @@
-/** The agent on an emulated board: a systemd unit with what lies in `dist/`, as a package would install it. */
+/** The agent on an emulated board: a systemd unit with what lies in `dist/board`, as a package would install it. */
 import { AgentClient } from "../agent/agent-socket.ts";
 import { makeTar } from "../unit/images/tar.ts";
 import type { Guest } from "./guest.ts";

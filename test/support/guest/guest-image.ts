@@ -186,7 +186,7 @@ const FILES: Readonly<Record<string, string>> = {
   // The kernel would take the agent's own code away from it, as it can be read again, and evicting would wait for the disk.
   "etc/systemd/system/picolet.slice": "[Unit]\nDefaultDependencies=no\n[Slice]\nMemoryMin=80M\n",
   "etc/systemd/system/courier.service":
-    "[Unit]\nDefaultDependencies=no\n[Service]\nExecStart=/usr/lib/guest/courier\nSlice=observer.slice\nOOMScoreAdjust=-1000\nNice=-20\nTasksMax=infinity\nMemoryMin=12M\nEnvironment=HOME=/root PATH=/opt/picolet/dist/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/lib/guest/applets CONTAINERD_NAMESPACE=k8s.io\n",
+    "[Unit]\nDefaultDependencies=no\n[Service]\nExecStart=/usr/lib/guest/courier\nSlice=observer.slice\nOOMScoreAdjust=-1000\nNice=-20\nTasksMax=infinity\nMemoryMin=12M\nEnvironment=HOME=/root PATH=/opt/picolet/dist/board/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/lib/guest/applets CONTAINERD_NAMESPACE=k8s.io\n",
   "etc/systemd/system/network.service":
     "[Unit]\nDefaultDependencies=no\nAfter=systemd-modules-load.service\n[Service]\nType=oneshot\nRemainAfterExit=yes\n" +
     "ExecStart=/bin/busybox ip link set lo up\nExecStart=/bin/busybox ip addr add 10.0.2.15/24 dev eth0\nExecStart=/bin/busybox ip link set eth0 up\nExecStart=/bin/busybox ip route add default via 10.0.2.2\n",
@@ -263,22 +263,15 @@ export function recipeKey(): string {
       .map((name) => join(SOURCES, name)),
   ];
   for (const path of [...own, "/etc/os-release", "/bin/busybox"]) hash.update(readFileSync(path));
-  for (const path of Object.values(boardFiles())) hash.update(`${path} ${statSync(path).size}\n`);
   for (const name of ["node", "better-sqlite3", "@bytecodealliance/jco-transpile"])
     hash.update(readFileSync(`node_modules/${name}/package.json`));
+  for (const path of BOARD_FILES.filter((each) => statSync(each).isDirectory()))
+    hash.update(readdirSync(path, { recursive: true }).sort().join());
   return hash.digest("hex").slice(0, 16);
 }
 
-/** What a board has besides `dist/`, as it lies there: path below `/opt/picolet` → here. */
-function boardFiles(): Record<string, string> {
-  return {
-    "node_modules/node/bin/node": "node_modules/node/bin/node",
-    "node_modules/better-sqlite3/package.json": "node_modules/better-sqlite3/package.json",
-    "node_modules/better-sqlite3/lib": "node_modules/better-sqlite3/lib",
-    "node_modules/better-sqlite3/prebuilds/linux-x64.node": "node_modules/better-sqlite3/prebuilds/linux-x64.node",
-    "node_modules/@bytecodealliance/jco-transpile": "node_modules/@bytecodealliance/jco-transpile",
-  };
-}
+/** The parts of a board's distribution that a build seldom changes: here, and below `/opt/picolet`. */
+const BOARD_FILES = ["dist/board/lib/node", "dist/board/lib/node_modules"];
 
 function build(folder: string): void {
   const tree = join(folder, "tree");
@@ -290,9 +283,9 @@ function build(folder: string): void {
   finish(tree, version);
   buildInitialRamDisk(tree, version, folder);
   for (const program of ["courier", "load", "bridge"]) compile(program, join(tree, "usr/lib/guest", program));
-  for (const [path, source] of Object.entries(boardFiles())) {
+  for (const path of BOARD_FILES) {
     mkdirSync(dirname(join(tree, "opt/picolet", path)), { recursive: true });
-    cpSync(source, join(tree, "opt/picolet", path), { recursive: true, dereference: true });
+    cpSync(path, join(tree, "opt/picolet", path), { recursive: true, dereference: true });
   }
   saveImages(tree, folder);
   const disk = join(folder, "disk");

@@ -13,20 +13,8 @@ const DIRECTORY_PREFIX = "picolet-guest-";
 const OWNER_FILE = "owner";
 /** Of the disk that holds what is built of the agent, whatever is on it: a machine is woken with disks of the same size. */
 const PAYLOAD_BYTES = 32 * 2 ** 20;
-/** Of `dist/`, what a board has. */
-const PAYLOAD = [
-  "picolet.cjs",
-  "picolet",
-  "edgectl.cjs",
-  "wasm-runner.cjs",
-  "wasm-runner",
-  "wasm-dense.cjs",
-  "wasm-transpile.mjs",
-  "wasm-pull.cjs",
-  "wasm-devices.cjs",
-  "bin",
-  "examples",
-];
+/** Of `dist/board`; its image has these already. */
+const LARGE_PARTS = ["lib/node", "lib/node_modules"];
 /** Where a guest finds what it may reach of this machine. */
 export const OUTSIDE_ADDRESS = "10.0.2.100";
 export const OUTSIDE_PORT = 7443;
@@ -179,8 +167,9 @@ function argumentsOf({ image, disk, writesStay, memoryMiB, cpus, wakeFrom }: Mac
 }
 
 function writePayload(path: string): void {
-  const there = PAYLOAD.filter((name) => existsSync(join("dist", name)));
-  execFileSync("tar", ["--owner=0", "--group=0", "-C", ".", "-cf", path, ...there.map((name) => `dist/${name}`)]);
+  const left = LARGE_PARTS.map((name) => `--exclude=dist/board/${name}`);
+  const examples = existsSync("dist/examples") ? ["dist/examples"] : [];
+  execFileSync("tar", ["--owner=0", "--group=0", ...left, "-cf", path, "dist/board", ...examples]);
   truncateSync(path, PAYLOAD_BYTES);
 }
 

@@ -11,7 +11,7 @@
  * // Commands may overlap; what observes is protected from the OOM killer and has memory of its own.
  * const load = await guest.command("systemd-run --wait /usr/lib/guest/load leak 100");
  *
- * // The agent as a systemd unit, of what lies in dist/ now: `node scripts/build/build.ts` first.
+ * // The agent as a systemd unit, of what lies in dist/board now: `node scripts/build/build.ts` first.
  * const agent = await guest.agent({ config: { evictionPressureTransitionPeriod: "5s" } });
  * await agent.writeManifest("web.yaml", podManifest);
  * await agent.waitForPods("web is ready", (pods) => isReady(pods.get("web-guest")));

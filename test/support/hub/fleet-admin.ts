@@ -45,7 +45,7 @@ export class FleetAdmin implements AsyncDisposable {
     this.client = new HttpKubeClient(transport);
   }
 
-  static async of(fleet: Fleet): Promise<FleetAdmin> {
+  static async of(fleet: Pick<Fleet, "ready">): Promise<FleetAdmin> {
     const access = await loadKubeconfigAccess({ kubeconfig: fleet.ready.kubeconfig });
     return new FleetAdmin(new KubeTransport({ access, clock: systemClock, random: { next: Math.random } }));
   }

@@ -11,8 +11,8 @@ import {
   NAMESPACES,
   PRIORITY_CLASSES,
 } from "@picolet/hub-core/kube-client/resource-types.ts";
-import { RetryDelay } from "@picolet/hub-core/kube-client/retry-delay.ts";
 import { aborted } from "@picolet/protocol/async/abort.ts";
+import { Backoff, type BackoffPolicy, FULL_JITTER } from "@picolet/protocol/async/backoff.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
 import { millis, seconds } from "@picolet/protocol/ports.ts";
@@ -73,8 +73,7 @@ const INITIAL_OBJECTS: readonly KubeObject[] = [
   ...BOOTSTRAP_ROLES,
 ];
 
-const FIRST_RETRY = millis(500);
-const MOST_RETRY = seconds(30);
+const RETRY: BackoffPolicy = { first: millis(500), max: seconds(30), jitter: FULL_JITTER, least: millis(250) };
 
 /** Makes what is missing, and brings roles of ours up to what this version has. @throws what the API server says */
 export async function ensureInitialObjects(client: KubeClient, signal: AbortSignal): Promise<void> {
@@ -115,21 +114,17 @@ export class InitialObjects implements Component {
 
   async run(signal: AbortSignal): Promise<void> {
     const { client, clock, random, log } = this.#ports;
-    const delay = new RetryDelay(random, { first: FIRST_RETRY, most: MOST_RETRY });
+    const backoff = new Backoff(random, RETRY);
     for (;;) {
       try {
         await ensureInitialObjects(client, signal);
         break;
       } catch (error) {
         if (signal.aborted || isCancelled(error)) return;
-        if (delay.failures === 0) log.warn("cannot make the initial objects", { error: describeError(error) });
-        await clock.sleep(delay.next(), signal);
+        if (backoff.failures === 0) log.warn("cannot make the initial objects", { error: describeError(error) });
+        await clock.sleep(backoff.next(), signal);
       }
     }
     await aborted(signal);
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    // Nothing outlives run().
   }
 }

@@ -6,7 +6,7 @@ import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { type Millis, millis } from "@picolet/protocol/ports.ts";
 import { selects } from "../../api/label-selector.ts";
 import { generateName } from "../../api/object-meta.ts";
-import { controllerOf, nodeOf, podOf } from "../../api/typed-objects.ts";
+import { controllerOf, isAway, nodeOf, podOf } from "../../api/typed-objects.ts";
 import { Controller } from "../controller.ts";
 import type { ControllerPorts } from "../controller-ports.ts";
 import type { EventRecorder } from "../event-recorder.ts";
@@ -78,12 +78,13 @@ export class DaemonSetController extends Controller {
     }
   }
 
-  /** Heartbeats change nothing that a DaemonSet looks at. */
+  /** Heartbeats change nothing that a DaemonSet depends on. */
   #nodeChanged({ before, after }: ObjectChange): void {
     const [old, node] = [before, after].map((each) => (each === undefined ? undefined : nodeOf(each)));
     for (const set of this.#caches.daemonSets.list() as readonly DaemonSet[]) {
       const [was, is] = [old, node].map((each) => (each === undefined ? undefined : fitOn(set, each)));
-      if (was?.shouldRun !== is?.shouldRun || was?.shouldContinue !== is?.shouldContinue) {
+      const isSameFit = was?.shouldRun === is?.shouldRun && was?.shouldContinue === is?.shouldContinue;
+      if (!isSameFit || (old !== undefined && isAway(old)) !== (node !== undefined && isAway(node))) {
         this.loop.add(keyOf(set.metadata.namespace, set.metadata.name));
       }
     }
@@ -105,6 +106,7 @@ export class DaemonSetController extends Controller {
     const pods = this.#ownership.claim(set, this.#caches.pods.list("namespace", namespace)).owned.map(podOf);
     const nodes = this.#caches.nodes.list().map(nodeOf);
     const plan = planDaemonSet({ set, nodes, pods, hash, nowMs: this.#ports.clock.wall().getTime() });
+    if (plan.deferred > 0) this.#record(set, "Normal", "NodesAway", deferredMessage(plan.deferred));
     const retry = await this.#carryOut(set, plan, hash, signal);
     await this.#cleanHistory(set, revisions as readonly ControllerRevision[], pods, hash, signal);
     await this.#writeStatus(set, plan.status, signal);
@@ -256,6 +258,9 @@ export class DaemonSetController extends Controller {
     await this.#ports.client.patch(DAEMON_SETS, { namespace, name }, "merge", patch, { subresource: "status" }, signal);
   }
 }
+
+const deferredMessage = (count: number): string =>
+  `${count === 1 ? "1 node is" : `${count} nodes are`} away with a pod of an older revision, which is updated when the node is back`;
 
 /** Left out when they are zero. */
 const OPTIONAL_COUNTERS = ["updatedNumberScheduled", "numberAvailable", "numberUnavailable"];

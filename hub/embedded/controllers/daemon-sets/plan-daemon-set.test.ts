@@ -202,6 +202,18 @@ describe("a rolling update", () => {
     });
   }
 
+  test("boards that come back together are updated within the limit", () => {
+    const away = ["a", "b"].map((name) => ({
+      ...node(name),
+      status: { conditions: [{ type: "Ready", status: "Unknown" }] },
+    }));
+    const lost = { ready: false };
+    const apart = plan(daemonSet(), [...away, node("c")], [old("a", lost), old("b", lost), old("c")]);
+    assert.deepEqual([ended(apart.delete), apart.deferred, apart.status.numberUnavailable], [["c-old"], 2, 2]);
+    const back = plan(daemonSet(), [node("a"), node("b"), node("c")], [old("a"), old("b"), fresh("c")]);
+    assert.deepEqual([ended(back.delete), back.deferred], [["a-old"], 0]);
+  });
+
   test("minReadySeconds holds it up, and says when to look again", () => {
     const readySince = new Date(NOW_MS - 10_000).toISOString();
     const made = plan(daemonSet({ minReadySeconds: 30 }), nodes, [

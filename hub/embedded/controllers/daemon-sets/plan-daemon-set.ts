@@ -3,7 +3,7 @@
  * seen alone, so that it may be made again at any moment, by another process too.
  */
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
-import { isPodReady, type NodeObject } from "../../api/typed-objects.ts";
+import { isAway, isPodReady, type NodeObject } from "../../api/typed-objects.ts";
 import {
   type DaemonSet,
   type DaemonSetStatus,
@@ -31,6 +31,8 @@ export interface DaemonSetPlan {
   readonly delete: readonly Pod[];
   /** Failed ones, which go too, but not again and again without pause. */
   readonly replace: readonly Pod[];
+  /** How many nodes are away with a pod of an older revision, which a rolling update leaves until they are back. */
+  readonly deferred: number;
   readonly status: Omit<DaemonSetStatus, "collisionCount" | "observedGeneration">;
   /** When a pod that is ready becomes available. */
   readonly wakeInMs: number | undefined;
@@ -39,6 +41,7 @@ export interface DaemonSetPlan {
 interface NodeView {
   readonly name: string;
   readonly fit: Fit;
+  readonly isAway: boolean;
   /** Oldest first. */
   readonly pods: readonly Pod[];
 }
@@ -47,7 +50,7 @@ export function planDaemonSet(view: DaemonSetView): DaemonSetPlan {
   const byNode = Map.groupBy(view.pods, (pod) => targetNode(pod) ?? "");
   const nodes = view.nodes.map((node): NodeView => {
     const { name } = node.metadata;
-    return { name, fit: fitOn(view.set, node), pods: (byNode.get(name) ?? []).toSorted(byAge) };
+    return { name, fit: fitOn(view.set, node), isAway: isAway(node), pods: (byNode.get(name) ?? []).toSorted(byAge) };
   });
   const plan = new Planner(view, nodes);
   for (const node of nodes) plan.manage(node);
@@ -76,6 +79,7 @@ class Planner {
   readonly #maxSurge: number;
   readonly #maxUnavailable: number;
   readonly #allowsSurge: boolean;
+  #deferred = 0;
   #wakeInMs: number | undefined;
 
   constructor(view: DaemonSetView, nodes: readonly NodeView[]) {
@@ -133,13 +137,23 @@ class Planner {
     else this.#rollByDeleting();
   }
 
+  /**
+   * Nodes whose pods may be updated now. Those that are away count neither as unavailable nor as surging: with pods that
+   * tolerate all taints the update would stand still until the last of them is back. Their pods run on, and are updated
+   * within the same limits when they are back.
+   */
+  #updatable(): readonly NodeView[] {
+    const away = this.#nodes.filter((node) => node.isAway && node.fit.shouldContinue);
+    this.#deferred = away.filter((node) => this.#split(node).old.length > 0).length;
+    return this.#nodes.filter((node) => !node.isAway && node.fit.shouldRun);
+  }
+
   /** Ends just as many old pods as may be unavailable; `manage` puts new ones in their places. */
   #rollByDeleting(): void {
     let unavailable = 0;
     const broken: Pod[] = [];
     const candidates: Pod[] = [];
-    for (const node of this.#nodes) {
-      if (!node.fit.shouldRun) continue;
+    for (const node of this.#updatable()) {
       const { current, old } = this.#split(node);
       const [pod] = current.length + old.length === 1 ? [...current, ...old] : [];
       // None, or one too many: `manage` sees to it.
@@ -156,8 +170,7 @@ class Planner {
     let surging = 0;
     const needed: string[] = [];
     const candidates: string[] = [];
-    for (const node of this.#nodes) {
-      if (!node.fit.shouldRun) continue;
+    for (const node of this.#updatable()) {
       const { current, old } = this.#split(node);
       const [pod] = old;
       if (current.length > 1 || old.length > 1) surging += 1;
@@ -196,6 +209,7 @@ class Planner {
       create: [...this.#create],
       delete: [...this.#delete],
       replace: [...this.#replace],
+      deferred: this.#deferred,
       status: this.#status(),
       wakeInMs: this.#wakeInMs,
     };

@@ -79,10 +79,6 @@ export class PodCollector implements Component {
     }
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
-    // Nothing outlives run().
-  }
-
   async #collect(signal: AbortSignal): Promise<void> {
     const plan = planCollection({
       pods: this.#caches.pods.list().map(podOf),

@@ -1,6 +1,7 @@
 import { type KubeObject, PERSISTENT_VOLUME_CLAIMS, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { keyOf } from "@picolet/hub-core/kube-client/reflector.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
+import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
@@ -18,8 +19,7 @@ const COMPONENT = "default-scheduler";
 /** Bindings under way at once; decisions wait for a place. Each is one small write. */
 const MAX_BINDINGS = 32;
 /** kube-scheduler's own: a pod that did not fit is tried again no sooner than this, doubling, and at the latest after the last. */
-const FIRST_BACKOFF_MS = 1000;
-const MOST_BACKOFF_MS = 10_000;
+const POD_BACKOFF: BackoffPolicy = { first: seconds(1), max: seconds(10) };
 const RETRY_ANYWAY = seconds(300);
 
 export interface SchedulerCaches {
@@ -80,10 +80,6 @@ export class Scheduler implements Component {
     } finally {
       await Promise.all(this.#bindings);
     }
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    // Nothing outlives run().
   }
 
   #nodeChanged({ key, before, after }: ObjectChange): void {
@@ -254,8 +250,8 @@ export class Scheduler implements Component {
 
   #postpone(key: string): void {
     const count = (this.#attempts.get(key)?.count ?? 0) + 1;
-    const backoff = Math.min(MOST_BACKOFF_MS, FIRST_BACKOFF_MS * 2 ** (Math.min(count, 10) - 1));
-    this.#attempts.set(key, { count, notBeforeMs: this.#ports.clock.monotonic() + backoff });
+    const notBeforeMs = this.#ports.clock.monotonic() + backoffDelay(POD_BACKOFF, count);
+    this.#attempts.set(key, { count, notBeforeMs });
   }
 
   async #writeCondition(object: KubeObject, message: string, signal: AbortSignal): Promise<void> {
@@ -263,8 +259,15 @@ export class Scheduler implements Component {
     if (before?.status === "False" && before.reason === "Unschedulable" && before.message === message) return;
     const now = timeText(this.#ports.clock.wall());
     const lastTransitionTime = before?.status === "False" ? (before.lastTransitionTime ?? now) : now;
-    const condition = { type: "PodScheduled", status: "False", reason: "Unschedulable", message, lastTransitionTime };
-    const { name, namespace = "", uid } = object.metadata;
+    const { name, namespace = "", uid, generation } = object.metadata;
+    const condition = {
+      type: "PodScheduled",
+      status: "False",
+      observedGeneration: generation,
+      reason: "Unschedulable",
+      message,
+      lastTransitionTime,
+    };
     const patch = { metadata: { uid }, status: { conditions: [condition] } };
     await this.#ports.client.patch(PODS, { namespace, name }, "strategic", patch, { subresource: "status" }, signal);
   }

@@ -13,6 +13,8 @@ import { admitLimits } from "./limit-ranges.ts";
 export interface PodAdmissionInit {
   /** Whether pods get the projected volume `kube-api-access-*` with a token of their service account. */
   readonly serviceAccountTokens: boolean;
+  /** The tolerations of a pod on that node, where they are not its own; undefined: they stay as they are. */
+  readonly tolerationsOn?: (pod: ApiObject, node: ApiObject) => readonly object[] | undefined;
 }
 
 type Refuse = (why: string) => never;
@@ -32,6 +34,19 @@ export function admitPod(pod: ApiObject, context: StrategyContext, init: PodAdmi
   admitPriority(spec, context, refuse);
   admitTolerations(spec);
   admitRuntimeClass(spec, context, refuse);
+  admitPlacement(pod, context, init);
+}
+
+/** Called whenever a pod has got its node or its tolerations. */
+export function admitPlacement(
+  pod: ApiObject,
+  { lookup }: Pick<StrategyContext, "lookup">,
+  { tolerationsOn }: PodAdmissionInit,
+): void {
+  const name = textAt(pod, "spec", "nodeName");
+  const node = name === "" || tolerationsOn === undefined ? undefined : lookup.get("nodes", "", name);
+  const tolerations = node === undefined ? undefined : tolerationsOn?.(pod, node);
+  if (tolerations !== undefined) section(pod, "spec").tolerations = tolerations;
 }
 
 function admitServiceAccount(

@@ -5,7 +5,7 @@ import { listAt, section, textAt } from "../../api/object-fields.ts";
 import type { ApiObject, ResourceDefinition, StrategyContext } from "../../api/resource-definition.ts";
 import { invalidObject } from "../../api/status-error.ts";
 import { POD_COLUMNS } from "../../printing/pod-columns.ts";
-import { admitPod, admitTolerations, type PodAdmissionInit } from "./pod-admission.ts";
+import { admitPlacement, admitPod, admitTolerations, type PodAdmissionInit } from "./pod-admission.ts";
 import { resizedSpec, validateResize } from "./pod-resize.ts";
 import { defaultPod, validatePodObject } from "./pod-template.ts";
 import { validateEphemeralContainers, validateMirrorAnnotation, validatePodUpdate } from "./pod-update.ts";
@@ -61,10 +61,12 @@ export function podResource(init: PodAdmissionInit): ResourceDefinition {
         admitPod(pod, context, init);
         pod.status = { phase: "Pending", qosClass: qosClass(pod as unknown as Pod), ...gatedCondition(pod) };
       },
-      prepareForUpdate(pod, old) {
+      prepareForUpdate(pod, old, context) {
         pod.status = old.status;
         admitTolerations(section(pod, "spec"));
+        admitPlacement(pod, context, init);
       },
+      prepareForBinding: (pod, lookup) => admitPlacement(pod, { lookup }, init),
       prepareForSubresource: preparePodSubresource,
       validate: (pod, { subresource }) => (subresource === "status" ? [] : validatePodObject(pod)),
       validateUpdate(pod, old, { subresource }) {

@@ -5,7 +5,7 @@
 import { X509Certificate } from "node:crypto";
 import { closeSync, constants, fstatSync, openSync, readSync } from "node:fs";
 import { PicoletError } from "@picolet/protocol/errors.ts";
-import { errnoOf } from "../../shared/files/durable-files.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 
 /** All authorities of the web are 220 KiB. It goes to a runner with its launch, and stays in its memory. */
 export const MAX_AUTHORITIES_BYTES = 256 * 1024;
@@ -37,7 +37,7 @@ const REASONS: Readonly<Record<string, string>> = {
 
 function reasonOf(error: unknown): string {
   if (error instanceof Unusable) return error.message;
-  const errno = errnoOf(error) ?? "";
+  const errno = errnoOf(error);
   return REASONS[errno] ?? `it cannot be read (${errno})`;
 }
 

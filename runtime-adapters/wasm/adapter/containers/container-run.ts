@@ -1,5 +1,6 @@
 /** One container of this node, from the moment its state folder stands: who runs it, how it ended, how it is ended. */
 
+import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis } from "@picolet/protocol/ports.ts";
@@ -210,7 +211,7 @@ export class ContainerRun {
   }
 
   /** Processes of it that the kernel has killed for want of memory. */
-  protected async oomKills(): Promise<number> {
+  async oomKills(): Promise<number> {
     const { cgroupPath } = this.file;
     return cgroupPath === undefined ? 0 : ((await this.components.cgroups?.oomKills(cgroupPath)) ?? 0);
   }
@@ -245,20 +246,14 @@ export class ContainerRun {
   async #endWithin(duration: Millis, signal: AbortSignal): Promise<void> {
     const { clock } = this.components;
     const deadline = clock.monotonic() + duration;
-    const done = new AbortController();
-    const onAbort = (): void => done.abort();
-    signal.addEventListener("abort", onAbort, { once: true });
-    void this.ended.then(onAbort);
-    try {
-      while (!this.hasEnded) {
-        checkCancelled(signal, "the stop");
-        const left = deadline - clock.monotonic();
-        if (left <= 0) return;
-        await clock.sleep(millis(Math.min(left, STOP_LOOK_INTERVAL)), done.signal).catch(() => undefined);
-        await this.check("thorough");
-      }
-    } finally {
-      signal.removeEventListener("abort", onAbort);
+    using done = joinSignals(signal);
+    void this.ended.then(() => done.abort());
+    while (!this.hasEnded) {
+      checkCancelled(signal, "the stop");
+      const left = deadline - clock.monotonic();
+      if (left <= 0) return;
+      await clock.sleep(millis(Math.min(left, STOP_LOOK_INTERVAL)), done.signal).catch(() => undefined);
+      await this.check("thorough");
     }
   }
 

@@ -1,9 +1,41 @@
 /** Why a container did not start, with the reasons that a kubelet gives. */
+import { statSync } from "node:fs";
+import { join } from "node:path";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { WASM_PAGE_BYTES } from "../../shared/binary/memory-limits.ts";
+import type { TranspiledComponent } from "../../shared/messages/launch.ts";
+import { MIN_MEMORY_LIMIT_BYTES } from "./container-launch.ts";
 
 /** @param complaint of Node or the shell; "": none */
 export const cannotStart = (name: string, error: unknown, complaint: string): PicoletError =>
   withReason(error, `cannot start container ${name}${complaint === "" ? "" : ` (${complaint})`}`, "RunContainerError");
+
+const MIB = 1_048_576;
+const mebibytes = (bytes: number): string => `${Math.ceil(bytes / MIB)}Mi`;
+
+/** The kernel has killed its runner before the component ran. */
+export function killedAtStart(
+  name: string,
+  {
+    component,
+    memoryLimitBytes,
+  }: { readonly component: TranspiledComponent; readonly memoryLimitBytes?: number | undefined },
+): PicoletError {
+  const limit =
+    memoryLimitBytes === undefined ? "what its pod or the node has" : `its limit of ${mebibytes(memoryLimitBytes)}`;
+  const least = mebibytes(MIN_MEMORY_LIMIT_BYTES + ownBytes(component));
+  const message = `the kernel killed it for want of memory before it began: a component of this size takes at least ${least}, more than ${limit}; raise resources.limits.memory`;
+  return new PicoletError("resource_exhausted", `cannot start container ${name}: ${message}`, { reason: "OOMKilled" });
+}
+
+/** Code and the memory that it begins with. */
+function ownBytes({ directory, modules }: TranspiledComponent): number {
+  const codeOf = (file: string): number => statSync(join(directory, file), { throwIfNoEntry: false })?.size ?? 0;
+  return modules.reduce((sum, { name, memories }) => {
+    const pages = memories.reduce((all, { initialPages }) => all + initialPages, 0);
+    return sum + codeOf(name) + pages * WASM_PAGE_BYTES;
+  }, 0);
+}
 
 /** As what is wrong with an image is told. */
 export function asRefusal(check: () => void): void {

@@ -1,5 +1,6 @@
 /** One process of several containers, as the agent sees it: started or adopted here, commanded, watched, and cleared away. */
 import { openSync, writeFileSync } from "node:fs";
+import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
@@ -147,9 +148,7 @@ export class DenseHost implements DenseProcess {
     checkCancelled(signal, "the start");
     this.#raiseOomScore(oomScore);
     this.runs.set(id, run);
-    const done = new AbortController();
-    const onAbort = (): void => done.abort();
-    signal.addEventListener("abort", onAbort, { once: true });
+    using done = joinSignals(signal);
     const time = clock.sleep(this.#init.startTimeout, done.signal).then(
       () => "late" as const,
       () => "late" as const,
@@ -174,7 +173,6 @@ export class DenseHost implements DenseProcess {
       if (outcome.stale) return false;
       throw new PicoletError("failed", outcome.message);
     } finally {
-      signal.removeEventListener("abort", onAbort);
       done.abort();
     }
   }

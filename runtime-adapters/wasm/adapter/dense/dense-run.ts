@@ -80,7 +80,7 @@ export class DenseRun extends ContainerRun {
     return this.#isLost ? { exitCode: KILLED, finishedAtMs: this.#clock.wall().getTime() } : undefined;
   }
 
-  protected override oomKills(): Promise<number> {
+  override oomKills(): Promise<number> {
     return this.exit() === undefined ? this.#process.oomKills() : Promise.resolve(0);
   }
 

@@ -10,7 +10,7 @@
  *     places/      mount points, one a container
  */
 import { chownSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
-import { errnoOf } from "../../shared/files/durable-files.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { DenseHostLaunch } from "../../shared/messages/dense-messages.ts";
 import type { Identity } from "../../shared/messages/launch.ts";
 import { HOST_FILE } from "../isolation/jail.ts";

@@ -2,9 +2,9 @@
 import { constants, type FileHandle, open } from "node:fs/promises";
 import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import { imageFileKind, START_BYTES } from "@picolet/runtime-contract/image-file-kind.ts";
 import { gunzipStream, readAll } from "../../shared/files/byte-stream.ts";
-import { errnoOf } from "../../shared/files/durable-files.ts";
 import { type ByteStream, FileBytes } from "../../shared/files/file-bytes.ts";
 import { isTarHeader, type TarEntry, TarReader } from "../../shared/files/tar-reader.ts";
 import { damaged } from "../../shared/oci/image-manifests.ts";

@@ -6,9 +6,9 @@
 import { mkdir, readdir, readFile, rm, stat } from "node:fs/promises";
 import { rejectOnAbort } from "@picolet/protocol/async/cancellation.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { Clock, Log, MonotonicMs } from "@picolet/protocol/ports.ts";
 import {
-  errnoOf,
   fileError,
   renameDurably,
   sha256OfFile,
@@ -164,7 +164,7 @@ export class Transpiler implements AsyncDisposable {
       const request = { componentPath, sha256, outputDirectory };
       // With Node's child processes, which an agent without components does not need.
       const { runTranspileChild } = await import("../processes/transpile-child.ts");
-      const { peakRssKiB, isLean } = await runTranspileChild(
+      const { peakRssKiB, isLean, missed } = await runTranspileChild(
         this.#components,
         this.#init,
         request,
@@ -177,8 +177,14 @@ export class Transpiler implements AsyncDisposable {
       const digest = `sha256:${sha256}`;
       this.#components.log.info("transpiled a component", { digest, peakRssKiB });
       // Once for each, as it is transpiled once.
-      if (!isLean)
-        this.#components.log.warn("a component has glue of jco's own, which grows with its calls", { digest });
+      if (!isLean) {
+        this.#components.log.warn("a component has glue of jco's own, which grows with its calls", { digest, missed });
+      } else if (missed.length > 0) {
+        this.#components.log.warn("a component has some glue of jco's own, which takes more memory", {
+          digest,
+          missed,
+        });
+      }
     } catch (error) {
       await rm(outputDirectory, { recursive: true, force: true });
       this.#remember(sha256, error);

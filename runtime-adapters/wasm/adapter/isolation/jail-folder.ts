@@ -14,7 +14,7 @@ import {
 } from "node:fs";
 import { basename, dirname } from "node:path";
 import { PicoletError } from "@picolet/protocol/errors.ts";
-import { errnoOf } from "../../shared/files/durable-files.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { RunnerLaunch } from "../../shared/messages/launch.ts";
 import {
   type Bind,

@@ -4,9 +4,9 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { setPriority } from "node:os";
 import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import { type Clock, type Millis, millis } from "@picolet/protocol/ports.ts";
 import type { CgroupPort } from "@picolet/runtime-contract/cgroup-port.ts";
-import { errnoOf } from "../../shared/files/durable-files.ts";
 import { SMALL_PROCESS_ENVIRONMENT } from "./node-flags.ts";
 
 export interface OneOffChildComponents {

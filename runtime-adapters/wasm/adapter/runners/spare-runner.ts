@@ -2,6 +2,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { closeSync, openSync, renameSync } from "node:fs";
 import type { Readable, Writable } from "node:stream";
+import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Millis } from "@picolet/protocol/ports.ts";
@@ -34,7 +35,7 @@ export interface SpareAssignment {
   readonly onReaperEnd: () => void;
 }
 
-/** Where the shell that mounts is told what (`isolation/jail.ts`). */
+/** Where the shell that mounts is told what (`adapter/isolation/jail.ts`). */
 const MOUNTS_FD = 4;
 
 export class SpareRunner {
@@ -93,9 +94,7 @@ export class SpareRunner {
     const reaper = await given.reaper();
     checkCancelled(signal, "the start");
     this.#child.stdin?.end(assignment(reaper));
-    const done = new AbortController();
-    const onAbort = (): void => done.abort();
-    signal.addEventListener("abort", onAbort, { once: true });
+    using done = joinSignals(signal);
     try {
       const time = clock.sleep(given.timeout, done.signal).then(
         () => "late" as const,
@@ -109,7 +108,6 @@ export class SpareRunner {
         return this.#late(signal, given.timeout);
       }
     } finally {
-      signal.removeEventListener("abort", onAbort);
       done.abort();
       this.#pipe(STARTED_FD)?.destroy();
     }

@@ -2,6 +2,7 @@
 import { spawn } from "node:child_process";
 import { closeSync } from "node:fs";
 import type { Readable } from "node:stream";
+import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Millis } from "@picolet/protocol/ports.ts";
@@ -42,9 +43,7 @@ export async function startRunner(clock: Pick<Clock, "sleep">, start: RunnerStar
   // When it comes to nothing, nobody waits for it any more.
   spawned.catch(() => undefined);
   const pipe = child.stdio[STARTED_FD] as Readable;
-  const done = new AbortController();
-  const onAbort = (): void => done.abort();
-  signal.addEventListener("abort", onAbort, { once: true });
+  using done = joinSignals(signal);
   try {
     const said = await Promise.race([firstLine(pipe), spawned, elapsed(clock, start.timeout, done.signal)]);
     checkCancelled(signal, "the start");
@@ -53,7 +52,6 @@ export async function startRunner(clock: Pick<Clock, "sleep">, start: RunnerStar
     }
     if (said !== STARTED_MESSAGE) throw new PicoletError("failed", said.trim() || "the runner ended before it began");
   } finally {
-    signal.removeEventListener("abort", onAbort);
     done.abort();
     pipe.destroy();
   }

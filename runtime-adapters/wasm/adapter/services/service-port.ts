@@ -1,4 +1,4 @@
-/** The socket on which runners ask for what only the agent can give (`contract/board-services.ts`). */
+/** The socket on which runners ask for what only the agent can give (`board-services.ts` of the contract). */
 import { chmodSync, rmSync } from "node:fs";
 import { createServer, type Server, type Socket } from "node:net";
 import { PicoletError } from "@picolet/protocol/errors.ts";

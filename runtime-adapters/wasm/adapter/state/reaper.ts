@@ -6,7 +6,7 @@
  * itself, and a shell that comes late ends at once.
  */
 
-/** Of the runner: what a component may hold of each kind (`host/handles.ts`), a few times over. */
+/** Of the runner: what a component may hold of each kind (`shared/resources/handles.ts`), a few times over. */
 export const MAX_OPEN_FILES = 4096;
 
 /** Arguments: state folder, exit file, oom_score_adj, number of cgroup.procs files, those, the runner's command line. */

@@ -3,10 +3,10 @@
  *
  *     boot_id                              of the boot that everything here is from
  *     empty/                               an empty directory
- *     jail/                                mount points of every runner's jail (`isolation/jail-folder.ts`)
+ *     jail/                                mount points of every runner's jail (`adapter/isolation/jail-folder.ts`)
  *     services/                            the socket on which runners ask the agent
- *     dense/<process>/                     of processes of several containers (`dense/host-folder.ts`)
- *     spares/                              what the Node of spare runners complains of (`spare/spare-pool.ts`)
+ *     dense/<process>/                     of processes of several containers (`adapter/dense/process-folder.ts`)
+ *     spares/                              what the Node of spare runners complains of (`adapter/runners/spare-pool.ts`)
  *     exits/<container>                    exit code, by the container's reaper
  *     pods/<uid>/sandbox-<attempt>.json    SandboxFile
  *     pods/<uid>/sandbox-<attempt>.stopped the sandbox has been stopped
@@ -31,8 +31,8 @@ import {
   statSync,
   writeFileSync,
 } from "node:fs";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
-import { errnoOf } from "../../shared/files/durable-files.ts";
 import { MAX_END_BYTES, MAX_END_MESSAGE_LENGTH, type RunnerLaunch } from "../../shared/messages/launch.ts";
 import { type ProcessId, parseProcessId } from "./process-id.ts";
 import { parseExitCode } from "./reaper.ts";

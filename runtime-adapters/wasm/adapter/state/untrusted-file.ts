@@ -1,6 +1,6 @@
 /** Files that a component's process writes and the agent reads. It may have been taken over, and put anything in their place. */
 import { closeSync, constants, fstatSync, openSync, readSync } from "node:fs";
-import { errnoOf } from "../../shared/files/durable-files.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 
 /** What is there instead of a file: a link, a socket or a pipe that nobody has open, a device that is gone. */
 const NO_FILE: ReadonlySet<string> = new Set(["ENOENT", "ELOOP", "ENXIO", "ENODEV", "EISDIR"]);
@@ -11,7 +11,7 @@ export function readUntrusted(path: string, maxBytes: number): string | undefine
   try {
     fd = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK | constants.O_NOCTTY);
   } catch (error) {
-    if (NO_FILE.has(errnoOf(error) ?? "")) return undefined;
+    if (NO_FILE.has(errnoOf(error))) return undefined;
     throw error;
   }
   try {

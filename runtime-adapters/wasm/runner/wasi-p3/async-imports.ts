@@ -1,6 +1,6 @@
 /**
- * WASI 0.3 as far as `binary/grants.ts` lists it. The glue asks for its interfaces by names that end in `@0.3`
- * (`transpile/generated-files.ts`), for those of 0.2 without a version: a component may import both.
+ * WASI 0.3 as far as `shared/grants/import-grants.ts` lists it. The glue asks for its interfaces by names that end in
+ * `@0.3` (`transpile/generated-files.ts`), for those of 0.2 without a version: a component may import both.
  */
 import type { Imports } from "../../shared/host/host.ts";
 import type { LogStream, LogWriter } from "../../shared/host/log-writer.ts";

@@ -47,7 +47,7 @@ export class AsyncInstance {
     const own = { ...fileImports(context, this.#init.preopens), ...more };
     const components = { ...this.#components, board: this.#board };
     const imports = this.host.extended(components.host.imports(components, this.#init, context), own);
-    // What the glue is mended with asks for these: `transpile/async-glue.ts`.
+    // What the glue is mended with asks for these: `transpile/asynchronous-patches.ts`.
     const hooks = {
       happened: context.onActivity,
       isWaiting: () => context.isWaiting,

@@ -1,5 +1,6 @@
 /** picolet:board/config and wasi:config: the files of one mount of the component, read anew with each call. */
 import { closeSync, constants, fstatSync, openSync, readdirSync, readSync } from "node:fs";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import type * as Config from "@picolet/wit/generated/picolet-board-config.js";
 import { fdPath, O_PATH, resolvePath } from "../host/paths.ts";
 import { Failure } from "../resources/failure.ts";
@@ -40,7 +41,7 @@ function reading<R>(read: () => R): R {
     return read();
   } catch (error) {
     if (error instanceof Failure && typeof error.payload === "object") throw error;
-    const why = error instanceof Failure ? String(error.payload) : ((error as NodeJS.ErrnoException).code ?? "io");
+    const why = error instanceof Failure ? String(error.payload) : errnoOf(error) || "io";
     throw failure({ tag: "io", val: `cannot read the configuration: ${why}` });
   }
 }
@@ -60,7 +61,7 @@ function value(directory: number, key: string): string | undefined {
       closeSync(fd);
     }
   } catch (error) {
-    if (notThere(error) || (error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+    if (notThere(error) || errnoOf(error) === "ENOENT") return undefined;
     throw error;
   }
 }
@@ -100,7 +101,7 @@ function openPayload(root: number): number {
     using path = resolvePath(root, PAYLOAD, true);
     return openSync(path.path, O_PATH | constants.O_DIRECTORY | constants.O_NOFOLLOW);
   } catch (error) {
-    if (!notThere(error) && (error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
+    if (!notThere(error) && errnoOf(error) !== "ENOENT") throw error;
     return openSync(fdPath(root), O_PATH | constants.O_DIRECTORY);
   }
 }

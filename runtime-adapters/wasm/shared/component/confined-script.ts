@@ -1,7 +1,8 @@
 /**
  * Runs the glue that jco generated with nothing of Node in its reach: of the global names only the language's own. The
- * glue is made from text that strangers wrote (`binary/component-names.ts`); should some of it ever be more than a name,
- * it finds no `process`, no `require`, no timers, and no way to compile text (`--disallow-code-generation-from-strings`).
+ * glue is made from text that strangers wrote (`transpile/component-names.ts`); should some of it ever be more than a
+ * name, it finds no `process`, no `require`, no timers, and no way to compile text
+ * (`--disallow-code-generation-from-strings`).
  *
  * Node's permission model is no help here: it takes fsync(2) and symbolic links away from components.
  */

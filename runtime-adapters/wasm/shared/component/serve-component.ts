@@ -11,6 +11,7 @@ import { LiveResources, trap } from "../resources/handles.ts";
 import type { StreamContext } from "../resources/streams.ts";
 import { HttpServer } from "../serving/http-server.ts";
 import { type HandlerInstance, InstancePool } from "../serving/instance-pool.ts";
+import { nodeParts } from "../serving/node-parts.ts";
 import { MemoryGuard, serveMemory } from "../serving/serve-memory.ts";
 import type { InstantiateComponent } from "./load-component.ts";
 import { trapMessage } from "./trap-message.ts";
@@ -95,8 +96,12 @@ export async function serveComponent(
     options,
   );
   pool.prepare();
+  const parts = await nodeParts();
   const server = new HttpServer(
-    { pool, memory: serveMemory(processLimitBytes), isTight: () => guard.isTight, now, wallNow: host.wallNow },
+    {
+      ...{ parts, pool, memory: serveMemory(processLimitBytes, parts.weight) },
+      ...{ isTight: () => guard.isTight, now, wallNow: host.wallNow },
+    },
     options,
   );
   return () => server.close();

@@ -3,6 +3,7 @@ import { createHash } from "node:crypto";
 import { constants, type FileHandle, open, rename, rm } from "node:fs/promises";
 import { dirname } from "node:path";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 
 const CHUNK_BYTES = 65_536;
 
@@ -83,9 +84,6 @@ export async function sha256OfFile(path: string): Promise<string> {
     await file?.close();
   }
 }
-
-export const errnoOf = (error: unknown): string | undefined =>
-  error instanceof Error && "code" in error && typeof error.code === "string" ? error.code : undefined;
 
 /** What `node:fs` threw, made ours: `message` says what could not be done. */
 export function fileError(error: unknown, message: string): PicoletError {

@@ -1,4 +1,7 @@
-/** All that a component can import: WASI 0.2 as far as `grants.ts` lists it, and nothing of the host beside that. */
+/**
+ * All that a component can import: WASI 0.2 as far as `shared/grants/import-grants.ts` lists it, and nothing of the
+ * host beside that.
+ */
 
 import { Handles, type LiveResources } from "../resources/handles.ts";
 import { Pollable, Poller, type Waiter } from "../resources/polling.ts";

@@ -5,8 +5,8 @@
 
 import { constants, openSync } from "node:fs";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import { type MountLaunch, mountStamp } from "../messages/launch.ts";
-import { errnoOf } from "../resources/failure.ts";
 import { OpenedFile } from "./opened-file.ts";
 import { O_PATH } from "./paths.ts";
 

@@ -1,6 +1,7 @@
 /** How files and directories are opened, whatever anybody does to their names meanwhile. */
 import { constants, lstatSync, openSync } from "node:fs";
-import { errnoOf, fileCall, fileFailure } from "../resources/failure.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
+import { fileCall, fileFailure } from "../resources/failure.ts";
 import { OpenedFile } from "./opened-file.ts";
 import { fdPath, O_PATH, type ResolvedPath } from "./paths.ts";
 

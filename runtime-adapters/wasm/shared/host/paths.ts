@@ -6,7 +6,8 @@
  * which is openat(2) for those who only have paths.
  */
 import { closeSync, constants, openSync, readlinkSync } from "node:fs";
-import { errnoOf, type FileErrorCode, fileErrorCode, fileFailure } from "../resources/failure.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
+import { type FileErrorCode, fileErrorCode, fileFailure } from "../resources/failure.ts";
 
 /** Not among Node's constants; the same on all of Linux' architectures that Node runs on. */
 export const O_PATH = 0o10000000;
@@ -148,7 +149,7 @@ function readLink(path: string): string | undefined {
     const code = errnoOf(error);
     // No link, or nothing there: what is done with the name will say so.
     if (code === "EINVAL" || code === "ENOENT") return undefined;
-    throw code === undefined ? error : fileFailure(fileErrorCode(error));
+    throw code === "" ? error : fileFailure(fileErrorCode(error));
   }
 }
 

@@ -1,5 +1,6 @@
 /** wasi:http/types.error-code, as far as this host brings it about, and what of Node's errors is which of them. */
-import { errnoOf, Failure } from "../resources/failure.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
+import { Failure } from "../resources/failure.ts";
 import { HostError, type StreamContext } from "../resources/streams.ts";
 
 export type HttpErrorCode =
@@ -75,7 +76,7 @@ const CERTIFICATE =
 export function httpErrorCode(error: unknown): HttpErrorCode {
   if (error instanceof HttpError) return error.reason;
   const errno = errnoOf(error);
-  if (errno === undefined) return { tag: "internal-error", val: undefined };
+  if (errno === "") return { tag: "internal-error", val: undefined };
   const [, words, number] = ALERT.exec((error as Error).message) ?? [];
   if (number !== undefined && Number(number) <= MAX_ALERT) {
     return { tag: "TLS-alert-received", val: { alertId: Number(number), alertMessage: words } };

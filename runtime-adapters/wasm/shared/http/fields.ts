@@ -31,11 +31,14 @@ const VALUE = /^[\t -~\x80-\xff]*$/;
 
 export const isForbidden = (name: string): boolean => FORBIDDEN.has(name.toLowerCase());
 
-/** Of Node's buffers, for any bytes: `Buffer.from` would make a buffer of its own for those that have none yet. */
-const latin1Slice = Reflect.get(Buffer.prototype, "latin1Slice") as (this: Uint8Array) => string;
+/** V8 keeps so few bytes in its own heap, and would make a buffer for them that others can see. */
+const COPIED_BYTES = 64;
 
 /** Bytes become the characters of the same number: what is made, looked up and sent on most is text. */
-export const latin1 = (bytes: Uint8Array): string => latin1Slice.call(bytes);
+export function latin1(bytes: Uint8Array): string {
+  if (bytes.length <= COPIED_BYTES) return Buffer.from(bytes).toString("latin1");
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString("latin1");
+}
 
 /** What several resources may look at; the component changes it through `Fields` alone. */
 export class FieldList {

@@ -6,10 +6,11 @@
 import type { ClientRequest, IncomingMessage, RequestOptions as NodeOptions } from "node:http";
 import type { LookupFunction, Socket } from "node:net";
 import type { TLSSocket } from "node:tls";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import { certificateProblem, isCertificateTimeCode, UNTRUSTED } from "../network/certificate-problems.ts";
 import { parseAddress } from "../network/ip-address.ts";
 import type { Destination, NetworkPolicy } from "../network/network-policy.ts";
-import { errnoOf, Failure } from "../resources/failure.ts";
+import { Failure } from "../resources/failure.ts";
 import { HostResource } from "../resources/handles.ts";
 import { Pollable, type Readiness } from "../resources/polling.ts";
 import { WakeListeners } from "../resources/wake-listeners.ts";
@@ -154,7 +155,7 @@ export class OutgoingRequests implements OutgoingHttp {
 
   #complain({ host, port }: Destination, error: Error): void {
     if (httpErrorCode(error).tag !== "TLS-certificate-error") return;
-    const text = `picolet: no TLS with ${host} port ${port}: ${this.#reason(errnoOf(error) ?? "")}\n`;
+    const text = `picolet: no TLS with ${host} port ${port}: ${this.#reason(errnoOf(error))}\n`;
     if (this.#complaints.has(text) || this.#complaints.size >= MAX_COMPLAINTS) return;
     this.#complaints.add(text);
     this.#init.complain(text);

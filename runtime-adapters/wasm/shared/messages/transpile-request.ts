@@ -19,7 +19,7 @@ export interface TranspileRequest {
 
 /** One line of JSON on the child's stdout. */
 export type TranspileAnswer =
-  | { readonly kind: "done"; readonly peakRssKiB: number; readonly isLean: boolean }
+  | { readonly kind: "done"; readonly peakRssKiB: number; readonly isLean: boolean; readonly missed: readonly string[] }
   | { readonly kind: "failed"; readonly code: "invalid" | "corrupt" | "failed"; readonly message: string };
 
 /** `manifest.json`, written last: a folder without it is half-made. */

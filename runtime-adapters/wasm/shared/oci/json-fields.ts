@@ -1,5 +1,6 @@
 /** Fields of JSON documents that come from elsewhere. Everything that is of another kind than expected is `corrupt`. */
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { isRecord } from "@picolet/protocol/guards.ts";
 
 export type JsonObject = Readonly<Record<string, unknown>>;
 
@@ -16,17 +17,14 @@ export function parseJson(content: Buffer, what: string): unknown {
 
 export function parseObject(content: Buffer, what: string): JsonObject {
   const value = parseJson(content, what);
-  if (!isObject(value)) throw damaged(`${what} is no JSON object`);
+  if (!isRecord(value)) throw damaged(`${what} is no JSON object`);
   return value;
 }
-
-const isObject = (value: unknown): value is JsonObject =>
-  typeof value === "object" && value !== null && !Array.isArray(value);
 
 /** Empty for a field that is none. */
 export const objectOf = (object: JsonObject, field: string): JsonObject => {
   const value = object[field];
-  return isObject(value) ? value : {};
+  return isRecord(value) ? value : {};
 };
 
 export const textOf = (object: JsonObject, field: string): string | undefined => {
@@ -37,12 +35,12 @@ export const textOf = (object: JsonObject, field: string): string | undefined =>
 /** Nothing for a field that is not there. */
 export function listOf(object: JsonObject, field: string): JsonObject[] {
   const list = object[field] ?? [];
-  if (!Array.isArray(list) || !list.every(isObject)) throw damaged(`${field} is no list of objects`);
+  if (!Array.isArray(list) || !list.every(isRecord)) throw damaged(`${field} is no list of objects`);
   return list;
 }
 
 export function textsOf(object: unknown, field: string): string[] {
-  const list = (isObject(object) ? object[field] : undefined) ?? [];
+  const list = (isRecord(object) ? object[field] : undefined) ?? [];
   if (!Array.isArray(list) || !list.every((each) => typeof each === "string")) {
     throw damaged(`${field} is no list of strings`);
   }

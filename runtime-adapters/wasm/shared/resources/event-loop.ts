@@ -32,7 +32,7 @@ const NEVER_WAIT: readonly RegExp[] = [
 ];
 /** jco's functions that drop resources have no name of an interface, and a number in their own. */
 const DROP = /^trampoline\d+$/;
-/** What the glue itself does for calls between a component's parts (`transpile/part-calls.ts`): no calls of the host at all. */
+/** What the glue itself does for calls between a component's parts (`transpile/synchronous-patches.ts`): no calls of the host at all. */
 const PART_CALL = /^_(?:enterCall|exitCall|context[GS]et[01])$/;
 
 /** Before an export's name, that of what is called when its result has been read (component model, canonical ABI). */

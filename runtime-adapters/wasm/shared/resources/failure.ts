@@ -1,3 +1,5 @@
+import { errnoOf } from "@picolet/protocol/guards.ts";
+
 /** How host functions fail: what a `result`'s error case holds is thrown, and the generated glue takes `payload`. */
 export class Failure<P> {
   /** Not an Error: errors are expected here (a file that is not there), and a stack would cost more than the call. */
@@ -90,12 +92,8 @@ export const fileFailure = (code: FileErrorCode): Failure<FileErrorCode> => new 
 
 /** Of an error that `node:fs` threw. */
 export function fileErrorCode(error: unknown): FileErrorCode {
-  const code = errnoOf(error);
-  return (code === undefined ? undefined : CODES[code]) ?? "io";
+  return CODES[errnoOf(error)] ?? "io";
 }
-
-export const errnoOf = (error: unknown): string | undefined =>
-  error instanceof Error && "code" in error && typeof error.code === "string" ? error.code : undefined;
 
 /** Runs file system calls; what they throw becomes an error code. */
 export function fileCall<T>(call: () => T): T {

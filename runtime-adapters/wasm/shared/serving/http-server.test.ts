@@ -4,7 +4,7 @@ import { once } from "node:events";
 import { createServer, METHODS, type Server } from "node:http";
 import { connect, type Socket } from "node:net";
 import { text } from "node:stream/consumers";
-import { after, before, test } from "node:test";
+import { after, before, describe, test } from "node:test";
 import type { Random } from "@picolet/protocol/ports.ts";
 import { fixedPort } from "@picolet/test/support/unit/machine/fixed-port.ts";
 import { seededRandom } from "@picolet/test/support/unit/ports/seeded-random.ts";
@@ -20,6 +20,8 @@ import { Handles } from "../resources/handles.ts";
 import { BlockingWaiter, Poller } from "../resources/polling.ts";
 import type { Exchange } from "./exchange.ts";
 import { HttpServer } from "./http-server.ts";
+import { type NodePrivateApi, privateParts } from "./node-parts.ts";
+import { PublicParts } from "./public-parts.ts";
 import { serveMemory } from "./serve-memory.ts";
 
 const SEED = Number(process.env.PICOLET_SEED ?? 20_261_122);
@@ -95,7 +97,7 @@ const theirSeen: Seen[] = [];
 let ourPort = 0;
 let theirPort = 0;
 
-before(async () => {
+async function start(parts: NodePrivateApi): Promise<void> {
   ourPort = await fixedPort();
   const sleeper = { now: () => process.hrtime.bigint(), sleep: () => undefined };
   const poller = new Poller(new BlockingWaiter(sleeper), () => undefined);
@@ -106,7 +108,10 @@ before(async () => {
       void answered(httpContext({ handles: new Handles(), poller, wallNow: () => 0 }), exchange),
   };
   ours = new HttpServer(
-    { pool, memory: serveMemory(undefined), isTight: () => false, now: () => performance.now(), wallNow: Date.now },
+    {
+      ...{ parts, pool, memory: serveMemory(undefined), isTight: () => false },
+      ...{ now: () => performance.now(), wallNow: Date.now },
+    },
     { ...DEFAULT_HTTP_OPTIONS, maxBodyBytes: MAX_BODY, port: ourPort },
   );
   theirs = createServer(
@@ -141,12 +146,12 @@ before(async () => {
   theirs.listen(0, HOST);
   await once(theirs, "listening");
   theirPort = (theirs.address() as { port: number }).port;
-});
+}
 
-after(() => {
+function stop(): void {
   ours.close();
   theirs.close();
-});
+}
 
 /** Everything that comes back for these pieces, until the server hangs up. */
 async function said(port: number, pieces: readonly Buffer[]): Promise<string> {
@@ -283,51 +288,6 @@ function pieces(random: Random): Buffer[] {
   return random.next() < 0.5 ? [bytes] : [bytes.subarray(0, cut), bytes.subarray(cut)];
 }
 
-test("bytes of all kinds come to the same requests, and the same refusals, as with node:http", async () => {
-  const random = seededRandom(SEED);
-  const counts = new Map<string, number>();
-  for (let each = 0; each < CASES; each += 1) {
-    const bytes = pieces(random);
-    const [own, node] = await Promise.all([said(ourPort, bytes), said(theirPort, bytes)]);
-    const context = `case ${each} of seed ${SEED}: ${JSON.stringify(Buffer.concat(bytes).toString("latin1").slice(0, 1000))}`;
-    // The other server handles them side by side.
-    const seen = [ourSeen, theirSeen].map((each) =>
-      each
-        .splice(0)
-        .map((one) => JSON.stringify(one))
-        .sort(),
-    );
-    const [mine = [], others = []] = seen;
-    const [refusals, otherRefusals] = [own, node].map((text) => statuses(text).filter((status) => status >= "400"));
-    if (refusals?.length === 0) {
-      // node:http refuses what comes behind a request that ends the connection; here nobody looks at it.
-      if (!/^connection: close/im.test(own)) assert.deepEqual(otherRefusals, [], context);
-      assert.deepEqual(mine, others, context);
-    } else {
-      // Here a refusal ends the connection: what came behind it is not looked at either.
-      assert.notEqual(otherRefusals?.length, 0, context);
-      assert.deepEqual(
-        mine.filter((each) => !others.includes(each)),
-        [],
-        context,
-      );
-    }
-    for (const one of statuses(own)) counts.set(one, (counts.get(one) ?? 0) + 1);
-  }
-  // It says something of both.
-  for (const status of ["200", "400"]) assert.ok((counts.get(status) ?? 0) > CASES / 10, JSON.stringify([...counts]));
-});
-
-test("each method that node:http knows has its name", async () => {
-  for (const method of METHODS.filter((each) => each !== "CONNECT")) {
-    await said(ourPort, [Buffer.from(`${method} / HTTP/1.1\r\nhost: x\r\n\r\n`)]);
-    assert.deepEqual(
-      ourSeen.splice(0).map((each) => each.method),
-      [method],
-    );
-  }
-});
-
 /** What is refused here, and is not, or otherwise, by node:http. */
 const REFUSED: readonly (readonly [request: string, statuses: readonly string[]])[] = [
   ["GET / HTTP/1.1\r\nhost: x\r\nhost: y\r\n\r\n", ["400"]],
@@ -372,22 +332,99 @@ const REFUSED: readonly (readonly [request: string, statuses: readonly string[]]
   ["GET /1 HTTP/1.1\r\nhost: x\r\n\r\nGET /2 HTTP/1.1\r\nhost: x\r\n\r\nnonsense\r\n\r\n", ["200", "200", "400"]],
 ];
 
-test("what llhttp leaves open is refused, and ends the connection", async () => {
-  for (const [request, wanted] of REFUSED) {
-    const answer = await said(ourPort, [Buffer.from(request)]);
-    assert.deepEqual(statuses(answer), wanted, request.slice(0, 200));
-    if (wanted.at(-1) !== "200") assert.match(answer, /\r\nconnection: close\r\n\r\n$/);
-  }
-  ourSeen.length = 0;
+test("this Node has the private parts that serve for less", () => {
+  assert.notEqual(privateParts(), undefined, "Node has changed: components are served by its public parts");
 });
 
-test("a length is said to those who know no chunks, and a connection kept for those who ask", async () => {
-  const old = await said(ourPort, [
-    Buffer.from("GET /1 HTTP/1.0\r\nconnection: keep-alive\r\n\r\nGET /2 HTTP/1.0\r\n\r\n"),
-  ]);
-  assert.match(
-    old,
-    /connection: keep-alive\r\n\r\n\{[^}]*\/1[^}]*\}HTTP[^{]*connection: close\r\n\r\n\{[^}]*\/2[^}]*\}$/,
-  );
-  ourSeen.length = 0;
-});
+const WAYS: readonly (readonly [name: string, parts: () => NodePrivateApi])[] = [
+  ["Node's private parts", () => privateParts() ?? assert.fail("they are not there")],
+  ["public parts alone", () => new PublicParts()],
+];
+
+for (const [name, parts] of WAYS) {
+  describe(name, () => {
+    before(() => start(parts()));
+    after(stop);
+
+    test("bytes of all kinds come to the same requests, and the same refusals, as with node:http", async () => {
+      const random = seededRandom(SEED);
+      const counts = new Map<string, number>();
+      for (let each = 0; each < CASES; each += 1) {
+        const bytes = pieces(random);
+        const [own, node] = await Promise.all([said(ourPort, bytes), said(theirPort, bytes)]);
+        const context = `case ${each} of seed ${SEED}: ${JSON.stringify(Buffer.concat(bytes).toString("latin1").slice(0, 1000))}`;
+        // The other server handles them side by side.
+        const seen = [ourSeen, theirSeen].map((each) =>
+          each
+            .splice(0)
+            .map((one) => JSON.stringify(one))
+            .sort(),
+        );
+        const [mine = [], others = []] = seen;
+        const [refusals, otherRefusals] = [own, node].map((text) => statuses(text).filter((status) => status >= "400"));
+        if (refusals?.length === 0) {
+          // node:http refuses what comes behind a request that ends the connection; here nobody looks at it.
+          if (!/^connection: close/im.test(own)) assert.deepEqual(otherRefusals, [], context);
+          assert.deepEqual(mine, others, context);
+        } else {
+          // Here a refusal ends the connection: what came behind it is not looked at either.
+          assert.notEqual(otherRefusals?.length, 0, context);
+          assert.deepEqual(
+            mine.filter((each) => !others.includes(each)),
+            [],
+            context,
+          );
+        }
+        for (const one of statuses(own)) counts.set(one, (counts.get(one) ?? 0) + 1);
+      }
+      // It says something of both.
+      for (const status of ["200", "400"])
+        assert.ok((counts.get(status) ?? 0) > CASES / 10, JSON.stringify([...counts]));
+    });
+
+    test("each method that node:http knows has its name", async () => {
+      for (const method of METHODS.filter((each) => each !== "CONNECT")) {
+        await said(ourPort, [Buffer.from(`${method} / HTTP/1.1\r\nhost: x\r\n\r\n`)]);
+        assert.deepEqual(
+          ourSeen.splice(0).map((each) => each.method),
+          [method],
+        );
+      }
+    });
+
+    test("what llhttp leaves open is refused, and ends the connection", async () => {
+      for (const [request, wanted] of REFUSED) {
+        const answer = await said(ourPort, [Buffer.from(request)]);
+        assert.deepEqual(statuses(answer), wanted, request.slice(0, 200));
+        if (wanted.at(-1) !== "200") assert.match(answer, /\r\nconnection: close\r\n\r\n$/);
+      }
+      ourSeen.length = 0;
+    });
+
+    test("the body of a request to upgrade is no request", async () => {
+      const smuggled = "GET /2 HTTP/1.1\r\nhost: smuggled\r\n\r\n";
+      const fields = `host: x\r\nconnection: upgrade\r\nupgrade: h2c\r\ncontent-length: ${smuggled.length}`;
+      for (const cut of [0, 1, smuggled.length]) {
+        const whole = Buffer.from(`POST /1 HTTP/1.1\r\n${fields}\r\n\r\n${smuggled}`);
+        const at = whole.length - cut;
+        const answer = await said(ourPort, [whole.subarray(0, at), whole.subarray(at)]);
+        assert.equal(statuses(answer)[0], "200");
+        assert.deepEqual(
+          ourSeen.splice(0).map(({ path, body }) => ({ path, body })),
+          [{ path: "/1", body: smuggled }],
+        );
+      }
+    });
+
+    test("a length is said to those who know no chunks, and a connection kept for those who ask", async () => {
+      const old = await said(ourPort, [
+        Buffer.from("GET /1 HTTP/1.0\r\nconnection: keep-alive\r\n\r\nGET /2 HTTP/1.0\r\n\r\n"),
+      ]);
+      assert.match(
+        old,
+        /connection: keep-alive\r\n\r\n\{[^}]*\/1[^}]*\}HTTP[^{]*connection: close\r\n\r\n\{[^}]*\/2[^}]*\}$/,
+      );
+      ourSeen.length = 0;
+    });
+  });
+}

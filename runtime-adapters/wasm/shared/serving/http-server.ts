@@ -8,7 +8,7 @@ import type { ServeOptions } from "../grants/http-options.ts";
 import type { Exchange } from "./exchange.ts";
 import { type ConnectionLimits, type ConnectionPort, HttpConnection } from "./http-connection.ts";
 import type { InstancePool } from "./instance-pool.ts";
-import { NodePrivateApi, type TcpHandle } from "./node-parts.ts";
+import type { NodePrivateApi, TcpHandle, TcpListener } from "./node-parts.ts";
 import { DateField } from "./response-writer.ts";
 import type { ServeMemory } from "./serve-memory.ts";
 
@@ -35,6 +35,7 @@ const BACKLOG = 511;
 const MIN_CONNECTIONS = 8;
 
 export interface HttpServerComponents {
+  readonly parts: NodePrivateApi;
   readonly pool: Pick<InstancePool, "take" | "tick" | "isBusy">;
   readonly memory: ServeMemory;
   /** Whether there is no memory for another connection. */
@@ -60,7 +61,7 @@ const limitsOf = ({ maxBodyBytes, timeoutMs }: ServeOptions): ConnectionLimits =
 
 export class HttpServer {
   readonly #components: HttpServerComponents;
-  readonly #listener: TcpHandle;
+  readonly #listener: TcpListener;
   readonly #port: ConnectionPort;
   readonly #connections = new Set<HttpConnection>();
   /** Those with bytes that nobody takes, the longest-waiting first. */
@@ -70,8 +71,7 @@ export class HttpServer {
 
   /** @throws `failed` when the port cannot be had; from then on it serves */
   constructor(components: HttpServerComponents, options: ServeOptions) {
-    const { pool, now, wallNow } = components;
-    const parts = new NodePrivateApi();
+    const { parts, pool, now, wallNow } = components;
     this.#components = components;
     this.#port = {
       parts,
@@ -143,9 +143,9 @@ export class HttpServer {
 
 const BUSY = "HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
-function listening(parts: NodePrivateApi, port: number): TcpHandle {
-  const bound = (bind: (handle: TcpHandle) => number): TcpHandle | number => {
-    const handle = parts.server();
+function listening(parts: NodePrivateApi, port: number): TcpListener {
+  const bound = (bind: (handle: TcpListener) => number): TcpListener | number => {
+    const handle = parts.listener();
     // libuv tells of an address in use by the second call only.
     const result = bind(handle) || handle.listen(BACKLOG);
     if (result === 0) return handle;

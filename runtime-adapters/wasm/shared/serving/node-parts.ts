@@ -1,8 +1,8 @@
 /**
  * What of Node lies below `node:net` and `node:http`: libuv's TCP handle, and llhttp, the parser that has met the hostile
  * clients of years. Their streams and event emitters would cost a served request more than the parser and the system calls
- * together, and each connection some 20 KiB. No public part of Node gives the one without the other. The version of Node is
- * fixed with the product, and `http-connection.test.ts` sees when this changes.
+ * together, and each connection some 20 KiB. No public part of Node gives the one without the other: where a Node has not
+ * got the private ones any more, `public-parts.ts` makes the same of public ones. Here alone they are named.
  */
 
 /** Of one write; the handle's own may be used again when it was not asynchronous. */
@@ -11,11 +11,16 @@ export interface WriteRequest {
 }
 
 /** Results below 0 are errno. */
-export interface TcpHandle {
+export interface TcpListener {
   bind(address: string, port: number): number;
   bind6(address: string, port: number, flags: number): number;
   listen(backlog: number): number;
   onconnection: ((status: number, client: TcpHandle | undefined) => void) | undefined;
+  close(): void;
+}
+
+/** Of one connection. Results below 0 are errno. */
+export interface TcpHandle {
   setNoDelay(on: boolean): number;
   /** From then on all is read into it, and `onread` called without an argument. */
   useUserBuffer(buffer: Uint8Array): void;
@@ -34,7 +39,6 @@ export interface TcpHandle {
 
 /** llhttp as Node binds it: callbacks are properties by number. */
 export interface HttpParser {
-  initialize(type: number, resource: object, maxHeaderBytes: number, lenientFlags: number): void;
   /** @returns bytes that were read, or what is wrong with them */
   execute(bytes: Uint8Array): number | (Error & { readonly code?: string });
   /** The other side has ended. @returns what is wrong with that */
@@ -73,6 +77,21 @@ export const UPGRADE_FOLLOWS = 2;
 /** Of libuv. */
 export const END_OF_FILE = -4095;
 
+/** The private ones, or public ones in their place. */
+export interface NodePrivateApi {
+  /** How many times as much a connection takes at most as one of private parts. */
+  readonly weight: number;
+  /** The result of the `onread` that is running. */
+  readonly bytesRead: number;
+  /** Whether the write that has just been made goes on. */
+  readonly isWriting: boolean;
+  listener(): TcpListener;
+  write(): WriteRequest;
+  shutdown(): WriteRequest;
+  requestParser(maxHeaderBytes: number): HttpParser;
+  methodName(number: number): string;
+}
+
 interface StreamState {
   readonly streamBaseState: Int32Array;
   readonly kReadBytesOrError: number;
@@ -82,36 +101,74 @@ interface StreamState {
 }
 
 interface HttpCommon {
-  readonly HTTPParser: new () => HttpParser;
+  readonly HTTPParser: new () => HttpParser & {
+    initialize(type: number, resource: object, maxHeaderBytes: number, lenientFlags: number): void;
+  };
   /** By the parser's numbers, but for QUERY, which is the last. */
   readonly methods: readonly string[];
 }
 
-export class NodePrivateApi {
-  readonly #stream: StreamState;
-  readonly #http: HttpCommon;
-  readonly #tcp: { readonly TCP: new (kind: number) => TcpHandle; readonly constants: { readonly SERVER: number } };
+interface TcpWrap {
+  readonly TCP: new (kind: number) => TcpListener;
+  readonly constants: { readonly SERVER: number };
+}
 
-  constructor() {
-    const binding = Reflect.get(process, "binding") as (name: string) => unknown;
-    this.#stream = binding.call(process, "stream_wrap") as StreamState;
-    this.#tcp = binding.call(process, "tcp_wrap") as never;
-    this.#http = process.getBuiltinModule("_http_common") as unknown as HttpCommon;
+interface Bindings {
+  readonly stream: StreamState;
+  readonly tcp: TcpWrap;
+  readonly http: HttpCommon;
+}
+
+/** The private parts where this Node has them, else the public ones, which are loaded then. */
+export async function nodeParts(binding = nodeBinding()): Promise<NodePrivateApi> {
+  const known = privateParts(binding);
+  if (known !== undefined) return known;
+  const { PublicParts } = await import("./public-parts.ts");
+  return new PublicParts();
+}
+
+type Binding = ((this: NodeJS.Process, name: string) => unknown) | undefined;
+
+const nodeBinding = (): Binding => Reflect.get(process, "binding") as Binding;
+
+/** @returns undefined: this Node has no such parts */
+export function privateParts(binding = nodeBinding()): NodePrivateApi | undefined {
+  try {
+    const stream = binding?.call(process, "stream_wrap") as StreamState | undefined;
+    const tcp = binding?.call(process, "tcp_wrap") as TcpWrap | undefined;
+    const http = process.getBuiltinModule("_http_common") as unknown as HttpCommon | undefined;
+    const isThere =
+      stream?.streamBaseState !== undefined &&
+      [stream.WriteWrap, stream.ShutdownWrap, tcp?.TCP, http?.HTTPParser].every((each) => typeof each === "function");
+    return isThere && tcp !== undefined && http !== undefined ? new PrivateParts({ stream, tcp, http }) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+class PrivateParts implements NodePrivateApi {
+  readonly weight = 1;
+  readonly #stream: StreamState;
+  readonly #tcp: TcpWrap;
+  readonly #http: HttpCommon;
+
+  constructor({ stream, tcp, http }: Bindings) {
+    this.#stream = stream;
+    this.#tcp = tcp;
+    this.#http = http;
   }
 
-  /** Of the `onread` that is running. */
   get bytesRead(): number {
     const { streamBaseState, kReadBytesOrError } = this.#stream;
     return streamBaseState[kReadBytesOrError] as number;
   }
 
-  /** Whether the write that has just been made goes on. */
   get isWriting(): boolean {
     const { streamBaseState, kLastWriteWasAsync } = this.#stream;
     return streamBaseState[kLastWriteWasAsync] !== 0;
   }
 
-  server(): TcpHandle {
+  listener(): TcpListener {
     const { TCP, constants } = this.#tcp;
     return new TCP(constants.SERVER);
   }

@@ -13,6 +13,9 @@ test("what a flood may take follows the limit, and is never nothing", () => {
   }
   assert.equal(all[1]?.maxConnections, 192);
   assert.deepEqual(all.at(-1), serveMemory(undefined));
+  // Connections of four times the weight are a quarter as many, where there is a limit.
+  const heavy = [16, 40, 64].map((mib) => serveMemory(mib * MIB, 4).maxConnections);
+  assert.deepEqual(heavy, [8, 48, 96]);
 });
 
 test("a process near its limit collects garbage first, and is tight when that does not help", () => {

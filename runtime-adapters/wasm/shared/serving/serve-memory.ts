@@ -2,6 +2,7 @@
  * What serving may take of memory, by the limit of its container. The bounds are those of what a flood can bring about at
  * most; the guard looks at what the process really takes, for a component has a memory of its own, and V8 its garbage.
  */
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 
 export interface ServeMemory {
   readonly maxConnections: number;
@@ -9,25 +10,27 @@ export interface ServeMemory {
   readonly maxUnsentBytes: number;
 }
 
-const MIB = 1_048_576;
 /** Of a runner that serves nothing yet. */
-const RUNNER_BYTES = 16 * MIB;
+const RUNNER_BYTES = 16 * MEBIBYTE;
 /** Each costs some 6 KiB and a file descriptor, and holds at most 4 KiB of a body that nobody has asked for. */
 const MAX_CONNECTIONS = 512;
 const MIN_CONNECTIONS = 32;
 /** With what V8 and the kernel take for them. */
 const CONNECTION_BYTES = 65_536;
-const MAX_UNSENT_BYTES = 8 * MIB;
+const MAX_UNSENT_BYTES = 8 * MEBIBYTE;
 /** Two responses that are not taken, as far as they are written. */
 const MIN_UNSENT_BYTES = 262_144;
 
-/** @param limitBytes of the container; undefined: it has none */
-export function serveMemory(limitBytes: number | undefined): ServeMemory {
+/**
+ * @param limitBytes of the container; undefined: it has none
+ * @param weight of a connection, see `NodeParts`
+ */
+export function serveMemory(limitBytes: number | undefined, weight = 1): ServeMemory {
   if (limitBytes === undefined) return { maxConnections: MAX_CONNECTIONS, maxUnsentBytes: MAX_UNSENT_BYTES };
   const room = Math.max(limitBytes - RUNNER_BYTES, 0);
   return {
     // Half of the room for connections, an eighth for what they do not take; the rest is instances and garbage.
-    maxConnections: clamped(room / 2 / CONNECTION_BYTES, MIN_CONNECTIONS, MAX_CONNECTIONS),
+    maxConnections: clamped(room / 2 / CONNECTION_BYTES / weight, MIN_CONNECTIONS / weight, MAX_CONNECTIONS),
     maxUnsentBytes: clamped(room / 8, MIN_UNSENT_BYTES, MAX_UNSENT_BYTES),
   };
 }

@@ -2,7 +2,6 @@
 import type { LoopTimers } from "../resources/event-loop.ts";
 import type { StreamContext } from "../resources/streams.ts";
 import type { NetworkAccess } from "./network-access.ts";
-import type { TCP } from "./tcp-handle.ts";
 
 /** Parts of Node that are loaded when a component first needs them: 0.3 to 0.7 MiB each. */
 export interface SocketModules {
@@ -10,7 +9,6 @@ export interface SocketModules {
   dgram(): typeof import("node:dgram");
   dns(): Pick<typeof import("node:dns"), "lookup">;
   url(): Pick<typeof import("node:url"), "domainToASCII">;
-  newTcpHandle(): TCP;
 }
 
 export interface SocketContext extends StreamContext {

@@ -1,6 +1,6 @@
 /** How wasi:sockets fails. */
-import { constants } from "node:os";
-import { errnoOf, Failure } from "../resources/failure.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
+import { Failure } from "../resources/failure.ts";
 
 /** `wasi:sockets/network.error-code`, as far as Linux can bring it about; `connection-broken` is a code of WASI 0.3 alone. */
 export type NetworkErrorCode =
@@ -62,11 +62,4 @@ const CODES: Readonly<Record<string, NetworkErrorCode>> = {
 export const networkFailure = (code: NetworkErrorCode): Failure<NetworkErrorCode> => new Failure(code);
 
 /** Of an error of Node's. */
-export const networkErrorCode = (error: unknown): NetworkErrorCode => CODES[errnoOf(error) ?? ""] ?? "unknown";
-
-/** Of what libuv returns: 0, or an errno below 0. */
-export function checkResult(result: number): void {
-  if (result >= 0) return;
-  const name = Object.entries(constants.errno).find(([, errno]) => errno === -result)?.[0] ?? "";
-  throw networkFailure(CODES[name] ?? "unknown");
-}
+export const networkErrorCode = (error: unknown): NetworkErrorCode => CODES[errnoOf(error)] ?? "unknown";

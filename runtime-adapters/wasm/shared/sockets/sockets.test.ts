@@ -16,7 +16,6 @@ import type { ResolveAddressStream } from "./name-lookup.ts";
 import type { Family, IpSocketAddress } from "./socket-addresses.ts";
 import type { SocketModules } from "./socket-context.ts";
 import { NetworkAccess, networkImports } from "./sockets.ts";
-import { newTcpHandle } from "./tcp-handle.ts";
 import type { TcpSocket } from "./tcp-socket.ts";
 import type { UdpSocket } from "./udp-socket.ts";
 
@@ -88,7 +87,6 @@ class Bench {
       dgram: () => process.getBuiltinModule("node:dgram"),
       dns: () => ({ lookup }) as unknown as ReturnType<SocketModules["dns"]>,
       url: () => process.getBuiltinModule("node:url"),
-      newTcpHandle,
     };
   }
 

@@ -9,7 +9,6 @@ import { ResolveAddressStream, resolveAddresses } from "./name-lookup.ts";
 import type { NetworkAccess } from "./network-access.ts";
 import type { Family } from "./socket-addresses.ts";
 import type { SocketContext, SocketModules } from "./socket-context.ts";
-import { newTcpHandle } from "./tcp-handle.ts";
 import { TcpSocket } from "./tcp-socket.ts";
 import { UdpSocket } from "./udp-socket.ts";
 
@@ -20,7 +19,6 @@ const ofNode: SocketModules = {
   dgram: () => process.getBuiltinModule("node:dgram"),
   dns: () => process.getBuiltinModule("node:dns"),
   url: () => process.getBuiltinModule("node:url"),
-  newTcpHandle,
 };
 
 export interface NetworkInit {

@@ -2,7 +2,7 @@
  * One TCP connection and its two streams. What arrives is read only as far as the component takes it, and what it writes
  * is taken only as far as the peer reads: both directions hold a bounded number of bytes.
  */
-import type { Socket, SocketConstructorOpts } from "node:net";
+import type { BoundSocket, Socket } from "node:net";
 import { Failure } from "../resources/failure.ts";
 import type { Readiness } from "../resources/polling.ts";
 import {
@@ -17,7 +17,6 @@ import { WakeListeners } from "../resources/wake-listeners.ts";
 import type { Endpoint } from "./socket-addresses.ts";
 import type { SocketContext } from "./socket-context.ts";
 import { type NetworkErrorCode, networkErrorCode } from "./socket-errors.ts";
-import type { TCP } from "./tcp-handle.ts";
 
 /** Bytes of one read of the system; all connections read into the same ones, one after the other. */
 const READ_BYTES = 65_536;
@@ -32,8 +31,13 @@ export interface BufferSizes {
 
 export type ShutdownType = "receive" | "send" | "both";
 
+/** What a connection begins with. */
+export type ConnectionStart =
+  /** Paused. */
+  | { readonly kind: "accepted"; readonly socket: Socket }
+  | { readonly kind: "connecting"; readonly remote: Endpoint; readonly bound: BoundSocket | undefined };
+
 export interface ConnectionInit {
-  readonly handle: TCP;
   readonly sizes: Readonly<BufferSizes>;
   /** Runs once when nothing of it is left. */
   readonly onGone: () => void;
@@ -62,17 +66,10 @@ export class TcpConnection {
   #connected: "yes" | NetworkErrorCode | undefined;
   readonly #settled = new WakeListeners();
 
-  /** Connects when `remote` is given, else it is connected already. */
-  constructor(context: SocketContext, { handle, sizes, onGone }: ConnectionInit, remote?: Endpoint) {
+  constructor(context: SocketContext, { sizes, onGone }: ConnectionInit, start: ConnectionStart) {
     this.#context = context;
     this.#sizes = sizes;
-    const onread = {
-      buffer: sharedScratch,
-      callback: (length: number, bytes: Uint8Array) => this.#take(length, bytes),
-    };
-    // With `manualStart` nothing is read before it is connected.
-    const options = { handle, allowHalfOpen: true, onread, manualStart: remote !== undefined };
-    this.#socket = new (context.modules.net().Socket)(options as unknown as SocketConstructorOpts);
+    this.#socket = start.kind === "accepted" ? start.socket : this.#newSocket(start.bound);
     this.#socket.setNoDelay(true);
     this.#socket
       .on("error", (error) => this.#failed(networkErrorCode(error)))
@@ -81,13 +78,42 @@ export class TcpConnection {
         this.#failed("connection-aborted");
         onGone();
       });
-    if (remote === undefined) this.#connected = "yes";
-    else {
-      this.#socket.connect({ host: remote.address, port: remote.port }, () => {
+    if (start.kind === "accepted") {
+      this.#connected = "yes";
+      this.#socket.on("data", (bytes) => {
+        if (!this.#take(bytes)) this.#socket.pause();
+      });
+      this.#socket.resume();
+    } else {
+      const { address: host, port } = start.remote;
+      this.#socket.connect({ host, port }, () => {
         this.#connected = "yes";
         this.#settled.all();
       });
     }
+  }
+
+  #newSocket(bound: BoundSocket | undefined): Socket {
+    const { Socket } = this.#context.modules.net();
+    const callback = (length: number, bytes: Uint8Array): boolean => this.#take(bytes.slice(0, length));
+    const onread = { buffer: sharedScratch, callback };
+    return new Socket({ allowHalfOpen: true, onread, ...(bound !== undefined && { handle: bound }) });
+  }
+
+  /** Undefined: it is not connected any more. */
+  get localEndpoint(): Endpoint | undefined {
+    const { localAddress: address, localPort: port } = this.#socket;
+    return address === undefined || port === undefined ? undefined : { address, port };
+  }
+
+  /** Undefined: it is not connected any more. */
+  get remoteEndpoint(): Endpoint | undefined {
+    const { remoteAddress: address, remotePort: port } = this.#socket;
+    return address === undefined || port === undefined ? undefined : { address, port };
+  }
+
+  setKeepAlive(isOn: boolean, idleMs: number): void {
+    this.#socket.setKeepAlive(isOn, idleMs);
   }
 
   /** Of the attempt to connect. */
@@ -151,11 +177,11 @@ export class TcpConnection {
     };
   }
 
-  /** Takes what has arrived. @returns whether there is room for more */
-  #take(length: number, bytes: Uint8Array): boolean {
+  /** @param bytes nobody else writes to @returns whether there is room for more */
+  #take(bytes: Uint8Array): boolean {
     if (this.#receiveEnded) return true;
-    this.#chunks.push(bytes.slice(0, length));
-    this.#chunkBytes += length;
+    this.#chunks.push(bytes);
+    this.#chunkBytes += bytes.length;
     this.#readable.all();
     return this.#chunkBytes < this.#sizes.receive;
   }

@@ -1,8 +1,8 @@
 /** What can be set of a TCP socket, and what Node lets the system know of it. */
 import { networkFailure } from "./socket-errors.ts";
-import type { BufferSizes } from "./tcp-connection.ts";
-import type { TCP } from "./tcp-handle.ts";
+import type { BufferSizes, TcpConnection } from "./tcp-connection.ts";
 
+const MILLISECONDS = 1000;
 const NANOSECONDS = 1_000_000_000n;
 /** Linux' own, and what it takes. */
 const DEFAULT_IDLE_SECONDS = 7200;
@@ -70,8 +70,8 @@ export class TcpOptions {
     this.sizes[which] = Number(clamped(notZero(bytes), MIN_BUFFER_BYTES, MAX_BUFFER_BYTES));
   }
 
-  applyTo(handle: TCP): void {
-    handle.setKeepAlive(this.keepAlive, this.#idleSeconds);
+  applyTo(connection: Pick<TcpConnection, "setKeepAlive">): void {
+    connection.setKeepAlive(this.keepAlive, this.#idleSeconds * MILLISECONDS);
   }
 }
 

@@ -1,4 +1,5 @@
 /** wasi:sockets/tcp. */
+import type { BoundSocket, Server, Socket } from "node:net";
 import { HostResource, trap } from "../resources/handles.ts";
 import { Pollable, type Readiness } from "../resources/polling.ts";
 import type { InputStream, OutputStream } from "../resources/streams.ts";
@@ -6,34 +7,33 @@ import { WakeListeners } from "../resources/wake-listeners.ts";
 import type { Endpoint, Family, IpSocketAddress } from "./socket-addresses.ts";
 import { anywhere, localEndpoint, remoteEndpoint, socketAddress } from "./socket-addresses.ts";
 import type { SocketContext } from "./socket-context.ts";
-import { checkResult, networkFailure } from "./socket-errors.ts";
-import { type ShutdownType, TcpConnection } from "./tcp-connection.ts";
-import { IPV6_ONLY, type TCP } from "./tcp-handle.ts";
+import { networkErrorCode, networkFailure } from "./socket-errors.ts";
+import { type ConnectionStart, type ShutdownType, TcpConnection } from "./tcp-connection.ts";
 import { TcpOptions } from "./tcp-options.ts";
 
 /** Connections that wait to be accepted; more are closed at once. */
 const MAX_BACKLOG = 128;
 
+/** Bytes that Node reads ahead of the component, beside `TcpOptions.sizes`. */
+const READ_AHEAD_BYTES = 16_384;
+
 /** A connection that the system has accepted already. */
 interface Accepted {
-  readonly handle: TCP;
+  readonly socket: Socket;
   readonly giveBack: () => void;
 }
 
 type State =
   | { readonly kind: "unbound" }
-  | { readonly kind: "binding" }
-  | { readonly kind: "bound" }
-  | { readonly kind: "connecting"; readonly connection: TcpConnection }
+  | { readonly kind: "binding" | "bound"; readonly bound: BoundSocket }
+  | { readonly kind: "connecting"; readonly connection: TcpConnection; readonly local: Endpoint | undefined }
   | { readonly kind: "connected"; readonly connection: TcpConnection }
-  | { readonly kind: "starting-listen" }
-  | { readonly kind: "listening" }
+  | { readonly kind: "starting-listen" | "listening"; readonly server: Server }
   | { readonly kind: "closed" };
 
 export class TcpSocket extends HostResource {
   readonly #context: SocketContext;
   readonly #family: Family;
-  readonly #handle: TCP;
   readonly #giveBack: () => void;
   readonly #options: TcpOptions;
   readonly #pending: Accepted[] = [];
@@ -52,7 +52,6 @@ export class TcpSocket extends HostResource {
     this.#family = family;
     this.#options = options;
     this.#giveBack = accepted?.giveBack ?? context.access.takeSocket();
-    this.#handle = accepted?.handle ?? context.modules.newTcpHandle();
   }
 
   /** @throws `access-denied`, `new-socket-limit` */
@@ -73,27 +72,32 @@ export class TcpSocket extends HostResource {
     const local = localEndpoint(localAddress, this.#family);
     if (this.#state.kind !== "unbound") throw networkFailure("invalid-state");
     this.#context.access.checkBind("tcp", local);
-    const { address, port } = local;
-    const bound =
-      this.#family === "ipv4" ? this.#handle.bind(address, port) : this.#handle.bind6(address, port, IPV6_ONLY);
-    checkResult(bound);
-    // libuv tells of an address in use by the next call only.
-    checkResult(this.#handle.getsockname({}));
-    this.#state = { kind: "binding" };
+    this.#state = { kind: "binding", bound: this.#bind(local) };
+  }
+
+  #bind({ address: host, port }: Endpoint): BoundSocket {
+    const { BoundSocket } = this.#context.modules.net();
+    try {
+      return new BoundSocket({ host, port, ipv6Only: this.#family === "ipv6" });
+    } catch (error) {
+      throw networkFailure(networkErrorCode(error));
+    }
   }
 
   finishBind(): void {
     if (this.#state.kind !== "binding") throw networkFailure("not-in-progress");
-    this.#state = { kind: "bound" };
+    this.#state = { kind: "bound", bound: this.#state.bound };
   }
 
   startConnect(_network: unknown, remoteAddress: IpSocketAddress): void {
-    const { kind } = this.#state;
-    if (kind === "binding") throw networkFailure("concurrency-conflict");
-    if (kind !== "unbound" && kind !== "bound") throw networkFailure("invalid-state");
+    const state = this.#state;
+    if (state.kind === "binding") throw networkFailure("concurrency-conflict");
+    if (state.kind !== "unbound" && state.kind !== "bound") throw networkFailure("invalid-state");
     const remote = remoteEndpoint(remoteAddress, this.#family);
     this.#context.access.checkConnect("tcp", remote);
-    this.#state = { kind: "connecting", connection: this.#connection(remote) };
+    const bound = state.kind === "bound" ? state.bound : undefined;
+    const local = bound === undefined ? undefined : this.#local();
+    this.#state = { kind: "connecting", connection: this.#connection({ kind: "connecting", remote, bound }), local };
   }
 
   finishConnect(): [InputStream, OutputStream] {
@@ -111,7 +115,7 @@ export class TcpSocket extends HostResource {
       this.#state = { kind: "closed" };
       throw networkFailure(outcome);
     }
-    this.#options.applyTo(this.#handle);
+    this.#options.applyTo(connection);
     this.#state = { kind: "connected", connection };
     return connection;
   }
@@ -127,21 +131,27 @@ export class TcpSocket extends HostResource {
   }
 
   startListen(): void {
-    const { kind } = this.#state;
-    if (kind === "binding") throw networkFailure("concurrency-conflict");
-    if (kind !== "bound") throw networkFailure("invalid-state");
+    const state = this.#state;
+    if (state.kind === "binding") throw networkFailure("concurrency-conflict");
+    if (state.kind !== "bound") throw networkFailure("invalid-state");
     const { port } = this.#local();
     if (!this.#context.access.mayListen("tcp", port)) throw networkFailure("access-denied");
-    this.#handle.onconnection = (status, client) => {
-      if (status === 0 && client !== undefined) this.#arrive(client);
-    };
-    checkResult(this.#handle.listen(this.#backlog));
-    this.#state = { kind: "starting-listen" };
+    const { createServer } = this.#context.modules.net();
+    const options = { allowHalfOpen: true, pauseOnConnect: true, highWaterMark: READ_AHEAD_BYTES };
+    const server = createServer(options, (socket) => this.#arrive(socket));
+    // The event comes later; only another one that listens on the same port is left as its cause.
+    server.on("error", () => undefined);
+    server.listen(state.bound, this.#backlog);
+    if (!server.listening) {
+      this.#state = { kind: "closed" };
+      throw networkFailure("address-in-use");
+    }
+    this.#state = { kind: "starting-listen", server };
   }
 
   finishListen(): void {
     if (this.#state.kind !== "starting-listen") throw networkFailure("not-in-progress");
-    this.#state = { kind: "listening" };
+    this.#state = { kind: "listening", server: this.#state.server };
   }
 
   accept(): [TcpSocket, InputStream, OutputStream] {
@@ -163,8 +173,8 @@ export class TcpSocket extends HostResource {
     const accepted = this.#pending.shift();
     if (accepted === undefined) throw trap("a connection is gone between two steps");
     const socket = new TcpSocket(this.#context, this.#family, accepted, this.#options.copy());
-    const connection = socket.#connection();
-    socket.#options.applyTo(socket.#handle);
+    const connection = socket.#connection({ kind: "accepted", socket: accepted.socket });
+    socket.#options.applyTo(connection);
     socket.#state = { kind: "connected", connection };
     return socket;
   }
@@ -174,13 +184,13 @@ export class TcpSocket extends HostResource {
     return this.#state.connection.streams();
   }
 
-  #connection(remote?: Endpoint): TcpConnection {
+  #connection(start: ConnectionStart): TcpConnection {
     this.#hasConnection = true;
     const onGone = (): void => {
       this.#hasConnection = false;
       this.#giveBackIfUnused();
     };
-    return new TcpConnection(this.#context, { handle: this.#handle, sizes: this.#options.sizes, onGone }, remote);
+    return new TcpConnection(this.#context, { sizes: this.#options.sizes, onGone }, start);
   }
 
   /** Its place among the component's sockets. */
@@ -196,20 +206,22 @@ export class TcpSocket extends HostResource {
   }
 
   #sendAway(): void {
-    for (const { handle, giveBack } of this.#pending.splice(0)) {
-      handle.close();
+    for (const { socket, giveBack } of this.#pending.splice(0)) {
+      socket.destroy();
       giveBack();
     }
   }
 
-  #arrive(handle: TCP): void {
+  #arrive(socket: Socket): void {
+    // A client that goes before it is accepted.
+    socket.on("error", () => undefined);
     try {
       if (!this.#accepts || this.#pending.length >= this.#backlog) throw networkFailure("new-socket-limit");
-      this.#pending.push({ handle, giveBack: this.#context.access.takeSocket() });
+      this.#pending.push({ socket, giveBack: this.#context.access.takeSocket() });
       this.#arrived.all();
     } catch {
       // The component holds all that it may have.
-      handle.close();
+      socket.destroy();
     }
   }
 
@@ -219,16 +231,20 @@ export class TcpSocket extends HostResource {
   }
 
   #local(): Endpoint {
-    const out: { address?: string; port?: number } = {};
-    checkResult(this.#handle.getsockname(out));
-    return { address: out.address ?? "", port: out.port ?? 0 };
+    const state = this.#state;
+    const local = "bound" in state ? state.bound.address() : "server" in state ? state.server.address() : undefined;
+    if (local !== undefined && local !== null && typeof local === "object") return local;
+    const known = state.kind === "connecting" ? state.local : undefined;
+    const endpoint = known ?? (state.kind === "connected" ? state.connection.localEndpoint : undefined);
+    if (endpoint === undefined) throw networkFailure("invalid-state");
+    return endpoint;
   }
 
   remoteAddress(): IpSocketAddress {
     if (this.#state.kind !== "connected") throw networkFailure("invalid-state");
-    const out: { address?: string; port?: number } = {};
-    if (this.#handle.getpeername(out) < 0) throw networkFailure("invalid-state");
-    return socketAddress({ address: out.address ?? "", port: out.port ?? 0 });
+    const remote = this.#state.connection.remoteEndpoint;
+    if (remote === undefined) throw networkFailure("invalid-state");
+    return socketAddress(remote);
   }
 
   isListening(): boolean {
@@ -322,7 +338,7 @@ export class TcpSocket extends HostResource {
   }
 
   #applyOptions(): void {
-    if (this.#state.kind === "connected") this.#options.applyTo(this.#handle);
+    if (this.#state.kind === "connected") this.#options.applyTo(this.#state.connection);
   }
 
   protected override closed(): void {
@@ -330,7 +346,8 @@ export class TcpSocket extends HostResource {
     this.#state = { kind: "closed" };
     this.#isHeld = false;
     if (state.kind === "connecting" || state.kind === "connected") state.connection.release();
-    else if (state.kind !== "closed") this.#handle.close();
+    else if ("bound" in state) state.bound.close();
+    else if ("server" in state) state.server.close();
     this.#sendAway();
     this.#arrived.all();
     this.#giveBackIfUnused();

@@ -7,6 +7,9 @@ import type { TestContext } from "node:test";
 import { LocalApi, type LocalApiComponents } from "@picolet/agent/api/local-api.ts";
 import type { Terminal } from "@picolet/agent/cli/context/context.ts";
 import { runEdgectl } from "@picolet/agent/cli/run-edgectl.ts";
+import { CONFIGURATION_FIELDS } from "@picolet/agent/config/configuration-fields.ts";
+import { describeFields } from "@picolet/agent/config/field-descriptions.ts";
+import { FIELD_DOCUMENTATION } from "@picolet/agent/config/field-documentation.ts";
 import { PushSource } from "@picolet/agent/sources/push-source.ts";
 import { RecordedLog } from "../ports/recorders.ts";
 import { VirtualClock } from "../ports/virtual-clock.ts";
@@ -16,6 +19,7 @@ import { FakeAgentView, NOW_MS } from "./fake-agent-view.ts";
 export class CapturedTerminal implements Terminal {
   columns: number | undefined;
   colour = false;
+  interactive = false;
   out = "";
   error = "";
   /** `out` as it came. */
@@ -60,6 +64,8 @@ export class EdgectlBench {
   readonly clock = new VirtualClock(NOW_MS);
   /** What edgectl finds on its standard input. */
   input: AsyncIterable<Buffer> = Readable.from([]);
+  /** What lies beside edgectl: the descriptions of the configuration's fields. */
+  readonly fields = JSON.stringify(describeFields(CONFIGURATION_FIELDS, FIELD_DOCUMENTATION));
   readonly socketPath = join(this.directory, "picolet.sock");
   readonly #controller = new AbortController();
   #running: Promise<void> | undefined;
@@ -93,6 +99,7 @@ export class EdgectlBench {
       clock: this.clock,
       environment: { PICOLET_SOCKET: this.socketPath },
       workingDirectory: "/home/user",
+      readBeside: () => this.fields,
       input: () => this.input,
     });
   }

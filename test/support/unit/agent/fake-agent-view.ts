@@ -94,6 +94,7 @@ export class FakeAgentView implements AgentView {
   };
   conditions: readonly NodeCondition[] = [];
   sourceProblems: SourceProblem[] = [];
+  sourceWarnings: SourceProblem[] = [];
   stores: ImageStore[] = [];
   readonly events = new FakeEvents();
   readonly podsChanged = new WatchSource(0);
@@ -108,6 +109,7 @@ export class FakeAgentView implements AgentView {
   pods = (): readonly AgentPod[] => this.#pods;
   isolation = (): Promise<IsolationAnswer["containers"]> => Promise.resolve(this.isolations);
   problems = (): readonly SourceProblem[] => this.sourceProblems;
+  warnings = (): readonly SourceProblem[] => this.sourceWarnings;
   tunnel = (): TunnelReport => this.tunnelReport;
   resources = (): ResourceReport => this.resourceReport;
   agent = (): StatusAnswer["agent"] => this.agentReport;

@@ -23,6 +23,7 @@ import { ensureInitialObjects } from "@picolet/hub-embedded/controllers/cluster/
 import { EmbeddedApiServer } from "@picolet/hub-embedded/embedded-api-server.ts";
 import { embeddedControllers } from "@picolet/hub-embedded/embedded-controllers.ts";
 import { embeddedResources } from "@picolet/hub-embedded/embedded-resources.ts";
+import type { PodAdmissionInit } from "@picolet/hub-embedded/resources/pods/pod-admission.ts";
 import { FolderModelSource } from "@picolet/hub-embedded/schema/models.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
@@ -40,6 +41,8 @@ export interface EmbeddedClusterInit {
   readonly clock?: Clock;
   readonly random?: Random;
   readonly serviceAccountTokens?: boolean;
+  /** As the hub passes it; without it the server leaves a pod's tolerations to a patch, as Kubernetes does. */
+  readonly tolerationsOn?: PodAdmissionInit["tolerationsOn"];
   /** The store's file, one of its own by default. */
   readonly path?: string;
   /** What controllers get instead of a client that always works. */
@@ -57,6 +60,7 @@ export class EmbeddedCluster implements AsyncDisposable {
   readonly #issuer: CertificateIssuer;
   readonly #definitions;
   readonly #life = new AbortController();
+  readonly #disconnected = new Set<string>();
   readonly #controllersClient: KubeClient;
   #controllers: { readonly stop: AbortController; readonly done: Promise<void> } | undefined;
 
@@ -80,7 +84,11 @@ export class EmbeddedCluster implements AsyncDisposable {
         return issueClientCertificate(authority, wish.pem, { days: 1, now: new Date() });
       },
     };
-    this.#definitions = embeddedResources({ serviceAccountTokens: init.serviceAccountTokens ?? false });
+    const { serviceAccountTokens = false, tolerationsOn } = init;
+    this.#definitions = embeddedResources({
+      serviceAccountTokens,
+      ...(tolerationsOn === undefined ? {} : { tolerationsOn }),
+    });
     this.server = new EmbeddedApiServer(
       {
         clock: this.#clock,
@@ -233,6 +241,18 @@ export class EmbeddedCluster implements AsyncDisposable {
     return all();
   }
 
+  /** What happens to its pods is not played until `connect`. It is up to the test not to renew its lease. */
+  disconnect(node: string): void {
+    this.#disconnected.add(node);
+  }
+
+  async connect(node: string): Promise<void> {
+    this.#disconnected.delete(node);
+    await this.heartbeat(node);
+    const { items } = await this.client.list(PODS, { fieldSelector: `spec.nodeName=${node}` }, this.#life.signal);
+    for (const pod of items) await this.#play(pod);
+  }
+
   /** Plays the agent of every node until the cluster is disposed of: pods run, and go when they are to. */
   playAgents(): void {
     void this.#follow();
@@ -259,7 +279,7 @@ export class EmbeddedCluster implements AsyncDisposable {
       containers: readonly { name: string; image: string; resources?: object }[];
     };
     const ref = { namespace, name };
-    if ((spec.nodeName ?? "") === "") return;
+    if ((spec.nodeName ?? "") === "" || this.#disconnected.has(spec.nodeName ?? "")) return;
     try {
       if (deletionTimestamp !== undefined) {
         await this.client.delete(PODS, ref, { uid, gracePeriodSeconds: 0 }, signal);

@@ -1,5 +1,5 @@
 /** An API server with a hub's Kubernetes side in front of it, over HTTPS, with nothing but standard calls. */
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { KubernetesFleet, type KubernetesFleetInit } from "@picolet/hub/bridge/kubernetes-fleet.ts";
 import type { ClusterAccess } from "@picolet/hub/kubernetes/cluster-access.ts";
@@ -80,11 +80,13 @@ const SERVICE_ACCOUNTS = typeOf("", "serviceaccounts", "ServiceAccount", true);
 const HUB_ACCOUNT = { namespace: "picolet-system", name: "picolet-hub" };
 const TOKEN_SECONDS = 3600;
 
-/** Every object in hub/deploy, in the order of the files' needs. */
+/** Every object in hub/deploy, in the order in which `kubectl apply -f` takes them. */
 export function deployedObjects(): readonly KubeObject[] {
-  return ["namespace.yaml", "rbac.yaml", "deployment.yaml"].flatMap((file) =>
-    parseAllDocuments(readFileSync(join("hub", "deploy", file), "utf8")).map((each) => each.toJS() as KubeObject),
-  );
+  return readdirSync(join("hub", "deploy"))
+    .sort()
+    .flatMap((file) =>
+      parseAllDocuments(readFileSync(join("hub", "deploy", file), "utf8")).map((each) => each.toJS() as KubeObject),
+    );
 }
 
 export class BridgedCluster implements AsyncDisposable {

@@ -3,7 +3,14 @@
  * hours, ties in order of arrival or by lot. Between two wakings everything that can run has run.
  */
 import { PicoletError } from "@picolet/protocol/errors.ts";
-import { type Clock, type Millis, type MonotonicMs, millis, type Random } from "@picolet/protocol/ports.ts";
+import {
+  type CancelSignal,
+  type Clock,
+  type Millis,
+  type MonotonicMs,
+  millis,
+  type Random,
+} from "@picolet/protocol/ports.ts";
 
 interface Sleeper {
   readonly at: number;
@@ -43,9 +50,10 @@ export class VirtualClock implements Clock {
     this.#wallOffset = wallMs - this.#now;
   }
 
-  sleep(duration: Millis, signal: AbortSignal): Promise<void> {
+  sleep(duration: Millis, signal: CancelSignal): Promise<void> {
     return new Promise((resolve, reject) => {
       const cancel = (): void => {
+        signal.removeEventListener("abort", cancel);
         this.#sleepers.delete(sleeper);
         reject(new PicoletError("cancelled", "the wait was cancelled"));
       };
@@ -60,7 +68,7 @@ export class VirtualClock implements Clock {
         cancel();
         return;
       }
-      signal.addEventListener("abort", cancel, { once: true });
+      signal.addEventListener("abort", cancel);
       this.#sleepers.add(sleeper);
     });
   }

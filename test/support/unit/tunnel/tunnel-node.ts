@@ -195,7 +195,7 @@ export class RecordedIdentity implements NodeIdentity {
 
   constructor(credentials: NodeCredentials | "joining" = CREDENTIALS) {
     this.state = new WatchSource<IdentityState>(
-      credentials === "joining" ? { kind: "joining", problem: "" } : { kind: "joined", credentials },
+      credentials === "joining" ? { kind: "joining", problem: "", isRefused: false } : { kind: "joined", credentials },
     );
   }
 

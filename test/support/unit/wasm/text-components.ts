@@ -10,6 +10,7 @@ export type TextFile =
   | "exit-42.wat"
   | "wants-http.wat"
   | "no-run.wat"
+  | "fill-at-start.wat"
   | "slow-start.wat"
   | "large-memory.wat"
   | "hostile-name.wat"

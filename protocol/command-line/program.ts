@@ -1,0 +1,82 @@
+/**
+ * What a program's command line has: one table for each program. The parser, help texts, completions, man pages and the
+ * references in `docs/` are made from it.
+ */
+
+export interface Flag {
+  /** Without the dashes. */
+  readonly name: string;
+  readonly short?: string;
+  /** What its value is called in the help. Missing: the flag takes no value. */
+  readonly value?: string;
+  readonly help: string;
+  /** The values it takes. Missing: any that `parse` takes. */
+  readonly choices?: readonly string[];
+  /** As it would be written on the command line. */
+  readonly default?: string;
+  /** May be given more than once. */
+  readonly repeats?: boolean;
+  /** The kind of names that complete its value; the program knows the kinds. */
+  readonly completes?: string;
+  /** @throws a usage error that names the flag and shows a value that it takes */
+  readonly parse?: (text: string) => unknown;
+}
+
+export interface CommandShape {
+  /** None for a program that is one command, else one word or two. */
+  readonly words: readonly string[];
+  /** Stands for the first of them. */
+  readonly alias?: string;
+  readonly flags: readonly Flag[];
+  /** After the command's words; "" or missing: none. */
+  readonly operands?: string;
+  /** How many operands the command takes. Missing: none. */
+  readonly atLeast?: number;
+  readonly atMost?: number;
+}
+
+export type ExitCode = readonly [code: number, meaning: string];
+
+export interface CommandText extends CommandShape {
+  readonly summary: string;
+  readonly details: string;
+  readonly examples: readonly (readonly [command: string, does: string])[];
+  /** Exit codes that mean something else than the program's own. */
+  readonly exitCodes?: readonly ExitCode[];
+  /** What each operand stands for, for completion; the last one holds for all that follow. */
+  readonly completes?: readonly string[];
+}
+
+export interface Program<C extends CommandText = CommandText> {
+  readonly name: string;
+  /** Of its man page. */
+  readonly section: 1 | 8;
+  readonly summary: string;
+  /** Of the man page: a paragraph or two. */
+  readonly description: string;
+  readonly commands: readonly C[];
+  /** The words of the command that runs when none is named; missing: the help is shown. */
+  readonly defaultWords?: readonly string[];
+  /** Flags of every command. */
+  readonly globals: readonly Flag[];
+  readonly exitCodes: readonly ExitCode[];
+  readonly environment: readonly (readonly [name: string, meaning: string])[];
+  readonly files: readonly (readonly [path: string, meaning: string])[];
+  readonly chapters: readonly Chapter[];
+}
+
+/** Longer explanations at the end of the help; paragraphs. */
+export interface Chapter {
+  readonly title: string;
+  readonly paragraphs: readonly string[];
+}
+
+export const HELP_FLAG: Flag = { name: "help", short: "h", help: "show how a command is used" };
+
+/** `edgectl image pull REF` without the flags. */
+export const usageOf = ({ name }: Pick<Program, "name">, { words, operands = "" }: CommandShape): string =>
+  [name, ...words, operands].filter((each) => each !== "").join(" ");
+
+/** `-o, --output FORMAT`. */
+export const flagLabel = ({ name, short, value }: Flag, gap = ""): string =>
+  `${short === undefined ? gap : `-${short}, `}--${name}${value === undefined ? "" : ` ${value}`}`;

@@ -1,0 +1,43 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { faultsOf, WORDS, wrapComments } from "./check-text.ts";
+
+const messages = (path: string, source: string): string[] => faultsOf(path, source).map(({ message }) => message);
+
+test("a word of the table is refused in a comment and in a document, and not in code or in `code`", () => {
+  assert.match(messages("a.ts", "/** Tried anew. */\nexport const x = 1;").join(), /"anew": write again/);
+  assert.match(messages("a.md", "Somebody joins.").join(), /"Somebody"/);
+  assert.deepEqual(messages("a.ts", 'const anew = "anew"; // the flag `anew`'), []);
+});
+
+test("each word of the table is found", () => {
+  const samples = [
+    ..."anew|somebody|nobody|whoever|whatever|is to be|belongs into|strangers|stand-ins|lets go of".split("|"),
+    ..."looks at|told of|is told|rouses|for want of".split("|"),
+  ];
+  assert.equal(samples.length, WORDS.length);
+  for (const [index, { pattern }] of WORDS.entries()) assert.match(samples[index] ?? "", pattern);
+});
+
+test("a comment that is a clause is refused, a sentence is not", () => {
+  assert.match(messages("a.ts", "/** Of a hostile manifest. */").join(), /write a sentence/);
+  assert.deepEqual(messages("a.ts", "/** What is on disk counts. */"), []);
+  assert.deepEqual(messages("a.ts", "/** Bounds memory against a hostile manifest. */"), []);
+});
+
+test("a long line is refused, but for what cannot be divided", () => {
+  assert.match(messages("a.ts", `// ${"word ".repeat(30)}`).join(), /wrap it at 120/);
+  assert.deepEqual(messages("a.ts", `const x = "${"a long text ".repeat(12)}";`), []);
+  assert.deepEqual(messages("a.md", `| ${"cell ".repeat(40)} |`), []);
+});
+
+test("comments are wrapped without a word lost, and lists and tags keep their lines", () => {
+  const words = "one two three four five six seven eight nine ten ".repeat(4).trim();
+  const source = `  // ${words}\n  const x = 1;\n/**\n * ${words}\n *\n * - a point\n * @throws when it must\n */\nconst y = 2;\n`;
+  const wrapped = wrapComments("a.ts", source);
+  assert.ok(wrapped.split("\n").every((line) => line.length <= 120));
+  const bare = (text: string): string[] => text.split(/[\s*/]+/).filter((word) => word !== "");
+  assert.deepEqual(bare(wrapped), bare(source));
+  assert.match(wrapped, /\n \*\n \* - a point\n \* @throws when it must\n \*\//);
+  assert.equal(wrapComments("a.ts", wrapped), wrapped);
+});

@@ -1,0 +1,83 @@
+/**
+ * `npm run docs`: makes docs/configuration.md and docs/edgectl.md, which are committed. The build takes man pages, completions
+ * and the data of `edgectl explain` from here too. All are made of the tables of programs and fields.
+ *
+ * --check  writes nothing and leaves with 1 when the committed ones are not what it would write: `npm run check` does that
+ */
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { dirname } from "node:path";
+import { EDGECTL } from "@picolet/agent/cli/commands.ts";
+import { SCRIPT_NAMES, SHELLS } from "@picolet/agent/cli/context/completion-scripts.ts";
+import { CONFIGURATION_FIELDS } from "@picolet/agent/config/configuration-fields.ts";
+import { describeFields } from "@picolet/agent/config/field-descriptions.ts";
+import { FIELD_DOCUMENTATION, FIELD_GROUPS } from "@picolet/agent/config/field-documentation.ts";
+import { PICOLET } from "@picolet/agent/main/node/agent-program.ts";
+import { HUB } from "@picolet/hub/main/program.ts";
+import type { Program } from "@picolet/protocol/command-line/program.ts";
+import { FIELD_DESCRIPTIONS_FILE } from "@picolet/protocol/local-api/field-description.ts";
+import { VERSION } from "@picolet/protocol/version.ts";
+import { readOptions } from "../start/options.ts";
+import { commandReference } from "./command-reference.ts";
+import { configurationReference } from "./configuration-reference.ts";
+import { manPage } from "./man-page.ts";
+
+const PROGRAMS = [EDGECTL, PICOLET, HUB];
+const FIELDS = describeFields(CONFIGURATION_FIELDS, FIELD_DOCUMENTATION);
+
+/** Texts by path. */
+type Files = ReadonlyMap<string, string>;
+
+const committed = (): Files =>
+  new Map([
+    [
+      "docs/configuration.md",
+      configurationReference({ fields: FIELDS, groups: FIELD_GROUPS, programs: [PICOLET, HUB] }),
+    ],
+    ["docs/edgectl.md", commandReference(EDGECTL)],
+  ]);
+
+function manPages(programs: readonly Program[]): Files {
+  const pages = programs.map((program) => {
+    const others = PROGRAMS.filter((each) => each !== program);
+    const path = `share/man/man${program.section}/${program.name}.${program.section}`;
+    return [path, manPage(program, { version: VERSION, others })] as const;
+  });
+  return new Map(pages);
+}
+
+/** Man pages, completions and descriptions of fields that a board carries, by path below its folder. */
+export function boardDocuments(): Files {
+  const scripts = Object.entries(SCRIPT_NAMES).map(
+    ([shell, name]) => [`share/completions/${shell}/${name}`, SHELLS.get(shell) ?? ""] as const,
+  );
+  const fields = [`lib/${FIELD_DESCRIPTIONS_FILE}`, `${JSON.stringify(FIELDS)}\n`] as const;
+  return new Map([...manPages([EDGECTL, PICOLET]), ...scripts, fields]);
+}
+
+/** The man page that a hub carries. */
+export const hubDocuments = (): Files => manPages([HUB]);
+
+function writeAll(files: Files): void {
+  for (const [path, text] of files) {
+    mkdirSync(dirname(path), { recursive: true });
+    writeFileSync(path, text);
+  }
+}
+
+if (import.meta.main) {
+  const input = readOptions({
+    name: "docs",
+    summary: "makes references, man pages and completions of the tables of commands and fields",
+    flags: [{ name: "check", help: "write nothing; leave with 1 when a committed reference is not up to date" }],
+  });
+  if (input.flag("check")) {
+    const drifted = [...committed()].filter(([path, text]) => !existsSync(path) || readFileSync(path, "utf8") !== text);
+    if (drifted.length > 0) {
+      const names = drifted.map(([path]) => path).join(", ");
+      console.error(`${names} is not what the tables of commands and fields say; run npm run docs`);
+      process.exit(1);
+    }
+  } else {
+    writeAll(committed());
+  }
+}

@@ -1,0 +1,99 @@
+/** A board and a hub install all that they need, and nothing else. */
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { ownPlatform } from "@picolet/scripts/build/platform-parts.ts";
+import { DistributionContents } from "../support/distribution/distribution-contents.ts";
+
+const PLATFORM = ownPlatform();
+/** Reached: 126.6 MB by Node 24.21 for x64; by all else 10.6 of a board (4.0 are jco's generator) and 8.3 of a hub. */
+const MAX_NODE_BYTES = 128e6;
+const MAX_BOARD_BYTES = 11.2e6;
+const MAX_HUB_BYTES = 8.8e6;
+const PAPERS = ["LICENSE", "THIRD-PARTY-LICENSES", "sbom.cdx.json"];
+const SQLITE = "lib/node_modules/better-sqlite3";
+const JCO = "lib/node_modules/@bytecodealliance/jco-transpile";
+const KOFFI = `lib/node_modules/@koromix/koffi-${PLATFORM}`;
+const SQLITE_FILES = [
+  ...["binding", "database", "index", "sqlite-error", "util"].map((name) => `${SQLITE}/lib/${name}.js`),
+  ...["aggregate", "backup", "explain", "function", "inspect", "pragma", "serialize", "table", "transaction"].map(
+    (name) => `${SQLITE}/lib/methods/${name}.js`,
+  ),
+  ...[`${SQLITE}/lib/methods/wrappers.js`, `${SQLITE}/package.json`, `${SQLITE}/prebuilds/${PLATFORM}.node`],
+];
+const addon = `${PLATFORM.replace("-", "_")}/koffi.node`;
+
+/** Parts of programs have hashes in their names (`program-parts.test.ts`), and the interfaces are the source's. */
+const isPart = (file: string): boolean => /^(lib\/(picolet|wasm-runner)|wit)\//.test(file);
+
+describe("a board's distribution", () => {
+  const board = new DistributionContents("dist/board");
+
+  test("has these files", () => {
+    const expected = [
+      ...[
+        ...PAPERS,
+        "bin/edgectl",
+        "bin/picolet",
+        "lib/node",
+        "lib/package.json",
+        "lib/picolet.cjs",
+        "lib/edgectl.cjs",
+      ],
+      ...["lib/wasm-runner.cjs", "lib/wasm-dense.cjs", "lib/wasm-pull.cjs", "lib/wasm-devices.cjs"],
+      ...["lib/wasm-transpile.mjs", "lib/component-tool.mjs", ...SQLITE_FILES],
+      ...["package.json", "vendor/js-component-bindgen-component.js"].map((name) => `${JCO}/${name}`),
+      ...["core.wasm", "core2.wasm"].map((ending) => `${JCO}/vendor/js-component-bindgen-component.${ending}`),
+      ...[`${KOFFI}/package.json`, `${KOFFI}/${addon}`],
+    ];
+    assert.deepEqual(
+      board.files.filter((file) => !isPart(file)),
+      expected.sort(),
+    );
+    assert.ok(board.files.includes("wit/world.wit"));
+  });
+
+  test("has machine code for this platform alone", () => {
+    board.assertNative(PLATFORM, ["lib/node", `${KOFFI}/${addon}`, `${SQLITE}/prebuilds/${PLATFORM}.node`].sort());
+  });
+
+  test("loads nothing from outside", () => board.assertSelfContained());
+
+  test("has no tools and no client of Kubernetes", () => board.assertWithout(["@kubernetes/client-node", "jose"]));
+
+  test("has the licence of everything in it", () => board.assertLicensed());
+
+  test("takes no more space than it did", () => {
+    const nodeBytes = board.bytes((file) => file === "lib/node");
+    assert.ok(nodeBytes <= MAX_NODE_BYTES, `Node takes ${nodeBytes} bytes`);
+    const others = board.bytes((file) => file !== "lib/node");
+    assert.ok(others <= MAX_BOARD_BYTES, `all but Node takes ${others} bytes`);
+  });
+});
+
+describe("a hub's distribution", () => {
+  const hub = new DistributionContents("dist/hub");
+
+  test("has these files", () => {
+    const expected = [
+      ...[...PAPERS, "bin/picolet-hub", "lib/node", "lib/picolet-hub.mjs", "lib/yaml-worker.mjs"],
+      ...["lib/kubernetes-models.json", "lib/package.json", ...SQLITE_FILES],
+    ];
+    assert.deepEqual(hub.files, expected.sort());
+  });
+
+  test("has machine code for this platform alone", () => {
+    hub.assertNative(PLATFORM, ["lib/node", `${SQLITE}/prebuilds/${PLATFORM}.node`]);
+  });
+
+  test("loads nothing from outside", () => hub.assertSelfContained());
+
+  test("has no tools, and nothing that runs components", () =>
+    hub.assertWithout(["@bytecodealliance/jco-transpile", "koffi", `@koromix/koffi-${PLATFORM}`]));
+
+  test("has the licence of everything in it", () => hub.assertLicensed());
+
+  test("takes no more space than it did", () => {
+    const others = hub.bytes((file) => file !== "lib/node");
+    assert.ok(others <= MAX_HUB_BYTES, `all but Node takes ${others} bytes`);
+  });
+});
