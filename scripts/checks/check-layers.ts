@@ -4,9 +4,9 @@
  * row, for a row that nothing needs, for rooms that import each other in a circle (types too), and for a package
  * that `package.json` does not name. Before it judges the tree it judges one broken import for each room.
  */
-import { existsSync, readdirSync, readFileSync } from "node:fs";
-import { dirname, join, relative, resolve } from "node:path";
-import { parseSync } from "oxc-parser";
+import { existsSync, readFileSync } from "node:fs";
+import { dirname, relative } from "node:path";
+import { fileOf, sourceFilesOf, specifiersOf, type Workspace, workspacesOf } from "./source-tree.ts";
 
 export interface Row {
   /** One plain sentence: what the room holds. */
@@ -17,10 +17,7 @@ export interface Row {
   readonly node?: boolean;
 }
 
-interface Package {
-  readonly name: string;
-  /** With a trailing slash. */
-  readonly folder: string;
+interface Package extends Workspace {
   readonly rooms: ReadonlyMap<string, Row>;
   readonly dependencies: ReadonlySet<string>;
   readonly devDependencies: ReadonlySet<string>;
@@ -32,13 +29,12 @@ const FREE = ["test/", "scripts/"];
 const UNIT_SUPPORT = "test/support/unit/";
 const SCOPE = "@picolet/";
 
-type Manifest = Partial<Record<"dependencies" | "devDependencies", Record<string, string>>> & { readonly name: string };
+type Manifest = Partial<Record<"dependencies" | "devDependencies", Record<string, string>>>;
 
 const readJson = <T>(path: string): T => JSON.parse(readFileSync(path, "utf8")) as T;
 
-function readPackage(workspace: string): Package {
-  const folder = `${workspace}/`;
-  const { name, dependencies = {}, devDependencies = {} } = readJson<Manifest>(`${folder}package.json`);
+function readPackage({ name, folder }: Workspace): Package {
+  const { dependencies = {}, devDependencies = {} } = readJson<Manifest>(`${folder}package.json`);
   const table = `${folder}rooms.json`;
   return {
     name,
@@ -49,10 +45,7 @@ function readPackage(workspace: string): Package {
   };
 }
 
-/** The innermost packages first, so that the first whose folder matches holds a file. */
-const PACKAGES = readJson<{ readonly workspaces: readonly string[] }>("package.json")
-  .workspaces.map(readPackage)
-  .sort((a, b) => b.folder.length - a.folder.length);
+const PACKAGES = workspacesOf(".").map(readPackage);
 
 interface Place {
   readonly owner: Package;
@@ -65,31 +58,6 @@ function placeOf(path: string): Place | undefined {
   if (owner === undefined) return undefined;
   const below = dirname(path.slice(owner.folder.length));
   return { owner, room: below === "." ? "./" : `${below}/` };
-}
-
-/** Every module specifier of a source text: static, re-exported, dynamic and type imports. */
-function specifiersOf(path: string, source: string): string[] {
-  const parsed = parseSync(path, source);
-  const [problem] = parsed.errors;
-  if (problem !== undefined) throw new Error(`cannot parse ${path}: ${problem.message}`);
-  const found = parsed.module.staticImports.map((each) => each.moduleRequest.value);
-  for (const statement of parsed.module.staticExports) {
-    for (const entry of statement.entries) if (entry.moduleRequest) found.push(entry.moduleRequest.value);
-  }
-  for (const dynamic of parsed.module.dynamicImports) {
-    const text = source.slice(dynamic.moduleRequest.start, dynamic.moduleRequest.end);
-    const literal = /^["'`](.*)["'`]$/.exec(text)?.[1];
-    if (literal !== undefined) found.push(literal);
-  }
-  for (const match of source.matchAll(/\bimport\(\s*["']([^"']+)["']\s*\)/g)) if (match[1]) found.push(match[1]);
-  return found;
-}
-
-/** The file of the tree that a specifier names; undefined for a package of others. */
-function fileOf(path: string, specifier: string): string | undefined {
-  if (specifier.startsWith(".")) return relative(".", resolve(dirname(path), specifier));
-  const owner = PACKAGES.find(({ name }) => specifier.startsWith(`${name}/`));
-  return owner === undefined ? undefined : `${owner.folder}${specifier.slice(owner.name.length + 1)}`;
 }
 
 const packageOf = (specifier: string): string =>
@@ -108,7 +76,7 @@ const needed = new Set<string>();
 /** What unit tests share must not need what they must not need. */
 function unitSupportViolations(path: string, source: string): string[] {
   return specifiersOf(path, source).flatMap((specifier) => {
-    const file = fileOf(path, specifier);
+    const file = fileOf(path, specifier, PACKAGES);
     const isFree = file !== undefined && FREE.some((folder) => file.startsWith(folder));
     return isFree && !file.startsWith(UNIT_SUPPORT)
       ? [`${path} must not import ${specifier}: it is outside ${UNIT_SUPPORT}`]
@@ -133,7 +101,7 @@ export function violationsOf(path: string, source: string): string[] {
       if (!isTest) needed.add(`${owner.folder}${room} node`);
       return undefined;
     }
-    const file = fileOf(path, specifier);
+    const file = fileOf(path, specifier, PACKAGES);
     const foreign = file === undefined || !file.startsWith(owner.folder) || placeOf(file)?.owner !== owner;
     if (foreign) {
       if (specifier.startsWith(".")) return "name the package, not the path to it";
@@ -231,25 +199,13 @@ function idleRows(files: readonly string[]): string[] {
   return idle;
 }
 
-function sourceFiles(): string[] {
-  const isSource = (name: string): boolean => /\.m?[jt]s$/.test(name);
-  const walk = (folder: string): string[] =>
-    readdirSync(folder, { withFileTypes: true }).flatMap((entry) => {
-      if (entry.isDirectory() && !["node_modules", "dist"].includes(entry.name)) return walk(join(folder, entry.name));
-      return entry.isFile() && isSource(entry.name) ? [join(folder, entry.name)] : [];
-    });
-  return PACKAGES.filter(
-    ({ folder }) => !PACKAGES.some((each) => each.folder !== folder && folder.startsWith(each.folder)),
-  ).flatMap(({ folder }) => walk(folder.slice(0, -1)));
-}
-
 const problems: string[] = [];
 const broken = canaries();
 for (const [path, source] of broken) {
   if (violationsOf(path, source).length === 0) problems.push(`the layer check does not see: ${path}: ${source}`);
 }
 needed.clear();
-const files = sourceFiles();
+const files = sourceFilesOf(".");
 if (files.length === 0) problems.push("the layer check found no source file");
 for (const path of files) problems.push(...violationsOf(path, readFileSync(path, "utf8")));
 problems.push(...circles(), ...idleRows(files));

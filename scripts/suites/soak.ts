@@ -6,17 +6,26 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import { amountFlag, choiceFlag, countFlag, fileFlag } from "@picolet/protocol/command-line/flag-values.ts";
 import { usageError } from "@picolet/protocol/command-line/usage-error.ts";
+import { anonGrowth } from "@picolet/test/bench/agent/agent-figures.ts";
+import { describeMissed, GOALS, judge as judgeGoals } from "@picolet/test/bench/goals.ts";
+import { idleWrites } from "@picolet/test/bench/hub/tunnel-figures.ts";
 import { httpSoak } from "@picolet/test/soak/http-soak.ts";
 import { plotSamples } from "@picolet/test/soak/plot.ts";
 import { judge, type Sample, soak } from "@picolet/test/soak/soak.ts";
+import { Containerd } from "@picolet/test/support/containerd/containerd.ts";
 import { buildPrograms } from "../build/build.ts";
 import { endWithUsageError, readOptions } from "../start/options.ts";
+
+/** As many as the goal of `growth` is about. */
+const CHURNED_PODS = 10_000;
 
 const MINUTES = amountFlag({ name: "minutes", help: "how long", default: "10" });
 const WHAT = choiceFlag({
   name: "what",
-  help: "the agent while pods come, go, crash and are probed; or the runner of a component that serves HTTP while clients ask it",
-  choices: ["agent", "http"],
+  help:
+    "the agent while pods come, go, crash and are probed; the runner of a component that serves HTTP while clients ask it; " +
+    "the memory that ten thousand pods leave behind; or the bytes that an agent with ten pods and a hub writes at rest",
+  choices: ["agent", "http", "growth", "disk"],
   default: "agent",
 });
 const REQUESTS = countFlag({ name: "requests", help: "of --what http: how many, instead of how long", least: 1 });
@@ -32,6 +41,7 @@ const [minutes, what, requests] = [input.value(MINUTES), input.value(WHAT), inpu
 if (requests !== undefined && what !== "http")
   endWithUsageError("soak", usageError("--requests goes with --what http"));
 await buildPrograms();
+if (what === "growth" || what === "disk") process.exit(await measureOnce(what));
 let toldAt = 0;
 const isOver = (all: readonly Sample[], done: string): boolean => {
   const last = all.at(-1);
@@ -75,3 +85,21 @@ console.log(
 );
 console.error(grows ? `the memory of the ${what} grows: ${slope}` : slope);
 process.exitCode = grows ? 1 : 0;
+
+/** One figure, judged by its goal. @returns the exit code */
+async function measureOnce(part: "growth" | "disk"): Promise<number> {
+  const document = { [part]: part === "growth" ? await growth() : await writes() };
+  console.log(JSON.stringify(document));
+  const missed = describeMissed(judgeGoals(document, GOALS, { parts: [part] }));
+  for (const line of missed) console.error(`MISSED ${line}`);
+  return missed.length > 0 ? 1 : 0;
+}
+
+async function growth(): Promise<{ readonly anonMiBPer10kPods: number }> {
+  return { anonMiBPer10kPods: Number((await anonGrowth(CHURNED_PODS)).toFixed(3)) };
+}
+
+async function writes(): Promise<{ readonly bytesPerHourIdle: number }> {
+  await using containerd = await Containerd.start();
+  return { bytesPerHourIdle: await idleWrites(containerd, minutes * 60_000) };
+}

@@ -1,5 +1,6 @@
 import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
+import { basename } from "node:path";
 
 /** Debian packages of the tests' real parts, each with a file that shows that it is there. */
 const PACKAGES: readonly (readonly [name: string, proof: string])[] = [
@@ -32,6 +33,11 @@ const PACKAGES: readonly (readonly [name: string, proof: string])[] = [
   ["mandoc", "/usr/bin/mandoc"],
   ["tpm2-tools", "/usr/bin/tpm2_unseal"],
 ];
+
+/** The programs among them. */
+export const TEST_SYSTEM_PROGRAMS: readonly string[] = PACKAGES.map(([, proof]) => proof)
+  .filter((proof) => /\/s?bin\//.test(proof))
+  .map((proof) => basename(proof));
 
 function apt(...args: string[]): void {
   const result = spawnSync("apt-get", ["-qq", "-y", ...args], {

@@ -1,102 +1,92 @@
 /**
- * `npm test`: installs what the tests need, checks, builds, runs every test file, and accounts for skips.
+ * `npm test`: runs every test file, the checks beside them, and accounts for skips. What the tests need is installed and built
+ * first.
  *
- * - `npm test -- FILTER …` runs only the test files whose path contains one of the filters, without the checks.
+ * - `npm test -- FILTER …` runs only the test files whose path contains one of the filters, without the checks. Where all of
+ *   them are unit tests, nothing is installed or built.
  * - Under CI=true a skipped test is a failure: here everything must be there.
+ * - PICOLET_FILE_TIMEOUT_MS: see FILE_TIMEOUT_MS.
  */
-import { spawnSync } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
 import { availableParallelism } from "node:os";
-import { relative, resolve } from "node:path";
-import { run } from "node:test";
-import { describeError } from "@picolet/protocol/errors.ts";
+import { text } from "node:stream/consumers";
 import type { StatusReport } from "@picolet/protocol/local-api/status.ts";
-import { buildPrograms } from "../build/build.ts";
-import { buildExamples } from "../build/build-examples.ts";
 import { readOptions } from "../start/options.ts";
-import { installKubectl } from "./install-kubectl.ts";
-import { installTestSystem } from "./install-test-system.ts";
-import { readTestCosts, testFiles } from "./test-files.ts";
-import { runScheduled, TestSchedule } from "./test-schedule.ts";
+import { readTestCosts, testFiles, unitFiles } from "./test-files.ts";
+import { groupCost, groupsOf } from "./test-groups.ts";
+import { detailsOf, newOutcome, type Outcome, type RunOptions, runFile, runTogether } from "./test-run.ts";
+import { runScheduled, type TestCost, TestSchedule } from "./test-schedule.ts";
 
 /** A hung test file is ended and reported after this long; the slowest takes about a tenth of it on a quiet machine. */
 const FILE_TIMEOUT_MS = Number(process.env.PICOLET_FILE_TIMEOUT_MS ?? 8 * 60_000);
 /** A test that takes longer is named with its time. */
-const SLOW_MS = 15_000;
+const SLOW_SECONDS = 15;
 /** Each waits for the one emulated board that a machine has. */
 const GUEST_TESTS = "test/guest/";
 /** They go by what the whole machine has left of memory and processes, which others would take and give back by the hundreds. */
 const SHY: ReadonlySet<string> = new Set(["test/e2e/node/pid-pressure.test.ts", "test/e2e/node/soft-eviction.test.ts"]);
-/** Unit tests of one process each. */
-const SMALL = /^(agent|protocol)\//;
-/**
- * Loaded before each test file: what Node makes of the modules that they share, types stripped and compiled, it makes once for all.
- * JavaScript, as to strip one file loads what strips them: a quarter of a unit test's time.
- */
-const COMPILE_CACHE = `data:text/javascript,${encodeURIComponent(
-  `import { enableCompileCache } from "node:module"; enableCompileCache(${JSON.stringify(resolve("node_modules/.cache/picolet/compiled"))});`,
-)}`;
 
-interface Outcome {
-  passed: number;
-  readonly failed: string[];
-  readonly skipped: string[];
+/** What is run besides test files: the unit tests of one process, and the checks. */
+interface Job {
+  readonly name: string;
+  readonly cost: TestCost;
+  readonly run: (outcome: Outcome) => Promise<void>;
 }
 
-function runCheck(): void {
-  const check = spawnSync("npm", ["run", "-s", "check"], { stdio: "inherit" });
-  if (check.status !== 0) process.exit(check.status ?? 1);
+const REPORTING: RunOptions = {
+  timeoutMs: FILE_TIMEOUT_MS,
+  onFailure: ({ where, details }) => console.log(`FAIL ${where}\n${details}\n`),
+  onPass: ({ name, seconds }) => {
+    if (seconds > SLOW_SECONDS) console.log(`  ${seconds.toFixed(1)} s: ${name}`);
+  },
+};
+
+/** Of all of `npm run check`, on a quiet machine. */
+const CHECK_COST: TestCost = { seconds: 25, cores: 1 };
+
+async function runCheck(outcome: Outcome): Promise<void> {
+  const child = spawn("npm", ["run", "-s", "check"], { stdio: ["ignore", "pipe", "pipe"] });
+  const [out, problems, [code]] = await Promise.all([text(child.stdout), text(child.stderr), once(child, "close")]);
+  if (code === 0) outcome.passed += 1;
+  else report({ where: "npm run check", details: `${out}\n${problems}` }, outcome);
 }
 
-/** What a failing test threw, with its causes, and where. The runner wraps it once. */
-function detailsOf(error: unknown): string {
-  const thrown = error instanceof Error && error.cause !== undefined ? error.cause : error;
-  if (!(thrown instanceof Error)) return String(thrown);
-  return thrown.cause === undefined ? (thrown.stack ?? "") : `${describeError(thrown)}\n${thrown.stack}`;
+function report(failure: Outcome["failed"][number], outcome: Outcome): void {
+  outcome.failed.push(failure);
+  REPORTING.onFailure?.(failure);
 }
 
-async function runTests(files: readonly string[]): Promise<Outcome> {
-  const outcome: Outcome = { passed: 0, failed: [], skipped: [] };
-  const schedule = new TestSchedule(files, {
-    costs: readTestCosts(),
+/** The programs and examples that tests of the whole run, and the system packages that they need. */
+async function installAndBuild(): Promise<void> {
+  const [{ installTestSystem }, { installKubectl }, { buildPrograms }, { buildExamples }] = await Promise.all([
+    import("./install-test-system.ts"),
+    import("./install-kubectl.ts"),
+    import("../build/build.ts"),
+    import("../build/build-examples.ts"),
+  ]);
+  installTestSystem();
+  installKubectl();
+  await buildPrograms();
+  await buildExamples();
+}
+
+async function runTests(files: readonly string[], jobs: readonly Job[], outcome: Outcome): Promise<void> {
+  const jobsByName = new Map(jobs.map((job) => [job.name, job]));
+  const schedule = new TestSchedule([...files, ...jobsByName.keys()], {
+    costs: new Map([...readTestCosts(), ...jobs.map(({ name, cost }) => [name, cost] as const)]),
     cores: availableParallelism(),
     isShy: (file) => SHY.has(file),
     turnOf: (file) => (file.startsWith(GUEST_TESTS) ? GUEST_TESTS : undefined),
-    isSmall: (file) => SMALL.test(file),
+    isSmall: (file) => jobsByName.has(file),
   });
-  await runScheduled(schedule, (file) => runFile(file, outcome));
-  return outcome;
-}
-
-async function runFile(path: string, outcome: Outcome): Promise<void> {
-  const stream = run({
-    files: [path],
-    concurrency: 1,
-    timeout: FILE_TIMEOUT_MS,
-    execArgv: ["--import", COMPILE_CACHE],
+  await runScheduled(schedule, async (name) => {
+    const begun = performance.now();
+    const before = outcome.passed;
+    await (jobsByName.get(name)?.run(outcome) ?? runFile(name, outcome, REPORTING));
+    const seconds = (performance.now() - begun) / 1000;
+    console.log(`${name}: ${outcome.passed - before} passed, ${seconds.toFixed(1)} s`);
   });
-  for await (const event of stream) {
-    if (event.type === "test:stderr" || event.type === "test:stdout") continue;
-    if (event.type === "test:pass" || event.type === "test:fail") {
-      const { file, name, skip, todo, details } = event.data;
-      const where = `${relative(".", file ?? path)}: ${name}`;
-      // A file is reported as a test of its own; only what is inside counts, but for files that fail as a whole.
-      const isFile = event.data.nesting === 0 && name.endsWith(".test.ts");
-      if (skip !== undefined && skip !== false)
-        outcome.skipped.push(`${where}: ${skip === true ? "no reason given" : skip}`);
-      else if (todo !== undefined && todo !== false) outcome.skipped.push(`${where}: to do`);
-      else if (event.type === "test:fail") {
-        outcome.failed.push(where);
-        console.log(`FAIL ${where}\n${detailsOf(details.error)}\n`);
-      } else if (details.type !== "suite" && !isFile) {
-        outcome.passed += 1;
-        if (details.duration_ms > SLOW_MS) console.log(`  ${(details.duration_ms / 1000).toFixed(1)} s: ${name}`);
-      }
-    }
-    if (event.type === "test:summary" && event.data.file !== undefined) {
-      const { counts, duration_ms, file } = event.data;
-      console.log(`${relative(".", file)}: ${counts.passed} passed, ${(duration_ms / 1000).toFixed(1)} s`);
-    }
-  }
 }
 
 /** Last, as it builds anew and has a folder of its own: what a user does first. */
@@ -104,13 +94,12 @@ function tryStart(outcome: Outcome): void {
   const name = "npm start -- --exit-when-ready ends with every sample pod Ready";
   const { status, stdout, stderr } = spawnSync("npm", ["start", "--", "--exit-when-ready"], { encoding: "utf8" });
   try {
-    const report = JSON.parse(stdout.slice(stdout.indexOf("\n{") + 1)) as StatusReport;
+    const answer = JSON.parse(stdout.slice(stdout.indexOf("\n{") + 1)) as StatusReport;
     if (status !== 0) throw new Error(`it ended with ${status}`);
-    if (report.pods.length === 0 || !report.pods.every(({ ready }) => ready)) throw new Error("not every pod is Ready");
+    if (answer.pods.length === 0 || !answer.pods.every(({ ready }) => ready)) throw new Error("not every pod is Ready");
     outcome.passed += 1;
   } catch (error) {
-    outcome.failed.push(name);
-    console.log(`FAIL ${name}\n${detailsOf(error)}\n${stdout}\n${stderr}`);
+    report({ where: name, details: `${detailsOf(error)}\n${stdout}\n${stderr}` }, outcome);
   }
 }
 
@@ -126,16 +115,22 @@ if (files.length === 0) {
   console.error(`no test file matches ${filters.join(" ")}`);
   process.exit(64);
 }
-installTestSystem();
-installKubectl();
-if (filters.length === 0) runCheck();
-await buildPrograms();
-await buildExamples();
-const outcome = await runTests(files);
+const units = new Set(unitFiles(files));
+const others = files.filter((file) => !units.has(file));
+const groups = groupsOf([...units]);
+const jobs: Job[] = groups.map((group, index) => ({
+  name: group.length === 1 ? group.join() : `unit tests ${index + 1} of ${groups.length} (${group.length} files)`,
+  cost: groupCost(group),
+  run: (outcome) => runTogether(group, outcome, REPORTING),
+}));
+if (filters.length === 0) jobs.push({ name: "npm run check", cost: CHECK_COST, run: runCheck });
+if (others.length > 0) await installAndBuild();
+const outcome = newOutcome();
+await runTests(others, jobs, outcome);
 if (filters.length === 0) tryStart(outcome);
 const { passed, failed, skipped } = outcome;
 for (const each of skipped) console.log(`SKIPPED ${each}`);
-for (const each of failed) console.log(`FAILED ${each}`);
+for (const { where } of failed) console.log(`FAILED ${where}`);
 console.log(`${passed} passed, ${failed.length} failed, ${skipped.length} skipped`);
 const skipsCount = process.env.CI === "true" && skipped.length > 0;
 if (skipsCount) console.error("under CI=true a skipped test is a failure");

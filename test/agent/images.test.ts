@@ -14,10 +14,10 @@ import type { PullOptions, RuntimeAdapter } from "@picolet/runtime-contract/runt
 import type { CriAdapter } from "@picolet/runtime-cri/cri-adapter.ts";
 import { buildImageArchive } from "@picolet/scripts/build/build-image-archive.ts";
 import { Containerd, containerdMissing } from "../support/containerd/containerd.ts";
-import { criAdapter } from "../support/containerd/cri-fixture.ts";
 import { dockerConfig, ImageBoard, podWith } from "../support/containerd/image-board.ts";
 import { REGISTRY_PASSWORD, REGISTRY_USER, Registry, registryMissing } from "../support/containerd/real-registry.ts";
 import { agentPod, observedContainer } from "../support/unit/agent/fake-agent-view.ts";
+import { criAdapter } from "../support/unit/cri/cri-adapters.ts";
 import { seededRandom } from "../support/unit/ports/seeded-random.ts";
 import { VirtualClock } from "../support/unit/ports/virtual-clock.ts";
 import { LinkProxy } from "../support/unit/tunnel/link-proxy.ts";

@@ -24,7 +24,7 @@ const MAX_PIDS = 1_000_000;
 describe("the memory that is left by a fast look", { skip }, () => {
   const log = new RecordedLog();
   const tree = new CgroupTree({ log, clock: systemClock }, { hierarchies });
-  const folder = new TempFolder();
+  const folder = new TempFolder("/var/tmp");
   const looks = makeNodeUsageSampler(
     { ...{ hierarchies, adapters: [], clock: systemClock, log }, pods: () => [], podCgroup: () => "" },
     { rootDir: folder.path, podLogsDir: folder.path, allPodsCgroup: ROOT, cgroupsPerQOS: true },

@@ -22,8 +22,8 @@ import { containerConfig, sandboxConfig } from "@picolet/runtime-cri/pods/pod-co
 import { ContainerConfig, PodSandboxConfig } from "@picolet/runtime-cri/wire/cri-messages.ts";
 import fc from "fast-check";
 import { randomManifests } from "../support/agent/random-manifests.ts";
-import { POD_CONFIG_SETTINGS } from "../support/containerd/cri-fixture.ts";
 import { TestClusterObjects } from "../support/unit/agent/memory-cluster-objects.ts";
+import { POD_CONFIG_SETTINGS } from "../support/unit/cri/cri-adapters.ts";
 import { TempFolder } from "../support/unit/machine/temp-folder.ts";
 import { viewOf } from "../support/unit/pods/pod-views.ts";
 import { desired } from "../support/unit/pods/sample-pods.ts";

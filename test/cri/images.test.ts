@@ -10,9 +10,9 @@ import { isPicoletError } from "@picolet/protocol/errors.ts";
 import type { CriAdapter } from "@picolet/runtime-cri/cri-adapter.ts";
 import { buildImageArchive } from "@picolet/scripts/build/build-image-archive.ts";
 import { Containerd, containerdMissing } from "../support/containerd/containerd.ts";
-import { criAdapter } from "../support/containerd/cri-fixture.ts";
 import { REGISTRY_PASSWORD, REGISTRY_USER, Registry, registryMissing } from "../support/containerd/real-registry.ts";
 import { BUSYBOX_IMAGE } from "../support/containerd/test-images.ts";
+import { criAdapter } from "../support/unit/cri/cri-adapters.ts";
 import { seededRandom } from "../support/unit/ports/seeded-random.ts";
 import { LinkProxy } from "../support/unit/tunnel/link-proxy.ts";
 

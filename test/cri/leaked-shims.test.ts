@@ -13,8 +13,8 @@ import { endLeakedShims } from "@picolet/runtime-cri/containerd/leaked-shims.ts"
 import { CriClient } from "@picolet/runtime-cri/wire/cri-client.ts";
 import { containerPod } from "../support/agent/node-fixtures.ts";
 import { Containerd, containerdMissing } from "../support/containerd/containerd.ts";
-import { criAdapter } from "../support/containerd/cri-fixture.ts";
 import { BUSYBOX_IMAGE } from "../support/containerd/test-images.ts";
+import { criAdapter } from "../support/unit/cri/cri-adapters.ts";
 
 const { signal } = new AbortController();
 const ANY_AGE = { minAge: millis(0) };

@@ -12,8 +12,8 @@ import { RuntimeService } from "@picolet/runtime-cri/wire/cri-messages.ts";
 import { GrpcClient } from "@picolet/runtime-cri/wire/grpc-client.ts";
 import { containerPod } from "../support/agent/node-fixtures.ts";
 import { Containerd, containerdMissing } from "../support/containerd/containerd.ts";
-import { criAdapter, POD_CONFIG_SETTINGS } from "../support/containerd/cri-fixture.ts";
 import { BUSYBOX_IMAGE } from "../support/containerd/test-images.ts";
+import { criAdapter, POD_CONFIG_SETTINGS } from "../support/unit/cri/cri-adapters.ts";
 import { RecordedLog } from "../support/unit/ports/recorders.ts";
 
 const TIMEOUT_MS = 60_000;

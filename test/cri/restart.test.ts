@@ -7,8 +7,9 @@ import { millis, type PodUid, podUid } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { CriAdapter } from "@picolet/runtime-cri/cri-adapter.ts";
 import { Containerd, containerdMissing } from "../support/containerd/containerd.ts";
-import { BUSYBOX_PROGRAMS, CriFixture, criAdapter } from "../support/containerd/cri-fixture.ts";
+import { BUSYBOX_PROGRAMS, CriFixture } from "../support/containerd/cri-fixture.ts";
 import { BUSYBOX_IMAGE } from "../support/containerd/test-images.ts";
+import { criAdapter } from "../support/unit/cri/cri-adapters.ts";
 
 const skip = containerdMissing() ?? false;
 const { signal } = new AbortController();

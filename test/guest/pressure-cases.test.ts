@@ -18,7 +18,8 @@ import { PressureBoard } from "../support/pressure/pressure-board.ts";
 import { type MixedPod, type PressureMix, pressureMix } from "../support/pressure/pressure-mixes.ts";
 import { judge } from "../support/pressure/pressure-oracle.ts";
 import { makeTar } from "../support/unit/images/tar.ts";
-import { testComponent, textComponent } from "../support/wasm/components.ts";
+import { textComponent } from "../support/unit/wasm/text-components.ts";
+import { testComponent } from "../support/wasm/components.ts";
 import { transpiledFiles } from "../support/wasm/loaded-component.ts";
 
 const skip = guestMissing() ?? (kubectlMissing("1.32") || false);

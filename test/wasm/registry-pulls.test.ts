@@ -17,7 +17,8 @@ import {
 } from "../support/unit/images/oci-content.ts";
 import { makeTar } from "../support/unit/images/tar.ts";
 import { TempFolder } from "../support/unit/machine/temp-folder.ts";
-import { testComponent, testCoreModule, textComponent } from "../support/wasm/components.ts";
+import { textComponent } from "../support/unit/wasm/text-components.ts";
+import { testComponent, testCoreModule } from "../support/wasm/components.ts";
 import { PullBench } from "../support/wasm/pull-bench.ts";
 
 const NEVER = new AbortController().signal;

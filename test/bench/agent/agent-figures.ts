@@ -10,7 +10,15 @@ import { type AgentNode, restartsOf } from "../../support/agent/agent-process.ts
 import { allReady, containerIdOf, containerPod, nodeWith } from "../../support/agent/node-fixtures.ts";
 import { PodChurn } from "../../support/agent/pod-churn.ts";
 import type { Containerd } from "../../support/containerd/containerd.ts";
-import { cpuSecondsOf, memoryOf, percentile, round } from "../measure/process-usage.ts";
+import {
+  cpuSecondsOf,
+  type MemoryFigures,
+  memoryOf,
+  percentile,
+  round,
+  type Spread,
+  spreadOf,
+} from "../measure/process-usage.ts";
 
 export interface RestFigures {
   readonly rssMiB: number;
@@ -18,6 +26,8 @@ export interface RestFigures {
   readonly anonMiB: number;
   /** Of one core. */
   readonly cpuPercent: number;
+  /** Over the parts of the window. */
+  readonly spread: Readonly<Record<"rssMiB" | "anonMiB" | "cpuPercent", Spread>>;
 }
 
 /**
@@ -25,26 +35,52 @@ export interface RestFigures {
  * written and sent, which for fifty pods takes 1.2 s of CPU, 19,000 wake-ups and 380 KB.
  */
 const SETTLE_MS = 90_000;
+/** Of a window: reading a process's memory takes the kernel a millisecond, and the process nothing. */
+const WINDOW_PARTS = 6;
 const STATUS_TIMEOUT_MS = 60_000;
 
-/** An agent at rest with `count` container pods, watched for `windowMs`. */
-export async function atRest(containerd: Containerd, count: number, windowMs: number): Promise<RestFigures> {
-  await using node = nodeWith(containerd);
+/** An agent with pods that run, which is left alone from now on. */
+export interface RestingAgent extends AsyncDisposable {
+  readonly node: AgentNode;
+  /** Ends its pods. */
+  drain(): Promise<void>;
+}
+
+/** With `count` container pods; their names are their agent's own, as several rest in front of one containerd. */
+export async function startResting(containerd: Containerd, count: number): Promise<RestingAgent> {
+  await using started = new AsyncDisposableStack();
+  const node = started.use(nodeWith(containerd));
   await node.start();
-  for (let index = 0; index < count; index += 1) node.writeManifest(`p${index}.json`, containerPod(`p${index}`));
+  for (let index = 0; index < count; index += 1) {
+    const name = `p${index}-of-${count}`;
+    node.writeManifest(`${name}.json`, containerPod(name));
+  }
   await node.waitForPods(`${count} ready pods`, allReady(count));
-  const figures = await restOf(node.pid, windowMs);
-  await node.drain();
-  return figures;
+  started.move();
+  return { node, drain: () => node.drain(), [Symbol.asyncDispose]: () => node[Symbol.asyncDispose]() };
 }
 
 /** Of a process that is to do nothing from now on. */
 export async function restOf(pid: number, windowMs: number, settleMs = SETTLE_MS): Promise<RestFigures> {
   await delay(settleMs);
-  const cpu = cpuSecondsOf(pid);
-  await delay(windowMs);
-  const cpuPercent = round(((cpuSecondsOf(pid) - cpu) / windowMs) * 100_000);
-  return { ...memoryOf(pid), cpuPercent };
+  const begin = cpuSecondsOf(pid);
+  const memory: MemoryFigures[] = [];
+  const cpuPercent: number[] = [];
+  for (let part = 0; part < WINDOW_PARTS; part += 1) {
+    const cpu = cpuSecondsOf(pid);
+    await delay(windowMs / WINDOW_PARTS);
+    cpuPercent.push(((cpuSecondsOf(pid) - cpu) / windowMs) * WINDOW_PARTS * 100_000);
+    memory.push(memoryOf(pid));
+  }
+  return {
+    ...memoryOf(pid),
+    cpuPercent: round(((cpuSecondsOf(pid) - begin) / windowMs) * 100_000),
+    spread: {
+      rssMiB: spreadOf(memory.map(({ rssMiB }) => rssMiB)),
+      anonMiB: spreadOf(memory.map(({ anonMiB }) => anonMiB)),
+      cpuPercent: spreadOf(cpuPercent),
+    },
+  };
 }
 
 /** Come and go at once. */
@@ -158,7 +194,10 @@ export async function manyToRunning(containerd: Containerd, count: number): Prom
 }
 
 /** Seconds that `edgectl status` takes, and a Node that does nothing, in turns. */
-export async function edgectlStatus(node: AgentNode, runs: number): Promise<{ p50: number; floorP50: number }> {
+export async function edgectlStatus(
+  node: AgentNode,
+  runs: number,
+): Promise<{ readonly p50: number; readonly floorP50: number; readonly spread: Spread }> {
   const timed = (file: string, args: readonly string[]): number => {
     const startedAt = performance.now();
     execFileSync(file, args, { stdio: "ignore" });
@@ -170,5 +209,5 @@ export async function edgectlStatus(node: AgentNode, runs: number): Promise<{ p5
     samples.push(timed("dist/board/bin/edgectl", ["--socket", node.socketPath, "status"]));
     floor.push(timed("node_modules/node/bin/node", ["-e", "0"]));
   }
-  return { p50: round(percentile(samples, 0.5)), floorP50: round(percentile(floor, 0.5)) };
+  return { p50: round(percentile(samples, 0.5)), floorP50: round(percentile(floor, 0.5)), spread: spreadOf(samples) };
 }

@@ -51,10 +51,10 @@ const FAST_RATES = [300, 1000];
 
 export async function evictionFigures(containerd: Containerd, { quick }: { quick: boolean }): Promise<EvictionFigures> {
   await using board = await LeakBoard.start(containerd);
-  const usual = await step(`pods that leak ${LEAK_RATE} MiB a second`, () => leaks(board, LEAK_RATE, quick ? 10 : 50));
+  const usual = await step(`pods that leak ${LEAK_RATE} MiB a second`, () => leaks(board, LEAK_RATE, quick ? 10 : 20));
   const fast: Record<string, FastLeakFigures> = {};
   for (const rate of FAST_RATES) {
-    const ended = await step(`pods that leak ${rate} MiB a second`, () => leaks(board, rate, quick ? 3 : 20));
+    const ended = await step(`pods that leak ${rate} MiB a second`, () => leaks(board, rate, quick ? 3 : 8));
     fast[rate] = figuresOf(ended);
   }
   const { idlePercent, smallBoardPercent, alertPercent } = await step("the watch of memory", () =>

@@ -17,7 +17,7 @@ import { Containerd } from "../../support/containerd/containerd.ts";
 import { Fleet, kubectlMissing } from "../../support/hub/test-fleet.ts";
 import { seededRandom } from "../../support/unit/ports/seeded-random.ts";
 import { LinkProxy } from "../../support/unit/tunnel/link-proxy.ts";
-import { type RestFigures, restOf, startedAtMs } from "../agent/agent-figures.ts";
+import { type RestingAgent, startedAtMs } from "../agent/agent-figures.ts";
 import { percentile, round, writtenBytesOf } from "../measure/process-usage.ts";
 import { step } from "../measure/progress.ts";
 import { tcpBytesTo } from "../measure/tcp-figures.ts";
@@ -54,6 +54,8 @@ export interface TunnelFigures {
 interface Quantiles {
   readonly p50: number;
   readonly p95: number;
+  readonly min: number;
+  readonly max: number;
 }
 
 const NODE = "board";
@@ -72,25 +74,30 @@ const MIB = 1024 * 1024;
 const LOG_LINE = "0123456789".repeat(10);
 
 export async function tunnelFigures(containerd: Containerd, options: TunnelBenchOptions): Promise<TunnelFigures> {
-  const { quick, step } = options;
-  const link = await linkFigures(containerd, options);
+  return { ...(await linkFigures(containerd, options)), ...(await throughTunnel(containerd, options)) };
+}
+
+/** What is timed. */
+export async function throughTunnel(
+  containerd: Containerd,
+  { quick, step }: TunnelBenchOptions,
+): Promise<TimedFigures> {
   const runs = quick ? 5 : 20;
   await using board = await JoinedBoard.start(containerd, { containerLogMaxSize: "1Gi" });
   return {
-    ...link,
     applyToStarted: await step("apply to started", () => applyToStarted(board, runs)),
     execFirstByte: await step("exec to its first byte", () => execFirstByte(board, runs)),
     logThroughputMiBs: await step("a log through the tunnel", () => logThroughput(board, quick ? 16 : 64)),
   };
 }
 
-/** An agent at rest that is connected to a hub and has `count` pods from it: beside `agent.atRest`, its measure. */
-export async function atRestWithHub(containerd: Containerd, count: number, windowMs: number): Promise<RestFigures> {
-  await using board = await JoinedBoard.start(containerd);
-  await board.createPods(count);
-  const figures = await restOf(board.node.pid, windowMs);
-  await board.drain();
-  return figures;
+/** An agent that is connected to a hub and has `count` pods from it: beside `startResting`, its measure. */
+export async function startRestingWithHub(containerd: Containerd, count: number): Promise<RestingAgent> {
+  await using started = new AsyncDisposableStack();
+  const board = started.use(await JoinedBoard.start(containerd));
+  await board.createPods(count, `-of-${count}`);
+  started.move();
+  return board;
 }
 
 /** Bytes an hour that an agent with a hub and ten pods, at rest for a while, causes to be written to the disk. */
@@ -136,8 +143,8 @@ export class JoinedBoard implements AsyncDisposable {
     return new JoinedBoard(containerd, fleet, proxy, node, api);
   }
 
-  async createPods(count: number): Promise<void> {
-    for (let index = 0; index < count; index += 1) await this.api.create(boundPod(`p${index}`));
+  async createPods(count: number, suffix = ""): Promise<void> {
+    for (let index = 0; index < count; index += 1) await this.api.create(boundPod(`p${index}${suffix}`));
     await this.node.waitForPods(`${count} ready pods`, allReady(count));
   }
 
@@ -157,9 +164,11 @@ export class JoinedBoard implements AsyncDisposable {
 const boundPod = (name: string, spec: Record<string, unknown> = {}): unknown =>
   containerPod(name, undefined, { nodeName: NODE, ...spec });
 
-type LinkFigures = Omit<TunnelFigures, "applyToStarted" | "execFirstByte" | "logThroughputMiBs">;
+type TimedFigures = Pick<TunnelFigures, "applyToStarted" | "execFirstByte" | "logThroughputMiBs">;
+export type LinkFigures = Omit<TunnelFigures, keyof TimedFigures>;
 
-async function linkFigures(containerd: Containerd, { quick, step }: TunnelBenchOptions): Promise<LinkFigures> {
+/** What is counted; most of it is waiting for heartbeats. */
+export async function linkFigures(containerd: Containerd, { quick, step }: TunnelBenchOptions): Promise<LinkFigures> {
   await using board = await JoinedBoard.start(containerd, {}, true);
   await board.createPods(PODS_AT_REST);
   const bytesPerDayIdle = await step("the tunnel at rest", () => idleBytes(board, quick ? 2 : 6));
@@ -296,6 +305,7 @@ async function halfOpen({ node, proxy }: JoinedBoard): Promise<number> {
 const quantiles = (samples: readonly number[]): Quantiles => ({
   p50: round(percentile(samples, 0.5)),
   p95: round(percentile(samples, 0.95)),
+  ...{ min: round(percentile(samples, 0)), max: round(percentile(samples, 1)) },
 });
 
 async function applyToStarted(board: JoinedBoard, runs: number): Promise<TunnelFigures["applyToStarted"]> {

@@ -74,6 +74,19 @@ export function percentile(values: readonly number[], share: number): number {
   return value;
 }
 
+/** How far samples are apart. */
+export interface Spread {
+  readonly min: number;
+  readonly median: number;
+  readonly max: number;
+}
+
+export const spreadOf = (samples: readonly number[]): Spread => ({
+  min: round(percentile(samples, 0)),
+  median: round(percentile(samples, 0.5)),
+  max: round(percentile(samples, 1)),
+});
+
 export const round = (value: number): number => Math.round(value * 1000) / 1000;
 
 /** System calls by name, and their sum as `total`, in what `strace -f -c -p PID` prints when it is interrupted. */

@@ -4,9 +4,9 @@ const MAX_SHOWN_CHARACTERS = 400;
 /** Says on standard error what is being measured, how long it took, and what came out. */
 export async function step<T>(name: string, work: () => Promise<T>): Promise<T> {
   const startedAt = performance.now();
-  process.stderr.write(`${name} ... `);
+  process.stderr.write(`${name} ...\n`);
   const result = await work();
-  process.stderr.write(`${((performance.now() - startedAt) / 1000).toFixed(1)} s${shown(result)}\n`);
+  process.stderr.write(`${name}: ${((performance.now() - startedAt) / 1000).toFixed(1)} s${shown(result)}\n`);
   return result;
 }
 

@@ -78,47 +78,53 @@ export async function memoryFigures(
   { podCounts }: { readonly podCounts: readonly number[] },
 ): Promise<Readonly<Record<string, AgentMemory>>> {
   const sources = await AgentSources.build();
-  const figures: Record<string, AgentMemory> = {};
+  await using agents = new AsyncDisposableStack();
+  const cases: Case[] = [];
   for (const withHub of [false, true]) {
-    for (const pods of podCounts) {
-      const name = `pods${pods}${withHub ? "WithHub" : ""}`;
-      figures[name] = await step(`memory of an agent with ${pods} pods${withHub ? " and a hub" : ""}`, () =>
-        agentMemory(containerd, sources, { pods, withHub }),
-      );
-      process.stderr.write(`${memoryTable(name, figures[name])}\n`);
-    }
+    for (const pods of podCounts) cases.push(agents.use(await startCase(containerd, pods, withHub)));
+  }
+  await step("agents settle", () => delay(SETTLE_MS));
+  const figures: Record<string, AgentMemory> = {};
+  for (const { name, node, drain } of cases) {
+    figures[name] = await step(`memory of an agent: ${name}`, () => memoryOfAgent(node, sources));
+    process.stderr.write(`${memoryTable(name, figures[name])}\n`);
+    await drain();
   }
   return figures;
 }
 
-interface Case {
-  readonly pods: number;
-  readonly withHub: boolean;
+interface Case extends AsyncDisposable {
+  readonly name: string;
+  readonly node: AgentNode;
+  readonly drain: () => Promise<void>;
 }
 
-async function agentMemory(
-  containerd: Containerd,
-  sources: AgentSources,
-  { pods, withHub }: Case,
-): Promise<AgentMemory> {
+async function startCase(containerd: Containerd, pods: number, withHub: boolean): Promise<Case> {
+  const name = `pods${pods}${withHub ? "WithHub" : ""}`;
+  await using started = new AsyncDisposableStack();
   if (withHub) {
-    await using board = await inspectable(() => JoinedBoard.start(containerd, CONFIG));
+    const board = started.use(await inspectable(() => JoinedBoard.start(containerd, CONFIG)));
     await board.createPods(pods);
-    const figures = await settledMemory(board.node, sources);
-    await board.drain();
-    return figures;
+    started.move();
+    return {
+      name,
+      node: board.node,
+      drain: () => board.drain(),
+      [Symbol.asyncDispose]: () => board[Symbol.asyncDispose](),
+    };
   }
-  await using node = nodeWith(containerd, { config: CONFIG });
+  const node = started.use(nodeWith(containerd, { config: CONFIG }));
   await inspectable(() => node.start());
-  for (let index = 0; index < pods; index += 1) node.writeManifest(`p${index}.json`, containerPod(`p${index}`));
+  for (let index = 0; index < pods; index += 1) {
+    const pod = `p${index}-of-${pods}`;
+    node.writeManifest(`${pod}.json`, containerPod(pod));
+  }
   await node.waitForPods(`${pods} ready pods`, allReady(pods));
-  const figures = await settledMemory(node, sources);
-  await node.drain();
-  return figures;
+  started.move();
+  return { name, node, drain: () => node.drain(), [Symbol.asyncDispose]: () => node[Symbol.asyncDispose]() };
 }
 
-async function settledMemory(node: AgentNode, sources: AgentSources): Promise<AgentMemory> {
-  await delay(SETTLE_MS);
+async function memoryOfAgent(node: AgentNode, sources: AgentSources): Promise<AgentMemory> {
   const memory = memoryOf(node.pid);
   const mapped = mappedMemoryOf(node.pid);
   using inspector = await Inspector.open(node.pid, () => node.log);
@@ -262,10 +268,10 @@ const sorted = (record: Readonly<Record<string, number>>): Record<string, number
 if (import.meta.main) {
   const [pods = "0", hub] = process.argv.slice(2);
   await using containerd = await Containerd.start();
-  const figures = await agentMemory(containerd, await AgentSources.build(), {
-    pods: Number(pods),
-    withHub: hub === "hub",
-  });
+  await using one = await startCase(containerd, Number(pods), hub === "hub");
+  await delay(SETTLE_MS);
+  const figures = await memoryOfAgent(one.node, await AgentSources.build());
+  await one.drain();
   process.stderr.write(`${memoryTable(`${pods} pods`, figures)}\n`);
   console.log(JSON.stringify(figures, undefined, 2));
 }

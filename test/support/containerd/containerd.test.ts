@@ -8,9 +8,9 @@ import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { parsePod } from "@picolet/protocol/pod/validation/parse-pod.ts";
 import { podUid } from "@picolet/protocol/ports.ts";
+import { criAdapter } from "../unit/cri/cri-adapters.ts";
 import { runningProcesses } from "../unit/machine/processes.ts";
 import { Containerd, containerdMissing } from "./containerd.ts";
-import { criAdapter } from "./cri-fixture.ts";
 import { BUSYBOX_IMAGE } from "./test-images.ts";
 
 const skip = containerdMissing() ?? false;

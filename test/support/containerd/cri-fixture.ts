@@ -7,8 +7,7 @@ import { makeOomKillLog } from "@picolet/agent/main/pods/oom.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import type { Log } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
-import { CriAdapter, type CriAdapterComponents, type CriAdapterInit } from "@picolet/runtime-cri/cri-adapter.ts";
-import type { PodConfigSettings } from "@picolet/runtime-cri/pods/pod-config.ts";
+import type { CriAdapter, CriAdapterInit } from "@picolet/runtime-cri/cri-adapter.ts";
 import type {
   CgroupValue,
   ConformanceFixture,
@@ -16,6 +15,7 @@ import type {
   Program,
   ProgramLine,
 } from "@picolet/runtime-test-kit/conformance/conformance.ts";
+import { criAdapter } from "../unit/cri/cri-adapters.ts";
 import { removeCgroups } from "../unit/machine/test-cgroups.ts";
 import { RecordedLog } from "../unit/ports/recorders.ts";
 import type { Containerd } from "./containerd.ts";
@@ -54,30 +54,6 @@ export const BUSYBOX_PROGRAMS: ConformancePrograms = {
   },
   echoServer: (port) => shell(`exec nc -ll -p ${port} -e /bin/cat`),
 };
-
-/** Of pods that a test makes with calls of its own. */
-export const POD_CONFIG_SETTINGS: PodConfigSettings = {
-  owner: "test",
-  cgroups: { cpuCFSQuota: true, cpuPeriodUs: 100_000, podPidsLimit: -1 },
-  memoryCapacityBytes: 1024 ** 3,
-  seccompProfileRoot: "/nonexistent",
-  seccompDefault: false,
-  limitedSwap: false,
-  singleProcessOomKill: false,
-  machine: { unifiedCgroups: false, swapAccounting: false, swapBytes: 0, hugePageSizes: [] },
-};
-
-const { machine: _, ...OWN_SETTINGS } = POD_CONFIG_SETTINGS;
-
-type CriAdapterOptions = Partial<CriAdapterInit & Pick<CriAdapterComponents, "log" | "killed">>;
-
-export function criAdapter(endpoint: string, options: CriAdapterOptions = {}): CriAdapter {
-  const { log = new RecordedLog(), killed, ...init } = options;
-  return new CriAdapter(
-    { clock: systemClock, log, killed },
-    { endpoint, ...OWN_SETTINGS, requestTimeoutMs: 60_000, ...init },
-  );
-}
 
 /** Pods of one owner on a containerd that others may use as well; disposing removes them with all that was made. */
 export class CriFixture implements ConformanceFixture {

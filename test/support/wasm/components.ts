@@ -1,13 +1,14 @@
 /**
- * Test components: C programs made with Debian's clang and the command adapter that jco brings, component text, and JavaScript.
+ * Test components: C programs made with Debian's clang and the command adapter that jco brings, and JavaScript.
  * Built when first asked for, kept in `dist/` by the content of their source.
  */
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { extname, join, resolve } from "node:path";
-import { componentNew, parse } from "@bytecodealliance/jco-transpile/wasm-tools";
+import { componentNew } from "@bytecodealliance/jco-transpile/wasm-tools";
 import { appear, BUILD, bundled, type Format } from "../unit/machine/bundles.ts";
+import { built, type TextFile, textFile } from "../unit/wasm/text-components.ts";
 import { withWorld } from "./wasi-wit.ts";
 
 const SOURCES = "test/components";
@@ -98,25 +99,20 @@ export type TestComponent =
   | "telemetry.c"
   | "serial.c"
   | "pins.c"
-  | "exit-42.wat"
-  | "wants-http.wat"
-  | "no-run.wat"
-  | "fill-at-start.wat"
-  | "slow-start.wat"
-  | "large-memory.wat"
-  | "hostile-name.wat"
-  | "parts.wat"
+  | TextFile
   | "calls.js";
 
 /** @returns the absolute path of the component. */
 export async function testComponent(source: TestComponent): Promise<string> {
-  const content = sourceOf(source);
-  return built(source, content, async (folder) => {
+  if (isText(source)) return textFile(source);
+  return built(source, sourceOf(source), async (folder) => {
     if (extname(source) === ".js")
       return (await import("./javascript-component.ts")).javascriptComponent(join(SOURCES, source), folder);
-    return extname(source) === ".c" ? componentOf(source, moduleOf(source, folder)) : parse(content.toString("utf8"));
+    return componentOf(source, moduleOf(source, folder));
   });
 }
+
+const isText = (source: TestComponent): source is TextFile => extname(source) === ".wat";
 
 const componentOf = (source: string, module: Uint8Array): Promise<Uint8Array> =>
   WORLDS[source] === undefined ? commandComponent(module, IMPORTS[source]) : worldComponent(module, WORLDS[source]);
@@ -134,9 +130,6 @@ function sourceOf(source: TestComponent): Buffer {
   return Buffer.concat([...more, path].map((each) => readFileSync(each)));
 }
 
-/** A component of text given in the test itself. */
-export const textComponent = (text: string): Promise<string> => built("text.wat", Buffer.from(text), () => parse(text));
-
 export type TestPrograms = Readonly<
   Record<"runnerPath" | "densePath" | "transpilePath" | "pullPath" | "devicesPath", string>
 >;
@@ -146,11 +139,11 @@ export async function testPrograms(): Promise<TestPrograms> {
   const program = (source: string, format: Format): Promise<string> =>
     bundled(join("runtime-adapters/wasm", source), format);
   return {
-    pullPath: await program("pull-main.ts", "cjs"),
-    devicesPath: await program("devices-main.ts", "cjs"),
-    runnerPath: await program("runner-main.ts", "cjs"),
+    pullPath: await program("pull/pull-main.ts", "cjs"),
+    devicesPath: await program("devices/devices-main.ts", "cjs"),
+    runnerPath: await program("runner/runner-main.ts", "cjs"),
     densePath: await program("dense/dense-main.ts", "cjs"),
-    transpilePath: await program("transpile-main.ts", "esm"),
+    transpilePath: await program("transpile/transpile-main.ts", "esm"),
   };
 }
 
@@ -170,31 +163,6 @@ export async function keepingPrograms(): Promise<TestPrograms> {
     if (!existsSync(path)) appear(path, (temporary) => writeFileSync(temporary, content));
   }
   return { ...programs, transpilePath: join(folder, "keeper.mjs") };
-}
-
-/** Several test files may build at the same moment: each result appears whole. */
-async function built(
-  name: string,
-  source: Uint8Array,
-  make: (folder: string) => Uint8Array | Promise<Uint8Array>,
-): Promise<string> {
-  const hash = createHash("sha256").update(source).digest("hex").slice(0, 16);
-  const path = resolve(BUILD, `${name.replace(/\.\w+$/, "")}-${hash}.wasm`);
-  if (!existsSync(path)) {
-    const content = await inFolder((folder) => Promise.resolve(make(folder)));
-    appear(path, (temporary) => writeFileSync(temporary, content));
-  }
-  return path;
-}
-
-async function inFolder<T>(work: (folder: string) => Promise<T>): Promise<T> {
-  mkdirSync(BUILD, { recursive: true });
-  const folder = mkdtempSync(join(BUILD, "making-"));
-  try {
-    return await work(folder);
-  } finally {
-    rmSync(folder, { recursive: true, force: true });
-  }
 }
 
 function moduleOf(source: string, folder: string): Uint8Array {

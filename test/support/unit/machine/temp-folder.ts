@@ -4,7 +4,12 @@ import { join } from "node:path";
 
 /** A folder that is gone, with all in it, when the test's block ends. Nothing may be mounted in it by then. */
 export class TempFolder implements Disposable {
-  readonly path: string = mkdtempSync(join(tmpdir(), "picolet-test-"));
+  readonly path: string;
+
+  /** @param parent unit tests have their temporary folder in memory; /var/tmp is on the disk */
+  constructor(parent = tmpdir()) {
+    this.path = mkdtempSync(join(parent, "picolet-test-"));
+  }
 
   at(...names: readonly string[]): string {
     return join(this.path, ...names);

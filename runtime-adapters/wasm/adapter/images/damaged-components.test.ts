@@ -5,14 +5,14 @@ import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
-import { ImageStore } from "@picolet/runtime-wasm/adapter/images/image-store.ts";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
-import { testComponent } from "@picolet/test/support/wasm/components.ts";
+import { textFile } from "@picolet/test/support/unit/wasm/text-components.ts";
 import fc from "fast-check";
+import { ImageStore } from "./image-store.ts";
 
 const NEVER = new AbortController().signal;
-const component = readFileSync(await testComponent("exit-42.wat"));
+const component = readFileSync(await textFile("exit-42.wat"));
 
 const truncated = fc.nat({ max: component.length - 1 }).map((length) => component.subarray(0, length));
 const flipped = fc.array(fc.nat({ max: component.length * 8 - 1 }), { minLength: 1, maxLength: 8 }).map((bits) => {

@@ -4,7 +4,11 @@ import { type TestContext, test } from "node:test";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
 import { millis, podUid } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
-import { ANNOTATION, LABEL } from "@picolet/runtime-cri/pods/labels.ts";
+import { criAdapter, POD_CONFIG_SETTINGS } from "@picolet/test/support/unit/cri/cri-adapters.ts";
+import { answer, refuse, ScriptedCri } from "@picolet/test/support/unit/cri/scripted-cri.ts";
+import { parsedPod } from "@picolet/test/support/unit/pods/parsed-manifests.ts";
+import fc from "fast-check";
+import { ANNOTATION, LABEL } from "./pods/labels.ts";
 import {
   ContainerState,
   ContainerStatus,
@@ -12,12 +16,8 @@ import {
   RunPodSandboxRequest,
   RuntimeService,
   SIGNAL_NUMBERS,
-} from "@picolet/runtime-cri/wire/cri-messages.ts";
-import { message, nested } from "@picolet/runtime-cri/wire/protobuf.ts";
-import { criAdapter, POD_CONFIG_SETTINGS } from "@picolet/test/support/containerd/cri-fixture.ts";
-import { answer, refuse, ScriptedCri } from "@picolet/test/support/unit/cri/scripted-cri.ts";
-import { parsedPod } from "@picolet/test/support/unit/pods/parsed-manifests.ts";
-import fc from "fast-check";
+} from "./wire/cri-messages.ts";
+import { message, nested } from "./wire/protobuf.ts";
 
 const NEVER = new AbortController().signal;
 const HANDLERS = [

@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
-import { containerResources, type ResourceSettings } from "@picolet/runtime-cri/pods/linux-resources.ts";
-import { type RuntimeMachine, readRuntimeMachine } from "@picolet/runtime-cri/pods/runtime-machine.ts";
-import { POD_CONFIG_SETTINGS } from "@picolet/test/support/containerd/cri-fixture.ts";
+import { POD_CONFIG_SETTINGS } from "@picolet/test/support/unit/cri/cri-adapters.ts";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { parsedPod } from "@picolet/test/support/unit/pods/parsed-manifests.ts";
+import { containerResources, type ResourceSettings } from "./linux-resources.ts";
+import { type RuntimeMachine, readRuntimeMachine } from "./runtime-machine.ts";
 
 type Fields = Readonly<Record<string, unknown>>;
 const GIB = 2 ** 30;

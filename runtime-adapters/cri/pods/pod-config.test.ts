@@ -2,11 +2,11 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { millis, podUid } from "@picolet/protocol/ports.ts";
 import type { ContainerLaunch, DesiredPod, SandboxLaunch } from "@picolet/runtime-contract/runtime-adapter.ts";
-import { ANNOTATION, LABEL, MAX_MANIFEST_BYTES } from "@picolet/runtime-cri/pods/labels.ts";
-import { containerConfig, type PodConfigSettings, sandboxConfig } from "@picolet/runtime-cri/pods/pod-config.ts";
-import { MountPropagation, PortProtocol, SIGNAL_NUMBERS } from "@picolet/runtime-cri/wire/cri-messages.ts";
-import { POD_CONFIG_SETTINGS } from "@picolet/test/support/containerd/cri-fixture.ts";
+import { POD_CONFIG_SETTINGS } from "@picolet/test/support/unit/cri/cri-adapters.ts";
 import { parsedPod } from "@picolet/test/support/unit/pods/parsed-manifests.ts";
+import { MountPropagation, PortProtocol, SIGNAL_NUMBERS } from "../wire/cri-messages.ts";
+import { ANNOTATION, LABEL, MAX_MANIFEST_BYTES } from "./labels.ts";
+import { containerConfig, type PodConfigSettings, sandboxConfig } from "./pod-config.ts";
 
 type Fields = Readonly<Record<string, unknown>>;
 const SETTINGS = { ...POD_CONFIG_SETTINGS, owner: "node-1" };

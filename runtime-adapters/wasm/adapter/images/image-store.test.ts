@@ -16,19 +16,20 @@ import {
 } from "node:fs";
 import { type TestContext, test } from "node:test";
 import { gzipSync, zstdCompressSync } from "node:zlib";
+import { parse } from "@bytecodealliance/jco-transpile/wasm-tools";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
-import { ImageStore } from "@picolet/runtime-wasm/adapter/images/image-store.ts";
 import { makeTar } from "@picolet/test/support/unit/images/tar.ts";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
-import { testComponent, testCoreModule } from "@picolet/test/support/wasm/components.ts";
+import { textComponent, textFile } from "@picolet/test/support/unit/wasm/text-components.ts";
+import { ImageStore } from "./image-store.ts";
 
 const NEVER = new AbortController().signal;
 const NAME = "picolet.example/hello:1";
 
-const component = readFileSync(await testComponent("exit-42.wat"));
-const another = readFileSync(await testComponent("no-run.wat"));
+const component = readFileSync(await textFile("exit-42.wat"));
+const another = readFileSync(await textFile("no-run.wat"));
 const sha256 = (bytes: Uint8Array | string): string => createHash("sha256").update(bytes).digest("hex");
 const ID = `sha256:${sha256(component)}`;
 
@@ -166,7 +167,7 @@ test("a file:// reference is taken when it is first seen, and again when the fil
   assert.equal(await bench.idOf(reference), ID);
   assert.equal((await bench.store.pull(reference, {}, NEVER)).id, ID);
   assert.deepEqual((await bench.store.list(NEVER))[0]?.digests, []);
-  copyFileSync(await testComponent("no-run.wat"), bench.folder.at("app.wasm"));
+  copyFileSync(await textFile("no-run.wat"), bench.folder.at("app.wasm"));
   utimesSync(bench.folder.at("app.wasm"), 1, 1);
   assert.equal(await bench.idOf(reference), `sha256:${sha256(another)}`);
   assert.equal(await bench.idOf(ID), undefined, "nothing is called by the old content any more");
@@ -174,7 +175,7 @@ test("a file:// reference is taken when it is first seen, and again when the fil
 
 test("what is no component is refused where it is named, with the reason a kubelet gives", async (context) => {
   const bench = new Bench(context);
-  copyFileSync(await testCoreModule("workload.c"), bench.folder.at("core.wasm"));
+  bench.file("core.wasm", await parse('(module (func (export "_start")))'));
   bench.file("garbage.wasm", "not wasm");
   const failures = [
     ["core.wasm", /core module, not a component.*wasm-tools component new/],
@@ -357,7 +358,9 @@ test("an image of several .wasm files is told so, however many there are and how
 
 test("a component of many pieces is taken out of a layer whole", async (context) => {
   const bench = new Bench(context);
-  const large = readFileSync(await testComponent("workload.c"));
+  const data = randomBytes(64 * 1024).toString("hex");
+  const module = `(core module (memory 2) (data (i32.const 0) "${data}"))`;
+  const large = readFileSync(await textComponent(`(component ${module})`));
   const layer = gzipSync(makeTar({ "hello.wasm": large }));
   await bench.import(ociLayout(imageManifest([layer]), [layer, "{}"], NAME));
   assert.equal(await bench.idOf(NAME), `sha256:${sha256(large)}`);

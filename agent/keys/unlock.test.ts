@@ -2,148 +2,22 @@
 import assert from "node:assert/strict";
 import { existsSync, mkdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { type TestContext, test } from "node:test";
-import { type DataKeys, MAX_MESSAGES, ROTATION_MS } from "@picolet/agent/keys/data-keys.ts";
-import { KEY_FILE, type KeyFolder, type ProviderKind, parseKeyFile } from "@picolet/agent/keys/key-file.ts";
-import { type KeyProvidersInit, makeKeyProviders, runTool } from "@picolet/agent/keys/key-providers.ts";
-import { unlockDataKeys } from "@picolet/agent/keys/unlock.ts";
+import { test } from "node:test";
 import { millis } from "@picolet/protocol/ports.ts";
-import { SoftwareTpm, withoutSwtpm } from "@picolet/test/support/agent/swtpm.ts";
-import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
-import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
-import { MemoryKeyFolder } from "@picolet/test/support/unit/store/sealers.ts";
-import { TemporaryFolder } from "@picolet/test/support/unit/store/store-samples.ts";
-
-const NEVER = new AbortController().signal;
-const IDENTITY = ["object", "Secret/default/a"];
-const PLAIN = Buffer.from("correct horse battery staple");
-
-/** Files on the disk, without what makes them durable. */
-class DiskFolder implements KeyFolder {
-  readonly #memory = new MemoryKeyFolder();
-  readonly #path: string;
-
-  constructor(path: string) {
-    this.#path = path;
-  }
-
-  read(name: string): string | undefined {
-    const path = join(this.#path, name);
-    return existsSync(path) ? readFileSync(path, "utf8") : undefined;
-  }
-
-  write(name: string, text: string): void {
-    writeFileSync(join(this.#path, name), text, { mode: 0o600 });
-  }
-
-  rename(from: string, to: string): void {
-    this.write(to, this.read(from) ?? "");
-    rmSync(join(this.#path, from));
-  }
-
-  remove(name: string): void {
-    rmSync(join(this.#path, name), { force: true });
-  }
-
-  sync(): void {
-    this.#memory.sync();
-  }
-}
-
-/** A board: its folder and its devices stay from start to start. */
-class Board {
-  readonly clock = new VirtualClock();
-  readonly log = new RecordedLog();
-  readonly path: string;
-  readonly folder: KeyFolder;
-  devices: Partial<KeyProvidersInit>;
-
-  constructor(t: TestContext, devices: Partial<KeyProvidersInit> = {}) {
-    const folder = new TemporaryFolder();
-    t.after(() => folder[Symbol.dispose]());
-    this.path = folder.path;
-    this.folder = new DiskFolder(this.path);
-    this.devices = devices;
-  }
-
-  start(choice: ProviderKind | "auto" = "auto"): Promise<DataKeys> {
-    const none = { tpmDevice: "/nonexistent", systemdFolder: "/nonexistent", nvmemFolder: "/nonexistent" };
-    const providers = makeKeyProviders({
-      ...none,
-      ...{ rootDir: this.path, keyFile: join(this.path, "store.key"), folderAt: (path) => new DiskFolder(path) },
-      ...this.devices,
-    });
-    return unlockDataKeys({ clock: this.clock, log: this.log, folder: this.folder, providers }, { choice }, NEVER);
-  }
-
-  file(name: string): string {
-    return join(this.path, name);
-  }
-}
-
-const seal = (keys: DataKeys): Buffer => keys.seal(IDENTITY, PLAIN);
-const opens = (keys: DataKeys, box: Buffer): boolean => keys.open(IDENTITY, box)?.equals(PLAIN) === true;
-
-/** What holds of each provider once it has made a key. */
-async function keepsItsKey(board: Board, kind: ProviderKind, choice: ProviderKind | "auto" = "auto"): Promise<Buffer> {
-  const first = await board.start(choice);
-  assert.equal(first.problem, undefined);
-  assert.equal(first.report().provider, kind);
-  assert.ok(first.isDurable);
-  const box = seal(first);
-  const next = await board.start(choice);
-  assert.equal(next.generation, 1);
-  assert.ok(opens(next, box), "the next start has the same key");
-  assert.ok(!readFileSync(board.file(KEY_FILE), "utf8").includes(PLAIN.toString()));
-  return box;
-}
-
-/** What an earlier start sealed is lost; the agent has a new key, which stays. */
-async function losesItsKey(board: Board, box: Buffer, reason: RegExp): Promise<void> {
-  const keys = await board.start();
-  assert.equal(keys.problem?.kind, "lost");
-  assert.match(keys.problem?.reason ?? "", reason);
-  assert.ok(!opens(keys, box));
-  assert.ok(keys.isDurable);
-  const next = await board.start();
-  assert.equal(next.problem, undefined, "said once");
-  assert.ok(opens(next, seal(keys)));
-  assert.ok(existsSync(board.file("store-keys.lost.json")), "for who brings the provider back");
-}
-
-/** The provider is not there now: nothing of its keys is given up. */
-async function waitsForItsKey(board: Board, box: Buffer): Promise<void> {
-  const before = readFileSync(board.file(KEY_FILE), "utf8");
-  const keys = await board.start();
-  assert.equal(keys.problem?.kind, "unavailable");
-  assert.ok(!keys.isDurable);
-  assert.ok(!opens(keys, box));
-  assert.ok(opens(keys, seal(keys)), "it goes on with a key of its own");
-  assert.equal(readFileSync(board.file(KEY_FILE), "utf8"), before);
-}
-
-test("tpm2: the TPM seals and unseals; after it was cleared, or on another board, the key is lost", {
-  skip: withoutSwtpm,
-}, async (t) => {
-  await using tpm = await SoftwareTpm.start(join(new Board(t).path, "one"));
-  await using other = await SoftwareTpm.start(join(new Board(t).path, "two"));
-  const board = new Board(t, { tpmDevice: tpm.device, run: tpm.run });
-  const box = await keepsItsKey(board, "tpm2");
-  const refusing = async (program: string): Promise<never> => {
-    throw new Error(`${program}: TPM_RC_LOCKOUT`);
-  };
-  board.devices = { ...board.devices, run: refusing };
-  await waitsForItsKey(board, box);
-  board.devices = { ...board.devices, run: other.run };
-  // The disk in another board: that has no way to the key, and goes on with its own.
-  const stolen = await board.start("tpm2");
-  assert.match(stolen.problem?.reason ?? "", /the TPM was cleared, or is another one/);
-  writeFileSync(board.file(KEY_FILE), readFileSync(board.file("store-keys.lost.json")));
-  board.devices = { ...board.devices, run: tpm.run };
-  assert.ok(opens(await board.start(), box), "back in its own board");
-  tpm.clear();
-  await losesItsKey(board, box, /the TPM was cleared, or is another one/);
-});
+import {
+  Board,
+  DiskFolder,
+  keepsItsKey,
+  losesItsKey,
+  NEVER,
+  opens,
+  seal,
+  waitsForItsKey,
+} from "@picolet/test/support/unit/agent/key-board.ts";
+import { type DataKeys, MAX_MESSAGES, ROTATION_MS } from "./data-keys.ts";
+import { KEY_FILE, type KeyFolder, parseKeyFile } from "./key-file.ts";
+import { makeKeyProviders, runTool } from "./key-providers.ts";
+import { unlockDataKeys } from "./unlock.ts";
 
 const SYSTEMD_CREDS = "/usr/bin/systemd-creds";
 const withoutCreds = existsSync(SYSTEMD_CREDS) && process.getuid?.() === 0 ? false : "needs systemd-creds and root";

@@ -1,0 +1,119 @@
+/**
+ * `npm run stress -- FILE [--times N] [--load N] [--disk N]`: runs a test file many times while the machine is busy, and ends at the
+ * first run that fails, with its output. Proves that a test is not flaky; exit code 1 when it is.
+ *
+ * --times N  how often (50)
+ * --load N   processes that compute all the time (4)
+ * --disk N   processes that write to the disk and wait for it (1)
+ */
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, mkdtempSync, rmSync, statSync } from "node:fs";
+import { join } from "node:path";
+import { text } from "node:stream/consumers";
+import { parseArgs } from "node:util";
+import { testFiles, unitFiles } from "./test-files.ts";
+
+const EX_USAGE = 64;
+/** Beyond them the machine, and not the test, is what fails. */
+const MAX_LOAD = 64;
+/** On the disk, where the system's temporary folder may be in memory. */
+const DISK = "/var/tmp";
+/** Both end with their standard input, so that nothing of them is left when this process is killed. */
+const COMPUTE =
+  'process.stdin.on("end", () => process.exit()).resume(); setInterval(() => { for (const end = Date.now() + 50; Date.now() < end; ); }, 0);';
+const WRITE = `
+  const fs = require("node:fs");
+  process.stdin.on("end", () => process.exit()).resume();
+  const file = fs.openSync(process.argv[1], "w");
+  const block = Buffer.alloc(2 ** 20, 1);
+  let at = 0;
+  setInterval(() => { fs.writeSync(file, block, 0, block.length, at); fs.fsyncSync(file); at = (at + block.length) % 2 ** 26; }, 0);`;
+
+/** Keeps the machine busy until it is disposed of. */
+class Load implements Disposable {
+  readonly #children: ChildProcess[];
+  readonly #folder = mkdtempSync(join(DISK, "picolet-stress-"));
+
+  constructor(compute: number, write: number) {
+    const start = (script: string, argument: string): ChildProcess =>
+      spawn(process.execPath, ["-e", script, argument], { stdio: ["pipe", "ignore", "ignore"] });
+    this.#children = [
+      ...Array.from({ length: compute }, () => start(COMPUTE, "")),
+      ...Array.from({ length: write }, (_, index) => start(WRITE, join(this.#folder, String(index)))),
+    ];
+  }
+
+  [Symbol.dispose](): void {
+    for (const child of this.#children) child.kill("SIGKILL");
+    rmSync(this.#folder, { recursive: true, force: true });
+  }
+}
+
+function usageError(message: string): never {
+  console.error(`${message}\nnpm run stress -- FILE [--times N] [--load N] [--disk N]`);
+  process.exit(EX_USAGE);
+}
+
+function parse() {
+  try {
+    return parseArgs({
+      options: {
+        times: { type: "string", default: "50" },
+        load: { type: "string", default: "4" },
+        disk: { type: "string", default: "1" },
+      },
+      allowPositionals: true,
+    });
+  } catch (error) {
+    return usageError(error instanceof Error ? error.message : String(error));
+  }
+}
+
+const { values, positionals } = parse();
+const countOf = (name: "times" | "load" | "disk", least: number, most: number): number => {
+  const value = Number(values[name]);
+  if (!Number.isInteger(value) || value < least || value > most)
+    usageError(`--${name} must be a whole number from ${least} to ${most}, not ${values[name]}`);
+  return value;
+};
+const times = countOf("times", 1, 100_000);
+const [compute, write] = [countOf("load", 0, MAX_LOAD), countOf("disk", 0, MAX_LOAD)];
+const [pattern = "", ...more] = positionals;
+if (pattern === "" || more.length > 0) usageError("name one test file");
+const matching = statSync(pattern, { throwIfNoEntry: false })?.isFile() === true ? [pattern] : testFiles([pattern]);
+const [file] = matching;
+if (file === undefined) usageError(`no test file matches ${pattern}`);
+if (matching.length > 1)
+  usageError(`${pattern} matches ${matching.length} test files, ${matching.slice(0, 3).join(", ")}: name one`);
+if (unitFiles([file]).length === 0 && !existsSync("dist/picolet.cjs"))
+  usageError(`${file} needs what is built: npm run build`);
+
+process.exitCode = await stress(file);
+
+/** @returns the exit code */
+async function stress(path: string): Promise<number> {
+  using _ = new Load(compute, write);
+  for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => process.exit(1));
+  const seconds: number[] = [];
+  for (let run = 1; run <= times; run += 1) {
+    const begun = performance.now();
+    const child = spawn(process.execPath, ["--test", path], { stdio: ["ignore", "pipe", "pipe"] });
+    const [out, problems, [code]] = await Promise.all([text(child.stdout), text(child.stderr), once(child, "close")]);
+    seconds.push((performance.now() - begun) / 1000);
+    if (code !== 0) {
+      console.log(`${out}\n${problems}\nFAILED in run ${run} of ${times}: ${run - 1} passed; ${spreadOf(seconds)}`);
+      return 1;
+    }
+    if (process.stderr.isTTY) process.stderr.write(`\r${run} of ${times} passed`);
+  }
+  console.log(`${times} of ${times} passed; ${spreadOf(seconds)}`);
+  return 0;
+}
+
+function spreadOf(seconds: readonly number[]): string {
+  const sorted = seconds.toSorted((a, b) => a - b);
+  const at = (share: number): string =>
+    (sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? 0).toFixed(1);
+  return `a run took ${at(0)} / ${at(0.5)} / ${at(1)} s (min / median / max)`;
+}
