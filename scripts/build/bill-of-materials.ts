@@ -43,7 +43,9 @@ export interface Contents {
 
 /** `node_modules/a/lib/x.js` belongs to `node_modules/a`. */
 function packagePathOf(input: string): string | undefined {
-  const match = /^(.*node_modules\/(?:@[^/]+\/)?[^/]+)\//.exec(input);
+  // Where node_modules is a link, esbuild names where that leads: what comes before is not in package-lock.json.
+  const inside = input.slice(Math.max(0, input.indexOf("node_modules/")));
+  const match = /^(.*node_modules\/(?:@[^/]+\/)?[^/]+)\//.exec(inside);
   return match?.[1];
 }
 

@@ -40,4 +40,6 @@ test("comments are wrapped without a word lost, and lists and tags keep their li
   assert.deepEqual(bare(wrapped), bare(source));
   assert.match(wrapped, /\n \*\n \* - a point\n \* @throws when it must\n \*\//);
   assert.equal(wrapComments("a.ts", wrapped), wrapped);
+  const table = `/**\n * ${words}\n *\n *     name      meaning\n *     other     meaning\n */\n`;
+  assert.match(wrapComments("a.ts", table), /\n \* {5}name {6}meaning\n \* {5}other {5}meaning\n/);
 });

@@ -171,6 +171,11 @@ export function wrapComments(path: string, source: string): string {
         if (wrapped.length > 0) wrapped.push("");
         continue;
       }
+      if (/^ {3}/.test(text)) {
+        close();
+        wrapped.push(text);
+        continue;
+      }
       if (/^\s*(?:@|[-*|] |\d+\. |```)/.test(text)) close();
       paragraph.push(text.trim());
     }

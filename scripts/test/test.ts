@@ -1,9 +1,9 @@
 /**
- * `npm test`: runs every test file, the checks beside them, and accounts for skips. What the tests need is installed and built
- * first.
+ * `npm test`: runs every test file, the checks beside them, and accounts for skips. What the tests need is installed
+ * and built first.
  *
- * - `npm test -- FILTER …` runs only the test files whose path contains one of the filters, without the checks. Where all of
- *   them are unit tests, nothing is installed or built.
+ * - `npm test -- FILTER …` runs only the test files whose path contains one of the filters, without the checks. Where
+ * all of them are unit tests, nothing is installed or built.
  * - Under CI=true a skipped test is a failure: here everything must be there.
  * - PICOLET_FILE_TIMEOUT_MS: see FILE_TIMEOUT_MS.
  */
@@ -14,8 +14,7 @@ import { text } from "node:stream/consumers";
 import type { StatusReport } from "@picolet/protocol/local-api/status.ts";
 import { readOptions } from "../start/options.ts";
 import { readTestCosts, testFiles, unitFiles } from "./test-files.ts";
-import { groupCost, groupsOf } from "./test-groups.ts";
-import { detailsOf, newOutcome, type Outcome, type RunOptions, runFile, runTogether } from "./test-run.ts";
+import { detailsOf, newOutcome, type Outcome, type RunOptions, runFile } from "./test-run.ts";
 import { runScheduled, type TestCost, TestSchedule } from "./test-schedule.ts";
 
 /** A hung test file is ended and reported after this long; the slowest takes about a tenth of it on a quiet machine. */
@@ -24,10 +23,13 @@ const FILE_TIMEOUT_MS = Number(process.env.PICOLET_FILE_TIMEOUT_MS ?? 8 * 60_000
 const SLOW_SECONDS = 15;
 /** Each waits for the one emulated board that a machine has. */
 const GUEST_TESTS = "test/guest/";
-/** They go by what the whole machine has left of memory and processes, which others would take and give back by the hundreds. */
+/**
+ * They go by what the whole machine has left of memory and processes, which others would take and give back by the
+ * hundreds.
+ */
 const SHY: ReadonlySet<string> = new Set(["test/e2e/node/pid-pressure.test.ts", "test/e2e/node/soft-eviction.test.ts"]);
 
-/** What is run besides test files: the unit tests of one process, and the checks. */
+/** What is run besides test files: the checks. */
 interface Job {
   readonly name: string;
   readonly cost: TestCost;
@@ -78,7 +80,7 @@ async function runTests(files: readonly string[], jobs: readonly Job[], outcome:
     cores: availableParallelism(),
     isShy: (file) => SHY.has(file),
     turnOf: (file) => (file.startsWith(GUEST_TESTS) ? GUEST_TESTS : undefined),
-    isSmall: (file) => jobsByName.has(file),
+    isSmall: (file) => units.has(file) || jobsByName.has(file),
   });
   await runScheduled(schedule, async (name) => {
     const begun = performance.now();
@@ -116,17 +118,11 @@ if (files.length === 0) {
   process.exit(64);
 }
 const units = new Set(unitFiles(files));
-const others = files.filter((file) => !units.has(file));
-const groups = groupsOf([...units]);
-const jobs: Job[] = groups.map((group, index) => ({
-  name: group.length === 1 ? group.join() : `unit tests ${index + 1} of ${groups.length} (${group.length} files)`,
-  cost: groupCost(group),
-  run: (outcome) => runTogether(group, outcome, REPORTING),
-}));
+const jobs: Job[] = [];
 if (filters.length === 0) jobs.push({ name: "npm run check", cost: CHECK_COST, run: runCheck });
-if (others.length > 0) await installAndBuild();
+if (files.some((file) => !units.has(file))) await installAndBuild();
 const outcome = newOutcome();
-await runTests(others, jobs, outcome);
+await runTests(files, jobs, outcome);
 if (filters.length === 0) tryStart(outcome);
 const { passed, failed, skipped } = outcome;
 for (const each of skipped) console.log(`SKIPPED ${each}`);
