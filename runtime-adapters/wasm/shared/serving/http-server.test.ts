@@ -4,7 +4,7 @@ import { once } from "node:events";
 import { createServer, METHODS, type Server } from "node:http";
 import { connect, type Socket } from "node:net";
 import { text } from "node:stream/consumers";
-import { after, before, describe, test } from "node:test";
+import { after, before, beforeEach, describe, test } from "node:test";
 import type { Random } from "@picolet/protocol/ports.ts";
 import { fixedPort } from "@picolet/test/support/unit/machine/fixed-port.ts";
 import { seededRandom } from "@picolet/test/support/unit/ports/seeded-random.ts";
@@ -90,15 +90,20 @@ async function answered(context: HttpContext, exchange: Exchange): Promise<void>
   exchange.returned();
 }
 
-let ours: HttpServer;
-let theirs: Server;
 const ourSeen: Seen[] = [];
 const theirSeen: Seen[] = [];
 let ourPort = 0;
 let theirPort = 0;
 
-async function start(parts: NodePrivateApi): Promise<void> {
-  ourPort = await fixedPort();
+interface Servers {
+  readonly ours: HttpServer;
+  readonly theirs: Server;
+  readonly ourPort: number;
+  readonly theirPort: number;
+}
+
+async function start(parts: NodePrivateApi): Promise<Servers> {
+  const ourPort = await fixedPort();
   const sleeper = { now: () => process.hrtime.bigint(), sleep: () => undefined };
   const poller = new Poller(new BlockingWaiter(sleeper), () => undefined);
   const pool = {
@@ -107,14 +112,14 @@ async function start(parts: NodePrivateApi): Promise<void> {
     take: (exchange: Exchange) =>
       void answered(httpContext({ handles: new Handles(), poller, wallNow: () => 0 }), exchange),
   };
-  ours = new HttpServer(
+  const ours = new HttpServer(
     {
       ...{ parts, pool, memory: serveMemory(undefined), isTight: () => false },
       ...{ now: () => performance.now(), wallNow: Date.now },
     },
     { ...DEFAULT_HTTP_OPTIONS, maxBodyBytes: MAX_BODY, port: ourPort },
   );
-  theirs = createServer(
+  const theirs = createServer(
     { maxHeaderSize: 16_384, requireHostHeader: true, insecureHTTPParser: false },
     async (request, response) => {
       const { method = "", url = "", rawHeaders, httpVersion, headers } = request;
@@ -145,10 +150,10 @@ async function start(parts: NodePrivateApi): Promise<void> {
   );
   theirs.listen(0, HOST);
   await once(theirs, "listening");
-  theirPort = (theirs.address() as { port: number }).port;
+  return { ours, theirs, ourPort, theirPort: (theirs.address() as { port: number }).port };
 }
 
-function stop(): void {
+function stop({ ours, theirs }: Servers): void {
   ours.close();
   theirs.close();
 }
@@ -343,8 +348,15 @@ const WAYS: readonly (readonly [name: string, parts: () => NodePrivateApi])[] = 
 
 for (const [name, parts] of WAYS) {
   describe(name, () => {
-    before(() => start(parts()));
-    after(stop);
+    let servers: Servers;
+    before(async () => {
+      servers = await start(parts());
+    });
+    // The hooks of all suites may run before the first test does.
+    beforeEach(() => {
+      ({ ourPort, theirPort } = servers);
+    });
+    after(() => stop(servers));
 
     test("bytes of all kinds come to the same requests, and the same refusals, as with node:http", async () => {
       const random = seededRandom(SEED);
