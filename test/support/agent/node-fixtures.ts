@@ -25,7 +25,7 @@ export function edgectl(node: AgentNode, ...args: string[]): string {
 
 /** The exit code of `edgectl status`, and what it prints, on one line. */
 export function shownStatus(node: AgentNode): { readonly code: number | null; readonly text: string } {
-  const { status, stdout } = spawnSync("dist/bin/edgectl", ["--socket", node.socketPath, "status"], {
+  const { status, stdout } = spawnSync("dist/board/bin/edgectl", ["--socket", node.socketPath, "status"], {
     encoding: "utf8",
   });
   return { code: status, text: stdout.replaceAll(/\s+/g, " ") };
