@@ -43,7 +43,9 @@ describe("a board's distribution", () => {
       ...["lib/wasm-transpile.mjs", "lib/component-tool.mjs", ...SQLITE_FILES],
       ...["package.json", "vendor/js-component-bindgen-component.js"].map((name) => `${JCO}/${name}`),
       ...["core.wasm", "core2.wasm"].map((ending) => `${JCO}/vendor/js-component-bindgen-component.${ending}`),
-      ...[`${KOFFI}/package.json`, `${KOFFI}/${addon}`],
+      ...[`${KOFFI}/package.json`, `${KOFFI}/${addon}`, "lib/configuration-fields.json"],
+      ...["bash/edgectl", "fish/edgectl.fish", "zsh/_edgectl"].map((name) => `share/completions/${name}`),
+      ...["man1/edgectl.1", "man8/picolet.8"].map((name) => `share/man/${name}`),
     ];
     assert.deepEqual(
       board.files.filter((file) => !isPart(file)),
@@ -76,7 +78,7 @@ describe("a hub's distribution", () => {
   test("has these files", () => {
     const expected = [
       ...[...PAPERS, "bin/picolet-hub", "lib/node", "lib/picolet-hub.mjs", "lib/yaml-worker.mjs"],
-      ...["lib/kubernetes-models.json", "lib/package.json", ...SQLITE_FILES],
+      ...["lib/kubernetes-models.json", "lib/package.json", ...SQLITE_FILES, "share/man/man8/picolet-hub.8"],
     ];
     assert.deepEqual(hub.files, expected.sort());
   });
