@@ -3,11 +3,8 @@ import type { TestCost } from "./test-schedule.ts";
 
 /** A process loads the modules that its files share once; with more files in it, the last one to end is alone for longer. */
 const FILES_OF_A_GROUP = 40;
-/** Of a unit test file that is not measured, and of a process with all that it loads. */
+/** A unit test file that is not measured takes about this long. */
 const UNKNOWN_SECONDS = 0.2;
-const PROCESS_SECONDS = 1;
-/** The rest is to wait for files, sockets and other processes. */
-const CORES = 0.9;
 
 const secondsOf = (file: string, costs: ReadonlyMap<string, TestCost>): number =>
   costs.get(file)?.seconds ?? UNKNOWN_SECONDS;
@@ -25,9 +22,3 @@ export function groupsOf(files: readonly string[], costs = readTestCosts()): rea
   }
   return groups.map((group) => group.files.sort());
 }
-
-/** What a group takes in a process of its own. */
-export const groupCost = (files: readonly string[], costs = readTestCosts()): TestCost => ({
-  seconds: files.reduce((sum, file) => sum + secondsOf(file, costs), PROCESS_SECONDS),
-  cores: CORES,
-});
