@@ -1,4 +1,7 @@
-/** What the local API reads of the agent; `main` wires it. Every getter but `configuration` and `isolation` answers at once, from memory. */
+/**
+ * What the local API reads of the agent; `main` wires it. Every getter but `configuration` and `isolation` answers at
+ * once, from memory.
+ */
 
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import type {

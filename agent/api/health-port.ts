@@ -1,4 +1,7 @@
-/** The kubelet's ports for whoever watches over the node itself: 10248 (`/healthz`) and, off by default, 10255 (`/pods` too). */
+/**
+ * The kubelet's ports for whoever watches over the node itself: 10248 (`/healthz`) and, off by default, 10255 (`/pods`
+ * too).
+ */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";

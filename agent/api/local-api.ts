@@ -65,8 +65,8 @@ const HTTP_STATUS: Readonly<Record<ErrorCode, number>> = {
 };
 
 /**
- * The agent's API on a local socket: HTTP/1.1, JSON, `/v1/…` (protocol/local-api/status.ts has the shapes). Who may open the
- * socket may ask everything: its file mode is the access control.
+ * The agent's API on a local socket: HTTP/1.1, JSON, `/v1/…` (protocol/local-api/status.ts has the shapes). Who may
+ * open the socket may ask everything: its file mode is the access control.
  */
 export class LocalApi implements Component {
   readonly name = "local api";

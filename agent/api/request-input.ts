@@ -1,4 +1,6 @@
-/** What clients send, made values: the request line strictly, sizes limited. Errors are `invalid` and name the place. */
+/**
+ * What clients send, made values: the request line strictly, sizes limited. Errors are `invalid` and name the place.
+ */
 import type { IncomingMessage } from "node:http";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 

@@ -1,4 +1,6 @@
-/** Lists and watches of pods and events as newline-delimited JSON. A slow reader skips to the latest, nothing queues. */
+/**
+ * Lists and watches of pods and events as newline-delimited JSON. A slow reader skips to the latest, nothing queues.
+ */
 import { hash } from "node:crypto";
 import type { EventObject, WatchLine } from "@picolet/protocol/local-api/status.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";

@@ -35,9 +35,9 @@ interface Today {
 }
 
 /**
- * A clock that jumps forward begins a new day. One that goes back, as at the start of a board without a clock of its own,
- * counts on under the last day known; only when it stays there for a day of uptime it is believed, and the days that are
- * still to come are forgotten.
+ * A clock that jumps forward begins a new day. One that goes back, as at the start of a board without a clock of its
+ * own, counts on under the last day known; only when it stays there for a day of uptime it is believed, and the days
+ * that are still to come are forgotten.
  */
 export class FlashDays {
   readonly #past = new Map<string, DayRecord>();

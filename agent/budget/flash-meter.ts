@@ -14,7 +14,10 @@ import { writePace } from "./write-pace.ts";
 
 /** What a pod that ends writes in its last moments is missed, at most so much of it; 50 pods cost 10 ms a look. */
 const LOOK_INTERVAL = seconds(60);
-/** What is not on disk yet when the agent is killed is counted from the counters' last values; what it wrote itself is not. */
+/**
+ * What is not on disk yet when the agent is killed is counted from the counters' last values; what it wrote itself is
+ * not.
+ */
 const KEEP_INTERVAL = seconds(3600);
 /** Disks come and go with mounts; runtimes tell late where their images are. */
 const DISKS_INTERVAL = seconds(3600);
@@ -67,8 +70,8 @@ interface Readings {
 }
 
 /**
- * Meters what is written to the disks that the node lives on, by day: in all, by the agent, by each pod. Holds the agent
- * to its own share by having the store keep back for longer what can wait.
+ * Meters what is written to the disks that the node lives on, by day: in all, by the agent, by each pod. Holds the
+ * agent to its own share by having the store keep back for longer what can wait.
  */
 export class FlashMeter implements Component {
   readonly name = "flash meter";
@@ -179,7 +182,9 @@ export class FlashMeter implements Component {
     return sum;
   }
 
-  /** @returns what each wrote, and what processes of components had written that have ended: their parent is the agent */
+  /**
+   * @returns what each wrote, and what processes of components had written that have ended: their parent is the agent
+   */
   async #lookAtPods(
     disks: ReadonlyMap<string, DiskWrites>,
     signal: AbortSignal,

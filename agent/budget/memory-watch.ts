@@ -18,7 +18,10 @@ const HEAP_SHARE = 0.9;
 const SHED_INTERVAL_MS = 300_000;
 /** Above the budget in so many looks, of which one was after shedding: no burst, which collections take back. */
 const LOOKS_BEFORE_RESTART = 3;
-/** An agent that needs more than its budget must not restart all the time: it does some hundred writes and looks each time. */
+/**
+ * An agent that needs more than its budget must not restart all the time: it does some hundred writes and looks each
+ * time.
+ */
 const RESTART_INTERVAL_S = 3600;
 
 const AREA = "memory";
@@ -50,7 +53,10 @@ type State =
   /** Above the share at which caches go. */
   | { readonly kind: "tight"; readonly shedAtMs: number; readonly looksAbove: number };
 
-/** Keeps the agent's own memory to its budget: sheds what it can do without, says so, and as the last resort begins anew. */
+/**
+ * Keeps the agent's own memory to its budget: sheds what it can do without, says so, and as the last resort begins
+ * anew.
+ */
 export class MemoryWatch implements Component {
   readonly name = "memory watch";
   readonly #components: MemoryWatchComponents;

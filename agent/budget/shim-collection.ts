@@ -18,7 +18,9 @@ export interface ShimCollectionComponents {
   readonly log: Log;
 }
 
-/** Ends containerd's shims that nobody can reach any more: when whatever may have left some is over, and now and then. */
+/**
+ * Ends containerd's shims that nobody can reach any more: when whatever may have left some is over, and now and then.
+ */
 export class ShimCollection implements Component {
   readonly name = "collection of lost shims";
   readonly #components: ShimCollectionComponents;

@@ -2,9 +2,9 @@ import { createRequire } from "node:module";
 import { basename } from "node:path";
 
 /**
- * Lets go of the code of parts that were loaded with `import()` and have done their work: what they left behind stays, and
- * whoever needs them again loads them again. Their names are those of the imported files, without ending. Run from its sources
- * the agent keeps them, as an ES module is never let go of.
+ * Lets go of the code of parts that were loaded with `import()` and have done their work: what they left behind stays,
+ * and whoever needs them again loads them again. Their names are those of the imported files, without ending. Run from
+ * its sources the agent keeps them, as an ES module is never let go of.
  */
 export function unloadModules(...names: readonly string[]): void {
   const { cache } = createRequire(process.execPath);

@@ -1,8 +1,8 @@
 /**
- * What has been written, as the kernel counts it. Pods by `io.stat` (cgroup v2), which counts what reaches the disk, later
- * writeback too. Elsewhere, and for components, by their processes (`write_bytes` of proc(5), pages made dirty; children that
- * were waited for are in their parent's): the blkio controller of v1 counts neither writeback nor, on newer kernels, anything
- * at all of a cgroup without a limit.
+ * What has been written, as the kernel counts it. Pods by `io.stat` (cgroup v2), which counts what reaches the disk,
+ * later writeback too. Elsewhere, and for components, by their processes (`write_bytes` of proc(5), pages made dirty;
+ * children that were waited for are in their parent's): the blkio controller of v1 counts neither writeback nor, on
+ * newer kernels, anything at all of a cgroup without a limit.
  */
 import { readdirSync, readFileSync, statSync } from "node:fs";
 

@@ -1,6 +1,8 @@
 /** How long the agent keeps back what it has to write, so that a day's writes stay within its budget. Pure. */
 
-/** At the start of a day so much of the budget is there for whoever comes first: pods that are started write a burst. */
+/**
+ * At the start of a day so much of the budget is there for whoever comes first: pods that are started write a burst.
+ */
 const FREE_SHARE = 0.25;
 /** Each twelfth of the budget beyond what is due doubles the wait. */
 const STEP_SHARE = 1 / 12;

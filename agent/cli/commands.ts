@@ -1,6 +1,6 @@
 /**
- * The table of edgectl: every command with its flags and its help, each kind in a file of `commands/`. To add a command, add
- * its row here or there; what it does is loaded only when it is run.
+ * The table of edgectl: every command with its flags and its help, each kind in a file of `commands/`. To add a
+ * command, add its row here or there; what it does is loaded only when it is run.
  */
 import { durationFlag } from "@picolet/protocol/command-line/flag-values.ts";
 import { HELP_FLAG } from "@picolet/protocol/command-line/program.ts";

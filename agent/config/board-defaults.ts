@@ -1,6 +1,6 @@
 /**
- * Defaults that follow from the machine. The kubelet's are for servers: of a board with 512 MB its 100Mi of memory.available
- * are a fifth, and without a reservation pods are promised memory that the system has in use.
+ * Defaults that follow from the machine. The kubelet's are for servers: of a board with 512 MB its 100Mi of
+ * memory.available are a fifth, and without a reservation pods are promised memory that the system has in use.
  */
 import { GIBIBYTE, MEBIBYTE } from "@picolet/protocol/units.ts";
 
@@ -24,18 +24,20 @@ export interface DerivedValue {
 }
 
 /**
- * What is to be free when eviction begins. A container that fills memory at 100 MB/s has taken 50 MB until half a second later it
- * is killed (the goal, `npm run bench`: eviction.crossingToKillMs): a tenth of a 512 MB board. Smaller boards keep a tenth
- * too, but never less than 24 MiB: the kernel's own watermarks are at some 4 MiB, below which everybody waits for it, and what
- * the agent and the runtime have to read again from flash in order to kill is another 20. From 1 GiB on it is the kubelet's 100Mi.
+ * What is to be free when eviction begins. A container that fills memory at 100 MB/s has taken 50 MB until half a
+ * second later it is killed (the goal, `npm run bench`: eviction.crossingToKillMs): a tenth of a 512 MB board. Smaller
+ * boards keep a tenth too, but never less than 24 MiB: the kernel's own watermarks are at some 4 MiB, below which
+ * everybody waits for it, and what the agent and the runtime have to read again from flash in order to kill is another
+ * 20. From 1 GiB on it is the kubelet's 100Mi.
  */
 const MEMORY_AVAILABLE = { share: 0.1, least: 24 * MEBIBYTE, most: 100 * MEBIBYTE };
 
 /**
- * What is not for pods: measured, in anonymous memory, 40 MiB for a Debian without desktop, 30 for containerd, 22 for the agent
- * with pods, and 3 for the shim of each pod, of which boards have the more the larger they are (ten with 512 MB: a sixteenth).
- * Without containers there are neither containerd nor shims. Never more than a quarter, or a small board would have nothing
- * left; from 2.5 GiB on it does not grow. So a node whose pods take no more than they request is not under pressure.
+ * What is not for pods: measured, in anonymous memory, 40 MiB for a Debian without desktop, 30 for containerd, 22 for
+ * the agent with pods, and 3 for the shim of each pod, of which boards have the more the larger they are (ten with 512
+ * MB: a sixteenth). Without containers there are neither containerd nor shims. Never more than a quarter, or a small
+ * board would have nothing left; from 2.5 GiB on it does not grow. So a node whose pods take no more than they request
+ * is not under pressure.
  */
 const SYSTEM_MEMORY = {
   withContainers: 96 * MEBIBYTE,
@@ -46,14 +48,16 @@ const SYSTEM_MEMORY = {
 };
 
 /**
- * So many of the processes there can be are no pod's, and eviction begins when so many are left: a fork bomb ends with its
- * eviction, and until then the agent and the runtime can start what they need. The kubelet has no default for either.
+ * So many of the processes there can be are no pod's, and eviction begins when so many are left: a fork bomb ends with
+ * its eviction, and until then the agent and the runtime can start what they need. The kubelet has no default for
+ * either.
  */
 const PIDS_SHARE = 0.1;
 
 /**
- * The kubelet's: they scale with the disk by themselves. Of an SD card with 8 GB, of which 5 are for data, they keep 0.5 GB; the
- * agent's database and the logs that it rotates take some MB of that, the next image that is unpacked the rest.
+ * The kubelet's: they scale with the disk by themselves. Of an SD card with 8 GB, of which 5 are for data, they keep
+ * 0.5 GB; the agent's database and the logs that it rotates take some MB of that, the next image that is unpacked the
+ * rest.
  */
 const FILESYSTEMS = {
   "nodefs.available": "10%",

@@ -1,4 +1,6 @@
-/** What a field is when the file does not say: the table's default, or what follows from the machine and other fields. */
+/**
+ * What a field is when the file does not say: the table's default, or what follows from the machine and other fields.
+ */
 import { seconds } from "@picolet/protocol/ports.ts";
 import type { BoardDefaults } from "./board-defaults.ts";
 import { CONFIGURATION_FIELDS, type Complete, type FieldTable, type Given } from "./configuration-fields.ts";

@@ -1,12 +1,12 @@
 /**
- * The table of the agent's configuration: each field of `/etc/picolet/config.yaml` with its kind, default and limits, and
- * whether this version acts upon it. What each means is in `field-documentation.ts`, which the agent never loads.
+ * The table of the agent's configuration: each field of `/etc/picolet/config.yaml` with its kind, default and limits,
+ * and whether this version acts upon it. What each means is in `field-documentation.ts`, which the agent never loads.
  *
  * To add a field: a row here, and a line there. Reading, defaults, ranges, `edgectl config`, `edgectl explain` and
  * docs/configuration.md follow.
  *
- * The fields are those of KubeletConfiguration kubelet.config.k8s.io/v1beta1 of Kubernetes 1.34 with the kubelet's defaults
- * (pkg/kubelet/apis/config/v1beta1/defaults.go), and picolet's own from `nodeName` on.
+ * The fields are those of KubeletConfiguration kubelet.config.k8s.io/v1beta1 of Kubernetes 1.34 with the kubelet's
+ * defaults (pkg/kubelet/apis/config/v1beta1/defaults.go), and picolet's own from `nodeName` on.
  */
 import { type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
 
@@ -43,8 +43,8 @@ export interface ValueField {
   /** The default follows from the machine or from other fields: `applyConfigurationDefaults` sets it. */
   readonly isDerived?: true;
   /**
-   * An empty value ("", 0, "0s") means something: no limit, switched off. Where this is missing an empty value stands for the
-   * default, as in the kubelet.
+   * An empty value ("", 0, "0s") means something: no limit, switched off. Where this is missing an empty value stands
+   * for the default, as in the kubelet.
    */
   readonly takesEmpty?: true;
   /** Of an item of a list. */

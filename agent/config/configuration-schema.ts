@@ -1,6 +1,6 @@
 /**
- * The schema of the configuration, made of its table of fields. Unknown fields are refused with the nearest known name. What
- * is missing stays missing here; `configuration-defaults.ts` fills it in.
+ * The schema of the configuration, made of its table of fields. Unknown fields are refused with the nearest known name.
+ * What is missing stays missing here; `configuration-defaults.ts` fills it in.
  */
 
 import { parseDuration } from "@picolet/protocol/kubernetes/duration.ts";

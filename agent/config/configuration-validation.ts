@@ -1,4 +1,6 @@
-/** Whatever the kubelet refuses a configuration for (pkg/kubelet/apis/config/validation), and what ours must keep to. */
+/**
+ * Whatever the kubelet refuses a configuration for (pkg/kubelet/apis/config/validation), and what ours must keep to.
+ */
 import type { FieldProblems } from "@picolet/protocol/kubernetes/field-problems.ts";
 import { ipProblems, nodeNameProblems } from "@picolet/protocol/kubernetes/name-rules.ts";
 import { childPath } from "@picolet/protocol/kubernetes/plain-data.ts";

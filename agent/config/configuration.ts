@@ -37,7 +37,10 @@ export type LoadConfigurationResult =
   | {
       readonly ok: true;
       readonly configuration: Configuration;
-      /** Fields that the kubelet acts upon and this version of picolet does not, set to something else than their default. */
+      /**
+       * Fields that the kubelet acts upon and this version of picolet does not, set to something else than their
+       * default.
+       */
       readonly notActedUpon: readonly string[];
       readonly origins: ConfigurationOrigins;
     }

@@ -1,4 +1,6 @@
-/** The fields of the configuration as people read of them: table and documentation together. Never loaded by the agent. */
+/**
+ * The fields of the configuration as people read of them: table and documentation together. Never loaded by the agent.
+ */
 import { formatDuration } from "@picolet/protocol/kubernetes/duration.ts";
 import { formatQuantity } from "@picolet/protocol/kubernetes/quantity.ts";
 import type { FieldDescription } from "@picolet/protocol/local-api/field-description.ts";

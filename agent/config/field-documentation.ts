@@ -1,6 +1,6 @@
 /**
- * What each field of the configuration means. Loaded by what makes docs/configuration.md and the data of `edgectl explain`,
- * never by the agent: texts would stay in its memory for nothing.
+ * What each field of the configuration means. Loaded by what makes docs/configuration.md and the data of `edgectl
+ * explain`, never by the agent: texts would stay in its memory for nothing.
  */
 import type { CONFIGURATION_FIELDS } from "./configuration-fields.ts";
 

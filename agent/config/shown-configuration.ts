@@ -1,4 +1,7 @@
-/** A configuration as a file would have it, for people and for /configz. Loaded only when it is asked for: it needs the table of fields. */
+/**
+ * A configuration as a file would have it, for people and for /configz. Loaded only when it is asked for: it needs the
+ * table of fields.
+ */
 import { formatDuration } from "@picolet/protocol/kubernetes/duration.ts";
 import { formatQuantity } from "@picolet/protocol/kubernetes/quantity.ts";
 import { millis } from "@picolet/protocol/ports.ts";

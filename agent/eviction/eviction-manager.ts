@@ -33,7 +33,9 @@ import { PressureLoop } from "./pressure-loop.ts";
 
 export interface EvictionManagerComponents extends EvictorComponents {
   readonly usage: UsageSampler;
-  /** @param range within which it is exact, in bytes: `near` the pods' limit, and where the node is `short` of memory */
+  /**
+   * @param range within which it is exact, in bytes: `near` the pods' limit, and where the node is `short` of memory
+   */
   readonly memory: (range: { readonly near: number; readonly short: number }) => MemoryReading;
   /** Missing: the kernel does not tell. */
   readonly memoryEvents?: MemoryEvents | undefined;
@@ -58,7 +60,10 @@ const CALM_INTERVAL = seconds(60);
 const LOOK_TIMEOUT = seconds(5);
 /** But pods' files: without what they take the wrong one may go, and many of them on a slow card take long to count. */
 const MEASURE_TIMEOUT = seconds(60);
-/** So long after its start the node is waited for to know what it can give back; a runtime that is silent then has nothing. */
+/**
+ * So long after its start the node is waited for to know what it can give back; a runtime that is silent then has
+ * nothing.
+ */
 const RECLAIM_PATIENCE = seconds(30);
 const RECLAIM_POLL = millis(100);
 /** After an eviction for a disk of which nothing has come back yet, before another pod goes. */
@@ -72,8 +77,8 @@ const NO_DISKS: DiskLayout = { dedicatedImagefs: false, splitContainerfs: false 
 const isOfDisk = ({ signal }: EvictionThreshold): boolean => conditionOf(signal) === "DiskPressure";
 
 /**
- * Ends pods before the node runs out of memory, disk, inodes or processes (the kubelet's eviction manager). Memory and disks
- * have a loop each: a runtime that takes its time to say where its images are holds up no pod that has to go now.
+ * Ends pods before the node runs out of memory, disk, inodes or processes (the kubelet's eviction manager). Memory and
+ * disks have a loop each: a runtime that takes its time to say where its images are holds up no pod that has to go now.
  */
 export class EvictionManager implements Component {
   readonly name = "eviction manager";
@@ -155,8 +160,8 @@ export class EvictionManager implements Component {
   }
 
   /**
-   * Looks at memory and processes alone, the more often the less is left. What the kernel tells makes it look sooner, but no more
-   * often: a pod that is held at its limit is told of a hundred times a second.
+   * Looks at memory and processes alone, the more often the less is left. What the kernel tells makes it look sooner,
+   * but no more often: a pod that is held at its limit is told of a hundred times a second.
    */
   async #watchMemory(signal: AbortSignal): Promise<void> {
     const { clock, memory, memoryEvents, pods, log } = this.#components;
@@ -189,8 +194,8 @@ export class EvictionManager implements Component {
   }
 
   /**
-   * The node's own figures are enough while nothing is short. Else it is judged by the same look that pods are chosen by: a pod that
-   * the kernel kills in between would have another one go for it.
+   * The node's own figures are enough while nothing is short. Else it is judged by the same look that pods are chosen
+   * by: a pod that the kernel kills in between would have another one go for it.
    */
   async #lookAtUsage(signal: AbortSignal): Promise<Observations> {
     const seen = this.#lookAtMemory();
@@ -283,7 +288,10 @@ export class EvictionManager implements Component {
     return isDone;
   }
 
-  /** A busy runtime takes its time to remove what the last pod has written: until then the disk says nothing of what is left. */
+  /**
+   * A busy runtime takes its time to remove what the last pod has written: until then the disk says nothing of what is
+   * left.
+   */
   #isAwaited({ signal }: EvictionThreshold, observations: Observations): boolean {
     const last = this.#awaited;
     if (last === undefined || last.due.signal !== signal) return false;
@@ -327,7 +335,9 @@ export class EvictionManager implements Component {
     return await this.#lookAtDisks(signal);
   }
 
-  /** After the agent's start: no pod goes for what an unused image would give back, which is not known to be unused yet. */
+  /**
+   * After the agent's start: no pod goes for what an unused image would give back, which is not known to be unused yet.
+   */
   async #untilReclaimable(signal: AbortSignal): Promise<void> {
     const { reclaim, clock } = this.#components;
     while (!reclaim.isReady() && clock.monotonic() - this.#startedAt < RECLAIM_PATIENCE)

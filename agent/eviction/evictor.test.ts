@@ -166,7 +166,10 @@ interface Seen {
   readonly short?: "memory" | "processes";
 }
 
-/** A board that is out of memory or processes, of which 20 are left and 100 should be, on which nothing ends that is told to. */
+/**
+ * A board that is out of memory or processes, of which 20 are left and 100 should be, on which nothing ends that is
+ * told to.
+ */
 function starved({ pods, held, short = "memory" }: Seen) {
   const clock = new VirtualClock();
   const ended: string[] = [];

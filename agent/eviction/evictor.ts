@@ -58,11 +58,17 @@ const CLEANUP_TIMEOUT = seconds(30);
 const AFTER_EVICTION = millis(100);
 /** A runtime tells within some 100 ms that a container has been killed; one that does not is short of memory itself. */
 const AFTER_KILL = seconds(2);
-/** SIGKILL frees memory within milliseconds, on a starved board within seconds; what is held longer is held by something else. */
+/**
+ * SIGKILL frees memory within milliseconds, on a starved board within seconds; what is held longer is held by something
+ * else.
+ */
 const KILLED_HOLDS = seconds(10);
 /** Killed processes are in no cgroup any more, and counted, until the kernel has come round to each of them. */
 const KILLED_COUNT = seconds(5);
-/** More than what a pod holds of which nothing runs yet or any more: its sandbox's process, and files that are still cached. */
+/**
+ * More than what a pod holds of which nothing runs yet or any more: its sandbox's process, and files that are still
+ * cached.
+ */
 const UNSEEN_BYTES = 16 * 1024 * 1024;
 const EVICTED = "Evicted";
 const SWITCHED = "SwitchedToComponent";
@@ -157,8 +163,8 @@ export class Evictor {
   }
 
   /**
-   * Pods of which something runs, for disk also those that wait to run again: what they have written is there all the while. Of
-   * pods that are ending already the ones that would end sooner, as the kubelet has it.
+   * Pods of which something runs, for disk also those that wait to run again: what they have written is there all the
+   * while. Of pods that are ending already the ones that would end sooner, as the kubelet has it.
    */
   #isCandidate({ desired, containers, status, terminatingSinceMs }: AgentPod, due: EvictionThreshold): boolean {
     if (this.#leaving.has(desired.uid) || this.#isBeingSwitched(desired.uid)) return false;
@@ -188,7 +194,9 @@ export class Evictor {
     return since !== undefined && this.#components.clock.monotonic() - since < CLEANUP_TIMEOUT;
   }
 
-  /** Whether what has been killed already holds enough still: processes too, of which the kernel has many to take away. */
+  /**
+   * Whether what has been killed already holds enough still: processes too, of which the kernel has many to take away.
+   */
   #isOnItsWay({ signal, value }: EvictionThreshold, { usage, observed }: EvictionFigures): boolean {
     if (conditionOf(signal) === "DiskPressure" || this.#killed.size === 0) return false;
     const now = this.#components.clock.monotonic();
@@ -214,8 +222,8 @@ export class Evictor {
   }
 
   /**
-   * Its containers go as those of an evicted pod, and it goes on as components; also one that is never evicted, for it is not gone
-   * then. Of one that an agent before this one has switched what it left is seen off.
+   * Its containers go as those of an evicted pod, and it goes on as components; also one that is never evicted, for it
+   * is not gone then. Of one that an agent before this one has switched what it left is seen off.
    * @returns false when it may not be switched, or that could not be written down: nothing has happened then
    */
   async #moved(pod: DesiredPod, due: EvictionThreshold, why: string, signal: AbortSignal): Promise<boolean> {
@@ -299,7 +307,10 @@ export class Evictor {
     await release(pod, signal);
   }
 
-  /** What is needed now cannot wait for a runtime, which waits for memory, or to fork, itself. @returns whether to wait for `ended` */
+  /**
+   * What is needed now cannot wait for a runtime, which waits for memory, or to fork, itself. @returns whether to wait
+   * for `ended`
+   */
   async #killedAndOver(
     pod: DesiredPod,
     due: EvictionThreshold,
@@ -317,7 +328,10 @@ export class Evictor {
     return await this.#isOverSoon(ended, signal);
   }
 
-  /** Its memory is free: with a runtime that does not answer the pod goes on ending by itself, and the node is looked at again. */
+  /**
+   * Its memory is free: with a runtime that does not answer the pod goes on ending by itself, and the node is looked at
+   * again.
+   */
   async #isOverSoon(ended: Promise<void>, signal: AbortSignal): Promise<boolean> {
     using wait = joinSignals(signal);
     const late = this.#components.clock.sleep(AFTER_KILL, wait.signal).then(

@@ -28,7 +28,9 @@ export interface PressureLoopInit {
 /** The kubelet tries again after its monitoring interval. */
 const FRUITLESS = seconds(10);
 
-/** Looks, judges, and has one thing done about it; one loop for each kind of thing that takes its own time to look at. */
+/**
+ * Looks, judges, and has one thing done about it; one loop for each kind of thing that takes its own time to look at.
+ */
 export class PressureLoop {
   readonly #components: PressureLoopComponents;
   readonly #init: PressureLoopInit;
@@ -70,7 +72,10 @@ export class PressureLoop {
     }
   }
 
-  /** A look that was taken elsewhere has found these crossed. What has been found before is waited for: it has its own time. */
+  /**
+   * A look that was taken elsewhere has found these crossed. What has been found before is waited for: it has its own
+   * time.
+   */
   crossed(thresholds: readonly EvictionThreshold[]): void {
     const isNews = thresholds.some(
       (each) => (!this.#state.metSince.has(each) || this.#state.due.includes(each)) && !this.#isFruitless(each),

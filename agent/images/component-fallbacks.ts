@@ -1,6 +1,6 @@
 /**
- * Components that stand in for a pod's containers when memory runs short: pulled, checked and transpiled while the node is calm, one
- * at a time, because all of that takes the memory that is short then.
+ * Components that stand in for a pod's containers when memory runs short: pulled, checked and transpiled while the node
+ * is calm, one at a time, because all of that takes the memory that is short then.
  */
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";

@@ -5,7 +5,10 @@ import type { KeptRecords } from "../core/store/kept-records.ts";
 const AREA = "images";
 /** Of an image in use, whose last use has to be known after a power cut only if nothing uses it any more then. */
 const WRITE_INTERVAL = seconds(24 * 3600);
-/** Images whose ages outlive the agent, a quarter of what may be kept at all. A board has some dozens; others begin anew. */
+/**
+ * Images whose ages outlive the agent, a quarter of what may be kept at all. A board has some dozens; others begin
+ * anew.
+ */
 const MAX_KEPT_IMAGES = 1024;
 
 interface Moment {
@@ -21,9 +24,9 @@ interface ImageRecord {
 }
 
 /**
- * Since when images are here and when they were last used. Across restarts by wall time, as nothing else goes on while the
- * machine is off; but what this agent has seen itself counts by the clock that never jumps, and nothing that was here before
- * is younger than this agent. An image in use is written down once a day, and when its use ends.
+ * Since when images are here and when they were last used. Across restarts by wall time, as nothing else goes on while
+ * the machine is off; but what this agent has seen itself counts by the clock that never jumps, and nothing that was
+ * here before is younger than this agent. An image in use is written down once a day, and when its use ends.
  */
 export class ImageAges {
   readonly #kept: KeptRecords;

@@ -26,8 +26,9 @@ const INTERVAL = seconds(300);
 /** After a start there is more urgent work, and what runs has to be looked at before. */
 const FIRST_DELAY = seconds(60);
 /**
- * Of what this agent has not seen itself only the wall clock tells how old it is. A board that has just been switched on may not
- * know the time yet, or believe it is another year: nothing goes for its age before the agent has run for so long.
+ * Of what this agent has not seen itself only the wall clock tells how old it is. A board that has just been switched
+ * on may not know the time yet, or believe it is another year: nothing goes for its age before the agent has run for so
+ * long.
  */
 const LONGEST_PATIENCE = seconds(24 * 3600);
 
@@ -111,7 +112,10 @@ export class ImageCollector implements Component {
     }
   }
 
-  /** Everything that is not kept, whatever its age. @returns bytes freed. @throws `unavailable` and the like when nothing could be listed */
+  /**
+   * Everything that is not kept, whatever its age. @returns bytes freed. @throws `unavailable` and the like when
+   * nothing could be listed
+   */
   async deleteUnused(signal: AbortSignal): Promise<number> {
     if (!this.#components.isSettled()) return 0;
     return await this.#inTurn(async () => {

@@ -1,8 +1,9 @@
 /**
  * Images that are to be here before a pod needs them, so that a rollout does not wait for a slow link: the annotation
- * `picolet.io/prefetch` on this node's Node object (`kubectl annotate nodes -l zone=north picolet.io/prefetch=app:2,db:3`) or
- * on a pod that runs here, whose pull secrets are used then. An image is for the pod's runtime, or the node's first one; for another one
- * it names that: `wasm=pump:2`. No name of an image has this sign.
+ * `picolet.io/prefetch` on this node's Node object (`kubectl annotate nodes -l zone=north
+ * picolet.io/prefetch=app:2,db:3`) or on a pod that runs here, whose pull secrets are used then. An image is for the
+ * pod's runtime, or the node's first one; for another one it names that: `wasm=pump:2`. No name of an image has this
+ * sign.
  */
 import { ignoreCancelled, type JoinedSignal, joinSignals } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";

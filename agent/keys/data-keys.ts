@@ -24,7 +24,9 @@ const VERSION = 1;
 const HEADER_BYTES = 5;
 
 const DAY_MS = 86_400_000;
-/** A key that leaked in a backup is of no use for what is sealed later; a rotation rewrites some hundred KiB at most. */
+/**
+ * A key that leaked in a backup is of no use for what is sealed later; a rotation rewrites some hundred KiB at most.
+ */
 export const ROTATION_MS = 90 * DAY_MS;
 /**
  * Random nonces bound a key to 2^32 messages (NIST SP 800-38D, 8.3). Each message is a write of 4 KiB or more to the
@@ -47,7 +49,10 @@ export interface UnlockedKeys {
 
 /** Why what an earlier process sealed may not open any more, or what this one seals will not. */
 export interface KeyProblem {
-  /** `lost`: there is a new key. `unavailable`: the provider may give the key at the next start, this process has its own. */
+  /**
+   * `lost`: there is a new key. `unavailable`: the provider may give the key at the next start, this process has its
+   * own.
+   */
   readonly kind: "lost" | "unavailable";
   readonly provider: ProviderKind | "unknown";
   readonly reason: string;

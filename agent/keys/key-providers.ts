@@ -28,7 +28,10 @@ export interface KeyProvider<R extends ProviderRecord = ProviderRecord> {
   discard?(record: R): void;
 }
 
-/** Runs a program to its end. @returns its output @throws `not_found`, `failed` with what it complained of, `deadline_exceeded` */
+/**
+ * Runs a program to its end. @returns its output @throws `not_found`, `failed` with what it complained of,
+ * `deadline_exceeded`
+ */
 export type RunTool = (program: string, args: readonly string[], input?: Uint8Array) => Promise<Buffer>;
 
 export interface KeyProvidersInit {
@@ -92,7 +95,10 @@ export function makeKeyProviders(init: KeyProvidersInit): readonly KeyProvider[]
 const isOnPath = (program: string): boolean =>
   (process.env.PATH ?? "").split(delimiter).some((folder) => folder !== "" && existsSync(join(folder, program)));
 
-/** TPM_RC_INTEGRITY and TPM_RC_HANDLE of a sealed object whose parent is another one: the TPM was cleared, or is another. */
+/**
+ * TPM_RC_INTEGRITY and TPM_RC_HANDLE of a sealed object whose parent is another one: the TPM was cleared, or is
+ * another.
+ */
 const FOREIGN_OBJECT = /integrity check failed|0x1df\b|0x1DF\b/i;
 
 class Tpm2 implements KeyProvider<Extract<ProviderRecord, { kind: "tpm2" }>> {

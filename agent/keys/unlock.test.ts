@@ -1,4 +1,6 @@
-/** Providers of the key, real where Debian has them: what becomes of sealed boxes through starts, changes and losses. */
+/**
+ * Providers of the key, real where Debian has them: what becomes of sealed boxes through starts, changes and losses.
+ */
 import assert from "node:assert/strict";
 import { existsSync, mkdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";

@@ -39,11 +39,13 @@ export interface UnlockComponents {
 
 export interface UnlockInit {
   /**
-   * `auto`: the provider in use as long as it works, else the best that this board has. A provider that is named takes the
-   * place of the one in use.
+   * `auto`: the provider in use as long as it works, else the best that this board has. A provider that is named takes
+   * the place of the one in use.
    */
   readonly choice: ProviderKind | "auto";
-  /** How long to wait before each further try while the provider is not there: its driver may be loading. Default: none. */
+  /**
+   * How long to wait before each further try while the provider is not there: its driver may be loading. Default: none.
+   */
   readonly waits?: readonly Millis[];
 }
 
@@ -73,7 +75,8 @@ export async function unlockDataKeys(
     const inUse = providers.find(({ kind }) => kind === kept?.provider.kind);
     const hasMoved = kept !== undefined && inUse?.hasMoved?.(kept.provider) === true;
     const isWanted = !hasMoved && (choice === "auto" || kept?.provider.kind === choice);
-    // A provider that only is not there now may come back: nothing of its keys is given up, unless another one is named.
+    // A provider that only is not there now may come back: nothing of its keys is given up, unless another one is
+    // named.
     const isWaitedFor = problem?.kind === "unavailable" && (choice === "auto" || problem.provider === choice);
     if (kept !== undefined && isWanted) unlocked = renewed(folder, kept, clock.wall());
     else if (!isWaitedFor) {

@@ -9,8 +9,8 @@ import { errnoOf } from "@picolet/protocol/guards.ts";
  * Replaces a log that was put aside by its gzip, `<path>.gz`, with the same times. On disk before the log goes, and
  * never seen half-written: killed at any point, it leaves the log, or a `.tmp` file that the next rotation removes.
  *
- * A component's runner writes into the same folder. Should it have been taken over, it may put links there, or pipes: nothing is
- * read from, or written to, where they lead.
+ * A component's runner writes into the same folder. Should it have been taken over, it may put links there, or pipes:
+ * nothing is read from, or written to, where they lead.
  */
 export async function compressLog(path: string, signal: AbortSignal): Promise<void> {
   const temporary = `${path}.gz.tmp`;

@@ -23,8 +23,8 @@ export interface LogWriter {
   /** False once it has ended: nothing more will be written. */
   running(): boolean;
   /**
-   * Of one that has ended: resolves when all that it wrote is in its file, which is a moment later. At once for one that runs,
-   * and when `signal` aborts.
+   * Of one that has ended: resolves when all that it wrote is in its file, which is a moment later. At once for one
+   * that runs, and when `signal` aborts.
    */
   settled(signal: AbortSignal): Promise<void>;
   /** Yields whenever `running` may have changed. */

@@ -7,7 +7,9 @@
  */
 import type { LogStream } from "../core/pods/container-logs.ts";
 
-/** A time stamp takes at most 35 bytes, the stream 6, the tags a few: what is longer without a third space is no entry. */
+/**
+ * A time stamp takes at most 35 bytes, the stream 6, the tags a few: what is longer without a third space is no entry.
+ */
 export const MAX_HEADER_BYTES = 256;
 
 export interface LogHeader {

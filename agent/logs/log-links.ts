@@ -38,8 +38,8 @@ export interface LogLinksInit {
 }
 
 /**
- * Log collectors look for `<pod>_<namespace>_<container>-<id>.log` in one folder: links to the logs of all containers that
- * there are, kept as the kubelet keeps them.
+ * Log collectors look for `<pod>_<namespace>_<container>-<id>.log` in one folder: links to the logs of all containers
+ * that there are, kept as the kubelet keeps them.
  */
 export class LogLinks implements Component {
   readonly name = "links to logs";

@@ -59,14 +59,15 @@ export interface LogRotationInit {
 /** While no log will be full by then, the next look may wait for so many intervals. */
 const MAX_INTERVALS = 3;
 /**
- * A log that grows by more than half its size, and by `MIN_FILLING_BYTES`, within an interval is checked sooner than that, but
- * not sooner than this. A container that writes 100 MB/s through its runtime overshoots by 25 MB then. A check of one log costs 30 µs.
+ * A log that grows by more than half its size, and by `MIN_FILLING_BYTES`, within an interval is checked sooner than
+ * that, but not sooner than this. A container that writes 100 MB/s through its runtime overshoots by 25 MB then. A
+ * check of one log costs 30 µs.
  */
 const FASTEST_LOOK = millis(250);
 const FAST_GROWTH = 0.5;
 /**
- * How often the free space is compared between two checks, which finds a sudden burst: one statfs of 3 µs. At 100 MB/s the
- * first burst overshoots by 100 MB, or by a hundredth of what is free, if that is more.
+ * How often the free space is compared between two checks, which finds a sudden burst: one statfs of 3 µs. At 100 MB/s
+ * the first burst overshoots by 100 MB, or by a hundredth of what is free, if that is more.
  */
 const FREE_SPACE_INTERVAL = seconds(1);
 const MAX_FREE_SPACE_INTERVAL = seconds(5);
@@ -93,12 +94,12 @@ interface Seen {
 }
 
 /**
- * Keeps the logs of containers small: each by itself as the kubelet does, and all of them together. Killed between
- * the renaming and the runtime's reopening, the next look finds the log missing and has it reopened.
+ * Keeps the logs of containers small: each by itself as the kubelet does, and all of them together. Killed between the
+ * renaming and the runtime's reopening, the next look finds the log missing and has it reopened.
  *
- * A component's log cannot become too large, for its writer waits; rotating it once an interval at most is what limits how
- * fast the component can write to flash. A runtime's containers write on whatever happens, so their logs are checked as
- * fast as they grow.
+ * A component's log cannot become too large, for its writer waits; rotating it once an interval at most is what limits
+ * how fast the component can write to flash. A runtime's containers write on whatever happens, so their logs are
+ * checked as fast as they grow.
  */
 export class LogRotation implements Component {
   readonly name = "log rotation";
@@ -110,7 +111,10 @@ export class LogRotation implements Component {
   #countedBytes = 0;
   #grownBytes = 0;
   #compressing: { readonly path: string; readonly done: Promise<void> } | undefined;
-  /** Paths to compress, oldest first; at most `maxFiles` for each running container, and found again by the next rotation. */
+  /**
+   * Paths to compress, oldest first; at most `maxFiles` for each running container, and found again by the next
+   * rotation.
+   */
   readonly #toCompress = new Set<string>();
 
   constructor(components: LogRotationComponents, init: LogRotationInit) {
@@ -263,7 +267,10 @@ export class LogRotation implements Component {
     for (const { path, name } of aside.slice(excess)) if (name.kind === "rotated") this.#toCompress.add(path);
   }
 
-  /** Removes what a crash left: halves of compressions, and logs whose gzip is complete. @returns the rest, oldest first. */
+  /**
+   * Removes what a crash left: halves of compressions, and logs whose gzip is complete. @returns the rest, oldest
+   * first.
+   */
   async #tidy(files: readonly LogFileUsage[]): Promise<LogFileUsage[]> {
     const compressed = new Set(files.filter(({ name }) => name.kind === "compressed").map(({ path }) => path));
     const kept: LogFileUsage[] = [];

@@ -15,8 +15,9 @@ import { type LogWriter, readContainerLog } from "./container-log-reader.ts";
 const DEFAULT_CONTAINER_ANNOTATION = "kubectl.kubernetes.io/default-container";
 
 /**
- * A runtime says that a container has ended before what it wrote last is in its log: containerd's copier of it ends some
- * milliseconds later, on a busy machine some tens. Only somebody who reads within this time of the end waits for its rest.
+ * A runtime says that a container has ended before what it wrote last is in its log: containerd's copier of it ends
+ * some milliseconds later, on a busy machine some tens. Only somebody who reads within this time of the end waits for
+ * its rest.
  */
 const SETTLE_MS = 250;
 
@@ -95,7 +96,9 @@ async function newestAttempt(pod: AgentPod, container: string): Promise<number |
   return written.length === 0 ? undefined : Math.max(...written.map(Number));
 }
 
-/** As the kubelet: the run that `lastState` tells of. For a container that waits for its restart that is its newest run. */
+/**
+ * As the kubelet: the run that `lastState` tells of. For a container that waits for its restart that is its newest run.
+ */
 function previousAttempt(newest: number | undefined, status: ContainerStatus | undefined): number {
   if (newest === undefined) return -1;
   const waits = status?.state.waiting !== undefined && status.lastState.terminated !== undefined;

@@ -84,8 +84,8 @@ async function run(args: AgentArguments, { board, configuration, origins }: Load
 }
 
 /**
- * The same program in the same process: its pid, cgroup and open output stay, which a service manager or a serial console
- * waits on. Components' reapers stay its children; as zombies they count as ended.
+ * The same program in the same process: its pid, cgroup and open output stay, which a service manager or a serial
+ * console waits on. Components' reapers stay its children; as zombies they count as ended.
  */
 function beginAnew(log: Log): number {
   try {

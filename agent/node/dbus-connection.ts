@@ -78,7 +78,10 @@ export class DbusConnection implements Disposable {
     socket.resume();
   }
 
-  /** @throws PicoletError `failed` with the name of the error that the other side answered with; `unavailable`, `cancelled` */
+  /**
+   * @throws PicoletError `failed` with the name of the error that the other side answered with; `unavailable`,
+   * `cancelled`
+   */
   async call(call: DbusCall, signal: AbortSignal): Promise<readonly DbusValue[]> {
     if (this.#failure !== undefined) throw this.#failure;
     if (this.#calls.size >= MAX_CALLS)

@@ -1,6 +1,6 @@
 /**
- * D-Bus messages as far as logind and systemd need them (D-Bus specification, "Message Protocol"): calls out, replies, errors
- * and signals in. What comes in with a body of other types than the basic ones is passed over.
+ * D-Bus messages as far as logind and systemd need them (D-Bus specification, "Message Protocol"): calls out, replies,
+ * errors and signals in. What comes in with a body of other types than the basic ones is passed over.
  */
 import { PicoletError } from "@picolet/protocol/errors.ts";
 

@@ -40,12 +40,14 @@ const RELOAD_LOOKS = 10;
 const RELOAD_LOOK_GAP = millis(200);
 /** A program that starts, asks logind and says so; on a board that is being loaded from a slow card. */
 const LOCK_LIMIT = seconds(30);
-/** A bus that is restarted comes back within seconds. Where there is none at all, that is looked at as often as this. */
+/**
+ * A bus that is restarted comes back within seconds. Where there is none at all, that is looked at as often as this.
+ */
 const RETRY: BackoffPolicy = { first: seconds(1), max: seconds(300), jitter: EQUAL_JITTER };
 
 /**
- * Follows logind: while this runs it holds a delay lock, so that a shutdown of the machine waits until the pods have been
- * ended, or for logind's InhibitDelayMaxSec. Boards without logind have nothing of it but a look now and then.
+ * Follows logind: while this runs it holds a delay lock, so that a shutdown of the machine waits until the pods have
+ * been ended, or for logind's InhibitDelayMaxSec. Boards without logind have nothing of it but a look now and then.
  */
 export class LogindShutdown implements Component {
   readonly name = "logind";
@@ -175,8 +177,8 @@ async function limitOf(bus: DbusConnection, signal: AbortSignal): Promise<Millis
 }
 
 /**
- * Node cannot take over the file that such a lock is, so systemd-inhibit holds it: as long as its command runs, which is as
- * long as this process, or until it is released.
+ * Node cannot take over the file that such a lock is, so systemd-inhibit holds it: as long as its command runs, which
+ * is as long as this process, or until it is released.
  */
 class ShutdownLock {
   readonly #child: ChildProcess;

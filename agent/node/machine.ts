@@ -113,7 +113,10 @@ export async function nodeCapacity(machine: Machine, rootDir: string, maxPods: n
 
 const HUGE_PAGES_FOLDER = "sys/kernel/mm/hugepages";
 
-/** Of each size that the kernel has, also those of which there is none: `hugepages-2Mi`, by how the kernel says it in KiB. */
+/**
+ * Of each size that the kernel has, also those of which there is none: `hugepages-2Mi`, by how the kernel says it in
+ * KiB.
+ */
 export async function hugePages(root: string): Promise<Readonly<Record<`hugepages-${string}`, string>>> {
   const folder = join(root, HUGE_PAGES_FOLDER);
   const sizes = (await readdir(folder).catch(() => [])).flatMap((name) => {
@@ -130,7 +133,9 @@ export async function hugePages(root: string): Promise<Readonly<Record<`hugepage
 const bytesText = (bytes: number): string =>
   formatQuantity({ nano: BigInt(bytes) * 1_000_000_000n, format: "BinarySI" });
 
-/** Numbers below it are given to what starts first, and to nobody again (RESERVED_PIDS of the kernel's kernel/pid.c). */
+/**
+ * Numbers below it are given to what starts first, and to nobody again (RESERVED_PIDS of the kernel's kernel/pid.c).
+ */
 const RESERVED_PIDS = 300;
 
 /** How many processes and threads there can be on this machine; undefined where the kernel does not say. */

@@ -24,7 +24,9 @@ export class NodeAddresses {
   }
 }
 
-/** One of each family: the first that an interface has, in the order of the kernel, cards before the bridges made later. */
+/**
+ * One of each family: the first that an interface has, in the order of the kernel, cards before the bridges made later.
+ */
 function readAddresses(): readonly string[] {
   const outside = Object.values(networkInterfaces())
     .flatMap((addresses) => addresses ?? [])

@@ -93,7 +93,10 @@ const PRESSURE_EVENTS: Readonly<Record<PressureCondition["type"], Readonly<Recor
 export interface NodeConditionsComponents {
   readonly health: Watch<readonly RuntimeHealth[]>;
   readonly shutdown: Watch<ShutdownState>;
-  /** Who finds out what the node is short of; asked once these conditions run. What nobody tells of is as if there were enough. */
+  /**
+   * Who finds out what the node is short of; asked once these conditions run. What nobody tells of is as if there were
+   * enough.
+   */
   readonly pressures: () => readonly Watch<readonly PressureCondition[]>[];
   readonly events: EventRecorder;
   readonly clock: Clock;
@@ -101,8 +104,8 @@ export interface NodeConditionsComponents {
 }
 
 /**
- * Follows the runtimes' health, the node's shutdown and what it is short of; says each change once, in the log and as an event
- * of the node.
+ * Follows the runtimes' health, the node's shutdown and what it is short of; says each change once, in the log and as
+ * an event of the node.
  */
 export class NodeConditions implements Component {
   readonly name = "node conditions";
@@ -118,7 +121,10 @@ export class NodeConditions implements Component {
     this.#conditions = new WatchSource([...pressures, readyCondition([], undefined, now)]);
   }
 
-  /** In the kubelet's order: pressures, then Ready, which is not so before the first look at the runtimes. Changes only when one of them does. */
+  /**
+   * In the kubelet's order: pressures, then Ready, which is not so before the first look at the runtimes. Changes only
+   * when one of them does.
+   */
   get conditions(): Watch<readonly NodeCondition[]> {
     return this.#conditions;
   }

@@ -24,7 +24,9 @@ export interface NodeReportsComponents {
 /** Images that pods have pulled are told together: a burst of pods is one report. */
 const AFTER_PODS = seconds(10);
 
-/** Keeps `report` true: at once when a condition changes, soon after pods did, and every `interval` whatever happens. */
+/**
+ * Keeps `report` true: at once when a condition changes, soon after pods did, and every `interval` whatever happens.
+ */
 export class NodeReports implements Component {
   readonly name = "node reports";
   readonly #components: NodeReportsComponents;
@@ -34,7 +36,9 @@ export class NodeReports implements Component {
   /** What each runtime said last. */
   readonly #images = new Map<RuntimeAdapter, readonly ImageInfo[]>();
 
-  /** @param init `interval`: `nodeStatusReportFrequency`, at which what nobody tells of (addresses, disks) is looked at */
+  /**
+   * @param init `interval`: `nodeStatusReportFrequency`, at which what nobody tells of (addresses, disks) is looked at
+   */
   constructor(components: NodeReportsComponents, init: NodeReportInit & { readonly interval: Millis }) {
     this.#components = components;
     this.#init = init;

@@ -13,7 +13,10 @@ const UNIT_EXISTS = `${SERVICE}.UnitExists`;
 const NO_SUCH_UNIT = `${SERVICE}.NoSuchUnit`;
 /** A slice starts and stops in milliseconds; systemd itself gives a unit 90 s. */
 const JOB_LIMIT = seconds(30);
-/** Jobs whose end came before the answer that names them, of which there is one at a time; those of the whole machine come too. */
+/**
+ * Jobs whose end came before the answer that names them, of which there is one at a time; those of the whole machine
+ * come too.
+ */
 const MAX_ENDED_JOBS = 32;
 /** For the slices of pods that there were once: a node has a few hundred at most, and a name costs 100 bytes. */
 const MAX_KNOWN = 1024;
@@ -32,7 +35,9 @@ export class SystemdUnits implements CgroupUnits, Disposable {
   readonly #log: Log;
   readonly #busPath: string;
   #opening: Promise<DbusConnection> | undefined;
-  /** Ends when the last call does: a node's pods come all at once, and the connection takes no more than a few calls. */
+  /**
+   * Ends when the last call does: a node's pods come all at once, and the connection takes no more than a few calls.
+   */
   #turn: Promise<unknown> = Promise.resolve();
   /** Slices that were running when they were last heard of: they are changed, not started. */
   readonly #known = new Set<string>();

@@ -21,15 +21,15 @@ export interface OrphanSweepComponents {
 }
 
 /**
- * After pods have come or gone, and no sooner than so long after the sweep before: a folder that is left costs a little room,
- * a look at all of them some file accesses.
+ * After pods have come or gone, and no sooner than so long after the sweep before: a folder that is left costs a little
+ * room, a look at all of them some file accesses.
  */
 const INTERVAL = seconds(300);
 
 /**
- * After each start, and when pods have gone: folders, logs and cgroups of pods that neither the store nor a runtime knows, left by
- * an agent that died between two steps, or by a step that failed. Only when every runtime has been listed: one that is away
- * may have pods that the store lost.
+ * After each start, and when pods have gone: folders, logs and cgroups of pods that neither the store nor a runtime
+ * knows, left by an agent that died between two steps, or by a step that failed. Only when every runtime has been
+ * listed: one that is away may have pods that the store lost.
  */
 export class OrphanSweep implements Component {
   readonly name = "orphan sweep";

@@ -40,7 +40,9 @@ export class Pleg implements Component, PodObserver {
     );
   }
 
-  /** Of every runtime, in their order; empty until each has answered once, or failed to. Changes with `healthy` alone. */
+  /**
+   * Of every runtime, in their order; empty until each has answered once, or failed to. Changes with `healthy` alone.
+   */
   get health(): Watch<readonly RuntimeHealth[]> {
     return this.#health;
   }

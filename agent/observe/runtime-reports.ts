@@ -82,7 +82,8 @@ export class RuntimeReports implements Component {
   async run(signal: AbortSignal): Promise<void> {
     const follow = async (): Promise<void> => {
       for await (const relists of this.#components.relists.changes(signal)) {
-        // A runtime that is ill may not answer: bad news waits for nothing, good news for what the runtime says of itself.
+        // A runtime that is ill may not answer: bad news waits for nothing, good news for what the runtime says of
+        // itself.
         if (relists.some(({ healthy }) => !healthy)) this.#join();
         this.#alarm.set(0 as Millis);
       }

@@ -35,8 +35,8 @@ const RELIST_PERIOD = seconds(1);
  */
 const MAX_PERIOD_WITH_HINTS = seconds(30);
 /**
- * A node on which nothing happens sees no hint, so the runtime is asked for one. After a hint was lost it is relied on no sooner
- * than this.
+ * A node on which nothing happens sees no hint, so the runtime is asked for one. After a hint was lost it is relied on
+ * no sooner than this.
  */
 const TRY_HINTS_PERIOD = seconds(600);
 /** After it could not tell, which may be that it has just been started. */
@@ -54,11 +54,15 @@ const LIST_TIMEOUT = seconds(20);
 const RELIST_RETRY: BackoffPolicy = { first: RELIST_PERIOD, max: seconds(5), jitter: [0.75, 1.25] };
 /** The kubelet's `relistThreshold`. A runtime whose socket is gone is said at once. */
 const RELIST_THRESHOLD = seconds(180);
-/** Between two questions whether the runtime answers at all; a relist that was answered meanwhile is one. 0.3 ms each. */
+/**
+ * Between two questions whether the runtime answers at all; a relist that was answered meanwhile is one. 0.3 ms each.
+ */
 const PING_PERIOD = seconds(3);
 /** A version takes a millisecond; a board that swaps may keep a healthy runtime from the processor for some seconds. */
 const PING_LIMIT = seconds(6);
-/** A runtime that was silent more than once lately is given twice as long each time, so that a slow board does not flap. */
+/**
+ * A runtime that was silent more than once lately is given twice as long each time, so that a slow board does not flap.
+ */
 const MAX_PING_LIMIT = seconds(60);
 const LATELY = seconds(600);
 /** Between subscriptions to hints that end. */

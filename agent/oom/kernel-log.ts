@@ -26,8 +26,9 @@ export type KernelRecord =
   | { readonly kind: "end" };
 
 /**
- * The kernel's log, record after record, from the oldest that it still has. Reading never waits: libuv reads files in threads, and
- * one that waits would take the one thread of all file access. What waits is the event loop, for the device to have more.
+ * The kernel's log, record after record, from the oldest that it still has. Reading never waits: libuv reads files in
+ * threads, and one that waits would take the one thread of all file access. What waits is the event loop, for the
+ * device to have more.
  */
 export class KernelLog implements Disposable {
   readonly #path: string;
@@ -81,7 +82,9 @@ export class KernelLog implements Disposable {
     }
   }
 
-  /** Calls `told`, once, and nobody who was to be told before, when there is something to read. @throws `unavailable` */
+  /**
+   * Calls `told`, once, and nobody who was to be told before, when there is something to read. @throws `unavailable`
+   */
   whenMore(told: () => void): void {
     const isWaiting = this.#told !== undefined;
     this.#told = told;
@@ -110,8 +113,8 @@ export class KernelLog implements Disposable {
   }
 
   /**
-   * A handle that has met an error is done with, and so is its descriptor. The error is that records were overwritten where
-   * this one was: so the oldest that the kernel has is the next one.
+   * A handle that has met an error is done with, and so is its descriptor. The error is that records were overwritten
+   * where this one was: so the oldest that the kernel has is the next one.
    */
   #beginAnew(): void {
     this.#close();

@@ -5,18 +5,23 @@ import type { KilledContainers } from "@picolet/runtime-contract/killed-containe
 import type { KernelRecord } from "./kernel-log.ts";
 import { killedGroupIn, type OomKill, OomKillReader } from "./oom-kills.ts";
 
-/** Read in the middle of something else: as many as a kernel's log of 256 KiB has, some 40 ms once, nearly nothing after that. */
+/**
+ * Read in the middle of something else: as many as a kernel's log of 256 KiB has, some 40 ms once, nearly nothing after
+ * that.
+ */
 const RECORDS_AT_ONCE = 4_096;
 /** Kills within cgroups that are kept to be told; the rest is a number. */
 const MAX_OF_CGROUPS = 10;
 /** The machine's: the kernel itself writes of ten in five seconds. */
 const MAX_OF_SYSTEM = 64;
 /**
- * The containers that were hit last, 100 bytes each: more than a board has. They are asked for again and again while what is
- * left of them stays, and who is asked for is not the next to go.
+ * The containers that were hit last, 100 bytes each: more than a board has. They are asked for again and again while
+ * what is left of them stays, and who is asked for is not the next to go.
  */
 const MAX_CONTAINERS = 256;
-/** What runtimes call containers, with a prefix and a suffix in the names of their cgroups: `cri-containerd-<id>.scope`. */
+/**
+ * What runtimes call containers, with a prefix and a suffix in the names of their cgroups: `cri-containerd-<id>.scope`.
+ */
 const CONTAINER = /(?:^|[/-])([0-9a-f]{64})(?=\.scope|\/|$)/g;
 
 export interface FollowedLog extends Disposable {
@@ -40,10 +45,10 @@ type State =
   | { readonly kind: "closed" };
 
 /**
- * Whom the kernel has killed for want of memory, by its own log: told to one, and known of containers. containerd may lose sight of
- * a kill (it looks into the container's cgroup when it is told, which may be gone by then: its issue 8893). The kernel writes of
- * it before it kills; so who sees a container's end finds it here. Only of more than ten kills in five seconds it leaves out where
- * they were, but for those of a whole container (`memory.oom.group`, of v2).
+ * Whom the kernel has killed for want of memory, by its own log: told to one, and known of containers. containerd may
+ * lose sight of a kill (it looks into the container's cgroup when it is told, which may be gone by then: its issue
+ * 8893). The kernel writes of it before it kills; so who sees a container's end finds it here. Only of more than ten
+ * kills in five seconds it leaves out where they were, but for those of a whole container (`memory.oom.group`, of v2).
  */
 export class OomKillLog implements KilledContainers, Disposable {
   readonly #openLog: () => FollowedLog;

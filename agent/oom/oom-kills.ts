@@ -1,6 +1,7 @@
 /**
- * What the kernel writes about processes that it killed for want of memory, in the forms of Linux 4.9 to 6.18 (mm/oom_kill.c,
- * mm/memcontrol.c; Documentation/ABI/testing/dev-kmsg). Names of processes are anybody's choice and may look like anything.
+ * What the kernel writes about processes that it killed for want of memory, in the forms of Linux 4.9 to 6.18
+ * (mm/oom_kill.c, mm/memcontrol.c; Documentation/ABI/testing/dev-kmsg). Names of processes are anybody's choice and may
+ * look like anything.
  */
 
 export interface OomKill {

@@ -26,8 +26,9 @@ export interface OomWatchComponents {
 }
 
 /**
- * Tells of processes that the kernel has killed for want of memory as it writes of them: of the whole machine's by the kubelet's
- * event, of a cgroup's in the log, and whose pod it hit to its worker. What was killed before this agent is not told.
+ * Tells of processes that the kernel has killed for want of memory as it writes of them: of the whole machine's by the
+ * kubelet's event, of a cgroup's in the log, and whose pod it hit to its worker. What was killed before this agent is
+ * not told.
  */
 export class OomWatch implements Component {
   readonly name = "OOM watch";

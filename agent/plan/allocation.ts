@@ -1,6 +1,6 @@
 /**
- * What the node has granted to a pod (KEP 1287): its resources as they were when it was admitted, or when a change of them
- * was. All that the agent does for a pod it does by these; what its source wants beyond them is a request. Pure.
+ * What the node has granted to a pod (KEP 1287): its resources as they were when it was admitted, or when a change of
+ * them was. All that the agent does for a pod it does by these; what its source wants beyond them is a request. Pure.
  */
 
 import { parseQuantity } from "@picolet/protocol/kubernetes/quantity.ts";
@@ -56,8 +56,8 @@ function isSameAmount(left: string | undefined, right: string | undefined): bool
 }
 
 /**
- * The pod as it counts for what else fits: while it gets less than it had, it still has the more of both (the scheduler's
- * `UseStatusResources`).
+ * The pod as it counts for what else fits: while it gets less than it had, it still has the more of both (the
+ * scheduler's `UseStatusResources`).
  */
 export function applyClaims(pod: Pod, status: PodStatus | undefined): Pod {
   if (status?.conditions?.some(({ type }) => type === "PodResizeInProgress") !== true) return pod;

@@ -1,4 +1,6 @@
-/** The next steps of an active pod's containers, by the kubelet's rules (pkg/kubelet/kuberuntime, computePodActions). */
+/**
+ * The next steps of an active pod's containers, by the kubelet's rules (pkg/kubelet/kuberuntime, computePodActions).
+ */
 import type { Container } from "@picolet/protocol/pod/pod.ts";
 import type { MonotonicMs } from "@picolet/protocol/ports.ts";
 import type { ObservedContainer, ObservedPod } from "@picolet/runtime-contract/runtime-adapter.ts";

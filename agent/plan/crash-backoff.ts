@@ -19,7 +19,9 @@ export const DEFAULT_CRASH_BACKOFF: CrashBackoffLimits = {
 /** Between sandboxes that die one after the other; the kubelet's own pace is one a second. */
 export const SANDBOX_BACKOFF: CrashBackoffLimits = { initial: seconds(1), max: seconds(60), resetAfter: seconds(600) };
 
-/** @param ended the run before; `undefined` when there is none, or one of another spec. @returns the new run's back-off. */
+/**
+ * @param ended the run before; `undefined` when there is none, or one of another spec. @returns the new run's back-off.
+ */
 export function backoffOfNextRun(
   ended: { readonly backoff: Millis; readonly lasted: Millis } | undefined,
   limits: CrashBackoffLimits,

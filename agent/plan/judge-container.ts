@@ -17,7 +17,10 @@ export type Verdict =
   | { readonly kind: "start"; readonly attempt: number; readonly backoff: Millis; readonly at: MonotonicMs }
   | { readonly kind: "done"; readonly run: ObservedContainer; readonly exitCode: number };
 
-/** The newest run of a container that counts: init containers run anew in every sandbox, so a dead one takes theirs along. */
+/**
+ * The newest run of a container that counts: init containers run anew in every sandbox, so a dead one takes theirs
+ * along.
+ */
 export function currentRun(observed: ObservedPod, name: string, role: ContainerRole): ObservedContainer | undefined {
   const newest = newestRun(observed, name);
   if (newest === undefined || role === "regular" || role === "ephemeral") return newest;

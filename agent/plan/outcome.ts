@@ -50,8 +50,8 @@ export function recordedOutcome(status: PodStatus | undefined): Outcome | undefi
 }
 
 /**
- * Whether a pod that the agent has not looked at yet, with that status from before, counts for what else the node can take.
- * What the API server has over stays over; a pod of the node's own may run again.
+ * Whether a pod that the agent has not looked at yet, with that status from before, counts for what else the node can
+ * take. What the API server has over stays over; a pod of the node's own may run again.
  */
 export function wasAdmitted({ source }: DesiredPod, status: PodStatus | undefined): boolean {
   if (status?.startTime === undefined || recordedOutcome(status)?.rejected === true) return false;
@@ -69,7 +69,9 @@ export function deadlineOf({ desired }: PodView, state: WorkerState): MonotonicM
   return (state.since + activeDeadlineSeconds * 1000) as MonotonicMs;
 }
 
-/** When the node took the pod up, by this agent's clock; another agent did it at the wall clock's time in its status. */
+/**
+ * When the node took the pod up, by this agent's clock; another agent did it at the wall clock's time in its status.
+ */
 export function activeSince({ previous, monotonic, wallMs }: PodView): MonotonicMs {
   const startedAtMs = previous?.startTime === undefined ? wallMs : Date.parse(previous.startTime);
   // A clock that was set back tells nothing.

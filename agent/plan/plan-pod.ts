@@ -1,6 +1,6 @@
 /**
- * What to do next for one pod, by the kubelet's rules (pkg/kubelet/kuberuntime, computePodActions; pkg/kubelet/pod_workers).
- * Pure and synchronous: the same view gives the same plan.
+ * What to do next for one pod, by the kubelet's rules (pkg/kubelet/kuberuntime, computePodActions;
+ * pkg/kubelet/pod_workers). Pure and synchronous: the same view gives the same plan.
  */
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import type { MonotonicMs } from "@picolet/protocol/ports.ts";
@@ -140,8 +140,8 @@ const hasPayloadVolumes = ({ spec }: Pod): boolean =>
   );
 
 /**
- * Before anything starts in the cgroup. What is stopped for it is to be gone first, or the cgroup would be too small for
- * what still runs in it.
+ * Before anything starts in the cgroup. What is stopped for it is to be gone first, or the cgroup would be too small
+ * for what still runs in it.
  */
 function resizeUnits(view: PodView, observed: ObservedPod): Unit[] {
   if (observed.sandboxes[0]?.state !== "ready") return [];
@@ -193,8 +193,8 @@ const areDeaf = (view: PodView, stops: readonly PlanAction[]): boolean =>
 const stopSandbox = (sandboxId: string): PlanAction => ({ kind: "stopSandbox", sandboxId });
 
 /**
- * Of every container the newest run is kept, and the newest that ended, for `logs --previous`; so are their sandboxes. What the
- * newest runs have come to decides what is next, so they stay, whatever is short.
+ * Of every container the newest run is kept, and the newest that ended, for `logs --previous`; so are their sandboxes.
+ * What the newest runs have come to decides what is next, so they stay, whatever is short.
  */
 function garbage({ reclaim = false }: PodView, observed: ObservedPod): Unit[] {
   const seen = new Set<string>();
@@ -219,8 +219,8 @@ function garbage({ reclaim = false }: PodView, observed: ObservedPod): Unit[] {
 }
 
 /**
- * What is left of a pod that is over. Its status says how it ended; but of a pod of the node's own only its containers bear that
- * out after a power cut, so that they stay.
+ * What is left of a pod that is over. Its status says how it ended; but of a pod of the node's own only its containers
+ * bear that out after a power cut, so that they stay.
  */
 function garbageOfEnded(view: PodView, observed: ObservedPod): Unit[] {
   if (view.reclaim !== true || view.desired.source !== "api") return garbage(view, observed);

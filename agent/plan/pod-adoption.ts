@@ -35,7 +35,9 @@ function metadataValue({ metadata }: Pod, field: string): string | undefined {
   return (map === "labels" ? metadata.labels : metadata.annotations)?.[key];
 }
 
-/** `pod` with those names that were drawn at random as they are in `known`: containers that mount the volume have them. */
+/**
+ * `pod` with those names that were drawn at random as they are in `known`: containers that mount the volume have them.
+ */
 export function copyRandomNames(pod: Pod, known: Pod): Pod {
   const names = randomVolumes(known);
   return renamed(pod, (name, index) => names[index] ?? name);

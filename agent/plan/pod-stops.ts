@@ -6,8 +6,8 @@ import { gracePeriodOf } from "./grace-period.ts";
 import type { PodView, StopContainer } from "./pod-view.ts";
 
 /**
- * One for each that runs. Sidecars serve the others and one another, so each ends after all regular containers and after
- * the sidecars that started later; those it waits for come before it in the list.
+ * One for each that runs. Sidecars serve the others and one another, so each ends after all regular containers and
+ * after the sidecars that started later; those it waits for come before it in the list.
  */
 export function stopsOf(view: PodView, observed: ObservedPod): StopContainer[] {
   const { pod } = view.desired;

@@ -61,8 +61,8 @@ const texts = (all: Readonly<Record<string, string | undefined>>): Record<string
   Object.fromEntries(Object.entries(all).flatMap(([name, text]) => (text === undefined ? [] : [[name, text]])));
 
 /**
- * What a run has: what this agent has updated it to, else what was told of it last, else what it was made with. Of one of
- * which nobody knows it is what the container is granted.
+ * What a run has: what this agent has updated it to, else what was told of it last, else what it was made with. Of one
+ * of which nobody knows it is what the container is granted.
  */
 export function actuatedResources(
   { previous, runtime }: Pick<PodView, "previous" | "runtime">,

@@ -1,6 +1,6 @@
 /**
- * What a pod whose images are both, components and images for containers, is run as: what its annotations ask for, and what
- * follows from what its images have. Pure.
+ * What a pod whose images are both, components and images for containers, is run as: what its annotations ask for, and
+ * what follows from what its images have. Pure.
  */
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Container, Pod } from "@picolet/protocol/pod/pod.ts";
@@ -29,7 +29,10 @@ export function runtimePreferenceOf({ metadata: { annotations = {} } }: Pod): Ru
   });
 }
 
-/** Of one of its two forms. `here`: on this node; `there`: its registry has it; `none`: there is none; `unknown`: nobody has said. */
+/**
+ * Of one of its two forms. `here`: on this node; `there`: its registry has it; `none`: there is none; `unknown`: nobody
+ * has said.
+ */
 export type ImageAvailability = "here" | "there" | "none" | "unknown";
 
 export interface ImageForms {
@@ -71,8 +74,8 @@ export function chooseWithoutImages({ prefer, refusal, hasContainers }: ChoiceSi
 }
 
 /**
- * What all images have is taken, the preferred form first. A registry that cannot be asked is done without where what is on the
- * node is enough for one form.
+ * What all images have is taken, the preferred form first. A registry that cannot be asked is done without where what
+ * is on the node is enough for one form.
  */
 export function chooseRuntime(situation: ChoiceSituation): RuntimeChoice {
   const { images, prefer = "container" } = situation;

@@ -61,7 +61,10 @@ export interface RunMemory {
 /** Its definition is another one now, a probe of it has failed, or it is to have other resources. */
 export type Replacement = "changed" | "unhealthy" | "resized";
 
-/** Of the newest sandbox that this agent made; a runtime whose sandboxes die at once is not asked for one after the other. */
+/**
+ * Of the newest sandbox that this agent made; a runtime whose sandboxes die at once is not asked for one after the
+ * other.
+ */
 export interface SandboxMemory {
   readonly attempt: number;
   readonly since: MonotonicMs;
@@ -200,7 +203,8 @@ function memoryOf(
       const backoff = Math.min(container.backoff, event.limits.max);
       // A run that was known ended just now. Of any other only the wall clocks of both ends tell, right or wrong.
       const since = known === undefined ? Math.min(Math.max(0, event.wallMs - state.finishedAtMs), backoff) : 0;
-      // What a probe failed waits from the end of the run before, as the kubelet has it: its own run is part of the wait.
+      // What a probe failed waits from the end of the run before, as the kubelet has it: its own run is part of the
+      // wait.
       const served = known?.replaced === "unhealthy" ? Math.min(lasted, backoff) : since;
       const wait = lasted >= event.limits.resetAfter ? 0 : backoff - served;
       const ended = { restartAt: (now + wait) as MonotonicMs, lasted };

@@ -30,9 +30,9 @@ const ADOPTION_GAP = millis(20);
 const NO_RESULTS: ReadonlyMap<string, ProbeResult> = new Map();
 
 /**
- * Probes as the kubelet runs them (pkg/kubelet/prober), but that the first one of a run comes as soon as it may, not with
- * the next beat of a ticker. All wait in one timetable; each that runs has at most one connection or one command, so that
- * there are never more of them than probes. A pod without probes takes nothing.
+ * Probes as the kubelet runs them (pkg/kubelet/prober), but that the first one of a run comes as soon as it may, not
+ * with the next beat of a ticker. All wait in one timetable; each that runs has at most one connection or one command,
+ * so that there are never more of them than probes. A pod without probes takes nothing.
  */
 export class PodProber implements Prober, Component {
   readonly name = "probes";

@@ -36,8 +36,8 @@ interface Beat {
 }
 
 /**
- * From the second run on a probe's beat is one of these marks, four in a second, so that the processor wakes for several
- * at once: a third of the CPU with 300 probes a node (`npm run bench`). The first run waits for nothing.
+ * From the second run on a probe's beat is one of these marks, four in a second, so that the processor wakes for
+ * several at once: a third of the CPU with 300 probes a node (`npm run bench`). The first run waits for nothing.
  */
 const BEAT_MS = 250;
 /** One that cannot be carried out is tried again at once, by the kubelet too. */
@@ -122,8 +122,8 @@ export class ProbeTask {
 }
 
 /**
- * On the grid of its periods: one that was missed is made up for at once, of several only the last. The grid moves to the
- * next mark when it is not on one. Pure.
+ * On the grid of its periods: one that was missed is made up for at once, of several only the last. The grid moves to
+ * the next mark when it is not on one. Pure.
  */
 export function nextDue(due: MonotonicMs, period: Millis, now: MonotonicMs): MonotonicMs {
   const missed = Math.floor((now - due) / period);

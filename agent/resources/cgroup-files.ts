@@ -58,7 +58,10 @@ function fileOf(file: string, value: string | number | undefined, isOptional = f
   return [{ controller, file, content: String(value), ...(isOptional && { isOptional }) }];
 }
 
-/** What is reserved by mmap() is limited as well, so that a program is told at once rather than killed at its first access. */
+/**
+ * What is reserved by mmap() is limited as well, so that a program is told at once rather than killed at its first
+ * access.
+ */
 function hugePageFiles({ hugePageLimits }: CgroupValues, name: string, text: (bytes: number) => string): CgroupFile[] {
   return Object.entries(hugePageLimits ?? {}).flatMap(([size, bytes]) => [
     ...fileOf(`hugetlb.${size}.${name}`, text(bytes)),

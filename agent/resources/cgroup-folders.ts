@@ -16,8 +16,9 @@ export class CgroupFolders {
   }
 
   /**
-   * Parents are there but for the first pod after a boot, so they are looked after only when they are missing. At once, as is
-   * whatever the kernel does without waiting: each step by the thread of all file access would take longer than all of them.
+   * Parents are there but for the first pod after a boot, so they are looked after only when they are missing. At once,
+   * as is whatever the kernel does without waiting: each step by the thread of all file access would take longer than
+   * all of them.
    * @returns whether it was not there
    */
   make(mountPoint: string, folder: string): boolean {

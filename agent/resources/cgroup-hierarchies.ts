@@ -9,8 +9,8 @@ export type CgroupHierarchies =
       /** Mount point by controller (`cpu`, `memory` …; `systemd` for the named hierarchy). Two may share one. */
       readonly controllers: ReadonlyMap<string, string>;
       /**
-       * Mount points of the other hierarchies, among them the v2 beside v1: runtimes put containers into cgroups of the same
-       * path there, and leave the pod's own folder when the container goes.
+       * Mount points of the other hierarchies, among them the v2 beside v1: runtimes put containers into cgroups of the
+       * same path there, and leave the pod's own folder when the container goes.
        */
       readonly runtimesOwn: readonly string[];
     }
@@ -36,8 +36,8 @@ const V1_CONTROLLERS: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * Controllers mounted as v1 (alone or in a hybrid with an empty v2), else v2, else none. What is returned is a copy: a piece
- * of the text that was read keeps all of it, 90 KiB on a machine with hundreds of mounts.
+ * Controllers mounted as v1 (alone or in a hybrid with an empty v2), else v2, else none. What is returned is a copy: a
+ * piece of the text that was read keeps all of it, 90 KiB on a machine with hundreds of mounts.
  * @param mountInfoPath only tests name another one
  */
 export async function detectCgroups(mountInfoPath = "/proc/self/mountinfo"): Promise<CgroupHierarchies> {

@@ -24,13 +24,13 @@ type Access = "untried" | "granted" | "refused";
 const INNER = "processes";
 
 /**
- * cgroups by their cgroupfs path, the same below every mounted hierarchy. Where there are none, or this process may
- * not make any, that is said once and every call does nothing.
+ * cgroups by their cgroupfs path, the same below every mounted hierarchy. Where there are none, or this process may not
+ * make any, that is said once and every call does nothing.
  *
- * With systemd those whose name ends with `.slice` are its units. What is made below a slice stays ours: a scope would have to be
- * given a process that is there already, and takes what the kernel counted with it when that ends. systemd takes controllers
- * from a slice in which it knows of nobody who needs them, but not while somebody below passes them on; so on v2 processes are
- * one level further down.
+ * With systemd those whose name ends with `.slice` are its units. What is made below a slice stays ours: a scope would
+ * have to be given a process that is there already, and takes what the kernel counted with it when that ends. systemd
+ * takes controllers from a slice in which it knows of nobody who needs them, but not while somebody below passes them
+ * on; so on v2 processes are one level further down.
  */
 export class CgroupTree implements CgroupPort {
   readonly #log: Log;
@@ -107,8 +107,8 @@ export class CgroupTree implements CgroupPort {
   }
 
   /**
-   * What of these values the kernel does not have any more, for somebody else has changed it. `"gone"`: the cgroup itself is not
-   * there, in one of the hierarchies at least.
+   * What of these values the kernel does not have any more, for somebody else has changed it. `"gone"`: the cgroup
+   * itself is not there, in one of the hierarchies at least.
    */
   deviations(path: string, values: CgroupValues): "gone" | readonly string[] {
     for (const mountPoint of this.#mountPoints) if (!existsSync(`${mountPoint}${path}`)) return "gone";
@@ -200,7 +200,10 @@ export class CgroupTree implements CgroupPort {
     return text === undefined ? undefined : parse(text);
   }
 
-  /** @param isNew of one that nobody is in: no limit makes the kernel take anything back, for which the writer would wait */
+  /**
+   * @param isNew of one that nobody is in: no limit makes the kernel take anything back, for which the writer would
+   * wait
+   */
   async #write(path: string, values: CgroupValues, isNew: boolean): Promise<void> {
     for (const each of this.#filesOf(values)) {
       const mountPoint = this.#mountPointOf(each.controller);

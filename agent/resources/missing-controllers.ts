@@ -47,7 +47,10 @@ async function memoryAdvice(enabled: ReadonlyMap<string, boolean>, root: string)
   return `the kernel's memory controller is off; add "${ENABLING}" to ${where} and restart`;
 }
 
-/** Of `/proc/cgroups`: name, hierarchy, number of cgroups, whether it is enabled. What is not of that form is passed over. */
+/**
+ * Of `/proc/cgroups`: name, hierarchy, number of cgroups, whether it is enabled. What is not of that form is passed
+ * over.
+ */
 export function controllersOf(text: string): ReadonlyMap<string, boolean> {
   const found = new Map<string, boolean>();
   for (const line of text.split("\n")) {

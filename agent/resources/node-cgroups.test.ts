@@ -1,4 +1,6 @@
-/** Tiers, reserved cgroups and what keeps all of them as they are: on this machine's own cgroups where it is root on v1. */
+/**
+ * Tiers, reserved cgroups and what keeps all of them as they are: on this machine's own cgroups where it is root on v1.
+ */
 import assert from "node:assert/strict";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

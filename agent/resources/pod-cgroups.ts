@@ -62,8 +62,8 @@ export class PodCgroups implements PodResources {
   }
 
   /**
-   * Makes it with its tiers. The values of one in which something runs stay: they change only in step with what runs there.
-   * Where there are no cgroups it does nothing.
+   * Makes it with its tiers. The values of one in which something runs stay: they change only in step with what runs
+   * there. Where there are no cgroups it does nothing.
    */
   async ensure(pod: DesiredPod): Promise<void> {
     if (!this.#init.cgroupsPerQOS) return;

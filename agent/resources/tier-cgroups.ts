@@ -46,7 +46,10 @@ export class TierCgroups {
     return this.#written.size > 0;
   }
 
-  /** Makes them, and changes what has to be other than it was; next to nothing when nothing has. @throws what keeps one from being made */
+  /**
+   * Makes them, and changes what has to be other than it was; next to nothing when nothing has. @throws what keeps one
+   * from being made
+   */
   async ensure(): Promise<void> {
     const { settings, node } = this.#init;
     const wanted = tierCgroupValues([...this.#components.pods()], settings, node);
@@ -75,8 +78,8 @@ export class TierCgroups {
   }
 
   /**
-   * A limit below what is in use is not tried: the kernel either refuses it or kills for it. The pods' evictions make room, and
-   * until then there is none, or for a tier below the top, what is in use.
+   * A limit below what is in use is not tried: the kernel either refuses it or kills for it. The pods' evictions make
+   * room, and until then there is none, or for a tier below the top, what is in use.
    */
   async #write(tier: QosClass, values: CgroupValues): Promise<"all" | "in part" | "no cgroups"> {
     const { cgroups } = this.#components;

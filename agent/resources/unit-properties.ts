@@ -7,7 +7,10 @@ const NO_LIMIT = 2n ** 64n - 1n;
 const US_PER_SECOND = 1_000_000n;
 const DEFAULT_CPU_PERIOD_US = 100_000;
 
-/** Those of the values that have a property (systemd.resource-control(5)); the others are in files that systemd leaves alone. */
+/**
+ * Those of the values that have a property (systemd.resource-control(5)); the others are in files that systemd leaves
+ * alone.
+ */
 export function unitProperties(values: CgroupValues, kind: "v1" | "v2"): UnitProperty[] {
   const { cpuShares, cpuQuotaUs, cpuPeriodUs = DEFAULT_CPU_PERIOD_US } = values;
   const isV2 = kind === "v2";

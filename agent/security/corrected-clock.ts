@@ -14,8 +14,9 @@ const MAX_ROUND_TRIP_MS = 30_000;
 
 /**
  * The machine's clock, made right where it cannot be: never before the floor, the latest time that is known to be over;
- * and as the hub says, once it has said it in this life of the agent, where the two disagree. Only what is authenticated
- * moves the floor: a machine's clock that a false NTP server, or a dying RTC, put into the future must not.
+ * and as the hub says, once it has said it in this life of the agent, where the two disagree. Only what is
+ * authenticated moves the floor: a machine's clock that a false NTP server, or a dying RTC, put into the future must
+ * not.
  */
 export class CorrectedClock implements Clock {
   readonly #machine: Clock;

@@ -17,7 +17,10 @@ import { PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 
 export interface DurableFolder {
-  /** Undefined: there is no such file. @throws `corrupt` when it is none or too large, `unavailable` when it cannot be read */
+  /**
+   * Undefined: there is no such file. @throws `corrupt` when it is none or too large, `unavailable` when it cannot be
+   * read
+   */
   read(name: string): string | undefined;
   /** The content is on disk when it returns; the name only after `sync`. */
   write(name: string, text: string): void;

@@ -1,4 +1,7 @@
-/** The dealings with a hub that end in a certificate, its CAs or the time. One attempt each; when to try is the caller's. */
+/**
+ * The dealings with a hub that end in a certificate, its CAs or the time. One attempt each; when to try is the
+ * caller's.
+ */
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
 import { isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import type { CertificateAnswer } from "@picolet/protocol/pki/join-messages.ts";
@@ -135,7 +138,9 @@ export class HubAuthority {
     };
   }
 
-  /** A bundle by which the very hub that sent it would not be known again is a mistake of the hub's: `otherwise` stays. */
+  /**
+   * A bundle by which the very hub that sent it would not be known again is a mistake of the hub's: `otherwise` stays.
+   */
   #checkedBundle(bundle: string, connection: HubConnection, host: string, otherwise: string): string {
     try {
       const clean = onlyCertificates(bundle);

@@ -1,4 +1,7 @@
-/** Whether a peer is the hub: its certificate leads up to a CA that this board was told of, and names the host it dialled. */
+/**
+ * Whether a peer is the hub: its certificate leads up to a CA that this board was told of, and names the host it
+ * dialled.
+ */
 import { hash, X509Certificate } from "node:crypto";
 import { isIP } from "node:net";
 import { PicoletError } from "@picolet/protocol/errors.ts";

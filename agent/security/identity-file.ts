@@ -1,6 +1,6 @@
 /**
- * The one file that a node's identity is: key, certificate and the hub's CAs together, so that none can be there without
- * the others. PEM blocks between comment lines, which `openssl x509 -in` and people can read.
+ * The one file that a node's identity is: key, certificate and the hub's CAs together, so that none can be there
+ * without the others. PEM blocks between comment lines, which `openssl x509 -in` and people can read.
  */
 import { createPrivateKey, hash, X509Certificate } from "node:crypto";
 import { PicoletError } from "@picolet/protocol/errors.ts";
@@ -67,7 +67,10 @@ export function parseIdentity(text: string): StoredIdentity {
   return identity;
 }
 
-/** @returns whose it is. @throws `corrupt` unless it can be used: certificates that can be read, a key that belongs to the first */
+/**
+ * @returns whose it is. @throws `corrupt` unless it can be used: certificates that can be read, a key that belongs to
+ * the first
+ */
 export function checkIdentity({ privateKey, certificateChain, hubCa }: StoredIdentity): NodeCertificateFacts {
   try {
     certificatesOf(hubCa).forEach(parseCertificate);

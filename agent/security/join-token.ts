@@ -22,7 +22,9 @@ export function readJoinToken({ token, tokenFile }: JoinTokenInit): string {
   }
 }
 
-/** Calls `changed` whenever the file may have come or changed. Without inotify, or its folder: never; it is read anyway. */
+/**
+ * Calls `changed` whenever the file may have come or changed. Without inotify, or its folder: never; it is read anyway.
+ */
 export function watchJoinToken({ tokenFile }: JoinTokenInit, changed: () => void): Disposable {
   if (tokenFile === "") return { [Symbol.dispose]: () => undefined };
   try {

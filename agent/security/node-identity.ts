@@ -1,6 +1,7 @@
 /**
- * Who this node is towards a hub: joins with a token, renews in time, falls back when what it got does not work, and keeps
- * all of it on disk so that a power cut leaves one pair that works. docs/threat-model.md says what each check is for.
+ * Who this node is towards a hub: joins with a token, renews in time, falls back when what it got does not work, and
+ * keeps all of it on disk so that a power cut leaves one pair that works. docs/threat-model.md says what each check is
+ * for.
  *
  * `main` imports this module only where a hub is configured: it brings node:tls and node:crypto with it.
  */
@@ -32,8 +33,8 @@ import { TimeFloor } from "./time-floor.ts";
 
 export interface NodeIdentityInit extends HubAuthorityInit, JoinTokenInit {
   /**
-   * What the hub is known by at first contact; `pins.caFile` is the path of PEM, "" for none. A file that cannot be read is
-   * a problem to show: what has joined goes on without it.
+   * What the hub is known by at first contact; `pins.caFile` is the path of PEM, "" for none. A file that cannot be
+   * read is a problem to show: what has joined goes on without it.
    */
   readonly pins: ConfiguredPins;
   /** Path of a folder of its own, made if it is not there. */

@@ -14,8 +14,8 @@ import { canAdoptPod, copyRandomNames } from "../plan/pod-adoption.ts";
 const FORCED_GRACE_SECONDS = 2;
 
 /**
- * With the runtime away for hours, pods that come and go by force would fill memory. What is dropped then, the oldest, was
- * never started, or is found among the running pods and ended all the same.
+ * With the runtime away for hours, pods that come and go by force would fill memory. What is dropped then, the oldest,
+ * was never started, or is found among the running pods and ended all the same.
  */
 export const MAX_VANISHED_PODS = 500;
 
@@ -49,8 +49,8 @@ export const podKeyOf = ({ pod }: DesiredPod): ObjectKey => objectKey("Pod", pod
 
 /**
  * - An object whose pod is known changes it; once that pod's end has begun, nothing brings it back.
- * - An object under a UID that is not known takes over what runs under its name, if that is as it would be itself and is
- *   not about to end; else it is a pod of its own, and what has its name ends.
+ * - An object under a UID that is not known takes over what runs under its name, if that is as it would be itself and
+ * is not about to end; else it is a pod of its own, and what has its name ends.
  * - A pod whose object is not there any more is ended at once.
  */
 export function apiPods(input: ApiPodsInput): ApiPods {

@@ -167,7 +167,9 @@ export class ApiSource implements RemoteObjects {
     }
   }
 
-  /** At the start: which Pod objects there are, and those that have no pod, which a newer picolet may be able to run. */
+  /**
+   * At the start: which Pod objects there are, and those that have no pod, which a newer picolet may be able to run.
+   */
   #lookAtAll(): void {
     const next: Next = { uids: new Map(), invalid: new Map(), arrived: new Map() };
     const known = new Set(this.#rows().map((desired) => `${podKeyOf(desired)} ${apiUidOf(desired)}`));
@@ -234,7 +236,9 @@ export class ApiSource implements RemoteObjects {
     return [...pods.values(), ...removed.values()].filter(isOwn);
   }
 
-  /** Of the pods that cannot be run: a status, an event, a problem; of those that have gone on from there nothing more. */
+  /**
+   * Of the pods that cannot be run: a status, an event, a problem; of those that have gone on from there nothing more.
+   */
   #tell({ invalid, arrived }: Next): void {
     const { statuses } = this.#components;
     const running = new Set(this.#rows().map(apiUidOf));

@@ -1,4 +1,7 @@
-/** One text from a web server, as Go's client, which the kubelet has, fetches it: redirects, and all of it within a limit. */
+/**
+ * One text from a web server, as Go's client, which the kubelet has, fetches it: redirects, and all of it within a
+ * limit.
+ */
 import { isUtf8 } from "node:buffer";
 import { existsSync, readFileSync } from "node:fs";
 import type { Agent, IncomingMessage, RequestOptions } from "node:http";
@@ -201,7 +204,8 @@ async function bodyOf(response: IncomingMessage, signal: AbortSignal): Promise<B
     if (error instanceof PicoletError || isCancelled(error) || signal.aborted) throw error;
     throw toPicoletError(error, "unavailable", `the answer was cut short (${errnoOf(error) || "error"})`);
   }
-  // Whoever called aborts its signal once it has its answer, which would close a connection that was not given back yet.
+  // Whoever called aborts its signal once it has its answer, which would close a connection that was not given back
+  // yet.
   await new Promise<void>((resolve) => setImmediate(resolve));
   return Buffer.concat(pieces, length);
 }

@@ -18,7 +18,8 @@ export interface PushSourceComponents {
 }
 
 /**
- * Static pods that are sent over the local API instead of lying in a folder. The store has them; here is nothing to keep.
+ * Static pods that are sent over the local API instead of lying in a folder. The store has them; here is nothing to
+ * keep.
  */
 export class PushSource implements PushedPods {
   readonly #clock: Clock;

@@ -2,8 +2,9 @@ import { existsSync, type FSWatcher, watch } from "node:fs";
 import type { MemoryEvents } from "../core/node/memory-events.ts";
 
 /**
- * Of a cgroup of v2 and those below it, by inotify on its `memory.events` (Documentation/admin-guide/cgroup-v2.rst): v1 tells only
- * through an eventfd, which Node cannot make. The cgroup of all pods is made with the first of them, long after the agent's start.
+ * Of a cgroup of v2 and those below it, by inotify on its `memory.events` (Documentation/admin-guide/cgroup-v2.rst): v1
+ * tells only through an eventfd, which Node cannot make. The cgroup of all pods is made with the first of them, long
+ * after the agent's start.
  */
 export class CgroupMemoryEvents implements MemoryEvents {
   readonly #file: string;

@@ -38,7 +38,10 @@ const SLICE_MS = 3;
 const MONITOR = "conmon";
 const NONE: ReadonlyMap<string, SharedUsage> = new Map();
 
-/** The one look at cgroups and /proc, for all who want to know. Nothing is kept but the last one, and where containers are. */
+/**
+ * The one look at cgroups and /proc, for all who want to know. Nothing is kept but the last one, and where containers
+ * are.
+ */
 export class CgroupSampler {
   readonly #components: CgroupSamplerComponents;
   readonly #init: CgroupSamplerInit;

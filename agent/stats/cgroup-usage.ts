@@ -5,7 +5,9 @@ import { fieldIn, numberIn, readKernelFile, stallsIn } from "./kernel-text.ts";
 export interface CgroupFolders {
   /** Which files there are; `none`: no cgroups on this machine. */
   readonly kind: "v1" | "v2" | "none";
-  /** Where a controller's cgroups begin; undefined: the kernel has none of it. v2 counts CPU time without a controller. */
+  /**
+   * Where a controller's cgroups begin; undefined: the kernel has none of it. v2 counts CPU time without a controller.
+   */
   folder(controller: "cpu" | "cpuacct" | "memory" | "pids"): string | undefined;
 }
 

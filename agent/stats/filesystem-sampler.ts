@@ -17,7 +17,9 @@ export interface FilesystemStatistics {
 }
 
 export interface FilesystemSamplerComponents {
-  /** Of the runtime that the node's containers run in; undefined: there is none, images are below the root directory. */
+  /**
+   * Of the runtime that the node's containers run in; undefined: there is none, images are below the root directory.
+   */
   readonly images: Pick<ImageService, "filesystems"> | undefined;
   readonly clock: Clock;
   readonly log: Log;
@@ -37,7 +39,10 @@ export interface FilesystemSample extends NodeFilesystems {
   readonly runtime: RuntimeFilesystems | undefined;
 }
 
-/** So long what asks for a file system waits for one that has been asked already, and is no longer believed to answer then. */
+/**
+ * So long what asks for a file system waits for one that has been asked already, and is no longer believed to answer
+ * then.
+ */
 const PATIENCE = seconds(5);
 /** Its subvolumes have device numbers of their own, and share all of the space. */
 const BTRFS_MAGIC = 0x9123683e;
@@ -49,15 +54,19 @@ interface Seen {
 }
 
 /**
- * The node's file systems. Where images are is asked of the runtime each time, and kept: a runtime that does not answer, perhaps
- * because the disk is full, must not hide that. Before its first answer images count as being where the node's files are.
+ * The node's file systems. Where images are is asked of the runtime each time, and kept: a runtime that does not
+ * answer, perhaps because the disk is full, must not hide that. Before its first answer images count as being where the
+ * node's files are.
  */
 export class FilesystemSampler {
   readonly #components: FilesystemSamplerComponents;
   readonly #rootDir: string;
   readonly #looks: SharedSample<FilesystemSample>;
   #runtime: RuntimeFilesystems | undefined;
-  /** By path: calls that nothing can end, each of which holds one of the few threads that all of the agent's files share. */
+  /**
+   * By path: calls that nothing can end, each of which holds one of the few threads that all of the agent's files
+   * share.
+   */
   readonly #asked = new Map<string, { readonly at: MonotonicMs; readonly seen: Promise<Seen> }>();
   /** So that it is said once. */
   #isSilent = false;
@@ -98,7 +107,10 @@ export class FilesystemSampler {
     return this.#runtime;
   }
 
-  /** One call at a time for each path, however often it is asked for: a disk that hangs must not stop what lies on others. */
+  /**
+   * One call at a time for each path, however often it is asked for: a disk that hangs must not stop what lies on
+   * others.
+   */
   async #see(path: string): Promise<Seen> {
     const { clock } = this.#components;
     const now = clock.monotonic();

@@ -1,6 +1,6 @@
 /**
- * Small files of the kernel (/proc, cgroups) and the few numbers wanted out of them. Files are read synchronously: the kernel
- * makes them in memory, and 600 of them take 6 ms so, 160 ms with promises (Node 24.21 with the agent's flags).
+ * Small files of the kernel (/proc, cgroups) and the few numbers wanted out of them. Files are read synchronously: the
+ * kernel makes them in memory, and 600 of them take 6 ms so, 160 ms with promises (Node 24.21 with the agent's flags).
  */
 import { readFileSync } from "node:fs";
 import type { Stall, StallRecord } from "../core/node/usage.ts";

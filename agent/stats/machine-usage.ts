@@ -30,8 +30,9 @@ const BUSY_FIELDS = [0, 1, 2, 5, 6, 7];
 const MAX_STAT_LINE = 256;
 
 /**
- * Memory is what the kernel cannot give back: free memory, page cache that was not used lately and the caches of the file
- * systems' entries are left out. The kubelet leaves out whatever the kernel has for itself, on a small board some 50 MB.
+ * Memory is what the kernel cannot give back: free memory, page cache that was not used lately and the caches of the
+ * file systems' entries are left out. The kubelet leaves out whatever the kernel has for itself, on a small board some
+ * 50 MB.
  * @param proc `/proc`; only tests name another one
  */
 export function machineUsage(proc: string): Usage {

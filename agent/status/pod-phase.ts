@@ -1,4 +1,6 @@
-/** A pod's phase from the statuses of its containers, by the kubelet's rules (pkg/kubelet/kubelet_pods.go, getPhase). */
+/**
+ * A pod's phase from the statuses of its containers, by the kubelet's rules (pkg/kubelet/kubelet_pods.go, getPhase).
+ */
 import type { Container, ContainerStatus, Pod, PodPhase } from "@picolet/protocol/pod/pod.ts";
 import { type ContainerRole, isRestartedAfterExit, roleOf } from "../plan/container-roles.ts";
 

@@ -1,4 +1,6 @@
-/** Pods drawn at random from the schema: whatever they are and whatever happens to them, there is a plan and a status. */
+/**
+ * Pods drawn at random from the schema: whatever they are and whatever happens to them, there is a plan and a status.
+ */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { containerHash } from "@picolet/protocol/pod/container-hash.ts";

@@ -1,4 +1,6 @@
-/** The tables `pods` and `sources`, row by row; every row carries a digest, so that no flipped bit becomes another pod. */
+/**
+ * The tables `pods` and `sources`, row by row; every row carries a digest, so that no flipped bit becomes another pod.
+ */
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { type PodUid, podUid } from "@picolet/protocol/ports.ts";
 import type { ChosenRuntime, DesiredPod, SourceId } from "@picolet/runtime-contract/runtime-adapter.ts";

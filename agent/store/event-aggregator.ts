@@ -1,7 +1,10 @@
 import type { Clock, MonotonicMs } from "@picolet/protocol/ports.ts";
 import type { EventInput } from "../core/store/store-ports.ts";
 
-/** As Kubernetes' EventAggregator: the tenth event that differs in nothing but its message, each within 10 minutes of the last. */
+/**
+ * As Kubernetes' EventAggregator: the tenth event that differs in nothing but its message, each within 10 minutes of
+ * the last.
+ */
 const MAX_SIMILAR = 10;
 const INTERVAL_MS = 10 * 60 * 1000;
 /** Kinds of events that are counted; the least recent one is counted anew. Some 200 bytes each. */
@@ -19,14 +22,19 @@ interface Kind {
 /** Makes one event of many that differ in their messages alone, so that they do not fill what is kept. */
 export class EventAggregator {
   readonly #clock: Clock;
-  /** By hash: two kinds that have the same would at worst be combined earlier. As text they took three times as much. */
+  /**
+   * By hash: two kinds that have the same would at worst be combined earlier. As text they took three times as much.
+   */
   readonly #kinds = new Map<number, Kind>();
 
   constructor(clock: Clock) {
     this.#clock = clock;
   }
 
-  /** @returns the event itself, or the one that stands for it: that has the same object, type and reason, and its message */
+  /**
+   * @returns the event itself, or the one that stands for it: that has the same object, type and reason, and its
+   * message
+   */
   aggregate(event: EventInput): EventInput {
     const message = hashOf(event.message);
     const { messages } = this.#kindOf(event, message);

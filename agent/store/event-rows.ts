@@ -38,7 +38,9 @@ export function readEvents(connection: Connection): EventContents {
   return { events: Number(events), bytes: Number(bytes), sequence, acknowledged, recent };
 }
 
-/** All that tells one event from another: one that stands for several takes on the message and the place of the last. */
+/**
+ * All that tells one event from another: one that stands for several takes on the message and the place of the last.
+ */
 export function identityOf(input: EventInput): readonly string[] {
   if (!input.message.startsWith(COMBINED)) return textsOf(input);
   return textsOf({ ...input, message: COMBINED, regarding: { ...input.regarding, fieldPath: "" } });

@@ -32,16 +32,21 @@ import type { Batched } from "./store-file.ts";
 const MAX_EVENTS = 1000;
 /** Of all events together: what one flash erase block holds, and what 1,000 ordinary ones of 300 bytes never reach. */
 const MAX_EVENTS_BYTES = 512 * 1024;
-/** Events in memory while the disk does not take them. The oldest Normal ones are dropped then, after them the oldest. */
+/**
+ * Events in memory while the disk does not take them. The oldest Normal ones are dropped then, after them the oldest.
+ */
 const MAX_PENDING_EVENTS = 256;
-/** Within this time equal events are one: an API server keeps one for an hour (`--event-ttl`), and counts it up until then. */
+/**
+ * Within this time equal events are one: an API server keeps one for an hour (`--event-ttl`), and counts it up until
+ * then.
+ */
 const SAME_EVENT_MS = 60 * 60 * 1000;
 /** So many times an event is reported at once, as Kubernetes' spam filter allows; after that at intervals that grow. */
 const REPORTS_AT_ONCE = 25;
 const INTERVAL_MS = 5 * 60 * 1000;
 /**
- * A count that has grown is reported after so long at the latest, well before the API server drops the event. An event that
- * never ceases is 96 reports a day, and MAX_RECENT_EVENTS of them one report every 4 s.
+ * A count that has grown is reported after so long at the latest, well before the API server drops the event. An event
+ * that never ceases is 96 reports a day, and MAX_RECENT_EVENTS of them one report every 4 s.
  */
 const MAX_INTERVAL_MS = 3 * INTERVAL_MS;
 

@@ -12,7 +12,9 @@ import Database from "better-sqlite3";
  */
 export type Fault = "damaged" | "full" | "unwritable" | "busy" | "other";
 
-/** By the result codes of https://sqlite.org/rescode.html; a longer code that begins with one of these is a case of it. */
+/**
+ * By the result codes of https://sqlite.org/rescode.html; a longer code that begins with one of these is a case of it.
+ */
 const FAULTS: readonly (readonly [prefix: string, fault: Fault])[] = [
   ["SQLITE_CORRUPT", "damaged"],
   ["SQLITE_NOTADB", "damaged"],

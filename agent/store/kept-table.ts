@@ -18,7 +18,10 @@ interface Row {
   readonly value: Buffer | undefined;
 }
 
-/** The table `kept`. Memory holds only what the next batch writes; the rest is read where it is asked for, which is seldom. */
+/**
+ * The table `kept`. Memory holds only what the next batch writes; the rest is read where it is asked for, which is
+ * seldom.
+ */
 export class KeptTable implements KeptRecords, Batched {
   readonly #file: KeptTableComponents["file"];
   readonly #keepBack: KeptTableComponents["keepBack"];

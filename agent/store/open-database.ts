@@ -142,7 +142,10 @@ function fill<T>(connection: Connection, pods: readonly PodRow[], load: (connect
   return load(connection);
 }
 
-/** Out of a copy in the temporary folder: the file itself is evidence, or lies where nothing can be written. Never throws. */
+/**
+ * Out of a copy in the temporary folder: the file itself is evidence, or lies where nothing can be written. Never
+ * throws.
+ */
 function salvage(path: string): readonly PodRow[] {
   let folder: string | undefined;
   try {
@@ -160,7 +163,9 @@ function salvage(path: string): readonly PodRow[] {
   }
 }
 
-/** Moves a database away with its log. @returns where it is now: `<path>.damaged-<time>`, its log beside it as `…-wal`. */
+/**
+ * Moves a database away with its log. @returns where it is now: `<path>.damaged-<time>`, its log beside it as `…-wal`.
+ */
 export function setAside(path: string, now: Date): string {
   const stem = `${path}.damaged-${now.toISOString().replace(/[-:]|\.\d+/g, "")}`;
   let aside = stem;

@@ -22,7 +22,9 @@ export interface PodStatusesComponents {
   readonly keepBack: () => void;
   /** Writes what is kept back. */
   readonly flush: () => void;
-  /** What the API server knows of a pod: whether it waits to hear that nothing is left, and whether it has it at all. */
+  /**
+   * What the API server knows of a pod: whether it waits to hear that nothing is left, and whether it has it at all.
+   */
   readonly known: (pod: RemotePod) => { readonly isAwaited: boolean; readonly isThere: boolean };
 }
 

@@ -23,17 +23,18 @@ import { corrupt } from "./schema.ts";
 import type { Batched } from "./store-file.ts";
 
 /**
- * The 110 pods that a node runs at most, with 15 Secrets, ConfigMaps, claims and volumes each, and the 256 services that a
- * hub sends at most; of each some 200 bytes are in memory.
- * A change that would bring more is refused whole.
+ * The 110 pods that a node runs at most, with 15 Secrets, ConfigMaps, claims and volumes each, and the 256 services
+ * that a hub sends at most; of each some 200 bytes are in memory. A change that would bring more is refused whole.
  */
 export const MAX_OBJECTS = 2048;
-/** Half of what the database may have: the other half is for the pods made of them. A change above it is refused whole. */
+/**
+ * Half of what the database may have: the other half is for the pods made of them. A change above it is refused whole.
+ */
 export const MAX_OBJECTS_BYTES = MAX_DATABASE_BYTES / 2;
 
 /**
- * Rows that one batch seals again, some 64 KiB of ordinary Secrets: the agent answers between two batches, and a power cut
- * repeats no more than one.
+ * Rows that one batch seals again, some 64 KiB of ordinary Secrets: the agent answers between two batches, and a power
+ * cut repeats no more than one.
  */
 const RESEALED_ROWS = 32;
 
@@ -51,7 +52,9 @@ export interface RemoteObjectTableComponents {
   /** Something is kept back for the next batch. */
   readonly keepBack: () => void;
   readonly pods: { replaceApi(pods: ApiPods, also: ((connection: Connection) => void) | undefined): void };
-  /** What is kept back of the statuses goes with a change: one told of a pod's end must not outlive that pod's return. */
+  /**
+   * What is kept back of the statuses goes with a change: one told of a pod's end must not outlive that pod's return.
+   */
   readonly statuses: Pick<Batched, "write" | "written"> & { sweep(): void };
 }
 

@@ -50,7 +50,9 @@ const FORMAT_2: Readonly<Record<string, string>> = {
   ...REMOTE,
 };
 
-/** What the node has granted to the containers of a pod where that is not what is wanted; in a digest only where it is. */
+/**
+ * What the node has granted to the containers of a pod where that is not what is wanted; in a digest only where it is.
+ */
 const GRANTED_COLUMN = "granted BLOB";
 
 const FORMAT_3: Readonly<Record<string, string>> = {
@@ -77,8 +79,8 @@ const FORMAT_5: Readonly<Record<string, string>> = {
 };
 
 /**
- * 1: `body` (of the cursor `state`) is a box of a `Sealer`, which is bound to the row; a box authenticates itself, so `digest`
- * is empty, and so is `hash`, which would let who reads the disk try out what a Secret may be.
+ * 1: `body` (of the cursor `state`) is a box of a `Sealer`, which is bound to the row; a box authenticates itself, so
+ * `digest` is empty, and so is `hash`, which would let who reads the disk try out what a Secret may be.
  */
 const SEALED_COLUMN = "sealed INTEGER NOT NULL DEFAULT 0";
 

@@ -16,7 +16,9 @@ import { TABLES } from "./schema.ts";
 
 type FileOpening = Exclude<Opening, { kind: "inMemory" }>;
 
-/** What becomes of what is written now. All but `durable` after `opened` is worth an event; the last two a condition. */
+/**
+ * What becomes of what is written now. All but `durable` after `opened` is worth an event; the last two a condition.
+ */
 export type StoreState =
   | { readonly kind: "durable"; readonly opening: FileOpening }
   /** Writes fail. Batched ones are kept and tried again; `replace` refuses. */
@@ -133,7 +135,9 @@ export class StoreFile<T> {
     }
   }
 
-  /** What was written so far is on the disk, and in the database's file, when it returns. @throws what the disk throws */
+  /**
+   * What was written so far is on the disk, and in the database's file, when it returns. @throws what the disk throws
+   */
   settle(): void {
     const { path } = this.#init;
     if (this.#opening.kind === "inMemory" && path !== MEMORY) throw new Error(`${path} is not in use`);

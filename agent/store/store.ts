@@ -24,7 +24,9 @@ import { RemoteObjectTable } from "./remote-object-table.ts";
 import { readStatuses, type StatusContents } from "./status-rows.ts";
 import { StoreFile, type StoreState } from "./store-file.ts";
 
-/** Statuses and events come in bursts of a few per pod; one transaction takes a whole burst. A power cut costs as much. */
+/**
+ * Statuses and events come in bursts of a few per pod; one transaction takes a whole burst. A power cut costs as much.
+ */
 const TICK = seconds(1);
 /** For counts of repeated events alone: a pod that fails for a week writes once a minute, not at every failure. */
 const LAZY_TICK = seconds(60);
@@ -68,13 +70,14 @@ export class Store implements Component {
   #triedFileAt: MonotonicMs;
 
   /**
-   * @param components.sealer encrypts Secrets; without one they are plain, and those that were encrypted cannot be opened
+   * @param components.sealer encrypts Secrets; without one they are plain, and those that were encrypted cannot be
+   * opened
    * @param init.path the database file, absolute, its folder is made when it is missing; or `:memory:`
    * @param init.maxBytes of the database; writes fail as on a full disk when it is reached
    * @param init.nodeName what events of the node itself concern
    * @param init.eventRate the kubelet's unless given
    * @throws `conflict` when another process has the file open, or a newer picolet wrote it. Damage, a full disk and a
-   *   place that cannot be written are no errors: see `state`.
+   * place that cannot be written are no errors: see `state`.
    */
   constructor(
     components: { readonly clock: Clock; readonly log: Log; readonly sealer?: Sealer | undefined },
@@ -143,8 +146,8 @@ export class Store implements Component {
   }
 
   /**
-   * Batches wait `factor` times as long from now on, so that fewer of them wear the disk; what pods are to be is written at
-   * once as ever. @param factor 1 or more
+   * Batches wait `factor` times as long from now on, so that fewer of them wear the disk; what pods are to be is
+   * written at once as ever. @param factor 1 or more
    */
   stretch(factor: number): void {
     this.#stretch = factor;

@@ -25,8 +25,8 @@ const namesIn = ({ desired }: AgentPod): readonly string[] => {
 
 /**
  * @param name "" for the first
- * @throws `not_found` for a container that the pod has not, `unavailable` for one that has not started yet, `conflict` for
- *   one that has ended
+ * @throws `not_found` for a container that the pod has not, `unavailable` for one that has not started yet, `conflict`
+ * for one that has ended
  */
 export function findRunning(pod: AgentPod, name: string): ObservedContainer {
   const names = namesIn(pod);

@@ -1,4 +1,7 @@
-/** A session in mode `raw`: bytes between a stream of the tunnel and the runtime's streaming server, or a pod's port, and nothing else. */
+/**
+ * A session in mode `raw`: bytes between a stream of the tunnel and the runtime's streaming server, or a pod's port,
+ * and nothing else.
+ */
 import { connect, type Socket } from "node:net";
 import { cancelled } from "@picolet/protocol/async/abort.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
@@ -11,8 +14,8 @@ type RuntimeAddress = Pick<Upgrade, "host" | "port">;
 /** What is read from the runtime at once; each session has one such buffer. */
 const READ_BUFFER_BYTES = 32 * 1024;
 /**
- * Pieces read ahead of the tunnel; with them a session holds 128 KiB at most. More than one, because what a command said
- * last has to be read before a write finds that the runtime has gone: Node then throws away what is unread.
+ * Pieces read ahead of the tunnel; with them a session holds 128 KiB at most. More than one, because what a command
+ * said last has to be read before a write finds that the runtime has gone: Node then throws away what is unread.
  */
 const MAX_PIECES = 3;
 
@@ -36,8 +39,8 @@ export class RuntimeConnection implements Disposable {
     };
     this.#socket = connect({ host, port, onread, allowHalfOpen: true });
     this.#socket.setNoDelay(true);
-    // Runtimes close with what they have not read, which resets the connection: all the same an end. What went wrong, if
-    // anything, is said in the protocol that is carried.
+    // Runtimes close with what they have not read, which resets the connection: all the same an end. What went wrong,
+    // if anything, is said in the protocol that is carried.
     for (const event of ["error", "end", "close"]) this.#socket.on(event, () => this.#finish());
     // Its end is only seen by who reads.
     this.#socket.resume();

@@ -4,7 +4,9 @@ import type { BoardTime } from "./board-time.ts";
 import type { TelemetryHandover } from "./handover.ts";
 import type { ClosedBatch } from "./telemetry-queue.ts";
 
-/** With what stands around them: names, 64 labels of a pod. What is more is left out, for a batch must hold a record. */
+/**
+ * With what stands around them: names, 64 labels of a pod. What is more is left out, for a batch must hold a record.
+ */
 const MAX_ORIGIN_BYTES = 12 * 1024;
 const ROOM_BYTES = MAX_BATCH_BYTES - MAX_ORIGIN_BYTES;
 

@@ -27,8 +27,8 @@ export interface BootOffset {
 }
 
 /**
- * The offset of each boot. One that never knew the time is taken to have ended when the next one began: nothing of it is
- * later than that, and a board that lost power usually has it back soon.
+ * The offset of each boot. One that never knew the time is taken to have ended when the next one began: nothing of it
+ * is later than that, and a board that lost power usually has it back soon.
  * @param lives in their order
  * @param now of the current boot
  */

@@ -1,8 +1,8 @@
 import type { StampedRecord, TelemetryOrigin } from "@picolet/protocol/telemetry/records.ts";
 
 /**
- * What a run of a container hands over at once. Until it hears that a handover is kept it remembers it, for it outlives the
- * agent: one that is new says how far it knows of the run, and the rest comes again.
+ * What a run of a container hands over at once. Until it hears that a handover is kept it remembers it, for it outlives
+ * the agent: one that is new says how far it knows of the run, and the rest comes again.
  */
 export interface TelemetryHandover {
   readonly origin: TelemetryOrigin;

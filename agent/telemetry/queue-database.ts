@@ -27,8 +27,9 @@ const FORMAT = 1;
 const APPLICATION_ID = 0x70696374;
 
 /**
- * `lives`: of agents, whose batches are numbered each by itself; `offsetUs` is what the machine's monotonic clock was behind
- * the time, of those that knew it; `lastUs` the latest of that clock when the row was written. `runs`: what was taken of each sender, and the last batch with some of it.
+ * `lives`: of agents, whose batches are numbered each by itself; `offsetUs` is what the machine's monotonic clock was
+ * behind the time, of those that knew it; `lastUs` the latest of that clock when the row was written. `runs`: what was
+ * taken of each sender, and the last batch with some of it.
  */
 const TABLES = [
   "CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID",

@@ -32,8 +32,8 @@ export interface TelemetryInit {
 }
 
 /**
- * What waits in memory: ten batches of 50 KiB, more than a board's components give in an interval. When it is reached all
- * of it goes to the disk; when the disk takes nothing, no more is taken from components.
+ * What waits in memory: ten batches of 50 KiB, more than a board's components give in an interval. When it is reached
+ * all of it goes to the disk; when the disk takes nothing, no more is taken from components.
  */
 const MAX_MEMORY_BYTES = 512 * 1024;
 /** For batches to the hub: what comes within it goes together. */
@@ -58,8 +58,8 @@ interface Waiter {
 }
 
 /**
- * The node's telemetry: takes what components hand over, keeps it in memory for a while and then on the disk, gives it to
- * the tunnel, oldest first. While the hub takes it in time nothing is written at all.
+ * The node's telemetry: takes what components hand over, keeps it in memory for a while and then on the disk, gives it
+ * to the tunnel, oldest first. While the hub takes it in time nothing is written at all.
  */
 export class Telemetry implements Component, OutgoingTelemetry {
   readonly name = "telemetry";

@@ -34,7 +34,9 @@ export class CpuGroups {
     return new CpuGroups(new Map([...this.places].filter(([cpu]) => cpus.has(cpu))));
   }
 
-  /** Groups of that level that have CPUs here, in ascending order; of those within another group alone, if one is named. */
+  /**
+   * Groups of that level that have CPUs here, in ascending order; of those within another group alone, if one is named.
+   */
   ids(level: Level, within?: { readonly level: Level; readonly id: number }): readonly number[] {
     const ids = new Set<number>();
     for (const place of this.places.values()) {

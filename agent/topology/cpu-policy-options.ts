@@ -1,4 +1,6 @@
-/** `cpuManagerPolicyOptions` and `topologyManagerPolicyOptions`, which the configuration's validation has judged. Pure. */
+/**
+ * `cpuManagerPolicyOptions` and `topologyManagerPolicyOptions`, which the configuration's validation has judged. Pure.
+ */
 
 /** Of the static CPU manager. */
 export interface CpuPolicyOptions {

@@ -84,7 +84,9 @@ function stateOf({ policyName, defaultCpuSet, entries }: Checkpoint, policy: str
   return { shared: new Set(shared), exclusive };
 }
 
-/** @throws `corrupt`; `conflict` for one from before Kubernetes 1.18, which has containers that nobody knows the pods of */
+/**
+ * @throws `corrupt`; `conflict` for one from before Kubernetes 1.18, which has containers that nobody knows the pods of
+ */
 function checkpointOf(fields: Fields): Checkpoint {
   const { policyName = "", defaultCpuSet = "", entries = {}, checksum = 0 } = fields;
   if (typeof policyName !== "string" || typeof defaultCpuSet !== "string") throw corrupt();

@@ -28,8 +28,8 @@ export interface CpusetReconcilerComponents {
 }
 
 /**
- * Moves containers that run when the CPUs they share with others have become more or fewer: at once, and what failed again every
- * `cpuManagerReconcilePeriod`. What pods hold that are gone is given back then, too.
+ * Moves containers that run when the CPUs they share with others have become more or fewer: at once, and what failed
+ * again every `cpuManagerReconcilePeriod`. What pods hold that are gone is given back then, too.
  */
 export class CpusetReconciler implements Component {
   readonly name = "cpuset reconciler";
@@ -88,7 +88,10 @@ export class CpusetReconciler implements Component {
     this.#moved = moved;
   }
 
-  /** Pods that ran before the policy was chosen get what new ones would get, if it is there; else they run on as they are. */
+  /**
+   * Pods that ran before the policy was chosen get what new ones would get, if it is there; else they run on as they
+   * are.
+   */
   #takeUp(all: readonly PlacedContainer[]): void {
     const { placements, log } = this.#components;
     const uids = new Set(all.map(({ pod }) => pod.uid));

@@ -25,8 +25,8 @@ const NODES = "sys/devices/system/node";
 const UNCORE_LEVEL = 3;
 
 /**
- * As the kernel tells it. Boards with small kernels have no NUMA nodes and no topology of some CPUs: they are one node and one
- * socket, and each such CPU is a core.
+ * As the kernel tells it. Boards with small kernels have no NUMA nodes and no topology of some CPUs: they are one node
+ * and one socket, and each such CPU is a core.
  * @param root only tests name another one
  * @param cpuCount used where the kernel tells nothing at all
  */

@@ -1,4 +1,7 @@
-/** The books of the memory manager: what of which NUMA node's memory is whose. They are changed in place. Pure otherwise. */
+/**
+ * The books of the memory manager: what of which NUMA node's memory is whose. They are changed in place. Pure
+ * otherwise.
+ */
 import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import type { NumaNode } from "./machine-topology.ts";
 import type { MemoryBlock, MemoryEntries, NumaNodeState } from "./memory-state.ts";

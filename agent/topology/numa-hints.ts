@@ -1,4 +1,7 @@
-/** Where a container's resources could come from together, and which of that is best: the kubelet's topology hints. Pure. */
+/**
+ * Where a container's resources could come from together, and which of that is best: the kubelet's topology hints.
+ * Pure.
+ */
 
 /** NUMA nodes, one bit each. */
 export type NumaMask = bigint;

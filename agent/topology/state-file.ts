@@ -14,7 +14,8 @@ export type Fields = Readonly<Record<string, unknown>>;
 
 /**
  * @param manager the name that the kubelet's message has for it
- * @returns undefined when there is no file. @throws `conflict` with what the kubelet says of a file that `parse` does not take
+ * @returns undefined when there is no file. @throws `conflict` with what the kubelet says of a file that `parse` does
+ * not take
  */
 export function restoredState<T>(path: string, manager: string, parse: (fields: Fields) => T): T | undefined {
   try {
@@ -91,7 +92,10 @@ export const sortedKeys = (record: Readonly<Record<string, unknown>>): readonly 
 
 const HTML_ESCAPES = /[<>&\u2028\u2029]/g;
 
-/** JSON as Go writes it: keys of records in the order of their bytes, no spaces, nothing that HTML would take for its own. */
+/**
+ * JSON as Go writes it: keys of records in the order of their bytes, no spaces, nothing that HTML would take for its
+ * own.
+ */
 export function goJson(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(goJson).join(",")}]`;
   if (value instanceof SortedRecord) {
@@ -107,7 +111,9 @@ export function goJson(value: unknown): string {
   return typeof value === "string" ? goText(value) : JSON.stringify(value);
 }
 
-/** A Go map, which is sorted when it is written; other records are structures, whose fields have an order of their own. */
+/**
+ * A Go map, which is sorted when it is written; other records are structures, whose fields have an order of their own.
+ */
 export class SortedRecord {
   readonly record: Readonly<Record<string, unknown>>;
 

@@ -31,7 +31,9 @@ export class StaticCpus implements PlacementManager {
   readonly #reservedCores: CpuSet;
   #state: CpuState;
 
-  /** @throws `invalid`, `conflict` with the kubelet's words when the state, the reservation and the machine do not agree */
+  /**
+   * @throws `invalid`, `conflict` with the kubelet's words when the state, the reservation and the machine do not agree
+   */
   constructor(init: StaticCpusInit) {
     this.#init = init;
     const { machine, reservedCount } = init;

@@ -88,7 +88,10 @@ export class StaticMemory implements PlacementManager {
     return true;
   }
 
-  /** Init containers before that one have ended: what none of the others has taken over is everybody's. @returns whether it was */
+  /**
+   * Init containers before that one have ended: what none of the others has taken over is everybody's. @returns whether
+   * it was
+   */
   started({ uid, pod }: DesiredPod, container: string): boolean {
     const own = this.#state.entries[uid];
     const before: string[] = [];

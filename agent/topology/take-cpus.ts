@@ -1,4 +1,7 @@
-/** Which of the free CPUs a container gets: as much as possible of what shares something, as the kubelet takes them. Pure. */
+/**
+ * Which of the free CPUs a container gets: as much as possible of what shares something, as the kubelet takes them.
+ * Pure.
+ */
 import type { CpuGroups, Level } from "./cpu-groups.ts";
 import { type CpuSet, NO_CPUS, subtractCpus, uniteCpus } from "./cpu-set.ts";
 
@@ -149,7 +152,10 @@ export function takeDistributed(machine: CpuGroups, free: CpuSet, count: number,
 /** How many CPUs of which NUMA nodes. */
 type Distribution = ReadonlyMap<number, number>;
 
-/** The even share of each node at once, and what does not divide group by group: that is how cores fill up as the kubelet's do. */
+/**
+ * The even share of each node at once, and what does not divide group by group: that is how cores fill up as the
+ * kubelet's do.
+ */
 function carryOut(
   machine: CpuGroups,
   left: CpuGroups,

@@ -38,8 +38,8 @@ type DesiredState =
   | { readonly kind: "awaitingWelcome" }
   | { readonly kind: "following"; readonly epoch: Uint8Array; readonly staged: Staged | undefined }
   /**
-   * What came could not be stored or read yet, and is tried again. A hub waits for the ack before it sends more; for one that does
-   * not, `change` is given up: a resync then brings all of it.
+   * What came could not be stored or read yet, and is tried again. A hub waits for the ack before it sends more; for
+   * one that does not, `change` is given up: a resync then brings all of it.
    */
   | { readonly kind: "stalled"; readonly epoch: Uint8Array; readonly change: RemoteChange | undefined };
 
@@ -169,7 +169,9 @@ export class DesiredSync {
     }
   }
 
-  /** Only the cursor may be other than what is here; one that cannot be written costs a comparison next time, no more. */
+  /**
+   * Only the cursor may be other than what is here; one that cannot be written costs a comparison next time, no more.
+   */
   #confirm(cursor: Cursor): void {
     const { objects, log } = this.#components;
     const isSame = objects.cursor.revision === cursor.revision && equalBytes(objects.cursor.epoch, cursor.epoch);

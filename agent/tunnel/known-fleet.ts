@@ -24,8 +24,8 @@ export class KeptFleet implements KnownFleet {
 }
 
 /**
- * Whether a node of the fleet `known` takes desired state from a hub. The first hub's fleet is taken as it is: the hub has
- * proved by its certificate that it is the one that the node joined.
+ * Whether a node of the fleet `known` takes desired state from a hub. The first hub's fleet is taken as it is: the hub
+ * has proved by its certificate that it is the one that the node joined.
  * @param known "" when the node has met none yet
  * @returns the fleet that the node belongs to from now on, or why it keeps away from this hub
  */

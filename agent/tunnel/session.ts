@@ -41,7 +41,9 @@ export interface Greeting {
   readonly rttMs: number;
 }
 
-/** One session with one hub, from the hello on. It never throws into the connection: whatever happens ends in `closed`. */
+/**
+ * One session with one hub, from the hello on. It never throws into the connection: whatever happens ends in `closed`.
+ */
 export class Session implements StreamOpener {
   readonly #components: SessionComponents;
   readonly #heartbeatInterval: Millis;

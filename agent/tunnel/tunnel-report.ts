@@ -16,7 +16,9 @@ export interface TunnelReportInit {
   readonly counters: TunnelCounters;
 }
 
-/** For people and scripts. Times follow the wall clock as it is now: a board that started in 1970 shows no such time. */
+/**
+ * For people and scripts. Times follow the wall clock as it is now: a board that started in 1970 shows no such time.
+ */
 export function reportOf(state: TunnelState, init: TunnelReportInit): TunnelReport {
   const { now, wall, hubs, pendingStatuses, counters } = init;
   const timeOf = (at: MonotonicMs): string => new Date(wall.getTime() + (at - now)).toISOString();

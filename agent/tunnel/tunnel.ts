@@ -57,7 +57,9 @@ interface Current {
   readonly ended: Promise<PicoletError>;
 }
 
-/** Keeps a session with a hub as long as there is an identity and a way. One task; all of its state is `TunnelState`. */
+/**
+ * Keeps a session with a hub as long as there is an identity and a way. One task; all of its state is `TunnelState`.
+ */
 export class Tunnel implements Component {
   readonly name = "tunnel";
   readonly #components: TunnelComponents;

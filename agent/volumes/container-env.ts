@@ -18,8 +18,8 @@ export interface EnvContext extends FieldContext {
 type ValueSource = NonNullable<ContainerEnvVar["valueFrom"]>;
 
 /**
- * The container's environment in the order of its first naming, the Services' last; the last value of a name counts, and
- * the container's own before a Service's. A reference sees the variables before it and those of the Services.
+ * The container's environment in the order of its first naming, the Services' last; the last value of a name counts,
+ * and the container's own before a Service's. A reference sees the variables before it and those of the Services.
  * @throws PicoletError with the reason `CreateContainerConfigError`
  */
 export function containerEnv(container: Container, context: EnvContext): readonly EnvVar[] {

@@ -117,7 +117,10 @@ export class ContainerFiles {
     };
   }
 
-  /** Not before the pod has an address, nor where a volume is mounted there. With the host's network a copy of the node's. */
+  /**
+   * Not before the pod has an address, nor where a volume is mounted there. With the host's network a copy of the
+   * node's.
+   */
   #hostsMount(pod: DesiredPod, container: Container, podIPs: readonly string[]): Mount | undefined {
     const { hostNetwork } = pod.pod.spec;
     const isMounted = container.volumeMounts?.some((mount) => mount.mountPath === NODE_HOSTS_PATH) === true;

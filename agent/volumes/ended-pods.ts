@@ -16,8 +16,8 @@ export interface EndedPodsComponents {
 }
 
 /**
- * A pod that has ended stays on the node until somebody deletes it; its volumes and its cgroup do not: what they take of
- * memory and disk, and claims that one pod alone may use, are free for others.
+ * A pod that has ended stays on the node until somebody deletes it; its volumes and its cgroup do not: what they take
+ * of memory and disk, and claims that one pod alone may use, are free for others.
  */
 export class EndedPods implements Component {
   readonly name = "ended pods";

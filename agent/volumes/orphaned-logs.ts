@@ -21,8 +21,9 @@ export interface OrphanedLogsComponents {
 }
 
 /**
- * Removes logs whose pod's own folder is gone already: of a root directory that was lost, of an agent that was removed. Of pods
- * that runtimes have for others they are left alone, and everything is where no runtime can tell of others' pods.
+ * Removes logs whose pod's own folder is gone already: of a root directory that was lost, of an agent that was removed.
+ * Of pods that runtimes have for others they are left alone, and everything is where no runtime can tell of others'
+ * pods.
  * @param known every uid that this node knows; @returns those of the pods whose logs were removed
  */
 export async function sweepOrphanedLogs(

@@ -58,7 +58,9 @@ export interface PodEnvironmentComponents {
   readonly hostIPs: () => readonly string[];
   /** Of the node as the API server has them, for persistent volumes. Missing: none. */
   readonly nodeLabels?: () => Readonly<Record<string, string>>;
-  /** Whether that handler of the pod's runtime can make what lies below a read-only mount read-only too. Missing: none. */
+  /**
+   * Whether that handler of the pod's runtime can make what lies below a read-only mount read-only too. Missing: none.
+   */
   readonly recursiveReadOnly?: (pod: DesiredPod, runtimeHandler: string) => boolean;
 }
 
@@ -184,8 +186,8 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
   }
 
   /**
-   * Takes cgroup and volumes of a pod away of which nothing runs or will run any more, as the kubelet does; its logs and last
-   * words stay. One that is to run after all is prepared anew.
+   * Takes cgroup and volumes of a pod away of which nothing runs or will run any more, as the kubelet does; its logs
+   * and last words stay. One that is to run after all is prepared anew.
    */
   release(pod: DesiredPod, signal: AbortSignal): Promise<void> {
     return this.#alone(pod.uid, () => this.#release(pod, signal));

@@ -17,8 +17,8 @@ export function findRuntimeHandler(desired: DesiredPod, objects: Pick<ClusterObj
 }
 
 /**
- * The runtime's handler of the pod's RuntimeClass; "" for its default one. That of components is the node's own, whatever
- * the cluster has, and a pod that does not come from a cluster may name the handler itself.
+ * The runtime's handler of the pod's RuntimeClass; "" for its default one. That of components is the node's own,
+ * whatever the cluster has, and a pod that does not come from a cluster may name the handler itself.
  * @throws `not_found` (retryable), worded as the kubelet does
  */
 export function runtimeHandler(desired: DesiredPod, objects: Pick<ClusterObjects, "object">): string {

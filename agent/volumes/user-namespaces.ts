@@ -13,8 +13,8 @@ const LAST_BLOCK = 2 ** 32 / IDS_PER_POD - 2;
 const FILE = "userns";
 
 /**
- * Which ids of the node the pod has: those that its folder says, else the lowest that no other pod has. They are the pod's
- * until its folder goes.
+ * Which ids of the node the pod has: those that its folder says, else the lowest that no other pod has. They are the
+ * pod's until its folder goes.
  * @throws `resource_exhausted` when there are none left
  */
 export function userNamespaceOf(uid: string, paths: PodPaths): UserNamespace {
@@ -49,7 +49,9 @@ function writeMapping(file: string, { hostId, length }: UserNamespace): void {
   renameSync(`${file}.new`, file);
 }
 
-/** Undefined for one that is not there, or that is none of ours: a pod's first sandbox is not made before it is written. */
+/**
+ * Undefined for one that is not there, or that is none of ours: a pod's first sandbox is not made before it is written.
+ */
 function readMapping(file: string): UserNamespace | undefined {
   let text: string;
   try {

@@ -1,4 +1,7 @@
-/** What is kept of containers that have ended, and what goes when the disk is full: the agent over a fake runtime, on virtual time. */
+/**
+ * What is kept of containers that have ended, and what goes when the disk is full: the agent over a fake runtime, on
+ * virtual time.
+ */
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { podUid } from "@picolet/protocol/ports.ts";

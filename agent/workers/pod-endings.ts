@@ -4,7 +4,9 @@ import type { PodView } from "../plan/pod-view.ts";
 import type { WorkerState } from "../plan/worker-state.ts";
 import { EndWaiters } from "./end-waiters.ts";
 
-/** How somebody on this node has one pod end, leave its runtime or give up what is dead of it, and who waits for that. */
+/**
+ * How somebody on this node has one pod end, leave its runtime or give up what is dead of it, and who waits for that.
+ */
 export class PodEndings {
   readonly #ends = new EndWaiters();
   #end: PodEnd | undefined;
@@ -65,7 +67,8 @@ export class PodEndings {
   round(): (changed: boolean) => boolean {
     const reclaim = this.#reclaim;
     return (changed) => {
-      // What may go is known only once the pod is seen to be over: a round that found that out has taken nothing away yet.
+      // What may go is known only once the pod is seen to be over: a round that found that out has taken nothing away
+      // yet.
       if (changed) return reclaim !== undefined;
       reclaim?.settle(true);
       if (this.#reclaim === reclaim) this.#reclaim = undefined;

@@ -97,7 +97,9 @@ export class PodWorker {
     return this.#state;
   }
 
-  /** Whether the node has taken the pod, and something of it runs or is to: it counts for what else the node can take. */
+  /**
+   * Whether the node has taken the pod, and something of it runs or is to: it counts for what else the node can take.
+   */
   get isTaken(): boolean {
     const { kind } = this.#state;
     if (kind === "waiting") return wasAdmitted(this.#desired, this.#ports.statuses.previous(this.uid));
@@ -117,8 +119,8 @@ export class PodWorker {
   }
 
   /**
-   * What its sources want now. A pod that is no longer wanted drops what it is doing, however long that would take; so does
-   * one that is being ended and has got less time for it.
+   * What its sources want now. A pod that is no longer wanted drops what it is doing, however long that would take; so
+   * does one that is being ended and has got less time for it.
    */
   want(desired: DesiredPod, wanted: boolean): void {
     if (desired === this.#desired && wanted === this.#wanted) return;
@@ -173,8 +175,8 @@ export class PodWorker {
   }
 
   /**
-   * Before anybody kills what is to end, and without a look at a runtime that may be short of memory itself: an agent that
-   * takes over in the middle goes on ending it. What has never been looked at is told of when it has been.
+   * Before anybody kills what is to end, and without a look at a runtime that may be short of memory itself: an agent
+   * that takes over in the middle goes on ending it. What has never been looked at is told of when it has been.
    */
   #tellEnd(): void {
     const { statuses, clock, planPod } = this.#ports;
@@ -198,7 +200,10 @@ export class PodWorker {
     this.poke();
   }
 
-  /** Removes what of it is kept only for logs. Resolves after a round that changed nothing else. @throws `cancelled` alone */
+  /**
+   * Removes what of it is kept only for logs. Resolves after a round that changed nothing else. @throws `cancelled`
+   * alone
+   */
   reclaim(signal: AbortSignal): Promise<void> {
     const reclaimed = this.#endings.reclaimed(signal);
     this.poke();
@@ -283,8 +288,8 @@ export class PodWorker {
   }
 
   /**
-   * A pod that is ending takes its time: what happens to its containers meanwhile is told as it happens. All else is held
-   * up by what is under way, a hook above all, unless the pod's own time is over.
+   * A pod that is ending takes its time: what happens to its containers meanwhile is told as it happens. All else is
+   * held up by what is under way, a hook above all, unless the pod's own time is over.
    */
   async #finish(
     work: Promise<void>,

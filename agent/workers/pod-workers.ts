@@ -40,7 +40,10 @@ const RESYNC_LONGEST = seconds(60);
  * time. One that takes longer than the patience makes room.
  */
 const SANDBOX_SLOTS = { count: 8, patience: seconds(5) };
-/** To remove a container takes some 50 ms; a worker that waits for a hook or for a container's end does not keep the others. */
+/**
+ * To remove a container takes some 50 ms; a worker that waits for a hook or for a container's end does not keep the
+ * others.
+ */
 const RECLAIM_PATIENCE = seconds(20);
 /** Objects of the API server come one after the other; what waits for any of them looks once. */
 const OBJECTS_SETTLE = millis(500);

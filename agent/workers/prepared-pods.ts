@@ -2,8 +2,8 @@ import { isDeepStrictEqual } from "node:util";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 
 /**
- * Whether folders, volumes and cgroup that were made for the one are those of the other. A hub gives each pod tolerations some
- * time after its start, of which nothing on the node is made.
+ * Whether folders, volumes and cgroup that were made for the one are those of the other. A hub gives each pod
+ * tolerations some time after its start, of which nothing on the node is made.
  */
 export const hasSamePreparation = (one: DesiredPod, other: DesiredPod): boolean =>
   isDeepStrictEqual(comparable(one), comparable(other));

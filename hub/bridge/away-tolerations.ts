@@ -1,6 +1,7 @@
 /**
- * What keeps the pods of a node that is away. Kubernetes taints such a node `unreachable:NoExecute`, and evicts after five
- * minutes what does not tolerate it. A pod of an autonomous node runs on there, so its eviction would make a second one.
+ * What keeps the pods of a node that is away. Kubernetes taints such a node `unreachable:NoExecute`, and evicts after
+ * five minutes what does not tolerate it. A pod of an autonomous node runs on there, so its eviction would make a
+ * second one.
  */
 import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { MIRROR_ANNOTATION } from "@picolet/hub-core/pod-references.ts";
@@ -14,9 +15,9 @@ export const isEvictedWhenAway = (object: Pick<KubeObject, "metadata">): boolean
   object.metadata.annotations?.[EVICT_WHEN_AWAY_ANNOTATION] === "true";
 
 /**
- * The pod's tolerations with those that it lacks; undefined when it lacks none. An update of a pod may add tolerations and
- * change `tolerationSeconds`, nothing else: five minutes that admission put in become for ever. The eviction goes by the
- * first toleration that fits a taint, so none with a time may stay in front.
+ * The pod's tolerations with those that it lacks; undefined when it lacks none. An update of a pod may add tolerations
+ * and change `tolerationSeconds`, nothing else: five minutes that admission put in become for ever. The eviction goes
+ * by the first toleration that fits a taint, so none with a time may stay in front.
  */
 export function awayTolerations(pod: KubeObject): readonly Fields[] | undefined {
   const given = fieldsAt(pod, "spec").tolerations;
@@ -32,8 +33,8 @@ export function awayTolerations(pod: KubeObject): readonly Fields[] | undefined 
 }
 
 /**
- * The tolerations of a pod that is placed on `node`; undefined when they stay as they are. The embedded API server sets them
- * with the binding. Any other API server gets them by a patch, which is a new generation of the pod.
+ * The tolerations of a pod that is placed on `node`; undefined when they stay as they are. The embedded API server sets
+ * them with the binding. Any other API server gets them by a patch, which is a new generation of the pod.
  */
 export function boardTolerations(pod: KubeObject, node: KubeObject): readonly Fields[] | undefined {
   const isBoard = node.metadata.labels?.[HUB_LABEL] !== undefined;

@@ -41,9 +41,9 @@ const HEARTBEAT = seconds(300);
 /** A Lease that could not be renewed is tried again three times before it runs out. */
 const RENEW_RETRY = seconds(3);
 /**
- * A pod that is older gets its tolerations: an eviction cannot come sooner than in five minutes, and one that ends before
- * needs none. Each is an update of the pod's spec, which shows as a new `metadata.generation`. The embedded API server needs
- * none of them (`boardTolerations`), unless a Node or pod is no longer to be evicted when it is away.
+ * A pod that is older gets its tolerations: an eviction cannot come sooner than in five minutes, and one that ends
+ * before needs none. Each is an update of the pod's spec, which shows as a new `metadata.generation`. The embedded API
+ * server needs none of them (`boardTolerations`), unless a Node or pod is no longer to be evicted when it is away.
  */
 const TOLERATED_AFTER = seconds(60);
 
@@ -229,8 +229,8 @@ export class BridgedNode implements NodeBackend {
   }
 
   /**
-   * Says that the node is away, unless another replica has it, and that its pods are not ready. The node lifecycle controller
-   * says that of pods only when it has been the first to see the node go.
+   * Says that the node is away, unless another replica has it, and that its pods are not ready. The node lifecycle
+   * controller says that of pods only when it has been the first to see the node go.
    */
   async markAway(since: Date, signal: AbortSignal): Promise<void> {
     if (await this.#lease.isRenewedElsewhere(signal)) return;

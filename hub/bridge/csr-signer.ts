@@ -50,7 +50,10 @@ interface Components {
   readonly log: Log;
 }
 
-/** Has the cluster sign nodes' certificates: a CertificateSigningRequest that the hub makes, approves and takes away again. */
+/**
+ * Has the cluster sign nodes' certificates: a CertificateSigningRequest that the hub makes, approves and takes away
+ * again.
+ */
 export class CsrSigner implements NodeSigner {
   readonly #components: Components;
   readonly #timeout: Millis;

@@ -69,7 +69,9 @@ export class DataCache {
     return this.#followed.has(kindOf(key));
   }
 
-  /** Of `key`, then of what it names. `loading`: it exists, and its content is not here yet and may come at any moment. */
+  /**
+   * Of `key`, then of what it names. `loading`: it exists, and its content is not here yet and may come at any moment.
+   */
   states(key: ObjectKey): readonly DataState[] {
     const names = this.#names.get(key);
     return names === undefined ? [this.state(key)] : [this.state(key), this.state(names)];

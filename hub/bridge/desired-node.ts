@@ -10,7 +10,9 @@ export class DesiredNode {
   readonly #nextRevision: () => number;
   readonly #set: WatchSource<DesiredSet>;
 
-  /** @param nextRevision above all that were given out in this life of the hub: a node's sessions come and go within it */
+  /**
+   * @param nextRevision above all that were given out in this life of the hub: a node's sessions come and go within it
+   */
   constructor(nextRevision: () => number) {
     this.#nextRevision = nextRevision;
     const revision = nextRevision();

@@ -1,4 +1,6 @@
-/** The fleet's pods, nodes and what they name, followed for all nodes together, and what each connected node is to have. */
+/**
+ * The fleet's pods, nodes and what they name, followed for all nodes together, and what each connected node is to have.
+ */
 
 import { type KubeClient, type KubeObject, NODES, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { type CachedObject, type Change, Reflector } from "@picolet/hub-core/kube-client/reflector.ts";

@@ -1,6 +1,6 @@
 /**
- * Whether this replica knows all that another one may have told a node. Each replica follows the cluster at its own pace: a
- * node that comes over from one that is ahead would be told to remove the pod that it has just started.
+ * Whether this replica knows all that another one may have told a node. Each replica follows the cluster at its own
+ * pace: a node that comes over from one that is ahead would be told to remove the pod that it has just started.
  */
 
 import { type KubeClient, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";

@@ -13,8 +13,8 @@ import { NODE_GROUPS, nodeUser } from "./well-known.ts";
 const DEFAULT_LEASE_DURATION = seconds(40);
 const DEFAULT_RENEW_INTERVAL = seconds(10);
 /**
- * How long a node may be without a session before its Node says so: longer than a reconnect takes, shorter than the 40 s
- * after which the node lifecycle controller would say less.
+ * How long a node may be without a session before its Node says so: longer than a reconnect takes, shorter than the 40
+ * s after which the node lifecycle controller would say less.
  */
 const DEFAULT_AWAY_AFTER = seconds(30);
 
@@ -22,8 +22,8 @@ export interface KubernetesFleetInit {
   /** Value of the label picolet.io/hub; replicas of one hub share it. */
   readonly hub: string;
   /**
-   * Whether other replicas serve the same nodes (default true). Then each connection costs a list of the node's pods, or of
-   * all pods when many come together, to be sure that this one is not behind another.
+   * Whether other replicas serve the same nodes (default true). Then each connection costs a list of the node's pods,
+   * or of all pods when many come together, to be sure that this one is not behind another.
    */
   readonly hasReplicas?: boolean;
   readonly leaseDuration?: Millis;

@@ -111,8 +111,8 @@ const annotationsOf = (report: NodeReportContent): Readonly<Record<string, strin
 
 /**
  * API servers dial the first address of the type that comes first in --kubelet-preferred-address-types: Hostname by
- * default, InternalIP as kubeadm sets it. So both lead to the hub, and a board's own addresses, which nobody in the cluster
- * can reach, stand in an annotation.
+ * default, InternalIP as kubeadm sets it. So both lead to the hub, and a board's own addresses, which nobody in the
+ * cluster can reach, stand in an annotation.
  */
 export function hubAddresses({ address }: Endpoint): readonly Fields[] {
   const isIp = /^[\d.]+$/.test(address) || address.includes(":");
@@ -150,9 +150,9 @@ function replaced(before: Fields, value: unknown): unknown {
 }
 
 /**
- * The node's conditions with their heartbeat. A condition keeps the cluster's date of its transition while its status stays,
- * whatever an agent that was started anew takes for it. A new one and a change are dated by the node, which knew of it earlier than
- * we come to write it; by us where its clock cannot be right.
+ * The node's conditions with their heartbeat. A condition keeps the cluster's date of its transition while its status
+ * stays, whatever an agent that was started anew takes for it. A new one and a change are dated by the node, which knew
+ * of it earlier than we come to write it; by us where its clock cannot be right.
  */
 export function conditionPatch(current: Fields, report: NodeReportContent, at: string): readonly Fields[] {
   const before = new Map(conditionsOf(current).map((each) => [each.type, each]));

@@ -1,4 +1,6 @@
-/** A node's report as it is kept in an annotation of its Node, so that every replica knows what the agent has said last. */
+/**
+ * A node's report as it is kept in an annotation of its Node, so that every replica knows what the agent has said last.
+ */
 import { deflateRawSync, inflateRawSync } from "node:zlib";
 import { parseNodeReport } from "@picolet/protocol/tunnel/message-codec.ts";
 import type { NodeReportContent } from "@picolet/protocol/tunnel/messages.ts";

@@ -55,7 +55,9 @@ export class NodeWriter {
     }
   }
 
-  /** `lastHeartbeatTime` of the node's conditions; brings back what others (the node lifecycle controller) made of them. */
+  /**
+   * `lastHeartbeatTime` of the node's conditions; brings back what others (the node lifecycle controller) made of them.
+   */
   async heartbeat(signal: AbortSignal): Promise<void> {
     const { client, node, clock } = this.#connection;
     const report = this.report();

@@ -54,8 +54,8 @@ function conditionPatch(current: Fields, next: Fields, isMirror: boolean): reado
 }
 
 /**
- * What a kubelet writes of PodScheduled. The time stays that of the binding. A pod that was bound by nobody (a static pod, one
- * that names its node when it is created) counts as scheduled from its start.
+ * What a kubelet writes of PodScheduled. The time stays that of the binding. A pod that was bound by nobody (a static
+ * pod, one that names its node when it is created) counts as scheduled from its start.
  */
 function scheduledPatch(current: Fields, next: Fields): readonly Fields[] {
   const { observedGeneration, startTime } = next;

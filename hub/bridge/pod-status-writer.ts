@@ -17,7 +17,9 @@ import { nodeOf } from "./stored-objects.ts";
 /** A status that somebody else writes at the same time: each round takes the latest as its base. */
 const MAX_CONFLICTS = 5;
 
-/** Statuses of static pods that came before their mirror pods; as many as a node may have pods. The oldest goes first. */
+/**
+ * Statuses of static pods that came before their mirror pods; as many as a node may have pods. The oldest goes first.
+ */
 const MAX_UNPLACED = 256;
 
 /** A pod as it was last seen, which a patch starts from. */
@@ -64,8 +66,8 @@ export class PodStatusWriter {
   }
 
   /**
-   * Sets Ready as a whole: to True where it is False for no reason of the pod's own (see `isReadyLost`), to False, without a
-   * reason, while the node is away, so that services leave the pod out.
+   * Sets Ready as a whole: to True where it is False for no reason of the pod's own (see `isReadyLost`), to False,
+   * without a reason, while the node is away, so that services leave the pod out.
    */
   async setReady(path: string, uid: string, isReady: boolean, signal: AbortSignal): Promise<void> {
     const [namespace = "", name = ""] = path.split("/");
@@ -129,7 +131,9 @@ export class PodStatusWriter {
     return pod === undefined ? undefined : baseOf(pod);
   }
 
-  /** A pod that may come yet: a static pod's mirror that has not been made. Any other UID is that of a pod of the past. */
+  /**
+   * A pod that may come yet: a static pod's mirror that has not been made. Any other UID is that of a pod of the past.
+   */
   #keepUnplaced(item: NodePodStatus): void {
     this.#unplaced ??= new Map();
     this.#unplaced.delete(item.uid);

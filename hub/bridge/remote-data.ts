@@ -1,4 +1,7 @@
-/** What nodes are sent besides pods and themselves: which resources that are, and how much of each. Pure, as `remote-object.ts`. */
+/**
+ * What nodes are sent besides pods and themselves: which resources that are, and how much of each. Pure, as
+ * `remote-object.ts`.
+ */
 
 import {
   CONFIG_MAPS,

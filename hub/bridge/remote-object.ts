@@ -80,8 +80,8 @@ export const mirroredUid = ({ annotations }: KubeMetadata): string | undefined =
     : (annotations[CONFIG_HASH_ANNOTATION] ?? annotations[MIRROR_ANNOTATION]);
 
 /**
- * Whether Ready is False although it should not be: the node lifecycle controller says so for all pods of a node that is
- * away, and the node, for which nothing has changed, will not say anything.
+ * Whether Ready is False although it should not be: the node lifecycle controller says so for all pods of a node that
+ * is away, and the node, for which nothing has changed, will not say anything.
  */
 export function hasLostReadiness(pod: KubeObject): boolean {
   const { status } = pod;

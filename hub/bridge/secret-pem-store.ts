@@ -8,7 +8,10 @@ import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { PemFiles, PemStore, StoredPems } from "../identity/pem-store.ts";
 import { fieldsAt } from "./remote-object.ts";
 
-/** The hub's CA and certificate in a Secret, which its replicas share: whoever is second takes what the first has stored. */
+/**
+ * The hub's CA and certificate in a Secret, which its replicas share: whoever is second takes what the first has
+ * stored.
+ */
 export class SecretPemStore implements PemStore {
   readonly #client: KubeClient;
   readonly #ref: ObjectRef;

@@ -1,6 +1,9 @@
 /** Names that the hub writes into Kubernetes or reads there. */
 
-/** On a Node: the name of the hub whose agents' node it is. A hub touches no node with another hub's name, or a kubelet's. */
+/**
+ * On a Node: the name of the hub whose agents' node it is. A hub touches no node with another hub's name, or a
+ * kubelet's.
+ */
 export const HUB_LABEL = "picolet.io/hub";
 /** On a Node: the node's last report, as `packReport` makes it. */
 export const REPORT_ANNOTATION = "picolet.io/node-report";

@@ -1,6 +1,6 @@
 /**
- * Between the hub's tunnel end (`hub/tunnel`), which speaks to agents, what stands for Kubernetes (`hub/bridge`), and the
- * kubelet endpoint (`hub/kubelet-proxy`). `hub/main` joins them.
+ * Between the hub's tunnel end (`hub/tunnel`), which speaks to agents, what stands for Kubernetes (`hub/bridge`), and
+ * the kubelet endpoint (`hub/kubelet-proxy`). `hub/main` joins them.
  */
 import type { ListenableWatch, Watch } from "@picolet/protocol/async/watch.ts";
 import type { PodIdentity } from "@picolet/protocol/tunnel/compact-status.ts";
@@ -35,8 +35,8 @@ export interface NodeBackend extends AsyncDisposable {
   /** 8 bytes over the mirror pods that the API server has of this node; undefined before the sync. */
   mirrorsDigest(): Uint8Array | undefined;
   /**
-   * The report that was last put for this node by any replica, kept in an annotation of the Node; undefined when there is
-   * none. What a `hello`'s nodeHash is compared with and a delta is applied to after a restart of the hub.
+   * The report that was last put for this node by any replica, kept in an annotation of the Node; undefined when there
+   * is none. What a `hello`'s nodeHash is compared with and a delta is applied to after a restart of the hub.
    */
   nodeReport(): NodeReportContent | undefined;
   /** The node's pods in the API server, by the UID under which the node reports them. */
@@ -44,12 +44,14 @@ export interface NodeBackend extends AsyncDisposable {
   /** The status that the API server has of a pod of this node, as the node wrote it. */
   statusOf(namespace: string, name: string, uid: string): Readonly<Record<string, unknown>> | undefined;
   /**
-   * Writes statuses and carries out deletions. Resolves for those that are in the API server or never can be (the pod is
-   * gone, another UID, refused as invalid). @throws retryable when the API server cannot be reached
+   * Writes statuses and carries out deletions. Resolves for those that are in the API server or never can be (the pod
+   * is gone, another UID, refused as invalid). @throws retryable when the API server cannot be reached
    */
   putStatuses(statuses: readonly NodePodStatus[], signal: AbortSignal): Promise<void>;
   putEvents(events: readonly EventItem[], signal: AbortSignal): Promise<void>;
-  /** Registers the node if asked to and needed, writes labels it owns and its status with the hub as kubelet endpoint. */
+  /**
+   * Registers the node if asked to and needed, writes labels it owns and its status with the hub as kubelet endpoint.
+   */
   putNode(report: NodeReportContent, signal: AbortSignal): Promise<void>;
   /** Makes, replaces and deletes mirror pods so that they are these. */
   putMirrors(mirrors: readonly MirrorItem[], signal: AbortSignal): Promise<void>;

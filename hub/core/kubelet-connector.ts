@@ -5,8 +5,8 @@ import type { Duplex, Readable } from "node:stream";
 export interface KubeletTarget {
   readonly node: string;
   /**
-   * The first of InternalIP, ExternalIP, Hostname, and `status.daemonEndpoints.kubeletEndpoint.Port`; undefined: none. The
-   * node writes it itself, so the connector must judge it before it is dialed.
+   * The first of InternalIP, ExternalIP, Hostname, and `status.daemonEndpoints.kubeletEndpoint.Port`; undefined: none.
+   * The node writes it itself, so the connector must judge it before it is dialed.
    */
   readonly claimed: { readonly address: string; readonly port: number } | undefined;
 }
@@ -44,7 +44,9 @@ export type KubeletUpgrade =
  * API server does.
  */
 export interface KubeletConnector {
-  /** @throws `unavailable` when the kubelet cannot be reached, `permission_denied` when its address must not be dialed */
+  /**
+   * @throws `unavailable` when the kubelet cannot be reached, `permission_denied` when its address must not be dialed
+   */
   request(target: KubeletTarget, request: KubeletRequest, signal: AbortSignal): Promise<KubeletResponse>;
   /** A request with `Connection: Upgrade` (SPDY or WebSocket). The bytes behind it are not looked into. */
   upgrade(target: KubeletTarget, request: KubeletRequest, signal: AbortSignal): Promise<KubeletUpgrade>;

@@ -17,8 +17,8 @@ export interface NodeSigner {
 export interface JoinTokens {
   /**
    * @param token `<6 characters>.<16 characters>`
-   * @throws `permission_denied`: unknown, wrong, expired, or without `usage-bootstrap-authentication`; takes the same time
-   *   for all of these
+   * @throws `permission_denied`: unknown, wrong, expired, or without `usage-bootstrap-authentication`; takes the same
+   * time for all of these
    */
   verify(token: string, signal: AbortSignal): Promise<{ readonly id: string; readonly groups: readonly string[] }>;
 }
@@ -43,9 +43,10 @@ export interface NodeKeys {
 }
 
 /**
- * A name that was reset or given to another key. From then on it is good with keys that the hub has certified since, and with
- * no others: whoever issued their certificates, when these begin, and whether they are on record or not. So neither a clock
- * that is wrong nor a cluster that renews certificates without asking the hub brings a stolen board back.
+ * A name that was reset or given to another key. From then on it is good with keys that the hub has certified since,
+ * and with no others: whoever issued their certificates, when these begin, and whether they are on record or not. So
+ * neither a clock that is wrong nor a cluster that renews certificates without asking the hub brings a stolen board
+ * back.
  */
 export interface NodeRevocation {
   /** How often that has happened: tells a decision that was made before from one that was made after. */
@@ -74,7 +75,9 @@ export function isRevoked({ keys, nodes }: Revocations, { node, spkiHash }: Cert
   return entry !== undefined && !entry.keys.includes(spkiHash);
 }
 
-/** All that either refuses. Of a name that both know the later reset counts, and of one reset every key admitted since. */
+/**
+ * All that either refuses. Of a name that both know the later reset counts, and of one reset every key admitted since.
+ */
 export function joinedRevocations(one: Revocations, other: Revocations): Revocations {
   const nodes = new Map(one.nodes);
   for (const [node, entry] of other.nodes) {
@@ -88,7 +91,7 @@ export function joinedRevocations(one: Revocations, other: Revocations): Revocat
 }
 
 /**
- * In `extra` of a user of the embedded API server who came with a node's certificate: SPKI SHA-256 of its key. It goes into
- * the node's CertificateSigningRequests, so that a renewal is judged by the key that it was asked for with.
+ * In `extra` of a user of the embedded API server who came with a node's certificate: SPKI SHA-256 of its key. It goes
+ * into the node's CertificateSigningRequests, so that a renewal is judged by the key that it was asked for with.
  */
 export const CERTIFICATE_KEY_EXTRA = "picolet.io/certificate-key";

@@ -1,4 +1,6 @@
-/** Between the tunnel's end (`hub/tunnel`), the kubelet endpoints and what the hub keeps of telemetry (`hub/telemetry`). */
+/**
+ * Between the tunnel's end (`hub/tunnel`), the kubelet endpoints and what the hub keeps of telemetry (`hub/telemetry`).
+ */
 import type { ServerResponse } from "node:http";
 import type { IncomingStream } from "@picolet/protocol/tunnel/stream.ts";
 

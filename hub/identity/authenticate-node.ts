@@ -1,4 +1,6 @@
-/** Who is at the other end of a TLS connection: decided by its client certificate, and by nothing else that it sends. */
+/**
+ * Who is at the other end of a TLS connection: decided by its client certificate, and by nothing else that it sends.
+ */
 import { X509Certificate } from "node:crypto";
 import type { TLSSocket } from "node:tls";
 import { isRevoked, type Revocations } from "@picolet/hub-core/node-credentials.ts";

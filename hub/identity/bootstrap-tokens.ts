@@ -1,6 +1,6 @@
 /**
- * Kubernetes' bootstrap tokens: Secrets `bootstrap-token-<id>` of type bootstrap.kubernetes.io/token in kube-system, the
- * same that kubeadm makes. https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/
+ * Kubernetes' bootstrap tokens: Secrets `bootstrap-token-<id>` of type bootstrap.kubernetes.io/token in kube-system,
+ * the same that kubeadm makes. https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/
  */
 import { createHash, randomInt, timingSafeEqual } from "node:crypto";
 import { type KubeClient, type KubeObject, SECRETS } from "@picolet/hub-core/kube-client/kube-client.ts";
@@ -18,8 +18,8 @@ const GROUP_PATTERN = /^system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]$/;
 
 export interface CreateTokenInit {
   /**
-   * Milliseconds from now; 0: never expires, as kubeadm has it. The command line's default is an hour: time to get from the
-   * terminal to the board and power it on, not time to leak. kubeadm's day is there for the asking.
+   * Milliseconds from now; 0: never expires, as kubeadm has it. The command line's default is an hour: time to get from
+   * the terminal to the board and power it on, not time to leak. kubeadm's day is there for the asking.
    */
   readonly ttlMs: number;
   readonly description: string;

@@ -71,7 +71,9 @@ export function makeAuthority(commonName: string, { days, now }: IssueInit): Cer
   return { certificate, key: privateKey };
 }
 
-/** `next`'s certificate as it would be if `old` had issued it: leads those who trust `old` to what `next` signs. PEM. */
+/**
+ * `next`'s certificate as it would be if `old` had issued it: leads those who trust `old` to what `next` signs. PEM.
+ */
 export function crossSign(old: CertificateAuthority, next: CertificateAuthority, now: Date): string {
   const [oldDer = new Uint8Array()] = certificatesOf(old.certificate);
   const [nextDer = new Uint8Array()] = certificatesOf(next.certificate);
@@ -88,7 +90,9 @@ export function crossSign(old: CertificateAuthority, next: CertificateAuthority,
   return issue(from, { name: subject.subject, publicKey: subject.publicKey, extensions }, { days, now });
 }
 
-/** @param certificatePem only the first certificate is looked at. @throws `invalid` when the two do not belong together */
+/**
+ * @param certificatePem only the first certificate is looked at. @throws `invalid` when the two do not belong together
+ */
 export function loadAuthority(certificatePem: string, keyPem: string): CertificateAuthority {
   const [first] = certificatesOf(certificatePem);
   if (first === undefined) throw new PicoletError("invalid", "there is no CA certificate");

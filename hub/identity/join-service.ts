@@ -42,11 +42,11 @@ export interface JoinServiceComponents {
 
 export interface JoinServiceInit {
   /**
-   * How long after its end a certificate can still be renewed by whoever has its key. 0: never, a board that was away for
-   * too long joins anew with a token. The command line's default is 180 days: a season in a shed, or in a drawer for spare
-   * parts. It costs little: a thief who has the key of a board keeps its certificate alive by renewing it in time, window
-   * or not, until the node is reset, and that works within the window as well. What it lengthens is the use of a key that
-   * nobody missed, from the certificate's year to a year and a half.
+   * How long after its end a certificate can still be renewed by whoever has its key. 0: never, a board that was away
+   * for too long joins anew with a token. The command line's default is 180 days: a season in a shed, or in a drawer
+   * for spare parts. It costs little: a thief who has the key of a board keeps its certificate alive by renewing it in
+   * time, window or not, until the node is reset, and that works within the window as well. What it lengthens is the
+   * use of a key that nobody missed, from the certificate's year to a year and a half.
    */
   readonly renewalWindowMs: number;
 }

@@ -1,6 +1,7 @@
 /**
  * Who may have which node's name: the one place that decides it, for every way to a node's client certificate (joining,
- * renewal, CertificateSigningRequests), and the one that takes a name away. It writes the record before anything is signed.
+ * renewal, CertificateSigningRequests), and the one that takes a name away. It writes the record before anything is
+ * signed.
  */
 
 import {
@@ -57,7 +58,8 @@ export class NodeCertifier {
   }
 
   /**
-   * Records that `wish` has the name from now on, unless it may not. A certificate may be signed once this has resolved.
+   * Records that `wish` has the name from now on, unless it may not. A certificate may be signed once this has
+   * resolved.
    * @throws `permission_denied`; `unavailable` (retryable) when the record keeps changing
    */
   async claim(wish: RequestedIdentity, claim: NodeClaim, signal: AbortSignal): Promise<void> {
@@ -75,7 +77,8 @@ export class NodeCertifier {
   }
 
   /**
-   * `picolet-hub node reset`: every certificate that the name has ever got is refused from now on, and the name is free.
+   * `picolet-hub node reset`: every certificate that the name has ever got is refused from now on, and the name is
+   * free.
    * @returns the key on record, if there was one
    */
   async reset(node: string, signal: AbortSignal): Promise<string | undefined> {
@@ -98,8 +101,8 @@ export class NodeCertifier {
     if (decision.kind === "recorded") return;
     if (decision.kind === "refused") throw new PicoletError("permission_denied", decision.why);
     if (decision.kind === "replace") {
-      // The name gets a new board: the old one, should it still be somewhere, does not share it. First of all, as an attempt
-      // that fails later is made again by a board whose key is on record then.
+      // The name gets a new board: the old one, should it still be somewhere, does not share it. First of all, as an
+      // attempt that fails later is made again by a board whose key is on record then.
       await revoked.revoke(node, { spkiHash: known?.spkiHash, newKey: spkiHash }, signal);
       await this.#record(wish, known?.version, signal);
       return;

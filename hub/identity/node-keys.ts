@@ -2,8 +2,8 @@
  * Which key each node has, and which certificates are refused before their end, as Secrets in the hub's own namespace.
  *
  * Not on the Node object, which would be the obvious place: a node may write its own Node, annotations included
- * (NodeRestriction guards some labels only), and could so hand its name to another key, or lock itself in after a reset.
- * Secrets of a namespace in which no pod of the node mounts them can neither be read nor written by a node
+ * (NodeRestriction guards some labels only), and could so hand its name to another key, or lock itself in after a
+ * reset. Secrets of a namespace in which no pod of the node mounts them can neither be read nor written by a node
  * (NodeAuthorizer), and fewer roles of a cluster may write Secrets than ConfigMaps. The hashes are no secret.
  */
 import { createHash } from "node:crypto";
@@ -92,14 +92,14 @@ const NODE_PREFIX = "node.";
 const NODE_HASH_PREFIX = "node-sha256.";
 const KEY_HASH = /^[0-9a-f]{64}$/;
 /**
- * Of names and values; a Secret holds 1 MiB. An entry has some 220 bytes. Beyond it the earliest go: a board's certificate
- * and its window are over after a year and a half, so that only a fleet that resets more than six boards a day for so long
- * comes near it. Only administrators and tokens that may replace nodes add entries.
+ * Of names and values; a Secret holds 1 MiB. An entry has some 220 bytes. Beyond it the earliest go: a board's
+ * certificate and its window are over after a year and a half, so that only a fleet that resets more than six boards a
+ * day for so long comes near it. Only administrators and tokens that may replace nodes add entries.
  */
 const MAX_REVOKED_BYTES = 768 * 1024;
 /**
- * Of one name, the latest: the board's own, the one it renews with, and those of attempts whose answers were lost. Each is
- * added by a holder of the name, about one a year; a board that comes with an older one must join anew.
+ * Of one name, the latest: the board's own, the one it renews with, and those of attempts whose answers were lost. Each
+ * is added by a holder of the name, about one a year; a board that comes with an older one must join anew.
  */
 const MAX_KEYS_SINCE = 8;
 /** After a watch that broke, before the next: drawn from up to so long, so that replicas do not come in step. */

@@ -1,4 +1,7 @@
-/** Where the hub keeps its CA and certificate: one set of texts, replaced as a whole and only by who has seen the latest. */
+/**
+ * Where the hub keeps its CA and certificate: one set of texts, replaced as a whole and only by who has seen the
+ * latest.
+ */
 import { createHash } from "node:crypto";
 import { mkdir, open, readFile, rename } from "node:fs/promises";
 import { dirname, join } from "node:path";

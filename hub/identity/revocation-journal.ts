@@ -1,6 +1,6 @@
 /**
- * What was revoked stays revoked, whatever store is restored: each revocation is also kept in a file beside the store, and
- * brought back into a store that does not know it.
+ * What was revoked stays revoked, whatever store is restored: each revocation is also kept in a file beside the store,
+ * and brought back into a store that does not know it.
  */
 import {
   closeSync,
@@ -23,7 +23,10 @@ import type { Clock, Log } from "@picolet/protocol/ports.ts";
 export type RevocationFact =
   /** No certificate of this key is good any more. */
   | { readonly kind: "key"; readonly spkiHash: string; readonly node: string; readonly atMs: number }
-  /** The name was reset for the `resets`th time: no certificate that it ever got is good, but those of `keys`, admitted since. */
+  /**
+   * The name was reset for the `resets`th time: no certificate that it ever got is good, but those of `keys`, admitted
+   * since.
+   */
   | {
       readonly kind: "name";
       readonly node: string;
@@ -68,7 +71,9 @@ export class RevocationJournal {
     return this.#current;
   }
 
-  /** Appends those that are new; they are on the disk when this returns. @throws `failed` when they cannot be written */
+  /**
+   * Appends those that are new; they are on the disk when this returns. @throws `failed` when they cannot be written
+   */
   add(facts: readonly RevocationFact[]): void {
     const added = facts.filter((fact) => this.#isNews(fact));
     if (added.length === 0) return;

@@ -25,10 +25,10 @@ const MAX_HEADER_BYTES = 8192;
 const HTTP_1 = "http/1.1";
 
 /**
- * Client certificates are asked for and judged by `NodeAuthenticator`, not by OpenSSL: one that ran out has to get as far
- * as its renewal, one that is missing as far as joining. Whatever else is served has to call `authenticate` first.
- * Sessions are resumed by tickets, whose keys live as long as the certificate: a ticket key is as good as every client's
- * key, so it is neither stored nor shared.
+ * Client certificates are asked for and judged by `NodeAuthenticator`, not by OpenSSL: one that ran out has to get as
+ * far as its renewal, one that is missing as far as joining. Whatever else is served has to call `authenticate` first.
+ * Sessions are resumed by tickets, whose keys live as long as the certificate: a ticket key is as good as every
+ * client's key, so it is neither stored nor shared.
  */
 export const nodeTlsOptions = (serving: ServingIdentity, clientCa: string): TlsOptions => ({
   cert: serving.certificateChain,
@@ -50,8 +50,9 @@ export function createNodeServer({ serving, clientCa }: NodeServerComponents): S
     requestTimeout: REQUEST_TIMEOUT_MS,
     keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
     maxHeaderSize: MAX_HEADER_BYTES,
-    // Not `ALPNProtocols`, which is the default: of them each connection keeps a copy of its own in Node's pool of small
-    // buffers, nine bytes that hold a slab of 64 KiB for as long as it is open (Node 24.21): 27 to 55 KiB for each agent.
+    // Not `ALPNProtocols`, which is the default: of them each connection keeps a copy of its own in Node's pool of
+    // small buffers, nine bytes that hold a slab of 64 KiB for as long as it is open (Node 24.21): 27 to 55 KiB for
+    // each agent.
     ALPNCallback: ({ protocols }) => (protocols.includes(HTTP_1) ? HTTP_1 : undefined),
   });
 }

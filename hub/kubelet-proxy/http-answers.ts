@@ -25,7 +25,10 @@ export interface HttpFailure {
   readonly message: string;
 }
 
-/** A run of a container that there is not yet: a kubelet answers 400, of which an API server shows the text; not of 404 or 503. */
+/**
+ * A run of a container that there is not yet: a kubelet answers 400, of which an API server shows the text; not of 404
+ * or 503.
+ */
 const NO_SUCH_RUN = /is waiting to start|^previous terminated container .* not found$/;
 
 export function httpFailure(error: unknown): HttpFailure {
@@ -61,8 +64,8 @@ const REASONS: Readonly<Record<number, string>> = {
 };
 
 /**
- * On a connection whose request asked for an upgrade. A Status, as API servers pass the answer on as it is, and kubectl shows
- * of any other text only that the upgrade failed.
+ * On a connection whose request asked for an upgrade. A Status, as API servers pass the answer on as it is, and kubectl
+ * shows of any other text only that the upgrade failed.
  */
 export function refuseUpgrade(socket: Duplex, { status, message }: HttpFailure): void {
   if (!socket.writable) {

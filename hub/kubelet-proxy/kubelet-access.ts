@@ -24,7 +24,10 @@ export interface KubeletReviews {
   allows(user: KubeletUser, question: AccessQuestion, signal: AbortSignal): Promise<boolean>;
 }
 
-/** The kubelet's defaults: authentication.webhook.cacheTTL, authorization.webhook.cacheAuthorizedTTL and …UnauthorizedTTL. */
+/**
+ * The kubelet's defaults: authentication.webhook.cacheTTL, authorization.webhook.cacheAuthorizedTTL and
+ * …UnauthorizedTTL.
+ */
 const TOKEN_TTL = seconds(120);
 const ALLOWED_TTL = seconds(300);
 const DENIED_TTL = seconds(30);
@@ -63,7 +66,10 @@ class AnswerCache<T> {
   }
 }
 
-/** Who asks, and whether they may: a client certificate or a bearer token, then a look at their rights. Nobody is anonymous. */
+/**
+ * Who asks, and whether they may: a client certificate or a bearer token, then a look at their rights. Nobody is
+ * anonymous.
+ */
 export class KubeletAccess {
   readonly #reviews: KubeletReviews;
   readonly #users: AnswerCache<KubeletUser>;

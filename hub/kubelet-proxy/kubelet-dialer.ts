@@ -31,7 +31,9 @@ export interface KubeletClientTls {
   readonly kubeletCa: string;
 }
 
-/** From the request to the answer's head, as a real API server gives a kubelet. A log that is followed answers at once. */
+/**
+ * From the request to the answer's head, as a real API server gives a kubelet. A log that is followed answers at once.
+ */
 const ANSWER_TIMEOUT_MS = 60_000;
 /** Idle connections to one kubelet. */
 const MAX_IDLE_PER_NODE = 2;
@@ -51,8 +53,8 @@ type Dialled =
   | ({ readonly kind: "refused" } & KubeletResponse);
 
 /**
- * How an API server of ours reaches kubelets, and what a real one translates on the way: kubelets and runtimes speak SPDY,
- * newer clients a WebSocket with `v5.channel.k8s.io`, or SPDY inside a WebSocket.
+ * How an API server of ours reaches kubelets, and what a real one translates on the way: kubelets and runtimes speak
+ * SPDY, newer clients a WebSocket with `v5.channel.k8s.io`, or SPDY inside a WebSocket.
  */
 export class KubeletDialer implements KubeletConnector, Disposable {
   readonly #clock: Clock;

@@ -133,7 +133,8 @@ export const isTelemetry = (path: KubeletPath): path is Extract<KubeletPath, { r
 
 /**
  * What a Kubernetes role has to allow: of resource `nodes`, any one of these subresources.
- * @param url as for `parseKubeletPath`; read in the same way, or `/stats/../exec` would be one thing here and another there
+ * @param url as for `parseKubeletPath`; read in the same way, or `/stats/../exec` would be one thing here and another
+ * there
  */
 export function subresourcesOf(url: string): readonly string[] {
   const pathname = URL.parse(url, "http://node")?.pathname ?? "";

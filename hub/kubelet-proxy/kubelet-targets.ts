@@ -1,6 +1,7 @@
 /**
- * Which address is dialed for a node's kubelet. A Node's status is written by the node itself: an address in it is a claim,
- * and the embedded API server must not be led by it to itself, to services of its own machine or to a cloud's metadata.
+ * Which address is dialed for a node's kubelet. A Node's status is written by the node itself: an address in it is a
+ * claim, and the embedded API server must not be led by it to itself, to services of its own machine or to a cloud's
+ * metadata.
  */
 import { type LookupAddress, lookup as lookupName } from "node:dns";
 import { BlockList, isIP, type LookupFunction } from "node:net";
@@ -20,7 +21,9 @@ export interface OwnEndpoint {
 
 /** The nodes that this hub itself answers for. */
 export interface OwnKubelets {
-  /** Where this process reaches the hub's endpoint of `node`; undefined: the node has not been connected to this hub. */
+  /**
+   * Where this process reaches the hub's endpoint of `node`; undefined: the node has not been connected to this hub.
+   */
   ownEndpoint(node: string): OwnEndpoint | undefined;
   /** Whether a port of this machine belongs to the hub: its API server, its tunnel, an endpoint of any of its nodes. */
   isOwnPort(port: number): boolean;

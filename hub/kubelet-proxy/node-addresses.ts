@@ -1,6 +1,6 @@
 /**
- * An address of its own for each node, on the kubelet's well-known port, for clients that know no other: beside the port
- * that the node has at the hub's own address.
+ * An address of its own for each node, on the kubelet's well-known port, for clients that know no other: beside the
+ * port that the node has at the hub's own address.
  */
 import { hash } from "node:crypto";
 import { createServer, isIPv4, type Server, type Socket } from "node:net";
@@ -9,7 +9,9 @@ import type { Log } from "@picolet/protocol/ports.ts";
 import { KEEP_ALIVE_MS, MAX_CONNECTIONS_PER_NODE } from "./node-listeners.ts";
 
 export const KUBELET_PORT = 10_250;
-/** 16 million addresses; and the two that are left of the smallest network without its own and its broadcast address. */
+/**
+ * 16 million addresses; and the two that are left of the smallest network without its own and its broadcast address.
+ */
 const SHORTEST_PREFIX = 8;
 const LONGEST_PREFIX = 30;
 

@@ -211,7 +211,10 @@ function query(parameters: Parameters): string {
   return given.length === 0 ? "" : `?${given.join("&")}`;
 }
 
-/** Items of a list carry neither kind nor apiVersion; here they get them, so that objects are alike wherever they come from. */
+/**
+ * Items of a list carry neither kind nor apiVersion; here they get them, so that objects are alike wherever they come
+ * from.
+ */
 function listOf(answer: unknown, type: ResourceType, what: string): KubeList {
   const { items, metadata } = answer as {
     items?: unknown;

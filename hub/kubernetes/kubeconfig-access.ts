@@ -1,4 +1,7 @@
-/** Access as kubectl has it: a kubeconfig with certificates, tokens, token files or exec plugins, or the pod's own account. */
+/**
+ * Access as kubectl has it: a kubeconfig with certificates, tokens, token files or exec plugins, or the pod's own
+ * account.
+ */
 import { readFile } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
 import type { KubeConfig, User } from "@kubernetes/client-node";
@@ -7,7 +10,9 @@ import { parse } from "yaml";
 import type { ClusterAccess, ClusterCredentials, ClusterTls } from "./cluster-access.ts";
 
 export interface KubeconfigAccessInit {
-  /** Path of a kubeconfig; undefined: $KUBECONFIG, ~/.kube/config, then the service account of the pod, as kubectl does. */
+  /**
+   * Path of a kubeconfig; undefined: $KUBECONFIG, ~/.kube/config, then the service account of the pod, as kubectl does.
+   */
   readonly kubeconfig?: string;
   /** Undefined: the file's `current-context`. */
   readonly context?: string;

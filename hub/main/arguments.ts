@@ -59,7 +59,9 @@ export interface ServeArguments {
   readonly clientCaFile: string | undefined;
   /** Embedded only. */
   readonly kubeletCaFile: string | undefined;
-  /** CIDRs in which the embedded API server dials kubelets of other hubs; empty: everywhere but loopback and the like. */
+  /**
+   * CIDRs in which the embedded API server dials kubelets of other hubs; empty: everywhere but loopback and the like.
+   */
   readonly kubeletNetworks: readonly string[];
   /** A PodSecurityConfiguration or AdmissionConfiguration; embedded only. */
   readonly admissionConfigFile: string | undefined;

@@ -33,12 +33,14 @@ export interface BoardServerComponents {
 const BACKLOG = 4096;
 
 /**
- * Boards that have a session, 10,000, and a fleet of 5,000 that comes back at once and has not shown a certificate yet. A
- * connection takes some 60 KiB.
+ * Boards that have a session, 10,000, and a fleet of 5,000 that comes back at once and has not shown a certificate yet.
+ * A connection takes some 60 KiB.
  */
 const LIMITS = { name: "boards' port", maxConnections: 16_000, maxPending: 6000 };
 
-/** The port that boards reach the hub on: joining and renewal as HTTP, the tunnel as a WebSocket, /healthz and /readyz. */
+/**
+ * The port that boards reach the hub on: joining and renewal as HTTP, the tunnel as a WebSocket, /healthz and /readyz.
+ */
 export class BoardServer implements Component {
   readonly name = "boards' port";
   readonly #components: BoardServerComponents;

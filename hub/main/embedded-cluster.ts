@@ -86,7 +86,10 @@ export interface EmbeddedClusterInit {
 
 const ISSUER = "https://kubernetes.default.svc.cluster.local";
 const MASTERS = "system:masters";
-/** Holds `system:kubelet-api-admin` by a binding (bootstrap-roles.ts), for kubelets that ask this API server who may what. */
+/**
+ * Holds `system:kubelet-api-admin` by a binding (bootstrap-roles.ts), for kubelets that ask this API server who may
+ * what.
+ */
 const KUBELET_CLIENT = [{ type: "CN", value: KUBELET_CLIENT_USER }] as const;
 /** How Kubernetes' own controllers are known. */
 const CONTROLLERS = { name: "system:kube-controller-manager", uid: "", groups: [MASTERS], extra: {} };
@@ -96,8 +99,8 @@ const KUBELET_CLIENT_DAYS = 90;
 
 /**
  * Its API answers when this returns.
- * @throws `conflict` with the reason `RefusedStore` for a store that is not the one this hub left; `unavailable` when another
- *   hub runs on the data directory
+ * @throws `conflict` with the reason `RefusedStore` for a store that is not the one this hub left; `unavailable` when
+ * another hub runs on the data directory
  */
 export async function openEmbeddedCluster(
   components: EmbeddedClusterComponents,
@@ -179,8 +182,8 @@ async function openLocked(
   const client: KubeClient = server.client(CONTROLLERS);
   await ensureInitialObjects(client, signal);
   await makeNamespace(client, signal);
-  // Without HTTP, for both ends are this process: TLS and a copy of every object at either end were two thirds of what a
-  // fleet at rest costs, and half of what registering it does. The rules of the API are the same.
+  // Without HTTP, for both ends are this process: TLS and a copy of every object at either end were two thirds of what
+  // a fleet at rest costs, and half of what registering it does. The rules of the API are the same.
   const hub = server.client(HUB_USER);
   const revoked = new RevokedKeysInKubernetes({ client: hub, clock, random, log }, { namespace: HUB_NAMESPACE });
   const keys = new NodeKeysInKubernetes({ client: hub }, { namespace: HUB_NAMESPACE });

@@ -1,4 +1,7 @@
-/** The table of picolet-hub: its commands and flags, with what the help, the man page and docs/configuration.md say of them. */
+/**
+ * The table of picolet-hub: its commands and flags, with what the help, the man page and docs/configuration.md say of
+ * them.
+ */
 import {
   addressFlag,
   bytesFlag,

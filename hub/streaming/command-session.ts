@@ -69,8 +69,8 @@ async function readStatus(channel: CommandChannel | undefined, signal: AbortSign
 }
 
 /**
- * Carries a command between its client (`front`) and what runs it (`back`), until it has ended or one of the two is gone.
- * The client gets its status last of all, and one that says so when `back` broke off without any. Never throws.
+ * Carries a command between its client (`front`) and what runs it (`back`), until it has ended or one of the two is
+ * gone. The client gets its status last of all, and one that says so when `back` broke off without any. Never throws.
  */
 export async function relayCommand(front: CommandSession, back: CommandSession, signal: AbortSignal): Promise<void> {
   using life = joinSignals(signal, front.closed);

@@ -1,6 +1,7 @@
 /**
- * Forwarded ports over SPDY/3.1, for pods whose connections a node gives one by one. The client opens two streams for each
- * connection, one for its bytes and one on which it is told what went wrong, with the same `requestid` in their headers.
+ * Forwarded ports over SPDY/3.1, for pods whose connections a node gives one by one. The client opens two streams for
+ * each connection, one for its bytes and one on which it is told what went wrong, with the same `requestid` in their
+ * headers.
  */
 
 import { type BytePipe, joinPipes } from "@picolet/hub-core/pipes/byte-pipe.ts";

@@ -30,8 +30,8 @@ const GATHER = millis(500);
 const RETRY: BackoffPolicy = { first: seconds(1), max: seconds(60), jitter: EQUAL_JITTER };
 
 /**
- * Sends what is in the store on, in order, one request at a time. Whatever the other end does, it costs the memory of one
- * request: what it does not take stays in the store.
+ * Sends what is in the store on, in order, one request at a time. Whatever the other end does, it costs the memory of
+ * one request: what it does not take stays in the store.
  */
 export class TelemetryExporter implements Component {
   readonly name: string;

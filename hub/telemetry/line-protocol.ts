@@ -2,8 +2,9 @@
  * InfluxDB line protocol (https://docs.influxdata.com/influxdb/v2/reference/syntax/line-protocol/):
  * `measurement,tag=value field=value 1769860800000000000`. Pure.
  *
- * It has no way to write some characters: a tag value that ends with a backslash would swallow what follows, a measurement
- * that begins with `#` would be a comment, and a line break ends the line. They become look-alikes (＼ ＃) and `\n`.
+ * It has no way to write some characters: a tag value that ends with a backslash would swallow what follows, a
+ * measurement that begins with `#` would be a comment, and a line break ends the line. They become look-alikes (＼ ＃)
+ * and `\n`.
  */
 import type { Tags, TelemetryValue } from "@picolet/protocol/telemetry/records.ts";
 import { ownTags, type RecordRow } from "./record-rows.ts";

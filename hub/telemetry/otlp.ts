@@ -1,6 +1,7 @@
 /**
- * OTLP/HTTP in JSON (https://opentelemetry.io/docs/specs/otlp/): `resourceMetrics` for points, `resourceLogs` for events
- * and for fields that are texts, which no metric can be. 64-bit numbers are texts, names are in lowerCamelCase. Pure.
+ * OTLP/HTTP in JSON (https://opentelemetry.io/docs/specs/otlp/): `resourceMetrics` for points, `resourceLogs` for
+ * events and for fields that are texts, which no metric can be. 64-bit numbers are texts, names are in lowerCamelCase.
+ * Pure.
  */
 import type {
   Severity,

@@ -56,7 +56,9 @@ const MAX_QUEUES = 64;
 const LOOK = 256;
 /** A board that has more than this part of a full store loses its own oldest first, not the others'. */
 const NODE_SHARE = 1 / 8;
-/** Arrivals that wait for room: those of one read of each of a thousand boards. Beyond it boards are told to come again. */
+/**
+ * Arrivals that wait for room: those of one read of each of a thousand boards. Beyond it boards are told to come again.
+ */
 const MAX_WAITING = 1024;
 
 /**
@@ -121,8 +123,8 @@ export class TelemetryStore implements Disposable {
   }
 
   /**
-   * Resolves when these will not be lost: they are on the disk, or, without one, with all exporters. What came before is
-   * passed over.
+   * Resolves when these will not be lost: they are on the disk, or, without one, with all exporters. What came before
+   * is passed over.
    * @throws `resource_exhausted`, retryable, when too many wait already; `cancelled`
    */
   async put(

@@ -27,7 +27,9 @@ const MAX_NODE_STREAMS = 4;
  */
 const NODE_BYTES = { burst: 4 * 1024 * 1024, perSecond: 128 * 1024 };
 
-/** Takes what boards send. What has come is put in the store before more is read: a store that waits holds up the board. */
+/**
+ * Takes what boards send. What has come is put in the store before more is read: a store that waits holds up the board.
+ */
 export class TelemetryStreams implements TelemetryReceiver {
   readonly #components: TelemetryStreamsComponents;
   readonly #bytes: RateLimits;

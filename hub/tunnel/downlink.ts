@@ -39,8 +39,8 @@ export interface DownlinkComponents {
 const MAX_INVENTORY = 16_384;
 
 /**
- * An agent whose disk is full, or whose digests never agree with ours, asks again and again. It is heard at once the first
- * time, then after ever longer.
+ * An agent whose disk is full, or whose digests never agree with ours, asks again and again. It is heard at once the
+ * first time, then after ever longer.
  */
 const RESYNC_DELAY: BackoffPolicy = { first: seconds(2), max: seconds(60) };
 
@@ -218,8 +218,8 @@ export class Downlink {
 }
 
 /**
- * As much as an agent takes at once; the rest follows as the next revision. What it has in between is no harm: nothing that it
- * is to keep is removed by it.
+ * As much as an agent takes at once; the rest follows as the next revision. What it has in between is no harm: nothing
+ * that it is to keep is removed by it.
  */
 function beginningOf(objects: readonly RemoteObject[]): readonly RemoteObject[] {
   let bytes = 0;
@@ -231,8 +231,8 @@ function beginningOf(objects: readonly RemoteObject[]): readonly RemoteObject[] 
 }
 
 /**
- * What the agent comes to with these changes when that is not the set that was to be reached: some objects have changed or
- * gone since it was made, or not all fitted. What is missing comes next.
+ * What the agent comes to with these changes when that is not the set that was to be reached: some objects have changed
+ * or gone since it was made, or not all fitted. What is missing comes next.
  */
 function setAfter(known: KnownSet, removed: readonly ObjectKey[], sent: readonly RemoteObject[]): KnownSet {
   const hashes = new Map(known.hashes);

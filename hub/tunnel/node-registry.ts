@@ -41,7 +41,9 @@ const TAKEOVER_WINDOW_MS = 60_000;
 const PROBE_LIMIT = millis(5000);
 /** The agent that comes second stays away about this long, and somebody may look which of the two is right. */
 const STAY_AWAY_MS = 60_000;
-/** Writes of the session before have been told to stop; an API server that does not answer cannot hold up a node longer. */
+/**
+ * Writes of the session before have been told to stop; an API server that does not answer cannot hold up a node longer.
+ */
 const SETTLE_LIMIT = millis(10_000);
 
 /** Which session stands for which node; the node's backend lives from its first session to the end of its last. */

@@ -99,7 +99,10 @@ export class StatusQueue implements UpstreamQueue<readonly Batch[]> {
     return base === undefined ? undefined : applied(base, () => body.delta);
   }
 
-  /** What compact statuses may start from. Made once for each message: each base is read once, whatever the message names. */
+  /**
+   * What compact statuses may start from. Made once for each message: each base is read once, whatever the message
+   * names.
+   */
   #basesByTag(): ReadonlyMap<string, readonly Base[]> {
     const bases = new Map<string, Base[]>();
     const add = (pod: PodIdentity, statusOf: () => Status | undefined): void => {

@@ -35,8 +35,9 @@ export interface TunnelServerInit {
   /** Sessions at a time; further agents are told to come back later. Default 10,000: 660 MB. */
   readonly maxSessions?: number;
   /**
-   * Sessions at a time that were not welcomed yet. Default 4,000: what a core greets in ten seconds, a hello's deadline.
-   * Whoever is refused costs another TLS handshake when it comes again, so that fewer would make a storm longer.
+   * Sessions at a time that were not welcomed yet. Default 4,000: what a core greets in ten seconds, a hello's
+   * deadline. Whoever is refused costs another TLS handshake when it comes again, so that fewer would make a storm
+   * longer.
    */
   readonly maxGreeting?: number;
   /** Writes to the API server at a time, of the whole fleet. Default 64. */
@@ -49,13 +50,15 @@ const MAX_GREETING = 4000;
 const MAX_WRITES = 64;
 
 /**
- * Sessions of one node at a time that were not welcomed yet. An agent has one; on a bad link one or two of before may not
- * have ended here.
+ * Sessions of one node at a time that were not welcomed yet. An agent has one; on a bad link one or two of before may
+ * not have ended here.
  */
 const MAX_GREETING_PER_NODE = 4;
 /** Sessions that a node may begin: an agent that flaps backs off to one in some seconds after a few. */
 const ATTEMPTS = { burst: 30, perSecond: 0.5 };
-/** Objects that a node writes: the statuses and mirror pods of a full node several times over, then one pod in 50 ms. */
+/**
+ * Objects that a node writes: the statuses and mirror pods of a full node several times over, then one pod in 50 ms.
+ */
 const WRITES = { burst: 2000, perSecond: 20 };
 /** Events of a node: less than the embedded API server's quota, so that a batch of them is never refused for good. */
 const EVENTS = { burst: 300, perSecond: 10 };
@@ -143,7 +146,8 @@ export class TunnelServer implements Fleet, Component {
   }
 
   /**
-   * An upgrade to `TUNNEL_PATH` of a client whose certificate says that it is `nodeName`. Answers it, whatever comes of it.
+   * An upgrade to `TUNNEL_PATH` of a client whose certificate says that it is `nodeName`. Answers it, whatever comes of
+   * it.
    */
   handleUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer, nodeName: string): void {
     const offered = (request.headers["sec-websocket-protocol"] ?? "").split(",").map((each) => each.trim());
@@ -266,8 +270,8 @@ export class TunnelServer implements Fleet, Component {
   }
 
   /**
-   * Tells every agent to go elsewhere, spread over `spread`, and takes no new one. Resolves when all have gone, or after
-   * `spread` and `grace`, when those that are left are cut off.
+   * Tells every agent to go elsewhere, spread over `spread`, and takes no new one. Resolves when all have gone, or
+   * after `spread` and `grace`, when those that are left are cut off.
    */
   async drain(reason: string, spread: Millis, grace: Millis, signal: AbortSignal): Promise<void> {
     const { random, log } = this.#components;

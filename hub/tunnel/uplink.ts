@@ -21,7 +21,9 @@ export interface UplinkComponents extends UpstreamComponents {
   readonly sendWithNext: (message: HubMessage) => void;
   /** Sends what waits for that now. */
   readonly sendWaiting: () => void;
-  /** An agent whose acknowledgement waits has pinged by then, and got it with the pong; if not, it gets it by itself. */
+  /**
+   * An agent whose acknowledgement waits has pinged by then, and got it with the pong; if not, it gets it by itself.
+   */
   readonly maxAckDelay: Millis;
 }
 

@@ -1,7 +1,9 @@
 import { type Clock, type Millis, type MonotonicMs, millis } from "../ports.ts";
 import { cancelled, WaitCancel } from "./abort.ts";
 
-/** One time to wake up at, which may be brought forward while somebody waits for it. No timer runs while none is set. */
+/**
+ * One time to wake up at, which may be brought forward while somebody waits for it. No timer runs while none is set.
+ */
 export class Alarm {
   readonly #clock: Clock;
   #at: MonotonicMs | undefined;
@@ -23,7 +25,9 @@ export class Alarm {
     this.#moved?.();
   }
 
-  /** Resolves when it rings, which unsets it. For one waiter at a time. Rejects with `cancelled` when `signal` aborts. */
+  /**
+   * Resolves when it rings, which unsets it. For one waiter at a time. Rejects with `cancelled` when `signal` aborts.
+   */
   ring(signal: AbortSignal): Promise<void> {
     return new Promise((resolve, reject) => {
       if (signal.aborted) {

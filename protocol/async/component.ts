@@ -4,6 +4,8 @@
  */
 export interface Component extends Partial<AsyncDisposable> {
   readonly name: string;
-  /** Runs until `signal` aborts, then resolves or rejects with `cancelled`. Any other end ends the program as a fault. */
+  /**
+   * Runs until `signal` aborts, then resolves or rejects with `cancelled`. Any other end ends the program as a fault.
+   */
   run(signal: AbortSignal): Promise<void>;
 }

@@ -73,7 +73,10 @@ export class ConsoleLog implements Log {
 
 const jsonOf = (value: unknown): unknown => (value instanceof Error ? value.message : value);
 
-/** A program's own: on standard error, by the machine's clock. A reader that has gone (EPIPE) ends the log, not the program. */
+/**
+ * A program's own: on standard error, by the machine's clock. A reader that has gone (EPIPE) ends the log, not the
+ * program.
+ */
 export function programLog({ format, level }: Pick<ConsoleLogInit, "format" | "level">): ConsoleLog {
   process.stderr.on("error", () => undefined);
   return new ConsoleLog({ format, level, write: (line) => void process.stderr.write(line), now: () => new Date() });

@@ -1,6 +1,7 @@
 /**
- * Places for tasks of several groups, such as pulls from several registries: no group keeps the others from theirs. Whoever
- * holds a place learns that another group waits for it (`isContended`) and is to give it up when its task gets on no more.
+ * Places for tasks of several groups, such as pulls from several registries: no group keeps the others from theirs.
+ * Whoever holds a place learns that another group waits for it (`isContended`) and is to give it up when its task gets
+ * on no more.
  */
 import { cancelled } from "./abort.ts";
 

@@ -7,7 +7,10 @@ export interface TokenBucketInit {
   readonly burst: number;
 }
 
-/** Lets through so many a second, in the order of asking; who comes too soon waits for its turn, with no more than a timer. */
+/**
+ * Lets through so many a second, in the order of asking; who comes too soon waits for its turn, with no more than a
+ * timer.
+ */
 export class TokenBucket {
   readonly #clock: Pick<Clock, "monotonic" | "sleep">;
   readonly #rate: number;

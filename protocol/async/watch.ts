@@ -1,7 +1,9 @@
 /** A value that changes over time, of which only the latest matters: a slow reader skips, it never queues. */
 export interface Watch<T> {
   readonly current: T;
-  /** Yields `current` at once, then the latest value after each change. Ends, without an error, when `signal` aborts. */
+  /**
+   * Yields `current` at once, then the latest value after each change. Ends, without an error, when `signal` aborts.
+   */
   changes(signal: AbortSignal): AsyncIterable<T>;
 }
 

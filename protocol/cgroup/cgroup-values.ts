@@ -26,7 +26,10 @@ export interface CgroupValues {
   readonly memoryLimitBytes?: number | undefined;
   /** -1: no limit. */
   readonly pidsLimit?: number | undefined;
-  /** cgroup v2 alone: what is not taken from it (`memory.min`), hardly (`memory.low`), and where it is slowed down (`memory.high`, -1: nowhere). */
+  /**
+   * cgroup v2 alone: what is not taken from it (`memory.min`), hardly (`memory.low`), and where it is slowed down
+   * (`memory.high`, -1: nowhere).
+   */
   readonly memoryMinBytes?: number | undefined;
   readonly memoryLowBytes?: number | undefined;
   readonly memoryHighBytes?: number | undefined;
@@ -48,7 +51,10 @@ export interface CgroupSettings {
   readonly cpuPeriodUs: number;
   /** -1: no limit. */
   readonly podPidsLimit: number;
-  /** Missing: no protection and no throttling, as where there is no cgroup v2, or the kubelet's feature MemoryQoS is off. */
+  /**
+   * Missing: no protection and no throttling, as where there is no cgroup v2, or the kubelet's feature MemoryQoS is
+   * off.
+   */
   readonly memoryQos?: MemoryQos | undefined;
   /** Page sizes of which the kernel limits huge pages, by its names (`2MB`). Missing: none. */
   readonly hugePageSizes?: readonly string[] | undefined;
@@ -114,7 +120,9 @@ function quantityIn(texts: Readonly<Record<string, string>> | undefined, name: s
 const milli = (quantity: Quantity | undefined): bigint => (quantity === undefined ? 0n : quantityMilliValue(quantity));
 const whole = (quantity: Quantity | undefined): bigint => (quantity === undefined ? 0n : quantityValue(quantity));
 
-/** @param pod whose container it is: one without a limit of its own has the pod's. Missing: CPU and memory limits alone */
+/**
+ * @param pod whose container it is: one without a limit of its own has the pod's. Missing: CPU and memory limits alone
+ */
 export function containerCgroupValues(
   container: Pick<Container, "resources">,
   settings: CgroupSettings,
@@ -139,9 +147,9 @@ export function containerCgroupValues(
 }
 
 /**
- * Memory that is requested is kept: from a guaranteed pod the kernel takes none of it (`memory.min`), from another one only when
- * nothing else is left (`memory.low`), for on a small board requests that nothing could be taken of would leave the system
- * itself without page cache. Before a container has all it may have, it is slowed down (KEP 2570).
+ * Memory that is requested is kept: from a guaranteed pod the kernel takes none of it (`memory.min`), from another one
+ * only when nothing else is left (`memory.low`), for on a small board requests that nothing could be taken of would
+ * leave the system itself without page cache. Before a container has all it may have, it is slowed down (KEP 2570).
  */
 function memoryQosValues(pod: Pod, request: bigint, limit: bigint, { memoryQos }: CgroupSettings): CgroupValues {
   if (memoryQos === undefined) return {};
@@ -205,7 +213,9 @@ function podHugePages(requests: Quantities, { hugePageSizes: sizes = [] }: Cgrou
   return { hugePageLimits: hugePageLimits(hugePagesIn(texts), sizes) };
 }
 
-/** 0 when the pod is not limited: one container without a limit is enough for that, unless the pod as a whole has one. */
+/**
+ * 0 when the pod is not limited: one container without a limit is enough for that, unless the pod as a whole has one.
+ */
 function limitOf(
   pod: Pod,
   limits: Quantities,
@@ -238,11 +248,13 @@ export function tierRequests(tier: QosClass, pods: Iterable<Pod>): TierRequests 
 
 export interface NodeCgroupSettings {
   /**
-   * What all pods may have together, of what is enforced: CPU in thousandths, memory and huge pages in bytes, `pid`. Of a resource
-   * that is missing nothing is written.
+   * What all pods may have together, of what is enforced: CPU in thousandths, memory and huge pages in bytes, `pid`. Of
+   * a resource that is missing nothing is written.
    */
   readonly limits: ReadonlyMap<string, bigint>;
-  /** The kubelet's `qosReserved`: percent of the requests of better classes that worse ones cannot have. Missing: none. */
+  /**
+   * The kubelet's `qosReserved`: percent of the requests of better classes that worse ones cannot have. Missing: none.
+   */
   readonly memoryReservedPercent?: number | undefined;
 }
 

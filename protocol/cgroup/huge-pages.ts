@@ -21,7 +21,9 @@ export function* hugePagesIn(texts: Readonly<Record<string, string>> | undefined
   }
 }
 
-/** Every size that the machine has, 0 where nobody asks: the kernel lets a cgroup that nobody limits have all there are. */
+/**
+ * Every size that the machine has, 0 where nobody asks: the kernel lets a cgroup that nobody limits have all there are.
+ */
 export function hugePageLimits(
   wanted: Iterable<readonly [string, number]>,
   sizes: readonly string[],

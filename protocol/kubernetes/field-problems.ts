@@ -6,7 +6,9 @@ export interface FieldProblem {
   readonly message: string;
 }
 
-/** More than anybody mends at a time; a broken generator could make one for each of 100,000 values. The rest is counted. */
+/**
+ * More than anybody mends at a time; a broken generator could make one for each of 100,000 values. The rest is counted.
+ */
 export const MAX_PROBLEMS = 100;
 /** Of a wrong value in a message; the rest of it is cut. */
 const MAX_SHOWN_VALUE = 256;

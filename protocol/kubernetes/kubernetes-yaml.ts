@@ -10,8 +10,8 @@ const STRINGS_TO_KUBERNETES: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * How Kubernetes reads YAML (sigs.k8s.io/yaml): version 1.1, so that `0644` is octal and `yes` is true, without dates and
- * base-60 numbers, a key at most once. For `parseDocument` and `parseAllDocuments` of the package `yaml`.
+ * How Kubernetes reads YAML (sigs.k8s.io/yaml): version 1.1, so that `0644` is octal and `yes` is true, without dates
+ * and base-60 numbers, a key at most once. For `parseDocument` and `parseAllDocuments` of the package `yaml`.
  */
 export const KUBERNETES_YAML: DocumentOptions & ParseOptions & SchemaOptions = {
   version: "1.1",

@@ -77,9 +77,9 @@ export function dnsLabelProblems(value: string): string[] {
 }
 export const dnsSubdomainProblems = (value: string): string[] => check(SUBDOMAIN_RULE, value);
 /**
- * Names of nodes: a DNS-1123 subdomain of at most 253 characters (ValidateNodeName). Dots are legal between labels, as in
- * `edge-1.shed.example`; upper case, blanks, empty labels and the empty name are not. Certificates, authorization, the tunnel,
- * key records and Node objects all judge by this rule.
+ * Names of nodes: a DNS-1123 subdomain of at most 253 characters (ValidateNodeName). Dots are legal between labels, as
+ * in `edge-1.shed.example`; upper case, blanks, empty labels and the empty name are not. Certificates, authorization,
+ * the tunnel, key records and Node objects all judge by this rule.
  */
 export const nodeNameProblems = (value: string): string[] => dnsSubdomainProblems(value);
 /** A search path of resolv.conf: as a subdomain, with underscores (SRV records) and a final dot. */

@@ -29,10 +29,10 @@ export function childPath(path: string, key: string): string {
 }
 
 /**
- * Copies mappings, lists and scalars. Fields that are null are left out, as Kubernetes reads them; null in a list stays.
- * A Date, which some YAML parsers make, becomes its text again.
- * Refused: what is deeper or larger than `limits` (a cycle is infinitely deep), `__proto__` as a key, and everything
- * that no JSON document can hold. Never throws, never changes `input`.
+ * Copies mappings, lists and scalars. Fields that are null are left out, as Kubernetes reads them; null in a list
+ * stays. A Date, which some YAML parsers make, becomes its text again. Refused: what is deeper or larger than `limits`
+ * (a cycle is infinitely deep), `__proto__` as a key, and everything that no JSON document can hold. Never throws,
+ * never changes `input`.
  */
 export function copyPlainData(input: unknown, limits: PlainDataLimits): PlainDataResult {
   try {

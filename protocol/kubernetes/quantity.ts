@@ -142,7 +142,9 @@ function formatDecimal(nano: bigint, format: QuantityFormat): string {
   return `${rest}${suffix ?? (exponent === 0 ? "" : `e${exponent}`)}`;
 }
 
-/** Canonical: no fraction, no precision lost, the largest suffix that allows both. "1.5Gi" is "1536Mi", "0.5" is "500m". */
+/**
+ * Canonical: no fraction, no precision lost, the largest suffix that allows both. "1.5Gi" is "1536Mi", "0.5" is "500m".
+ */
 export function formatQuantity(quantity: Quantity): string {
   if (quantity.nano === 0n) return "0";
   const exact = quantity.nano % NANO === 0n;

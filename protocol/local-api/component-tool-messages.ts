@@ -1,4 +1,6 @@
-/** What `edgectl wasm …` asks of the program that does it (`agent/main/component-tool`), as JSON on its command line. */
+/**
+ * What `edgectl wasm …` asks of the program that does it (`agent/main/component-tool`), as JSON on its command line.
+ */
 export interface ComponentToolRequest {
   readonly command: "check" | "run";
   /** Absolute; `-` for standard input. */

@@ -186,7 +186,9 @@ export interface StatusReport {
   /** Null: this node keeps no Secrets, as it belongs to no hub. Missing from agents before 0.2. */
   readonly secretsAtRest?: SecretsAtRestReport | null;
   readonly problems: readonly SourceProblem[];
-  /** Fields that no pod has, of manifests that run all the same: no fault of the node. Missing from agents before 0.2. */
+  /**
+   * Fields that no pod has, of manifests that run all the same: no fault of the node. Missing from agents before 0.2.
+   */
   readonly warnings?: readonly SourceProblem[];
 }
 
@@ -371,7 +373,10 @@ export interface KeyvalueKeyList {
   readonly next: string | null;
 }
 
-/** PUT and DELETE /v1/keyvalue/NAMESPACE/BUCKET/value, DELETE /v1/keyvalue/NAMESPACE/BUCKET: answered when it is on the disk. */
+/**
+ * PUT and DELETE /v1/keyvalue/NAMESPACE/BUCKET/value, DELETE /v1/keyvalue/NAMESPACE/BUCKET: answered when it is on the
+ * disk.
+ */
 export interface KeyvalueChangeAnswer {
   readonly namespace: string;
   readonly name: string;
@@ -427,7 +432,10 @@ export interface ConfigAnswer {
   readonly file: string | null;
   /** KubeletConfiguration v1beta1 with picolet's own fields, as a file has them; secrets are `***`. */
   readonly configuration: Readonly<Record<string, unknown>>;
-  /** What the file sets: `maxPods`, `evictionHard`, `evictionHard[memory.available]`, `wasm.startTimeout`. All else is a default. */
+  /**
+   * What the file sets: `maxPods`, `evictionHard`, `evictionHard[memory.available]`, `wasm.startTimeout`. All else is a
+   * default.
+   */
   readonly given: readonly string[];
   /** Defaults that follow from this machine, with how they do. */
   readonly derived: readonly { readonly path: string; readonly how: string }[];

@@ -1,8 +1,9 @@
 /**
- * Whether a certificate leads up to a CA that is trusted, at a time that the caller knows better than the machine's clock
- * does. Both ends of the tunnel judge their peer with it: the agent because its clock may be at 1970, the hub because it
- * has to let in certificates that ran out while their board was offline. Follows RFC 5280, 6.1, without policies, name
- * constraints and revocation lists: a certificate that says more than is understood here (critically) is refused.
+ * Whether a certificate leads up to a CA that is trusted, at a time that the caller knows better than the machine's
+ * clock does. Both ends of the tunnel judge their peer with it: the agent because its clock may be at 1970, the hub
+ * because it has to let in certificates that ran out while their board was offline. Follows RFC 5280, 6.1, without
+ * policies, name constraints and revocation lists: a certificate that says more than is understood here (critically) is
+ * refused.
  */
 import { PicoletError } from "../errors.ts";
 import { type Certificate, parseCertificate } from "./certificate.ts";

@@ -1,6 +1,7 @@
 /**
- * DER (X.690), as much of it as certificates and requests for them need: written from values, read strictly. What is not
- * the one proper encoding of a value is refused, so that what has been read, checked and written again is what was meant.
+ * DER (X.690), as much of it as certificates and requests for them need: written from values, read strictly. What is
+ * not the one proper encoding of a value is refused, so that what has been read, checked and written again is what was
+ * meant.
  */
 import { PicoletError } from "../errors.ts";
 

@@ -1,4 +1,7 @@
-/** The subject of certificates: a list of attributes, as everything that is compared here has one attribute in each part. */
+/**
+ * The subject of certificates: a list of attributes, as everything that is compared here has one attribute in each
+ * part.
+ */
 
 import { PicoletError } from "../errors.ts";
 import { type DerReader, derOid, derSequence, derSet, derUtf8, DerReader as Reader, stringOf, TAG } from "./der.ts";
@@ -18,7 +21,8 @@ const MAX_ATTRIBUTES = 64;
 
 /**
  * @param reader at a Name
- * @throws `invalid` for attributes other than CN and O, and for several in one part: nothing here may guess what they mean
+ * @throws `invalid` for attributes other than CN and O, and for several in one part: nothing here may guess what they
+ * mean
  */
 export function readName(reader: DerReader): NameAttribute[] {
   const parts = reader.sequence("name");

@@ -13,7 +13,8 @@ export const nodeSubject = (node: string): NameAttribute[] => [
 
 /**
  * @returns the node's name
- * @throws `permission_denied` unless the subject is `O=system:nodes, CN=system:node:NAME`, in any order, and nothing else
+ * @throws `permission_denied` unless the subject is `O=system:nodes, CN=system:node:NAME`, in any order, and nothing
+ * else
  */
 export function nodeOfSubject(subject: readonly NameAttribute[]): string {
   const refuse = (why: string): never => {
@@ -29,7 +30,10 @@ export function nodeOfSubject(subject: readonly NameAttribute[]): string {
   return nodeNameProblems(name).length > 0 ? refuse("the name is not one that a node can have") : name;
 }
 
-/** The node that an authenticated user is; undefined: none. A malformed name is no node's, so that nothing belongs to it. */
+/**
+ * The node that an authenticated user is; undefined: none. A malformed name is no node's, so that nothing belongs to
+ * it.
+ */
 export function nodeOfUser({
   name,
   groups,

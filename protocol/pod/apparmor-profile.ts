@@ -8,7 +8,10 @@ const LOCALHOST = "localhost/";
 
 export type AppArmorProfile = NonNullable<SecurityContext["appArmorProfile"]>;
 
-/** The container's own, that of its annotation (static pods may have it alone), that of the pod; `undefined`: none is asked for. */
+/**
+ * The container's own, that of its annotation (static pods may have it alone), that of the pod; `undefined`: none is
+ * asked for.
+ */
 export function appArmorProfile(
   pod: Pod,
   container: Pick<Container, "name" | "securityContext">,

@@ -1,9 +1,14 @@
-/** Whose a pod's condition is: the node's, which alone writes it, or somebody else's, which the node leaves as it is. */
+/**
+ * Whose a pod's condition is: the node's, which alone writes it, or somebody else's, which the node leaves as it is.
+ */
 
 /** Of a pod that could be run as components or as containers: which of both, and why. */
 export const RUNTIME_CONDITION = "picolet.io/Runtime";
 
-/** Kubernetes' `PodConditionByKubelet`, without PodScheduled: that is the scheduler's, of a static pod its mirror's. And our own. */
+/**
+ * Kubernetes' `PodConditionByKubelet`, without PodScheduled: that is the scheduler's, of a static pod its mirror's. And
+ * our own.
+ */
 const NODE_CONDITIONS: ReadonlySet<string> = new Set([
   "PodReadyToStartContainers",
   "Initialized",

@@ -15,7 +15,9 @@ export function containerHash(container: Container | EphemeralContainer): string
   return (hash >>> 0).toString(16).padStart(8, "0");
 }
 
-/** JSON with sorted keys; `undefined` fields are missing ones. As deep as `parsePod` or the tunnel lets an object be. */
+/**
+ * JSON with sorted keys; `undefined` fields are missing ones. As deep as `parsePod` or the tunnel lets an object be.
+ */
 export function canonicalJson(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(canonicalJson).join(",")}]`;
   if (typeof value !== "object" || value === null) return JSON.stringify(value) ?? "null";

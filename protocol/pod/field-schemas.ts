@@ -5,7 +5,8 @@
  * - required: a missing one becomes the zero value (`""`, `[]`), which validation then names as "Required value";
  * - defaulted: may be missing in a manifest, is there in a `Pod`, because `applyPodDefaults` fills it in.
  *
- * Schemas are shared instances wherever two fields look alike: a schema costs some KB of resident memory, a use nothing.
+ * Schemas are shared instances wherever two fields look alike: a schema costs some KB of resident memory, a use
+ * nothing.
  */
 import * as z from "zod/mini";
 
@@ -66,7 +67,9 @@ export const requiredOneOf = <V extends string>(): z.ZodMiniDefault<TextOf<V>> =
 export const defaultedOneOf = <V extends string>(): z.ZodMiniDefault<TextOf<V>> =>
   optionalText as unknown as z.ZodMiniDefault<TextOf<V>>;
 
-/** An object whose unknown fields are kept; its type has the known ones only, so that a misspelt one does not compile. */
+/**
+ * An object whose unknown fields are kept; its type has the known ones only, so that a misspelt one does not compile.
+ */
 export const object = <S extends z.core.$ZodLooseShape>(
   shape: S,
 ): z.ZodMiniObject<z.core.util.Writeable<S>, z.core.$strip> =>

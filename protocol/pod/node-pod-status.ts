@@ -6,9 +6,9 @@ const isFields = (value: unknown): value is Fields =>
   typeof value === "object" && value !== null && !Array.isArray(value);
 
 /**
- * A pod's status as its node reports it: without the conditions and fields of others and without nulls, which an API server
- * adds and drops as it likes. The agent sends this form, the hub makes it of what the API server has, and both come to the
- * same base for a delta.
+ * A pod's status as its node reports it: without the conditions and fields of others and without nulls, which an API
+ * server adds and drops as it likes. The agent sends this form, the hub makes it of what the API server has, and both
+ * come to the same base for a delta.
  */
 export function nodePodStatus(status: unknown): Fields {
   if (!isFields(status)) return {};

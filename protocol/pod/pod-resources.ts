@@ -83,7 +83,10 @@ export function podRequests(pod: Pod): Quantities {
   return sum(own, parsed(pod.spec.overhead));
 }
 
-/** Only as good as its containers' limits: one container without a limit makes the pod unlimited, see `cgroup-values.ts`. */
+/**
+ * Only as good as its containers' limits: one container without a limit makes the pod unlimited, see
+ * `cgroup-values.ts`.
+ */
 export function podLimits(pod: Pod): Quantities {
   const own = overridden(aggregate(pod.spec, limitsOf), pod.spec.resources?.limits);
   const result = new Map(own);

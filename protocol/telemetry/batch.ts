@@ -1,14 +1,14 @@
 /**
- * A batch of records of one container, in CBOR as the tunnel uses it: on the board's disk, in the tunnel and in the hub's
- * store alike. Texts that come again are written once, times are offsets: a point takes some 25 bytes.
+ * A batch of records of one container, in CBOR as the tunnel uses it: on the board's disk, in the tunnel and in the
+ * hub's store alike. Texts that come again are written once, times are offsets: a point takes some 25 bytes.
  *
  *     [namespace, pod, uid, container, [label, value …], [text …], [record …]]
  *     point: [0, stamp, time, measurement, number of tags, tag, value …, field, type, value …]
  *     event: [1, stamp, time, name, severity, message, attribute, value …]
  *
- * Names, and the values of tags and attributes, are indexes into the texts. Stamps are microseconds after the batch's base,
- * which is not in it: the board learns late what time it was. A time of the component's own is microseconds since 1970, or
- * `[microseconds, nanoseconds]`, else null.
+ * Names, and the values of tags and attributes, are indexes into the texts. Stamps are microseconds after the batch's
+ * base, which is not in it: the board learns late what time it was. A time of the component's own is microseconds since
+ * 1970, or `[microseconds, nanoseconds]`, else null.
  */
 import { PicoletError } from "../errors.ts";
 import { decodeCbor, encodeCbor } from "../tunnel/encoding/cbor.ts";

@@ -11,7 +11,9 @@ import { MAX_TIME_US } from "./records.ts";
 
 /** Params of `telemetry`. Lane `bulk`. */
 export interface TelemetryParams {
-  /** 16 hexadecimal digits of the board's queue: sequences count within it. A board that lost its queue has another one. */
+  /**
+   * 16 hexadecimal digits of the board's queue: sequences count within it. A board that lost its queue has another one.
+   */
   readonly queue: string;
 }
 

@@ -1,4 +1,6 @@
-/** The frames of a session in mode `channels` (`SessionReply` in stream.ts): how several pipes share one tunnel stream. */
+/**
+ * The frames of a session in mode `channels` (`SessionReply` in stream.ts): how several pipes share one tunnel stream.
+ */
 import { PicoletError } from "../errors.ts";
 
 /** As Kubernetes numbers them in its WebSocket protocols. */

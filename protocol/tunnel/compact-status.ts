@@ -1,13 +1,14 @@
 /**
- * The shortest form of a pod's status that the hub has an earlier one of: which pod and which status it is are ten bytes
- * together, and the delta is compressed with what both ends know of it already.
+ * The shortest form of a pod's status that the hub has an earlier one of: which pod and which status it is are ten
+ * bytes together, and the delta is compressed with what both ends know of it already.
  *
- * - The dictionary is ` pod=NAME_NAMESPACE(UID)`, as messages of a kubelet have it, the earlier status as packed JSON in
- *   CBOR, its keys sorted, and SAMPLE_DELTAS. Ids, times and texts that a delta repeats from the status are two or three
- *   bytes then, and so is the frame around what changed.
+ * - The dictionary is ` pod=NAME_NAMESPACE(UID)`, as messages of a kubelet have it, the earlier status as packed JSON
+ * in CBOR, its keys sorted, and SAMPLE_DELTAS. Ids, times and texts that a delta repeats from the status are two or
+ * three bytes then, and so is the frame around what changed.
  * - The key is two bytes of SHA-256(UID), which spare the hub from looking at all of the node's pods, and eight of
- *   SHA-256(dictionary). Ends that make other dictionaries come to other keys, never to another status.
- * - The delta is that of `diffJson`, its keys sorted, as packed JSON in CBOR, in raw DEFLATE (RFC 1951) with the dictionary.
+ * SHA-256(dictionary). Ends that make other dictionaries come to other keys, never to another status.
+ * - The delta is that of `diffJson`, its keys sorted, as packed JSON in CBOR, in raw DEFLATE (RFC 1951) with the
+ * dictionary.
  */
 import { canonicalJson } from "../pod/container-hash.ts";
 import type { Sha256 } from "./digest.ts";
@@ -35,10 +36,13 @@ const utf8 = new TextEncoder();
 export const COMPACT_TAG_BYTES = 2;
 const HASH_BYTES = 8;
 export const COMPACT_KEY_BYTES = COMPACT_TAG_BYTES + HASH_BYTES;
-/** A delta before it is compressed. What a usual change takes is a tenth of a KiB; larger ones go without compression. */
+/**
+ * A delta before it is compressed. What a usual change takes is a tenth of a KiB; larger ones go without compression.
+ */
 export const MAX_COMPACT_DELTA_BYTES = 16_384;
 /**
- * Of the earlier status as JSON. A pod of ten containers has a tenth of it; the work that a few bytes make a hub do is bounded by it.
+ * Of the earlier status as JSON. A pod of ten containers has a tenth of it; the work that a few bytes make a hub do is
+ * bounded by it.
  */
 export const MAX_COMPACT_BASE_CHARACTERS = 32_768;
 

@@ -33,8 +33,8 @@ interface Entry {
 
 /**
  * 16 bytes over a set of keys with their hashes: the sum, modulo 2^128, of the SHA-256 of each entry. A sum needs no
- * order, and a change of one entry costs two hashes, not one over the whole set. (Sets with a given sum can be looked for
- * by whoever may choose thousands of entries, which is nobody but the hub.)
+ * order, and a change of one entry costs two hashes, not one over the whole set. (Sets with a given sum can be looked
+ * for by whoever may choose thousands of entries, which is nobody but the hub.)
  */
 export function digestOf(sha256: Sha256, entries: Iterable<Entry>): Uint8Array {
   const sum = new Uint8Array(HASH_BYTES);

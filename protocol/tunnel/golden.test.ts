@@ -1,6 +1,6 @@
 /**
- * The tunnel's wire format, byte for byte: test/golden/tunnel. A hub and an agent of different releases meet on these, so
- * the goldens of a released subprotocol do not change. Before that: UPDATE_GOLDEN=1, and read the difference.
+ * The tunnel's wire format, byte for byte: test/golden/tunnel. A hub and an agent of different releases meet on these,
+ * so the goldens of a released subprotocol do not change. Before that: UPDATE_GOLDEN=1, and read the difference.
  */
 import assert from "node:assert/strict";
 import { hash } from "node:crypto";
@@ -167,7 +167,8 @@ test("a compact status stays what it is", () => {
 
 test("a change of a pod's status costs at most 250 bytes on the wire, with its ack", () => {
   const bytesOf = (name: string): number => messageFrame(SAMPLE_MESSAGES[name] as TunnelMessage).length;
-  // TLS 1.3: 5 of the record's head, 1 of its type, 16 of its tag. WebSocket: 2 of its head, 2 more from 126 bytes on, 4 of the mask.
+  // TLS 1.3: 5 of the record's head, 1 of its type, 16 of its tag. WebSocket: 2 of its head, 2 more from 126 bytes on,
+  // 4 of the mask.
   const sent = (payload: number, mask: number): number => payload + (payload > 125 ? 4 : 2) + mask + 22;
   const change = sent(bytesOf("statuses, a container that failed"), 4);
   const ack = sent(bytesOf("statusesAck"), 0);

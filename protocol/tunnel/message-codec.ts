@@ -25,20 +25,22 @@ import type {
 
 /** Keys with hashes in one inventory: 256 of the longest (381 + 16 bytes) are 100 KiB, of usual ones 10 KiB. */
 export const MAX_INVENTORY_ITEMS = 256;
-/** Statuses in one message, compact ones too; the rest follows in the next. A hub writes each by a request of its own. */
+/**
+ * Statuses in one message, compact ones too; the rest follows in the next. A hub writes each by a request of its own.
+ */
 export const MAX_STATUS_ITEMS = 64;
 /** Events in one message. */
 export const MAX_EVENT_ITEMS = 64;
 /** Pods in one piece of the mirror set. */
 export const MAX_MIRROR_ITEMS = 64;
 /**
- * Messages of statuses, and of events, that an agent may have sent without an ack. A hub holds them until they are in the
- * API server; an agent that sends more loses its session.
+ * Messages of statuses, and of events, that an agent may have sent without an ack. A hub holds them until they are in
+ * the API server; an agent that sends more loses its session.
  */
 export const MAX_IN_FLIGHT_MESSAGES = 8;
 /**
- * To a hub that takes compact statuses. What it holds is bounded by the rate of a node's bytes (`MESSAGE_BYTES` of the hub) all the
- * same; with 8 the acknowledgements of small changes, one after another, could seldom wait.
+ * To a hub that takes compact statuses. What it holds is bounded by the rate of a node's bytes (`MESSAGE_BYTES` of the
+ * hub) all the same; with 8 the acknowledgements of small changes, one after another, could seldom wait.
  */
 export const MAX_IN_FLIGHT_COMPACT_MESSAGES = 16;
 /** UIDs in one ack: as many as statuses in flight. */
@@ -46,17 +48,19 @@ const MAX_WANT_FULL = MAX_IN_FLIGHT_COMPACT_MESSAGES * MAX_STATUS_ITEMS;
 /** Objects, and keys of removed ones, in one piece of a revision. */
 export const MAX_DESIRED_ITEMS = 1024;
 /**
- * What the pieces of a revision are cut to: a piece is held in memory whole at both ends. One object that is larger is a
- * piece of its own, up to MAX_MESSAGE_BYTES.
+ * What the pieces of a revision are cut to: a piece is held in memory whole at both ends. One object that is larger is
+ * a piece of its own, up to MAX_MESSAGE_BYTES.
  */
 export const MAX_DESIRED_BYTES = 65_536;
-/** Of all pieces of one revision together: more than 5,000 usual objects. An agent refuses a larger one with `limit`. */
+/**
+ * Of all pieces of one revision together: more than 5,000 usual objects. An agent refuses a larger one with `limit`.
+ */
 export const MAX_REVISION_BYTES = 16 * 1024 * 1024;
 /** One message from a hub: an object as large as an API server stores it (1.5 MiB), with room for what is around it. */
 export const MAX_HUB_MESSAGE_BYTES = 2 * 1024 * 1024;
 /**
- * One message from an agent. Smaller, since a hub may hold one of each of thousands of agents: a mirror pod with all the
- * annotations that Kubernetes allows (256 KiB) fits.
+ * One message from an agent. Smaller, since a hub may hold one of each of thousands of agents: a mirror pod with all
+ * the annotations that Kubernetes allows (256 KiB) fits.
  */
 export const MAX_AGENT_MESSAGE_BYTES = 512 * 1024;
 

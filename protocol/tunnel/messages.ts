@@ -10,7 +10,9 @@ export const TUNNEL_SUBPROTOCOL = "picolet.tunnel.v1";
 /** Of the WebSocket, below the hub's address. */
 export const TUNNEL_PATH = "/v1/tunnel";
 
-/** `Pod/default/web`, `Secret/default/db`, `ConfigMap/…`, `Node//name`. One object each; a pod's UID is in its content. */
+/**
+ * `Pod/default/web`, `Secret/default/db`, `ConfigMap/…`, `Node//name`. One object each; a pod's UID is in its content.
+ */
 export type ObjectKey = string;
 
 export const objectKey = (kind: string, namespace: string, name: string): ObjectKey => `${kind}/${namespace}/${name}`;
@@ -70,11 +72,16 @@ export interface Welcome {
   readonly takesTelemetry: boolean;
   /** Whose pods these are; undefined: an older hub, or one that cannot read it. */
   readonly fleet?: FleetIdentity | undefined;
-  /** Whether statuses may be sent in the compact form (`compact-status.ts`): older hubs do not know it. Only with `fleet`. */
+  /**
+   * Whether statuses may be sent in the compact form (`compact-status.ts`): older hubs do not know it. Only with
+   * `fleet`.
+   */
   readonly takesCompactStatuses?: boolean | undefined;
 }
 
-/** Which cluster's objects a hub hands out. An agent takes them only from the fleet it knows, or one that took it over. */
+/**
+ * Which cluster's objects a hub hands out. An agent takes them only from the fleet it knows, or one that took it over.
+ */
 export interface FleetIdentity {
   /** At most 64 characters: of a Kubernetes cluster the UID of its namespace kube-system. */
   readonly id: string;
@@ -140,7 +147,9 @@ export interface CompactStatus {
 export interface StatusItem {
   readonly namespace: string;
   readonly name: string;
-  /** `metadata.uid` in the API server; for a mirrored pod the static pod's own (annotation kubernetes.io/config.hash). */
+  /**
+   * `metadata.uid` in the API server; for a mirrored pod the static pod's own (annotation kubernetes.io/config.hash).
+   */
   readonly uid: string;
   readonly body: StatusBody;
 }
@@ -150,14 +159,20 @@ export type StatusBody =
   | { readonly kind: "full"; readonly status: Readonly<Record<string, unknown>> }
   /** What `diffJson` made between the status whose `statusHash` is `base` and the new one. */
   | { readonly kind: "delta"; readonly base: Uint8Array; readonly delta: unknown }
-  /** Nothing of a pod that was to be deleted is left on the node: the hub deletes it from the API server. `status` is its last. */
+  /**
+   * Nothing of a pod that was to be deleted is left on the node: the hub deletes it from the API server. `status` is
+   * its last.
+   */
   | { readonly kind: "gone"; readonly status: Readonly<Record<string, unknown>> };
 
 /** Hub: everything up to `sequence` is in the API server or can never be. */
 export interface StatusesAck {
   readonly kind: "statusesAck";
   readonly sequence: number;
-  /** UIDs whose delta had no base here, of compact ones the key in hex: to be sent whole, under a new sequence. They are not acknowledged. */
+  /**
+   * UIDs whose delta had no base here, of compact ones the key in hex: to be sent whole, under a new sequence. They are
+   * not acknowledged.
+   */
   readonly wantFull: readonly string[];
 }
 
@@ -191,7 +206,10 @@ export interface EventsAck {
   readonly sequence: number;
 }
 
-/** Agent: what a Node object gets from its node: labels, taints to register with, status. Whole, or against the one acknowledged. */
+/**
+ * Agent: what a Node object gets from its node: labels, taints to register with, status. Whole, or against the one
+ * acknowledged.
+ */
 export interface NodeReport {
   readonly kind: "node";
   /** 8 bytes, of this report; comes back in the ack. */

@@ -1,6 +1,6 @@
 /**
- * Two ends of a tunnel over a line with random latency and rate, on virtual time, with random traffic at both: streams of
- * every lane, written and read at random paces, ended, reset, given up; messages; pings. One seed is one schedule;
+ * Two ends of a tunnel over a line with random latency and rate, on virtual time, with random traffic at both: streams
+ * of every lane, written and read at random paces, ended, reset, given up; messages; pings. One seed is one schedule;
  * TUNNEL_SEEDS widens, TUNNEL_SEED repeats one.
  */
 import assert from "node:assert/strict";

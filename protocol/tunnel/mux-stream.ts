@@ -8,8 +8,8 @@ import type { IncomingStream, Lane, OpenedStream, StreamError, StreamKind, Tunne
 
 /**
  * What a peer may send on a stream before it hears that some of it was read; also what a stream whose reader stops may
- * keep in memory. A stream carries at most a window a round trip: bulk over a link of 100 ms 2.5 MiB/s, a log 1.2 MiB/s,
- * more than a board's uplink. A request of a `token` has no bytes.
+ * keep in memory. A stream carries at most a window a round trip: bulk over a link of 100 ms 2.5 MiB/s, a log 1.2
+ * MiB/s, more than a board's uplink. A request of a `token` has no bytes.
  */
 const WINDOW_BYTES: Readonly<Record<Lane, number>> = {
   control: 16_384,
@@ -20,7 +20,9 @@ const WINDOW_BYTES: Readonly<Record<Lane, number>> = {
 };
 /** No end grants more than its window; one that pretends to would have us count beyond what numbers hold. */
 const MAX_WINDOW_BYTES = 16 * 1024 * 1024;
-/** Callers that wait on one stream at a time. Two are usual (standard output and error); more are a caller's mistake. */
+/**
+ * Callers that wait on one stream at a time. Two are usual (standard output and error); more are a caller's mistake.
+ */
 const MAX_PENDING_WRITES = 16;
 /** What a frame has around parameters or a reply: its head, type, id, kind, lane. */
 const MAX_HEAD_BYTES = 16;
@@ -63,7 +65,9 @@ const errorOf = ({ code, message }: StreamError): PicoletError =>
 
 const violation = (what: string): PicoletError => new PicoletError("invalid", `cannot accept frame: ${what}`);
 
-/** One stream at one end. Everything it keeps is made when first used: most of a thousand idle ones are a few fields. */
+/**
+ * One stream at one end. Everything it keeps is made when first used: most of a thousand idle ones are a few fields.
+ */
 export class MuxStream implements OpenedStream, IncomingStream, Sender {
   readonly kind: StreamKind;
   readonly lane: Lane;

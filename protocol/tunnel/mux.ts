@@ -122,8 +122,9 @@ export class Mux implements StreamOpener {
   }
 
   /**
-   * Keeps a message that replaces those of its kind before it, such as a cumulative acknowledgement, until another frame is
-   * sent, and sends it right behind that one. A frame and a segment of its own would cost 80 bytes, and 52 for TCP's answer.
+   * Keeps a message that replaces those of its kind before it, such as a cumulative acknowledgement, until another
+   * frame is sent, and sends it right behind that one. A frame and a segment of its own would cost 80 bytes, and 52 for
+   * TCP's answer.
    */
   sendWithNext(message: TunnelMessage): void {
     if (this.closed.aborted) throw this.closed.reason;

@@ -1,4 +1,6 @@
-/** Streams inside the tunnel: what both ends and everything that is carried through them rely on. `Mux` implements them. */
+/**
+ * Streams inside the tunnel: what both ends and everything that is carried through them rely on. `Mux` implements them.
+ */
 
 /** In order of weight. A lane with more to send never starves one above it; none is ever starved altogether. */
 export type Lane = "control" | "status" | "interactive" | "logs" | "bulk";
@@ -17,7 +19,10 @@ export interface TunnelStream {
   write(bytes: Uint8Array, signal: AbortSignal): Promise<void>;
   /** No more will be written; the peer reads `undefined` after what was. Both ended: the stream is gone. */
   end(): void;
-  /** The next bytes, as they came; `undefined` at the peer's end. Reading gives the peer credit. @throws the reason of `closed` */
+  /**
+   * The next bytes, as they came; `undefined` at the peer's end. Reading gives the peer credit. @throws the reason of
+   * `closed`
+   */
   read(signal: AbortSignal): Promise<Uint8Array | undefined>;
   /** Ends both directions at once. The peer's `closed` carries code and message. */
   reset(error: StreamError): void;
@@ -83,7 +88,10 @@ export interface ExecParams {
   readonly stdout: boolean;
   readonly stderr: boolean;
   readonly tty: boolean;
-  /** Whether the opener could go on in raw mode, with these request headers (Upgrade, Sec-WebSocket-*, X-Stream-Protocol-Version). */
+  /**
+   * Whether the opener could go on in raw mode, with these request headers (Upgrade, Sec-WebSocket-*,
+   * X-Stream-Protocol-Version).
+   */
   readonly upgrade: Readonly<Record<string, string>> | undefined;
 }
 
@@ -98,13 +106,13 @@ export interface PortForwardParams {
 }
 
 /**
- * The answer to `exec`, `attach` and `portForward`.
- * `raw`: the bytes are the runtime's own HTTP answer to the upgrade and then whatever protocol was agreed (SPDY/3.1,
- * WebSocket): both ends only copy. `channels`: the hub speaks the client's protocol, and the bytes are channel frames:
- * one byte of channel (0 stdin, 1 stdout, 2 stderr, 3 error as a Kubernetes Status in JSON, 4 resize as
- * {"Width","Height"} in JSON), three bytes of length, big-endian, then as many bytes; a length of 0 closes the channel.
- * `connections`, to `portForward` with `upgrade`: there are no bytes; the hub speaks the client's protocol, and opens a
- * `portForward` without `upgrade` for each connection. That one's answer is `raw`, and the bytes are the connection's own.
+ * The answer to `exec`, `attach` and `portForward`. `raw`: the bytes are the runtime's own HTTP answer to the upgrade
+ * and then whatever protocol was agreed (SPDY/3.1, WebSocket): both ends only copy. `channels`: the hub speaks the
+ * client's protocol, and the bytes are channel frames: one byte of channel (0 stdin, 1 stdout, 2 stderr, 3 error as a
+ * Kubernetes Status in JSON, 4 resize as {"Width","Height"} in JSON), three bytes of length, big-endian, then as many
+ * bytes; a length of 0 closes the channel. `connections`, to `portForward` with `upgrade`: there are no bytes; the hub
+ * speaks the client's protocol, and opens a `portForward` without `upgrade` for each connection. That one's answer is
+ * `raw`, and the bytes are the connection's own.
  */
 export type SessionReply = { readonly mode: "raw" } | { readonly mode: "channels" } | { readonly mode: "connections" };
 

@@ -5,8 +5,8 @@ export interface Corkable {
 }
 
 /**
- * Holds what is written to a socket until the current task's promises have run, so that frames sent together are one TLS
- * record and one TCP segment: 22 and 52 bytes less for each but the first.
+ * Holds what is written to a socket until the current task's promises have run, so that frames sent together are one
+ * TLS record and one TCP segment: 22 and 52 bytes less for each but the first.
  */
 export class TickCork {
   readonly #socket: Corkable;

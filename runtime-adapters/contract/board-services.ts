@@ -1,7 +1,7 @@
 /**
  * What the agent does for components: the port behind those interfaces of `wit/board` that a runner cannot answer by
- * itself. A runner asks over a unix socket (`runtime-adapters/wasm/adapter/services/`), which judges who
- * asks and hands the call to the `BoardService` of the interface. To add one: give the adapter an entry in `BoardServices`, and call
+ * itself. A runner asks over a unix socket (`runtime-adapters/wasm/adapter/services/`), which judges who asks and hands
+ * the call to the `BoardService` of the interface. To add one: give the adapter an entry in `BoardServices`, and call
  * `ServiceClient.call("<interface>.<method>", …)` in the host.
  */
 
@@ -70,8 +70,9 @@ export class ServiceRefusal extends Error {
 /** Of one interface. */
 export interface BoardService {
   /**
-   * Methods that may read out more than some KiB: each waits until there is room for the largest answer. So nothing among them that
-   * waits for anything itself: few of them are under way at a time. What others answer is counted when it is there.
+   * Methods that may read out more than some KiB: each waits until there is room for the largest answer. So nothing
+   * among them that waits for anything itself: few of them are under way at a time. What others answer is counted when
+   * it is there.
    */
   readonly largeAnswers?: ReadonlySet<string>;
   /**

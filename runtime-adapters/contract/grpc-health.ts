@@ -1,4 +1,6 @@
-/** The health protocol of gRPC (grpc.health.v1) as the agent's probes need it; it is spoken beside the client of CRI. */
+/**
+ * The health protocol of gRPC (grpc.health.v1) as the agent's probes need it; it is spoken beside the client of CRI.
+ */
 import type { Millis } from "@picolet/protocol/ports.ts";
 
 export interface GrpcHealthTarget {
@@ -21,6 +23,9 @@ export type GrpcHealthAnswer =
   | { readonly kind: "failed"; readonly error: string };
 
 export interface GrpcHealth {
-  /** One call on a connection of its own, without TLS, tried for until the time is over. @throws the signal's reason alone */
+  /**
+   * One call on a connection of its own, without TLS, tried for until the time is over. @throws the signal's reason
+   * alone
+   */
   check(target: GrpcHealthTarget, timeout: Millis, signal: AbortSignal): Promise<GrpcHealthAnswer>;
 }

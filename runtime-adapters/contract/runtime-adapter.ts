@@ -48,7 +48,9 @@ export interface ObservedPod {
   readonly sandboxes: readonly ObservedSandbox[];
   /** Every attempt of every container that the runtime still has, newest first. */
   readonly containers: readonly ObservedContainer[];
-  /** What was asked for when the newest sandbox was made; lets a fresh agent take up or end a pod that its store lost. */
+  /**
+   * What was asked for when the newest sandbox was made; lets a fresh agent take up or end a pod that its store lost.
+   */
   readonly manifest: DesiredPod | undefined;
 }
 
@@ -112,11 +114,19 @@ export type ContainerState =
 /** One step towards the desired state. Carrying out the same step twice must be harmless. */
 export type Action =
   | { readonly kind: "createSandbox"; readonly sandbox: SandboxLaunch }
-  /** In the newest ready sandbox of the pod; `not_found` when there is none. Creates and starts; a half-made one is removed. */
+  /**
+   * In the newest ready sandbox of the pod; `not_found` when there is none. Creates and starts; a half-made one is
+   * removed.
+   */
   | { readonly kind: "startContainer"; readonly container: ContainerLaunch }
-  /** SIGTERM (or the image's stop signal), then SIGKILL after `gracePeriod`. Done when it has exited. 0 kills at once. */
+  /**
+   * SIGTERM (or the image's stop signal), then SIGKILL after `gracePeriod`. Done when it has exited. 0 kills at once.
+   */
   | { readonly kind: "stopContainer"; readonly containerId: string; readonly gracePeriod: Millis }
-  /** CPU and memory of one that runs, all of them, or where it runs; what is missing stays. `not_found` for one that does not run. */
+  /**
+   * CPU and memory of one that runs, all of them, or where it runs; what is missing stays. `not_found` for one that
+   * does not run.
+   */
   | {
       readonly kind: "updateContainer";
       readonly containerId: string;
@@ -218,7 +228,9 @@ export interface Mount {
   readonly image?: { readonly id: string; readonly subPath: string } | undefined;
   readonly readOnly: boolean;
   readonly propagation: "private" | "hostToContainer" | "bidirectional";
-  /** With `readOnly`: what is mounted below it is read-only too. Only where `RuntimeStatus.handlers` says that it can. */
+  /**
+   * With `readOnly`: what is mounted below it is read-only too. Only where `RuntimeStatus.handlers` says that it can.
+   */
   readonly recursiveReadOnly?: boolean | undefined;
 }
 
@@ -331,7 +343,9 @@ export interface RuntimeFilesystem {
 
 /** What garbage collection has to know of a runtime's images. */
 export interface ImageHoldings {
-  /** Ids, digests and names of images of which something is made, whoever made it: containers in any state, sandboxes. */
+  /**
+   * Ids, digests and names of images of which something is made, whoever made it: containers in any state, sandboxes.
+   */
   readonly used: ReadonlySet<string>;
   /** Of what the runtime has made of an image and removes with it, by the image's id. */
   readonly derivedBytes: ReadonlyMap<string, number>;
@@ -356,11 +370,14 @@ export interface ImageService {
   /** From a registry. Errors carry the Kubernetes reason (`ErrImagePull`, `InvalidImageName` …). */
   pull(reference: string, options: PullOptions, signal: AbortSignal): Promise<ImageInfo>;
   /**
-   * What else there is by this name, for who may choose: asks the registry, and goes by what is known of a pulled image while
-   * that cannot be reached. Missing: this runtime cannot tell. Errors as those of `pull`.
+   * What else there is by this name, for who may choose: asks the registry, and goes by what is known of a pulled image
+   * while that cannot be reached. Missing: this runtime cannot tell. Errors as those of `pull`.
    */
   platforms?(reference: string, options: PullOptions, signal: AbortSignal): Promise<ImagePlatforms>;
-  /** Asks the registry, whichever runtime the image is for. Missing: this runtime cannot tell. Errors as those of `pull`. */
+  /**
+   * Asks the registry, whichever runtime the image is for. Missing: this runtime cannot tell. Errors as those of
+   * `pull`.
+   */
   signatures?(reference: string, options: PullOptions, signal: AbortSignal): Promise<SignedImage>;
   /** How far a pull of `reference` is; `undefined` while that cannot be told. Missing: this runtime never tells. */
   progress?(reference: string, signal: AbortSignal): Promise<PullProgress | undefined>;
@@ -368,7 +385,8 @@ export interface ImageService {
   setPinned?(reference: string, isPinned: boolean, signal: AbortSignal): Promise<void>;
   remove(id: string, signal: AbortSignal): Promise<void>;
   /**
-   * From a file on this node, with no network: an OCI or docker archive, or one `.wasm`, as far as this runtime can run it.
+   * From a file on this node, with no network: an OCI or docker archive, or one `.wasm`, as far as this runtime can run
+   * it.
    * @param name the name to give it; needed where the archive brings none.
    * @throws `unimplemented` when the file is nothing for this runtime; another one may take it.
    */
@@ -392,13 +410,17 @@ export interface StandardStreams {
 /** Where to get it. */
 export type RuntimeStream =
   /**
-   * From the runtime's own streaming server on this machine: one HTTP/1.1 request for `path`, without TLS, that asks for an
-   * upgrade to SPDY/3.1 or a WebSocket with one of Kubernetes' protocols. Good for one connection, for about a minute.
+   * From the runtime's own streaming server on this machine: one HTTP/1.1 request for `path`, without TLS, that asks
+   * for an upgrade to SPDY/3.1 or a WebSocket with one of Kubernetes' protocols. Good for one connection, for about a
+   * minute.
    */
   | { readonly kind: "upgrade"; readonly host: string; readonly port: number; readonly path: string }
   /** From the container's log: what is written to it from now on is what its streams have. There is no way in. */
   | { readonly kind: "log"; readonly logPath: string }
-  /** From the pod's own sockets: whoever connects to one of these ports of this address reaches it. No other is the pod's. */
+  /**
+   * From the pod's own sockets: whoever connects to one of these ports of this address reaches it. No other is the
+   * pod's.
+   */
   | { readonly kind: "ports"; readonly host: string; readonly ports: readonly number[] };
 
 /** At most some 16 MiB each, at which the runtime cuts them off. */
@@ -411,8 +433,8 @@ export interface ExecResult {
 /** Volumes made of images. */
 export interface ImageMounts {
   /**
-   * Shows the image's files at `target`, an empty folder of which no other pod has the like, and keeps them from being removed
-   * with the image. Again is harmless.
+   * Shows the image's files at `target`, an empty folder of which no other pod has the like, and keeps them from being
+   * removed with the image. Again is harmless.
    * @param forOthers for a pod of another runtime, which takes nothing but paths
    * @returns `byRuntime`: nothing was done, `Mount.image` is what this runtime takes instead; never `forOthers`
    */
@@ -443,7 +465,10 @@ export interface RuntimeAdapter extends AsyncDisposable {
   list(signal: AbortSignal): Promise<readonly PodListing[]>;
   inspect(uid: PodUid, signal: AbortSignal): Promise<ObservedPod>;
   apply(pod: DesiredPod, action: Action, signal: AbortSignal): Promise<void>;
-  /** What containers have written to their own file systems, by container id: all of ours in one call. Missing: nobody knows. */
+  /**
+   * What containers have written to their own file systems, by container id: all of ours in one call. Missing: nobody
+   * knows.
+   */
   writtenLayers?(signal: AbortSignal): Promise<ReadonlyMap<string, WritableLayer>>;
   /** What containers use that have no cgroup of their own, by container id. Missing: each has its own. */
   sharedUsage?(signal: AbortSignal): Promise<ReadonlyMap<string, SharedUsage>>;
@@ -454,13 +479,19 @@ export interface RuntimeAdapter extends AsyncDisposable {
   /** Why this runtime could never run the pod, in words; `undefined`: it may. Missing: it runs any. */
   refusal?(pod: Pod): Promise<string | undefined> | string | undefined;
   /**
-   * Whether this container would start, as far as that can be told without making it; what takes long is done then, so that its
-   * start has nothing left to do of that. The image is here. @throws why it would not. Missing: nothing can be told
+   * Whether this container would start, as far as that can be told without making it; what takes long is done then, so
+   * that its start has nothing left to do of that. The image is here. @throws why it would not. Missing: nothing can be
+   * told
    */
   check?(pod: DesiredPod, launch: ContainerLaunch, signal: AbortSignal): Promise<void>;
-  /** What this node lets all that it runs have of isolation, in a few words; `undefined`: not known yet. Missing: not known here. */
+  /**
+   * What this node lets all that it runs have of isolation, in a few words; `undefined`: not known yet. Missing: not
+   * known here.
+   */
   isolationLevel?(): string | undefined;
-  /** How the containers of a pod that run are isolated from the node, as the kernel says. Missing: it is not known here. */
+  /**
+   * How the containers of a pod that run are isolated from the node, as the kernel says. Missing: it is not known here.
+   */
   isolation?(uid: PodUid, signal: AbortSignal): Promise<readonly ContainerIsolation[]>;
   /** Memory is short: gives up at once what is only kept ready. Missing: there is nothing such. */
   shed?(): void;
@@ -471,20 +502,25 @@ export interface RuntimeAdapter extends AsyncDisposable {
   /** Pods of which something may have changed; late, doubled and lost hints are harmless. Ends when `signal` aborts. */
   hints?(signal: AbortSignal): AsyncIterable<PodUid>;
   /**
-   * Has the runtime send something that concerns no pod the way that hints come. True: it came. False: nothing can be told now.
-   * Missing: it never can.
+   * Has the runtime send something that concerns no pod the way that hints come. True: it came. False: nothing can be
+   * told now. Missing: it never can.
    */
   tryHints?(signal: AbortSignal): Promise<boolean>;
   /** After the agent renamed a log file away: go on writing to a new one under the old name. */
   reopenLog(uid: PodUid, containerId: string, signal: AbortSignal): Promise<void>;
-  /** Whether a container whose log is larger than the node allows waits until it has been rotated. Missing: it writes on. */
+  /**
+   * Whether a container whose log is larger than the node allows waits until it has been rotated. Missing: it writes
+   * on.
+   */
   readonly boundsLogs?: boolean;
-  /** @throws `not_found` for what does not run, `unimplemented` with the reason for what this runtime's pods cannot do. */
+  /**
+   * @throws `not_found` for what does not run, `unimplemented` with the reason for what this runtime's pods cannot do.
+   */
   stream(uid: PodUid, request: StreamRequest, signal: AbortSignal): Promise<RuntimeStream>;
   /**
    * Runs a command in a running container and waits for its end, without input.
-   * @throws `deadline_exceeded` only when the runtime reports that the command took longer than `timeout` and was killed;
-   * `unavailable` when the runtime has not answered; `not_found`, `unimplemented` as `stream`.
+   * @throws `deadline_exceeded` only when the runtime reports that the command took longer than `timeout` and was
+   * killed; `unavailable` when the runtime has not answered; `not_found`, `unimplemented` as `stream`.
    */
   execSync(
     uid: PodUid,

@@ -36,7 +36,9 @@ export interface CriAdapterComponents {
 }
 
 export interface CriAdapterInit {
-  /** `unix:///run/containerd/containerd.sock`, or the path alone. It need not be there yet, and may go and come back. */
+  /**
+   * `unix:///run/containerd/containerd.sock`, or the path alone. It need not be there yet, and may go and come back.
+   */
   readonly endpoint: string;
   /** Where images are, when it is another socket. */
   readonly imageEndpoint?: string;

@@ -34,8 +34,8 @@ const unusable = (path: string, why: string): PicoletError =>
 const unreadable = (path: string): string => `cannot read the archive ${path} (make or fetch the file again)`;
 
 /**
- * @throws `unimplemented` for a file that is no archive of container images, `not_found` and the like for one that cannot be
- * read, `corrupt` for an archive that is damaged.
+ * @throws `unimplemented` for a file that is no archive of container images, `not_found` and the like for one that
+ * cannot be read, `corrupt` for an archive that is damaged.
  */
 export async function readImageArchive(path: string, signal: AbortSignal): Promise<ImageArchive> {
   const head = await readHead(path);
@@ -132,7 +132,9 @@ class Documents {
   }
 }
 
-/** Entries of a tar stream (POSIX ustar; longer names of GNU and pax belong to entries that are of no interest here). */
+/**
+ * Entries of a tar stream (POSIX ustar; longer names of GNU and pax belong to entries that are of no interest here).
+ */
 class TarScanner {
   readonly #documents: Documents;
   readonly #header = Buffer.alloc(BLOCK_BYTES);

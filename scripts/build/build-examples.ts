@@ -1,7 +1,7 @@
 /**
- * Builds the components of `examples/`, one in each of three languages: text, JavaScript, C. What is up to date is left as it
- * is. Text and JavaScript need nothing but npm's packages; C needs Debian's clang, lld, wasi-libc and libclang-rt-dev-wasm32,
- * and is left out where they are not.
+ * Builds the components of `examples/`, one in each of three languages: text, JavaScript, C. What is up to date is left
+ * as it is. Text and JavaScript need nothing but npm's packages; C needs Debian's clang, lld, wasi-libc and
+ * libclang-rt-dev-wasm32, and is left out where they are not.
  */
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";

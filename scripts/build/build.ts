@@ -34,7 +34,8 @@ const shared: BuildOptions = {
   legalComments: "none",
   platform: "node",
   target: "node24",
-  // Node 24 has it; what esbuild 0.28 makes of `await using` in a loop throws the error of one turn at the end of the next too.
+  // Node 24 has it; what esbuild 0.28 makes of `await using` in a loop throws the error of one turn at the end of the
+  // next too.
   supported: { using: true },
   // The ES module build of the same package: esbuild leaves out what is not used of it.
   alias: { yaml: "./node_modules/yaml/browser/index.js" },
@@ -48,8 +49,8 @@ const shared: BuildOptions = {
 const WS_CLIENT = resolve("node_modules/ws/lib/websocket.js");
 
 /**
- * Of `ws` the client alone, without what the tunnel never uses: compression loads `node:zlib`, and `wss:` URLs `node:https`
- * (the tunnel hands it a socket that does TLS already). With the server's code half a MiB.
+ * Of `ws` the client alone, without what the tunnel never uses: compression loads `node:zlib`, and `wss:` URLs
+ * `node:https` (the tunnel hands it a socket that does TLS already). With the server's code half a MiB.
  */
 const leanWebSocket: Plugin = {
   name: "lean ws",
@@ -121,11 +122,11 @@ ${environment}exec "\${PICOLET_NODE:-$lib/node}" ${flags}"$lib/${program}" "$@"
 export const AGENT_ENVIRONMENT =
   "export MALLOC_ARENA_MAX=1 MALLOC_TRIM_THRESHOLD_=131072 MALLOC_MMAP_THRESHOLD_=4096 UV_THREADPOOL_SIZE=1\nexport CBOR_NATIVE_ACCELERATION_DISABLED=true\n" +
   "export SSL_CERT_FILE=/dev/null SSL_CERT_DIR=/nonexistent\nunset NODE_EXTRA_CA_CERTS\n";
-// A hub is verified against its own CA. Node would parse the 140 CAs it brings as soon as `node:tls` is loaded, those of the
-// system, or those that its environment names: 0.75 MiB (Node 24.21) for nothing. With these none are found.
-// Code that has not run for three collections is dropped, instead of six, and compiled again when it runs: after a burst the
-// agent makes four in a row, at rest two. Regular expressions stay bytecode: one of Node's for IPv6 addresses becomes 160 KiB
-// of machine code as soon as it runs for the second time.
+// A hub is verified against its own CA. Node would parse the 140 CAs it brings as soon as `node:tls` is loaded, those
+// of the system, or those that its environment names: 0.75 MiB (Node 24.21) for nothing. With these none are found.
+// Code that has not run for three collections is dropped, instead of six, and compiled again when it runs: after a
+// burst the agent makes four in a row, at rest two. Regular expressions stay bytecode: one of Node's for IPv6 addresses
+// becomes 160 KiB of machine code as soon as it runs for the second time.
 export const AGENT_FLAGS =
   "--use-openssl-ca --max-semi-space-size=1 --optimize-for-size --no-opt --no-maglev --no-sparkplug --v8-pool-size=1 --max-old-space-size=48 --bytecode-old-age=3 --regexp-interpret-all --expose-gc ";
 
@@ -136,16 +137,16 @@ function kubernetesModels(): string {
 }
 
 /**
- * What thousands of sessions make and drop is small: a young generation of 4 MiB instead of 64 saves 20 KiB an agent. The
- * old one may grow by a fifth of what lives before it is collected, not to a multiple: what it grew to in a storm stays
- * resident. With 1,000 agents that is a collection every 29 s at rest, and 9 KiB an agent less than with a half.
+ * What thousands of sessions make and drop is small: a young generation of 4 MiB instead of 64 saves 20 KiB an agent.
+ * The old one may grow by a fifth of what lives before it is collected, not to a multiple: what it grew to in a storm
+ * stays resident. With 1,000 agents that is a collection every 29 s at rest, and 9 KiB an agent less than with a half.
  */
 const HUB_FLAGS = "--max-semi-space-size=4 --heap-growing-percent=20 ";
-// Each connection has a buffer of 64 KiB to read into, of which it touches a page or two. Only mappings of their own keep
-// the rest of it out of memory: blocks of the heap have been written to before. glibc maps what is above the threshold and
-// does not fit at the top of the heap, which it makes 128 KiB larger than needed unless the pad is 0. The threshold is
-// above what OpenSSL keeps of a connection (4.4, 4.4, 5.6 and 6.1 KiB), which would take two pages each. One arena, so
-// that there is one heap. A process may have 65,530 mappings.
+// Each connection has a buffer of 64 KiB to read into, of which it touches a page or two. Only mappings of their own
+// keep the rest of it out of memory: blocks of the heap have been written to before. glibc maps what is above the
+// threshold and does not fit at the top of the heap, which it makes 128 KiB larger than needed unless the pad is 0. The
+// threshold is above what OpenSSL keeps of a connection (4.4, 4.4, 5.6 and 6.1 KiB), which would take two pages each.
+// One arena, so that there is one heap. A process may have 65,530 mappings.
 const HUB_ENVIRONMENT =
   "export MALLOC_ARENA_MAX=1 MALLOC_TRIM_THRESHOLD_=131072 MALLOC_MMAP_THRESHOLD_=8192 MALLOC_MMAP_MAX_=32768 MALLOC_TOP_PAD_=0\n";
 
@@ -161,7 +162,8 @@ const AGENT = { name: "picolet", entry: "agent/main/picolet.ts" };
 
 const dividedPrograms: readonly DividedProgram[] = [
   AGENT,
-  // Most components have neither network nor services of the board: 0.3 MiB less of each runner. Its jail has the folder.
+  // Most components have neither network nor services of the board: 0.3 MiB less of each runner. Its jail has the
+  // folder.
   {
     name: "wasm-runner",
     entry: "runtime-adapters/wasm/runner/runner-main.ts",
@@ -186,9 +188,9 @@ interface ProgramFile {
 export const agentFilesWithMaps = (): Promise<ProgramFiles> => dividedFiles(AGENT, LIBRARY, "with maps");
 
 /**
- * What is not loaded costs nothing: V8 keeps the source of a file that it has seen, and a record of each function. esbuild
- * divides ES modules alone, so each of them becomes CommonJS afterwards. Their names hold a hash: a program that runs never
- * loads a part of another build.
+ * What is not loaded costs nothing: V8 keeps the source of a file that it has seen, and a record of each function.
+ * esbuild divides ES modules alone, so each of them becomes CommonJS afterwards. Their names hold a hash: a program
+ * that runs never loads a part of another build.
  */
 async function dividedFiles(
   { name, entry, parts }: DividedProgram,
@@ -226,7 +228,9 @@ async function dividedFiles(
   return { files, metafile: divided.metafile };
 }
 
-/** To esbuild each part needs all of the entry, so that it makes one file of it instead of one for each set of parts. */
+/**
+ * To esbuild each part needs all of the entry, so that it makes one file of it instead of one for each set of parts.
+ */
 const besides = (parts: RegExp, entry: string): Plugin => ({
   name: `besides ${entry}`,
   setup: ({ onLoad }) =>

@@ -61,7 +61,9 @@ export class Distribution {
   }
 }
 
-/** Running programs have the file mapped, so it is replaced, never written to. A file of npm's is linked: it is large. */
+/**
+ * Running programs have the file mapped, so it is replaced, never written to. A file of npm's is linked: it is large.
+ */
 function place(source: string, target: string): void {
   if (existsSync(target) && isSame(source, target)) return;
   const temporary = `${target}.new`;

@@ -1,6 +1,6 @@
 /**
- * Draws docs/picture.svg from docs/picture.txt, whose head says its lines. With `--check` it writes nothing and fails when the
- * drawing is not what the text says.
+ * Draws docs/picture.svg from docs/picture.txt, whose head says its lines. With `--check` it writes nothing and fails
+ * when the drawing is not what the text says.
  */
 import { readFileSync, writeFileSync } from "node:fs";
 

@@ -51,7 +51,8 @@ export interface NodeParts {
 export function nodeParts(lock: LockFile, platform: Platform): NodeParts {
   const name = `node-${platform}`;
   if (platform === ownPlatform()) {
-    // `run.sh` has compared it with its hash. The install script of the package `node` fetches the package of the platform.
+    // `run.sh` has compared it with its hash. The install script of the package `node` fetches the package of the
+    // platform.
     const binary = "node_modules/node/bin/node";
     const folder = `node_modules/node/node_modules/${name}`;
     if (existsSync(binary) && existsSync(folder)) return { binary, folder };

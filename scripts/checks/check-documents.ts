@@ -25,7 +25,10 @@ const HISTORY = "CHANGELOG.md";
 const EXTENSIONS = "ts|mjs|cjs|js|json|md|yaml|wit|sh|c|sha256";
 const PATH_NAME = new RegExp(`^[\\w.-]+(?:/[\\w.-]+)*\\.(?:${EXTENSIONS})$`);
 const FOLDER_NAME = /^[\w.-]+(?:\/[\w.-]+)*\/$/;
-/** Names of others that the source does not have: of Kubernetes and its client libraries, systemd, OCI and OpenTelemetry. */
+/**
+ * Names of others that the source does not have: of Kubernetes and its client libraries, systemd, OCI and
+ * OpenTelemetry.
+ */
 const OTHERS: ReadonlySet<string> = new Set([
   ...["KubeletEnsureSecretPulledImages", "MaxContainerBackOff", "UseStatusResources", "ToleratesTaint"],
   ...["VisitPodSecretNames", "HasAPIObjectReference", "ControllerRefManager", "HumanDuration", "ValidatePodUpdate"],

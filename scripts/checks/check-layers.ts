@@ -1,8 +1,8 @@
 /**
- * Checks the layers: which room may import which. A room is a folder with a row in the `rooms.json` of its package; the row
- * names every room that its files import, and whether they use Node's own modules. The check fails for an import without a
- * row, for a row that nothing needs, for rooms that import each other in a circle (types too), and for a package
- * that `package.json` does not name. Before it judges the tree it judges one broken import for each room.
+ * Checks the layers: which room may import which. A room is a folder with a row in the `rooms.json` of its package; the
+ * row names every room that its files import, and whether they use Node's own modules. The check fails for an import
+ * without a row, for a row that nothing needs, for rooms that import each other in a circle (types too), and for a
+ * package that `package.json` does not name. Before it judges the tree it judges one broken import for each room.
  */
 import { existsSync, readFileSync } from "node:fs";
 import { dirname, relative } from "node:path";
@@ -130,7 +130,10 @@ export function violationsOf(path: string, source: string): string[] {
   return violations;
 }
 
-/** Broken imports, each of which must be found: for every room one of a room that its row does not name, and one of Node's. */
+/**
+ * Broken imports, each of which must be found: for every room one of a room that its row does not name, and one of
+ * Node's.
+ */
 function canaries(): (readonly [path: string, source: string])[] {
   const all = PACKAGES.flatMap((owner) => [...owner.rooms.keys()].map((room): Place => ({ owner, room })));
   const broken: [string, string][] = [

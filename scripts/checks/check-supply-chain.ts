@@ -1,7 +1,8 @@
 /**
- * What is installed is what was reviewed: every package of package-lock.json has its SHA-512, comes from a registry by name, and runs no
- * install script but those allowed; package.json names exact versions; the Node binary has the hash of node-binaries.sha256. Part of
- * `npm run check`. Vulnerability advisories are not consulted, as they need the network: `npm audit` does that.
+ * What is installed is what was reviewed: every package of package-lock.json has its SHA-512, comes from a registry by
+ * name, and runs no install script but those allowed; package.json names exact versions; the Node binary has the hash
+ * of node-binaries.sha256. Part of `npm run check`. Vulnerability advisories are not consulted, as they need the
+ * network: `npm audit` does that.
  */
 import { createHash } from "node:crypto";
 import { createReadStream, existsSync, readFileSync } from "node:fs";

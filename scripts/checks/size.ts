@@ -1,6 +1,6 @@
 /**
- * `npm run size [-- --against REVISION] [--json]`: lines, files, packages, the largest rooms, and how many rooms import one another;
- * with --against, of another revision beside it. A room is a folder that holds source files.
+ * `npm run size [-- --against REVISION] [--json]`: lines, files, packages, the largest rooms, and how many rooms import
+ * one another; with --against, of another revision beside it. A room is a folder that holds source files.
  */
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";

@@ -1,6 +1,6 @@
 /**
- * The tree as its imports see it: packages, the rooms (folders) of their files, and which file imports which. Reads files
- * alone, of this tree or of another revision's beside it.
+ * The tree as its imports see it: packages, the rooms (folders) of their files, and which file imports which. Reads
+ * files alone, of this tree or of another revision's beside it.
  */
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join, relative, resolve } from "node:path";

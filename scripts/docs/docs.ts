@@ -1,8 +1,9 @@
 /**
- * `npm run docs`: makes docs/configuration.md and docs/edgectl.md, which are committed. The build takes man pages, completions
- * and the data of `edgectl explain` from here too. All are made of the tables of programs and fields.
+ * `npm run docs`: makes docs/configuration.md and docs/edgectl.md, which are committed. The build takes man pages,
+ * completions and the data of `edgectl explain` from here too. All are made of the tables of programs and fields.
  *
- * --check  writes nothing and leaves with 1 when the committed ones are not what it would write: `npm run check` does that
+ * --check writes nothing and leaves with 1 when the committed ones are not what it would write: `npm run check` does
+ * that
  */
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";

@@ -1,7 +1,7 @@
 /**
  * `npm start`: builds, starts a hub with its embedded API server and an agent that joins it with a token, both with a
- * folder of their own (`.picolet`), gives the cluster the sample pods and shows what becomes of them. Ctrl-C ends all of
- * it.
+ * folder of their own (`.picolet`), gives the cluster the sample pods and shows what becomes of them. Ctrl-C ends all
+ * of it.
  */
 import { type ChildProcess, execFile, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -173,7 +173,8 @@ async function end({ hub, node, agent, client, samples }: Started): Promise<void
     const isOver = (pods: PodsByName): boolean => !samples.some((name) => pods.has(name));
     const followed = await followPods(node.socketPath, END_LIMIT_MS, isOver).catch(sayError);
     if (followed?.reached === false) say("some pods have not ended yet; the next npm start goes on with that");
-    // All others, of DaemonSets too, whose controller makes new ones of those that are deleted: they run again after the next start.
+    // All others, of DaemonSets too, whose controller makes new ones of those that are deleted: they run again after
+    // the next start.
     await run("dist/board/bin/edgectl", ["--socket", node.socketPath, "node", "shutdown"], {
       timeout: END_LIMIT_MS,
     }).catch(sayError);
@@ -186,7 +187,9 @@ async function end({ hub, node, agent, client, samples }: Started): Promise<void
   await hub?.end("SIGTERM");
 }
 
-/** The agent takes an ended pod's volumes away a moment after its end; with one left, `.picolet` could not be removed. */
+/**
+ * The agent takes an ended pod's volumes away a moment after its end; with one left, `.picolet` could not be removed.
+ */
 async function untilUnmounted(folder: string): Promise<void> {
   const deadline = performance.now() + END_LIMIT_MS;
   const mounted = (): boolean => mountPointsWithin(parseMountInfo(readFileSync(MOUNTS, "utf8")), folder).length > 0;

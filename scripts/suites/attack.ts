@@ -1,7 +1,8 @@
 /**
- * `npm run attack [-- FILTER …]`: attacks real hubs as a stolen board, a stolen join token or a tenant's service account would
- * (test/attack/README.md). Prints each attack, for those that try to freeze the hub the longest wait of another client,
- * and `N passed, N failed`; leaves with 1 when one has succeeded. A FILTER is part of a file's name or of a case's.
+ * `npm run attack [-- FILTER …]`: attacks real hubs as a stolen board, a stolen join token or a tenant's service
+ * account would (test/attack/README.md). Prints each attack, for those that try to freeze the hub the longest wait of
+ * another client, and `N passed, N failed`; leaves with 1 when one has succeeded. A FILTER is part of a file's name or
+ * of a case's.
  */
 
 import { allCases } from "@picolet/test/attack/all-cases.ts";

@@ -1,6 +1,6 @@
 /**
- * `npm run soak -- --minutes N`: the real agent while pods come, go, crash and are probed, its anonymous memory over time as
- * an SVG, and the slope of it with its standard error. Leaves with 1 when it grows.
+ * `npm run soak -- --minutes N`: the real agent while pods come, go, crash and are probed, its anonymous memory over
+ * time as an SVG, and the slope of it with its standard error. Leaves with 1 when it grows.
  */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname, resolve } from "node:path";

@@ -48,7 +48,9 @@ function apt(...args: string[]): void {
     throw new Error(`cannot install the tests' system packages: apt-get ${args.join(" ")} failed`);
 }
 
-/** Installs what is missing where this process may (root on Debian); elsewhere the tests that need it skip and say so. */
+/**
+ * Installs what is missing where this process may (root on Debian); elsewhere the tests that need it skip and say so.
+ */
 export function installTestSystem(): void {
   const missing = PACKAGES.filter(([, proof]) => !existsSync(proof)).map(([name]) => name);
   if (missing.length === 0) return;

@@ -1,7 +1,7 @@
 /**
- * Writes test/golden/cri-fields.txt from CRI's published definition: `node scripts/test/make-cri-golden.ts api.proto`, with
- * the file pkg/apis/runtime/v1/api.proto of k8s.io/cri-api in the version that `cri-messages.ts` names. Only names,
- * numbers and types are kept.
+ * Writes test/golden/cri-fields.txt from CRI's published definition: `node scripts/test/make-cri-golden.ts api.proto`,
+ * with the file pkg/apis/runtime/v1/api.proto of k8s.io/cri-api in the version that `cri-messages.ts` names. Only
+ * names, numbers and types are kept.
  */
 import { readFileSync, writeFileSync } from "node:fs";
 import { PublishedApi, type PublishedField } from "@picolet/test/support/containerd/published-api.ts";

@@ -1,7 +1,7 @@
 /**
- * Writes test/golden/store/format-<n>.{sql,json}: a store as this picolet leaves it on disk, and what it holds. Run once
- * when a new format is made, before it is released. The files of a released format are never made again: that boards
- * out there wrote such files is what they stand for.
+ * Writes test/golden/store/format-<n>.{sql,json}: a store as this picolet leaves it on disk, and what it holds. Run
+ * once when a new format is made, before it is released. The files of a released format are never made again: that
+ * boards out there wrote such files is what they stand for.
  */
 import { existsSync, mkdirSync, writeFileSync } from "node:fs";
 import { FORMAT } from "@picolet/agent/store/schema.ts";

@@ -1,6 +1,6 @@
 /**
- * `node scripts/test/measure-tests.ts [FILTER …]`: runs test files one by one and notes what those take that take long, by which
- * `npm test` schedules them. After `npm run build`, on a machine that does nothing else.
+ * `node scripts/test/measure-tests.ts [FILTER …]`: runs test files one by one and notes what those take that take long,
+ * by which `npm test` schedules them. After `npm run build`, on a machine that does nothing else.
  */
 import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";

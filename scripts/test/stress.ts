@@ -1,10 +1,9 @@
 /**
- * `npm run stress -- FILE [--times N] [--load N] [--disk N]`: runs a test file many times while the machine is busy, and ends at the
- * first run that fails, with its output. Proves that a test is not flaky; exit code 1 when it is.
+ * `npm run stress -- FILE [--times N] [--load N] [--disk N]`: runs a test file many times while the machine is busy,
+ * and ends at the first run that fails, with its output. Proves that a test is not flaky; exit code 1 when it is.
  *
- * --times N  how often (50)
- * --load N   processes that compute all the time (4)
- * --disk N   processes that write to the disk and wait for it (1)
+ * --times N how often (50) --load N processes that compute all the time (4) --disk N processes that write to the disk
+ * and wait for it (1)
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";

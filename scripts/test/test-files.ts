@@ -8,7 +8,10 @@ const PATTERN = "{protocol,runtime-adapters,agent,hub,scripts,test}/**/*.test.ts
 const COSTS = "scripts/test/test-costs.json";
 /** All of `test/` that a unit test may import: it needs nothing that is installed or built. */
 const UNIT_SUPPORT = "test/support/unit/";
-/** Names a file that must be built, a program among the support for tests that are no unit tests, or one that is installed for them. */
+/**
+ * Names a file that must be built, a program among the support for tests that are no unit tests, or one that is
+ * installed for them.
+ */
 const NEEDS_MORE = new RegExp(
   `["'\`](?:dist/|test/support/(?!unit/)|(?:/[\\w/]+/)?(?:${TEST_SYSTEM_PROGRAMS.join("|")})["'\`])`,
 );
@@ -22,8 +25,8 @@ export const testFiles = (filters: readonly string[]): readonly string[] =>
     .sort();
 
 /**
- * Those of `files` that need nothing installed and nothing built: all beside the code, and of `test/` the short ones that import
- * nothing of `test/` but its support for unit tests.
+ * Those of `files` that need nothing installed and nothing built: all beside the code, and of `test/` the short ones
+ * that import nothing of `test/` but its support for unit tests.
  */
 export function unitFiles(files: readonly string[], costs = readTestCosts()): readonly string[] {
   const graph = new ImportGraph();

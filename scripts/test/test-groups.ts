@@ -1,7 +1,10 @@
 import { readTestCosts } from "./test-files.ts";
 import type { TestCost } from "./test-schedule.ts";
 
-/** A process loads the modules that its files share once; with more files in it, the last one to end is alone for longer. */
+/**
+ * A process loads the modules that its files share once; with more files in it, the last one to end is alone for
+ * longer.
+ */
 const FILES_OF_A_GROUP = 40;
 /** A unit test file that is not measured takes about this long. */
 const UNKNOWN_SECONDS = 0.2;

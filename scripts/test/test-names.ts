@@ -1,6 +1,6 @@
 /**
- * `node scripts/test/test-names.ts [FILTER …]`: the names of all tests as the source has them, a line each; a name that is made of
- * variables is shown with its placeholders. Runs nothing: it shows what a move or a rename has lost.
+ * `node scripts/test/test-names.ts [FILTER …]`: the names of all tests as the source has them, a line each; a name that
+ * is made of variables is shown with its placeholders. Runs nothing: it shows what a move or a rename has lost.
  */
 import { readFileSync } from "node:fs";
 import { parseSync } from "oxc-parser";

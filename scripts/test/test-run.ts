@@ -5,8 +5,8 @@ import { describeError } from "@picolet/protocol/errors.ts";
 import { LAST_TEST } from "./last-test.ts";
 
 /**
- * Loaded before each test file: what Node makes of the modules that they share, types stripped and compiled, it makes once for all.
- * JavaScript, as to strip one file loads what strips them: a quarter of a unit test's time.
+ * Loaded before each test file: what Node makes of the modules that they share, types stripped and compiled, it makes
+ * once for all. JavaScript, as to strip one file loads what strips them: a quarter of a unit test's time.
  */
 const COMPILE_CACHE = `data:text/javascript,${encodeURIComponent(
   `import { enableCompileCache } from "node:module"; enableCompileCache(${JSON.stringify(resolve("node_modules/.cache/picolet/compiled"))});`,
@@ -59,8 +59,8 @@ export async function runFile(path: string, outcome: Outcome, options: RunOption
 }
 
 /**
- * Runs files in one process, one after the other. When that process fails as a whole, each file runs once more in a process of
- * its own, so that the one to blame is named.
+ * Runs files in one process, one after the other. When that process fails as a whole, each file runs once more in a
+ * process of its own, so that the one to blame is named.
  */
 export async function runTogether(paths: readonly string[], outcome: Outcome, options: RunOptions): Promise<void> {
   const isOne = paths.length === 1;

@@ -38,8 +38,8 @@ interface TestFile extends TestCost {
 const ORDER: readonly Kind[] = ["large", "shy", "small"];
 
 /**
- * Which test file begins when: always the longest of those for which the processors have room, so that what waits runs beside
- * what computes, and nothing long is left for the end. Small ones come last, where the shy ones need company.
+ * Which test file begins when: always the longest of those for which the processors have room, so that what waits runs
+ * beside what computes, and nothing long is left for the end. Small ones come last, where the shy ones need company.
  */
 export class TestSchedule {
   readonly #waiting: TestFile[];

@@ -1,9 +1,9 @@
 /**
- * `npm run unit [-- PATTERN …]`: runs the unit tests, with nothing installed but npm's packages and nothing built. A PATTERN is part
- * of a file's path. Prints failures in full, then one line.
+ * `npm run unit [-- PATTERN …]`: runs the unit tests, with nothing installed but npm's packages and nothing built. A
+ * PATTERN is part of a file's path. Prints failures in full, then one line.
  *
- * --watch  runs again what a change concerns, until it is ended
- * --list   prints the names of the tests instead, a line each
+ * --watch runs again what a change concerns, until it is ended --list prints the names of the tests instead, a line
+ * each
  */
 import { chmodSync, mkdtempSync, rmSync, statfsSync } from "node:fs";
 import { availableParallelism } from "node:os";
@@ -21,7 +21,10 @@ const SURPLUS_PROCESSES = 1;
 /** A test that takes longer is named, when none failed. */
 const SLOW_SECONDS = 3;
 
-/** Temporary folders in memory: half of what unit tests take is to wait for the disk, and none of them is about the disk. */
+/**
+ * Temporary folders in memory: half of what unit tests take is to wait for the disk, and none of them is about the
+ * disk.
+ */
 const MEMORY = "/dev/shm";
 const LEAST_MEMORY_BYTES = 2 ** 30;
 

@@ -1,6 +1,6 @@
 /**
- * Imported before `node:test`: its runner then does not note for each promise which test made it. With that note, an error
- * that nothing catches fails the test that it comes from; without it, it fails the process, in a third less time.
+ * Imported before `node:test`: its runner then does not note for each promise which test made it. With that note, an
+ * error that nothing catches fails the test that it comes from; without it, it fails the process, in a third less time.
  */
 import asyncHooks, { type AsyncHook, type HookCallbacks } from "node:async_hooks";
 

@@ -36,7 +36,10 @@ export async function watchTests(
   }
 }
 
-/** The tests that load one of the paths. What is no source file, such as a golden, concerns those that have its folder's name in their text. */
+/**
+ * The tests that load one of the paths. What is no source file, such as a golden, concerns those that have its folder's
+ * name in their text.
+ */
 export function concernedBy(paths: readonly string[], files: readonly string[], graph: ImportGraph): readonly string[] {
   const sources = paths.filter((path) => /\.m?[jt]s$/.test(path));
   const folders = paths.filter((path) => !sources.includes(path)).map((path) => path.split("/").at(-2) ?? path);

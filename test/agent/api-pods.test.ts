@@ -1,4 +1,6 @@
-/** Pods of the API server from their object to the last that is told of them: store, source, workers, one fake runtime. */
+/**
+ * Pods of the API server from their object to the last that is told of them: store, source, workers, one fake runtime.
+ */
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { podObject } from "@picolet/agent/core/pods/pod-object.ts";

@@ -1,4 +1,6 @@
-/** Private images, credentials of every kind, bad links and what people do by hand: a real containerd, a real registry. */
+/**
+ * Private images, credentials of every kind, bad links and what people do by hand: a real containerd, a real registry.
+ */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";

@@ -1,6 +1,6 @@
 /**
- * Whatever a manifest is, it is refused at a path, or comes to a verdict, a plan, a status, folders and what a runtime is
- * asked for, or to an error that says why not; and when it goes, nothing of it is on disk.
+ * Whatever a manifest is, it is refused at a path, or comes to a verdict, a plan, a status, folders and what a runtime
+ * is asked for, or to an error that says why not; and when it goes, nothing of it is on disk.
  */
 import assert from "node:assert/strict";
 import { existsSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";

@@ -1,4 +1,7 @@
-/** The provider of keys in a TPM, with Debian's software TPM: what becomes of sealed boxes through starts, changes and losses. */
+/**
+ * The provider of keys in a TPM, with Debian's software TPM: what becomes of sealed boxes through starts, changes and
+ * losses.
+ */
 
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";

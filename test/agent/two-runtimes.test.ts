@@ -1,4 +1,7 @@
-/** Pods that may be either, on virtual time: chosen before anything of them starts, switched from one runtime to the other. */
+/**
+ * Pods that may be either, on virtual time: chosen before anything of them starts, switched from one runtime to the
+ * other.
+ */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { RuntimeChoices } from "@picolet/agent/core/pods/pod-ports.ts";

@@ -1,4 +1,7 @@
-/** What is collected of real cgroups of this machine: processes whose use is known, and cgroups that come and go meanwhile. */
+/**
+ * What is collected of real cgroups of this machine: processes whose use is known, and cgroups that come and go
+ * meanwhile.
+ */
 import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -99,7 +102,8 @@ describe("what real cgroups use", { skip }, () => {
 
   test("CPU time, and what a quota kept from it", async () => {
     const spin = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; echo ready; exec sleep 1000";
-    // Less than the scheduler gives at once: it is kept from some of it whenever it has its turn, also where others want the CPU.
+    // Less than the scheduler gives at once: it is kept from some of it whenever it has its turn, also where others
+    // want the CPU.
     await run("spins", { cpuPeriodUs: 10_000, cpuQuotaUs: 1000 }, spin);
     const [pod, container] = await usageOf("spins");
     assert.ok(pod && container);

@@ -1,4 +1,7 @@
-/** A real hub under attack, and whom an attacker may be: boards that have joined, service accounts, holders of a join token. */
+/**
+ * A real hub under attack, and whom an attacker may be: boards that have joined, service accounts, holders of a join
+ * token.
+ */
 import { createPrivateKey, createPublicKey, generateKeyPairSync, sign } from "node:crypto";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";

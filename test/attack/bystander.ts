@@ -1,4 +1,7 @@
-/** Another client of the hub: asks for one small object again and again, from a thread of its own, and keeps the longest wait. */
+/**
+ * Another client of the hub: asks for one small object again and again, from a thread of its own, and keeps the longest
+ * wait.
+ */
 import { once } from "node:events";
 import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
 import { Agent, request } from "undici";

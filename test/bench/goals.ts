@@ -7,8 +7,8 @@ export interface Goal {
   /** Inclusive. */
   readonly atMost: number;
   /**
-   * "stable": memory, bytes and counts, the same on any machine and under load. "time": seconds and shares of a core, which
-   * go by the machine: a slow or busy one misses them with nothing wrong in the program.
+   * "stable": memory, bytes and counts, the same on any machine and under load. "time": seconds and shares of a core,
+   * which go by the machine: a slow or busy one misses them with nothing wrong in the program.
    */
   readonly kind: "stable" | "time";
   /** Default true: also in the short windows of `--quick`. */
@@ -46,9 +46,9 @@ export const GOALS: readonly Goal[] = [
 ];
 
 /**
- * What the guard in `npm test` (test/e2e/node/lean.test.ts) lets an agent with a hub take at rest: close above what it takes, so
- * that what adds to it fails. `npm run bench -- --only lean` prints the figures; each is the least of several periods of
- * 30 s. Beside each what was seen on a machine with much else to do, in single periods.
+ * What the guard in `npm test` (test/e2e/node/lean.test.ts) lets an agent with a hub take at rest: close above what it
+ * takes, so that what adds to it fails. `npm run bench -- --only lean` prints the figures; each is the least of several
+ * periods of 30 s. Beside each what was seen on a machine with much else to do, in single periods.
  */
 export const LEAN_LIMITS: Readonly<Record<"pods0" | "pods10", Readonly<Record<keyof LeanFigures, number>>>> = {
   pods0: {
@@ -94,7 +94,10 @@ export interface JudgeOptions {
   readonly quick?: boolean;
 }
 
-/** A goal whose figure is missing from a part that was measured counts as missed: a renamed figure is not one that is met. */
+/**
+ * A goal whose figure is missing from a part that was measured counts as missed: a renamed figure is not one that is
+ * met.
+ */
 export function judge(document: unknown, goals: readonly Goal[], { parts, quick = false }: JudgeOptions): Verdict[] {
   return goals
     .filter(({ figure }) => parts.includes(figure.split(".")[0] ?? ""))

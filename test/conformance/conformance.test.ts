@@ -1,4 +1,6 @@
-/** A part of the conformance tests that takes little time and touches every area; `npm run conformance` runs them all. */
+/**
+ * A part of the conformance tests that takes little time and touches every area; `npm run conformance` runs them all.
+ */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { inspect } from "node:util";

@@ -1,4 +1,7 @@
-/** What the conformance tests run against when they are given nothing: a hub with its embedded API server, an agent, a real containerd, registries. */
+/**
+ * What the conformance tests run against when they are given nothing: a hub with its embedded API server, an agent, a
+ * real containerd, registries.
+ */
 import { execFileSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { join } from "node:path";

@@ -1,4 +1,7 @@
-/** The CRI adapter on a real containerd passes the suite of every adapter: with containerd's own services, and with CRI alone. */
+/**
+ * The CRI adapter on a real containerd passes the suite of every adapter: with containerd's own services, and with CRI
+ * alone.
+ */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { runtimeAdapterConformance } from "@picolet/runtime-test-kit/conformance/conformance.ts";

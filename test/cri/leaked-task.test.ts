@@ -1,4 +1,6 @@
-/** A process that containerd's CRI plugin has lost sight of: what is left when an agent dies in the middle of a start. */
+/**
+ * A process that containerd's CRI plugin has lost sight of: what is left when an agent dies in the middle of a start.
+ */
 import assert from "node:assert/strict";
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";

@@ -1,4 +1,6 @@
-/** The distributions of linux-arm64, built on this machine of another architecture, and run on an emulated processor. */
+/**
+ * The distributions of linux-arm64, built on this machine of another architecture, and run on an emulated processor.
+ */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";

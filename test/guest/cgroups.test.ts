@@ -1,6 +1,6 @@
 /**
- * cgroup v2 as a real kernel has it, made by the agent itself and by systemd: values are read back with `cat`. And a board's life:
- * containers and components run, are put right, are back after a power cut, and leave nothing.
+ * cgroup v2 as a real kernel has it, made by the agent itself and by systemd: values are read back with `cat`. And a
+ * board's life: containers and components run, are put right, are back after a power cut, and leave nothing.
  */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -49,7 +49,10 @@ const DENSE = ["d", "e"];
 const DENSE_ROOT = `${ROOT}/picolet-dense`;
 const WRITTEN_MIB = 24;
 
-/** On a network of its own. Its first container writes, once, and is gone: nothing is left of it but its files, and the pod's own figures. */
+/**
+ * On a network of its own. Its first container writes, once, and is gone: nothing is left of it but its files, and the
+ * pod's own figures.
+ */
 function writingPod(name: string, resources: Partial<Resources>): unknown {
   const volumeMounts = [{ name: "data", mountPath: "/data" }];
   const write = `test -s /data/zeros || dd if=/dev/zero of=/data/zeros bs=1M count=${WRITTEN_MIB} conv=fsync`;
@@ -226,7 +229,10 @@ async function component(board: Board): Promise<void> {
   assert.equal((await board.values(pod, "memory.max"))[0], max);
 }
 
-/** A runner, and the process of several, in a mount namespace of their own, as somebody who has no rights and gains none. */
+/**
+ * A runner, and the process of several, in a mount namespace of their own, as somebody who has no rights and gains
+ * none.
+ */
 async function inJails(board: Board): Promise<void> {
   const { guest, agent } = board;
   const wasm = (await agent.status()).runtimes.find(({ name }) => name === "wasm");
@@ -300,8 +306,9 @@ async function allPods(board: Board, burstablePods: number): Promise<void> {
 }
 
 /**
- * systemd writes what it knows of its units anew, and takes controllers from slices where it thinks that nobody needs them. It
- * takes `memory.oom.group` from the scopes of runc, which does not tell it of that: no cgroup of ours is concerned.
+ * systemd writes what it knows of its units anew, and takes controllers from slices where it thinks that nobody needs
+ * them. It takes `memory.oom.group` from the scopes of runc, which does not tell it of that: no cgroup of ours is
+ * concerned.
  */
 async function reloaded(board: Board): Promise<void> {
   const list = `find ${board.tier("Guaranteed")} ${DENSE_ROOT} \\( -name 'memory.*' -o -name 'cpu.*' -o -name 'pids.max' -o -name cgroup.subtree_control \\)`;

@@ -1,4 +1,6 @@
-/** Devices of a real kernel, used by components: lines and buses of a USB bridge, a bus of SMBus, and two serial ports. */
+/**
+ * Devices of a real kernel, used by components: lines and buses of a USB bridge, a bus of SMBus, and two serial ports.
+ */
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { runDeviceGuest } from "../support/guest/device-guest.ts";

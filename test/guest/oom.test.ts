@@ -1,4 +1,7 @@
-/** Whom the OOM killer of a board of 512 MB takes first, and whom last; and what is told of those it has taken. cgroup v2. */
+/**
+ * Whom the OOM killer of a board of 512 MB takes first, and whom last; and what is told of those it has taken. cgroup
+ * v2.
+ */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { isReady } from "@picolet/scripts/start/follow-pods.ts";
@@ -54,7 +57,8 @@ const processes = async (): Promise<string> =>
 
 test("a machine out of memory: the agent, the pods and what observes live on", { skip }, async () => {
   const others = await processes();
-  // What is read again and again would keep the kernel from it for a minute: who takes the memory is not of those that are spared.
+  // What is read again and again would keep the kernel from it for a minute: who takes the memory is not of those that
+  // are spared.
   await guest.output(
     "for each in system.slice init.scope; do systemctl set-property --runtime $each MemoryMin=96M; done",
   );

@@ -1,11 +1,12 @@
 /**
- * Random mixes of pods on a board of 512 MB that runs short of memory, disk, inodes or processes, each judged by an oracle
- * that knows nothing of the code that evicts. `PICOLET_MIXES=50` runs fifty (as `npm run chaos` does), `PICOLET_MIX_SEED=2,14`
- * these two; without either one runs that is soon over: a fork bomb, for which an innocent pod of less priority goes first.
+ * Random mixes of pods on a board of 512 MB that runs short of memory, disk, inodes or processes, each judged by an
+ * oracle that knows nothing of the code that evicts. `PICOLET_MIXES=50` runs fifty (as `npm run chaos` does),
+ * `PICOLET_MIX_SEED=2,14` these two; without either one runs that is soon over: a fork bomb, for which an innocent pod
+ * of less priority goes first.
  *
- * Then pods that take 100 MiB a second and more, where the agent and the kernel's OOM killer are after the same: whoever is first,
- * the pod that leaks goes, and nothing else. With `PICOLET_MIXES` components too: to transpile them takes the emulated board minutes.
- * And one that may be a component instead, which stays.
+ * Then pods that take 100 MiB a second and more, where the agent and the kernel's OOM killer are after the same:
+ * whoever is first, the pod that leaks goes, and nothing else. With `PICOLET_MIXES` components too: to transpile them
+ * takes the emulated board minutes. And one that may be a component instead, which stays.
  */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -33,7 +34,10 @@ const SEEDS =
 
 const COMPONENT = "picolet.example/script:1";
 const LEAK = "picolet.example/leak:1";
-/** Touches 600 MiB, more than the board has, a page after the other. To grow a mebibyte at a time takes minutes on an emulated processor. */
+/**
+ * Touches 600 MiB, more than the board has, a page after the other. To grow a mebibyte at a time takes minutes on an
+ * emulated processor.
+ */
 const LEAK_TEXT = `(component
   (core module $program-module
     (memory 1)
@@ -128,8 +132,8 @@ for (const [kind, leak] of Object.entries(leaks)) {
 }
 
 /**
- * Waits for its gate as a container, and takes ever more then; as a component it holds still. Both are started with `sh hold`: the one
- * reads a file of that name in its folder, the other one does what it is told.
+ * Waits for its gate as a container, and takes ever more then; as a component it holds still. Both are started with `sh
+ * hold`: the one reads a file of that name in its folder, the other one does what it is told.
  */
 const EITHER = "picolet.example/either:1";
 const GATE = "/root/gate";

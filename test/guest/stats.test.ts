@@ -1,4 +1,7 @@
-/** What is collected on cgroup v2 of a real kernel, in a slice of systemd's: memory, processes, throttling, pressure; and what the kernel tells of it. */
+/**
+ * What is collected on cgroup v2 of a real kernel, in a slice of systemd's: memory, processes, throttling, pressure;
+ * and what the kernel tells of it.
+ */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";

@@ -1,4 +1,7 @@
-/** hub/deploy: that its parts belong together, and to what the hub says of itself. What the role allows is tried in bridge.test.ts. */
+/**
+ * hub/deploy: that its parts belong together, and to what the hub says of itself. What the role allows is tried in
+ * bridge.test.ts.
+ */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { type Fields, fieldsAt } from "@picolet/hub/bridge/remote-object.ts";

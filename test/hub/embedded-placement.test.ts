@@ -1,4 +1,6 @@
-/** What the hub's embedded API server gives a pod with its binding, so that the hub changes nothing of it afterwards. */
+/**
+ * What the hub's embedded API server gives a pod with its binding, so that the hub changes nothing of it afterwards.
+ */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { boardTolerations } from "@picolet/hub/bridge/away-tolerations.ts";

@@ -1,4 +1,6 @@
-/** The hub's check of a component's network against what the agent makes of the same annotation: no grant slips between. */
+/**
+ * The hub's check of a component's network against what the agent makes of the same annotation: no grant slips between.
+ */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { hostAccess } from "@picolet/hub-embedded/admission/host-access.ts";

@@ -1,4 +1,7 @@
-/** Whatever is given to the API server as a pod, it takes it or says at which path it is wrong; and what it takes, a node can read. */
+/**
+ * Whatever is given to the API server as a pod, it takes it or says at which path it is wrong; and what it takes, a
+ * node can read.
+ */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { parsePod } from "@picolet/protocol/pod/validation/parse-pod.ts";

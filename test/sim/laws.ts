@@ -92,7 +92,9 @@ export class Laws {
     this.lifecycle.lifeBegan();
   }
 
-  /** Of a pod that was half removed nobody knows any more how often its containers had run, nor whose its folders are. */
+  /**
+   * Of a pod that was half removed nobody knows any more how often its containers had run, nor whose its folders are.
+   */
   diskLost(): void {
     this.#runs.clear();
     this.#apiUids.clear();

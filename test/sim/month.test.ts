@@ -1,4 +1,7 @@
-/** An agent holds nothing of the pods that come, crash, are probed and go. `npm run chaos` has it live for a month, with 10,000 of them. */
+/**
+ * An agent holds nothing of the pods that come, crash, are probed and go. `npm run chaos` has it live for a month, with
+ * 10,000 of them.
+ */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { OwnThread } from "../support/unit/machine/own-thread.ts";

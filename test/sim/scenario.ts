@@ -31,7 +31,9 @@ const STORM_MS = 60_000;
  */
 const QUIET_MS = 900_000;
 const LOOK_MS = 5000;
-/** In one of so many stories pods are resized, by dice of their own: the others stay as they were before there was that. */
+/**
+ * In one of so many stories pods are resized, by dice of their own: the others stay as they were before there was that.
+ */
 export const RESIZING_SEEDS = 5;
 const MAX_RESIZES = 12;
 const FILE_NAMES = ["a", "b", "c", "dw"];

@@ -93,7 +93,10 @@ export class Board {
     return this.#life?.fence.dead === false ? this.#life : undefined;
   }
 
-  /** Whether an agent found its disk empty: folders of pods that only the lost store knew are for the next start's sweep. */
+  /**
+   * Whether an agent found its disk empty: folders of pods that only the lost store knew are for the next start's
+   * sweep.
+   */
   get hasLostDisks(): boolean {
     return this.#hasLostDisks;
   }

@@ -1,4 +1,7 @@
-/** The agent's end of the link to the hub: brings what has changed, tells what is to be told, and breaks off at any point. */
+/**
+ * The agent's end of the link to the hub: brings what has changed, tells what is to be told, and breaks off at any
+ * point.
+ */
 import type { RemoteObjects } from "@picolet/agent/core/hub/tunnel-ports.ts";
 import type { Store } from "@picolet/agent/store/store.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";

@@ -12,7 +12,10 @@ const TOLD_LINES = 150;
 if (process.env.SIM_SEED === undefined) Error.stackTraceLimit = 0;
 
 const stories = {
-  /** @returns what went wrong in the first of these stories that did not go well, and its end; undefined when all went well */
+  /**
+   * @returns what went wrong in the first of these stories that did not go well, and its end; undefined when all went
+   * well
+   */
   async wrongIn(folder: string, first: number, last: number): Promise<string | undefined> {
     for (let seed = first; seed <= last; seed += 1) {
       const told: string[] = [];

@@ -1,4 +1,6 @@
-/** The agent is killed while it encrypts an old store, changes Secrets and rotates keys: all opens, nothing is in plain. */
+/**
+ * The agent is killed while it encrypts an old store, changes Secrets and rotates keys: all opens, nothing is in plain.
+ */
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";

@@ -63,7 +63,8 @@ test("a busy container's CPU, memory and network", { skip: containerdMissing() ?
   assert.equal(seen?.podRef.name, pod.pod.metadata.name);
   const [main] = seen.containers;
   assert.equal(main?.name, "main");
-  // It is held to a fifth of a core, of which a busy machine may give it much less; in another unit it would be a thousandth.
+  // It is held to a fifth of a core, of which a busy machine may give it much less; in another unit it would be a
+  // thousandth.
   assert.ok(main.cpu.usageNanoCores > 1_000_000 && main.cpu.usageNanoCores < 300_000_000, `${main.cpu.usageNanoCores}`);
   assert.ok(seen.cpu.usageCoreNanoSeconds >= main.cpu.usageCoreNanoSeconds);
   assert.ok(main.memory.workingSetBytes > 10_000 && main.memory.availableBytes < 64 * MIB);

@@ -1,4 +1,7 @@
-/** A hub that takes no telemetry, because it is older or has it switched off: the board stays within its bounds and goes on. */
+/**
+ * A hub that takes no telemetry, because it is older or has it switched off: the board stays within its bounds and goes
+ * on.
+ */
 import assert from "node:assert/strict";
 import { statSync } from "node:fs";
 import { test } from "node:test";

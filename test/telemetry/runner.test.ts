@@ -1,4 +1,7 @@
-/** A runner's end and the agent's, without the socket between them: what a component wrote is kept whatever becomes of the agent. */
+/**
+ * A runner's end and the agent's, without the socket between them: what a component wrote is kept whatever becomes of
+ * the agent.
+ */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { TelemetryService } from "@picolet/agent/telemetry/telemetry-service.ts";

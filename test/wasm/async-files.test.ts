@@ -1,4 +1,7 @@
-/** wasi:filesystem of WASI 0.3: what it reads and writes, that it is held as that of 0.2 is, and that it leaves nothing behind. */
+/**
+ * wasi:filesystem of WASI 0.3: what it reads and writes, that it is held as that of 0.2 is, and that it leaves nothing
+ * behind.
+ */
 import assert from "node:assert/strict";
 import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { after, before, test } from "node:test";

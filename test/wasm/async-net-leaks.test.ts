@@ -8,7 +8,10 @@ import { heldMemory } from "../support/unit/machine/held-memory.ts";
 import { AsyncComponent } from "../support/wasm/async-component.ts";
 import { echo, peer, Talk } from "../support/wasm/async-talk.ts";
 
-/** Of each: the test runner follows promises, which is up to 0.9 KiB of a connection; without it there are some 30 bytes. jco keeps 20 KiB. */
+/**
+ * Of each: the test runner follows promises, which is up to 0.9 KiB of a connection; without it there are some 30
+ * bytes. jco keeps 20 KiB.
+ */
 const BOUND_BYTES = 1024;
 /** A line of output each 500. */
 const TIMES = Number(process.env.PICOLET_P3_CONNECTIONS ?? 2000);

@@ -1,4 +1,7 @@
-/** wasi:sockets of WASI 0.3 by a component that is served: held by its pod's rules, closed with its instance, and nothing is left. */
+/**
+ * wasi:sockets of WASI 0.3 by a component that is served: held by its pod's rules, closed with its instance, and
+ * nothing is left.
+ */
 import assert from "node:assert/strict";
 import { createSocket } from "node:dgram";
 import { once } from "node:events";
@@ -14,7 +17,10 @@ import { echo, networkOf, peer } from "../support/wasm/async-talk.ts";
 const OPEN = "tcp://127.0.0.1:*; tcp://[::1]:*; udp://127.0.0.1:*; tcp://localhost:*; listen tcp:*; listen udp:*";
 /** Half of them by TCP, half by UDP, and one of fifty thrown away. */
 const REQUESTS = 400;
-/** Of each. Some 100 without the test runner, which follows promises: 1,500 with it. A socket that is not forgotten is 2,400 more. */
+/**
+ * Of each. Some 100 without the test runner, which follows promises: 1,500 with it. A socket that is not forgotten is
+ * 2,400 more.
+ */
 const BOUND_BYTES = 2048;
 
 let component: AsyncComponent;

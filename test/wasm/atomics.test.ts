@@ -1,4 +1,6 @@
-/** wasi:keyvalue/atomics of the second draft: real components in real processes, with the agent's own store behind them. */
+/**
+ * wasi:keyvalue/atomics of the second draft: real components in real processes, with the agent's own store behind them.
+ */
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { type TestContext, test } from "node:test";
@@ -69,7 +71,8 @@ for (const mode of MODES) {
     assert.deepEqual(await said(made, mode, "new k current swap one new k current swap two get k"), [
       ...["ok", "nothing", "swapped", "ok", "one", "swapped", "two"],
     ]);
-    // Since the handle was made, whether its value was asked for or not; and once more with the handle that comes of it.
+    // Since the handle was made, whether its value was asked for or not; and once more with the handle that comes of
+    // it.
     assert.deepEqual(await said(made, mode, "new k set k three swap four current swap four get k"), [
       ...["ok", "ok", "cas-failed", "three", "swapped", "four"],
     ]);

@@ -1,4 +1,6 @@
-/** kill -9 of the agent at any point, with pods that share a process: what that process has is what the next agent says. */
+/**
+ * kill -9 of the agent at any point, with pods that share a process: what that process has is what the next agent says.
+ */
 import assert from "node:assert/strict";
 import { readdirSync } from "node:fs";
 import { test } from "node:test";

@@ -1,4 +1,6 @@
-/** What a component asks by wasi:http/outgoing-handler: real components in real processes, and servers on the loopback. */
+/**
+ * What a component asks by wasi:http/outgoing-handler: real components in real processes, and servers on the loopback.
+ */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer, type RequestListener, type Server } from "node:http";

@@ -28,7 +28,10 @@ async function pod(
   return { port, made: await bench.pod("http-server.c", { name: "flooded", container }) };
 }
 
-/** Resolves with the status that a client got, 0 for none; it sends all it can of a body, or takes nothing of its response. */
+/**
+ * Resolves with the status that a client got, 0 for none; it sends all it can of a body, or takes nothing of its
+ * response.
+ */
 function flooding(
   port: number,
   kind: "large body" | "takes nothing" | "pipelines",

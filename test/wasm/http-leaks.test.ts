@@ -1,4 +1,7 @@
-/** The short form of `npm run soak -- --what http`: what requests leave on the heap of who serves them, after a collection. */
+/**
+ * The short form of `npm run soak -- --what http`: what requests leave on the heap of who serves them, after a
+ * collection.
+ */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { serveComponent } from "@picolet/runtime-wasm/shared/component/serve-component.ts";

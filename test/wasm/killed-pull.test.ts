@@ -1,4 +1,7 @@
-/** kill -9 of the agent, and of the pull process, anywhere in a pull: the next one goes on, and nothing half-made is ever used. */
+/**
+ * kill -9 of the agent, and of the pull process, anywhere in a pull: the next one goes on, and nothing half-made is
+ * ever used.
+ */
 import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";

@@ -1,4 +1,7 @@
-/** Components that write far more than their logs may hold: real components in real processes, with and without an agent. */
+/**
+ * Components that write far more than their logs may hold: real components in real processes, with and without an
+ * agent.
+ */
 import assert from "node:assert/strict";
 import { readFileSync, renameSync, statSync } from "node:fs";
 import { type TestContext, test } from "node:test";

@@ -1,6 +1,6 @@
 /**
- * What the processes of components take beyond Node itself, which is measured beside them: sizes that are the same from run to
- * run, with limits close above them. A change that exceeds one has to be worth it.
+ * What the processes of components take beyond Node itself, which is measured beside them: sizes that are the same from
+ * run to run, with limits close above them. A change that exceeds one has to be worth it.
  */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";

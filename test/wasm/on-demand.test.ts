@@ -1,4 +1,7 @@
-/** The adapter of a node that may never run a component: it answers without being loaded, and is loaded with the first that comes. */
+/**
+ * The adapter of a node that may never run a component: it answers without being loaded, and is loaded with the first
+ * that comes.
+ */
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
 import { type TestContext, test } from "node:test";

@@ -1,4 +1,7 @@
-/** Calls between the parts of a component, in jco's own glue and in what is made of it: they mean the same, and leave nothing. */
+/**
+ * Calls between the parts of a component, in jco's own glue and in what is made of it: they mean the same, and leave
+ * nothing.
+ */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";

@@ -153,8 +153,8 @@ function endless(response: ServerResponse): void {
 }
 
 /**
- * Stands before a registry. It cuts the first blob off in the middle, and passes what follows on when the registry takes the token
- * that it came with no more.
+ * Stands before a registry. It cuts the first blob off in the middle, and passes what follows on when the registry
+ * takes the token that it came with no more.
  */
 class CuttingFront implements AsyncDisposable {
   readonly ranges: { readonly start: number; readonly status: number | undefined }[] = [];

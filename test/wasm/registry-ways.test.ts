@@ -1,4 +1,7 @@
-/** How registries are reached: by HTTPS with a private authority, and through proxies, to which nothing is told but their own. */
+/**
+ * How registries are reached: by HTTPS with a private authority, and through proxies, to which nothing is told but
+ * their own.
+ */
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { type TestContext, test } from "node:test";

@@ -1,4 +1,6 @@
-/** Serial ports of the board, by a component in real runners; pseudo terminals stand for the cable and its other end. */
+/**
+ * Serial ports of the board, by a component in real runners; pseudo terminals stand for the cable and its other end.
+ */
 import assert from "node:assert/strict";
 import { closeSync, constants, openSync } from "node:fs";
 import { after, before, describe, test } from "node:test";

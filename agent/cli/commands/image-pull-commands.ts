@@ -49,7 +49,9 @@ export async function runImagePull(context: Context, input: Arguments): Promise<
 const pulledText = (image: ImageReport, asked: string): string =>
   `pulled ${printableLine(nameOf(image, asked))} (${shortId(image.id)}, ${humanBytes(image.sizeBytes)}) into ${image.runtime}\n`;
 
-/** On a terminal one line that is written over; else a line whenever there is something new to say, every ten percent. */
+/**
+ * On a terminal one line that is written over; else a line whenever there is something new to say, every ten percent.
+ */
 class ProgressLine {
   readonly #context: Context;
   #shown = "";

@@ -181,7 +181,9 @@ export class AgentClient {
   }
 }
 
-/** What comes from a socket, piece by piece, read no faster than it is taken. (Node's iterator takes 2 ms to set up.) */
+/**
+ * What comes from a socket, piece by piece, read no faster than it is taken. (Node's iterator takes 2 ms to set up.)
+ */
 class Incoming {
   readonly #socket: Socket;
   /** At most one: the socket is paused as soon as there is one. */

@@ -5,8 +5,8 @@ export const DEFAULT_WIDTH = 80;
 
 const GAP = "  ";
 /**
- * With less room than this a text that does not fit its column goes below its row, where it takes fewer lines, and fewer
- * spaces over a slow line.
+ * With less room than this a text that does not fit its column goes below its row, where it takes fewer lines, and
+ * fewer spaces over a slow line.
  */
 const MIN_WRAPPED_WIDTH = 50;
 

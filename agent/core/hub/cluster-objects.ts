@@ -12,15 +12,18 @@ export interface ClusterObjects {
   /**
    * What pods of this node name, as Kubernetes has it, cut down by the hub; undefined: the node was not given it.
    * - `Secret/NS/NAME`, `ConfigMap/NS/NAME`
-   * - `PersistentVolumeClaim/NS/NAME`, also that of a generic ephemeral volume: uid, deletionTimestamp, ownerReferences, spec,
-   *   `status.phase`
+   * - `PersistentVolumeClaim/NS/NAME`, also that of a generic ephemeral volume: uid, deletionTimestamp,
+   * ownerReferences, spec, `status.phase`
    * - `PersistentVolume//NAME` once a claim of theirs is bound to it: annotations, spec
    * - `RuntimeClass//NAME`: handler
-   * - `Service/NS/NAME` of the namespaces of pods that have service links, and `Service/default/kubernetes`, as far as they
-   *   have a cluster IP, 256 at most: `spec` with type, clusterIP, clusterIPs, ports
+   * - `Service/NS/NAME` of the namespaces of pods that have service links, and `Service/default/kubernetes`, as far as
+   * they have a cluster IP, 256 at most: `spec` with type, clusterIP, clusterIPs, ports
    */
   object(key: ObjectKey): Readonly<Record<string, unknown>> | undefined;
-  /** Keys of all objects of a kind in a namespace ("" for kinds without), in no order. Walks everything this node was given. */
+  /**
+   * Keys of all objects of a kind in a namespace ("" for kinds without), in no order. Walks everything this node was
+   * given.
+   */
   keys(kind: string, namespace: string): readonly ObjectKey[];
   /** @throws `unavailable` (retryable) while no hub is connected, `permission_denied`, `not_found` */
   requestToken(params: TokenParams, signal: AbortSignal): Promise<IssuedToken>;

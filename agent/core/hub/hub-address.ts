@@ -22,7 +22,10 @@ export function parseHubAddress(url: string): HubAddress | string {
   return { host: parsed.hostname.replace(/^\[|\]$/g, ""), port, url };
 }
 
-/** @param text of an answer, or its beginning. @returns what is wrong when it is a Kubernetes API server's; undefined: it is not */
+/**
+ * @param text of an answer, or its beginning. @returns what is wrong when it is a Kubernetes API server's; undefined:
+ * it is not
+ */
 export function apiServerInstead(text: string, address: string): string | undefined {
   if (!/^\s*\{/.test(text) || !/"kind":\s*"Status"/.test(text)) return undefined;
   return `${address} is a Kubernetes API server, not a hub's port for boards: set hub.server to what picolet-hub has as --tunnel-address (port 10270 unless it says otherwise)`;

@@ -14,7 +14,10 @@ export interface NodeCredentials {
 }
 
 export type IdentityState =
-  /** No certificate yet: the tunnel waits. `problem`: why the last attempt failed, "" at first. `isRefused` as `isRefusal`. */
+  /**
+   * No certificate yet: the tunnel waits. `problem`: why the last attempt failed, "" at first. `isRefused` as
+   * `isRefusal`.
+   */
   | { readonly kind: "joining"; readonly problem: string; readonly isRefused: boolean }
   | { readonly kind: "joined"; readonly credentials: NodeCredentials };
 
@@ -46,8 +49,8 @@ export interface NodeIdentity {
   tlsOptions(credentials: NodeCredentials, host: string): HubTlsOptions;
   /**
    * To be called with every connection before a byte is sent.
-   * @param peerChain DER, the hub's certificate first. A resumed session shows none: then that of the session it began with,
-   *   which is kept with its ticket once `verify` has passed it
+   * @param peerChain DER, the hub's certificate first. A resumed session shows none: then that of the session it began
+   * with, which is kept with its ticket once `verify` has passed it
    * @throws `permission_denied` when the peer is not the hub
    */
   verify(peerChain: readonly Uint8Array[], host: string): void;

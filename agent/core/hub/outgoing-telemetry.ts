@@ -11,19 +11,22 @@ export interface OutgoingBatch extends TelemetryDelivery {
 
 export interface OutgoingTelemetry {
   /**
-   * The highest id there is to send, or of the first batch while that is gathered; 0: nothing has come yet. Changes with every
-   * batch.
+   * The highest id there is to send, or of the first batch while that is gathered; 0: nothing has come yet. Changes
+   * with every batch.
    */
   readonly latest: Watch<number>;
   /** The oldest after the batch `after`, all of one queue. */
   pending(after: number, limit: number): readonly OutgoingBatch[];
   /** The hub has all up to this batch, and keeps it. */
   ack(id: number): void;
-  /** The hub takes none at all: it is older, or has none of it. Told in each session in which there is something to send. */
+  /**
+   * The hub takes none at all: it is older, or has none of it. Told in each session in which there is something to
+   * send.
+   */
   untaken(reason: string): void;
   /**
-   * Whether somebody sends what there is, from the oldest on. While it is so, points go to the disk only when the hub does
-   * not acknowledge them in time.
+   * Whether somebody sends what there is, from the oldest on. While it is so, points go to the disk only when the hub
+   * does not acknowledge them in time.
    */
   forwarding(isForwarding: boolean): void;
 }

@@ -1,4 +1,6 @@
-/** Between the tunnel (`agent/tunnel`), which speaks to a hub, and what the node keeps (`agent/store`, `agent/sources`). */
+/**
+ * Between the tunnel (`agent/tunnel`), which speaks to a hub, and what the node keeps (`agent/store`, `agent/sources`).
+ */
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import type {
   Cursor,
@@ -23,9 +25,9 @@ export interface RemoteObjects {
   /** `digestOf` the set as it would be after `change`, without changing anything. */
   digestAfter(change: Omit<RemoteChange, "cursor">): Uint8Array;
   /**
-   * On disk (fsync) before it returns and before it shows in `desired`. An empty change only moves the cursor, without an
-   * fsync. A pod that cannot be run (invalid here) is kept as an object and gets a status and an event, nothing else of
-   * the change is held up by it.
+   * On disk (fsync) before it returns and before it shows in `desired`. An empty change only moves the cursor, without
+   * an fsync. A pod that cannot be run (invalid here) is kept as an object and gets a status and an event, nothing else
+   * of the change is held up by it.
    * @throws `resource_exhausted` when the disk is full or a limit is reached; nothing has changed then.
    */
   apply(change: RemoteChange): void;
@@ -58,7 +60,9 @@ export interface OutgoingStatuses {
   ack(sequence: number, except: ReadonlySet<string>): void;
   /** What of these was acknowledged is to be told again: who was told may not have kept it. */
   repeat(uids: ReadonlySet<string>): void;
-  /** The same of all pods that are gone and that the API server still seems to have. To be called when a session begins. */
+  /**
+   * The same of all pods that are gone and that the API server still seems to have. To be called when a session begins.
+   */
   repeatGone(): void;
   /** The highest sequence there is. */
   readonly latest: Watch<number>;

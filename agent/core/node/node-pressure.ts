@@ -1,4 +1,7 @@
-/** What the node is short of. Whoever finds out tells it as a condition of the node; the node's status and admission listen. */
+/**
+ * What the node is short of. Whoever finds out tells it as a condition of the node; the node's status and admission
+ * listen.
+ */
 
 /** One condition of the node beside Ready. All texts are the kubelet's where it has the condition. */
 export interface PressureCondition {

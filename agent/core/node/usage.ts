@@ -1,4 +1,7 @@
-/** What a node, its pods, its containers and its file systems use. `agent/stats` looks; eviction, statistics and metrics share its looks. */
+/**
+ * What a node, its pods, its containers and its file systems use. `agent/stats` looks; eviction, statistics and metrics
+ * share its looks.
+ */
 import type { Millis, PodUid } from "@picolet/protocol/ports.ts";
 import type { ObservedContainer } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { AgentPod } from "../pods/agent-pod.ts";
@@ -82,8 +85,8 @@ export interface FilesystemUsage {
 }
 
 /**
- * The kubelet's: `nodefs` holds volumes and logs, `imagefs` images, `containerfs` what containers write. Those that are the
- * same file system are the same object. A node that runs only components has its images in its root directory.
+ * The kubelet's: `nodefs` holds volumes and logs, `imagefs` images, `containerfs` what containers write. Those that are
+ * the same file system are the same object. A node that runs only components has its images in its root directory.
  */
 export interface NodeFilesystems {
   readonly nodefs: FilesystemUsage;
@@ -102,7 +105,10 @@ export interface PodDiskUsage {
   readonly rootfs: ReadonlyMap<string, DiskUsage>;
   /** By container name. */
   readonly logs: ReadonlyMap<string, DiskUsage>;
-  /** Volumes that live on the node and go with the pod (emptyDir, configMap …), by name; those in memory are not among them. */
+  /**
+   * Volumes that live on the node and go with the pod (emptyDir, configMap …), by name; those in memory are not among
+   * them.
+   */
   readonly volumes: ReadonlyMap<string, DiskUsage>;
   /** /etc/hosts and the like. */
   readonly otherBytes: number;
@@ -118,6 +124,8 @@ export interface UsageSampler {
   /** CPU, memory, processes, pressure. @param maxAge a look that is no older will do; 0: a new one */
   look(maxAge: Millis, signal: AbortSignal): Promise<NodeUsage>;
   filesystems(maxAge: Millis, signal: AbortSignal): Promise<NodeFilesystems>;
-  /** What pods have on disk: walks are paced, and a pod whose folders are large is measured less often than asked for. */
+  /**
+   * What pods have on disk: walks are paced, and a pod whose folders are large is measured less often than asked for.
+   */
   disk(maxAge: Millis, signal: AbortSignal): Promise<ReadonlyMap<PodUid, PodDiskUsage>>;
 }

@@ -1,4 +1,6 @@
-/** A pod of this node with what is known of it, as whatever shows it (local API, streams of the tunnel) is handed it. */
+/**
+ * A pod of this node with what is known of it, as whatever shows it (local API, streams of the tunnel) is handed it.
+ */
 import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
 import type { DesiredPod, ObservedContainer } from "@picolet/runtime-contract/runtime-adapter.ts";
 
@@ -12,6 +14,8 @@ export interface AgentPod {
   readonly runtime: string;
   /** As last observed, every attempt, in any order. */
   readonly containers: readonly ObservedContainer[];
-  /** `<podLogsDir>/<namespace>_<name>_<uid>`: holds `<container>/<attempt>.log` also while the runtime cannot be asked. */
+  /**
+   * `<podLogsDir>/<namespace>_<name>_<uid>`: holds `<container>/<attempt>.log` also while the runtime cannot be asked.
+   */
   readonly logDirectory: string;
 }

@@ -39,8 +39,8 @@ export interface FoundLog {
   /** What kubectl would say on standard error; "" for nothing. */
   readonly notice: string;
   /**
-   * The log as a user sees it, in pieces of at most some 100 KiB; read only as fast as they are taken. Ends early, without
-   * an error, when `signal` aborts.
+   * The log as a user sees it, in pieces of at most some 100 KiB; read only as fast as they are taken. Ends early,
+   * without an error, when `signal` aborts.
    * @throws `not_found` when there is no log; `resource_exhausted` when the kernel gives no inotify watch.
    */
   read(request: LogRequest, signal: AbortSignal): AsyncGenerator<Uint8Array>;

@@ -1,4 +1,7 @@
-/** On which CPUs and memory nodes containers run: the kubelet's CPU, memory and topology managers. `agent/topology` implements it. */
+/**
+ * On which CPUs and memory nodes containers run: the kubelet's CPU, memory and topology managers. `agent/topology`
+ * implements it.
+ */
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import type { PodUid } from "@picolet/protocol/ports.ts";
 import type { Cpuset, DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
@@ -6,8 +9,9 @@ import type { Rejection } from "./pod-admission.ts";
 
 export interface ContainerPlacement {
   /**
-   * Takes what the pod's containers get for themselves alone, once for each pod, written down before it returns. Again for the
-   * same pod: what it has. @returns why it cannot be (TopologyAffinityError, UnexpectedAdmissionError); nothing is taken then.
+   * Takes what the pod's containers get for themselves alone, once for each pod, written down before it returns. Again
+   * for the same pod: what it has. @returns why it cannot be (TopologyAffinityError, UnexpectedAdmissionError); nothing
+   * is taken then.
    */
   admit(pod: DesiredPod): Rejection | undefined;
   /** With what a container is started; undefined: wherever the kernel likes. */
@@ -16,7 +20,10 @@ export interface ContainerPlacement {
   starting(pod: DesiredPod, container: string): void;
   /** Whether a container of the pod has CPUs for itself alone, on which no quota is enforced. */
   hasExclusiveCpus(uid: PodUid): boolean;
-  /** @param changes whether it wants more or less of that. @returns why a pod that runs cannot have it, ever; undefined: it may */
+  /**
+   * @param changes whether it wants more or less of that. @returns why a pod that runs cannot have it, ever; undefined:
+   * it may
+   */
   refusesResize(requested: Pod, changes: (resource: "cpu" | "memory") => boolean): string | undefined;
   /** The pod is over, or gone: what it had is everybody's. Again is harmless. */
   release(uid: PodUid): void;

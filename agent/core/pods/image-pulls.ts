@@ -38,7 +38,9 @@ export interface NodeImages {
   readonly prefetches: readonly PrefetchReport[];
   /** Looks how far the pulls are. */
   refresh(signal: AbortSignal): Promise<void>;
-  /** From its registry, whether it is here or not. @throws `not_found` for a runtime that is none, and as a pull does */
+  /**
+   * From its registry, whether it is here or not. @throws `not_found` for a runtime that is none, and as a pull does
+   */
   pull(request: HandPull, signal: AbortSignal): Promise<{ readonly runtime: string; readonly image: ImageInfo }>;
   /**
    * By name, digest or id, from each runtime that has it, or the one that is named.

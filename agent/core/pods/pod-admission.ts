@@ -49,17 +49,18 @@ export interface PodLeave {
 
 export interface PodMover {
   /**
-   * Tells the pod, which the store says is to be run by another runtime now, how long it may take to leave the one that has it.
-   * It goes on in the other one by itself, also when nobody tells it anything.
-   * @returns when nothing of it runs in the runtime it leaves any more; at once for a pod that is unknown or over, or does not
-   *   leave. @throws `cancelled` alone
+   * Tells the pod, which the store says is to be run by another runtime now, how long it may take to leave the one that
+   * has it. It goes on in the other one by itself, also when nobody tells it anything.
+   * @returns when nothing of it runs in the runtime it leaves any more; at once for a pod that is unknown or over, or
+   * does not leave. @throws `cancelled` alone
    */
   leave(uid: PodUid, how: PodLeave, signal: AbortSignal): Promise<void>;
 }
 
 export interface PodEnder {
   /**
-   * The pod becomes Failed with that reason; nothing of it starts again. Kept across restarts of the agent through its status.
+   * The pod becomes Failed with that reason; nothing of it starts again. Kept across restarts of the agent through its
+   * status.
    * @returns when nothing of it runs any more; at once for a pod that is unknown or over. @throws `cancelled` alone
    */
   end(uid: PodUid, how: PodEnd, signal: AbortSignal): Promise<void>;
@@ -71,6 +72,8 @@ export interface PodSwitch extends PodMover {
   canSwitch(uid: PodUid): boolean;
   /** Whether it is switched, and the runtime that it leaves has it still; nothing runs as components then. */
   isLeaving(uid: PodUid): boolean;
-  /** From now on it is run as components: on disk when it returns. @throws `resource_exhausted` when the disk is full */
+  /**
+   * From now on it is run as components: on disk when it returns. @throws `resource_exhausted` when the disk is full
+   */
   choose(uid: PodUid, message: string): void;
 }

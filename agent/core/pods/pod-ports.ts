@@ -13,7 +13,9 @@ import type {
 /** The `runtimeClassName` of pods whose containers are components. */
 export const COMPONENT_RUNTIME_CLASS = "wasm";
 
-/** Which runtime runs a pod: `runtimeClassName: wasm`, or what was chosen for it, the component adapter, all else CRI. */
+/**
+ * Which runtime runs a pod: `runtimeClassName: wasm`, or what was chosen for it, the component adapter, all else CRI.
+ */
 export interface RuntimeRouter {
   readonly adapters: readonly RuntimeAdapter[];
   /** @throws `invalid` with the pod's runtimeClassName when no runtime of this node has that name. */
@@ -25,7 +27,8 @@ export interface RuntimeChoices {
   /**
    * What the pod is run as is in the store when it resolves.
    * @param holder the runtime that has it already
-   * @throws with the reasons of images that cannot be had, and `CreateContainerConfigError` for annotations that are wrong
+   * @throws with the reasons of images that cannot be had, and `CreateContainerConfigError` for annotations that are
+   * wrong
    */
   choose(pod: DesiredPod, holder: RuntimeAdapter | undefined, signal: AbortSignal): Promise<void>;
 }
@@ -33,8 +36,9 @@ export interface RuntimeChoices {
 /** Folders, volumes, cgroup and values of one pod on this node. Every method is idempotent. */
 export interface PodEnvironment {
   /**
-   * Makes folders, the pod's cgroup, and its volumes. Errors carry the reason `FailedMount` or `CreateContainerConfigError`;
-   * what several volumes have to say, each in an event of its own, is in an `AggregateError` that is their cause.
+   * Makes folders, the pod's cgroup, and its volumes. Errors carry the reason `FailedMount` or
+   * `CreateContainerConfigError`; what several volumes have to say, each in an event of its own, is in an
+   * `AggregateError` that is their cause.
    */
   prepare(pod: DesiredPod, signal: AbortSignal): Promise<void>;
   sandbox(pod: DesiredPod, attempt: number): SandboxLaunch;
@@ -54,8 +58,8 @@ export type ImageConsumer = Pick<Container, "name" | "image" | "imagePullPolicy"
 
 export interface ImageManager {
   /**
-   * The image on this node, by the consumer's pull policy; several pods pulling one image pull once.
-   * Errors carry the kubelet's reasons: ErrImageNeverPull, ErrImagePull, ImagePullBackOff, InvalidImageName, ErrImageNotFound.
+   * The image on this node, by the consumer's pull policy; several pods pulling one image pull once. Errors carry the
+   * kubelet's reasons: ErrImageNeverPull, ErrImagePull, ImagePullBackOff, InvalidImageName, ErrImageNotFound.
    */
   ensure(
     pod: DesiredPod,

@@ -1,4 +1,6 @@
-/** Pods that could be run as components or as containers: who may choose, and what is known of each without a choice. */
+/**
+ * Pods that could be run as components or as containers: who may choose, and what is known of each without a choice.
+ */
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { COMPONENT_RUNTIME_CLASS } from "./pod-ports.ts";
@@ -18,6 +20,9 @@ export function hasRuntimeChoice({ metadata: { annotations }, spec }: Pod): bool
 export const isComponentPod = ({ pod, runtime }: DesiredPod): boolean =>
   pod.spec.runtimeClassName === COMPONENT_RUNTIME_CLASS || runtime?.kind === "component";
 
-/** Runs as containers, and is to go on as components where it would have to go for memory. Its annotations have been looked at. */
+/**
+ * Runs as containers, and is to go on as components where it would have to go for memory. Its annotations have been
+ * looked at.
+ */
 export const isSwitchable = ({ pod, runtime }: DesiredPod): boolean =>
   runtime?.kind === "container" && pod.metadata.annotations?.[UNDER_PRESSURE_ANNOTATION] === "component";

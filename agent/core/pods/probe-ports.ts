@@ -20,11 +20,11 @@ export interface ProbeFailure {
 /** Probes of the containers that run. Every result belongs to one run of a container, by its id. */
 export interface Prober {
   /**
-   * Called in every round of a pod's worker with what it sees: begins the probes of what runs, and ends those of what runs
-   * no more. Cheap when nothing has changed.
+   * Called in every round of a pod's worker with what it sees: begins the probes of what runs, and ends those of what
+   * runs no more. Cheap when nothing has changed.
    * @param ending the pod is being ended: readiness alone is probed from now on, as the kubelet does.
    * @param wasReady what the status written last, also by an agent before this one, says of a container's run: it holds
-   *   until the first result, so that a restart of the agent takes nothing out of service.
+   * until the first result, so that a restart of the agent takes nothing out of service.
    */
   follow(
     pod: DesiredPod,
@@ -53,9 +53,9 @@ export interface HookTarget {
 export interface HookRunner {
   /**
    * Until the handler has ended well or `signal` aborts (the grace period is over, the pod is removed).
-   * @throws PicoletError `failed` with the kubelet's message, which belongs into the container's status and the log; the
-   *   events FailedPostStartHook and FailedPreStopHook say `PostStartHook failed` and `PreStopHook failed` and no more,
-   *   so that nothing secret leaks. `cancelled` when `signal` aborts: the kubelet says nothing then.
+   * @throws PicoletError `failed` with the kubelet's message, which belongs into the container's status and the log;
+   * the events FailedPostStartHook and FailedPreStopHook say `PostStartHook failed` and `PreStopHook failed` and no
+   * more, so that nothing secret leaks. `cancelled` when `signal` aborts: the kubelet says nothing then.
    */
   run(handler: LifecycleHandler, target: HookTarget, signal: AbortSignal): Promise<void>;
 }

@@ -14,11 +14,17 @@ export interface RemoteChange {
 }
 
 export interface DesiredSnapshot {
-  /** With what they are run as, and the resources that the node has granted them: their source's, unless it wants others than before. */
+  /**
+   * With what they are run as, and the resources that the node has granted them: their source's, unless it wants others
+   * than before.
+   */
   readonly pods: ReadonlyMap<PodUid, DesiredPod>;
   /** Of those whose source wants other resources than they were granted: the pod as it is wanted. */
   readonly requested: ReadonlyMap<PodUid, DesiredPod>;
-  /** No longer wanted, but not yet known to be gone; kept until `forget`, across restarts, so that each is ended properly. */
+  /**
+   * No longer wanted, but not yet known to be gone; kept until `forget`, across restarts, so that each is ended
+   * properly.
+   */
   readonly removed: ReadonlyMap<PodUid, DesiredPod>;
   /** Sources that have spoken since this process started. What an unsynced source once wanted stays wanted. */
   readonly synced: ReadonlySet<SourceId>;
@@ -30,9 +36,10 @@ export interface DesiredStore {
   revision(source: SourceId): number;
   /**
    * Everything `source` wants now. On disk (fsync) before it shows in `desired`. The same content under the same
-   * revision is `accepted` and writes nothing; an older revision is `stale`, the same one with another content `conflict`.
-   * @param unreadable origins of which the source cannot tell now what they want (a broken file): what is adopted of them
-   *   later is wanted. Kept in memory until the next call that is accepted.
+   * revision is `accepted` and writes nothing; an older revision is `stale`, the same one with another content
+   * `conflict`.
+   * @param unreadable origins of which the source cannot tell now what they want (a broken file): what is adopted of
+   * them later is wanted. Kept in memory until the next call that is accepted.
    * @throws `resource_exhausted` when the disk is full; nothing has changed then.
    */
   replace(
@@ -77,8 +84,8 @@ export interface ObjectStore {
   object(key: ObjectKey): Readonly<Record<string, unknown>> | undefined;
   /**
    * Source `api` counts as synced from then on. On disk (fsync) before it returns, unless only the cursor moves.
-   * @throws `resource_exhausted` when the disk is full or a limit is reached, `corrupt` when the file turned out damaged:
-   *   the objects are lost then and the cursor is empty. Nothing else has changed.
+   * @throws `resource_exhausted` when the disk is full or a limit is reached, `corrupt` when the file turned out
+   * damaged: the objects are lost then and the cursor is empty. Nothing else has changed.
    */
   apply(change: RemoteChange, pods: ApiPods): void;
 }
@@ -115,7 +122,9 @@ export interface StatusOutbox {
   tellAgain(uid: PodUid): void;
   /** Nothing is left of this pod. It goes out as `gone` if the API server waits for that; else it is forgotten. */
   finish(record: PodStatusRecord): void;
-  /** Pods of which nothing is left and the API server has still to hear, or to draw the consequence: `apiUid` by uid. */
+  /**
+   * Pods of which nothing is left and the API server has still to hear, or to draw the consequence: `apiUid` by uid.
+   */
   readonly gone: ReadonlyMap<PodUid, string>;
   delete(uid: PodUid): void;
 }

@@ -1,4 +1,6 @@
-/** CredentialProviderConfig of kubelet.config.k8s.io: which programs give credentials for which images. Read strictly. */
+/**
+ * CredentialProviderConfig of kubelet.config.k8s.io: which programs give credentials for which images. Read strictly.
+ */
 
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { parseDuration } from "@picolet/protocol/kubernetes/duration.ts";

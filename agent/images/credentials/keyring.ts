@@ -19,8 +19,8 @@ const DEFAULT_REGISTRY = "index.docker.io";
 const MAX_LOCATION_LENGTH = 1024;
 
 /**
- * Values whose location matches, more specific ones first: those that sort last do. A location is a host, which may have
- * globs in each of its parts, a port if the image has one, and a path that the image's begins with.
+ * Values whose location matches, more specific ones first: those that sort last do. A location is a host, which may
+ * have globs in each of its parts, a port if the image has one, and a path that the image's begins with.
  * @param image name with its domain, without tag and digest: `registry.example/team/app`
  */
 export function findCredentials<T>(entries: readonly KeyringEntry<T>[], image: string): readonly T[] {
@@ -77,8 +77,8 @@ function matches(glob: string, target: Place): boolean {
 }
 
 /**
- * Go's filepath.Match on one part of a host name: `*` and classes (a `?` would begin a URL's query). A pattern that is none matches nothing. Goes back
- * to the last `*` only, so that no pattern takes longer than pattern times name.
+ * Go's filepath.Match on one part of a host name: `*` and classes (a `?` would begin a URL's query). A pattern that is
+ * none matches nothing. Goes back to the last `*` only, so that no pattern takes longer than pattern times name.
  */
 function globMatches(pattern: string, name: string): boolean {
   let [at, position] = [0, 0];

@@ -7,8 +7,8 @@ import { errnoOf } from "@picolet/protocol/guards.ts";
 import { type DockerConfigFormat, MAX_DOCKER_CONFIG_BYTES } from "./docker-config.ts";
 
 /**
- * The first of `config.json` below the agent's root directory, `~/.docker` and `/.docker`, then `.dockercfg` below the root
- * directory, `~` and `/`.
+ * The first of `config.json` below the agent's root directory, `~/.docker` and `/.docker`, then `.dockercfg` below the
+ * root directory, `~` and `/`.
  * @returns undefined when there is none
  * @throws `invalid` for one that cannot be read
  */

@@ -22,7 +22,8 @@ const MAX_COMPLAINT_LENGTH = 512;
 /**
  * Runs a program that reads its input, writes one answer and ends.
  * @returns what it wrote
- * @throws `failed`, `deadline_exceeded`, `resource_exhausted`, `cancelled`; the program and what it started have ended then
+ * @throws `failed`, `deadline_exceeded`, `resource_exhausted`, `cancelled`; the program and what it started have ended
+ * then
  */
 export async function runPlugin(call: PluginCall, clock: Clock, signal: AbortSignal): Promise<string> {
   if (signal.aborted) throw new PicoletError("cancelled", `the plugin ${call.program} was cancelled`);

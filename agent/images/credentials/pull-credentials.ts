@@ -50,7 +50,10 @@ export interface PullCredentialsComponents {
     | { readonly path: string; readonly text: string; readonly format: DockerConfigFormat }
     | undefined;
   readonly plugins?: CredentialPluginPort | undefined;
-  /** With a key of this node, so that its records tell no password to who tries some. Missing: SHA-256, as the kubelet's. */
+  /**
+   * With a key of this node, so that its records tell no password to who tries some. Missing: SHA-256, as the
+   * kubelet's.
+   */
   readonly fingerprint?: ((text: string) => string) | undefined;
   readonly log: Log;
 }

@@ -17,8 +17,8 @@ export interface ImageAccessInit {
 }
 
 /**
- * Whether a pod may use an image that is on the node: a private one only with credentials that opened it before. Else it
- * is pulled for that pod too, so that the registry decides; of layers that are here nothing is sent again.
+ * Whether a pod may use an image that is on the node: a private one only with credentials that opened it before. Else
+ * it is pulled for that pod too, so that the registry decides; of layers that are here nothing is sent again.
  */
 export class ImageAccess {
   readonly #records: PullRecords;
@@ -66,8 +66,8 @@ export class ImageAccess {
   }
 
   /**
-   * A record is of an image, whatever its names. Those that it had before a pull under another one brought the first record
-   * stay everybody's: whoever imported it may be far from any registry that has it by that name.
+   * A record is of an image, whatever its names. Those that it had before a pull under another one brought the first
+   * record stay everybody's: whoever imported it may be far from any registry that has it by that name.
    */
   #keepPreloaded(pulled: RegistryReference, { id, tags }: ImageInfo): void {
     if (this.#records.get(id) !== undefined) return;

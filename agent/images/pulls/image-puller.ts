@@ -124,7 +124,9 @@ export class ImagePuller implements ImageManager {
     }
   }
 
-  /** Which of these runtimes an image is for: the one of components where its registry has nothing else, or the first. */
+  /**
+   * Which of these runtimes an image is for: the one of components where its registry has nothing else, or the first.
+   */
   async runtimeFor(
     request: Omit<ImageRequest, "adapter">,
     adapters: readonly RuntimeAdapter[],
@@ -222,8 +224,8 @@ export class ImagePuller implements ImageManager {
   }
 
   /**
-   * A board that is offline runs what it ran before, whatever the policy. The kubelet would not start the container; but
-   * it is not meant to be away from its registry for weeks. A registry that answers and refuses is another matter.
+   * A board that is offline runs what it ran before, whatever the policy. The kubelet would not start the container;
+   * but it is not meant to be away from its registry for weeks. A registry that answers and refuses is another matter.
    */
   #unreachable(wish: PullDemand, present: ImageInfo): ImageInfo {
     const message = `The registry of ${quoted(wish.image)} cannot be reached: using the image already present on machine`;

@@ -7,7 +7,9 @@ import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { ImageSignatures, matches, type SignatureRule } from "./image-signatures.ts";
 import type { RecordFiles } from "./pull-records.ts";
 
-/** Made by skopeo 1.18 (containers/image 5.34) with `--sign-by-sigstore-private-key`, as a registry had it afterwards. */
+/**
+ * Made by skopeo 1.18 (containers/image 5.34) with `--sign-by-sigstore-private-key`, as a registry had it afterwards.
+ */
 const SKOPEO = {
   key: `-----BEGIN PUBLIC KEY-----
 MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAELmgVzzncaa77suOok3fkgH4uja0y

@@ -1,7 +1,8 @@
 /**
- * Which images must be signed, and whether they are: cosign's signatures by key (the specification's "simple signing"), as its releases
- * up to 2 and skopeo put them into a registry. What was verified once is on disk with its signature, so that it is verified again
- * without a network, by the keys that are configured then. Loaded only where `imageSignatures` says something.
+ * Which images must be signed, and whether they are: cosign's signatures by key (the specification's "simple signing"),
+ * as its releases up to 2 and skopeo put them into a registry. What was verified once is on disk with its signature, so
+ * that it is verified again without a network, by the keys that are configured then. Loaded only where
+ * `imageSignatures` says something.
  */
 import { createHash, createPublicKey, type KeyObject, verify } from "node:crypto";
 import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
@@ -13,7 +14,10 @@ import { SIGNATURE_REASON } from "./pulls.ts";
 
 /** One entry of `imageSignatures`. */
 export interface SignatureRule {
-  /** `registry.example/team/app`, `registry.example/team/*` for all below, `*` for every image. The longest that fits counts. */
+  /**
+   * `registry.example/team/app`, `registry.example/team/*` for all below, `*` for every image. The longest that fits
+   * counts.
+   */
   readonly repository: string;
   readonly require: "signature" | "nothing" | "reject";
   /** PEM; one of them has to have signed. */
@@ -62,7 +66,10 @@ export class ImageSignatures {
     return true;
   }
 
-  /** The digest that was verified under this name, as long as the keys still say so; undefined: the registry is to be asked. */
+  /**
+   * The digest that was verified under this name, as long as the keys still say so; undefined: the registry is to be
+   * asked.
+   */
   known(reference: RegistryReference): string | undefined {
     try {
       const text = this.#files.read(recordName(reference));
@@ -80,7 +87,8 @@ export class ImageSignatures {
 
   /**
    * Takes what the registry has; keeps what was verified.
-   * @returns the digest that is signed. @throws `permission_denied` with the kubelet's reason, and what is wrong with each signature
+   * @returns the digest that is signed. @throws `permission_denied` with the kubelet's reason, and what is wrong with
+   * each signature
    */
   verify(reference: RegistryReference, { digest, signatures }: SignedImage): string {
     const problems: string[] = [];

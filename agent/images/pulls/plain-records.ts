@@ -1,4 +1,6 @@
-/** Records of pulls that a picolet before encryption at rest has left. Loaded at the first start after an upgrade alone. */
+/**
+ * Records of pulls that a picolet before encryption at rest has left. Loaded at the first start after an upgrade alone.
+ */
 import { describeError } from "@picolet/protocol/errors.ts";
 import type { Log } from "@picolet/protocol/ports.ts";
 import type { RecordFiles } from "./pull-records.ts";

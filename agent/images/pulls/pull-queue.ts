@@ -35,9 +35,9 @@ export interface PullPlace {
 export type PullTask = (signal: AbortSignal, place: PullPlace) => Promise<ImageInfo>;
 
 /**
- * Pulls of one runtime, as many at a time as is allowed, and registries in turn: behind one of which a pull has found nobody
- * lately those of others go first. Who wants an image that somebody is waiting for already shares that pull; it is given
- * up when nobody wants it any more.
+ * Pulls of one runtime, as many at a time as is allowed, and registries in turn: behind one of which a pull has found
+ * nobody lately those of others go first. Who wants an image that somebody is waiting for already shares that pull; it
+ * is given up when nobody wants it any more.
  */
 export class PullQueue {
   readonly #clock: Clock;

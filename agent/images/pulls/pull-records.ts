@@ -1,6 +1,6 @@
 /**
- * With whose credentials images came to this node, on disk: the kubelet's ImagePulledRecord and ImagePullIntent. One small
- * file for each image, read when it is needed and nowhere in memory.
+ * With whose credentials images came to this node, on disk: the kubelet's ImagePulledRecord and ImagePullIntent. One
+ * small file for each image, read when it is needed and nowhere in memory.
  */
 import { createHash } from "node:crypto";
 import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
@@ -107,7 +107,9 @@ export class PullRecords {
     }
   }
 
-  /** Adds to what is known of it; writes nothing when that is nothing new. @returns false when it cannot be written down */
+  /**
+   * Adds to what is known of it; writes nothing when that is nothing new. @returns false when it cannot be written down
+   */
   add(imageId: string, name: string, credentials: RecordedCredentials): boolean {
     const mapping = this.get(imageId);
     const known = mapping !== undefined && Object.hasOwn(mapping, name) ? mapping[name] : undefined;

@@ -74,7 +74,9 @@ const SILENT_AFTER = seconds(900);
 
 /** With pulls from other registries behind it: a registry that is silent costs them this long, once. */
 const CONTENDED_AFTER = seconds(15);
-/** The least rate that counts as progress then, as slow as the slowest links are; a byte now and then holds nobody up. */
+/**
+ * The least rate that counts as progress then, as slow as the slowest links are; a byte now and then holds nobody up.
+ */
 const CONTENDED_BYTES_PER_SECOND = 1024;
 
 interface Active {
@@ -88,7 +90,10 @@ interface Active {
   pulledAs: string;
 }
 
-/** Pulls of all runtimes: each image once for all that get it with the same credentials, and left alone by whom it failed. */
+/**
+ * Pulls of all runtimes: each image once for all that get it with the same credentials, and left alone by whom it
+ * failed.
+ */
 export class Pulls {
   readonly #components: PullsComponents;
   readonly #init: PullsInit;
@@ -152,7 +157,9 @@ export class Pulls {
     }
   }
 
-  /** What else the image's registry has by its name, asked with the same credentials. @throws as `pull`, `unimplemented` */
+  /**
+   * What else the image's registry has by its name, asked with the same credentials. @throws as `pull`, `unimplemented`
+   */
   async platforms(wish: PullDemand, signal: AbortSignal): Promise<ImagePlatforms> {
     const { images } = wish.adapter;
     const ask = async (options: PullOptions): Promise<ImagePlatforms> => {
@@ -247,7 +254,10 @@ export class Pulls {
     }
   }
 
-  /** What the runtime is asked for: of an image that must be signed the digest that is, which cannot be another one by then. */
+  /**
+   * What the runtime is asked for: of an image that must be signed the digest that is, which cannot be another one by
+   * then.
+   */
   async #pulledAs(active: Active, options: PullOptions, signal: AbortSignal): Promise<string> {
     const { parsed, reference } = active.wish;
     const { signatures, signatureSource } = this.#components;
@@ -261,7 +271,10 @@ export class Pulls {
     return active.pulledAs;
   }
 
-  /** By what the runtime knows an image that is here and may be used; undefined: none that must be signed is known to be. */
+  /**
+   * By what the runtime knows an image that is here and may be used; undefined: none that must be signed is known to
+   * be.
+   */
   knownAs({ parsed, reference }: PullDemand): string | undefined {
     const { signatures } = this.#components;
     if (signatures === undefined || !signatures.requires(parsed)) return reference;

@@ -1,4 +1,6 @@
-/** Everything of a node that belongs to a hub. Loaded only where one is configured: TLS and the WebSocket take 3 MiB. */
+/**
+ * Everything of a node that belongs to a hub. Loaded only where one is configured: TLS and the WebSocket take 3 MiB.
+ */
 import { join } from "node:path";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";

@@ -106,7 +106,10 @@ function withWishes(written: unknown, request: ComponentToolRequest, image: stri
   };
 }
 
-/** Who runs a component on folders of one's own wants it to write there: it is their owner, where the pod says nothing else. */
+/**
+ * Who runs a component on folders of one's own wants it to write there: it is their owner, where the pod says nothing
+ * else.
+ */
 function ownerOf({ directories }: ComponentToolRequest, context: Fields): Fields {
   const [first] = directories;
   const stats =

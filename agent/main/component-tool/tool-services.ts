@@ -1,4 +1,7 @@
-/** What a component of the tool may ask for where there is no agent: a store that is empty at first, a node without a hub. */
+/**
+ * What a component of the tool may ask for where there is no agent: a store that is empty at first, a node without a
+ * hub.
+ */
 import { hostname } from "node:os";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import type { Log } from "@picolet/protocol/ports.ts";

@@ -1,4 +1,6 @@
-/** What of a container's limits nobody keeps where no cgroup can be made: on a node the component would be held to it. */
+/**
+ * What of a container's limits nobody keeps where no cgroup can be made: on a node the component would be held to it.
+ */
 import type { Container } from "@picolet/protocol/pod/pod.ts";
 import type { CgroupHierarchies } from "../../resources/cgroup-hierarchies.ts";
 

@@ -1,4 +1,7 @@
-/** Components' telemetry on this node. Nothing of it is loaded, and no file made, before a component has handed some over. */
+/**
+ * Components' telemetry on this node. Nothing of it is loaded, and no file made, before a component has handed some
+ * over.
+ */
 import { randomBytes } from "node:crypto";
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";

@@ -7,8 +7,8 @@ import type { Topology, TopologyInit } from "./topology.ts";
 const STATE_FILES = ["cpu_manager_state", "memory_manager_state"];
 
 /**
- * Loaded only where a policy asks for it, or has left a state file, which says what the pods that run still have: one that
- * another policy has written is refused.
+ * Loaded only where a policy asks for it, or has left a state file, which says what the pods that run still have: one
+ * that another policy has written is refused.
  */
 export async function makePlacement(
   components: { readonly log: Log },

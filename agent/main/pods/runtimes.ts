@@ -114,8 +114,9 @@ function containerAdapter({ ports, init, node }: AgentBase, killed: OomKillLog):
 }
 
 /**
- * Tells this agent's sandboxes from those of another on the same runtime. By the root directory, of which each agent has
- * its own: a board that is given another name must still find its pods, and `npm start` must leave a real node's alone.
+ * Tells this agent's sandboxes from those of another on the same runtime. By the root directory, of which each agent
+ * has its own: a board that is given another name must still find its pods, and `npm start` must leave a real node's
+ * alone.
  */
 function ownerOf(rootDir: string): string {
   if (rootDir === DEFAULT_ROOT_DIR) return "picolet";

@@ -1,4 +1,6 @@
-/** Whether what a pod requests is still free (the scheduler's NodeResourcesFit, which the kubelet asks once more). Pure. */
+/**
+ * Whether what a pod requests is still free (the scheduler's NodeResourcesFit, which the kubelet asks once more). Pure.
+ */
 
 import {
   parseQuantity,

@@ -69,8 +69,8 @@ export interface ResizeRequest {
 }
 
 /**
- * The order in which requests are judged: first what asks for no more than before, then by priority, by QoS class, and by
- * how long it has waited.
+ * The order in which requests are judged: first what asks for no more than before, then by priority, by QoS class, and
+ * by how long it has waited.
  */
 export function compareResizeRequests(left: ResizeRequest, right: ResizeRequest): number {
   return (

@@ -36,7 +36,10 @@ function namespaceOf(name: string): Namespace | undefined {
   return name.startsWith("net.") ? "Net" : undefined;
 }
 
-/** Names may be written with slashes, and then have dots where the others have slashes: `net/ipv4/conf/eno2.100/rp_filter`. */
+/**
+ * Names may be written with slashes, and then have dots where the others have slashes:
+ * `net/ipv4/conf/eno2.100/rp_filter`.
+ */
 export function normalizeSysctl(name: string): string {
   const [first] = /[./]/.exec(name) ?? [];
   return first === "/" ? name.replace(/[./]/g, (each) => (each === "." ? "/" : ".")) : name;
@@ -47,7 +50,8 @@ export const isNamespacedSysctl = (pattern: string): boolean =>
   namespaceOf(normalizeSysctl(pattern).replace(/\*.*$/, "")) !== undefined;
 
 /**
- * @param unsafe `allowedUnsafeSysctls`: names, or beginnings of names with a `*`. Those that are not namespaced are left out.
+ * @param unsafe `allowedUnsafeSysctls`: names, or beginnings of names with a `*`. Those that are not namespaced are
+ * left out.
  * @param kernel `uname -r`
  */
 export function sysctlAllowlist(unsafe: readonly string[], kernel: string): SysctlAllowlist {

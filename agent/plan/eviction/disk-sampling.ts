@@ -9,7 +9,10 @@ export const DISK_SAMPLE_INTERVAL = seconds(10);
 export const DISK_SAMPLE_MAX_INTERVAL = seconds(60);
 /** An SD card writes some 20 MB a second; a look asks the runtime where its images are, some milliseconds. */
 export const DISK_SAMPLE_MIN_INTERVAL = seconds(1);
-/** No disk of a board takes more: an NVMe card writes 1 GB a second. So the usual interval is exceeded with more than 10 GB left. */
+/**
+ * No disk of a board takes more: an NVMe card writes 1 GB a second. So the usual interval is exceeded with more than 10
+ * GB left.
+ */
 const FILL_RATE_BYTES_PER_MS = 1_000_000;
 /** A file system in memory makes some 100,000 files a second. */
 const FILL_RATE_INODES_PER_MS = 100;

@@ -46,8 +46,8 @@ export function isMet(threshold: EvictionThreshold, observations: Observations, 
 }
 
 /**
- * A threshold whose signal cannot be observed now stays as it was: neither is a pod evicted for it, nor is the node said to
- * have recovered.
+ * A threshold whose signal cannot be observed now stays as it was: neither is a pod evicted for it, nor is the node
+ * said to have recovered.
  */
 export function judgeEviction(
   { thresholds, transitionPeriod }: EvictionRules,

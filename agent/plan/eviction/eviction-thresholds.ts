@@ -1,5 +1,6 @@
 /**
- * The kubelet's eviction thresholds (kubelet configuration `evictionHard`, `evictionSoft` and what belongs to them), as data. Pure.
+ * The kubelet's eviction thresholds (kubelet configuration `evictionHard`, `evictionSoft` and what belongs to them), as
+ * data. Pure.
  */
 import { parseDuration } from "@picolet/protocol/kubernetes/duration.ts";
 import { FieldProblems } from "@picolet/protocol/kubernetes/field-problems.ts";
@@ -18,7 +19,10 @@ export const EVICTION_SIGNALS = [
 ] as const;
 
 export type ConfigurableSignal = (typeof EVICTION_SIGNALS)[number];
-/** With the one that follows from `enforceNodeAllocatable: [pods]`: the pods' own cgroup, by the threshold of memory.available. */
+/**
+ * With the one that follows from `enforceNodeAllocatable: [pods]`: the pods' own cgroup, by the threshold of
+ * memory.available.
+ */
 export type EvictionSignal = ConfigurableSignal | "allocatableMemory.available";
 
 /** Bytes, inodes or processes; or a share of what there is, 0 … 1. */
@@ -49,8 +53,9 @@ export interface EvictionSettings {
 }
 
 /**
- * The thresholds of a validated configuration: hard ones, then soft ones, each in the order of EVICTION_SIGNALS, then the one
- * of the pods' own cgroup. Without those for containerfs, which follow from the file system that it is (`containerfsThresholds`).
+ * The thresholds of a validated configuration: hard ones, then soft ones, each in the order of EVICTION_SIGNALS, then
+ * the one of the pods' own cgroup. Without those for containerfs, which follow from the file system that it is
+ * (`containerfsThresholds`).
  */
 export function evictionThresholds(settings: EvictionSettings): readonly EvictionThreshold[] {
   const { evictionHard, evictionSoft, evictionSoftGracePeriod, evictionMinimumReclaim } = settings;

@@ -7,14 +7,14 @@ import { isMemorySignal } from "./eviction-signals.ts";
 import { amountOf, type EvictionThreshold } from "./eviction-thresholds.ts";
 
 /**
- * As fast as memory is taken to fill: a Raspberry Pi 4 touches new pages at some 700 MiB/s with all of its cores, one process
- * that leaks with a purpose at 100. Memory that fills faster is seen later, by the difference: at twice the rate, 300 MiB
- * away from the threshold, 0.3 s.
+ * As fast as memory is taken to fill: a Raspberry Pi 4 touches new pages at some 700 MiB/s with all of its cores, one
+ * process that leaks with a purpose at 100. Memory that fills faster is seen later, by the difference: at twice the
+ * rate, 300 MiB away from the threshold, 0.3 s.
  */
 const FILL_RATE_BYTES_PER_SECOND = 512 * MEBIBYTE;
 /**
- * One core forks some 10,000 times a second on a PC, four of a Raspberry Pi 4 together as often. On 512 MB the kernel allows some
- * 4,000 processes: a fork bomb has them in less than a second.
+ * One core forks some 10,000 times a second on a PC, four of a Raspberry Pi 4 together as often. On 512 MB the kernel
+ * allows some 4,000 processes: a fork bomb has them in less than a second.
  */
 const FORK_RATE_PER_SECOND = 10_000;
 /** Twenty looks a second cost 0.1 % of a core here and 1 % on a small board, while memory is nearly gone. */
@@ -29,7 +29,10 @@ const UNSEEN = millis(1_000);
 /** While a soft threshold is met already: nothing is gained by looking faster than its grace period goes by. */
 const STARVED = millis(250);
 
-/** Of the time: so much of it nothing at all could go on. A board that thrashes is beyond 0.5, one with a busy disk below 0.1. */
+/**
+ * Of the time: so much of it nothing at all could go on. A board that thrashes is beyond 0.5, one with a busy disk
+ * below 0.1.
+ */
 const STALL_SHARE = 0.3;
 /** Over which the share is taken. */
 const STALL_WINDOW_MS = 1_000;

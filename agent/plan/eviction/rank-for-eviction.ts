@@ -23,7 +23,8 @@ interface Ranked {
 }
 
 /**
- * First to go first. A pod of which nothing is known goes last: it has just begun, or just ended. (The kubelet takes it first.)
+ * First to go first. A pod of which nothing is known goes last: it has just begun, or just ended. (The kubelet takes it
+ * first.)
  */
 export function rankForEviction(
   candidates: readonly EvictionCandidate[],
@@ -75,8 +76,8 @@ function rankedBy(candidate: EvictionCandidate, signal: EvictionSignal, layout: 
 }
 
 /**
- * A pod without a cgroup of its own is what its containers are. What is swapped out counts: on a small board swap is memory
- * that has been compressed (zram), and a leak must not hide there. (The kubelet counts the working set alone.)
+ * A pod without a cgroup of its own is what its containers are. What is swapped out counts: on a small board swap is
+ * memory that has been compressed (zram), and a leak must not hide there. (The kubelet counts the working set alone.)
  */
 export function podMemoryUsage(usage: PodUsage | undefined): number | undefined {
   if (usage?.usage !== undefined) return heldMemoryBytes(usage.usage);

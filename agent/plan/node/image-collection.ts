@@ -47,6 +47,8 @@ export function collectionOrder<T extends AgedImage>(images: readonly T[]): read
     .sort((a, b) => (unused(a) === unused(b) ? b.age - a.age : unused(b) - unused(a)));
 }
 
-/** Something that nobody has used yet counts from when it came. The kubelet would take it for older than anything else. */
+/**
+ * Something that nobody has used yet counts from when it came. The kubelet would take it for older than anything else.
+ */
 export const isTooOld = ({ unused, age }: AgedImage, { maximumAge }: ImageGcPolicy): boolean =>
   maximumAge > 0 && (unused ?? age) > maximumAge;

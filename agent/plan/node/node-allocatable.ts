@@ -1,6 +1,6 @@
 /**
- * What pods may have of a node: capacity without what is kept for the system, for the agent with its runtime, and for the hard
- * eviction thresholds (the kubelet's Node Allocatable). Pure.
+ * What pods may have of a node: capacity without what is kept for the system, for the agent with its runtime, and for
+ * the hard eviction thresholds (the kubelet's Node Allocatable). Pure.
  */
 
 import { formatQuantity, type Quantity, quantityOf, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
@@ -30,8 +30,9 @@ export interface NodeAllocatable {
   /** `status.allocatable`: every resource of the capacity, none below 0. */
   readonly allocatable: ResourceTexts;
   /**
-   * For the cgroup that holds all pods where `enforceNodeAllocatable` has `pods`, as numbers (`pid` among them): capacity without
-   * what is reserved. Eviction thresholds are not taken off, so that pods are evicted before the kernel has to kill.
+   * For the cgroup that holds all pods where `enforceNodeAllocatable` has `pods`, as numbers (`pid` among them):
+   * capacity without what is reserved. Eviction thresholds are not taken off, so that pods are evicted before the
+   * kernel has to kill.
    */
   readonly podLimits: Amounts;
   /** For the same cgroup where `pods` is not enforced. */

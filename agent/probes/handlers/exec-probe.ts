@@ -43,7 +43,8 @@ export async function execProbe(
     const result = await untilAborted(given, signal);
     return result.exitCode === 0 ? SUCCESS : { kind: "failure", message: outputOf(result) };
   } catch (error) {
-    // The runtime ends a command that takes too long, and says so. Without a word of it nothing is known of the container.
+    // The runtime ends a command that takes too long, and says so. Without a word of it nothing is known of the
+    // container.
     if (isProbeTimeout(signal)) {
       const message = `the container runtime did not answer within ${goSeconds(timeoutSeconds)} and ${EXEC_GRACE_MS / 1000}s of grace`;
       return { kind: "error", state: "unknown", message, final: true };

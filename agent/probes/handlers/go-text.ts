@@ -13,7 +13,9 @@ const ESCAPES: Readonly<Record<string, string>> = {
 };
 const NOT_PRINTABLE = /["\\]|[^\p{L}\p{M}\p{N}\p{P}\p{S} ]/gu;
 
-/** As `%q` of a string. @param text of bytes from a socket: as UTF-8 if it is that, else with what is no ASCII escaped. */
+/**
+ * As `%q` of a string. @param text of bytes from a socket: as UTF-8 if it is that, else with what is no ASCII escaped.
+ */
 export function goQuote(text: string | Uint8Array): string {
   const isText = typeof text === "string";
   const decoded = isText ? text : decodeUtf8(text);

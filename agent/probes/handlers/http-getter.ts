@@ -1,7 +1,8 @@
 /**
  * GET requests of probes and hooks: one connection each, read no further than anybody wants to know. On `node:net` by
- * hand: with the agent's flags a request of `node:http` takes twice the CPU (246 µs, 128 here, 86 a bare socket) and leaves
- * more than twice the garbage (Node 24.21); it refuses long heads, and its errors could not be told as the kubelet tells them.
+ * hand: with the agent's flags a request of `node:http` takes twice the CPU (246 µs, 128 here, 86 a bare socket) and
+ * leaves more than twice the garbage (Node 24.21); it refuses long heads, and its errors could not be told as the
+ * kubelet tells them.
  */
 import { connect, type Socket, type TcpNetConnectOpts } from "node:net";
 import type { ConnectionOptions } from "node:tls";

@@ -9,8 +9,8 @@ const LOCALHOST: readonly LookupAddress[] = [{ address: "127.0.0.1", family: 4 }
 
 /**
  * Names that probes are sent to: /etc/hosts, then DNS by sockets. Not the system's resolver, which holds up the one
- * thread that all of the agent's file access shares for as long as no server answers, which is always while offline. Unlike
- * it, search domains are not tried.
+ * thread that all of the agent's file access shares for as long as no server answers, which is always while offline.
+ * Unlike it, search domains are not tried.
  */
 export const lookup: LookupFunction = (name, { all, family }, callback) => {
   const wanted = family === 4 || family === "IPv4" ? [4] : family === 6 || family === "IPv6" ? [6] : [4, 6];

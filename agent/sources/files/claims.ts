@@ -18,8 +18,8 @@ export interface Claims {
 }
 
 /**
- * Nobody loses a pod that is wanted of his file already; a new name goes to the first file by path. A file is taken whole
- * or stays as it was. Each round refuses at least one file more, so there are at most as many rounds as files.
+ * Nobody loses a pod that is wanted of his file already; a new name goes to the first file by path. A file is taken
+ * whole or stays as it was. Each round refuses at least one file more, so there are at most as many rounds as files.
  */
 export function settleClaims(versions: readonly FileVersion[], maxPods: number): Claims {
   const refused = new Map<string, string>();

@@ -18,7 +18,10 @@ import { RENAMED_QUIET_MS, WRITTEN_QUIET_MS } from "./settling.ts";
 
 /** After the disk refused the pods. Nothing tells when there is room again. */
 const STORE_RETRY = seconds(5);
-/** A manifest that comes in pieces takes a handful of looks. Who writes a log into the folder gets two a second after that. */
+/**
+ * A manifest that comes in pieces takes a handful of looks. Who writes a log into the folder gets two a second after
+ * that.
+ */
 const MAX_VAIN_LOOKS = 20;
 const VAIN_LOOK_GAP = millis(500);
 
@@ -204,7 +207,10 @@ export class FileSource implements Component {
     return isDeleted ? { kind: "file", entries: [], omitted: 0 } : listing;
   }
 
-  /** The folder of the manifests, or the innermost that is there, in which it would appear. @returns whether it is another one */
+  /**
+   * The folder of the manifests, or the innermost that is there, in which it would appear. @returns whether it is
+   * another one
+   */
   #watch(): boolean {
     const { path } = this.#init;
     if (folderIdentity(path) !== undefined) {

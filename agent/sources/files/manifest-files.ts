@@ -14,9 +14,13 @@ import {
 } from "node:fs";
 import { dirname, join } from "node:path";
 
-/** The kubelet takes 10 MB; a Pod of more than 1 MiB could be stored by no API server, and many small files do as well. */
+/**
+ * The kubelet takes 10 MB; a Pod of more than 1 MiB could be stored by no API server, and many small files do as well.
+ */
 export const MAX_FILE_BYTES = 1024 * 1024;
-/** Ten times what a node runs. Those that pods run of come first, then the first by name; the rest is named as left out. */
+/**
+ * Ten times what a node runs. Those that pods run of come first, then the first by name; the rest is named as left out.
+ */
 export const MAX_FILES = 1000;
 
 /** What changes when a file changes. */

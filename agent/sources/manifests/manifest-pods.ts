@@ -3,8 +3,8 @@ import { type ManifestPod, type ManifestProblem, readManifest } from "./manifest
 import { type StaticPodInit, staticPod } from "./static-pod.ts";
 
 /**
- * The pods that a text wants on this node. With the YAML parser it is a part of its own, which the agent lets go of when no more
- * manifests come.
+ * The pods that a text wants on this node. With the YAML parser it is a part of its own, which the agent lets go of
+ * when no more manifests come.
  * @param empty what is wrong with a text that holds nothing; that of a file unless given
  */
 export function podsOf(

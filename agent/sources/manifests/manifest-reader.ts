@@ -28,8 +28,8 @@ const MAX_PROBLEMS = 20;
 const EMPTY = "holds no pod; to remove the pods of a file, delete the file";
 
 /**
- * The pods of one text: Pod, List and PodList, in YAML documents or as JSON. A manifest is taken whole or not at all; all
- * problems at once. Never throws.
+ * The pods of one text: Pod, List and PodList, in YAML documents or as JSON. A manifest is taken whole or not at all;
+ * all problems at once. Never throws.
  * @param empty what is wrong with a text that holds nothing
  */
 export function readManifest(text: string, empty = EMPTY): Manifest {

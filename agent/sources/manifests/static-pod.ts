@@ -36,8 +36,8 @@ export type StaticPod =
 
 /**
  * What the kubelet makes of a manifest (pkg/kubelet/config/common.go): name `<name>-<node>`, a uid that is a hash of
- * everything written, annotations, the node's name, one toleration. Order of keys, comments, and the file's own name make
- * no other pod; neither does a new default of ours, because the hash is taken before defaults.
+ * everything written, annotations, the node's name, one toleration. Order of keys, comments, and the file's own name
+ * make no other pod; neither does a new default of ours, because the hash is taken before defaults.
  */
 export function staticPod(written: unknown, pod: Pod, init: StaticPodInit): StaticPod {
   const name = `${pod.metadata.name}-${init.nodeName.toLowerCase()}`;
@@ -91,7 +91,9 @@ function lasting(written: unknown): unknown {
   return { ...written, spec: rest };
 }
 
-/** Mappings as sorted lists of pairs. null and no value are one, as Kubernetes has it; `left` is left out at the top. */
+/**
+ * Mappings as sorted lists of pairs. null and no value are one, as Kubernetes has it; `left` is left out at the top.
+ */
 function canonical(value: unknown, left?: string): unknown {
   if (Array.isArray(value)) return value.map((each) => canonical(each));
   if (typeof value !== "object" || value === null) return typeof value === "bigint" ? Number(value) : value;

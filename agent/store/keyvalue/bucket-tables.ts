@@ -1,4 +1,7 @@
-/** The tables of the key-value store, and what is done with them. Knows nothing of who asks; all keys and values were judged. */
+/**
+ * The tables of the key-value store, and what is done with them. Knows nothing of who asks; all keys and values were
+ * judged.
+ */
 import { type BucketGrant, ServiceRefusal } from "@picolet/runtime-contract/board-services.ts";
 import type { Connection } from "../connection.ts";
 import { digestOf } from "../encoding.ts";
@@ -214,7 +217,10 @@ export class BucketTables {
     return row?.digest as Buffer | undefined;
   }
 
-  /** @param state of the value that it is to hold; undefined: of none. @returns that of what it holds instead; `swapped` when it held that */
+  /**
+   * @param state of the value that it is to hold; undefined: of none. @returns that of what it holds instead; `swapped`
+   * when it held that
+   */
   swapObserved(
     bucket: number,
     entry: Entry,

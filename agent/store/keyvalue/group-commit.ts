@@ -8,8 +8,8 @@ import type { BucketTables } from "./bucket-tables.ts";
 import type { KeyvalueFile } from "./keyvalue-file.ts";
 
 /**
- * From one commit to the next. Each writes two pages to the log at least, 8 KiB: a component that sets in a loop wears the
- * flash with 0.8 MB a second, until the agent's flash budget stretches this.
+ * From one commit to the next. Each writes two pages to the log at least, 8 KiB: a component that sets in a loop wears
+ * the flash with 0.8 MB a second, until the agent's flash budget stretches this.
  */
 const INTERVAL_MS = 10;
 /** Each of the board's runners has one change under way at the most. */

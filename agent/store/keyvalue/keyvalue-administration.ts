@@ -1,4 +1,6 @@
-/** The key-value store for whoever looks after the node: the same keys, values, limits and commits as for components. */
+/**
+ * The key-value store for whoever looks after the node: the same keys, values, limits and commits as for components.
+ */
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { KeyvalueBucketReport, KeyvalueKeyList } from "@picolet/protocol/local-api/status.ts";
 import type { Log } from "@picolet/protocol/ports.ts";

@@ -11,8 +11,9 @@ export interface NetworkChanges {
 }
 
 /**
- * While there is no session. Node has no netlink; a look costs 0.1 ms on a fast machine and some 0.5 ms on a small board:
- * 0.02 % of a core, and a tenth of that once there is a session. Someone who plugs in a cable does not notice 3 s.
+ * While there is no session. Node has no netlink; a look costs 0.1 ms on a fast machine and some 0.5 ms on a small
+ * board: 0.02 % of a core, and a tenth of that once there is a session. Someone who plugs in a cable does not notice 3
+ * s.
  */
 const LOOK_INTERVAL = seconds(3);
 /** With a session: a third of the default heartbeat, which finds the same a little later. */

@@ -49,8 +49,8 @@ const WEB_SOCKET_OPTIONS: ClientOptions & { readonly closeTimeout: number } = {
   maxFragments: MAX_FRAGMENTS,
   maxBufferedChunks: MAX_CHUNKS,
   closeTimeout: CLOSE_LIMIT_MS,
-  // Masks keep a browser's bytes from looking like requests to a proxy in between. Inside of TLS there is none; a mask of
-  // zeros saves a pass over every byte at both ends.
+  // Masks keep a browser's bytes from looking like requests to a proxy in between. Inside of TLS there is none; a mask
+  // of zeros saves a pass over every byte at both ends.
   generateMask: (mask: Buffer) => void mask.fill(0),
 };
 

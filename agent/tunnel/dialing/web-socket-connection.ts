@@ -4,7 +4,10 @@ import { TickCork } from "@picolet/protocol/tunnel/tick-cork.ts";
 import type { WebSocket } from "ws";
 import type { Connection, ConnectionListener } from "./dialer.ts";
 
-/** How long the other end may take to say good-bye too; then the socket is thrown away. A hub answers at once or is gone. */
+/**
+ * How long the other end may take to say good-bye too; then the socket is thrown away. A hub answers at once or is
+ * gone.
+ */
 export const CLOSE_LIMIT_MS = 5000;
 
 /** WebSocket close codes (RFC 6455, section 7.4.1). */

@@ -6,7 +6,10 @@ import type { MirrorSet } from "../../core/hub/tunnel-ports.ts";
 
 /** What a piece is cut to, in characters of JSON; a pod that is larger goes alone. */
 const MAX_PIECE_CHARACTERS = 64 * 1024;
-/** No message holds more; an API server takes no annotations beyond half of it. Without a mirror pod it runs all the same. */
+/**
+ * No message holds more; an API server takes no annotations beyond half of it. Without a mirror pod it runs all the
+ * same.
+ */
 const MAX_POD_CHARACTERS = MAX_AGENT_MESSAGE_BYTES - 16_384;
 
 interface MirrorLaneComponents {
@@ -43,7 +46,10 @@ export class MirrorLane {
     return this.#sent === undefined || !equalBytes(this.#sent, this.#components.mirrors().digest);
   }
 
-  /** One piece after the other, so that a large set never waits in memory as a whole. @returns whether there was anything */
+  /**
+   * One piece after the other, so that a large set never waits in memory as a whole. @returns whether there was
+   * anything
+   */
   async flush(signal: AbortSignal): Promise<boolean> {
     if (!this.isDue) return false;
     const { current, digest } = this.#components.mirrors();

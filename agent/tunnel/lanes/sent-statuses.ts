@@ -90,7 +90,9 @@ export class SentStatuses {
     this.#sent.delete(uid);
   }
 
-  /** The batch with which the status that is remembered of `uid` was sent; `undefined`: none is, or it was acknowledged. */
+  /**
+   * The batch with which the status that is remembered of `uid` was sent; `undefined`: none is, or it was acknowledged.
+   */
   batchOf(uid: string): number | undefined {
     return this.#sent.get(uid)?.batch || undefined;
   }

@@ -13,18 +13,22 @@ import type { SentBody, SentStatuses } from "./sent-statuses.ts";
 import { Violation } from "./violation.ts";
 
 /**
- * Sent and not yet acknowledged: four full messages are enough to use the line while the hub writes the first ones. With more under
- * way, or as many messages as the hub allows, the next wait, and only the latest of each pod is sent then.
+ * Sent and not yet acknowledged: four full messages are enough to use the line while the hub writes the first ones.
+ * With more under way, or as many messages as the hub allows, the next wait, and only the latest of each pod is sent
+ * then.
  */
 const MAX_UNDER_WAY_ITEMS = 4 * MAX_STATUS_ITEMS;
 const MAX_UNDER_WAY_CHARACTERS = 256 * 1024;
-/** With fewer messages than this that may be sent yet, the acknowledgement is asked for at once; else it may wait for the next pong. */
+/**
+ * With fewer messages than this that may be sent yet, the acknowledgement is asked for at once; else it may wait for
+ * the next pong.
+ */
 const SPARE_BATCHES = 2;
 /** A message is held in memory whole at both ends. A status that is larger goes alone. */
 const MAX_BATCH_CHARACTERS = 64 * 1024;
 /**
- * With room for what is around it. Ten times what 110 containers make; the API server would refuse such an object as well
- * soon. It is dropped with an error in the log, since it would hold up all that comes after it.
+ * With room for what is around it. Ten times what 110 containers make; the API server would refuse such an object as
+ * well soon. It is dropped with an error in the log, since it would hold up all that comes after it.
  */
 const MAX_STATUS_CHARACTERS = MAX_AGENT_MESSAGE_BYTES - 16_384;
 

@@ -24,8 +24,8 @@ export interface TelemetryLaneComponents {
 const RETRY: BackoffPolicy = { first: seconds(2), max: seconds(60) };
 
 /**
- * The way up for telemetry, of one session: a stream in the bulk lane, which holds up nothing else, as long as the session
- * lives. What the hub does not acknowledge stays in the queue, and is sent again in the next session.
+ * The way up for telemetry, of one session: a stream in the bulk lane, which holds up nothing else, as long as the
+ * session lives. What the hub does not acknowledge stays in the queue, and is sent again in the next session.
  */
 export class TelemetryLane {
   readonly #components: TelemetryLaneComponents;

@@ -14,7 +14,10 @@ import { StatusLane } from "./status-lane.ts";
  * nobody who watches a pod notices it. The first change after a rest goes at once.
  */
 const GATHER = millis(100);
-/** Events go with the next status, which most of them are about and which is there a moment later, or by themselves by then. */
+/**
+ * Events go with the next status, which most of them are about and which is there a moment later, or by themselves by
+ * then.
+ */
 const EVENT_GATHER = millis(250);
 /** The node's own report and the mirror set change rarely, and are large. */
 const GATHER_LARGE = millis(1000);

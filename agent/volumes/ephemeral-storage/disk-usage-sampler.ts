@@ -22,7 +22,10 @@ export interface DiskUsageSamplerComponents {
 
 /** What measuring may cost: a pod whose folders take a second is measured every hundred seconds. */
 const COST_FACTOR = 100;
-/** Who wants new figures chooses by them which pod has to go: old ones name the wrong pod. At least half of the time is left to others. */
+/**
+ * Who wants new figures chooses by them which pod has to go: old ones name the wrong pod. At least half of the time is
+ * left to others.
+ */
 const URGENT_COST_FACTOR = 2;
 /** Pods that are measured by one process. */
 const MAX_TOGETHER = 64;

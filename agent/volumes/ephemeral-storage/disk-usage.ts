@@ -4,7 +4,10 @@ import { cancelled } from "@picolet/protocol/async/abort.ts";
 import { isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import type { DiskUsage } from "../../core/node/usage.ts";
 
-/** A pod has some five, of up to 300 bytes: so many are far below the 2 MiB that a command line can have, and 50 pods are one call. */
+/**
+ * A pod has some five, of up to 300 bytes: so many are far below the 2 MiB that a command line can have, and 50 pods
+ * are one call.
+ */
 const MAX_PATHS = 512;
 /** A folder with millions of files on a slow card; what takes longer is not measured. */
 const TIMEOUT_MS = 600_000;
@@ -14,8 +17,8 @@ const MAX_OUTPUT_BYTES = 1024 * 1024;
 const LOWEST_PRIORITY = 19;
 
 /**
- * What files and folders with all that is in them take on their own file system, as du(1) counts it: bytes in blocks, a file
- * with several names once, what is mounted within not at all. What is not there, or goes meanwhile, is missing.
+ * What files and folders with all that is in them take on their own file system, as du(1) counts it: bytes in blocks, a
+ * file with several names once, what is mounted within not at all. What is not there, or goes meanwhile, is missing.
  * @throws `failed` when there is no du
  */
 export async function diskUsage(

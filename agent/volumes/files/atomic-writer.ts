@@ -37,7 +37,9 @@ export type Payload = ReadonlyMap<string, PayloadFile>;
 const DATA_LINK = "..data";
 const NEXT_LINK = "..data_tmp";
 const FOLDER_MODE = 0o755;
-/** Of a folder of a read-only volume with an `fsGroup`: the group gets in, and what is made in it belongs to the group. */
+/**
+ * Of a folder of a read-only volume with an `fsGroup`: the group gets in, and what is made in it belongs to the group.
+ */
 const GROUP_FOLDER = 0o2550;
 /** Kubernetes' own limits. */
 const MAX_PATH_BYTES = 4096;

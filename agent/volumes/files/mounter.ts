@@ -21,7 +21,9 @@ const UNMOUNT_BATCH = 16;
 export interface Mounter {
   /** Whether this process may mount at all. */
   readonly allowed: boolean;
-  /** Never swapped out where the kernel can promise that. @param sizeBytes `undefined`: the kernel's half of all memory */
+  /**
+   * Never swapped out where the kernel can promise that. @param sizeBytes `undefined`: the kernel's half of all memory
+   */
   mountTmpfs(target: string, sizeBytes: number | undefined, signal: AbortSignal): Promise<void>;
   /** @param pageSize as the kernel writes it: `2M` */
   mountHugePages(target: string, pageSize: string, signal: AbortSignal): Promise<void>;
@@ -35,11 +37,17 @@ export interface Mounter {
   ): Promise<void>;
   /** As `bind`, for what may take longer. @param options `ro` and what else mount(8) takes for a bind mount */
   bindVolume(source: string, target: string, options: readonly string[], signal: AbortSignal): Promise<void>;
-  /** What is mounted below `folder` from now on is seen wherever it is mounted. It becomes a mount point unless it is one. */
+  /**
+   * What is mounted below `folder` from now on is seen wherever it is mounted. It becomes a mount point unless it is
+   * one.
+   */
   share(folder: string, signal: AbortSignal): Promise<void>;
   /** All of this process's mount namespace, as the kernel lists it. */
   mounts(): readonly MountEntry[];
-  /** Shows what `source` is at `target`, which exists. `source` is not made canonical: a path through /proc/<pid>/fd stays one. */
+  /**
+   * Shows what `source` is at `target`, which exists. `source` is not made canonical: a path through /proc/<pid>/fd
+   * stays one.
+   */
   bind(source: string, target: string): void;
   unmountNow(target: string): void;
   /** What is mounted on `folder` (a canonical path) and below, what lies on top first. */

@@ -1,4 +1,7 @@
-/** Folders in a volume for other volumes that a container mounts inside it: one that is read-only could not get them later. */
+/**
+ * Folders in a volume for other volumes that a container mounts inside it: one that is read-only could not get them
+ * later.
+ */
 import { mkdir } from "node:fs/promises";
 import { join, normalize } from "node:path";
 import { PicoletError } from "@picolet/protocol/errors.ts";

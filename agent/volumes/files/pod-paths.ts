@@ -38,7 +38,10 @@ export class PodPaths {
     return join(this.volumes(uid), `kubernetes.io~${plugin}`, nameOf(volume, "volume"));
   }
 
-  /** There when an emptyDir of that name has been made with all of its rights, which are the pod's business from then on. */
+  /**
+   * There when an emptyDir of that name has been made with all of its rights, which are the pod's business from then
+   * on.
+   */
   emptyDirReady(uid: string, volume: string): string {
     return join(this.pod(uid), "plugins", "kubernetes.io~empty-dir", nameOf(volume, "volume"), "ready");
   }

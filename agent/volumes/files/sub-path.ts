@@ -34,9 +34,9 @@ export function subPathProblem(subPath: string): string | undefined {
 }
 
 /**
- * Opens `subPath` below `volume`; folders that are missing are made, with the volume's mode. Symbolic links are followed as long
- * as they stay inside the volume. What the check has seen is opened step by step without following links, so that
- * whoever writes to the volume meanwhile can make it fail but not lead it out.
+ * Opens `subPath` below `volume`; folders that are missing are made, with the volume's mode. Symbolic links are
+ * followed as long as they stay inside the volume. What the check has seen is opened step by step without following
+ * links, so that whoever writes to the volume meanwhile can make it fail but not lead it out.
  * @throws when it leads out, or is changed while it is looked at
  */
 export function openSubPath(volume: string, subPath: string): SubPathHandle {

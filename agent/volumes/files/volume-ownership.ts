@@ -37,8 +37,8 @@ export interface VolumeOwnership {
 
 /**
  * Gives a volume with all that is in it to the pod's `fsGroup`, as the kubelet does: the group may read and write, and
- * what is made in its folders later belongs to it too. Links belong to the group and are not followed, and whoever exchanges
- * files for links meanwhile gets nothing changed outside. What is gone when its turn comes is left out.
+ * what is made in its folders later belongs to it too. Links belong to the group and are not followed, and whoever
+ * exchanges files for links meanwhile gets nothing changed outside. What is gone when its turn comes is left out.
  */
 export async function changeOwnership(folder: string, wanted: VolumeOwnership, signal: AbortSignal): Promise<void> {
   if (wanted.onlyOnRootMismatch && isDone(lstatSync(folder), wanted)) return;

@@ -40,7 +40,9 @@ const FOLDER_MODE = 0o750;
 export class ClaimVolumes {
   readonly #components: ClaimVolumesComponents;
   readonly #nodeName: string;
-  /** Who is setting a volume up now, by the volume's name: one after another, so that one pod alone can be the first. */
+  /**
+   * Who is setting a volume up now, by the volume's name: one after another, so that one pod alone can be the first.
+   */
   readonly #working = new Map<string, Promise<unknown>>();
 
   constructor(components: ClaimVolumesComponents, init: { readonly nodeName: string }) {

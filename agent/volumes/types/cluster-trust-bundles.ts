@@ -1,4 +1,6 @@
-/** Trust anchors of a cluster for files of projected volumes: what its ClusterTrustBundles say, each certificate once. */
+/**
+ * Trust anchors of a cluster for files of projected volumes: what its ClusterTrustBundles say, each certificate once.
+ */
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Volume } from "@picolet/protocol/pod/pod.ts";
 import { objectKey } from "@picolet/protocol/tunnel/messages.ts";

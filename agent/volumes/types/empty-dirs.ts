@@ -113,7 +113,9 @@ function memorySize(pod: Pod, sizeLimit: string | undefined, nodeBytes: number):
 
 const isHugePages = (medium: string): boolean => medium === HUGE_PAGES || medium.startsWith(`${HUGE_PAGES}-`);
 
-/** `pagesize` of hugetlbfs: what the medium says, else what the pod asks for. @throws `invalid` with the kubelet's words */
+/**
+ * `pagesize` of hugetlbfs: what the medium says, else what the pod asks for. @throws `invalid` with the kubelet's words
+ */
 function hugePageSize({ spec }: Pod, medium: string): string {
   const wanted = medium === HUGE_PAGES ? undefined : medium.slice(HUGE_PAGES.length + 1);
   const parts = [spec.resources, ...[...spec.containers, ...(spec.initContainers ?? [])].map((each) => each.resources)];

@@ -34,9 +34,9 @@ interface PodImageVolumes {
 }
 
 /**
- * Gets the images of volumes together with those of the containers that mount them, as the kubelet does: a container whose
- * volume has no image yet waits with the reason of the pull, for as long as it takes. Pods of a runtime that has no such images,
- * which is that of components, get them from the one that has.
+ * Gets the images of volumes together with those of the containers that mount them, as the kubelet does: a container
+ * whose volume has no image yet waits with the reason of the pull, for as long as it takes. Pods of a runtime that has
+ * no such images, which is that of components, get them from the one that has.
  */
 export class ImageVolumes implements ImageManager {
   readonly #components: ImageVolumesComponents;

@@ -7,7 +7,10 @@ const SUMMED_UP_AFTER = seconds(123);
 
 export class MountFailures {
   readonly #clock: Pick<Clock, "monotonic">;
-  /** Since when volumes of a pod have been missing, or since when that was summed up last. An entry for a pod that waits. */
+  /**
+   * Since when volumes of a pod have been missing, or since when that was summed up last. An entry for a pod that
+   * waits.
+   */
   readonly #since = new Map<PodUid, MonotonicMs>();
 
   constructor(components: { readonly clock: Pick<Clock, "monotonic"> }) {

@@ -48,7 +48,9 @@ interface Projected {
   pod: DesiredPod;
   /** By name. */
   readonly volumes: Map<string, Volume>;
-  /** What was told of volumes that cannot be brought up to date, by name: once each, for a board may be away for weeks. */
+  /**
+   * What was told of volumes that cannot be brought up to date, by name: once each, for a board may be away for weeks.
+   */
   readonly told: Map<string, string>;
   /** What is being done to it now: changes of one pod's volumes come one after another. */
   working: Promise<unknown>;

@@ -1,4 +1,7 @@
-/** Tokens that a picolet before encryption at rest has left on the disk. Loaded at the first start after an upgrade alone. */
+/**
+ * Tokens that a picolet before encryption at rest has left on the disk. Loaded at the first start after an upgrade
+ * alone.
+ */
 import {
   closeSync,
   fstatSync,

@@ -39,8 +39,8 @@ export class PodVolumes {
   }
 
   /**
-   * Makes every volume that a container mounts; others are left alone, as the kubelet does. Volumes made of images come with
-   * the images.
+   * Makes every volume that a container mounts; others are left alone, as the kubelet does. Volumes made of images come
+   * with the images.
    * @throws PicoletError @see MountFailures
    */
   async setUp(pod: DesiredPod, signal: AbortSignal): Promise<void> {
@@ -129,7 +129,10 @@ export class PodVolumes {
     }
   }
 
-  /** A container that passes mounts on, or wants to see new ones, needs a mount with peers. The node's own paths are the node's. */
+  /**
+   * A container that passes mounts on, or wants to see new ones, needs a mount with peers. The node's own paths are the
+   * node's.
+   */
   async #share(pod: DesiredPod, volume: Volume, signal: AbortSignal): Promise<void> {
     const { mounter, paths } = this.#components;
     const propagates = containersOf(pod.pod).some((container) =>

@@ -20,8 +20,9 @@ type Texts = Readonly<Record<string, string>>;
 const BOUND_BY_NODE: ReadonlySet<string> = new Set(["cpu", "memory", "ephemeral-storage"]);
 
 /**
- * What a `resourceFieldRef` says: the quantity in units of `divisor`, rounded up. A limit that is not set is that of the
- * pod as a whole, else what the node can give; but for another container's that is an init container, as in Kubernetes.
+ * What a `resourceFieldRef` says: the quantity in units of `divisor`, rounded up. A limit that is not set is that of
+ * the pod as a whole, else what the node can give; but for another container's that is an init container, as in
+ * Kubernetes.
  * @throws PicoletError with the reason `CreateContainerConfigError`
  */
 export function resourceValue(selector: ResourceSelector, own: Container, pod: Pod, allocatable: Texts): string {

@@ -19,8 +19,8 @@ interface ServicePort {
 const API_SERVER = { namespace: "default", name: "kubernetes" } as const;
 
 /**
- * The variables by which a container finds Services: `WEB_SERVICE_HOST`, `WEB_SERVICE_PORT`, `WEB_SERVICE_PORT_HTTP` and
- * those of Docker's links, `WEB_PORT_80_TCP` and so on. In the order of the Services' names.
+ * The variables by which a container finds Services: `WEB_SERVICE_HOST`, `WEB_SERVICE_PORT`, `WEB_SERVICE_PORT_HTTP`
+ * and those of Docker's links, `WEB_PORT_80_TCP` and so on. In the order of the Services' names.
  * @param all also of the pod's own namespace, as `enableServiceLinks` asks
  */
 export function serviceEnv(

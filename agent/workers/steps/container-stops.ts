@@ -33,9 +33,9 @@ interface Begun {
 }
 
 /**
- * The stops of one pod's containers, each with its preStop hook and its turn in what the grace period leaves (pkg/kubelet/
- * kuberuntime, killContainer). A round that is cut off, because the pod has less time now, is followed by one that goes on
- * where this one was: the hook is not run twice, and the grace period goes on.
+ * The stops of one pod's containers, each with its preStop hook and its turn in what the grace period leaves
+ * (pkg/kubelet/ kuberuntime, killContainer). A round that is cut off, because the pod has less time now, is followed by
+ * one that goes on where this one was: the hook is not run twice, and the grace period goes on.
  */
 export class ContainerStops {
   readonly #clock: Clock;

@@ -44,7 +44,8 @@ function messagesOf(error: unknown, message: string): readonly string[] {
 
 function kindOf({ kind }: PlanAction, isImage: boolean, error: unknown): "image" | "start" | "other" {
   if (isImage || kind === "choose") return "image";
-  // One that took all its time, half a minute of computing perhaps, is not tried again as soon as one that cost nothing.
+  // One that took all its time, half a minute of computing perhaps, is not tried again as soon as one that cost
+  // nothing.
   return kind === "startContainer" && !isPicoletError(error, "deadline_exceeded") ? "start" : "other";
 }
 

@@ -5,7 +5,10 @@ import { NO_EFFECT, type StepFailures } from "./step-failures.ts";
 
 const NOTHING: ReadonlySet<string> = new Set();
 
-/** Actions that were carried out in the round before. One that is planned again had no effect; it is not repeated without end. */
+/**
+ * Actions that were carried out in the round before. One that is planned again had no effect; it is not repeated
+ * without end.
+ */
 export class PreviousSteps {
   readonly #failures: StepFailures;
   #done = NOTHING;

@@ -11,8 +11,8 @@ import type { ImageManager } from "../../core/pods/pod-ports.ts";
 /** To look up an image that is on the node takes a few ms; what takes longer is a pull, which nobody waits for. */
 const PATIENCE = millis(500);
 /**
- * An image that a round got and did not come to use, because its pod had no sandbox, is good for the next ones this long;
- * later it may have been removed, or its tag may be another image's.
+ * An image that a round got and did not come to use, because its pod had no sandbox, is good for the next ones this
+ * long; later it may have been removed, or its tag may be another image's.
  */
 const FRESH = seconds(60);
 

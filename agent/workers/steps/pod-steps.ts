@@ -91,8 +91,8 @@ export class PodSteps {
   }
 
   /**
-   * Volumes are mounted before an image is asked for, so that one that cannot be is the first thing told of a pod, and each
-   * try does not tell of the images again; so it is with a sandbox that could not be made before.
+   * Volumes are mounted before an image is asked for, so that one that cannot be is the first thing told of a pod, and
+   * each try does not tell of the images again; so it is with a sandbox that could not be made before.
    */
   #comesBeforeImages(action: PlanAction): boolean {
     if (action.kind === "prepare") return true;

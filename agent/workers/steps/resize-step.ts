@@ -20,9 +20,9 @@ interface Change {
 }
 
 /**
- * Gives a pod that runs what it has been granted (pkg/kubelet/kuberuntime, doPodResizeAction). Memory before CPU; the pod's
- * cgroup grows before its containers do and shrinks after them; limits grow before requests and shrink after them. What
- * fails in the middle is begun anew, and finds what is done.
+ * Gives a pod that runs what it has been granted (pkg/kubelet/kuberuntime, doPodResizeAction). Memory before CPU; the
+ * pod's cgroup grows before its containers do and shrinks after them; limits grow before requests and shrink after
+ * them. What fails in the middle is begun anew, and finds what is done.
  */
 export async function resizePod(resources: PodResources | undefined, order: ResizeOrder): Promise<void> {
   const { pod, containers } = order;

@@ -7,7 +7,9 @@ import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { ConnectionGate } from "./connection-gate.ts";
 
-/** A port behind a gate, which takes the path of a request for who asks: `/owner`, `/!owner` for one that is protected. */
+/**
+ * A port behind a gate, which takes the path of a request for who asks: `/owner`, `/!owner` for one that is protected.
+ */
 class Port implements AsyncDisposable {
   readonly log = new RecordedLog();
   readonly gate: ConnectionGate;

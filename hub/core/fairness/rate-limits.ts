@@ -49,7 +49,8 @@ export class RateLimits {
   }
 
   /**
-   * Takes `cost` if it is there. What costs more than the burst is let through by a full bucket, and is paid off afterwards.
+   * Takes `cost` if it is there. What costs more than the burst is let through by a full bucket, and is paid off
+   * afterwards.
    * @returns 0, or, with nothing taken, the milliseconds until it would be there
    */
   take(key: string, cost = 1): number {

@@ -8,8 +8,8 @@ const MAX_NODE_WAITING = 256;
 const LEVEL = "writes";
 
 /**
- * How many writes of the whole fleet are under way at once. Nodes take turns, and none has more than a part of the slots:
- * a node that floods the hub, or whose writes hang, leaves the others theirs.
+ * How many writes of the whole fleet are under way at once. Nodes take turns, and none has more than a part of the
+ * slots: a node that floods the hub, or whose writes hang, leaves the others theirs.
  */
 export class WriteSlots {
   readonly #queue: FairQueue;

@@ -1,4 +1,6 @@
-/** The Kubernetes API as everything in the hub uses it: the bridge over HTTPS, the embedded server's controllers alike. */
+/**
+ * The Kubernetes API as everything in the hub uses it: the bridge over HTTPS, the embedded server's controllers alike.
+ */
 
 export interface KubeObject {
   readonly apiVersion: string;
@@ -96,7 +98,10 @@ export interface ListOptions {
   readonly continue?: string;
   /** "0": whatever the server has at hand. */
   readonly resourceVersion?: string;
-  /** Objects may come with nothing but apiVersion, kind and metadata (PartialObjectMetadata). A server that cannot sends all of them. */
+  /**
+   * Objects may come with nothing but apiVersion, kind and metadata (PartialObjectMetadata). A server that cannot sends
+   * all of them.
+   */
   readonly metadataOnly?: boolean;
 }
 

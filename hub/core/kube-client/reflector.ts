@@ -10,10 +10,14 @@ import type { KubeClient, KubeObject, ListOptions, ResourceType, WatchEvent } fr
 
 /** client-go's page: lists of any length are read in pieces that are trimmed one by one. */
 const DEFAULT_PAGE_SIZE = 500;
-/** An API server sends a bookmark a minute; after two that did not come the watch is taken for dead and opened again. */
+/**
+ * An API server sends a bookmark a minute; after two that did not come the watch is taken for dead and opened again.
+ */
 const DEFAULT_SILENCE = seconds(150);
 const RETRY: BackoffPolicy = { first: millis(500), max: seconds(30), jitter: FULL_JITTER, least: millis(250) };
-/** A watch that the server ends sooner than this counts as failed, or an unwilling server would be asked without pause. */
+/**
+ * A watch that the server ends sooner than this counts as failed, or an unwilling server would be asked without pause.
+ */
 const SHORTEST_WATCH = seconds(1);
 
 /** What is kept of an object. */
@@ -240,8 +244,9 @@ export class Reflector<T extends CachedObject> implements Component {
 }
 
 /**
- * Versions are opaque by the letter, and counters in every server there is (etcd's revision; KEP-5504 makes it official).
- * A server restored from a backup counts from an earlier one, and would silently leave out what we "know" already.
+ * Versions are opaque by the letter, and counters in every server there is (etcd's revision; KEP-5504 makes it
+ * official). A server restored from a backup counts from an earlier one, and would silently leave out what we "know"
+ * already.
  */
 export function isOlder(version: string, than: string | undefined): boolean {
   if (than === undefined || !/^\d+$/.test(version) || !/^\d+$/.test(than)) return false;

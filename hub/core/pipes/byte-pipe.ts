@@ -208,8 +208,8 @@ const LINGER = seconds(10);
 
 /**
  * Copies both ways until both have ended, or one breaks; then neither is left. Never throws.
- * @param back whose end is the end of the session. `front` is read on until it ends too: closing a socket with something
- *   unread in it would take away from its client what it has not read yet.
+ * @param back whose end is the end of the session. `front` is read on until it ends too: closing a socket with
+ * something unread in it would take away from its client what it has not read yet.
  */
 export async function joinPipes(
   { clock }: { readonly clock: Clock },

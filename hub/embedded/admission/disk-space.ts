@@ -30,8 +30,8 @@ export interface DiskSpaceInit {
 /** A call of statfs(2) takes some microseconds; in this time a flow of 429s is cheaper than it is. */
 const MAX_AGE_MS = 1000;
 /**
- * Left for administrators: enough for the write-ahead log of the store (4 MiB), a compaction, and the time until somebody
- * comes. A fiftieth of a small disk, no more of a large one than it takes.
+ * Left for administrators: enough for the write-ahead log of the store (4 MiB), a compaction, and the time until
+ * somebody comes. A fiftieth of a small disk, no more of a large one than it takes.
  */
 const RESERVE_SHARE = 1 / 50;
 const MIN_RESERVE_BYTES = 32 * 1024 * 1024;

@@ -27,7 +27,9 @@ const CONNECT = /^(?:\S+\s+)?[a-z]+:\/\/(\*|\[[^\]\s]*\]|[^:[\]\s]*)(?::\S*)?$/i
 /** The last part of a host that resolvers and URL parsers take for a number of an address. */
 const NUMERIC_END = /(?:^|\.)(?:\d+|0x[\da-f]*)\.?$/i;
 
-/** Services of clouds that give credentials of the machine, beside the link-local ones: Azure, Alibaba, Oracle Classic. */
+/**
+ * Services of clouds that give credentials of the machine, beside the link-local ones: Azure, Alibaba, Oracle Classic.
+ */
 const METADATA_IPV4 = [
   ["168.63.129.16", 32],
   ["100.100.100.200", 32],

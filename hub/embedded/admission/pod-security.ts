@@ -2,8 +2,8 @@
  * Kubernetes' admission plugin PodSecurity (1.34). It judges pods by the labels of their namespace: `enforce` refuses,
  * `warn` answers with a `Warning` header, `audit` writes into the hub's log. Templates of pods are never refused.
  *
- * Reads: the namespace of the object; pods of a namespace whose labels change. Writes: warnings of the request, the log.
- * Runs after the object's validation, so that what it reads has the types of the schema.
+ * Reads: the namespace of the object; pods of a namespace whose labels change. Writes: warnings of the request, the
+ * log. Runs after the object's validation, so that what it reads has the types of the schema.
  */
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import { fieldAt, mappingAt, textAt } from "../api/object-fields.ts";
@@ -274,8 +274,8 @@ function namesText(names: readonly string[]): string {
 }
 
 /**
- * Of what may change, Kubernetes evaluates images and new ephemeral containers. picolet's own annotations may be changed
- * through every subresource, `status` and `binding` too, and the AppArmor profile is read from one.
+ * Of what may change, Kubernetes evaluates images and new ephemeral containers. picolet's own annotations may be
+ * changed through every subresource, `status` and `binding` too, and the AppArmor profile is read from one.
  */
 function isSignificantUpdate(subresource: string, pod: ApiObject, old: ApiObject): boolean {
   if (changesJudgedAnnotation(pod, old)) return true;

@@ -57,7 +57,9 @@ const NODE: Allowance = {
   reviews: { burst: 200, perSecond: 20 },
   kept: { events: 1000, "certificatesigningrequests.certificates.k8s.io": 16, pods: 1024 },
 };
-/** One bootstrap token may be that of a rack of kubelets that join at once; it makes requests for certificates alone. */
+/**
+ * One bootstrap token may be that of a rack of kubelets that join at once; it makes requests for certificates alone.
+ */
 const BOOTSTRAP: Allowance = {
   ...NODE,
   certificateRequests: { burst: 500, perSecond: 1 },

@@ -1,7 +1,7 @@
 /**
- * What one request may cost. Every walk over a body or an object is linear in the number of its values, so these limits bound
- * the time that a request keeps the event loop. The worst body that they let through, a server-side apply of 4,096 keys over
- * another manager's, takes 80 ms on one core of 2.5 GHz, in two parts.
+ * What one request may cost. Every walk over a body or an object is linear in the number of its values, so these limits
+ * bound the time that a request keeps the event loop. The worst body that they let through, a server-side apply of
+ * 4,096 keys over another manager's, takes 80 ms on one core of 2.5 GHz, in two parts.
  */
 import { StatusError } from "./status-error.ts";
 
@@ -9,14 +9,18 @@ import { StatusError } from "./status-error.ts";
 export const MAX_BODY_BYTES = 3 * 1024 * 1024;
 /** An object as it is stored, in UTF-8: etcd's `--max-request-bytes`, which bounds every object in Kubernetes. */
 export const MAX_OBJECT_BYTES = 1.5 * 1024 * 1024;
-/** Objects, lists and scalars in one body: those of the longest JSON patch, 10,000 operations with path, from and value. */
+/**
+ * Objects, lists and scalars in one body: those of the longest JSON patch, 10,000 operations with path, from and value.
+ */
 export const MAX_BODY_VALUES = 65_536;
 /**
- * Objects, lists and scalars in one object, its managedFields too. Kubernetes bounds bytes alone: this is one value for each 48
- * bytes of the largest object. A pod has 150, one for 33 bytes; the bulk of large objects is long texts.
+ * Objects, lists and scalars in one object, its managedFields too. Kubernetes bounds bytes alone: this is one value for
+ * each 48 bytes of the largest object. A pod has 150, one for 33 bytes; the bulk of large objects is long texts.
  */
 export const MAX_VALUES = MAX_OBJECT_BYTES / 48;
-/** Items of one list in a body: more than a JSON patch may have operations, which is refused in Kubernetes' own words. */
+/**
+ * Items of one list in a body: more than a JSON patch may have operations, which is refused in Kubernetes' own words.
+ */
 export const MAX_BODY_ITEMS = 16_384;
 /** Items of one list in an object. The longest list that a Kubernetes controller writes has 1,000 (EndpointSlice). */
 export const MAX_LIST_ITEMS = 1024;
@@ -28,8 +32,8 @@ export const MAX_KEYS = 4096;
  */
 export const MAX_DEPTH = 256;
 /**
- * Steps that a patch may take besides reading its body: comparisons, copied values, blocks of shifted list items. A step is
- * 20 to 50 ns.
+ * Steps that a patch may take besides reading its body: comparisons, copied values, blocks of shifted list items. A
+ * step is 20 to 50 ns.
  */
 export const MAX_PATCH_STEPS = 1_000_000;
 

@@ -1,4 +1,6 @@
-/** `metadata` as the server keeps it for every kind: what clients may set, what they may not, and whether it is valid. */
+/**
+ * `metadata` as the server keeps it for every kind: what clients may set, what they may not, and whether it is valid.
+ */
 import {
   dnsLabelProblems,
   dnsSubdomainProblems,

@@ -63,7 +63,10 @@ export interface ResourceStrategy {
   default?(object: ApiObject): void;
   /** Clears what a client may not set (status), and what Kubernetes' admission plugins would add. */
   prepareForCreate?(object: ApiObject, context: StrategyContext): void;
-  /** Puts back what this endpoint may not change. Without one, `status` is kept from `old` if the resource has that subresource. */
+  /**
+   * Puts back what this endpoint may not change. Without one, `status` is kept from `old` if the resource has that
+   * subresource.
+   */
   prepareForUpdate?(object: ApiObject, old: ApiObject, context: StrategyContext): void;
   /**
    * As `prepareForUpdate`, for an update of `context.subresource`. Without one, everything but that field of the object
@@ -74,7 +77,10 @@ export interface ResourceStrategy {
   prepareForBinding?(object: ApiObject, lookup: ObjectLookup): void;
   validate?(object: ApiObject, context: StrategyContext): readonly FieldError[];
   validateUpdate?(object: ApiObject, old: ApiObject, context: StrategyContext): readonly FieldError[];
-  /** Whether `metadata.generation` is kept and counted up. Default: false. It counts changes outside metadata and status. */
+  /**
+   * Whether `metadata.generation` is kept and counted up. Default: false. It counts changes outside metadata and
+   * status.
+   */
   readonly hasGeneration?: boolean;
   /**
    * Seconds until the object may go; 0: at once. Absent: always at once. The server writes deletionTimestamp and
@@ -88,7 +94,9 @@ export interface ResourceStrategy {
   blocksDeletion?(object: ApiObject): boolean;
   /** Whether a PUT on a name that does not exist creates it (leases, nodes' … as in Kubernetes). Default: false. */
   readonly createOnUpdate?: boolean;
-  /** Whether an update without metadata.resourceVersion is let through. Default: true; Kubernetes refuses it for some. */
+  /**
+   * Whether an update without metadata.resourceVersion is let through. Default: true; Kubernetes refuses it for some.
+   */
   readonly unconditionalUpdate?: boolean;
 }
 
@@ -118,9 +126,14 @@ export const ALL_VERBS: readonly Verb[] = [
 ];
 
 export interface Subresource {
-  /** `status`, `binding`, `log` … What it does is found by `<plural>/<name>`; those it does not know are as `status`. */
+  /**
+   * `status`, `binding`, `log` … What it does is found by `<plural>/<name>`; those it does not know are as `status`.
+   */
   readonly name: string;
-  /** Kind of what it takes and gives, where it is not the resource's own: `{ group: "policy", version: "v1", kind: "Eviction" }`. */
+  /**
+   * Kind of what it takes and gives, where it is not the resource's own: `{ group: "policy", version: "v1", kind:
+   * "Eviction" }`.
+   */
   readonly kind?: { readonly group: string; readonly version: string; readonly kind: string };
   readonly verbs: readonly ("get" | "create" | "update" | "patch" | "delete")[];
 }

@@ -137,7 +137,10 @@ export interface FieldRequirement {
   readonly isEqual: boolean;
 }
 
-/** A field selector as in a query: `metadata.name=x,spec.nodeName!=y`, with `\\`, `\,` and `\=` escaped. @throws StatusError 400 */
+/**
+ * A field selector as in a query: `metadata.name=x,spec.nodeName!=y`, with `\\`, `\,` and `\=` escaped. @throws
+ * StatusError 400
+ */
 export function parseFieldSelector(text: string): readonly FieldRequirement[] {
   const requirements: FieldRequirement[] = [];
   for (const term of splitTerms(text)) {

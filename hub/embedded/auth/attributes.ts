@@ -6,7 +6,9 @@ export type Attributes =
   | {
       readonly kind: "resource";
       readonly user: UserInfo;
-      /** `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, `impersonate`, `approve` … */
+      /**
+       * `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, `impersonate`, `approve` …
+       */
       readonly verb: string;
       readonly group: string;
       readonly version: string;

@@ -56,7 +56,10 @@ export class ServiceAccountTokens {
   readonly #privateKey: KeyObject;
   readonly #publicKey: KeyObject;
 
-  /** @param issuer the `iss` of tokens and the audience of the API itself: `https://kubernetes.default.svc.cluster.local` */
+  /**
+   * @param issuer the `iss` of tokens and the audience of the API itself:
+   * `https://kubernetes.default.svc.cluster.local`
+   */
   constructor(components: Components, issuer: string) {
     this.issuer = issuer;
     this.#components = components;

@@ -35,7 +35,9 @@ import { nodeOf, podOf } from "../api/typed-objects.ts";
 import { EVENTS } from "./event-recorder.ts";
 
 const { signal } = new AbortController();
-/** Turns of the event loop in which every chain of requests and watch events that waits for no time comes to its end. */
+/**
+ * Turns of the event loop in which every chain of requests and watch events that waits for no time comes to its end.
+ */
 const TURNS = 60;
 
 /** A cluster with its clock, and short ways of saying things to it. */

@@ -38,7 +38,9 @@ interface Pending {
   count: number;
 }
 
-/** Writes core/v1 events about objects; one that repeats is counted up. Never fails: what cannot be written is dropped. */
+/**
+ * Writes core/v1 events about objects; one that repeats is counted up. Never fails: what cannot be written is dropped.
+ */
 export class EventRecorder implements Component {
   readonly name = "event recorder";
   readonly #client: KubeClient;

@@ -1,6 +1,6 @@
 /**
- * An OpenAPI 2 document in gnostic's protobuf messages (openapi.v2.Document), which kubectl before 1.27 insists on. Only
- * what our documents hold; field numbers are those of gnostic's OpenAPIv2.proto.
+ * An OpenAPI 2 document in gnostic's protobuf messages (openapi.v2.Document), which kubectl before 1.27 insists on.
+ * Only what our documents hold; field numbers are those of gnostic's OpenAPIv2.proto.
  */
 import type { Schema } from "./openapi-schemas.ts";
 

@@ -20,8 +20,8 @@ const documentOf = (body: Buffer): Document => ({
 });
 
 /**
- * OpenAPI documents of the resources, each made when it is first asked for and kept: half a megabyte for version 2. They
- * have what kubectl reads of them: types with descriptions, merge keys, and which options a write takes.
+ * OpenAPI documents of the resources, each made when it is first asked for and kept: half a megabyte for version 2.
+ * They have what kubectl reads of them: types with descriptions, merge keys, and which options a write takes.
  */
 export class OpenApi {
   readonly #table: ResourceTable;

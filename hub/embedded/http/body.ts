@@ -70,7 +70,9 @@ function startsAsJson(bytes: Buffer): boolean {
   return first === 0x7b || first === 0x5b;
 }
 
-/** What a client of this process hands in, as it would come over HTTP: `undefined` is left out, the same limits hold. */
+/**
+ * What a client of this process hands in, as it would come over HTTP: `undefined` is left out, the same limits hold.
+ */
 export function asBody(value: unknown): unknown {
   const text = JSON.stringify(value);
   if (text.length > MAX_BODY_BYTES) throw bodyTooLarge();

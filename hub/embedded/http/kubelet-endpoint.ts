@@ -104,7 +104,9 @@ export class KubeletEndpoint {
     ]);
   }
 
-  /** The kubelet knows no WebSocket for logs: each piece of its answer is one message, then the connection is closed. */
+  /**
+   * The kubelet knows no WebSocket for logs: each piece of its answer is one message, then the connection is closed.
+   */
   async #logUpgrade(
     target: KubeletTarget,
     path: string,
@@ -184,7 +186,10 @@ export class KubeletEndpoint {
   }
 }
 
-/** Encoded ones too: a kubelet resolves them after it has decoded the path, and would serve another one than was authorized. */
+/**
+ * Encoded ones too: a kubelet resolves them after it has decoded the path, and would serve another one than was
+ * authorized.
+ */
 function hasDotSegments(path: string): boolean {
   const [pathname = ""] = path.split("?");
   return decodeURIComponent(pathname)

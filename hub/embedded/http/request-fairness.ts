@@ -1,8 +1,9 @@
 /**
- * Who is answered when, as Kubernetes' API Priority and Fairness decides it (KEP-1040): a flow schema puts a request into
- * a priority level and a flow, and flows take turns at the level's seats (`hub/core/fairness/fair-queue.ts`). The schemas and
- * shares are the suggested configuration of Kubernetes 1.34. Two things differ, because one event loop does all the work:
- * only so much is started in one turn of it, and a seat is held while a request is worked on, not while its body comes.
+ * Who is answered when, as Kubernetes' API Priority and Fairness decides it (KEP-1040): a flow schema puts a request
+ * into a priority level and a flow, and flows take turns at the level's seats (`hub/core/fairness/fair-queue.ts`). The
+ * schemas and shares are the suggested configuration of Kubernetes 1.34. Two things differ, because one event loop does
+ * all the work: only so much is started in one turn of it, and a seat is held while a request is worked on, not while
+ * its body comes.
  */
 
 import type { IncomingMessage } from "node:http";
@@ -57,8 +58,8 @@ const OBJECTS_PER_WIDTH = 100;
 const MAX_WIDTH = 64;
 
 /**
- * Watches, and streams such as exec, of one user at a time. A client-go process with informers for everything has fifty, a
- * kubelet one for each Secret and ConfigMap of its pods besides.
+ * Watches, and streams such as exec, of one user at a time. A client-go process with informers for everything has
+ * fifty, a kubelet one for each Secret and ConfigMap of its pods besides.
  */
 const MAX_STREAMS: Readonly<Record<IdentityKind, number>> = {
   administrator: 5000,
@@ -192,7 +193,9 @@ export class RequestTurn implements Disposable {
     this.#seat = undefined;
   }
 
-  /** Reads the body within the flow's budget, without the seat, and takes one again. @throws StatusError 413, 429, 400 */
+  /**
+   * Reads the body within the flow's budget, without the seat, and takes one again. @throws StatusError 413, 429, 400
+   */
   async readBody(message: IncomingMessage): Promise<Buffer> {
     const announced = Number(message.headers["content-length"] ?? 0);
     if (announced === 0 && message.headers["transfer-encoding"] === undefined) return Buffer.alloc(0);

@@ -22,9 +22,9 @@ interface Waiting {
 }
 
 /**
- * Reads YAML bodies. Composing YAML cannot be interrupted and takes milliseconds for each KiB, so a thread reads those that are
- * not small. There is one at a time, started for one text and ended with it: YAML of that size is rare, and an idle hub keeps no
- * thread. Users take turns.
+ * Reads YAML bodies. Composing YAML cannot be interrupted and takes milliseconds for each KiB, so a thread reads those
+ * that are not small. There is one at a time, started for one text and ended with it: YAML of that size is rare, and an
+ * idle hub keeps no thread. Users take turns.
  */
 export class YamlReader {
   readonly #clock: Clock;

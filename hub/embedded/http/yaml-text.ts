@@ -4,20 +4,20 @@ import { isMap, isPair, isScalar, isSeq, Lexer, type ParsedNode, parseDocument }
 export type YamlReading = { readonly json: string } | { readonly error: string };
 
 /**
- * Tokens of one text, counted before any is composed. The composer takes up to 10 µs for one, so this is 2 s; a document of
- * 65,536 values (`MAX_BODY_VALUES`) in block style has 200,000.
+ * Tokens of one text, counted before any is composed. The composer takes up to 10 µs for one, so this is 2 s; a
+ * document of 65,536 values (`MAX_BODY_VALUES`) in block style has 200,000.
  */
 const MAX_TOKENS = 200_000;
 
 /**
- * Without the package's own check for keys that are there twice, which compares each key with all before it, and without its
- * pretty errors, which copy the line for each error.
+ * Without the package's own check for keys that are there twice, which compares each key with all before it, and
+ * without its pretty errors, which copy the line for each error.
  */
 const OPTIONS = { version: "1.1", schema: "core", logLevel: "silent", uniqueKeys: false, prettyErrors: false } as const;
 
 /**
- * Linear in the text. Aliases are refused: each may stand for the whole document, and clients expand them before they send.
- * Takes 1 to 10 ms for each KiB.
+ * Linear in the text. Aliases are refused: each may stand for the whole document, and clients expand them before they
+ * send. Takes 1 to 10 ms for each KiB.
  */
 export function readYaml(text: string): YamlReading {
   try {

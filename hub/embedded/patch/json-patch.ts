@@ -1,6 +1,6 @@
 /**
- * JSON patch (RFC 6902, `application/json-patch+json`). Every operation costs what it touches, and the sum is bounded: the
- * reference libraries compute the difference of lists for a `test` and clone without a limit for a `copy`.
+ * JSON patch (RFC 6902, `application/json-patch+json`). Every operation costs what it touches, and the sum is bounded:
+ * the reference libraries compute the difference of lists for a `test` and clone without a limit for a `copy`.
  */
 import { isRecord } from "@picolet/protocol/guards.ts";
 import { MAX_BODY_BYTES, StepBudget, tooLarge } from "../api/limits.ts";
@@ -33,7 +33,8 @@ class Unapplicable extends Error {}
 
 /**
  * @param object is changed in place
- * @throws StatusError 400 for what is no patch, 413 for one that costs too much, 422 for one that does not fit the object
+ * @throws StatusError 400 for what is no patch, 413 for one that costs too much, 422 for one that does not fit the
+ * object
  */
 export function jsonPatch(object: Fields, patch: unknown, budget = new StepBudget()): Fields {
   if (!Array.isArray(patch)) throw badRequest("json: cannot unmarshal object into Go value of type jsonpatch.Patch");

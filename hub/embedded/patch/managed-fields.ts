@@ -20,8 +20,8 @@ export interface Manager {
 /** Entries of one object; beyond it the oldest Update entries become one, as in Kubernetes. */
 const MAX_UPDATE_MANAGERS = 10;
 /**
- * Entries of one object. Kubernetes bounds those of updates alone; an object that is applied has one entry for each tool or
- * controller that applies a part of it, fewer than ten.
+ * Entries of one object. Kubernetes bounds those of updates alone; an object that is applied has one entry for each
+ * tool or controller that applies a part of it, fewer than ten.
  */
 const MAX_MANAGERS = 64;
 const ANCIENT = "ancient-changes";
@@ -91,8 +91,8 @@ export interface TrackedWrite {
 /**
  * After an update or a patch: who wrote it owns what has changed.
  *
- * Ownership is kept from an object's first server-side apply on; before that nobody asks for it, and it would double the
- * size of every pod. What was there at the first apply is then owned by one manager, see `managerBeforeApply`.
+ * Ownership is kept from an object's first server-side apply on; before that nobody asks for it, and it would double
+ * the size of every pod. What was there at the first apply is then owned by one manager, see `managerBeforeApply`.
  */
 export function trackUpdate(
   models: ModelSource,
@@ -152,7 +152,10 @@ interface Comparison {
   readonly removed: FieldSet;
 }
 
-/** What differs between two objects, as places that are owned. One walk: only what is owned as a whole is compared as one. */
+/**
+ * What differs between two objects, as places that are owned. One walk: only what is owned as a whole is compared as
+ * one.
+ */
 export function compare(models: ModelSource, model: string, old: ApiObject, object: ApiObject): Comparison {
   const changed = new FieldSet();
   const removed = new FieldSet();

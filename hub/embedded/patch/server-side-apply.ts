@@ -1,6 +1,6 @@
 /**
- * Server-side apply (`application/apply-patch+yaml`), after sigs.k8s.io/structured-merge-diff. Pure. Sets and values are walked
- * side by side, so that an apply costs as much as the object and its managers' sets are large.
+ * Server-side apply (`application/apply-patch+yaml`), after sigs.k8s.io/structured-merge-diff. Pure. Sets and values
+ * are walked side by side, so that an apply costs as much as the object and its managers' sets are large.
  */
 import { isDeepStrictEqual } from "node:util";
 import { isRecord } from "@picolet/protocol/guards.ts";

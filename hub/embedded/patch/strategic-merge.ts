@@ -1,6 +1,7 @@
 /**
- * Strategic merge patch (`application/strategic-merge-patch+json`), after Kubernetes' strategicpatch. Linear in the sizes of
- * object and patch: lists are indexed by their key, and what is live is changed in place instead of copied for each item.
+ * Strategic merge patch (`application/strategic-merge-patch+json`), after Kubernetes' strategicpatch. Linear in the
+ * sizes of object and patch: lists are indexed by their key, and what is live is changed in place instead of copied for
+ * each item.
  */
 import { isRecord } from "@picolet/protocol/guards.ts";
 import { StepBudget } from "../api/limits.ts";

@@ -1,4 +1,6 @@
-/** What CSI drivers say of themselves and of what they do: stored for them and their users. Nothing here acts upon it. */
+/**
+ * What CSI drivers say of themselves and of what they do: stored for them and their users. Nothing here acts upon it.
+ */
 import { requiredValue } from "../api/field-errors.ts";
 import { fieldAt, immutableFields, listAt, section, setDefault, textAt } from "../api/object-fields.ts";
 import type { ApiObject, ResourceDefinition } from "../api/resource-definition.ts";

@@ -1,6 +1,6 @@
 /**
- * Addresses and node ports of services, given out when a service is made or changed, as Kubernetes' allocators do. Nothing
- * proxies them here: they are what the environment of containers and those who bring a proxy go by.
+ * Addresses and node ports of services, given out when a service is made or changed, as Kubernetes' allocators do.
+ * Nothing proxies them here: they are what the environment of containers and those who bring a proxy go by.
  */
 import type { FieldError } from "../api/field-errors.ts";
 import { invalidValue } from "../api/field-errors.ts";

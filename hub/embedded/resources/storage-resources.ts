@@ -1,4 +1,6 @@
-/** Persistent volumes, claims and storage classes. Claims are bound to volumes that are there; nothing is provisioned. */
+/**
+ * Persistent volumes, claims and storage classes. Claims are bound to volumes that are there; nothing is provisioned.
+ */
 import { type FieldError, forbiddenValue, requiredValue } from "../api/field-errors.ts";
 import {
   fieldAt,

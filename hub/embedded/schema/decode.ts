@@ -1,7 +1,7 @@
 /**
  * What Kubernetes does when it decodes a body into its types: wrong types are refused, unknown and doubled fields are
- * reported, quantities given as numbers become text. Every object passes here before it is stored, after patches too, so the
- * limits on the size of objects are checked here.
+ * reported, quantities given as numbers become text. Every object passes here before it is stored, after patches too,
+ * so the limits on the size of objects are checked here.
  */
 import { MAX_KEYS, MAX_LIST_ITEMS, MAX_VALUES, tooLarge } from "../api/limits.ts";
 import type { FieldType, ModelSource } from "./models.ts";
@@ -177,10 +177,15 @@ class Decoder {
 const isTime = (text: string): boolean =>
   /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$/.test(text) && !Number.isNaN(Date.parse(text));
 
-/** Line breaks may stand anywhere. They are taken out first: a pattern that allows them twice tries every way to divide them. */
+/**
+ * Line breaks may stand anywhere. They are taken out first: a pattern that allows them twice tries every way to divide
+ * them.
+ */
 const isBase64 = (text: string): boolean => /^[A-Za-z0-9+/]*={0,2}$/.test(text.replace(/[\r\n]/g, ""));
 
-/** Checks `object` against a model, in place: unknown fields are removed, quantities made text. @throws StatusError 413 */
+/**
+ * Checks `object` against a model, in place: unknown fields are removed, quantities made text. @throws StatusError 413
+ */
 export function decodeInto(source: ModelSource, model: string, object: Record<string, unknown>): Decoded {
   return decode(new Decoder(source, false), model, object);
 }

@@ -1,6 +1,6 @@
 /**
- * How strategic merge patch and server-side apply treat lists: Kubernetes' own `x-kubernetes-*` extensions, by model and
- * field. What is not named here is atomic.
+ * How strategic merge patch and server-side apply treat lists: Kubernetes' own `x-kubernetes-*` extensions, by model
+ * and field. What is not named here is atomic.
  */
 export interface ListRule {
   /** `map`: items are told apart by `keys`; `set`: primitives, each once. */

@@ -1,7 +1,7 @@
 /**
  * The numbers of the fields in Kubernetes' protobuf messages, which typed Go clients send. A line is a message by its
- * model's name; fields stand in the order of their numbers from 1 on, `7:name` goes on from 7. `!`: a zero is a value, not
- * an absent field. `^Message`: a message whose fields are the outer one's in JSON.
+ * model's name; fields stand in the order of their numbers from 1 on, `7:name` goes on from 7. `!`: a zero is a value,
+ * not an absent field. `^Message`: a message whose fields are the outer one's in JSON.
  */
 export const PROTOBUF_FIELDS: Readonly<Record<string, string>> = {
   AuthenticationV1TokenRequest: "metadata spec status",

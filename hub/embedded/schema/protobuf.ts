@@ -1,6 +1,6 @@
 /**
- * Kubernetes' protobuf encoding of objects (`application/vnd.kubernetes.protobuf`), read into the JSON that stands for the
- * same object. kubectl and typed Go clients send it; they all take JSON for an answer.
+ * Kubernetes' protobuf encoding of objects (`application/vnd.kubernetes.protobuf`), read into the JSON that stands for
+ * the same object. kubectl and typed Go clients send it; they all take JSON for an answer.
  */
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { MAX_BODY_VALUES, MAX_DEPTH, tooLarge } from "../api/limits.ts";
@@ -27,7 +27,10 @@ type WireValue =
   | { readonly kind: "bytes"; readonly value: Buffer }
   | { readonly kind: "fixed"; readonly value: Buffer };
 
-/** Fields that one body may still have, unknown and empty ones too: the smallest takes two bytes, and every one takes time. */
+/**
+ * Fields that one body may still have, unknown and empty ones too: the smallest takes two bytes, and every one takes
+ * time.
+ */
 class FieldBudget {
   #left = MAX_BODY_VALUES;
 

@@ -1,4 +1,6 @@
-/** What JSON.parse does not report: how deep a text nests, how many values it holds, and which keys stand in it twice. */
+/**
+ * What JSON.parse does not report: how deep a text nests, how many values it holds, and which keys stand in it twice.
+ */
 import { MAX_BODY_ITEMS, MAX_BODY_VALUES, MAX_DEPTH, MAX_KEYS } from "../api/limits.ts";
 
 export interface JsonScan {

@@ -160,7 +160,8 @@ test("protobuf becomes the JSON of the same object", () => {
     },
     data: { key: "AQI=" },
   });
-  // A volume holds its source in a message of its own, a probe its handler; quantities, ports and flags are messages too.
+  // A volume holds its source in a message of its own, a probe its handler; quantities, ports and flags are messages
+  // too.
   const volume = field(1, [...field(1, "v"), ...field(2, field(2, [...field(1, ""), ...field(2, field(1, "5Mi"))]))]);
   const probe = field(10, [
     ...field(

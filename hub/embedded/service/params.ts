@@ -81,7 +81,9 @@ export function writeParams(kind: string, query: URLSearchParams, userAgent: str
 }
 
 const POLICIES = ["Orphan", "Background", "Foreground"] as const;
-/** What Kubernetes takes for a grace period below 0, which was given by mistake: 0 would take the object away at once. */
+/**
+ * What Kubernetes takes for a grace period below 0, which was given by mistake: 0 would take the object away at once.
+ */
 const NEGATIVE_GRACE_SECONDS = 1;
 
 /** @param body DeleteOptions of the body, if there is one; it wins over the query */

@@ -124,8 +124,9 @@ export class ResourceReader implements ObjectLookup {
   }
 
   /**
-   * A list is read in parts, with others served in between. It carries the revision that the store had when it began; what was
-   * written meanwhile may be in it already, and a watch from that revision reports it again, as after a `continue`.
+   * A list is read in parts, with others served in between. It carries the revision that the store had when it began;
+   * what was written meanwhile may be in it already, and a watch from that revision reports it again, as after a
+   * `continue`.
    */
   async listFor({ definition, namespace, user }: ResourceRequest, params: ListParams): Promise<ListResult> {
     const filter = objectFilter(definition, params);

@@ -44,7 +44,10 @@ export interface ServiceComponents {
   readonly random: Random;
 }
 
-/** Objects that a delete of a collection takes in one go before others get a turn. Each is 0.2 ms, or 30 ms at the largest. */
+/**
+ * Objects that a delete of a collection takes in one go before others get a turn. Each is 0.2 ms, or 30 ms at the
+ * largest.
+ */
 const DELETE_PAGE = 10;
 /** As in Kubernetes: a patch of an object that keeps changing. The last attempt is computed and written in one go. */
 const MAX_PATCH_ATTEMPTS = 5;
@@ -52,8 +55,8 @@ const MAX_PATCH_ATTEMPTS = 5;
 const MAX_EXPIRED = 1000;
 
 /**
- * Everything that can be done with resources, for requests that are authorized. The HTTP side and the controllers' client
- * both call it. What it returns is safe on disk.
+ * Everything that can be done with resources, for requests that are authorized. The HTTP side and the controllers'
+ * client both call it. What it returns is safe on disk.
  */
 export class ResourceService {
   /** Of all requests whose work is divided. */
@@ -270,8 +273,8 @@ export class ResourceService {
   }
 
   /**
-   * A patch that takes long is computed first and written in a later round of the event loop. It is computed again if the
-   * object has been written in between.
+   * A patch that takes long is computed first and written in a later round of the event loop. It is computed again if
+   * the object has been written in between.
    */
   async #patched(request: ResourceRequest, mutate: Mutation, params: WriteMode): Promise<ApiObject> {
     const { clock } = this.#components;

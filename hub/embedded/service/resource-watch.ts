@@ -15,7 +15,9 @@ export type WatchItem =
 
 /** As often as Kubernetes' watch cache: a watcher that sees no event keeps a revision that is not too old. */
 const BOOKMARK_INTERVAL = seconds(60);
-/** Without `timeoutSeconds` a watch lasts this long up to twice as long, so that clients do not all come back at once. */
+/**
+ * Without `timeoutSeconds` a watch lasts this long up to twice as long, so that clients do not all come back at once.
+ */
 const MIN_TIMEOUT_SECONDS = 1800;
 /** Longer ones are cut to a day. */
 const MAX_TIMEOUT_SECONDS = 86_400;

@@ -4,8 +4,8 @@ export const SLICE_BYTES = 256 * 1024;
 export const SLICE_MS = 10;
 
 /**
- * Divides long work. Each round of the event loop carries on one part of one request, so that all other requests are read,
- * answered and written between two parts, and users take turns however many requests each of them has.
+ * Divides long work. Each round of the event loop carries on one part of one request, so that all other requests are
+ * read, answered and written between two parts, and users take turns however many requests each of them has.
  *
  * Holds one entry for each request in flight that does long work; the limit of requests in flight is its limit.
  */

@@ -1,7 +1,7 @@
 /**
  * A hub serves only the store that it left. What it left is kept beside the store: `hub-keys.json` names the fleet,
- * `hub-mark.json` how far the store had come. A store that is gone, empty, another fleet's or older would tell every board to
- * end pods, so that it is refused until the operator accepts exactly this store, once.
+ * `hub-mark.json` how far the store had come. A store that is gone, empty, another fleet's or older would tell every
+ * board to end pods, so that it is refused until the operator accepts exactly this store, once.
  */
 import { createHash } from "node:crypto";
 import { existsSync, statSync } from "node:fs";
@@ -113,7 +113,9 @@ export class FleetGuard {
   /** The store was refused, and accepted. */
   #isAccepted = false;
 
-  /** @throws `corrupt` when a file beside the store cannot be used, `permission_denied` when its keys cannot be opened */
+  /**
+   * @throws `corrupt` when a file beside the store cannot be used, `permission_denied` when its keys cannot be opened
+   */
   constructor(components: FleetGuardComponents, init: FleetGuardInit) {
     const { dataDir, credential, adopt = [] } = init;
     this.#components = components;
@@ -136,7 +138,8 @@ export class FleetGuard {
   }
 
   /**
-   * To be called before anything of the store is changed: with `absent` before its file is made, then with what is in it.
+   * To be called before anything of the store is changed: with `absent` before its file is made, then with what is in
+   * it.
    * @throws `conflict` with the reason `RefusedStore`
    */
   judge(path: string, facts: StoreFacts): void {
@@ -213,8 +216,8 @@ export class FleetGuard {
   }
 
   /**
-   * The store has come this far, on disk. Two fsyncs where it is further than the mark: to be called every half minute, and
-   * at the end. A copy of the store that is older than the mark by less than that cannot be told from it.
+   * The store has come this far, on disk. Two fsyncs where it is further than the mark: to be called every half minute,
+   * and at the end. A copy of the store that is older than the mark by less than that cannot be told from it.
    */
   reached(mark: Mark): void {
     if (this.#mark !== undefined && mark.revision <= this.#mark.revision && mark.starts <= this.#mark.starts) return;
@@ -241,8 +244,8 @@ export const fileFacts = (path: string): StoreFacts | undefined =>
   existsSync(path) && statSync(path).size > 0 ? undefined : { kind: "absent" };
 
 /**
- * Of a store of any format. The namespaces are made at the first start: a store without an object was served only if that
- * was interrupted, and then it has given out no revision yet.
+ * Of a store of any format. The namespaces are made at the first start: a store without an object was served only if
+ * that was interrupted, and then it has given out no revision yet.
  */
 export function factsOf(database: Database.Database): StoreFacts {
   const hasObjects = database.prepare("SELECT EXISTS (SELECT 1 FROM objects)").pluck().get() === 1;

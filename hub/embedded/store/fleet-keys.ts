@@ -1,6 +1,6 @@
 /**
- * `hub-keys.json` beside the store: which fleet the data directory belongs to, and the root keys that the store's data keys
- * are sealed with. The store is worth nothing without it, and it proves that a missing store is not a first start.
+ * `hub-keys.json` beside the store: which fleet the data directory belongs to, and the root keys that the store's data
+ * keys are sealed with. The store is worth nothing without it, and it proves that a missing store is not a first start.
  */
 import { createHash, hkdfSync, randomBytes, randomUUID } from "node:crypto";
 import { PicoletError } from "@picolet/protocol/errors.ts";
@@ -19,8 +19,8 @@ export interface RootKey {
 export interface FleetKeysInit {
   readonly path: string;
   /**
-   * Whatever text or bytes systemd hands over as the credential `picolet-hub-key`; where there is one, root keys are in the
-   * file only sealed with it. Undefined: they are in it as they are.
+   * Whatever text or bytes systemd hands over as the credential `picolet-hub-key`; where there is one, root keys are in
+   * the file only sealed with it. Undefined: they are in it as they are.
    */
   readonly credential?: Uint8Array | undefined;
 }

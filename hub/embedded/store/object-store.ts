@@ -292,7 +292,9 @@ export class ObjectStore implements Disposable {
     this.#vault?.maintain();
   }
 
-  /** New keys for Secrets, at once; what older ones sealed follows with `maintain`. @throws `unimplemented` without keys */
+  /**
+   * New keys for Secrets, at once; what older ones sealed follows with `maintain`. @throws `unimplemented` without keys
+   */
   rotateKeys(): void {
     if (this.#guard === undefined || this.#vault === undefined) {
       throw new PicoletError("unimplemented", "cannot rotate keys: this store keeps its Secrets in clear");

@@ -1,7 +1,7 @@
 /**
- * Secrets at rest. What the store keeps of Secrets, and the key that signs service accounts' tokens, is sealed with a data
- * key of this store (AES-256-GCM). Data keys are in the store, sealed with a root key of `hub-keys.json`: a copy of the
- * store without that file shows no Secret, and every backup brings its own data keys along.
+ * Secrets at rest. What the store keeps of Secrets, and the key that signs service accounts' tokens, is sealed with a
+ * data key of this store (AES-256-GCM). Data keys are in the store, sealed with a root key of `hub-keys.json`: a copy
+ * of the store without that file shows no Secret, and every backup brings its own data keys along.
  */
 import { randomBytes } from "node:crypto";
 import { PicoletError } from "@picolet/protocol/errors.ts";
@@ -28,8 +28,8 @@ const MAX_AGE_MS = 90 * 86_400_000;
  */
 const MAX_REVISIONS = 2 ** 30;
 /**
- * Rows sealed again in one transaction: 10 ms on a busy machine for Secrets of 3.5 KiB. A slice every half minute brings the
- * 5,000 changes that are kept, and as many Secrets, under the new key within two hours.
+ * Rows sealed again in one transaction: 10 ms on a busy machine for Secrets of 3.5 KiB. A slice every half minute
+ * brings the 5,000 changes that are kept, and as many Secrets, under the new key within two hours.
  */
 const RESEAL_ROWS = 50;
 
@@ -121,8 +121,8 @@ export class Vault {
   }
 
   /**
-   * Makes a new data key when it is time, and seals the next slice of what older keys sealed. To be called now and then,
-   * outside of a transaction.
+   * Makes a new data key when it is time, and seals the next slice of what older keys sealed. To be called now and
+   * then, outside of a transaction.
    */
   maintain(): void {
     const { clock } = this.#components;
@@ -284,8 +284,8 @@ export class Vault {
   }
 
   /**
-   * Seals everything that is in clear, and leaves nothing of it in the file or its log: pages that SQLite has freed keep
-   * their content until VACUUM leaves them out. Done once, before anybody is served.
+   * Seals everything that is in clear, and leaves nothing of it in the file or its log: pages that SQLite has freed
+   * keep their content until VACUUM leaves them out. Done once, before anybody is served.
    */
   #clean(): void {
     const { database, log } = this.#components;

@@ -1,6 +1,6 @@
 /**
- * What both ends of SPDY/3 take as read before their first header block: words, each after its length in four bytes, then
- * text (draft-mbelshe-httpbis-spdy-00, section 2.6.10.1). 1423 bytes with the Adler-32 0xe3c6a7c2.
+ * What both ends of SPDY/3 take as read before their first header block: words, each after its length in four bytes,
+ * then text (draft-mbelshe-httpbis-spdy-00, section 2.6.10.1). 1423 bytes with the Adler-32 0xe3c6a7c2.
  */
 const WORDS =
   "options head post put delete trace accept accept-charset accept-encoding accept-language accept-ranges age allow " +

@@ -18,8 +18,8 @@ const corrupt = (message: string): PicoletError => new PicoletError("corrupt", `
 
 /**
  * Packs header blocks without making them smaller: as stored blocks of deflate, each followed by an empty one, which is
- * what a flush leaves and what makes the other side's inflater give everything out. Saves a compressor of some 256 KiB a
- * connection for a few hundred bytes on the wire.
+ * what a flush leaves and what makes the other side's inflater give everything out. Saves a compressor of some 256 KiB
+ * a connection for a few hundred bytes on the wire.
  */
 export class HeaderPacker {
   #begun = false;

@@ -43,8 +43,8 @@ interface Opening {
  * One SPDY/3.1 connection over any pipe, from the moment after the upgrade.
  *
  * Flow control is for a peer that shows that it knows of it, by SETTINGS or WINDOW_UPDATE. Go's spdystream (containerd,
- * kubelet, kubectl) does not: it leaves back-pressure to TCP, and closes with what it has not read, which makes TCP throw
- * away what we have not read yet. So nothing is sent to it that nobody asked for.
+ * kubelet, kubectl) does not: it leaves back-pressure to TCP, and closes with what it has not read, which makes TCP
+ * throw away what we have not read yet. So nothing is sent to it that nobody asked for.
  */
 export class SpdyConnection implements Disposable, StreamLink {
   readonly #pipe: BytePipe;

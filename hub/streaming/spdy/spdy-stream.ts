@@ -41,7 +41,9 @@ export class SpdyStream {
     return this.#reset !== undefined;
   }
 
-  /** What came, in pieces; undefined at the end, and also when the peer reset the stream: Kubernetes ends streams so. */
+  /**
+   * What came, in pieces; undefined at the end, and also when the peer reset the stream: Kubernetes ends streams so.
+   */
   async read(signal: AbortSignal): Promise<Uint8Array | undefined> {
     const piece = await this.#unread.read(signal);
     if (piece !== undefined) this.#link.consumed(this, piece.length);

@@ -28,7 +28,10 @@ import { validateResources } from "./resource-validation.ts";
 import { validateContainerSecurity } from "./security-validation.ts";
 import { validateMounts } from "./volume-validation.ts";
 
-/** Of all kinds in one pod. Kubernetes has no limit but the object's size; each container here is a process and a cgroup. */
+/**
+ * Of all kinds in one pod. Kubernetes has no limit but the object's size; each container here is a process and a
+ * cgroup.
+ */
 export const MAX_CONTAINERS = 256;
 
 const PROTOCOLS = ["SCTP", "TCP", "UDP"];

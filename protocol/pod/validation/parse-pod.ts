@@ -13,8 +13,8 @@ export type ParsePodResult =
   | { readonly ok: false; readonly problems: readonly FieldProblem[] };
 
 /**
- * Larger pods are refused whole, with the limit in the problem. The deepest field of Pod v1 is some 12 levels down; etcd
- * takes objects of 1.5 MiB; a value has about 15 characters on average, so 100,000 of them are as much.
+ * Larger pods are refused whole, with the limit in the problem. The deepest field of Pod v1 is some 12 levels down;
+ * etcd takes objects of 1.5 MiB; a value has about 15 characters on average, so 100,000 of them are as much.
  */
 export const POD_LIMITS: PlainDataLimits = { maxDepth: 40, maxValues: 100_000, maxCharacters: 1_572_864 };
 

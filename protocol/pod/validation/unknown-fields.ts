@@ -1,4 +1,7 @@
-/** Fields of a manifest that Pod v1 does not have, as Kubernetes' strict field validation (`fieldValidation: Warn`) names them. */
+/**
+ * Fields of a manifest that Pod v1 does not have, as Kubernetes' strict field validation (`fieldValidation: Warn`)
+ * names them.
+ */
 import type * as z from "zod/mini";
 import type { FieldProblem } from "../../kubernetes/field-problems.ts";
 import { nearestName } from "../../kubernetes/nearest-name.ts";

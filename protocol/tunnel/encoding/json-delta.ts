@@ -3,12 +3,13 @@
  *
  * - a text, a number, a boolean or null: that is the new value;
  * - `[value]`: the new value is this list or object;
- * - `{key: delta, …}`: the value was an object and still is; these fields are new or changed, `[]` for one that is gone;
- * - `[length, index, delta, index, delta, …]`: the value was a list and still is, of this many elements now; these are new
- *   or changed. With nothing changed but the length: `[length, 0]`.
+ * - `{key: delta, …}`: the value was an object and still is; these fields are new or changed, `[]` for one that is
+ * gone;
+ * - `[length, index, delta, index, delta, …]`: the value was a list and still is, of this many elements now; these are
+ * new or changed. With nothing changed but the length: `[length, 0]`.
  *
- * Kubernetes keeps its conditions and container statuses in the same order from one status to the next, so that a list's
- * elements are told apart by their place.
+ * Kubernetes keeps its conditions and container statuses in the same order from one status to the next, so that a
+ * list's elements are told apart by their place.
  */
 import { PicoletError } from "../../errors.ts";
 import { isRecord } from "../../guards.ts";

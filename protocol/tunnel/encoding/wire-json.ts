@@ -9,7 +9,8 @@
  * | 4 | a time with seconds, `2026-01-31T12:00:00Z`: seconds since 1970, big-endian |
  * | 16 | a UUID in lower case with hyphens |
  * | 33 | a word, then 64 lower-case hexadecimal digits (ids and digests): those as 32 bytes, then the word's number |
- * | 32, 34 and more | a text that ends in 64 lower-case hexadecimal digits: those as 32 bytes, then what is before them |
+ * | 32, 34 and more | a text that ends in 64 lower-case hexadecimal digits: those as 32 bytes, then what is before them
+ * |
  *
  * A map's key is a text or the number of a word. Texts (not keys) of 4 to 256 characters that are no words count, where
  * they come first, as the value's own texts; when one comes again its number may stand for it.

@@ -1,12 +1,12 @@
 /**
- * containerd can lose a shim: when the call that makes a sandbox is cut off (the agent was killed in its middle, or containerd
- * was), it forgets the shim that it was just starting. It deletes the shim's folder, or has not even come to that, and the shim
- * waits for ever with nothing in it (seen with 1.6.20, several MiB each; it does not heed SIGTERM). Only root of the same
- * process namespace can end it: here.
+ * containerd can lose a shim: when the call that makes a sandbox is cut off (the agent was killed in its middle, or
+ * containerd was), it forgets the shim that it was just starting. It deletes the shim's folder, or has not even come to
+ * that, and the shim waits for ever with nothing in it (seen with 1.6.20, several MiB each; it does not heed SIGTERM).
+ * Only root of the same process namespace can end it: here.
  *
  * A shim without a folder cannot be reached by anybody. One that has its folder is ended only if it is old, is of the
- * containerd behind this very socket and of CRI's namespace, has no process in it, and containerd knows neither a container,
- * a task nor a sandbox of its id, nor any container in that sandbox.
+ * containerd behind this very socket and of CRI's namespace, has no process in it, and containerd knows neither a
+ * container, a task nor a sandbox of its id, nor any container in that sandbox.
  */
 import { createHash } from "node:crypto";
 import { readdirSync, readFileSync, readlinkSync, rmSync, statSync } from "node:fs";
@@ -89,7 +89,8 @@ function emptyShims(socketPath: string, procRoot: string): readonly Shim[] {
     .filter(({ pid, command }) => command === SHIM && !parents.has(pid))
     .flatMap((process) => shimOf(process, join(procRoot, String(process.pid))) ?? [])
     .filter(({ pid, address }) => {
-      // Another containerd, in a container of its own, may have a socket of the same name; of one that is not there only the name is left.
+      // Another containerd, in a container of its own, may have a socket of the same name; of one that is not there
+      // only the name is left.
       if (socket === undefined) return address === socketPath;
       return address !== "" && fileOf(join(procRoot, String(pid), "root", address)) === socket;
     });

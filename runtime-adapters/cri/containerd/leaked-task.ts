@@ -1,8 +1,8 @@
 /**
  * containerd can lose sight of a process: when the call that starts a container is cut off (the agent was killed in its
  * middle), its CRI plugin may note the container as never started (`failed to get task pid: context canceled`) while
- * the process runs. It then refuses to remove the container and its sandbox for ever. Such a task is ended here past CRI,
- * by containerd's own service.
+ * the process runs. It then refuses to remove the container and its sandbox for ever. Such a task is ended here past
+ * CRI, by containerd's own service.
  */
 import { isPicoletError } from "@picolet/protocol/errors.ts";
 

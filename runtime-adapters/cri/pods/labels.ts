@@ -1,6 +1,6 @@
 /**
- * Labels and annotations on sandboxes and containers: the kubelet's own, so that crictl and log collectors find what they
- * know, and ours.
+ * Labels and annotations on sandboxes and containers: the kubelet's own, so that crictl and log collectors find what
+ * they know, and ours.
  */
 export const LABEL = {
   podName: "io.kubernetes.pod.name",

@@ -157,7 +157,9 @@ export class PodActions {
     }
   }
 
-  /** @returns the id of one that is created and not started; `undefined` when this run of the container exists already. */
+  /**
+   * @returns the id of one that is created and not started; `undefined` when this run of the container exists already.
+   */
   async #createContainer(
     pod: DesiredPod,
     launch: ContainerLaunch,
@@ -290,8 +292,8 @@ const isNameTaken = (error: unknown): boolean =>
   (error.code === "already_exists" || /is reserved for|already exists|name is reserved/.test(error.message));
 
 /**
- * What users see in events and statuses: there the kubelet has the runtime's own words, for a sandbox as its gRPC library
- * prints them. `cancelled` passes as it is, and so does what has its reason already.
+ * What users see in events and statuses: there the kubelet has the runtime's own words, for a sandbox as its gRPC
+ * library prints them. `cancelled` passes as it is, and so does what has its reason already.
  */
 function shownFailure(error: unknown, reason: string): unknown {
   if (isCancelled(error) || !isPicoletError(error) || error.reason !== undefined) return error;

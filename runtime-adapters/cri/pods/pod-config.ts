@@ -44,7 +44,8 @@ export function sandboxConfig(
   const { pod, uid } = desired;
   const { metadata, spec } = pod;
   const onHostNetwork = spec.hostNetwork === true;
-  // An agent that has lost its store adopts the manifest that it finds here: what a pod wrote under that name must not be it.
+  // An agent that has lost its store adopts the manifest that it finds here: what a pod wrote under that name must not
+  // be it.
   const annotations = new Map(Object.entries(metadata.annotations ?? {}).filter(([key]) => !OWN_ANNOTATIONS.has(key)));
   annotations.set(ANNOTATION.configSource, desired.source);
   if (forList) {

@@ -10,13 +10,16 @@ import { LABEL } from "./labels.ts";
 import type { Owned, OwnedIds } from "./owned-ids.ts";
 import type { PodInspector } from "./pod-inspector.ts";
 
-/** After a stream broke: a restarting containerd is back within a second or two. No jitter: it is one client of a local socket. */
+/**
+ * After a stream broke: a restarting containerd is back within a second or two. No jitter: it is one client of a local
+ * socket.
+ */
 const RECONNECT: BackoffPolicy = { first: millis(50), max: seconds(5) };
 /** A runtime without events may have been replaced by one that has them. */
 const NO_EVENTS_RETRY = seconds(600);
 /**
- * containerd tells of an end, or of a kill for want of memory, some milliseconds before its CRI plugin has written it down.
- * Looks are taken with these pauses, and after the last the hint is given in any case.
+ * containerd tells of an end, or of a kill for want of memory, some milliseconds before its CRI plugin has written it
+ * down. Looks are taken with these pauses, and after the last the hint is given in any case.
  */
 const SETTLE_PAUSES_MS = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256];
 

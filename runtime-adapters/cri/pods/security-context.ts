@@ -106,7 +106,10 @@ export function containerSecurity(
   };
 }
 
-/** As the kubelet: the image's user is sent unless somebody says who runs. What the image says of a group counts for nothing. */
+/**
+ * As the kubelet: the image's user is sent unless somebody says who runs. What the image says of a group counts for
+ * nothing.
+ */
 export function needsImageUser(pod: Pod, container: Container): boolean {
   return (container.securityContext?.runAsUser ?? pod.spec.securityContext.runAsUser) === undefined;
 }

@@ -48,7 +48,10 @@ function socketPathOf(endpoint: string): string {
   throw new PicoletError("invalid", `cannot use the endpoint ${endpoint}: it must be unix:// and an absolute path`);
 }
 
-/** Where there is no runtime at all that is what matters, whatever was to be done; one sentence that says how to mend it. */
+/**
+ * Where there is no runtime at all that is what matters, whatever was to be done; one sentence that says how to mend
+ * it.
+ */
 function missingRuntime(error: unknown): string | undefined {
   if (!isPicoletError(error)) return undefined;
   if (error.code === "unimplemented" && /^unknown service runtime\.v1\./.test(error.message)) {

@@ -1,7 +1,7 @@
 /**
  * The messages of CRI, `runtime.v1`, with their field numbers. Source: the public definition of the interface,
- * k8s.io/cri-api, pkg/apis/runtime/v1/api.proto of Kubernetes 1.36; Linux only. Fields that are never read are left out of
- * responses, where they are then skipped, and requests have what we send. Enums are plain numbers with named values.
+ * k8s.io/cri-api, pkg/apis/runtime/v1/api.proto of Kubernetes 1.36; Linux only. Fields that are never read are left out
+ * of responses, where they are then skipped, and requests have what we send. Enums are plain numbers with named values.
  * `published-messages.test.ts` compares them with the definition.
  */
 import {

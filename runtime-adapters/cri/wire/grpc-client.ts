@@ -63,7 +63,9 @@ export class GrpcClient implements Disposable {
     await this.#http2.connection();
   }
 
-  /** Resolves when the connection that is open now, or the next one, breaks or is being given up; or `signal` aborts. */
+  /**
+   * Resolves when the connection that is open now, or the next one, breaks or is being given up; or `signal` aborts.
+   */
   disconnected(signal: AbortSignal): Promise<void> {
     return this.#http2.disconnected(signal);
   }

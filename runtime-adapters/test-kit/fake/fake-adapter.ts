@@ -1,4 +1,7 @@
-/** The RuntimeAdapter over a FakeRuntime: one object for each life of the agent, with the runtime's faults on every call. */
+/**
+ * The RuntimeAdapter over a FakeRuntime: one object for each life of the agent, with the runtime's faults on every
+ * call.
+ */
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Millis, PodUid } from "@picolet/protocol/ports.ts";
 import type {

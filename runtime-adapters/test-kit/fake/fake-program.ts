@@ -24,9 +24,8 @@ const FOREVER: FakeProgram = { runsFor: undefined, exitCode: 0, endsAfterTerm: m
 const COUNT_PERIOD = millis(100);
 
 /**
- * The fake's little language, in `command`:
- * `run` · `run-for MS CODE` · `exit CODE` · `say CODE STREAM:TEXT…` · `deaf` · `slow-end MS` · `print STREAM:TEXT…` · `count` · `printenv NAME`.
- * Anything else runs for ever.
+ * The fake's little language, in `command`: `run` · `run-for MS CODE` · `exit CODE` · `say CODE STREAM:TEXT…` · `deaf`
+ * · `slow-end MS` · `print STREAM:TEXT…` · `count` · `printenv NAME`. Anything else runs for ever.
  */
 export function fakeProgramOf(launch: Pick<ContainerLaunch, "command" | "args" | "env">): FakeProgram {
   const [verb, ...words] = [...launch.command, ...launch.args];

@@ -238,7 +238,9 @@ export class FakeRuntime implements Disposable {
     else if (after !== undefined) this.#later(after, container.process.signal, () => this.#exit(container, exitCode));
   }
 
-  /** The runtime hears that the kernel has killed a process of it, which may be after it has shown the container's end. */
+  /**
+   * The runtime hears that the kernel has killed a process of it, which may be after it has shown the container's end.
+   */
   tellOomKill(id: string): void {
     const container = this.#container(id);
     if (container?.observed.state.kind !== "exited") return;

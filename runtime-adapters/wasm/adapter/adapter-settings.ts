@@ -55,7 +55,9 @@ export interface WasmAdapterInit {
   /** cgroupfs path above those of processes with several components; undefined: they have none. */
   readonly denseCgroup?: string | undefined;
   readonly limits?: WasmLimits | undefined;
-  /** PEM, trusted by components' https requests beside the built-in authorities. Absolute; undefined: nobody besides. */
+  /**
+   * PEM, trusted by components' https requests beside the built-in authorities. Absolute; undefined: nobody besides.
+   */
   readonly caFile?: string | undefined;
   /** Whether components of WASI 0.3 are run. */
   readonly p3?: boolean | undefined;
@@ -72,7 +74,9 @@ export interface WasmLimits {
   readonly transpileTimeout?: Millis | undefined;
   /** Of starting the runner and all that a component does before it runs. Default 60 s. */
   readonly startTimeout?: Millis | undefined;
-  /** Runners that are kept ready for restarts, some 10 MiB each; none before the first start of a container. Default 1. */
+  /**
+   * Runners that are kept ready for restarts, some 10 MiB each; none before the first start of a container. Default 1.
+   */
   readonly spareRunners?: number | undefined;
   /** CPU time that a component which shares its process may take without ever coming back to its host. Default 10 s. */
   readonly denseTurnTimeout?: Millis | undefined;

@@ -1,4 +1,6 @@
-/** Makes a container out of a pod's wish: everything is looked at first, then its state folder stands, then it starts. */
+/**
+ * Makes a container out of a pod's wish: everything is looked at first, then its state folder stands, then it starts.
+ */
 import { createHash } from "node:crypto";
 import { mkdirSync, readFileSync } from "node:fs";
 import { dirname } from "node:path";

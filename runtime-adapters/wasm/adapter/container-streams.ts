@@ -1,6 +1,6 @@
 /**
- * What can be opened of a component that runs: its two outputs, which it writes into its log, and the port that it is served on.
- * Nothing can be started beside it.
+ * What can be opened of a component that runs: its two outputs, which it writes into its log, and the port that it is
+ * served on. Nothing can be started beside it.
  */
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { PodUid } from "@picolet/protocol/ports.ts";

@@ -1,4 +1,6 @@
-/** Hints for any number of readers: each has a set of dirty pods, so that a slow one misses nothing and queues nothing. */
+/**
+ * Hints for any number of readers: each has a set of dirty pods, so that a slow one misses nothing and queues nothing.
+ */
 import type { PodUid } from "@picolet/protocol/ports.ts";
 
 interface Reader {

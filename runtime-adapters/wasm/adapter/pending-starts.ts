@@ -21,7 +21,9 @@ export class PendingStarts {
     this.#components = components;
   }
 
-  /** Of one that is there already nothing is started. @throws `not_found` without a sandbox, and what starting throws */
+  /**
+   * Of one that is there already nothing is started. @throws `not_found` without a sandbox, and what starting throws
+   */
   async start(desired: DesiredPod, launch: ContainerLaunch, signal: AbortSignal): Promise<void> {
     const pod = this.#components.pods.get(desired.uid);
     const ready = [...(pod?.sandboxes.values() ?? [])].filter((each) => !each.stopped);

@@ -1,7 +1,7 @@
 /**
- * The RuntimeAdapter for WebAssembly components: every container a process of its own that outlives the agent, unless its
- * pod shares one. What is true of a pod is in the state folder (`state/state-folder.ts`) and in /proc; `pod-records.ts` is
- * a view of both, and changes them together.
+ * The RuntimeAdapter for WebAssembly components: every container a process of its own that outlives the agent, unless
+ * its pod shares one. What is true of a pod is in the state folder (`state/state-folder.ts`) and in /proc;
+ * `pod-records.ts` is a view of both, and changes them together.
  */
 
 import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";

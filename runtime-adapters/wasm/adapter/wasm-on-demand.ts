@@ -1,6 +1,7 @@
 /**
- * The component adapter for a node that may never run a component: it is loaded with the first thing that concerns one, a
- * pod, an image, or what an earlier agent has left, and is told of everything from then on. Not loaded it saves 0.5 MiB.
+ * The component adapter for a node that may never run a component: it is loaded with the first thing that concerns one,
+ * a pod, an image, or what an earlier agent has left, and is told of everything from then on. Not loaded it saves 0.5
+ * MiB.
  */
 import { type Dirent, readdirSync } from "node:fs";
 import { aborted } from "@picolet/protocol/async/abort.ts";
@@ -157,8 +158,8 @@ export class WasmOnDemand implements RuntimeAdapter {
 }
 
 /**
- * No image, nothing of an agent that was killed meanwhile, no pod, and no process that waits for one. Its folders may be there: an
- * adapter that was loaded leaves them.
+ * No image, nothing of an agent that was killed meanwhile, no pod, and no process that waits for one. Its folders may
+ * be there: an adapter that was loaded leaves them.
  */
 function isUnused({ rootDirectory, stateDirectory, caFile }: WasmAdapterInit): boolean {
   // Whoever names authorities wants to know at the start whether they can be used.

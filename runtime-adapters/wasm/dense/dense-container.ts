@@ -69,7 +69,10 @@ export class DenseContainer {
     return this.#live.size + this.#timers.size;
   }
 
-  /** Everything up to its first own instruction. @throws StaleMount, and what else keeps it from running; nothing is left then */
+  /**
+   * Everything up to its first own instruction. @throws StaleMount, and what else keeps it from running; nothing is
+   * left then
+   */
   async prepare(): Promise<void> {
     try {
       await this.#prepare();

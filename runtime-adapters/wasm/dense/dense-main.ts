@@ -1,6 +1,7 @@
 /**
- * Runs several components in one process, each on stacks of its own: `node … dense <host.json>`. It outlives the agent, which
- * commands it over a socket; what became of a container is in that container's end file, whether an agent is there or not.
+ * Runs several components in one process, each on stacks of its own: `node … dense <host.json>`. It outlives the agent,
+ * which commands it over a socket; what became of a container is in that container's end file, whether an agent is
+ * there or not.
  */
 import { closeSync, ftruncateSync, openSync, readFileSync, writeSync } from "node:fs";
 import { createServer, type Socket } from "node:net";

@@ -1,7 +1,7 @@
 /**
- * Whose turn it is among the components of one process. A stack runs from where it was woken until it waits; one that has had its
- * slice gives way at its next call of a host function. Each turn is a task of the event loop by itself, so that nobody keeps
- * the others from theirs but by never calling the host at all.
+ * Whose turn it is among the components of one process. A stack runs from where it was woken until it waits; one that
+ * has had its slice gives way at its next call of a host function. Each turn is a task of the event loop by itself, so
+ * that nobody keeps the others from theirs but by never calling the host at all.
  */
 
 import { ROTATION_CHECK_MS } from "../shared/host/log-writer.ts";

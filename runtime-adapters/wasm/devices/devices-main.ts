@@ -1,9 +1,9 @@
 /**
- * Opens one device, gives it to the runner that is entitled to it, and ends. The request is the first line of standard input,
- * the answers are lines of standard output. When the input ends, whoever wanted the device is gone.
+ * Opens one device, gives it to the runner that is entitled to it, and ends. The request is the first line of standard
+ * input, the answers are lines of standard output. When the input ends, whoever wanted the device is gone.
  *
- * A process of its own for each: Node can neither pass on an open file nor lock one, what can costs 1.8 MiB, and the runner has
- * no rights of its own on devices.
+ * A process of its own for each: Node can neither pass on an open file nor lock one, what can costs 1.8 MiB, and the
+ * runner has no rights of its own on devices.
  */
 import { chmodSync, readSync, rmSync, writeSync } from "node:fs";
 import { basename, dirname } from "node:path";

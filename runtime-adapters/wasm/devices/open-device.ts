@@ -42,8 +42,8 @@ export function openDevice(calls: SystemCalls, wish: DeviceTarget): Opened {
 }
 
 /**
- * Whoever has it open is not disturbed, whether he locks it or not: opening it already moves DTR. `flock` is what serial programs
- * of today keep each other away by, TIOCEXCL keeps away all that are not root's.
+ * Whoever has it open is not disturbed, whether he locks it or not: opening it already moves DTR. `flock` is what
+ * serial programs of today keep each other away by, TIOCEXCL keeps away all that are not root's.
  */
 function openSerial(calls: SystemCalls, { path }: Wish<"serial">): Opened {
   const found = findDevice(path, "serial");

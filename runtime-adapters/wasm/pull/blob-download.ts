@@ -1,4 +1,6 @@
-/** One blob of a registry, to a file: goes on where it, or an earlier pull, was cut off, and is verified from the disk. */
+/**
+ * One blob of a registry, to a file: goes on where it, or an earlier pull, was cut off, and is verified from the disk.
+ */
 import { createHash } from "node:crypto";
 import { constants, type FileHandle, open, rm } from "node:fs/promises";
 import { backoffDelay, EQUAL_JITTER } from "@picolet/protocol/async/backoff.ts";

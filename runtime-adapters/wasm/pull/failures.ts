@@ -94,9 +94,9 @@ export function refusal(host: string, status: number, tried: string, told: strin
 const MAX_TOLD_LENGTH = 200;
 
 /**
- * The first of a registry's own errors (distribution-spec, "Error Codes"), and what it has against the token that it was shown:
- * `insufficient_scope` where it opens something else, `invalid_token` where it has run out (RFC 6750, section 3.1). "" where there
- * is nothing. @param asked the header WWW-Authenticate
+ * The first of a registry's own errors (distribution-spec, "Error Codes"), and what it has against the token that it
+ * was shown: `insufficient_scope` where it opens something else, `invalid_token` where it has run out (RFC 6750,
+ * section 3.1). "" where there is nothing. @param asked the header WWW-Authenticate
  */
 export function registryErrorText(body: string, asked = ""): string {
   const reasons = parseChallenges(asked).map(({ parameters }) => parameters.get("error"));

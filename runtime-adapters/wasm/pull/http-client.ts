@@ -48,7 +48,8 @@ export class HttpClient implements AsyncDisposable {
 
   /**
    * Follows redirects, without the authorization where they lead to another origin, and with a body to none.
-   * @throws `unavailable` when nobody answers; `failed` for redirects without end, from HTTPS to HTTP, or of a body elsewhere
+   * @throws `unavailable` when nobody answers; `failed` for redirects without end, from HTTPS to HTTP, or of a body
+   * elsewhere
    */
   async send(url: URL, request: HttpRequest, signal: AbortSignal): Promise<HttpResponse> {
     let target = url;
@@ -117,7 +118,8 @@ export class HttpClient implements AsyncDisposable {
     return new ProxyAgent({
       ...settings,
       uri: proxy.url.href,
-      // What is encrypted goes through a tunnel, with all that the registry is told; the rest is handed over, as all do it.
+      // What is encrypted goes through a tunnel, with all that the registry is told; the rest is handed over, as all do
+      // it.
       proxyTunnel: false,
       connectTimeout: timeout,
       requestTls: { timeout, ...tls },

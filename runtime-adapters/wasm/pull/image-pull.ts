@@ -88,7 +88,10 @@ async function atAnyEndpoint<T>(request: PullRequest, act: (registry: RegistryCl
   throw failures.length === 1 ? failures[0] : ofSeveral(failures, request.endpoints);
 }
 
-/** By itself: in a loop, what esbuild 0.28 makes of `await using` throws the error of one turn at the end of the next one too. */
+/**
+ * By itself: in a loop, what esbuild 0.28 makes of `await using` throws the error of one turn at the end of the next
+ * one too.
+ */
 async function atEndpoint<T>(
   endpoint: RegistryEndpoint,
   request: PullRequest,

@@ -13,7 +13,8 @@ import { findPlatforms, findSignatures, pullComponent } from "./image-pull.ts";
 /** Of what is told while it goes on. */
 const PROGRESS_INTERVAL_MS = 250;
 /**
- * Buffers of received chunks are freed by a collection only, and V8 hardly counts them towards the next one: 8 MiB more without this.
+ * Buffers of received chunks are freed by a collection only, and V8 hardly counts them towards the next one: 8 MiB more
+ * without this.
  */
 const COLLECT_EVERY_BYTES = 262_144;
 

@@ -1,6 +1,6 @@
 /**
- * Waits for devices without looking again and again: poll(2) on one of libuv's threads, as long as somebody waits. Node itself
- * takes no open file of such a kind on its event loop.
+ * Waits for devices without looking again and again: poll(2) on one of libuv's threads, as long as somebody waits. Node
+ * itself takes no open file of such a kind on its event loop.
  */
 import { readSync, writeSync } from "node:fs";
 import { POLLIN, type PollEntry, type SystemCalls } from "../shared/devices/system-calls.ts";

@@ -1,4 +1,6 @@
-/** picolet:board/gpio: each line is an open file of its own, which the agent has had opened; the chip is not reached. */
+/**
+ * picolet:board/gpio: each line is an open file of its own, which the agent has had opened; the chip is not reached.
+ */
 import { closeSync, readSync } from "node:fs";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import type * as Gpio from "@picolet/wit/generated/picolet-board-gpio.js";

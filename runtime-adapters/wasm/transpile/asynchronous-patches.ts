@@ -1,7 +1,7 @@
 /**
- * jco 1.35's glue for WASI 0.3 keeps something of every piece of a stream, and of every stream and future; it finds out by looking,
- * every millisecond to ten, that an event has come; and it takes a component for deadlocked that waits for the host to take what it
- * writes. Each of that is mended here. For text without indentation.
+ * jco 1.35's glue for WASI 0.3 keeps something of every piece of a stream, and of every stream and future; it finds out
+ * by looking, every millisecond to ten, that an event has come; and it takes a component for deadlocked that waits for
+ * the host to take what it writes. Each of that is mended here. For text without indentation.
  */
 import type { GluePatch } from "./glue-patch.ts";
 import { shareForms } from "./shared-forms.ts";

@@ -1,6 +1,6 @@
 /**
- * jco 1.35's glue does work in each call that a component of WASI 0.2 does not need. These patches remove it, after those of
- * `synchronous-patches.ts`. Each is skipped by itself where it does not match, or not everywhere.
+ * jco 1.35's glue does work in each call that a component of WASI 0.2 does not need. These patches remove it, after
+ * those of `synchronous-patches.ts`. Each is skipped by itself where it does not match, or not everywhere.
  */
 import type { GluePatch } from "./glue-patch.ts";
 

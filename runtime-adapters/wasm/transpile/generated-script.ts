@@ -1,4 +1,6 @@
-/** jco's generated ES module, made into what a runner loads with the least memory: the body of one function, in ASCII. */
+/**
+ * jco's generated ES module, made into what a runner loads with the least memory: the body of one function, in ASCII.
+ */
 import { Script } from "node:vm";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { ASYNCHRONOUS } from "./asynchronous-patches.ts";
@@ -37,7 +39,10 @@ const ENTRY: readonly GluePatch[] = [
   },
 ];
 
-/** Every patch of jco's glue. A component has the entry's, and those of one kind: synchronous ones, then the cheap ones too. */
+/**
+ * Every patch of jco's glue. A component has the entry's, and those of one kind: synchronous ones, then the cheap ones
+ * too.
+ */
 export const GLUE_PATCHES = { entry: ENTRY, synchronous: SYNCHRONOUS, cheap: CHEAP, asynchronous: ASYNCHRONOUS };
 export type GluePatches = typeof GLUE_PATCHES;
 

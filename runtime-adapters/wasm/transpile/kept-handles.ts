@@ -1,7 +1,8 @@
 /**
- * A host function that waits is called anew after the wait, with the same arguments (`shared/resources/event-loop.ts`). jco's glue
- * takes a handle that is given away out of the component's table before it calls, so that the second call would not find it.
- * Where such a function waits, the handle is taken out after the call instead: the component does not run meanwhile.
+ * A host function that waits is called anew after the wait, with the same arguments (`shared/resources/event-loop.ts`).
+ * jco's glue takes a handle that is given away out of the component's table before it calls, so that the second call
+ * would not find it. Where such a function waits, the handle is taken out after the call instead: the component does
+ * not run meanwhile.
  */
 
 /** Functions that take a handle and wait, by what the glue calls them. */

@@ -1,7 +1,7 @@
 /**
- * jco 1.35 writes out how a type is lifted and lowered wherever it occurs, and each import twice: for a host function that it calls
- * by setting the stack aside, and for one that it does not. A component that uses most of wasi:sockets has the same fifteen error codes 150
- * times. What is equal is made once here.
+ * jco 1.35 writes out how a type is lifted and lowered wherever it occurs, and each import twice: for a host function
+ * that it calls by setting the stack aside, and for one that it does not. A component that uses most of wasi:sockets
+ * has the same fifteen error codes 150 times. What is equal is made once here.
  */
 
 const EITHER =

@@ -1,6 +1,6 @@
 /**
- * Takes declarations that nothing mentions out of a list of JavaScript statements. Cautious: a name that occurs anywhere in
- * what stays, be it in a string or as a property, keeps what it names.
+ * Takes declarations that nothing mentions out of a list of JavaScript statements. Cautious: a name that occurs
+ * anywhere in what stays, be it in a string or as a property, keeps what it names.
  */
 
 /** One statement with the white space and comments before it. */

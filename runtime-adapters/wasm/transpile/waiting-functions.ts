@@ -1,6 +1,6 @@
 /**
- * Functions of the board's interfaces whose host side may wait, though their types do not say so. A component of WASI 0.3 is
- * transpiled so that its stack is set aside in them; what is not named here cannot wait there.
+ * Functions of the board's interfaces whose host side may wait, though their types do not say so. A component of WASI
+ * 0.3 is transpiled so that its stack is set aside in them; what is not named here cannot wait there.
  */
 import { parseInterfaceName } from "../shared/binary/component-shape.ts";
 
@@ -25,7 +25,10 @@ const WAITING: Readonly<Record<string, readonly string[]>> = {
   "wasi:keyvalue/atomics": ["increment", "swap", "[static]cas.new", "[method]cas.current"],
 };
 
-/** The same, of a component that has devices. Elsewhere they wait for time alone, and may be called where no stack can be set aside. */
+/**
+ * The same, of a component that has devices. Elsewhere they wait for time alone, and may be called where no stack can
+ * be set aside.
+ */
 const WAITING_FOR_DEVICES: typeof WAITING = {
   "wasi:io/poll": ["poll", "[method]pollable.block"],
   "wasi:io/streams": [
@@ -37,7 +40,9 @@ const WAITING_FOR_DEVICES: typeof WAITING = {
 
 const pathOf = (name: string): string => parseInterfaceName(name)?.path ?? "";
 
-/** @param imports of a component, by their names. @returns `interface@version#function`, as the transpiler asks for them */
+/**
+ * @param imports of a component, by their names. @returns `interface@version#function`, as the transpiler asks for them
+ */
 export function waitingFunctions(imports: readonly string[]): string[] {
   const hasDevices = imports.some((name) => DEVICES.includes(pathOf(name)));
   const waiting = new Map(Object.entries(hasDevices ? { ...WAITING, ...WAITING_FOR_DEVICES } : WAITING));

@@ -1,4 +1,7 @@
-/** Finding 7 and its neighbours: one identity fills the disk, the memory or the queue of the hub, or takes others' place. */
+/**
+ * Finding 7 and its neighbours: one identity fills the disk, the memory or the queue of the hub, or takes others'
+ * place.
+ */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { connect, type TLSSocket } from "node:tls";

@@ -31,8 +31,8 @@ export interface RestFigures {
 }
 
 /**
- * After this long with nothing happening, the work and the garbage of pods' starts are over: a minute after an event its count is
- * written and sent, which for fifty pods takes 1.2 s of CPU, 19,000 wake-ups and 380 KB.
+ * After this long with nothing happening, the work and the garbage of pods' starts are over: a minute after an event
+ * its count is written and sent, which for fifty pods takes 1.2 s of CPU, 19,000 wake-ups and 380 KB.
  */
 const SETTLE_MS = 90_000;
 /** Of a window: reading a process's memory takes the kernel a millisecond, and the process nothing. */
@@ -87,11 +87,16 @@ export async function restOf(pid: number, windowMs: number, settleMs = SETTLE_MS
 const PODS_A_ROUND = 50;
 /** By then the agent has loaded what it needs, and its rings are full. */
 const WARM_UP_PODS = 1000;
-/** An agent to which nothing happens for ten seconds collects its garbage, 200 s after the last time at the earliest. */
+/**
+ * An agent to which nothing happens for ten seconds collects its garbage, 200 s after the last time at the earliest.
+ */
 const COLLECTED_MS = 15_000;
 const BETWEEN_COLLECTIONS_MS = 215_000;
 
-/** MiB of anonymous memory that the agent has more after `pods` pods have come and gone. In front of a runtime in memory. */
+/**
+ * MiB of anonymous memory that the agent has more after `pods` pods have come and gone. In front of a runtime in
+ * memory.
+ */
 export async function anonGrowth(pods: number): Promise<number> {
   await using churn = await PodChurn.start();
   const until = async (count: number): Promise<void> => {

@@ -1,4 +1,7 @@
-/** What a program on Node takes that does nothing: the floor under the agent's memory and CPU, by the agent's own settings. */
+/**
+ * What a program on Node takes that does nothing: the floor under the agent's memory and CPU, by the agent's own
+ * settings.
+ */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { writeFileSync } from "node:fs";

@@ -1,6 +1,6 @@
 /**
- * What probes cost the agent: real targets on loopback, in this process; the prober alone, with the agent's own flags, in
- * another. CPU in percent of one core, memory in KiB, times in milliseconds.
+ * What probes cost the agent: real targets on loopback, in this process; the prober alone, with the agent's own flags,
+ * in another. CPU in percent of one core, memory in KiB, times in milliseconds.
  */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
@@ -145,8 +145,8 @@ async function listening(server: Server): Promise<Server> {
 const portOf = (server: Server): number => (server.address() as AddressInfo).port;
 
 /**
- * How much later each request of one probe came than its beat, as the earliest of them shows the beat. The first of all is
- * before the beat.
+ * How much later each request of one probe came than its beat, as the earliest of them shows the beat. The first of all
+ * is before the beat.
  */
 function latenessOf([_, ...times]: readonly number[]): number[] {
   const offsets = times.map((time, beat) => time - beat * PERIOD_SECONDS * 1000);

@@ -1,4 +1,7 @@
-/** The collection alone, over real cgroups, in a process with the agent's flags: looks as often as it can, and tells what that cost. */
+/**
+ * The collection alone, over real cgroups, in a process with the agent's flags: looks as often as it can, and tells
+ * what that cost.
+ */
 import { monitorEventLoopDelay } from "node:perf_hooks";
 import { makeNodeUsageSampler } from "@picolet/agent/main/node/node-usage.ts";
 import { detectCgroups } from "@picolet/agent/resources/cgroup-hierarchies.ts";

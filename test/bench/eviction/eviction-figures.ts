@@ -1,6 +1,7 @@
 /**
- * How long a pod that leaks lives on after the node's pods have crossed the threshold, who ends it, and what the agent's watch
- * of memory costs. Run by itself, `node test/bench/eviction/eviction-figures.ts [--quick]` prints the figures; the programs are to be built.
+ * How long a pod that leaks lives on after the node's pods have crossed the threshold, who ends it, and what the
+ * agent's watch of memory costs. Run by itself, `node test/bench/eviction/eviction-figures.ts [--quick]` prints the
+ * figures; the programs are to be built.
  */
 import { once } from "node:events";
 import { Containerd } from "../../support/containerd/containerd.ts";

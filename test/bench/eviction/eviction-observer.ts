@@ -1,7 +1,6 @@
 /**
- * Beside the agent and independent of it: when the pods' memory crosses the threshold, and when nothing of the pod that leaks
- * is left. cgroup v1.
- * A child of `leak-board.ts`, one for each leak.
+ * Beside the agent and independent of it: when the pods' memory crosses the threshold, and when nothing of the pod that
+ * leaks is left. cgroup v1. A child of `leak-board.ts`, one for each leak.
  */
 import { readdirSync, readFileSync } from "node:fs";
 import { setPriority } from "node:os";

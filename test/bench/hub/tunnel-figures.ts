@@ -1,10 +1,10 @@
 /**
  * Figures of the tunnel: a real hub process with the embedded API server, a real agent, real containers. Run by itself,
- * `node test/bench/hub/tunnel-figures.ts [--quick]` prints them, with `--status-bytes` a change of a pod's status alone; the programs are to
- * be built.
+ * `node test/bench/hub/tunnel-figures.ts [--quick]` prints them, with `--status-bytes` a change of a pod's status
+ * alone; the programs are to be built.
  *
- * Bytes are those of one TCP connection as the agent's kernel counts them: payload (TLS records), and 52 bytes of headers
- * for each segment in either direction, bare acknowledgements too. Ethernet's own are not in it.
+ * Bytes are those of one TCP connection as the agent's kernel counts them: payload (TLS records), and 52 bytes of
+ * headers for each segment in either direction, bare acknowledgements too. Ethernet's own are not in it.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";

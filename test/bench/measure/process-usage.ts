@@ -60,7 +60,9 @@ export function wakeupsOf(pid: number): number {
   return sumOfThreads(pid, "status", (text) => Number(/^voluntary_ctxt_switches:\s+(\d+)/m.exec(text)?.[1]));
 }
 
-/** System calls so far of read(2) and write(2) and their like; on sockets recvmsg(2) and sendmsg(2) are none of them. */
+/**
+ * System calls so far of read(2) and write(2) and their like; on sockets recvmsg(2) and sendmsg(2) are none of them.
+ */
 export function readsAndWritesOf(pid: number): number {
   const text = readFileSync(`/proc/${pid}/io`, "utf8");
   return Number(/^syscr: (\d+)/m.exec(text)?.[1]) + Number(/^syscw: (\d+)/m.exec(text)?.[1]);

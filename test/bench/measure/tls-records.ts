@@ -30,7 +30,9 @@ export class TlsRecords {
     this.#rest[direction] = rest;
   }
 
-  /** The records in the order they came, cut where what goes up begins anew after a pause: one part for each round trip. */
+  /**
+   * The records in the order they came, cut where what goes up begins anew after a pause: one part for each round trip.
+   */
   roundTrips(pauseMs: number): TlsRecord[][] {
     const parts: TlsRecord[][] = [];
     let lastUpMs = Number.NEGATIVE_INFINITY;

@@ -1,6 +1,7 @@
 /**
- * Which source file each object of a heap belongs to. A function is where it was written; an object is where its class was; what
- * has no place of its own (arrays, strings, scopes, bytecode) belongs to whoever alone keeps it (its immediate dominator).
+ * Which source file each object of a heap belongs to. A function is where it was written; an object is where its class
+ * was; what has no place of its own (arrays, strings, scopes, bytecode) belongs to whoever alone keeps it (its
+ * immediate dominator).
  */
 import type { HeapSnapshot } from "./heap-snapshot.ts";
 

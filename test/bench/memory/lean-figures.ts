@@ -1,9 +1,10 @@
 /**
- * What an agent with a hub takes while nothing happens, by figures that are the same on a machine with much to do: memory,
- * bytes, wake-ups, system calls. Run by itself, `node test/bench/memory/lean-figures.ts [pods]` prints each period; the programs are to be built.
+ * What an agent with a hub takes while nothing happens, by figures that are the same on a machine with much to do:
+ * memory, bytes, wake-ups, system calls. Run by itself, `node test/bench/memory/lean-figures.ts [pods]` prints each
+ * period; the programs are to be built.
  *
- * A period goes from one heartbeat to the next. What is seen is the least of several periods: a collection of garbage that
- * falls into one (400 wake-ups, 5,000 reads and writes) is not in it, what an agent does all the time is in each.
+ * A period goes from one heartbeat to the next. What is seen is the least of several periods: a collection of garbage
+ * that falls into one (400 wake-ups, 5,000 reads and writes) is not in it, what an agent does all the time is in each.
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -29,11 +30,15 @@ import { mappedMemoryOf } from "./smaps.ts";
 export interface LeanFigures {
   readonly anonMiB: number;
   readonly rssMiB: number;
-  /** What lives in V8's heap right after a collection of garbage: the part of `anonMiB` that does not go by the moment. */
+  /**
+   * What lives in V8's heap right after a collection of garbage: the part of `anonMiB` that does not go by the moment.
+   */
   readonly liveHeapMiB: number;
   /** Of `anonMiB`, what is no page of V8's heap: malloc, stacks, data of libraries. */
   readonly outsideHeapMiB: number;
-  /** Payload of TCP in both directions: a heartbeat, its answer, their TLS records. Acknowledgements come as they like. */
+  /**
+   * Payload of TCP in both directions: a heartbeat, its answer, their TLS records. Acknowledgements come as they like.
+   */
   readonly wireBytes: number;
   /** To the disk. */
   readonly writtenBytes: number;

@@ -1,7 +1,7 @@
 /**
- * The memory of an agent at rest by owner. First its mappings, while nothing disturbs it; then the inspector is opened, V8 asked
- * for its spaces, and a snapshot of its heap read. Run by itself, `node test/bench/memory/memory-figures.ts [PODS] [hub]` measures one
- * agent; the programs are to be built.
+ * The memory of an agent at rest by owner. First its mappings, while nothing disturbs it; then the inspector is opened,
+ * V8 asked for its spaces, and a snapshot of its heap read. Run by itself, `node test/bench/memory/memory-figures.ts
+ * [PODS] [hub]` measures one agent; the programs are to be built.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import type { HeapSpaceInfo } from "node:v8";
@@ -44,7 +44,10 @@ export interface AgentMemory {
   readonly sourceFiles: Readonly<Record<string, OwnerFigures>>;
 }
 
-/** After the pods are ready: the agent's collection of garbage is over, and what it needs all the time is compiled again. */
+/**
+ * After the pods are ready: the agent's collection of garbage is over, and what it needs all the time is compiled
+ * again.
+ */
 const SETTLE_MS = 60_000;
 /** Of source files; the rest is in their folders' sums. */
 const MAX_FILES = 60;

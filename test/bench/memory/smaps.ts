@@ -30,7 +30,10 @@ export interface MappedMemory {
   readonly filesKiB: Readonly<Record<string, number>>;
 }
 
-/** V8 takes its heap in pages of so much, aligned to it, at random addresses of 46 bits, which the kernel itself gives to nobody. */
+/**
+ * V8 takes its heap in pages of so much, aligned to it, at random addresses of 46 bits, which the kernel itself gives
+ * to nobody.
+ */
 const V8_PAGE = 256 * 1024;
 const V8_ADDRESSES = 2 ** 46;
 /** Machine code lies in one reservation. */

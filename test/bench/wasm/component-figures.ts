@@ -37,7 +37,9 @@ export interface WasmFigures
   /** A component of 5 MiB from a registry on the loopback: from the call that pulls it to its first line in the log. */
   readonly pullTranspileStart5MiB: number;
   readonly pullPeakRssMiB: number;
-  /** One component that sets, and reads, values of 100 bytes one after the other; what it was told of is on the disk. */
+  /**
+   * One component that sets, and reads, values of 100 bytes one after the other; what it was told of is on the disk.
+   */
   readonly kvWritesPerSecond: number;
   readonly kvReadsPerSecond: number;
   /** Of a component that uses the key-value store, beside those of `pssPerPodMiB` that do not. */

@@ -1,4 +1,7 @@
-/** Kills a process and sees when it has exited: one that only waits for that sees it to a tenth of a millisecond, for `wasm-restarts.ts`. */
+/**
+ * Kills a process and sees when it has exited: one that only waits for that sees it to a tenth of a millisecond, for
+ * `wasm-restarts.ts`.
+ */
 import { readFileSync } from "node:fs";
 
 export interface KillTimes {
@@ -16,7 +19,8 @@ const nowMs = (): number => performance.timeOrigin + performance.now();
 function hasExited(pid: number): boolean {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
-    // Behind the command, which may hold anything (proc_pid_stat(5)): the state of its first thread, and how many there are.
+    // Behind the command, which may hold anything (proc_pid_stat(5)): the state of its first thread, and how many there
+    // are.
     const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
     return (fields[0] === "Z" || fields[0] === "X") && Number(fields[17]) <= 1;
   } catch {

@@ -1,4 +1,7 @@
-/** What telemetry costs: a real component that writes as fast as it can, and what a board that is offline writes to its disk. */
+/**
+ * What telemetry costs: a real component that writes as fast as it can, and what a board that is offline writes to its
+ * disk.
+ */
 import { randomBytes } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { Connection } from "@picolet/agent/store/connection.ts";

@@ -20,8 +20,9 @@ export interface WasmFloorFigures {
     /** From the spawn of such a Node to its first word. */
     readonly nodeStart: { readonly p50: number };
     /**
-     * A process is put into another cgroup, and no process was for a while: the kernel waits for a grace period (RCU). A runner
-     * that waits for its container cannot get into the container's cgroup in less. Undefined where there are no cgroups.
+     * A process is put into another cgroup, and no process was for a while: the kernel waits for a grace period (RCU).
+     * A runner that waits for its container cannot get into the container's cgroup in less. Undefined where there are
+     * no cgroups.
      */
     readonly cgroupChange: { readonly p50: number } | undefined;
   };

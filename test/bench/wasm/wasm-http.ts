@@ -1,7 +1,8 @@
 /**
- * Requests of a component that says two words, beside a plain `node:http` server that says the same and jco's own server of the
- * same component (preview2-shim): how many in a second, by one client, the load that the client is included, and what each takes of
- * CPU, which says the same on a machine that does something else besides. They are asked in turns, each warmed up by the first.
+ * Requests of a component that says two words, beside a plain `node:http` server that says the same and jco's own
+ * server of the same component (preview2-shim): how many in a second, by one client, the load that the client is
+ * included, and what each takes of CPU, which says the same on a machine that does something else besides. They are
+ * asked in turns, each warmed up by the first.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";

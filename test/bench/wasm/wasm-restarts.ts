@@ -11,7 +11,9 @@ import type { KillTimes } from "./kill-watch-main.ts";
 export interface WasmRestartFigures {
   /** From the call that starts a container to its first line in the log; the component is transpiled already. */
   readonly coldStart: Quantiles;
-  /** From when the kernel has done with a runner that was killed until the next one runs, by the spare that there is. */
+  /**
+   * From when the kernel has done with a runner that was killed until the next one runs, by the spare that there is.
+   */
   readonly warmRestart: Quantiles;
   /** The same from kill -9 on: the kernel takes the memory of a process back before it has exited. */
   readonly warmRestartFromKill: Quantiles;

@@ -1,4 +1,7 @@
-/** As whom and how apart containers run: users, groups, capabilities, namespaces, sysctls, runtime classes, names, resources. */
+/**
+ * As whom and how apart containers run: users, groups, capabilities, namespaces, sysctls, runtime classes, names,
+ * resources.
+ */
 import assert from "node:assert/strict";
 import type { V1Container, V1PodSecurityContext, V1PodSpec, V1SecurityContext } from "@kubernetes/client-node";
 import { area, type ConformanceTest } from "../framework/conformance-test.ts";

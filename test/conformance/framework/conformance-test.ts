@@ -24,7 +24,9 @@ export interface TestOptions {
 
 export type Should = (name: string, run: ConformanceTest["run"], options?: TestOptions) => void;
 
-/** The tests of one behaviour: `area("[sig-node] Secrets", (should) => { should("be consumable …", async (t) => …) })`. */
+/**
+ * The tests of one behaviour: `area("[sig-node] Secrets", (should) => { should("be consumable …", async (t) => …) })`.
+ */
 export function area(title: string, define: (should: Should) => void): readonly ConformanceTest[] {
   const tests: ConformanceTest[] = [];
   define((name, run, { limitSeconds = DEFAULT_LIMIT_SECONDS, serial = false, gap } = {}) => {

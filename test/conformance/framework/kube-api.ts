@@ -109,7 +109,9 @@ export class KubeApi implements Disposable {
     for await (const piece of response) yield String(piece);
   }
 
-  /** Calls `onList` with what is there, then `onChange` for each change, until `signal`; a watch that ends begins anew. */
+  /**
+   * Calls `onList` with what is there, then `onChange` for each change, until `signal`; a watch that ends begins anew.
+   */
   watch<T>(path: string, observer: WatchObserver<T>, signal: AbortSignal): void {
     const follow = async (): Promise<void> => {
       const { metadata, items } = await this.get<ObjectList<T>>(path);

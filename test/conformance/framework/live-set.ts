@@ -69,7 +69,9 @@ export class LiveSet<T extends Named> {
     return this.#gone.has(uid);
   }
 
-  /** The first answer of `look` that is not undefined; it is asked again after each change. @throws the signal's reason */
+  /**
+   * The first answer of `look` that is not undefined; it is asked again after each change. @throws the signal's reason
+   */
   async find<R>(look: () => R | undefined): Promise<R> {
     return await new Promise<R>((resolve, reject) => {
       const settle = (verdict: () => void): void => {

@@ -7,7 +7,10 @@ export interface Images {
   readonly other: string;
   /** The same, of an image that says it runs as user 1234. */
   readonly nonroot: string;
-  /** `image/tool.c` as `/tool` and `/tool-setuid`; entrypoint `/tool argv`, command `default arguments`; busybox as well. */
+  /**
+   * `image/tool.c` as `/tool` and `/tool-setuid`; entrypoint `/tool argv`, command `default arguments`; busybox as
+   * well.
+   */
   readonly tool: string;
   /** OpenSSL and busybox; "": tests of HTTPS are skipped. */
   readonly https: string;

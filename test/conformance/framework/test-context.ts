@@ -109,7 +109,9 @@ export class TestContext {
     return name;
   }
 
-  /** The pod as it is sent: on the node under test, ended within a second, and without a token unless it says otherwise. */
+  /**
+   * The pod as it is sent: on the node under test, ended within a second, and without a token unless it says otherwise.
+   */
   manifest({ metadata, spec }: PodManifest): V1Pod {
     return {
       apiVersion: "v1",

@@ -1,4 +1,7 @@
-/** Containers of one pod that note in a common file what they do, which tells the order of things better than times in seconds. */
+/**
+ * Containers of one pod that note in a common file what they do, which tells the order of things better than times in
+ * seconds.
+ */
 import type { V1Container, V1PodSpec } from "@kubernetes/client-node";
 import type { TestContext } from "./test-context.ts";
 import type { TestPod } from "./test-pod.ts";

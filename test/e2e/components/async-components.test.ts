@@ -1,4 +1,7 @@
-/** Components of WASI 0.3 on a node that runs them, and on one that does not: the real agent, and edgectl as it is shipped. */
+/**
+ * Components of WASI 0.3 on a node that runs them, and on one that does not: the real agent, and edgectl as it is
+ * shipped.
+ */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { once } from "node:events";

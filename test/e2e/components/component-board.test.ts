@@ -1,4 +1,6 @@
-/** What the board gives components through the whole agent: values that stay, the node's own state, and nothing unasked. */
+/**
+ * What the board gives components through the whole agent: values that stay, the node's own state, and nothing unasked.
+ */
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";

@@ -1,4 +1,7 @@
-/** Component pods of an API server: what they get of its objects, and what kubectl is told. A real hub, no container runtime. */
+/**
+ * Component pods of an API server: what they get of its objects, and what kubectl is told. A real hub, no container
+ * runtime.
+ */
 import assert from "node:assert/strict";
 import { chmodSync, mkdirSync, readFileSync } from "node:fs";
 import { after, before, describe, test } from "node:test";

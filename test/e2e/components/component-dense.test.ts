@@ -1,4 +1,6 @@
-/** Component pods of the mode `dense`: the real agent, the real process that they share, and what both come back from. */
+/**
+ * Component pods of the mode `dense`: the real agent, the real process that they share, and what both come back from.
+ */
 import assert from "node:assert/strict";
 import { readdirSync } from "node:fs";
 import { join } from "node:path";

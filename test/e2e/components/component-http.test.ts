@@ -34,7 +34,10 @@ after(async () => {
   folder[Symbol.dispose]();
 });
 
-/** A probe's own second is not enough for everybody on a machine with much to do, and one late answer would end the component. */
+/**
+ * A probe's own second is not enough for everybody on a machine with much to do, and one late answer would end the
+ * component.
+ */
 const PATIENT = { periodSeconds: 1, timeoutSeconds: 30 };
 
 /** Asked each second; a liveness probe of `livePath`. */

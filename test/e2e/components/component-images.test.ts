@@ -1,4 +1,6 @@
-/** Components from a private registry as a user of Kubernetes sees them: kubectl, the embedded hub, a board, htpasswd. */
+/**
+ * Components from a private registry as a user of Kubernetes sees them: kubectl, the embedded hub, a board, htpasswd.
+ */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";

@@ -1,4 +1,7 @@
-/** Whatever of a pod has a meaning for components, and what is said of the rest: the real agent, real components, no containers. */
+/**
+ * Whatever of a pod has a meaning for components, and what is said of the rest: the real agent, real components, no
+ * containers.
+ */
 import assert from "node:assert/strict";
 import { chmodSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { createServer, type RequestListener } from "node:http";

@@ -1,4 +1,6 @@
-/** Pods that go on as components when memory runs short, on real containers, cgroups and components, from kubectl's end. */
+/**
+ * Pods that go on as components when memory runs short, on real containers, cgroups and components, from kubectl's end.
+ */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";

@@ -1,4 +1,7 @@
-/** What each board costs its hub at rest: a guard against growth, where `npm run bench:fleet` has the figures of a fleet. */
+/**
+ * What each board costs its hub at rest: a guard against growth, where `npm run bench:fleet` has the figures of a
+ * fleet.
+ */
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -14,7 +17,9 @@ import { TempFolder } from "../../support/unit/machine/temp-folder.ts";
 const FIRST = 50;
 const BOARDS = 200;
 const CONNECTS_PER_SECOND = 200;
-/** Reached: 27 to 30, of which a bare connection has 6.6; what is kept once for all is not spread over thousands here. */
+/**
+ * Reached: 27 to 30, of which a bare connection has 6.6; what is kept once for all is not spread over thousands here.
+ */
 const MAX_HEAP_KIB = 33;
 /** Reached: 91 to 100 (Node 24.21, glibc 2.36), with what V8 and the allocator keep for later. */
 const MAX_ANON_KIB = 110;

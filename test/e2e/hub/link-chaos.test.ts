@@ -1,7 +1,7 @@
 /**
- * A board behind a bad network: random changes to its pods in the API server while the link is cut, silent, damaged, slow
- * or narrow, and the agent, the hub or both are killed. At the end of each schedule both sides agree, and whatever was
- * healthy throughout has not been restarted. Real hub, real agent, real components and containers.
+ * A board behind a bad network: random changes to its pods in the API server while the link is cut, silent, damaged,
+ * slow or narrow, and the agent, the hub or both are killed. At the end of each schedule both sides agree, and whatever
+ * was healthy throughout has not been restarted. Real hub, real agent, real components and containers.
  */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -74,7 +74,10 @@ type Wanted = Map<string, string>;
 
 /** How often the agent has been killed. */
 let kills = 0;
-/** The same when a pod was made, by UID: containerd ends a container whose start was cut off, and the next agent's is another. */
+/**
+ * The same when a pod was made, by UID: containerd ends a container whose start was cut off, and the next agent's is
+ * another.
+ */
 const killsBefore = new Map<string, number>();
 const cutOffStarts = (name: string, uid: string): number =>
   COMPONENTS.has(name) ? 0 : kills - (killsBefore.get(uid) ?? kills);
@@ -159,7 +162,9 @@ async function step(random: Random, wanted: Wanted, generation: number): Promise
   return `killed ${victims.join(" and ")}`;
 }
 
-/** Follows the API server's pods, by name, until they fit. @throws with `seen` and all that is known of them otherwise */
+/**
+ * Follows the API server's pods, by name, until they fit. @throws with `seen` and all that is known of them otherwise
+ */
 async function untilShown(seen: string, fits: (pods: PodsByName) => boolean): Promise<void> {
   await withClient(async (client) => {
     const limit = AbortSignal.timeout(60_000);

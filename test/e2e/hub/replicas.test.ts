@@ -1,6 +1,7 @@
 /**
- * The Kubernetes side of the hub as it is deployed: two replicas with the rights of hub/deploy and nothing else, in front of
- * an API server that they reach over HTTPS with a service account's token. That it is the embedded one they cannot know.
+ * The Kubernetes side of the hub as it is deployed: two replicas with the rights of hub/deploy and nothing else, in
+ * front of an API server that they reach over HTTPS with a service account's token. That it is the embedded one they
+ * cannot know.
  */
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";

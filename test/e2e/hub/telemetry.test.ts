@@ -1,4 +1,7 @@
-/** A component's telemetry through a real agent and a real hub into time-series stores that read strictly what they are sent. */
+/**
+ * A component's telemetry through a real agent and a real hub into time-series stores that read strictly what they are
+ * sent.
+ */
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { after, before, test } from "node:test";
@@ -97,7 +100,8 @@ test("what a component wrote while the hub was away and the agent was killed arr
     kept.map(({ fields }) => fields.value).toSorted((x, y) => x - y),
     wanted,
   );
-  // The killed hub may not have known that it had sent some on. A time-series store keeps one of those that are the same.
+  // The killed hub may not have known that it had sent some on. A time-series store keeps one of those that are the
+  // same.
   const series = new Map(influx.lines.map((each) => [`${JSON.stringify(each.tags)} ${each.timeNs}`, each]));
   assert.equal(series.size, POINTS + 1);
   const [line] = influx.lines;

@@ -1,6 +1,6 @@
 /**
- * An agent that takes more memory than it is given begins anew, and its pods never notice; what pods write to disk is counted.
- * Real containers and components.
+ * An agent that takes more memory than it is given begins anew, and its pods never notice; what pods write to disk is
+ * counted. Real containers and components.
  */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";

@@ -1,4 +1,6 @@
-/** Who goes when memory runs short, and who stays: components, static and critical pods, an agent killed in the middle. */
+/**
+ * Who goes when memory runs short, and who stays: components, static and critical pods, an agent killed in the middle.
+ */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { after, before, test } from "node:test";

@@ -1,4 +1,7 @@
-/** What somebody meets who sets picolet up for the first time and gets one thing wrong: one sentence that says what to do. */
+/**
+ * What somebody meets who sets picolet up for the first time and gets one thing wrong: one sentence that says what to
+ * do.
+ */
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { resolve } from "node:path";

@@ -1,4 +1,7 @@
-/** What all pods together, the system and the agent with its runtime may have: the real agent on this machine's own cgroups. */
+/**
+ * What all pods together, the system and the agent with its runtime may have: the real agent on this machine's own
+ * cgroups.
+ */
 import assert from "node:assert/strict";
 import { on, once } from "node:events";
 import { existsSync, mkdirSync, readdirSync, readFileSync, watch, writeFileSync } from "node:fs";

@@ -1,4 +1,6 @@
-/** Containers that eat more memory than they may, as a user sees them: a real containerd, the real kernel's OOM killer. */
+/**
+ * Containers that eat more memory than they may, as a user sees them: a real containerd, the real kernel's OOM killer.
+ */
 import assert from "node:assert/strict";
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { after, before, test } from "node:test";

@@ -1,4 +1,6 @@
-/** A containerd that stops answering, and one that is gone: what the node reports, and what becomes of its containers. */
+/**
+ * A containerd that stops answering, and one that is gone: what the node reports, and what becomes of its containers.
+ */
 import assert from "node:assert/strict";
 import { get } from "node:http";
 import { after, before, describe, test } from "node:test";

@@ -1,4 +1,7 @@
-/** What the disk of a real board shows of Secrets, and what becomes of its pods when the key is lost. A real hub, no container runtime. */
+/**
+ * What the disk of a real board shows of Secrets, and what becomes of its pods when the key is lost. A real hub, no
+ * container runtime.
+ */
 import assert from "node:assert/strict";
 import { existsSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";

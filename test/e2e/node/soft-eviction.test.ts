@@ -15,8 +15,8 @@ const MAX_POD_SECONDS = 3;
 /** Of times that the API has in whole seconds. */
 const ROUNDING_MS = 1000;
 /**
- * What a pod holds, in MiB; half of it crosses the threshold, so that the rest of the machine may come and go with as much. What
- * `hold` can hold is enough for that on any machine.
+ * What a pod holds, in MiB; half of it crosses the threshold, so that the rest of the machine may come and go with as
+ * much. What `hold` can hold is enough for that on any machine.
  */
 const HELD_MIB = 2 * Math.floor(Math.min(totalmem() / MIB / 20, 1000));
 const LOW = /^The node was low on resource: memory\. Threshold quantity: \d+\S*, available: \d+\S*\. /;

@@ -1,6 +1,6 @@
 /**
- * Pods and what they refer to that are wrong, too much, or behave badly, given to the API server of a real hub: who asked is
- * told so in Kubernetes' words, and the pods that ran before run on. Real agent, real containers.
+ * Pods and what they refer to that are wrong, too much, or behave badly, given to the API server of a real hub: who
+ * asked is told so in Kubernetes' words, and the pods that ran before run on. Real agent, real containers.
  */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";

@@ -1,4 +1,7 @@
-/** Pods whose images are both, a component and an image for containers: which of both they are run as, and that it stays. */
+/**
+ * Pods whose images are both, a component and an image for containers: which of both they are run as, and that it
+ * stays.
+ */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";

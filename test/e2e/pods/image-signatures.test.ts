@@ -1,4 +1,7 @@
-/** Images that must be signed: the real agent, a real containerd, components, a registry that has signatures as cosign stores them. */
+/**
+ * Images that must be signed: the real agent, a real containerd, components, a registry that has signatures as cosign
+ * stores them.
+ */
 import assert from "node:assert/strict";
 import { generateKeyPairSync, sign } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -52,7 +55,10 @@ after(async () => {
   for (const each of [containerd, registry, node]) if (each !== undefined) all.use(each);
 });
 
-/** Signs what the registry has by that tag, and puts the signature beside it. @param repository that the signature is for */
+/**
+ * Signs what the registry has by that tag, and puts the signature beside it. @param repository that the signature is
+ * for
+ */
 async function signTag(repository: string, tag: string, signedFor = repository): Promise<string> {
   const { digest } = await registry.document(repository, tag);
   const payload = JSON.stringify({

@@ -1,4 +1,6 @@
-/** What containers see of their environment and identity: the agent's own launches, carried out by a real containerd. */
+/**
+ * What containers see of their environment and identity: the agent's own launches, carried out by a real containerd.
+ */
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";

@@ -1,6 +1,6 @@
 /**
- * The agent is killed again and again while pods with volumes of many kinds come and go: when they are gone, nothing of them
- * is mounted, on disk or in containerd, and what was the node's own is as it was.
+ * The agent is killed again and again while pods with volumes of many kinds come and go: when they are gone, nothing of
+ * them is mounted, on disk or in containerd, and what was the node's own is as it was.
  */
 import assert from "node:assert/strict";
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";

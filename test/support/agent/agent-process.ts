@@ -155,7 +155,9 @@ export class AgentNode extends AgentClient implements AsyncDisposable {
     rmSync(join(this.manifests, file));
   }
 
-  /** As a power cut does: every component's process ends, and what is kept in memory is gone. The agent is dead already. */
+  /**
+   * As a power cut does: every component's process ends, and what is kept in memory is gone. The agent is dead already.
+   */
   cutPower(): void {
     this.#killRunners();
     this.#unmountAll();
@@ -197,7 +199,10 @@ export class AgentNode extends AgentClient implements AsyncDisposable {
       .map(({ pid }) => pid);
   }
 
-  /** With who waits for them, and goes first: else that one writes down how they ended while its folder is being removed. */
+  /**
+   * With who waits for them, and goes first: else that one writes down how they ended while its folder is being
+   * removed.
+   */
   #killRunners(): void {
     const reapers = runningProcesses().filter(
       ({ words }) => words.includes("picolet-reaper") && words.some((word) => word.startsWith(this.directory)),

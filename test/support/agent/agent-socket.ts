@@ -28,7 +28,9 @@ export abstract class AgentClient {
     return requestAgent(this.socketPath, path);
   }
 
-  /** Follows the pods' watch until `condition` holds of all pods by name; fails with the agent's log after two minutes. */
+  /**
+   * Follows the pods' watch until `condition` holds of all pods by name; fails with the agent's log after two minutes.
+   */
   async waitForPods(what: string, condition: (pods: PodsByName) => boolean): Promise<PodsByName> {
     const { reached, pods } = await followPods(this.socketPath, this.waitLimitMs, condition);
     if (reached) return byName(pods);

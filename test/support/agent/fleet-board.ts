@@ -16,7 +16,10 @@ export class FleetBoard implements AsyncDisposable {
     this.node = node;
   }
 
-  /** @returns when the board is Ready. @param containerd undefined: components alone. @param config beside its name and its hub */
+  /**
+   * @returns when the board is Ready. @param containerd undefined: components alone. @param config beside its name and
+   * its hub
+   */
   static async start(
     containerd: Containerd | undefined,
     config: Readonly<Record<string, unknown>> = {},

@@ -13,7 +13,10 @@ import { TempFolder } from "../unit/machine/temp-folder.ts";
 import { cgroupFolders, SPARE_CGROUP } from "../unit/machine/test-cgroups.ts";
 import type { AgentNode } from "./agent-process.ts";
 
-/** Of containerd's folders those that have something for each sandbox, container or task. Snapshots' are emptied at leisure. */
+/**
+ * Of containerd's folders those that have something for each sandbox, container or task. Snapshots' are emptied at
+ * leisure.
+ */
 const CONTAINERD_FOLDERS = [
   "root/io.containerd.grpc.v1.cri/containers",
   "root/io.containerd.grpc.v1.cri/sandboxes",
@@ -25,7 +28,9 @@ const CONTAINERD_FOLDERS = [
 const NETWORK_RECORDS = "/var/lib/cni/results";
 /** Rows that stay on purpose: events are told of until they are old, numbers and cursors are the store's own. */
 const LASTING_TABLES: ReadonlySet<string> = new Set(["events", "meta", "sources", "cursor"]);
-/** Files that stay on purpose: the store's own, the node's key, which images were pulled, components made ready to run. */
+/**
+ * Files that stay on purpose: the store's own, the node's key, which images were pulled, components made ready to run.
+ */
 const LASTING_FILES = /^(picolet\.db.*|(identity|image_manager|wasm\/(images|components|transpiled))(\/.*)?)$/;
 
 export interface Machine {
@@ -128,7 +133,9 @@ const interfacesOf = (bridge: string): string[] => namesIn(`/sys/class/net/${bri
 const addressesOf = ({ directory, bridge }: Containerd): string[] =>
   namesIn(join(directory, "cni/ipam", bridge)).filter((name) => /^\d/.test(name));
 
-/** By the network's name in comments, and by the addresses of its pods, which the rules of each pod's own chain hold. */
+/**
+ * By the network's name in comments, and by the addresses of its pods, which the rules of each pod's own chain hold.
+ */
 function packetFilterRules({ bridge, subnet }: Containerd): string[] {
   const prefix = subnet.replace(/0\/24$/, "");
   const rules = execFileSync("iptables-save").toString().split("\n");

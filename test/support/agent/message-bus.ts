@@ -97,7 +97,9 @@ export class MessageBus implements AsyncDisposable {
     return this.#said.splice(0, this.#said.indexOf(line) + 1);
   }
 
-  /** What it has said since, once that is as much as `atLeast` lines: they come by another way than the bus's answers. */
+  /**
+   * What it has said since, once that is as much as `atLeast` lines: they come by another way than the bus's answers.
+   */
   async rest(atLeast: number): Promise<readonly string[]> {
     await this.#until(`say ${atLeast} lines`, () => this.#said.length >= atLeast);
     return [...this.#said];

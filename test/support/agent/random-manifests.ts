@@ -25,7 +25,9 @@ const MAX_TOUCHED = 2;
 const WRONG_TYPE = 60;
 const MAX_EDITS = 4;
 
-/** What may stand anywhere: names that are there, paths that lead out, references, things that look like something else. */
+/**
+ * What may stand anywhere: names that are there, paths that lead out, references, things that look like something else.
+ */
 const TEXTS = ["", "a", "app", "other", "data", "config", "key", "../x", "/x", "a/../../b", "$(A)", "$(", "1", "10Mi"];
 const ODD_TEXTS = ["-1", "1e400", "x".repeat(300), "é\n\0", "__proto__", "constructor", ".", "..", "A B", "0x1F", "~"];
 const NUMBERS = [0, 1, 2, 3, 60, 80, 1000, 65_535];

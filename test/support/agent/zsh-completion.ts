@@ -1,6 +1,6 @@
 /**
- * A script for zsh that prints the candidates of a line: it types the line and the Tab key into another zsh, whose `compadd`
- * prints what completion gives it.
+ * A script for zsh that prints the candidates of a line: it types the line and the Tab key into another zsh, whose
+ * `compadd` prints what completion gives it.
  */
 export const ZSH_CANDIDATES = `
 zmodload zsh/zpty

@@ -57,7 +57,10 @@ export interface ContainerdOptions {
    * Default true.
    */
   readonly restrictOomScoreAdj?: boolean;
-  /** Mounts something of the test's own over the folder of images and of what containers write; it is unmounted in the end. */
+  /**
+   * Mounts something of the test's own over the folder of images and of what containers write; it is unmounted in the
+   * end.
+   */
   readonly mountRoot?: (folder: string) => void;
   /** Without its CRI plugin, as Docker's package configures it. */
   readonly withoutCri?: boolean;
@@ -307,7 +310,10 @@ function killWorkloads(directory: string): void {
   }
 }
 
-/** What no process holds any more: mounts, cgroups, the shims' sockets, the bridge, NAT rules, the network's records, files. */
+/**
+ * What no process holds any more: mounts, cgroups, the shims' sockets, the bridge, NAT rules, the network's records,
+ * files.
+ */
 async function takeAway(directory: string): Promise<void> {
   const sandboxes = list(join(directory, "root/io.containerd.grpc.v1.cri/sandboxes"));
   unmountBelow(directory);

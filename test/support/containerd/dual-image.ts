@@ -1,4 +1,7 @@
-/** Images that are both: one index with an image for containers, busybox, and a component, which do what the same words say. */
+/**
+ * Images that are both: one index with an image for containers, busybox, and a component, which do what the same words
+ * say.
+ */
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { arch } from "node:os";
 import { join } from "node:path";
@@ -15,8 +18,8 @@ const OWN = `linux/${ARCHITECTURE[arch()] ?? arch()}`;
 const CONTAINER_IMAGE = "localhost/says:1";
 
 /**
- * What `script.c` does with `say TEXT hold`, in a container, which says that it is one. It leaves a mark in /data, and holds as many MiB
- * as HOARD says when there is /gate/$GATE.
+ * What `script.c` does with `say TEXT hold`, in a container, which says that it is one. It leaves a mark in /data, and
+ * holds as many MiB as HOARD says when there is /gate/$GATE.
  */
 const SAYS = `#!/bin/sh
 echo "$1 in a container"

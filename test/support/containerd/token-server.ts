@@ -1,6 +1,6 @@
 /**
- * A token server of Docker's kind (distribution, "Token Authentication Specification"): signs JWTs with a key of its own, which a
- * real registry verifies by a certificate, never having spoken to it.
+ * A token server of Docker's kind (distribution, "Token Authentication Specification"): signs JWTs with a key of its
+ * own, which a real registry verifies by a certificate, never having spoken to it.
  */
 import { createHash, createPublicKey, generateKeyPairSync, type KeyObject, randomUUID, sign } from "node:crypto";
 import { once } from "node:events";

@@ -1,6 +1,6 @@
 /**
- * What `test/guest/devices.test.ts` has run in its guest, as the first program after init: the component adapter with real components on
- * the kernel's devices. Each scenario's outcome is a line on the console.
+ * What `test/guest/devices.test.ts` has run in its guest, as the first program after init: the component adapter with
+ * real components on the kernel's devices. Each scenario's outcome is a line on the console.
  */
 
 import { spawn } from "node:child_process";

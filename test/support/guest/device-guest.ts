@@ -1,6 +1,7 @@
 /**
- * A guest for tests of devices: Debian's kernel for machines (the one for clouds has neither GPIO nor I2C), the modules that make
- * devices, Node, and one program, all in a RAM disk. It says what it has to on its console, and is over when that program is.
+ * A guest for tests of devices: Debian's kernel for machines (the one for clouds has neither GPIO nor I2C), the modules
+ * that make devices, Node, and one program, all in a RAM disk. It says what it has to on its console, and is over when
+ * that program is.
  */
 import { execFileSync, spawn, spawnSync } from "node:child_process";
 import {

@@ -1,6 +1,6 @@
 /**
- * Runs commands in a guest, several at a time, over its virtio serial port; the other end is `guest/courier.c`, which goes
- * on answering while the guest is out of memory.
+ * Runs commands in a guest, several at a time, over its virtio serial port; the other end is `guest/courier.c`, which
+ * goes on answering while the guest is out of memory.
  */
 import { once } from "node:events";
 import { createConnection, type Socket } from "node:net";

@@ -1,7 +1,7 @@
 /**
- * The disk, kernel and initial RAM disk that test guests boot from (`guest.ts`): this machine's Debian release for amd64
- * with systemd, containerd and Node, made from packages with no loop mounts, no emulation and no network but the machine's
- * own package sources. Kept below `node_modules/.cache/picolet/guest` by a hash of its recipe.
+ * The disk, kernel and initial RAM disk that test guests boot from (`guest.ts`): this machine's Debian release for
+ * amd64 with systemd, containerd and Node, made from packages with no loop mounts, no emulation and no network but the
+ * machine's own package sources. Kept below `node_modules/.cache/picolet/guest` by a hash of its recipe.
  */
 import { type ExecFileSyncOptions, execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -30,8 +30,8 @@ export const GUEST_CACHE = "node_modules/.cache/picolet/guest";
 const SOURCES = fileURLToPath(new URL("image", import.meta.url));
 
 /**
- * What it is emulated as: with 5-level page tables each access is dearer, and with fast string instructions (ERMS) kernel and C
- * library copy and clear byte by byte, which the emulator does one at a time.
+ * What it is emulated as: with 5-level page tables each access is dearer, and with fast string instructions (ERMS)
+ * kernel and C library copy and clear byte by byte, which the emulator does one at a time.
  */
 export const GUEST_CPU = "max,la57=off,erms=off";
 /** The one disk: root, images and volumes. Small enough to be filled, and its inodes used up, within seconds. */
@@ -116,7 +116,10 @@ const MASKED = [
   "systemd-user-sessions.service",
 ];
 const BOOT_MODULES = ["virtio_pci", "virtio_blk", "virtio_console"];
-/** What nothing loads by itself, as no kernel module is asked for by name in a guest without a device manager's cold start. */
+/**
+ * What nothing loads by itself, as no kernel module is asked for by name in a guest without a device manager's cold
+ * start.
+ */
 const LOADED_MODULES = ["virtio_net", "overlay", "bridge", "br_netfilter", "veth", "xt_comment", "zram"];
 
 const INIT = `#!/bin/busybox sh
@@ -183,7 +186,8 @@ const FILES: Readonly<Record<string, string>> = {
   "etc/cni/net.d/10-guest.conflist": JSON.stringify(NETWORK),
   "etc/systemd/system/observer.slice":
     "[Unit]\nDefaultDependencies=no\n[Slice]\nCPUWeight=10000\nMemoryMin=12M\nIOWeight=1000\n",
-  // The kernel would take the agent's own code away from it, as it can be read again, and evicting would wait for the disk.
+  // The kernel would take the agent's own code away from it, as it can be read again, and evicting would wait for the
+  // disk.
   "etc/systemd/system/picolet.slice": "[Unit]\nDefaultDependencies=no\n[Slice]\nMemoryMin=80M\n",
   "etc/systemd/system/courier.service":
     "[Unit]\nDefaultDependencies=no\n[Service]\nExecStart=/usr/lib/guest/courier\nSlice=observer.slice\nOOMScoreAdjust=-1000\nNice=-20\nTasksMax=infinity\nMemoryMin=12M\nEnvironment=HOME=/root PATH=/opt/picolet/dist/board/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/lib/guest/applets CONTAINERD_NAMESPACE=k8s.io\n",

@@ -11,7 +11,9 @@ import { GuestMonitor } from "./guest-monitor.ts";
 const DIRECTORY_PREFIX = "picolet-guest-";
 /** Holds the pid of the process that a directory belongs to. */
 const OWNER_FILE = "owner";
-/** Of the disk that holds what is built of the agent, whatever is on it: a machine is woken with disks of the same size. */
+/**
+ * Of the disk that holds what is built of the agent, whatever is on it: a machine is woken with disks of the same size.
+ */
 const PAYLOAD_BYTES = 32 * 2 ** 20;
 /** Of `dist/board`; its image has these already. */
 const LARGE_PARTS = ["lib/node", "lib/node_modules"];
@@ -85,7 +87,9 @@ export class GuestMachine implements AsyncDisposable {
     await this.monitor.command("cont");
   }
 
-  /** Saves what is in memory; the machine stands still from then on. Its disk is of the same moment once it has ended. */
+  /**
+   * Saves what is in memory; the machine stands still from then on. Its disk is of the same moment once it has ended.
+   */
   async save(file: string): Promise<void> {
     await this.monitor.command("stop");
     await this.#migrate("migrate", `exec:cat > ${resolve(file)}`);

@@ -1,28 +1,27 @@
 /**
  * An emulated amd64 board for tests: Debian with systemd, pure cgroup v2, PSI and containerd, 512 MB. It starts within
- * seconds, where a guest that has booted before was saved (the first one on a machine builds the image and boots: a minute).
+ * seconds, where a guest that has booted before was saved (the first one on a machine builds the image and boots: a
+ * minute).
  *
- * ```ts
- * await using guest = await Guest.start();                       // { memoryMiB: 512, cpus: 2 }
- * await guest.output("cat /sys/fs/cgroup/cgroup.controllers");   // stdout; throws unless it ends with 0
- * const { exitCode, stderr } = await guest.run("mkdir /proc/no", { timeoutMs: 5_000 });
- * await guest.upload("/root/x.json", "{}");
+ * ```ts await using guest = await Guest.start(); // { memoryMiB: 512, cpus: 2 } await guest.output("cat
+ * /sys/fs/cgroup/cgroup.controllers"); // stdout; throws unless it ends with 0 const { exitCode, stderr } = await
+ * guest.run("mkdir /proc/no", { timeoutMs: 5_000 }); await guest.upload("/root/x.json", "{}");
  *
- * // Commands may overlap; what observes is protected from the OOM killer and has memory of its own.
- * const load = await guest.command("systemd-run --wait /usr/lib/guest/load leak 100");
+ * // Commands may overlap; what observes is protected from the OOM killer and has memory of its own. const load = await
+ * guest.command("systemd-run --wait /usr/lib/guest/load leak 100");
  *
- * // The agent as a systemd unit, of what lies in dist/board now: `node scripts/build/build.ts` first.
- * const agent = await guest.agent({ config: { evictionPressureTransitionPeriod: "5s" } });
- * await agent.writeManifest("web.yaml", podManifest);
- * await agent.waitForPods("web is ready", (pods) => isReady(pods.get("web-guest")));
- * await agent.status();                                          // also waitForStatus, waitForEvent, log()
+ * // The agent as a systemd unit, of what lies in dist/board now: `node scripts/build/build.ts` first. const agent =
+ * await guest.agent({ config: { evictionPressureTransitionPeriod: "5s" } }); await agent.writeManifest("web.yaml",
+ * podManifest); await agent.waitForPods("web is ready", (pods) => isReady(pods.get("web-guest"))); await
+ * agent.status(); // also waitForStatus, waitForEvent, log()
  * ```
  *
- * - Images in its containerd: `PAUSE_IMAGE`, and `BUSYBOX_IMAGE` with `/bin/load` besides: see `guest/load.c` for what it
- *   does to memory, disk, inodes and processes, and at what rate.
+ * - Images in its containerd: `PAUSE_IMAGE`, and `BUSYBOX_IMAGE` with `/bin/load` besides: see `guest/load.c` for what
+ * it does to memory, disk, inodes and processes, and at what rate.
  * - Its shell and tools are busybox's, and util-linux's as a board has them.
  * - Its one disk, 1.5 GiB with 40,000 inodes and some 1 GiB and 30,000 free, is nodefs and imagefs.
- * - Each guest starts from the same clean state; nothing of it stays. What is built is kept in `node_modules/.cache/picolet/guest`.
+ * - Each guest starts from the same clean state; nothing of it stays. What is built is kept in
+ * `node_modules/.cache/picolet/guest`.
  * - It reaches nothing outside but the one port that `letReach` names.
  */
 import { execFileSync } from "node:child_process";
@@ -162,8 +161,8 @@ export class Guest implements AsyncDisposable {
   }
 
   /**
-   * A unix socket of this machine whose connections arrive at the guest's: what talks to an agent's local API, `edgectl`
-   * too, works with it as with an agent here.
+   * A unix socket of this machine whose connections arrive at the guest's: what talks to an agent's local API,
+   * `edgectl` too, works with it as with an agent here.
    */
   async forward(guestPath: string): Promise<string> {
     const path = join(this.#machine.directory, `forward-${this.#servers.length}.sock`);
@@ -188,7 +187,10 @@ export class Guest implements AsyncDisposable {
     return path;
   }
 
-  /** Lets the guest reach one port of this machine's loopback, a hub's: nothing else is outside. @returns where it is for the guest */
+  /**
+   * Lets the guest reach one port of this machine's loopback, a hub's: nothing else is outside. @returns where it is
+   * for the guest
+   */
   letReach(port: number): { readonly host: string; readonly port: number } {
     this.#machine.letReach(port);
     return { host: OUTSIDE_ADDRESS, port: OUTSIDE_PORT };
@@ -263,7 +265,10 @@ interface Shape {
   readonly cpus: number;
 }
 
-/** One process at a time has guests, from its first one until it ends: two side by side are each slower than one after the other. */
+/**
+ * One process at a time has guests, from its first one until it ends: two side by side are each slower than one after
+ * the other.
+ */
 async function takeTurn(): Promise<void> {
   mkdirSync(GUEST_CACHE, { recursive: true });
   (await FileLock.take(join(GUEST_CACHE, "turn"))).keep();

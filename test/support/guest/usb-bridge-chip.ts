@@ -1,7 +1,7 @@
 /**
- * An MCP2221 (Microchip DS20005565, chapter 3: I2C master and four GPIO lines behind USB HID) for the kernel's own driver
- * hid-mcp2221, by /dev/uhid (Documentation/hid/uhid.rst). On its bus is a memory of 256 bytes at 0x48, whose first written byte
- * says where to read or write. Its line 1 is wired to its line 0. Runs in a guest.
+ * An MCP2221 (Microchip DS20005565, chapter 3: I2C master and four GPIO lines behind USB HID) for the kernel's own
+ * driver hid-mcp2221, by /dev/uhid (Documentation/hid/uhid.rst). On its bus is a memory of 256 bytes at 0x48, whose
+ * first written byte says where to read or write. Its line 1 is wired to its line 0. Runs in a guest.
  */
 import { constants, openSync, read, writeSync } from "node:fs";
 
@@ -122,7 +122,9 @@ export class UsbBridgeChip {
     if (this.#directions[1] === 1) this.#levels[1] = this.#levels[0] ?? 0;
   }
 
-  /** The level in the place of the direction too: which of the two is which the kernel's driver has taken in both ways. */
+  /**
+   * The level in the place of the direction too: which of the two is which the kernel's driver has taken in both ways.
+   */
   #getLines(answer: Buffer): void {
     for (let line = 0; line < LINES; line += 1) answer.fill(this.#levels[line] ?? 0, 2 + line * 2, 4 + line * 2);
   }

@@ -71,7 +71,9 @@ export class FleetAdmin implements AsyncDisposable {
     await this.client.delete(type, refOf(type, name), options, NEVER);
   }
 
-  /** The first object, there already or to come, that fits. @throws with the latest ones when none does in two minutes */
+  /**
+   * The first object, there already or to come, that fits. @throws with the latest ones when none does in two minutes
+   */
   async until(type: ResourceType, what: string, fits: (object: KubeObject) => boolean): Promise<KubeObject> {
     const seen: string[] = [];
     const look = (object: KubeObject): boolean => {

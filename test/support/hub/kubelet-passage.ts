@@ -1,4 +1,7 @@
-/** Reaches a kubelet as kube-apiserver does (1.34): what the kubelet answers to a refused upgrade goes on as it is, of logs only some of it. */
+/**
+ * Reaches a kubelet as kube-apiserver does (1.34): what the kubelet answers to a refused upgrade goes on as it is, of
+ * logs only some of it.
+ */
 import { request } from "node:https";
 import type { Duplex } from "node:stream";
 import { Readable } from "node:stream";

@@ -1,4 +1,6 @@
-/** A real hub process with the embedded API server, real kubectl of both ages, and nodes that join through the tunnel. */
+/**
+ * A real hub process with the embedded API server, real kubectl of both ages, and nodes that join through the tunnel.
+ */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync } from "node:fs";
@@ -88,7 +90,10 @@ export class Fleet implements AsyncDisposable {
     await hub?.end(signal);
   }
 
-  /** The configuration with which a board joins; a fresh token each time. @param port another one than the hub's: a proxy's */
+  /**
+   * The configuration with which a board joins; a fresh token each time. @param port another one than the hub's: a
+   * proxy's
+   */
   async joinConfig(port = this.tunnelPort): Promise<Readonly<Record<string, unknown>>> {
     await using admin = await FleetAdmin.of(this);
     const tokens = new BootstrapTokens({ client: admin.client, clock: systemClock });

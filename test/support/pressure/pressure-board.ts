@@ -1,4 +1,6 @@
-/** An emulated board under a hub, on which mixes of pods run one after the other, and what is seen of them from outside. */
+/**
+ * An emulated board under a hub, on which mixes of pods run one after the other, and what is seen of them from outside.
+ */
 import type { EventObject, WatchLine } from "@picolet/protocol/local-api/status.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { linesOf } from "@picolet/scripts/start/follow-pods.ts";
@@ -81,7 +83,10 @@ export class PressureBoard implements AsyncDisposable {
     return this.#log;
   }
 
-  /** Runs the mix until all that misbehaved has ended and the node is calm; then takes it away. `reached` is told how far it is. */
+  /**
+   * Runs the mix until all that misbehaved has ended and the node is calm; then takes it away. `reached` is told how
+   * far it is.
+   */
   async run(mix: PressureMix, reached: (what: string) => void): Promise<Observed> {
     try {
       return await this.#run(mix, reached);
@@ -147,7 +152,10 @@ export class PressureBoard implements AsyncDisposable {
     await this.agent.waitForPods("no pod is left", (pods) => pods.size === 0);
   }
 
-  /** What the agent tells from `begin` on until each of `bad` has ended and no pressure is left, in the order in which it comes. */
+  /**
+   * What the agent tells from `begin` on until each of `bad` has ended and no pressure is left, in the order in which
+   * it comes.
+   */
   async #follow(begin: () => Promise<void>, bad: readonly MixedPod[], node: WatchedNode): Promise<readonly Told[]> {
     const seen: Told[] = [];
     const response = await this.agent.request("/v1/events?watch=true");
@@ -254,7 +262,10 @@ export class PressureBoard implements AsyncDisposable {
     return (await this.fleet.kubectl(["get", "node", NODE, "-o", "jsonpath={.spec.taints[*].key}"])).split(" ");
   }
 
-  /** As the API has the node: every taint since, and each change of a pressure condition. Its events are limited in number. */
+  /**
+   * As the API has the node: every taint since, and each change of a pressure condition. Its events are limited in
+   * number.
+   */
   #watchNode(): WatchedNode {
     const taints = new Set<string>();
     const told: Told[] = [];

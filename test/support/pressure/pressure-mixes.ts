@@ -82,7 +82,10 @@ function bystander(random: Random, name: string, leftMiB: number): MixedPod {
   };
 }
 
-/** As its manifest says it. What misbehaves leaves a volume full, or its own layer. With less of an emulated CPU a start takes minutes. */
+/**
+ * As its manifest says it. What misbehaves leaves a volume full, or its own layer. With less of an emulated CPU a start
+ * takes minutes.
+ */
 export function manifestOf(pod: MixedPod, nodeName: string): unknown {
   const { name, source, runtime, priority, usesUp } = pod;
   const amount = (mebibytes: number | undefined): object =>

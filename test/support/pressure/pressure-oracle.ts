@@ -1,7 +1,7 @@
 /**
- * Judges what became of a mix of pods on a board that ran short of something: from what was declared of the pods, and from
- * what the kernel and the API told over time. Written by what Kubernetes documents of node-pressure eviction, apart from the
- * code that evicts, of which it knows nothing.
+ * Judges what became of a mix of pods on a board that ran short of something: from what was declared of the pods, and
+ * from what the kernel and the API told over time. Written by what Kubernetes documents of node-pressure eviction,
+ * apart from the code that evicts, of which it knows nothing.
  */
 import { type MixedPod, PRIORITIES, type PressureMix, type Resource } from "./pressure-mixes.ts";
 
@@ -73,8 +73,9 @@ export function judge(mix: PressureMix, seen: Observed): readonly string[] {
 }
 
 /**
- * Whether a pod has to, may, or must not go before another one that uses up a resource. Kubernetes: first those that use
- * more than they ask for (not for processes), among them the less important, among them the one that uses most above it.
+ * Whether a pod has to, may, or must not go before another one that uses up a resource. Kubernetes: first those that
+ * use more than they ask for (not for processes), among them the less important, among them the one that uses most
+ * above it.
  */
 export function goesBefore(pod: MixedPod, bad: MixedPod, resource: Resource): "surely" | "maybe" | "never" {
   if (pod.source === "static") return "never";

@@ -1,4 +1,7 @@
-/** A component of WASI 0.3 with sockets, run within the test's own process: what it says as it comes, and peers on the loopback. */
+/**
+ * A component of WASI 0.3 with sockets, run within the test's own process: what it says as it comes, and peers on the
+ * loopback.
+ */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";

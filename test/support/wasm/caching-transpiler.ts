@@ -1,6 +1,7 @@
 /**
- * A program in the place of the transpiler: has it transpile each component once. What that made is kept beside this program, in a
- * folder that is named by the content of the transpiler itself (`components.ts`), and given again for a component of this content.
+ * A program in the place of the transpiler: has it transpile each component once. What that made is kept beside this
+ * program, in a folder that is named by the content of the transpiler itself (`components.ts`), and given again for a
+ * component of this content.
  */
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";

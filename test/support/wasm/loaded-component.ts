@@ -1,4 +1,6 @@
-/** Components of `test/components` instantiated within the test's own process, as a runner does it on the event loop. */
+/**
+ * Components of `test/components` instantiated within the test's own process, as a runner does it on the event loop.
+ */
 import { createHash } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
 import { basename, join } from "node:path";
@@ -20,7 +22,10 @@ export const loadedComponent = async (source: TestComponent): Promise<Instantiat
 export const loadedGlue = (source: TestComponent): Promise<ReturnType<typeof compiledComponent>> =>
   transpiled(source, (component) => compiledComponent(component, undefined));
 
-/** What an agent finds in `cache` that has run it before. @param cache absolute, `<root-dir>/wasm/transpiled` of the agent */
+/**
+ * What an agent finds in `cache` that has run it before. @param cache absolute, `<root-dir>/wasm/transpiled` of the
+ * agent
+ */
 export const transpiledFiles = (source: TestComponent, cache: string): Promise<Record<string, Uint8Array>> =>
   transpiled(source, ({ directory }) => {
     const entry = `${cache}/${basename(directory)}`;

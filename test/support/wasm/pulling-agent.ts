@@ -1,6 +1,6 @@
 /**
- * A program: one life of an agent that pulls one image, until it has it or is killed. Its arguments are the adapter's init as
- * JSON and the image. It says `pulled` when the image is there.
+ * A program: one life of an agent that pulls one image, until it has it or is killed. Its arguments are the adapter's
+ * init as JSON and the image. It says `pulled` when the image is there.
  */
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import type { WasmAdapterInit } from "@picolet/runtime-wasm/adapter/adapter-settings.ts";

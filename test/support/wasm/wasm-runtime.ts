@@ -1,4 +1,7 @@
-/** Component runtimes for tests: folders and cgroups of their own, and pods in them. Their end is the end of all they ran. */
+/**
+ * Component runtimes for tests: folders and cgroups of their own, and pods in them. Their end is the end of all they
+ * ran.
+ */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, readFileSync, watch } from "node:fs";

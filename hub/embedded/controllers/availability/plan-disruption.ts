@@ -39,7 +39,8 @@ export const coveredPods = (budget: DisruptionBudget, pods: readonly Pod[]): rea
   pods.filter((pod) => !hasEnded(pod) && selects(budget.spec?.selector, pod.metadata.labels));
 
 /**
- * Expected are the pods that are there: no workload here has a scale of its own but the DaemonSet, which has none either.
+ * Expected are the pods that are there: no workload here has a scale of its own but the DaemonSet, which has none
+ * either.
  * @param pods those that it covers
  */
 export function budgetStatus(budget: DisruptionBudget, pods: readonly Pod[], now: Date): BudgetStatus {

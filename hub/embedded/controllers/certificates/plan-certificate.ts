@@ -69,8 +69,9 @@ export function kubeletClientProblem({ spec }: SigningRequest, subject: Subject)
 }
 
 /**
- * Stricter than Kubernetes, which refuses system:masters alone and leaves the rest to whoever approves: nothing that begins
- * with `system:` is signed, so that neither a node (whose keys are on record) nor a part of the cluster is made this way.
+ * Stricter than Kubernetes, which refuses system:masters alone and leaves the rest to whoever approves: nothing that
+ * begins with `system:` is signed, so that neither a node (whose keys are on record) nor a part of the cluster is made
+ * this way.
  */
 export function apiClientProblem({ spec }: SigningRequest, subject: Subject): string | undefined {
   if (subject.commonName.trim() === "") return "subject has not exactly one common name";

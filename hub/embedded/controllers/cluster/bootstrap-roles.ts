@@ -1,4 +1,6 @@
-/** Roles that every Kubernetes cluster has (plugin/pkg/auth/authorizer/rbac/bootstrappolicy), for what is served here. */
+/**
+ * Roles that every Kubernetes cluster has (plugin/pkg/auth/authorizer/rbac/bootstrappolicy), for what is served here.
+ */
 import { rowsOf, type Subject } from "@picolet/hub-core/access-table.ts";
 import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
 

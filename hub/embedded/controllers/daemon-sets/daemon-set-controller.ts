@@ -114,7 +114,9 @@ export class DaemonSetController extends Controller {
     return waits.length === 0 ? undefined : millis(Math.min(...waits));
   }
 
-  /** Those that the set controls by now: orphans that it selects are adopted, those that it no longer selects let go. */
+  /**
+   * Those that the set controls by now: orphans that it selects are adopted, those that it no longer selects let go.
+   */
   async #claim(
     type: typeof PODS,
     set: DaemonSet,
@@ -248,7 +250,9 @@ export class DaemonSetController extends Controller {
     }
   }
 
-  /** Nobody else writes it, so it is written over whatever is there: waiting for the cache to catch up would cost time. */
+  /**
+   * Nobody else writes it, so it is written over whatever is there: waiting for the cache to catch up would cost time.
+   */
   async #writeStatus(set: DaemonSet, counters: DaemonSetPlan["status"], signal: AbortSignal): Promise<void> {
     const status = { ...counters, observedGeneration: set.metadata.generation ?? 0 };
     if (isSameStatus(status, set.status)) return;

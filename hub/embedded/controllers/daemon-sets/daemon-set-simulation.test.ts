@@ -1,6 +1,6 @@
 /**
- * DaemonSets over the real API server while nodes come and go, templates change, pods die and the controllers are killed
- * and started again at any moment, all from one seed.
+ * DaemonSets over the real API server while nodes come and go, templates change, pods die and the controllers are
+ * killed and started again at any moment, all from one seed.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

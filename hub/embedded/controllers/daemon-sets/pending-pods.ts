@@ -7,8 +7,9 @@ interface Pending {
 }
 
 /**
- * The name of a place's next pod, kept until the cache has shown that very pod: whoever has not seen what he made, or not
- * heard whether it was made, asks for the same name again and is refused a second pod. One entry for a set and a node at most.
+ * The name of a place's next pod, kept until the cache has shown that very pod: whoever has not seen what he made, or
+ * not heard whether it was made, asks for the same name again and is refused a second pod. One entry for a set and a
+ * node at most.
  */
 export class PendingPods {
   readonly #pending = new Map<string, Pending>();

@@ -1,6 +1,6 @@
 /**
- * What is to be done for one DaemonSet: pure. Rules of pkg/controller/daemon (Kubernetes 1.34). A plan is made from what is
- * seen alone, so that it may be made again at any moment, by another process too.
+ * What is to be done for one DaemonSet: pure. Rules of pkg/controller/daemon (Kubernetes 1.34). A plan is made from
+ * what is seen alone, so that it may be made again at any moment, by another process too.
  */
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { isAway, isPodReady, type NodeObject } from "../../api/typed-objects.ts";
@@ -138,9 +138,9 @@ class Planner {
   }
 
   /**
-   * Nodes whose pods may be updated now. Those that are away count neither as unavailable nor as surging: with pods that
-   * tolerate all taints the update would stand still until the last of them is back. Their pods run on, and are updated
-   * within the same limits when they are back.
+   * Nodes whose pods may be updated now. Those that are away count neither as unavailable nor as surging: with pods
+   * that tolerate all taints the update would stand still until the last of them is back. Their pods run on, and are
+   * updated within the same limits when they are back.
    */
   #updatable(): readonly NodeView[] {
     const away = this.#nodes.filter((node) => node.isAway && node.fit.shouldContinue);

@@ -29,8 +29,8 @@ interface Owners {
 }
 
 /**
- * Deletes what has lost its last owner; holds an owner deleted in the foreground until those that block it are gone; sets
- * free what an owner leaves behind as orphans (pkg/controller/garbagecollector of Kubernetes 1.34).
+ * Deletes what has lost its last owner; holds an owner deleted in the foreground until those that block it are gone;
+ * sets free what an owner leaves behind as orphans (pkg/controller/garbagecollector of Kubernetes 1.34).
  */
 export class GarbageCollector extends Controller {
   readonly #ports: ControllerPorts;

@@ -21,7 +21,9 @@ import { evictionTime, isSameTaints, readiness, silentConditions, taintsFor } fr
 
 /** kube-controller-manager's `--node-monitor-grace-period` since 1.32: five renewals of a lease and some. */
 const GRACE = seconds(50);
-/** Its `--node-eviction-rate`: one node in ten seconds loses its pods, so that a mistake of ours does not empty a fleet. */
+/**
+ * Its `--node-eviction-rate`: one node in ten seconds loses its pods, so that a mistake of ours does not empty a fleet.
+ */
 const EVICTION_INTERVAL = seconds(10);
 const COMPONENT = "node-controller";
 const LEASE_NAMESPACE = "kube-node-lease";
@@ -39,8 +41,9 @@ interface Heard {
 }
 
 /**
- * Nodes that are not heard of become unknown; taints follow from conditions; pods leave nodes with NoExecute taints that
- * they do not tolerate. A pod that tolerates its node's absence without limit stays, whoever gave it that toleration.
+ * Nodes that are not heard of become unknown; taints follow from conditions; pods leave nodes with NoExecute taints
+ * that they do not tolerate. A pod that tolerates its node's absence without limit stays, whoever gave it that
+ * toleration.
  */
 export class NodeLifecycleController extends Controller {
   readonly #ports: ControllerPorts;
@@ -162,7 +165,10 @@ export class NodeLifecycleController extends Controller {
     return true;
   }
 
-  /** Pods of a node that nothing is heard of are not known to be ready. No reason is given, as in Kubernetes: it is none of theirs. */
+  /**
+   * Pods of a node that nothing is heard of are not known to be ready. No reason is given, as in Kubernetes: it is none
+   * of theirs.
+   */
   async #unreadyPods(node: NodeObject, signal: AbortSignal): Promise<void> {
     for (const pod of this.#podsOn(node)) {
       if (!isPodReady(pod)) continue;

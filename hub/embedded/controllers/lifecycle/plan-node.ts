@@ -1,4 +1,6 @@
-/** What follows from a node's heartbeats and conditions: pure. Rules of pkg/controller/nodelifecycle (Kubernetes 1.34). */
+/**
+ * What follows from a node's heartbeats and conditions: pure. Rules of pkg/controller/nodelifecycle (Kubernetes 1.34).
+ */
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { type Condition, conditionOf, type NodeObject, type Taint, tolerates } from "../../api/typed-objects.ts";
 
@@ -47,7 +49,10 @@ export function silentConditions(node: NodeObject, now: string): readonly Condit
   return after.some((each, index) => each !== before[index]) ? after : undefined;
 }
 
-/** @param mayEvict whether NoExecute taints may be there: not while every node is away, for then it is we who are cut off */
+/**
+ * @param mayEvict whether NoExecute taints may be there: not while every node is away, for then it is we who are cut
+ * off
+ */
 export function taintsFor(node: NodeObject, mayEvict: boolean, now: string): readonly Taint[] {
   const before = node.spec?.taints ?? [];
   const wanted: Taint[] = [];

@@ -8,7 +8,9 @@ import { hasEnded, podOf, timeText } from "../../api/typed-objects.ts";
 import type { ControllerPorts } from "../controller-ports.ts";
 import type { ObjectCache } from "../object-cache.ts";
 
-/** As in Kubernetes: pods that have ended are kept for their logs and exit codes, up to so many. The oldest go first. */
+/**
+ * As in Kubernetes: pods that have ended are kept for their logs and exit codes, up to so many. The oldest go first.
+ */
 const MAX_TERMINATED_PODS = 12_500;
 /** How long a node has to be gone before its pods go: a node may be deleted and register again at once. */
 const QUARANTINE = seconds(40);

@@ -18,7 +18,10 @@ import { type VolumeRules, volumeRules } from "./volume-rules.ts";
 const COMPONENT = "default-scheduler";
 /** Bindings under way at once; decisions wait for a place. Each is one small write. */
 const MAX_BINDINGS = 32;
-/** kube-scheduler's own: a pod that did not fit is tried again no sooner than this, doubling, and at the latest after the last. */
+/**
+ * kube-scheduler's own: a pod that did not fit is tried again no sooner than this, doubling, and at the latest after
+ * the last.
+ */
 const POD_BACKOFF: BackoffPolicy = { first: seconds(1), max: seconds(10) };
 const RETRY_ANYWAY = seconds(300);
 

@@ -32,8 +32,8 @@ export interface VolumeCaches {
 }
 
 /**
- * Binds claims to volumes that somebody has made, and keeps the phases of both. Nothing is provisioned, nothing deleted: a
- * volume whose claim is gone stays Released. What pods use, or what is bound, is not let go.
+ * Binds claims to volumes that somebody has made, and keeps the phases of both. Nothing is provisioned, nothing
+ * deleted: a volume whose claim is gone stays Released. What pods use, or what is bound, is not let go.
  */
 export class VolumeBinder extends Controller {
   readonly #ports: ControllerPorts;

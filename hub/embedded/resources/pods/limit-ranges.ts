@@ -1,4 +1,7 @@
-/** `limitranges`, and what they do to new pods: Kubernetes' LimitRanger, in its words. Limits of whole pods and claims are stored alone. */
+/**
+ * `limitranges`, and what they do to new pods: Kubernetes' LimitRanger, in its words. Limits of whole pods and claims
+ * are stored alone.
+ */
 import { compareQuantities, quantityOf } from "@picolet/protocol/kubernetes/quantity.ts";
 import { type FieldError, notSupportedValue } from "../../api/field-errors.ts";
 import { listAt, mappingAt, section, textAt } from "../../api/object-fields.ts";

@@ -1,6 +1,6 @@
 /**
- * What Kubernetes' admission plugins do to a new pod: LimitRanger, ServiceAccount, Priority, DefaultTolerationSeconds, RuntimeClass.
- * In place; refusals in the plugins' words.
+ * What Kubernetes' admission plugins do to a new pod: LimitRanger, ServiceAccount, Priority, DefaultTolerationSeconds,
+ * RuntimeClass. In place; refusals in the plugins' words.
  */
 
 import { isMirrorPod, podReferences } from "@picolet/hub-core/pod-references.ts";

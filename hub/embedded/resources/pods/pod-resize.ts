@@ -13,8 +13,8 @@ const LISTS = ["containers", "initContainers"] as const;
 const RESIZABLE: readonly string[] = ["cpu", "memory"];
 
 /**
- * The old spec with the resources that are asked for, everything else that was changed is dropped. What adds, removes or
- * renames containers is left as it came, for validation to refuse.
+ * The old spec with the resources that are asked for, everything else that was changed is dropped. What adds, removes
+ * or renames containers is left as it came, for validation to refuse.
  */
 export function resizedSpec(spec: Readonly<Fields>, old: Readonly<Fields>): Fields {
   const isReordered = LISTS.some((field) => !sameValue(namesIn(spec, field), namesIn(old, field)));

@@ -18,7 +18,9 @@ const UPDATABLE = [
 /** Of a difference that is shown: enough to see what was meant. */
 const MAX_SHOWN_CHANGES = 5;
 
-/** Whether a pod is a mirror pod is decided when it is made: else a node would make one and then claim what it names. */
+/**
+ * Whether a pod is a mirror pod is decided when it is made: else a node would make one and then claim what it names.
+ */
 export function validateMirrorAnnotation(pod: ApiObject, old: ApiObject): readonly FieldError[] {
   const [now, before] = [pod, old].map(({ metadata }) => metadata.annotations?.[MIRROR_ANNOTATION]);
   if (now === before) return [];

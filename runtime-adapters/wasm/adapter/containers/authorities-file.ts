@@ -1,6 +1,6 @@
 /**
- * Reads what `wasm.http.caFile` names: authorities for components' https requests. Loaded where it is needed: most nodes have
- * no such file, and most components make no such request.
+ * Reads what `wasm.http.caFile` names: authorities for components' https requests. Loaded where it is needed: most
+ * nodes have no such file, and most components make no such request.
  */
 import { X509Certificate } from "node:crypto";
 import { closeSync, constants, fstatSync, openSync, readSync } from "node:fs";

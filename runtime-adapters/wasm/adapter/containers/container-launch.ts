@@ -1,4 +1,7 @@
-/** From what a pod says to what a runner is told. Pure: everything that can be wrong is found here, before anything starts. */
+/**
+ * From what a pod says to what a runner is told. Pure: everything that can be wrong is found here, before anything
+ * starts.
+ */
 
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { parseImageReference } from "@picolet/protocol/kubernetes/image-reference.ts";
@@ -27,8 +30,8 @@ export const MIN_MEMORY_LIMIT_BYTES = 16 * 1024 * 1024;
 const MIN_DENSE_LIMIT_BYTES = 1024 * 1024;
 
 /**
- * To serve HTTP. A flood of clients that send all they can and take nothing came to 29 MiB anonymous and 33 in all in a cgroup
- * of 40; 30 were not enough (`shared/serving/serve-memory.ts`, `test/wasm/http-flood.test.ts`).
+ * To serve HTTP. A flood of clients that send all they can and take nothing came to 29 MiB anonymous and 33 in all in a
+ * cgroup of 40; 30 were not enough (`shared/serving/serve-memory.ts`, `test/wasm/http-flood.test.ts`).
  */
 export const MIN_SERVED_MEMORY_LIMIT_BYTES = 40 * 1024 * 1024;
 
@@ -164,13 +167,14 @@ function programName(image: string): string {
 }
 
 /**
- * Whom a component runs as when its pod says nothing, as the images do that are built to run without root. One for all: what it
- * leaves in a volume belongs to whichever pod gets that volume next, as it would with such an image.
+ * Whom a component runs as when its pod says nothing, as the images do that are built to run without root. One for all:
+ * what it leaves in a volume belongs to whichever pod gets that volume next, as it would with such an image.
  */
 export const UNPRIVILEGED_ID = 65_532;
 
 /**
- * Whose rights the runner has: those of `securityContext`, as for a container whose image names `UNPRIVILEGED_ID` as its user.
+ * Whose rights the runner has: those of `securityContext`, as for a container whose image names `UNPRIVILEGED_ID` as
+ * its user.
  * @param ownUid of the agent: without root it can give no others than its own.
  * @returns undefined: the agent's own
  */

@@ -44,7 +44,9 @@ const REAPER_LOOK_INTERVAL = millis(20);
 /** A killed process is gone within some milliseconds, freeing its memory. Together 2 s. */
 const MAX_RUNNER_LOOKS = 20;
 const RUNNER_LOOK_INTERVAL = millis(100);
-/** A shell that has nothing more to do is gone within a millisecond or two; on a busy board in some more. Together 2 s. */
+/**
+ * A shell that has nothing more to do is gone within a millisecond or two; on a busy board in some more. Together 2 s.
+ */
 const MAX_LEAVE_LOOKS = 100;
 const LEAVE_LOOK_INTERVAL = millis(20);
 /** As the shell has it: 128 and the number of SIGKILL. */

@@ -1,8 +1,9 @@
 /**
- * What of a pod has no meaning for a component, which has neither a kernel of its own nor processes. Pure.
- * Refused is what would promise something that does not happen. What is lost without harm is ignored, with an event. In silence go
- * what every pod has or a controller writes (`dnsPolicy`, `hostname`, `subdomain`, ports) and what only takes away what a component
- * has not got anyway (dropped capabilities, RuntimeDefault, a root that is read-only). docs/components.md has the list.
+ * What of a pod has no meaning for a component, which has neither a kernel of its own nor processes. Pure. Refused is
+ * what would promise something that does not happen. What is lost without harm is ignored, with an event. In silence go
+ * what every pod has or a controller writes (`dnsPolicy`, `hostname`, `subdomain`, ports) and what only takes away what
+ * a component has not got anyway (dropped capabilities, RuntimeDefault, a root that is read-only). docs/components.md
+ * has the list.
  */
 
 import { PicoletError } from "@picolet/protocol/errors.ts";
@@ -93,7 +94,10 @@ function probeProblems(pod: Pod, container: AnyContainer, path: string): Problem
   });
 }
 
-/** Whether something could answer on the pod's address, which is the node's: what the component exports is not known yet. */
+/**
+ * Whether something could answer on the pod's address, which is the node's: what the component exports is not known
+ * yet.
+ */
 const mayServe = ({ metadata }: Pod, { ports = [] }: AnyContainer): boolean =>
   ports.some(({ protocol = "TCP" }) => protocol === "TCP") ||
   SERVING_ANNOTATIONS.some((name) => metadata.annotations?.[name] !== undefined);

@@ -1,4 +1,6 @@
-/** Of a pod's containers, which run beside one another on the node's own ports, each is served on one that no other has. */
+/**
+ * Of a pod's containers, which run beside one another on the node's own ports, each is served on one that no other has.
+ */
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Container, EphemeralContainer, Pod } from "@picolet/protocol/pod/pod.ts";
 import type { ComponentShape } from "../../shared/binary/component-shape.ts";

@@ -1,4 +1,7 @@
-/** Whom components trust in https requests beside the built-in authorities: a file of the node, as it is when one starts. */
+/**
+ * Whom components trust in https requests beside the built-in authorities: a file of the node, as it is when one
+ * starts.
+ */
 import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Log } from "@picolet/protocol/ports.ts";
 
@@ -27,7 +30,10 @@ export class TrustedAuthorities {
     await this.#looked;
   }
 
-  /** PEM; undefined: there are none. @throws `invalid` and CreateContainerConfigError: a request would only fail later, and say less */
+  /**
+   * PEM; undefined: there are none. @throws `invalid` and CreateContainerConfigError: a request would only fail later,
+   * and say less
+   */
   async read(): Promise<string | undefined> {
     if (this.#path === undefined) return undefined;
     const { readAuthorities } = await import("./authorities-file.ts");

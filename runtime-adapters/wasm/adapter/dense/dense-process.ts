@@ -1,4 +1,7 @@
-/** One process of several containers, as the agent sees it: started or adopted here, commanded, watched, and cleared away. */
+/**
+ * One process of several containers, as the agent sees it: started or adopted here, commanded, watched, and cleared
+ * away.
+ */
 import { openSync, writeFileSync } from "node:fs";
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
@@ -31,7 +34,10 @@ export interface DenseHostInit extends TurnWatchInit {
   readonly startTimeout: Millis;
 }
 
-/** For a process that is asked what it has, by an agent that was just started. One that does not answer is asked nothing more. */
+/**
+ * For a process that is asked what it has, by an agent that was just started. One that does not answer is asked nothing
+ * more.
+ */
 const HELLO_TIMEOUT = seconds(5);
 const RECONNECT_DELAY = seconds(1);
 /** Who looks for whom to evict does not wait long. */

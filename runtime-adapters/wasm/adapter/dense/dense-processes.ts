@@ -1,4 +1,7 @@
-/** All processes of several containers on this node: whose container goes into which, and what becomes of those that are empty. */
+/**
+ * All processes of several containers on this node: whose container goes into which, and what becomes of those that are
+ * empty.
+ */
 import { randomBytes } from "node:crypto";
 import { mkdirSync, readdirSync } from "node:fs";
 import type { CgroupValues } from "@picolet/protocol/cgroup/cgroup-values.ts";
@@ -18,7 +21,10 @@ export interface DenseProcessesInit extends DenseHostInit {
   readonly cgroupPath: string | undefined;
 }
 
-/** Of one process; the next container of the group gets another one. Each may hold 1,024 files and as many sockets as it is granted. */
+/**
+ * Of one process; the next container of the group gets another one. Each may hold 1,024 files and as many sockets as it
+ * is granted.
+ */
 const MAX_CONTAINERS = 128;
 /** How long an empty one is kept for what starts again. */
 const IDLE_DURATION: Millis = seconds(60);

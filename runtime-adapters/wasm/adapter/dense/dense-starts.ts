@@ -1,4 +1,7 @@
-/** Containers that share their process: how they start, and how those are taken up that an agent before this one started. */
+/**
+ * Containers that share their process: how they start, and how those are taken up that an agent before this one
+ * started.
+ */
 import { closeSync, fchownSync, mkdirSync, openSync } from "node:fs";
 import { dirname } from "node:path";
 import { type CgroupSettings, containerCgroupValues } from "@picolet/protocol/cgroup/cgroup-values.ts";

@@ -26,7 +26,10 @@ export function groupLimits(containers: readonly CgroupValues[]): CgroupValues {
   };
 }
 
-/** cgroup v2 alone: what they ask for together is kept for the process. Where it is slowed down is not set, as that would slow all of them down. */
+/**
+ * cgroup v2 alone: what they ask for together is kept for the process. Where it is slowed down is not set, as that
+ * would slow all of them down.
+ */
 function keptMemory(containers: readonly CgroupValues[]): CgroupValues {
   const kept = containers.filter(({ memoryMinBytes }) => memoryMinBytes !== undefined);
   if (kept.length === 0) return {};

@@ -13,7 +13,10 @@ export interface ArchiveFiles {
   /** What it is, and where, for messages. */
   readonly kind: "archive" | "folder";
   readonly path: string;
-  /** The files of these names, as far as they are there. @throws `resource_exhausted` beyond `limit` bytes of all of them */
+  /**
+   * The files of these names, as far as they are there. @throws `resource_exhausted` beyond `limit` bytes of all of
+   * them
+   */
   collect(names: ReadonlySet<string>, limit: number, signal: AbortSignal): Promise<ReadonlyMap<string, Buffer>>;
   /** @throws `corrupt` when there is none of this name */
   read<T>(name: string, use: (content: ByteStream) => Promise<T>): Promise<T>;

@@ -15,7 +15,10 @@ export interface LocalImagesComponents {
   readonly forget: (sha256: string) => Promise<void>;
 }
 
-/** Components out of files that lie on this node: a component, an archive or a folder of images, imported or named by `file://`. */
+/**
+ * Components out of files that lie on this node: a component, an archive or a folder of images, imported or named by
+ * `file://`.
+ */
 export class LocalImages {
   readonly #components: LocalImagesComponents;
 

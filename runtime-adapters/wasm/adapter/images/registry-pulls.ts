@@ -1,6 +1,7 @@
 /**
- * Pulls from registries, each in a process of its own and a folder of its own, `<root>/<hash of the name>`, in which what
- * has come stays when the pull is cut off: the next one of the same name goes on there. Loaded with the first pull.
+ * Pulls from registries, each in a process of its own and a folder of its own, `<root>/<hash of the name>`, in which
+ * what has come stays when the pull is cut off: the next one of the same name goes on there. Loaded with the first
+ * pull.
  */
 import { createHash } from "node:crypto";
 import { mkdir, readdir, rm, rmdir, stat, utimes } from "node:fs/promises";

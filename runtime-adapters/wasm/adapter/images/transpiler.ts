@@ -32,7 +32,9 @@ export interface TranspilerInit extends TranspileChildInit {
 /** Components waiting for the one transpiler; a node has some dozens at all. Full: the start is tried again later. */
 const MAX_WAITING = 64;
 
-/** Components that could not be made runnable, by what a start is refused without another try: a name and a line each. */
+/**
+ * Components that could not be made runnable, by what a start is refused without another try: a name and a line each.
+ */
 const MAX_REFUSED = 256;
 /** One that took all its time is left alone for this many times as long: others wait for the one transpiler. */
 const PAUSE_PER_TIMEOUT = 5;
@@ -74,9 +76,11 @@ export class Transpiler implements AsyncDisposable {
   }
 
   /**
-   * From the cache, or transpiled now. A caller that gives up leaves the transpilation to those after it. Starts are tried
-   * again every few seconds: what was refused is refused again without the seconds and the memory that it takes to find out.
-   * @throws `invalid` for a component that jco refuses, `resource_exhausted` when it takes too much memory or too many wait.
+   * From the cache, or transpiled now. A caller that gives up leaves the transpilation to those after it. Starts are
+   * tried again every few seconds: what was refused is refused again without the seconds and the memory that it takes
+   * to find out.
+   * @throws `invalid` for a component that jco refuses, `resource_exhausted` when it takes too much memory or too many
+   * wait.
    */
   async get(sha256: string, componentPath: string, signal: AbortSignal): Promise<TranspiledComponent> {
     const checked = this.#checked.get(sha256);
@@ -114,7 +118,10 @@ export class Transpiler implements AsyncDisposable {
     this.#refused.set(sha256, { error, until });
   }
 
-  /** Takes away what was made from components that are not among these. @returns bytes on disk, of each of which there is something */
+  /**
+   * Takes away what was made from components that are not among these. @returns bytes on disk, of each of which there
+   * is something
+   */
   async keepOnly(components: ReadonlySet<string>): Promise<ReadonlyMap<string, number>> {
     if (!(await exists(this.#init.cacheDirectory))) return new Map();
     await this.#sweep();

@@ -1,6 +1,6 @@
 /**
- * How far this node lets a runner be kept apart from it. Found out once, with the first component; what cannot be had is
- * said in the log and in the runtime's status, and components run on without it.
+ * How far this node lets a runner be kept apart from it. Found out once, with the first component; what cannot be had
+ * is said in the log and in the runtime's status, and components run on without it.
  */
 import { existsSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
@@ -69,7 +69,10 @@ export class Isolation {
     if (init.ownUid !== ROOT_UID) this.#problem = "picolet does not run as root";
   }
 
-  /** How runners are less isolated than they could be, and why; undefined when they are not, or when it is not known yet. */
+  /**
+   * How runners are less isolated than they could be, and why; undefined when they are not, or when it is not known
+   * yet.
+   */
   get problem(): string | undefined {
     return this.#problem;
   }
@@ -102,7 +105,9 @@ export class Isolation {
     return (await this.#level)?.kind === "jail" && identity !== undefined && identity.uid !== ROOT_UID;
   }
 
-  /** Why this one, once it is no longer root, could not open what lies in the agent's own folders; undefined: it can. */
+  /**
+   * Why this one, once it is no longer root, could not open what lies in the agent's own folders; undefined: it can.
+   */
   async unjailed(identity: Identity | undefined): Promise<string | undefined> {
     this.#level ??= this.#find();
     const level = await this.#level;
@@ -131,7 +136,8 @@ export class Isolation {
   }
 
   /**
-   * A process for several containers. @param folder its own, with `own` for what it makes and `places` for its containers
+   * A process for several containers. @param folder its own, with `own` for what it makes and `places` for its
+   * containers
    * @returns its command line, and where it sees `own`
    */
   async dense(
@@ -152,7 +158,10 @@ export class Isolation {
     return { command: [...command, ...inside, folder], own: JAIL_PATHS.own };
   }
 
-  /** For a container of such a process. @returns the launch as it sees it, and the fstab of what it lacks for that, if anything */
+  /**
+   * For a container of such a process. @returns the launch as it sees it, and the fstab of what it lacks for that, if
+   * anything
+   */
   async furnishDense(
     launch: RunnerLaunch,
     own: string,

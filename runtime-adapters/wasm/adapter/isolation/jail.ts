@@ -1,6 +1,6 @@
 /**
- * What a runner sees of the node: a mount namespace of its own that holds the program, what the container was given, and
- * nothing else. Pure: what is made of it is in `jail-folder.ts`.
+ * What a runner sees of the node: a mount namespace of its own that holds the program, what the container was given,
+ * and nothing else. Pure: what is made of it is in `jail-folder.ts`.
  *
  * Made by util-linux (unshare, mount, pivot_root, setpriv), for Node has neither mount(2) nor prctl(2).
  */
@@ -51,7 +51,10 @@ export const OWN_FOLDERS: readonly string[] = [
 ];
 export const OWN_FILES: readonly string[] = [CONTAINER.launch, CONTAINER.end, CONTAINER.addon];
 
-/** What glibc looks names up with. As in a container, a file that the node replaces is seen by those that start after that. */
+/**
+ * What glibc looks names up with. As in a container, a file that the node replaces is seen by those that start after
+ * that.
+ */
 export const NAME_FILES: readonly string[] = ["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf"];
 
 /**
@@ -61,7 +64,10 @@ export const NAME_FILES: readonly string[] = ["/etc/resolv.conf", "/etc/hosts", 
  */
 const PRIVATE_PROC = "subset=pid,hidepid=ptraceable";
 
-/** Files of the jail's own folder, not mounts: the loader of the filter (`seccomp-loader.ts`), and one that is written to in vain. */
+/**
+ * Files of the jail's own folder, not mounts: the loader of the filter (`seccomp-loader.ts`), and one that is written
+ * to in vain.
+ */
 export const LOADER_FILE = "/load-filter";
 export const READ_ONLY_FILE = "/read-only";
 
@@ -85,7 +91,8 @@ const OPTIONS: Readonly<Record<Bind["use"], string>> = {
  */
 export function jailMounts(root: string, programs: readonly Bind[], privateProc: boolean, use: JailUse["use"]): string {
   const lines = [
-    // What pivot_root(2) takes has to be a mount, and not a shared one: those that get mounts later have a namespace more.
+    // What pivot_root(2) takes has to be a mount, and not a shared one: those that get mounts later have a namespace
+    // more.
     fstabLine(root, root, "none", `bind,ro,nosuid,nodev${use === "jail" ? "" : ",shared"}`),
     fstabLine("proc", `${root}/proc`, "proc", `${privateProc ? `${PRIVATE_PROC},` : ""}nosuid,nodev,noexec`),
   ];
@@ -100,8 +107,9 @@ export const bindMounts = (root: string, binds: readonly Bind[]): string =>
     .join("");
 
 /**
- * What one container has besides: put together beside the jail, then shown in it. A mount becomes read-only in a second step, which
- * a namespace that has got the first one by propagation never hears of; a whole tree that is shown at once is as it is.
+ * What one container has besides: put together beside the jail, then shown in it. A mount becomes read-only in a second
+ * step, which a namespace that has got the first one by propagation never hears of; a whole tree that is shown at once
+ * is as it is.
  * @param stage a folder with mount points as the jail has them.
  */
 export function containerMounts(
@@ -125,8 +133,8 @@ const escaped = (path: string): string =>
   path.replace(/[\s\\#]/g, (character) => `\\${character.charCodeAt(0).toString(8).padStart(3, "0")}`);
 
 /**
- * Where util-linux is on this node, by absolute paths: a shell that is busybox takes its own programs for those names, whatever PATH
- * says, and its mount(8) makes neither binds read-only nor mounts shared.
+ * Where util-linux is on this node, by absolute paths: a shell that is busybox takes its own programs for those names,
+ * whatever PATH says, and its mount(8) makes neither binds read-only nor mounts shared.
  */
 export interface JailTools {
   readonly unshare: string;
@@ -134,7 +142,10 @@ export interface JailTools {
   readonly pivotRoot: string;
 }
 
-/** Arguments: fstab, root, then all that setpriv is given. `umount -l` leaves nothing of the node's tree in the namespace. */
+/**
+ * Arguments: fstab, root, then all that setpriv is given. `umount -l` leaves nothing of the node's tree in the
+ * namespace.
+ */
 const enter = ({ pivotRoot }: JailTools): string => `
 cd "$2"
 ${pivotRoot} . old
@@ -161,9 +172,9 @@ ${mounted(tools)}${enter(tools)}`;
 export const MOUNTED_WORD = "mounted\n";
 
 /**
- * For a runner whose container is not known yet: a shell stays behind that sees the node, is told on descriptor 4 what to mount,
- * mounts it, and ends. The runner, a mount namespace further, has got it by then. Two shells, so that nobody has to wait for the
- * one that stays.
+ * For a runner whose container is not known yet: a shell stays behind that sees the node, is told on descriptor 4 what
+ * to mount, mounts it, and ends. The runner, a mount namespace further, has got it by then. Two shells, so that nobody
+ * has to wait for the one that stays.
  */
 const spareScript = (tools: JailTools): string => `
 set -e
@@ -178,8 +189,8 @@ ${enter(tools)}' picolet-jail "$@"
 `;
 
 /**
- * For a process that gets one container after the other: this shell stays as long as it does, and with it the namespace in which
- * others mount what the process is to see (`nsenter`). Who the process is stands beside the fstab.
+ * For a process that gets one container after the other: this shell stays as long as it does, and with it the namespace
+ * in which others mount what the process is to see (`nsenter`). Who the process is stands beside the fstab.
  */
 const denseScript = (tools: JailTools): string => `
 set -efu
@@ -224,8 +235,8 @@ export function jailCommand(
 }
 
 /**
- * Of capabilities nothing is left but the right to become somebody else, which goes with becoming. Root stays root, and is given
- * its groups here, for it keeps none at all.
+ * Of capabilities nothing is left but the right to become somebody else, which goes with becoming. Root stays root, and
+ * is given its groups here, for it keeps none at all.
  * @returns what setpriv(1) is given, and the loader of the filter, up to the runner's own command line
  */
 function privileges(identity: Identity | undefined, seccomp: boolean): string[] {

@@ -1,4 +1,6 @@
-/** How a component's process is isolated, read from the kernel while it runs: what was asked for may not be what it has. */
+/**
+ * How a component's process is isolated, read from the kernel while it runs: what was asked for may not be what it has.
+ */
 import { readFileSync, readlinkSync } from "node:fs";
 import { describeError } from "@picolet/protocol/errors.ts";
 

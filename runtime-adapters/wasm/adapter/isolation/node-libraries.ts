@@ -1,4 +1,6 @@
-/** What of the node's libraries the runner's Node needs: where those lie that this process, the same Node, has mapped. */
+/**
+ * What of the node's libraries the runner's Node needs: where those lie that this process, the same Node, has mapped.
+ */
 import { lstatSync, readdirSync, readFileSync, readlinkSync, realpathSync } from "node:fs";
 
 export interface NodeLibraries {

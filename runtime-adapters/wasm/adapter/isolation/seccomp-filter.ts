@@ -1,8 +1,9 @@
 /**
- * The seccomp filter of runners, which `seccomp-loader.ts` loads: classic BPF, `struct sock_filter` of linux/filter.h. It forbids what Node never does and what would lead on for whoever has taken a runner over: new
- * processes, signals for others (all components may be one user), other processes' memory, mounts, namespaces, keys, the
- * kernel's younger and wider gates. All else is up to user, namespaces and cgroup: a list of what Node needs would
- * change with each of its versions. Pure.
+ * The seccomp filter of runners, which `seccomp-loader.ts` loads: classic BPF, `struct sock_filter` of linux/filter.h.
+ * It forbids what Node never does and what would lead on for whoever has taken a runner over: new processes, signals
+ * for others (all components may be one user), other processes' memory, mounts, namespaces, keys, the kernel's younger
+ * and wider gates. All else is up to user, namespaces and cgroup: a list of what Node needs would change with each of
+ * its versions. Pure.
  */
 
 interface Machine {
@@ -14,7 +15,9 @@ interface Machine {
   readonly end?: number;
 }
 
-/** Numbers of a younger kernel are the same everywhere: pidfd, io_uring, the mount API, quotactl_fd, process_madvise. */
+/**
+ * Numbers of a younger kernel are the same everywhere: pidfd, io_uring, the mount API, quotactl_fd, process_madvise.
+ */
 const YOUNGER = [424, 425, 426, 427, 428, 429, 430, 431, 432, 433, 434, 438, 440, 442, 443];
 const CLONE3 = 435;
 

@@ -1,11 +1,12 @@
 /**
- * A program of a few hundred bytes that loads the runners' seccomp filter and becomes its arguments: `LOADER PROGRAM ARGUMENT…`. setpriv(1)
- * can load a filter since util-linux 2.40, which Debian 12, Raspberry Pi OS and Ubuntu 24.04 do not have yet; koffi's native part could
- * from within a runner, for 1.8 MiB of each. This costs nothing: it is replaced by execve(2).
+ * A program of a few hundred bytes that loads the runners' seccomp filter and becomes its arguments: `LOADER PROGRAM
+ * ARGUMENT…`. setpriv(1) can load a filter since util-linux 2.40, which Debian 12, Raspberry Pi OS and Ubuntu 24.04 do
+ * not have yet; koffi's native part could from within a runner, for 1.8 MiB of each. This costs nothing: it is replaced
+ * by execve(2).
  *
- * It is a static ELF file made here: header, machine code, `struct sock_fprog`, the filter. It calls prctl(2) and execve(2), and ends
- * with 126 and a message when the kernel refuses either. no_new_privs has to be set before (setpriv does). Pure; the tests compare the
- * machine code with what an assembler makes of the source beside it.
+ * It is a static ELF file made here: header, machine code, `struct sock_fprog`, the filter. It calls prctl(2) and
+ * execve(2), and ends with 126 and a message when the kernel refuses either. no_new_privs has to be set before (setpriv
+ * does). Pure; the tests compare the machine code with what an assembler makes of the source beside it.
  */
 import { seccompFilter } from "./seccomp-filter.ts";
 
@@ -71,7 +72,10 @@ const CODE: Readonly<Record<string, string>> = {
     01 00 00 d4            ; svc #0`,
 };
 
-/** The source that the machine code was assembled from, for the test that assembles it again. @param machine as `process.arch` */
+/**
+ * The source that the machine code was assembled from, for the test that assembles it again. @param machine as
+ * `process.arch`
+ */
 export const loaderSource = (machine: string): string =>
   (CODE[machine] ?? "").replaceAll(/^.*; ([^;]*?)( {2}.*)?$/gm, "$1");
 
@@ -81,7 +85,10 @@ export function loaderCode(machine: string): Uint8Array | undefined {
   return hex === undefined ? undefined : Buffer.from(hex, "hex");
 }
 
-/** The whole file, to be made executable. @param machine as `process.arch`. @returns undefined for one that is not known here */
+/**
+ * The whole file, to be made executable. @param machine as `process.arch`. @returns undefined for one that is not known
+ * here
+ */
 export function seccompLoader(machine: string): Uint8Array | undefined {
   const [code, filter, elfMachine] = [loaderCode(machine), seccompFilter(machine), ELF_MACHINES[machine]];
   if (code === undefined || filter === undefined || elfMachine === undefined) return undefined;

@@ -1,4 +1,7 @@
-/** How the two programs of this adapter are run; what each flag saves was measured with the bench of `test/bench/wasm/component-figures.ts`. */
+/**
+ * How the two programs of this adapter are run; what each flag saves was measured with the bench of
+ * `test/bench/wasm/component-figures.ts`.
+ */
 
 /** For V8 and Node in any small process. */
 const SMALL_HEAP = [
@@ -36,7 +39,10 @@ const RUNNER_ALONE = [
 
 export const RUNNER_FLAGS: readonly string[] = [...RUNNER_ALONE, `--max-old-space-size=${RUNNER_HEAP_MIB}`];
 
-/** JavaScript's own heap of a process of several components, MiB: 0.1 each while they rest, more while they have buffers. */
+/**
+ * JavaScript's own heap of a process of several components, MiB: 0.1 each while they rest, more while they have
+ * buffers.
+ */
 const DENSE_HEAP_MIB = 256;
 
 export const DENSE_FLAGS: readonly string[] = [...RUNNER_ALONE, `--max-old-space-size=${DENSE_HEAP_MIB}`];
@@ -64,7 +70,8 @@ export const PULLER_FLAGS: readonly string[] = [
   "--no-opt",
   // undici's parser is WebAssembly: optimizing it takes 22 MiB.
   "--liftoff-only",
-  // A collection frees what it finds before it returns, instead of in another thread: 11 MiB of a pull of 30 over HTTPS.
+  // A collection frees what it finds before it returns, instead of in another thread: 11 MiB of a pull of 30 over
+  // HTTPS.
   "--single-threaded",
   // For `ChunkCollector` in `pull-main.ts`.
   "--expose-gc",

@@ -36,8 +36,8 @@ export class OneOffCgroups {
   }
 
   /**
-   * Once, before the first child is started: what is left would stay for good, and what the kernel counted there would be held
-   * against the next child.
+   * Once, before the first child is started: what is left would stay for good, and what the kernel counted there would
+   * be held against the next child.
    */
   clear(signal: AbortSignal): Promise<void> {
     this.#cleared ??= this.#clearAll(signal);

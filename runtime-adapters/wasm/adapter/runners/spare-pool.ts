@@ -1,6 +1,6 @@
 /**
- * Runners that are kept ready, so that a container which has ended runs again in the time of its instantiation. Made when there
- * is time, given up when the node is short of memory.
+ * Runners that are kept ready, so that a container which has ended runs again in the time of its instantiation. Made
+ * when there is time, given up when the node is short of memory.
  */
 import { mkdirSync, rmSync } from "node:fs";
 import { describeError } from "@picolet/protocol/errors.ts";

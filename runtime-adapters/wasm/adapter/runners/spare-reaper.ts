@@ -1,17 +1,21 @@
 /**
- * A reaper (`reaper.ts`) whose runner is there before its container: Node is up and waits to be told which. Everything that a
- * reaper is started with comes line by line on its standard input, and then goes for the runner too, which runs already.
- * Should the agent go before that, both end.
+ * A reaper (`reaper.ts`) whose runner is there before its container: Node is up and waits to be told which. Everything
+ * that a reaper is started with comes line by line on its standard input, and then goes for the runner too, which runs
+ * already. Should the agent go before that, both end.
  *
- * The first process that changes its cgroup after a while waits for a grace period of the kernel's (RCU), some 10 ms, and those
- * after it do not. So a reaper that may soon get a container is told so by an empty line, and joins where it is already.
+ * The first process that changes its cgroup after a while waits for a grace period of the kernel's (RCU), some 10 ms,
+ * and those after it do not. So a reaper that may soon get a container is told so by an empty line, and joins where it
+ * is already.
  */
 import { MAX_OPEN_FILES, type ReaperLaunch } from "../state/reaper.ts";
 
 /** Says that reaper and runner are in the container's cgroup, and who they are is written down. */
 export const JOINED_WORD = "joined\n";
 
-/** Arguments: number of cgroup.procs files, those, the runner's command line. Descriptors 4 and 5 are the runner's alone. */
+/**
+ * Arguments: number of cgroup.procs files, those, the runner's command line. Descriptors 4 and 5 are the runner's
+ * alone.
+ */
 export const SPARE_REAPER_SCRIPT = `
 set -ufC
 child=

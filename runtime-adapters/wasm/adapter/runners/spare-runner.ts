@@ -1,4 +1,7 @@
-/** A runner that waits for its container, with its reaper. It ends with the agent, and is the container's once it has one. */
+/**
+ * A runner that waits for its container, with its reaper. It ends with the agent, and is the container's once it has
+ * one.
+ */
 import { type ChildProcess, spawn } from "node:child_process";
 import { closeSync, openSync, renameSync } from "node:fs";
 import type { Readable, Writable } from "node:stream";

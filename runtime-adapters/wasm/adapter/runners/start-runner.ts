@@ -20,7 +20,10 @@ export interface RunnerStart {
   readonly onReaperEnd: () => void;
 }
 
-/** @throws `failed` with what the runner or its shell said, `deadline_exceeded`, `cancelled`; what was started then still has to be ended. */
+/**
+ * @throws `failed` with what the runner or its shell said, `deadline_exceeded`, `cancelled`; what was started then
+ * still has to be ended.
+ */
 export async function startRunner(clock: Pick<Clock, "sleep">, start: RunnerStart, signal: AbortSignal): Promise<void> {
   if (signal.aborted) closeSync(start.fatalFd);
   // One that has aborted already tells its listeners nothing.

@@ -1,6 +1,6 @@
 /**
- * What the agent does for components with devices: it judges by the pod's grants who may open what, and starts the child
- * that opens it (`devices-main.ts`). Loaded with the first call.
+ * What the agent does for components with devices: it judges by the pod's grants who may open what, and starts the
+ * child that opens it (`devices-main.ts`). Loaded with the first call.
  */
 import { randomBytes } from "node:crypto";
 import { describeError, PicoletError } from "@picolet/protocol/errors.ts";

@@ -4,8 +4,9 @@ import type { Clock } from "@picolet/protocol/ports.ts";
 /** A component opens what its pod names when it begins, a dozen lines or so. */
 const BURST = 32;
 /**
- * A second, from then on. Each starts a process of the node's, outside of the pod's limits, which takes a board's core for a tenth
- * of a second and more: a component that opens in a loop what is not there takes no more of it than a twentieth.
+ * A second, from then on. Each starts a process of the node's, outside of the pod's limits, which takes a board's core
+ * for a tenth of a second and more: a component that opens in a loop what is not there takes no more of it than a
+ * twentieth.
  */
 const RATE = 0.5;
 /** Containers remembered; those that have all of theirs again are forgotten first. */

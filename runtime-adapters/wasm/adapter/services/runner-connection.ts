@@ -1,7 +1,7 @@
 /**
- * One runner's connection, at the agent's end. Everything that arrives may be hostile: the runner's own code is ours, but a
- * component may have broken out of it. One request at a time is read, answered and taken by the runner; meanwhile nothing
- * more is read, so that a runner that floods or does not listen fills its own socket and nothing else.
+ * One runner's connection, at the agent's end. Everything that arrives may be hostile: the runner's own code is ours,
+ * but a component may have broken out of it. One request at a time is read, answered and taken by the runner; meanwhile
+ * nothing more is read, so that a runner that floods or does not listen fills its own socket and nothing else.
  */
 import type { Socket } from "node:net";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
@@ -49,7 +49,10 @@ const HELLO_TIMEOUT = seconds(5);
 const TRANSFER_TIMEOUT = seconds(10);
 /** Frames up to this size are not counted: with 256 connections 4 MiB, either way. */
 const UNCOUNTED_BYTES = 16_384;
-/** What one runner may ask for at once, and then a second: a component that asks in a loop takes some 5 % of a board's core. */
+/**
+ * What one runner may ask for at once, and then a second: a component that asks in a loop takes some 5 % of a board's
+ * core.
+ */
 const CALLS_PER_SECOND = 1000;
 /** A large one is as many: 2 MiB of JSON are parsed in a quarter of a second. */
 const BYTES_PER_CALL = 2048;

@@ -1,4 +1,7 @@
-/** What components ask of the agent: opened with the first container that may ask for something; without one nothing is loaded. */
+/**
+ * What components ask of the agent: opened with the first container that may ask for something; without one nothing is
+ * loaded.
+ */
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import type { BoardServices, ServicePeer } from "@picolet/runtime-contract/board-services.ts";
 import type { CgroupPort } from "@picolet/runtime-contract/cgroup-port.ts";

@@ -1,4 +1,7 @@
-/** A process that is not mistaken for a later one with the same pid: proc(5), field 22 (`starttime`) of /proc/<pid>/stat. */
+/**
+ * A process that is not mistaken for a later one with the same pid: proc(5), field 22 (`starttime`) of
+ * /proc/<pid>/stat.
+ */
 import { readFileSync } from "node:fs";
 
 export interface ProcessId {

@@ -9,7 +9,9 @@
 /** Of the runner: what a component may hold of each kind (`shared/resources/handles.ts`), a few times over. */
 export const MAX_OPEN_FILES = 4096;
 
-/** Arguments: state folder, exit file, oom_score_adj, number of cgroup.procs files, those, the runner's command line. */
+/**
+ * Arguments: state folder, exit file, oom_score_adj, number of cgroup.procs files, those, the runner's command line.
+ */
 export const REAPER_SCRIPT = `
 set -ufC
 dir=$1 exit_file=$2 score=$3 count=$4

@@ -33,7 +33,10 @@ export interface ContainerFile {
   readonly cgroupPath: string | undefined;
   /** That it was started with or updated to; missing in files of an older version. */
   readonly resources?: ResourceRequirements | undefined;
-  /** The process that it shares with others, and what it would have in a cgroup of its own; missing: it has its own process. */
+  /**
+   * The process that it shares with others, and what it would have in a cgroup of its own; missing: it has its own
+   * process.
+   */
   readonly dense?: { readonly host: string; readonly values: CgroupValues } | undefined;
   /** How its runner makes itself known to the agent, and as whom; missing when it does not. */
   readonly services?: { readonly token: string; readonly peer: ServicePeer } | undefined;

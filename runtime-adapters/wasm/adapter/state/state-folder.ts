@@ -14,9 +14,9 @@
  *                                          volumes/ (mount points), reaper, runner, end, fatal (what the runner's
  *                                          Node complained of), exited.json (ExitedState)
  *
- * An agent may die between any two writes. Whole files appear by rename; a container folder without `container.json` was
- * never more than begun and is removed. Calls are synchronous: the files are small and in memory, and so nothing comes
- * in between.
+ * An agent may die between any two writes. Whole files appear by rename; a container folder without `container.json`
+ * was never more than begun and is removed. Calls are synchronous: the files are small and in memory, and so nothing
+ * comes in between.
  */
 import {
   chmodSync,

@@ -1,4 +1,7 @@
-/** Files that a component's process writes and the agent reads. It may have been taken over, and put anything in their place. */
+/**
+ * Files that a component's process writes and the agent reads. It may have been taken over, and put anything in their
+ * place.
+ */
 import { closeSync, constants, fstatSync, openSync, readSync } from "node:fs";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 

@@ -32,7 +32,9 @@ export class AsyncContext implements StreamContext {
     return pool;
   }
 
-  /** @param end lets go of what the stream holds. @returns what gives its place back. @throws a trap beyond the limit */
+  /**
+   * @param end lets go of what the stream holds. @returns what gives its place back. @throws a trap beyond the limit
+   */
   takeFlow(end: () => void): () => void {
     if (this.#flows >= MAX_FLOWS) throw trap(`the component has more than ${MAX_FLOWS} streams of the host at once`);
     this.#flows += 1;

@@ -1,6 +1,7 @@
 /**
- * wasi:filesystem of WASI 0.3, on the descriptors of 0.2, which hold whatever holds there: volumes alone, read-only ones unchanged, no
- * way out. What the interfaces have in another form is translated here: error codes, types, times, streams.
+ * wasi:filesystem of WASI 0.3, on the descriptors of 0.2, which hold whatever holds there: volumes alone, read-only
+ * ones unchanged, no way out. What the interfaces have in another form is translated here: error codes, types, times,
+ * streams.
  */
 
 import type { DescriptorStat, MetadataHash, NewTimestamp } from "../../shared/host/file-status.ts";

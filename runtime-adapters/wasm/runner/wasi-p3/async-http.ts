@@ -1,4 +1,7 @@
-/** wasi:http/{types,client} of WASI 0.3 for one instance: requests go out as those of 0.2 do, by the same rules and limits. */
+/**
+ * wasi:http/{types,client} of WASI 0.3 for one instance: requests go out as those of 0.2 do, by the same rules and
+ * limits.
+ */
 
 import type { Imports } from "../../shared/host/host.ts";
 import type { HttpErrorCode } from "../../shared/http/error-code.ts";

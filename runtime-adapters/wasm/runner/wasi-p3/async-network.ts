@@ -1,4 +1,7 @@
-/** wasi:sockets of WASI 0.3, loaded for who imports it; without a network every attempt to use it answers `access-denied`, as with 0.2. */
+/**
+ * wasi:sockets of WASI 0.3, loaded for who imports it; without a network every attempt to use it answers
+ * `access-denied`, as with 0.2.
+ */
 
 import type { AsyncLaunch } from "../../shared/component/component-run.ts";
 import type { Imports } from "../../shared/host/host.ts";

@@ -1,4 +1,7 @@
-/** wasi:sockets of WASI 0.3 called as jco's glue calls it: whatever it is asked for, in whatever order, it answers by the interface's codes. */
+/**
+ * wasi:sockets of WASI 0.3 called as jco's glue calls it: whatever it is asked for, in whatever order, it answers by
+ * the interface's codes.
+ */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type AddressInfo, createServer } from "node:net";

@@ -1,4 +1,7 @@
-/** wasi:sockets of WASI 0.3 for a component whose pod grants it a network: by the same policy and within the same limits as that of 0.2. */
+/**
+ * wasi:sockets of WASI 0.3 for a component whose pod grants it a network: by the same policy and within the same limits
+ * as that of 0.2.
+ */
 
 import type { Imports } from "../../shared/host/host.ts";
 import { Failure } from "../../shared/resources/failure.ts";

@@ -1,6 +1,6 @@
 /**
- * wasi:sockets/types.tcp-socket of WASI 0.3, on the sockets of 0.2, which hold whatever holds there. What 0.3 calls one socket are a handle
- * and its streams, in any order let go of: the socket is closed when nobody has any of them.
+ * wasi:sockets/types.tcp-socket of WASI 0.3, on the sockets of 0.2, which hold whatever holds there. What 0.3 calls one
+ * socket are a handle and its streams, in any order let go of: the socket is closed when nobody has any of them.
  */
 import { Failure } from "../../shared/resources/failure.ts";
 import { onHandleCreated } from "../../shared/resources/handles.ts";

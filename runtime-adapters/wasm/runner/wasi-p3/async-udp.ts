@@ -7,7 +7,10 @@ import { type AsyncNetwork, AsyncSocket } from "./async-socket.ts";
 import { attempt, socketError } from "./async-socket-errors.ts";
 import { waitUntilReady } from "./byte-flow.ts";
 
-/** Of one socket: what waits to be given to the system, and calls that wait for something to come. As of what has come and is not read. */
+/**
+ * Of one socket: what waits to be given to the system, and calls that wait for something to come. As of what has come
+ * and is not read.
+ */
 const MAX_WAITING = 128;
 const MAX_WAITING_BYTES = 131_072;
 

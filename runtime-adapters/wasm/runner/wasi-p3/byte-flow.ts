@@ -1,6 +1,6 @@
 /**
- * Between the streams of WASI 0.3 and the sources and sinks of bytes that the host has for 0.2. Nothing is read ahead of the
- * component, and no more is taken from it than the other side has room for.
+ * Between the streams of WASI 0.3 and the sources and sinks of bytes that the host has for 0.2. Nothing is read ahead
+ * of the component, and no more is taken from it than the other side has room for.
  */
 import { Failure } from "../../shared/resources/failure.ts";
 import type { Readiness } from "../../shared/resources/polling.ts";
@@ -153,8 +153,8 @@ export class ByteFlow<E> implements AsyncIterator<Uint8Array> {
 }
 
 /**
- * Takes all that the component writes. @returns once all of it is in the sink, or the sink has failed; then the component is told
- * that nobody reads any more. The sink is closed.
+ * Takes all that the component writes. @returns once all of it is in the sink, or the sink has failed; then the
+ * component is told that nobody reads any more. The sink is closed.
  */
 export function drainStream<E>(
   context: AsyncContext,

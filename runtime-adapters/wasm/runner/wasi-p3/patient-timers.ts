@@ -1,8 +1,8 @@
 /**
  * The timers that jco's glue for WASI 0.3 is given. It looks whether there is something to do every 10 ms, and every
- * millisecond while the host waits for bytes: a thousand wake-ups a second of a component that does nothing. Here the looks
- * come the less often the longer nothing happens, and at once when something does: the host was called, what it promised
- * has come, or the glue itself has more to do at once.
+ * millisecond while the host waits for bytes: a thousand wake-ups a second of a component that does nothing. Here the
+ * looks come the less often the longer nothing happens, and at once when something does: the host was called, what it
+ * promised has come, or the glue itself has more to do at once.
  */
 
 /** As `setTimeout`; gives what takes it back, and no handle of Node's, from which more could be reached. */

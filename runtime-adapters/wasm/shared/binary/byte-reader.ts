@@ -1,4 +1,7 @@
-/** Reads the primitive encodings of WebAssembly binaries. Every method throws `invalid` past the end or on a wrong encoding. */
+/**
+ * Reads the primitive encodings of WebAssembly binaries. Every method throws `invalid` past the end or on a wrong
+ * encoding.
+ */
 import { PicoletError } from "@picolet/protocol/errors.ts";
 
 /** The longest u32 in LEB128, in bytes. */

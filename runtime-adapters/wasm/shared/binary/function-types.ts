@@ -1,4 +1,7 @@
-/** The types of the functions that a core module imports (WebAssembly core specification, "Type Section" of the binary format). */
+/**
+ * The types of the functions that a core module imports (WebAssembly core specification, "Type Section" of the binary
+ * format).
+ */
 import { type ByteReader, malformed } from "./byte-reader.ts";
 import { IMPORT_SECTION, moduleSections, readFunctionImports, sectionReader, TYPE_SECTION } from "./core-module.ts";
 

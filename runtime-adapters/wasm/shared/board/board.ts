@@ -1,4 +1,6 @@
-/** The interfaces of `wit/board` that a component is given, those of them that a runner answers or asks the agent for. */
+/**
+ * The interfaces of `wit/board` that a component is given, those of them that a runner answers or asks the agent for.
+ */
 import { closeSync, constants, openSync } from "node:fs";
 import type { Socket } from "node:net";
 import { PicoletError } from "@picolet/protocol/errors.ts";

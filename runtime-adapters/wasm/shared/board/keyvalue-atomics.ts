@@ -1,6 +1,7 @@
 /**
- * wasi:keyvalue/atomics: `increment` of both drafts, and of the second `cas` and `swap`. A handle stands for what its key held when it
- * was made, or when `current` was asked last, whichever is later; a swap is done if the key holds the same bytes again or still.
+ * wasi:keyvalue/atomics: `increment` of both drafts, and of the second `cas` and `swap`. A handle stands for what its
+ * key held when it was made, or when `current` was asked last, whichever is later; a swap is done if the key holds the
+ * same bytes again or still.
  */
 import type * as Keyvalue from "@picolet/wit/generated/picolet-board-keyvalue.js";
 import { Failure } from "../resources/failure.ts";
@@ -31,7 +32,10 @@ class CasHandle extends HostResource {
     return value;
   }
 
-  /** Takes this handle, once it need not wait any more. @throws Failure<CasError> with another handle where the key holds something else */
+  /**
+   * Takes this handle, once it need not wait any more. @throws Failure<CasError> with another handle where the key
+   * holds something else
+   */
   swap(value: Uint8Array, next: (bucket: Bucket, key: string, state: string | null) => CasHandle): void {
     const found = this.#swapped(value);
     this[Symbol.dispose]();

@@ -1,6 +1,6 @@
 /**
- * A runner's end of the connection to the agent. The agent may be killed and started anew at any time: what can be asked
- * twice is asked again, what cannot fails as `unavailable`, and no call waits for ever.
+ * A runner's end of the connection to the agent. The agent may be killed and started anew at any time: what can be
+ * asked twice is asked again, what cannot fails as `unavailable`, and no call waits for ever.
  */
 import type { Socket } from "node:net";
 import { type ServiceMessage, ServiceRefusal } from "@picolet/runtime-contract/board-services.ts";

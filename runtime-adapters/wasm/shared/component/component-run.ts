@@ -1,4 +1,7 @@
-/** One component from what was opened for it to its end: the same in a process of its own and in one of several (`dense/`). */
+/**
+ * One component from what was opened for it to its end: the same in a process of its own and in one of several
+ * (`dense/`).
+ */
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { BoardInterface } from "@picolet/runtime-contract/board-services.ts";
 import type { AgentCalls } from "../board/agent-calls.ts";

@@ -57,8 +57,8 @@ export function compiledComponent(component: TranspiledComponent, memoryLimitByt
 }
 
 /**
- * Of core modules, those that are what the component itself exports: `<number of the instance> <name>`. The names are its maker's;
- * only where it was made by wit-component do they begin with the interface's.
+ * Of core modules, those that are what the component itself exports: `<number of the instance> <name>`. The names are
+ * its maker's; only where it was made by wit-component do they begin with the interface's.
  */
 function liftedExports(script: string): ReadonlySet<string> {
   const assigned = script.matchAll(

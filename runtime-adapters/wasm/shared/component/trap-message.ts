@@ -15,7 +15,9 @@ export function trapMessage(error: unknown): string {
   return `wasm trap: ${what}`;
 }
 
-/** Of one report in a container's log: a container that traps again and again should not push everything else out of it. */
+/**
+ * Of one report in a container's log: a container that traps again and again should not push everything else out of it.
+ */
 const MAX_REPORT_MESSAGE_LENGTH = 1024;
 const MAX_FRAMES = 10;
 /** Names of functions are the component's own, and as long as it likes. */
@@ -23,7 +25,9 @@ const MAX_NAME_LENGTH = 120;
 /** `    at name (wasm://wasm/3f2a:wasm-function[12]:0x1f)`; without a name nothing is in brackets. */
 const FRAME = /^ +at (?:(.*) \()?wasm:\/\/\S*:(wasm-function\[\d+\]:0x[0-9a-f]+)\)?$/;
 
-/** What is said of a trap in the container's log, as other runtimes do: the message, and where in the component it was. */
+/**
+ * What is said of a trap in the container's log, as other runtimes do: the message, and where in the component it was.
+ */
 export function trapReport(error: unknown, message: string): string {
   const stack = (error instanceof Error && error.stack) || "";
   const frames = stack.split("\n").flatMap((line) => {

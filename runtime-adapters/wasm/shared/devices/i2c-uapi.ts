@@ -1,6 +1,6 @@
 /**
- * I2C transfers as the kernel has them: linux/i2c.h and linux/i2c-dev.h of 64-bit machines. Buses that speak nothing but SMBus
- * are given those of its commands that look the same on the line. Pure.
+ * I2C transfers as the kernel has them: linux/i2c.h and linux/i2c-dev.h of 64-bit machines. Buses that speak nothing
+ * but SMBus are given those of its commands that look the same on the line. Pure.
  */
 import type { Operation } from "@picolet/wit/generated/picolet-board-i2c.js";
 import { TEN_BIT_FLAG } from "../grants/device-grants.ts";

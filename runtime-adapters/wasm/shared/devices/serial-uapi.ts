@@ -1,6 +1,6 @@
 /**
- * Serial ports as the kernel has them: asm-generic/termbits.h, asm-generic/ioctls.h, linux/serial.h. The numbers are those of x64
- * and arm64. Pure.
+ * Serial ports as the kernel has them: asm-generic/termbits.h, asm-generic/ioctls.h, linux/serial.h. The numbers are
+ * those of x64 and arm64. Pure.
  */
 import type { ModemLines, Options } from "@picolet/wit/generated/picolet-board-serial.js";
 

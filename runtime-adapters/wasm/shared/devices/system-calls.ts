@@ -1,7 +1,7 @@
 /**
  * The system calls that devices take and Node has not got, by koffi's native part, without its JavaScript. Only in
- * processes that use devices: 1.8 MiB. Buffers given to the kernel have the size that the call says, which is checked by who
- * makes them (`serial-uapi.ts`, `gpio-uapi.ts`, `i2c-uapi.ts`).
+ * processes that use devices: 1.8 MiB. Buffers given to the kernel have the size that the call says, which is checked
+ * by who makes them (`serial-uapi.ts`, `gpio-uapi.ts`, `i2c-uapi.ts`).
  */
 import { constants } from "node:os";
 import type * as Koffi from "koffi";
@@ -72,7 +72,10 @@ export class SystemCalls {
     return this.#koffi.address(memory);
   }
 
-  /** @param argument memory that the kernel reads or writes, of the size that `request` says; or a number. @throws SystemCallError */
+  /**
+   * @param argument memory that the kernel reads or writes, of the size that `request` says; or a number. @throws
+   * SystemCallError
+   */
   ioctl(fd: number, request: number, argument: Uint8Array | number): number {
     return typeof argument === "number"
       ? this.call("int ioctl(int fd, unsigned long request, long argument)", fd, request, argument)

@@ -52,7 +52,10 @@ const CUT_OFF = "Z_BUF_ERROR";
 
 type Compression = "gzip" | "zstd";
 
-/** @throws on reading, `corrupt` when it is no gzip or damaged, `resource_exhausted` when it grows out of all proportion. */
+/**
+ * @throws on reading, `corrupt` when it is no gzip or damaged, `resource_exhausted` when it grows out of all
+ * proportion.
+ */
 export const gunzipStream = (compressed: ByteStream): ByteStream => new ChunkBytes(inflate(compressed, "gzip"));
 
 /** As it is, or taken out of gzip or zstd, whichever it begins with. */

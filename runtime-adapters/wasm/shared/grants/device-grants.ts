@@ -1,10 +1,9 @@
 /**
- * The annotation `wasm.picolet.io/devices`: the devices of the board that a pod's components may open. Entries are divided
- * by `;` or ends of lines:
+ * The annotation `wasm.picolet.io/devices`: the devices of the board that a pod's components may open. Entries are
+ * divided by `;` or ends of lines:
  *
- *   serial:/dev/ttyS0                        a serial port
- *   gpio:/dev/gpiochip0:4,17                 lines of a chip, by their numbers
- *   i2c:/dev/i2c-1:0x48,0x20                 addresses on a bus; 10-bit addresses have the bit 0x8000 set
+ * serial:/dev/ttyS0 a serial port gpio:/dev/gpiochip0:4,17 lines of a chip, by their numbers i2c:/dev/i2c-1:0x48,0x20
+ * addresses on a bus; 10-bit addresses have the bit 0x8000 set
  *
  * Links below /dev that udev keeps (`/dev/serial/by-id/…`) are followed when a device is opened. Pure.
  */

@@ -1,10 +1,10 @@
 /**
- * A container's log in the CRI format: `<RFC 3339 time> <stdout|stderr> <P|F> <text>`, one line an entry; `P` is a piece
- * that the next entry of the same stream goes on with (Kubernetes, "Kubelet CRI support: log format").
+ * A container's log in the CRI format: `<RFC 3339 time> <stdout|stderr> <P|F> <text>`, one line an entry; `P` is a
+ * piece that the next entry of the same stream goes on with (Kubernetes, "Kubelet CRI support: log format").
  *
- * The file is bounded here, at its source. When it is larger than `LogLimit.maxBytes` the component waits until the agent
- * has rotated it. After `patienceMs` there is no agent: the file is then emptied, at most once an hour, and output is dropped
- * in between, so that the component runs on and the disk takes at most `maxBytes` an hour.
+ * The file is bounded here, at its source. When it is larger than `LogLimit.maxBytes` the component waits until the
+ * agent has rotated it. After `patienceMs` there is no agent: the file is then emptied, at most once an hour, and
+ * output is dropped in between, so that the component runs on and the disk takes at most `maxBytes` an hour.
  */
 
 import { closeSync, constants, fstatSync, ftruncateSync, openSync, statSync, writeSync } from "node:fs";
@@ -89,7 +89,10 @@ export class LogWriter {
     this.#flush();
   }
 
-  /** The component has ended. @param lastWords lines about that, for stderr: behind all of its own, none of which they go on with */
+  /**
+   * The component has ended. @param lastWords lines about that, for stderr: behind all of its own, none of which they
+   * go on with
+   */
   end(lastWords: string): void {
     // Nothing of a component that has ended waits. What follows is two unfinished lines and the report at most.
     this.#isEnding = true;
@@ -202,8 +205,8 @@ export class LogWriter {
   }
 
   /**
-   * The agent renames the file away and makes a new one; a look at the name before each write finds that at once. Between
-   * the two there is none, and who may not make it goes on with the old one.
+   * The agent renames the file away and makes a new one; a look at the name before each write finds that at once.
+   * Between the two there is none, and who may not make it goes on with the old one.
    */
   #followRotation(): void {
     const before = this.#fd;

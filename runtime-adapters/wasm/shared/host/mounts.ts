@@ -16,7 +16,10 @@ export interface MountedFile {
   readonly readOnly: boolean;
 }
 
-/** What descriptors share that come from one mount. Links and renames between two trees are refused, as between file systems. */
+/**
+ * What descriptors share that come from one mount. Links and renames between two trees are refused, as between file
+ * systems.
+ */
 export interface Tree {
   readonly readOnly: boolean;
 }

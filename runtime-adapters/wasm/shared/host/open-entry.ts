@@ -50,8 +50,9 @@ export function openEntry(resolved: ResolvedPath, openFlags: OpenFlags, flags: D
 }
 
 /**
- * What is there, and nothing but files and directories: to open a FIFO would stop the runner until somebody opens its other
- * end, and opening a device does things. Nothing is followed: links have been walked, and one put there since is refused.
+ * What is there, and nothing but files and directories: to open a FIFO would stop the runner until somebody opens its
+ * other end, and opening a device does things. Nothing is followed: links have been walked, and one put there since is
+ * refused.
  */
 function openThere(
   path: string,

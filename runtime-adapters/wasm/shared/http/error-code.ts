@@ -62,12 +62,15 @@ const OF_NODE: Readonly<Record<string, HttpErrorCode>> = {
   EPROTO: { tag: "TLS-protocol-error" },
 };
 
-/** What the peer has said by TLS (RFC 8446, 6) is in OpenSSL's words alone: "…:ssl/tls alert bad certificate:FILE:LINE:SSL alert number 42". */
+/**
+ * What the peer has said by TLS (RFC 8446, 6) is in OpenSSL's words alone: "…:ssl/tls alert bad
+ * certificate:FILE:LINE:SSL alert number 42".
+ */
 const ALERT = /:[a-z0-9/]+ (?:alert )?([a-z ]{1,64}):[^:]*:[^:]*:SSL alert number (\d{1,3})/;
 const MAX_ALERT = 255;
 /**
- * OpenSSL's names of what is wrong with a certificate: UNABLE_TO_VERIFY_LEAF_SIGNATURE, CERT_HAS_EXPIRED, ERR_TLS_CERT_…, INVALID_CA,
- * and Node's for the rarer ones (keys that are too small).
+ * OpenSSL's names of what is wrong with a certificate: UNABLE_TO_VERIFY_LEAF_SIGNATURE, CERT_HAS_EXPIRED,
+ * ERR_TLS_CERT_…, INVALID_CA, and Node's for the rarer ones (keys that are too small).
  */
 const CERTIFICATE =
   /CERT|^UNABLE_TO_|^INVALID_(?:CA|PURPOSE)$|^PATH_LENGTH_EXCEEDED$|^HOSTNAME_MISMATCH$|^UNSPECIFIED$/;

@@ -10,7 +10,9 @@ type HeaderError = { readonly tag: "invalid-syntax" | "forbidden" | "immutable" 
 const MAX_FIELDS = 256;
 const MAX_FIELDS_BYTES = 65_536;
 
-/** They are about one connection, which is the host's (RFC 9110, 7.6.1), or say who is asked, which `authority` does. */
+/**
+ * They are about one connection, which is the host's (RFC 9110, 7.6.1), or say who is asked, which `authority` does.
+ */
 const FORBIDDEN: ReadonlySet<string> = new Set([
   "connection",
   "host",

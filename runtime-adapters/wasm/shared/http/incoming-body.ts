@@ -1,6 +1,6 @@
 /**
- * wasi:http/types.incoming-body and future-trailers: what comes in, of a request that is served or of a response. Nothing is
- * read ahead of the component but what the source itself holds, which then stops the socket.
+ * wasi:http/types.incoming-body and future-trailers: what comes in, of a request that is served or of a response.
+ * Nothing is read ahead of the component but what the source itself holds, which then stops the socket.
  */
 import { Failure } from "../resources/failure.ts";
 import { HostResource, trap } from "../resources/handles.ts";

@@ -11,8 +11,8 @@ const JOINED_BYTES = 4096;
 const SMALL_BYTES = 1024;
 
 /**
- * Puts together what comes small in one turn. A server may send each byte in a chunk of its own, and `node:http` keeps each by itself:
- * 34 MiB for the 64 KiB that it reads ahead.
+ * Puts together what comes small in one turn. A server may send each byte in a chunk of its own, and `node:http` keeps
+ * each by itself: 34 MiB for the 64 KiB that it reads ahead.
  */
 export function joinSmallPieces(message: IncomingMessage): void {
   const push = message.push.bind(message);

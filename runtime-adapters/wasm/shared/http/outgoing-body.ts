@@ -1,6 +1,6 @@
 /**
- * wasi:http/types.outgoing-body: what the component writes, to a response that is served or to a request of its own. The
- * component is held back as soon as its target is full.
+ * wasi:http/types.outgoing-body: what the component writes, to a response that is served or to a request of its own.
+ * The component is held back as soon as its target is full.
  */
 import { Failure } from "../resources/failure.ts";
 import { HostResource, trap } from "../resources/handles.ts";
@@ -41,8 +41,8 @@ export interface TargetListener {
 }
 
 /**
- * What is written is kept for the rest of the turn: a body that is whole by then goes out with its head in one write, and
- * with its length.
+ * What is written is kept for the rest of the turn: a body that is whole by then goes out with its head in one write,
+ * and with its length.
  */
 export class OutgoingPipe implements ByteSink, TargetListener {
   readonly #context: HttpContext;

@@ -39,7 +39,10 @@ const MAX_HEADER_BYTES = 65_536;
 /** A whole body may be as long as it likes: it is read piece by piece. */
 const MAX_BODY_BYTES = Number.MAX_SAFE_INTEGER;
 const MAX_URI_LENGTH = 16_384;
-/** Sessions that are kept so that the next connection's handshake is short, some 2 KiB each: of the hosts that are asked most. */
+/**
+ * Sessions that are kept so that the next connection's handshake is short, some 2 KiB each: of the hosts that are asked
+ * most.
+ */
 const MAX_SESSIONS = 16;
 /** Different words about certificates in a container's log; a component that asks in a loop must not fill it. */
 const MAX_COMPLAINTS = 64;

@@ -1,6 +1,6 @@
 /**
- * What https requests trust: the authorities that Node brings and those of the node's own configuration, in one context of
- * OpenSSL's for all connections of a process. Made with the first request: it takes 0.2 MiB, and `node:tls` its own.
+ * What https requests trust: the authorities that Node brings and those of the node's own configuration, in one context
+ * of OpenSSL's for all connections of a process. Made with the first request: it takes 0.2 MiB, and `node:tls` its own.
  */
 import type { SecureContext } from "node:tls";
 
@@ -13,7 +13,8 @@ export class TlsContexts {
     const known = this.#contexts.get(authorities);
     if (known !== undefined) return known;
     const made = process.getBuiltinModule("node:tls").createSecureContext();
-    // The option `ca` would stand for Node's own: these would have to be given again, as PEM, for 0.8 MiB and ten times the time.
+    // The option `ca` would stand for Node's own: these would have to be given again, as PEM, for 0.8 MiB and ten times
+    // the time.
     if (authorities !== "") made.context.addCACert(authorities);
     this.#contexts.set(authorities, made);
     return made;

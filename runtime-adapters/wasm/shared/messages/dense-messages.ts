@@ -47,7 +47,10 @@ export interface DenseEnd extends Partial<RunnerEnd> {
   readonly exitCode: number;
 }
 
-/** A launch holds arguments and environment, each up to Linux' own limit of 128 KiB a string; Kubernetes keeps a pod below 1.5 MiB. */
+/**
+ * A launch holds arguments and environment, each up to Linux' own limit of 128 KiB a string; Kubernetes keeps a pod
+ * below 1.5 MiB.
+ */
 export const MAX_REQUEST_BYTES = 4 * 1024 * 1024;
 /** Usage of as many containers as a process may have, some 120 bytes each, or a message of 4 KiB. */
 export const MAX_REPORT_BYTES = 128 * 1024;

@@ -1,4 +1,6 @@
-/** What the agent asks of the child that opens devices (`devices-main.ts`), and what it answers, a line of JSON each. */
+/**
+ * What the agent asks of the child that opens devices (`devices-main.ts`), and what it answers, a line of JSON each.
+ */
 import type { Plain } from "@picolet/runtime-contract/board-services.ts";
 
 export type DeviceTarget =

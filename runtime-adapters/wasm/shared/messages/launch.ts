@@ -15,7 +15,9 @@ export interface RunnerLaunch {
   readonly args: readonly string[];
   readonly env: readonly (readonly [name: string, value: string])[];
   readonly workingDir: string | undefined;
-  /** Milliseconds since 1970: what is known to be over. A clock that says less has not been set since the board started. */
+  /**
+   * Milliseconds since 1970: what is known to be over. A clock that says less has not been set since the board started.
+   */
   readonly timeFloorMs: number;
   readonly mounts: readonly MountLaunch[];
   /** Whether the component waits for more than time, so that its stack has to be set aside while it does. */
@@ -134,9 +136,9 @@ export interface MountLaunch {
 }
 
 /**
- * Of a file or a folder, whatever is written to it meanwhile. A file system is a device of its own as long as anybody has it mounted, so
- * that what is mounted there now differs from what it hides, and from what a process that missed the change still has there.
- * The mount's own number would say nothing: each namespace counts for itself.
+ * Of a file or a folder, whatever is written to it meanwhile. A file system is a device of its own as long as anybody
+ * has it mounted, so that what is mounted there now differs from what it hides, and from what a process that missed the
+ * change still has there. The mount's own number would say nothing: each namespace counts for itself.
  */
 export const mountStamp = ({ dev, ino }: { readonly dev: bigint; readonly ino: bigint }): string => `${dev}:${ino}`;
 

@@ -1,4 +1,6 @@
-/** What the agent asks of a pull child, and what that answers. Lines of JSON between two programs of the same version. */
+/**
+ * What the agent asks of a pull child, and what that answers. Lines of JSON between two programs of the same version.
+ */
 import type { ErrorCode } from "@picolet/protocol/errors.ts";
 import type { ImageCredentials, SignedImage } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { ProxySettings } from "../oci/proxies.ts";
@@ -6,7 +8,10 @@ import type { RegistryEndpoint } from "../oci/registries.ts";
 
 /** One line on the child's standard input: what is secret must not be on a command line, which everybody can read. */
 export interface PullRequest {
-  /** `component`: have it on disk. `platforms`: only tell what the reference holds. `signatures`: its digest, and who signed that. */
+  /**
+   * `component`: have it on disk. `platforms`: only tell what the reference holds. `signatures`: its digest, and who
+   * signed that.
+   */
   readonly want: "component" | "platforms" | "signatures";
   readonly repository: string;
   readonly tag: string | undefined;

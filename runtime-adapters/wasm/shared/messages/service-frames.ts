@@ -1,7 +1,7 @@
 /**
- * Frames between a runner and the agent, either way: a number of bytes that follow (u32, little endian), then a number of
- * bytes of JSON (u32) with that JSON, then any number of parts, each a length (u32) with its bytes. JSON, for both ends have its
- * parser anyway: cbor-x in a runner takes 2.8 MiB. Neither end trusts the other.
+ * Frames between a runner and the agent, either way: a number of bytes that follow (u32, little endian), then a number
+ * of bytes of JSON (u32) with that JSON, then any number of parts, each a length (u32) with its bytes. JSON, for both
+ * ends have its parser anyway: cbor-x in a runner takes 2.8 MiB. Neither end trusts the other.
  */
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Plain, ServiceMessage } from "@picolet/runtime-contract/board-services.ts";
@@ -10,8 +10,8 @@ import type { Plain, ServiceMessage } from "@picolet/runtime-contract/board-serv
 export const MAX_FRAME_BYTES = 2 * 1024 * 1024 + 65_536;
 const MAX_PARTS = 1100;
 /**
- * What is parsed without a look at it first. In 2 MiB there is room for a million lists, one in the other: parsing them takes a second
- * and 76 MiB.
+ * What is parsed without a look at it first. In 2 MiB there is room for a million lists, one in the other: parsing them
+ * takes a second and 76 MiB.
  */
 const MAX_UNSEEN_BYTES = 16_384;
 /** Lists and objects of one frame; a thousand points of telemetry have three lists each. */
@@ -79,7 +79,10 @@ function hasMoreContainers(json: Uint8Array, most: number): boolean {
   return containers > most;
 }
 
-/** Puts frames together from what arrives, however small its pieces. Holds one unfinished frame and whatever came with its end. */
+/**
+ * Puts frames together from what arrives, however small its pieces. Holds one unfinished frame and whatever came with
+ * its end.
+ */
 export class FrameReader {
   /** The first `#held` of them have come. */
   #bytes: Buffer = Buffer.alloc(0);

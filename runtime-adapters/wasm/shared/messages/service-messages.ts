@@ -4,7 +4,9 @@
  */
 import type { Plain, ServiceMessage } from "@picolet/runtime-contract/board-services.ts";
 
-/** Of this protocol. A runner may be older than the agent: what an agent understood its successors must understand too. */
+/**
+ * Of this protocol. A runner may be older than the agent: what an agent understood its successors must understand too.
+ */
 export const PROTOCOL_VERSION = 1;
 /** In the adapter's state folder. */
 export const SERVICE_SOCKET = "services.sock";

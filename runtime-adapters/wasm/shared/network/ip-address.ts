@@ -19,8 +19,8 @@ const BYTE = /^(?:0|[1-9]\d{0,2})$/;
 const GROUP = /^[\da-f]{1,4}$/i;
 
 /**
- * IPv4 inside IPv6: mapped (::ffff:0:0/96), translated (RFC 6052, 64:ff9b::/96) and the "compatible" form of old (::/96),
- * which lead to the same host as the IPv4 address by itself.
+ * IPv4 inside IPv6: mapped (::ffff:0:0/96), translated (RFC 6052, 64:ff9b::/96) and the "compatible" form of old
+ * (::/96), which lead to the same host as the IPv4 address by itself.
  */
 const EMBEDDING_TOPS: ReadonlySet<bigint> = new Set([0xffffn, 0x64_ff9b_0000_0000_0000_0000n, 0n]);
 /** `::` and `::1`, which are no IPv4 addresses. */
@@ -94,9 +94,9 @@ export const covers = (outer: IpPrefix, inner: IpPrefix): boolean =>
 export const isSingleAddress = ({ address, length }: IpPrefix): boolean => length === WIDTH[address.family];
 
 /**
- * IPv4 addresses that an IPv6 address carries although it is another host's: 6to4 (RFC 3056), local NAT64 prefixes
- * (RFC 8215, in all forms of RFC 6052 from /48 on), IPv4-translated (RFC 2765), Teredo (RFC 4380) and ISATAP (RFC 5214).
- * A translator or relay on the way may deliver to them.
+ * IPv4 addresses that an IPv6 address carries although it is another host's: 6to4 (RFC 3056), local NAT64 prefixes (RFC
+ * 8215, in all forms of RFC 6052 from /48 on), IPv4-translated (RFC 2765), Teredo (RFC 4380) and ISATAP (RFC 5214). A
+ * translator or relay on the way may deliver to them.
  */
 export function embeddedIpv4Addresses({ family, bits }: IpAddress): readonly IpAddress[] {
   if (family === 4) return [];

@@ -1,11 +1,12 @@
 /**
- * Judges what a component wants of the network by the rules of its pod. Names are looked up by the host, and the address
- * that is connected to is the one that was judged: `allows` before the look-up, `allowsResolved` for each address it gave.
+ * Judges what a component wants of the network by the rules of its pod. Names are looked up by the host, and the
+ * address that is connected to is the one that was judged: `allows` before the look-up, `allowsResolved` for each
+ * address it gave.
  *
- * The node itself (loopback and its own addresses), link-local and multicast addresses are reached only by rules that name
- * them: as that address, as a network that lies within, or, for loopback, as `localhost`. A name that leads there does not.
- * Metadata services of clouds, which hand out credentials of the machine, are reached only by a rule with exactly that
- * address. The two tables below hold for wasi:sockets and wasi:http, of WASI 0.2 and 0.3. Pure.
+ * The node itself (loopback and its own addresses), link-local and multicast addresses are reached only by rules that
+ * name them: as that address, as a network that lies within, or, for loopback, as `localhost`. A name that leads there
+ * does not. Metadata services of clouds, which hand out credentials of the machine, are reached only by a rule with
+ * exactly that address. The two tables below hold for wasi:sockets and wasi:http, of WASI 0.2 and 0.3. Pure.
  */
 import {
   contains,
@@ -32,8 +33,8 @@ const LOCAL = [
 ];
 
 /**
- * Metadata and credential services, as the providers document them and cloud-init's data sources use them. Those of GCP,
- * OpenStack, Oracle, DigitalOcean, Hetzner, Tencent, Huawei and IBM over IPv4 are 169.254.169.254 too.
+ * Metadata and credential services, as the providers document them and cloud-init's data sources use them. Those of
+ * GCP, OpenStack, Oracle, DigitalOcean, Hetzner, Tencent, Huawei and IBM over IPv4 are 169.254.169.254 too.
  */
 const METADATA = prefixes(
   // AWS and most others: instance metadata.
@@ -47,7 +48,8 @@ const METADATA = prefixes(
   "168.63.129.16",
   // Alibaba Cloud.
   "100.100.100.200",
-  // Oracle Cloud Classic is 192.0.0.192; the block is for protocol assignments (RFC 6890), no remote host has an address of it.
+  // Oracle Cloud Classic is 192.0.0.192; the block is for protocol assignments (RFC 6890), no remote host has an
+  // address of it.
   "192.0.0.0/24",
   // Tencent Cloud.
   "169.254.0.23",

@@ -1,13 +1,11 @@
 /**
- * The annotation `wasm.picolet.io/network`: where a pod's components may connect to, and on which ports they may listen.
- * Entries are divided by `;` or ends of lines:
+ * The annotation `wasm.picolet.io/network`: where a pod's components may connect to, and on which ports they may
+ * listen. Entries are divided by `;` or ends of lines:
  *
- *   tcp://db.example.com:5432                a name; *.example.com: any name below it
- *   udp://192.0.2.1:123                      an address; [2001:db8::1] in brackets
- *   tcp://10.20.0.0/16:1883-1884             a network, a range of ports; `*` for any host, any port
- *   https://api.example.com                  by wasi:http; ports 80 and 443 need not be said
- *   GET,HEAD http://*.example.com:8080       only these methods
- *   listen tcp:8080                          a port, or a range, that may be bound
+ * tcp://db.example.com:5432 a name; *.example.com: any name below it udp://192.0.2.1:123 an address; [2001:db8::1] in
+ * brackets tcp://10.20.0.0/16:1883-1884 a network, a range of ports; `*` for any host, any port https://api.example.com
+ * by wasi:http; ports 80 and 443 need not be said GET,HEAD http://*.example.com:8080 only these methods listen tcp:8080
+ * a port, or a range, that may be bound
  *
  * Pure.
  */

@@ -1,8 +1,8 @@
 /**
- * Components that wait for more than time: their stack is set aside (JavaScript Promise Integration) while the event loop
- * of the process works. jco's own way to do this goes through its machinery for WASI 0.3 with every call; here its plain
- * synchronous glue runs on such a stack. A host function that would have to wait throws `WouldBlock` and is called again
- * when it need not.
+ * Components that wait for more than time: their stack is set aside (JavaScript Promise Integration) while the event
+ * loop of the process works. jco's own way to do this goes through its machinery for WASI 0.3 with every call; here its
+ * plain synchronous glue runs on such a stack. A host function that would have to wait throws `WouldBlock` and is
+ * called again when it need not.
  */
 import type { FunctionType } from "../binary/function-types.ts";
 import { trap } from "./handles.ts";
@@ -21,8 +21,8 @@ export interface LoopTimers {
 }
 
 /**
- * Host functions that never wait, by what the glue calls them: `interface@version#function`. They are called as they are,
- * for each call that may set the stack aside costs more than most of them do. Whatever is not named here may wait.
+ * Host functions that never wait, by what the glue calls them: `interface@version#function`. They are called as they
+ * are, for each call that may set the stack aside costs more than most of them do. Whatever is not named here may wait.
  */
 const NEVER_WAIT: readonly RegExp[] = [
   /^wasi:(?:cli|clocks|filesystem|http|random|sockets)\//,
@@ -32,7 +32,10 @@ const NEVER_WAIT: readonly RegExp[] = [
 ];
 /** jco's functions that drop resources have no name of an interface, and a number in their own. */
 const DROP = /^trampoline\d+$/;
-/** What the glue itself does for calls between a component's parts (`transpile/synchronous-patches.ts`): no calls of the host at all. */
+/**
+ * What the glue itself does for calls between a component's parts (`transpile/synchronous-patches.ts`): no calls of the
+ * host at all.
+ */
 const PART_CALL = /^_(?:enterCall|exitCall|context[GS]et[01])$/;
 
 /** Before an export's name, that of what is called when its result has been read (component model, canonical ABI). */
@@ -40,7 +43,10 @@ const CLEAN_UP = "cabi_post_";
 
 export class LoopWaiter implements Waiter {
   begun: unknown;
-  /** Whether the host function that is running may set its caller's stack aside; from a component's entry on not just any. */
+  /**
+   * Whether the host function that is running may set its caller's stack aside; from a component's entry on not just
+   * any.
+   */
   canWait = true;
   readonly #timers: LoopTimers;
 
@@ -62,7 +68,10 @@ export class LoopWaiter implements Waiter {
   enter?(): void;
   /** It has been set aside, or has ended. */
   leave?(): void;
-  /** Before each call of a host function. @returns what the stack has to wait for first; undefined: nothing. @throws to end it */
+  /**
+   * Before each call of a host function. @returns what the stack has to wait for first; undefined: nothing. @throws to
+   * end it
+   */
   pause?(): Promise<void> | undefined;
   /** Instantiates a core module, which can call the host, and cannot be set aside. */
   instance?(make: () => WebAssembly.Instance): WebAssembly.Instance;

@@ -12,8 +12,9 @@ const MAX_LIVE_HANDLES = 1024;
 const REPRESENTATION = Symbol.for("cabiRep");
 
 /**
- * What a component holds now. Kept only where it can end before its process does, which closes everything else. Not a set: V8
- * makes another table of one whenever it is empty, which keeps what was in the last one from the collector of young garbage.
+ * What a component holds now. Kept only where it can end before its process does, which closes everything else. Not a
+ * set: V8 makes another table of one whenever it is empty, which keeps what was in the last one from the collector of
+ * young garbage.
  */
 export class LiveResources {
   readonly #resources: (HostResource | undefined)[] = [];
@@ -163,7 +164,9 @@ export abstract class HostResource {
 /** Ends the component where it is, as an `unreachable` instruction would. */
 export const trap = (message: string): Error => new WebAssembly.RuntimeError(message);
 
-/** What the glue calls with `new`, and compares with by `instanceof`: the class, with the instance's own context in it. */
+/**
+ * What the glue calls with `new`, and compares with by `instanceof`: the class, with the instance's own context in it.
+ */
 export function makeConstructor<A extends readonly never[]>(
   of: { readonly prototype: object },
   make: (...args: A) => object,

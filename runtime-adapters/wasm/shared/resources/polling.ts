@@ -1,6 +1,7 @@
 /**
- * wasi:io/poll. What a component waits for is a `Readiness`. How it waits is the `Waiter`'s: a component alone with files
- * and clocks blocks its thread (`BlockingWaiter`), one with a network gives the thread to the event loop (`event-loop.ts`).
+ * wasi:io/poll. What a component waits for is a `Readiness`. How it waits is the `Waiter`'s: a component alone with
+ * files and clocks blocks its thread (`BlockingWaiter`), one with a network gives the thread to the event loop
+ * (`event-loop.ts`).
  */
 import { type HandlePool, HostResource, trap } from "./handles.ts";
 
@@ -20,7 +21,9 @@ export interface Readiness {
   /** On the monotonic clock: when time alone makes it ready. */
   readonly at?: bigint | undefined;
   ready(): boolean;
-  /** Calls `wake` once when it may have become ready. Missing where only time does it. @returns what takes the wish back */
+  /**
+   * Calls `wake` once when it may have become ready. Missing where only time does it. @returns what takes the wish back
+   */
   onReady?(wake: () => void): () => void;
 }
 
@@ -105,7 +108,9 @@ export class Poller {
     }
   }
 
-  /** Begins it, waits for it and returns its result. When the host function is called anew after the wait, it goes on. */
+  /**
+   * Begins it, waits for it and returns its result. When the host function is called anew after the wait, it goes on.
+   */
   finish<R>(begin: () => StartedOperation<R>): R {
     this.#waiter.begun ??= begin();
     const begun = this.#waiter.begun as StartedOperation<R>;

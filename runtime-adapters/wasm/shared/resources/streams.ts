@@ -1,6 +1,6 @@
 /**
- * wasi:io/streams and wasi:io/error. Files are ready at any time; what is not says when it is by its `readiness`, and is
- * only waited for by the blocking functions.
+ * wasi:io/streams and wasi:io/error. Files are ready at any time; what is not says when it is by its `readiness`, and
+ * is only waited for by the blocking functions.
  */
 import { Failure, fileErrorCode } from "./failure.ts";
 import { type Handles, HostResource, trap } from "./handles.ts";
@@ -76,7 +76,9 @@ export interface ByteSource {
 export interface ByteSink {
   /** Of being able to take more. Missing: at any time. */
   readonly readiness?: Readiness;
-  /** Bytes that `write` takes now; 0: none until `readiness` says so, as during a flush. Missing: `MAX_TRANSFER_BYTES`. */
+  /**
+   * Bytes that `write` takes now; 0: none until `readiness` says so, as during a flush. Missing: `MAX_TRANSFER_BYTES`.
+   */
   writable?(): number;
   /** Never more than `writable` said. Throws what `node:fs` throws, or a `Failure` of a `StreamError`. */
   write(bytes: Uint8Array): void;
@@ -213,8 +215,8 @@ export class OutputStream extends HostResource {
   }
 
   /**
-   * Writes all of it, as far as there is room, and returns when it is given on. The step that it has come to is kept: on
-   * an event loop the call is made anew after each wait.
+   * Writes all of it, as far as there is room, and returns when it is given on. The step that it has come to is kept:
+   * on an event loop the call is made anew after each wait.
    */
   #finished(contents: () => Uint8Array): void {
     this.#underway ??= { left: contents(), flushed: false };

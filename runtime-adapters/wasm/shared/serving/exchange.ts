@@ -154,7 +154,10 @@ export class Exchange implements Answer, RequestFraming {
     this.answer(CODES.find(([start]) => start.test(tag))?.[1] ?? 500);
   }
 
-  /** With nothing of the component's. Where a part has gone out already the connection is cut, so that nobody takes it for whole. */
+  /**
+   * With nothing of the component's. Where a part has gone out already the connection is cut, so that nobody takes it
+   * for whole.
+   */
   answer(status: number, fields: readonly string[] = []): void {
     if (this.#writer.hasEnded) return;
     if (this.#writer.hasBegun) this.#connection.destroy();

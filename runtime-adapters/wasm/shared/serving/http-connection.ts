@@ -1,6 +1,6 @@
 /**
- * One connection of a client: what comes goes through llhttp, one request after the other is answered, and nothing is read
- * ahead of the component but a bounded number of bytes. It ends with `close`, whoever brings that about.
+ * One connection of a client: what comes goes through llhttp, one request after the other is answered, and nothing is
+ * read ahead of the component but a bounded number of bytes. It ends with `close`, whoever brings that about.
  */
 import { isHostField } from "../http/request-line.ts";
 import { Exchange, type ExchangeLimits } from "./exchange.ts";

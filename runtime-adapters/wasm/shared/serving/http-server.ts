@@ -1,6 +1,7 @@
 /**
- * HTTP/1.1 on the container's port. Nothing here ends gracefully: SIGTERM ends the process, as with every component. What
- * a flood takes of memory is bounded: connections, what each holds, and what all of them have written and nobody has taken.
+ * HTTP/1.1 on the container's port. Nothing here ends gracefully: SIGTERM ends the process, as with every component.
+ * What a flood takes of memory is bounded: connections, what each holds, and what all of them have written and nobody
+ * has taken.
  */
 import { getSystemErrorName } from "node:util";
 import { PicoletError } from "@picolet/protocol/errors.ts";

@@ -55,7 +55,10 @@ export class InstancePool {
     this.#init = init;
   }
 
-  /** At the start, so that a component that cannot be instantiated is known by then. @throws what instantiating it throws */
+  /**
+   * At the start, so that a component that cannot be instantiated is known by then. @throws what instantiating it
+   * throws
+   */
   prepare(): void {
     this.#idle.push(this.#components.make());
   }

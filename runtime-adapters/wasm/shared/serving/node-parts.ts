@@ -1,8 +1,9 @@
 /**
- * What of Node lies below `node:net` and `node:http`: libuv's TCP handle, and llhttp, the parser that has met the hostile
- * clients of years. Their streams and event emitters would cost a served request more than the parser and the system calls
- * together, and each connection some 20 KiB. No public part of Node gives the one without the other: where a Node has not
- * got the private ones any more, `public-parts.ts` makes the same of public ones. Here alone they are named.
+ * What of Node lies below `node:net` and `node:http`: libuv's TCP handle, and llhttp, the parser that has met the
+ * hostile clients of years. Their streams and event emitters would cost a served request more than the parser and the
+ * system calls together, and each connection some 20 KiB. No public part of Node gives the one without the other: where
+ * a Node has not got the private ones any more, `public-parts.ts` makes the same of public ones. Here alone they are
+ * named.
  */
 
 /** Of one write; the handle's own may be used again when it was not asynchronous. */
@@ -24,7 +25,10 @@ export interface TcpHandle {
   setNoDelay(on: boolean): number;
   /** From then on all is read into it, and `onread` called without an argument. */
   useUserBuffer(buffer: Uint8Array): void;
-  /** `NodePrivateApi.bytesRead` has the number of bytes, or an errno. @returns what the next read goes into, if that changes */
+  /**
+   * `NodePrivateApi.bytesRead` has the number of bytes, or an errno. @returns what the next read goes into, if that
+   * changes
+   */
   onread: (() => Uint8Array | undefined) | undefined;
   readStart(): number;
   readStop(): number;
@@ -45,7 +49,9 @@ export interface HttpParser {
   finish(): unknown;
   /** Not from within one of its callbacks. */
   close(): void;
-  /** Field names and values in turn; called ahead of `HEADERS_COMPLETE` where there are more than 32, and for trailers. */
+  /**
+   * Field names and values in turn; called ahead of `HEADERS_COMPLETE` where there are more than 32, and for trailers.
+   */
   [ON_HEADERS]: (fields: readonly string[], url: string) => void;
   [ON_HEADERS_COMPLETE]: (
     versionMajor: number,

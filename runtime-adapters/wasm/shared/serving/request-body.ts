@@ -11,8 +11,8 @@ export interface BodyReader {
 }
 
 /**
- * Pieces that fit together into so many bytes are kept as one: a client may send each byte in a chunk of its own, and each piece by
- * itself takes some 400 bytes.
+ * Pieces that fit together into so many bytes are kept as one: a client may send each byte in a chunk of its own, and
+ * each piece by itself takes some 400 bytes.
  */
 const JOINED_BYTES = 4096;
 

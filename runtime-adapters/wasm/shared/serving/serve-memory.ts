@@ -1,6 +1,7 @@
 /**
- * What serving may take of memory, by the limit of its container. The bounds are those of what a flood can bring about at
- * most; the guard looks at what the process really takes, for a component has a memory of its own, and V8 its garbage.
+ * What serving may take of memory, by the limit of its container. The bounds are those of what a flood can bring about
+ * at most; the guard looks at what the process really takes, for a component has a memory of its own, and V8 its
+ * garbage.
  */
 import { MEBIBYTE } from "@picolet/protocol/units.ts";
 

@@ -1,17 +1,26 @@
-/** What a container's sockets may do, those of all its instances together: by its pod's policy, and by the names that were looked up for it. */
+/**
+ * What a container's sockets may do, those of all its instances together: by its pod's policy, and by the names that
+ * were looked up for it.
+ */
 import type { NetworkPolicy } from "../network/network-policy.ts";
 import type { Transport } from "../network/network-rules.ts";
 import { WakeListeners } from "../resources/wake-listeners.ts";
 import type { Endpoint } from "./socket-addresses.ts";
 import { networkFailure } from "./socket-errors.ts";
 
-/** Names whose addresses are remembered, the oldest forgotten first; a component that needs one longer looks it up again. */
+/**
+ * Names whose addresses are remembered, the oldest forgotten first; a component that needs one longer looks it up
+ * again.
+ */
 const MAX_NAMES = 64;
 /** Addresses of one name that the component is told. */
 export const MAX_ADDRESSES = 32;
 /** Look-ups at once; one without an answer keeps its place for as long as the resolver tries, some 10 s. */
 const MAX_LOOKUPS = 16;
-/** Sockets of one container, those included that still send their last: each is a file descriptor and up to 144 KiB of buffers. */
+/**
+ * Sockets of one container, those included that still send their last: each is a file descriptor and up to 144 KiB of
+ * buffers.
+ */
 const MAX_SOCKETS = 128;
 
 export class NetworkAccess {

@@ -2,7 +2,10 @@
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import { Failure } from "../resources/failure.ts";
 
-/** `wasi:sockets/network.error-code`, as far as Linux can bring it about; `connection-broken` is a code of WASI 0.3 alone. */
+/**
+ * `wasi:sockets/network.error-code`, as far as Linux can bring it about; `connection-broken` is a code of WASI 0.3
+ * alone.
+ */
 export type NetworkErrorCode =
   | "unknown"
   | "access-denied"

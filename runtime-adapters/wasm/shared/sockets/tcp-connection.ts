@@ -1,6 +1,6 @@
 /**
- * One TCP connection and its two streams. What arrives is read only as far as the component takes it, and what it writes
- * is taken only as far as the peer reads: both directions hold a bounded number of bytes.
+ * One TCP connection and its two streams. What arrives is read only as far as the component takes it, and what it
+ * writes is taken only as far as the peer reads: both directions hold a bounded number of bytes.
  */
 import type { BoundSocket, Socket } from "node:net";
 import { Failure } from "../resources/failure.ts";

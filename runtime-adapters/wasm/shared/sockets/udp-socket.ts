@@ -1,6 +1,6 @@
 /**
- * wasi:sockets/udp. What arrives waits in a bounded queue, beyond which it is lost, as in the system's own; datagrams from whom
- * the component may not send to are lost too, unless the pod lets it listen on the port.
+ * wasi:sockets/udp. What arrives waits in a bounded queue, beyond which it is lost, as in the system's own; datagrams
+ * from whom the component may not send to are lost too, unless the pod lets it listen on the port.
  */
 import type { RemoteInfo, Socket } from "node:dgram";
 import { HostResource } from "../resources/handles.ts";

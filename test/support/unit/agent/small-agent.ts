@@ -1,4 +1,6 @@
-/** An agent of store, PLEG, workers and statuses over one fake runtime, on virtual time; nothing goes wrong by itself. */
+/**
+ * An agent of store, PLEG, workers and statuses over one fake runtime, on virtual time; nothing goes wrong by itself.
+ */
 import type { RuntimeRouter } from "@picolet/agent/core/pods/pod-ports.ts";
 import { isComponentPod } from "@picolet/agent/core/pods/pod-runtime.ts";
 import { ImagePuller } from "@picolet/agent/images/pulls/image-puller.ts";

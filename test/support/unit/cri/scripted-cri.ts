@@ -1,4 +1,7 @@
-/** A CRI socket on which a test answers the calls itself: what a runtime newer, older or worse than containerd 1.6 would say. */
+/**
+ * A CRI socket on which a test answers the calls itself: what a runtime newer, older or worse than containerd 1.6 would
+ * say.
+ */
 import { createServer, type ServerHttp2Stream } from "node:http2";
 import type { Socket } from "node:net";
 import { withPrefix } from "@picolet/runtime-cri/wire/grpc-messages.ts";

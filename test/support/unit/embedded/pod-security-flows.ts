@@ -1,6 +1,7 @@
 /**
- * Sequences of requests in which Pod Security answers: the modes, updates, subresources, templates, labels of namespaces,
- * exemptions. What a real kube-apiserver 1.34 answered to each step is recorded in `test/golden/pod-security/`.
+ * Sequences of requests in which Pod Security answers: the modes, updates, subresources, templates, labels of
+ * namespaces, exemptions. What a real kube-apiserver 1.34 answered to each step is recorded in
+ * `test/golden/pod-security/`.
  */
 import { safeContainer, safeSpec } from "./pod-security-cases.ts";
 

@@ -1,4 +1,6 @@
-/** A hub as far as identity goes, on real TLS, and a board that dials it: what join, renewal and the tunnel's door need. */
+/**
+ * A hub as far as identity goes, on real TLS, and a board that dials it: what join, renewal and the tunnel's door need.
+ */
 import { once } from "node:events";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Server } from "node:https";

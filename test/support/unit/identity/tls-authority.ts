@@ -1,4 +1,6 @@
-/** A certificate authority of one test: serving and client certificates for 127.0.0.1 that live a day, from `now` on. */
+/**
+ * A certificate authority of one test: serving and client certificates for 127.0.0.1 that live a day, from `now` on.
+ */
 import { createPublicKey, generateKeyPairSync } from "node:crypto";
 import {
   type CertificateAuthority,

@@ -1,4 +1,7 @@
-/** A proxy as companies have them: tunnels by CONNECT, plain requests handed over. Names are what the test says they are. */
+/**
+ * A proxy as companies have them: tunnels by CONNECT, plain requests handed over. Names are what the test says they
+ * are.
+ */
 import { once } from "node:events";
 import { createServer, type IncomingMessage, request, type Server, type ServerResponse } from "node:http";
 import { type AddressInfo, connect, type Socket } from "node:net";

@@ -1,6 +1,9 @@
 import { randomBytes } from "node:crypto";
 
-/** A component as large as one of the real world, which does the same: with a custom section of bytes that nothing packs. */
+/**
+ * A component as large as one of the real world, which does the same: with a custom section of bytes that nothing
+ * packs.
+ */
 export function padded(component: Uint8Array, paddingBytes: number): Buffer<ArrayBuffer> {
   const body = Buffer.concat([Buffer.of(1, 0x70), randomBytes(paddingBytes)]);
   const length: number[] = [];

@@ -1,4 +1,7 @@
-/** Tar archives made in memory, independent of the code that reads them: ustar, with GNU's entries for long names and pax' for longer ones. */
+/**
+ * Tar archives made in memory, independent of the code that reads them: ustar, with GNU's entries for long names and
+ * pax' for longer ones.
+ */
 
 const BLOCK = 512;
 

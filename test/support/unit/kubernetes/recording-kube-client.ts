@@ -31,7 +31,9 @@ interface Waiter<T> {
 
 export class CallLog {
   readonly all: RecordedCall[] = [];
-  /** What the one who watches has been given and has come back from, by `resource/namespace/name`; undefined: deleted. */
+  /**
+   * What the one who watches has been given and has come back from, by `resource/namespace/name`; undefined: deleted.
+   */
   readonly #taken = new Map<string, KubeObject | undefined>();
   readonly #calls = new Set<Waiter<RecordedCall>>();
   readonly #events = new Set<Waiter<string>>();

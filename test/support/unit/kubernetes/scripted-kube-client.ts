@@ -1,4 +1,6 @@
-/** One resource of an API server in memory whose watches a test breaks, silences and lets run out. List and watch only. */
+/**
+ * One resource of an API server in memory whose watches a test breaks, silences and lets run out. List and watch only.
+ */
 
 import type {
   KubeClient,

@@ -16,7 +16,9 @@ const FAILURE_RATE = 0.1;
 
 type Write = "create" | "update" | "patch" | "delete";
 
-/** A client over a bad connection: what it sees is late, and of some writes nobody hears whether they were carried out. */
+/**
+ * A client over a bad connection: what it sees is late, and of some writes nobody hears whether they were carried out.
+ */
 export function unreliable(client: KubeClient, random: Random): KubeClient {
   const lag = async (): Promise<void> => {
     for (let left = Math.floor(random.next() * MAX_LAG); left > 0; left -= 1) await turn();

@@ -5,7 +5,10 @@ import { build } from "esbuild";
 
 export const BUILD = "dist/test-components";
 
-/** A program of the tests that is started many times: as a bundle it takes a fifth of the time to begin. @param source its path */
+/**
+ * A program of the tests that is started many times: as a bundle it takes a fifth of the time to begin. @param source
+ * its path
+ */
 export const testProgram = (source: string): Promise<string> => bundled(source, "esm");
 
 export type Format = "cjs" | "esm";

@@ -20,7 +20,9 @@ export interface TreeEntry {
   readonly isFolder: boolean;
 }
 
-/** Each folder before what is in it. What goes while we look is not there: find(1) and `recursive` of Node's fail then. */
+/**
+ * Each folder before what is in it. What goes while we look is not there: find(1) and `recursive` of Node's fail then.
+ */
 export function entriesBelow(folder: string): readonly TreeEntry[] {
   return entriesIn(folder).flatMap((entry) => {
     const isFolder = entry.isDirectory();

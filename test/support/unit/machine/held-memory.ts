@@ -17,7 +17,10 @@ export function heldMemory(): { readonly heap: number; readonly buffers: number 
   return { heap: heapUsed, buffers: arrayBuffers };
 }
 
-/** The same after some turns of the event loop: the test runner follows every promise, and lets go of those collected later. */
+/**
+ * The same after some turns of the event loop: the test runner follows every promise, and lets go of those collected
+ * later.
+ */
 export async function settledMemory(): Promise<{ readonly heap: number; readonly buffers: number }> {
   for (let turn = 0; turn < 5; turn += 1) {
     heldMemory();

@@ -1,6 +1,6 @@
 /**
- * Long calculations of tests in a thread of their own: the test runner follows every promise that is made in its own one, which
- * makes code that is nothing but promises half as slow again, and holds on to some of them.
+ * Long calculations of tests in a thread of their own: the test runner follows every promise that is made in its own
+ * one, which makes code that is nothing but promises half as slow again, and holds on to some of them.
  */
 import { once } from "node:events";
 import { parentPort, Worker } from "node:worker_threads";

@@ -41,8 +41,8 @@ function removed(folder: string): boolean {
 }
 
 /**
- * Until no process is left in the cgroup and those below: one that was killed stays in it for a moment, and what a killed agent
- * had begun, as a transpilation, comes to its end there by itself.
+ * Until no process is left in the cgroup and those below: one that was killed stays in it for a moment, and what a
+ * killed agent had begun, as a transpilation, comes to its end there by itself.
  */
 export async function untilCgroupEmpty(path: string): Promise<void> {
   const used = (): readonly string[] => cgroupFolders(path).filter((folder) => processesIn(folder) !== "");

@@ -1,6 +1,6 @@
 /**
- * A bad network in one process: a TCP proxy on loopback whose two directions can be slow, narrow, silent, damaged or cut.
- * Its delays are those of the link that it stands for; nobody waits on them for a condition.
+ * A bad network in one process: a TCP proxy on loopback whose two directions can be slow, narrow, silent, damaged or
+ * cut. Its delays are those of the link that it stands for; nobody waits on them for a condition.
  */
 import { connect, createServer, type Server, type Socket } from "node:net";
 import type { Random } from "@picolet/protocol/ports.ts";
@@ -158,8 +158,8 @@ interface PumpInit {
 }
 
 /**
- * libuv refuses to reset a socket that is just being shut down, and Node (24.21) then forgets to close it: it would keep the
- * whole process from ending.
+ * libuv refuses to reset a socket that is just being shut down, and Node (24.21) then forgets to close it: it would
+ * keep the whole process from ending.
  */
 function reset(socket: Socket): void {
   if (socket.writableEnded) socket.destroy();

@@ -1,4 +1,6 @@
-/** A board's telemetry and a hub's, with a tunnel between them that comes and goes, on virtual time. Real SQLite files. */
+/**
+ * A board's telemetry and a hub's, with a tunnel between them that comes and goes, on virtual time. Real SQLite files.
+ */
 import { copyFileSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { Connection } from "@picolet/agent/store/connection.ts";

@@ -1,4 +1,7 @@
-/** A time-series store for tests: an HTTP server that reads line protocol and OTLP/HTTP JSON strictly, and can misbehave. */
+/**
+ * A time-series store for tests: an HTTP server that reads line protocol and OTLP/HTTP JSON strictly, and can
+ * misbehave.
+ */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 

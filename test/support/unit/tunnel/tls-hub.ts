@@ -1,4 +1,7 @@
-/** `TestHub` behind a real WebSocket over TLS on loopback, which asks for client certificates and refuses what it is told to. */
+/**
+ * `TestHub` behind a real WebSocket over TLS on loopback, which asks for client certificates and refuses what it is
+ * told to.
+ */
 import { once } from "node:events";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { createServer, type Server } from "node:https";

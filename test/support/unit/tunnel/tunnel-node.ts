@@ -1,4 +1,6 @@
-/** What a node keeps for its tunnel, in memory: `NodeDisk` outlives a restart of the agent, `TunnelNodePorts` does not. */
+/**
+ * What a node keeps for its tunnel, in memory: `NodeDisk` outlives a restart of the agent, `TunnelNodePorts` does not.
+ */
 import { hash } from "node:crypto";
 import type { IdentityState, NodeCredentials, NodeIdentity } from "@picolet/agent/core/hub/identity.ts";
 import type { OutgoingTelemetry } from "@picolet/agent/core/hub/outgoing-telemetry.ts";
