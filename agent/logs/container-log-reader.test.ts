@@ -34,6 +34,9 @@ class FakeWriter implements LogWriter {
   readonly #running = new WatchSource(true);
   running = (): boolean => this.#running.current;
   settled = (): Promise<void> => Promise.resolve();
+  /** Called one for each wait of the reader for lines that are on their way. */
+  readonly arriving: (() => void)[] = [];
+  arrived = async (): Promise<void> => this.arriving.shift()?.();
   changes = (signal: AbortSignal): AsyncIterable<boolean> => this.#running.changes(signal);
   end(): void {
     this.#running.set(false);
@@ -60,9 +63,9 @@ function openFilesIn(prefix: string): string[] {
   });
 }
 
-async function read(path: string, request: Partial<LogRequest> = {}): Promise<string> {
+async function read(path: string, request: Partial<LogRequest> = {}, writer = new FakeWriter()): Promise<string> {
   const chunks: Buffer[] = [];
-  for await (const chunk of readContainerLog(path, { ...ALL, ...request }, new FakeWriter(), never)) chunks.push(chunk);
+  for await (const chunk of readContainerLog(path, { ...ALL, ...request }, writer, never)) chunks.push(chunk);
   return Buffer.concat(chunks).toString("utf8");
 }
 
@@ -219,6 +222,60 @@ test("following goes on across a rotation, with what was written into the rename
   writer.end();
   await log.rest();
   assert.equal(log.text, "a\nb\nc\nd\ne\n");
+});
+
+test("following loses no line that a runtime writes to the renamed file after it has made the new one", async (t) => {
+  const path = join(folder(t), "0.log");
+  const renamed = `${path}.20261120-110000`;
+  writeFileSync(path, line("a"));
+  const { log, writer } = follow(t, path);
+  await log.until("a\n");
+  writer.arriving.push(
+    () => appendFileSync(renamed, line("b")),
+    () => appendFileSync(renamed, line("c")),
+  );
+  renameSync(path, renamed);
+  writeFileSync(path, line("d"));
+  await log.until("d\n");
+  assert.equal(log.text, "a\nb\nc\nd\n");
+});
+
+test("following reads a file once that is rotated while the one before is waited for", async (t) => {
+  const path = join(folder(t), "0.log");
+  writeFileSync(path, line("a"));
+  const { log, writer } = follow(t, path);
+  await log.until("a\n");
+  writer.arriving.push(() => {
+    renameSync(path, `${path}.20261120-120000`);
+    writeFileSync(path, line("c"));
+  });
+  renameSync(path, `${path}.20261120-110000`);
+  writeFileSync(path, line("b"));
+  await log.until("c\n");
+  assert.equal(log.text, "a\nb\nc\n");
+});
+
+test("a log that is being rotated when it is opened has every line", async (t) => {
+  const path = join(folder(t), "0.log");
+  const renamed = `${path}.20261120-110000`;
+  writeFileSync(renamed, line("a"));
+  writeFileSync(path, line("c"));
+  const writer = new FakeWriter();
+  writer.arriving.push(() => appendFileSync(renamed, line("b")));
+  assert.equal(await read(path, {}, writer), "a\nb\nc\n");
+});
+
+test("following begins with the renamed file while there is no new one yet", async (t) => {
+  const path = join(folder(t), "0.log");
+  const renamed = `${path}.20261120-110000`;
+  writeFileSync(renamed, line("a"));
+  const { log } = follow(t, path);
+  await log.until("a\n");
+  appendFileSync(renamed, line("b"));
+  await log.until("b\n");
+  writeFileSync(path, line("c"));
+  await log.until("c\n");
+  assert.equal(log.text, "a\nb\nc\n");
 });
 
 test("following misses nothing of files that came and went between two looks", async (t) => {

@@ -27,6 +27,13 @@ export interface LogWriter {
    * that runs, and when `signal` aborts.
    */
   settled(signal: AbortSignal): Promise<void>;
+  /**
+   * Resolves when what was written before a rotation is in the renamed file: runtimes open the new file first, and write
+   * what they have in hand to the old one a moment later.
+   *
+   * @param changedAtMs when the renamed file was changed last, in milliseconds of Unix time; missing: just now
+   */
+  arrived(signal: AbortSignal, changedAtMs?: number): Promise<void>;
   /** Yields whenever `running` may have changed. */
   changes(signal: AbortSignal): AsyncIterable<unknown>;
 }
@@ -48,7 +55,7 @@ export async function* readContainerLog(
   // Watched before anything is read: what is written in between must wake us.
   using changes = request.follow ? new LogChanges(path, writer, signal) : undefined;
   if (!request.follow) await writer.settled(signal);
-  const files = await openLogFiles(path);
+  const files = await openSettledFiles(path, writer, signal);
   try {
     if (files.length === 0 && !request.follow) throw new PicoletError("not_found", "there is no log yet");
     for (const segment of await planSegments(files, request)) {
@@ -62,6 +69,21 @@ export async function* readContainerLog(
     if (rest.length > 0 && !signal.aborted) yield rest;
   } finally {
     await closeAll(files);
+  }
+}
+
+/** As `openLogFiles`; of a log that is being rotated just now, with all that was written before the rotation. */
+async function openSettledFiles(path: string, writer: LogWriter, signal: AbortSignal): Promise<LogFile[]> {
+  const files = await openLogFiles(path);
+  try {
+    const rotated = files.findLast((file) => file.name !== basename(path));
+    if (rotated === undefined || rotated.compressed) return files;
+    await writer.arrived(signal, rotated.modifiedAtMs);
+    files[files.indexOf(rotated)] = { ...rotated, size: (await rotated.handle.stat()).size };
+    return files;
+  } catch (error) {
+    await closeAll(files);
+    throw error;
   }
 }
 
@@ -134,7 +156,8 @@ class LogFollower {
 
   /** @param files those read already, which the caller closes; always holds what is open here. */
   async *follow(files: LogFile[], signal: AbortSignal): AsyncGenerator<Buffer> {
-    const current = files.at(-1)?.name === basename(this.#path) ? files.at(-1) : undefined;
+    // Renamed, and not made again yet: the container goes on writing to the renamed file.
+    const current = files.at(-1)?.compressed === false ? files.at(-1) : undefined;
     this.#older = new Set(files.filter((file) => file !== current).map((file) => file.name.replace(/\.gz$/, "")));
     this.#file = current;
     this.#position = current?.size ?? 0;
@@ -162,7 +185,6 @@ class LogFollower {
   /** @returns whether the log goes on in another file, or from the start of this one. */
   async *#moveOn(files: LogFile[], signal: AbortSignal): AsyncGenerator<Buffer, boolean> {
     const now = await stat(this.#path).catch(() => undefined);
-    // Renamed, and not made anew yet: the container goes on writing to the renamed file.
     if (now === undefined) return false;
     if (now.ino === this.#file?.inode) {
       if (now.size >= this.#position) return false;
@@ -173,13 +195,8 @@ class LogFollower {
     const next = await openLogFile(this.#path);
     if (next === undefined) return true;
     files.push(next);
-    // The last that was written before the switch.
-    yield* this.#readOn(signal);
-    const newer = (await rotatedNames(this.#path)).filter((name) => !this.#older.has(name.replace(/\.gz$/, "")));
-    // The oldest of the newly rotated is the one that was read here; the others came and went unseen.
-    const missed = this.#file === undefined ? newer : newer.slice(1);
-    for (const name of missed) yield* this.#readMissed(name, signal);
-    for (const name of newer) this.#older.add(name.replace(/\.gz$/, ""));
+    yield* this.#readRest(signal);
+    yield* this.#readBetween(next, signal);
     await closeAll(files.splice(0, files.length - 1));
     this.#formatter.newFile();
     this.#file = next;
@@ -187,16 +204,41 @@ class LogFollower {
     return true;
   }
 
-  async *#readMissed(name: string, signal: AbortSignal): AsyncGenerator<Buffer> {
-    const file = await openLogFile(join(dirname(this.#path), name));
-    if (file === undefined) return;
-    try {
-      this.#formatter.newFile();
-      const blocks = file.compressed ? unzippedBlocks(file) : plainBlocks(file, 0, file.size);
-      yield* formatted(this.#formatter, blocks, signal);
-    } finally {
-      await file.handle.close();
+  /** Reads the renamed file until nothing more arrives in it. */
+  async *#readRest(signal: AbortSignal): AsyncGenerator<Buffer> {
+    if (this.#file === undefined) return;
+    yield* this.#readOn(signal);
+    let before: number;
+    do {
+      before = this.#position;
+      await this.#writer.arrived(signal);
+      yield* this.#readOn(signal);
+    } while (this.#position > before && !signal.aborted && !this.#formatter.full);
+  }
+
+  /** Reads the files that were rotated after the one that was read here, and before `next` was opened. */
+  async *#readBetween(next: LogFile, signal: AbortSignal): AsyncGenerator<Buffer> {
+    const newer = (await rotatedNames(this.#path)).filter((name) => !this.#older.has(name.replace(/\.gz$/, "")));
+    // The oldest of them is the one that was read here.
+    let isRead = this.#file !== undefined;
+    for (const name of newer) {
+      const file = await openLogFile(join(dirname(this.#path), name));
+      try {
+        // Renamed in the meantime: it is read as `next`, and those that follow after it.
+        if (file?.inode === next.inode) return;
+        this.#older.add(name.replace(/\.gz$/, ""));
+        if (file !== undefined && !isRead) yield* this.#readWhole(file, signal);
+        isRead = false;
+      } finally {
+        await file?.handle.close();
+      }
     }
+  }
+
+  async *#readWhole(file: LogFile, signal: AbortSignal): AsyncGenerator<Buffer> {
+    this.#formatter.newFile();
+    const blocks = file.compressed ? unzippedBlocks(file) : plainBlocks(file, 0, file.size);
+    yield* formatted(this.#formatter, blocks, signal);
   }
 }
 

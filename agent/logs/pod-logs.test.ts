@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { mkdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, utimesSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
 import { type TestContext, test } from "node:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
@@ -60,6 +60,20 @@ for (const follow of [false, true]) {
     assert.equal(await reading, "last words\n");
   });
 }
+
+test("a log that was rotated just now is read when the runtime has copied the last of the old one", async (t) => {
+  const { clock, path, read } = await endedPod(t, undefined);
+  const renamed = `${path}.20261120-110000`;
+  writeFileSync(renamed, "");
+  const changedAt = clock.wall().getTime() / 1000 - 0.05;
+  utimesSync(renamed, changedAt, changedAt);
+  const reading = read();
+  while (clock.sleeping === 0) await nextTurn();
+  await clock.advance(millis(199));
+  writeFileSync(renamed, LINE);
+  await clock.advance(millis(1));
+  assert.equal(await reading, "last words\n");
+});
 
 test("nobody waits for a container that runs, that ended a while ago, or whose end is still to come", async (t) => {
   for (const endedMsAgo of [undefined, 250, 10_000, -60_000]) {

@@ -15,9 +15,9 @@ import { type LogWriter, readContainerLog } from "./container-log-reader.ts";
 const DEFAULT_CONTAINER_ANNOTATION = "kubectl.kubernetes.io/default-container";
 
 /**
- * A runtime says that a container has ended before what it wrote last is in its log: containerd's copier of it ends
- * some milliseconds later, on a busy machine some tens. Only somebody who reads within this time of the end waits for
- * its rest.
+ * Runtimes report the end of a container, or open a new log for it, before its last lines are in its log: containerd's
+ * copier ends some milliseconds later, on a busy machine some tens. Only a reader within this time of the end, or of a
+ * rotation, waits.
  */
 const SETTLE_MS = 250;
 
@@ -136,8 +136,13 @@ class PodLogWriter implements LogWriter {
   async settled(signal: AbortSignal): Promise<void> {
     const { state } = this.#runOf(this.#observed() ?? this.#pod.containers) ?? {};
     if (state?.kind !== "exited") return;
-    const left = state.finishedAtMs + SETTLE_MS - this.#clock.wall().getTime();
-    // An end that is still to come is a clock that was set back since.
+    await this.arrived(signal, state.finishedAtMs);
+  }
+
+  async arrived(signal: AbortSignal, changedAtMs?: number): Promise<void> {
+    const now = this.#clock.wall().getTime();
+    const left = (changedAtMs ?? now) + SETTLE_MS - now;
+    // A time that is still to come is of a clock that was set back since.
     if (left <= 0 || left > SETTLE_MS) return;
     await this.#clock.sleep(millis(left), signal).catch(ignoreCancelled);
   }

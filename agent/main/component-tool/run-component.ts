@@ -118,6 +118,7 @@ async function copyLog(path: string, stream: "stdout" | "stderr", end: EndOf, st
     running: () => !end.isOver,
     // The runner writes its log itself, so that all of it is there when the runner has ended.
     settled: () => Promise.resolve(),
+    arrived: () => Promise.resolve(),
     async *changes() {
       yield await end.follow();
     },
