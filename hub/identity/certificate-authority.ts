@@ -158,7 +158,17 @@ export function issueServerCertificate(
   names: readonly string[],
   init: IssueInit,
 ): string {
-  return issueFor(ca, request, [extendedKeyUsage(SERVER_AUTH), subjectAltName(alternativeNames(names))], init);
+  return issueServingCertificate(ca, request, alternativeNames(names), init);
+}
+
+/** For TLS servers, with the names and addresses of `names`, which the caller has checked. @returns PEM */
+export function issueServingCertificate(
+  ca: CertificateAuthority,
+  request: Pick<CertificateRequest, "subject" | "publicKey">,
+  names: AlternativeNames,
+  init: IssueInit,
+): string {
+  return issueFor(ca, request, [extendedKeyUsage(SERVER_AUTH), subjectAltName(names)], init);
 }
 
 /** A new P-256 key with a server certificate for it. */

@@ -208,3 +208,18 @@ test("a record that cannot be written certifies nothing", async () => {
     code: "not_found",
   });
 });
+
+test("a requestor whose certificate was revoked after its request gets no serving certificate", async () => {
+  const bench = new Bench();
+  await bench.issue(ONE, TOKEN);
+  const requestor = {
+    ...{ name: `system:node:${NODE}`, groups: ["system:nodes"] },
+    extra: { [CERTIFICATE_KEY_EXTRA]: [ONE] },
+  };
+  await bench.certifier.checkRequestor(requestor, NODE, never);
+  await bench.certifier.reset(NODE, never);
+  await assert.rejects(bench.certifier.checkRequestor(requestor, NODE, never), {
+    ...REFUSED,
+    message: /the certificate of node board-1 was revoked/,
+  });
+});

@@ -77,6 +77,19 @@ export class NodeCertifier {
   }
 
   /**
+   * Refuses a requestor whose own certificate was revoked after it made its request.
+   * @throws `permission_denied`
+   */
+  async checkRequestor(requestor: Requestor, node: string, signal: AbortSignal): Promise<void> {
+    const spkiHash = requestor.extra[CERTIFICATE_KEY_EXTRA]?.[0];
+    // An administrator who acts as the node shows no certificate of it.
+    if (spkiHash === undefined) return;
+    if (isRevoked(await this.#components.revoked.read(signal), { node, spkiHash })) {
+      throw new PicoletError("permission_denied", `the certificate of node ${node} was revoked`);
+    }
+  }
+
+  /**
    * `picolet-hub node reset`: every certificate that the name has ever got is refused from now on, and the name is
    * free.
    * @returns the key on record, if there was one

@@ -724,6 +724,7 @@ test("a certificate of the cluster's CA is a user, another one is refused", asyn
   assert.equal((await ask(pairOfAnn)).status, 503, "nobody gets in before it is known who must not");
   isKnown = true;
   assert.equal((await ask(stranger.issueClient(subject))).status, 401);
+  assert.equal((await ask(pair)).status, 401, "a serving certificate is no client's credential");
   const node = (name: string) =>
     authority.issueClient([
       { type: "O", value: "system:nodes" },
