@@ -43,17 +43,17 @@ const ROUNDS_PER_COMPACTION = 10;
 /** Longer than any client's keep-alive: the client ends the connection, so that no request meets its end. */
 const KEEP_ALIVE_MS = 90_000;
 /** A client that sends its headers slower than this keeps a connection from others. */
-const HEADERS_TIMEOUT_MS = 20_000;
+export const HEADERS_TIMEOUT_MS = 20_000;
 /** Until a request has come in whole; answers may take as long as they like. As Kubernetes' own requests. */
-const REQUEST_TIMEOUT_MS = 60_000;
+export const REQUEST_TIMEOUT_MS = 60_000;
 const HANDSHAKE_TIMEOUT_MS = 10_000;
 /**
  * Connections at one time: each watch of a client without HTTP/2 is one. Beyond it the client that has most gives way,
  * and first of all those that have not shown who they are.
  */
-const LIMITS = { name: "API server", maxConnections: 8192, maxPending: 2048 };
+export const API_PORT_LIMITS = { name: "API server", maxConnections: 8192, maxPending: 2048 };
 /** Refused by the kernel's side of Node: the gate has made room by then. */
-const MAX_CONNECTIONS = LIMITS.maxConnections + 1024;
+const MAX_CONNECTIONS = API_PORT_LIMITS.maxConnections + 1024;
 /** What clients are given to take the rest of their answers when the server ends. */
 const DRAIN_LIMIT = seconds(2);
 /** The handshakes and requests of a fleet that comes back at once. */
@@ -83,7 +83,7 @@ export class EmbeddedApiServer implements Component {
         authenticated: (socket, user) => this.#gate.admit(socket, user.name, user.groups.includes(MASTERS)),
       },
     );
-    this.#gate = new ConnectionGate(components, LIMITS);
+    this.#gate = new ConnectionGate(components, API_PORT_LIMITS);
     this.#server = this.#createServer();
     this.#gate.guard(this.#server);
   }

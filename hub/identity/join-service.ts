@@ -52,15 +52,15 @@ export interface JoinServiceInit {
 }
 
 /** Signing asks Kubernetes; a fleet that joins at once waits its turn on its own side. Beyond it: 503, try again. */
-const MAX_AT_ONCE = 64;
+export const MAX_AT_ONCE = 64;
 /** From the request's head to its answer. Kubernetes' approvers and signers take a second or two. */
-const REQUEST_LIMIT = millis(30_000);
+export const REQUEST_LIMIT = millis(30_000);
 /** All refusals of a token come this late at least, so that their time says nothing of what is wrong with it. */
 const REFUSAL_DELAY = millis(250);
 /** Counted on top for a token that was refused: guessing is over after some twenty. */
 const REFUSED_TOKEN_COST = 9;
 /** From the nonce to its use: one round trip and a signature. */
-const NONCE_LIFE_MS = 60_000;
+export const NONCE_LIFE_MS = 60_000;
 
 interface Nonce {
   readonly bytes: Uint8Array;
@@ -156,7 +156,7 @@ export class JoinService {
     if (response.destroyed || response.headersSent) return;
     const message = code === "internal" ? "the hub failed; its log says why" : describeError(error);
     // A body that was not read to its end must not be taken for the next request.
-    response.writeHead(STATUS[code] ?? 500, { "content-type": "application/json", connection: "close" });
+    response.writeHead(JOIN_STATUS[code] ?? 500, { "content-type": "application/json", connection: "close" });
     response.end(`${JSON.stringify({ error: { code, message } })}\n`);
   }
 
@@ -266,7 +266,7 @@ export class JoinService {
   }
 }
 
-const STATUS: Readonly<Partial<Record<ErrorCode, number>>> = {
+export const JOIN_STATUS: Readonly<Partial<Record<ErrorCode, number>>> = {
   invalid: 400,
   permission_denied: 403,
   unimplemented: 405,

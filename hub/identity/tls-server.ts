@@ -12,15 +12,15 @@ export interface NodeServerComponents {
 }
 
 /** From connection to the end of the handshake: boards on bad radio links need some round trips. */
-const HANDSHAKE_TIMEOUT_MS = 30_000;
-const HEADERS_TIMEOUT_MS = 20_000;
-const REQUEST_TIMEOUT_MS = 30_000;
+export const HANDSHAKE_TIMEOUT_MS = 30_000;
+export const HEADERS_TIMEOUT_MS = 20_000;
+export const REQUEST_TIMEOUT_MS = 30_000;
 /** Sessions can be resumed for a day; whether the certificate still counts is asked each time. */
 const SESSION_SECONDS = 86_400;
 /** Of requests other than the tunnel's: nonce, then renewal. */
 const KEEP_ALIVE_TIMEOUT_MS = 10_000;
 /** A join's head has 300 bytes. A longer one gets 431. */
-const MAX_HEADER_BYTES = 8192;
+export const MAX_HEADER_BYTES = 8192;
 /** The one protocol below WebSocket and joining. */
 const HTTP_1 = "http/1.1";
 

@@ -4,7 +4,7 @@ import type { Duplex } from "node:stream";
 import { describeError, type ErrorCode, PicoletError } from "@picolet/protocol/errors.ts";
 import { kubeStatus } from "./status-answer.ts";
 
-const HTTP_STATUS: Readonly<Record<ErrorCode, number>> = {
+export const HTTP_STATUS: Readonly<Record<ErrorCode, number>> = {
   cancelled: 503,
   invalid: 400,
   not_found: 404,

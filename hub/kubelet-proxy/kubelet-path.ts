@@ -28,9 +28,9 @@ export type KubeletPath =
 
 /** As for the agent's own check of a tunnel message; longer ones are refused here already. */
 export const MAX_PATH_LENGTH = 256 * 1024;
-const MAX_WORDS = 1024;
-const MAX_PORTS = 256;
-const MAX_LOG_OPTIONS = 32;
+export const MAX_WORDS = 1024;
+export const MAX_PORTS = 256;
+export const MAX_LOG_OPTIONS = 32;
 
 const invalid = (message: string): PicoletError => new PicoletError("invalid", message);
 

@@ -52,7 +52,7 @@ const HANDSHAKE_TIMEOUT_MS = 20_000;
 const KEEP_ALIVE_TIMEOUT_MS = 120_000;
 const HEADERS_TIMEOUT_MS = 20_000;
 /** A command of `kubectl exec` is in the query. */
-const MAX_HEADER_BYTES = 320 * 1024;
+export const MAX_HEADER_BYTES = 320 * 1024;
 /**
  * Nodes that are away keep their port, so that who asks for them is told why nobody answers. Of more than these the one
  * that left first loses it; its API server then sees a refused connection.

@@ -45,23 +45,23 @@ export interface TunnelServerInit {
 }
 
 const HEARTBEAT = millis(30_000);
-const MAX_SESSIONS = 10_000;
-const MAX_GREETING = 4000;
+export const MAX_SESSIONS = 10_000;
+export const MAX_GREETING = 4000;
 const MAX_WRITES = 64;
 
 /**
  * Sessions of one node at a time that were not welcomed yet. An agent has one; on a bad link one or two of before may
  * not have ended here.
  */
-const MAX_GREETING_PER_NODE = 4;
+export const MAX_GREETING_PER_NODE = 4;
 /** Sessions that a node may begin: an agent that flaps backs off to one in some seconds after a few. */
-const ATTEMPTS = { burst: 30, perSecond: 0.5 };
+export const SESSION_ATTEMPTS = { burst: 30, perSecond: 0.5 };
 /**
  * Objects that a node writes: the statuses and mirror pods of a full node several times over, then one pod in 50 ms.
  */
-const WRITES = { burst: 2000, perSecond: 20 };
+export const NODE_WRITES = { burst: 2000, perSecond: 20 };
 /** Events of a node: less than the embedded API server's quota, so that a batch of them is never refused for good. */
-const EVENTS = { burst: 300, perSecond: 10 };
+export const NODE_EVENTS = { burst: 300, perSecond: 10 };
 
 const EPOCH_BYTES = 8;
 /** What `ws` waits for the other end's close frame before it destroys the socket. */
@@ -125,10 +125,10 @@ export class TunnelServer implements Fleet, Component {
     this.#wheel = new TimerWheel(clock);
     this.#registry = new NodeRegistry({ clock, random, log, backend }, { maxRemembered: this.#init.maxSessions * 2 });
     const slots = new WriteSlots({ clock }, this.#init.maxWrites);
-    this.#attempts = new RateLimits({ clock }, ATTEMPTS);
+    this.#attempts = new RateLimits({ clock }, SESSION_ATTEMPTS);
     const limits = {
-      writes: new RateLimits({ clock }, WRITES),
-      events: new RateLimits({ clock }, EVENTS),
+      writes: new RateLimits({ clock }, NODE_WRITES),
+      events: new RateLimits({ clock }, NODE_EVENTS),
       messageBytes: new RateLimits({ clock }, MESSAGE_BYTES),
     };
     const host = {

@@ -76,7 +76,7 @@ const USER: Allowance = {
 };
 
 type Limited = Exclude<IdentityKind, "administrator">;
-const ALLOWANCES: Readonly<Record<Limited, Allowance>> = {
+export const ALLOWANCES: Readonly<Record<Limited, Allowance>> = {
   node: NODE,
   bootstrap: BOOTSTRAP,
   user: USER,
@@ -84,13 +84,13 @@ const ALLOWANCES: Readonly<Record<Limited, Allowance>> = {
 };
 
 /** Of one object as it is stored. Of others: the server's own limit. */
-const MAX_BYTES: Readonly<Record<string, number>> = {
+export const MAX_BYTES: Readonly<Record<string, number>> = {
   // A message of 1 KiB, and what names the object, the source and the series.
   events: 16 * KIBIBYTE,
   // A request of 8 KiB in base64, and the user's groups and extra.
   "certificatesigningrequests.certificates.k8s.io": 32 * KIBIBYTE,
 };
-const MAX_NODE_BYTES: Readonly<Record<string, number>> = {
+export const MAX_NODE_BYTES: Readonly<Record<string, number>> = {
   ...MAX_BYTES,
   "leases.coordination.k8s.io": 16 * KIBIBYTE,
   // 50 images with their names, twice: the hub keeps the board's report beside the status.

@@ -19,7 +19,7 @@ export interface StatusDetails {
 }
 
 /** The HTTP code and the PicoletError's code that stand for a reason. */
-const REASONS = {
+export const STATUS_REASONS = {
   BadRequest: [400, "invalid"],
   Unauthorized: [401, "permission_denied"],
   Forbidden: [403, "permission_denied"],
@@ -41,7 +41,7 @@ const REASONS = {
   InsufficientStorage: [507, "unavailable"],
 } as const satisfies Readonly<Record<string, readonly [number, ErrorCode]>>;
 
-export type StatusReason = keyof typeof REASONS;
+export type StatusReason = keyof typeof STATUS_REASONS;
 
 export class StatusError extends PicoletError {
   readonly statusCode: number;
@@ -49,7 +49,7 @@ export class StatusError extends PicoletError {
   readonly #reason: StatusReason;
 
   constructor(reason: StatusReason, message: string, details?: StatusDetails, cause?: unknown) {
-    const [statusCode, code] = REASONS[reason];
+    const [statusCode, code] = STATUS_REASONS[reason];
     super(code, message, { reason, retryable: code === "unavailable", cause });
     this.statusCode = statusCode;
     this.details = details;

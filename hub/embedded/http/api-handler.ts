@@ -39,12 +39,12 @@ export interface ApiHandlerComponents {
 }
 
 /** Longer URLs are refused; selectors and field lists stay far below it. */
-const MAX_URL_LENGTH = 16_384;
+export const MAX_URL_LENGTH = 16_384;
 /** A client gets this long for its answer, and as long again as it takes at the rate below. */
 const ANSWER_MS = 60_000;
 const ANSWER_BYTES_PER_MS = 16;
 /** Smaller answers are not worth the time. As Kubernetes. */
-const MIN_GZIP_BYTES = 128 * 1024;
+export const MIN_GZIP_BYTES = 128 * 1024;
 
 /** What comes with a body. */
 const BODY_VERBS: ReadonlySet<RequestVerb> = new Set(["create", "update", "patch", "delete", "deletecollection"]);

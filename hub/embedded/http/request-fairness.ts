@@ -20,7 +20,7 @@ import { AUTHENTICATED, MASTERS, SERVICE_ACCOUNTS } from "../auth/attributes.ts"
 import type { RequestPath, RequestVerb } from "./request-info.ts";
 
 /** Shares of the suggested priority levels. `exempt` has no queue. */
-const SHARES = {
+export const SHARES = {
   "node-high": 40,
   system: 30,
   "leader-election": 10,
@@ -36,20 +36,20 @@ type Level = keyof typeof SHARES;
  * Requests being worked on at one time. One core works on one of them; the others wait for the disk, which takes all
  * writes of a turn together.
  */
-const SEATS = 128;
+export const SEATS = 128;
 /** An ordinary request takes half a millisecond: other work of the hub comes in every few of them. */
 const WIDTH_PER_TURN = 8;
 /** As Kubernetes' `queueLengthLimit` (50) by the hands of a flow (6), or thereabouts. */
-const FLOW_QUEUE = 300;
+export const FLOW_QUEUE = 300;
 /** Of one level: memory of waiting requests, 20 KB each with their sockets. */
 const LEVEL_QUEUE = 5000;
 /** A quarter of a request's 60 seconds, as Kubernetes. */
-const WAIT_LIMIT = seconds(15);
+export const WAIT_LIMIT = seconds(15);
 
 /** Bytes of bodies and answers that one flow has in memory: five of the largest bodies. */
-const FLOW_BYTES = 16 * 1024 * 1024;
+export const FLOW_BYTES = 16 * 1024 * 1024;
 /** Of all flows; when it is used up, each has an equal part of it. */
-const TOTAL_BYTES = 128 * 1024 * 1024;
+export const TOTAL_BYTES = 128 * 1024 * 1024;
 
 /** Reading, checking and writing 64 KiB takes as long as an ordinary request. */
 const BYTES_PER_WIDTH = 64 * 1024;
@@ -61,7 +61,7 @@ const MAX_WIDTH = 64;
  * Watches, and streams such as exec, of one user at a time. A client-go process with informers for everything has
  * fifty, a kubelet one for each Secret and ConfigMap of its pods besides.
  */
-const MAX_STREAMS: Readonly<Record<IdentityKind, number>> = {
+export const MAX_STREAMS: Readonly<Record<IdentityKind, number>> = {
   administrator: 5000,
   user: 1000,
   node: 512,

@@ -30,7 +30,7 @@ interface ContinueToken {
 }
 
 /** Objects on one page, whatever a client asks for: Kubernetes has no limit, its clients use 500. */
-const MAX_LIMIT = 100_000;
+export const MAX_LIMIT = 100_000;
 
 /** Objects read in one go. 32 of 1.5 MiB take 30 ms. */
 const LIST_PAGE = 32;

@@ -14,13 +14,13 @@ export type WatchItem =
   | { readonly type: "ERROR"; readonly error: StatusError };
 
 /** As often as Kubernetes' watch cache: a watcher that sees no event keeps a revision that is not too old. */
-const BOOKMARK_INTERVAL = seconds(60);
+export const BOOKMARK_INTERVAL = seconds(60);
 /**
  * Without `timeoutSeconds` a watch lasts this long up to twice as long, so that clients do not all come back at once.
  */
-const MIN_TIMEOUT_SECONDS = 1800;
+export const MIN_TIMEOUT_SECONDS = 1800;
 /** Longer ones are cut to a day. */
-const MAX_TIMEOUT_SECONDS = 86_400;
+export const MAX_TIMEOUT_SECONDS = 86_400;
 
 interface Start {
   readonly initial: readonly string[];

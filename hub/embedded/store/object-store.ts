@@ -51,8 +51,8 @@ export interface StoredObject {
  * Changes kept of one resource, for watchers that come back: half an hour of a fleet of a thousand nodes at rest, about
  * 15 MB of pods. Who comes later gets 410 Expired and lists anew.
  */
-const MAX_HISTORY_ROWS = 5000;
-const MAX_HISTORY_AGE_MS = 3_600_000;
+export const MAX_HISTORY_ROWS = 5000;
+export const MAX_HISTORY_AGE_MS = 3_600_000;
 /** Each is in the log once; a store with more has lost its keys, which says so by itself. */
 const MAX_REPORTED = 1000;
 /** Objects read at once by a list that is not limited: keeps what SQLite holds open small. */
