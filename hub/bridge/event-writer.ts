@@ -1,6 +1,7 @@
 import { hash } from "node:crypto";
 import type { ObjectRef, ResourceType } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import type { EventItem } from "@picolet/protocol/tunnel/messages.ts";
 import {
   forEachConcurrently,
@@ -9,7 +10,6 @@ import {
   type NodeConnection,
   retryableRefusal,
 } from "./node-connection.ts";
-import { kubeTime } from "./pod-status-writer.ts";
 import type { Fields } from "./remote-object.ts";
 
 export const EVENTS: ResourceType = { group: "", version: "v1", plural: "events", kind: "Event", namespaced: true };

@@ -1,11 +1,12 @@
 import { type KubeObject, NODES, type ObjectRef, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { MIRROR_ANNOTATION } from "@picolet/hub-core/pod-references.ts";
 import { describeError, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
 import type { EventItem, MirrorItem } from "@picolet/protocol/tunnel/messages.ts";
 import { EventWriter } from "./event-writer.ts";
 import { forEachConcurrently, MAX_CONCURRENT_WRITES, type NodeConnection } from "./node-connection.ts";
-import { kubeTime, type PodStatusWriter } from "./pod-status-writer.ts";
+import type { PodStatusWriter } from "./pod-status-writer.ts";
 import { defined, type Fields, fieldsAt, isFields } from "./remote-object.ts";
 import type { WholePod } from "./stored-objects.ts";
 import { CONFIG_HASH_ANNOTATION, CONFIG_SEEN_ANNOTATION, CONFIG_SOURCE_ANNOTATION } from "./well-known.ts";

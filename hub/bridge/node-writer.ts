@@ -1,12 +1,12 @@
 import type { KubeletEndpoints } from "@picolet/hub-core/fleet.ts";
 import { type KubeObject, NODES } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import { millis, seconds } from "@picolet/protocol/ports.ts";
 import type { NodeReportContent } from "@picolet/protocol/tunnel/messages.ts";
 import { type NodeConnection, undefinedOn } from "./node-connection.ts";
 import { conditionPatch, newNode, nodePatch, nodeStatusPatch, ownerOf } from "./node-object.ts";
 import { unpackReport } from "./node-report-annotation.ts";
-import { kubeTime } from "./pod-status-writer.ts";
 import { conditionsOf, fieldsAt } from "./remote-object.ts";
 import { conditionsText, endpointText, type StoredNode } from "./stored-objects.ts";
 import { HUB_LABEL } from "./well-known.ts";

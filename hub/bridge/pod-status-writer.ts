@@ -2,6 +2,7 @@ import type { NodePodStatus } from "@picolet/hub-core/fleet.ts";
 import { type KubeObject, type ObjectRef, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { isOlder } from "@picolet/hub-core/kube-client/reflector.ts";
 import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import { nodePodStatus } from "@picolet/protocol/pod/node-pod-status.ts";
 import {
   forEachConcurrently,
@@ -195,6 +196,3 @@ const baseOf = (pod: KubeObject): Base => ({
   node: nodeOf(pod),
   status: fieldsAt(pod, "status"),
 });
-
-/** As metav1.Time has it. */
-export const kubeTime = (at: Date): string => at.toISOString().replace(/\.\d+Z$/, "Z");

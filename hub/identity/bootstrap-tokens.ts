@@ -2,10 +2,12 @@
  * Kubernetes' bootstrap tokens: Secrets `bootstrap-token-<id>` of type bootstrap.kubernetes.io/token in kube-system,
  * the same that kubeadm makes. https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/
  */
+
 import { createHash, randomInt, timingSafeEqual } from "node:crypto";
 import { type KubeClient, type KubeObject, SECRETS } from "@picolet/hub-core/kube-client/kube-client.ts";
 import type { JoinTokens } from "@picolet/hub-core/node-credentials.ts";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import { TOKEN_PATTERN } from "@picolet/protocol/pki/join-messages.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
 
@@ -74,7 +76,7 @@ export class BootstrapTokens implements JoinTokens {
   async create({ ttlMs, description, replaceNodes }: CreateTokenInit, signal: AbortSignal): Promise<string> {
     for (let attempt = 1; ; attempt += 1) {
       const [id, secret] = [randomText(ID_LENGTH), randomText(SECRET_LENGTH)];
-      const expiration = new Date(this.#clock.wall().getTime() + ttlMs).toISOString().replace(/\.\d+Z$/, "Z");
+      const expiration = kubeTime(this.#clock.wall().getTime() + ttlMs);
       const data: Record<string, string> = {
         "token-id": id,
         "token-secret": secret,

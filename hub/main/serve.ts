@@ -1,6 +1,7 @@
 /** `picolet-hub serve`: builds every part of the hub and runs it until `signal` aborts. */
 
 import { realpathSync } from "node:fs";
+import { hostname, networkInterfaces } from "node:os";
 import { dirname, join } from "node:path";
 import type { KubeletEndpoints } from "@picolet/hub-core/fleet.ts";
 import type { KubeClient } from "@picolet/hub-core/kube-client/kube-client.ts";
@@ -32,9 +33,29 @@ import { openEmbeddedCluster } from "./embedded-cluster.ts";
 import { HUB_NAMESPACE } from "./hub-client.ts";
 import { KubernetesReviews } from "./kubelet-reviews.ts";
 import { openKubernetesCluster } from "./kubernetes-cluster.ts";
-import { machineAddresses, machineNames } from "./machine-names.ts";
 import { readCredential } from "./root-key-credential.ts";
 import { makeTelemetry } from "./telemetry-components.ts";
+
+/** Link-local addresses are good on one wire only. */
+const isLocal = (address: string): boolean => address.startsWith("fe80:") || address.startsWith("169.254.");
+
+/** This machine's addresses, IPv4 first, loopback left out. */
+function machineAddresses(): readonly string[] {
+  const all = Object.values(networkInterfaces()).flatMap((each) => each ?? []);
+  const outside = all.filter(({ internal, address }) => !internal && !isLocal(address));
+  const of = (family: string): string[] =>
+    outside.filter((each) => each.family === family).map(({ address }) => address);
+  return [...of("IPv4"), ...of("IPv6")];
+}
+
+/** What the hub's certificate is for besides what its flags say. */
+const machineNames = (): readonly string[] => [
+  "localhost",
+  hostname().toLowerCase(),
+  "127.0.0.1",
+  "::1",
+  ...machineAddresses(),
+];
 
 export interface HubPorts {
   readonly clock: Clock;

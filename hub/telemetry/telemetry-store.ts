@@ -1,4 +1,5 @@
 import { cancelled } from "@picolet/protocol/async/abort.ts";
+import { rejectOnAbort } from "@picolet/protocol/async/cancellation.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import { millis } from "@picolet/protocol/ports.ts";
@@ -139,17 +140,12 @@ export class TelemetryStore implements Disposable {
     }
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     const waiting: Waiting = { arrivals, resolve, reject };
-    const giveUp = (): void => {
-      this.#waiting = this.#waiting.filter((each) => each !== waiting);
-      reject(cancelled("the delivery"));
-    };
-    signal.addEventListener("abort", giveUp, { once: true });
     this.#waiting.push(waiting);
     this.#write();
     try {
-      await promise;
+      await rejectOnAbort(promise, signal, "the delivery");
     } finally {
-      signal.removeEventListener("abort", giveUp);
+      this.#waiting = this.#waiting.filter((each) => each !== waiting);
     }
     if (!this.isDurable) await this.#untilExported(this.#lastId, signal);
   }
@@ -216,20 +212,14 @@ export class TelemetryStore implements Disposable {
     while (Math.min(id, ...this.#exported.values()) < id) await this.#change(signal);
   }
 
-  #change(signal: AbortSignal): Promise<void> {
-    if (signal.aborted) return Promise.reject(cancelled("the wait"));
-    return new Promise((resolve, reject) => {
-      const wake = (): void => {
-        signal.removeEventListener("abort", giveUp);
-        resolve();
-      };
-      const giveUp = (): void => {
-        this.#changed.delete(wake);
-        reject(cancelled("the wait"));
-      };
-      signal.addEventListener("abort", giveUp, { once: true });
-      this.#changed.add(wake);
-    });
+  async #change(signal: AbortSignal): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#changed.add(resolve);
+    try {
+      await rejectOnAbort(promise, signal, "the wait");
+    } finally {
+      this.#changed.delete(resolve);
+    }
   }
 
   #tell(): void {

@@ -26,7 +26,7 @@ interface Seat {
   /** Monotonic milliseconds at which one session took over from another. */
   takeovers: number[];
   /** When somebody was last told that two agents use this name. */
-  toldAt: number;
+  reportedAt: number;
   /** Being given back; whoever comes next waits for it and takes a new one. */
   leaving: Promise<void> | undefined;
 }
@@ -92,8 +92,8 @@ export class NodeRegistry implements AsyncDisposable {
   #newSeat(node: string): Seat {
     const backend = this.#components.backend.connect(node);
     const memory = this.#memories.take(node);
-    const toldAt = Number.NEGATIVE_INFINITY;
-    const seat: Seat = { node, backend, memory, session: undefined, takeovers: [], toldAt, leaving: undefined };
+    const reportedAt = Number.NEGATIVE_INFINITY;
+    const seat: Seat = { node, backend, memory, session: undefined, takeovers: [], reportedAt, leaving: undefined };
     this.#seats.set(node, seat);
     return seat;
   }
@@ -117,8 +117,8 @@ export class NodeRegistry implements AsyncDisposable {
       `two agents use the name ${node}: one at ${older.address}, which is connected, one at ${address}; ` +
       "give one of them another name and let it join anew";
     const now = clock.monotonic();
-    if (seat.toldAt < now - TAKEOVER_WINDOW_MS) {
-      seat.toldAt = now;
+    if (seat.reportedAt < now - TAKEOVER_WINDOW_MS) {
+      seat.reportedAt = now;
       log.warn("two agents use one name", { node, address, connected: older.address });
       this.#report(seat, message).catch((error: unknown) => {
         if (!isCancelled(error)) log.warn("cannot record an event", { node, error: describeError(error) });

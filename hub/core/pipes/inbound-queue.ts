@@ -1,4 +1,4 @@
-import { cancelled } from "@picolet/protocol/async/abort.ts";
+import { rejectOnAbort } from "@picolet/protocol/async/cancellation.ts";
 
 /**
  * What one of several channels on one connection may hold that its reader has not taken. When it is full the whole
@@ -15,24 +15,14 @@ export class Waiters {
   }
 
   /** Resolves with the next `wake`; rejects as `cancelled` when `signal` aborts. */
-  next(signal: AbortSignal): Promise<void> {
-    return new Promise((resolve, reject) => {
-      const clear = (): void => {
-        this.#waiting.delete(onChange);
-        signal.removeEventListener("abort", onAbort);
-      };
-      const onChange = (): void => {
-        clear();
-        resolve();
-      };
-      const onAbort = (): void => {
-        clear();
-        reject(cancelled("the wait for a channel"));
-      };
-      if (signal.aborted) return onAbort();
-      this.#waiting.add(onChange);
-      signal.addEventListener("abort", onAbort, { once: true });
-    });
+  async next(signal: AbortSignal): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#waiting.add(resolve);
+    try {
+      await rejectOnAbort(promise, signal, "the wait for a channel");
+    } finally {
+      this.#waiting.delete(resolve);
+    }
   }
 }
 

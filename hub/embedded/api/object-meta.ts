@@ -1,6 +1,7 @@
 /**
  * `metadata` as the server keeps it for every kind: what clients may set, what they may not, and whether it is valid.
  */
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import {
   dnsLabelProblems,
   dnsSubdomainProblems,
@@ -18,9 +19,6 @@ const MAX_GENERATED_BASE = 58;
 /** No vowels and no digits that look like them: no words by accident. */
 const SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX_LENGTH = 5;
-
-/** RFC 3339 in UTC with whole seconds, as Kubernetes writes times. */
-export const timeText = (date: Date): string => date.toISOString().replace(/\.\d+Z$/, "Z");
 
 export function generateName(base: string, random: Random): string {
   let suffix = "";
@@ -48,7 +46,7 @@ export function initializeMetadata(object: ApiObject, now: Date, random: Random,
   delete metadata.selfLink;
   delete metadata.generation;
   metadata.uid = generateUid(random);
-  metadata.creationTimestamp = timeText(now);
+  metadata.creationTimestamp = kubeTime(now);
   if (hasGeneration) metadata.generation = 1;
 }
 

@@ -2,8 +2,8 @@ import type { KubeClient, KubeObject, ResourceType } from "@picolet/hub-core/kub
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import { type Clock, type Log, millis, seconds } from "@picolet/protocol/ports.ts";
-import { timeText } from "../api/typed-objects.ts";
 import { stableHash } from "./stable-hash.ts";
 
 export const EVENTS: ResourceType = { group: "", version: "v1", plural: "events", kind: "Event", namespaced: true };
@@ -100,7 +100,7 @@ export class EventRecorder implements Component {
 
   /** @returns false when the event has gone since */
   async #countUp(before: Written, { count }: Pending, signal: AbortSignal): Promise<boolean> {
-    const patch = { count: before.count + count, lastTimestamp: timeText(this.#clock.wall()) };
+    const patch = { count: before.count + count, lastTimestamp: kubeTime(this.#clock.wall()) };
     before.writtenAtMs = this.#clock.monotonic();
     try {
       await this.#client.patch(EVENTS, before, "merge", patch, {}, signal);
@@ -117,7 +117,7 @@ export class EventRecorder implements Component {
     const namespace = metadata.namespace || "default";
     const now = this.#clock.wall();
     const name = `${metadata.name}.${now.getTime().toString(16)}${stableHash(key)}`;
-    const time = timeText(now);
+    const time = kubeTime(now);
     await this.#client.create(
       EVENTS,
       { namespace, name },

@@ -13,7 +13,7 @@ export interface ObjectChange {
   readonly after: KubeObject | undefined;
 }
 
-interface Kept {
+interface CachedObject {
   readonly resourceVersion: string;
   readonly object: KubeObject;
 }
@@ -32,7 +32,7 @@ export interface ObjectCacheInit {
 export class ObjectCache implements Component {
   readonly name: string;
   readonly type: ResourceType;
-  readonly #reflector: Reflector<Kept>;
+  readonly #reflector: Reflector<CachedObject>;
   readonly #listeners: ((change: ObjectChange) => void)[] = [];
 
   constructor(
@@ -49,7 +49,7 @@ export class ObjectCache implements Component {
         object: withoutManagedFields(object),
       }),
       indexes: Object.fromEntries(
-        Object.entries(indexes).map(([name, index]) => [name, ({ object }: Kept) => index(object)]),
+        Object.entries(indexes).map(([name, index]) => [name, ({ object }: CachedObject) => index(object)]),
       ),
       onChange: ({ key, before, after }) => {
         const change = { key, before: before?.object, after: after?.object };

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import { isRecord } from "@picolet/protocol/guards.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import { tooLarge } from "../api/limits.ts";
-import { timeText } from "../api/object-meta.ts";
 import { type ApiObject, apiVersionOf, type ResourceDefinition } from "../api/resource-definition.ts";
 import type { ModelSource } from "../schema/models.ts";
 import { collectPlaces, FieldSet, fieldSetOf } from "./field-set.ts";
@@ -127,7 +127,7 @@ export function trackUpdate(
     operation: "Update",
     apiVersion,
     subresource,
-    time: timeText(now),
+    time: kubeTime(now),
     fields: own,
   };
   writeManagers(object, [...managers.filter((each) => !isOwn(each)), entry]);

@@ -2,10 +2,11 @@
  * Server-side apply (`application/apply-patch+yaml`), after sigs.k8s.io/structured-merge-diff. Pure. Sets and values
  * are walked side by side, so that an apply costs as much as the object and its managers' sets are large.
  */
+
 import { isDeepStrictEqual } from "node:util";
 import { isRecord } from "@picolet/protocol/guards.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import { StepBudget } from "../api/limits.ts";
-import { timeText } from "../api/object-meta.ts";
 import { type ApiObject, apiVersionOf, type ResourceDefinition } from "../api/resource-definition.ts";
 import { StatusError } from "../api/status-error.ts";
 import type { ModelSource } from "../schema/models.ts";
@@ -56,7 +57,7 @@ export function applyConfiguration(models: ModelSource, request: ApplyRequest, b
       : prune(models, merged, place, { previous: previous.fields, wanted, others }, budget);
   const object = pruned as ApiObject;
   const isSame = previous?.fields.equals(wanted) === true;
-  const time = isSame && conflicts.length === 0 ? previous.time : timeText(now);
+  const time = isSame && conflicts.length === 0 ? previous.time : kubeTime(now);
   writeManagers(object, [
     ...others,
     { name: manager, operation: "Apply", apiVersion, subresource, time, fields: wanted },

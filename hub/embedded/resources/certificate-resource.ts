@@ -1,3 +1,4 @@
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import { type FieldError, invalidValue, requiredValue, tooLongValue } from "../api/field-errors.ts";
 import { fieldAt, listAt, mappingAt, sameValue, section, textAt } from "../api/object-fields.ts";
 import type { ApiObject, ResourceDefinition } from "../api/resource-definition.ts";
@@ -105,7 +106,7 @@ function keepDecisions(request: ApiObject, old: ApiObject): void {
 
 /** Times of conditions that their writer left out. */
 function stampConditions(request: ApiObject, old: ApiObject, now: Date): void {
-  const time = now.toISOString().replace(/\.\d+Z$/, "Z");
+  const time = kubeTime(now);
   const conditions = listAt(old, "status", "conditions").map((each): [string, unknown] => [textAt(each, "type"), each]);
   // The first of a type counts.
   const known = new Map(conditions.toReversed());

@@ -1,5 +1,5 @@
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import { selects } from "../api/label-selector.ts";
-import { timeText } from "../api/object-meta.ts";
 import type { ApiObject, ResourceDefinition } from "../api/resource-definition.ts";
 import type { ResourceTable } from "../api/resource-table.ts";
 import { badRequest, notFound, pathNotFound, StatusError, successStatus } from "../api/status-error.ts";
@@ -62,7 +62,7 @@ async function markEvicted(
     status: "True",
     reason: "EvictionByEvictionAPI",
     message: "Eviction API: evicting",
-    lastTransitionTime: timeText(now),
+    lastTransitionTime: kubeTime(now),
   };
   const mark = (stored: ApiObject): void => {
     checkPreconditions(request.definition, request.name, stored, { uid: pod.metadata.uid, resourceVersion: undefined });
@@ -139,7 +139,7 @@ async function spend(
       ...status,
       disruptionsAllowed: asCount(status.disruptionsAllowed) - 1,
       // The controller counts the pod as gone as long as it is seen here.
-      disruptedPods: { ...asFields(status.disruptedPods), [pod.metadata.name]: timeText(now) },
+      disruptedPods: { ...asFields(status.disruptedPods), [pod.metadata.name]: kubeTime(now) },
     };
   };
   await service.modify({ ...request, definition, subresource: "status", name: budget.metadata.name }, change, params);

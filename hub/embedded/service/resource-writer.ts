@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import type { Random } from "@picolet/protocol/ports.ts";
 import type { FieldError } from "../api/field-errors.ts";
 import { invalidValue } from "../api/field-errors.ts";
@@ -8,7 +9,6 @@ import {
   generateName,
   initializeMetadata,
   keepSystemMetadata,
-  timeText,
   validateMetadata,
   validateMetadataUpdate,
 } from "../api/object-meta.ts";
@@ -373,7 +373,7 @@ export function checkPreconditions(
 }
 
 function setDeletion({ metadata }: ApiObject, at: Date, graceSeconds: number): void {
-  metadata.deletionTimestamp = timeText(at);
+  metadata.deletionTimestamp = kubeTime(at);
   metadata.deletionGracePeriodSeconds = graceSeconds;
 }
 

@@ -3,8 +3,7 @@ import { test } from "node:test";
 import { constants, createDeflate } from "node:zlib";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
 import fc from "fast-check";
-import { HEADER_DICTIONARY, HEADER_DICTIONARY_ADLER } from "./dictionary.ts";
-import { HeaderPacker, HeaderUnpacker } from "./header-block.ts";
+import { HEADER_DICTIONARY, HEADER_DICTIONARY_ADLER, HeaderPacker, HeaderUnpacker } from "./header-block.ts";
 
 function adler32(bytes: Uint8Array): number {
   let [low, high] = [1, 0];

@@ -1,7 +1,42 @@
 /** Header blocks of SPDY/3: pairs of names and values in a zlib stream that goes through the whole connection. */
 import { createInflate, type Inflate } from "node:zlib";
 import { PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
-import { HEADER_DICTIONARY, HEADER_DICTIONARY_ADLER } from "./dictionary.ts";
+
+/**
+ * What both ends of SPDY/3 take as read before their first header block: words, each after its length in four bytes,
+ * then text (draft-mbelshe-httpbis-spdy-00, section 2.6.10.1). 1423 bytes with the Adler-32 0xe3c6a7c2.
+ */
+const WORDS =
+  "options head post put delete trace accept accept-charset accept-encoding accept-language accept-ranges age allow " +
+  "authorization cache-control connection content-base content-encoding content-language content-length content-location " +
+  "content-md5 content-range content-type date etag expect expires from host if-match if-modified-since if-none-match " +
+  "if-range if-unmodified-since last-modified location max-forwards pragma proxy-authenticate proxy-authorization range " +
+  "referer retry-after server te trailer transfer-encoding upgrade user-agent vary via warning www-authenticate method get " +
+  "status 200_OK version HTTP/1.1 url public set-cookie keep-alive origin";
+
+const CODES =
+  "100101201202205206300302303304305306307402405406407408409410411412413414415416417502504505" +
+  "203 Non-Authoritative Information204 No Content301 Moved Permanently400 Bad Request401 Unauthorized403 Forbidden" +
+  "404 Not Found500 Internal Server Error501 Not Implemented503 Service Unavailable";
+
+const TEXT =
+  "Jan Feb Mar Apr May Jun Jul Aug Sept Oct Nov Dec 00:00:00 Mon, Tue, Wed, Thu, Fri, Sat, Sun, GMT" +
+  "chunked,text/html,image/png,image/jpg,image/gif,application/xml,application/xhtml+xml,text/plain,text/javascript," +
+  "publicprivatemax-age=gzip,deflate,sdchcharset=utf-8charset=iso-8859-1,utf-,*,enq=0.";
+
+function lengthAndWord(word: string): Buffer {
+  const length = Buffer.alloc(4);
+  length.writeUInt32BE(word.length);
+  return Buffer.concat([length, Buffer.from(word.replace("_", " "), "latin1")]);
+}
+
+export const HEADER_DICTIONARY: Buffer = Buffer.concat([
+  ...WORDS.split(" ").map(lengthAndWord),
+  Buffer.from(CODES + TEXT, "latin1"),
+]);
+
+/** Of the dictionary; what a zlib stream that was made with it starts with. */
+export const HEADER_DICTIONARY_ADLER = 0xe3c6_a7c2;
 
 /** Names in lower case. */
 export type SpdyHeaders = Readonly<Record<string, string>>;

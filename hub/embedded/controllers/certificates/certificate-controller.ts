@@ -1,7 +1,7 @@
 import { CERTIFICATE_SIGNING_REQUESTS, SUBJECT_ACCESS_REVIEWS } from "@picolet/hub-core/kube-client/resource-types.ts";
 import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import { type Millis, millis } from "@picolet/protocol/ports.ts";
-import { timeText } from "../../api/typed-objects.ts";
 import { Controller } from "../controller.ts";
 import type { ControllerPorts } from "../controller-ports.ts";
 import type { ObjectCache } from "../object-cache.ts";
@@ -146,7 +146,7 @@ export class CertificateController extends Controller {
     subresource: "approval" | "status",
     signal: AbortSignal,
   ): Promise<void> {
-    const now = timeText(this.#ports.clock.wall());
+    const now = kubeTime(this.#ports.clock.wall());
     const full = { ...condition, status: "True", lastUpdateTime: now, lastTransitionTime: now };
     const status = { ...request.status, conditions: [...(request.status?.conditions ?? []), full] };
     const ref = { namespace: "", name: request.metadata.name };

@@ -1,6 +1,7 @@
 import { type KubeObject, NODES, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { keyOf } from "@picolet/hub-core/kube-client/reflector.ts";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
 import {
@@ -11,7 +12,6 @@ import {
   nodeOf,
   podOf,
   type Taint,
-  timeText,
 } from "../../api/typed-objects.ts";
 import { Controller } from "../controller.ts";
 import type { ControllerPorts } from "../controller-ports.ts";
@@ -121,7 +121,7 @@ export class NodeLifecycleController extends Controller {
     const node = nodeOf(object);
     const silentForMs = this.#silence(node);
     // Its change brings the next round, which sees to the taints.
-    if (silentForMs >= GRACE && (await this.#tellSilence(node, signal))) return undefined;
+    if (silentForMs >= GRACE && (await this.#reportSilence(node, signal))) return undefined;
     const wait = await this.#taint(node, signal);
     const eviction = wait === undefined ? await this.#evict(node, signal) : wait;
     const unheard = silentForMs >= GRACE ? undefined : GRACE - silentForMs;
@@ -148,7 +148,7 @@ export class NodeLifecycleController extends Controller {
   }
 
   /** @returns whether there was anything to tell */
-  async #tellSilence(node: NodeObject, signal: AbortSignal): Promise<boolean> {
+  async #reportSilence(node: NodeObject, signal: AbortSignal): Promise<boolean> {
     const conditions = silentConditions(node, this.#now());
     if (conditions === undefined) {
       await this.#unreadyPods(node, signal);
@@ -266,6 +266,6 @@ export class NodeLifecycleController extends Controller {
   }
 
   #now(): string {
-    return timeText(this.#ports.clock.wall());
+    return kubeTime(this.#ports.clock.wall());
   }
 }

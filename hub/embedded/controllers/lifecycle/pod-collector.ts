@@ -2,9 +2,10 @@ import { NODES, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
-import { hasEnded, podOf, timeText } from "../../api/typed-objects.ts";
+import { hasEnded, podOf } from "../../api/typed-objects.ts";
 import type { ControllerPorts } from "../controller-ports.ts";
 import type { ObjectCache } from "../object-cache.ts";
 
@@ -122,7 +123,7 @@ export class PodCollector implements Component {
           status: "True",
           reason: "DeletionByPodGC",
           message: why,
-          lastTransitionTime: timeText(clock.wall()),
+          lastTransitionTime: kubeTime(clock.wall()),
         };
         const patch = { metadata: { uid }, status: { phase: "Failed", conditions: [condition] } };
         await client.patch(PODS, { namespace, name }, "strategic", patch, { subresource: "status" }, signal);

@@ -4,9 +4,10 @@ import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { millis, seconds } from "@picolet/protocol/ports.ts";
-import { hasEnded, type NodeObject, nodeOf, podOf, timeText } from "../../api/typed-objects.ts";
+import { hasEnded, type NodeObject, nodeOf, podOf } from "../../api/typed-objects.ts";
 import type { ControllerPorts } from "../controller-ports.ts";
 import type { EventRecorder } from "../event-recorder.ts";
 import type { ObjectCache, ObjectChange } from "../object-cache.ts";
@@ -260,7 +261,7 @@ export class Scheduler implements Component {
   async #writeCondition(object: KubeObject, message: string, signal: AbortSignal): Promise<void> {
     const before = podOf(object).status?.conditions?.find(({ type }) => type === "PodScheduled");
     if (before?.status === "False" && before.reason === "Unschedulable" && before.message === message) return;
-    const now = timeText(this.#ports.clock.wall());
+    const now = kubeTime(this.#ports.clock.wall());
     const lastTransitionTime = before?.status === "False" ? (before.lastTransitionTime ?? now) : now;
     const { name, namespace = "", uid, generation } = object.metadata;
     const condition = {

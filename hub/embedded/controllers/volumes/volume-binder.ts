@@ -5,8 +5,9 @@ import {
 } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { keyOf } from "@picolet/hub-core/kube-client/reflector.ts";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import type { Millis } from "@picolet/protocol/ports.ts";
-import { nodeOf, podOf, timeText } from "../../api/typed-objects.ts";
+import { nodeOf, podOf } from "../../api/typed-objects.ts";
 import { Controller } from "../controller.ts";
 import type { ControllerPorts } from "../controller-ports.ts";
 import type { EventRecorder } from "../event-recorder.ts";
@@ -174,7 +175,7 @@ export class VolumeBinder extends Controller {
     const status = {
       phase: plan.phase,
       message: plan.event?.message ?? null,
-      lastPhaseTransitionTime: timeText(this.#ports.clock.wall()),
+      lastPhaseTransitionTime: kubeTime(this.#ports.clock.wall()),
     };
     const patch = { metadata: { uid }, status };
     await client.patch(PERSISTENT_VOLUMES, ref, "merge", patch, { subresource: "status" }, signal);

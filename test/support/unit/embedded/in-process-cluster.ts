@@ -1,4 +1,5 @@
 /** The embedded API server with its controllers, over TLS on loopback, for any client. */
+
 import { writeFileSync } from "node:fs";
 import { makeAuthority, makeServerPair } from "@picolet/hub/identity/certificate-authority.ts";
 import { NodeCertifier } from "@picolet/hub/identity/node-certifier.ts";
@@ -12,7 +13,6 @@ import {
   type ResourceType,
 } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { LEASES } from "@picolet/hub-core/kube-client/resource-types.ts";
-import { timeText } from "@picolet/hub-embedded/api/typed-objects.ts";
 import type { CertificateIssuer } from "@picolet/hub-embedded/controllers/certificates/certificate-issuer.ts";
 import { ensureInitialObjects } from "@picolet/hub-embedded/controllers/cluster/initial-objects.ts";
 import { EmbeddedApiServer } from "@picolet/hub-embedded/embedded-api-server.ts";
@@ -24,6 +24,7 @@ import type { Component } from "@picolet/protocol/async/component.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { WatchSource } from "@picolet/protocol/async/watch.ts";
 import { isCancelled } from "@picolet/protocol/errors.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import { type Clock, millis, type Random } from "@picolet/protocol/ports.ts";
 import { TempFolder } from "../machine/temp-folder.ts";
 import { RecordedLog } from "../ports/recorders.ts";
@@ -179,7 +180,7 @@ export class EmbeddedCluster implements AsyncDisposable {
   }
 
   get #now(): string {
-    return timeText(this.#clock.wall());
+    return kubeTime(this.#clock.wall());
   }
 
   /** Says that the node is ready, and renews its lease. */
