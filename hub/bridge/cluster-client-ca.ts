@@ -45,7 +45,7 @@ export class ClusterClientCa implements Component {
     });
   }
 
-  /** PEM; "" before `load`. One that disappears stays until there is another: nobody is locked out by a slip. */
+  /** PEM; "" before `load`. A CA that disappears stays until there is another, so that a slip locks no client out. */
   get pem(): Watch<string> {
     return this.#pem;
   }

@@ -109,7 +109,7 @@ class Server {
     return { uid, ...rest, status: JSON.stringify(pod.status ?? {}), packed: { object: pod } } as unknown as WholePod;
   }
 
-  /** What a hub does with each renewal of the Lease. */
+  /** Does what a hub does with each renewal of the Lease. */
   async renewal(): Promise<void> {
     await this.clock.advance(millis(10_000));
     await this.mirrors.retry(NEVER);

@@ -25,7 +25,7 @@ interface Unfinished {
 export class MirrorPods {
   readonly #connection: NodeConnection;
   readonly #statuses: PodStatusWriter;
-  /** By path. Undefined until the agent has said: then what the API server has is what there is to be. */
+  /** By path. Undefined until the agent has reported: then the API server's mirror pods are the wanted ones. */
   #wanted: ReadonlyMap<string, MirrorItem> | undefined;
   /** By path, at most one each: what the API server did not take, for what it names may come yet, and what failed. */
   #unfinished: Map<string, Unfinished> | undefined;
@@ -67,7 +67,7 @@ export class MirrorPods {
     });
   }
 
-  /** Somebody has deleted a mirror pod: while the static pod lives, it comes again with the status that it had. */
+  /** A client has deleted a mirror pod. While the static pod lives, it is created again with its last status. */
   async deleted(path: string, before: WholePod, signal: AbortSignal): Promise<void> {
     const item = this.#wanted === undefined ? itemOf(path, before) : this.#wanted.get(path);
     if (item === undefined || item.uid !== before.mirrorOf) return;
@@ -80,7 +80,7 @@ export class MirrorPods {
     await this.#orLater(path, (within) => this.#statuses.remove(refOf(path), pod.uid, within), signal);
   }
 
-  /** Nobody else would try again what the cluster's changes have caused. */
+  /** Retries work that a change in the cluster caused; no other part would. */
   async #orLater(path: string, task: Unfinished["task"], signal: AbortSignal): Promise<void> {
     try {
       await task(signal);
@@ -221,7 +221,7 @@ function refOf(path: string): ObjectRef {
   return { namespace, name };
 }
 
-/** What a mirror pod says of the static pod that it shows. */
+/** The item that a mirror pod shows of its static pod. */
 function itemOf(path: string, mirror: WholePod): MirrorItem {
   const pod = mirror.packed.object as unknown as KubeObject;
   return {

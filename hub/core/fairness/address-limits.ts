@@ -6,7 +6,7 @@ import { RateLimits } from "./rate-limits.ts";
 /** A rack of boards behind one address that come up together join at once; after that one every two seconds. */
 export const JOIN_ATTEMPTS = { burst: 200, perSecond: 0.5 };
 
-/** How many attempts of one address are looked at. */
+/** Bounds attempts by address. */
 export class AddressLimits {
   readonly #limits: RateLimits;
 

@@ -1,7 +1,7 @@
 import type { Clock } from "@picolet/protocol/ports.ts";
 
 export interface Rate {
-  /** What a key may take at once, after a pause. */
+  /** The amount that a key may take at once after a pause. */
   readonly burst: number;
   readonly perSecond: number;
 }

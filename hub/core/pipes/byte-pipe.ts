@@ -1,4 +1,4 @@
-/** Two directions of bytes with back-pressure, whatever carries them: a socket, a WebSocket, a stream of the tunnel. */
+/** Two directions of bytes with back-pressure over a socket, a WebSocket or a stream of the tunnel. */
 import type { EventEmitter } from "node:events";
 import type { Duplex } from "node:stream";
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
@@ -19,7 +19,7 @@ export interface BytePipe {
   destroy(): void;
 }
 
-/** What may wait in a WebSocket to be sent before its writer waits; one message of each of its channels. */
+/** Bounds what waits in a WebSocket before its writer waits: one message of each of its channels. */
 const MAX_WEB_SOCKET_BUFFER_BYTES = 256 * 1024;
 
 /** Resolves with the first of `events` of `emitter`, or rejects as `cancelled` when `signal` aborts. */
@@ -38,13 +38,13 @@ export async function onceAny(
   }
 }
 
-/** A socket that nobody else reads. */
+/** A socket that has no other reader. */
 export class SocketPipe implements BytePipe {
   readonly #socket: Duplex;
 
   constructor(socket: Duplex) {
     this.#socket = socket;
-    // Its reader or writer is told; without a listener it would end the process.
+    // The reader or writer gets the error; without a listener it would end the process.
     socket.on("error", () => undefined);
   }
 
@@ -211,7 +211,7 @@ export async function joinPipes(
   try {
     await Promise.all([forth, fro]);
   } catch {
-    // There is nobody to tell: each side sees that it is over.
+    // The error is dropped: each side sees that the connection is over.
   } finally {
     life.abort();
     front.destroy();

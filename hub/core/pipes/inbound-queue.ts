@@ -1,12 +1,12 @@
 import { rejectOnAbort } from "@picolet/protocol/async/cancellation.ts";
 
 /**
- * What one of several channels on one connection may hold that its reader has not taken. When it is full the whole
- * connection is read no further: a channel of its own window there is none in these protocols.
+ * Bounds the unread bytes of one of several channels on one connection. When it is full, the whole connection is read
+ * no further, as these protocols have no window for each channel.
  */
 export const MAX_UNREAD_BYTES = 256 * 1024;
 
-/** Things that somebody waits for a change of. */
+/** Wakes up all that wait for a change. */
 export class Waiters {
   readonly #waiting = new Set<() => void>();
 
