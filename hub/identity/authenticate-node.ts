@@ -18,7 +18,7 @@ import { spkiHash } from "./certificate-authority.ts";
 
 export interface AuthenticatedNode {
   readonly name: string;
-  /** Of the certificate's key, as NodeKeys has it. */
+  /** Hash of the certificate's key, as NodeKeys has it. */
   readonly spkiHash: string;
   /** DER. */
   readonly certificate: Uint8Array;
@@ -87,7 +87,7 @@ export class NodeAuthenticator {
 const refusal = (reason: ChainRefusal | "CertificateRevoked" | "NodeRefused", message: string): PicoletError =>
   new PicoletError("permission_denied", message, { reason });
 
-/** OpenSSL looks at names, key identifiers and key usage too. */
+/** OpenSSL checks names, key identifiers and key usage too. */
 export function isSignedBy(child: Certificate, issuer: Certificate): boolean {
   try {
     const [below, above] = [new X509Certificate(child.raw), new X509Certificate(issuer.raw)];

@@ -15,7 +15,7 @@ import type { Clock } from "@picolet/protocol/ports.ts";
 export const REPLACE_NODES_GROUP = "system:bootstrappers:picolet:replace-nodes";
 /** Every token has it. */
 const BOOTSTRAPPERS_GROUP = "system:bootstrappers";
-/** What Kubernetes allows as an extra group. */
+/** Extra groups as Kubernetes allows them. */
 const GROUP_PATTERN = /^system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]$/;
 
 export interface CreateTokenInit {
@@ -25,7 +25,7 @@ export interface CreateTokenInit {
    */
   readonly ttlMs: number;
   readonly description: string;
-  /** Whether boards that join with it may take over names that others have. */
+  /** True when boards that join with it may take over names that others have. */
   readonly replaceNodes: boolean;
 }
 

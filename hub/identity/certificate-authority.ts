@@ -90,9 +90,7 @@ export function crossSign(old: CertificateAuthority, next: CertificateAuthority,
   return issue(from, { name: subject.subject, publicKey: subject.publicKey, extensions }, { days, now });
 }
 
-/**
- * @param certificatePem only the first certificate is looked at. @throws `invalid` when the two do not belong together
- */
+/** @param certificatePem only its first certificate is used. @throws `invalid` when the two do not belong together */
 export function loadAuthority(certificatePem: string, keyPem: string): CertificateAuthority {
   const [first] = certificatesOf(certificatePem);
   if (first === undefined) throw new PicoletError("invalid", "there is no CA certificate");
@@ -148,7 +146,7 @@ export function issueClientCertificate(
 }
 
 /**
- * For TLS servers, with these names and addresses whatever the request says.
+ * For TLS servers, with these names and addresses instead of the request's.
  * @param names DNS names (`*.example` too) and IP addresses
  * @returns PEM, one certificate
  */

@@ -42,11 +42,11 @@ export interface JoinServiceComponents {
 
 export interface JoinServiceInit {
   /**
-   * How long after its end a certificate can still be renewed by whoever has its key. 0: never, a board that was away
-   * for too long joins anew with a token. The command line's default is 180 days: a season in a shed, or in a drawer
+   * How long after its end a certificate can still be renewed by the holder of its key. 0: never, a board that was away
+   * for too long joins again with a token. The command line's default is 180 days: a season in a shed, or in a drawer
    * for spare parts. It costs little: a thief who has the key of a board keeps its certificate alive by renewing it in
-   * time, window or not, until the node is reset, and that works within the window as well. What it lengthens is the
-   * use of a key that nobody missed, from the certificate's year to a year and a half.
+   * time, window or not, until the node is reset, and that works within the window as well. It extends the use of a key
+   * whose theft went unnoticed from the certificate's year to a year and a half.
    */
   readonly renewalWindowMs: number;
 }
@@ -67,7 +67,7 @@ interface Nonce {
   readonly atMs: number;
 }
 
-/** Who asks; taken at once, as a request whose connection is gone knows nothing of it any more. */
+/** The client of a request; read at once, as a request whose connection is gone no longer knows it. */
 interface Caller {
   readonly request: IncomingMessage;
   readonly socket: TLSSocket;
@@ -244,7 +244,7 @@ export class JoinService {
     }
   }
 
-  /** @throws `unavailable` while the same name is dealt with for somebody else */
+  /** @throws `unavailable` while the same name is being certified for another request */
   async #alone(node: string, task: () => Promise<Answer>): Promise<Answer> {
     if (this.#busy.has(node)) throw new PicoletError("unavailable", `node ${node} is being certified just now`);
     this.#busy.add(node);

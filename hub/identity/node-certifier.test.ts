@@ -39,7 +39,7 @@ class Bench {
   readonly revoked = new RevokedKeysInKubernetes(this.#parts, { namespace: "picolet" });
   readonly certifier = new NodeCertifier({ ...this.#parts, keys: this.keys, revoked: this.revoked });
 
-  /** What a signer makes of it. @throws when the name is not the key's */
+  /** Claims the name as a signer does. @throws when the name is not the key's */
   async issue(spkiHash: string, claim: NodeClaim): Promise<Issued> {
     await this.certifier.claim({ node: NODE, spkiHash }, claim, never);
     return { node: NODE, spkiHash };

@@ -1,4 +1,4 @@
-/** Which names a kubelet's serving certificate may have. */
+/** Reads and checks the names of a kubelet's serving certificate. */
 import { isIP } from "node:net";
 import { addressBytes } from "@picolet/hub-core/address-bytes.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";

@@ -1,4 +1,4 @@
-/** What the kubelet endpoint says when something goes wrong, in words that kubectl shows. */
+/** Error answers of the kubelet endpoints, in words that kubectl shows. */
 import type { ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
 import { describeError, type ErrorCode, PicoletError } from "@picolet/protocol/errors.ts";
@@ -81,6 +81,6 @@ export function refuseUpgrade(socket: Duplex, { status, message }: HttpFailure):
   ].join("\r\n");
   socket.on("error", () => undefined);
   socket.end(Buffer.concat([Buffer.from(`${head}\r\n\r\n`), body]));
-  // What the client still sends is not waited for.
+  // Discards what the client still sends.
   socket.resume();
 }

@@ -36,7 +36,7 @@ const invalid = (message: string): PicoletError => new PicoletError("invalid", m
 
 const isSet = (query: URLSearchParams, name: string): boolean => ["1", "true"].includes(query.get(name) ?? "");
 
-/** Of exec and attach, by the kubelet's names. @throws `invalid` when none is asked for. */
+/** Streams of exec and attach, by the kubelet's names. @throws `invalid` when the query names none */
 export function commandStreams(query: URLSearchParams): CommandStreams {
   const tty = isSet(query, "tty");
   const streams = {
@@ -132,7 +132,7 @@ export const isTelemetry = (path: KubeletPath): path is Extract<KubeletPath, { r
   path.kind === "get" && /^\/telemetry(?:\?|$)/.test(path.path);
 
 /**
- * What a Kubernetes role has to allow: of resource `nodes`, any one of these subresources.
+ * The rights that a Kubernetes role must grant: any one of these subresources of `nodes`.
  * @param url as for `parseKubeletPath`; read in the same way, or `/stats/../exec` would be one thing here and another
  * there
  */

@@ -36,7 +36,7 @@ const echoPath = (stream: IncomingStream): void => {
   })();
 };
 
-/** An agent whose containers speak in channels: says back what it is told, then ends with 3. */
+/** An agent whose containers speak in channels: it echoes its input, then ends with 3. */
 const parrot = (stream: IncomingStream): void => {
   void (async () => {
     const accepted = stream.accept({ mode: "channels" });
@@ -50,7 +50,7 @@ const parrot = (stream: IncomingStream): void => {
   })().catch(() => undefined);
 };
 
-/** What comes on `channel` until it is closed, or until a line ends. */
+/** Reads `channel` until it is closed, or until a line ends. */
 async function untilClosed(stream: TunnelStream, channel: Channel): Promise<string> {
   const reader = new ChannelFrameReader();
   let heard = "";

@@ -21,7 +21,7 @@ import { serveUpgrade } from "./node-upgrades.ts";
 /** All PEM. */
 export interface KubeletTls {
   readonly privateKey: string;
-  /** What API servers verify with --kubelet-certificate-authority, when they do. */
+  /** The certificate that API servers verify with --kubelet-certificate-authority, if they do. */
   readonly certificateChain: string;
   /** Whose client certificates are believed: API servers' --kubelet-client-certificate. "": none, tokens only. */
   readonly clientCa: string;
@@ -54,8 +54,8 @@ const HEADERS_TIMEOUT_MS = 20_000;
 /** A command of `kubectl exec` is in the query. */
 export const MAX_HEADER_BYTES = 320 * 1024;
 /**
- * Nodes that are away keep their port, so that who asks for them is told why nobody answers. Of more than these the one
- * that left first loses it; its API server then sees a refused connection.
+ * Bounds nodes that are away and keep their port, so that a request for one is answered with the reason. Of more, the
+ * one that left first loses its port; its API server then sees a refused connection.
  */
 export const MAX_AWAY_NODES = 5_000;
 

@@ -62,7 +62,7 @@ export class NodeListeners implements Disposable {
   /**
    * Listens for `node`, unless that is so already. Its port is known when this returns, unless that one is taken or a
    * host has to be looked up first.
-   * @param wanted the port to try first: who was told of it before the hub started anew has nothing to learn then
+   * @param wanted the port to try first: clients that know it from before a restart of the hub need not learn another
    */
   open(node: string, wanted?: number): void {
     if (this.#byNode.has(node)) return;

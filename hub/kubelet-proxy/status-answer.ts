@@ -37,7 +37,7 @@ async function readText(body: Readable): Promise<string> {
       pieces.push(piece);
     }
   } catch {
-    // What came of it has to do.
+    // The text is sent as it is.
   }
   return Buffer.concat(pieces).toString("utf8");
 }

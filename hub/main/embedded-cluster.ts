@@ -61,7 +61,7 @@ export interface EmbeddedClusterComponents {
 export interface EmbeddedClusterInit {
   readonly dataDir: string;
   readonly api: ListenAddress;
-  /** Of the certificates. */
+  /** Names in the certificates. */
   readonly names: readonly string[];
   /** Where the administrator's is written; undefined: `admin.kubeconfig` in the data directory. */
   readonly kubeconfigOut: string | undefined;
@@ -70,7 +70,7 @@ export interface EmbeddedClusterInit {
   readonly kubeletCaFile: string | undefined;
   /** CIDRs in which kubelets of other hubs are dialed; empty: everywhere but loopback, link-local and the like. */
   readonly kubeletNetworks: readonly string[];
-  /** What the store may hold before boards are refused; undefined: what the disk has. */
+  /** Size of the store above which boards' writes are refused; undefined: what the disk has. */
   readonly storeMaxBytes?: number | undefined;
   /** A PodSecurityConfiguration or AdmissionConfiguration; undefined: Kubernetes' defaults. */
   readonly admissionConfigFile: string | undefined;
@@ -92,7 +92,7 @@ const MASTERS = "system:masters";
 const KUBELET_CLIENT = [{ type: "CN", value: KUBELET_CLIENT_USER }] as const;
 /** How Kubernetes' own controllers are known. */
 const CONTROLLERS = { name: "system:kube-controller-manager", uid: "", groups: [MASTERS], extra: {} };
-/** Made anew with every start and every certificate of the hub. */
+/** It is made again with every start and every certificate of the hub. */
 const KUBELET_CLIENT_DAYS = 90;
 
 /**
@@ -227,7 +227,7 @@ function podSecurityOf({ admissionConfigFile, relaxesUserNamespaces }: EmbeddedC
   }
 }
 
-/** Of what the hub itself keeps. In Kubernetes its manifests make it. */
+/** Makes the namespace of the hub's own objects. In Kubernetes its manifests make it. */
 async function makeNamespace(client: KubeClient, signal: AbortSignal): Promise<void> {
   const namespace = { apiVersion: "v1", kind: "Namespace", metadata: { name: HUB_NAMESPACE } };
   try {
@@ -239,7 +239,7 @@ async function makeNamespace(client: KubeClient, signal: AbortSignal): Promise<v
 
 /**
  * The certificate that the API server shows to kubelets. Its CA signs nothing else and is not among those that the API
- * server takes client certificates from, so that whoever is dialed, and whoever steals it, gets nowhere with it here.
+ * server takes client certificates from, so that neither a dialed kubelet nor a thief gets access with it here.
  */
 async function openKubeletClient(
   { clock, log }: Pick<EmbeddedClusterComponents, "clock" | "log">,
@@ -261,7 +261,7 @@ async function openKubeletClient(
 }
 
 interface KubeletClientInit extends Pick<EmbeddedClusterInit, "dataDir" | "kubeletCaFile"> {
-  /** Of the hub's own kubelet endpoints. */
+  /** CA of the hub's own kubelet endpoints. */
   readonly servingCa: Watch<string>;
 }
 
