@@ -13,7 +13,7 @@ const rowOf = (record: TelemetryRecord): RecordRow => ({
   ...{ node: "edge-1", origin: SAMPLE_ORIGIN, record, timeNs: TIME, isEstimated: false },
 });
 const PLACE = ["node", "namespace", "pod", "container", "name", "severity", "label_app", "label_site"];
-/** What line protocol cannot say is said otherwise. */
+/** Replaces what line protocol cannot express. */
 const said = (text: string): string => text.replace(/\\$/, "＼");
 
 test("line protocol says where, when and what, and its own reader reads the same", () => {

@@ -12,7 +12,7 @@ export interface TelemetryStoreInit {
   readonly path: string;
   readonly maxBytes: number;
   readonly maxAgeMs: number;
-  /** Whoever sends everything on, by name: what one of them has not had yet is not dropped. */
+  /** Names of the exporters. A batch that one of them has not sent yet is not dropped. */
   readonly exporters: readonly string[];
 }
 
@@ -47,7 +47,7 @@ interface Waiting {
   readonly reject: (error: unknown) => void;
 }
 
-/** What SQLite keeps around a batch, with its place in the index. */
+/** Bytes that SQLite takes around a batch, with its place in the index. */
 const ROW_BYTES = 160;
 /** Arrivals of the whole fleet within it are one transaction, with one fsync. */
 const GATHER = millis(20);
@@ -58,14 +58,14 @@ const LOOK = 256;
 /** A board that has more than this part of a full store loses its own oldest first, not the others'. */
 const NODE_SHARE = 1 / 8;
 /**
- * Arrivals that wait for room: those of one read of each of a thousand boards. Beyond it boards are told to come again.
+ * Bounds arrivals that wait for room: those of one read of each of a thousand boards. Beyond it boards must come again.
  */
 const MAX_WAITING = 1024;
 
 /**
- * What boards have sent, the newest of it, in SQLite. It is bounded by size and age: the oldest goes first, but nothing
- * that an exporter has not had; then boards wait, and keep what they have. Without a file it lives as long as the hub,
- * and what exporters have not had yet counts as not received.
+ * The newest telemetry of the boards, in SQLite. It is bounded by size and age: the oldest goes first, but nothing that
+ * an exporter has not sent; then boards wait, and keep what they have. Without a file it lives as long as the hub, and
+ * what exporters have not sent yet counts as not received.
  */
 export class TelemetryStore implements Disposable {
   readonly #database: TelemetryDatabase;
@@ -81,7 +81,7 @@ export class TelemetryStore implements Disposable {
   #isClosed = false;
   #isFull = false;
   #dropped = 0;
-  /** Whoever waits for new batches, or for what exporters have done. */
+  /** Resolvers of callers that wait for new batches, or for the progress of exporters. */
   readonly #changed = new Set<() => void>();
 
   /** @throws `unavailable` when the file cannot be opened, `corrupt` when it is another's */
@@ -112,7 +112,7 @@ export class TelemetryStore implements Disposable {
     return this.#dropped;
   }
 
-  /** Whether what was put survives the hub. */
+  /** True when stored batches survive the hub. */
   get isDurable(): boolean {
     return this.#init.path !== ":memory:";
   }
@@ -163,7 +163,7 @@ export class TelemetryStore implements Disposable {
     return taken;
   }
 
-  /** Of one node, in the order in which they came, a few at a time. */
+  /** Batches of one node, in the order in which they came, a few at a time. */
   *query({
     node,
     namespace,

@@ -25,9 +25,9 @@ interface Seat {
   session: NodeSession | undefined;
   /** Monotonic milliseconds at which one session took over from another. */
   takeovers: number[];
-  /** When somebody was last told that two agents use this name. */
+  /** Time of the last report that two agents use this name. */
   reportedAt: number;
-  /** Being given back; whoever comes next waits for it and takes a new one. */
+  /** Set while the seat is being given back; the next session waits for it and takes a new one. */
   leaving: Promise<void> | undefined;
 }
 
@@ -39,14 +39,16 @@ const MAX_TAKEOVERS = 3;
 const TAKEOVER_WINDOW_MS = 60_000;
 /** An agent that is there answers a ping in that time. */
 const PROBE_LIMIT = millis(5000);
-/** The agent that comes second stays away about this long, and somebody may look which of the two is right. */
+/**
+ * The second agent of a name stays away about this long, in which an operator may find out which of the two is right.
+ */
 const STAY_AWAY_MS = 60_000;
 /**
- * Writes of the session before have been told to stop; an API server that does not answer cannot hold up a node longer.
+ * Writes of the previous session have been cancelled; an API server that does not answer cannot hold up a node longer.
  */
 const SETTLE_LIMIT = millis(10_000);
 
-/** Which session stands for which node; the node's backend lives from its first session to the end of its last. */
+/** The session of each node; the node's backend lives from its first session to the end of its last. */
 export class NodeRegistry implements AsyncDisposable {
   readonly #components: RegistryComponents;
   readonly #seats = new Map<string, Seat>();

@@ -19,7 +19,7 @@ const never = new AbortController().signal;
 const POD = "Pod/default/web";
 const pod = (image: string): Record<string, unknown> => ({ kind: "Pod", metadata: { name: "web" }, spec: { image } });
 
-/** What an agent has after `desired` messages, and acknowledges. */
+/** Follows the set of `desired` messages as an agent does, and acknowledges it. */
 async function follow(
   agent: TestAgent,
 ): Promise<{ readonly keys: Map<string, unknown>; readonly revision: number; readonly digest: Uint8Array }> {
@@ -261,7 +261,7 @@ test("an agent that comes to another digest is compared anew", async () => {
   const welcome = await agent.next("welcome");
   assert.deepEqual([welcome.desired, welcome.wantsMirrors, welcome.wantsNode], ["inventory", false, false]);
   assert.deepEqual([...(await followFromNothing(agent)).keys], [[POD, pod("a")]]);
-  // With nothing under way as well: its disk was full when it was told that all is current.
+  // Also with nothing under way: its disk was full when it learned that all is current.
   agent.mux.send({ kind: "resync" });
   await agent.next("welcome");
   assert.deepEqual([...(await followFromNothing(agent)).keys], [[POD, pod("a")]]);

@@ -22,7 +22,7 @@ export interface TunnelServerComponents {
   readonly random: Random;
   readonly log: Log;
   readonly backend: FleetBackend;
-  /** Undefined: agents are told that no telemetry is taken here. */
+  /** Undefined: the welcome announces no telemetry. */
   readonly telemetry?: TelemetryReceiver;
 }
 
@@ -32,11 +32,11 @@ export interface TunnelServerInit {
   readonly fleet?: FleetIdentity | undefined;
   /** How often agents ping at least. A session that is silent for two of them and 15 s ends. Default 30 s. */
   readonly heartbeat?: Millis;
-  /** Sessions at a time; further agents are told to come back later. Default 10,000: 660 MB. */
+  /** Sessions at a time; further agents are refused with a time to come back. Default 10,000: 660 MB. */
   readonly maxSessions?: number;
   /**
    * Sessions at a time that were not welcomed yet. Default 4,000: what a core greets in ten seconds, a hello's
-   * deadline. Whoever is refused costs another TLS handshake when it comes again, so that fewer would make a storm
+   * deadline. A refused agent costs another TLS handshake when it comes again, so a lower limit would make a storm
    * longer.
    */
   readonly maxGreeting?: number;
@@ -64,9 +64,9 @@ export const NODE_WRITES = { burst: 2000, perSecond: 20 };
 export const NODE_EVENTS = { burst: 300, perSecond: 10 };
 
 const EPOCH_BYTES = 8;
-/** What `ws` waits for the other end's close frame before it destroys the socket. */
+/** How long `ws` waits for the other end's close frame before it destroys the socket. */
 const CLOSE_TIMEOUT_MS = 5000;
-/** Whoever listens to `nodes` hears of a storm of reconnects ten times a second, not five thousand times. */
+/** Listeners to `nodes` are notified ten times a second in a storm of reconnects, not five thousand times. */
 const PUBLISH_PERIOD_MS = 100;
 /** Seconds that an agent is asked to stay away when there is no room; it adds its own jitter. */
 const RETRY_FULL_S = 30;
@@ -145,10 +145,7 @@ export class TunnelServer implements Fleet, Component {
     await aborted(life.signal);
   }
 
-  /**
-   * An upgrade to `TUNNEL_PATH` of a client whose certificate says that it is `nodeName`. Answers it, whatever comes of
-   * it.
-   */
+  /** Answers an upgrade to `TUNNEL_PATH` of a client whose certificate has the name `nodeName`, also with a refusal. */
   handleUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer, nodeName: string): void {
     const offered = (request.headers["sec-websocket-protocol"] ?? "").split(",").map((each) => each.trim());
     if (!offered.includes(TUNNEL_SUBPROTOCOL)) {

@@ -109,7 +109,7 @@ export interface UplinkComponents extends UpstreamComponents {
   readonly limits: { readonly writes: RateLimits; readonly events: RateLimits };
   readonly backend: NodeBackend;
   readonly send: (message: HubMessage) => void;
-  /** With whatever is sent next. */
+  /** Sends the message with the next one. */
   readonly sendWithNext: (message: HubMessage) => void;
   /** Sends what waits for that now. */
   readonly sendWaiting: () => void;
@@ -122,8 +122,8 @@ export interface UplinkComponents extends UpstreamComponents {
 type Channel<Q> = { readonly queue: Q; readonly writer: UpstreamWriter<unknown> };
 
 /**
- * What one agent reports, on its way to the API server. Every kind by itself: events that cannot be written hold up no
- * status. Nothing is acknowledged before it is written. Each channel is made when it is first used.
+ * The reports of one agent on their way to the API server. Each kind has a queue: events that cannot be written hold up
+ * no status. Nothing is acknowledged before it is written. Each channel is made when it is first used.
  */
 export class Uplink {
   readonly #components: UplinkComponents;

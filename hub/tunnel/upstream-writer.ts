@@ -6,7 +6,7 @@ import { type BackoffPolicy, backoffDelay, EQUAL_JITTER } from "@picolet/protoco
 import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
 import { type Log, type LogFields, type Millis, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
 
-/** What one kind of report waits to have written. */
+/** The reports of one kind that wait to be written. */
 export interface UpstreamQueue<T> {
   /** What is in the queue now, all of it together; undefined when it is empty. It stays in the queue. */
   peek(): T | undefined;

@@ -3,8 +3,8 @@ import { createInflate, type Inflate } from "node:zlib";
 import { PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
 
 /**
- * What both ends of SPDY/3 take as read before their first header block: words, each after its length in four bytes,
- * then text (draft-mbelshe-httpbis-spdy-00, section 2.6.10.1). 1423 bytes with the Adler-32 0xe3c6a7c2.
+ * The dictionary that both ends of SPDY/3 assume before their first header block: words, each after its length in four
+ * bytes, then text (draft-mbelshe-httpbis-spdy-00, section 2.6.10.1). 1423 bytes with the Adler-32 0xe3c6a7c2.
  */
 const WORDS =
   "options head post put delete trace accept accept-charset accept-encoding accept-language accept-ranges age allow " +
@@ -35,16 +35,19 @@ export const HEADER_DICTIONARY: Buffer = Buffer.concat([
   Buffer.from(CODES + TEXT, "latin1"),
 ]);
 
-/** Of the dictionary; what a zlib stream that was made with it starts with. */
+/** Checksum of the dictionary, with which a zlib stream that uses it starts. */
 export const HEADER_DICTIONARY_ADLER = 0xe3c6_a7c2;
 
 /** Names in lower case. */
 export type SpdyHeaders = Readonly<Record<string, string>>;
 
-/** Of one block, unpacked: Kubernetes sends a few hundred bytes. A larger one ends the connection. */
+/**
+ * Bounds one unpacked block against a hostile peer: Kubernetes sends a few hundred bytes. A larger one ends the
+ * connection.
+ */
 const MAX_BLOCK_BYTES = 64 * 1024;
 const MAX_PAIRS = 128;
-/** What the inflater makes at once. */
+/** Output of the inflater at one time. */
 const INFLATE_CHUNK_BYTES = 4 * 1024;
 /** A stored block of deflate (RFC 1951, 3.2.4) has a length of two bytes. */
 const MAX_STORED_BYTES = 0xffff;
@@ -141,7 +144,7 @@ export class HeaderUnpacker implements Disposable {
     for (let piece = this.#inflate?.read(); Buffer.isBuffer(piece); piece = this.#inflate?.read()) {
       this.#bytes += piece.length;
       if (this.#bytes <= MAX_BLOCK_BYTES) this.#output.push(piece);
-      // What packs a thousand times its size into one block is no peer.
+      // A peer that packs a thousand times its size into one block is hostile.
       else this.#inflate?.destroy(corrupt("they are longer than 64 KiB"));
     }
   }
