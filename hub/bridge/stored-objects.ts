@@ -140,7 +140,7 @@ export function wholePod(pod: KubeObject): WholePod {
 
 export interface StoredNode extends CachedObject {
   readonly uid: string;
-  /** Of a node of this hub; undefined for others. */
+  /** The cached object of a node of this hub; undefined for others. */
   readonly packed: PackedObject | undefined;
   /** As the annotation has it. */
   readonly report: string | undefined;

@@ -23,7 +23,7 @@ export interface EmbeddedApiServerComponents extends ApiServerCoreComponents {
 export interface ServerTls {
   readonly certificate: string;
   readonly privateKey: string;
-  /** Whom client certificates have to be issued by. */
+  /** CAs of client certificates. */
   readonly clientCa: string;
 }
 
@@ -54,7 +54,7 @@ const HANDSHAKE_TIMEOUT_MS = 10_000;
 export const API_PORT_LIMITS = { name: "API server", maxConnections: 8192, maxPending: 2048 };
 /** Refused by the kernel's side of Node: the gate has made room by then. */
 const MAX_CONNECTIONS = API_PORT_LIMITS.maxConnections + 1024;
-/** What clients are given to take the rest of their answers when the server ends. */
+/** How long clients may take the rest of their answers when the server ends. */
 const DRAIN_LIMIT = seconds(2);
 /** The handshakes and requests of a fleet that comes back at once. */
 const BACKLOG = 1024;
@@ -148,7 +148,7 @@ export class EmbeddedApiServer implements Component {
     this.core[Symbol.dispose]();
   }
 
-  /** What fails now, on a full disk, is done in a later round. */
+  /** Work that fails now, on a full disk, is done in a later round. */
   #tidy(compacts: boolean): void {
     try {
       this.core.removeExpired();

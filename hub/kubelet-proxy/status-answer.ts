@@ -37,7 +37,7 @@ async function readText(body: Readable): Promise<string> {
       pieces.push(piece);
     }
   } catch {
-    // The text is sent as it is.
+    // The part that arrived is enough.
   }
   return Buffer.concat(pieces).toString("utf8");
 }

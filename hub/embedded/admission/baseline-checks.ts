@@ -186,7 +186,7 @@ const seccompAnnotations: Evaluate = ({ annotations, spec }) => {
   return { reason: "seccompProfile", detail: `forbidden ${what} ${forbidden.join(", ")}` };
 };
 
-/** What sets `securityContext.seccompProfile` to a type that runs without a filter. */
+/** Finds `securityContext.seccompProfile` of a type that runs without a filter. */
 export const seccompProfile: Evaluate = ({ spec }) => {
   const isForbidden = (holder: unknown): boolean => {
     const type = seccompTypeOf(holder);

@@ -27,7 +27,7 @@ export interface PodSecurityExemptions {
 }
 
 export interface PodSecurityConfiguration extends CheckSettings {
-  /** What counts where a namespace has no label. */
+  /** The policy of a namespace without labels. */
   readonly defaults: Policy;
   readonly exemptions: PodSecurityExemptions;
 }

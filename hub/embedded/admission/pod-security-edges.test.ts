@@ -1,6 +1,4 @@
-/**
- * What Pod Security does beyond Kubernetes' answers: picolet's own grants, the log, bounds, controllers, configuration.
- */
+/** Pod Security beyond Kubernetes' answers: picolet's own grants, the log, bounds, controllers, configuration. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { PODS } from "@picolet/hub-core/kube-client/kube-client.ts";

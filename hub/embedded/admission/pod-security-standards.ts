@@ -63,7 +63,7 @@ export const INVALID_LEVEL = `must be one of ${LEVELS.join(", ")}`;
 export const INVALID_VERSION = 'must be "latest" or "v1.x"';
 
 /**
- * What a namespace's labels ask for. Labels that cannot be read enforce `restricted` in the version `latest`, and
+ * The policy of a namespace's labels. Labels that cannot be read enforce `restricted` in the version `latest`, and
  * neither warn nor audit.
  */
 export function policyOf(

@@ -1,4 +1,4 @@
-/** What a board, a user and the hub itself may write, asked of a server in this process on virtual time. */
+/** Quotas of boards, users and the hub itself, against a server in this process on virtual time. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { KubeClient, ResourceType } from "@picolet/hub-core/kube-client/kube-client.ts";

@@ -18,7 +18,7 @@ export interface FieldError {
   readonly message: string;
 }
 
-/** Longer values would make a Status nobody reads; the rest is cut. */
+/** Bounds a value in a Status; the rest is cut. */
 const MAX_VALUE_LENGTH = 256;
 
 function show(value: unknown): string {

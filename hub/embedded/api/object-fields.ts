@@ -74,7 +74,7 @@ const ERROR_TYPES: readonly (readonly [string, FieldErrorType])[] = [
   ["Too long", "FieldValueTooLong"],
 ];
 
-/** What the pod model's validation found, as an error of the API. */
+/** Converts a problem of the pod model's validation into an error of the API. */
 export const fieldErrorOf = ({ path, message }: FieldProblem): FieldError => ({
   type: ERROR_TYPES.find(([start]) => message.startsWith(start))?.[1] ?? "FieldValueInvalid",
   field: path,

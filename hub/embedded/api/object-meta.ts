@@ -37,7 +37,7 @@ export function generateUid(random: Random): string {
   return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join("-");
 }
 
-/** What a new object gets from the server; what a client said of these is dropped. */
+/** Sets the server's fields of a new object; values from the client are dropped. */
 export function initializeMetadata(object: ApiObject, now: Date, random: Random, hasGeneration: boolean): void {
   const { metadata } = object;
   delete metadata.deletionTimestamp;
@@ -52,7 +52,7 @@ export function initializeMetadata(object: ApiObject, now: Date, random: Random,
 
 const KEPT = ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"] as const;
 
-/** What no update may change is put back. */
+/** Restores the fields that no update may change. */
 export function keepSystemMetadata(metadata: ApiMetadata, old: ApiMetadata): void {
   for (const field of KEPT) {
     if (old[field] === undefined) delete metadata[field];

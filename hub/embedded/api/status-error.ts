@@ -1,4 +1,4 @@
-/** metav1.Status: how every refusal of the API is told, in Kubernetes' own words, since kubectl prints them. */
+/** metav1.Status: every refusal of the API, in Kubernetes' own words, since kubectl prints them. */
 import { type ErrorCode, PicoletError } from "@picolet/protocol/errors.ts";
 import { describeFieldError, type FieldError } from "./field-errors.ts";
 import { resourceName } from "./resource-definition.ts";
@@ -151,7 +151,7 @@ export const internalError = (cause: unknown): StatusError => {
   );
 };
 
-/** What a write that gives no object back answers. */
+/** The answer to a write that returns no object. */
 export const successStatus = (code: number): Readonly<Record<string, unknown>> => ({
   kind: "Status",
   apiVersion: "v1",

@@ -1,4 +1,4 @@
-/** Who may do what, over TLS with certificates and tokens. */
+/** Rights over TLS with certificates and tokens. */
 import assert from "node:assert/strict";
 import { createHash, generateKeyPairSync, sign, X509Certificate } from "node:crypto";
 import { request } from "node:https";
@@ -181,7 +181,7 @@ test("a mirror pod grants nothing to the board that makes it, whatever it names"
     const refused = await server.ask("POST", POD_PATH, { ...NODE, body: pod });
     assert.equal(refused.status, 403, `${resource} by ${way}: ${refused.text}`);
     assert.match(refused.text, /can not create pods that reference|a mirror pod may not/, way);
-    // What the administrator makes, or a hub of an earlier version has let in, grants nothing either.
+    // Pods that the administrator makes, or a hub of an earlier version accepted, grant nothing either.
     await server.ask("POST", POD_PATH, { body: pod });
     const path = `/api/v1/namespaces/default/${resource}/${resource === "serviceaccounts" ? "other" : "unnamed"}`;
     assert.equal((await server.ask("GET", path, NODE)).status, 403, `${resource} by ${way}`);

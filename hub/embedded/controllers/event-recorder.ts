@@ -8,7 +8,7 @@ import { stableHash } from "./stable-hash.ts";
 
 export const EVENTS: ResourceType = { group: "", version: "v1", plural: "events", kind: "Event", namespaced: true };
 
-/** Events that wait to be written. Events are for people: what comes when nobody can read anyway is dropped. */
+/** Bounds events that wait to be written; more are dropped. Events are for people, who could not read so many. */
 const MAX_PENDING = 1000;
 /** Remembered, so that a repeat counts up the event that is there. The one that was not repeated longest goes. */
 const MAX_REMEMBERED = 2000;

@@ -18,7 +18,7 @@ interface CachedObject {
   readonly object: KubeObject;
 }
 
-/** What objects are found by besides their keys. */
+/** Keys of an object in an index besides its name. */
 export type CacheIndex = (object: KubeObject) => readonly string[];
 
 export const byNamespace: CacheIndex = ({ metadata }) => [metadata.namespace ?? ""];
@@ -62,7 +62,10 @@ export class ObjectCache implements Component {
     return this.#reflector.synced;
   }
 
-  /** Before `run`; told of each change, in order, when the cache already shows it. Must not throw. */
+  /**
+   * Must be called before `run`. The listener gets each change, in order, when the cache already shows it, and must not
+   * throw.
+   */
   onChange(listener: (change: ObjectChange) => void): void {
     this.#listeners.push(listener);
   }
@@ -90,7 +93,7 @@ export class ObjectCache implements Component {
   }
 }
 
-/** Who wrote which field: as large as the object itself, and no controller's business. */
+/** Drops managedFields: they are as large as the object itself, and no controller reads them. */
 function withoutManagedFields(object: KubeObject): KubeObject {
   if (!Object.hasOwn(object.metadata, "managedFields")) return object;
   const { managedFields: _, ...metadata } = object.metadata as KubeObject["metadata"] & { managedFields?: unknown };

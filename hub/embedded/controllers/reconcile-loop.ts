@@ -69,7 +69,7 @@ const DEFAULT_WORKERS = 8;
 
 export interface ReconcileLoopInit {
   readonly name: string;
-  /** What has to have been listed before anything may be concluded. */
+  /** The caches that must have been listed before the first round. */
   readonly needs: readonly { readonly synced: Watch<boolean> }[];
   /**
    * Brings the object `key` closer to what it should be, from what is seen now. Runs once at a time for each key.
@@ -85,8 +85,8 @@ type KeyState =
   | { readonly kind: "running"; readonly isDirty: boolean };
 
 /**
- * One controller's work: keys, not facts, so that a lost, late or doubled event is harmless. At most one entry for each
- * key that exists, whatever happens, so it needs no other bound.
+ * One controller's work: keys, not facts, so that a lost, late or doubled event is harmless. It holds at most one entry
+ * for each key that exists, so it needs no other bound.
  */
 export class ReconcileLoop implements Component {
   readonly name: string;
@@ -113,7 +113,7 @@ export class ReconcileLoop implements Component {
     this.#alarm = new Alarm(clock);
   }
 
-  /** Whether there is nothing left to do but to wait. */
+  /** True when all keys wait for a time. */
   get isIdle(): boolean {
     return this.#queue.size === 0 && this.#running.size === 0;
   }
@@ -187,7 +187,7 @@ export class ReconcileLoop implements Component {
     const failures = this.#failures.get(key) ?? 0;
     this.#failures.set(key, failures + 1);
     const isRace = isPicoletError(error, "conflict") || isPicoletError(error, "already_exists");
-    // The first one of a race is nobody's fault; repeats are told as a count when they have become many.
+    // The first conflict of a race is expected; repeats are logged as a count once they are many.
     const isWorthTelling = isRace ? failures === 10 : failures === 0 || failures === 10;
     if (isWorthTelling) {
       this.#log.warn("cannot reconcile", {

@@ -24,7 +24,7 @@ import { parsePath, type RequestVerb, type ResourcePath, verbOf } from "./reques
 import { ResourceEndpoint } from "./resource-endpoint.ts";
 
 export interface ApiHandlerInit {
-  /** Of this build, for /version. */
+  /** Version of this build, for /version. */
   readonly version: string;
   readonly isStopping: () => boolean;
   /** The client of this connection has shown who it is. */
@@ -46,7 +46,7 @@ const ANSWER_BYTES_PER_MS = 16;
 /** Smaller answers are not worth the time. As Kubernetes. */
 export const MIN_GZIP_BYTES = 128 * 1024;
 
-/** What comes with a body. */
+/** Verbs of requests with a body. */
 const BODY_VERBS: ReadonlySet<RequestVerb> = new Set(["create", "update", "patch", "delete", "deletecollection"]);
 
 interface Exchange {

@@ -64,7 +64,7 @@ export async function writeChunks(
   }
 }
 
-/** Resolves when the rest is with the system, or nobody is there to take it. */
+/** Resolves when the rest is with the system, or the client is gone. */
 export async function endResponse(response: ServerResponse, last?: Buffer): Promise<void> {
   if (response.destroyed) return;
   await new Promise<void>((resolve) => {

@@ -41,14 +41,14 @@ export const SEATS = 128;
 const WIDTH_PER_TURN = 8;
 /** As Kubernetes' `queueLengthLimit` (50) by the hands of a flow (6), or thereabouts. */
 export const FLOW_QUEUE = 300;
-/** Of one level: memory of waiting requests, 20 KB each with their sockets. */
+/** Bounds memory of the waiting requests of one level, 20 KB each with their sockets. */
 const LEVEL_QUEUE = 5000;
 /** A quarter of a request's 60 seconds, as Kubernetes. */
 export const WAIT_LIMIT = seconds(15);
 
 /** Bytes of bodies and answers that one flow has in memory: five of the largest bodies. */
 export const FLOW_BYTES = 16 * 1024 * 1024;
-/** Of all flows; when it is used up, each has an equal part of it. */
+/** Bytes of all flows; when they are used up, each flow has an equal part of them. */
 export const TOTAL_BYTES = 128 * 1024 * 1024;
 
 /** Reading, checking and writing 64 KiB takes as long as an ordinary request. */
@@ -70,7 +70,7 @@ export const MAX_STREAMS: Readonly<Record<IdentityKind, number>> = {
 };
 
 export interface Classified {
-  /** Of Kubernetes' suggested configuration. */
+  /** A flow schema of Kubernetes' suggested configuration. */
   readonly schema: string;
   readonly level: Level | "exempt";
   readonly flow: string;
@@ -80,7 +80,7 @@ const HEALTH = /^\/(healthz|livez|readyz)(\/|$)/;
 const KUBE_SYSTEM = `${SERVICE_ACCOUNTS}:kube-system`;
 const CONTROLLERS = ["system:kube-controller-manager", "system:kube-scheduler"];
 
-/** @param address of the client: everybody without credentials is one user, so that they are told apart by networks */
+/** @param address of the client: all clients without credentials are one user, so their networks are flows */
 export function classify(user: UserInfo, address: string, path: RequestPath): Classified {
   const { name, groups } = user;
   const of = (schema: string, level: Level | "exempt", flow = name): Classified => ({ schema, level, flow });
@@ -136,7 +136,7 @@ export class RequestFairness {
     return new RequestTurn({ queue: this.#queue, bytes: this.#bytes }, signal);
   }
 
-  /** Of a request without its body. */
+  /** The width of a request without its body. */
   widthOf(path: RequestPath, verb: RequestVerb, query: URLSearchParams): number {
     const isList =
       verb === "list" || verb === "deletecollection" || (verb === "watch" && !query.get("resourceVersion"));

@@ -1,4 +1,4 @@
-/** What a URL asks for, as Kubernetes' RequestInfoResolver has it. */
+/** Reads a URL as Kubernetes' RequestInfoResolver does. */
 
 export interface ResourcePath {
   readonly kind: "resource";

@@ -326,7 +326,8 @@ const userAgentOf = ({ message }: ResourceCall): string => message.headers["user
 const isPretty = ({ query }: ResourceCall): boolean => ["true", "1"].includes(query.get("pretty") ?? "");
 
 /**
- * Of all warnings of one answer. When they are longer, each is cut, and those beyond it are left out. As Kubernetes.
+ * Bounds all warnings of one answer. When they are longer, each is cut, and those beyond it are left out. As
+ * Kubernetes.
  */
 const MAX_WARNINGS_LENGTH = 4096;
 const MAX_CUT_WARNING_LENGTH = 256;

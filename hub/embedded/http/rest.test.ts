@@ -1,4 +1,4 @@
-/** What Kubernetes answers, asked of the embedded API server over HTTP. */
+/** Kubernetes' answers, expected from the embedded API server over HTTP. */
 import assert from "node:assert/strict";
 import { connect, type Socket } from "node:net";
 import { after, test } from "node:test";
@@ -570,13 +570,13 @@ test("uploads that do not come hold up no other identity, and take no memory bey
     assert.match(head, /"message":"Too many requests, please try again later\."/);
     assert.match(head, /X-Kubernetes-PF-PriorityLevel-UID: system\r\n/);
     await server.expect(200, "GET", "/api", { token: "admin" });
-    // Who may nothing is told so.
+    // A user without rights is refused.
     assert.equal((await server.ask("GET", "/api", { token: "joe" })).status, 403);
     assert.equal((await server.ask("GET", "/readyz")).status, 200);
   } finally {
     for (const socket of sockets) socket.destroy();
   }
-  // What they held is given back.
+  // The memory that they held is given back.
   const event = { metadata: { name: "after" }, involvedObject: { namespace: "default" } };
   let after = await server.ask("POST", events, { token: "node-a", body: event });
   for (let n = 0; n < 1000 && after.status === 429; n += 1) {

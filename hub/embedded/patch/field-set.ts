@@ -2,9 +2,9 @@ import { isRecord } from "@picolet/protocol/guards.ts";
 import type { ModelSource } from "../schema/models.ts";
 import { membersOf, type Place, rootPlace } from "./typed-value.ts";
 
-/** What one manager owns of an object, as a tree of fieldsV1's segments. */
+/** The fields of an object that one manager owns, as a tree of fieldsV1's segments. */
 export class FieldSet {
-  /** Whether the place itself is owned, not only what is in it. */
+  /** True when the place itself is owned, not only fields in it. */
   isMember = false;
   /** Made with the first child: most places are leaves. */
   #children: Map<string, FieldSet> | undefined;
@@ -108,7 +108,7 @@ export function sharedChildren(
   return shared;
 }
 
-/** Nobody owns what names the object or what the server writes. */
+/** Fields without an owner: those that name the object and those that the server writes. */
 const UNOWNED: readonly (readonly string[])[] = [
   ["f:apiVersion"],
   ["f:kind"],

@@ -33,7 +33,7 @@ interface Conflict {
 /**
  * @returns the object with the configuration applied and its managedFields
  * @param budget counts the values of configuration and object, and the fields of every manager
- * @throws StatusError 409 with a cause for each field that somebody else owns and sees differently, 413
+ * @throws StatusError 409 with a cause for each field that another manager owns with another value, 413
  */
 export function applyConfiguration(models: ModelSource, request: ApplyRequest, budget = new StepBudget()): ApiObject {
   const { definition, live, config, manager, subresource, isForced, now } = request;
@@ -168,7 +168,7 @@ interface PruneSets {
   readonly others: readonly FieldSet[];
 }
 
-/** What this manager applied before, does not apply now, and no other manager owns, is removed. */
+/** Removes fields that this manager applied before and does not apply now, unless another manager owns them. */
 function prune(
   models: ModelSource,
   object: unknown,

@@ -17,7 +17,7 @@ function requestedDuration(request: ApiObject): string {
   return typeof seconds === "number" ? humanDuration(seconds * 1000) : "<none>";
 }
 
-/** Of certificates.k8s.io/v1beta1, where a request needed no signer. */
+/** Signer of certificates.k8s.io/v1beta1, where a request needed none. */
 const LEGACY_SIGNER = "kubernetes.io/legacy-unknown";
 /** kube-apiserver takes no shorter certificates. */
 const MIN_EXPIRATION_SECONDS = 600;

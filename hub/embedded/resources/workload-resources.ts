@@ -196,7 +196,7 @@ export const controllerRevisionResource: ResourceDefinition = {
 
 const templateOf = (object: ApiObject): readonly unknown[] => listAt(object, "template", "spec", "containers");
 
-/** Stored for whoever makes pods of it. */
+/** Stored for clients that make pods of it. */
 export const podTemplateResource: ResourceDefinition = {
   group: "",
   version: "v1",

@@ -74,7 +74,7 @@ async function markEvicted(
   await service.modify({ ...request, subresource: "status" }, mark, params);
 }
 
-/** What ends anyway disrupts nobody. */
+/** True for a pod that ends anyway, so that its eviction disrupts nothing. */
 function needsNoBudget(pod: ApiObject): boolean {
   const { phase } = asFields(pod.status);
   return (
@@ -102,7 +102,7 @@ function isReady(pod: ApiObject): boolean {
   );
 }
 
-/** Whether the eviction counts. A pod that serves nobody may go without. @throws StatusError 429 */
+/** True when the eviction counts. A pod that is not ready may go without. @throws StatusError 429 */
 function takesFromBudget(budget: ApiObject, pod: ApiObject): boolean {
   const { name, generation = 0 } = budget.metadata;
   const status = asFields(budget.status);

@@ -31,7 +31,7 @@ export interface ApiServerCoreComponents {
   readonly random: Random;
   readonly log: Log;
   readonly models: ModelSource;
-  /** Which keys of client certificates are shut out before their time. Default: none. */
+  /** Tells which keys of client certificates are refused before their end. Default: none. */
   readonly isRevoked?: IsRevoked;
   /** Default: statfs(2). */
   readonly diskSpace?: DiskSpaceComponents["diskSpace"] | undefined;
@@ -46,7 +46,7 @@ export interface ApiServerCoreInit {
   readonly issuer: string;
   /** Tokens of the operator. */
   readonly tokens: readonly StaticToken[];
-  /** What the store may hold before boards are refused. Undefined: what the disk has, less a reserve. */
+  /** Size of the store above which boards are refused. Undefined: what the disk has, less a reserve. */
   readonly maxStoreBytes?: number | undefined;
   /** Default: namespaces' labels alone count, and nothing is exempt. */
   readonly podSecurity?: PodSecurityConfiguration;

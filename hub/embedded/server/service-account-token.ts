@@ -102,7 +102,7 @@ function readBinding(
   return { binding: { kind, name: wanted, uid: object.metadata.uid ?? "" }, object };
 }
 
-/** @returns seconds. A board's token lives no longer than the pod asks that it is for, whatever the board asks. */
+/** @returns seconds. A board's token lives no longer than its pod asks. */
 function longestFor(
   { user }: ResourceRequest,
   lookup: ObjectLookup,

@@ -95,7 +95,7 @@ function startOf(
   return { initial: [], revision, endsInitialEvents: false };
 }
 
-/** A revision that this store never gave out is another store's: the client has to list anew. */
+/** A revision that this store never gave out is another store's: the client must list again. */
 const fromTheFuture = (revision: number, head: number): StatusError =>
   expired(`resource version ${revision} is not known here (${head}); list again`);
 

@@ -42,7 +42,7 @@ const MAX_NAME_DRAWS = 8;
 /** How a patch or PUT makes the new object of the old one, whose copy from `read` may be changed and returned. */
 export type Mutation = (read: () => ApiObject) => Record<string, unknown>;
 
-/** How a write is to be done. */
+/** Options of a write. */
 export interface WriteMode extends WriteParams {
   /** The managedFields are right already. */
   readonly isApply?: boolean;
@@ -150,7 +150,7 @@ export class ResourceWriter {
     return object;
   }
 
-  /** Whether a PUT or an apply of what is not there makes it. */
+  /** True when the object of a PUT or an apply exists; otherwise the write creates it. */
   exists(request: ResourceRequest): boolean {
     return this.#exists(request, request.name);
   }
@@ -403,7 +403,7 @@ function keepAllBut(object: ApiObject, old: ApiObject, field: string): void {
   }
 }
 
-/** Whether anything but metadata and status differs. */
+/** True when anything but metadata and status differs. */
 function differsInSpec(a: ApiObject, b: ApiObject): boolean {
   const { metadata: _a, status: _as, ...left } = a;
   const { metadata: _b, status: _bs, ...right } = b;

@@ -24,8 +24,8 @@ export interface Restored {
 }
 
 /**
- * Puts a backup in the place of a store. No hub may have it open. Every client lists anew afterwards: whatever was
- * written since the backup is no longer true. The backup file stays as it is.
+ * Puts a backup in the place of a store. No hub may have it open. Every client must list again afterwards: changes
+ * since the backup are lost. The backup file stays as it is.
  * @param guard of the data directory; undefined: the store belongs to no fleet
  * @throws `corrupt`, `invalid` for a file that is no whole backup; `conflict` for one of another fleet; `unavailable`
  * when a hub is running; the store is then as it was

@@ -57,7 +57,7 @@ const BUSY_TIMEOUT_MS = 2000;
  *
  * `synchronous = FULL`: every commit is an fsync of the log, so what was acknowledged survives a power cut; the cost is
  * shared, since all writes of one turn of the event loop are one commit. NORMAL would lose the last commits on a power
- * cut, and with them statuses that agents were told are safe.
+ * cut, and with them statuses that were acknowledged to agents.
  *
  * A damaged file is never replaced by an empty one: to a fleet that would mean "delete every pod".
  * @param judge throws for a store that is not to be used; nothing of it is changed then

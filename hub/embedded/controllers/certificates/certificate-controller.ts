@@ -20,7 +20,9 @@ import {
 /** A request that no approver decides on is read again only to be cleaned up. */
 const MAX_WAIT_MS = 3_600_000;
 
-/** Approves nodes' requests for client certificates that their requestors may make, signs approved ones, deletes old. */
+/**
+ * Approves nodes' requests for client certificates that their requestors may make, signs approved ones, deletes old.
+ */
 export class CertificateController extends Controller {
   readonly #ports: ControllerPorts;
   readonly #requests: ObjectCache;

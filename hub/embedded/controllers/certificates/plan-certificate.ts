@@ -1,4 +1,4 @@
-/** What becomes of a CertificateSigningRequest: pure. Rules of pkg/controller/certificates (Kubernetes 1.34). */
+/** Plans the outcome of a CertificateSigningRequest. Pure. Rules of pkg/controller/certificates (Kubernetes 1.34). */
 
 import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { NODE_USER_PREFIX, nodeOfUser } from "@picolet/protocol/pki/node-subject.ts";
@@ -112,7 +112,7 @@ export function signingProblem(request: SigningRequest, subject: RequestFacts): 
 }
 
 /**
- * Stricter than Kubernetes, which refuses system:masters alone and leaves the rest to whoever approves: nothing that
+ * Stricter than Kubernetes, which refuses system:masters alone and leaves the rest to the approver: nothing that
  * begins with `system:` is signed, so that neither a node (whose keys are on record) nor a part of the cluster is made
  * this way.
  */

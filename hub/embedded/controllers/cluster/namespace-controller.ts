@@ -9,9 +9,9 @@ import { Controller } from "../controller.ts";
 import type { ControllerPorts } from "../controller-ports.ts";
 import type { ObjectCache } from "../object-cache.ts";
 
-/** Pods that end take their time: a namespace that is not empty yet is looked at again so often. */
+/** How often a namespace is checked that still has pods; they take their time to end. */
 const RECHECK = seconds(2);
-/** Objects deleted of one kind before the next is looked at; the round after goes on. */
+/** Objects of one kind that one round deletes; the next round goes on. */
 const PAGE = 500;
 interface Namespace extends KubeObject {
   readonly spec?: { readonly finalizers?: readonly string[] };

@@ -251,7 +251,7 @@ export class DaemonSetController extends Controller {
   }
 
   /**
-   * Nobody else writes it, so it is written over whatever is there: waiting for the cache to catch up would cost time.
+   * Writes the status over any version, as it has no other writer: waiting for the cache to catch up would cost time.
    */
   async #writeStatus(set: DaemonSet, counters: DaemonSetPlan["status"], signal: AbortSignal): Promise<void> {
     const status = { ...counters, observedGeneration: set.metadata.generation ?? 0 };

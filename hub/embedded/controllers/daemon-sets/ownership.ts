@@ -13,7 +13,7 @@ export interface Claim {
 
 type Selecting = KubeObject & { readonly spec: { readonly selector: LabelSelector } };
 
-/** Who controls what (pkg/controller, `ControllerRefManager`): by ownerReferences, adopting orphans that match. */
+/** Ownership by ownerReferences, with adoption of orphans that match (pkg/controller, `ControllerRefManager`). */
 export class Ownership {
   readonly #client: KubeClient;
 

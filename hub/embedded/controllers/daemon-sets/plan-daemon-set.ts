@@ -1,5 +1,5 @@
 /**
- * What is to be done for one DaemonSet: pure. Rules of pkg/controller/daemon (Kubernetes 1.34). A plan is made from
+ * Plans one round of one DaemonSet. Pure. Rules of pkg/controller/daemon (Kubernetes 1.34). A plan is made from
  * what is seen alone, so that it may be made again at any moment, by another process too.
  */
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
@@ -20,7 +20,7 @@ export interface DaemonSetView {
   readonly nodes: readonly NodeObject[];
   /** Those that it controls. */
   readonly pods: readonly Pod[];
-  /** Of the revision that its template is. */
+  /** Hash of the revision that its template is. */
   readonly hash: string;
   readonly nowMs: number;
 }

@@ -42,7 +42,7 @@ interface Heard {
 
 /**
  * Nodes that are not heard of become unknown; taints follow from conditions; pods leave nodes with NoExecute taints
- * that they do not tolerate. A pod that tolerates its node's absence without limit stays, whoever gave it that
+ * that they do not tolerate. A pod that tolerates its node's absence without limit stays, from any source of that
  * toleration.
  */
 export class NodeLifecycleController extends Controller {
@@ -104,7 +104,7 @@ export class NodeLifecycleController extends Controller {
     for (const key of this.#taintSeen.keys()) if (key.startsWith(`${node}/`)) this.#taintSeen.delete(key);
   }
 
-  /** When the last node has gone away, or the first is back, all are looked at again. */
+  /** When the last node has gone away, or the first is back, all nodes are checked again. */
   #judgeFleet({ key, after }: ObjectChange): void {
     if (after !== undefined && readiness(nodeOf(after)) === "True") this.#ready.add(key);
     else this.#ready.delete(key);
@@ -134,7 +134,7 @@ export class NodeLifecycleController extends Controller {
     const { name } = node.metadata;
     const lease = this.#caches.leases.find(LEASE_NAMESPACE, name) as { spec?: { renewTime?: string } } | undefined;
     const ready = conditionOf(node.status?.conditions, "Ready");
-    // What we wrote ourselves is no sign of life.
+    // A status that this controller wrote is no sign of life.
     const heartbeat = ready?.status === "Unknown" ? "" : (ready?.lastHeartbeatTime ?? "");
     const signs = `${lease?.spec?.renewTime ?? ""} ${heartbeat}`;
     const nowMs = this.#ports.clock.monotonic();

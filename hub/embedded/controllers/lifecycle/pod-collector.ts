@@ -31,7 +31,7 @@ export interface CollectView {
 
 export interface CollectPlan {
   readonly orphans: readonly Pod[];
-  /** They were never on a node, so nobody is there to end them. */
+  /** Pods that were never on a node, so that no node ends them. */
   readonly unscheduled: readonly Pod[];
   readonly surplus: readonly Pod[];
 }

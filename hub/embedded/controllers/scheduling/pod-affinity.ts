@@ -42,7 +42,7 @@ export function topologyOf(node: NodeObject, topologyKey: string): string | unde
 const requiredTerms = (affinity: PodAffinity | undefined): readonly Term[] =>
   affinity?.requiredDuringSchedulingIgnoredDuringExecution ?? [];
 
-/** Whether `term` of `owner` is about `candidate`. */
+/** True when `term` of `owner` selects `candidate`. */
 function isAbout(term: Term, owner: Pod, candidate: Pod, namespaceLabels: NamespaceLabels): boolean {
   const { namespaces = [], namespaceSelector } = term;
   const own = namespaces.length === 0 && namespaceSelector === undefined;

@@ -41,7 +41,7 @@ export function schedule(input: ScheduleInput, random: Random): SchedulingDecisi
     spread: new TopologySpreadCheck(pod, nodes),
     nodeProblem: input.nodeProblem ?? (() => undefined),
   };
-  // The pod of a DaemonSet has one node to go to; the others are looked at only to say why not.
+  // The pod of a DaemonSet has one node to go to; the others are checked only for the message.
   const name = namedNode(pod.spec);
   const named = name === undefined ? undefined : input.nodes.get(name);
   if (named !== undefined && problemsOf(named, checks).length === 0) {

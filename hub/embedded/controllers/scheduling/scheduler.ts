@@ -55,7 +55,7 @@ export class Scheduler implements Component {
   readonly #placed = new Map<string, string>();
   /** To be tried: keys. */
   readonly #pending = new Set<string>();
-  /** Tried in vain, until something changes. */
+  /** Pods that fit no node, until something changes. */
   readonly #waiting = new Set<string>();
   readonly #attempts = new Map<string, Attempts>();
   readonly #bindings = new Set<Promise<void>>();
@@ -244,7 +244,7 @@ export class Scheduler implements Component {
     this.#events.record(object, { type: "Normal", reason: "Scheduled", message, component: COMPONENT });
   }
 
-  /** Whoever binds the claim takes a volume that this node reaches. */
+  /** The binder of the claim then takes a volume that this node reaches. */
   async #selectNode({ metadata }: Claim, node: string, signal: AbortSignal): Promise<void> {
     const { name, namespace = "", uid, annotations } = metadata;
     if (annotations?.[SELECTED_NODE] === node) return;
@@ -276,7 +276,7 @@ export class Scheduler implements Component {
     await this.#ports.client.patch(PODS, { namespace, name }, "strategic", patch, { subresource: "status" }, signal);
   }
 
-  /** What was decided is taken back; the pod is tried again unless it is gone or somebody else has placed it. */
+  /** Takes the decision back; the pod is tried again unless it is gone or another scheduler has placed it. */
   #failed(key: string, pod: Pod, error: unknown, signal: AbortSignal): void {
     const uid = pod.metadata.uid ?? "";
     const current = this.#caches.pods.get(key);
@@ -300,11 +300,11 @@ const isSchedulable = ({ spec, metadata }: Pod): boolean =>
 const byCreation = (left: Pod, right: Pod): number =>
   (left.metadata.creationTimestamp ?? "") < (right.metadata.creationTimestamp ?? "") ? -1 : 1;
 
-/** What of a node may let a pod fit that did not: heartbeats do not. */
+/** Node fields whose change can make a pending pod schedulable. Heartbeats are excluded. */
 const decides = ({ metadata, spec, status }: NodeObject): string =>
   JSON.stringify([metadata.labels, spec?.unschedulable, spec?.taints, status?.allocatable]);
 
-/** What of a placed pod counts for others. */
+/** True when a change of a placed pod matters for other pods. */
 const differs = (old: Pod | undefined, pod: Pod): boolean =>
   old?.metadata.generation !== pod.metadata.generation ||
   JSON.stringify(old?.metadata.labels) !== JSON.stringify(pod.metadata.labels);

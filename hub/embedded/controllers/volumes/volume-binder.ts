@@ -33,8 +33,8 @@ export interface VolumeCaches {
 }
 
 /**
- * Binds claims to volumes that somebody has made, and keeps the phases of both. Nothing is provisioned, nothing
- * deleted: a volume whose claim is gone stays Released. What pods use, or what is bound, is not let go.
+ * Binds claims to existing volumes, and keeps the phases of both. Nothing is provisioned, nothing deleted: a volume
+ * whose claim is gone stays Released. A volume or claim in use is protected.
  */
 export class VolumeBinder extends Controller {
   readonly #ports: ControllerPorts;
@@ -164,7 +164,7 @@ export class VolumeBinder extends Controller {
     }
     const { client } = this.#ports;
     if (plan.kind === "free") {
-      // Who set it aside by hand gets it back as it was: for that claim, whatever its UID.
+      // A volume that was set aside by hand returns to that state: for that claim, with any UID.
       const isOurs = volume.metadata.annotations?.[BOUND_BY] !== undefined;
       const claimRef = isOurs ? null : { ...volume.spec?.claimRef, uid: null };
       const metadata = { uid, ...(isOurs ? { annotations: { [BOUND_BY]: null } } : {}) };
@@ -182,7 +182,7 @@ export class VolumeBinder extends Controller {
     this.#tell(volume, plan.event);
   }
 
-  /** The claim that a volume is set aside for. The cache may not have seen yet what somebody wrote by hand. */
+  /** The claim that a volume is set aside for. The cache may not have seen yet what a user wrote by hand. */
   async #claimOf(volume: Volume, signal: AbortSignal): Promise<Claim | undefined> {
     const { namespace = "", name = "", uid = "" } = volume.spec?.claimRef ?? {};
     if (uid === "") return undefined;
