@@ -96,7 +96,7 @@ export class CsrSigner implements NodeSigner {
       );
     } catch (error) {
       if (!isPicoletError(error, "deadline_exceeded")) throw error;
-      const message = `cannot get a certificate for node ${node}: nobody has signed it`;
+      const message = `cannot get a certificate for node ${node}: no signer has signed it`;
       throw new PicoletError("unavailable", message, { retryable: true, cause: error });
     } finally {
       await this.#remove(ref);

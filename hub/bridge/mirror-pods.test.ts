@@ -142,7 +142,7 @@ for (const [verb, how] of LOSSES) {
   });
 }
 
-test("a mirror pod that somebody has asked to delete goes, though the API server fails at it once", async () => {
+test("a mirror pod with a deletion request is deleted, though the API server fails once", async () => {
   const server = new Server();
   await server.mirrors.put([ITEM], NEVER);
   const there = server.cached();

@@ -128,7 +128,7 @@ export class NodeWriter {
     const current = await undefinedOn(["not_found"], client.get(NODES, ref, signal));
     if (current === undefined) {
       if (report.register) return await client.create(NODES, ref, newNode(report, identity), {}, signal);
-      const message = `cannot report on node ${node}: there is none, and its agent does not register itself`;
+      const message = `cannot report on node ${node}: it does not exist, and its agent does not register itself`;
       throw new PicoletError("unavailable", message, { retryable: true });
     }
     const owner = ownerOf(current);

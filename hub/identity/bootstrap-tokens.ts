@@ -157,7 +157,7 @@ function problemOf(
   id: string,
   now: Date,
 ): string | undefined {
-  if (object === undefined) return "there is none of this id";
+  if (object === undefined) return "no token has this id";
   if (object.type !== TYPE || data["token-id"] !== id || data["token-secret"] === undefined) return "it is malformed";
   if (object.metadata.deletionTimestamp !== undefined) return "it is being deleted";
   // An expiration that cannot be read counts as over, as in Kubernetes.

@@ -286,7 +286,7 @@ function isSelfSigned({ publicKey, signed, signature, signatureAlgorithm }: Cert
     const isOfKey = (key.asymmetricKeyType === "ed25519") === (digest === null);
     return isOfKey && verifyBytes(digest, signed, key, signature);
   } catch (error) {
-    throw new PicoletError("invalid", "the request's key is none that is known here", { cause: error });
+    throw new PicoletError("invalid", "the request's key is of an unknown kind", { cause: error });
   }
 }
 

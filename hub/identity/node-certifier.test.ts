@@ -89,7 +89,7 @@ test("a reset ends what is on record and what never was, and new certificates co
   for (const each of [known, unknown, next, renewed]) assert.equal(await bench.isRevoked(each), true);
 });
 
-test("a reset ends a name that nobody has, and one whose record is damaged", async () => {
+test("a reset ends a name without a holder, and one whose record is damaged", async () => {
   const bench = new Bench();
   const unknown: Issued = { node: NODE, spkiHash: TWO };
   assert.equal(await bench.certifier.reset(NODE, never), undefined);
@@ -100,7 +100,7 @@ test("a reset ends a name that nobody has, and one whose record is damaged", asy
   await bench.issue(ONE, TOKEN);
 });
 
-test("after a reset no certificate counts that the hub has not certified, whoever issued it and when", async () => {
+test("after a reset no certificate counts that the hub has not certified, from any issuer and time", async () => {
   const bench = new Bench();
   // The hub's clock was years ahead when it certified.
   bench.clock.setWall(START_MS + 2000 * DAY_MS);

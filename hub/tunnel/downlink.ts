@@ -184,7 +184,7 @@ export class Downlink {
 
   async #answerResync(): Promise<void> {
     const { log, node, wheel, welcome } = this.#components;
-    log.warn("the agent's set is not what it should be; all is compared anew", { node, resyncs: this.#resyncs });
+    log.warn("the agent's set differs from the expected one; comparing all of it", { node, resyncs: this.#resyncs });
     if (this.#resyncs > 0) await wheel.sleep(backoffDelay(RESYNC_DELAY, this.#resyncs), this.#signal);
     this.#resyncs += 1;
     this.#known = undefined;

@@ -164,7 +164,7 @@ export class NodeRegistry implements AsyncDisposable {
     const seat = this.#seats.get(session.node);
     if (seat?.session !== session) return;
     this.#giveBack(seat, session).catch((error: unknown) => {
-      this.#components.log.warn("cannot let go of a node", { node: seat.node, error: describeError(error) });
+      this.#components.log.warn("cannot release a node", { node: seat.node, error: describeError(error) });
     });
   }
 

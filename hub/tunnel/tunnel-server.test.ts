@@ -251,7 +251,7 @@ test("an object that is gone before its change was sent is deleted", async () =>
   assert.deepEqual(agent.messages, []);
 });
 
-test("an agent that comes to another digest is compared anew", async () => {
+test("an agent with another digest is compared again", async () => {
   await using hub = await HubTunnel.start();
   hub.backend.node("edge-1").set({ [POD]: pod("a") });
   const agent = await hub.join("edge-1");
@@ -581,7 +581,7 @@ test("the fleet's nodes come and go with their sessions, and so do their backend
   assert.equal(hub.tunnels.sessionCount, 0);
 });
 
-test("a newer session of a node takes over from the older, which is told", async () => {
+test("a newer session of a node takes over from the older, which gets a refusal", async () => {
   await using hub = await HubTunnel.start();
   const node = hub.backend.node("edge-1");
   node.set({});
@@ -617,7 +617,7 @@ test("the writes of an older session are over before a newer one is welcomed", a
   assert.deepEqual(node.writes, []);
 });
 
-test("two agents with one name are told of each other, and one of them keeps the node", async () => {
+test("two agents with one name learn of each other, and one of them keeps the node", async () => {
   await using hub = await HubTunnel.start();
   const node = hub.backend.node("edge-1");
   node.set({});
@@ -719,7 +719,7 @@ test("an unknown version is refused with the known one", async () => {
   assert.equal(hub.tunnels.sessionCount, 0);
 });
 
-test("more agents than the limit are told to come back later", async () => {
+test("agents above the limit must come back later", async () => {
   await using hub = await HubTunnel.start({ maxGreeting: 2 });
   const first = await hub.dial("edge-1");
   await hub.dial("edge-2");
@@ -913,7 +913,7 @@ test("a frame that is too long ends the connection before it is read", async () 
   assert.equal(hub.tunnels.sessionCount, 0);
 });
 
-test("an agent that never reads a stream costs the hub a window, and nobody else anything", async () => {
+test("an agent that never reads a stream costs the hub a window, and other agents nothing", async () => {
   await using hub = await HubTunnel.start();
   for (const each of ["edge-1", "edge-2"]) hub.backend.node(each).set({});
   const unread = await hub.dial("edge-1", (stream) => void stream.accept({}));

@@ -308,7 +308,7 @@ export class TunnelServer implements Fleet, Component {
     try {
       await this.#registry[Symbol.asyncDispose]();
     } catch (error) {
-      this.#components.log.warn("cannot let go of all nodes", { error: describeError(error) });
+      this.#components.log.warn("cannot release all nodes", { error: describeError(error) });
     }
   }
 }

@@ -404,8 +404,8 @@ ${table(
 )}
 
 ${paragraph(`One object: ${sizes(MAX_BYTES)}; for a board also ${sizes(BOARD_SIZES)}.
-  Beyond it: 413. When the disk is nearly full, or the store has \`--store-max-bytes\`, boards create nothing and later only administrators
-  write: 507 \`InsufficientStorage\` with \`Retry-After\`.`)}`;
+  Beyond it: 413. When the disk is nearly full, or the store has \`--store-max-bytes\`, boards create nothing and later
+  only administrators write: 507 \`InsufficientStorage\` with \`Retry-After\`.`)}`;
 
 const kept = (name: keyof (typeof ALLOWANCES)["node"]["kept"]): readonly string[] =>
   Object.values(ALLOWANCES).map((each) => (each.kept[name] === undefined ? "-" : count(each.kept[name])));

@@ -126,7 +126,7 @@ export class Reflector<T extends CachedObject> implements Component {
     this.#resourceVersion ??= await this.#list(signal);
     const end = await this.#watch(this.#resourceVersion, signal);
     if (end.kind === "relist") {
-      this.#log.info("listing anew", { resource: this.#init.type.plural, why: end.why });
+      this.#log.info("listing again", { resource: this.#init.type.plural, why: end.why });
       this.#resourceVersion = undefined;
     } else if (end.error !== undefined) throw end.error;
   }

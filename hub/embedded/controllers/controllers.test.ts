@@ -205,7 +205,7 @@ describe("daemon sets", () => {
     assert.equal((await pods(world)).length, 2);
   });
 
-  test("a hub that starts again makes nothing anew and loses nothing", async () => {
+  test("a hub that starts again makes nothing twice and loses nothing", async () => {
     using folder = new TempFolder();
     const path = folder.at("hub.db");
     const state = async (world: World): Promise<object[]> => {
@@ -346,7 +346,7 @@ describe("node lifecycle", () => {
     assert.equal((await world.pod("one"))?.metadata.deletionTimestamp, undefined);
   });
 
-  test("controllers that start again give silent nodes their whole time anew", async () => {
+  test("controllers that start again give silent nodes their whole time again", async () => {
     await using world = await World.start("a", "b");
     await world.pass(seconds(40), ["b"]);
     await world.cluster.stopControllers();
@@ -443,7 +443,7 @@ describe("garbage collector", () => {
     assert.equal(await world.get(SECRETS, child), undefined);
   });
 
-  test("what names an owner that never was goes, also when it was made while nobody looked", async () => {
+  test("an object with an owner that never existed is deleted, also when it was made while the controller was away", async () => {
     await using world = await World.start();
     await world.cluster.stopControllers();
     const reference = { apiVersion: "v1", kind: "ConfigMap", name: "owner", uid: "never" };
@@ -533,7 +533,7 @@ describe("certificates", () => {
     return (await world.get(CERTIFICATE_SIGNING_REQUESTS, name)) as KubeObject;
   }
 
-  test("a node's request from somebody with a token is approved and signed, and is cleaned up in time", async () => {
+  test("a node's request by a join token is approved and signed, and is cleaned up in time", async () => {
     await using world = await World.start();
     const signed = await ask(world, spec(nodesRequest("system:node:a")));
     const { certificate, conditions } = signed.status as {
@@ -700,7 +700,7 @@ describe("volumes", () => {
     ((await world.get(PERSISTENT_VOLUME_CLAIMS, claimRef(name)))?.spec as { volumeName?: string } | undefined)
       ?.volumeName;
 
-  test("a claim gets the smallest volume that suits it, and its volume is nobody else's afterwards", async () => {
+  test("a claim gets the smallest volume that suits it, and no other claim gets it afterwards", async () => {
     await using world = await World.start("a");
     await world.create(PERSISTENT_VOLUME_CLAIMS, claimRef("data"), { spec: claimSpec() });
     await world.settle();

@@ -85,7 +85,7 @@ test("nothing is concluded before everything has been listed", async () => {
   assert.deepEqual(bench.done, ["a"]);
 });
 
-test("a key that is told of many times is worked on once, and once more if it changed meanwhile", async () => {
+test("a key that is added many times is worked on once, and once more if it changed meanwhile", async () => {
   await using bench = new Bench();
   const gate = Promise.withResolvers<undefined>();
   bench.deed = () => gate.promise;
@@ -115,7 +115,7 @@ test("one that hangs holds up no other, and only so many run at once", async () 
   gate.resolve(undefined);
 });
 
-test("one that fails is tried again, each time after a longer wait, and is told of once", async () => {
+test("a key that fails is tried again, each time after a longer wait, and is logged once", async () => {
   await using bench = new Bench();
   bench.deed = async () => {
     throw new PicoletError("unavailable", "cannot reach it");
@@ -132,7 +132,7 @@ test("one that fails is tried again, each time after a longer wait, and is told 
   assert.equal(bench.log.problems.length, 2);
 });
 
-test("it comes back when it asked to, sooner when it is told of, and not twice", async () => {
+test("a key comes back at its time, sooner when it is added, and not twice", async () => {
   await using bench = new Bench();
   bench.deed = async () => seconds(10);
   bench.loop.add("a");

@@ -244,7 +244,7 @@ test("refusals are worded as Kubernetes words them", async () => {
     await fails(status, reason, message, method, path, init);
 });
 
-test("all errors of an object are told at once, with a cause for each", async () => {
+test("all errors of an object are reported at once, with a cause for each", async () => {
   const body = { metadata: { name: "x", labels: { "a b": "c d" } }, data: { "in/valid": "" } };
   const { details } = await fails(422, "Invalid", /^ConfigMap "x" is invalid: \[/, "POST", MAPS, { body });
   const { causes } = details as { causes: readonly { field: string; reason: string }[] };

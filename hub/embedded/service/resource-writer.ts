@@ -150,7 +150,7 @@ export class ResourceWriter {
     return object;
   }
 
-  /** True when the object of a PUT or an apply exists; otherwise the write creates it. */
+  /** True when the object exists. A PUT or an apply may create one that does not. */
   exists(request: ResourceRequest): boolean {
     return this.#exists(request, request.name);
   }

@@ -74,7 +74,7 @@ test("a block that unpacks to far more than it has is refused", async () => {
   await assert.rejects(unpacker.unpack(bomb), (error) => isPicoletError(error, "corrupt"));
 });
 
-test("whatever comes, it is read or refused as corrupt", async () => {
+test("any input is read or refused as corrupt", async () => {
   const good = await deflated([pairs({ streamtype: "error" })]);
   const bytes = fc.oneof(
     fc.uint8Array({ maxLength: 200 }),

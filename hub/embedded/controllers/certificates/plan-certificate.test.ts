@@ -35,7 +35,7 @@ test("a kubelet's certificate is for a name that a node can have", () => {
   }
 });
 
-test("no identity of the cluster's own is signed for a client, whoever has approved it", () => {
+test("no identity of the cluster's own is signed for a client, also when it was approved", () => {
   const refused = [
     subject("ann", "system:masters"),
     subject("ann", "team", "system:nodes"),
