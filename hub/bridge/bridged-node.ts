@@ -269,7 +269,7 @@ export class BridgedNode implements NodeBackend {
     }
   }
 
-  /** What is to become of the tolerations of that very pod; `undefined`: nothing. */
+  /** The wanted tolerations of that very pod; `undefined`: no change. */
   #lackingTolerations(path: string, uid: string): WholePod["lackingTolerations"] {
     const { cache, node } = this.#connection;
     const pod = cache.pod(node, path);

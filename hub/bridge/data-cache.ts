@@ -177,7 +177,7 @@ export class DataCache {
     if (entry.isOutdated && this.#version(key) !== resourceVersion) this.#reload(key, packed);
   }
 
-  /** What is here goes on being sent until the new content has come. */
+  /** The present content is sent until the new one has come. */
   #reload(key: ObjectKey, packed: PackedObject): void {
     this.#entries.set(key, { kind: "loading", packed, refusals: 0, isOutdated: false });
     this.#load(key);

@@ -105,7 +105,7 @@ export class FleetCache {
     });
   }
 
-  /** What is followed; nothing is certain before all of it has been listed. */
+  /** All reflectors; nothing is certain before each has listed. */
   get reflectors(): readonly Followed[] {
     return [this.nodes, this.pods, ...this.data.reflectors, this.services.services];
   }

@@ -114,7 +114,7 @@ export class Freshness {
       if (awaited.size === 0) return;
       await this.#isClosed({ awaited, closed: undefined }, signal);
       if (awaited.size === 0) return;
-      // What is awaited may never come, or by a watch that is deaf: looks again.
+      // The awaited change may never come, or the watch may be deaf: list again.
       this.#init.pods.reopen();
     }
   }

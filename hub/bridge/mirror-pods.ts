@@ -11,11 +11,11 @@ import { defined, type Fields, fieldsAt, isFields } from "./remote-object.ts";
 import type { WholePod } from "./stored-objects.ts";
 import { CONFIG_HASH_ANNOTATION, CONFIG_SEEN_ANNOTATION, CONFIG_SOURCE_ANNOTATION } from "./well-known.ts";
 
-/** What is refused is tried again as often as the kubelet comes by a static pod. */
+/** Interval between attempts at a refused pod: as often as the kubelet comes by a static pod. */
 const RETRY_AFTER = seconds(60);
 const REFUSALS = ["permission_denied", "invalid", "not_found"] as const;
 
-/** What is still to be done about one mirror pod. */
+/** Remaining work for one mirror pod. */
 interface Unfinished {
   readonly dueMs: number;
   readonly task: (signal: AbortSignal) => Promise<void>;

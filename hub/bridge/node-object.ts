@@ -1,4 +1,4 @@
-/** What is written into a Node object: labels, addresses, status. Pure. */
+/** The hub's fields of a Node object: labels, addresses, status. Pure. */
 
 import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
 import type { NodeReportContent } from "@picolet/protocol/tunnel/messages.ts";
@@ -23,7 +23,7 @@ const KEPT_LABELS = [
 /** Domains of Kubernetes' in which NodeRestriction lets a node choose. */
 const NODE_DOMAINS = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
-/** How API servers reach a node's kubelet endpoint, which is the hub's. */
+/** Address and port of a node's kubelet endpoint, which is the hub's. */
 export interface Endpoint {
   readonly address: string;
   readonly port: number;

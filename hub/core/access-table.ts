@@ -75,7 +75,7 @@ export interface AccessRow {
 const READ = ["get", "list", "watch"];
 const CHANGE = ["update", "patch"];
 export const NODE_LEASE_NAMESPACE = "kube-node-lease";
-/** Where the hub keeps its own Secrets. */
+/** The namespace of the hub's own Secrets. */
 export const HUB_NAMESPACE = "picolet-system";
 const CERTIFICATES = "certificates.k8s.io";
 

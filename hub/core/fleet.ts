@@ -81,7 +81,7 @@ export interface Fleet {
   open(node: string, kind: StreamKind, params: unknown, lane: Lane, signal: AbortSignal): Promise<OpenedStream>;
 }
 
-/** Where the hub answers as the kubelet of a node; written into the Node's status. */
+/** The hub's address as the kubelet of a node; written into the Node's status. */
 export interface KubeletEndpoints {
   /**
    * Stable while the node is connected.

@@ -29,7 +29,7 @@ export interface JoinTokens {
 export interface NodeKeyRecord {
   /** SPKI SHA-256 of the key that was certified last for a node, lower-case hex. */
   readonly spkiHash: string;
-  /** When that was, by the hub's clock. */
+  /** Time of the certification, by the hub's clock. */
   readonly certifiedAtMs: number;
 }
 
@@ -52,13 +52,13 @@ export interface NodeKeys {
  * back.
  */
 export interface NodeRevocation {
-  /** How often that has happened: tells a decision that was made before from one that was made after. */
+  /** Counts resets, so that a decision from before one differs from a decision after it. */
   readonly resets: number;
   /** SPKI SHA-256, lower-case hex, the latest last. */
   readonly keys: readonly string[];
 }
 
-/** What is refused before its time. */
+/** Keys and names that are refused before their certificates end. */
 export interface Revocations {
   /** SPKI SHA-256 of keys that are refused with any certificate. */
   readonly keys: ReadonlySet<string>;

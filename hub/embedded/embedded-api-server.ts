@@ -36,7 +36,7 @@ export interface EmbeddedApiServerInit extends Omit<ApiHandlerInit, "isStopping"
   readonly tls: ServerTls | undefined;
 }
 
-/** How often objects whose time is over are looked for. */
+/** How often expired objects are removed. */
 const EXPIRY_INTERVAL = seconds(30);
 /** How often the history is cut. */
 const ROUNDS_PER_COMPACTION = 10;

@@ -59,7 +59,7 @@ const byNode: CacheIndex = (pod) => {
   return nodeName === undefined || nodeName === "" ? [] : [nodeName];
 };
 
-/** What does not belong to anything and that nothing belongs to; events would make the graph many times as large. */
+/** Resources without owners and dependents; events would make the graph many times as large. */
 const UNOWNED: ReadonlySet<string> = new Set(["events"]);
 
 /** All controllers, with the caches they share, in the order in which they must be started. */

@@ -1,5 +1,5 @@
 /**
- * Who is at the other end of a TLS connection: decided by its client certificate, and by nothing else that it sends.
+ * Authenticates the other end of a TLS connection by its client certificate, and by nothing else that it sends.
  */
 import { X509Certificate } from "node:crypto";
 import type { TLSSocket } from "node:tls";

@@ -51,7 +51,7 @@ export interface IssueInit {
 }
 
 const DAY_MS = 86_400_000;
-/** What is issued counts from a little earlier, as Kubernetes' signer has it: clocks differ by minutes. */
+/** A certificate is valid from a little earlier, as with Kubernetes' signer: clocks differ by minutes. */
 const BACKDATE_MS = 5 * 60_000;
 /** 127 bits at random: positive, and never the same twice. */
 const SERIAL_BYTES = 16;

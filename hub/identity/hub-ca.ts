@@ -171,7 +171,7 @@ function broughtUpToDate(
   return { ...files, [FILE.cert]: pair.certificate, [FILE.key]: pair.privateKey };
 }
 
-/** Told apart by it from the one before and after, where only names are shown. */
+/** A random part distinguishes it from the CAs before and after, where only names are shown. */
 const newName = (caName: string): string => `${caName}-${randomBytes(4).toString("hex")}`;
 
 function filesOf({ certificate, key }: CertificateAuthority): PemFiles {

@@ -17,7 +17,7 @@ import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import { REPLACE_NODES_GROUP } from "./bootstrap-tokens.ts";
 import type { RevokedKeysInKubernetes } from "./node-keys.ts";
 
-/** By what right a key asks for a name. */
+/** The claim of a key to a name. */
 export type NodeClaim =
   /** A join token, or the consent of the approver of the request. */
   | { readonly kind: "token"; readonly mayReplace: boolean }

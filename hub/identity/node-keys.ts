@@ -108,7 +108,7 @@ const RETRY_MS = 10_000;
 const NOTHING: Revocations = { keys: new Set(), nodes: new Map() };
 
 export interface RevokeInit {
-  /** What is known of its keys: refused under any other name as well. */
+  /** The known key: refused under any other name as well. */
   readonly spkiHash: string | undefined;
   /** The key that has the name from now on. */
   readonly newKey: string | undefined;

@@ -122,7 +122,7 @@ export class KubeletDialer implements KubeletConnector, Disposable {
     return { kind: "upgraded", headers: dialled.headers, connection: dialled.socket };
   }
 
-  /** SPDY inside a WebSocket: unpacked, and not looked into. */
+  /** SPDY inside a WebSocket: unpacked, and passed on unread. */
   async #tunnel(
     target: KubeletTarget,
     request: KubeletRequest,

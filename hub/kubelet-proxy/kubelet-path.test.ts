@@ -50,7 +50,7 @@ test("what is allowed for one path is not reached by another way of writing a se
       } catch {
         return;
       }
-      // What is passed on to the node is what was judged.
+      // The path that is passed on to the node is the one that was authorized.
       if (parsed.kind === "get") assert.deepEqual(subresourcesOf(parsed.path), subresourcesOf(url));
       else assert.deepEqual(subresourcesOf(url), ["proxy"]);
     }),

@@ -23,7 +23,7 @@ export interface KubeletTls {
   readonly privateKey: string;
   /** The certificate that API servers verify with --kubelet-certificate-authority, if they do. */
   readonly certificateChain: string;
-  /** Whose client certificates are believed: API servers' --kubelet-client-certificate. "": none, tokens only. */
+  /** CAs of accepted client certificates: of API servers' --kubelet-client-certificate. "": none, tokens only. */
   readonly clientCa: string;
 }
 
@@ -38,13 +38,13 @@ export interface KubeletProxyComponents {
 }
 
 export interface KubeletProxyInit extends NodeListenersInit {
-  /** Where API servers reach this replica; what `endpointOf` gives. */
+  /** Address at which API servers reach this replica; part of `endpointOf`. */
   readonly address: string;
-  /** Where each node has an address of its own besides; undefined: nowhere. */
+  /** Addresses of the nodes' own, besides; undefined: none. */
   readonly nodeAddresses?: NodeAddressesInit | undefined;
 }
 
-/** Where an API server of this process reaches sockets that listen on every address. */
+/** Address at which an API server of this process reaches sockets that listen on every address. */
 const LOOPBACK = "127.0.0.1";
 /** From connection to the end of the handshake. */
 const HANDSHAKE_TIMEOUT_MS = 20_000;

@@ -38,7 +38,7 @@ export interface KubeletTargetsInit {
   readonly networks: readonly string[];
 }
 
-/** Where to connect. */
+/** Address and port to connect to. */
 export interface KubeletEndpointAddress {
   readonly host: string;
   readonly port: number;

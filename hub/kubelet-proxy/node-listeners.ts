@@ -24,7 +24,7 @@ export const MAX_CONNECTIONS_PER_NODE = 256;
 const FIRST_DYNAMIC_PORT = 32_768;
 const LAST_PORT = 65_535;
 
-/** How soon the kernel asks whether an API server that says nothing is still there. */
+/** How soon the kernel probes the connection of a silent API server. */
 export const KEEP_ALIVE_MS = 30_000;
 
 /** One listening socket for each node; all connections go to one place, with their node. */

@@ -1,4 +1,4 @@
-/** Where an API server is and who the hub is towards it. */
+/** Address of an API server, and the hub's identity towards it. */
 
 /** Credentials of one connection: `tls.connect` options and request headers. */
 export interface ClusterCredentials {

@@ -29,7 +29,7 @@ const MAX_RESPONSE_BYTES = 64 * 1024 * 1024;
 const MAX_ERROR_BYTES = 256 * 1024;
 /** client-go's number. The deadline of the request usually comes first. */
 const MAX_ATTEMPTS = 10;
-/** A `Retry-After` beyond this is cut: the next attempt tells more than waiting. */
+/** A `Retry-After` beyond this is cut: the next attempt is worth more than waiting. */
 const MAX_RETRY_AFTER = seconds(30);
 /** Clients that were refused together do not come back together. */
 const JITTER: Jitter = [0.5, 1.5];
@@ -236,7 +236,7 @@ export class KubeTransport implements AsyncDisposable {
     const { tls, headers } = found ?? { tls: {}, headers: {} };
     const fingerprint = JSON.stringify(tls);
     if (wire !== undefined && wire.fingerprint === fingerprint) return { ...wire, headers, checkedAt };
-    // What is under way on the old connections ends there; watches end within minutes by themselves.
+    // Requests under way on the old connections end there; watches end within minutes by themselves.
     if (wire !== undefined) for (const old of [wire.requests, wire.streams]) old.close().catch(() => undefined);
     const connections = this.#init.connections ?? DEFAULT_CONNECTIONS;
     return {

@@ -46,7 +46,7 @@ export interface ServeArguments {
   readonly tunnel: ListenAddress;
   /** Embedded only. */
   readonly api: ListenAddress;
-  /** Where API servers reach the hub as kubelet of its nodes; written into their status. */
+  /** Address at which API servers reach the hub as kubelet of its nodes; written into their status. */
   readonly advertiseAddress: string | undefined;
   /** First and last port of the kubelet endpoints; undefined: any free ones. */
   readonly kubeletPorts: readonly [first: number, last: number] | undefined;

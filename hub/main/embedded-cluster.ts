@@ -63,7 +63,7 @@ export interface EmbeddedClusterInit {
   readonly api: ListenAddress;
   /** Names in the certificates. */
   readonly names: readonly string[];
-  /** Where the administrator's is written; undefined: `admin.kubeconfig` in the data directory. */
+  /** Path of the administrator's kubeconfig; undefined: `admin.kubeconfig` in the data directory. */
   readonly kubeconfigOut: string | undefined;
   readonly nodeCertificateDuration: Millis;
   /** PEM: whom kubelets' certificates are issued by, where the nodes have another hub; undefined: this one. */
@@ -90,7 +90,7 @@ const MASTERS = "system:masters";
  * what.
  */
 const KUBELET_CLIENT = [{ type: "CN", value: KUBELET_CLIENT_USER }] as const;
-/** How Kubernetes' own controllers are known. */
+/** The identity of Kubernetes' own controllers. */
 const CONTROLLERS = { name: "system:kube-controller-manager", uid: "", groups: [MASTERS], extra: {} };
 /** It is made again with every start and every certificate of the hub. */
 const KUBELET_CLIENT_DAYS = 90;
@@ -265,7 +265,7 @@ interface KubeletClientInit extends Pick<EmbeddedClusterInit, "dataDir" | "kubel
   readonly servingCa: Watch<string>;
 }
 
-/** Where API servers say whom they take client certificates from; hubs of other processes look there. */
+/** The ConfigMap in which API servers publish the CAs of client certificates; hubs of other processes read it. */
 const PUBLISHED = { namespace: "kube-system", name: "extension-apiserver-authentication" };
 
 const publishCas = (client: KubeClient, cas: Readonly<Record<string, Watch<string>>>): Component => ({

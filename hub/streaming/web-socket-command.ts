@@ -68,7 +68,7 @@ export class WebSocketCommand implements CommandSession {
     this.#pipe.destroy();
   }
 
-  /** An empty message on the first output says that the session stands, as Kubernetes' own server says it. */
+  /** An empty message on the first output reports that the session is open, as Kubernetes' own server does. */
   #greet(): void {
     const first = [CHANNEL.stdout, CHANNEL.stderr, CHANNEL.error].find((channel) => this.#wanted.has(channel));
     if (first !== undefined)
@@ -97,7 +97,7 @@ export class WebSocketCommand implements CommandSession {
         await this.#take(message);
       }
     } catch {
-      // It is gone, which `closed` tells.
+      // The client is gone, which `closed` reports.
     } finally {
       for (const queue of this.#inbound.values()) queue.end();
       this.#life.abort(new PicoletError("unavailable", "the client has gone"));

@@ -40,7 +40,7 @@ export function findKnownSet({ acknowledged, offered }: NodeMemory, digest: Uint
   return offered !== undefined && equalBytes(offered.digest, digest) ? offered : undefined;
 }
 
-/** What is remembered of nodes that are away. The one that was here longest ago is forgotten first. */
+/** The memories of nodes that are away. The one that left first is dropped first. */
 export class NodeMemories {
   readonly #limit: number;
   readonly #memories = new Map<string, NodeMemory>();

@@ -84,7 +84,7 @@ type SessionState =
   /** Another session of the node may have to end first, the hub's watches to come up. */
   | { readonly kind: "starting" }
   | { readonly kind: "live"; readonly downlink: Downlink; readonly uplink: Uplink }
-  /** Told to go; everything else goes on. */
+  /** The agent has been asked to go; everything else goes on. */
   | { readonly kind: "draining"; readonly downlink: Downlink; readonly uplink: Uplink }
   | { readonly kind: "closed"; readonly uplink: Uplink | undefined };
 

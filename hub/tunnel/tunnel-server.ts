@@ -248,7 +248,7 @@ export class TunnelServer implements Fleet, Component {
     return this.#live.has(node);
   }
 
-  /** Told at most ten times a second; `has` knows at once. */
+  /** Updated at most ten times a second; `has` is up to date at once. */
   get nodes(): Watch<ReadonlySet<string>> {
     return this.#nodes;
   }

@@ -8,10 +8,10 @@ import { type Log, type LogFields, type Millis, millis, type Random, seconds } f
 
 /** The reports of one kind that wait to be written. */
 export interface UpstreamQueue<T> {
-  /** What is in the queue now, all of it together; undefined when it is empty. It stays in the queue. */
+  /** All items in the queue; undefined when it is empty. They stay in the queue. */
   peek(): T | undefined;
   write(batch: T, signal: AbortSignal): Promise<void>;
-  /** How much of what its node may write `batch` takes, in objects. */
+  /** The number of objects of `batch` that count against the node's rate. */
   costOf(batch: T): number;
   /** `batch` is written: it leaves the queue. */
   written(batch: T): void;

@@ -47,7 +47,7 @@ interface Connection {
 /** A handshake takes a millisecond of the event loop; between two turns other work gets in. */
 const HANDSHAKES_PER_TURN = 4;
 const LEVEL = "handshakes";
-/** How often the log has it that connections were closed. */
+/** Shortest interval between log entries about closed connections. */
 const LOG_INTERVAL = seconds(60);
 
 const keyOf = ({ remoteAddress = "", remotePort = 0 }: PeerSocket): string => `${remoteAddress} ${remotePort}`;

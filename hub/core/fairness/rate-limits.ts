@@ -30,7 +30,7 @@ export class RateLimits {
     return this.#buckets.size;
   }
 
-  /** What is left for `key` now; below 0 when it has spent more than it had. */
+  /** The amount left for `key`; below 0 when it has spent more than it had. */
   left(key: string): number {
     const { burst, perSecond } = this.#rate;
     const bucket = this.#buckets.get(key);

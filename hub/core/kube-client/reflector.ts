@@ -20,7 +20,7 @@ const RETRY: BackoffPolicy = { first: millis(500), max: seconds(30), jitter: FUL
  */
 const SHORTEST_WATCH = seconds(1);
 
-/** What is kept of an object. */
+/** The cached part of an object. */
 export interface CachedObject {
   readonly resourceVersion: string;
 }

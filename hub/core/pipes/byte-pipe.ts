@@ -186,7 +186,7 @@ async function copy(from: BytePipe, to: BytePipe, signal: AbortSignal): Promise<
   to.end();
 }
 
-/** How long a client may take to close its side when the session is over; then it is cut off. */
+/** How long a client may take to close its side when the session is over; then it is disconnected. */
 const LINGER = seconds(10);
 
 /**

@@ -1,4 +1,4 @@
-/** Admission that depends on who asks: boards write what is theirs, and no one grants what he does not have. */
+/** Admission by user: boards write only their own objects, and no user grants a right that it does not have. */
 import { parseCertificateRequest } from "@picolet/protocol/pki/certificate-request.ts";
 import { parsePem } from "@picolet/protocol/pki/pem.ts";
 import type { ApiObject, ObjectLookup, UserInfo } from "../api/resource-definition.ts";

@@ -25,7 +25,7 @@ const SECCOMP_POD = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER_PREFIX = "container.seccomp.security.alpha.kubernetes.io/";
 
 const appArmorProfile: Evaluate = ({ annotations, spec }) => {
-  // Kubernetes copies the annotation into a container's field, which is where the agent looks first.
+  // Kubernetes copies the annotation into a container's field, which the agent reads first.
   const annotatedType = (holder: unknown): string | undefined =>
     annotations[APPARMOR_PREFIX + nameOf(holder)] === "unconfined" ? "Unconfined" : undefined;
   const typeIn = (holder: unknown): string | undefined => {

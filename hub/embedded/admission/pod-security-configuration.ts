@@ -19,7 +19,7 @@ import {
 } from "./pod-security-standards.ts";
 import type { CheckSettings } from "./pod-security-view.ts";
 
-/** What is never judged. */
+/** Users, RuntimeClasses and namespaces that are never checked. */
 export interface PodSecurityExemptions {
   readonly usernames: readonly string[];
   readonly namespaces: readonly string[];

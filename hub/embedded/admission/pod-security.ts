@@ -51,7 +51,7 @@ const IGNORED_SUBRESOURCES: ReadonlySet<string> = new Set([
   ...["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"],
 ]);
 
-/** Where the template of a pod is in each resource that has one; `resourceName` of it. */
+/** Path of the pod template in each resource that has one; by its `resourceName`. */
 export const POD_TEMPLATES: Readonly<Record<string, readonly string[]>> = {
   podtemplates: ["template"],
   "daemonsets.apps": ["spec", "template"],

@@ -51,7 +51,7 @@ const event = (name: string, node: string, more: Json = {}): Json => ({
 const makeEvent = (client: KubeClient, name: string, more: Json = {}): Promise<unknown> =>
   client.create(EVENTS, { namespace: "default", name: "" }, event(name, "a", more), {}, never);
 
-/** What is refused, as a client sees it. */
+/** A refusal as a client sees it. */
 async function refusal(task: Promise<unknown>): Promise<{ code: number; message: string; after: number | undefined }> {
   try {
     await task;

@@ -64,5 +64,5 @@ export const tooLongValue = (field: string, maxBytes: number): FieldError => ({
   message: `Too long: may not be more than ${maxBytes} bytes`,
 });
 
-/** The text of one, as it stands in a message. */
+/** The text of one error in a message. */
 export const describeFieldError = ({ field, message }: FieldError): string => `${field}: ${message}`;

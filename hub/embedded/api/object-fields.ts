@@ -18,7 +18,7 @@ export function section(object: object, name: string): Fields {
   return made;
 }
 
-/** What is at `path`; undefined when any part of it is missing. */
+/** The value at `path`; undefined when any part of it is missing. */
 export const fieldAt = (object: unknown, ...path: readonly string[]): unknown =>
   path.reduce<unknown>((value, key) => (isFields(value) && Object.hasOwn(value, key) ? value[key] : undefined), object);
 

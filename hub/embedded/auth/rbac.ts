@@ -67,7 +67,7 @@ export class RbacAuthorizer implements Authorizer {
       .toArray();
   }
 
-  /** The rules that a reference in a binding stands for; undefined: there is no such role. */
+  /** The rules of a reference in a binding; undefined: there is no such role. */
   rulesOfRole(kind: string, name: string, namespace: string): readonly PolicyRule[] | undefined {
     const role =
       kind === "ClusterRole" ? this.#lookup.get(CLUSTER_ROLES, "", name) : this.#lookup.get(ROLES, namespace, name);

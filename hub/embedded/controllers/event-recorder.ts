@@ -20,7 +20,7 @@ export interface ObjectEvent {
   /** CamelCase, one word. */
   readonly reason: string;
   readonly message: string;
-  /** Whose finding it is: `default-scheduler`, `daemonset-controller`. */
+  /** Component that reports the event: `default-scheduler`, `daemonset-controller`. */
   readonly component: string;
 }
 

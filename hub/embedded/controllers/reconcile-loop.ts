@@ -15,7 +15,7 @@ interface Entry {
 export class DueQueue {
   readonly #heap: Entry[] = [];
 
-  /** When the next is due; undefined when there is none. */
+  /** Time at which the next key is due; undefined when there is none. */
   get nextDueMs(): number | undefined {
     return this.#heap[0]?.dueMs;
   }

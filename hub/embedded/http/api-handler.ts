@@ -158,7 +158,7 @@ export class ApiHandler {
     if (parsed === undefined) throw badRequest("the path cannot be decoded");
     const verb = parsed.kind === "other" ? undefined : verbOf(message.method ?? "", parsed, wantsWatch(query));
     const to = classify(user, addressOf(message), parsed);
-    // Kubernetes has UIDs here; these are the names that the UIDs stand for.
+    // Kubernetes sends UIDs here; the hub sends the names instead.
     response.setHeader("X-Kubernetes-PF-FlowSchema-UID", to.schema);
     response.setHeader("X-Kubernetes-PF-PriorityLevel-UID", to.level);
     await turn.enter(to, verb === undefined ? 1 : this.#fairness.widthOf(parsed, verb, query));
@@ -264,7 +264,7 @@ export class ApiHandler {
     }
     const retryAfter = status.details?.retryAfterSeconds ?? (status.statusCode === 429 ? 1 : undefined);
     if (retryAfter !== undefined) response.setHeader("Retry-After", String(retryAfter));
-    // What is left of the body is not read: the connection cannot be used again.
+    // The rest of the body is not read: the connection cannot be used again.
     if (!message.complete) response.setHeader("Connection", "close");
     await this.#send(message, response, jsonReply(status.statusCode, status.toStatus()), turn, signal);
   }

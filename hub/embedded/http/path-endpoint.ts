@@ -1,4 +1,4 @@
-/** What is no resource: health, version, discovery, OpenAPI, keys. */
+/** Paths that are no resources: health, version, discovery, OpenAPI, keys. */
 import type { IncomingMessage } from "node:http";
 import { methodNotAllowed, pathNotFound, StatusError } from "../api/status-error.ts";
 import {

@@ -39,7 +39,7 @@ const MAX_YAML_LENGTH = 64 * 1024;
 /** Formatting JSON takes 1 ms for 50 KB. */
 const MAX_PRETTY_LENGTH = 1024 * 1024;
 
-/** How JSON texts are written for a client. */
+/** Encodes JSON texts for a client. */
 export const encoderOf = (encoding: "json" | "yaml", isPretty: boolean): Encode => {
   if (encoding === "yaml") {
     const format = (json: string): string => (json.length > MAX_YAML_LENGTH ? json : stringify(JSON.parse(json)));

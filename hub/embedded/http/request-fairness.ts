@@ -1,5 +1,5 @@
 /**
- * Who is answered when, as Kubernetes' API Priority and Fairness decides it (KEP-1040): a flow schema puts a request
+ * The order of requests, as Kubernetes' API Priority and Fairness decides it (KEP-1040): a flow schema puts a request
  * into a priority level and a flow, and flows take turns at the level's seats (`hub/core/fairness/fair-queue.ts`). The
  * schemas and shares are the suggested configuration of Kubernetes 1.34. Two things differ, because one event loop does
  * all the work: only so much is started in one turn of it, and a seat is held while a request is worked on, not while
@@ -53,7 +53,7 @@ export const TOTAL_BYTES = 128 * 1024 * 1024;
 
 /** Reading, checking and writing 64 KiB takes as long as an ordinary request. */
 const BYTES_PER_WIDTH = 64 * 1024;
-/** So does reading and filtering a hundred objects. */
+/** Reading and filtering a hundred objects takes as long, too. */
 const OBJECTS_PER_WIDTH = 100;
 const MAX_WIDTH = 64;
 
@@ -187,7 +187,7 @@ export class RequestTurn implements Disposable {
     await this.#sit(width);
   }
 
-  /** What is left takes no work: sending, or a stream. */
+  /** Gives the seat back: the rest is sending or a stream, which takes no work. */
   leave(): void {
     this.#seat?.release();
     this.#seat = undefined;

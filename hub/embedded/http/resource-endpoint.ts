@@ -373,7 +373,7 @@ function bookmarkOf(
   return {
     kind: definition.kind,
     apiVersion: apiVersionOf(definition),
-    // It stands for no object and has no name.
+    // The object is no stored one and has no name.
     metadata: {
       resourceVersion: String(revision),
       creationTimestamp: null,

@@ -428,7 +428,7 @@ test("lists are cut into pages and joined by continue tokens", async () => {
     seen.push(...items.map((each) => String(meta(each).name)));
     revisions.add(meta(page).resourceVersion);
     next = String(meta(page).continue ?? "");
-    // What is made meanwhile does not move the revision that the client will watch from.
+    // Objects that are made meanwhile do not move the revision that the client will watch from.
     await server.expect(201, "POST", MAPS, { body: { metadata: { generateName: "meanwhile-" } } });
   } while (next !== "");
   assert.deepEqual(seen, ["m0", "m1", "m2", "m3", "m4", "m5", "m6"]);

@@ -58,7 +58,7 @@ export class FieldSet {
     return [...this.children].every(([segment, child]) => other.children.get(segment)?.equals(child) === true);
   }
 
-  /** How many places it names: what walking through it costs. */
+  /** Number of places that it names: the cost of a walk through it. */
   get size(): number {
     let size = 1;
     for (const child of this.children.values()) size += child.size;
@@ -135,7 +135,7 @@ export function fieldSetOf(models: ModelSource, model: string, object: unknown):
   return set;
 }
 
-/** Adds to `into` what is owned of the value that stands there. */
+/** Adds the owned places of the value to `into`. */
 export function collectPlaces(models: ModelSource, value: unknown, place: Place, into: FieldSet): void {
   const members = membersOf(models, value, place);
   if (members === undefined || members.length === 0) {

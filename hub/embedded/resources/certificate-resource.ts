@@ -75,7 +75,7 @@ function validateRequest(request: ApiObject): readonly FieldError[] {
 const decisions = (request: ApiObject, type: string): readonly unknown[] =>
   listAt(request, "status", "conditions").filter((each) => textAt(each, "type") === type);
 
-/** A decision stands: it is neither taken back nor joined by its opposite. */
+/** A decision is final: it is neither taken back nor joined by its opposite. */
 function validateDecision(request: ApiObject, old: ApiObject): readonly FieldError[] {
   const errors: FieldError[] = [];
   const path = "status.conditions";

@@ -90,7 +90,7 @@ const sourcesOf = (volume: ApiObject): readonly (readonly [name: string, source:
     ([name, value]) => !NO_SOURCES.has(name) && value !== null && typeof value === "object",
   );
 
-/** Where the data lies is for ever. */
+/** The location of the data cannot change. */
 export function validateSourceUpdate(volume: ApiObject, old: ApiObject): readonly FieldError[] {
   const path = "spec.persistentvolumesource";
   const [now, before] = [volume, old].map((each) => Object.fromEntries(sourcesOf(each)));

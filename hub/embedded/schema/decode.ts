@@ -59,7 +59,7 @@ class Decoder {
     this.#isReadOnly = isReadOnly;
   }
 
-  /** @returns what stands for `value` */
+  /** @returns the decoded form of `value` */
   visit(value: unknown, type: FieldType, path: string): unknown {
     if (value === null || value === undefined) return value;
     this.#count(value, path);

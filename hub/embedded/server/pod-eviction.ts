@@ -16,7 +16,7 @@ const asCount = (value: unknown): number => (typeof value === "number" ? value :
 
 const BUDGETS = "poddisruptionbudgets.policy";
 const REFUSED = "Cannot evict pod as it would violate the pod's disruption budget.";
-/** When a client may ask again for a budget that the controller has not counted yet. */
+/** Time after which a client may ask again for a budget that the controller has not counted yet. */
 const RETRY_SECONDS = 10;
 
 /**

@@ -1,4 +1,4 @@
-/** The options that stand in a query, read as Kubernetes reads them. */
+/** Reads the options of a query as Kubernetes does. */
 
 import { badRequest, StatusError } from "../api/status-error.ts";
 import type { DeleteParams, ListParams, WatchParams, WriteParams } from "./resource-request.ts";

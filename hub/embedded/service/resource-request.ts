@@ -18,7 +18,7 @@ export interface ResourceRequest {
 
 export interface WriteParams {
   readonly isDryRun: boolean;
-  /** Who is named in managedFields. */
+  /** The manager's name in managedFields. */
   readonly fieldManager: string;
   readonly fieldValidation: "Strict" | "Warn" | "Ignore";
   /** True for an apply that takes fields over from other managers. */

@@ -149,7 +149,7 @@ async function* watchFrom(
   }
 }
 
-/** How a change looks through a selector: what stops matching is gone. */
+/** A change as seen through a selector: an object that stops matching is deleted. */
 function itemOf(event: StoredEvent, filter: ObjectFilter | undefined): WatchItem | undefined {
   const { type, body, object, previous } = event;
   if (filter === undefined) return { type, body, object };

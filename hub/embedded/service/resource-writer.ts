@@ -39,7 +39,7 @@ import type { Admission, DeleteParams, ResourceRequest, WriteParams } from "./re
 /** Names are drawn again so often when they are taken; 5 characters of 27 make 14 million. */
 const MAX_NAME_DRAWS = 8;
 
-/** How a patch or PUT makes the new object of the old one, whose copy from `read` may be changed and returned. */
+/** Makes the new object of a patch or PUT from the old one, whose copy from `read` may be changed and returned. */
 export type Mutation = (read: () => ApiObject) => Record<string, unknown>;
 
 /** Options of a write. */
@@ -172,7 +172,7 @@ export class ResourceWriter {
     return { object, isGone: true };
   }
 
-  /** What is stored of a Secret may be damaged (`Vault`): it can be deleted all the same, and then made again. */
+  /** A stored Secret may be damaged (`Vault`): it can be deleted all the same, and then made again. */
   #fetchForDeletion(request: ResourceRequest): Pick<StoredObject, "body"> {
     try {
       return this.#components.reader.fetch(request);
@@ -184,7 +184,7 @@ export class ResourceWriter {
     }
   }
 
-  /** The body as an object of the kind that the path asks for. @throws StatusError 400 */
+  /** The body as an object of the path's kind. @throws StatusError 400 */
   decode(
     { definition, warnings }: ResourceRequest,
     input: Record<string, unknown>,
@@ -341,7 +341,7 @@ function checkKind(definition: ResourceDefinition, input: Record<string, unknown
   const expected = apiVersionOf(definition);
   const { version, kind: expectedKind } = definition;
   const { apiVersion = expected, kind = expectedKind } = input;
-  // Anything may stand there, and an object's own toString may be anything as well.
+  // Any value may be there, and an object's own toString may be anything as well.
   const show = (value: unknown): string => (typeof value === "string" ? value : JSON.stringify(value));
   if (apiVersion !== expected && apiVersion !== "") {
     const given = show(apiVersion);

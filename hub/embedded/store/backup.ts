@@ -17,9 +17,9 @@ export function backupStoppedStore(path: string, to: string): void {
 }
 
 export interface Restored {
-  /** Where the store is that was there before; undefined: there was none. */
+  /** Path of the store that was there before; undefined: there was none. */
   readonly setAside: string | undefined;
-  /** When the backup was changed last; undefined: it has no change. */
+  /** Time of the backup's last change; undefined: it has no change. */
   readonly lastChangeAt: Date | undefined;
 }
 

@@ -30,7 +30,7 @@ export type StoreFacts =
       /** Undefined: an older picolet-hub made it, which knew no fleets. */
       readonly fleet: string | undefined;
       readonly revision: number;
-      /** How often a hub has started on it. */
+      /** Number of a hub's starts on it. */
       readonly starts: number;
     };
 
@@ -235,7 +235,7 @@ export function advanceRevision(database: Database.Database, revision: number): 
   const next = revision + REVISION_STEP;
   database.prepare("UPDATE meta SET value = ? WHERE name = 'revision'").run(next);
   database.exec("DELETE FROM history; DELETE FROM floors");
-  // The resource "" stands for all of them.
+  // The resource "" means all of them.
   database.prepare("INSERT INTO floors VALUES ('', ?)").run(next);
 }
 
@@ -258,7 +258,7 @@ export function factsOf(database: Database.Database): StoreFacts {
 const metaOf = (database: Database.Database, name: string): unknown =>
   database.prepare("SELECT value FROM meta WHERE name = ?").pluck().get(name) ?? undefined;
 
-/** What is safe in the store now. */
+/** The revision and start count that are safe in the store. */
 export const markOf = (database: Database.Database): Mark => ({
   revision: Number(metaOf(database, "revision") ?? 1),
   starts: Number(metaOf(database, "starts") ?? 0),

@@ -230,7 +230,7 @@ export class ObjectStore implements Disposable {
     throw new PicoletError("conflict", message, { reason: "Expired" });
   }
 
-  /** Where the history of a resource begins; watches from before it are Expired. */
+  /** Begin of a resource's history; watches from before it are Expired. */
   floor(resource: string): number {
     return Math.max(this.#floors.get(resource) ?? 0, this.#floors.get("") ?? 0);
   }

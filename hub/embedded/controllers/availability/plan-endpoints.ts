@@ -1,4 +1,4 @@
-/** Where a service's requests are to go: Endpoints and EndpointSlices as Kubernetes 1.34 makes them. Pure. */
+/** Plans Endpoints and EndpointSlices of a service as Kubernetes 1.34 makes them. Pure. */
 
 import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
 import type { Container, Pod } from "@picolet/protocol/pod/pod.ts";

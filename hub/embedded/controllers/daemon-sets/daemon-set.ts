@@ -131,7 +131,7 @@ export function fitOn(set: DaemonSet, node: NodeObject): Fit {
   };
 }
 
-/** How long until a pod counts as available: 0 when it does, undefined while it is not even ready. */
+/** Time until a pod counts as available: 0 when it does, undefined while it is not even ready. */
 export function untilAvailableMs(pod: Pod, minReadySeconds: number, nowMs: number): number | undefined {
   if (!isPodReady(pod)) return undefined;
   if (minReadySeconds === 0) return 0;

@@ -31,10 +31,10 @@ export interface DaemonSetPlan {
   readonly delete: readonly Pod[];
   /** Failed ones, which go too, but not again and again without pause. */
   readonly replace: readonly Pod[];
-  /** How many nodes are away with a pod of an older revision, which a rolling update leaves until they are back. */
+  /** Nodes that are away with a pod of an older revision; a rolling update leaves them until they are back. */
   readonly deferred: number;
   readonly status: Omit<DaemonSetStatus, "collisionCount" | "observedGeneration">;
-  /** When a pod that is ready becomes available. */
+  /** Time at which a ready pod becomes available. */
   readonly wakeInMs: number | undefined;
 }
 

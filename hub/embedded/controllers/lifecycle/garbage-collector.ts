@@ -117,7 +117,7 @@ export class GarbageCollector extends Controller {
     return owners;
   }
 
-  /** What is not in the graph may only not have been seen yet: the API server is asked. */
+  /** An owner that is missing in the graph may not have been seen yet: the API server is asked. */
   async #stateOf(node: GraphNode, owner: OwnerReference, signal: AbortSignal): Promise<keyof Owners> {
     const known = this.#graph.get(owner.uid);
     if (known !== undefined) return waitsForDependents(known) ? "waiting" : "solid";

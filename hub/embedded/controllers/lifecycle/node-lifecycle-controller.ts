@@ -34,7 +34,7 @@ export interface NodeLifecycleCaches {
   readonly leases: ObjectCache;
 }
 
-/** When something was last heard of a node, by our own clock: what its clock says is not compared with ours. */
+/** Time of a node's last sign of life, by our own clock: the node's clock is not compared with ours. */
 interface Heard {
   readonly signs: string;
   readonly atMs: number;

@@ -13,7 +13,7 @@ import type { ObjectCache } from "../object-cache.ts";
  * As in Kubernetes: pods that have ended are kept for their logs and exit codes, up to so many. The oldest go first.
  */
 const MAX_TERMINATED_PODS = 12_500;
-/** How long a node has to be gone before its pods go: a node may be deleted and register again at once. */
+/** How long a node must be gone before its pods are deleted: a node may be deleted and register again at once. */
 const QUARANTINE = seconds(40);
 /** Kubernetes' period. */
 const PERIOD = seconds(20);

@@ -20,7 +20,7 @@ const UNREQUESTED_CPU = NANO / 10n;
 const UNREQUESTED_MEMORY = 200n * 1024n * 1024n * NANO;
 const ANY_IP = "0.0.0.0";
 
-/** What is asked of a pod often, computed once. */
+/** Facts of a pod that are needed often, computed once. */
 export interface PodNeeds {
   readonly pod: Pod;
   readonly requests: Amounts;

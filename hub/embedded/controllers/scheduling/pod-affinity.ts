@@ -13,7 +13,7 @@ type Term = NonNullable<PodAffinity["requiredDuringSchedulingIgnoredDuringExecut
 /** Labels of a namespace; undefined when there is none of that name. */
 export type NamespaceLabels = (namespace: string) => Readonly<Record<string, string>> | undefined;
 
-/** How many pods match, by topology key and value. */
+/** Counts of matching pods, by topology key and value. */
 class TopologyCounts {
   readonly #counts = new Map<string, number>();
 
