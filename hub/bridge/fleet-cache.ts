@@ -259,7 +259,7 @@ export class FleetCache {
       if (pod.mirrorOf !== undefined || pod.isOver) continue;
       const found = pod.references.flatMap((key) => this.data.states(key));
       const isWaiting = found.includes("loading");
-      // Before the first whole set a pod that is not there would be one to be removed.
+      // Before the first whole set, a missing pod would count as removed.
       isLoading ||= isWaiting;
       // A new pod is sent with all that it references, or its first start would fail.
       if (isWaiting && !sent.has(pod.packed.key)) continue;

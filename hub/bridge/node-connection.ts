@@ -60,7 +60,7 @@ export async function undefinedOn<T>(codes: readonly ErrorCode[], task: Promise<
 export const retryableRefusal = (error: unknown, what: string): PicoletError =>
   new PicoletError("unavailable", `cannot ${what}`, { retryable: true, cause: error });
 
-/** A namespace that is going takes nothing new: what was to be made there is of no use any more. */
+/** A namespace that is being deleted accepts nothing new, so the write is dropped. */
 export const isTerminating = (error: unknown): boolean =>
   isPicoletError(error, "permission_denied") && /is being terminated/.test(describeError(error));
 

@@ -14,7 +14,7 @@ import type {
 } from "@picolet/protocol/tunnel/messages.ts";
 import type { Lane, OpenedStream, StreamKind, TokenParams } from "@picolet/protocol/tunnel/stream.ts";
 
-/** Everything one node is to have now. A new one for each change; content is shared, never changed. */
+/** The present desired set of one node. A new one for each change; content is shared, never changed. */
 export interface DesiredSet {
   /** False until the hub's own watches have synced: nothing may be concluded from what is missing. */
   readonly synced: boolean;

@@ -12,7 +12,7 @@ export interface NodeSigner {
    * @throws `unavailable` (retryable) while no signer has signed it, `permission_denied` when it was denied
    */
   sign(node: string, requestPem: string, signal: AbortSignal): Promise<string>;
-  /** PEM: whom a node's client certificate has to be issued by. */
+  /** PEM: the CAs that issue nodes' client certificates. */
   clientCa(signal: AbortSignal): Promise<string>;
 }
 

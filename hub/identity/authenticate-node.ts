@@ -26,7 +26,7 @@ export interface AuthenticatedNode {
 }
 
 export interface NodeAuthenticatorComponents {
-  /** PEM: whom a node's certificate has to be issued by. Several while the cluster changes its CA. */
+  /** PEM: the CAs that issue nodes' certificates. Several while the cluster changes its CA. */
   readonly clientCa: Watch<string>;
   readonly revoked: Watch<Revocations>;
   readonly clock: Clock;

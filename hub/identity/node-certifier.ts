@@ -30,7 +30,7 @@ export type NodeClaim =
 
 export interface RequestedIdentity {
   readonly node: string;
-  /** Hash of the key that is to have the name. */
+  /** Hash of the key that asks for the name. */
   readonly spkiHash: string;
 }
 

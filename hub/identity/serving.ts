@@ -9,7 +9,7 @@ export interface ServingIdentity {
   readonly certificateChain: string;
   /** PEM. */
   readonly privateKey: string;
-  /** PEM: the CAs that agents are to trust from now on. */
+  /** PEM: the CAs that agents trust from now on. */
   readonly caBundle: string;
   /** Keys of those CAs that the hub holds, for signing the time. Without any it cannot prove the time. */
   readonly caKeys: readonly KeyObject[];

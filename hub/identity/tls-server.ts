@@ -7,7 +7,7 @@ import type { Serving, ServingIdentity } from "./serving.ts";
 
 export interface NodeServerComponents {
   readonly serving: Serving;
-  /** PEM: of the certificates that boards are to show; named to them in the handshake. */
+  /** PEM: the CAs of boards' certificates, named to boards in the handshake. */
   readonly clientCa: Watch<string>;
 }
 

@@ -81,7 +81,7 @@ export class KubeletAccess {
     this.#answers = new AnswerCache(clock);
   }
 
-  /** @throws `permission_denied`, with the reason `Unauthorized` when it is not known who asks. */
+  /** @throws `permission_denied`, with the reason `Unauthorized` for an unknown user */
   async check(request: IncomingMessage, node: string, signal: AbortSignal): Promise<KubeletUser> {
     const user = certifiedUser(request.socket as TLSSocket) ?? (await this.#bearer(request, signal));
     if (user === undefined) throw new PicoletError("permission_denied", "Unauthorized", { reason: "Unauthorized" });

@@ -12,7 +12,7 @@ export interface ClusterTls {
   readonly ca?: string;
   readonly cert?: string;
   readonly key?: string;
-  /** Name that the server's certificate has to be for, where that is not the host. */
+  /** Name that the server's certificate must have, where that is not the host. */
   readonly servername?: string;
   /** False only when the kubeconfig says `insecure-skip-tls-verify`. */
   readonly rejectUnauthorized?: boolean;

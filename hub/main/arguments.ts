@@ -76,7 +76,7 @@ export interface ServeArguments {
   readonly storeMaxBytes: number | undefined;
   /** Embedded only: the code of a refused store that must be served as it is. */
   readonly acceptRestoredStore: string | undefined;
-  /** Fleets whose boards are to take this hub for their own. */
+  /** Fleets whose boards must accept this hub as their own. */
   readonly adoptFleets: readonly string[];
   readonly logFormat: "text" | "json";
   readonly verbose: boolean;

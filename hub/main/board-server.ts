@@ -87,7 +87,7 @@ export class BoardServer implements Component {
     response.end(text);
   }
 
-  /** Alive is who answers at all; ready, who has the API server's word for what boards are to have. */
+  /** `/healthz`: the process answers. `/readyz`: the hub has read boards' desired sets from the API server. */
   #answer(path: string): readonly [status: number, text: string] {
     const problem = this.#components.problem.current;
     if (path === "/healthz") return [200, "ok"];

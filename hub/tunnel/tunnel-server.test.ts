@@ -759,7 +759,7 @@ test("a node's sessions that never greet are few, and take no other node's place
 
 test("a session that has greeted is not ended for one that has not", async () => {
   await using hub = await HubTunnel.start();
-  // The hub does not know yet what it is to have, so that none of them is welcomed.
+  // The hub does not know the desired sets yet, so it welcomes none of them.
   const first = await hub.dial("edge-1");
   first.hello();
   await first.roundTrip();
@@ -897,7 +897,7 @@ test("a flood of statuses without waiting for acks ends its session", async () =
   hub.backend.gate = new Promise(() => undefined);
   const agent = await hub.join("edge-1");
   for (let sequence = 1; sequence <= 9; sequence += 1) agent.mux.send({ kind: "statuses", sequence, items: [] });
-  // An empty batch needs no write: only what has to be written can pile up.
+  // An empty batch needs no write: only batches with content can pile up.
   for (let sequence = 10; sequence <= 30 && !agent.mux.closed.aborted; sequence += 1) {
     agent.mux.send({ kind: "statuses", sequence, items: [status(`u${sequence}`, "x")] });
   }

@@ -18,7 +18,7 @@ export interface StatusDetails {
   readonly retryAfterSeconds?: number;
 }
 
-/** The HTTP code and the PicoletError's code that stand for a reason. */
+/** HTTP code and PicoletError code of each reason. */
 export const STATUS_REASONS = {
   BadRequest: [400, "invalid"],
   Unauthorized: [401, "permission_denied"],

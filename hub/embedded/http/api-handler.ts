@@ -59,7 +59,7 @@ interface Exchange {
 /** In a thread of libuv's. */
 const compress = promisify(gzip);
 
-/** One request on its way: who asks, for what. */
+/** One authorized request: its user, and the resource and verb it asks for. */
 export interface AuthorizedRequest {
   readonly message: IncomingMessage;
   readonly query: URLSearchParams;

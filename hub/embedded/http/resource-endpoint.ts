@@ -248,7 +248,7 @@ export class ResourceEndpoint {
     return this.#plain(answer, 200, `${JSON.stringify(head).slice(0, -1)},"items":[${shown.join(",")}]}`);
   }
 
-  /** JSON texts of the rows or partial objects that stand for `items`. */
+  /** JSON texts of the rows or partial objects of `items`. */
   async #shownIn({ call, negotiated: { form } }: Answer, items: readonly string[]): Promise<readonly string[]> {
     const shown: string[] = [];
     const slices = this.#service.turns.slices(call.user.name);

@@ -189,7 +189,7 @@ class Pruner {
     this.#budget = budget;
   }
 
-  /** `isPruned`: something within was to be removed, whether it was there or not. */
+  /** `isPruned`: a value within must be removed, whether it exists or not. */
   prune(value: unknown, place: Place, sets: PruneSets): { readonly value: unknown; readonly isPruned: boolean } {
     const members = membersOf(this.#models, value, place) ?? [];
     this.#budget.spend(members.length + sets.previous.children.size * (1 + sets.others.length));

@@ -90,7 +90,7 @@ export interface FleetGuardInit {
   readonly dataDir: string;
   /** The value of `--accept-restored-store`: the code of the store that was refused. */
   readonly accept?: string | undefined;
-  /** Fleets whose boards are to take this hub for their own. */
+  /** Fleets whose boards must accept this hub as their own. */
   readonly adopt?: readonly string[] | undefined;
   /** As `FleetKeysInit`. */
   readonly credential?: Uint8Array | undefined;

@@ -18,9 +18,9 @@ export interface StoredEvent {
   readonly body: string;
   /** The object before, where labels or selectable fields differ: a selector then may have matched another answer. */
   readonly previous: string | undefined;
-  /** `body`, parsed once for all who ask before `release`. */
+  /** `body`, parsed once for all readers before `release`. */
   readonly object: ApiObject;
-  /** Those who ask from now on parse `body` again. */
+  /** Later readers parse `body` again. */
   release(): void;
 }
 

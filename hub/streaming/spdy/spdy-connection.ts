@@ -25,7 +25,10 @@ const GIVE_BACK_BYTES = DEFAULT_WINDOW_BYTES / 2;
  * Bounds the peer's streams: `kubectl port-forward` takes two for each connection through it. A further one is refused.
  */
 export const MAX_STREAMS = 512;
-/** Answers to pings and the like that wait to be sent; at more of them the peer, who reads none, is not read either. */
+/**
+ * Bounds answers to pings and the like that wait to be sent; at more of them the hub stops reading from the peer, who
+ * reads none.
+ */
 const MAX_WAITING_FRAMES = 64;
 const LAST_STREAM_ID = 0x7fff_ffff;
 
