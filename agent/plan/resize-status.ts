@@ -1,9 +1,9 @@
 /** What a pod's status says of changes of its resources, as the kubelet has it (KEP 1287). Pure. */
 
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import { formatQuantity, quantityOf } from "@picolet/protocol/kubernetes/quantity.ts";
 import type { Container, ContainerStatus, PodCondition, ResourceRequirements } from "@picolet/protocol/pod/pod.ts";
 import type { ObservedContainer } from "@picolet/runtime-contract/runtime-adapter.ts";
-import { kubeTime } from "./kube-time.ts";
 import type { PodView } from "./pod-view.ts";
 import { type Amounts, actuatedResources, amountsOf, type Resizable, resizesOf } from "./resize.ts";
 import type { RunMemories } from "./worker-state.ts";

@@ -1,5 +1,6 @@
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
 import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import { type FieldProblem, FieldProblems, formatProblems } from "@picolet/protocol/kubernetes/field-problems.ts";
 import type { SourceProblem } from "@picolet/protocol/local-api/status.ts";
 import type { Pod, PodCondition, PodStatus } from "@picolet/protocol/pod/pod.ts";
@@ -19,7 +20,6 @@ import type {
   RemoteChange,
   StatusOutbox,
 } from "../core/store/store-ports.ts";
-import { kubeTime } from "../plan/kube-time.ts";
 import { type ArrivedPod, apiPods, podKeyOf } from "./api-pods.ts";
 import { UID } from "./manifests/static-pod.ts";
 

@@ -1,10 +1,10 @@
 /** `containerStatuses` and `initContainerStatuses` as the kubelet writes them (pkg/kubelet/kubelet_pods.go). */
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import type { ContainerStatus, ContainerStatusState, Pod } from "@picolet/protocol/pod/pod.ts";
 import type { ObservedContainer, ObservedPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { apiUidOf } from "../core/pods/pod-identity.ts";
 import { type AnyContainer, type ContainerRole, roleOf } from "../plan/container-roles.ts";
 import { currentRun, judgeContainer } from "../plan/judge-container.ts";
-import { kubeTime } from "../plan/kube-time.ts";
 import type { PodView } from "../plan/pod-view.ts";
 import { shownResources } from "../plan/resize-status.ts";
 

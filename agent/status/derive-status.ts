@@ -1,9 +1,9 @@
 /** A pod's status from what is known of it, exactly as a kubelet would write it (pkg/kubelet/kubelet_pods.go). */
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import type { ContainerStatus, PodPhase, PodStatus } from "@picolet/protocol/pod/pod.ts";
 import { qosClass } from "@picolet/protocol/pod/qos.ts";
 import { podIpsInOrder } from "../core/pods/pod-ips.ts";
 import { hasInitialized } from "../plan/container-steps.ts";
-import { kubeTime } from "../plan/kube-time.ts";
 import { recordedOutcome } from "../plan/outcome.ts";
 import type { PodView } from "../plan/pod-view.ts";
 import type { Outcome } from "../plan/worker-state.ts";

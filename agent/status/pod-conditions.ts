@@ -1,5 +1,6 @@
 /** A pod's conditions with the kubelet's reasons and messages (pkg/kubelet/status/generate.go). */
 
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import { DISRUPTION_TARGET, isNodeCondition, RUNTIME_CONDITION } from "@picolet/protocol/pod/condition-owners.ts";
 import type {
   ConditionStatus,
@@ -10,7 +11,6 @@ import type {
 } from "@picolet/protocol/pod/pod.ts";
 import type { ChosenRuntime } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { roleOf, sidecarsOf } from "../plan/container-roles.ts";
-import { kubeTime } from "../plan/kube-time.ts";
 import type { PodView } from "../plan/pod-view.ts";
 import { resizeConditions } from "../plan/resize-status.ts";
 import type { Outcome } from "../plan/worker-state.ts";

@@ -1,6 +1,6 @@
 /**
- * What keeps the pods of a node that is away. Kubernetes taints such a node `unreachable:NoExecute`, and evicts after
- * five minutes what does not tolerate it. A pod of an autonomous node runs on there, so its eviction would make a
+ * Keeps the pods of a node that is away. Kubernetes taints such a node `unreachable:NoExecute`, and evicts pods that do
+ * not tolerate it after five minutes. A pod of an autonomous node continues to run there, so its eviction would make a
  * second one.
  */
 import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
@@ -10,7 +10,7 @@ import { EVICT_WHEN_AWAY_ANNOTATION, HUB_LABEL } from "./well-known.ts";
 
 const AWAY_TAINTS = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] as const;
 
-/** Whether its pods are to be evicted all the same. @param object a Pod or a Node */
+/** True when the object asks for eviction while its node is away. @param object a Pod or a Node */
 export const isEvictedWhenAway = (object: Pick<KubeObject, "metadata">): boolean =>
   object.metadata.annotations?.[EVICT_WHEN_AWAY_ANNOTATION] === "true";
 

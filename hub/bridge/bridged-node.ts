@@ -75,7 +75,7 @@ export class BridgedNode implements NodeBackend {
       readonly connection: NodeConnection;
       readonly wheel: TimerWheel;
       readonly desired: DesiredNode;
-      /** Told once that whoever connected it has disposed of it. */
+      /** Called once, when the owner of the session has disposed of it. */
       readonly ended: (session: BridgedNode) => void;
     },
     init: NodeSessionInit,
@@ -178,7 +178,7 @@ export class BridgedNode implements NodeBackend {
     const { namespace, serviceAccount, audiences, expirationSeconds, podName, podUid } = params;
     const pod = cache.pod(node, `${namespace}/${podName}`);
     const account = pod === undefined ? undefined : fieldsAt(pod.packed.object, "spec").serviceAccountName;
-    // A mirror pod is the board's own word: it has no account, whatever it says.
+    // A mirror pod is the board's own claim: it has no account.
     if (pod?.uid !== podUid || pod.mirrorOf !== undefined || account !== serviceAccount) {
       throw new PicoletError(
         "permission_denied",
@@ -269,7 +269,7 @@ export class BridgedNode implements NodeBackend {
     }
   }
 
-  /** What is to become of the tolerations of that very pod; `undefined`: nothing. */
+  /** The wanted tolerations of that very pod; `undefined`: no change. */
   #lackingTolerations(path: string, uid: string): WholePod["lackingTolerations"] {
     const { cache, node } = this.#connection;
     const pod = cache.pod(node, path);
@@ -305,7 +305,7 @@ export class BridgedNode implements NodeBackend {
     });
   }
 
-  /** What follows from a change in the cluster; a failure is mended by the next change or the next session. */
+  /** Runs the reaction to a change in the cluster. A failure is mended by the next change or the next session. */
   #do(what: string, path: string, task: (signal: AbortSignal) => Promise<void>): void {
     const { node, log } = this.#connection;
     task(this.#life.signal).catch(logFailure(log, `cannot ${what}`, { node, pod: path }));

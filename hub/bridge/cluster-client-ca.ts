@@ -6,7 +6,7 @@ import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Log, Random } from "@picolet/protocol/ports.ts";
 import { fieldsAt } from "./remote-object.ts";
 
-/** Where an API server publishes whom it takes client certificates from. */
+/** The ConfigMap in which an API server publishes the CAs of client certificates. */
 const NAMESPACE = "kube-system";
 const NAME = "extension-apiserver-authentication";
 export const CLIENT_CA_KEY = "client-ca-file";
@@ -45,7 +45,7 @@ export class ClusterClientCa implements Component {
     });
   }
 
-  /** PEM; "" before `load`. One that disappears stays until there is another: nobody is locked out by a slip. */
+  /** PEM; "" before `load`. A CA that disappears stays until there is another, so that a slip locks no client out. */
   get pem(): Watch<string> {
     return this.#pem;
   }

@@ -4,9 +4,9 @@ import type { NodeSigner } from "@picolet/hub-core/node-credentials.ts";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import { type Clock, type Log, type Millis, type Random, seconds } from "@picolet/protocol/ports.ts";
 import { logFailure } from "./node-connection.ts";
-import { kubeTime } from "./pod-status-writer.ts";
 import { conditionsOf, fieldsAt } from "./remote-object.ts";
 
 export const SIGNING_REQUESTS: ResourceType = {
@@ -96,7 +96,7 @@ export class CsrSigner implements NodeSigner {
       );
     } catch (error) {
       if (!isPicoletError(error, "deadline_exceeded")) throw error;
-      const message = `cannot get a certificate for node ${node}: nobody has signed it`;
+      const message = `cannot get a certificate for node ${node}: no signer has signed it`;
       throw new PicoletError("unavailable", message, { retryable: true, cause: error });
     } finally {
       await this.#remove(ref);

@@ -33,7 +33,7 @@ type Entry =
 export interface DataCacheInit {
   /** A client of a node that may read `key`; undefined when no pod of a connected node names it. */
   readonly readerOf: (key: ObjectKey) => KubeClient | undefined;
-  /** Whether a pod of any of our nodes names it. */
+  /** True when a pod of any of our nodes references the object. */
   readonly isNamed: (key: ObjectKey) => boolean;
   /** `key` can be had, is another, or is gone. */
   readonly onChange: (key: ObjectKey) => void;
@@ -51,7 +51,7 @@ export class DataCache {
   readonly #init: DataCacheInit;
   readonly #followed: ReadonlyMap<string, Followed>;
   readonly #entries = new Map<ObjectKey, Entry>();
-  /** What contents name in their turn: a claim its volume. And by whom a volume is named. */
+  /** References of contents: a claim's volume, and the claims that reference a volume. */
   readonly #names = new Map<ObjectKey, ObjectKey>();
   readonly #namers = new Map<ObjectKey, Set<ObjectKey>>();
   readonly #life = new AbortController();
@@ -64,13 +64,14 @@ export class DataCache {
     this.reflectors = followed.map(({ reflector }) => reflector);
   }
 
-  /** Whether it is of a kind that is kept here. */
+  /** True when objects of this kind are cached here. */
   has(key: ObjectKey): boolean {
     return this.#followed.has(kindOf(key));
   }
 
   /**
-   * Of `key`, then of what it names. `loading`: it exists, and its content is not here yet and may come at any moment.
+   * The states of `key` and of the object that it references. `loading`: it exists, and its content may arrive at any
+   * moment.
    */
   states(key: ObjectKey): readonly DataState[] {
     const names = this.#names.get(key);
@@ -83,7 +84,7 @@ export class DataCache {
     return entry?.kind === "loading" && entry.refusals < MAX_REFUSALS ? "loading" : "absent";
   }
 
-  /** Somebody connected names it: reads it unless it is here. */
+  /** Reads the object unless it is here. Called when a connected node references it. */
   want(key: ObjectKey): void {
     const names = this.#names.get(key);
     if (names !== undefined) this.want(names);
@@ -159,7 +160,7 @@ export class DataCache {
         await clock.sleep(backoff.next(), signal);
       }
     }
-    // Gone, or nobody there who needs it: the next that names it begins anew.
+    // The object is gone, or no connected node needs it. The next reference starts a new read.
     if (this.#loading(key) !== undefined && this.#forget(key)) this.#tell(key);
   }
 
@@ -176,7 +177,7 @@ export class DataCache {
     if (entry.isOutdated && this.#version(key) !== resourceVersion) this.#reload(key, packed);
   }
 
-  /** What is here goes on being sent until the new content has come. */
+  /** The present content is sent until the new one has come. */
   #reload(key: ObjectKey, packed: PackedObject): void {
     this.#entries.set(key, { kind: "loading", packed, refusals: 0, isOutdated: false });
     this.#load(key);

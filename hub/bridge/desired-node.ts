@@ -5,7 +5,7 @@ import { addToDigest, EMPTY_DIGEST, removeFromDigest } from "@picolet/protocol/t
 import { equalBytes } from "@picolet/protocol/tunnel/encoding/hex.ts";
 import type { ObjectHash, ObjectKey } from "@picolet/protocol/tunnel/messages.ts";
 
-/** What one connected node is to have, as keys and hashes. */
+/** The desired set of one connected node, as keys and hashes. */
 export class DesiredNode {
   readonly #nextRevision: () => number;
   readonly #set: WatchSource<DesiredSet>;
@@ -23,7 +23,7 @@ export class DesiredNode {
     return this.#set;
   }
 
-  /** Work is done for what differs alone; nobody is told when nothing does. */
+  /** Works on differences alone. Without any, no watcher is notified. */
   update(hashes: ReadonlyMap<ObjectKey, ObjectHash>, synced: boolean): void {
     const before = this.#set.current;
     let { digest } = before;

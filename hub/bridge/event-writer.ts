@@ -1,6 +1,7 @@
 import { hash } from "node:crypto";
 import type { ObjectRef, ResourceType } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import type { EventItem } from "@picolet/protocol/tunnel/messages.ts";
 import {
   forEachConcurrently,
@@ -9,13 +10,12 @@ import {
   type NodeConnection,
   retryableRefusal,
 } from "./node-connection.ts";
-import { kubeTime } from "./pod-status-writer.ts";
 import type { Fields } from "./remote-object.ts";
 
 export const EVENTS: ResourceType = { group: "", version: "v1", plural: "events", kind: "Event", namespaced: true };
 
 const COMPONENT = "kubelet";
-/** Of a name (RFC 1123 subdomain); what is longer is cut before the hash. */
+/** Length of a name (RFC 1123 subdomain). A longer one is cut before the hash. */
 const MAX_NAME = 253;
 /** The API server refuses longer ones. */
 const MAX_MESSAGE = 1024;
@@ -78,7 +78,7 @@ export class EventWriter {
 
 const messageOf = ({ message }: EventItem): string => message.slice(0, MAX_MESSAGE);
 
-/** What has no namespace has its events in `default`. */
+/** Events of objects without a namespace are in `default`. */
 function eventRef({ id, regarding }: EventItem, node: string): ObjectRef {
   const digest = hash("sha256", `${node}\n${id}`, "hex").slice(0, 16);
   const name = regarding.name.slice(0, MAX_NAME - digest.length - 1).replace(/[^a-z0-9]+$/, "");

@@ -29,7 +29,7 @@ const RETRY: BackoffPolicy = { first: millis(200), max: seconds(10), jitter: FUL
 export interface FleetCacheInit {
   /** Value of the label picolet.io/hub. */
   readonly hub: string;
-  /** Whether a node may have been told more by another replica. */
+  /** True when another replica may have sent a node more than this one knows. */
   readonly hasReplicas: boolean;
   /** A pod or the Node of a connected node has changed, or has come with the connection. */
   readonly onPod: (node: string, path: string, before: WholePod | undefined, after: WholePod | undefined) => void;
@@ -47,9 +47,9 @@ type Followed = Pick<Reflector<CachedObject>, "name" | "synced" | "problem" | "r
 
 interface Connected {
   readonly desired: DesiredNode;
-  /** Whether what was kept as a stub is being read. */
+  /** True while an object that was cached as a stub is being read. */
   isPromoting: boolean;
-  /** Whether it is not sure yet that nothing is missing which another replica has told the node. */
+  /** True until it is certain that nothing is missing which another replica has sent the node. */
   isStale: boolean;
   isDirty: boolean;
 }
@@ -64,7 +64,7 @@ export class FleetCache {
   readonly #freshness: Freshness;
   readonly #connected = new Map<string, Connected>();
   readonly #life = new AbortController();
-  /** Of all nodes together: each sees its own grow. */
+  /** Counts over all nodes together; each node sees its own revision grow. */
   #revision = 0;
 
   constructor(components: Components, init: FleetCacheInit) {
@@ -105,7 +105,7 @@ export class FleetCache {
     });
   }
 
-  /** What is followed; nothing is certain before all of it has been listed. */
+  /** All reflectors; nothing is certain before each has listed. */
   get reflectors(): readonly Followed[] {
     return [this.nodes, this.pods, ...this.data.reflectors, this.services.services];
   }
@@ -184,7 +184,7 @@ export class FleetCache {
     return this.nodes.store.get(node);
   }
 
-  /** What `key` is for this node, which is nothing unless it is to have it. */
+  /** The content of `key` for this node; undefined unless the node's desired set has it. */
   object(node: string, key: ObjectKey): RemoteObject | undefined {
     if (!this.#connected.get(node)?.desired.watch.current.hashes.has(key)) return undefined;
     if (key.startsWith("Service/")) return this.services.object(key)?.remote();
@@ -259,9 +259,9 @@ export class FleetCache {
       if (pod.mirrorOf !== undefined || pod.isOver) continue;
       const found = pod.references.flatMap((key) => this.data.states(key));
       const isWaiting = found.includes("loading");
-      // Before the first whole set a pod that is not there would be one to be removed.
+      // Before the first whole set, a missing pod would count as removed.
       isLoading ||= isWaiting;
-      // A new pod comes with what it names, or its first start would fail for want of it.
+      // A new pod is sent with all that it references, or its first start would fail.
       if (isWaiting && !sent.has(pod.packed.key)) continue;
       hashes.set(pod.packed.key, pod.packed.hash);
       for (const each of found) if (typeof each !== "string") hashes.set(each.key, each.hash);
@@ -315,7 +315,7 @@ export class FleetCache {
     for (const path of this.#stubsOf(node)) {
       const [namespace = "", name = ""] = path.split("/");
       const object = await unlessGone(client.get(PODS, { namespace, name }, signal));
-      // Gone or made anew meanwhile: the watch tells of it.
+      // If it is gone or was made again meanwhile, the watch reports it.
       if (object !== undefined && this.pods.store.get(path)?.uid === object.metadata.uid) this.pods.adopt(path, object);
     }
   }

@@ -1,6 +1,7 @@
 /**
- * Whether this replica knows all that another one may have told a node. Each replica follows the cluster at its own
- * pace: a node that comes over from one that is ahead would be told to remove the pod that it has just started.
+ * Checks that this replica knows everything that another one may have sent a node. Each replica follows the cluster at
+ * its own pace: a node that comes over from a replica that is ahead would be asked to remove the pod that it has just
+ * started.
  */
 
 import { type KubeClient, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
@@ -16,7 +17,7 @@ const FEW_NODES = 4;
 const PAGE = 500;
 /** A fleet that comes back is checked in batches: the next begins when this is over. */
 const LEAST_INTERVAL = seconds(1);
-/** Events come within milliseconds. After this the watch is opened anew. */
+/** Events arrive within milliseconds. After this time the watch is opened again. */
 const PATIENCE = seconds(5);
 const RETRY: BackoffPolicy = { first: millis(200), max: seconds(10), jitter: FULL_JITTER, least: millis(100) };
 
@@ -32,7 +33,7 @@ export interface FreshnessInit {
   readonly onFresh: (node: string) => void;
 }
 
-/** What a list showed and the watch has not brought yet. */
+/** The objects that a list showed and the watch has not brought yet. */
 interface Gap {
   /** By path; undefined: a pod that is gone. */
   readonly awaited: Map<string, string | undefined>;
@@ -64,7 +65,7 @@ export class Freshness {
       });
   }
 
-  /** To be told of every change. @param version undefined: gone */
+  /** Must be called for every change. @param version undefined: gone */
   podChanged(path: string, version: string | undefined): void {
     const { awaited, closed } = this.#gap ?? {};
     if (awaited === undefined || !awaited.has(path)) return;
@@ -113,7 +114,7 @@ export class Freshness {
       if (awaited.size === 0) return;
       await this.#isClosed({ awaited, closed: undefined }, signal);
       if (awaited.size === 0) return;
-      // What is awaited may never come, or by a watch that is deaf: looks again.
+      // The awaited change may never come, or the watch may be deaf: list again.
       this.#init.pods.reopen();
     }
   }

@@ -22,8 +22,8 @@ export interface KubernetesFleetInit {
   /** Value of the label picolet.io/hub; replicas of one hub share it. */
   readonly hub: string;
   /**
-   * Whether other replicas serve the same nodes (default true). Then each connection costs a list of the node's pods,
-   * or of all pods when many come together, to be sure that this one is not behind another.
+   * True (the default) when other replicas serve the same nodes. Then each connection costs a list of the node's pods,
+   * or of all pods when many connect together, to be sure that this replica is not behind another.
    */
   readonly hasReplicas?: boolean;
   readonly leaseDuration?: Millis;

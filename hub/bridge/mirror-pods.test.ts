@@ -109,7 +109,7 @@ class Server {
     return { uid, ...rest, status: JSON.stringify(pod.status ?? {}), packed: { object: pod } } as unknown as WholePod;
   }
 
-  /** What a hub does with each renewal of the Lease. */
+  /** Does what a hub does with each renewal of the Lease. */
   async renewal(): Promise<void> {
     await this.clock.advance(millis(10_000));
     await this.mirrors.retry(NEVER);
@@ -142,7 +142,7 @@ for (const [verb, how] of LOSSES) {
   });
 }
 
-test("a mirror pod that somebody has asked to delete goes, though the API server fails at it once", async () => {
+test("a mirror pod with a deletion request is deleted, though the API server fails once", async () => {
   const server = new Server();
   await server.mirrors.put([ITEM], NEVER);
   const there = server.cached();

@@ -1,20 +1,21 @@
 import { type KubeObject, NODES, type ObjectRef, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { MIRROR_ANNOTATION } from "@picolet/hub-core/pod-references.ts";
 import { describeError, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
 import type { EventItem, MirrorItem } from "@picolet/protocol/tunnel/messages.ts";
 import { EventWriter } from "./event-writer.ts";
 import { forEachConcurrently, MAX_CONCURRENT_WRITES, type NodeConnection } from "./node-connection.ts";
-import { kubeTime, type PodStatusWriter } from "./pod-status-writer.ts";
+import type { PodStatusWriter } from "./pod-status-writer.ts";
 import { defined, type Fields, fieldsAt, isFields } from "./remote-object.ts";
 import type { WholePod } from "./stored-objects.ts";
 import { CONFIG_HASH_ANNOTATION, CONFIG_SEEN_ANNOTATION, CONFIG_SOURCE_ANNOTATION } from "./well-known.ts";
 
-/** What is refused is tried again as often as the kubelet comes by a static pod. */
+/** Interval between attempts at a refused pod: as often as the kubelet comes by a static pod. */
 const RETRY_AFTER = seconds(60);
 const REFUSALS = ["permission_denied", "invalid", "not_found"] as const;
 
-/** What is still to be done about one mirror pod. */
+/** Remaining work for one mirror pod. */
 interface Unfinished {
   readonly dueMs: number;
   readonly task: (signal: AbortSignal) => Promise<void>;
@@ -24,7 +25,7 @@ interface Unfinished {
 export class MirrorPods {
   readonly #connection: NodeConnection;
   readonly #statuses: PodStatusWriter;
-  /** By path. Undefined until the agent has said: then what the API server has is what there is to be. */
+  /** By path. Undefined until the agent has reported: then the API server's mirror pods are the wanted ones. */
   #wanted: ReadonlyMap<string, MirrorItem> | undefined;
   /** By path, at most one each: what the API server did not take, for what it names may come yet, and what failed. */
   #unfinished: Map<string, Unfinished> | undefined;
@@ -66,7 +67,7 @@ export class MirrorPods {
     });
   }
 
-  /** Somebody has deleted a mirror pod: while the static pod lives, it comes again with the status that it had. */
+  /** A client has deleted a mirror pod. While the static pod lives, it is created again with its last status. */
   async deleted(path: string, before: WholePod, signal: AbortSignal): Promise<void> {
     const item = this.#wanted === undefined ? itemOf(path, before) : this.#wanted.get(path);
     if (item === undefined || item.uid !== before.mirrorOf) return;
@@ -79,7 +80,7 @@ export class MirrorPods {
     await this.#orLater(path, (within) => this.#statuses.remove(refOf(path), pod.uid, within), signal);
   }
 
-  /** Nobody else would try again what the cluster's changes have caused. */
+  /** Retries work that a change in the cluster caused; no other part would. */
   async #orLater(path: string, task: Unfinished["task"], signal: AbortSignal): Promise<void> {
     try {
       await task(signal);
@@ -220,7 +221,7 @@ function refOf(path: string): ObjectRef {
   return { namespace, name };
 }
 
-/** What a mirror pod says of the static pod that it shows. */
+/** The item that a mirror pod shows of its static pod. */
 function itemOf(path: string, mirror: WholePod): MirrorItem {
   const pod = mirror.packed.object as unknown as KubeObject;
   return {

@@ -1,4 +1,4 @@
-/** What the writers of one connected node share. */
+/** Shared parts of the writers of one connected node. */
 
 import type { KubeClient } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { describeError, type ErrorCode, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
@@ -9,7 +9,7 @@ export interface NodeConnection {
   readonly node: string;
   /** Acts as the node: the API server's own rules for nodes apply to everything that it writes. */
   readonly client: KubeClient;
-  /** The hub itself, for what a node may not do: look at a pod that may not be its own, change a pod's tolerations. */
+  /** The hub itself, for what a node may not do: read a pod that may not be its own, change a pod's tolerations. */
   readonly hubClient: KubeClient;
   readonly cache: FleetCache;
   readonly clock: Clock;
@@ -60,7 +60,7 @@ export async function undefinedOn<T>(codes: readonly ErrorCode[], task: Promise<
 export const retryableRefusal = (error: unknown, what: string): PicoletError =>
   new PicoletError("unavailable", `cannot ${what}`, { retryable: true, cause: error });
 
-/** A namespace that is going takes nothing new: what was to be made there is of no use any more. */
+/** A namespace that is being deleted accepts nothing new, so the write is dropped. */
 export const isTerminating = (error: unknown): boolean =>
   isPicoletError(error, "permission_denied") && /is being terminated/.test(describeError(error));
 

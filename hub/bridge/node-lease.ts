@@ -20,7 +20,7 @@ export class NodeLease {
   readonly #connection: NodeConnection;
   readonly #durationSeconds: number;
   #renewTime = "";
-  /** Of the last try, which may have reached the cluster without an answer of it having reached the hub. */
+  /** Renew time of the last attempt, which may have reached the cluster although its answer did not reach the hub. */
   #triedTime = "";
 
   constructor(connection: NodeConnection, durationSeconds: number) {
@@ -28,7 +28,7 @@ export class NodeLease {
     this.#durationSeconds = durationSeconds;
   }
 
-  /** Whether there is one. */
+  /** True when the node has a Lease. */
   get isHeld(): boolean {
     return this.#renewTime !== "";
   }
@@ -49,7 +49,7 @@ export class NodeLease {
     this.#renewTime = renewTime;
   }
 
-  /** Whether somebody else renews it: the agent has gone to another replica. */
+  /** True when another hub renews it: the agent has gone to another replica. */
   async isRenewedElsewhere(signal: AbortSignal): Promise<boolean> {
     const { client, node } = this.#connection;
     const ref = { namespace: NODE_LEASE_NAMESPACE, name: node };

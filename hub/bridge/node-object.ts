@@ -1,4 +1,4 @@
-/** What is written into a Node object: labels, addresses, status. Pure. */
+/** The hub's fields of a Node object: labels, addresses, status. Pure. */
 
 import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
 import type { NodeReportContent } from "@picolet/protocol/tunnel/messages.ts";
@@ -23,7 +23,7 @@ const KEPT_LABELS = [
 /** Domains of Kubernetes' in which NodeRestriction lets a node choose. */
 const NODE_DOMAINS = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
-/** How API servers reach a node's kubelet endpoint, which is the hub's. */
+/** Address and port of a node's kubelet endpoint, which is the hub's. */
 export interface Endpoint {
   readonly address: string;
   readonly port: number;
@@ -69,7 +69,7 @@ export function newNode(report: NodeReportContent, { node, hub }: NodeIdentityIn
   };
 }
 
-/** What of an existing Node's metadata and spec has to change; undefined: nothing. Taints are the cluster's. */
+/** The patch of an existing Node's metadata and spec; undefined when nothing changes. Taints are the cluster's. */
 export function nodePatch(
   current: KubeObject,
   report: NodeReportContent,
@@ -111,7 +111,7 @@ const annotationsOf = (report: NodeReportContent): Readonly<Record<string, strin
 
 /**
  * API servers dial the first address of the type that comes first in --kubelet-preferred-address-types: Hostname by
- * default, InternalIP as kubeadm sets it. So both lead to the hub, and a board's own addresses, which nobody in the
+ * default, InternalIP as kubeadm sets it. So both lead to the hub, and a board's own addresses, which no client in the
  * cluster can reach, stand in an annotation.
  */
 export function hubAddresses({ address }: Endpoint): readonly Fields[] {
@@ -151,8 +151,8 @@ function replaced(before: Fields, value: unknown): unknown {
 
 /**
  * The node's conditions with their heartbeat. A condition keeps the cluster's date of its transition while its status
- * stays, whatever an agent that was started anew takes for it. A new one and a change are dated by the node, which knew
- * of it earlier than we come to write it; by us where its clock cannot be right.
+ * stays, even if an agent that has restarted dates it otherwise. A new one and a change are dated by the node, which
+ * knew of it earlier than we come to write it; by us where its clock cannot be right.
  */
 export function conditionPatch(current: Fields, report: NodeReportContent, at: string): readonly Fields[] {
   const before = new Map(conditionsOf(current).map((each) => [each.type, each]));
@@ -168,7 +168,7 @@ export function conditionPatch(current: Fields, report: NodeReportContent, at: s
   });
 }
 
-/** Whether a Node is run by a real kubelet, or by another hub: then it is not ours to take. */
+/** Finds who runs a Node. The hub takes over no Node of a real kubelet or of another hub. */
 export function ownerOf(node: KubeObject): "nobody" | "hub" | "kubelet" {
   if (node.metadata.labels?.[HUB_LABEL] !== undefined) return "hub";
   const version = fieldsAt(fieldsAt(node, "status"), "nodeInfo").kubeletVersion;

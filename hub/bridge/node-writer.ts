@@ -1,17 +1,17 @@
 import type { KubeletEndpoints } from "@picolet/hub-core/fleet.ts";
 import { type KubeObject, NODES } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import { millis, seconds } from "@picolet/protocol/ports.ts";
 import type { NodeReportContent } from "@picolet/protocol/tunnel/messages.ts";
 import { type NodeConnection, undefinedOn } from "./node-connection.ts";
 import { conditionPatch, newNode, nodePatch, nodeStatusPatch, ownerOf } from "./node-object.ts";
 import { unpackReport } from "./node-report-annotation.ts";
-import { kubeTime } from "./pod-status-writer.ts";
 import { conditionsOf, fieldsAt } from "./remote-object.ts";
 import { conditionsText, endpointText, type StoredNode } from "./stored-objects.ts";
 import { HUB_LABEL } from "./well-known.ts";
 
-/** A node whose figures flutter is written this often at most; kubelets look at theirs every 10 s. */
+/** Shortest interval between writes of a node whose figures flutter. Kubelets check theirs every 10 s. */
 const LEAST_INTERVAL = seconds(5);
 
 export interface NodeWriterInit {
@@ -74,7 +74,7 @@ export class NodeWriter {
     await client.patch(NODES, { namespace: "", name: node }, "strategic", patch, { subresource: "status" }, signal);
   }
 
-  /** Whether the Node's conditions are others than its node has said. */
+  /** True when the stored conditions differ from those that the node reported. */
   isDisputed(stored: StoredNode): boolean {
     const report = stored.report === undefined ? undefined : unpackReport(stored.report);
     if (report === undefined || this.#isWriting) return false;
@@ -83,7 +83,7 @@ export class NodeWriter {
     return shown.join(",") !== conditionsText(report.status);
   }
 
-  /** Whether API servers are told to find the node's kubelet somewhere else than here. */
+  /** True when the stored endpoint of the node's kubelet is not this hub's. */
   isElsewhere(stored: StoredNode): boolean {
     try {
       return (
@@ -97,7 +97,7 @@ export class NodeWriter {
     }
   }
 
-  /** Says that nobody has heard of the node since `since`. */
+  /** Writes that the node has not been heard of since `since`. */
   async markAway(since: Date, signal: AbortSignal): Promise<void> {
     const { client, node, clock } = this.#connection;
     const at = kubeTime(clock.wall());
@@ -128,7 +128,7 @@ export class NodeWriter {
     const current = await undefinedOn(["not_found"], client.get(NODES, ref, signal));
     if (current === undefined) {
       if (report.register) return await client.create(NODES, ref, newNode(report, identity), {}, signal);
-      const message = `cannot report on node ${node}: there is none, and its agent does not register itself`;
+      const message = `cannot report on node ${node}: it does not exist, and its agent does not register itself`;
       throw new PicoletError("unavailable", message, { retryable: true });
     }
     const owner = ownerOf(current);
@@ -140,7 +140,7 @@ export class NodeWriter {
   }
 }
 
-/** Of what `endpointText` gives; undefined when there is none in it. */
+/** The port in a text of `endpointText`; undefined when there is none. */
 const portIn = (text: string): number | undefined => {
   const port = Number(text.slice(text.lastIndexOf(":") + 1));
   return Number.isInteger(port) && port > 0 ? port : undefined;

@@ -4,14 +4,14 @@ import { conditionsOf, defined, type Fields, isScheduled, SCHEDULED } from "./re
 
 /** Lists that Kubernetes merges by a key, where a node means the whole list. */
 const REPLACED_LISTS = ["podIPs", "hostIPs", "resourceClaimStatuses"] as const;
-/** Of others; never written, never taken away. */
+/** Fields of other writers: never written, never removed. */
 const FOREIGN_FIELDS: ReadonlySet<string> = new Set(["conditions", "nominatedNodeName", "resize"]);
 
 export interface StatusPatchInput {
   readonly uid: string;
   /** The pod's whole status as the API server has it. */
   readonly current: Fields;
-  /** What the node says. */
+  /** The status that the node reported. */
   readonly next: Fields;
   /** A mirror pod has no scheduler: PodScheduled is as its node reports it. */
   readonly isMirror: boolean;
@@ -46,7 +46,7 @@ function conditionPatch(current: Fields, next: Fields, isMirror: boolean): reado
   const scheduled = kept.has(SCHEDULED) ? [] : scheduledPatch(current, next);
   const before = new Map(conditionsOf(current).map((each) => [each.type, each]));
   const written = said.map((condition) => {
-    // What an older version of a condition had beyond the new one goes.
+    // Fields that only the older version of a condition has are removed.
     const gone = Object.keys(before.get(condition.type) ?? {}).filter((field) => !(field in condition));
     return { ...Object.fromEntries(gone.map((field) => [field, null])), ...defined(condition) };
   });
@@ -54,8 +54,8 @@ function conditionPatch(current: Fields, next: Fields, isMirror: boolean): reado
 }
 
 /**
- * What a kubelet writes of PodScheduled. The time stays that of the binding. A pod that was bound by nobody (a static
- * pod, one that names its node when it is created) counts as scheduled from its start.
+ * Writes PodScheduled as a kubelet does. The time of the binding stays. A pod without a binding (a static pod, one that
+ * names its node when it is created) counts as scheduled from its start.
  */
 function scheduledPatch(current: Fields, next: Fields): readonly Fields[] {
   const { observedGeneration, startTime } = next;

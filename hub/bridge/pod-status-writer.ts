@@ -2,6 +2,7 @@ import type { NodePodStatus } from "@picolet/hub-core/fleet.ts";
 import { type KubeObject, type ObjectRef, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { isOlder } from "@picolet/hub-core/kube-client/reflector.ts";
 import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import { nodePodStatus } from "@picolet/protocol/pod/node-pod-status.ts";
 import {
   forEachConcurrently,
@@ -14,7 +15,7 @@ import { podStatusPatch } from "./pod-status-patch.ts";
 import { conditionsOf, type Fields, fieldsAt, mirroredUid, SCHEDULED } from "./remote-object.ts";
 import { nodeOf } from "./stored-objects.ts";
 
-/** A status that somebody else writes at the same time: each round takes the latest as its base. */
+/** Bounds attempts against another writer of the same status; each attempt takes the latest version as its base. */
 const MAX_CONFLICTS = 5;
 
 /**
@@ -51,7 +52,7 @@ export class PodStatusWriter {
     return forEachConcurrently(statuses, MAX_CONCURRENT_WRITES, (status) => this.#put(status, signal));
   }
 
-  /** A mirror pod that is to be made begins with `status`, unless a later one is waiting for it. */
+  /** A mirror pod begins with `status` when it is created, unless a later status is waiting for it. */
   expect({ namespace, name, uid }: Pick<NodePodStatus, "namespace" | "name" | "uid">, status: Fields): void {
     if (this.#unplaced?.has(uid) !== true) this.#keepUnplaced({ namespace, name, uid, status, gone: false });
   }
@@ -85,7 +86,7 @@ export class PodStatusWriter {
     await undefinedOn(["not_found", "conflict"], write);
   }
 
-  /** What was written of this pod is in the cache by now, or the pod is gone. */
+  /** Called when the cache has what was written of this pod, or the pod is gone. */
   seen(uid: string, resourceVersion: string | undefined): void {
     const written = this.#written?.get(uid);
     if (written === undefined || (resourceVersion !== undefined && isOlder(resourceVersion, written.resourceVersion)))
@@ -106,7 +107,7 @@ export class PodStatusWriter {
     if (base.node !== this.#connection.node) return;
     const last = await this.#patch(ref, base, status, signal);
     if (waiting !== undefined && this.#unplaced?.get(uid) === waiting) this.#unplaced.delete(uid);
-    // A pod that nobody asked to delete stays, whatever its node says of it.
+    // A pod whose deletion no client requested stays, even if its node reports it as gone.
     if (gone && last !== undefined && (last.metadata.deletionTimestamp !== undefined || base.mirrorOf !== undefined)) {
       await this.remove(ref, base.uid, signal);
     }
@@ -195,6 +196,3 @@ const baseOf = (pod: KubeObject): Base => ({
   node: nodeOf(pod),
   status: fieldsAt(pod, "status"),
 });
-
-/** As metav1.Time has it. */
-export const kubeTime = (at: Date): string => at.toISOString().replace(/\.\d+Z$/, "Z");

@@ -1,5 +1,5 @@
 /**
- * What nodes are sent besides pods and themselves: which resources that are, and how much of each. Pure, as
+ * The objects that nodes receive besides pods and themselves: their resources, and how much of each is sent. Pure, as
  * `remote-object.ts`.
  */
 
@@ -17,9 +17,9 @@ import { defined, type Fields, fieldsAt } from "./remote-object.ts";
 
 export interface DataType {
   readonly type: ResourceType;
-  /** What of the object a node is sent. */
+  /** The part of the object that a node receives. */
   readonly remote: (object: KubeObject) => Fields;
-  /** What the object names in its turn, whoever needs the one needs the other. */
+  /** The object's own reference; a node that needs the one needs the other. */
   readonly names: (object: KubeObject) => ObjectKey | undefined;
 }
 
@@ -34,7 +34,7 @@ export const DATA_TYPES: readonly DataType[] = [
   { type: RUNTIME_CLASSES, remote: runtimeClass, names: nothing },
 ];
 
-/** Content alone: a Secret that is deleted and made anew with the same content is nothing new for a node. */
+/** Content alone: a Secret that was deleted and created again with the same content changes nothing for a node. */
 function keyedData(object: KubeObject): Fields {
   const { name, namespace } = object.metadata;
   const { kind, data, binaryData, type } = object;
@@ -83,7 +83,7 @@ function runtimeClass({ metadata: { name }, handler }: KubeObject): Fields {
   return { apiVersion: "node.k8s.io/v1", kind: "RuntimeClass", metadata: { name }, handler };
 }
 
-/** What a container's environment tells of a service; undefined: nothing, it has no address of its own. */
+/** The fields of a service that containers' environment needs; undefined when it has no address of its own. */
 export function remoteService({ metadata, spec }: KubeObject): Fields | undefined {
   const { name, namespace } = metadata;
   const { type, clusterIP, clusterIPs, ports } = fieldsAt({ spec }, "spec");

@@ -80,8 +80,8 @@ export const mirroredUid = ({ annotations }: KubeMetadata): string | undefined =
     : (annotations[CONFIG_HASH_ANNOTATION] ?? annotations[MIRROR_ANNOTATION]);
 
 /**
- * Whether Ready is False although it should not be: the node lifecycle controller says so for all pods of a node that
- * is away, and the node, for which nothing has changed, will not say anything.
+ * True when Ready is False although it should not be. The node lifecycle controller sets it for all pods of a node that
+ * is away, and the node, for which nothing has changed, reports nothing.
  */
 export function hasLostReadiness(pod: KubeObject): boolean {
   const { status } = pod;

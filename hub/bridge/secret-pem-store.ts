@@ -9,8 +9,7 @@ import type { PemFiles, PemStore, StoredPems } from "../identity/pem-store.ts";
 import { fieldsAt } from "./remote-object.ts";
 
 /**
- * The hub's CA and certificate in a Secret, which its replicas share: whoever is second takes what the first has
- * stored.
+ * The hub's CA and certificate in a Secret that its replicas share. The second replica takes what the first has stored.
  */
 export class SecretPemStore implements PemStore {
   readonly #client: KubeClient;
@@ -42,7 +41,7 @@ export class SecretPemStore implements PemStore {
       if (expected === undefined) await this.#client.create(SECRETS, this.#ref, secret, {}, signal);
       else await this.#client.update(SECRETS, this.#ref, secret, {}, signal);
     } catch (error) {
-      // Of an update: somebody has deleted it.
+      // `not_found` of an update: a client has deleted the Secret.
       const isRace = isPicoletError(error, "already_exists") || isPicoletError(error, "not_found");
       if (!isRace) throw error;
       throw new PicoletError("conflict", `cannot store Secret ${namespace}/${name}`, { cause: error });

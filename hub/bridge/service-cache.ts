@@ -1,4 +1,4 @@
-/** The cluster's services, as far as the environment of containers tells of them: one watch for all nodes. */
+/** The cluster's services with the fields that containers' environment needs: one watch for all nodes. */
 
 import { type KubeObject, SERVICES } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { type CachedObject, Reflector, type ReflectorComponents } from "@picolet/hub-core/kube-client/reflector.ts";
@@ -7,12 +7,13 @@ import { remoteService } from "./remote-data.ts";
 import { PackedObject } from "./stored-objects.ts";
 
 /**
- * Of one node. Each takes some 300 bytes on the node's disk and makes seven variables in every container of its
- * namespace: with a thousand, processes do not start any more. Of more, those first by namespace and name are sent.
+ * Services that one node receives. Each takes some 300 bytes on the node's disk and makes seven variables in every
+ * container of its namespace: with a thousand, processes do not start. Of more, the first by namespace and name are
+ * sent.
  */
 export const MAX_SERVICES = 256;
 
-/** Told of to all pods, also to those that want no service links. */
+/** All pods receive its service, also those that want no service links. */
 const API_NAMESPACE = "default";
 const API_SERVICE = `${API_NAMESPACE}/kubernetes`;
 
@@ -48,7 +49,7 @@ export class ServiceCache {
     return this.services.store.get(key.slice("Service/".length))?.packed;
   }
 
-  /** What a node is sent whose pods are in these namespaces. */
+  /** Adds the services of these namespaces to a node's desired set. */
   addTo(hashes: Map<ObjectKey, ObjectHash>, namespaces: ReadonlySet<string>): void {
     const { store } = this.services;
     const paths = [...namespaces].sort().flatMap((each) => [...store.keysBy("namespace", each)].sort());

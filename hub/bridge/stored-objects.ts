@@ -1,4 +1,4 @@
-/** What the hub keeps of pods and nodes: as JSON text, which takes a third of the memory of the objects themselves. */
+/** Pods and nodes as the hub caches them: as JSON text, which takes a third of the memory of the objects themselves. */
 
 import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
 import type { CachedObject } from "@picolet/hub-core/kube-client/reflector.ts";
@@ -53,7 +53,7 @@ export class PackedObject {
   }
 }
 
-/** Of a pod on a node that is not ours: just enough to find it should the node become ours. */
+/** A pod on a node that is not ours: just enough to find it should the node become ours. */
 export interface PodStub extends CachedObject {
   readonly kind: "stub";
   readonly uid: string;
@@ -69,7 +69,7 @@ export interface WholePod extends CachedObject {
   readonly status: string;
   readonly namespace: string;
   readonly references: readonly ObjectKey[];
-  /** Its containers are told of the services of its namespace. */
+  /** Its containers receive the services of its namespace as variables. */
   readonly hasServiceLinks: boolean;
   /** The static pod's UID, of a mirror pod. */
   readonly mirrorOf: string | undefined;
@@ -79,7 +79,7 @@ export interface WholePod extends CachedObject {
   readonly isReadyLost: boolean;
   /** PodScheduled is True, which `status` leaves out. */
   readonly isScheduled: boolean;
-  /** What its tolerations are to become: it would be evicted while its node is away, and does not ask for that. */
+  /** The tolerations that keep it while its node is away; undefined when it has them, or asks for eviction. */
   readonly lackingTolerations: readonly Fields[] | undefined;
 }
 
@@ -140,18 +140,18 @@ export function wholePod(pod: KubeObject): WholePod {
 
 export interface StoredNode extends CachedObject {
   readonly uid: string;
-  /** Of a node of this hub; nothing is kept of the others. */
+  /** The cached object of a node of this hub; undefined for others. */
   readonly packed: PackedObject | undefined;
   /** As the annotation has it. */
   readonly report: string | undefined;
   /** `Ready=True,DiskPressure=False`, in the order of the types. */
   readonly conditions: string;
-  /** Where API servers are told to find its kubelet: `10.0.0.1:10350`. */
+  /** The stored address of its kubelet: `10.0.0.1:10350`. */
   readonly endpoint: string;
   readonly evictsWhenAway: boolean;
 }
 
-/** @param isConnected a node that is connected is kept whole whatever its label says */
+/** @param isConnected a connected node is cached whole, with any label */
 export function storedNode(node: KubeObject, hub: string, isConnected: boolean): StoredNode {
   const { metadata } = node;
   const isOurs = isConnected || metadata.labels?.[HUB_LABEL] === hub;
@@ -166,7 +166,7 @@ export function storedNode(node: KubeObject, hub: string, isConnected: boolean):
   };
 }
 
-/** Of a Node's status. */
+/** Address and port of the kubelet in a Node's status. */
 export function endpointText(status: Fields): string {
   const { addresses } = status;
   const first: unknown = Array.isArray(addresses) ? addresses[0] : undefined;
@@ -174,7 +174,7 @@ export function endpointText(status: Fields): string {
   return `${isFields(first) ? first.address : ""}:${Port ?? ""}`;
 }
 
-/** Of those types alone that are given; all of them by default. */
+/** The given types of conditions alone; all of them by default. */
 export function conditionsText(status: unknown, types?: ReadonlySet<string>): string {
   return conditionsOf(status)
     .filter(({ type }) => types?.has(type) ?? true)

@@ -9,7 +9,7 @@ export const HUB_LABEL = "picolet.io/hub";
 export const REPORT_ANNOTATION = "picolet.io/node-report";
 /** On a Node: the board's own addresses as a JSON list of {type, address}; the Node's are those of the hub. */
 export const BOARD_ADDRESSES_ANNOTATION = "picolet.io/board-addresses";
-/** On a Pod or a Node, "true": its pods are to be evicted while the node is away, as Kubernetes does by default. */
+/** On a Pod or a Node, "true": evict the pods while the node is away, as Kubernetes does by default. */
 export const EVICT_WHEN_AWAY_ANNOTATION = "picolet.io/evict-when-away";
 
 export const CONFIG_HASH_ANNOTATION = "kubernetes.io/config.hash";

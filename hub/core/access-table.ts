@@ -1,5 +1,5 @@
 /**
- * Who may do what: the rights of the hub's own subjects, as data. The embedded API server's Node authorizer and
+ * The rights of the hub's own subjects, as data. The embedded API server's Node authorizer and
  * NodeRestriction evaluate the rows of a board, its bootstrap roles are made of the rows of a join token and of anyone,
  * the hub's own client is held to the rows of the hub, and `hub/deploy/rbac.yaml` grants the same rows in a cluster. A
  * right that is in no row is not granted. Rights of service accounts and people are RBAC objects of the cluster.
@@ -15,12 +15,12 @@ export type Subject =
   | "board"
   /** `system:bootstrap:ID` of `system:bootstrappers`. */
   | "join token"
-  /** Whoever is authenticated, `system:authenticated`: all that a service account without roles may do. */
+  /** Every authenticated user, `system:authenticated`: all that a service account without roles may do. */
   | "anyone"
   /** `system:picolet-hub`: the tunnel and the bridge, where they do not act as a board. */
   | "hub";
 
-/** What must tie the subject to the object, as far as the request alone shows it. Checked by the authorizer. */
+/** The tie between subject and object, as far as the request alone shows it. Checked by the authorizer. */
 export type Relation =
   /** Nothing; where the row has a `body`, admission decides. */
   | "any"
@@ -39,7 +39,7 @@ export type Relation =
   /** A user whose name is a board's. */
   | "a board";
 
-/** What the objects that are written must be. Checked by admission, which sees them. */
+/** The rule for objects that are written. Checked by admission, which sees them. */
 export type BodyRule =
   /** Named as the board. */
   | "self"
@@ -75,7 +75,7 @@ export interface AccessRow {
 const READ = ["get", "list", "watch"];
 const CHANGE = ["update", "patch"];
 export const NODE_LEASE_NAMESPACE = "kube-node-lease";
-/** Where the hub keeps its own Secrets. */
+/** The namespace of the hub's own Secrets. */
 export const HUB_NAMESPACE = "picolet-system";
 const CERTIFICATES = "certificates.k8s.io";
 

@@ -14,7 +14,7 @@ import type {
 } from "@picolet/protocol/tunnel/messages.ts";
 import type { Lane, OpenedStream, StreamKind, TokenParams } from "@picolet/protocol/tunnel/stream.ts";
 
-/** Everything one node is to have now. A new one for each change; content is shared, never changed. */
+/** The present desired set of one node. A new one for each change; content is shared, never changed. */
 export interface DesiredSet {
   /** False until the hub's own watches have synced: nothing may be concluded from what is missing. */
   readonly synced: boolean;
@@ -81,7 +81,7 @@ export interface Fleet {
   open(node: string, kind: StreamKind, params: unknown, lane: Lane, signal: AbortSignal): Promise<OpenedStream>;
 }
 
-/** Where the hub answers as the kubelet of a node; written into the Node's status. */
+/** The hub's address as the kubelet of a node; written into the Node's status. */
 export interface KubeletEndpoints {
   /**
    * Stable while the node is connected.

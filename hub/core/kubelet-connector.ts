@@ -15,7 +15,7 @@ export interface KubeletRequest {
   readonly method: string;
   /** With the query: `/containerLogs/default/a/main?follow=true`. */
   readonly path: string;
-  /** Of the client, without what is for this server alone (authorization, cookies, impersonation). */
+  /** Headers of the client, without those for this server alone (authorization, cookies, impersonation). */
   readonly headers: OutgoingHttpHeaders;
   /** Undefined: none. */
   readonly body: Readable | undefined;
@@ -28,13 +28,13 @@ export interface KubeletResponse {
   readonly body: Readable;
 }
 
-/** What became of an upgrade: 101 and the connection as it goes on, or a plain answer that refuses it. */
+/** The outcome of an upgrade: 101 and the connection, or a plain answer that refuses it. */
 export type KubeletUpgrade =
   | {
       readonly kind: "upgraded";
-      /** Of the 101 answer. */
+      /** Headers of the 101 answer. */
       readonly headers: OutgoingHttpHeaders;
-      /** What the kubelet sent behind its answer already, then everything else; both ways. */
+      /** The bytes that the kubelet sent right behind its answer, then everything else; both ways. */
       readonly connection: Duplex;
     }
   | ({ readonly kind: "refused" } & KubeletResponse);

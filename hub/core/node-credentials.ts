@@ -1,4 +1,7 @@
-/** Between the hub's join and renewal (`hub/identity`) and whoever signs (`hub/bridge` through Kubernetes' CSR API). */
+/**
+ * The port between the hub's join and renewal (`hub/identity`) and the signer (`hub/bridge` through Kubernetes' CSR
+ * API).
+ */
 
 export interface NodeSigner {
   /**
@@ -6,10 +9,10 @@ export interface NodeSigner {
    * its signature, no other names.
    * @param requestPem PKCS#10
    * @returns PEM, the certificate then its issuers
-   * @throws `unavailable` (retryable) while nobody has signed it, `permission_denied` when it was denied
+   * @throws `unavailable` (retryable) while no signer has signed it, `permission_denied` when it was denied
    */
   sign(node: string, requestPem: string, signal: AbortSignal): Promise<string>;
-  /** PEM: whom a node's client certificate has to be issued by. */
+  /** PEM: the CAs that issue nodes' client certificates. */
   clientCa(signal: AbortSignal): Promise<string>;
 }
 
@@ -26,7 +29,7 @@ export interface JoinTokens {
 export interface NodeKeyRecord {
   /** SPKI SHA-256 of the key that was certified last for a node, lower-case hex. */
   readonly spkiHash: string;
-  /** When that was, by the hub's clock. */
+  /** Time of the certification, by the hub's clock. */
   readonly certifiedAtMs: number;
 }
 
@@ -43,26 +46,26 @@ export interface NodeKeys {
 }
 
 /**
- * A name that was reset or given to another key. From then on it is good with keys that the hub has certified since,
- * and with no others: whoever issued their certificates, when these begin, and whether they are on record or not. So
+ * A name that was reset or given to another key. From then on it is valid with keys that the hub has certified since,
+ * and with no others: issuer and start of their certificates do not count, nor whether they are on record. So
  * neither a clock that is wrong nor a cluster that renews certificates without asking the hub brings a stolen board
  * back.
  */
 export interface NodeRevocation {
-  /** How often that has happened: tells a decision that was made before from one that was made after. */
+  /** Counts resets, so that a decision from before one differs from a decision after it. */
   readonly resets: number;
   /** SPKI SHA-256, lower-case hex, the latest last. */
   readonly keys: readonly string[];
 }
 
-/** What is refused before its time. */
+/** Keys and names that are refused before their certificates end. */
 export interface Revocations {
-  /** SPKI SHA-256 of keys that are refused whatever certificate they have. */
+  /** SPKI SHA-256 of keys that are refused with any certificate. */
   readonly keys: ReadonlySet<string>;
   readonly nodes: ReadonlyMap<string, NodeRevocation>;
 }
 
-/** What of a client certificate decides whether it is revoked. */
+/** The facts of a client certificate that decide whether it is revoked. */
 export interface CertificateFacts {
   /** Undefined: it is no node's. */
   readonly node: string | undefined;

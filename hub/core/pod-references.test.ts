@@ -10,7 +10,7 @@ const podOf = (spec: unknown, annotations: Readonly<Record<string, string>> = {}
 
 /** The name at a field is that of an object of the API. */
 function namesObject(model: string, field: string): boolean {
-  // Of a claim that a controller makes from a template: no business of the node's.
+  // Part of a claim that a controller makes from a template; nodes do not use it.
   if (/^V1(Typed(Local)?Object|Owner)Reference$/.test(model)) return false;
   if (/(secret|claim|serviceAccount|runtimeClass)Name$|^(endpoints|serviceAccount)$/i.test(field)) return true;
   return field === "name" && /(Reference|KeySelector|EnvSource|Projection|VolumeSource)$/.test(model);

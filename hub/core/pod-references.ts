@@ -1,5 +1,5 @@
 /**
- * What a pod names. The one enumeration of it: the Node authorizer grants by it, admission refuses mirror pods by it,
+ * The one enumeration of a pod's references. The Node authorizer grants by it, admission refuses mirror pods by it,
  * the bridge sends by it. A field that is missing here is missing everywhere. Pure.
  *
  * As pkg/api/v1/pod (`VisitPodSecretNames` and its siblings) and `HasAPIObjectReference` of Kubernetes 1.34.
@@ -104,11 +104,11 @@ const CONTAINER_LISTS = ["initContainers", "containers", "ephemeralContainers"] 
 
 export const MIRROR_ANNOTATION = "kubernetes.io/config.mirror";
 
-/** Whether a pod of the API shows a static pod. It is the node's own word, and grants nothing to anyone. */
+/** True when a pod of the API shows a static pod. The node wrote it, so it grants nothing. */
 export const isMirrorPod = ({ metadata }: ReferringPod): boolean =>
   metadata.annotations?.[MIRROR_ANNOTATION] !== undefined;
 
-/** What the pod's node may have because of it: nothing for a mirror pod, which the node itself has made. */
+/** The references that grant the pod's node something: none for a mirror pod, which the node itself has made. */
 export const grantedReferences = (pod: ReferringPod): readonly PodReference[] =>
   isMirrorPod(pod) ? [] : podReferences(pod).filter(({ name }) => name !== "");
 

@@ -12,8 +12,8 @@ export interface WheelTimer {
 }
 
 /**
- * One timer for thousands of sessions. Each has one entry that is moved rarely: whoever is due looks whether it was
- * meant, and sets itself again. No timer of the process runs while nothing is set.
+ * One timer for thousands of sessions. Each has one entry that is moved rarely: when it fires, the session checks
+ * whether it is due, and otherwise sets it again. No timer of the process runs while nothing is set.
  */
 export class TimerWheel {
   readonly #clock: Clock;

@@ -23,7 +23,7 @@ export interface EmbeddedApiServerComponents extends ApiServerCoreComponents {
 export interface ServerTls {
   readonly certificate: string;
   readonly privateKey: string;
-  /** Whom client certificates have to be issued by. */
+  /** CAs of client certificates. */
   readonly clientCa: string;
 }
 
@@ -36,25 +36,25 @@ export interface EmbeddedApiServerInit extends Omit<ApiHandlerInit, "isStopping"
   readonly tls: ServerTls | undefined;
 }
 
-/** How often objects whose time is over are looked for. */
+/** How often expired objects are removed. */
 const EXPIRY_INTERVAL = seconds(30);
 /** How often the history is cut. */
 const ROUNDS_PER_COMPACTION = 10;
 /** Longer than any client's keep-alive: the client ends the connection, so that no request meets its end. */
 const KEEP_ALIVE_MS = 90_000;
 /** A client that sends its headers slower than this keeps a connection from others. */
-const HEADERS_TIMEOUT_MS = 20_000;
+export const HEADERS_TIMEOUT_MS = 20_000;
 /** Until a request has come in whole; answers may take as long as they like. As Kubernetes' own requests. */
-const REQUEST_TIMEOUT_MS = 60_000;
+export const REQUEST_TIMEOUT_MS = 60_000;
 const HANDSHAKE_TIMEOUT_MS = 10_000;
 /**
  * Connections at one time: each watch of a client without HTTP/2 is one. Beyond it the client that has most gives way,
  * and first of all those that have not shown who they are.
  */
-const LIMITS = { name: "API server", maxConnections: 8192, maxPending: 2048 };
+export const API_PORT_LIMITS = { name: "API server", maxConnections: 8192, maxPending: 2048 };
 /** Refused by the kernel's side of Node: the gate has made room by then. */
-const MAX_CONNECTIONS = LIMITS.maxConnections + 1024;
-/** What clients are given to take the rest of their answers when the server ends. */
+const MAX_CONNECTIONS = API_PORT_LIMITS.maxConnections + 1024;
+/** How long clients may take the rest of their answers when the server ends. */
 const DRAIN_LIMIT = seconds(2);
 /** The handshakes and requests of a fleet that comes back at once. */
 const BACKLOG = 1024;
@@ -83,7 +83,7 @@ export class EmbeddedApiServer implements Component {
         authenticated: (socket, user) => this.#gate.admit(socket, user.name, user.groups.includes(MASTERS)),
       },
     );
-    this.#gate = new ConnectionGate(components, LIMITS);
+    this.#gate = new ConnectionGate(components, API_PORT_LIMITS);
     this.#server = this.#createServer();
     this.#gate.guard(this.#server);
   }
@@ -148,7 +148,7 @@ export class EmbeddedApiServer implements Component {
     this.core[Symbol.dispose]();
   }
 
-  /** What fails now, on a full disk, is done in a later round. */
+  /** Work that fails now, on a full disk, is done in a later round. */
   #tidy(compacts: boolean): void {
     try {
       this.core.removeExpired();

@@ -43,11 +43,14 @@ import { EphemeralClaims } from "./controllers/volumes/ephemeral-claims.ts";
 import { VolumeBinder } from "./controllers/volumes/volume-binder.ts";
 
 export interface EmbeddedControllersInit {
-  /** What the API server serves: everything in it is collected when its owner goes, and deleted with its namespace. */
+  /**
+   * The resources that the API server serves: each object is collected when its owner goes, and deleted with its
+   * namespace.
+   */
   readonly definitions: readonly ResourceDefinition[];
   /** PEM: what clients in pods check the API server's certificate against. */
   readonly caBundle: Watch<string>;
-  /** Undefined: CertificateSigningRequests wait for somebody else to sign them. */
+  /** Undefined: CertificateSigningRequests wait for another signer. */
   readonly issuer: CertificateIssuer | undefined;
 }
 
@@ -56,10 +59,10 @@ const byNode: CacheIndex = (pod) => {
   return nodeName === undefined || nodeName === "" ? [] : [nodeName];
 };
 
-/** What does not belong to anything and that nothing belongs to; events would make the graph many times as large. */
+/** Resources without owners and dependents; events would make the graph many times as large. */
 const UNOWNED: ReadonlySet<string> = new Set(["events"]);
 
-/** All controllers, with the caches they share, in the order in which they are to be started. */
+/** All controllers, with the caches they share, in the order in which they must be started. */
 export function embeddedControllers(components: ControllerPorts, init: EmbeddedControllersInit): readonly Component[] {
   const caches: ObjectCache[] = [];
   const cache = (cacheInit: ObjectCacheInit): ObjectCache => {

@@ -3,6 +3,7 @@ import { accessResources } from "./resources/access-resources.ts";
 import { certificateSigningRequestResource } from "./resources/certificate-resource.ts";
 import {
   leaseResource,
+  namespaceResource,
   podDisruptionBudgetResource,
   priorityClassResource,
   runtimeClassResource,
@@ -15,7 +16,6 @@ import {
   volumeAttachmentResource,
 } from "./resources/csi-resources.ts";
 import { eventResource } from "./resources/event-resource.ts";
-import { namespaceResource } from "./resources/namespace-resource.ts";
 import { endpointSliceResource, endpointsResource, serviceResource } from "./resources/network-resources.ts";
 import { nodeResource } from "./resources/node-resource.ts";
 import { limitRangeResource } from "./resources/pods/limit-ranges.ts";

@@ -48,7 +48,7 @@ test("what is handed in is held to the limits of a body, and no more is kept of 
   await assert.rejects(given, (error) => isPicoletError(error, "cancelled"));
 });
 
-test("errors are told by code and reason", async () => {
+test("errors have code and reason", async () => {
   const made = await client.create(CONFIG_MAPS, ref("b"), {}, {}, signal);
   const stale = { ...made, metadata: { ...made.metadata, resourceVersion: "1" } };
   const cases: readonly (readonly [string, string, () => Promise<unknown>])[] = [
@@ -82,7 +82,7 @@ test("a node's client is held to what is the node's", async () => {
   await assert.rejects(node.list(SECRETS, {}, signal), (error) => isPicoletError(error, "permission_denied"));
 });
 
-test("a watch tells of changes until it is left, in full or without the content", async () => {
+test("a watch reports changes until it is left, in full or without the content", async () => {
   const { resourceVersion } = await client.list(CONFIG_MAPS, {}, signal);
   const stop = new AbortController();
   const seen: string[] = [];

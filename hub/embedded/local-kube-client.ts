@@ -162,7 +162,7 @@ export class LocalKubeClient implements KubeClient {
   }
 }
 
-/** @throws `cancelled`, whatever the signal's own reason is */
+/** @throws `cancelled`, with any reason of the signal */
 function notCancelled(signal: AbortSignal): void {
   if (signal.aborted) throw cancelled("the request");
 }

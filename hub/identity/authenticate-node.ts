@@ -1,5 +1,5 @@
 /**
- * Who is at the other end of a TLS connection: decided by its client certificate, and by nothing else that it sends.
+ * Authenticates the other end of a TLS connection by its client certificate, and by nothing else that it sends.
  */
 import { X509Certificate } from "node:crypto";
 import type { TLSSocket } from "node:tls";
@@ -18,7 +18,7 @@ import { spkiHash } from "./certificate-authority.ts";
 
 export interface AuthenticatedNode {
   readonly name: string;
-  /** Of the certificate's key, as NodeKeys has it. */
+  /** Hash of the certificate's key, as NodeKeys has it. */
   readonly spkiHash: string;
   /** DER. */
   readonly certificate: Uint8Array;
@@ -26,7 +26,7 @@ export interface AuthenticatedNode {
 }
 
 export interface NodeAuthenticatorComponents {
-  /** PEM: whom a node's certificate has to be issued by. Several while the cluster changes its CA. */
+  /** PEM: the CAs that issue nodes' certificates. Several while the cluster changes its CA. */
   readonly clientCa: Watch<string>;
   readonly revoked: Watch<Revocations>;
   readonly clock: Clock;
@@ -87,7 +87,7 @@ export class NodeAuthenticator {
 const refusal = (reason: ChainRefusal | "CertificateRevoked" | "NodeRefused", message: string): PicoletError =>
   new PicoletError("permission_denied", message, { reason });
 
-/** OpenSSL looks at names, key identifiers and key usage too. */
+/** OpenSSL checks names, key identifiers and key usage too. */
 export function isSignedBy(child: Certificate, issuer: Certificate): boolean {
   try {
     const [below, above] = [new X509Certificate(child.raw), new X509Certificate(issuer.raw)];

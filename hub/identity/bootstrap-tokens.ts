@@ -2,10 +2,12 @@
  * Kubernetes' bootstrap tokens: Secrets `bootstrap-token-<id>` of type bootstrap.kubernetes.io/token in kube-system,
  * the same that kubeadm makes. https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/
  */
+
 import { createHash, randomInt, timingSafeEqual } from "node:crypto";
 import { type KubeClient, type KubeObject, SECRETS } from "@picolet/hub-core/kube-client/kube-client.ts";
 import type { JoinTokens } from "@picolet/hub-core/node-credentials.ts";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import { TOKEN_PATTERN } from "@picolet/protocol/pki/join-messages.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
 
@@ -13,7 +15,7 @@ import type { Clock } from "@picolet/protocol/ports.ts";
 export const REPLACE_NODES_GROUP = "system:bootstrappers:picolet:replace-nodes";
 /** Every token has it. */
 const BOOTSTRAPPERS_GROUP = "system:bootstrappers";
-/** What Kubernetes allows as an extra group. */
+/** Extra groups as Kubernetes allows them. */
 const GROUP_PATTERN = /^system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]$/;
 
 export interface CreateTokenInit {
@@ -23,7 +25,7 @@ export interface CreateTokenInit {
    */
   readonly ttlMs: number;
   readonly description: string;
-  /** Whether boards that join with it may take over names that others have. */
+  /** True when boards that join with it may take over names that others have. */
   readonly replaceNodes: boolean;
 }
 
@@ -74,7 +76,7 @@ export class BootstrapTokens implements JoinTokens {
   async create({ ttlMs, description, replaceNodes }: CreateTokenInit, signal: AbortSignal): Promise<string> {
     for (let attempt = 1; ; attempt += 1) {
       const [id, secret] = [randomText(ID_LENGTH), randomText(SECRET_LENGTH)];
-      const expiration = new Date(this.#clock.wall().getTime() + ttlMs).toISOString().replace(/\.\d+Z$/, "Z");
+      const expiration = kubeTime(this.#clock.wall().getTime() + ttlMs);
       const data: Record<string, string> = {
         "token-id": id,
         "token-secret": secret,
@@ -155,7 +157,7 @@ function problemOf(
   id: string,
   now: Date,
 ): string | undefined {
-  if (object === undefined) return "there is none of this id";
+  if (object === undefined) return "no token has this id";
   if (object.type !== TYPE || data["token-id"] !== id || data["token-secret"] === undefined) return "it is malformed";
   if (object.metadata.deletionTimestamp !== undefined) return "it is being deleted";
   // An expiration that cannot be read counts as over, as in Kubernetes.

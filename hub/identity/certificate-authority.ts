@@ -51,7 +51,7 @@ export interface IssueInit {
 }
 
 const DAY_MS = 86_400_000;
-/** What is issued counts from a little earlier, as Kubernetes' signer has it: clocks differ by minutes. */
+/** A certificate is valid from a little earlier, as with Kubernetes' signer: clocks differ by minutes. */
 const BACKDATE_MS = 5 * 60_000;
 /** 127 bits at random: positive, and never the same twice. */
 const SERIAL_BYTES = 16;
@@ -90,9 +90,7 @@ export function crossSign(old: CertificateAuthority, next: CertificateAuthority,
   return issue(from, { name: subject.subject, publicKey: subject.publicKey, extensions }, { days, now });
 }
 
-/**
- * @param certificatePem only the first certificate is looked at. @throws `invalid` when the two do not belong together
- */
+/** @param certificatePem only its first certificate is used. @throws `invalid` when the two do not belong together */
 export function loadAuthority(certificatePem: string, keyPem: string): CertificateAuthority {
   const [first] = certificatesOf(certificatePem);
   if (first === undefined) throw new PicoletError("invalid", "there is no CA certificate");
@@ -148,7 +146,7 @@ export function issueClientCertificate(
 }
 
 /**
- * For TLS servers, with these names and addresses whatever the request says.
+ * For TLS servers, with these names and addresses instead of the request's.
  * @param names DNS names (`*.example` too) and IP addresses
  * @returns PEM, one certificate
  */
@@ -158,7 +156,17 @@ export function issueServerCertificate(
   names: readonly string[],
   init: IssueInit,
 ): string {
-  return issueFor(ca, request, [extendedKeyUsage(SERVER_AUTH), subjectAltName(alternativeNames(names))], init);
+  return issueServingCertificate(ca, request, alternativeNames(names), init);
+}
+
+/** For TLS servers, with the names and addresses of `names`, which the caller has checked. @returns PEM */
+export function issueServingCertificate(
+  ca: CertificateAuthority,
+  request: Pick<CertificateRequest, "subject" | "publicKey">,
+  names: AlternativeNames,
+  init: IssueInit,
+): string {
+  return issueFor(ca, request, [extendedKeyUsage(SERVER_AUTH), subjectAltName(names)], init);
 }
 
 /** A new P-256 key with a server certificate for it. */
@@ -278,7 +286,7 @@ function isSelfSigned({ publicKey, signed, signature, signatureAlgorithm }: Cert
     const isOfKey = (key.asymmetricKeyType === "ed25519") === (digest === null);
     return isOfKey && verifyBytes(digest, signed, key, signature);
   } catch (error) {
-    throw new PicoletError("invalid", "the request's key is none that is known here", { cause: error });
+    throw new PicoletError("invalid", "the request's key is of an unknown kind", { cause: error });
   }
 }
 

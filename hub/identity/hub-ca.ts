@@ -26,7 +26,7 @@ export interface HubCaInit {
   readonly names: readonly string[];
   /** Before the random part of the CA's common name. */
   readonly caName?: string;
-  /** Of the server's certificate. Renewed at two thirds. */
+  /** Lifetime of the server's certificate. It is renewed at two thirds. */
   readonly serverDays?: number;
   readonly caDays?: number;
 }
@@ -89,7 +89,7 @@ export class HubCa implements Component {
     return this.#authority;
   }
 
-  /** What a board is given to know the hub by: `sha256:<hex>`. */
+  /** The pin by which boards know the hub: `sha256:<hex>`. */
   get hash(): string {
     return caHash(this.#authority.certificate);
   }
@@ -137,7 +137,7 @@ export interface HubCaComponents {
   readonly log: Log;
 }
 
-/** @param change gives the same object back when nothing is to be done */
+/** @param change returns the same object when nothing changes */
 async function update(
   { store }: HubCaComponents,
   change: (files: PemFiles | undefined) => PemFiles,
@@ -171,7 +171,7 @@ function broughtUpToDate(
   return { ...files, [FILE.cert]: pair.certificate, [FILE.key]: pair.privateKey };
 }
 
-/** Told apart by it from the one before and after, where only names are shown. */
+/** A random part distinguishes it from the CAs before and after, where only names are shown. */
 const newName = (caName: string): string => `${caName}-${randomBytes(4).toString("hex")}`;
 
 function filesOf({ certificate, key }: CertificateAuthority): PemFiles {

@@ -42,32 +42,32 @@ export interface JoinServiceComponents {
 
 export interface JoinServiceInit {
   /**
-   * How long after its end a certificate can still be renewed by whoever has its key. 0: never, a board that was away
-   * for too long joins anew with a token. The command line's default is 180 days: a season in a shed, or in a drawer
+   * How long after its end a certificate can still be renewed by the holder of its key. 0: never, a board that was away
+   * for too long joins again with a token. The command line's default is 180 days: a season in a shed, or in a drawer
    * for spare parts. It costs little: a thief who has the key of a board keeps its certificate alive by renewing it in
-   * time, window or not, until the node is reset, and that works within the window as well. What it lengthens is the
-   * use of a key that nobody missed, from the certificate's year to a year and a half.
+   * time, window or not, until the node is reset, and that works within the window as well. It extends the use of a key
+   * whose theft went unnoticed from the certificate's year to a year and a half.
    */
   readonly renewalWindowMs: number;
 }
 
 /** Signing asks Kubernetes; a fleet that joins at once waits its turn on its own side. Beyond it: 503, try again. */
-const MAX_AT_ONCE = 64;
+export const MAX_AT_ONCE = 64;
 /** From the request's head to its answer. Kubernetes' approvers and signers take a second or two. */
-const REQUEST_LIMIT = millis(30_000);
+export const REQUEST_LIMIT = millis(30_000);
 /** All refusals of a token come this late at least, so that their time says nothing of what is wrong with it. */
 const REFUSAL_DELAY = millis(250);
 /** Counted on top for a token that was refused: guessing is over after some twenty. */
 const REFUSED_TOKEN_COST = 9;
 /** From the nonce to its use: one round trip and a signature. */
-const NONCE_LIFE_MS = 60_000;
+export const NONCE_LIFE_MS = 60_000;
 
 interface Nonce {
   readonly bytes: Uint8Array;
   readonly atMs: number;
 }
 
-/** Who asks; taken at once, as a request whose connection is gone knows nothing of it any more. */
+/** The client of a request; read at once, as a request whose connection is gone no longer knows it. */
 interface Caller {
   readonly request: IncomingMessage;
   readonly socket: TLSSocket;
@@ -156,7 +156,7 @@ export class JoinService {
     if (response.destroyed || response.headersSent) return;
     const message = code === "internal" ? "the hub failed; its log says why" : describeError(error);
     // A body that was not read to its end must not be taken for the next request.
-    response.writeHead(STATUS[code] ?? 500, { "content-type": "application/json", connection: "close" });
+    response.writeHead(JOIN_STATUS[code] ?? 500, { "content-type": "application/json", connection: "close" });
     response.end(`${JSON.stringify({ error: { code, message } })}\n`);
   }
 
@@ -244,7 +244,7 @@ export class JoinService {
     }
   }
 
-  /** @throws `unavailable` while the same name is dealt with for somebody else */
+  /** @throws `unavailable` while the same name is being certified for another request */
   async #alone(node: string, task: () => Promise<Answer>): Promise<Answer> {
     if (this.#busy.has(node)) throw new PicoletError("unavailable", `node ${node} is being certified just now`);
     this.#busy.add(node);
@@ -266,7 +266,7 @@ export class JoinService {
   }
 }
 
-const STATUS: Readonly<Partial<Record<ErrorCode, number>>> = {
+export const JOIN_STATUS: Readonly<Partial<Record<ErrorCode, number>>> = {
   invalid: 400,
   permission_denied: 403,
   unimplemented: 405,

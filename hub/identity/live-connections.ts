@@ -34,7 +34,7 @@ export class LiveConnections implements Component {
     return this.#connections.size;
   }
 
-  /** To be called with every connection that is let in. */
+  /** Must be called with every accepted connection. */
   add(socket: Duplex, { name, spkiHash, notAfterMs }: AuthenticatedNode): void {
     if (socket.destroyed) return;
     this.#connections.set(socket, { name, spkiHash, notAfterMs });

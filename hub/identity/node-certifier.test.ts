@@ -39,7 +39,7 @@ class Bench {
   readonly revoked = new RevokedKeysInKubernetes(this.#parts, { namespace: "picolet" });
   readonly certifier = new NodeCertifier({ ...this.#parts, keys: this.keys, revoked: this.revoked });
 
-  /** What a signer makes of it. @throws when the name is not the key's */
+  /** Claims the name as a signer does. @throws when the name is not the key's */
   async issue(spkiHash: string, claim: NodeClaim): Promise<Issued> {
     await this.certifier.claim({ node: NODE, spkiHash }, claim, never);
     return { node: NODE, spkiHash };
@@ -89,7 +89,7 @@ test("a reset ends what is on record and what never was, and new certificates co
   for (const each of [known, unknown, next, renewed]) assert.equal(await bench.isRevoked(each), true);
 });
 
-test("a reset ends a name that nobody has, and one whose record is damaged", async () => {
+test("a reset ends a name without a holder, and one whose record is damaged", async () => {
   const bench = new Bench();
   const unknown: Issued = { node: NODE, spkiHash: TWO };
   assert.equal(await bench.certifier.reset(NODE, never), undefined);
@@ -100,7 +100,7 @@ test("a reset ends a name that nobody has, and one whose record is damaged", asy
   await bench.issue(ONE, TOKEN);
 });
 
-test("after a reset no certificate counts that the hub has not certified, whoever issued it and when", async () => {
+test("after a reset no certificate counts that the hub has not certified, from any issuer and time", async () => {
   const bench = new Bench();
   // The hub's clock was years ahead when it certified.
   bench.clock.setWall(START_MS + 2000 * DAY_MS);
@@ -206,5 +206,20 @@ test("a record that cannot be written certifies nothing", async () => {
   await assert.rejects(bench.issue(ONE, TOKEN), /disk is full/);
   await assert.rejects(bench.client.get(SECRETS, { namespace: "picolet", name: `picolet-node-key.${NODE}` }), {
     code: "not_found",
+  });
+});
+
+test("a requestor whose certificate was revoked after its request gets no serving certificate", async () => {
+  const bench = new Bench();
+  await bench.issue(ONE, TOKEN);
+  const requestor = {
+    ...{ name: `system:node:${NODE}`, groups: ["system:nodes"] },
+    extra: { [CERTIFICATE_KEY_EXTRA]: [ONE] },
+  };
+  await bench.certifier.checkRequestor(requestor, NODE, never);
+  await bench.certifier.reset(NODE, never);
+  await assert.rejects(bench.certifier.checkRequestor(requestor, NODE, never), {
+    ...REFUSED,
+    message: /the certificate of node board-1 was revoked/,
   });
 });

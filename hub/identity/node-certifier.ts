@@ -1,5 +1,5 @@
 /**
- * Who may have which node's name: the one place that decides it, for every way to a node's client certificate (joining,
+ * The one place that decides who may have a node's name, for every way to a node's client certificate (joining,
  * renewal, CertificateSigningRequests), and the one that takes a name away. It writes the record before anything is
  * signed.
  */
@@ -17,9 +17,9 @@ import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import { REPLACE_NODES_GROUP } from "./bootstrap-tokens.ts";
 import type { RevokedKeysInKubernetes } from "./node-keys.ts";
 
-/** By what right a key asks for a name. */
+/** The claim of a key to a name. */
 export type NodeClaim =
-  /** A join token, or the consent of whoever approved the request. */
+  /** A join token, or the consent of the approver of the request. */
   | { readonly kind: "token"; readonly mayReplace: boolean }
   /** A certificate of that name, whose key its holder has proved to have. */
   | {
@@ -30,11 +30,11 @@ export type NodeClaim =
 
 export interface RequestedIdentity {
   readonly node: string;
-  /** Of the key that is to have the name. */
+  /** Hash of the key that asks for the name. */
   readonly spkiHash: string;
 }
 
-/** Of a user of the API server who has made a CertificateSigningRequest. */
+/** A user of the API server who has made a CertificateSigningRequest. */
 export interface Requestor {
   readonly name: string;
   readonly groups: readonly string[];
@@ -73,6 +73,19 @@ export class NodeCertifier {
           throw new PicoletError("unavailable", message, { retryable: true, cause: error });
         }
       }
+    }
+  }
+
+  /**
+   * Refuses a requestor whose own certificate was revoked after it made its request.
+   * @throws `permission_denied`
+   */
+  async checkRequestor(requestor: Requestor, node: string, signal: AbortSignal): Promise<void> {
+    const spkiHash = requestor.extra[CERTIFICATE_KEY_EXTRA]?.[0];
+    // An administrator who acts as the node shows no certificate of it.
+    if (spkiHash === undefined) return;
+    if (isRevoked(await this.#components.revoked.read(signal), { node, spkiHash })) {
+      throw new PicoletError("permission_denied", `the certificate of node ${node} was revoked`);
     }
   }
 
@@ -122,7 +135,7 @@ export class NodeCertifier {
   }
 }
 
-/** What a user of the API server who asks for `node` shows for it. */
+/** The claim of a user of the API server who requests `node`. */
 export function claimOf(requestor: Requestor, node: string): NodeClaim {
   const spkiHash = requestor.extra[CERTIFICATE_KEY_EXTRA]?.[0];
   if (nodeOfUser(requestor) === node && spkiHash !== undefined) return { kind: "renewal", spkiHash, hasExpired: false };
@@ -130,7 +143,7 @@ export function claimOf(requestor: Requestor, node: string): NodeClaim {
 }
 
 type Decision =
-  /** By the hub that has had the request made, or at an attempt before: nothing is to be written. */
+  /** Nothing must be written: the hub recorded the key when it made the request, or at an earlier attempt. */
   | { readonly kind: "recorded" }
   | { readonly kind: "take"; readonly warning?: string }
   | { readonly kind: "replace" }

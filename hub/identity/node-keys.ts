@@ -1,5 +1,5 @@
 /**
- * Which key each node has, and which certificates are refused before their end, as Secrets in the hub's own namespace.
+ * The key of each node, and the certificates that are refused before their end, as Secrets in the hub's own namespace.
  *
  * Not on the Node object, which would be the obvious place: a node may write its own Node, annotations included
  * (NodeRestriction guards some labels only), and could so hand its name to another key, or lock itself in after a
@@ -27,7 +27,7 @@ export interface NodeKeysInit {
   readonly namespace: string;
 }
 
-/** Of a Secret that several replicas write: all of them get their turn within so many attempts. */
+/** Attempts at a Secret that several replicas write; all of them get their turn within so many. */
 const MAX_CONFLICTS = 8;
 const MAX_NAME_LENGTH = 253;
 const PREFIX = "picolet-node-key.";
@@ -87,19 +87,19 @@ export class NodeKeysInKubernetes implements NodeKeys {
 }
 
 const REVOKED_SECRET = "picolet-revoked-keys";
-/** Of a name that was reset: `node.NAME`, or by a hash where that is too long for a Secret's key. */
+/** Key of a name that was reset: `node.NAME`, or a hash where that is too long for a Secret's key. */
 const NODE_PREFIX = "node.";
 const NODE_HASH_PREFIX = "node-sha256.";
 const KEY_HASH = /^[0-9a-f]{64}$/;
 /**
- * Of names and values; a Secret holds 1 MiB. An entry has some 220 bytes. Beyond it the earliest go: a board's
- * certificate and its window are over after a year and a half, so that only a fleet that resets more than six boards a
- * day for so long comes near it. Only administrators and tokens that may replace nodes add entries.
+ * Bounds names and values; a Secret holds 1 MiB. An entry has some 220 bytes. Beyond it the earliest are dropped: a
+ * board's certificate and its window are over after a year and a half, so only a fleet that resets more than six boards
+ * a day for so long comes near it. Only administrators and tokens that may replace nodes add entries.
  */
 const MAX_REVOKED_BYTES = 768 * 1024;
 /**
- * Of one name, the latest: the board's own, the one it renews with, and those of attempts whose answers were lost. Each
- * is added by a holder of the name, about one a year; a board that comes with an older one must join anew.
+ * Latest keys of one name: the board's own, the one it renews with, and those of attempts whose answers were lost. A
+ * holder of the name adds about one a year; a board with an older one must join again.
  */
 const MAX_KEYS_SINCE = 8;
 /** After a watch that broke, before the next: drawn from up to so long, so that replicas do not come in step. */
@@ -108,9 +108,9 @@ const RETRY_MS = 10_000;
 const NOTHING: Revocations = { keys: new Set(), nodes: new Map() };
 
 export interface RevokeInit {
-  /** What is known of its keys: refused under any other name as well. */
+  /** The known key: refused under any other name as well. */
   readonly spkiHash: string | undefined;
-  /** Which key has the name from now on. */
+  /** The key that has the name from now on. */
   readonly newKey: string | undefined;
 }
 
@@ -131,7 +131,7 @@ export class RevokedKeysInKubernetes implements Component {
     this.revoked = this.#source;
   }
 
-  /** Whether `revoked` has been read: before that no client certificate may be let in. */
+  /** True once `revoked` has been read. Before that no client certificate may be accepted. */
   get isRead(): boolean {
     return this.#isRead.current;
   }

@@ -1,4 +1,4 @@
-/** What a board's certificate request may ask for: to be one node, and nothing else. */
+/** Reads boards' certificate requests, which ask to be one node and nothing else. */
 import { createPublicKey } from "node:crypto";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { nodeOfSubject } from "@picolet/protocol/pki/node-subject.ts";
@@ -16,7 +16,7 @@ export interface NodeRequest {
 }
 
 /**
- * Of a node, by a key of any kind that can sign it: what the signer of kubelets' client certificates takes.
+ * Reads a node's request by a key of any kind that can sign it, as the signer of kubelets' client certificates does.
  * @throws `invalid`, `permission_denied` for another subject than a node's
  */
 export function readNodeRequest(csr: string): NodeRequest {
@@ -33,7 +33,7 @@ export function readNodeRequest(csr: string): NodeRequest {
 const CURVES: ReadonlySet<string | undefined> = new Set(["prime256v1", "secp384r1"]);
 
 /**
- * Of a board: `readNodeRequest`, with the kinds of keys that boards make.
+ * Reads a board's request: `readNodeRequest`, with the kinds of keys that boards make.
  * @param csr PEM
  * @throws `invalid`, `permission_denied` for another subject than a node's
  */

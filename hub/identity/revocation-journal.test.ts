@@ -1,4 +1,4 @@
-/** What was revoked stays revoked, whatever becomes of the store. */
+/** Revocations outlast any store. */
 import assert from "node:assert/strict";
 import { appendFileSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { test } from "node:test";

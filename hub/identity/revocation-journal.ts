@@ -1,6 +1,6 @@
 /**
- * What was revoked stays revoked, whatever store is restored: each revocation is also kept in a file beside the store,
- * and brought back into a store that does not know it.
+ * Keeps revocations when an older store is restored: each is also appended to a file beside the store, and brought back
+ * into a store that does not know it.
  */
 import {
   closeSync,
@@ -35,7 +35,7 @@ export type RevocationFact =
       readonly atMs: number;
     };
 
-/** What identifies a fact: of two with the same the later one counts. */
+/** The identity of a fact: of two with the same key the later one counts. */
 const keyOf = (fact: RevocationFact): string => (fact.kind === "key" ? `key ${fact.spkiHash}` : `name ${fact.node}`);
 
 /**
@@ -170,7 +170,7 @@ export interface KeptRevocationsComponents {
   readonly log: Log;
 }
 
-/** What the store refuses and what the journal has, together; what the store learns goes into the journal. */
+/** The union of the store's revocations and the journal's. What the store learns is appended to the journal. */
 export class KeptRevocations implements Component {
   readonly name = "kept revocations";
   readonly #components: KeptRevocationsComponents;

@@ -1,4 +1,4 @@
-/** What a hub shows to those who connect. */
+/** The certificate and key that a hub shows to its clients. */
 import type { KeyObject } from "node:crypto";
 import { createPrivateKey, X509Certificate } from "node:crypto";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
@@ -9,13 +9,13 @@ export interface ServingIdentity {
   readonly certificateChain: string;
   /** PEM. */
   readonly privateKey: string;
-  /** PEM: the CAs that agents are to trust from now on. */
+  /** PEM: the CAs that agents trust from now on. */
   readonly caBundle: string;
-  /** Of those CAs, as far as the hub holds them: for the time that it signs. None: it cannot prove the time. */
+  /** Keys of those CAs that the hub holds, for signing the time. Without any it cannot prove the time. */
   readonly caKeys: readonly KeyObject[];
 }
 
-/** Never empty: whoever has one has something to show. */
+/** Never empty: a hub that has one always has a certificate. */
 export type Serving = Watch<ServingIdentity>;
 
 /** @throws `invalid` */

@@ -7,26 +7,26 @@ import type { Serving, ServingIdentity } from "./serving.ts";
 
 export interface NodeServerComponents {
   readonly serving: Serving;
-  /** PEM: of the certificates that boards are to show; named to them in the handshake. */
+  /** PEM: the CAs of boards' certificates, named to boards in the handshake. */
   readonly clientCa: Watch<string>;
 }
 
 /** From connection to the end of the handshake: boards on bad radio links need some round trips. */
-const HANDSHAKE_TIMEOUT_MS = 30_000;
-const HEADERS_TIMEOUT_MS = 20_000;
-const REQUEST_TIMEOUT_MS = 30_000;
+export const HANDSHAKE_TIMEOUT_MS = 30_000;
+export const HEADERS_TIMEOUT_MS = 20_000;
+export const REQUEST_TIMEOUT_MS = 30_000;
 /** Sessions can be resumed for a day; whether the certificate still counts is asked each time. */
 const SESSION_SECONDS = 86_400;
-/** Of requests other than the tunnel's: nonce, then renewal. */
+/** Keep-alive of requests other than the tunnel's: nonce, then renewal. */
 const KEEP_ALIVE_TIMEOUT_MS = 10_000;
 /** A join's head has 300 bytes. A longer one gets 431. */
-const MAX_HEADER_BYTES = 8192;
+export const MAX_HEADER_BYTES = 8192;
 /** The one protocol below WebSocket and joining. */
 const HTTP_1 = "http/1.1";
 
 /**
  * Client certificates are asked for and judged by `NodeAuthenticator`, not by OpenSSL: one that ran out has to get as
- * far as its renewal, one that is missing as far as joining. Whatever else is served has to call `authenticate` first.
+ * far as its renewal, one that is missing as far as joining. Every other handler has to call `authenticate` first.
  * Sessions are resumed by tickets, whose keys live as long as the certificate: a ticket key is as good as every
  * client's key, so it is neither stored nor shared.
  */

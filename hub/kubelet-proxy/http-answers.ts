@@ -1,10 +1,10 @@
-/** What the kubelet endpoint says when something goes wrong, in words that kubectl shows. */
+/** Error answers of the kubelet endpoints, in words that kubectl shows. */
 import type { ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
 import { describeError, type ErrorCode, PicoletError } from "@picolet/protocol/errors.ts";
 import { kubeStatus } from "./status-answer.ts";
 
-const HTTP_STATUS: Readonly<Record<ErrorCode, number>> = {
+export const HTTP_STATUS: Readonly<Record<ErrorCode, number>> = {
   cancelled: 503,
   invalid: 400,
   not_found: 404,
@@ -81,6 +81,6 @@ export function refuseUpgrade(socket: Duplex, { status, message }: HttpFailure):
   ].join("\r\n");
   socket.on("error", () => undefined);
   socket.end(Buffer.concat([Buffer.from(`${head}\r\n\r\n`), body]));
-  // What the client still sends is not waited for.
+  // Discards what the client still sends.
   socket.resume();
 }

@@ -17,9 +17,12 @@ export interface AccessQuestion {
   readonly subresource: string;
 }
 
-/** Whoever knows about users: Kubernetes through TokenReview and SubjectAccessReview, or the embedded server itself. */
+/**
+ * Authenticates and authorizes users: Kubernetes through TokenReview and SubjectAccessReview, or the embedded server
+ * itself.
+ */
 export interface KubeletReviews {
-  /** Undefined: nobody's. @throws when it cannot be asked */
+  /** @returns undefined for an unknown token. @throws when the reviewer is not available */
   userOfToken(token: string, signal: AbortSignal): Promise<KubeletUser | undefined>;
   allows(user: KubeletUser, question: AccessQuestion, signal: AbortSignal): Promise<boolean>;
 }
@@ -66,10 +69,7 @@ class AnswerCache<T> {
   }
 }
 
-/**
- * Who asks, and whether they may: a client certificate or a bearer token, then a look at their rights. Nobody is
- * anonymous.
- */
+/** Authenticates by a client certificate or a bearer token, then reviews the user's rights. No caller is anonymous. */
 export class KubeletAccess {
   readonly #reviews: KubeletReviews;
   readonly #users: AnswerCache<KubeletUser>;
@@ -81,7 +81,7 @@ export class KubeletAccess {
     this.#answers = new AnswerCache(clock);
   }
 
-  /** @throws `permission_denied`, with the reason `Unauthorized` when it is not known who asks. */
+  /** @throws `permission_denied`, with the reason `Unauthorized` for an unknown user */
   async check(request: IncomingMessage, node: string, signal: AbortSignal): Promise<KubeletUser> {
     const user = certifiedUser(request.socket as TLSSocket) ?? (await this.#bearer(request, signal));
     if (user === undefined) throw new PicoletError("permission_denied", "Unauthorized", { reason: "Unauthorized" });

@@ -27,7 +27,7 @@ export interface KubeletClientTls {
   /** With which an API server shows kubelets who it is. */
   readonly certificateChain: string;
   readonly privateKey: string;
-  /** Whom a kubelet's serving certificate has to be issued by. */
+  /** CAs, one of which must have issued a kubelet's serving certificate. */
   readonly kubeletCa: string;
 }
 
@@ -39,7 +39,7 @@ const ANSWER_TIMEOUT_MS = 60_000;
 const MAX_IDLE_PER_NODE = 2;
 /** `kubectl port-forward` from 1.31 on: SPDY inside a WebSocket, for proxies that let only those through. */
 const TUNNEL_PREFIX = "SPDY/3.1+";
-/** Of one connection, not of a request. */
+/** Headers of one connection, not of a request. */
 const HOP_HEADERS: ReadonlySet<string> = new Set([
   "host",
   "connection",
@@ -74,7 +74,7 @@ export class KubeletDialer implements KubeletConnector, Disposable {
 
   async request(target: KubeletTarget, request: KubeletRequest, signal: AbortSignal): Promise<KubeletResponse> {
     const response = await this.#request(target, request, signal);
-    // Other pages are the kubelet's own, whatever they say.
+    // Other pages are passed on unchanged.
     const isLog = request.path.startsWith("/containerLogs/");
     return isLog && isRefused(response) ? await statusAnswer(response) : response;
   }
@@ -122,7 +122,7 @@ export class KubeletDialer implements KubeletConnector, Disposable {
     return { kind: "upgraded", headers: dialled.headers, connection: dialled.socket };
   }
 
-  /** SPDY inside a WebSocket: unpacked, and not looked into. */
+  /** SPDY inside a WebSocket: unpacked, and passed on unread. */
   async #tunnel(
     target: KubeletTarget,
     request: KubeletRequest,

@@ -50,7 +50,7 @@ test("what is allowed for one path is not reached by another way of writing a se
       } catch {
         return;
       }
-      // What is passed on to the node is what was judged.
+      // The path that is passed on to the node is the one that was authorized.
       if (parsed.kind === "get") assert.deepEqual(subresourcesOf(parsed.path), subresourcesOf(url));
       else assert.deepEqual(subresourcesOf(url), ["proxy"]);
     }),
@@ -58,7 +58,7 @@ test("what is allowed for one path is not reached by another way of writing a se
   );
 });
 
-test("whatever is asked for, it is understood or refused", () => {
+test("any path is understood or refused", () => {
   const segment = fc.oneof(
     fc.constantFrom("exec", "attach", "run", "portForward", "containerLogs", "", "..", "%", "%2F"),
     fc.string({ maxLength: 10 }),

@@ -28,15 +28,15 @@ export type KubeletPath =
 
 /** As for the agent's own check of a tunnel message; longer ones are refused here already. */
 export const MAX_PATH_LENGTH = 256 * 1024;
-const MAX_WORDS = 1024;
-const MAX_PORTS = 256;
-const MAX_LOG_OPTIONS = 32;
+export const MAX_WORDS = 1024;
+export const MAX_PORTS = 256;
+export const MAX_LOG_OPTIONS = 32;
 
 const invalid = (message: string): PicoletError => new PicoletError("invalid", message);
 
 const isSet = (query: URLSearchParams, name: string): boolean => ["1", "true"].includes(query.get(name) ?? "");
 
-/** Of exec and attach, by the kubelet's names. @throws `invalid` when none is asked for. */
+/** Streams of exec and attach, by the kubelet's names. @throws `invalid` when the query names none */
 export function commandStreams(query: URLSearchParams): CommandStreams {
   const tty = isSet(query, "tty");
   const streams = {
@@ -132,7 +132,7 @@ export const isTelemetry = (path: KubeletPath): path is Extract<KubeletPath, { r
   path.kind === "get" && /^\/telemetry(?:\?|$)/.test(path.path);
 
 /**
- * What a Kubernetes role has to allow: of resource `nodes`, any one of these subresources.
+ * The rights that a Kubernetes role must grant: any one of these subresources of `nodes`.
  * @param url as for `parseKubeletPath`; read in the same way, or `/stats/../exec` would be one thing here and another
  * there
  */

@@ -36,7 +36,7 @@ const echoPath = (stream: IncomingStream): void => {
   })();
 };
 
-/** An agent whose containers speak in channels: says back what it is told, then ends with 3. */
+/** An agent whose containers speak in channels: it echoes its input, then ends with 3. */
 const parrot = (stream: IncomingStream): void => {
   void (async () => {
     const accepted = stream.accept({ mode: "channels" });
@@ -50,7 +50,7 @@ const parrot = (stream: IncomingStream): void => {
   })().catch(() => undefined);
 };
 
-/** What comes on `channel` until it is closed, or until a line ends. */
+/** Reads `channel` until it is closed, or until a line ends. */
 async function untilClosed(stream: TunnelStream, channel: Channel): Promise<string> {
   const reader = new ChannelFrameReader();
   let heard = "";
@@ -66,7 +66,7 @@ async function untilClosed(stream: TunnelStream, channel: Channel): Promise<stri
   }
 }
 
-test("who has the cluster's client certificate or a good token gets in, nobody else", async (t) => {
+test("a client with the cluster's certificate or a valid token gets in, no other", async (t) => {
   const hub = hubOf(t);
   hub.fleet.connect("a", { kubelet: echoPath });
   assert.deepEqual(await hub.ask("a", "/pods"), { status: 200, contentType: "text/plain", body: "/pods" });
@@ -288,7 +288,7 @@ test("attach over SPDY to a container that speaks in channels: v4 with a status,
   await idle(hub);
 });
 
-test("whatever a WebSocket client sends, the session ends in order or goes on", async (t) => {
+test("after any input of a WebSocket client the session ends in order or goes on", async (t) => {
   const hub = hubOf(t);
   hub.fleet.connect("a", { attach: parrot });
   const messages = [
@@ -367,7 +367,7 @@ test("a handshake that fails after the node has accepted leaves no stream behind
   await idle(hub);
 });
 
-test("a node that answers nonsense is told so", async (t) => {
+test("nonsense from a node is reported to the client", async (t) => {
   const hub = hubOf(t);
   const answers = (reply: unknown) => (stream: IncomingStream) => void stream.accept(reply);
   for (const reply of [undefined, null, 7, { status: 99, contentType: "x" }, { status: 200, contentType: "x\r\ny" }]) {

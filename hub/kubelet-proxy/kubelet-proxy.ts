@@ -21,9 +21,9 @@ import { serveUpgrade } from "./node-upgrades.ts";
 /** All PEM. */
 export interface KubeletTls {
   readonly privateKey: string;
-  /** What API servers verify with --kubelet-certificate-authority, when they do. */
+  /** The certificate that API servers verify with --kubelet-certificate-authority, if they do. */
   readonly certificateChain: string;
-  /** Whose client certificates are believed: API servers' --kubelet-client-certificate. "": none, tokens only. */
+  /** CAs of accepted client certificates: of API servers' --kubelet-client-certificate. "": none, tokens only. */
   readonly clientCa: string;
 }
 
@@ -38,13 +38,13 @@ export interface KubeletProxyComponents {
 }
 
 export interface KubeletProxyInit extends NodeListenersInit {
-  /** Where API servers reach this replica; what `endpointOf` gives. */
+  /** Address at which API servers reach this replica; part of `endpointOf`. */
   readonly address: string;
-  /** Where each node has an address of its own besides; undefined: nowhere. */
+  /** Addresses of the nodes' own, besides; undefined: none. */
   readonly nodeAddresses?: NodeAddressesInit | undefined;
 }
 
-/** Where an API server of this process reaches sockets that listen on every address. */
+/** Address at which an API server of this process reaches sockets that listen on every address. */
 const LOOPBACK = "127.0.0.1";
 /** From connection to the end of the handshake. */
 const HANDSHAKE_TIMEOUT_MS = 20_000;
@@ -52,10 +52,10 @@ const HANDSHAKE_TIMEOUT_MS = 20_000;
 const KEEP_ALIVE_TIMEOUT_MS = 120_000;
 const HEADERS_TIMEOUT_MS = 20_000;
 /** A command of `kubectl exec` is in the query. */
-const MAX_HEADER_BYTES = 320 * 1024;
+export const MAX_HEADER_BYTES = 320 * 1024;
 /**
- * Nodes that are away keep their port, so that who asks for them is told why nobody answers. Of more than these the one
- * that left first loses it; its API server then sees a refused connection.
+ * Bounds nodes that are away and keep their port, so that a request for one is answered with the reason. Of more, the
+ * one that left first loses its port; its API server then sees a refused connection.
  */
 export const MAX_AWAY_NODES = 5_000;
 

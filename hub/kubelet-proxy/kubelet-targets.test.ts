@@ -27,7 +27,7 @@ const targets = ({ endpoints = {}, ports = [], networks = [], nodeAddresses = []
 const claim = (address: string, port = 10250) => ({ node: "evil", claimed: { address, port } });
 const NOT_ALLOWED = { code: "permission_denied", reason: "AddressNotAllowed", message: /^address not allowed/ };
 
-test("a node of this hub is dialed where the hub listens, whatever its status says", () => {
+test("a node of this hub is dialed where the hub listens, with any status", () => {
   const advertised = { address: "203.0.113.7", port: 20_001 };
   const own = { address: "127.0.0.1", port: 20_001, advertised, isConnected: true };
   const { host, port } = targets({ endpoints: { evil: own } }).endpointOf(claim("198.51.100.1"));

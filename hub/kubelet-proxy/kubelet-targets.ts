@@ -1,7 +1,7 @@
 /**
- * Which address is dialed for a node's kubelet. A Node's status is written by the node itself: an address in it is a
- * claim, and the embedded API server must not be led by it to itself, to services of its own machine or to a cloud's
- * metadata.
+ * Chooses the address that is dialed for a node's kubelet. A Node's status is written by the node itself: an address in
+ * it is a claim, and the embedded API server must not be led by it to itself, to services of its own machine or to a
+ * cloud's metadata.
  */
 import { type LookupAddress, lookup as lookupName } from "node:dns";
 import { BlockList, isIP, type LookupFunction } from "node:net";
@@ -13,7 +13,7 @@ import { PicoletError } from "@picolet/protocol/errors.ts";
 export interface OwnEndpoint {
   readonly address: string;
   readonly port: number;
-  /** What the hub writes into the status of this node. */
+  /** The endpoint that the hub writes into the status of this node. */
   readonly advertised: { readonly address: string; readonly port: number };
   /** False: the node is away, and may be connected to another hub by now. */
   readonly isConnected: boolean;
@@ -25,11 +25,11 @@ export interface OwnKubelets {
    * Where this process reaches the hub's endpoint of `node`; undefined: the node has not been connected to this hub.
    */
   ownEndpoint(node: string): OwnEndpoint | undefined;
-  /** Whether a port of this machine belongs to the hub: its API server, its tunnel, an endpoint of any of its nodes. */
+  /** True when a port of this machine is the hub's: its API server's, its tunnel's, an endpoint of any of its nodes. */
   isOwnPort(port: number): boolean;
-  /** Whether it is one of those that the hub gives to nodes. */
+  /** True for an address that the hub gives to nodes. */
   isNodeAddress(address: string): boolean;
-  /** What the hub writes into the status of nodes that have no address of their own. */
+  /** The address that the hub writes into the status of nodes that have no address of their own. */
   readonly advertisedAddress: string;
 }
 
@@ -38,7 +38,7 @@ export interface KubeletTargetsInit {
   readonly networks: readonly string[];
 }
 
-/** Where to connect. */
+/** Address and port to connect to. */
 export interface KubeletEndpointAddress {
   readonly host: string;
   readonly port: number;
@@ -168,7 +168,9 @@ function contains(list: BlockList, address: string): boolean {
   return list.check(plain, isIP(plain) === 4 ? "ipv4" : "ipv6");
 }
 
-/** Of IPv4-compatible, IPv4-mapped, translated (RFC 6052) and 6to4 addresses; `::` and `::1` are themselves. */
+/**
+ * The IPv4 address in IPv4-compatible, IPv4-mapped, translated (RFC 6052) and 6to4 addresses; `::` and `::1` have none.
+ */
 function innerIpv4(address: string): string | undefined {
   if (isIP(address) !== 6) return undefined;
   const bytes = addressBytes(address);

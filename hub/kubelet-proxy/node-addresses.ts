@@ -73,7 +73,7 @@ export class NodeAddresses implements Disposable {
     return port === this.#init.port ? this.#byAddress.get(address) : undefined;
   }
 
-  /** Whether an address is one of the range, a node's or not. */
+  /** True when an address is in the range, a node's or not. */
   includes(address: string): boolean {
     const { first, count } = this.#init.range;
     return isIPv4(address) && numberOf(address) >= first && numberOf(address) < first + count;

@@ -24,7 +24,7 @@ export const MAX_CONNECTIONS_PER_NODE = 256;
 const FIRST_DYNAMIC_PORT = 32_768;
 const LAST_PORT = 65_535;
 
-/** How soon the kernel asks whether an API server that says nothing is still there. */
+/** How soon the kernel probes the connection of a silent API server. */
 export const KEEP_ALIVE_MS = 30_000;
 
 /** One listening socket for each node; all connections go to one place, with their node. */
@@ -62,7 +62,7 @@ export class NodeListeners implements Disposable {
   /**
    * Listens for `node`, unless that is so already. Its port is known when this returns, unless that one is taken or a
    * host has to be looked up first.
-   * @param wanted the port to try first: who was told of it before the hub started anew has nothing to learn then
+   * @param wanted the port to try first: clients that know it from before a restart of the hub need not learn another
    */
   open(node: string, wanted?: number): void {
     if (this.#byNode.has(node)) return;

@@ -33,7 +33,7 @@ interface Connection {
 
 type Session = Extract<KubeletPath, { kind: "exec" | "attach" | "portForward" }>;
 
-/** Of a request: what the agent needs to ask the runtime in the client's name. */
+/** Headers of a request that the agent passes to the runtime in the client's name. */
 const UPGRADE_HEADERS = [
   "upgrade",
   "sec-websocket-key",
@@ -107,7 +107,7 @@ function open(
 
 const modeOf = (reply: unknown): SessionReply["mode"] | undefined => ((reply ?? {}) as Partial<SessionReply>).mode;
 
-/** Undefined: the client has been told. */
+/** Undefined: the client has been answered. */
 async function acceptPortForward(
   request: IncomingMessage,
   { socket, head }: Connection,
@@ -123,7 +123,7 @@ async function acceptPortForward(
   return new PrefixedPipe(head, new SocketPipe(socket));
 }
 
-/** Undefined: what was asked for could not be agreed upon, and the client has been told. */
+/** Undefined: no protocol could be agreed upon, and the client has been answered. */
 async function acceptCommand(
   components: Components,
   request: IncomingMessage,

@@ -13,7 +13,7 @@ import type { CommandChannel } from "../streaming/command-session.ts";
 import { SPDY_COMMAND_PROTOCOLS, SpdyCommand } from "../streaming/spdy-command.ts";
 import type { KubeletPath } from "./kubelet-path.ts";
 
-/** Of both outputs; a command that writes more is answered with an error. Whoever wants more uses exec. */
+/** Bounds both outputs in memory; a command that writes more is answered with an error. Larger outputs need exec. */
 const MAX_OUTPUT_BYTES = 1024 * 1024;
 const STREAMS = { stdin: false, stdout: true, stderr: true, tty: false };
 

@@ -37,7 +37,7 @@ async function readText(body: Readable): Promise<string> {
       pieces.push(piece);
     }
   } catch {
-    // What came of it has to do.
+    // The part that arrived is enough.
   }
   return Buffer.concat(pieces).toString("utf8");
 }

@@ -1,6 +1,6 @@
-/** Where an API server is and who the hub is towards it. */
+/** Address of an API server, and the hub's identity towards it. */
 
-/** What one connection is made with; `tls.connect` options and request headers. */
+/** Credentials of one connection: `tls.connect` options and request headers. */
 export interface ClusterCredentials {
   readonly tls: ClusterTls;
   /** `authorization`, or none where a certificate says who we are. Lower case. */
@@ -12,7 +12,7 @@ export interface ClusterTls {
   readonly ca?: string;
   readonly cert?: string;
   readonly key?: string;
-  /** Name that the server's certificate has to be for, where that is not the host. */
+  /** Name that the server's certificate must have, where that is not the host. */
   readonly servername?: string;
   /** False only when the kubeconfig says `insecure-skip-tls-verify`. */
   readonly rejectUnauthorized?: boolean;
@@ -23,8 +23,8 @@ export interface ClusterAccess {
   readonly server: string;
   /** An HTTP proxy that the API server is reached through. */
   readonly proxy?: string;
-  /** As they are now: files are read anew, plugins asked when what they gave has run out. */
+  /** The current credentials: files are read again, plugins run again when their credentials have expired. */
   credentials(): Promise<ClusterCredentials>;
-  /** The server did not accept them (401): whatever is cached is to be forgotten. */
+  /** The server did not accept them (401): cached ones must be dropped. */
   refused(): void;
 }

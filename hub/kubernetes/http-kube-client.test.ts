@@ -127,7 +127,7 @@ test("a 429 is obeyed and the call made again", async () => {
   assert.equal(at.server.requests.length, 3);
 });
 
-test("a credential that was refused is asked for anew, once", async () => {
+test("a credential that was refused is requested again, once", async () => {
   await using at = await started((request, response) => {
     if (request.headers.authorization === "Bearer new") answer(response, 200, pod("1"));
     else answer(response, 401, statusBody(401, "Unauthorized"));
@@ -262,7 +262,7 @@ test("the error that a watch ends with is thrown with its reason", async () => {
   );
 });
 
-test("a watch that is refused, cut or left says so", async () => {
+test("a watch that is refused, cut or left reports it", async () => {
   await using at = await started((request, response) => {
     if (request.query.get("fieldSelector") === "bad") answer(response, 403, statusBody(403, "Forbidden"));
     else response.writeHead(200).write(line("ADDED", { metadata: { name: "a", resourceVersion: "1" } }));
@@ -293,7 +293,7 @@ test("a line without an end is refused before it fills the memory", async () => 
   await assert.rejects(all(at.client.watch(PODS, {}, signal)), (error) => isPicoletError(error, "resource_exhausted"));
 });
 
-test("whatever a watch stream holds, it gives events or a PicoletError", async () => {
+test("any watch stream gives events or a PicoletError", async () => {
   let body: Uint8Array = new Uint8Array();
   await using at = await started((_request, response) => void response.writeHead(200).end(body));
   const valid = line("MODIFIED", { metadata: { name: "a", resourceVersion: "2" } });

@@ -29,11 +29,11 @@ const MAX_RESPONSE_BYTES = 64 * 1024 * 1024;
 const MAX_ERROR_BYTES = 256 * 1024;
 /** client-go's number. The deadline of the request usually comes first. */
 const MAX_ATTEMPTS = 10;
-/** A `Retry-After` beyond this is cut: the next attempt tells more than waiting. */
+/** A `Retry-After` beyond this is cut: the next attempt is worth more than waiting. */
 const MAX_RETRY_AFTER = seconds(30);
 /** Clients that were refused together do not come back together. */
 const JITTER: Jitter = [0.5, 1.5];
-/** How long files (certificates, a rotated token) are trusted without a look at them. */
+/** How long files (certificates, a rotated token) are used without being read again. */
 const CREDENTIALS_AGE = seconds(10);
 
 export interface KubeTransportInit {
@@ -213,7 +213,7 @@ export class KubeTransport implements AsyncDisposable {
     return new PicoletError("unavailable", `cannot ${call.what}`, { retryable: true, cause: readable(error) });
   }
 
-  /** One look at the credentials serves all that ask meanwhile. */
+  /** One read of the credentials serves all callers that ask meanwhile. */
   async #current(): Promise<Wire> {
     if (this.#isDisposed) throw new PicoletError("unavailable", "the Kubernetes client is closed");
     const before = this.#wire;
@@ -236,7 +236,7 @@ export class KubeTransport implements AsyncDisposable {
     const { tls, headers } = found ?? { tls: {}, headers: {} };
     const fingerprint = JSON.stringify(tls);
     if (wire !== undefined && wire.fingerprint === fingerprint) return { ...wire, headers, checkedAt };
-    // What is under way on the old connections ends there; watches end within minutes by themselves.
+    // Requests under way on the old connections end there; watches end within minutes by themselves.
     if (wire !== undefined) for (const old of [wire.requests, wire.streams]) old.close().catch(() => undefined);
     const connections = this.#init.connections ?? DEFAULT_CONNECTIONS;
     return {
@@ -260,7 +260,7 @@ export class KubeTransport implements AsyncDisposable {
 
   #dispatcher(tls: ClusterTls, connections: number | null): Dispatcher {
     const { ca, cert, key, ...peer } = tls;
-    // One for all connections: each would parse the certificates anew and keep its own.
+    // One for all connections: each would parse the certificates again and keep its own copy.
     const secureContext = createSecureContext({ ca, cert, key });
     const connect = {
       ...peer,
@@ -303,7 +303,7 @@ const isUnsent = (error: unknown): boolean => ["UND_ERR_CLOSED", "UND_ERR_DESTRO
 const isClosedConnection = (error: unknown): boolean =>
   ["UND_ERR_SOCKET", "ECONNRESET", "EPIPE"].includes(codeOf(error));
 
-/** Of several addresses that all failed, Node gives an error without a message. */
+/** Adds a message where Node's error has none: several addresses that all failed. */
 const readable = (error: unknown): unknown =>
   error instanceof AggregateError && error.message === "" ? error.errors[0] : error;
 

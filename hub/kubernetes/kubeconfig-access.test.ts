@@ -39,7 +39,7 @@ test("certificates come from data or from files beside the kubeconfig", async ()
   assert.equal((await access.credentials()).tls.cert, "RENEWED");
 });
 
-test("a token from a file loses its newline, and is read anew when it was refused", async () => {
+test("a token from a file loses its newline, and is read again when it was refused", async () => {
   using folder = new TempFolder();
   writeFileSync(folder.at("token"), "one\n");
   const access = await loadKubeconfigAccess({ kubeconfig: kubeconfig(folder, { tokenFile: "token" }) });
@@ -49,7 +49,7 @@ test("a token from a file loses its newline, and is read anew when it was refuse
   assert.equal((await access.credentials()).headers.authorization, "Bearer two");
 });
 
-test("an exec plugin is told where the cluster is, and asked again when what it gave was refused", async () => {
+test("an exec plugin learns where the cluster is, and runs again when its credential was refused", async () => {
   using folder = new TempFolder();
   writeFileSync(folder.at("count"), "");
   const script = `#!/bin/sh

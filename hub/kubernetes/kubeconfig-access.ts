@@ -28,7 +28,7 @@ interface FoundOptions {
   rejectUnauthorized?: boolean;
 }
 
-/** What the library makes of an account that has no kubeconfig, and is no pod's. */
+/** The library's server for an account that has no kubeconfig, and is no pod's. */
 const NO_SERVER = "http://localhost:8080";
 /** The reason of the error then. */
 export const NO_CLUSTER = "NoCluster";
@@ -78,7 +78,7 @@ class KubeconfigAccess implements ClusterAccess {
     return { tls: tlsOf(found), headers: headersOf(found) };
   }
 
-  /** The kubeconfig is read anew with the next request, and an exec plugin asked anew. */
+  /** With the next request the kubeconfig is read again, and an exec plugin runs again. */
   refused(): void {
     this.#config = undefined;
   }
@@ -113,7 +113,10 @@ async function tokenFilesOf(path: string): Promise<Map<string, string>> {
   return found;
 }
 
-/** A token file is read anew once a minute; an exec plugin is told what client-go tells it (KUBERNETES_EXEC_INFO). */
+/**
+ * A token file is read again once a minute; an exec plugin gets the variable that client-go sets
+ * (KUBERNETES_EXEC_INFO).
+ */
 function completed(user: User, tokenFile: string | undefined, server: string): User {
   if (tokenFile !== undefined && !user.token) {
     return { ...user, authProvider: { name: "tokenFile", config: { tokenFile } } };

@@ -22,7 +22,7 @@ export class LineSplitter {
     this.#keep(chunk.subarray(start));
   }
 
-  /** Whether the stream ended in the middle of a line. */
+  /** True when the stream ended in the middle of a line. */
   get isPartial(): boolean {
     return this.#bytes > 0;
   }

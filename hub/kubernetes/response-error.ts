@@ -1,4 +1,4 @@
-/** What an API server answers instead of an object, made a PicoletError. */
+/** Converts an API server's error answer into a PicoletError. */
 import { type ErrorCode, PicoletError } from "@picolet/protocol/errors.ts";
 
 interface Meaning {

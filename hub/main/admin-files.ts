@@ -1,4 +1,4 @@
-/** What `picolet-hub --embedded` leaves for its administrator in the data directory. */
+/** Files that `picolet-hub --embedded` writes for its administrator into the data directory. */
 import { randomBytes } from "node:crypto";
 import { join } from "node:path";
 import { readOptionalFile, writeDurably } from "@picolet/hub-embedded/store/durable-file.ts";
@@ -9,7 +9,7 @@ const TOKEN = /^[A-Za-z0-9_-]{43}\n$/;
 const CONTEXT = "picolet";
 const USER = "picolet-admin";
 
-/** Made at the first start; whoever can read the file is the administrator. */
+/** Made at the first start. Any reader of the file is the administrator. */
 export function adminToken(dataDir: string): string {
   const path = join(dataDir, "admin-token");
   const kept = readOptionalFile(path);

@@ -36,7 +36,7 @@ const BACKLOG = 4096;
  * Boards that have a session, 10,000, and a fleet of 5,000 that comes back at once and has not shown a certificate yet.
  * A connection takes some 60 KiB.
  */
-const LIMITS = { name: "boards' port", maxConnections: 16_000, maxPending: 6000 };
+export const BOARD_PORT_LIMITS = { name: "boards' port", maxConnections: 16_000, maxPending: 6000 };
 
 /**
  * The port that boards reach the hub on: joining and renewal as HTTP, the tunnel as a WebSocket, /healthz and /readyz.
@@ -50,7 +50,7 @@ export class BoardServer implements Component {
   constructor(components: BoardServerComponents) {
     this.#components = components;
     this.#server = createNodeServer(components);
-    this.#gate = new ConnectionGate(components, LIMITS);
+    this.#gate = new ConnectionGate(components, BOARD_PORT_LIMITS);
     this.#gate.guard(this.#server);
     this.#server.on("request", (request, response) => this.#request(request, response));
     this.#server.on("upgrade", (request, socket, head) => this.#upgrade(request, socket, head));
@@ -87,7 +87,7 @@ export class BoardServer implements Component {
     response.end(text);
   }
 
-  /** Alive is who answers at all; ready, who has the API server's word for what boards are to have. */
+  /** `/healthz`: the process answers. `/readyz`: the hub has read boards' desired sets from the API server. */
   #answer(path: string): readonly [status: number, text: string] {
     const problem = this.#components.problem.current;
     if (path === "/healthz") return [200, "ok"];

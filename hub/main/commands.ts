@@ -43,7 +43,7 @@ export async function runCommand(args: Command, clock: Clock): Promise<string> {
   }
 }
 
-/** Of a hub that runs it is asked for; the file of one that does not is copied. */
+/** Asks a running hub for its backup; copies the file of a hub that does not run. */
 async function backup({ dataDir, file }: Extract<Command, { readonly command: "backup" }>): Promise<string> {
   if (existsSync(file)) throw new PicoletError("already_exists", `${file} is there already`);
   const made =

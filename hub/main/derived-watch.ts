@@ -1,7 +1,7 @@
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
 
-/** What follows from `source`; made once for each value of it. */
+/** A watch of values derived from `source`, each derived once. */
 export function derivedWatch<S, T>(source: Watch<S>, derive: (value: S) => T): Watch<T> {
   let from = source.current;
   let value = derive(from);
@@ -22,7 +22,7 @@ export function derivedWatch<S, T>(source: Watch<S>, derive: (value: S) => T): W
   };
 }
 
-/** What follows from two sources; made once for each pair of their values. */
+/** A watch of values derived from two sources, once for each pair of their values. */
 export function joinedWatch<A, B, T>(first: Watch<A>, second: Watch<B>, derive: (first: A, second: B) => T): Watch<T> {
   let made: { readonly from: readonly [A, B]; readonly value: T } | undefined;
   const current = (): T => {

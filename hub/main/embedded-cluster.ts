@@ -11,7 +11,6 @@ import {
   parsePodSecurity,
 } from "@picolet/hub-embedded/admission/pod-security-configuration.ts";
 import { HUB_USER } from "@picolet/hub-embedded/auth/hub-authorizer.ts";
-import type { CertificateIssuer } from "@picolet/hub-embedded/controllers/certificates/certificate-issuer.ts";
 import { KUBELET_CLIENT_USER } from "@picolet/hub-embedded/controllers/cluster/bootstrap-roles.ts";
 import { ensureInitialObjects } from "@picolet/hub-embedded/controllers/cluster/initial-objects.ts";
 import { EmbeddedApiServer } from "@picolet/hub-embedded/embedded-api-server.ts";
@@ -32,12 +31,12 @@ import { VERSION } from "@picolet/protocol/version.ts";
 import { boardTolerations } from "../bridge/away-tolerations.ts";
 import { CLIENT_CA_KEY, KUBELET_CLIENT_CA_KEY } from "../bridge/cluster-client-ca.ts";
 import { CsrSigner } from "../bridge/csr-signer.ts";
-import { issueClientCertificate, makeClientPair, readRequest } from "../identity/certificate-authority.ts";
+import { makeClientPair } from "../identity/certificate-authority.ts";
 import { HubCa } from "../identity/hub-ca.ts";
-import { claimOf, NodeCertifier } from "../identity/node-certifier.ts";
+import { NodeCertifier } from "../identity/node-certifier.ts";
 import { NodeKeysInKubernetes, RevokedKeysInKubernetes } from "../identity/node-keys.ts";
-import { readNodeRequest } from "../identity/node-request.ts";
 import { FilePemStore } from "../identity/pem-store.ts";
+import { RequestIssuer } from "../identity/request-issuer.ts";
 import { RevocationJournal } from "../identity/revocation-journal.ts";
 import type { Serving } from "../identity/serving.ts";
 import { type KubeletClientTls, KubeletDialer } from "../kubelet-proxy/kubelet-dialer.ts";
@@ -62,16 +61,16 @@ export interface EmbeddedClusterComponents {
 export interface EmbeddedClusterInit {
   readonly dataDir: string;
   readonly api: ListenAddress;
-  /** Of the certificates. */
+  /** Names in the certificates. */
   readonly names: readonly string[];
-  /** Where the administrator's is written; undefined: `admin.kubeconfig` in the data directory. */
+  /** Path of the administrator's kubeconfig; undefined: `admin.kubeconfig` in the data directory. */
   readonly kubeconfigOut: string | undefined;
   readonly nodeCertificateDuration: Millis;
   /** PEM: whom kubelets' certificates are issued by, where the nodes have another hub; undefined: this one. */
   readonly kubeletCaFile: string | undefined;
   /** CIDRs in which kubelets of other hubs are dialed; empty: everywhere but loopback, link-local and the like. */
   readonly kubeletNetworks: readonly string[];
-  /** What the store may hold before boards are refused; undefined: what the disk has. */
+  /** Size of the store above which boards' writes are refused; undefined: what the disk has. */
   readonly storeMaxBytes?: number | undefined;
   /** A PodSecurityConfiguration or AdmissionConfiguration; undefined: Kubernetes' defaults. */
   readonly admissionConfigFile: string | undefined;
@@ -91,10 +90,9 @@ const MASTERS = "system:masters";
  * what.
  */
 const KUBELET_CLIENT = [{ type: "CN", value: KUBELET_CLIENT_USER }] as const;
-/** How Kubernetes' own controllers are known. */
+/** The identity of Kubernetes' own controllers. */
 const CONTROLLERS = { name: "system:kube-controller-manager", uid: "", groups: [MASTERS], extra: {} };
-const DAY_MS = 86_400_000;
-/** Made anew with every start and every certificate of the hub. */
+/** It is made again with every start and every certificate of the hub. */
 const KUBELET_CLIENT_DAYS = 90;
 
 /**
@@ -190,10 +188,9 @@ async function openLocked(
   const certifier = new NodeCertifier({ keys, revoked, clock, log });
   // A store that was restored from a backup learns what was revoked since, before anyone is certified.
   await revoked.restore(revocations.current, signal);
-  const controllers = embeddedControllers(
-    { client, clock, random, log },
-    { definitions, caBundle: clientCa, issuer: issuerOf(ca, clock, init.nodeCertificateDuration, certifier) },
-  );
+  const longest = init.nodeCertificateDuration;
+  const issuer = new RequestIssuer({ ca, certifier, clock }, { longest, hubNames: names });
+  const controllers = embeddedControllers({ client, clock, random, log }, { definitions, caBundle: clientCa, issuer });
   return {
     components: [
       ca,
@@ -230,7 +227,7 @@ function podSecurityOf({ admissionConfigFile, relaxesUserNamespaces }: EmbeddedC
   }
 }
 
-/** Of what the hub itself keeps. In Kubernetes its manifests make it. */
+/** Makes the namespace of the hub's own objects. In Kubernetes its manifests make it. */
 async function makeNamespace(client: KubeClient, signal: AbortSignal): Promise<void> {
   const namespace = { apiVersion: "v1", kind: "Namespace", metadata: { name: HUB_NAMESPACE } };
   try {
@@ -242,7 +239,7 @@ async function makeNamespace(client: KubeClient, signal: AbortSignal): Promise<v
 
 /**
  * The certificate that the API server shows to kubelets. Its CA signs nothing else and is not among those that the API
- * server takes client certificates from, so that whoever is dialed, and whoever steals it, gets nowhere with it here.
+ * server takes client certificates from, so that neither a dialed kubelet nor a thief gets access with it here.
  */
 async function openKubeletClient(
   { clock, log }: Pick<EmbeddedClusterComponents, "clock" | "log">,
@@ -264,11 +261,11 @@ async function openKubeletClient(
 }
 
 interface KubeletClientInit extends Pick<EmbeddedClusterInit, "dataDir" | "kubeletCaFile"> {
-  /** Of the hub's own kubelet endpoints. */
+  /** CA of the hub's own kubelet endpoints. */
   readonly servingCa: Watch<string>;
 }
 
-/** Where API servers say whom they take client certificates from; hubs of other processes look there. */
+/** The ConfigMap in which API servers publish the CAs of client certificates; hubs of other processes read it. */
 const PUBLISHED = { namespace: "kube-system", name: "extension-apiserver-authentication" };
 
 const publishCas = (client: KubeClient, cas: Readonly<Record<string, Watch<string>>>): Component => ({
@@ -314,29 +311,6 @@ const reachable = (host: string): string => {
   if (host === "::") return "[::1]";
   return host.includes(":") ? `[${host}]` : host;
 };
-
-/** The one signer of client certificates: boards that join, renewals and CertificateSigningRequests all end here. */
-function issuerOf(ca: HubCa, clock: Clock, longest: Millis, certifier: NodeCertifier): CertificateIssuer {
-  const issue = (requestPem: string, expirationSeconds: number | undefined): string => {
-    const lifeMs = Math.min(longest, (expirationSeconds ?? Number.POSITIVE_INFINITY) * 1000);
-    return issueClientCertificate(ca.authority, requestPem, { days: lifeMs / DAY_MS, now: clock.wall() });
-  };
-  return {
-    read: (requestPem) => {
-      const { subject, extensions, hasOtherAttributes } = readRequest(requestPem);
-      const values = (type: string): string[] => subject.filter((each) => each.type === type).map(({ value }) => value);
-      const [commonName = "", ...moreNames] = values("CN");
-      const hasOthers = moreNames.length > 0 || extensions.length > 0 || hasOtherAttributes;
-      return { commonName: moreNames.length > 0 ? "" : commonName, organizations: values("O"), hasOthers };
-    },
-    issue,
-    issueNode: async ({ requestPem, expirationSeconds, requestor }, signal) => {
-      const wish = readNodeRequest(requestPem);
-      await certifier.claim(wish, claimOf(requestor, wish.node), signal);
-      return issue(wish.pem, expirationSeconds);
-    },
-  };
-}
 
 const followTls = (server: EmbeddedApiServer, serving: Serving, changed: () => void): Component => ({
   name: "API server certificate",

@@ -24,7 +24,7 @@ export const secretPemStore = (client: KubeClient): SecretPemStore => new Secret
 
 type KubernetesArguments = Pick<ServeArguments, "clientCaFile" | "kubeletClientCaFile" | "adoptFleets"> & {
   readonly cluster: Extract<ClusterArguments, { readonly kind: "kubernetes" }>;
-  /** Of the hub's certificate. */
+  /** Names in the hub's certificate. */
   readonly names: readonly string[];
 };
 
@@ -66,7 +66,7 @@ export async function openKubernetesCluster(
   };
 }
 
-/** What everybody takes for the identity of a cluster: the UID of its namespace kube-system. */
+/** The usual identity of a cluster: the UID of its namespace kube-system. */
 async function fleetOf(client: KubeClient, log: Log, signal: AbortSignal): Promise<string | undefined> {
   try {
     const { metadata } = await client.get(NAMESPACES, { namespace: "", name: "kube-system" }, signal);

@@ -29,7 +29,7 @@ async function runServe(args: ServeArguments): Promise<number> {
   for (const signal of ["SIGTERM", "SIGINT"] as const) {
     process.on(signal, () => {
       if (stop.signal.aborted) process.exit(1);
-      log.info("stopping; boards are told to go elsewhere", { signal });
+      log.info("stopping; boards are sent elsewhere", { signal });
       stop.abort(cancelled("the hub"));
     });
   }

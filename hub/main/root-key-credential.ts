@@ -8,8 +8,8 @@ const NAME = "picolet-hub-key";
 const MIN_BYTES = 32;
 
 /**
- * What systemd decrypted for this service (`LoadCredentialEncrypted=picolet-hub-key`), by the machine's TPM or its host
- * key: `hub-keys.json` is then worth nothing on another machine. systemd.exec(5), CREDENTIALS.
+ * Reads the key that systemd decrypted for this service (`LoadCredentialEncrypted=picolet-hub-key`), by the machine's
+ * TPM or its host key: `hub-keys.json` is then worth nothing on another machine. systemd.exec(5), CREDENTIALS.
  * @returns undefined when the unit names none. @throws `invalid` for one that is too short
  */
 export function readCredential(environment: NodeJS.ProcessEnv): Uint8Array | undefined {

@@ -1,6 +1,7 @@
 /** `picolet-hub serve`: builds every part of the hub and runs it until `signal` aborts. */
 
 import { realpathSync } from "node:fs";
+import { hostname, networkInterfaces } from "node:os";
 import { dirname, join } from "node:path";
 import type { KubeletEndpoints } from "@picolet/hub-core/fleet.ts";
 import type { KubeClient } from "@picolet/hub-core/kube-client/kube-client.ts";
@@ -32,9 +33,29 @@ import { openEmbeddedCluster } from "./embedded-cluster.ts";
 import { HUB_NAMESPACE } from "./hub-client.ts";
 import { KubernetesReviews } from "./kubelet-reviews.ts";
 import { openKubernetesCluster } from "./kubernetes-cluster.ts";
-import { machineAddresses, machineNames } from "./machine-names.ts";
 import { readCredential } from "./root-key-credential.ts";
 import { makeTelemetry } from "./telemetry-components.ts";
+
+/** Link-local addresses are good on one wire only. */
+const isLocal = (address: string): boolean => address.startsWith("fe80:") || address.startsWith("169.254.");
+
+/** This machine's addresses, IPv4 first, loopback left out. */
+function machineAddresses(): readonly string[] {
+  const all = Object.values(networkInterfaces()).flatMap((each) => each ?? []);
+  const outside = all.filter(({ internal, address }) => !internal && !isLocal(address));
+  const of = (family: string): string[] =>
+    outside.filter((each) => each.family === family).map(({ address }) => address);
+  return [...of("IPv4"), ...of("IPv6")];
+}
+
+/** Names of this machine in the hub's certificate, besides those of its flags. */
+const machineNames = (): readonly string[] => [
+  "localhost",
+  hostname().toLowerCase(),
+  "127.0.0.1",
+  "::1",
+  ...machineAddresses(),
+];
 
 export interface HubPorts {
   readonly clock: Clock;
@@ -50,7 +71,7 @@ export interface HubReady {
   readonly api: string;
   /** Path; embedded only, else "". */
   readonly kubeconfig: string;
-  /** What boards pin. */
+  /** The hash that boards pin. */
   readonly caHash: string;
 }
 
@@ -60,7 +81,7 @@ export interface Cluster {
   readonly components: readonly Component[];
   readonly client: KubeClient;
   readonly signer: NodeSigner;
-  /** What boards see. */
+  /** Certificate and CA that boards see. */
   readonly serving: Serving;
   /** PEM: whom boards' certificates are issued by. */
   readonly clientCa: Watch<string>;
@@ -68,13 +89,13 @@ export interface Cluster {
   readonly api: string;
   readonly kubeconfig: string;
   readonly caHash: string;
-  /** What boards are told of it; undefined: its id cannot be read. */
+  /** The fleet's identity in every welcome; undefined when its id cannot be read. */
   readonly fleet: FleetIdentity | undefined;
-  /** Of what was revoked, beside the store; undefined: the cluster keeps it, and its operator backs it up. */
+  /** The journal of revocations beside the store; undefined: the cluster keeps them, and its operator backs them up. */
   readonly revocations: RevocationJournal | undefined;
 }
 
-/** After the time over which boards are told to go, for those that are slow. */
+/** For slow boards, after the time over which boards are sent elsewhere. */
 const DRAIN_GRACE = millis(5_000);
 
 /** @param ready called once, when everything answers */
@@ -152,7 +173,7 @@ export async function serve(
   await draining;
 }
 
-/** Who may come in, and how one gets to be somebody who may. */
+/** Builds joining, renewal and authentication of boards. */
 function makeIdentity({ clock, random, log }: HubPorts, cluster: Cluster, { renewalWindow }: ServeArguments) {
   const { client, serving, clientCa, signer } = cluster;
   const init = { namespace: HUB_NAMESPACE };
@@ -182,7 +203,7 @@ function makeIdentity({ clock, random, log }: HubPorts, cluster: Cluster, { rene
   return { stored, revoked, parts: [stored, ...kept], authenticator, join };
 }
 
-/** At `signal` boards are told first, and only when they have gone everything ends. */
+/** At `signal` boards are sent elsewhere first. When they have gone, everything ends. */
 async function drainAt(
   signal: AbortSignal,
   tunnel: TunnelServer,

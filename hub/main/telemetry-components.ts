@@ -1,4 +1,4 @@
-/** What the hub does with components' telemetry: its store, who fills it, and who sends it on. */
+/** Builds the store of components' telemetry, its receiver and its exporters. */
 import { mkdirSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -22,7 +22,7 @@ export interface HubTelemetry {
 
 const FILE = "telemetry.db";
 const MEMORY = ":memory:";
-/** Of a hundred boards with a point a second each, at 25 bytes: a day, three hours. */
+/** A hundred boards with a point a second each, at 25 bytes: a day, three hours. */
 const DISK_BYTES = 256 * 1024 * 1024;
 const MEMORY_BYTES = 32 * 1024 * 1024;
 

@@ -10,7 +10,7 @@ import {
 import type { TunnelStream } from "@picolet/protocol/tunnel/stream.ts";
 import type { CommandChannel, CommandSession } from "./command-session.ts";
 
-/** What an agent answers with in mode `channels`: a command over channel frames of one tunnel stream. */
+/** An agent's answer in mode `channels`: a command over channel frames of one tunnel stream. */
 export class ChannelCommand implements CommandSession {
   readonly #stream: TunnelStream;
   readonly #life = joinSignals();

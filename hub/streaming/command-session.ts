@@ -1,4 +1,4 @@
-/** A remote command (exec, attach) as both sides of a translation see it, whatever protocol carries it. */
+/** A remote command (exec, attach) as both sides of a translation see it, independent of the protocol. */
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { describeError } from "@picolet/protocol/errors.ts";
 import { CHANNEL, type Channel } from "@picolet/protocol/tunnel/channel-frames.ts";
@@ -7,7 +7,7 @@ import { CHANNEL, type Channel } from "@picolet/protocol/tunnel/channel-frames.t
 export interface CommandChannel {
   /** The next bytes; undefined at the end. */
   read(signal: AbortSignal): Promise<Uint8Array | undefined>;
-  /** @throws when nobody takes them any more */
+  /** @throws when the other side takes no more */
   write(bytes: Uint8Array, signal: AbortSignal): Promise<void>;
   /** Half-closes it, where the protocol can. */
   end(): void;
@@ -22,7 +22,7 @@ export interface CommandSession extends Disposable {
   finish(): Promise<void>;
 }
 
-/** Which of the streams a client asked for. */
+/** The streams that a client asked for. */
 export interface CommandStreams {
   readonly stdin: boolean;
   readonly stdout: boolean;
@@ -79,7 +79,7 @@ export async function relayCommand(front: CommandSession, back: CommandSession, 
     return source === undefined || target === undefined ? Promise.resolve() : pump(source, target, life.signal);
   };
   try {
-    // What the client still has to say is of no use once the command has ended, and a broken input shows in the status.
+    // Input after the end of the command is of no use, and a broken input shows in the status.
     for (const channel of [CHANNEL.stdin, CHANNEL.resize]) between(channel, front, back).catch(() => undefined);
     const outputs = [CHANNEL.stdout, CHANNEL.stderr].map((channel) => between(channel, back, front));
     const [status] = await Promise.all([readStatus(back.channel(CHANNEL.error), life.signal), ...outputs]);

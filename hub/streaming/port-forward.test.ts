@@ -74,7 +74,7 @@ async function all(stream: SpdyStream): Promise<string> {
   return Buffer.concat(pieces).toString("latin1");
 }
 
-test("each pair of streams is a connection of its own, in whatever order they come, half-closed either way", async (t) => {
+test("each pair of streams is a connection of its own, in any order, half-closed either way", async (t) => {
   const { port, open } = await forwarded(t, (socket) => socket.pipe(socket));
   const talk = async (index: number): Promise<void> => {
     const order = index % 2 === 0 ? ["data", "error"] : ["error", "data"];
@@ -113,7 +113,7 @@ test("a server that ends first has still all that the client has to say", async 
   assert.equal(await heard.promise, "and more");
 });
 
-test("what went wrong is told on the stream for it, and the others go on", async (t) => {
+test("an error is sent on the stream for errors, and the others go on", async (t) => {
   const { port, open } = await forwarded(t, (socket) => socket.pipe(socket));
   const [error, data] = [await open(headersOf("error", 9, "0")), await open(headersOf("data", 9, "0"))];
   assert.equal(await all(error), 'error forwarding port 9: pod "web" is not served on port 9');
@@ -159,7 +159,7 @@ test("a stream whose other one does not come is reset after 30 seconds", async (
   assert.ok(alone.isReset);
 });
 
-test("streams that are none of a connection are reset, whatever they say of themselves", async (t) => {
+test("streams that belong to no connection are reset, with any headers", async (t) => {
   const { port, open } = await forwarded(t, (socket) => socket.pipe(socket));
   const first = await open(headersOf("error", port, "x"));
   const second = await open(headersOf("error", port, "x"));

@@ -1,6 +1,6 @@
 /**
  * Forwarded ports over SPDY/3.1, for pods whose connections a node gives one by one. The client opens two streams for
- * each connection, one for its bytes and one on which it is told what went wrong, with the same `requestid` in their
+ * each connection, one for its bytes and one for its error message, with the same `requestid` in their
  * headers.
  */
 
@@ -12,7 +12,7 @@ import { SpdyConnection } from "./spdy/spdy-connection.ts";
 import type { SpdyStream } from "./spdy/spdy-stream.ts";
 
 export const PORT_FORWARD_PROTOCOL = "portforward.k8s.io";
-/** Of a WebSocket whose messages are the bytes of such a connection. */
+/** Subprotocol of a WebSocket whose messages are the bytes of such a connection. */
 export const TUNNELLED_PORT_FORWARD_PROTOCOL = `SPDY/3.1+${PORT_FORWARD_PROTOCOL}`;
 
 /** Kubernetes' own limit between the two streams of one connection. */
@@ -21,7 +21,7 @@ const MAX_REQUEST_ID_LENGTH = 64;
 
 export interface PortForwardComponents {
   readonly clock: Clock;
-  /** @throws with what the client is told */
+  /** @throws an error whose message the client gets */
   connect(port: number, signal: AbortSignal): Promise<BytePipe>;
 }
 
@@ -51,7 +51,7 @@ interface StreamPair {
   readonly error: SpdyStream;
 }
 
-/** Of two streams the one that came first. */
+/** The first of the two streams of a connection, until the other arrives. */
 interface Half {
   readonly type: string;
   readonly stream: SpdyStream;

@@ -32,7 +32,7 @@ const TYPE_OF: Readonly<Record<Channel, string>> = {
 const expected = (streams: CommandStreams, protocol: string): readonly Channel[] =>
   channelsOf(streams).filter((channel) => channel !== CHANNEL.resize || WITH_RESIZE.has(protocol));
 
-/** Of either end. */
+/** A command over SPDY/3.1, as either end. */
 export class SpdyCommand implements CommandSession {
   readonly #connection: SpdyConnection;
   readonly #streams: ReadonlyMap<Channel, SpdyStream>;

@@ -9,14 +9,14 @@ import { type CommandChannel, type CommandSession, type CommandStreams, channels
 
 /** Best first. v5 is v4 with a way to close a channel; in the base64 ones messages are text and the channel a digit. */
 export const WEB_SOCKET_COMMAND_PROTOCOLS = ["v5.channel.k8s.io", "v4.channel.k8s.io", "v4.base64.channel.k8s.io"];
-/** What API servers translate to SPDY, and do not pass on. */
+/** The subprotocol that API servers translate to SPDY and do not pass on. */
 export const TRANSLATED_PROTOCOL = "v5.channel.k8s.io";
 const WITH_CLOSE = TRANSLATED_PROTOCOL;
 const BASE64 = "v4.base64.channel.k8s.io";
 
 /** In v5: a message of this byte and a channel closes that channel. */
 const CLOSE_SIGNAL = 255;
-/** What one message carries; kubectl reads 32 KiB at once. */
+/** Payload of one message; kubectl reads 32 KiB at once. */
 const MAX_MESSAGE_BYTES = 32 * 1024;
 const DIGIT_ZERO = 0x30;
 
@@ -68,7 +68,7 @@ export class WebSocketCommand implements CommandSession {
     this.#pipe.destroy();
   }
 
-  /** An empty message on the first output says that the session stands, as Kubernetes' own server says it. */
+  /** An empty message on the first output reports that the session is open, as Kubernetes' own server does. */
   #greet(): void {
     const first = [CHANNEL.stdout, CHANNEL.stderr, CHANNEL.error].find((channel) => this.#wanted.has(channel));
     if (first !== undefined)
@@ -97,7 +97,7 @@ export class WebSocketCommand implements CommandSession {
         await this.#take(message);
       }
     } catch {
-      // It is gone, which `closed` tells.
+      // The client is gone, which `closed` reports.
     } finally {
       for (const queue of this.#inbound.values()) queue.end();
       this.#life.abort(new PicoletError("unavailable", "the client has gone"));

@@ -13,7 +13,7 @@ const rowOf = (record: TelemetryRecord): RecordRow => ({
   ...{ node: "edge-1", origin: SAMPLE_ORIGIN, record, timeNs: TIME, isEstimated: false },
 });
 const PLACE = ["node", "namespace", "pod", "container", "name", "severity", "label_app", "label_site"];
-/** What line protocol cannot say is said otherwise. */
+/** Replaces what line protocol cannot express. */
 const said = (text: string): string => text.replace(/\\$/, "＼");
 
 test("line protocol says where, when and what, and its own reader reads the same", () => {
@@ -35,7 +35,7 @@ test("line protocol marks a time that was estimated", () => {
   assert.equal(parseLine(lineOf(row)).tags.time_estimated, undefined);
 });
 
-test("whatever a component hands over comes back from line protocol", () => {
+test("any record of a component comes back from line protocol", () => {
   fc.assert(
     fc.property(anyRecord, (record) => {
       const text = lineOf(rowOf(record));
@@ -59,7 +59,7 @@ test("whatever a component hands over comes back from line protocol", () => {
   );
 });
 
-test("whatever a component hands over comes back from OTLP", () => {
+test("any record of a component comes back from OTLP", () => {
   fc.assert(
     fc.property(fc.array(anyRecord, { minLength: 1, maxLength: 5 }), (records) => {
       const { metrics, logs } = otlpOf(records.map(rowOf));

@@ -25,13 +25,13 @@ export interface ExporterComponents {
 /** One request holds at most so many batches, and so many bytes of them: some 20,000 points, 3 MB of lines. */
 const MAX_BATCHES = 256;
 const MAX_BYTES = 512 * 1024;
-/** What a fleet sends within it goes together. */
+/** Batches that the fleet sends within this time go in one request. */
 const GATHER = millis(500);
 const RETRY: BackoffPolicy = { first: seconds(1), max: seconds(60), jitter: EQUAL_JITTER };
 
 /**
- * Sends what is in the store on, in order, one request at a time. Whatever the other end does, it costs the memory of
- * one request: what it does not take stays in the store.
+ * Exports the store's content in order, one request at a time. A receiver that is slow or gone costs the memory of one
+ * request: what it does not take stays in the store.
  */
 export class TelemetryExporter implements Component {
   readonly name: string;

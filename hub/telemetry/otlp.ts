@@ -13,7 +13,7 @@ import type {
 import { ownTags, type RecordRow } from "./record-rows.ts";
 
 const SCOPE = { name: "picolet" };
-/** Of the logs' data model: the first of each range. */
+/** Numbers of the logs' data model: the first of each range. */
 const SEVERITY_NUMBERS: Readonly<Record<Severity, number>> = { debug: 5, info: 9, warning: 13, error: 17 };
 /** A point's only field, of which the measurement alone is the metric's name. */
 const PLAIN_FIELD = "value";

@@ -1,4 +1,4 @@
-/** Records as they leave the hub, whatever the form: with where they are from and when they were. Pure. */
+/** Records as all export formats need them: with their origin and their time. Pure. */
 import type { StampedRecord, Tags, TelemetryOrigin, TelemetryRecord } from "@picolet/protocol/telemetry/records.ts";
 import type { StoredBatch } from "./telemetry-store.ts";
 
@@ -36,7 +36,7 @@ function ownTime({ record: { timeNs } }: StampedRecord): bigint | undefined {
   return timeNs !== undefined && timeNs >= EARLIEST_NS ? timeNs : undefined;
 }
 
-/** What the board says of where it is from; a component's own tags of these names give way. */
+/** Tags of a record's origin; a component's own tags of these names are dropped. */
 export const PLACE_TAGS: ReadonlySet<string> = new Set(["node", "namespace", "pod", "container"]);
 
 /** Tags of a record that are its component's own. */

@@ -16,9 +16,9 @@ export interface SinkInit {
 const CONNECT_TIMEOUT_MS = 10_000;
 /** From the request to the head of the answer, and between two pieces of it. */
 const ANSWER_TIMEOUT_MS = 30_000;
-/** Of an answer so much is read, to be shown; the rest is cut off with its connection. */
+/** Bytes of an answer that are read to be shown; the rest is dropped with its connection. */
 const MAX_ANSWER_BYTES = 4096;
-/** What will not be any better for being sent again. */
+/** Statuses of batches that a repetition would not mend. */
 const REFUSALS: ReadonlySet<number> = new Set([400, 413, 415, 422]);
 
 /** Posts to one place; what is not a success is an error whose code says whether it may be tried again. */

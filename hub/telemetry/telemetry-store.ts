@@ -1,4 +1,5 @@
 import { cancelled } from "@picolet/protocol/async/abort.ts";
+import { rejectOnAbort } from "@picolet/protocol/async/cancellation.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import { millis } from "@picolet/protocol/ports.ts";
@@ -11,7 +12,7 @@ export interface TelemetryStoreInit {
   readonly path: string;
   readonly maxBytes: number;
   readonly maxAgeMs: number;
-  /** Whoever sends everything on, by name: what one of them has not had yet is not dropped. */
+  /** Names of the exporters. A batch that one of them has not sent yet is not dropped. */
   readonly exporters: readonly string[];
 }
 
@@ -46,7 +47,7 @@ interface Waiting {
   readonly reject: (error: unknown) => void;
 }
 
-/** What SQLite keeps around a batch, with its place in the index. */
+/** Bytes that SQLite takes around a batch, with its place in the index. */
 const ROW_BYTES = 160;
 /** Arrivals of the whole fleet within it are one transaction, with one fsync. */
 const GATHER = millis(20);
@@ -57,14 +58,14 @@ const LOOK = 256;
 /** A board that has more than this part of a full store loses its own oldest first, not the others'. */
 const NODE_SHARE = 1 / 8;
 /**
- * Arrivals that wait for room: those of one read of each of a thousand boards. Beyond it boards are told to come again.
+ * Bounds arrivals that wait for room: those of one read of each of a thousand boards. Beyond it boards must come again.
  */
 const MAX_WAITING = 1024;
 
 /**
- * What boards have sent, the newest of it, in SQLite. It is bounded by size and age: the oldest goes first, but nothing
- * that an exporter has not had; then boards wait, and keep what they have. Without a file it lives as long as the hub,
- * and what exporters have not had yet counts as not received.
+ * The newest telemetry of the boards, in SQLite. It is bounded by size and age: the oldest goes first, but nothing that
+ * an exporter has not sent; then boards wait, and keep what they have. Without a file it lives as long as the hub, and
+ * what exporters have not sent yet counts as not received.
  */
 export class TelemetryStore implements Disposable {
   readonly #database: TelemetryDatabase;
@@ -80,7 +81,7 @@ export class TelemetryStore implements Disposable {
   #isClosed = false;
   #isFull = false;
   #dropped = 0;
-  /** Whoever waits for new batches, or for what exporters have done. */
+  /** Resolvers of callers that wait for new batches, or for the progress of exporters. */
   readonly #changed = new Set<() => void>();
 
   /** @throws `unavailable` when the file cannot be opened, `corrupt` when it is another's */
@@ -111,7 +112,7 @@ export class TelemetryStore implements Disposable {
     return this.#dropped;
   }
 
-  /** Whether what was put survives the hub. */
+  /** True when stored batches survive the hub. */
   get isDurable(): boolean {
     return this.#init.path !== ":memory:";
   }
@@ -139,17 +140,12 @@ export class TelemetryStore implements Disposable {
     }
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     const waiting: Waiting = { arrivals, resolve, reject };
-    const giveUp = (): void => {
-      this.#waiting = this.#waiting.filter((each) => each !== waiting);
-      reject(cancelled("the delivery"));
-    };
-    signal.addEventListener("abort", giveUp, { once: true });
     this.#waiting.push(waiting);
     this.#write();
     try {
-      await promise;
+      await rejectOnAbort(promise, signal, "the delivery");
     } finally {
-      signal.removeEventListener("abort", giveUp);
+      this.#waiting = this.#waiting.filter((each) => each !== waiting);
     }
     if (!this.isDurable) await this.#untilExported(this.#lastId, signal);
   }
@@ -167,7 +163,7 @@ export class TelemetryStore implements Disposable {
     return taken;
   }
 
-  /** Of one node, in the order in which they came, a few at a time. */
+  /** Batches of one node, in the order in which they came, a few at a time. */
   *query({
     node,
     namespace,
@@ -216,20 +212,14 @@ export class TelemetryStore implements Disposable {
     while (Math.min(id, ...this.#exported.values()) < id) await this.#change(signal);
   }
 
-  #change(signal: AbortSignal): Promise<void> {
-    if (signal.aborted) return Promise.reject(cancelled("the wait"));
-    return new Promise((resolve, reject) => {
-      const wake = (): void => {
-        signal.removeEventListener("abort", giveUp);
-        resolve();
-      };
-      const giveUp = (): void => {
-        this.#changed.delete(wake);
-        reject(cancelled("the wait"));
-      };
-      signal.addEventListener("abort", giveUp, { once: true });
-      this.#changed.add(wake);
-    });
+  async #change(signal: AbortSignal): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#changed.add(resolve);
+    try {
+      await rejectOnAbort(promise, signal, "the wait");
+    } finally {
+      this.#changed.delete(resolve);
+    }
   }
 
   #tell(): void {

@@ -93,7 +93,7 @@ export class TelemetryStreams implements TelemetryReceiver {
         try {
           return [{ ...delivery, decoded: decodeBatch(delivery.batch) }];
         } catch (error) {
-          // It would never be any better: whoever sent it is to go on with the next.
+          // A repetition would not mend it: the sender must go on with the next.
           log.warn("a batch of telemetry cannot be read", { node, error: describeError(error) });
           return [];
         }

@@ -1,7 +1,7 @@
 import { equalBytes } from "@picolet/protocol/tunnel/encoding/hex.ts";
 import type { ObjectHash, ObjectKey } from "@picolet/protocol/tunnel/messages.ts";
 
-/** What an agent has, or is about to have: enough to tell what differs from another set. */
+/** The set that an agent has, or is about to have: enough to find the differences to another set. */
 export interface KnownSet {
   readonly digest: Uint8Array;
   readonly hashes: ReadonlyMap<ObjectKey, ObjectHash>;
@@ -27,7 +27,7 @@ export function differenceOf(
 /**
  * The sets that an agent may have come away with: the last that it acknowledged, and the one that was on its way to it.
  * It has one or the other, since at most one is ever on its way; so two sets reach back as far as any journal would,
- * whatever happened in between.
+ * after any number of changes in between.
  */
 export interface NodeMemory {
   acknowledged: KnownSet | undefined;
@@ -40,7 +40,7 @@ export function findKnownSet({ acknowledged, offered }: NodeMemory, digest: Uint
   return offered !== undefined && equalBytes(offered.digest, digest) ? offered : undefined;
 }
 
-/** What is remembered of nodes that are away. The one that was here longest ago is forgotten first. */
+/** The memories of nodes that are away. The one that left first is dropped first. */
 export class NodeMemories {
   readonly #limit: number;
   readonly #memories = new Map<string, NodeMemory>();

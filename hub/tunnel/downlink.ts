@@ -31,11 +31,11 @@ export interface DownlinkComponents {
   /** Sends a welcome that asks for an inventory. */
   readonly welcome: () => void;
   readonly wheel: TimerWheel;
-  /** Something went wrong that is nobody's violation. */
+  /** Reports a failure that is not the agent's violation. */
   readonly failed: (error: unknown) => void;
 }
 
-/** Of one node; the kubelet's own limit of pods is 110, each with a few Secrets and ConfigMaps. */
+/** Bounds the inventory of one node; the kubelet's own limit of pods is 110, each with a few Secrets and ConfigMaps. */
 const MAX_INVENTORY = 16_384;
 
 /**
@@ -48,7 +48,7 @@ const NO_DIGEST = new Uint8Array();
 
 const violation = (what: string): PicoletError => new PicoletError("invalid", `cannot accept ${what}`);
 
-/** What the welcome said, and of which set. */
+/** The welcome's answer about the desired set, and the set that it is about. */
 export interface DownlinkStart {
   readonly digest: Uint8Array;
   readonly set: DesiredSet;
@@ -64,7 +64,7 @@ export class Downlink {
   readonly #signal: AbortSignal;
   #offer: { readonly revision: number; readonly answer: PendingAnswer<"acknowledged" | "resync"> } | undefined;
   #inventory: { readonly gathered: Map<ObjectKey, ObjectHash>; readonly whole: PendingAnswer<void> } | undefined;
-  /** What the agent has; undefined: it is to say. */
+  /** The agent's set; undefined until the agent has reported it. */
   #known: KnownSet | undefined;
   /** It is to hear of the latest revision even if it has that already. */
   #isDue = false;
@@ -82,7 +82,7 @@ export class Downlink {
     this.#signal = signal;
   }
 
-  /** What the welcome is to say to an agent whose set has `digest`. */
+  /** The welcome's answer to an agent whose set has `digest`. */
   standOf(digest: Uint8Array, set: DesiredSet): Welcome["desired"] {
     if (equalBytes(digest, set.digest)) return "current";
     return findKnownSet(this.#components.memory, digest) === undefined ? "inventory" : "delta";
@@ -95,7 +95,7 @@ export class Downlink {
     this.#isDue = stand !== "current";
     memory.acknowledged = this.#known;
     memory.offered = undefined;
-    // Not in the middle of whatever changes the set.
+    // Not during the change that is being made to the set.
     backend.desired.listen(() => queueMicrotask(() => this.#poke()), this.#signal);
     this.#poke();
   }
@@ -164,7 +164,7 @@ export class Downlink {
     const answer = new PendingAnswer<"acknowledged" | "resync">("the revision", this.#signal, () => {
       this.#offer = undefined;
     });
-    // Nobody may be waiting for it yet when the session ends.
+    // No caller may be waiting for it yet when the session ends.
     answer.promise.catch(() => undefined);
     this.#offer = { revision, answer };
     for (const piece of desiredPieces({
@@ -184,7 +184,7 @@ export class Downlink {
 
   async #answerResync(): Promise<void> {
     const { log, node, wheel, welcome } = this.#components;
-    log.warn("the agent's set is not what it should be; all is compared anew", { node, resyncs: this.#resyncs });
+    log.warn("the agent's set differs from the expected one; comparing all of it", { node, resyncs: this.#resyncs });
     if (this.#resyncs > 0) await wheel.sleep(backoffDelay(RESYNC_DELAY, this.#resyncs), this.#signal);
     this.#resyncs += 1;
     this.#known = undefined;
@@ -231,8 +231,8 @@ function beginningOf(objects: readonly RemoteObject[]): readonly RemoteObject[] 
 }
 
 /**
- * What the agent comes to with these changes when that is not the set that was to be reached: some objects have changed
- * or gone since it was made, or not all fitted. What is missing comes next.
+ * The agent's set after these changes when that is not the wanted set: some objects have changed or gone since it was
+ * made, or not all fitted. The rest is sent next.
  */
 function setAfter(known: KnownSet, removed: readonly ObjectKey[], sent: readonly RemoteObject[]): KnownSet {
   const hashes = new Map(known.hashes);

@@ -25,9 +25,9 @@ interface Seat {
   session: NodeSession | undefined;
   /** Monotonic milliseconds at which one session took over from another. */
   takeovers: number[];
-  /** When somebody was last told that two agents use this name. */
-  toldAt: number;
-  /** Being given back; whoever comes next waits for it and takes a new one. */
+  /** Time of the last report that two agents use this name. */
+  reportedAt: number;
+  /** Set while the seat is being given back; the next session waits for it and takes a new one. */
   leaving: Promise<void> | undefined;
 }
 
@@ -39,14 +39,16 @@ const MAX_TAKEOVERS = 3;
 const TAKEOVER_WINDOW_MS = 60_000;
 /** An agent that is there answers a ping in that time. */
 const PROBE_LIMIT = millis(5000);
-/** The agent that comes second stays away about this long, and somebody may look which of the two is right. */
+/**
+ * The second agent of a name stays away about this long, in which an operator may find out which of the two is right.
+ */
 const STAY_AWAY_MS = 60_000;
 /**
- * Writes of the session before have been told to stop; an API server that does not answer cannot hold up a node longer.
+ * Writes of the previous session have been cancelled; an API server that does not answer cannot hold up a node longer.
  */
 const SETTLE_LIMIT = millis(10_000);
 
-/** Which session stands for which node; the node's backend lives from its first session to the end of its last. */
+/** The session of each node; the node's backend lives from its first session to the end of its last. */
 export class NodeRegistry implements AsyncDisposable {
   readonly #components: RegistryComponents;
   readonly #seats = new Map<string, Seat>();
@@ -92,8 +94,8 @@ export class NodeRegistry implements AsyncDisposable {
   #newSeat(node: string): Seat {
     const backend = this.#components.backend.connect(node);
     const memory = this.#memories.take(node);
-    const toldAt = Number.NEGATIVE_INFINITY;
-    const seat: Seat = { node, backend, memory, session: undefined, takeovers: [], toldAt, leaving: undefined };
+    const reportedAt = Number.NEGATIVE_INFINITY;
+    const seat: Seat = { node, backend, memory, session: undefined, takeovers: [], reportedAt, leaving: undefined };
     this.#seats.set(node, seat);
     return seat;
   }
@@ -117,8 +119,8 @@ export class NodeRegistry implements AsyncDisposable {
       `two agents use the name ${node}: one at ${older.address}, which is connected, one at ${address}; ` +
       "give one of them another name and let it join anew";
     const now = clock.monotonic();
-    if (seat.toldAt < now - TAKEOVER_WINDOW_MS) {
-      seat.toldAt = now;
+    if (seat.reportedAt < now - TAKEOVER_WINDOW_MS) {
+      seat.reportedAt = now;
       log.warn("two agents use one name", { node, address, connected: older.address });
       this.#report(seat, message).catch((error: unknown) => {
         if (!isCancelled(error)) log.warn("cannot record an event", { node, error: describeError(error) });
@@ -162,7 +164,7 @@ export class NodeRegistry implements AsyncDisposable {
     const seat = this.#seats.get(session.node);
     if (seat?.session !== session) return;
     this.#giveBack(seat, session).catch((error: unknown) => {
-      this.#components.log.warn("cannot let go of a node", { node: seat.node, error: describeError(error) });
+      this.#components.log.warn("cannot release a node", { node: seat.node, error: describeError(error) });
     });
   }
 

@@ -34,23 +34,23 @@ export interface SessionComponents {
 
 export interface SessionInit {
   readonly node: string;
-  /** Of the agent's end, for people. */
+  /** Address of the agent's end, for logs. */
   readonly address: string;
   readonly hubVersion: string;
   /** 8 bytes. */
   readonly epoch: Uint8Array;
   readonly fleet: FleetIdentity | undefined;
-  /** Of the agent: longer silence than two of them, and some slack, is the end of the session. */
+  /** The agent's interval: a silence of two of them and some slack ends the session. */
   readonly heartbeat: Millis;
 }
 
-/** What a session has while it stands for its node; kept from one session of the node to the next. */
+/** The parts of a session that belong to its node, passed from one session of the node to the next. */
 export interface SessionLease {
   readonly backend: NodeBackend;
   readonly memory: NodeMemory;
 }
 
-/** What each node may do; a node that does more is served more slowly. By name, whatever session it has. */
+/** The rates of each node, by name, over all its sessions; a node that does more is served more slowly. */
 export interface NodeLimits {
   /** Objects that it writes, events besides. */
   readonly writes: RateLimits;
@@ -59,17 +59,17 @@ export interface NodeLimits {
   readonly messageBytes: RateLimits;
 }
 
-/** Whoever keeps at most one session of each node. */
+/** The owner of the sessions: at most one of each node. */
 export interface SessionHost {
-  /** @throws SessionRefused: the agent is to be told, and the session to end */
+  /** @throws SessionRefused: the agent must get the refusal, and the session must end */
   admit(session: NodeSession): Promise<SessionLease>;
   /** It was welcomed. */
   live(session: NodeSession): void;
-  /** It is over, whatever it was. Called once. */
+  /** Called once, when the session is over for any reason. */
   ended(session: NodeSession): void;
 }
 
-/** The agent is told why, and when to come again. */
+/** The refusal that the agent gets, with the time to come again. */
 export class SessionRefused extends Error {
   readonly refusal: Refusal;
 
@@ -84,7 +84,7 @@ type SessionState =
   /** Another session of the node may have to end first, the hub's watches to come up. */
   | { readonly kind: "starting" }
   | { readonly kind: "live"; readonly downlink: Downlink; readonly uplink: Uplink }
-  /** Told to go; everything else goes on. */
+  /** The agent has been asked to go; everything else goes on. */
   | { readonly kind: "draining"; readonly downlink: Downlink; readonly uplink: Uplink }
   | { readonly kind: "closed"; readonly uplink: Uplink | undefined };
 
@@ -95,11 +95,11 @@ const SYNC_DEADLINE = millis(30_000);
 /** Added to two heartbeats: an agent's own deadline for an answer. */
 const SILENCE_SLACK_MS = 15_000;
 /**
- * What a node sends at once and in the long run, without its streams. A full inventory, the statuses of 110 pods and a
+ * Messages of a node at once and in the long run, without its streams. A full inventory, the statuses of 110 pods and a
  * report are some 2 MiB; the busiest board of `npm run soak` sends 2 KiB a second.
  */
 export const MESSAGE_BYTES = { burst: 4 * 1024 * 1024, perSecond: 128 * 1024 };
-/** What the hub does for a frame however small it is, as bytes: 200 pings a second and no more. */
+/** Cost of a frame in bytes, even of a small one: 200 pings a second and no more. */
 const FRAME_COST = 640;
 /** An agent that was refused for what may be over soon comes again after one to five seconds. */
 const SOON_MS = 1000;
@@ -164,7 +164,7 @@ export class NodeSession {
     return this.#state.kind === "live" || this.#state.kind === "draining";
   }
 
-  /** Whether the agent still answers. */
+  /** True when the agent still answers. */
   async isAlive(limit: Millis): Promise<boolean> {
     const { clock } = this.#components;
     try {
@@ -238,7 +238,7 @@ export class NodeSession {
       return;
     }
     this.close(new PicoletError("unavailable", `the agent was silent for ${Math.round(silence / 1000)} s`));
-    // Nobody is there to answer a close.
+    // No peer is there to answer a close.
     this.#socket.terminate();
   }
 
@@ -374,7 +374,7 @@ export class NodeSession {
     };
   }
 
-  /** A session that is over is told nothing; one whose peer takes nothing is ended. */
+  /** Sends nothing in a session that is over; ends one whose peer takes nothing. */
   #send(message: TunnelMessage): void {
     if (this.#mux.closed.aborted) return;
     try {

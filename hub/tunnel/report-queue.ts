@@ -26,7 +26,7 @@ export class ReportQueue implements UpstreamQueue<Report> {
     this.#ack = ack;
   }
 
-  /** What was kept for deltas may go: the API server shows it by now. @returns whether everything was written */
+  /** Drops the bases of deltas: the API server shows them by now. @returns whether everything was written */
   forget(): boolean {
     if (this.#pending !== undefined) return false;
     this.#recent = undefined;

@@ -82,7 +82,7 @@ export class StatusQueue implements UpstreamQueue<readonly Batch[]> {
     this.#batches.push({ sequence, wantFull, ackMayWait, statuses });
   }
 
-  /** What was kept for deltas may go: the API server shows it by now. @returns whether everything was written */
+  /** Drops the bases of deltas: the API server shows them by now. @returns whether everything was written */
   forget(): boolean {
     if (this.#batches.length > 0) return false;
     this.#recent = undefined;
@@ -100,8 +100,8 @@ export class StatusQueue implements UpstreamQueue<readonly Batch[]> {
   }
 
   /**
-   * What compact statuses may start from. Made once for each message: each base is read once, whatever the message
-   * names.
+   * Bases of compact statuses. Made once for each message, so that each base is read once, however often the message
+   * names it.
    */
   #basesByTag(): ReadonlyMap<string, readonly Base[]> {
     const bases = new Map<string, Base[]>();
@@ -151,7 +151,7 @@ export class StatusQueue implements UpstreamQueue<readonly Batch[]> {
   }
 }
 
-/** A status that a compact one may start from, looked at when one names its pod. */
+/** A status that a compact one may start from; it is decoded when a compact one names its pod. */
 class Base {
   readonly pod: PodIdentity;
   readonly #statusOf: () => Status | undefined;

@@ -19,7 +19,7 @@ const never = new AbortController().signal;
 const POD = "Pod/default/web";
 const pod = (image: string): Record<string, unknown> => ({ kind: "Pod", metadata: { name: "web" }, spec: { image } });
 
-/** What an agent has after `desired` messages, and acknowledges. */
+/** Follows the set of `desired` messages as an agent does, and acknowledges it. */
 async function follow(
   agent: TestAgent,
 ): Promise<{ readonly keys: Map<string, unknown>; readonly revision: number; readonly digest: Uint8Array }> {
@@ -251,7 +251,7 @@ test("an object that is gone before its change was sent is deleted", async () =>
   assert.deepEqual(agent.messages, []);
 });
 
-test("an agent that comes to another digest is compared anew", async () => {
+test("an agent with another digest is compared again", async () => {
   await using hub = await HubTunnel.start();
   hub.backend.node("edge-1").set({ [POD]: pod("a") });
   const agent = await hub.join("edge-1");
@@ -261,7 +261,7 @@ test("an agent that comes to another digest is compared anew", async () => {
   const welcome = await agent.next("welcome");
   assert.deepEqual([welcome.desired, welcome.wantsMirrors, welcome.wantsNode], ["inventory", false, false]);
   assert.deepEqual([...(await followFromNothing(agent)).keys], [[POD, pod("a")]]);
-  // With nothing under way as well: its disk was full when it was told that all is current.
+  // Also with nothing under way: its disk was full when it learned that all is current.
   agent.mux.send({ kind: "resync" });
   await agent.next("welcome");
   assert.deepEqual([...(await followFromNothing(agent)).keys], [[POD, pod("a")]]);
@@ -581,7 +581,7 @@ test("the fleet's nodes come and go with their sessions, and so do their backend
   assert.equal(hub.tunnels.sessionCount, 0);
 });
 
-test("a newer session of a node takes over from the older, which is told", async () => {
+test("a newer session of a node takes over from the older, which gets a refusal", async () => {
   await using hub = await HubTunnel.start();
   const node = hub.backend.node("edge-1");
   node.set({});
@@ -617,7 +617,7 @@ test("the writes of an older session are over before a newer one is welcomed", a
   assert.deepEqual(node.writes, []);
 });
 
-test("two agents with one name are told of each other, and one of them keeps the node", async () => {
+test("two agents with one name learn of each other, and one of them keeps the node", async () => {
   await using hub = await HubTunnel.start();
   const node = hub.backend.node("edge-1");
   node.set({});
@@ -719,7 +719,7 @@ test("an unknown version is refused with the known one", async () => {
   assert.equal(hub.tunnels.sessionCount, 0);
 });
 
-test("more agents than the limit are told to come back later", async () => {
+test("agents above the limit must come back later", async () => {
   await using hub = await HubTunnel.start({ maxGreeting: 2 });
   const first = await hub.dial("edge-1");
   await hub.dial("edge-2");
@@ -759,7 +759,7 @@ test("a node's sessions that never greet are few, and take no other node's place
 
 test("a session that has greeted is not ended for one that has not", async () => {
   await using hub = await HubTunnel.start();
-  // The hub does not know yet what it is to have, so that none of them is welcomed.
+  // The hub does not know the desired sets yet, so it welcomes none of them.
   const first = await hub.dial("edge-1");
   first.hello();
   await first.roundTrip();
@@ -897,7 +897,7 @@ test("a flood of statuses without waiting for acks ends its session", async () =
   hub.backend.gate = new Promise(() => undefined);
   const agent = await hub.join("edge-1");
   for (let sequence = 1; sequence <= 9; sequence += 1) agent.mux.send({ kind: "statuses", sequence, items: [] });
-  // An empty batch needs no write: only what has to be written can pile up.
+  // An empty batch needs no write: only batches with content can pile up.
   for (let sequence = 10; sequence <= 30 && !agent.mux.closed.aborted; sequence += 1) {
     agent.mux.send({ kind: "statuses", sequence, items: [status(`u${sequence}`, "x")] });
   }
@@ -913,7 +913,7 @@ test("a frame that is too long ends the connection before it is read", async () 
   assert.equal(hub.tunnels.sessionCount, 0);
 });
 
-test("an agent that never reads a stream costs the hub a window, and nobody else anything", async () => {
+test("an agent that never reads a stream costs the hub a window, and other agents nothing", async () => {
   await using hub = await HubTunnel.start();
   for (const each of ["edge-1", "edge-2"]) hub.backend.node(each).set({});
   const unread = await hub.dial("edge-1", (stream) => void stream.accept({}));

@@ -22,7 +22,7 @@ export interface TunnelServerComponents {
   readonly random: Random;
   readonly log: Log;
   readonly backend: FleetBackend;
-  /** Undefined: agents are told that no telemetry is taken here. */
+  /** Undefined: the welcome announces no telemetry. */
   readonly telemetry?: TelemetryReceiver;
 }
 
@@ -32,11 +32,11 @@ export interface TunnelServerInit {
   readonly fleet?: FleetIdentity | undefined;
   /** How often agents ping at least. A session that is silent for two of them and 15 s ends. Default 30 s. */
   readonly heartbeat?: Millis;
-  /** Sessions at a time; further agents are told to come back later. Default 10,000: 660 MB. */
+  /** Sessions at a time; further agents are refused with a time to come back. Default 10,000: 660 MB. */
   readonly maxSessions?: number;
   /**
    * Sessions at a time that were not welcomed yet. Default 4,000: what a core greets in ten seconds, a hello's
-   * deadline. Whoever is refused costs another TLS handshake when it comes again, so that fewer would make a storm
+   * deadline. A refused agent costs another TLS handshake when it comes again, so a lower limit would make a storm
    * longer.
    */
   readonly maxGreeting?: number;
@@ -45,28 +45,28 @@ export interface TunnelServerInit {
 }
 
 const HEARTBEAT = millis(30_000);
-const MAX_SESSIONS = 10_000;
-const MAX_GREETING = 4000;
+export const MAX_SESSIONS = 10_000;
+export const MAX_GREETING = 4000;
 const MAX_WRITES = 64;
 
 /**
  * Sessions of one node at a time that were not welcomed yet. An agent has one; on a bad link one or two of before may
  * not have ended here.
  */
-const MAX_GREETING_PER_NODE = 4;
+export const MAX_GREETING_PER_NODE = 4;
 /** Sessions that a node may begin: an agent that flaps backs off to one in some seconds after a few. */
-const ATTEMPTS = { burst: 30, perSecond: 0.5 };
+export const SESSION_ATTEMPTS = { burst: 30, perSecond: 0.5 };
 /**
  * Objects that a node writes: the statuses and mirror pods of a full node several times over, then one pod in 50 ms.
  */
-const WRITES = { burst: 2000, perSecond: 20 };
+export const NODE_WRITES = { burst: 2000, perSecond: 20 };
 /** Events of a node: less than the embedded API server's quota, so that a batch of them is never refused for good. */
-const EVENTS = { burst: 300, perSecond: 10 };
+export const NODE_EVENTS = { burst: 300, perSecond: 10 };
 
 const EPOCH_BYTES = 8;
-/** What `ws` waits for the other end's close frame before it destroys the socket. */
+/** How long `ws` waits for the other end's close frame before it destroys the socket. */
 const CLOSE_TIMEOUT_MS = 5000;
-/** Whoever listens to `nodes` hears of a storm of reconnects ten times a second, not five thousand times. */
+/** Listeners to `nodes` are notified ten times a second in a storm of reconnects, not five thousand times. */
 const PUBLISH_PERIOD_MS = 100;
 /** Seconds that an agent is asked to stay away when there is no room; it adds its own jitter. */
 const RETRY_FULL_S = 30;
@@ -125,10 +125,10 @@ export class TunnelServer implements Fleet, Component {
     this.#wheel = new TimerWheel(clock);
     this.#registry = new NodeRegistry({ clock, random, log, backend }, { maxRemembered: this.#init.maxSessions * 2 });
     const slots = new WriteSlots({ clock }, this.#init.maxWrites);
-    this.#attempts = new RateLimits({ clock }, ATTEMPTS);
+    this.#attempts = new RateLimits({ clock }, SESSION_ATTEMPTS);
     const limits = {
-      writes: new RateLimits({ clock }, WRITES),
-      events: new RateLimits({ clock }, EVENTS),
+      writes: new RateLimits({ clock }, NODE_WRITES),
+      events: new RateLimits({ clock }, NODE_EVENTS),
       messageBytes: new RateLimits({ clock }, MESSAGE_BYTES),
     };
     const host = {
@@ -145,10 +145,7 @@ export class TunnelServer implements Fleet, Component {
     await aborted(life.signal);
   }
 
-  /**
-   * An upgrade to `TUNNEL_PATH` of a client whose certificate says that it is `nodeName`. Answers it, whatever comes of
-   * it.
-   */
+  /** Answers an upgrade to `TUNNEL_PATH` of a client whose certificate has the name `nodeName`, also with a refusal. */
   handleUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer, nodeName: string): void {
     const offered = (request.headers["sec-websocket-protocol"] ?? "").split(",").map((each) => each.trim());
     if (!offered.includes(TUNNEL_SUBPROTOCOL)) {
@@ -251,7 +248,7 @@ export class TunnelServer implements Fleet, Component {
     return this.#live.has(node);
   }
 
-  /** Told at most ten times a second; `has` knows at once. */
+  /** Updated at most ten times a second; `has` is up to date at once. */
   get nodes(): Watch<ReadonlySet<string>> {
     return this.#nodes;
   }
@@ -311,7 +308,7 @@ export class TunnelServer implements Fleet, Component {
     try {
       await this.#registry[Symbol.asyncDispose]();
     } catch (error) {
-      this.#components.log.warn("cannot let go of all nodes", { error: describeError(error) });
+      this.#components.log.warn("cannot release all nodes", { error: describeError(error) });
     }
   }
 }

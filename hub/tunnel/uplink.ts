@@ -1,13 +1,105 @@
 import type { RateLimits } from "@picolet/hub-core/fairness/rate-limits.ts";
 import type { NodeBackend } from "@picolet/hub-core/fleet.ts";
 import type { WheelTimer } from "@picolet/hub-core/timer-wheel.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 import { type Millis, millis } from "@picolet/protocol/ports.ts";
-import type { Events, HubMessage, Mirrors, NodeReport, Statuses } from "@picolet/protocol/tunnel/messages.ts";
-import { EventQueue } from "./event-queue.ts";
-import { MirrorQueue } from "./mirror-queue.ts";
+import { MAX_IN_FLIGHT_MESSAGES } from "@picolet/protocol/tunnel/message-codec.ts";
+import type {
+  Events,
+  EventsAck,
+  HubMessage,
+  MirrorItem,
+  Mirrors,
+  NodeReport,
+  Statuses,
+} from "@picolet/protocol/tunnel/messages.ts";
 import { ReportQueue } from "./report-queue.ts";
 import { StatusQueue } from "./status-queue.ts";
-import { type UpstreamComponents, type UpstreamQueue, UpstreamWriter } from "./upstream-writer.ts";
+import { type Acknowledge, type UpstreamComponents, type UpstreamQueue, UpstreamWriter } from "./upstream-writer.ts";
+
+/** Events on their way to the API server, one message at a time: a slot of the fleet is soon given back. */
+class EventQueue implements UpstreamQueue<Events> {
+  readonly #backend: NodeBackend;
+  readonly #ack: Acknowledge<EventsAck>;
+  readonly #batches: Events[] = [];
+  #lastSequence = 0;
+
+  constructor(backend: NodeBackend, ack: Acknowledge<EventsAck>) {
+    this.#backend = backend;
+    this.#ack = ack;
+  }
+
+  /** @throws `invalid` for what the agent may not send */
+  push(events: Events): void {
+    const isOld = events.sequence <= this.#lastSequence;
+    if (isOld || this.#batches.length >= MAX_IN_FLIGHT_MESSAGES) {
+      const problem = isOld
+        ? `sequence ${events.sequence} after ${this.#lastSequence}`
+        : `more than ${MAX_IN_FLIGHT_MESSAGES} messages without an ack`;
+      throw new PicoletError("invalid", `cannot accept events: ${problem}`);
+    }
+    this.#lastSequence = events.sequence;
+    this.#batches.push(events);
+  }
+
+  peek(): Events | undefined {
+    return this.#batches[0];
+  }
+
+  costOf({ items }: Events): number {
+    return items.length;
+  }
+
+  write({ items }: Events, signal: AbortSignal): Promise<void> {
+    return this.#backend.putEvents(items, signal);
+  }
+
+  written({ sequence, ackMayWait = false }: Events): void {
+    this.#batches.shift();
+    this.#ack({ kind: "eventsAck", sequence }, ackMayWait);
+  }
+}
+
+/** Static pods of one node; the kubelet's own limit of pods is 110. More end the session. */
+const MAX_MIRRORS = 1024;
+
+/** The mirror set on its way to the API server: the latest alone. */
+class MirrorQueue implements UpstreamQueue<readonly MirrorItem[]> {
+  readonly #backend: NodeBackend;
+  #gathered: MirrorItem[] = [];
+  #pending: readonly MirrorItem[] | undefined;
+
+  constructor(backend: NodeBackend) {
+    this.#backend = backend;
+  }
+
+  /** @throws `invalid` for what the agent may not send */
+  push({ items, last }: Mirrors): void {
+    if (this.#gathered.length + items.length > MAX_MIRRORS) {
+      throw new PicoletError("invalid", `cannot accept mirrors: there are more than ${MAX_MIRRORS}`);
+    }
+    this.#gathered.push(...items);
+    if (!last) return;
+    this.#pending = this.#gathered;
+    this.#gathered = [];
+  }
+
+  peek(): readonly MirrorItem[] | undefined {
+    return this.#pending;
+  }
+
+  costOf(items: readonly MirrorItem[]): number {
+    return items.length;
+  }
+
+  write(items: readonly MirrorItem[], signal: AbortSignal): Promise<void> {
+    return this.#backend.putMirrors(items, signal);
+  }
+
+  written(items: readonly MirrorItem[]): void {
+    if (this.#pending === items) this.#pending = undefined;
+  }
+}
 
 /** By then the hub's watch has shown what it wrote. Of thousands of sessions at rest none keeps a status. */
 const FORGET_AFTER = millis(15_000);
@@ -17,7 +109,7 @@ export interface UplinkComponents extends UpstreamComponents {
   readonly limits: { readonly writes: RateLimits; readonly events: RateLimits };
   readonly backend: NodeBackend;
   readonly send: (message: HubMessage) => void;
-  /** With whatever is sent next. */
+  /** Sends the message with the next one. */
   readonly sendWithNext: (message: HubMessage) => void;
   /** Sends what waits for that now. */
   readonly sendWaiting: () => void;
@@ -30,8 +122,8 @@ export interface UplinkComponents extends UpstreamComponents {
 type Channel<Q> = { readonly queue: Q; readonly writer: UpstreamWriter<unknown> };
 
 /**
- * What one agent reports, on its way to the API server. Every kind by itself: events that cannot be written hold up no
- * status. Nothing is acknowledged before it is written. Each channel is made when it is first used.
+ * The reports of one agent on their way to the API server. Each kind has a queue: events that cannot be written hold up
+ * no status. Nothing is acknowledged before it is written. Each channel is made when it is first used.
  */
 export class Uplink {
   readonly #components: UplinkComponents;

@@ -6,12 +6,12 @@ import { type BackoffPolicy, backoffDelay, EQUAL_JITTER } from "@picolet/protoco
 import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
 import { type Log, type LogFields, type Millis, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
 
-/** What one kind of report waits to have written. */
+/** The reports of one kind that wait to be written. */
 export interface UpstreamQueue<T> {
-  /** What is in the queue now, all of it together; undefined when it is empty. It stays in the queue. */
+  /** All items in the queue; undefined when it is empty. They stay in the queue. */
   peek(): T | undefined;
   write(batch: T, signal: AbortSignal): Promise<void>;
-  /** How much of what its node may write `batch` takes, in objects. */
+  /** The number of objects of `batch` that count against the node's rate. */
   costOf(batch: T): number;
   /** `batch` is written: it leaves the queue. */
   written(batch: T): void;

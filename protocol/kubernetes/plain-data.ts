@@ -1,4 +1,6 @@
 /** Our own copy of what a YAML or JSON parser gave, fit for a schema. */
+
+import { kubeTime } from "../kube-time.ts";
 import type { FieldProblem } from "./field-problems.ts";
 
 export interface PlainDataLimits {
@@ -68,7 +70,7 @@ class Copier {
     }
     if (Array.isArray(value))
       return value.map((item, index) => this.copy(item ?? null, `${path}[${index}]`, depth + 1));
-    if (value instanceof Date) return timeText(value);
+    if (value instanceof Date) return Number.isNaN(value.getTime()) ? "" : kubeTime(value);
     if (isMapping(value)) return this.#copyMapping(value, path, depth);
     throw new Refused(path, "Invalid value: must be a mapping, a list, a string, a number or a boolean");
   }
@@ -90,10 +92,6 @@ class Copier {
     }
   }
 }
-
-/** RFC 3339 with seconds, as Kubernetes writes times. */
-const timeText = (time: Date): string =>
-  Number.isNaN(time.getTime()) ? "" : time.toISOString().replace(/\.\d+Z$/, "Z");
 
 function isMapping(value: unknown): value is object {
   if (typeof value !== "object" || value === null) return false;

@@ -103,10 +103,43 @@ export const subjectAltName = ({ dns, addresses }: AlternativeNames): Extension 
   oid: EXTENSION.subjectAltName,
   critical: false,
   value: derSequence(
-    ...dns.map((name) => der(contextPrimitive(2), new TextEncoder().encode(name))),
-    ...addresses.map((address) => der(contextPrimitive(7), address)),
+    ...dns.map((name) => der(NAME_TAG.dns, new TextEncoder().encode(name))),
+    ...addresses.map((address) => der(NAME_TAG.ip, address)),
   ),
 });
+
+/** Tags of the types of a GeneralName (RFC 5280, 4.2.1.6). */
+const NAME_TAG = {
+  email: contextPrimitive(1),
+  dns: contextPrimitive(2),
+  uri: contextPrimitive(6),
+  ip: contextPrimitive(7),
+};
+
+export interface RequestedNames extends AlternativeNames {
+  /** One entry for each name that is neither DNS name nor address. */
+  readonly others: readonly ("Email" | "URI" | "Other")[];
+}
+
+/**
+ * @param value subjectAltName of a request; whether its DNS names are well-formed is not checked
+ * @throws `invalid`, also for an address that has neither four nor sixteen bytes
+ */
+export function readSubjectAltName(value: Uint8Array): RequestedNames {
+  const list = derOf(value, TAG.sequence, "alternative names");
+  const dns: string[] = [];
+  const addresses: Uint8Array[] = [];
+  const others: RequestedNames["others"][number][] = [];
+  while (!list.atEnd) {
+    const { tag, content } = list.next();
+    if (tag === NAME_TAG.dns) dns.push(new TextDecoder("latin1").decode(content));
+    else if (tag === NAME_TAG.ip) {
+      if (content.length !== 4 && content.length !== 16) throw new PicoletError("invalid", "malformed IP address");
+      addresses.push(content);
+    } else others.push(tag === NAME_TAG.email ? "Email" : tag === NAME_TAG.uri ? "URI" : "Other");
+  }
+  return { dns, addresses, others };
+}
 
 /** `pathLength` undefined: no limit. Undefined altogether: no CA. */
 export function readBasicConstraints(value: Uint8Array): { readonly pathLength: number | undefined } | undefined {

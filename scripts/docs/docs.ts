@@ -1,6 +1,6 @@
 /**
- * `npm run docs`: makes docs/configuration.md and docs/edgectl.md, which are committed. The build takes man pages,
- * completions and the data of `edgectl explain` from here too. All are made of the tables of programs and fields.
+ * `npm run docs`: makes docs/configuration.md, docs/edgectl.md and docs/hub-api.md, which are committed. The build takes
+ * man pages, completions and the data of `edgectl explain` from here too. All are made of tables in the code.
  *
  * --check writes nothing and leaves with 1 when the committed ones are not what it would write: `npm run check` does
  * that
@@ -14,27 +14,38 @@ import { describeFields } from "@picolet/agent/config/field-descriptions.ts";
 import { FIELD_DOCUMENTATION, FIELD_GROUPS } from "@picolet/agent/config/field-documentation.ts";
 import { PICOLET } from "@picolet/agent/main/node/agent-program.ts";
 import { HUB } from "@picolet/hub/main/program.ts";
+import type { ResourceDefinition } from "@picolet/hub-embedded/api/resource-definition.ts";
+import { embeddedResources } from "@picolet/hub-embedded/embedded-resources.ts";
+import { servedResources } from "@picolet/hub-embedded/server/served-resources.ts";
 import type { Program } from "@picolet/protocol/command-line/program.ts";
 import { FIELD_DESCRIPTIONS_FILE } from "@picolet/protocol/local-api/field-description.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
 import { readOptions } from "../start/options.ts";
 import { commandReference } from "./command-reference.ts";
 import { configurationReference } from "./configuration-reference.ts";
+import { hubApiReference } from "./hub-api-reference.ts";
 import { manPage } from "./man-page.ts";
 
 const PROGRAMS = [EDGECTL, PICOLET, HUB];
 const FIELDS = describeFields(CONFIGURATION_FIELDS, FIELD_DOCUMENTATION);
 
+const servedByHub = (): readonly ResourceDefinition[] =>
+  servedResources(embeddedResources({ serviceAccountTokens: true }), () => {
+    throw new TypeError("no review is answered while resources are listed");
+  });
+
 /** Texts by path. */
 type Files = ReadonlyMap<string, string>;
 
-const committed = (): Files =>
+/** The references that are committed. */
+export const committed = (): Files =>
   new Map([
     [
       "docs/configuration.md",
       configurationReference({ fields: FIELDS, groups: FIELD_GROUPS, programs: [PICOLET, HUB] }),
     ],
     ["docs/edgectl.md", commandReference(EDGECTL)],
+    ["docs/hub-api.md", hubApiReference(servedByHub())],
   ]);
 
 function manPages(programs: readonly Program[]): Files {
@@ -75,7 +86,7 @@ if (import.meta.main) {
     const drifted = [...committed()].filter(([path, text]) => !existsSync(path) || readFileSync(path, "utf8") !== text);
     if (drifted.length > 0) {
       const names = drifted.map(([path]) => path).join(", ");
-      console.error(`${names} is not what the tables of commands and fields say; run npm run docs`);
+      console.error(`${names} is not what the tables of the code say; run npm run docs`);
       process.exit(1);
     }
   } else {

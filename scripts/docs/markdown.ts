@@ -21,3 +21,18 @@ export const flagTable = (flags: readonly Flag[]): string =>
     ["flag", "meaning"],
     flags.map((flag) => [code(flagLabel(flag)), prose(flagText(flag))]),
   );
+
+const COLUMNS = 120;
+
+/** One paragraph or list item in lines of at most 120 columns; further lines are indented by `indent`. */
+export function paragraph(text: string, indent = ""): string {
+  const lines: string[] = [];
+  for (const word of text.split(/\s+/)) {
+    const last = lines.at(-1);
+    if (last !== undefined && last.length + 1 + word.length <= COLUMNS) lines[lines.length - 1] = `${last} ${word}`;
+    else lines.push(last === undefined ? word : `${indent}${word}`);
+  }
+  return lines.join("\n");
+}
+
+export const list = (items: readonly string[]): string => items.map((each) => paragraph(`- ${each}`, "  ")).join("\n");

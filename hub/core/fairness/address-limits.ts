@@ -4,14 +4,14 @@ import { addressBytes } from "../address-bytes.ts";
 import { RateLimits } from "./rate-limits.ts";
 
 /** A rack of boards behind one address that come up together join at once; after that one every two seconds. */
-const ATTEMPTS = { burst: 200, perSecond: 0.5 };
+export const JOIN_ATTEMPTS = { burst: 200, perSecond: 0.5 };
 
-/** How many attempts of one address are looked at. */
+/** Bounds attempts by address. */
 export class AddressLimits {
   readonly #limits: RateLimits;
 
   constructor(components: { readonly clock: Pick<Clock, "monotonic"> }) {
-    this.#limits = new RateLimits(components, ATTEMPTS);
+    this.#limits = new RateLimits(components, JOIN_ATTEMPTS);
   }
 
   get size(): number {

@@ -1,7 +1,7 @@
 /**
- * Which connections a port keeps, and in which order their handshakes begin. Until a client has shown who it is, it
- * counts for its network; from then on for its identity. There is no quota for a network, since a fleet may be behind
- * one address: only when the port is full, the network or identity that has most gives way.
+ * Decides which connections a port keeps, and in which order their handshakes begin. Until a client has shown who it
+ * is, it counts for its network; from then on for its identity. There is no quota for a network, since a fleet may be
+ * behind one address: only when the port is full, the network or identity that has most gives way.
  */
 import type { Server, Socket } from "node:net";
 import { type Clock, type Log, seconds } from "@picolet/protocol/ports.ts";
@@ -18,7 +18,7 @@ export interface ConnectionGateInit {
   readonly name: string;
   /** At a time. */
   readonly maxConnections: number;
-  /** Of these, connections whose client has not shown who it is. */
+  /** Bounds connections whose client has not authenticated yet; part of `maxConnections`. */
   readonly maxPending: number;
 }
 
@@ -47,7 +47,7 @@ interface Connection {
 /** A handshake takes a millisecond of the event loop; between two turns other work gets in. */
 const HANDSHAKES_PER_TURN = 4;
 const LEVEL = "handshakes";
-/** How often the log has it that connections were closed. */
+/** Shortest interval between log entries about closed connections. */
 const LOG_INTERVAL = seconds(60);
 
 const keyOf = ({ remoteAddress = "", remotePort = 0 }: PeerSocket): string => `${remoteAddress} ${remotePort}`;

@@ -154,7 +154,7 @@ test("a request waits no longer than the limit", async () => {
   assert.deepEqual(bench.started, ["a", "c"]);
 });
 
-test("whatever comes, waits, ends and is aborted: no seat is lost, no limit passed, nothing kept", async () => {
+test("for any order of arrivals, ends and aborts no seat is lost, no limit passed, nothing kept", async () => {
   const step = fc.oneof(
     fc.record({ kind: fc.constant("ask" as const), flow: fc.nat(4), width: fc.nat(6), level: fc.nat(1) }),
     fc.record({ kind: fc.constantFrom("end" as const, "abort" as const, "turn" as const), at: fc.nat(30) }),

@@ -1,5 +1,5 @@
 /**
- * Who goes next when many want the same seats: fair queueing as in Kubernetes' API Priority and Fairness (KEP-1040).
+ * Fair queueing as in Kubernetes' API Priority and Fairness (KEP-1040).
  * Work belongs to a level, which has seats of its own, and within it to a flow (a user, a node). Levels take turns by
  * their shares, flows of one level in a round. A request that is `width` times as much work as an ordinary one makes
  * its flow sit out as many rounds.
@@ -68,7 +68,7 @@ interface Flow {
   seats: number;
   /** Rounds that it still sits out for wide requests of before. */
   debt: number;
-  /** Whether something of it may start. */
+  /** True when a request of it may start. */
   isReady: boolean;
 }
 
@@ -204,7 +204,7 @@ export class FairQueue {
     }
   }
 
-  /** Of those with a free seat and a flow that is ready: the one that had least by its share. */
+  /** Chooses among levels with a free seat and a ready flow the one that had least by its share. */
   #nextLevel(): Level | undefined {
     let best: Level | undefined;
     for (const level of this.#levels.values()) {

@@ -1,7 +1,7 @@
 import type { Clock } from "@picolet/protocol/ports.ts";
 
 export interface Rate {
-  /** What a key may take at once, after a pause. */
+  /** The amount that a key may take at once after a pause. */
   readonly burst: number;
   readonly perSecond: number;
 }
@@ -30,7 +30,7 @@ export class RateLimits {
     return this.#buckets.size;
   }
 
-  /** What is left for `key` now; below 0 when it has spent more than it had. */
+  /** The amount left for `key`; below 0 when it has spent more than it had. */
   left(key: string): number {
     const { burst, perSecond } = this.#rate;
     const bucket = this.#buckets.get(key);

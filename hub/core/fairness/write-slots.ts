@@ -1,7 +1,7 @@
 import type { Clock } from "@picolet/protocol/ports.ts";
 import { FairQueue } from "./fair-queue.ts";
 
-/** Of the slots that one node has at a time: its statuses, events, report and mirror pods side by side. */
+/** Slots that one node holds at a time: its statuses, events, report and mirror pods side by side. */
 const MAX_NODE_SLOTS = 4;
 /** Writes of one node that wait: its four queues write one batch each, the rest are token requests. */
 const MAX_NODE_WAITING = 256;

@@ -1,4 +1,4 @@
-/** Objects by key, and by whatever else they are looked for. */
+/** Objects by key and by named indexes. */
 export class IndexedStore<T> {
   readonly #values = new Map<string, T>();
   readonly #indexes = new Map<
@@ -6,7 +6,7 @@ export class IndexedStore<T> {
     { readonly of: (value: T) => Iterable<string>; readonly keys: Map<string, Set<string>> }
   >();
 
-  /** @param indexes by name, under which values an object is to be found; the same object gives the same ones always */
+  /** @param indexes by name: the values of an object in the index; the same object must always give the same ones */
   constructor(indexes: Readonly<Record<string, (value: T) => Iterable<string>>> = {}) {
     for (const [name, of] of Object.entries(indexes)) this.#indexes.set(name, { of, keys: new Map() });
   }

@@ -96,7 +96,7 @@ export interface ListOptions {
   /** Items of one page; undefined: everything in one answer. */
   readonly limit?: number;
   readonly continue?: string;
-  /** "0": whatever the server has at hand. */
+  /** "0": any version that the server has in its cache. */
   readonly resourceVersion?: string;
   /**
    * Objects may come with nothing but apiVersion, kind and metadata (PartialObjectMetadata). A server that cannot sends
@@ -168,6 +168,6 @@ export interface KubeClient {
     signal: AbortSignal,
   ): Promise<KubeObject>;
   delete(type: ResourceType, ref: ObjectRef, options: DeleteOptions, signal: AbortSignal): Promise<void>;
-  /** The same client acting as somebody else (Impersonate-User, Impersonate-Group). */
+  /** The same client acting as another user (Impersonate-User, Impersonate-Group). */
   as(user: string, groups: readonly string[]): KubeClient;
 }

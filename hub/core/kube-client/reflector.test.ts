@@ -59,7 +59,7 @@ function describe({ key, before, after }: Change<Seen>): string {
   return `${sign}${key}${before !== undefined && after !== undefined && before.uid !== after.uid ? " (another)" : ""}`;
 }
 
-test("a list of several pages is told of as additions, and found by its index", async () => {
+test("a list of several pages is reported as additions, and found by its index", async () => {
   await using at = started();
   for (const name of ["a", "b", "c"]) at.server.put("default", name, { nodeName: "n1" });
   at.server.put("default", "unbound", {});
@@ -70,7 +70,7 @@ test("a list of several pages is told of as additions, and found by its index", 
   assert.equal(at.server.lists, 1);
 });
 
-test("what happens is told of once and in order, and what is no longer wanted as a deletion", async () => {
+test("changes are reported once and in order, and an object that is no longer wanted as a deletion", async () => {
   await using at = started();
   await at.clock.settle();
   at.server.put("default", "a", {});
@@ -99,7 +99,7 @@ test("a watch that breaks is taken up where it was, with no new list", async () 
   assert.equal(at.reflector.problem.current, "");
 });
 
-test("a version that ran out leads to a list, which tells of nothing but the difference", async () => {
+test("an expired version leads to a list, which reports the difference alone", async () => {
   await using at = started();
   for (const name of ["kept", "gone", "changed", "remade"]) at.server.put("default", name, { nodeName: "n1" });
   await at.clock.settle();
@@ -120,7 +120,7 @@ test("a version that ran out leads to a list, which tells of nothing but the dif
   ]);
 });
 
-test("a page whose token ran out makes the list begin anew", async () => {
+test("a page whose token expired makes the list begin again", async () => {
   await using at = started();
   for (const name of ["a", "b", "c"]) at.server.put("default", name, { nodeName: "n1" });
   at.server.failNextPage(expired());
@@ -129,7 +129,7 @@ test("a page whose token ran out makes the list begin anew", async () => {
   assert.ok(at.reflector.synced.current);
 });
 
-test("a watch in which nothing comes is opened again, and after a second silence listed anew", async () => {
+test("a silent watch is opened again, and after a second silence the resource is listed again", async () => {
   await using at = started();
   await at.clock.settle();
   at.server.deaf = true;
@@ -152,7 +152,7 @@ test("bookmarks keep a quiet watch alive", async () => {
   assert.equal(at.server.watches, 1);
 });
 
-test("a server that was restored from a backup is listed anew", async () => {
+test("a server that was restored from a backup is listed again", async () => {
   await using at = started();
   for (const name of ["a", "b"]) at.server.put("default", name, { nodeName: "n1" });
   await at.clock.settle();
@@ -173,7 +173,7 @@ test("a server that ends each watch at once is not asked without pause", async (
   assert.ok(at.server.watches > 10);
 });
 
-test("whatever a server goes through, the store comes to be what the server has, and each change is told of once", async () => {
+test("after any faults of a server the store is what the server has, and each change is reported once", async () => {
   const step = fc.oneof(
     fc.record({ kind: fc.constant("put" as const), name: fc.nat(4), bound: fc.boolean() }),
     fc.record({ kind: fc.constant("remove" as const), name: fc.nat(4) }),

@@ -20,7 +20,7 @@ const RETRY: BackoffPolicy = { first: millis(500), max: seconds(30), jitter: FUL
  */
 const SHORTEST_WATCH = seconds(1);
 
-/** What is kept of an object. */
+/** The cached part of an object. */
 export interface CachedObject {
   readonly resourceVersion: string;
 }
@@ -44,12 +44,12 @@ export interface ReflectorComponents {
 export interface ReflectorInit<T extends CachedObject> {
   readonly type: ResourceType;
   readonly selection?: Pick<ListOptions, "namespace" | "labelSelector" | "fieldSelector" | "metadataOnly">;
-  /** What to keep of an object; undefined: nothing, as if it did not exist. Asked once per version. */
+  /** The part of an object to cache; undefined: none, as if it did not exist. Called once per version. */
   readonly trim: (object: KubeObject) => T | undefined;
   readonly indexes?: Readonly<Record<string, (value: T) => Iterable<string>>>;
   /**
-   * Told of each change once, in order, when the store already shows it. A list after a gap is told as what differs: an
-   * object that was deleted and made anew in the gap is one change with two UIDs. Must not throw.
+   * Called once for each change, in order, when the store already shows it. A list after a gap is reported as
+   * differences: an object that was deleted and created again in the gap is one change with two UIDs. Must not throw.
    */
   readonly onChange?: (change: Change<T>) => void;
   readonly pageSize?: number;
@@ -116,7 +116,7 @@ export class Reflector<T extends CachedObject> implements Component {
     this.#reopen?.();
   }
 
-  /** An object that was read by other means, of the version in the store or a newer one: trimmed anew. */
+  /** Takes an object that was read by other means, of the version in the store or a newer one, and trims it again. */
   adopt(key: string, object: KubeObject): void {
     this.#store(key, object);
   }
@@ -126,7 +126,7 @@ export class Reflector<T extends CachedObject> implements Component {
     this.#resourceVersion ??= await this.#list(signal);
     const end = await this.#watch(this.#resourceVersion, signal);
     if (end.kind === "relist") {
-      this.#log.info("listing anew", { resource: this.#init.type.plural, why: end.why });
+      this.#log.info("listing again", { resource: this.#init.type.plural, why: end.why });
       this.#resourceVersion = undefined;
     } else if (end.error !== undefined) throw end.error;
   }

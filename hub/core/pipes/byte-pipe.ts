@@ -1,7 +1,8 @@
-/** Two directions of bytes with back-pressure, whatever carries them: a socket, a WebSocket, a stream of the tunnel. */
+/** Two directions of bytes with back-pressure over a socket, a WebSocket or a stream of the tunnel. */
 import type { EventEmitter } from "node:events";
 import type { Duplex } from "node:stream";
-import { cancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
+import { joinSignals } from "@picolet/protocol/async/abort.ts";
+import { rejectOnAbort } from "@picolet/protocol/async/cancellation.ts";
 import { PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, seconds } from "@picolet/protocol/ports.ts";
 import type { TunnelStream } from "@picolet/protocol/tunnel/stream.ts";
@@ -18,41 +19,32 @@ export interface BytePipe {
   destroy(): void;
 }
 
-/** What may wait in a WebSocket to be sent before its writer waits; one message of each of its channels. */
+/** Bounds what waits in a WebSocket before its writer waits: one message of each of its channels. */
 const MAX_WEB_SOCKET_BUFFER_BYTES = 256 * 1024;
 
 /** Resolves with the first of `events` of `emitter`, or rejects as `cancelled` when `signal` aborts. */
-export function onceAny(
+export async function onceAny(
   emitter: Pick<EventEmitter, "once" | "off">,
   events: readonly string[],
   signal: AbortSignal,
 ): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const clear = (): void => {
-      for (const event of events) emitter.off(event, onEvent);
-      signal.removeEventListener("abort", onAbort);
-    };
-    const onEvent = (): void => {
-      clear();
-      resolve();
-    };
-    const onAbort = (): void => {
-      clear();
-      reject(cancelled("the wait for a socket"));
-    };
-    if (signal.aborted) return onAbort();
-    for (const event of events) emitter.once(event, onEvent);
-    signal.addEventListener("abort", onAbort, { once: true });
-  });
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const onEvent = (): void => resolve();
+  for (const event of events) emitter.once(event, onEvent);
+  try {
+    await rejectOnAbort(promise, signal, "the wait for a socket");
+  } finally {
+    for (const event of events) emitter.off(event, onEvent);
+  }
 }
 
-/** A socket that nobody else reads. */
+/** A socket that has no other reader. */
 export class SocketPipe implements BytePipe {
   readonly #socket: Duplex;
 
   constructor(socket: Duplex) {
     this.#socket = socket;
-    // Its reader or writer is told; without a listener it would end the process.
+    // The reader or writer gets the error; without a listener it would end the process.
     socket.on("error", () => undefined);
   }
 
@@ -134,7 +126,7 @@ export class WebSocketPipe implements BytePipe {
       sent.catch(() => undefined);
       return;
     }
-    await unlessAborted(sent, signal);
+    await rejectOnAbort(sent, signal, "the wait for a socket");
   }
 
   end(): void {
@@ -156,17 +148,8 @@ export class WebSocketPipe implements BytePipe {
     const next = new Promise<void>((resolve) => {
       this.#wake = resolve;
     });
-    await unlessAborted(next, signal);
+    await rejectOnAbort(next, signal, "the wait for a socket");
   }
-}
-
-function unlessAborted<T>(task: Promise<T>, signal: AbortSignal): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const onAbort = (): void => reject(cancelled("the wait for a socket"));
-    if (signal.aborted) onAbort();
-    signal.addEventListener("abort", onAbort, { once: true });
-    task.then(resolve, reject).finally(() => signal.removeEventListener("abort", onAbort));
-  });
 }
 
 /** A stream of the tunnel. */
@@ -203,7 +186,7 @@ async function copy(from: BytePipe, to: BytePipe, signal: AbortSignal): Promise<
   to.end();
 }
 
-/** How long a client may take to close its side when the session is over; then it is cut off. */
+/** How long a client may take to close its side when the session is over; then it is disconnected. */
 const LINGER = seconds(10);
 
 /**
@@ -228,7 +211,7 @@ export async function joinPipes(
   try {
     await Promise.all([forth, fro]);
   } catch {
-    // There is nobody to tell: each side sees that it is over.
+    // The error is dropped: each side sees that the connection is over.
   } finally {
     life.abort();
     front.destroy();

@@ -1,12 +1,12 @@
-import { cancelled } from "@picolet/protocol/async/abort.ts";
+import { rejectOnAbort } from "@picolet/protocol/async/cancellation.ts";
 
 /**
- * What one of several channels on one connection may hold that its reader has not taken. When it is full the whole
- * connection is read no further: a channel of its own window there is none in these protocols.
+ * Bounds the unread bytes of one of several channels on one connection. When it is full, the whole connection is read
+ * no further, as these protocols have no window for each channel.
  */
 export const MAX_UNREAD_BYTES = 256 * 1024;
 
-/** Things that somebody waits for a change of. */
+/** Wakes up all that wait for a change. */
 export class Waiters {
   readonly #waiting = new Set<() => void>();
 
@@ -15,24 +15,14 @@ export class Waiters {
   }
 
   /** Resolves with the next `wake`; rejects as `cancelled` when `signal` aborts. */
-  next(signal: AbortSignal): Promise<void> {
-    return new Promise((resolve, reject) => {
-      const clear = (): void => {
-        this.#waiting.delete(onChange);
-        signal.removeEventListener("abort", onAbort);
-      };
-      const onChange = (): void => {
-        clear();
-        resolve();
-      };
-      const onAbort = (): void => {
-        clear();
-        reject(cancelled("the wait for a channel"));
-      };
-      if (signal.aborted) return onAbort();
-      this.#waiting.add(onChange);
-      signal.addEventListener("abort", onAbort, { once: true });
-    });
+  async next(signal: AbortSignal): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#waiting.add(resolve);
+    try {
+      await rejectOnAbort(promise, signal, "the wait for a channel");
+    } finally {
+      this.#waiting.delete(resolve);
+    }
   }
 }
 

@@ -33,7 +33,7 @@ test("the head is taken off, however it is cut; what follows is kept", async () 
   }
 });
 
-test("whatever comes, it is read or refused, and never gathered without end", async () => {
+test("any input is read or refused, and never gathered without end", async () => {
   const piece = fc.oneof(
     fc.uint8Array({ maxLength: 50 }),
     fc.constantFrom("HTTP/1.1 200 OK\r\n", "a: b\r\n", "\r\n", ":\r\n", "HTTP/1.1 99").map((each) => Buffer.from(each)),

@@ -5,7 +5,7 @@ export interface ResponseHead {
   readonly status: number;
   /** Names in lower case; of a name that comes twice the values are joined with a comma. */
   readonly headers: Readonly<Record<string, string>>;
-  /** What came behind it already. */
+  /** Bytes that arrived behind the head. */
   readonly rest: Buffer;
 }
 

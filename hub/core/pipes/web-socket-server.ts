@@ -3,7 +3,7 @@ import type { Duplex } from "node:stream";
 import { WebSocketServer } from "ws";
 import { WebSocketPipe } from "./byte-pipe.ts";
 
-/** Of one message: kubectl sends 32 KiB at most. A longer one ends the connection. */
+/** Bounds one message: kubectl sends 32 KiB at most. A longer one ends the connection. */
 const MAX_MESSAGE_BYTES = 1024 * 1024;
 
 const isRequest = ({ headers }: Pick<IncomingMessage, "headers">): boolean =>

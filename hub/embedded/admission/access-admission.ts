@@ -1,4 +1,4 @@
-/** Admission that depends on who asks: boards write what is theirs, and no one grants what he does not have. */
+/** Admission by user: boards write only their own objects, and no user grants a right that it does not have. */
 import { parseCertificateRequest } from "@picolet/protocol/pki/certificate-request.ts";
 import { parsePem } from "@picolet/protocol/pki/pem.ts";
 import type { ApiObject, ObjectLookup, UserInfo } from "../api/resource-definition.ts";
@@ -34,8 +34,8 @@ export function accessAdmission({
 }
 
 /**
- * Kubernetes' CertificateApproval, CertificateSigning and CertificateSubjectRestriction: who may write the subresource
- * needs the signer's consent besides, and nobody is made `system:masters` by a certificate.
+ * Kubernetes' CertificateApproval, CertificateSigning and CertificateSubjectRestriction: a writer of the subresource
+ * needs the signer's consent besides, and no certificate makes its holder `system:masters`.
  */
 function restrictCertificates(authorizer: Authorizer, { operation, request, object }: AdmissionRequest): void {
   const { definition, user, subresource, name } = request;
@@ -67,7 +67,7 @@ function restrictCertificates(authorizer: Authorizer, { operation, request, obje
   );
 }
 
-/** What cannot be read might ask for anything. */
+/** A request that cannot be read might ask for anything. */
 function asksForMasters(request: string): boolean {
   try {
     const [block] = parsePem(Buffer.from(request, "base64").toString("latin1"));
@@ -97,7 +97,7 @@ function preventEscalation(
     ...{ plural: kind, subresource: "", namespace, name },
   });
   if (may.kind === "allowed") return;
-  // What an aggregation will come to hold is not known: it takes somebody who has everything.
+  // The rules of an aggregation are not known yet, so only a user with all rights may make one.
   const aggregated = object.aggregationRule === undefined || object.aggregationRule === null ? [] : [EVERYTHING];
   const rules = isRole
     ? [...((object.rules ?? []) as readonly PolicyRule[]), ...aggregated]
@@ -113,7 +113,7 @@ function preventEscalation(
   throw forbidden(definition, object.metadata.name, why);
 }
 
-/** Whether the user may do each thing that the rule allows. */
+/** True when the user has each right that the rule grants. */
 function covers(authorizer: Authorizer, user: UserInfo, namespace: string, rule: PolicyRule): boolean {
   const { verbs = [], apiGroups = [], resources = [], resourceNames = [], nonResourceURLs = [] } = rule;
   const names = resourceNames.length === 0 ? [""] : resourceNames;

@@ -25,7 +25,7 @@ const SECCOMP_POD = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER_PREFIX = "container.seccomp.security.alpha.kubernetes.io/";
 
 const appArmorProfile: Evaluate = ({ annotations, spec }) => {
-  // Kubernetes copies the annotation into a container's field, which is where the agent looks first.
+  // Kubernetes copies the annotation into a container's field, which the agent reads first.
   const annotatedType = (holder: unknown): string | undefined =>
     annotations[APPARMOR_PREFIX + nameOf(holder)] === "unconfined" ? "Unconfined" : undefined;
   const typeIn = (holder: unknown): string | undefined => {
@@ -186,7 +186,7 @@ const seccompAnnotations: Evaluate = ({ annotations, spec }) => {
   return { reason: "seccompProfile", detail: `forbidden ${what} ${forbidden.join(", ")}` };
 };
 
-/** What sets `securityContext.seccompProfile` to a type that runs without a filter. */
+/** Finds `securityContext.seccompProfile` of a type that runs without a filter. */
 export const seccompProfile: Evaluate = ({ spec }) => {
   const isForbidden = (holder: unknown): boolean => {
     const type = seccompTypeOf(holder);

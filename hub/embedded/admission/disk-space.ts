@@ -3,7 +3,9 @@ import { dirname } from "node:path";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import { StatusError } from "../api/status-error.ts";
 
-/** Who writes: a board, another user, or one who may use the last byte. */
+/**
+ * The rank of a writer: boards' creates give way first, then other users' writes. Administrators may use the last byte.
+ */
 export type WriteRank = "create of a board" | "other";
 
 interface Space {
@@ -23,15 +25,15 @@ export interface DiskSpaceComponents {
 
 export interface DiskSpaceInit {
   readonly storePath: string;
-  /** What the store may hold before boards are refused. Undefined: as much as the disk has, less the reserve. */
+  /** Size of the store above which boards are refused. Undefined: as much as the disk has, less the reserve. */
   readonly maxStoreBytes?: number | undefined;
 }
 
 /** A call of statfs(2) takes some microseconds; in this time a flow of 429s is cheaper than it is. */
 const MAX_AGE_MS = 1000;
 /**
- * Left for administrators: enough for the write-ahead log of the store (4 MiB), a compaction, and the time until
- * somebody comes. A fiftieth of a small disk, no more of a large one than it takes.
+ * Left for administrators: enough for the write-ahead log of the store (4 MiB), a compaction, and the time until an
+ * administrator comes. A fiftieth of a small disk, no more of a large one than that takes.
  */
 const RESERVE_SHARE = 1 / 50;
 const MIN_RESERVE_BYTES = 32 * 1024 * 1024;

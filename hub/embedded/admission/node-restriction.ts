@@ -1,7 +1,6 @@
 /**
- * Kubernetes' admission plugin NodeRestriction: what the objects must be that a board writes. Which rule holds for a
- * write is said by the row of the access table; writes of closed resources for which there is no row are refused,
- * whatever roles grant.
+ * Kubernetes' admission plugin NodeRestriction: the rules for objects that a board writes. The row of the access table
+ * names the rule of a write. Writes of closed resources without a row are refused, also where roles grant them.
  */
 
 import { BOARD_FORBIDDEN_RESOURCES, type BodyRule, rowsOf } from "@picolet/hub-core/access-table.ts";
@@ -148,7 +147,7 @@ function requireBound({ operation, request, node, lookup, refuse }: Restriction)
   refuse(`${what} pods with spec.nodeName set to itself`);
 }
 
-/** What of a pod's status is another's word than the node's. */
+/** Fields of a pod's status that other writers than the node own. */
 const CLAIM_STATUSES = ["resourceClaimStatuses", "extendedResourceClaimStatus"];
 
 function restrictPodStatus({ object, old, node, refuse }: Restriction): void {

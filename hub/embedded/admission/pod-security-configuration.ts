@@ -19,7 +19,7 @@ import {
 } from "./pod-security-standards.ts";
 import type { CheckSettings } from "./pod-security-view.ts";
 
-/** What is never judged. */
+/** Users, RuntimeClasses and namespaces that are never checked. */
 export interface PodSecurityExemptions {
   readonly usernames: readonly string[];
   readonly namespaces: readonly string[];
@@ -27,7 +27,7 @@ export interface PodSecurityExemptions {
 }
 
 export interface PodSecurityConfiguration extends CheckSettings {
-  /** What counts where a namespace has no label. */
+  /** The policy of a namespace without labels. */
   readonly defaults: Policy;
   readonly exemptions: PodSecurityExemptions;
 }

@@ -1,6 +1,4 @@
-/**
- * What Pod Security does beyond Kubernetes' answers: picolet's own grants, the log, bounds, controllers, configuration.
- */
+/** Pod Security beyond Kubernetes' answers: picolet's own grants, the log, bounds, controllers, configuration. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
@@ -49,7 +47,7 @@ test("annotations that open devices, bind ports of the node or reach the node it
   }
 });
 
-test("entries of a component's network are told apart by where they lead", () => {
+test("entries of a component's network are distinguished by their targets", () => {
   const allowed = [
     ...["tcp://db.example.com:5432", "GET,HEAD https://*.example.com", "udp://*:53", "tcp://192.0.2.1:123"],
     ...["tcp://10.0.0.0/8:*", "tcp://0.0.0.0/0:443", "tcp://[2001:db8::1]:1", "tcp://[fd00::/8]:1", "tcp://[::/0]:1"],

@@ -25,7 +25,7 @@ export type Labels = Readonly<Record<string, string>>;
 
 export const LABEL_PREFIX = "pod-security.kubernetes.io/";
 export const LATEST = "latest";
-/** The version whose checks `latest`, and every version after it, stands for. */
+/** The version whose checks `latest` and every later version use. */
 export const LATEST_MINOR = Number(KUBERNETES_VERSION.split(".")[1]);
 
 const VERSION = /^v1\.(0|[1-9]\d*)$/;
@@ -63,7 +63,7 @@ export const INVALID_LEVEL = `must be one of ${LEVELS.join(", ")}`;
 export const INVALID_VERSION = 'must be "latest" or "v1.x"';
 
 /**
- * What a namespace's labels ask for. Labels that cannot be read enforce `restricted` in the version `latest`, and
+ * The policy of a namespace's labels. Labels that cannot be read enforce `restricted` in the version `latest`, and
  * neither warn nor audit.
  */
 export function policyOf(
@@ -101,7 +101,7 @@ export function policyOf(
   return { policy: { enforce, audit, warn }, errors };
 }
 
-/** The minor version whose checks stand for `version`; what comes after the last one known is as that. */
+/** The minor version whose checks `version` uses; later ones use those of the last known version. */
 const minorOf = (version: string): number => Math.min(Number(VERSION.exec(version)?.[1] ?? LATEST_MINOR), LATEST_MINOR);
 
 /** The checks that `level` has in a version, in the order of messages. */

@@ -1,4 +1,4 @@
-/** What the checks of Pod Security share: their types, how they read a pod, and Kubernetes' wording. Pure. */
+/** Shared parts of Pod Security's checks: their types, how they read a pod, and Kubernetes' wording. Pure. */
 import { fieldAt, listAt, textAt } from "../api/object-fields.ts";
 
 export interface PodView {
@@ -62,7 +62,7 @@ export const isWindows = ({ spec }: PodView): boolean => textAt(spec, "os", "nam
 
 export const isSafeProfileType = (type: string): boolean => type === "RuntimeDefault" || type === "Localhost";
 
-/** Whether the feature gate frees this pod from checks of its user. */
+/** True when the feature gate frees this pod from checks of its user. */
 export const isRelaxed = ({ spec }: PodView, { relaxesUserNamespaces }: CheckSettings): boolean =>
   relaxesUserNamespaces && fieldAt(spec, "hostUsers") === false;
 

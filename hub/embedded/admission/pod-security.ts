@@ -37,13 +37,13 @@ export interface PodSecurityComponents {
   readonly log: Log;
 }
 
-/** What one pod violates of a level. */
+/** Finds the violations of a level by one pod. */
 type Judge = (level: LevelVersion) => readonly Violation[];
 
 /** Existing pods checked against a namespace's new labels, and how long that may take. As Kubernetes. */
 const MAX_PODS_CHECKED = 3000;
 const MAX_CHECK_MS = 1000;
-/** Of a text in the log: names of containers are the client's, and a pod may have thousands. */
+/** Bounds a text in the log: names of containers are the client's, and a pod may have thousands. */
 const MAX_LOGGED_LENGTH = 2048;
 
 /** Subresources of pods that change nothing a check of Kubernetes reads. Any other one is judged as the pod is. */
@@ -51,7 +51,7 @@ const IGNORED_SUBRESOURCES: ReadonlySet<string> = new Set([
   ...["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"],
 ]);
 
-/** Where the template of a pod is in each resource that has one; `resourceName` of it. */
+/** Path of the pod template in each resource that has one; by its `resourceName`. */
 export const POD_TEMPLATES: Readonly<Record<string, readonly string[]>> = {
   podtemplates: ["template"],
   "daemonsets.apps": ["spec", "template"],
@@ -195,7 +195,7 @@ class PodSecurityAdmission {
     warnings.push(...this.#judgeExisting(name, enforce));
   }
 
-  /** What of a namespace's pods its new labels would refuse; they stay. */
+  /** Finds pods of a namespace that its new labels would refuse; they stay. */
   #judgeExisting(namespace: string, enforce: LevelVersion): readonly string[] {
     const { clock } = this.#components;
     const deadline = clock.monotonic() + MAX_CHECK_MS;
@@ -259,7 +259,7 @@ function wouldViolate(judge: Judge, level: LevelVersion): string | undefined {
   return `would violate PodSecurity ${JSON.stringify(levelText(level))}: ${describeViolations(violations)}`;
 }
 
-/** Whether pods that `before` allowed may violate `now`. */
+/** True when pods that `before` allowed may violate `now`. */
 const isTightened = (now: LevelVersion, before: LevelVersion): boolean =>
   now.level !== "privileged" &&
   !isSamePolicy(now, before) &&
@@ -274,8 +274,8 @@ function namesText(names: readonly string[]): string {
 }
 
 /**
- * Of what may change, Kubernetes evaluates images and new ephemeral containers. picolet's own annotations may be
- * changed through every subresource, `status` and `binding` too, and the AppArmor profile is read from one.
+ * Kubernetes evaluates changes of images and new ephemeral containers. picolet's own annotations may be changed through
+ * every subresource, `status` and `binding` too, and the AppArmor profile is read from one.
  */
 function isSignificantUpdate(subresource: string, pod: ApiObject, old: ApiObject): boolean {
   if (changesJudgedAnnotation(pod, old)) return true;

@@ -1,4 +1,4 @@
-/** What a board, a user and the hub itself may write, asked of a server in this process on virtual time. */
+/** Quotas of boards, users and the hub itself, against a server in this process on virtual time. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { KubeClient, ResourceType } from "@picolet/hub-core/kube-client/kube-client.ts";
@@ -51,7 +51,7 @@ const event = (name: string, node: string, more: Json = {}): Json => ({
 const makeEvent = (client: KubeClient, name: string, more: Json = {}): Promise<unknown> =>
   client.create(EVENTS, { namespace: "default", name: "" }, event(name, "a", more), {}, never);
 
-/** What is refused, as a client sees it. */
+/** A refusal as a client sees it. */
 async function refusal(task: Promise<unknown>): Promise<{ code: number; message: string; after: number | undefined }> {
   try {
     await task;

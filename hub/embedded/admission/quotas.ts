@@ -1,5 +1,5 @@
 /**
- * What one identity may write, however it comes: over the API, or through the tunnel, where the hub acts as the node.
+ * Bounds the writes of one identity, over the API and through the tunnel, where the hub acts as the node.
  * Rates as Kubernetes' EventRateLimit has them, sizes, and numbers of objects that are kept. Administrators and the hub
  * itself have none. Reads and the order of requests are `request-fairness.ts`'s.
  */
@@ -76,28 +76,28 @@ const USER: Allowance = {
 };
 
 type Limited = Exclude<IdentityKind, "administrator">;
-const ALLOWANCES: Readonly<Record<Limited, Allowance>> = {
+export const ALLOWANCES: Readonly<Record<Limited, Allowance>> = {
   node: NODE,
   bootstrap: BOOTSTRAP,
   user: USER,
   anonymous: NODE,
 };
 
-/** Of one object as it is stored. Of others: the server's own limit. */
-const MAX_BYTES: Readonly<Record<string, number>> = {
+/** Size of one stored object, against a disk full of a few resources. Others have the server's own limit. */
+export const MAX_BYTES: Readonly<Record<string, number>> = {
   // A message of 1 KiB, and what names the object, the source and the series.
   events: 16 * KIBIBYTE,
   // A request of 8 KiB in base64, and the user's groups and extra.
   "certificatesigningrequests.certificates.k8s.io": 32 * KIBIBYTE,
 };
-const MAX_NODE_BYTES: Readonly<Record<string, number>> = {
+export const MAX_NODE_BYTES: Readonly<Record<string, number>> = {
   ...MAX_BYTES,
   "leases.coordination.k8s.io": 16 * KIBIBYTE,
   // 50 images with their names, twice: the hub keeps the board's report beside the status.
   nodes: 512 * KIBIBYTE,
   pods: 512 * KIBIBYTE,
 };
-/** What a row takes besides its object: indexes, and the entry in the history. */
+/** Bytes of a row besides its object: indexes, and the entry in the history. */
 const ROW_BYTES = KIBIBYTE;
 /** A refusal because too much is kept: something goes within the hour. */
 const FULL_RETRY_SECONDS = 60;
@@ -202,7 +202,7 @@ export class Quotas {
     this.#keptOf(resource).add(request.user.name, { resource, namespace, name });
   }
 
-  /** What has finalizers, or a time to end in, stays for now; it is found to be gone when the limit is reached. */
+  /** An object with finalizers or a grace period stays for now; it is found to be gone when the limit is reached. */
   #forget(definition: ResourceDefinition, object: ApiObject | undefined): void {
     const resource = resourceName(definition);
     const kept = this.#kept.get(resource);
@@ -234,7 +234,10 @@ interface Fields {
 const fieldsOf = (value: unknown): Fields => (typeof value === "object" && value !== null ? (value as Fields) : {});
 const nodeUser = (node: unknown): string => (typeof node === "string" && node !== "" ? `system:node:${node}` : "");
 
-/** Who made what an earlier life of the hub has stored. An event's word for it counts: it is gone within the hour. */
+/**
+ * The maker of an object that an earlier run of the hub stored. An event's own claim counts: it is gone within the
+ * hour.
+ */
 const OWNERS: Readonly<Record<Counted, (object: ApiObject) => string>> = {
   events: ({ source, reportingInstance }) => nodeUser(fieldsOf(source).host ?? reportingInstance),
   [CERTIFICATE_REQUESTS]: ({ spec }) => String(fieldsOf(spec).username ?? ""),

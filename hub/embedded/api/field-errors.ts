@@ -18,7 +18,7 @@ export interface FieldError {
   readonly message: string;
 }
 
-/** Longer values would make a Status nobody reads; the rest is cut. */
+/** Bounds a value in a Status; the rest is cut. */
 const MAX_VALUE_LENGTH = 256;
 
 function show(value: unknown): string {
@@ -64,5 +64,5 @@ export const tooLongValue = (field: string, maxBytes: number): FieldError => ({
   message: `Too long: may not be more than ${maxBytes} bytes`,
 });
 
-/** The text of one, as it stands in a message. */
+/** The text of one error in a message. */
 export const describeFieldError = ({ field, message }: FieldError): string => `${field}: ${message}`;

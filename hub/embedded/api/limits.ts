@@ -1,7 +1,7 @@
 /**
- * What one request may cost. Every walk over a body or an object is linear in the number of its values, so these limits
- * bound the time that a request keeps the event loop. The worst body that they let through, a server-side apply of
- * 4,096 keys over another manager's, takes 80 ms on one core of 2.5 GHz, in two parts.
+ * Bounds the cost of one request. Every walk over a body or an object is linear in the number of its values, so these
+ * limits bound the time that a request keeps the event loop. The worst body that they let through, a server-side apply
+ * of 4,096 keys over another manager's, takes 80 ms on one core of 2.5 GHz, in two parts.
  */
 import { StatusError } from "./status-error.ts";
 

@@ -18,7 +18,7 @@ export function section(object: object, name: string): Fields {
   return made;
 }
 
-/** What is at `path`; undefined when any part of it is missing. */
+/** The value at `path`; undefined when any part of it is missing. */
 export const fieldAt = (object: unknown, ...path: readonly string[]): unknown =>
   path.reduce<unknown>((value, key) => (isFields(value) && Object.hasOwn(value, key) ? value[key] : undefined), object);
 
@@ -74,7 +74,7 @@ const ERROR_TYPES: readonly (readonly [string, FieldErrorType])[] = [
   ["Too long", "FieldValueTooLong"],
 ];
 
-/** What the pod model's validation found, as an error of the API. */
+/** Converts a problem of the pod model's validation into an error of the API. */
 export const fieldErrorOf = ({ path, message }: FieldProblem): FieldError => ({
   type: ERROR_TYPES.find(([start]) => message.startsWith(start))?.[1] ?? "FieldValueInvalid",
   field: path,

@@ -1,6 +1,7 @@
 /**
  * `metadata` as the server keeps it for every kind: what clients may set, what they may not, and whether it is valid.
  */
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import {
   dnsLabelProblems,
   dnsSubdomainProblems,
@@ -19,9 +20,6 @@ const MAX_GENERATED_BASE = 58;
 const SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX_LENGTH = 5;
 
-/** RFC 3339 in UTC with whole seconds, as Kubernetes writes times. */
-export const timeText = (date: Date): string => date.toISOString().replace(/\.\d+Z$/, "Z");
-
 export function generateName(base: string, random: Random): string {
   let suffix = "";
   for (let n = 0; n < SUFFIX_LENGTH; n += 1) {
@@ -39,7 +37,7 @@ export function generateUid(random: Random): string {
   return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join("-");
 }
 
-/** What a new object gets from the server; what a client said of these is dropped. */
+/** Sets the server's fields of a new object; values from the client are dropped. */
 export function initializeMetadata(object: ApiObject, now: Date, random: Random, hasGeneration: boolean): void {
   const { metadata } = object;
   delete metadata.deletionTimestamp;
@@ -48,13 +46,13 @@ export function initializeMetadata(object: ApiObject, now: Date, random: Random,
   delete metadata.selfLink;
   delete metadata.generation;
   metadata.uid = generateUid(random);
-  metadata.creationTimestamp = timeText(now);
+  metadata.creationTimestamp = kubeTime(now);
   if (hasGeneration) metadata.generation = 1;
 }
 
 const KEPT = ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"] as const;
 
-/** What no update may change is put back. */
+/** Restores the fields that no update may change. */
 export function keepSystemMetadata(metadata: ApiMetadata, old: ApiMetadata): void {
   for (const field of KEPT) {
     if (old[field] === undefined) delete metadata[field];

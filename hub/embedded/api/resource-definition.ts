@@ -1,6 +1,6 @@
 /**
- * What the embedded API server knows of one resource. The table of these (`hub/embedded/resources/`) is data and pure
- * functions; storing, versions, finalizers, patches, watches, tables and discovery are the server's and generic.
+ * The definition of one resource of the embedded API server. The table of these (`hub/embedded/resources/`) is data and
+ * pure functions; storing, versions, finalizers, patches, watches, tables and discovery are the server's and generic.
  */
 
 import type { KubeMetadata } from "@picolet/hub-core/kube-client/kube-client.ts";
@@ -27,7 +27,7 @@ export interface ApiMetadata
   [field: string]: unknown;
 }
 
-/** Who asks, after authentication and impersonation. */
+/** The user of a request, after authentication and impersonation. */
 export interface UserInfo {
   readonly name: string;
   readonly uid: string;
@@ -42,7 +42,7 @@ export interface ObjectLookup {
   list(resource: string, namespace: string): readonly ApiObject[];
 }
 
-/** What a strategy may look at besides the object. */
+/** Input of a strategy besides the object. */
 export interface StrategyContext {
   readonly user: UserInfo;
   readonly now: Date;
@@ -77,10 +77,7 @@ export interface ResourceStrategy {
   prepareForBinding?(object: ApiObject, lookup: ObjectLookup): void;
   validate?(object: ApiObject, context: StrategyContext): readonly FieldError[];
   validateUpdate?(object: ApiObject, old: ApiObject, context: StrategyContext): readonly FieldError[];
-  /**
-   * Whether `metadata.generation` is kept and counted up. Default: false. It counts changes outside metadata and
-   * status.
-   */
+  /** True when `metadata.generation` counts changes outside metadata and status. Default: false. */
   readonly hasGeneration?: boolean;
   /**
    * Seconds until the object may go; 0: at once. Absent: always at once. The server writes deletionTimestamp and
@@ -90,12 +87,12 @@ export interface ResourceStrategy {
   gracePeriod?(object: ApiObject, requested: number | undefined): number;
   /** Sets what a deletion that cannot be carried out at once shows (a namespace's phase Terminating), in place. */
   prepareForDelete?(object: ApiObject): void;
-  /** Whether the object has to stay although it has no finalizers left (a namespace's `spec.finalizers`). */
+  /** True when the object must stay although it has no finalizers left (a namespace's `spec.finalizers`). */
   blocksDeletion?(object: ApiObject): boolean;
-  /** Whether a PUT on a name that does not exist creates it (leases, nodes' … as in Kubernetes). Default: false. */
+  /** True when a PUT on a name that does not exist creates it (leases, nodes' … as in Kubernetes). Default: false. */
   readonly createOnUpdate?: boolean;
   /**
-   * Whether an update without metadata.resourceVersion is let through. Default: true; Kubernetes refuses it for some.
+   * True when an update without metadata.resourceVersion is accepted. Default: true; Kubernetes refuses it for some.
    */
   readonly unconditionalUpdate?: boolean;
 }
@@ -160,7 +157,7 @@ export interface ResourceDefinition {
   /** Field selectors besides `metadata.name` and `metadata.namespace`. A missing field is "". */
   readonly selectableFields?: Readonly<Record<string, (object: ApiObject) => string>>;
   readonly strategy: ResourceStrategy;
-  /** What `metadata.name` must be. Default: `subdomain`. */
+  /** The rule for `metadata.name`. Default: `subdomain`. */
   readonly nameRule?: "subdomain" | "label" | "path-segment";
   /** Objects go so long after their last write. Events: 3600. */
   readonly ttlSeconds?: number;

@@ -5,7 +5,7 @@ type Labels = Readonly<Record<string, string>>;
 
 export type LabelSelector = (labels: Labels | undefined) => boolean;
 
-/** Requirements in one selector: kubectl's users have a handful, nobody has more than this. */
+/** Bounds requirements in one selector; users of kubectl write a handful. */
 const MAX_REQUIREMENTS = 256;
 
 type Token = { readonly kind: "word" | "mark"; readonly text: string };

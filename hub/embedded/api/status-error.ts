@@ -1,4 +1,4 @@
-/** metav1.Status: how every refusal of the API is told, in Kubernetes' own words, since kubectl prints them. */
+/** metav1.Status: every refusal of the API, in Kubernetes' own words, since kubectl prints them. */
 import { type ErrorCode, PicoletError } from "@picolet/protocol/errors.ts";
 import { describeFieldError, type FieldError } from "./field-errors.ts";
 import { resourceName } from "./resource-definition.ts";
@@ -18,8 +18,8 @@ export interface StatusDetails {
   readonly retryAfterSeconds?: number;
 }
 
-/** The HTTP code and the PicoletError's code that stand for a reason. */
-const REASONS = {
+/** HTTP code and PicoletError code of each reason. */
+export const STATUS_REASONS = {
   BadRequest: [400, "invalid"],
   Unauthorized: [401, "permission_denied"],
   Forbidden: [403, "permission_denied"],
@@ -41,7 +41,7 @@ const REASONS = {
   InsufficientStorage: [507, "unavailable"],
 } as const satisfies Readonly<Record<string, readonly [number, ErrorCode]>>;
 
-export type StatusReason = keyof typeof REASONS;
+export type StatusReason = keyof typeof STATUS_REASONS;
 
 export class StatusError extends PicoletError {
   readonly statusCode: number;
@@ -49,7 +49,7 @@ export class StatusError extends PicoletError {
   readonly #reason: StatusReason;
 
   constructor(reason: StatusReason, message: string, details?: StatusDetails, cause?: unknown) {
-    const [statusCode, code] = REASONS[reason];
+    const [statusCode, code] = STATUS_REASONS[reason];
     super(code, message, { reason, retryable: code === "unavailable", cause });
     this.statusCode = statusCode;
     this.details = details;
@@ -151,7 +151,7 @@ export const internalError = (cause: unknown): StatusError => {
   );
 };
 
-/** What a write that gives no object back answers. */
+/** The answer to a write that returns no object. */
 export const successStatus = (code: number): Readonly<Record<string, unknown>> => ({
   kind: "Status",
   apiVersion: "v1",

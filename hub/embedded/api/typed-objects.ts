@@ -81,6 +81,3 @@ export const untoleratedTaint = (
   taints.find(
     (taint) => effects.includes(taint.effect) && !tolerations.some((toleration) => tolerates(toleration, taint)),
   );
-
-/** RFC 3339 with seconds, as Kubernetes writes times. */
-export const timeText = (time: Date): string => time.toISOString().replace(/\.\d+Z$/, "Z");

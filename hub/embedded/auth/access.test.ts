@@ -1,4 +1,4 @@
-/** Who may do what, over TLS with certificates and tokens. */
+/** Rights over TLS with certificates and tokens. */
 import assert from "node:assert/strict";
 import { createHash, generateKeyPairSync, sign, X509Certificate } from "node:crypto";
 import { request } from "node:https";
@@ -167,7 +167,7 @@ const NAMING: readonly (readonly [way: string, resource: string, spec: Json])[] 
   ["a resource claim", "resourceclaims", { resourceClaims: [{ name: "r", resourceClaimName: "unnamed" }] }],
 ];
 
-test("a mirror pod grants nothing to the board that makes it, whatever it names", async () => {
+test("a mirror pod with any references grants nothing to the board that makes it", async () => {
   await using server = await TestApiServer.start();
   await furnished(server);
   const owner = await ownerOf(server, "a");
@@ -181,7 +181,7 @@ test("a mirror pod grants nothing to the board that makes it, whatever it names"
     const refused = await server.ask("POST", POD_PATH, { ...NODE, body: pod });
     assert.equal(refused.status, 403, `${resource} by ${way}: ${refused.text}`);
     assert.match(refused.text, /can not create pods that reference|a mirror pod may not/, way);
-    // What the administrator makes, or a hub of an earlier version has let in, grants nothing either.
+    // Pods that the administrator makes, or a hub of an earlier version accepted, grant nothing either.
     await server.ask("POST", POD_PATH, { body: pod });
     const path = `/api/v1/namespaces/default/${resource}/${resource === "serviceaccounts" ? "other" : "unnamed"}`;
     assert.equal((await server.ask("GET", path, NODE)).status, 403, `${resource} by ${way}`);
@@ -496,7 +496,7 @@ test("roles and bindings are followed at once, in their namespace or everywhere"
   await may(403, "/api/v1/pods");
 });
 
-test("nobody grants what he does not have", async () => {
+test("no user grants a right that it does not have", async () => {
   await using server = await TestApiServer.start();
   const all = ["create", "update", "patch", "get", "list"];
   await server.expect(201, "POST", `${RBAC}/clusterroles`, {
@@ -550,7 +550,7 @@ test("nobody grants what he does not have", async () => {
   assert.equal((await bind("x", ref("Role", "ok"))).status, 201);
 });
 
-test("certificates are approved and signed with the signer's consent, and make nobody a master", async () => {
+test("certificates are approved and signed with the signer's consent, and make no user a master", async () => {
   await using server = await TestApiServer.start();
   const path = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
   const pem = (organization: string): string => {
@@ -624,7 +624,7 @@ test("certificates are approved and signed with the signer's consent, and make n
   assert.equal((await approve()).status, 200);
 });
 
-test("only who may impersonate acts as somebody else", async () => {
+test("only a user with the right to impersonate acts as another", async () => {
   await using server = await TestApiServer.start();
   const review = async (token: string, headers: Readonly<Record<string, string>>): Promise<Answer> =>
     server.ask("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", { body: {}, token, headers });
@@ -721,9 +721,10 @@ test("a certificate of the cluster's CA is a user, another one is refused", asyn
   revoked.add(createHash("sha256").update(spki).digest("hex"));
   assert.equal((await ask(lost)).status, 401);
   isKnown = false;
-  assert.equal((await ask(pairOfAnn)).status, 503, "nobody gets in before it is known who must not");
+  assert.equal((await ask(pairOfAnn)).status, 503, "no certificate is accepted before the revoked ones are known");
   isKnown = true;
   assert.equal((await ask(stranger.issueClient(subject))).status, 401);
+  assert.equal((await ask(pair)).status, 401, "a serving certificate is no client's credential");
   const node = (name: string) =>
     authority.issueClient([
       { type: "O", value: "system:nodes" },
@@ -752,7 +753,7 @@ test("a certificate of the cluster's CA is a user, another one is refused", asyn
   const keyOfBoard = publicKey.export({ type: "spki", format: "der" });
   assert.deepEqual(extra["picolet.io/certificate-key"], [createHash("sha256").update(keyOfBoard).digest("hex")]);
   assert.equal((await ask(undefined, "admin")).status, 201);
-  assert.equal((await ask()).status, 403, "nobody may not ask who he is");
+  assert.equal((await ask()).status, 403, "an anonymous client may not ask for its identity");
 });
 
 test("a user of the group of nodes whose name is none owns no pod that has no node", async () => {

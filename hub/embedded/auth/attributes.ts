@@ -1,7 +1,7 @@
 import type { UserInfo } from "../api/resource-definition.ts";
 import { type FieldRequirement, parseFieldSelector } from "../api/selectors.ts";
 
-/** What somebody wants to do. */
+/** The access that a user wants. */
 export type Attributes =
   | {
       readonly kind: "resource";
@@ -16,7 +16,7 @@ export type Attributes =
       readonly subresource: string;
       readonly namespace: string;
       readonly name: string;
-      /** What a list, watch or deletion of a collection is narrowed to; undefined for everything else. */
+      /** The field selector of a list, watch or deletion of a collection; undefined for everything else. */
       readonly selected?: readonly FieldRequirement[];
     }
   | { readonly kind: "path"; readonly user: UserInfo; readonly verb: string; readonly path: string };
@@ -37,7 +37,7 @@ export const SERVICE_ACCOUNTS = "system:serviceaccounts";
 
 export const ANONYMOUS: UserInfo = { name: "system:anonymous", uid: "", groups: [UNAUTHENTICATED], extra: {} };
 
-/** A request as it came: what it says in its path, and its field selector, whatever the verb. */
+/** A request as it came: its path, and its field selector, with any verb. */
 export interface RequestedAccess {
   readonly user: UserInfo;
   readonly verb: string;
@@ -48,14 +48,14 @@ export interface RequestedAccess {
   readonly namespace: string;
   /** "" for collections. */
   readonly name: string;
-  /** Of the query; "" for none. */
+  /** Field selector of the query; "" for none. */
   readonly fieldSelector: string;
 }
 
 const SELECTING_VERBS: ReadonlySet<string> = new Set(["list", "watch", "deletecollection"]);
 
 /**
- * What is to be authorized, by Kubernetes' RequestInfo and GetAuthorizerAttributes: a selector counts only where it
+ * The attributes to authorize, by Kubernetes' RequestInfo and GetAuthorizerAttributes: a selector counts only where it
  * narrows the answer down, and a list or watch of one name is a request for that name.
  */
 export function resourceAttributes({

@@ -22,7 +22,7 @@ export class UnionAuthorizer implements Authorizer {
 
 const HEALTH_PATHS: ReadonlySet<string> = new Set(["/healthz", "/livez", "/readyz"]);
 
-/** Whether the server lives may be asked by anybody, whatever roles there are. */
+/** Allows everyone to read the health paths, without any role. */
 export class HealthAuthorizer implements Authorizer {
   authorize(attributes: Attributes): AuthorizationDecision {
     const isHealth = attributes.kind === "path" && attributes.verb === "get" && HEALTH_PATHS.has(attributes.path);

@@ -1,6 +1,5 @@
 /**
- * What the hub itself may do in its own API server: no more than its rows of the access table, and than its role in a
- * cluster.
+ * The hub's own rights in its API server: no more than its rows of the access table, and than its role in a cluster.
  */
 
 import { type AccessRow, rowsOf } from "@picolet/hub-core/access-table.ts";
@@ -11,7 +10,7 @@ import { type Attributes, AUTHENTICATED, type AuthorizationDecision, type Author
 
 /**
  * The hub's tunnel and bridge, within this process. They are known by this very object: no certificate, token or
- * impersonation makes anyone else the hub, whatever name it carries.
+ * impersonation with that name makes another client the hub.
  */
 export const HUB_USER: UserInfo = { name: "system:picolet-hub", uid: "", groups: [AUTHENTICATED], extra: {} };
 

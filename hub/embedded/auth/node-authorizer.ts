@@ -1,5 +1,5 @@
 /**
- * What a board may do as far as a request itself shows it: Kubernetes' Node authorizer. Rights are the rows of the
+ * Kubernetes' Node authorizer: the rights of a board as far as a request itself shows them. Rights are the rows of the
  * access table; the relations that tie a board to objects are checked here, against the objects as they are now.
  */
 
@@ -9,7 +9,7 @@ import { NODE_USER_PREFIX, NODES_GROUP, nodeOfUser } from "@picolet/protocol/pki
 import { type ApiObject, type ObjectLookup, resourceName, type UserInfo } from "../api/resource-definition.ts";
 import type { Attributes, AuthorizationDecision, Authorizer } from "./attributes.ts";
 
-/** Whether a user is to be held to a node's rights, even if the name is none that a node can have. */
+/** True when a user has a node's rights alone, even if the name is none that a node can have. */
 export const isNodeUser = ({ name, groups }: Pick<UserInfo, "name" | "groups">): boolean =>
   groups.includes(NODES_GROUP) && name.startsWith(NODE_USER_PREFIX);
 
@@ -96,7 +96,7 @@ export class NodeAuthorizer implements Authorizer {
         const attachment = this.#lookup.get("volumeattachments.storage.k8s.io", "", name);
         return attachment !== undefined && textAt(attachment, "spec", "nodeName") === node;
       }
-      // Of other subjects.
+      // Relations of other subjects.
       case "listed":
       case "a board":
         return false;
@@ -128,7 +128,7 @@ export class NodeAuthorizer implements Authorizer {
       );
   }
 
-  /** Whether a pod of the node names the claim that the volume is for. */
+  /** True when a pod of the node references the claim that the volume is for. */
   #isClaimNamed(volume: ApiObject, node: string): boolean {
     const claim = textAt(volume, "spec", "claimRef", "name");
     const namespace = textAt(volume, "spec", "claimRef", "namespace");

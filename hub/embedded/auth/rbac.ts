@@ -37,7 +37,7 @@ const CLUSTER_ROLES = "clusterroles.rbac.authorization.k8s.io";
 const ROLE_BINDINGS = "rolebindings.rbac.authorization.k8s.io";
 const CLUSTER_ROLE_BINDINGS = "clusterrolebindings.rbac.authorization.k8s.io";
 
-/** RBAC over the stored roles and bindings, which are read anew after they have changed. */
+/** RBAC over the stored roles and bindings, which are read again after they have changed. */
 export class RbacAuthorizer implements Authorizer {
   readonly #store: ObjectStore;
   readonly #lookup: ObjectLookup;
@@ -60,14 +60,14 @@ export class RbacAuthorizer implements Authorizer {
     return isAllowed ? { kind: "allowed" } : { kind: "no-opinion", reason: "" };
   }
 
-  /** What a user may do in a namespace, for SelfSubjectRulesReview. */
+  /** A user's rules in a namespace, for SelfSubjectRulesReview. */
   rulesOf(user: UserInfo, namespace: string): readonly PolicyRule[] {
     return this.#grantsOf(user, namespace)
       .flatMap(({ rules }) => rules)
       .toArray();
   }
 
-  /** The rules that a reference in a binding stands for; undefined: there is no such role. */
+  /** The rules of a reference in a binding; undefined: there is no such role. */
   rulesOfRole(kind: string, name: string, namespace: string): readonly PolicyRule[] | undefined {
     const role =
       kind === "ClusterRole" ? this.#lookup.get(CLUSTER_ROLES, "", name) : this.#lookup.get(ROLES, namespace, name);
@@ -132,7 +132,7 @@ function isMeant(subject: Subject, user: UserInfo, namespace: string): boolean {
 const has = (list: readonly string[] | undefined, value: string): boolean =>
   list?.includes("*") === true || list?.includes(value) === true;
 
-/** Whether the rule allows it. A wanted `*` is allowed by a `*` alone. */
+/** True when the rule allows the access. A wanted `*` is allowed by a `*` alone. */
 export function allows(rule: PolicyRule, attributes: Attributes): boolean {
   if (!has(rule.verbs, attributes.verb)) return false;
   if (attributes.kind === "path") {

@@ -12,7 +12,7 @@ const KEY_NAME = "service-account-key";
 /** A pod that is being deleted keeps its tokens as long after its deletion time, as in Kubernetes. */
 const POD_GRACE_MS = 60_000;
 
-/** What a token is tied to: it ends with it. */
+/** The object that a token is tied to: the token ends with it. */
 export interface TokenBinding {
   readonly kind: "Pod" | "Secret" | "Node";
   readonly name: string;
@@ -94,8 +94,8 @@ export class ServiceAccountTokens {
   }
 
   /**
-   * Who the token is, and which of `audiences` it is for; undefined: it is no valid token of ours.
-   * @param audiences one of them has to be the token's
+   * The user of a token, and those of `audiences` that it is for; undefined for a token that is not valid here.
+   * @param audiences one of them must be the token's
    */
   async verify(
     token: string,

@@ -29,7 +29,7 @@ export function tokenSourcesOf(pod: ApiObject, lookup: ObjectLookup): readonly T
     });
 }
 
-/** Of its own CSI volumes, and of the volumes that its claims are bound to. */
+/** Drivers of the pod's own CSI volumes, and of the volumes that its claims are bound to. */
 function driversOf(pod: ApiObject, lookup: ObjectLookup): readonly string[] {
   return podReferences(pod).flatMap(({ kind, name }) => {
     if (kind === "CSIDriver") return [name];

@@ -1,7 +1,7 @@
 import type { KubeClient } from "@picolet/hub-core/kube-client/kube-client.ts";
 import type { Clock, Log, Random } from "@picolet/protocol/ports.ts";
 
-/** What every controller is handed. The client may do everything. */
+/** The ports of every controller. The client has all rights. */
 export interface ControllerPorts {
   readonly client: KubeClient;
   readonly clock: Clock;

@@ -1,9 +1,11 @@
 /** Every controller over the real API server, on virtual time. */
 import assert from "node:assert/strict";
+import { X509Certificate } from "node:crypto";
 import { describe, test } from "node:test";
 import {
   CONFIG_MAPS,
   type DeleteOptions,
+  type KubeClient,
   type KubeObject,
   NODES,
   type ObjectRef,
@@ -26,9 +28,13 @@ import {
   STORAGE_CLASSES,
 } from "@picolet/hub-core/kube-client/resource-types.ts";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { subjectAltName } from "@picolet/protocol/pki/extensions.ts";
 import { type Millis, seconds } from "@picolet/protocol/ports.ts";
 import { EmbeddedCluster } from "@picolet/test/support/unit/embedded/in-process-cluster.ts";
-import { nodesRequest } from "@picolet/test/support/unit/identity/sample-certificate-requests.ts";
+import {
+  nodesRequest,
+  requestWithExtensions,
+} from "@picolet/test/support/unit/identity/sample-certificate-requests.ts";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { nodeOf, podOf } from "../api/typed-objects.ts";
@@ -199,7 +205,7 @@ describe("daemon sets", () => {
     assert.equal((await pods(world)).length, 2);
   });
 
-  test("a hub that starts again makes nothing anew and loses nothing", async () => {
+  test("a hub that starts again makes nothing twice and loses nothing", async () => {
     using folder = new TempFolder();
     const path = folder.at("hub.db");
     const state = async (world: World): Promise<object[]> => {
@@ -340,7 +346,7 @@ describe("node lifecycle", () => {
     assert.equal((await world.pod("one"))?.metadata.deletionTimestamp, undefined);
   });
 
-  test("controllers that start again give silent nodes their whole time anew", async () => {
+  test("controllers that start again give silent nodes their whole time again", async () => {
     await using world = await World.start("a", "b");
     await world.pass(seconds(40), ["b"]);
     await world.cluster.stopControllers();
@@ -437,7 +443,7 @@ describe("garbage collector", () => {
     assert.equal(await world.get(SECRETS, child), undefined);
   });
 
-  test("what names an owner that never was goes, also when it was made while nobody looked", async () => {
+  test("an object with an owner that never existed is deleted, also when it was made while the controller was away", async () => {
     await using world = await World.start();
     await world.cluster.stopControllers();
     const reference = { apiVersion: "v1", kind: "ConfigMap", name: "owner", uid: "never" };
@@ -527,7 +533,7 @@ describe("certificates", () => {
     return (await world.get(CERTIFICATE_SIGNING_REQUESTS, name)) as KubeObject;
   }
 
-  test("a node's request from somebody with a token is approved and signed, and is cleaned up in time", async () => {
+  test("a node's request by a join token is approved and signed, and is cleaned up in time", async () => {
     await using world = await World.start();
     const signed = await ask(world, spec(nodesRequest("system:node:a")));
     const { certificate, conditions } = signed.status as {
@@ -554,6 +560,72 @@ describe("certificates", () => {
     await assert.rejects(ask(world, spec("nonsense")), (error) => isPicoletError(error, "invalid"));
     const waiting = await ask(world, spec(PEM("CERTIFICATE REQUEST", "AAAA")));
     assert.deepEqual(waiting.status, {});
+  });
+
+  const servingOf = (name: string): object => ({
+    request: Buffer.from(
+      requestWithExtensions("system:node:a", [
+        subjectAltName({ dns: [name], addresses: [Uint8Array.of(10, 0, 0, 7)] }),
+      ]),
+    ).toString("base64"),
+    signerName: "kubernetes.io/kubelet-serving",
+    usages: ["digital signature", "server auth"],
+  });
+  const asNode = (world: World, node: string) => world.cluster.client.as(`system:node:${node}`, ["system:nodes"]);
+
+  async function askServing(world: World, client: KubeClient, request: object): Promise<void> {
+    const { kind } = CERTIFICATE_SIGNING_REQUESTS;
+    const object = { apiVersion: "certificates.k8s.io/v1", kind, metadata: { name: "node-a" }, spec: request };
+    await client.create(CERTIFICATE_SIGNING_REQUESTS, name, object, {}, signal);
+    await world.settle();
+  }
+
+  async function approved(
+    world: World,
+  ): Promise<{ certificate?: string; conditions: { type: string; message: string }[] }> {
+    const request = (await world.get(CERTIFICATE_SIGNING_REQUESTS, name)) as KubeObject;
+    assert.deepEqual(request.status, {});
+    const conditions = [{ type: "Approved", status: "True", reason: "Checked", message: "" }];
+    const options = { subresource: "approval" };
+    await world.cluster.client.update(
+      CERTIFICATE_SIGNING_REQUESTS,
+      name,
+      { ...request, status: { conditions } },
+      options,
+      signal,
+    );
+    await world.settle();
+    const { status } = (await world.get(CERTIFICATE_SIGNING_REQUESTS, name)) as KubeObject;
+    return status as { certificate?: string; conditions: { type: string; message: string }[] };
+  }
+
+  test("a kubelet's serving certificate is signed once it is approved, with the names of the request", async () => {
+    await using world = await World.start("a");
+    await askServing(world, asNode(world, "a"), servingOf("a.farm.example"));
+    const { certificate = "" } = await approved(world);
+    const issued = new X509Certificate(Buffer.from(certificate, "base64").toString());
+    assert.equal(issued.subject, "O=system:nodes\nCN=system:node:a");
+    assert.equal(issued.subjectAltName, "DNS:a.farm.example, IP Address:10.0.0.7");
+    assert.deepEqual(issued.keyUsage, ["1.3.6.1.5.5.7.3.1"]);
+    const ca = new X509Certificate(world.cluster.caBundle.current);
+    assert.ok(issued.checkIssued(ca) && issued.verify(ca.publicKey));
+  });
+
+  test("a node does not get a serving certificate of another node, nor of the hub's names", async () => {
+    await using world = await World.start("a", "b");
+    await assert.rejects(
+      askServing(world, asNode(world, "b"), servingOf("a")),
+      /can only create a node CSR with CN=system:node:b/,
+    );
+    await askServing(world, world.cluster.client, servingOf("a"));
+    const byOther = await approved(world);
+    assert.equal(byOther.certificate, undefined);
+    assert.match(byOther.conditions[1]?.message ?? "", /requestor kubernetes-admin is not system:node:a/);
+    await world.delete(CERTIFICATE_SIGNING_REQUESTS, name);
+    await askServing(world, asNode(world, "a"), servingOf("hub.example"));
+    const ofHub = await approved(world);
+    assert.equal(ofHub.certificate, undefined);
+    assert.match(ofHub.conditions[1]?.message ?? "", /subjectAltName hub.example is not allowed: it is the hub's own/);
   });
 
   test("an expired bootstrap token is deleted", async () => {
@@ -628,7 +700,7 @@ describe("volumes", () => {
     ((await world.get(PERSISTENT_VOLUME_CLAIMS, claimRef(name)))?.spec as { volumeName?: string } | undefined)
       ?.volumeName;
 
-  test("a claim gets the smallest volume that suits it, and its volume is nobody else's afterwards", async () => {
+  test("a claim gets the smallest volume that suits it, and no other claim gets it afterwards", async () => {
     await using world = await World.start("a");
     await world.create(PERSISTENT_VOLUME_CLAIMS, claimRef("data"), { spec: claimSpec() });
     await world.settle();

@@ -10,7 +10,7 @@ import { EVENTS, EventRecorder } from "./event-recorder.ts";
 const pod: KubeObject = { apiVersion: "v1", kind: "Pod", metadata: { name: "web", namespace: "default", uid: "u" } };
 const event = { type: "Warning", reason: "Odd", message: "it is odd", component: "test" } as const;
 
-test("an event that repeats is counted up, at most every ten seconds, and made anew when it has gone", async () => {
+test("an event that repeats is counted, at most every ten seconds, and made again when it has gone", async () => {
   const clock = new VirtualClock();
   await using cluster = await EmbeddedCluster.start({ clock });
   await cluster.stopControllers();

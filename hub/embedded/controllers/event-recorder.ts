@@ -2,13 +2,13 @@ import type { KubeClient, KubeObject, ResourceType } from "@picolet/hub-core/kub
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import { type Clock, type Log, millis, seconds } from "@picolet/protocol/ports.ts";
-import { timeText } from "../api/typed-objects.ts";
 import { stableHash } from "./stable-hash.ts";
 
 export const EVENTS: ResourceType = { group: "", version: "v1", plural: "events", kind: "Event", namespaced: true };
 
-/** Events that wait to be written. Events are for people: what comes when nobody can read anyway is dropped. */
+/** Bounds events that wait to be written; more are dropped. Events are for people, who could not read so many. */
 const MAX_PENDING = 1000;
 /** Remembered, so that a repeat counts up the event that is there. The one that was not repeated longest goes. */
 const MAX_REMEMBERED = 2000;
@@ -20,7 +20,7 @@ export interface ObjectEvent {
   /** CamelCase, one word. */
   readonly reason: string;
   readonly message: string;
-  /** Whose finding it is: `default-scheduler`, `daemonset-controller`. */
+  /** Component that reports the event: `default-scheduler`, `daemonset-controller`. */
   readonly component: string;
 }
 
@@ -100,7 +100,7 @@ export class EventRecorder implements Component {
 
   /** @returns false when the event has gone since */
   async #countUp(before: Written, { count }: Pending, signal: AbortSignal): Promise<boolean> {
-    const patch = { count: before.count + count, lastTimestamp: timeText(this.#clock.wall()) };
+    const patch = { count: before.count + count, lastTimestamp: kubeTime(this.#clock.wall()) };
     before.writtenAtMs = this.#clock.monotonic();
     try {
       await this.#client.patch(EVENTS, before, "merge", patch, {}, signal);
@@ -117,7 +117,7 @@ export class EventRecorder implements Component {
     const namespace = metadata.namespace || "default";
     const now = this.#clock.wall();
     const name = `${metadata.name}.${now.getTime().toString(16)}${stableHash(key)}`;
-    const time = timeText(now);
+    const time = kubeTime(now);
     await this.#client.create(
       EVENTS,
       { namespace, name },

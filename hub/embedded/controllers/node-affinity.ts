@@ -1,4 +1,4 @@
-/** Which nodes a pod selects (k8s.io/component-helpers/scheduling/corev1/nodeaffinity). */
+/** Nodes that a pod selects (k8s.io/component-helpers/scheduling/corev1/nodeaffinity). */
 
 import { matchesRequirement } from "@picolet/protocol/kubernetes/selector-requirement.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";

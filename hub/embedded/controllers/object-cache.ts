@@ -13,12 +13,12 @@ export interface ObjectChange {
   readonly after: KubeObject | undefined;
 }
 
-interface Kept {
+interface CachedObject {
   readonly resourceVersion: string;
   readonly object: KubeObject;
 }
 
-/** What objects are found by besides their keys. */
+/** Keys of an object in an index besides its name. */
 export type CacheIndex = (object: KubeObject) => readonly string[];
 
 export const byNamespace: CacheIndex = ({ metadata }) => [metadata.namespace ?? ""];
@@ -32,7 +32,7 @@ export interface ObjectCacheInit {
 export class ObjectCache implements Component {
   readonly name: string;
   readonly type: ResourceType;
-  readonly #reflector: Reflector<Kept>;
+  readonly #reflector: Reflector<CachedObject>;
   readonly #listeners: ((change: ObjectChange) => void)[] = [];
 
   constructor(
@@ -49,7 +49,7 @@ export class ObjectCache implements Component {
         object: withoutManagedFields(object),
       }),
       indexes: Object.fromEntries(
-        Object.entries(indexes).map(([name, index]) => [name, ({ object }: Kept) => index(object)]),
+        Object.entries(indexes).map(([name, index]) => [name, ({ object }: CachedObject) => index(object)]),
       ),
       onChange: ({ key, before, after }) => {
         const change = { key, before: before?.object, after: after?.object };
@@ -62,7 +62,10 @@ export class ObjectCache implements Component {
     return this.#reflector.synced;
   }
 
-  /** Before `run`; told of each change, in order, when the cache already shows it. Must not throw. */
+  /**
+   * Must be called before `run`. The listener gets each change, in order, when the cache already shows it, and must not
+   * throw.
+   */
   onChange(listener: (change: ObjectChange) => void): void {
     this.#listeners.push(listener);
   }
@@ -90,7 +93,7 @@ export class ObjectCache implements Component {
   }
 }
 
-/** Who wrote which field: as large as the object itself, and no controller's business. */
+/** Drops managedFields: they are as large as the object itself, and no controller reads them. */
 function withoutManagedFields(object: KubeObject): KubeObject {
   if (!Object.hasOwn(object.metadata, "managedFields")) return object;
   const { managedFields: _, ...metadata } = object.metadata as KubeObject["metadata"] & { managedFields?: unknown };

@@ -6,7 +6,34 @@ import { type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { seededRandom } from "@picolet/test/support/unit/ports/seeded-random.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
-import { ReconcileLoop } from "./reconcile-loop.ts";
+import fc from "fast-check";
+import { DueQueue, ReconcileLoop } from "./reconcile-loop.ts";
+
+const drained = (queue: DueQueue, nowMs: number): number[] => {
+  const times: number[] = [];
+  for (let entry = queue.pop(nowMs); entry !== undefined; entry = queue.pop(nowMs)) times.push(entry.dueMs);
+  return times;
+};
+
+test("gives out what is due, earliest first, and nothing before its time", () => {
+  fc.assert(
+    fc.property(fc.array(fc.nat(100)), fc.nat(100), (times, now) => {
+      const queue = new DueQueue();
+      for (const [index, time] of times.entries()) queue.push(`key-${index}`, time);
+      const sorted = times.toSorted((a, b) => a - b);
+      assert.equal(queue.nextDueMs, sorted[0]);
+      assert.deepEqual(
+        drained(queue, now),
+        sorted.filter((time) => time <= now),
+      );
+      assert.deepEqual(
+        drained(queue, 100),
+        sorted.filter((time) => time > now),
+      );
+      assert.equal(queue.nextDueMs, undefined);
+    }),
+  );
+});
 
 type Deed = (key: string) => Promise<Millis | undefined>;
 
@@ -58,7 +85,7 @@ test("nothing is concluded before everything has been listed", async () => {
   assert.deepEqual(bench.done, ["a"]);
 });
 
-test("a key that is told of many times is worked on once, and once more if it changed meanwhile", async () => {
+test("a key that is added many times is worked on once, and once more if it changed meanwhile", async () => {
   await using bench = new Bench();
   const gate = Promise.withResolvers<undefined>();
   bench.deed = () => gate.promise;
@@ -88,7 +115,7 @@ test("one that hangs holds up no other, and only so many run at once", async () 
   gate.resolve(undefined);
 });
 
-test("one that fails is tried again, each time after a longer wait, and is told of once", async () => {
+test("a key that fails is tried again, each time after a longer wait, and is logged once", async () => {
   await using bench = new Bench();
   bench.deed = async () => {
     throw new PicoletError("unavailable", "cannot reach it");
@@ -105,7 +132,7 @@ test("one that fails is tried again, each time after a longer wait, and is told 
   assert.equal(bench.log.problems.length, 2);
 });
 
-test("it comes back when it asked to, sooner when it is told of, and not twice", async () => {
+test("a key comes back at its time, sooner when it is added, and not twice", async () => {
   await using bench = new Bench();
   bench.deed = async () => seconds(10);
   bench.loop.add("a");

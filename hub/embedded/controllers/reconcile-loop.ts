@@ -4,7 +4,62 @@ import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
-import { DueQueue } from "./due-queue.ts";
+
+/** Keys by the time at which they are due: a binary heap. An entry that no longer counts is left in until its time. */
+
+interface Entry {
+  readonly dueMs: number;
+  readonly key: string;
+}
+
+export class DueQueue {
+  readonly #heap: Entry[] = [];
+
+  /** Time at which the next key is due; undefined when there is none. */
+  get nextDueMs(): number | undefined {
+    return this.#heap[0]?.dueMs;
+  }
+
+  push(key: string, dueMs: number): void {
+    const heap = this.#heap;
+    const entry = { dueMs, key };
+    let at = heap.length;
+    heap.push(entry);
+    while (at > 0) {
+      const above = (at - 1) >> 1;
+      const parent = heap[above];
+      if (parent === undefined || parent.dueMs <= dueMs) break;
+      heap[at] = parent;
+      at = above;
+    }
+    heap[at] = entry;
+  }
+
+  /** Takes out what is due by now; undefined when nothing is. */
+  pop(nowMs: number): Entry | undefined {
+    const heap = this.#heap;
+    const [first] = heap;
+    if (first === undefined || first.dueMs > nowMs) return undefined;
+    const last = heap.pop();
+    if (last !== undefined && last !== first) this.#sink(last);
+    return first;
+  }
+
+  /** Puts `entry` in the place of the first. */
+  #sink(entry: Entry): void {
+    const heap = this.#heap;
+    let at = 0;
+    for (;;) {
+      const [left, right] = [heap[2 * at + 1], heap[2 * at + 2]];
+      const child = right !== undefined && left !== undefined && right.dueMs < left.dueMs ? 2 * at + 2 : 2 * at + 1;
+      const lower = heap[child];
+      if (lower === undefined || lower.dueMs >= entry.dueMs) break;
+      heap[at] = lower;
+      at = child;
+    }
+    heap[at] = entry;
+  }
+}
 
 const RETRY: BackoffPolicy = { first: millis(50), max: seconds(60), jitter: FULL_JITTER, least: millis(25) };
 /** A conflict is over as soon as the cache has caught up, however many there were before. */
@@ -14,7 +69,7 @@ const DEFAULT_WORKERS = 8;
 
 export interface ReconcileLoopInit {
   readonly name: string;
-  /** What has to have been listed before anything may be concluded. */
+  /** The caches that must have been listed before the first round. */
   readonly needs: readonly { readonly synced: Watch<boolean> }[];
   /**
    * Brings the object `key` closer to what it should be, from what is seen now. Runs once at a time for each key.
@@ -30,8 +85,8 @@ type KeyState =
   | { readonly kind: "running"; readonly isDirty: boolean };
 
 /**
- * One controller's work: keys, not facts, so that a lost, late or doubled event is harmless. At most one entry for each
- * key that exists, whatever happens, so it needs no other bound.
+ * One controller's work: keys, not facts, so that a lost, late or doubled event is harmless. It holds at most one entry
+ * for each key that exists, so it needs no other bound.
  */
 export class ReconcileLoop implements Component {
   readonly name: string;
@@ -58,7 +113,7 @@ export class ReconcileLoop implements Component {
     this.#alarm = new Alarm(clock);
   }
 
-  /** Whether there is nothing left to do but to wait. */
+  /** True when all keys wait for a time. */
   get isIdle(): boolean {
     return this.#queue.size === 0 && this.#running.size === 0;
   }
@@ -132,7 +187,7 @@ export class ReconcileLoop implements Component {
     const failures = this.#failures.get(key) ?? 0;
     this.#failures.set(key, failures + 1);
     const isRace = isPicoletError(error, "conflict") || isPicoletError(error, "already_exists");
-    // The first one of a race is nobody's fault; repeats are told as a count when they have become many.
+    // The first conflict of a race is expected; repeats are logged as a count once they are many.
     const isWorthTelling = isRace ? failures === 10 : failures === 0 || failures === 10;
     if (isWorthTelling) {
       this.#log.warn("cannot reconcile", {

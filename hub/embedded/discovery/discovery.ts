@@ -1,4 +1,4 @@
-/** What the server has, as clients ask for it: `/api`, `/apis`, each group version, and all at once (aggregated). */
+/** Discovery documents of the server's resources: `/api`, `/apis`, each group version, and all at once (aggregated). */
 import { KUBERNETES_VERSION } from "@picolet/protocol/version.ts";
 import { ALL_VERBS, apiVersionOf, type ResourceDefinition, type Subresource } from "../api/resource-definition.ts";
 import type { ResourceTable } from "../api/resource-table.ts";

@@ -10,7 +10,7 @@ const WRITE_OPTIONS = ["dryRun", "fieldManager", "fieldValidation", "pretty"];
 
 export interface Document {
   readonly body: Buffer;
-  /** Of the content, for URLs and ETags. */
+  /** Hash of the content, for URLs and ETags. */
   readonly hash: string;
 }
 
@@ -44,7 +44,7 @@ export class OpenApi {
     return this.#cached("v2.pb", () => encodeOpenApiV2(this.#v2()));
   }
 
-  /** What `/openapi/v3` lists. */
+  /** The index of `/openapi/v3`. */
   v3Index(): Schema {
     const paths = this.#table.groupVersions().map((apiVersion): [string, Schema] => {
       const path = pathOf(apiVersion);

@@ -24,7 +24,7 @@ import { parsePath, type RequestVerb, type ResourcePath, verbOf } from "./reques
 import { ResourceEndpoint } from "./resource-endpoint.ts";
 
 export interface ApiHandlerInit {
-  /** Of this build, for /version. */
+  /** Version of this build, for /version. */
   readonly version: string;
   readonly isStopping: () => boolean;
   /** The client of this connection has shown who it is. */
@@ -39,14 +39,14 @@ export interface ApiHandlerComponents {
 }
 
 /** Longer URLs are refused; selectors and field lists stay far below it. */
-const MAX_URL_LENGTH = 16_384;
+export const MAX_URL_LENGTH = 16_384;
 /** A client gets this long for its answer, and as long again as it takes at the rate below. */
 const ANSWER_MS = 60_000;
 const ANSWER_BYTES_PER_MS = 16;
 /** Smaller answers are not worth the time. As Kubernetes. */
-const MIN_GZIP_BYTES = 128 * 1024;
+export const MIN_GZIP_BYTES = 128 * 1024;
 
-/** What comes with a body. */
+/** Verbs of requests with a body. */
 const BODY_VERBS: ReadonlySet<RequestVerb> = new Set(["create", "update", "patch", "delete", "deletecollection"]);
 
 interface Exchange {
@@ -59,7 +59,7 @@ interface Exchange {
 /** In a thread of libuv's. */
 const compress = promisify(gzip);
 
-/** One request on its way: who asks, for what. */
+/** One authorized request: its user, and the resource and verb it asks for. */
 export interface AuthorizedRequest {
   readonly message: IncomingMessage;
   readonly query: URLSearchParams;
@@ -158,7 +158,7 @@ export class ApiHandler {
     if (parsed === undefined) throw badRequest("the path cannot be decoded");
     const verb = parsed.kind === "other" ? undefined : verbOf(message.method ?? "", parsed, wantsWatch(query));
     const to = classify(user, addressOf(message), parsed);
-    // Kubernetes has UIDs here; these are the names that the UIDs stand for.
+    // Kubernetes sends UIDs here; the hub sends the names instead.
     response.setHeader("X-Kubernetes-PF-FlowSchema-UID", to.schema);
     response.setHeader("X-Kubernetes-PF-PriorityLevel-UID", to.level);
     await turn.enter(to, verb === undefined ? 1 : this.#fairness.widthOf(parsed, verb, query));
@@ -264,7 +264,7 @@ export class ApiHandler {
     }
     const retryAfter = status.details?.retryAfterSeconds ?? (status.statusCode === 429 ? 1 : undefined);
     if (retryAfter !== undefined) response.setHeader("Retry-After", String(retryAfter));
-    // What is left of the body is not read: the connection cannot be used again.
+    // The rest of the body is not read: the connection cannot be used again.
     if (!message.complete) response.setHeader("Connection", "close");
     await this.#send(message, response, jsonReply(status.statusCode, status.toStatus()), turn, signal);
   }

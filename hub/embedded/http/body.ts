@@ -27,7 +27,7 @@ export function requireMediaType(type: string, accepted: readonly string[]): voi
   );
 }
 
-/** What bodies of each encoding are read with. */
+/** The readers of each encoding. */
 export interface BodyReaders {
   readonly protobuf: ProtobufReader;
   readonly yaml: YamlReader;
@@ -38,7 +38,7 @@ export interface RawBody {
   readonly bytes: Buffer;
   /** Its media type. */
   readonly type: string;
-  /** Who sent it: users take turns where reading takes long. */
+  /** Name of the sender: users take turns where reading takes long. */
   readonly user: string;
 }
 
@@ -70,9 +70,7 @@ function startsAsJson(bytes: Buffer): boolean {
   return first === 0x7b || first === 0x5b;
 }
 
-/**
- * What a client of this process hands in, as it would come over HTTP: `undefined` is left out, the same limits hold.
- */
+/** Converts a body from a client of this process as HTTP would: `undefined` is left out, the same limits hold. */
 export function asBody(value: unknown): unknown {
   const text = JSON.stringify(value);
   if (text.length > MAX_BODY_BYTES) throw bodyTooLarge();

@@ -1,4 +1,4 @@
-/** Whatever is sent, the server answers with a Status, stays alive, and never with a fault of its own. */
+/** The server answers any request with a Status, stays alive, and never reports a fault of its own. */
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { type AskInit, TestApiServer } from "@picolet/test/support/unit/embedded/api-server.ts";

@@ -32,7 +32,7 @@ const OWN_HEADERS: ReadonlySet<string> = new Set([
 const CONNECTION_HEADERS: ReadonlySet<string> = new Set(["connection", "upgrade", "transfer-encoding"]);
 
 const BASE64_LOG = "base64.binary.k8s.io";
-/** How a WebSocket may carry a log; without any of them its bytes come as they are. */
+/** Subprotocols of a WebSocket that carries a log; without any of them its bytes come as they are. */
 const LOG_PROTOCOLS: readonly string[] = ["binary.k8s.io", BASE64_LOG];
 const MIN_FAILURE_STATUS = 400;
 

@@ -1,4 +1,4 @@
-/** What costs more than it may is refused before the work is done, and long work is divided. */
+/** Requests above a limit are refused before the work is done, and long work is divided. */
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { type AskInit, type Json, TestApiServer } from "@picolet/test/support/unit/embedded/api-server.ts";

@@ -1,4 +1,4 @@
-/** Which form of an answer a client wants, from its Accept header. */
+/** Chooses the form of an answer by the client's Accept header. */
 
 export type ObjectForm =
   | { readonly kind: "object" }

@@ -1,4 +1,4 @@
-/** What is no resource: health, version, discovery, OpenAPI, keys. */
+/** Paths that are no resources: health, version, discovery, OpenAPI, keys. */
 import type { IncomingMessage } from "node:http";
 import { methodNotAllowed, pathNotFound, StatusError } from "../api/status-error.ts";
 import {
@@ -35,7 +35,7 @@ export class PathEndpoint {
 
   /** @throws StatusError */
   async handle(message: IncomingMessage, path: string, query: URLSearchParams): Promise<Reply> {
-    // For `picolet-hub keys rotate`. Nobody but an administrator has this path.
+    // For `picolet-hub keys rotate`. Only administrators have access to this path.
     if (message.method === "POST" && path === ROTATE_KEYS_PATH) {
       this.#core.store.rotateKeys();
       return textReply(200, "ok");
@@ -53,7 +53,7 @@ export class PathEndpoint {
     if (plain === "/.well-known/openid-configuration") {
       return jsonReply(200, this.#core.serviceAccounts.discovery(`https://${message.headers.host ?? ""}`));
     }
-    // For `picolet-hub backup` while the hub runs. Nobody but an administrator has this path.
+    // For `picolet-hub backup` while the hub runs. Only administrators have access to this path.
     if (plain === BACKUP_PATH) return { kind: "file", path: await this.#core.backup() };
     return this.#discovery(message, plain);
   }

@@ -1,4 +1,6 @@
 import type { ServerResponse } from "node:http";
+import { onceAny } from "@picolet/hub-core/pipes/byte-pipe.ts";
+import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import { stringify } from "yaml";
 
 /** An answer that is not written yet. */
@@ -37,7 +39,7 @@ const MAX_YAML_LENGTH = 64 * 1024;
 /** Formatting JSON takes 1 ms for 50 KB. */
 const MAX_PRETTY_LENGTH = 1024 * 1024;
 
-/** How JSON texts are written for a client. */
+/** Encodes JSON texts for a client. */
 export const encoderOf = (encoding: "json" | "yaml", isPretty: boolean): Encode => {
   if (encoding === "yaml") {
     const format = (json: string): string => (json.length > MAX_YAML_LENGTH ? json : stringify(JSON.parse(json)));
@@ -57,21 +59,12 @@ export async function writeChunks(
   for await (const chunk of chunks) {
     if (response.destroyed) return;
     if (response.write(chunk)) continue;
-    await new Promise<void>((resolve) => {
-      const done = (): void => {
-        response.off("drain", done);
-        signal.removeEventListener("abort", done);
-        resolve();
-      };
-      response.on("drain", done);
-      // It aborts when the response is closed, too.
-      if (signal.aborted) done();
-      else signal.addEventListener("abort", done);
-    });
+    // It aborts when the response is closed, too.
+    await onceAny(response, ["drain"], signal).catch(ignoreCancelled);
   }
 }
 
-/** Resolves when the rest is with the system, or nobody is there to take it. */
+/** Resolves when the rest is with the system, or the client is gone. */
 export async function endResponse(response: ServerResponse, last?: Buffer): Promise<void> {
   if (response.destroyed) return;
   await new Promise<void>((resolve) => {

@@ -36,7 +36,7 @@ test("requests go to the levels that Kubernetes 1.34 suggests", () => {
   }
 });
 
-test("everybody without credentials is told apart by network, users by name alone", () => {
+test("clients without credentials are distinguished by network, users by name alone", () => {
   const anonymous = user("system:anonymous", "system:unauthenticated");
   const flow = (who: typeof anonymous, address: string): string => classify(who, address, pathOf("/api")).flow;
   assert.notEqual(flow(anonymous, "10.0.0.1"), flow(anonymous, "10.0.0.2"));

@@ -1,5 +1,5 @@
 /**
- * Who is answered when, as Kubernetes' API Priority and Fairness decides it (KEP-1040): a flow schema puts a request
+ * The order of requests, as Kubernetes' API Priority and Fairness decides it (KEP-1040): a flow schema puts a request
  * into a priority level and a flow, and flows take turns at the level's seats (`hub/core/fairness/fair-queue.ts`). The
  * schemas and shares are the suggested configuration of Kubernetes 1.34. Two things differ, because one event loop does
  * all the work: only so much is started in one turn of it, and a seat is held while a request is worked on, not while
@@ -20,7 +20,7 @@ import { AUTHENTICATED, MASTERS, SERVICE_ACCOUNTS } from "../auth/attributes.ts"
 import type { RequestPath, RequestVerb } from "./request-info.ts";
 
 /** Shares of the suggested priority levels. `exempt` has no queue. */
-const SHARES = {
+export const SHARES = {
   "node-high": 40,
   system: 30,
   "leader-election": 10,
@@ -36,24 +36,24 @@ type Level = keyof typeof SHARES;
  * Requests being worked on at one time. One core works on one of them; the others wait for the disk, which takes all
  * writes of a turn together.
  */
-const SEATS = 128;
+export const SEATS = 128;
 /** An ordinary request takes half a millisecond: other work of the hub comes in every few of them. */
 const WIDTH_PER_TURN = 8;
 /** As Kubernetes' `queueLengthLimit` (50) by the hands of a flow (6), or thereabouts. */
-const FLOW_QUEUE = 300;
-/** Of one level: memory of waiting requests, 20 KB each with their sockets. */
+export const FLOW_QUEUE = 300;
+/** Bounds memory of the waiting requests of one level, 20 KB each with their sockets. */
 const LEVEL_QUEUE = 5000;
 /** A quarter of a request's 60 seconds, as Kubernetes. */
-const WAIT_LIMIT = seconds(15);
+export const WAIT_LIMIT = seconds(15);
 
 /** Bytes of bodies and answers that one flow has in memory: five of the largest bodies. */
-const FLOW_BYTES = 16 * 1024 * 1024;
-/** Of all flows; when it is used up, each has an equal part of it. */
-const TOTAL_BYTES = 128 * 1024 * 1024;
+export const FLOW_BYTES = 16 * 1024 * 1024;
+/** Bytes of all flows; when they are used up, each flow has an equal part of them. */
+export const TOTAL_BYTES = 128 * 1024 * 1024;
 
 /** Reading, checking and writing 64 KiB takes as long as an ordinary request. */
 const BYTES_PER_WIDTH = 64 * 1024;
-/** So does reading and filtering a hundred objects. */
+/** Reading and filtering a hundred objects takes as long, too. */
 const OBJECTS_PER_WIDTH = 100;
 const MAX_WIDTH = 64;
 
@@ -61,7 +61,7 @@ const MAX_WIDTH = 64;
  * Watches, and streams such as exec, of one user at a time. A client-go process with informers for everything has
  * fifty, a kubelet one for each Secret and ConfigMap of its pods besides.
  */
-const MAX_STREAMS: Readonly<Record<IdentityKind, number>> = {
+export const MAX_STREAMS: Readonly<Record<IdentityKind, number>> = {
   administrator: 5000,
   user: 1000,
   node: 512,
@@ -70,7 +70,7 @@ const MAX_STREAMS: Readonly<Record<IdentityKind, number>> = {
 };
 
 export interface Classified {
-  /** Of Kubernetes' suggested configuration. */
+  /** A flow schema of Kubernetes' suggested configuration. */
   readonly schema: string;
   readonly level: Level | "exempt";
   readonly flow: string;
@@ -80,7 +80,7 @@ const HEALTH = /^\/(healthz|livez|readyz)(\/|$)/;
 const KUBE_SYSTEM = `${SERVICE_ACCOUNTS}:kube-system`;
 const CONTROLLERS = ["system:kube-controller-manager", "system:kube-scheduler"];
 
-/** @param address of the client: everybody without credentials is one user, so that they are told apart by networks */
+/** @param address of the client: all clients without credentials are one user, so their networks are flows */
 export function classify(user: UserInfo, address: string, path: RequestPath): Classified {
   const { name, groups } = user;
   const of = (schema: string, level: Level | "exempt", flow = name): Classified => ({ schema, level, flow });
@@ -136,7 +136,7 @@ export class RequestFairness {
     return new RequestTurn({ queue: this.#queue, bytes: this.#bytes }, signal);
   }
 
-  /** Of a request without its body. */
+  /** The width of a request without its body. */
   widthOf(path: RequestPath, verb: RequestVerb, query: URLSearchParams): number {
     const isList =
       verb === "list" || verb === "deletecollection" || (verb === "watch" && !query.get("resourceVersion"));
@@ -187,7 +187,7 @@ export class RequestTurn implements Disposable {
     await this.#sit(width);
   }
 
-  /** What is left takes no work: sending, or a stream. */
+  /** Gives the seat back: the rest is sending or a stream, which takes no work. */
   leave(): void {
     this.#seat?.release();
     this.#seat = undefined;

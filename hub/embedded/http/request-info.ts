@@ -1,4 +1,4 @@
-/** What a URL asks for, as Kubernetes' RequestInfoResolver has it. */
+/** Reads a URL as Kubernetes' RequestInfoResolver does. */
 
 export interface ResourcePath {
   readonly kind: "resource";
@@ -44,7 +44,7 @@ export function parsePath(path: string): RequestPath | undefined {
     segments[0] === "namespaces" && behindNamespace !== undefined && !NAMESPACE_SUBRESOURCES.has(behindNamespace);
   const namespace = isInNamespace ? (segments[1] ?? "") : "";
   const [plural = "", name = "", subresource = "", ...rest] = isInNamespace ? segments.slice(2) : segments;
-  // What is behind a proxy is passed on as it came, with its escapes.
+  // The path behind a proxy is passed on as it came, with its escapes.
   const tail =
     rest.length === 0 ? "" : `/${raw.slice(raw.length - rest.length - (path.endsWith("/") ? 1 : 0)).join("/")}`;
   return { kind: "resource", group, version, plural, namespace, name, subresource, rest: tail, isWatchPath };

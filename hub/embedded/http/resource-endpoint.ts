@@ -248,7 +248,7 @@ export class ResourceEndpoint {
     return this.#plain(answer, 200, `${JSON.stringify(head).slice(0, -1)},"items":[${shown.join(",")}]}`);
   }
 
-  /** JSON texts of the rows or partial objects that stand for `items`. */
+  /** JSON texts of the rows or partial objects of `items`. */
   async #shownIn({ call, negotiated: { form } }: Answer, items: readonly string[]): Promise<readonly string[]> {
     const shown: string[] = [];
     const slices = this.#service.turns.slices(call.user.name);
@@ -326,7 +326,8 @@ const userAgentOf = ({ message }: ResourceCall): string => message.headers["user
 const isPretty = ({ query }: ResourceCall): boolean => ["true", "1"].includes(query.get("pretty") ?? "");
 
 /**
- * Of all warnings of one answer. When they are longer, each is cut, and those beyond it are left out. As Kubernetes.
+ * Bounds all warnings of one answer. When they are longer, each is cut, and those beyond it are left out. As
+ * Kubernetes.
  */
 const MAX_WARNINGS_LENGTH = 4096;
 const MAX_CUT_WARNING_LENGTH = 256;
@@ -372,7 +373,7 @@ function bookmarkOf(
   return {
     kind: definition.kind,
     apiVersion: apiVersionOf(definition),
-    // It stands for no object and has no name.
+    // The object is no stored one and has no name.
     metadata: {
       resourceVersion: String(revision),
       creationTimestamp: null,

@@ -1,4 +1,4 @@
-/** What Kubernetes answers, asked of the embedded API server over HTTP. */
+/** Kubernetes' answers, expected from the embedded API server over HTTP. */
 import assert from "node:assert/strict";
 import { connect, type Socket } from "node:net";
 import { after, test } from "node:test";
@@ -244,7 +244,7 @@ test("refusals are worded as Kubernetes words them", async () => {
     await fails(status, reason, message, method, path, init);
 });
 
-test("all errors of an object are told at once, with a cause for each", async () => {
+test("all errors of an object are reported at once, with a cause for each", async () => {
   const body = { metadata: { name: "x", labels: { "a b": "c d" } }, data: { "in/valid": "" } };
   const { details } = await fails(422, "Invalid", /^ConfigMap "x" is invalid: \[/, "POST", MAPS, { body });
   const { causes } = details as { causes: readonly { field: string; reason: string }[] };
@@ -428,7 +428,7 @@ test("lists are cut into pages and joined by continue tokens", async () => {
     seen.push(...items.map((each) => String(meta(each).name)));
     revisions.add(meta(page).resourceVersion);
     next = String(meta(page).continue ?? "");
-    // What is made meanwhile does not move the revision that the client will watch from.
+    // Objects that are made meanwhile do not move the revision that the client will watch from.
     await server.expect(201, "POST", MAPS, { body: { metadata: { generateName: "meanwhile-" } } });
   } while (next !== "");
   assert.deepEqual(seen, ["m0", "m1", "m2", "m3", "m4", "m5", "m6"]);
@@ -570,13 +570,13 @@ test("uploads that do not come hold up no other identity, and take no memory bey
     assert.match(head, /"message":"Too many requests, please try again later\."/);
     assert.match(head, /X-Kubernetes-PF-PriorityLevel-UID: system\r\n/);
     await server.expect(200, "GET", "/api", { token: "admin" });
-    // Who may nothing is told so.
+    // A user without rights is refused.
     assert.equal((await server.ask("GET", "/api", { token: "joe" })).status, 403);
     assert.equal((await server.ask("GET", "/readyz")).status, 200);
   } finally {
     for (const socket of sockets) socket.destroy();
   }
-  // What they held is given back.
+  // The memory that they held is given back.
   const event = { metadata: { name: "after" }, involvedObject: { namespace: "default" } };
   let after = await server.ask("POST", events, { token: "node-a", body: event });
   for (let n = 0; n < 1000 && after.status === 429; n += 1) {

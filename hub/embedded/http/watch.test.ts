@@ -121,7 +121,7 @@ test("bookmarks carry the revision on, and the last one is sent when the time is
   assert.deepEqual(rest, ["BOOKMARK", "BOOKMARK"]);
 });
 
-test("a watch from before the history is told 410 Expired, at once or within", async () => {
+test("a watch from before the history gets 410 Expired, at once or within", async () => {
   await using server = await TestApiServer.start();
   await make(server, "a");
   for (let n = 0; n < 5010; n += 1) {
@@ -217,7 +217,7 @@ test("no event is lost or doubled for watchers that break off and come back, ove
   }
 });
 
-test("a watcher that does not read costs no memory, and is told when it has fallen behind", {
+test("a watcher that does not read costs no memory, and gets an error when it has fallen behind", {
   timeout: 60_000,
 }, async () => {
   await using server = await TestApiServer.start();

@@ -6,7 +6,7 @@ import { badRequest, StatusError } from "../api/status-error.ts";
 import { readYaml, type YamlReading } from "./yaml-text.ts";
 
 /** Kubernetes' own limit for the data of a ConfigMap. kubectl and client libraries send JSON, up to 3 MiB. */
-const MAX_YAML_BYTES = 1024 * 1024;
+export const MAX_YAML_BYTES = 1024 * 1024;
 /** Smaller texts are read at once: up to 40 ms for the worst, 8 ms for an ordinary manifest of this size. */
 const MAX_INLINE_BYTES = 4 * 1024;
 /** Far above the 2 s of `MAX_TOKENS`, for a text that finds a slow path in the parser. */

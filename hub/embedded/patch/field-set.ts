@@ -2,9 +2,9 @@ import { isRecord } from "@picolet/protocol/guards.ts";
 import type { ModelSource } from "../schema/models.ts";
 import { membersOf, type Place, rootPlace } from "./typed-value.ts";
 
-/** What one manager owns of an object, as a tree of fieldsV1's segments. */
+/** The fields of an object that one manager owns, as a tree of fieldsV1's segments. */
 export class FieldSet {
-  /** Whether the place itself is owned, not only what is in it. */
+  /** True when the place itself is owned, not only fields in it. */
   isMember = false;
   /** Made with the first child: most places are leaves. */
   #children: Map<string, FieldSet> | undefined;
@@ -58,7 +58,7 @@ export class FieldSet {
     return [...this.children].every(([segment, child]) => other.children.get(segment)?.equals(child) === true);
   }
 
-  /** How many places it names: what walking through it costs. */
+  /** Number of places that it names: the cost of a walk through it. */
   get size(): number {
     let size = 1;
     for (const child of this.children.values()) size += child.size;
@@ -108,7 +108,7 @@ export function sharedChildren(
   return shared;
 }
 
-/** Nobody owns what names the object or what the server writes. */
+/** Fields without an owner: those that name the object and those that the server writes. */
 const UNOWNED: readonly (readonly string[])[] = [
   ["f:apiVersion"],
   ["f:kind"],
@@ -135,7 +135,7 @@ export function fieldSetOf(models: ModelSource, model: string, object: unknown):
   return set;
 }
 
-/** Adds to `into` what is owned of the value that stands there. */
+/** Adds the owned places of the value to `into`. */
 export function collectPlaces(models: ModelSource, value: unknown, place: Place, into: FieldSet): void {
   const members = membersOf(models, value, place);
   if (members === undefined || members.length === 0) {

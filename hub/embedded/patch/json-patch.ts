@@ -9,7 +9,7 @@ import { badRequest, StatusError } from "../api/status-error.ts";
 type Fields = Record<string, unknown>;
 
 /** As in Kubernetes: more operations than this in one JSON patch are refused. */
-const MAX_OPERATIONS = 10_000;
+export const MAX_OPERATIONS = 10_000;
 /** As in Kubernetes (`JSONPatchMaxCopyBytes`): what all copies of one patch may add. */
 const MAX_COPIED_BYTES = MAX_BODY_BYTES;
 /** Items of a list that move by one place for an insertion count as one step: 512 bytes of memory. */

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import { isRecord } from "@picolet/protocol/guards.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import { tooLarge } from "../api/limits.ts";
-import { timeText } from "../api/object-meta.ts";
 import { type ApiObject, apiVersionOf, type ResourceDefinition } from "../api/resource-definition.ts";
 import type { ModelSource } from "../schema/models.ts";
 import { collectPlaces, FieldSet, fieldSetOf } from "./field-set.ts";
@@ -89,10 +89,11 @@ export interface TrackedWrite {
 }
 
 /**
- * After an update or a patch: who wrote it owns what has changed.
+ * After an update or a patch the writer owns the fields that changed.
  *
- * Ownership is kept from an object's first server-side apply on; before that nobody asks for it, and it would double
- * the size of every pod. What was there at the first apply is then owned by one manager, see `managerBeforeApply`.
+ * Ownership is recorded from an object's first server-side apply on. Before that no client reads it, and it would
+ * double the size of every pod. Fields that were there at the first apply are then owned by one manager, see
+ * `managerBeforeApply`.
  */
 export function trackUpdate(
   models: ModelSource,
@@ -127,7 +128,7 @@ export function trackUpdate(
     operation: "Update",
     apiVersion,
     subresource,
-    time: timeText(now),
+    time: kubeTime(now),
     fields: own,
   };
   writeManagers(object, [...managers.filter((each) => !isOwn(each)), entry]);
@@ -153,7 +154,7 @@ interface Comparison {
 }
 
 /**
- * What differs between two objects, as places that are owned. One walk: only what is owned as a whole is compared as
+ * The differences between two objects as owned places. One walk: only a value that is owned as a whole is compared as
  * one.
  */
 export function compare(models: ModelSource, model: string, old: ApiObject, object: ApiObject): Comparison {
@@ -169,7 +170,7 @@ export function compare(models: ModelSource, model: string, old: ApiObject, obje
       return;
     }
     const known = new Map(before.map((member) => [member.segment, member]));
-    // Items with the same key cannot be told apart: the list has changed or it has not.
+    // Items with the same key cannot be distinguished: the list has changed or it has not.
     if (known.size < before.length && isDeepStrictEqual(left, right)) return;
     for (const { segment, value, place: inner } of after) {
       const was = known.get(segment);
@@ -184,7 +185,7 @@ export function compare(models: ModelSource, model: string, old: ApiObject, obje
   return { changed, removed };
 }
 
-/** Without what nobody owns. */
+/** The object without fields that have no owner. */
 function owned(object: ApiObject): unknown {
   const { apiVersion: _version, kind: _kind, metadata, ...rest } = object;
   const { labels, annotations, finalizers, ownerReferences, generateName } = metadata;

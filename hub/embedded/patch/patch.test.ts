@@ -94,7 +94,7 @@ const CASES: readonly Case[] = [
     result: spec({ taints: [{ key: "b", effect: "NoExecute" }] }),
   },
   {
-    name: "ports are told apart by containerPort, mounts by path, volumes by name",
+    name: "ports are keyed by containerPort, mounts by path, volumes by name",
     live: spec({
       containers: [
         { name: "a", ports: [{ containerPort: 80, name: "x" }], volumeMounts: [{ mountPath: "/a", name: "v" }] },
@@ -159,7 +159,7 @@ const CASES: readonly Case[] = [
     result: meta({}),
   },
   {
-    name: "conditions are told apart by type, owners by uid, addresses by type",
+    name: "conditions are keyed by type, owners by uid, addresses by type",
     live: {
       ...meta({ ownerReferences: [{ uid: "1", name: "a" }] }),
       ...status({ conditions: [{ type: "A", status: "True" }] }),

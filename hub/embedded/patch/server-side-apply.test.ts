@@ -42,7 +42,7 @@ test("what is applied is made, changed and pruned, and nothing else is touched",
   assert.equal(meta(same.body).resourceVersion, meta(changed.body).resourceVersion, "no write");
 });
 
-test("a field of somebody else is a conflict, unless it is the same or forced", async () => {
+test("a field of another manager is a conflict, unless it is the same or forced", async () => {
   await apply("fought", "one", config("fought", { a: "1", b: "1" }));
   assert.equal((await apply("fought", "two", config("fought", { a: "1" }))).status, 200, "both own it now");
   const refused = await apply("fought", "three", config("fought", { a: "3" }));
@@ -139,7 +139,7 @@ test("what cannot be applied is refused", async () => {
   }
 });
 
-test("field sets survive their JSON, whatever it is", () => {
+test("field sets survive any JSON", () => {
   const segment = fc.oneof(
     fc.string().map((each) => `f:${each}`),
     fc.constantFrom('k:{"name":"a"}', 'v:"x"', "."),

@@ -2,10 +2,11 @@
  * Server-side apply (`application/apply-patch+yaml`), after sigs.k8s.io/structured-merge-diff. Pure. Sets and values
  * are walked side by side, so that an apply costs as much as the object and its managers' sets are large.
  */
+
 import { isDeepStrictEqual } from "node:util";
 import { isRecord } from "@picolet/protocol/guards.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import { StepBudget } from "../api/limits.ts";
-import { timeText } from "../api/object-meta.ts";
 import { type ApiObject, apiVersionOf, type ResourceDefinition } from "../api/resource-definition.ts";
 import { StatusError } from "../api/status-error.ts";
 import type { ModelSource } from "../schema/models.ts";
@@ -32,7 +33,7 @@ interface Conflict {
 /**
  * @returns the object with the configuration applied and its managedFields
  * @param budget counts the values of configuration and object, and the fields of every manager
- * @throws StatusError 409 with a cause for each field that somebody else owns and sees differently, 413
+ * @throws StatusError 409 with a cause for each field that another manager owns with another value, 413
  */
 export function applyConfiguration(models: ModelSource, request: ApplyRequest, budget = new StepBudget()): ApiObject {
   const { definition, live, config, manager, subresource, isForced, now } = request;
@@ -56,7 +57,7 @@ export function applyConfiguration(models: ModelSource, request: ApplyRequest, b
       : prune(models, merged, place, { previous: previous.fields, wanted, others }, budget);
   const object = pruned as ApiObject;
   const isSame = previous?.fields.equals(wanted) === true;
-  const time = isSame && conflicts.length === 0 ? previous.time : timeText(now);
+  const time = isSame && conflicts.length === 0 ? previous.time : kubeTime(now);
   writeManagers(object, [
     ...others,
     { name: manager, operation: "Apply", apiVersion, subresource, time, fields: wanted },
@@ -167,7 +168,7 @@ interface PruneSets {
   readonly others: readonly FieldSet[];
 }
 
-/** What this manager applied before, does not apply now, and no other manager owns, is removed. */
+/** Removes fields that this manager applied before and does not apply now, unless another manager owns them. */
 function prune(
   models: ModelSource,
   object: unknown,
@@ -188,7 +189,7 @@ class Pruner {
     this.#budget = budget;
   }
 
-  /** `isPruned`: something within was to be removed, whether it was there or not. */
+  /** `isPruned`: a value within must be removed, whether it exists or not. */
   prune(value: unknown, place: Place, sets: PruneSets): { readonly value: unknown; readonly isPruned: boolean } {
     const members = membersOf(this.#models, value, place) ?? [];
     this.#budget.spend(members.length + sets.previous.children.size * (1 + sets.others.length));

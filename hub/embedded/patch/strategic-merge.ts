@@ -89,7 +89,7 @@ class StrategicMerge {
     return this.#keyed(before, value, { type, rule, order });
   }
 
-  /** A list of objects that are told apart by one key. */
+  /** Merges a list of objects that one key identifies. */
   #keyed(
     live: readonly unknown[],
     patch: readonly unknown[],

@@ -3,7 +3,7 @@ import { isRecord } from "@picolet/protocol/guards.ts";
 import { isAtomicObject, type ListRule, listRuleOf } from "../schema/merge-keys.ts";
 import type { FieldType, ModelSource } from "../schema/models.ts";
 
-/** What is known of a place in an object. */
+/** The type of a place in an object. */
 export interface Place {
   readonly type: FieldType | undefined;
   /** Set where the place is a list that is merged. */

@@ -5,7 +5,7 @@ import type { ApiObject, PrinterColumn } from "../api/resource-definition.ts";
 import { ageOf } from "./age.ts";
 import { ageColumn, column, field, NONE, nameColumn, wideColumn } from "./columns.ts";
 
-/** A status that somebody wrote by hand may lack what a kubelet always writes. */
+/** A status that was written by hand may lack fields that a kubelet always writes. */
 function complete(statuses: readonly ContainerStatus[] | undefined): readonly ContainerStatus[] | undefined {
   return statuses?.map((each) => ({
     ...each,

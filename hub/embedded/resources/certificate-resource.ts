@@ -1,3 +1,4 @@
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import { type FieldError, invalidValue, requiredValue, tooLongValue } from "../api/field-errors.ts";
 import { fieldAt, listAt, mappingAt, sameValue, section, textAt } from "../api/object-fields.ts";
 import type { ApiObject, ResourceDefinition } from "../api/resource-definition.ts";
@@ -16,7 +17,7 @@ function requestedDuration(request: ApiObject): string {
   return typeof seconds === "number" ? humanDuration(seconds * 1000) : "<none>";
 }
 
-/** Of certificates.k8s.io/v1beta1, where a request needed no signer. */
+/** Signer of certificates.k8s.io/v1beta1, where a request needed none. */
 const LEGACY_SIGNER = "kubernetes.io/legacy-unknown";
 /** kube-apiserver takes no shorter certificates. */
 const MIN_EXPIRATION_SECONDS = 600;
@@ -74,7 +75,7 @@ function validateRequest(request: ApiObject): readonly FieldError[] {
 const decisions = (request: ApiObject, type: string): readonly unknown[] =>
   listAt(request, "status", "conditions").filter((each) => textAt(each, "type") === type);
 
-/** A decision stands: it is neither taken back nor joined by its opposite. */
+/** A decision is final: it is neither taken back nor joined by its opposite. */
 function validateDecision(request: ApiObject, old: ApiObject): readonly FieldError[] {
   const errors: FieldError[] = [];
   const path = "status.conditions";
@@ -105,7 +106,7 @@ function keepDecisions(request: ApiObject, old: ApiObject): void {
 
 /** Times of conditions that their writer left out. */
 function stampConditions(request: ApiObject, old: ApiObject, now: Date): void {
-  const time = now.toISOString().replace(/\.\d+Z$/, "Z");
+  const time = kubeTime(now);
   const conditions = listAt(old, "status", "conditions").map((each): [string, unknown] => [textAt(each, "type"), each]);
   // The first of a type counts.
   const known = new Map(conditions.toReversed());

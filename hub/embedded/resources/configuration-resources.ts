@@ -5,7 +5,7 @@ import { immutableFields, listAt, mappingAt, sameValue, section, setDefault } fr
 import type { ApiObject, ResourceDefinition } from "../api/resource-definition.ts";
 import { ageColumn, column, field, nameColumn } from "../printing/columns.ts";
 
-/** Of all values of a ConfigMap or a Secret together, in bytes: what etcd takes, less the object around them. */
+/** Bytes of all values of a ConfigMap or a Secret together: what etcd takes, less the object around them. */
 const MAX_DATA_BYTES = 1_048_576;
 /** As Kubernetes prints a path of which it names nothing. */
 const NO_PATH = "[]";
@@ -28,7 +28,7 @@ function validateData(object: ApiObject, fields: readonly string[], encoded: rea
   return errors;
 }
 
-/** Kubernetes never lets go of `immutable: true`. */
+/** As in Kubernetes, `immutable: true` cannot be taken back. */
 function immutableData(object: ApiObject, old: ApiObject, fields: readonly string[]): FieldError[] {
   if (old.immutable !== true) return [];
   const detail = "field is immutable when `immutable` is set";

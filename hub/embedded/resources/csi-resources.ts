@@ -1,6 +1,4 @@
-/**
- * What CSI drivers say of themselves and of what they do: stored for them and their users. Nothing here acts upon it.
- */
+/** Objects of CSI drivers, stored for them and their users. No controller here reads them. */
 import { requiredValue } from "../api/field-errors.ts";
 import { fieldAt, immutableFields, listAt, section, setDefault, textAt } from "../api/object-fields.ts";
 import type { ApiObject, ResourceDefinition } from "../api/resource-definition.ts";

@@ -153,7 +153,7 @@ describe("a new pod", () => {
   }
 });
 
-describe("where a pod is to be", () => {
+describe("placement of a pod", () => {
   const required = "requiredDuringSchedulingIgnoredDuringExecution";
   const preferred = "preferredDuringSchedulingIgnoredDuringExecution";
   const onNode = (requirement: object): object => ({
@@ -172,7 +172,7 @@ describe("where a pod is to be", () => {
       'spec.schedulingGates[1]: Duplicate value: "a"',
     ],
     [
-      "an operator that is none",
+      "an unknown operator",
       onNode({ key: "a", operator: "Is" }),
       `${term}.operator: Invalid value: "Is": not a valid selector operator`,
     ],
@@ -192,7 +192,7 @@ describe("where a pod is to be", () => {
       "must be specified single value when `operator` is 'Lt' or 'Gt'",
     ],
     [
-      "a field that is none",
+      "an unknown field",
       field({ key: "metadata.uid", operator: "In", values: ["a"] }),
       "not a valid field selector key",
     ],

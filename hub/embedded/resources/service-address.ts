@@ -8,7 +8,7 @@ import { fieldAt, listAt, section, textAt } from "../api/object-fields.ts";
 import type { ApiObject, StrategyContext } from "../api/resource-definition.ts";
 import { invalidObject } from "../api/status-error.ts";
 
-/** Of `default/kubernetes`; the first of the range, as everywhere. */
+/** Address of `default/kubernetes`; the first of the range, as everywhere. */
 export const API_SERVICE_ADDRESS = "10.96.0.1";
 const RANGE = "10.96.0.0/16";
 const RANGE_START = 0x0a_60_00_00;
@@ -30,7 +30,7 @@ export function assignAddress(service: ApiObject, context: StrategyContext, old?
       delete spec[field];
     return;
   }
-  // Who sends a service back without what was given to it means to leave that alone.
+  // A client that sends a service back without its assigned fields means to keep them.
   if (textAt(spec, "clusterIP") === "" && textAt(before, "type") !== "ExternalName") spec.clusterIP = before.clusterIP;
   const others = context.lookup.list("services", "").filter((each) => !isSame(each, service));
   if (textAt(spec, "clusterIP") === "")
@@ -110,7 +110,7 @@ function assignNodePorts(
   }
 }
 
-/** What was given to a service stays with it as long as it has an address at all. */
+/** Assigned fields of a service stay as long as it has an address at all. */
 export function addressErrors(service: ApiObject, old: ApiObject): readonly FieldError[] {
   const types = [old, service].map((each) => textAt(each, "spec", "type"));
   if (types.includes("ExternalName")) return [];

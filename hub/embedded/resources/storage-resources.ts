@@ -23,7 +23,7 @@ const SHORT_MODES: Readonly<Record<string, string>> = {
   ReadWriteOncePod: "RWOP",
 };
 
-/** In Kubernetes' order, whatever the order in the object. */
+/** In Kubernetes' order, independent of the order in the object. */
 const modesText = (modes: readonly unknown[]): string =>
   Object.keys(SHORT_MODES)
     .filter((mode) => modes.includes(mode))
@@ -101,7 +101,7 @@ function validateClaimUpdate(
   return sameValue(mutable(claim), mutable(old)) ? [] : [forbiddenValue("spec", UNBOUND)];
 }
 
-/** What is in use is not let go: whoever looks after it takes this away when nobody uses it any more. */
+/** Protects an object in use: its controller removes the finalizer when it has no user left. */
 function protect({ metadata }: ApiObject, finalizer: string): void {
   metadata.finalizers = [...new Set([...(metadata.finalizers ?? []), finalizer])];
 }

@@ -1,4 +1,4 @@
-/** What volumes and claims may be, in the API server's words (Kubernetes 1.34). */
+/** Validates volumes and claims, in the API server's words (Kubernetes 1.34). */
 import { dnsSubdomainProblems } from "@picolet/protocol/kubernetes/name-rules.ts";
 import { parseQuantity } from "@picolet/protocol/kubernetes/quantity.ts";
 import { backstepProblems } from "@picolet/protocol/pod/validation/path-validation.ts";
@@ -90,7 +90,7 @@ const sourcesOf = (volume: ApiObject): readonly (readonly [name: string, source:
     ([name, value]) => !NO_SOURCES.has(name) && value !== null && typeof value === "object",
   );
 
-/** Where the data lies is for ever. */
+/** The location of the data cannot change. */
 export function validateSourceUpdate(volume: ApiObject, old: ApiObject): readonly FieldError[] {
   const path = "spec.persistentvolumesource";
   const [now, before] = [volume, old].map((each) => Object.fromEntries(sourcesOf(each)));

@@ -22,7 +22,18 @@ import type { ApiObject, PrinterColumn, ResourceDefinition } from "../api/resour
 import type { LabelSelector } from "../api/typed-objects.ts";
 import { ageColumn, column, labelsText, NONE, nameColumn, wideColumn } from "../printing/columns.ts";
 import { defaultPodTemplate, validatePodTemplate } from "./pods/pod-template.ts";
-import { selectorColumnText } from "./selector-column.ts";
+
+/** As `metav1.FormatLabelSelector` shows it: `a=b,c in (d,e),!f`. A missing or empty one: `<none>`. */
+function selectorColumnText(selector: LabelSelector | undefined): string {
+  const equal = Object.entries(selector?.matchLabels ?? {}).map(([key, value]) => ({ key, text: `${key}=${value}` }));
+  const others = (selector?.matchExpressions ?? []).map(({ key, operator, values = [] }) => {
+    if (operator === "Exists") return { key, text: key };
+    if (operator === "DoesNotExist") return { key, text: `!${key}` };
+    return { key, text: `${key} ${operator === "In" ? "in" : "notin"} (${[...values].sort().join(",")})` };
+  });
+  const all = [...equal, ...others].sort((left, right) => (left.key < right.key ? -1 : left.key > right.key ? 1 : 0));
+  return all.length === 0 ? NONE : all.map(({ text }) => text).join(",");
+}
 
 const DEFAULT_REVISION_LIMIT = 10;
 /** The counter from before `metadata.generation`; the pods' label `pod-template-generation` still shows it. */
@@ -185,7 +196,7 @@ export const controllerRevisionResource: ResourceDefinition = {
 
 const templateOf = (object: ApiObject): readonly unknown[] => listAt(object, "template", "spec", "containers");
 
-/** Stored for whoever makes pods of it. */
+/** Stored for clients that make pods of it. */
 export const podTemplateResource: ResourceDefinition = {
   group: "",
   version: "v1",

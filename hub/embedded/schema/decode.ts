@@ -1,5 +1,5 @@
 /**
- * What Kubernetes does when it decodes a body into its types: wrong types are refused, unknown and doubled fields are
+ * Decodes a body into its types as Kubernetes does: wrong types are refused, unknown and doubled fields are
  * reported, quantities given as numbers become text. Every object passes here before it is stored, after patches too,
  * so the limits on the size of objects are checked here.
  */
@@ -9,7 +9,7 @@ import type { FieldType, ModelSource } from "./models.ts";
 export interface Decoded {
   /** `unknown field "spec.foo"`, in the order met; at most MAX_REPORTED. */
   readonly unknown: readonly string[];
-  /** What cannot be of its type: Go's text for it. The first alone counts. */
+  /** Go's text for the first value of a wrong type. */
   readonly mismatch: string | undefined;
 }
 
@@ -48,7 +48,7 @@ const goName = (type: FieldType): string => {
 
 class Decoder {
   readonly #source: ModelSource;
-  /** Whether the object is left as it is. */
+  /** True when the object must not be changed. */
   readonly #isReadOnly: boolean;
   readonly unknown: string[] = [];
   mismatch: string | undefined;
@@ -59,7 +59,7 @@ class Decoder {
     this.#isReadOnly = isReadOnly;
   }
 
-  /** @returns what stands for `value` */
+  /** @returns the decoded form of `value` */
   visit(value: unknown, type: FieldType, path: string): unknown {
     if (value === null || value === undefined) return value;
     this.#count(value, path);

@@ -3,7 +3,7 @@
  * and field. What is not named here is atomic.
  */
 export interface ListRule {
-  /** `map`: items are told apart by `keys`; `set`: primitives, each once. */
+  /** `map`: `keys` identify items; `set`: primitives, each once. */
   readonly type: "map" | "set";
   /** For strategic merge the first alone counts. */
   readonly keys: readonly string[];

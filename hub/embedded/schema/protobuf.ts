@@ -121,7 +121,7 @@ export function readEnvelope(bytes: Buffer): Envelope {
   return { apiVersion, kind, raw };
 }
 
-/** Where in a body a message is read. */
+/** The place in a body at which a message is read. */
 interface Scope {
   readonly depth: number;
   readonly budget: FieldBudget;

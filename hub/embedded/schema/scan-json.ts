@@ -1,10 +1,10 @@
 /**
- * What JSON.parse does not report: how deep a text nests, how many values it holds, and which keys stand in it twice.
+ * Finds what JSON.parse does not report: how deep a text nests, how many values it holds, and keys that occur twice.
  */
 import { MAX_BODY_ITEMS, MAX_BODY_VALUES, MAX_DEPTH, MAX_KEYS } from "../api/limits.ts";
 
 export interface JsonScan {
-  /** A key is `__proto__`: no field of Kubernetes', and poison for whoever copies keys. */
+  /** True for a key `__proto__`: no field of Kubernetes has that name, and copying it would change a prototype. */
   readonly isPoisoned: boolean;
   readonly isTooDeep: boolean;
   /** `a list has more than 10000 items`; the scan ends there. */

@@ -212,7 +212,7 @@ test("an envelope says what is in it", () => {
   );
 });
 
-test("bytes that are no message are refused, whatever they are", () => {
+test("any bytes that are no message are refused", () => {
   const reader = new ProtobufReader(MODELS);
   const bytes = fc.oneof(
     fc.uint8Array({ maxLength: 200 }),

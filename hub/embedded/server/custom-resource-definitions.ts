@@ -1,6 +1,6 @@
 import type { ResourceDefinition } from "../api/resource-definition.ts";
 
-/** There are none and none can be made. kubectl looks here before it says that it knows no such kind. */
+/** An empty, read-only list. kubectl reads it before it reports an unknown kind. */
 export const customResourceDefinitions: ResourceDefinition = {
   group: "apiextensions.k8s.io",
   version: "v1",

@@ -1,5 +1,5 @@
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import { requiredValue } from "../api/field-errors.ts";
-import { timeText } from "../api/object-meta.ts";
 import type { ApiObject } from "../api/resource-definition.ts";
 import { badRequest, conflict, invalidObject, successStatus } from "../api/status-error.ts";
 import type { ResourceService, SubresourceHandler } from "../service/resource-service.ts";
@@ -67,7 +67,7 @@ function bind(pod: ApiObject, node: string, { annotations, uid }: Fields, now: D
     status: "True",
     observedGeneration: metadata.generation,
     lastProbeTime: null,
-    lastTransitionTime: timeText(now),
+    lastTransitionTime: kubeTime(now),
   };
   pod.status = { ...status, conditions: [...others, scheduled] };
 }

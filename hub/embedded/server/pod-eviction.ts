@@ -1,5 +1,5 @@
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import { selects } from "../api/label-selector.ts";
-import { timeText } from "../api/object-meta.ts";
 import type { ApiObject, ResourceDefinition } from "../api/resource-definition.ts";
 import type { ResourceTable } from "../api/resource-table.ts";
 import { badRequest, notFound, pathNotFound, StatusError, successStatus } from "../api/status-error.ts";
@@ -16,7 +16,7 @@ const asCount = (value: unknown): number => (typeof value === "number" ? value :
 
 const BUDGETS = "poddisruptionbudgets.policy";
 const REFUSED = "Cannot evict pod as it would violate the pod's disruption budget.";
-/** When a client may ask again for a budget that the controller has not counted yet. */
+/** Time after which a client may ask again for a budget that the controller has not counted yet. */
 const RETRY_SECONDS = 10;
 
 /**
@@ -62,7 +62,7 @@ async function markEvicted(
     status: "True",
     reason: "EvictionByEvictionAPI",
     message: "Eviction API: evicting",
-    lastTransitionTime: timeText(now),
+    lastTransitionTime: kubeTime(now),
   };
   const mark = (stored: ApiObject): void => {
     checkPreconditions(request.definition, request.name, stored, { uid: pod.metadata.uid, resourceVersion: undefined });
@@ -74,7 +74,7 @@ async function markEvicted(
   await service.modify({ ...request, subresource: "status" }, mark, params);
 }
 
-/** What ends anyway disrupts nobody. */
+/** True for a pod that ends anyway, so that its eviction disrupts nothing. */
 function needsNoBudget(pod: ApiObject): boolean {
   const { phase } = asFields(pod.status);
   return (
@@ -102,7 +102,7 @@ function isReady(pod: ApiObject): boolean {
   );
 }
 
-/** Whether the eviction counts. A pod that serves nobody may go without. @throws StatusError 429 */
+/** True when the eviction counts. A pod that is not ready may go without. @throws StatusError 429 */
 function takesFromBudget(budget: ApiObject, pod: ApiObject): boolean {
   const { name, generation = 0 } = budget.metadata;
   const status = asFields(budget.status);
@@ -139,7 +139,7 @@ async function spend(
       ...status,
       disruptionsAllowed: asCount(status.disruptionsAllowed) - 1,
       // The controller counts the pod as gone as long as it is seen here.
-      disruptedPods: { ...asFields(status.disruptedPods), [pod.metadata.name]: timeText(now) },
+      disruptedPods: { ...asFields(status.disruptedPods), [pod.metadata.name]: kubeTime(now) },
     };
   };
   await service.modify({ ...request, definition, subresource: "status", name: budget.metadata.name }, change, params);

@@ -15,16 +15,15 @@ import { HealthAuthorizer, UnionAuthorizer } from "../auth/authorizers.ts";
 import { HubAuthorizer } from "../auth/hub-authorizer.ts";
 import { NodeAuthorizer } from "../auth/node-authorizer.ts";
 import { RbacAuthorizer } from "../auth/rbac.ts";
-import { reviewResources } from "../auth/review-resources.ts";
 import { ServiceAccountTokens } from "../auth/service-account-tokens.ts";
 import type { ModelSource } from "../schema/models.ts";
 import type { Admission } from "../service/resource-request.ts";
 import { ResourceService } from "../service/resource-service.ts";
 import type { FleetGuard } from "../store/fleet-guard.ts";
 import { type ObjectKeys, ObjectStore } from "../store/object-store.ts";
-import { customResourceDefinitions } from "./custom-resource-definitions.ts";
 import { podBinding } from "./pod-binding.ts";
 import { podEviction } from "./pod-eviction.ts";
+import { servedResources } from "./served-resources.ts";
 import { serviceAccountToken } from "./service-account-token.ts";
 
 export interface ApiServerCoreComponents {
@@ -32,7 +31,7 @@ export interface ApiServerCoreComponents {
   readonly random: Random;
   readonly log: Log;
   readonly models: ModelSource;
-  /** Which keys of client certificates are shut out before their time. Default: none. */
+  /** Tells which keys of client certificates are refused before their end. Default: none. */
   readonly isRevoked?: IsRevoked;
   /** Default: statfs(2). */
   readonly diskSpace?: DiskSpaceComponents["diskSpace"] | undefined;
@@ -47,7 +46,7 @@ export interface ApiServerCoreInit {
   readonly issuer: string;
   /** Tokens of the operator. */
   readonly tokens: readonly StaticToken[];
-  /** What the store may hold before boards are refused. Undefined: what the disk has, less a reserve. */
+  /** Size of the store above which boards are refused. Undefined: what the disk has, less a reserve. */
   readonly maxStoreBytes?: number | undefined;
   /** Default: namespaces' labels alone count, and nothing is exempt. */
   readonly podSecurity?: PodSecurityConfiguration;
@@ -76,8 +75,8 @@ export class ApiServerCore implements Disposable {
     const { clock, random, models, isRevoked = () => false } = components;
     this.models = models;
     this.#storePath = storePath;
-    const reviews = reviewResources(() => ({ ...this, issuer, admit: (user) => this.quotas.admitReview(user) }));
-    this.table = new ResourceTable([...definitions, ...reviews, customResourceDefinitions]);
+    const ports = () => ({ ...this, issuer, admit: (user: UserInfo) => this.quotas.admitReview(user) });
+    this.table = new ResourceTable(servedResources(definitions, ports));
     this.store = new ObjectStore(components, storePath);
     const { store, table } = this;
     const admission: Admission = (request) => {

@@ -1,7 +1,7 @@
 import { TOKEN_SECONDS } from "@picolet/hub-core/access-table.ts";
 import { isMirrorPod } from "@picolet/hub-core/pod-references.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import { invalidValue, requiredValue } from "../api/field-errors.ts";
-import { timeText } from "../api/object-meta.ts";
 import type { ApiObject, ObjectLookup } from "../api/resource-definition.ts";
 import { conflict, forbidden, invalidObject, notFound } from "../api/status-error.ts";
 import { nodeNameOf, nodeOf } from "../auth/node-authorizer.ts";
@@ -46,9 +46,9 @@ export function serviceAccountToken(tokens: ServiceAccountTokens, lookup: Object
       return {
         apiVersion: "authentication.k8s.io/v1",
         kind: "TokenRequest",
-        metadata: { name, namespace, creationTimestamp: timeText(new Date(expiresAt.getTime() - seconds * 1000)) },
+        metadata: { name, namespace, creationTimestamp: kubeTime(new Date(expiresAt.getTime() - seconds * 1000)) },
         spec: { ...spec, audiences, expirationSeconds: seconds, boundObjectRef: spec.boundObjectRef ?? null },
-        status: { token, expirationTimestamp: timeText(expiresAt) },
+        status: { token, expirationTimestamp: kubeTime(expiresAt) },
       };
     },
   };
@@ -102,7 +102,7 @@ function readBinding(
   return { binding: { kind, name: wanted, uid: object.metadata.uid ?? "" }, object };
 }
 
-/** @returns seconds. A board's token lives no longer than the pod asks that it is for, whatever the board asks. */
+/** @returns seconds. A board's token lives no longer than its pod asks. */
 function longestFor(
   { user }: ResourceRequest,
   lookup: ObjectLookup,

@@ -1,4 +1,4 @@
-/** The options that stand in a query, read as Kubernetes reads them. */
+/** Reads the options of a query as Kubernetes does. */
 
 import { badRequest, StatusError } from "../api/status-error.ts";
 import type { DeleteParams, ListParams, WatchParams, WriteParams } from "./resource-request.ts";
@@ -82,7 +82,7 @@ export function writeParams(kind: string, query: URLSearchParams, userAgent: str
 
 const POLICIES = ["Orphan", "Background", "Foreground"] as const;
 /**
- * What Kubernetes takes for a grace period below 0, which was given by mistake: 0 would take the object away at once.
+ * Kubernetes' replacement for a grace period below 0, which was given by mistake: 0 would delete the object at once.
  */
 const NEGATIVE_GRACE_SECONDS = 1;
 

@@ -29,8 +29,8 @@ interface ContinueToken {
   readonly name: string;
 }
 
-/** Objects on one page, whatever a client asks for: Kubernetes has no limit, its clients use 500. */
-const MAX_LIMIT = 100_000;
+/** Bounds objects on one page: Kubernetes has no limit, its clients use 500. */
+export const MAX_LIMIT = 100_000;
 
 /** Objects read in one go. 32 of 1.5 MiB take 30 ms. */
 const LIST_PAGE = 32;
@@ -38,7 +38,7 @@ const LIST_PAGE = 32;
 export const EXPIRED_CONTINUE =
   "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter.";
 
-/** What a list or watch with these selectors shows; undefined: everything. @throws StatusError 400 */
+/** The filter of these selectors; undefined: everything passes. @throws StatusError 400 */
 export function objectFilter(
   definition: ResourceDefinition,
   { labelSelector, fieldSelector }: { readonly labelSelector: string; readonly fieldSelector: string },
@@ -64,7 +64,7 @@ function fieldReader(definition: ResourceDefinition, field: string): (object: Ap
   return read;
 }
 
-/** Whether a selector may answer differently for the two. */
+/** True when a selector may answer differently for the two. */
 export function differsForSelectors(definition: ResourceDefinition, a: ApiObject, b: ApiObject): boolean {
   const left = a.metadata.labels ?? {};
   const right = b.metadata.labels ?? {};
@@ -142,7 +142,7 @@ export class ResourceReader implements ObjectLookup {
     for (const stored of this.#store.list(resource, namespace, from, LIST_PAGE)) {
       const pause = slices.add(stored.body.length);
       if (pause !== undefined) {
-        // What was read up to here may be part of a write that fails.
+        // The objects that were read may be part of a write that fails.
         await this.#store.settled();
         await pause;
       }
@@ -171,7 +171,7 @@ export class ResourceReader implements ObjectLookup {
     const token = readToken(continueToken);
     if (token === undefined)
       throw badRequest(`continue key is not valid: ${JSON.stringify(continueToken.slice(0, 64))}`);
-    // The rest is read as it is now. Whoever then watches from the token's revision is told of everything since.
+    // The rest is read as it is now. A client that then watches from the token's revision gets all changes since.
     if (token.revision < this.#store.floor(resource)) throw expired(EXPIRED_CONTINUE);
     return token;
   }

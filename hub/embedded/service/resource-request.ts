@@ -18,10 +18,10 @@ export interface ResourceRequest {
 
 export interface WriteParams {
   readonly isDryRun: boolean;
-  /** Who is named in managedFields. */
+  /** The manager's name in managedFields. */
   readonly fieldManager: string;
   readonly fieldValidation: "Strict" | "Warn" | "Ignore";
-  /** Of an apply: take fields over from other managers. */
+  /** True for an apply that takes fields over from other managers. */
   readonly isForced: boolean;
 }
 
@@ -51,7 +51,7 @@ export interface DeleteParams {
   readonly resourceVersion: string | undefined;
 }
 
-/** What admission is asked about, after defaults and before validation. */
+/** Input of admission, after defaults and before validation. */
 export interface AdmissionRequest {
   readonly operation: "CREATE" | "UPDATE" | "DELETE";
   readonly request: ResourceRequest;

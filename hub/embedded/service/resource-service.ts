@@ -59,7 +59,7 @@ const MAX_EXPIRED = 1000;
  * client both call it. What it returns is safe on disk.
  */
 export class ResourceService {
-  /** Of all requests whose work is divided. */
+  /** Turns of all requests whose work is divided. */
   readonly turns = new Turns();
   readonly #components: ServiceComponents;
   readonly #handlers = new Map<string, SubresourceHandler>();

@@ -14,13 +14,13 @@ export type WatchItem =
   | { readonly type: "ERROR"; readonly error: StatusError };
 
 /** As often as Kubernetes' watch cache: a watcher that sees no event keeps a revision that is not too old. */
-const BOOKMARK_INTERVAL = seconds(60);
+export const BOOKMARK_INTERVAL = seconds(60);
 /**
  * Without `timeoutSeconds` a watch lasts this long up to twice as long, so that clients do not all come back at once.
  */
-const MIN_TIMEOUT_SECONDS = 1800;
+export const MIN_TIMEOUT_SECONDS = 1800;
 /** Longer ones are cut to a day. */
-const MAX_TIMEOUT_SECONDS = 86_400;
+export const MAX_TIMEOUT_SECONDS = 86_400;
 
 interface Start {
   readonly initial: readonly string[];
@@ -95,7 +95,7 @@ function startOf(
   return { initial: [], revision, endsInitialEvents: false };
 }
 
-/** A revision that this store never gave out is another store's: the client has to list anew. */
+/** A revision that this store never gave out is another store's: the client must list again. */
 const fromTheFuture = (revision: number, head: number): StatusError =>
   expired(`resource version ${revision} is not known here (${head}); list again`);
 
@@ -149,7 +149,7 @@ async function* watchFrom(
   }
 }
 
-/** How a change looks through a selector: what stops matching is gone. */
+/** A change as seen through a selector: an object that stops matching is deleted. */
 function itemOf(event: StoredEvent, filter: ObjectFilter | undefined): WatchItem | undefined {
   const { type, body, object, previous } = event;
   if (filter === undefined) return { type, body, object };

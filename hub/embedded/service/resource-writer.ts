@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import type { Random } from "@picolet/protocol/ports.ts";
 import type { FieldError } from "../api/field-errors.ts";
 import { invalidValue } from "../api/field-errors.ts";
@@ -8,7 +9,6 @@ import {
   generateName,
   initializeMetadata,
   keepSystemMetadata,
-  timeText,
   validateMetadata,
   validateMetadataUpdate,
 } from "../api/object-meta.ts";
@@ -39,10 +39,10 @@ import type { Admission, DeleteParams, ResourceRequest, WriteParams } from "./re
 /** Names are drawn again so often when they are taken; 5 characters of 27 make 14 million. */
 const MAX_NAME_DRAWS = 8;
 
-/** How a patch or PUT makes the new object of the old one, whose copy from `read` may be changed and returned. */
+/** Makes the new object of a patch or PUT from the old one, whose copy from `read` may be changed and returned. */
 export type Mutation = (read: () => ApiObject) => Record<string, unknown>;
 
-/** How a write is to be done. */
+/** Options of a write. */
 export interface WriteMode extends WriteParams {
   /** The managedFields are right already. */
   readonly isApply?: boolean;
@@ -150,7 +150,7 @@ export class ResourceWriter {
     return object;
   }
 
-  /** Whether a PUT or an apply of what is not there makes it. */
+  /** True when the object exists. A PUT or an apply may create one that does not. */
   exists(request: ResourceRequest): boolean {
     return this.#exists(request, request.name);
   }
@@ -172,7 +172,7 @@ export class ResourceWriter {
     return { object, isGone: true };
   }
 
-  /** What is stored of a Secret may be damaged (`Vault`): it can be deleted all the same, and then made again. */
+  /** A stored Secret may be damaged (`Vault`): it can be deleted all the same, and then made again. */
   #fetchForDeletion(request: ResourceRequest): Pick<StoredObject, "body"> {
     try {
       return this.#components.reader.fetch(request);
@@ -184,7 +184,7 @@ export class ResourceWriter {
     }
   }
 
-  /** The body as an object of the kind that the path asks for. @throws StatusError 400 */
+  /** The body as an object of the path's kind. @throws StatusError 400 */
   decode(
     { definition, warnings }: ResourceRequest,
     input: Record<string, unknown>,
@@ -341,7 +341,7 @@ function checkKind(definition: ResourceDefinition, input: Record<string, unknown
   const expected = apiVersionOf(definition);
   const { version, kind: expectedKind } = definition;
   const { apiVersion = expected, kind = expectedKind } = input;
-  // Anything may stand there, and an object's own toString may be anything as well.
+  // Any value may be there, and an object's own toString may be anything as well.
   const show = (value: unknown): string => (typeof value === "string" ? value : JSON.stringify(value));
   if (apiVersion !== expected && apiVersion !== "") {
     const given = show(apiVersion);
@@ -373,7 +373,7 @@ export function checkPreconditions(
 }
 
 function setDeletion({ metadata }: ApiObject, at: Date, graceSeconds: number): void {
-  metadata.deletionTimestamp = timeText(at);
+  metadata.deletionTimestamp = kubeTime(at);
   metadata.deletionGracePeriodSeconds = graceSeconds;
 }
 
@@ -403,7 +403,7 @@ function keepAllBut(object: ApiObject, old: ApiObject, field: string): void {
   }
 }
 
-/** Whether anything but metadata and status differs. */
+/** True when anything but metadata and status differs. */
 function differsInSpec(a: ApiObject, b: ApiObject): boolean {
   const { metadata: _a, status: _as, ...left } = a;
   const { metadata: _b, status: _bs, ...right } = b;

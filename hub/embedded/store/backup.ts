@@ -17,15 +17,15 @@ export function backupStoppedStore(path: string, to: string): void {
 }
 
 export interface Restored {
-  /** Where the store is that was there before; undefined: there was none. */
+  /** Path of the store that was there before; undefined: there was none. */
   readonly setAside: string | undefined;
-  /** When the backup was changed last; undefined: it has no change. */
+  /** Time of the backup's last change; undefined: it has no change. */
   readonly lastChangeAt: Date | undefined;
 }
 
 /**
- * Puts a backup in the place of a store. No hub may have it open. Every client lists anew afterwards: whatever was
- * written since the backup is no longer true. The backup file stays as it is.
+ * Puts a backup in the place of a store. No hub may have it open. Every client must list again afterwards: changes
+ * since the backup are lost. The backup file stays as it is.
  * @param guard of the data directory; undefined: the store belongs to no fleet
  * @throws `corrupt`, `invalid` for a file that is no whole backup; `conflict` for one of another fleet; `unavailable`
  * when a hub is running; the store is then as it was

@@ -4,8 +4,8 @@ import { PicoletError } from "@picolet/protocol/errors.ts";
 import Database from "better-sqlite3";
 
 /**
- * Keeps a data directory to one process, whatever becomes of the store's file meanwhile: a store that is removed while
- * its hub runs must not be replaced under it. The kernel gives the lock back when the process ends, however it ends.
+ * Keeps a data directory to one process, even if the store's file is removed meanwhile: a store that is removed while
+ * its hub runs must not be replaced under it. The kernel releases the lock with any end of the process.
  * @throws `unavailable` when another process has it
  */
 export function lockDataDir(dataDir: string): Disposable {

@@ -36,7 +36,7 @@ const CREATE = [
   "CREATE TABLE floors (resource TEXT PRIMARY KEY, revision INTEGER NOT NULL) STRICT, WITHOUT ROWID",
 ];
 
-/** From format n to n + 1, at index n; 0 is the empty file. */
+/** Migrations from format n to n + 1, at index n; 0 is the empty file. */
 const MIGRATIONS: readonly (readonly string[])[] = [
   [...CREATE, "INSERT INTO meta VALUES ('revision', 1)"],
   // The tables are the same; what is kept of Secrets may be sealed (`vault.ts`), which format 1 knows nothing of.
@@ -57,7 +57,7 @@ const BUSY_TIMEOUT_MS = 2000;
  *
  * `synchronous = FULL`: every commit is an fsync of the log, so what was acknowledged survives a power cut; the cost is
  * shared, since all writes of one turn of the event loop are one commit. NORMAL would lose the last commits on a power
- * cut, and with them statuses that agents were told are safe.
+ * cut, and with them statuses that were acknowledged to agents.
  *
  * A damaged file is never replaced by an empty one: to a fleet that would mean "delete every pod".
  * @param judge throws for a store that is not to be used; nothing of it is changed then
@@ -111,7 +111,7 @@ function open(path: string): Database.Database {
     database.pragma("synchronous = FULL");
     database.pragma(`cache_size = -${CACHE_KIB}`);
     database.pragma("temp_store = MEMORY");
-    // What is deleted is overwritten: of a Secret nothing stays behind, sealed or not.
+    // Deleted content is overwritten: nothing of a Secret stays behind, sealed or not.
     database.pragma("secure_delete = ON");
     database.pragma(`wal_autocheckpoint = ${CHECKPOINT_PAGES}`);
     return database;

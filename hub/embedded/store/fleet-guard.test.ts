@@ -153,7 +153,7 @@ test("an older copy of the store is refused: from before the last start, and fro
   }
 });
 
-test("the store of another fleet is refused whatever is accepted, and one without its keys", async () => {
+test("the store of another fleet is refused with any accepted code, and one without its keys", async () => {
   using folder = new TempFolder();
   const [one, two] = [folder.at("one"), folder.at("two")];
   await served(one, "a");

@@ -17,12 +17,12 @@ import { Vault } from "./vault.ts";
 export const REFUSED_STORE = "RefusedStore";
 
 /**
- * What a restore adds to the revision: more than any hub can have given out since the mark (a thousand a second for
+ * Added to the revision by a restore: more than any hub can have given out since the mark (a thousand a second for
  * thirty years), so that every watcher's revision is behind the floor and none is met again. Room for 9,000 restores.
  */
 const REVISION_STEP = 1_000_000_000_000;
 
-/** What a store says of itself. */
+/** The facts that a store records about itself. */
 export type StoreFacts =
   | { readonly kind: "absent" | "empty" }
   | {
@@ -30,7 +30,7 @@ export type StoreFacts =
       /** Undefined: an older picolet-hub made it, which knew no fleets. */
       readonly fleet: string | undefined;
       readonly revision: number;
-      /** How often a hub has started on it. */
+      /** Number of a hub's starts on it. */
       readonly starts: number;
     };
 
@@ -40,7 +40,7 @@ export interface Mark {
   readonly starts: number;
 }
 
-/** What lies beside the store. */
+/** The facts that are kept beside the store. */
 export interface GuardRecord {
   /** Undefined: there is no hub-keys.json. */
   readonly fleet: string | undefined;
@@ -55,7 +55,7 @@ export type Verdict =
   | { readonly kind: "own"; readonly isNew: boolean }
   | { readonly kind: "refused"; readonly problem: string; readonly isAcceptable: boolean };
 
-/** @returns what is to be done with a store that is found beside `kept` */
+/** @returns the verdict on a store that is found beside `kept` */
 export function judgeStore(store: StoreFacts, { fleet, hasCa, mark }: GuardRecord): Verdict {
   // The mark is written when the first start has made the store, the CA after that.
   const hasServed = hasCa || mark !== undefined;
@@ -88,9 +88,9 @@ const refused = (problem: string, isAcceptable: boolean): Verdict => ({ kind: "r
 
 export interface FleetGuardInit {
   readonly dataDir: string;
-  /** What `--accept-restored-store` was given: the code of the store that was refused. */
+  /** The value of `--accept-restored-store`: the code of the store that was refused. */
   readonly accept?: string | undefined;
-  /** Fleets whose boards are to take this hub for their own. */
+  /** Fleets whose boards must accept this hub as their own. */
   readonly adopt?: readonly string[] | undefined;
   /** As `FleetKeysInit`. */
   readonly credential?: Uint8Array | undefined;
@@ -149,7 +149,7 @@ export class FleetGuard {
       const { log } = this.#components;
       log.warn("cannot tell how far the store had come: its mark is missing", { mark: this.#markPath });
     }
-    // A store that was accepted while it was absent is empty when it is looked at again.
+    // A store that was accepted while it was absent is empty when it is read again.
     const { dataDir, credential, adopt = [] } = this.#init;
     if (this.#keys !== undefined) return;
     const keysPath = this.#keysPath;
@@ -217,7 +217,7 @@ export class FleetGuard {
 
   /**
    * The store has come this far, on disk. Two fsyncs where it is further than the mark: to be called every half minute,
-   * and at the end. A copy of the store that is older than the mark by less than that cannot be told from it.
+   * and at the end. A copy of the store that is older than the mark by less than that cannot be distinguished from it.
    */
   reached(mark: Mark): void {
     if (this.#mark !== undefined && mark.revision <= this.#mark.revision && mark.starts <= this.#mark.starts) return;
@@ -235,7 +235,7 @@ export function advanceRevision(database: Database.Database, revision: number): 
   const next = revision + REVISION_STEP;
   database.prepare("UPDATE meta SET value = ? WHERE name = 'revision'").run(next);
   database.exec("DELETE FROM history; DELETE FROM floors");
-  // The resource "" stands for all of them.
+  // The resource "" means all of them.
   database.prepare("INSERT INTO floors VALUES ('', ?)").run(next);
 }
 
@@ -244,8 +244,8 @@ export const fileFacts = (path: string): StoreFacts | undefined =>
   existsSync(path) && statSync(path).size > 0 ? undefined : { kind: "absent" };
 
 /**
- * Of a store of any format. The namespaces are made at the first start: a store without an object was served only if
- * that was interrupted, and then it has given out no revision yet.
+ * Reads the facts of a store of any format. The namespaces are made at the first start: a store without an object was
+ * served only if that was interrupted, and then it has given out no revision yet.
  */
 export function factsOf(database: Database.Database): StoreFacts {
   const hasObjects = database.prepare("SELECT EXISTS (SELECT 1 FROM objects)").pluck().get() === 1;
@@ -258,7 +258,7 @@ export function factsOf(database: Database.Database): StoreFacts {
 const metaOf = (database: Database.Database, name: string): unknown =>
   database.prepare("SELECT value FROM meta WHERE name = ?").pluck().get(name) ?? undefined;
 
-/** What is safe in the store now. */
+/** The revision and start count that are safe in the store. */
 export const markOf = (database: Database.Database): Mark => ({
   revision: Number(metaOf(database, "revision") ?? 1),
   starts: Number(metaOf(database, "starts") ?? 0),

@@ -19,8 +19,8 @@ export interface RootKey {
 export interface FleetKeysInit {
   readonly path: string;
   /**
-   * Whatever text or bytes systemd hands over as the credential `picolet-hub-key`; where there is one, root keys are in
-   * the file only sealed with it. Undefined: they are in it as they are.
+   * The credential `picolet-hub-key` of systemd, any text or bytes. With it, root keys are in the file only sealed by
+   * it; undefined: they are in the file in clear.
    */
   readonly credential?: Uint8Array | undefined;
 }
@@ -84,7 +84,7 @@ export class FleetKeys {
     return this.#content.fleet;
   }
 
-  /** Boards of these fleets are told that this hub took them over. */
+  /** Former identities: their boards learn that this hub took them over. */
   get formerFleets(): readonly string[] {
     return this.#content.formerFleets;
   }

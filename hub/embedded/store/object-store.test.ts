@@ -304,7 +304,7 @@ test("what was acknowledged is there after a kill -9", { timeout: 60_000 }, asyn
   }
 });
 
-test("a backup holds everything that was acknowledged, and a restore makes every watcher list anew", async () => {
+test("a backup holds everything that was acknowledged, and a restore makes every watcher list again", async () => {
   using folder = new TempFolder();
   const path = folder.at("hub.db");
   const clock = new VirtualClock();

@@ -18,9 +18,9 @@ export interface StoredEvent {
   readonly body: string;
   /** The object before, where labels or selectable fields differ: a selector then may have matched another answer. */
   readonly previous: string | undefined;
-  /** `body`, parsed once for all who ask before `release`. */
+  /** `body`, parsed once for all readers before `release`. */
   readonly object: ApiObject;
-  /** Those who ask from now on parse `body` again. */
+  /** Later readers parse `body` again. */
   release(): void;
 }
 
@@ -49,10 +49,10 @@ export interface StoredObject {
 
 /**
  * Changes kept of one resource, for watchers that come back: half an hour of a fleet of a thousand nodes at rest, about
- * 15 MB of pods. Who comes later gets 410 Expired and lists anew.
+ * 15 MB of pods. A later watcher gets 410 Expired and lists again.
  */
-const MAX_HISTORY_ROWS = 5000;
-const MAX_HISTORY_AGE_MS = 3_600_000;
+export const MAX_HISTORY_ROWS = 5000;
+export const MAX_HISTORY_AGE_MS = 3_600_000;
 /** Each is in the log once; a store with more has lost its keys, which says so by itself. */
 const MAX_REPORTED = 1000;
 /** Objects read at once by a list that is not limited: keeps what SQLite holds open small. */
@@ -73,9 +73,9 @@ interface Batch {
 }
 
 /**
- * All objects, their changes and the one counter of revisions, in SQLite. Calls are synchronous, so one call after the
- * other is one transaction to everybody else. A write is on the disk when `settled()` resolves, which whoever answers a
- * client awaits, readers too: they may have read what is not safe yet. Watches see a change when it is safe.
+ * All objects, their changes and the one counter of revisions, in SQLite. Calls are synchronous, so consecutive calls
+ * are one transaction to all others. A write is on the disk when `settled()` resolves. An answer to a client must await
+ * it, reads too: they may have read what is not safe yet. Watches see a change when it is safe.
  */
 export class ObjectStore implements Disposable {
   readonly #database: Database.Database;
@@ -158,7 +158,7 @@ export class ObjectStore implements Disposable {
     }
   }
 
-  /** Of the file: bytes in use, and bytes that writes use again before it grows. */
+  /** Space of the file: bytes in use, and bytes that writes use again before it grows. */
   get space(): { readonly usedBytes: number; readonly reusableBytes: number } {
     const pragma = (name: string): number => Number(this.#database.pragma(name, { simple: true }));
     const pageBytes = pragma("page_size");
@@ -230,7 +230,7 @@ export class ObjectStore implements Disposable {
     throw new PicoletError("conflict", message, { reason: "Expired" });
   }
 
-  /** Where the history of a resource begins; watches from before it are Expired. */
+  /** Begin of a resource's history; watches from before it are Expired. */
   floor(resource: string): number {
     return Math.max(this.#floors.get(resource) ?? 0, this.#floors.get("") ?? 0);
   }
@@ -383,7 +383,7 @@ export class ObjectStore implements Disposable {
     if (this.#batch !== undefined) return this.#batch;
     this.#run("BEGIN IMMEDIATE");
     const { promise, resolve, reject } = Promise.withResolvers<void>();
-    // Whoever waits hears of it; where nobody does (maintenance), the log has it.
+    // Callers that wait get the error; without any (maintenance), the log has it.
     promise.catch(() => undefined);
     this.#batch = { events: [], done: promise, settle: (error) => (error === undefined ? resolve() : reject(error)) };
     setImmediate(() => this.#commit());

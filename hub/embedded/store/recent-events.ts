@@ -1,6 +1,8 @@
 import type { StoredEvent } from "./object-store.ts";
 
-/** Of one resource: what a burst makes while a watcher is busy. Who is further behind reads from SQLite. */
+/**
+ * Bounds events of one resource: a burst while a watcher is busy. A watcher that is further behind reads from SQLite.
+ */
 const MAX_EVENTS = 512;
 /** 2 MiB of text of one resource, so that a few large ConfigMaps do not fill the memory. */
 const MAX_CHARACTERS = 2 * 1024 * 1024;

@@ -1,4 +1,4 @@
-/** Secrets at rest: nothing of them is in the store's files, whatever was done with them. */
+/** Secrets at rest: the store's files never contain them, after any operation. */
 import assert from "node:assert/strict";
 import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";

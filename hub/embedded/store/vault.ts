@@ -49,7 +49,7 @@ interface StoredDataKey {
   readonly fromRevision: number;
 }
 
-/** What is to be sealed again, and how far it is. */
+/** The table that is being sealed again, and the last row that is done. */
 type Reseal = { readonly table: "objects" | "history"; readonly after: number };
 
 export interface VaultComponents {
@@ -155,7 +155,7 @@ export class Vault {
   }
 
   #open(what: string, place: readonly string[], sealed: string): string {
-    // Of an older picolet-hub; `#clean` has not come to it yet.
+    // A row of an older picolet-hub, which `#clean` has not reached yet.
     if (!sealed.startsWith(PREFIX)) return sealed;
     const start = PREFIX.length;
     const id = sealed.slice(start, start + ID_LENGTH);
@@ -265,7 +265,7 @@ export class Vault {
     }
   }
 
-  /** What is damaged stays as it is, for whoever may be able to mend it. */
+  /** A damaged value stays as it is, so that it may be mended. */
   #whole(open: () => string): string | undefined {
     try {
       return open();

@@ -1,15 +1,53 @@
 /** Header blocks of SPDY/3: pairs of names and values in a zlib stream that goes through the whole connection. */
 import { createInflate, type Inflate } from "node:zlib";
 import { PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
-import { HEADER_DICTIONARY, HEADER_DICTIONARY_ADLER } from "./dictionary.ts";
+
+/**
+ * The dictionary that both ends of SPDY/3 assume before their first header block: words, each after its length in four
+ * bytes, then text (draft-mbelshe-httpbis-spdy-00, section 2.6.10.1). 1423 bytes with the Adler-32 0xe3c6a7c2.
+ */
+const WORDS =
+  "options head post put delete trace accept accept-charset accept-encoding accept-language accept-ranges age allow " +
+  "authorization cache-control connection content-base content-encoding content-language content-length content-location " +
+  "content-md5 content-range content-type date etag expect expires from host if-match if-modified-since if-none-match " +
+  "if-range if-unmodified-since last-modified location max-forwards pragma proxy-authenticate proxy-authorization range " +
+  "referer retry-after server te trailer transfer-encoding upgrade user-agent vary via warning www-authenticate method get " +
+  "status 200_OK version HTTP/1.1 url public set-cookie keep-alive origin";
+
+const CODES =
+  "100101201202205206300302303304305306307402405406407408409410411412413414415416417502504505" +
+  "203 Non-Authoritative Information204 No Content301 Moved Permanently400 Bad Request401 Unauthorized403 Forbidden" +
+  "404 Not Found500 Internal Server Error501 Not Implemented503 Service Unavailable";
+
+const TEXT =
+  "Jan Feb Mar Apr May Jun Jul Aug Sept Oct Nov Dec 00:00:00 Mon, Tue, Wed, Thu, Fri, Sat, Sun, GMT" +
+  "chunked,text/html,image/png,image/jpg,image/gif,application/xml,application/xhtml+xml,text/plain,text/javascript," +
+  "publicprivatemax-age=gzip,deflate,sdchcharset=utf-8charset=iso-8859-1,utf-,*,enq=0.";
+
+function lengthAndWord(word: string): Buffer {
+  const length = Buffer.alloc(4);
+  length.writeUInt32BE(word.length);
+  return Buffer.concat([length, Buffer.from(word.replace("_", " "), "latin1")]);
+}
+
+export const HEADER_DICTIONARY: Buffer = Buffer.concat([
+  ...WORDS.split(" ").map(lengthAndWord),
+  Buffer.from(CODES + TEXT, "latin1"),
+]);
+
+/** Checksum of the dictionary, with which a zlib stream that uses it starts. */
+export const HEADER_DICTIONARY_ADLER = 0xe3c6_a7c2;
 
 /** Names in lower case. */
 export type SpdyHeaders = Readonly<Record<string, string>>;
 
-/** Of one block, unpacked: Kubernetes sends a few hundred bytes. A larger one ends the connection. */
+/**
+ * Bounds one unpacked block against a hostile peer: Kubernetes sends a few hundred bytes. A larger one ends the
+ * connection.
+ */
 const MAX_BLOCK_BYTES = 64 * 1024;
 const MAX_PAIRS = 128;
-/** What the inflater makes at once. */
+/** Output of the inflater at one time. */
 const INFLATE_CHUNK_BYTES = 4 * 1024;
 /** A stored block of deflate (RFC 1951, 3.2.4) has a length of two bytes. */
 const MAX_STORED_BYTES = 0xffff;
@@ -106,7 +144,7 @@ export class HeaderUnpacker implements Disposable {
     for (let piece = this.#inflate?.read(); Buffer.isBuffer(piece); piece = this.#inflate?.read()) {
       this.#bytes += piece.length;
       if (this.#bytes <= MAX_BLOCK_BYTES) this.#output.push(piece);
-      // What packs a thousand times its size into one block is no peer.
+      // A peer that packs a thousand times its size into one block is hostile.
       else this.#inflate?.destroy(corrupt("they are longer than 64 KiB"));
     }
   }

@@ -141,7 +141,7 @@ test("the end of the connection ends every stream; what came before can be read"
   await assert.rejects(client.open({}, NEVER), (error) => isPicoletError(error, "unavailable"));
 });
 
-test("a stream that nobody wants is refused", async (t) => {
+test("an unwanted stream is refused", async (t) => {
   const { client } = connected(t, (stream) => stream.reset());
   // It was accepted and reset at once, or reset before: both leave nothing.
   const stream = await client.open({}, NEVER).catch(() => undefined);

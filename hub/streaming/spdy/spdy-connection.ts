@@ -21,16 +21,23 @@ const DEFAULT_WINDOW_BYTES = 64 * 1024;
 const MAX_WINDOW_BYTES = 0x7fff_ffff;
 /** Consumed bytes are given back when they are half of the window. */
 const GIVE_BACK_BYTES = DEFAULT_WINDOW_BYTES / 2;
-/** Of the peer: `kubectl port-forward` takes two for each connection through it. A further one is refused. */
+/**
+ * Bounds the peer's streams: `kubectl port-forward` takes two for each connection through it. A further one is refused.
+ */
 export const MAX_STREAMS = 512;
-/** Answers to pings and the like that wait to be sent; at more of them the peer, who reads none, is not read either. */
+/**
+ * Bounds answers to pings and the like that wait to be sent; at more of them the hub stops reading from the peer, who
+ * reads none.
+ */
 const MAX_WAITING_FRAMES = 64;
 const LAST_STREAM_ID = 0x7fff_ffff;
 
 export interface SpdyConnectionInit {
-  /** Who was asked for the upgrade is the server. */
+  /** The end that accepted the upgrade is the server. */
   readonly role: "client" | "server";
-  /** Of the peer. A stream that is not wanted is to be reset. Undefined: none is. */
+  /**
+   * Called for a stream of the peer. The owner must reset one that it does not want. Undefined: no stream is accepted.
+   */
   readonly onStream?: (stream: SpdyStream) => void;
 }
 
@@ -44,7 +51,7 @@ interface Opening {
  *
  * Flow control is for a peer that shows that it knows of it, by SETTINGS or WINDOW_UPDATE. Go's spdystream (containerd,
  * kubelet, kubectl) does not: it leaves back-pressure to TCP, and closes with what it has not read, which makes TCP
- * throw away what we have not read yet. So nothing is sent to it that nobody asked for.
+ * throw away what we have not read yet. So nothing is sent to it unasked.
  */
 export class SpdyConnection implements Disposable, StreamLink {
   readonly #pipe: BytePipe;
@@ -287,7 +294,7 @@ export class SpdyConnection implements Disposable, StreamLink {
     return written;
   }
 
-  /** Small frames that nobody waits for. */
+  /** Sends small frames without waiting. */
   #sendSoon(make: () => Buffer): void {
     this.#waitingFrames += 1;
     const sent = (): void => {

@@ -74,7 +74,7 @@ test("frames come out as they went in, however the stream is cut", () => {
   );
 });
 
-test("whatever comes, it is read or refused", () => {
+test("any input is read or refused", () => {
   const control = fc
     .tuple(fc.integer({ min: 0, max: 12 }), fc.uint8Array({ maxLength: 40 }))
     .map(([type, payload]) => Buffer.from([0x80, 3, 0, type, 0, 0, 0, payload.length, ...payload]));

@@ -3,9 +3,9 @@ import { PicoletError } from "@picolet/protocol/errors.ts";
 
 const VERSION = 3;
 const HEADER_BYTES = 8;
-/** Of a control frame's payload: header blocks of a few hundred bytes. A longer one ends the connection. */
+/** Bounds a control frame's payload: header blocks have a few hundred bytes. A longer one ends the connection. */
 export const MAX_CONTROL_BYTES = 16 * 1024;
-/** What one data frame of ours carries; longer ones would hold up other streams. */
+/** Payload of one data frame of ours; longer ones would hold up other streams. */
 export const MAX_DATA_BYTES = 32 * 1024;
 const MAX_SETTINGS = 32;
 

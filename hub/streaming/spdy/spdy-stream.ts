@@ -3,7 +3,7 @@ import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { SpdyHeaders } from "./header-block.ts";
 import { MAX_DATA_BYTES, RESET } from "./spdy-frames.ts";
 
-/** What a stream needs of its connection. */
+/** The connection as a stream sees it. */
 export interface StreamLink {
   sendData(stream: SpdyStream, fin: boolean, bytes: Uint8Array, signal: AbortSignal): Promise<void>;
   sendReset(stream: SpdyStream, status: number): void;
@@ -22,7 +22,7 @@ export class SpdyStream {
   readonly #window = new Waiters();
   #local: "open" | "ended" = "open";
   #reset: PicoletError | undefined;
-  /** Of bytes that we may still send; the connection counts it. */
+  /** Bytes that we may still send; the connection counts them. */
   sendWindow = 0;
 
   constructor(link: StreamLink, id: number, headers: SpdyHeaders) {
@@ -31,19 +31,17 @@ export class SpdyStream {
     this.headers = headers;
   }
 
-  /** Whether nothing can come or go any more. */
+  /** True when both directions have ended. */
   get over(): boolean {
     return this.#reset !== undefined || (this.#unread.ended && this.#local === "ended");
   }
 
-  /** Whether the peer, or this side, has given it up. */
+  /** True when the peer or this side has reset it. */
   get isReset(): boolean {
     return this.#reset !== undefined;
   }
 
-  /**
-   * What came, in pieces; undefined at the end, and also when the peer reset the stream: Kubernetes ends streams so.
-   */
+  /** The next piece; undefined at the end, and also when the peer reset the stream: Kubernetes ends streams so. */
   async read(signal: AbortSignal): Promise<Uint8Array | undefined> {
     const piece = await this.#unread.read(signal);
     if (piece !== undefined) this.#link.consumed(this, piece.length);

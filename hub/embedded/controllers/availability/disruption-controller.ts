@@ -1,8 +1,9 @@
 import { keyOf } from "@picolet/hub-core/kube-client/reflector.ts";
 import { POD_DISRUPTION_BUDGETS } from "@picolet/hub-core/kube-client/resource-types.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import { type Millis, seconds } from "@picolet/protocol/ports.ts";
 import { selects } from "../../api/label-selector.ts";
-import { podOf, timeText } from "../../api/typed-objects.ts";
+import { podOf } from "../../api/typed-objects.ts";
 import { Controller } from "../controller.ts";
 import type { ControllerPorts } from "../controller-ports.ts";
 import type { ObjectCache, ObjectChange } from "../object-cache.ts";
@@ -45,7 +46,7 @@ export class DisruptionController extends Controller {
     const { namespace = "", name } = budget.metadata;
     const now = this.#ports.clock.wall();
     const pods = coveredPods(budget, this.#caches.pods.list("namespace", namespace).map(podOf));
-    const status = withCondition(budgetStatus(budget, pods, now), budget.status, timeText(now));
+    const status = withCondition(budgetStatus(budget, pods, now), budget.status, kubeTime(now));
     if (JSON.stringify(inOrder(status)) !== JSON.stringify(inOrder(budget.status))) {
       const update = { ...budget, status };
       const ref = { namespace, name };

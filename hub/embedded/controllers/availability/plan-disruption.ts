@@ -1,4 +1,4 @@
-/** What PodDisruptionBudgets allow. Pure. Rules of Kubernetes 1.34. Evictions are the API server's. */
+/** Plans the status of PodDisruptionBudgets. Pure. Rules of Kubernetes 1.34. Evictions are the API server's. */
 
 import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";

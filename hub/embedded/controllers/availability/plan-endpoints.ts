@@ -1,4 +1,4 @@
-/** Where a service's requests are to go: Endpoints and EndpointSlices as Kubernetes 1.34 makes them. Pure. */
+/** Plans Endpoints and EndpointSlices of a service as Kubernetes 1.34 makes them. Pure. */
 
 import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
 import type { Container, Pod } from "@picolet/protocol/pod/pod.ts";
@@ -56,7 +56,8 @@ export function planEndpoints(service: Service, pods: readonly Pod[]): Endpoints
   const slices = [...groups].flatMap(([ports, group]) => slicesOf(service, ports, group));
   return {
     subsets: [...groups.values()].flatMap((group) => subsetOf(service, group)),
-    // An empty one says that there is nothing, and not that nobody has looked.
+    // An empty slice says that there are no endpoints; without one, a reader could not tell that from a missing
+    // controller.
     slices: slices.length === 0 ? slicesOf(service, "[]", []) : slices,
   };
 }

@@ -1,26 +1,28 @@
 import { CERTIFICATE_SIGNING_REQUESTS, SUBJECT_ACCESS_REVIEWS } from "@picolet/hub-core/kube-client/resource-types.ts";
 import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import { type Millis, millis } from "@picolet/protocol/ports.ts";
-import { timeText } from "../../api/typed-objects.ts";
 import { Controller } from "../controller.ts";
 import type { ControllerPorts } from "../controller-ports.ts";
 import type { ObjectCache } from "../object-cache.ts";
 import type { CertificateIssuer } from "./certificate-issuer.ts";
 import {
   API_CLIENT,
-  apiClientProblem,
   approvalRight,
   isSignable,
-  kubeletClientProblem,
+  KUBELET_SERVING,
   requestPem,
   type SigningRequest,
+  signingProblem,
   timeLeft,
 } from "./plan-certificate.ts";
 
-/** A request that nobody decides on is looked at again only to be cleaned up. */
+/** A request that no approver decides on is read again only to be cleaned up. */
 const MAX_WAIT_MS = 3_600_000;
 
-/** Approves nodes' requests that their requestors may make, signs approved ones for clients, deletes old ones. */
+/**
+ * Approves nodes' requests for client certificates that their requestors may make, signs approved ones, deletes old.
+ */
 export class CertificateController extends Controller {
   readonly #ports: ControllerPorts;
   readonly #requests: ObjectCache;
@@ -109,8 +111,7 @@ export class CertificateController extends Controller {
 
   async #sign(request: SigningRequest, signal: AbortSignal): Promise<void> {
     const subject = this.#subjectOf(request);
-    const check = request.spec.signerName === API_CLIENT ? apiClientProblem : kubeletClientProblem;
-    const problem = subject === undefined ? "the request cannot be read" : check(request, subject);
+    const problem = subject === undefined ? "the request cannot be read" : signingProblem(request, subject);
     if (problem !== undefined) return await this.#fail(request, problem, signal);
     let certificate: string;
     try {
@@ -130,7 +131,10 @@ export class CertificateController extends Controller {
     const pem = requestPem(request);
     if (signerName === API_CLIENT) return this.#issuer.issue(pem, expirationSeconds);
     const requestor = { name: username, groups, extra };
-    return await this.#issuer.issueNode({ requestPem: pem, expirationSeconds, requestor }, signal);
+    const wish = { requestPem: pem, expirationSeconds, requestor };
+    return signerName === KUBELET_SERVING
+      ? await this.#issuer.issueServing(wish, signal)
+      : await this.#issuer.issueNode(wish, signal);
   }
 
   #fail(request: SigningRequest, message: string, signal: AbortSignal): Promise<void> {
@@ -144,7 +148,7 @@ export class CertificateController extends Controller {
     subresource: "approval" | "status",
     signal: AbortSignal,
   ): Promise<void> {
-    const now = timeText(this.#ports.clock.wall());
+    const now = kubeTime(this.#ports.clock.wall());
     const full = { ...condition, status: "True", lastUpdateTime: now, lastTransitionTime: now };
     const status = { ...request.status, conditions: [...(request.status?.conditions ?? []), full] };
     const ref = { namespace: "", name: request.metadata.name };

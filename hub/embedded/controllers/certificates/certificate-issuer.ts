@@ -1,34 +1,44 @@
-/** What the certificate controllers need of whoever holds the CA (`hub/identity`); `hub/main` joins them. */
+import type { RequestedNames } from "@picolet/protocol/pki/extensions.ts";
+
+/** The holder of the CA (`hub/identity`) as the certificate controllers see it; `hub/main` connects them. */
 export interface CertificateIssuer {
   /**
-   * What a request asks for.
+   * Reads what a request asks for.
    * @param requestPem PKCS#10
    * @throws `invalid` for what is no request, or is not signed by its own key
    */
-  read(requestPem: string): {
-    /** "" unless there is exactly one. */
-    readonly commonName: string;
-    readonly organizations: readonly string[];
-    /** Whether it asks for anything besides a subject of common name and organizations: names, addresses. */
-    readonly hasOthers: boolean;
-  };
+  read(requestPem: string): RequestFacts;
   /**
-   * The certificate of a user who is no node.
-   * @param expirationSeconds undefined: as long as the CA likes; it may always be shorter
+   * Issues the client certificate of a user who is no node.
+   * @param expirationSeconds undefined: as long as the CA allows; the certificate may always be shorter
    * @returns PEM, the certificate then its issuers
    */
   issue(requestPem: string, expirationSeconds: number | undefined): string;
   /**
-   * The certificate of a node, recorded as its key. The record decides whether the requestor may have that name.
-   * @throws `permission_denied` when he may not, `invalid`; what is retryable when the record cannot be asked
+   * Issues a node's client certificate and records its key. The record decides whether the requestor may have the name.
+   * @throws `permission_denied`, `invalid`; a retryable error when the record cannot be read
    */
   issueNode(request: NodeCertificateRequest, signal: AbortSignal): Promise<string>;
+  /**
+   * Issues a kubelet's serving certificate with the names of the request.
+   * @throws `permission_denied` for a name of the hub and for a revoked requestor; as `issueNode` otherwise
+   */
+  issueServing(request: NodeCertificateRequest, signal: AbortSignal): Promise<string>;
+}
+
+export interface RequestFacts {
+  /** "" unless there is exactly one. */
+  readonly commonName: string;
+  readonly organizations: readonly string[];
+  /** True when it asks for anything besides a subject of common name and organizations: names, addresses. */
+  readonly hasOthers: boolean;
+  readonly names: RequestedNames;
 }
 
 export interface NodeCertificateRequest {
   readonly requestPem: string;
   readonly expirationSeconds: number | undefined;
-  /** As the API server has recorded it. */
+  /** The requestor as the API server recorded it. */
   readonly requestor: {
     readonly name: string;
     readonly groups: readonly string[];

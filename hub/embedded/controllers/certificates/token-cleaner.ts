@@ -5,7 +5,7 @@ import { Controller } from "../controller.ts";
 import type { ControllerPorts } from "../controller-ports.ts";
 import type { ObjectCache } from "../object-cache.ts";
 
-/** A token that expires in years is looked at now and then. */
+/** Bounds the wait for a token that expires in years. */
 const MAX_WAIT_MS = 86_400_000;
 
 /** @returns milliseconds of the wall clock; undefined: it does not expire, or what it says of it cannot be read */

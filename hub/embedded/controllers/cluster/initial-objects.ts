@@ -37,7 +37,7 @@ const priorityClass = (name: string, value: number, description: string): KubeOb
   description,
 });
 
-/** What a cluster has before anybody has said anything. */
+/** The objects of a new cluster. */
 const INITIAL_OBJECTS: readonly KubeObject[] = [
   ...["default", "kube-system", "kube-public", "kube-node-lease"].map((name) => ({
     apiVersion: "v1",

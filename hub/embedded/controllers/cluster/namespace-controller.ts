@@ -1,16 +1,17 @@
 import type { KubeObject, ResourceType } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { NAMESPACES } from "@picolet/hub-core/kube-client/resource-types.ts";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import { type Millis, seconds } from "@picolet/protocol/ports.ts";
-import { type Condition, timeText } from "../../api/typed-objects.ts";
-import { NAMESPACE_FINALIZER } from "../../resources/namespace-resource.ts";
+import type { Condition } from "../../api/typed-objects.ts";
+import { NAMESPACE_FINALIZER } from "../../resources/cluster-resources.ts";
 import { Controller } from "../controller.ts";
 import type { ControllerPorts } from "../controller-ports.ts";
 import type { ObjectCache } from "../object-cache.ts";
 
-/** Pods that end take their time: a namespace that is not empty yet is looked at again so often. */
+/** How often a namespace is checked that still has pods; they take their time to end. */
 const RECHECK = seconds(2);
-/** Objects deleted of one kind before the next is looked at; the round after goes on. */
+/** Objects of one kind that one round deletes; the next round goes on. */
 const PAGE = 500;
 interface Namespace extends KubeObject {
   readonly spec?: { readonly finalizers?: readonly string[] };
@@ -50,7 +51,7 @@ export class NamespaceController extends Controller {
     if (!finalizers.includes(NAMESPACE_FINALIZER)) return undefined;
     const content = await this.#deleteContent(name, signal);
     if (content.counts.size > 0) {
-      await this.#tellRemaining(namespace, content, signal);
+      await this.#reportRemaining(namespace, content, signal);
       return RECHECK;
     }
     const spec = { ...namespace.spec, finalizers: finalizers.filter((each) => each !== NAMESPACE_FINALIZER) };
@@ -90,7 +91,7 @@ export class NamespaceController extends Controller {
     }
   }
 
-  async #tellRemaining(namespace: Namespace, content: Content, signal: AbortSignal): Promise<void> {
+  async #reportRemaining(namespace: Namespace, content: Content, signal: AbortSignal): Promise<void> {
     const resources = [...content.counts].map(([name, count]) => `${name} has ${count} resource instances`);
     const finalizers = [...content.finalizers].map(([name, count]) => `${name} in ${count} resource instances`);
     const wanted = [
@@ -107,7 +108,7 @@ export class NamespaceController extends Controller {
       before.some((each) => each.type === type && each.status === status && each.message === message),
     );
     if (same) return;
-    const now = timeText(this.#ports.clock.wall());
+    const now = kubeTime(this.#ports.clock.wall());
     const conditions = wanted.map((each) => ({ ...each, lastTransitionTime: now }));
     const { name } = namespace.metadata;
     const update: KubeObject = { ...namespace, status: { ...namespace.status, conditions } };

@@ -102,7 +102,7 @@ export class DaemonSetController extends Controller {
     const revisions = await this.#claim(CONTROLLER_REVISIONS, set, this.#caches.revisions, signal);
     const hash = await this.#revisionOf(set, revisions as readonly ControllerRevision[], signal);
     if (hash === undefined) return undefined;
-    // From here to the choice of names nothing may be awaited: both have to be of one and the same moment.
+    // From here to the choice of names nothing may be awaited: both must be of the same moment.
     const pods = this.#ownership.claim(set, this.#caches.pods.list("namespace", namespace)).owned.map(podOf);
     const nodes = this.#caches.nodes.list().map(nodeOf);
     const plan = planDaemonSet({ set, nodes, pods, hash, nowMs: this.#ports.clock.wall().getTime() });
@@ -251,7 +251,7 @@ export class DaemonSetController extends Controller {
   }
 
   /**
-   * Nobody else writes it, so it is written over whatever is there: waiting for the cache to catch up would cost time.
+   * Writes the status over any version, as it has no other writer: waiting for the cache to catch up would cost time.
    */
   async #writeStatus(set: DaemonSet, counters: DaemonSetPlan["status"], signal: AbortSignal): Promise<void> {
     const status = { ...counters, observedGeneration: set.metadata.generation ?? 0 };

@@ -51,7 +51,7 @@ export const REVISION_LABEL = "controller-revision-hash";
 const GENERATION_LABEL = "pod-template-generation";
 const GENERATION_ANNOTATION = "deprecated.daemonset.template.generation";
 
-/** What a pod of a DaemonSet bears with whatever becomes of its node (pkg/controller/daemon/util). */
+/** Tolerations of a DaemonSet's pods, which stay through any state of their node (pkg/controller/daemon/util). */
 const TOLERATED: readonly Toleration[] = [
   { key: "node.kubernetes.io/not-ready", operator: "Exists", effect: "NoExecute" },
   { key: "node.kubernetes.io/unreachable", operator: "Exists", effect: "NoExecute" },
@@ -109,7 +109,7 @@ export const ownerOf = ({ apiVersion, kind, metadata }: KubeObject): OwnerRefere
   blockOwnerDeletion: true,
 });
 
-/** Where a pod is, or is to be. */
+/** The node that a pod is on, or is made for. */
 export const targetNode = ({ spec }: Pod): string | undefined =>
   (spec.nodeName ?? "") === "" ? namedNode(spec) : spec.nodeName;
 
@@ -131,7 +131,7 @@ export function fitOn(set: DaemonSet, node: NodeObject): Fit {
   };
 }
 
-/** How long until a pod counts as available: 0 when it does, undefined while it is not even ready. */
+/** Time until a pod counts as available: 0 when it does, undefined while it is not even ready. */
 export function untilAvailableMs(pod: Pod, minReadySeconds: number, nowMs: number): number | undefined {
   if (!isPodReady(pod)) return undefined;
   if (minReadySeconds === 0) return 0;
@@ -140,7 +140,7 @@ export function untilAvailableMs(pod: Pod, minReadySeconds: number, nowMs: numbe
   return Number.isNaN(readyAt) ? undefined : Math.max(0, readyAt + minReadySeconds * 1000 - nowMs);
 }
 
-/** Of `total`, rounded up. */
+/** A count or a percentage of `total`, rounded up. */
 export function resolveCount(value: IntOrPercent | undefined, total: number): number {
   if (typeof value === "number") return value;
   const percent = /^(\d+)%$/.exec(value ?? "")?.[1];

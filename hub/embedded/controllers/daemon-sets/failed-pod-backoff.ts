@@ -15,7 +15,7 @@ interface Entry {
   readonly dueMs: number;
 }
 
-/** Keeps a pod that fails on a node from being made anew again and again without pause. */
+/** Delays the replacement of a pod that fails on a node again and again. */
 export class FailedPodBackoff {
   readonly #clock: Clock;
   readonly #entries = new Map<string, Entry>();

@@ -13,7 +13,7 @@ export interface Claim {
 
 type Selecting = KubeObject & { readonly spec: { readonly selector: LabelSelector } };
 
-/** Who controls what (pkg/controller, `ControllerRefManager`): by ownerReferences, adopting orphans that match. */
+/** Ownership by ownerReferences, with adoption of orphans that match (pkg/controller, `ControllerRefManager`). */
 export class Ownership {
   readonly #client: KubeClient;
 
@@ -66,7 +66,7 @@ export class Ownership {
     }
   }
 
-  /** A set that was deleted a moment ago must not take what its successor is to have. */
+  /** A set that was deleted a moment ago must not adopt its successor's pods. */
   async #isAlive(type: ResourceType, { metadata }: KubeObject, signal: AbortSignal): Promise<boolean> {
     try {
       const live = await this.#client.get(type, { namespace: metadata.namespace ?? "", name: metadata.name }, signal);

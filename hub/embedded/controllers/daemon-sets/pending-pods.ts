@@ -2,20 +2,20 @@
 
 interface Pending {
   readonly name: string;
-  /** Of the pod that bears the name; undefined while it is not known whether there is one. */
+  /** UID of the pod with the name; undefined while it is not known whether there is one. */
   uid: string | undefined;
 }
 
 /**
- * The name of a place's next pod, kept until the cache has shown that very pod: whoever has not seen what he made, or
- * not heard whether it was made, asks for the same name again and is refused a second pod. One entry for a set and a
- * node at most.
+ * The name of a place's next pod, kept until the cache has shown that very pod: a controller that has not seen what it
+ * made, or got no answer, asks for the same name again and is refused a second pod. One entry for a set and a node at
+ * most.
  */
 export class PendingPods {
   readonly #pending = new Map<string, Pending>();
   readonly #places = new Map<string, string>();
 
-  /** @param place set and node @param draw a name that nobody has */
+  /** @param place set and node @param draw makes a name that is free */
   nameFor(place: string, draw: () => string): string {
     const before = this.#pending.get(place);
     if (before !== undefined) {

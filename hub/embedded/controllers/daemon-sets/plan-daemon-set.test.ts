@@ -82,7 +82,7 @@ const plan = (set: DaemonSet, nodes: readonly NodeObject[], pods: readonly Pod[]
 describe("one pod on each node that fits", () => {
   const unreachable: Taint = { key: "node.kubernetes.io/unreachable", effect: "NoExecute" };
 
-  test("nodes without one get one, whatever befalls them", () => {
+  test("nodes without one get one, in any condition", () => {
     const cordoned: Taint = { key: "node.kubernetes.io/unschedulable", effect: "NoSchedule" };
     const { create } = plan(daemonSet(), [node("a"), node("b", [unreachable]), node("c", [cordoned])], []);
     assert.deepEqual(create, ["a", "b", "c"]);
@@ -121,7 +121,7 @@ describe("one pod on each node that fits", () => {
     assert.deepEqual(ended(other.delete), ["waiting"]);
   });
 
-  test("one that has failed is to be replaced, one that has succeeded is deleted", () => {
+  test("a failed pod is replaced, a succeeded one deleted", () => {
     const pods = [
       podOn("a", "failed", { phase: "Failed", ready: false }),
       podOn("b", "done", { phase: "Succeeded", ready: false }),

@@ -1,5 +1,5 @@
 /**
- * What is to be done for one DaemonSet: pure. Rules of pkg/controller/daemon (Kubernetes 1.34). A plan is made from
+ * Plans one round of one DaemonSet. Pure. Rules of pkg/controller/daemon (Kubernetes 1.34). A plan is made from
  * what is seen alone, so that it may be made again at any moment, by another process too.
  */
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
@@ -20,7 +20,7 @@ export interface DaemonSetView {
   readonly nodes: readonly NodeObject[];
   /** Those that it controls. */
   readonly pods: readonly Pod[];
-  /** Of the revision that its template is. */
+  /** Hash of the revision that its template is. */
   readonly hash: string;
   readonly nowMs: number;
 }
@@ -31,10 +31,10 @@ export interface DaemonSetPlan {
   readonly delete: readonly Pod[];
   /** Failed ones, which go too, but not again and again without pause. */
   readonly replace: readonly Pod[];
-  /** How many nodes are away with a pod of an older revision, which a rolling update leaves until they are back. */
+  /** Nodes that are away with a pod of an older revision; a rolling update leaves them until they are back. */
   readonly deferred: number;
   readonly status: Omit<DaemonSetStatus, "collisionCount" | "observedGeneration">;
-  /** When a pod that is ready becomes available. */
+  /** Time at which a ready pod becomes available. */
   readonly wakeInMs: number | undefined;
 }
 

@@ -1,4 +1,4 @@
-/** Who belongs to whom, from metadata alone. */
+/** Owners and dependents of all objects, from metadata alone. */
 import { isDeepStrictEqual } from "node:util";
 import type { KubeObject, ResourceType } from "@picolet/hub-core/kube-client/kube-client.ts";
 import type { OwnerReference } from "../../api/typed-objects.ts";
@@ -30,11 +30,11 @@ export function graphNodeOf(type: ResourceType, { metadata }: KubeObject): Graph
   };
 }
 
-/** Whether it waits for what depends on it. */
+/** True when it waits for its dependents. */
 export const waitsForDependents = (node: GraphNode): boolean => node.isGoing && node.finalizers.includes(FOREGROUND);
 export const orphansDependents = (node: GraphNode): boolean => node.isGoing && node.finalizers.includes(ORPHAN);
 
-/** Whether nothing but its version differs, as with each renewal of a Lease. */
+/** True when nothing but its version differs, as with each renewal of a Lease. */
 export const isSameInGraph = (old: GraphNode, node: GraphNode): boolean =>
   old.uid === node.uid &&
   old.isGoing === node.isGoing &&

@@ -16,7 +16,7 @@ import {
   waitsForDependents,
 } from "./dependency-graph.ts";
 
-/** An owner of a kind that nobody knows may become known with the next version of the hub; it is asked for again. */
+/** How often an owner of an unknown kind is read again: the next version of the hub may know the kind. */
 const UNKNOWN_KIND_RETRY = seconds(300);
 
 type Propagation = NonNullable<DeleteOptions["propagationPolicy"]>;
@@ -117,14 +117,14 @@ export class GarbageCollector extends Controller {
     return owners;
   }
 
-  /** What is not in the graph may only not have been seen yet: the API server is asked. */
+  /** An owner that is missing in the graph may not have been seen yet: the API server is asked. */
   async #stateOf(node: GraphNode, owner: OwnerReference, signal: AbortSignal): Promise<keyof Owners> {
     const known = this.#graph.get(owner.uid);
     if (known !== undefined) return waitsForDependents(known) ? "waiting" : "solid";
     const group = owner.apiVersion.includes("/") ? owner.apiVersion.slice(0, owner.apiVersion.indexOf("/")) : "";
     const type = this.#types.find((each) => each.kind === owner.kind && each.group === group);
     if (type === undefined) return "unknown";
-    // What has no namespace cannot belong to what has one: such a reference says nothing.
+    // A cluster-scoped object cannot belong to a namespaced one: such a reference is ignored.
     if (type.namespaced && node.namespace === "") return "solid";
     try {
       const ref = { namespace: type.namespaced ? node.namespace : "", name: owner.name };

@@ -1,6 +1,7 @@
 import { type KubeObject, NODES, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { keyOf } from "@picolet/hub-core/kube-client/reflector.ts";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
 import {
@@ -11,7 +12,6 @@ import {
   nodeOf,
   podOf,
   type Taint,
-  timeText,
 } from "../../api/typed-objects.ts";
 import { Controller } from "../controller.ts";
 import type { ControllerPorts } from "../controller-ports.ts";
@@ -34,7 +34,7 @@ export interface NodeLifecycleCaches {
   readonly leases: ObjectCache;
 }
 
-/** When something was last heard of a node, by our own clock: what its clock says is not compared with ours. */
+/** Time of a node's last sign of life, by our own clock: the node's clock is not compared with ours. */
 interface Heard {
   readonly signs: string;
   readonly atMs: number;
@@ -42,7 +42,7 @@ interface Heard {
 
 /**
  * Nodes that are not heard of become unknown; taints follow from conditions; pods leave nodes with NoExecute taints
- * that they do not tolerate. A pod that tolerates its node's absence without limit stays, whoever gave it that
+ * that they do not tolerate. A pod that tolerates its node's absence without limit stays, from any source of that
  * toleration.
  */
 export class NodeLifecycleController extends Controller {
@@ -104,7 +104,7 @@ export class NodeLifecycleController extends Controller {
     for (const key of this.#taintSeen.keys()) if (key.startsWith(`${node}/`)) this.#taintSeen.delete(key);
   }
 
-  /** When the last node has gone away, or the first is back, all are looked at again. */
+  /** When the last node has gone away, or the first is back, all nodes are checked again. */
   #judgeFleet({ key, after }: ObjectChange): void {
     if (after !== undefined && readiness(nodeOf(after)) === "True") this.#ready.add(key);
     else this.#ready.delete(key);
@@ -121,7 +121,7 @@ export class NodeLifecycleController extends Controller {
     const node = nodeOf(object);
     const silentForMs = this.#silence(node);
     // Its change brings the next round, which sees to the taints.
-    if (silentForMs >= GRACE && (await this.#tellSilence(node, signal))) return undefined;
+    if (silentForMs >= GRACE && (await this.#reportSilence(node, signal))) return undefined;
     const wait = await this.#taint(node, signal);
     const eviction = wait === undefined ? await this.#evict(node, signal) : wait;
     const unheard = silentForMs >= GRACE ? undefined : GRACE - silentForMs;
@@ -134,7 +134,7 @@ export class NodeLifecycleController extends Controller {
     const { name } = node.metadata;
     const lease = this.#caches.leases.find(LEASE_NAMESPACE, name) as { spec?: { renewTime?: string } } | undefined;
     const ready = conditionOf(node.status?.conditions, "Ready");
-    // What we wrote ourselves is no sign of life.
+    // A status that this controller wrote is no sign of life.
     const heartbeat = ready?.status === "Unknown" ? "" : (ready?.lastHeartbeatTime ?? "");
     const signs = `${lease?.spec?.renewTime ?? ""} ${heartbeat}`;
     const nowMs = this.#ports.clock.monotonic();
@@ -148,7 +148,7 @@ export class NodeLifecycleController extends Controller {
   }
 
   /** @returns whether there was anything to tell */
-  async #tellSilence(node: NodeObject, signal: AbortSignal): Promise<boolean> {
+  async #reportSilence(node: NodeObject, signal: AbortSignal): Promise<boolean> {
     const conditions = silentConditions(node, this.#now());
     if (conditions === undefined) {
       await this.#unreadyPods(node, signal);
@@ -266,6 +266,6 @@ export class NodeLifecycleController extends Controller {
   }
 
   #now(): string {
-    return timeText(this.#ports.clock.wall());
+    return kubeTime(this.#ports.clock.wall());
   }
 }

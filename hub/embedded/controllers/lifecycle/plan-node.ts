@@ -1,5 +1,5 @@
 /**
- * What follows from a node's heartbeats and conditions: pure. Rules of pkg/controller/nodelifecycle (Kubernetes 1.34).
+ * Plans conditions and taints from a node's heartbeats. Pure. Rules of pkg/controller/nodelifecycle (Kubernetes 1.34).
  */
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { type Condition, conditionOf, type NodeObject, type Taint, tolerates } from "../../api/typed-objects.ts";
@@ -14,7 +14,7 @@ const PRESSURES: readonly (readonly [condition: string, taint: string])[] = [
   ["PIDPressure", "node.kubernetes.io/pid-pressure"],
   ["NetworkUnavailable", "node.kubernetes.io/network-unavailable"],
 ];
-/** What the controllers set and take away again; all other taints are the users'. */
+/** Taints that the controllers set and remove; all others are the users'. */
 const OURS: ReadonlySet<string> = new Set([
   NOT_READY,
   UNREACHABLE,

@@ -2,9 +2,10 @@ import { NODES, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
-import { hasEnded, podOf, timeText } from "../../api/typed-objects.ts";
+import { hasEnded, podOf } from "../../api/typed-objects.ts";
 import type { ControllerPorts } from "../controller-ports.ts";
 import type { ObjectCache } from "../object-cache.ts";
 
@@ -12,7 +13,7 @@ import type { ObjectCache } from "../object-cache.ts";
  * As in Kubernetes: pods that have ended are kept for their logs and exit codes, up to so many. The oldest go first.
  */
 const MAX_TERMINATED_PODS = 12_500;
-/** How long a node has to be gone before its pods go: a node may be deleted and register again at once. */
+/** How long a node must be gone before its pods are deleted: a node may be deleted and register again at once. */
 const QUARANTINE = seconds(40);
 /** Kubernetes' period. */
 const PERIOD = seconds(20);
@@ -30,7 +31,7 @@ export interface CollectView {
 
 export interface CollectPlan {
   readonly orphans: readonly Pod[];
-  /** They were never on a node, so nobody is there to end them. */
+  /** Pods that were never on a node, so that no node ends them. */
   readonly unscheduled: readonly Pod[];
   readonly surplus: readonly Pod[];
 }
@@ -122,7 +123,7 @@ export class PodCollector implements Component {
           status: "True",
           reason: "DeletionByPodGC",
           message: why,
-          lastTransitionTime: timeText(clock.wall()),
+          lastTransitionTime: kubeTime(clock.wall()),
         };
         const patch = { metadata: { uid }, status: { phase: "Failed", conditions: [condition] } };
         await client.patch(PODS, { namespace, name }, "strategic", patch, { subresource: "status" }, signal);

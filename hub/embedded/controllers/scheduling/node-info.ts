@@ -15,12 +15,12 @@ export interface HostPort {
 }
 
 const NANO = 1_000_000_000n;
-/** What a container that requests nothing counts for when nodes are compared: 100m of CPU, 200 MB of memory. */
+/** Requests that are assumed for a container without any when nodes are compared: 100m of CPU, 200 MB of memory. */
 const UNREQUESTED_CPU = NANO / 10n;
 const UNREQUESTED_MEMORY = 200n * 1024n * 1024n * NANO;
 const ANY_IP = "0.0.0.0";
 
-/** What is asked of a pod often, computed once. */
+/** Facts of a pod that are needed often, computed once. */
 export interface PodNeeds {
   readonly pod: Pod;
   readonly requests: Amounts;

@@ -13,7 +13,7 @@ type Term = NonNullable<PodAffinity["requiredDuringSchedulingIgnoredDuringExecut
 /** Labels of a namespace; undefined when there is none of that name. */
 export type NamespaceLabels = (namespace: string) => Readonly<Record<string, string>> | undefined;
 
-/** How many pods match, by topology key and value. */
+/** Counts of matching pods, by topology key and value. */
 class TopologyCounts {
   readonly #counts = new Map<string, number>();
 
@@ -42,7 +42,7 @@ export function topologyOf(node: NodeObject, topologyKey: string): string | unde
 const requiredTerms = (affinity: PodAffinity | undefined): readonly Term[] =>
   affinity?.requiredDuringSchedulingIgnoredDuringExecution ?? [];
 
-/** Whether `term` of `owner` is about `candidate`. */
+/** True when `term` of `owner` selects `candidate`. */
 function isAbout(term: Term, owner: Pod, candidate: Pod, namespaceLabels: NamespaceLabels): boolean {
   const { namespaces = [], namespaceSelector } = term;
   const own = namespaces.length === 0 && namespaceSelector === undefined;

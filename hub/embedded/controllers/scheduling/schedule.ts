@@ -1,7 +1,7 @@
 /**
- * Where a pod goes: pure. Filters and their words as in kube-scheduler's default plugins (Kubernetes 1.34), in their
- * order; the first filter that a node fails names the reasons. Scores: fewest taints to be avoided, preferred nodes and
- * pods, the image at hand, the least requested, in the scheduler's default weights. No pod is preempted.
+ * Chooses a node for a pod. Pure. Filters and their words as in kube-scheduler's default plugins (Kubernetes 1.34), in
+ * their order; the first filter that a node fails names the reasons. Scores: fewest taints to be avoided, preferred
+ * nodes and pods, the image at hand, the least requested, in the scheduler's default weights. No pod is preempted.
  */
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import type { Random } from "@picolet/protocol/ports.ts";
@@ -41,7 +41,7 @@ export function schedule(input: ScheduleInput, random: Random): SchedulingDecisi
     spread: new TopologySpreadCheck(pod, nodes),
     nodeProblem: input.nodeProblem ?? (() => undefined),
   };
-  // The pod of a DaemonSet has one node to go to; the others are looked at only to say why not.
+  // The pod of a DaemonSet has one node to go to; the others are checked only for the message.
   const name = namedNode(pod.spec);
   const named = name === undefined ? undefined : input.nodes.get(name);
   if (named !== undefined && problemsOf(named, checks).length === 0) {
@@ -92,7 +92,7 @@ function problemsOf(info: NodeInfo, { needs, affinity, spread, nodeProblem }: Ch
 
 const NANO = 1_000_000_000n;
 
-/** What is asked for and not there, in Kubernetes' order. */
+/** Missing resources, in Kubernetes' order. */
 export function resourceProblems(info: NodeInfo, { requests }: PodNeeds): readonly string[] {
   const problems: string[] = [];
   if (BigInt(info.podCount + 1) * NANO > info.allocatable("pods")) problems.push("Too many pods");
@@ -129,7 +129,7 @@ function best(feasible: readonly NodeInfo[], checks: Checks, random: Random): No
   return top[Math.floor(random.next() * top.length)];
 }
 
-/** From the lowest to the highest of these nodes, 0 to MAX_SCORE; all alike: 0. */
+/** Scales the scores of these nodes from lowest to highest to 0 to MAX_SCORE; all alike: 0. */
 function normalized(nodes: readonly NodeInfo[], raw: (info: NodeInfo) => number): readonly number[] {
   const values = nodes.map(raw);
   const low = values.reduce((a, b) => Math.min(a, b), Number.POSITIVE_INFINITY);

@@ -4,9 +4,10 @@ import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { millis, seconds } from "@picolet/protocol/ports.ts";
-import { hasEnded, type NodeObject, nodeOf, podOf, timeText } from "../../api/typed-objects.ts";
+import { hasEnded, type NodeObject, nodeOf, podOf } from "../../api/typed-objects.ts";
 import type { ControllerPorts } from "../controller-ports.ts";
 import type { EventRecorder } from "../event-recorder.ts";
 import type { ObjectCache, ObjectChange } from "../object-cache.ts";
@@ -54,7 +55,7 @@ export class Scheduler implements Component {
   readonly #placed = new Map<string, string>();
   /** To be tried: keys. */
   readonly #pending = new Set<string>();
-  /** Tried in vain, until something changes. */
+  /** Pods that fit no node, until something changes. */
   readonly #waiting = new Set<string>();
   readonly #attempts = new Map<string, Attempts>();
   readonly #bindings = new Set<Promise<void>>();
@@ -243,7 +244,7 @@ export class Scheduler implements Component {
     this.#events.record(object, { type: "Normal", reason: "Scheduled", message, component: COMPONENT });
   }
 
-  /** Whoever binds the claim takes a volume that this node reaches. */
+  /** The binder of the claim then takes a volume that this node reaches. */
   async #selectNode({ metadata }: Claim, node: string, signal: AbortSignal): Promise<void> {
     const { name, namespace = "", uid, annotations } = metadata;
     if (annotations?.[SELECTED_NODE] === node) return;
@@ -260,7 +261,7 @@ export class Scheduler implements Component {
   async #writeCondition(object: KubeObject, message: string, signal: AbortSignal): Promise<void> {
     const before = podOf(object).status?.conditions?.find(({ type }) => type === "PodScheduled");
     if (before?.status === "False" && before.reason === "Unschedulable" && before.message === message) return;
-    const now = timeText(this.#ports.clock.wall());
+    const now = kubeTime(this.#ports.clock.wall());
     const lastTransitionTime = before?.status === "False" ? (before.lastTransitionTime ?? now) : now;
     const { name, namespace = "", uid, generation } = object.metadata;
     const condition = {
@@ -275,7 +276,7 @@ export class Scheduler implements Component {
     await this.#ports.client.patch(PODS, { namespace, name }, "strategic", patch, { subresource: "status" }, signal);
   }
 
-  /** What was decided is taken back; the pod is tried again unless it is gone or somebody else has placed it. */
+  /** Takes the decision back; the pod is tried again unless it is gone or another scheduler has placed it. */
   #failed(key: string, pod: Pod, error: unknown, signal: AbortSignal): void {
     const uid = pod.metadata.uid ?? "";
     const current = this.#caches.pods.get(key);
@@ -299,11 +300,11 @@ const isSchedulable = ({ spec, metadata }: Pod): boolean =>
 const byCreation = (left: Pod, right: Pod): number =>
   (left.metadata.creationTimestamp ?? "") < (right.metadata.creationTimestamp ?? "") ? -1 : 1;
 
-/** What of a node may let a pod fit that did not: heartbeats do not. */
+/** Node fields whose change can make a pending pod schedulable. Heartbeats are excluded. */
 const decides = ({ metadata, spec, status }: NodeObject): string =>
   JSON.stringify([metadata.labels, spec?.unschedulable, spec?.taints, status?.allocatable]);
 
-/** What of a placed pod counts for others. */
+/** True when a change of a placed pod matters for other pods. */
 const differs = (old: Pod | undefined, pod: Pod): boolean =>
   old?.metadata.generation !== pod.metadata.generation ||
   JSON.stringify(old?.metadata.labels) !== JSON.stringify(pod.metadata.labels);

@@ -67,7 +67,7 @@ function spreadOf(pod: Pod, constraint: Constraint, all: readonly Constraint[], 
   };
 }
 
-/** Whether the node's domain is one that the pod could be in. */
+/** True when the node's domain is one that the pod could be in. */
 function counts(pod: Pod, constraint: Constraint, node: NodeObject): boolean {
   if (constraint.nodeAffinityPolicy !== "Ignore" && !selectsNode(pod.spec, node)) return false;
   if (constraint.nodeTaintsPolicy !== "Honor") return true;

@@ -1,4 +1,4 @@
-/** What the volumes of a pod say of where it may run. */
+/** Constraints of a pod's volumes on its node. */
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import type { NodeObject } from "../../api/typed-objects.ts";
 import type { ObjectCache } from "../object-cache.ts";

@@ -1,4 +1,4 @@
-/** What is to be done about a claim or a volume, with the reasons and messages of Kubernetes 1.34. Pure. */
+/** Plans the binding of a claim or a volume, with the reasons and messages of Kubernetes 1.34. Pure. */
 import type { NodeObject } from "../../api/typed-objects.ts";
 import {
   bestVolume,

@@ -5,8 +5,9 @@ import {
 } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { keyOf } from "@picolet/hub-core/kube-client/reflector.ts";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import type { Millis } from "@picolet/protocol/ports.ts";
-import { nodeOf, podOf, timeText } from "../../api/typed-objects.ts";
+import { nodeOf, podOf } from "../../api/typed-objects.ts";
 import { Controller } from "../controller.ts";
 import type { ControllerPorts } from "../controller-ports.ts";
 import type { EventRecorder } from "../event-recorder.ts";
@@ -32,8 +33,8 @@ export interface VolumeCaches {
 }
 
 /**
- * Binds claims to volumes that somebody has made, and keeps the phases of both. Nothing is provisioned, nothing
- * deleted: a volume whose claim is gone stays Released. What pods use, or what is bound, is not let go.
+ * Binds claims to existing volumes, and keeps the phases of both. Nothing is provisioned, nothing deleted: a volume
+ * whose claim is gone stays Released. A volume or claim in use is protected.
  */
 export class VolumeBinder extends Controller {
   readonly #ports: ControllerPorts;
@@ -163,7 +164,7 @@ export class VolumeBinder extends Controller {
     }
     const { client } = this.#ports;
     if (plan.kind === "free") {
-      // Who set it aside by hand gets it back as it was: for that claim, whatever its UID.
+      // A volume that was set aside by hand returns to that state: for that claim, with any UID.
       const isOurs = volume.metadata.annotations?.[BOUND_BY] !== undefined;
       const claimRef = isOurs ? null : { ...volume.spec?.claimRef, uid: null };
       const metadata = { uid, ...(isOurs ? { annotations: { [BOUND_BY]: null } } : {}) };
@@ -174,14 +175,14 @@ export class VolumeBinder extends Controller {
     const status = {
       phase: plan.phase,
       message: plan.event?.message ?? null,
-      lastPhaseTransitionTime: timeText(this.#ports.clock.wall()),
+      lastPhaseTransitionTime: kubeTime(this.#ports.clock.wall()),
     };
     const patch = { metadata: { uid }, status };
     await client.patch(PERSISTENT_VOLUMES, ref, "merge", patch, { subresource: "status" }, signal);
     this.#tell(volume, plan.event);
   }
 
-  /** The claim that a volume is set aside for. The cache may not have seen yet what somebody wrote by hand. */
+  /** The claim that a volume is set aside for. The cache may not have seen yet what a user wrote by hand. */
   async #claimOf(volume: Volume, signal: AbortSignal): Promise<Claim | undefined> {
     const { namespace = "", name = "", uid = "" } = volume.spec?.claimRef ?? {};
     if (uid === "") return undefined;

@@ -76,7 +76,7 @@ function isLargeEnough(volume: Volume, claim: Claim): boolean {
   return has?.ok === true && wants?.ok === true && compareQuantities(has.quantity, wants.quantity) >= 0;
 }
 
-/** Whether the claim may have the volume at all, whoever has it now. */
+/** True when the volume meets the claim's spec, bound or not. */
 export function matchesClaim(volume: Volume, claim: Claim): boolean {
   const modes = volume.spec?.accessModes ?? [];
   return (
@@ -87,7 +87,7 @@ export function matchesClaim(volume: Volume, claim: Claim): boolean {
   );
 }
 
-/** The volume that was set aside for the claim, or the smallest that nobody has. */
+/** The volume that was set aside for the claim, or the smallest free one. */
 export function bestVolume(
   claim: Claim,
   volumes: readonly Volume[],

@@ -1,5 +1,5 @@
 /**
- * What a pod says of where it is to be: affinity and topology spread (pkg/apis/core/validation, 1.34). Nodes do not act
+ * Validates affinity and topology spread of a pod (pkg/apis/core/validation, 1.34). Nodes do not act
  * on it, so the agent's model leaves it unchecked.
  */
 import { labelValueProblems, qualifiedNameProblems } from "@picolet/protocol/kubernetes/name-rules.ts";

@@ -1,5 +1,5 @@
 /**
- * What Kubernetes' admission plugins do to a new pod: LimitRanger, ServiceAccount, Priority, DefaultTolerationSeconds,
+ * Kubernetes' admission plugins for a new pod: LimitRanger, ServiceAccount, Priority, DefaultTolerationSeconds,
  * RuntimeClass. In place; refusals in the plugins' words.
  */
 
@@ -11,7 +11,7 @@ import { forbidden } from "../../api/status-error.ts";
 import { admitLimits } from "./limit-ranges.ts";
 
 export interface PodAdmissionInit {
-  /** Whether pods get the projected volume `kube-api-access-*` with a token of their service account. */
+  /** True when pods get the projected volume `kube-api-access-*` with a token of their service account. */
   readonly serviceAccountTokens: boolean;
   /** The tolerations of a pod on that node, where they are not its own; undefined: they stay as they are. */
   readonly tolerationsOn?: (pod: ApiObject, node: ApiObject) => readonly object[] | undefined;
@@ -76,7 +76,7 @@ function admitServiceAccount(
   injectToken(spec, account, init, context);
 }
 
-/** Whoever makes it: a mirror pod shows what a node runs by itself, and no credential is to be had through it. */
+/** A mirror pod of any client shows what a node runs by itself, and must give no access to a credential. */
 function refuseMirrorReferences(pod: ApiObject, refuse: Refuse): void {
   const kinds = new Set(podReferences(pod).map(({ kind }) => kind));
   if (kinds.has("ServiceAccount")) {

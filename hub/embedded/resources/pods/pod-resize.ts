@@ -60,7 +60,7 @@ function unresizable(pod: ApiObject, old: ApiObject): string | undefined {
   return isMirrorPod(old) ? "static pods cannot be resized" : undefined;
 }
 
-/** A node that can tells what its running containers have. */
+/** A node that can resize reports the resources of its running containers. */
 function nodeResizes(old: ApiObject): boolean {
   const running = listAt(old, "status", "containerStatuses").find(
     (each) => fieldAt(each, "state", "running") !== undefined,

@@ -35,13 +35,16 @@ function withDefaults(metadata: unknown, spec: unknown): unknown {
   return decoded.data.spec;
 }
 
-/** What the models of the API's types let pass: a number beyond 32 bits, a null in a list. */
+/**
+ * Values that the models of the API's types accept and the pod model does not: a number beyond 32 bits, a null in a
+ * list.
+ */
 const unreadable = (problems: readonly FieldProblem[]): StatusError =>
   badRequest(`Pod in version "v1" cannot be handled as a Pod: ${formatProblems(problems)}`);
 
 export function validatePodObject(pod: ApiObject): readonly FieldError[] {
   const problems = new FieldProblems();
-  // What has no name yet is wrong, and named as such, elsewhere.
+  // A missing name is reported elsewhere.
   const metadata = { ...pod.metadata, name: pod.metadata.name ?? "" };
   validatePod({ ...pod, metadata } as unknown as Pod, problems);
   // The server validates names and labels of every object alike.

@@ -1,4 +1,4 @@
-/** What may change of a pod once it is there (pkg/apis/core/validation, `ValidatePodUpdate` and its siblings, 1.34). */
+/** Validates changes of an existing pod (pkg/apis/core/validation, `ValidatePodUpdate` and its siblings, 1.34). */
 
 import { isMirrorPod, MIRROR_ANNOTATION } from "@picolet/hub-core/pod-references.ts";
 import type { Toleration } from "@picolet/protocol/pod/pod.ts";
@@ -15,11 +15,12 @@ const UPDATABLE = [
   "`spec.tolerations` (only additions to existing tolerations)",
   "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
 ].join(",");
-/** Of a difference that is shown: enough to see what was meant. */
+/** Differences that a message shows: enough to see what was meant. */
 const MAX_SHOWN_CHANGES = 5;
 
 /**
- * Whether a pod is a mirror pod is decided when it is made: else a node would make one and then claim what it names.
+ * A pod becomes a mirror pod only when it is made; otherwise a node could make one and then claim the objects it
+ * references.
  */
 export function validateMirrorAnnotation(pod: ApiObject, old: ApiObject): readonly FieldError[] {
   const [now, before] = [pod, old].map(({ metadata }) => metadata.annotations?.[MIRROR_ANNOTATION]);

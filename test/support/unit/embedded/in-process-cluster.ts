@@ -1,14 +1,10 @@
 /** The embedded API server with its controllers, over TLS on loopback, for any client. */
+
 import { writeFileSync } from "node:fs";
-import {
-  issueClientCertificate,
-  makeAuthority,
-  makeServerPair,
-  readRequest,
-} from "@picolet/hub/identity/certificate-authority.ts";
-import { claimOf, NodeCertifier } from "@picolet/hub/identity/node-certifier.ts";
+import { makeAuthority, makeServerPair } from "@picolet/hub/identity/certificate-authority.ts";
+import { NodeCertifier } from "@picolet/hub/identity/node-certifier.ts";
 import { NodeKeysInKubernetes, RevokedKeysInKubernetes } from "@picolet/hub/identity/node-keys.ts";
-import { readNodeRequest } from "@picolet/hub/identity/node-request.ts";
+import { RequestIssuer } from "@picolet/hub/identity/request-issuer.ts";
 import {
   type KubeClient,
   type KubeObject,
@@ -17,7 +13,6 @@ import {
   type ResourceType,
 } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { LEASES } from "@picolet/hub-core/kube-client/resource-types.ts";
-import { timeText } from "@picolet/hub-embedded/api/typed-objects.ts";
 import type { CertificateIssuer } from "@picolet/hub-embedded/controllers/certificates/certificate-issuer.ts";
 import { ensureInitialObjects } from "@picolet/hub-embedded/controllers/cluster/initial-objects.ts";
 import { EmbeddedApiServer } from "@picolet/hub-embedded/embedded-api-server.ts";
@@ -29,7 +24,8 @@ import type { Component } from "@picolet/protocol/async/component.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { WatchSource } from "@picolet/protocol/async/watch.ts";
 import { isCancelled } from "@picolet/protocol/errors.ts";
-import type { Clock, Random } from "@picolet/protocol/ports.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
+import { type Clock, millis, type Random } from "@picolet/protocol/ports.ts";
 import { TempFolder } from "../machine/temp-folder.ts";
 import { RecordedLog } from "../ports/recorders.ts";
 import { seededRandom } from "../ports/seeded-random.ts";
@@ -70,20 +66,6 @@ export class EmbeddedCluster implements AsyncDisposable {
     const authority = makeAuthority("test", { days: 1, now: new Date() });
     const pair = makeServerPair(authority, ["127.0.0.1", "localhost"], { days: 1, now: new Date() });
     this.caBundle = new WatchSource(authority.certificate);
-    this.#issuer = {
-      read(pem) {
-        const { subject, extensions } = readRequest(pem);
-        const names = (type: string): string[] =>
-          subject.filter((each) => each.type === type).map(({ value }) => value);
-        return { commonName: names("CN")[0] ?? "", organizations: names("O"), hasOthers: extensions.length > 0 };
-      },
-      issue: (pem) => issueClientCertificate(authority, pem, { days: 1, now: new Date() }),
-      issueNode: async ({ requestPem, requestor }, signal) => {
-        const wish = readNodeRequest(requestPem);
-        await this.#certifier().claim(wish, claimOf(requestor, wish.node), signal);
-        return issueClientCertificate(authority, wish.pem, { days: 1, now: new Date() });
-      },
-    };
     const { serviceAccountTokens = false, tolerationsOn } = init;
     this.#definitions = embeddedResources({
       serviceAccountTokens,
@@ -110,6 +92,10 @@ export class EmbeddedCluster implements AsyncDisposable {
     );
     this.client = this.server.client(ADMIN);
     this.#controllersClient = init.controllersClient?.(this.client) ?? this.client;
+    this.#issuer = new RequestIssuer(
+      { ca: { authority }, certifier: this.#certifier(), clock: { wall: () => new Date() } },
+      { longest: millis(86_400_000), hubNames: ["hub.example"] },
+    );
   }
 
   /** The record of nodes' keys, in the namespace kube-system. */
@@ -194,7 +180,7 @@ export class EmbeddedCluster implements AsyncDisposable {
   }
 
   get #now(): string {
-    return timeText(this.#clock.wall());
+    return kubeTime(this.#clock.wall());
   }
 
   /** Says that the node is ready, and renews its lease. */
