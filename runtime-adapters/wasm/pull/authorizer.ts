@@ -3,8 +3,8 @@
  * "OAuth2 Token Authentication"), with credentials or as nobody.
  */
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { parseObject, textOf } from "@picolet/runtime-contract/archive/json-fields.ts";
 import type { ImageCredentials } from "@picolet/runtime-contract/runtime-adapter.ts";
-import { parseObject, textOf } from "../shared/oci/json-fields.ts";
 import { type Challenge, parseChallenges } from "./challenge.ts";
 import { refusal, registryErrorText, statusFailure } from "./failures.ts";
 import type { HttpClient, HttpRequest } from "./http-client.ts";

@@ -7,7 +7,7 @@ import { backoffDelay, EQUAL_JITTER } from "@picolet/protocol/async/backoff.ts";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import { type Clock, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
-import { CHUNK_BYTES } from "../shared/files/file-bytes.ts";
+import { CHUNK_BYTES } from "@picolet/runtime-contract/archive/file-bytes.ts";
 import type { PullLimits } from "../shared/messages/pull-request.ts";
 import { networkFailure, unavailable } from "./failures.ts";
 import type { HttpResponse } from "./http-client.ts";

@@ -3,8 +3,14 @@
  * schema 2. Pure: says where a component may be, and reads nothing.
  */
 import { PicoletError } from "@picolet/protocol/errors.ts";
-import { MAX_LAYERS, WASM_CONFIG, WASM_LAYERS } from "../shared/oci/image-manifests.ts";
-import { type JsonObject, listOf, objectOf, parseObject, textOf } from "../shared/oci/json-fields.ts";
+import { MAX_LAYERS, WASM_CONFIG, WASM_LAYERS } from "@picolet/runtime-contract/archive/image-manifests.ts";
+import {
+  type JsonObject,
+  listOf,
+  objectOf,
+  parseObject,
+  textOf,
+} from "@picolet/runtime-contract/archive/json-fields.ts";
 import { COMPONENT_PLATFORM, isComponentPlatform } from "../shared/oci/platforms.ts";
 
 /** Of one document; the specification asks registries for no more. */

@@ -3,11 +3,12 @@ import { constants, type FileHandle, open } from "node:fs/promises";
 import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
-import { imageFileKind, START_BYTES } from "@picolet/runtime-contract/image-file-kind.ts";
-import { gunzipStream, readAll } from "../../shared/files/byte-stream.ts";
-import { type ByteStream, FileBytes } from "../../shared/files/file-bytes.ts";
-import { isTarHeader, type TarEntry, TarReader } from "../../shared/files/tar-reader.ts";
-import { damaged } from "../../shared/oci/image-manifests.ts";
+import { readArchiveStart } from "@picolet/runtime-contract/archive/archive-start.ts";
+import { gunzipStream, readAll } from "@picolet/runtime-contract/archive/byte-stream.ts";
+import { type ByteStream, FileBytes } from "@picolet/runtime-contract/archive/file-bytes.ts";
+import { damaged } from "@picolet/runtime-contract/archive/image-manifests.ts";
+import { isTarHeader, type TarEntry, TarReader } from "@picolet/runtime-contract/archive/tar-reader.ts";
+import { imageFileKind } from "@picolet/runtime-contract/image-file-kind.ts";
 
 export interface ArchiveFiles {
   /** What it is, and where, for messages. */
@@ -134,25 +135,11 @@ class FolderFiles implements ArchiveFiles {
   }
 }
 
-async function startOf(stream: ByteStream): Promise<Buffer> {
-  const start = Buffer.alloc(START_BYTES);
-  for (let filled = 0; filled < START_BYTES; ) {
-    const chunk = await stream.read(START_BYTES - filled);
-    if (chunk === undefined) return start.subarray(0, filled);
-    start.set(chunk, filled);
-    filled += chunk.length;
-  }
-  return start;
-}
-
 /** @throws `unimplemented` for what is neither an archive nor the folder of one: another runtime may know it. */
 export async function filesOf(file: FileHandle, path: string): Promise<ArchiveFiles> {
   if ((await file.stat()).isDirectory()) return new FolderFiles(path);
-  const start = await startOf(new FileBytes(file));
-  const isGzip = start[0] === 0x1f && start[1] === 0x8b;
-  await using inflated = gunzipStream(new FileBytes(file));
-  const archive = isGzip ? await startOf(inflated) : start;
-  if (isTarHeader(archive)) return new TarFiles(path, file, isGzip);
-  const why = imageFileKind(archive, isGzip ? "in gzip" : "plain");
+  const { isGzip, start } = await readArchiveStart(file);
+  if (isTarHeader(start)) return new TarFiles(path, file, isGzip);
+  const why = imageFileKind(start, isGzip ? "in gzip" : "plain");
   throw new PicoletError("unimplemented", `cannot take a component from ${path}: ${why}`);
 }

@@ -5,9 +5,9 @@ import { chmod, mkdir, open, readdir, rm, stat } from "node:fs/promises";
 import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
+import { type ByteStream, CHUNK_BYTES } from "@picolet/runtime-contract/archive/file-bytes.ts";
 import { type ComponentShape, readComponentShape, refuseAsync } from "../../shared/binary/component-shape.ts";
 import { fileError, renameDurably, type TemporaryNames } from "../../shared/files/durable-files.ts";
-import { type ByteStream, CHUNK_BYTES } from "../../shared/files/file-bytes.ts";
 
 export interface ComponentBlob extends ComponentShape {
   /** 64 hexadecimal digits. */

@@ -51,23 +51,26 @@ const ZSTD_WINDOW_LOG = 24;
 const CUT_OFF = "Z_BUF_ERROR";
 
 type Compression = "gzip" | "zstd";
+/** How far data may grow when it is decompressed. */
+type Growth = "bounded" | "unlimited";
 
 /**
- * @throws on reading, `corrupt` when it is no gzip or damaged, `resource_exhausted` when it grows out of all
- * proportion.
+ * Decompresses gzip. `unlimited` is for a caller that keeps only documents whose size it bounds itself.
+ * @throws on reading: `corrupt` for data that is damaged or not gzip, `resource_exhausted` for a decompression bomb
  */
-export const gunzipStream = (compressed: ByteStream): ByteStream => new ChunkBytes(inflate(compressed, "gzip"));
+export const gunzipStream = (compressed: ByteStream, growth: Growth = "bounded"): ByteStream =>
+  new ChunkBytes(inflate(compressed, "gzip", growth));
 
 /** As it is, or taken out of gzip or zstd, whichever it begins with. */
 export async function decompressStream(content: ByteStream): Promise<ByteStream> {
   const peeked = new PeekedBytes(content);
   const [first, second] = await peeked.start();
-  if (first === 0x1f && second === 0x8b) return new ChunkBytes(inflate(peeked, "gzip"));
-  if (first === 0x28 && second === 0xb5) return new ChunkBytes(inflate(peeked, "zstd"));
+  if (first === 0x1f && second === 0x8b) return new ChunkBytes(inflate(peeked, "gzip", "bounded"));
+  if (first === 0x28 && second === 0xb5) return new ChunkBytes(inflate(peeked, "zstd", "bounded"));
   return peeked;
 }
 
-async function* inflate(compressed: ByteStream, how: Compression): AsyncGenerator<Uint8Array, void> {
+async function* inflate(compressed: ByteStream, how: Compression, growth: Growth): AsyncGenerator<Uint8Array, void> {
   const eaten = { bytes: 0 };
   const source = Readable.from(pieces(compressed, eaten), { objectMode: false });
   const params = { [constants.ZSTD_d_windowLogMax]: ZSTD_WINDOW_LOG };
@@ -79,7 +82,7 @@ async function* inflate(compressed: ByteStream, how: Compression): AsyncGenerato
   try {
     for await (const chunk of inflater as AsyncIterable<Uint8Array>) {
       bytes += chunk.length;
-      checkProportion(bytes, eaten.bytes);
+      if (growth === "bounded") checkProportion(bytes, eaten.bytes);
       yield chunk;
     }
   } catch (error) {

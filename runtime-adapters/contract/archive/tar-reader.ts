@@ -28,11 +28,13 @@ interface Header {
 
 export class TarReader {
   readonly #stream: ByteStream;
+  readonly #maxEntries: number;
   #entries = 0;
   #current: EntryContent | undefined;
 
-  constructor(stream: ByteStream) {
+  constructor(stream: ByteStream, maxEntries: number = MAX_ENTRIES) {
     this.#stream = stream;
+    this.#maxEntries = maxEntries;
   }
 
   /** The next entry, or undefined at the end. @throws `corrupt` for what is no tar. */
@@ -66,8 +68,8 @@ export class TarReader {
     // The end is two blocks of zeroes; some writers leave one of them or both out.
     if (block === undefined || block.every((byte) => byte === 0)) return undefined;
     this.#entries += 1;
-    if (this.#entries > MAX_ENTRIES) {
-      throw new PicoletError("resource_exhausted", `the archive has more than ${MAX_ENTRIES} entries`);
+    if (this.#entries > this.#maxEntries) {
+      throw new PicoletError("resource_exhausted", `the archive has more than ${this.#maxEntries} entries`);
     }
     if (!isTarHeader(block)) throw corrupt("the checksum of a header is wrong");
     const prefix = block.subarray(257, 262).toString("latin1") === "ustar" ? text(block, 345, 155) : "";
@@ -208,4 +210,5 @@ function parsePax(bytes: Buffer): ReadonlyMap<string, string> {
   return records;
 }
 
-const corrupt = (why: string): PicoletError => new PicoletError("corrupt", `cannot read the tar archive: ${why}`);
+const corrupt = (why: string): PicoletError =>
+  new PicoletError("corrupt", "cannot read the tar archive", { cause: why });
