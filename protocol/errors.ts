@@ -57,6 +57,11 @@ export function isPicoletError(error: unknown, code?: ErrorCode): error is Picol
   return error instanceof PicoletError && (code === undefined || error.code === code);
 }
 
+const nothing = (): undefined => undefined;
+
+/** Handles a failure that is ignored on purpose: `child.catch(ignore("it is killed below"))`. Resolves to `undefined`. */
+export const ignore = (_why: string): (() => undefined) => nothing;
+
 export const isCancelled = (error: unknown): boolean => isPicoletError(error, "cancelled");
 
 /** Deep enough for every real chain; a cyclic `cause` ends here. */

@@ -1,3 +1,4 @@
+import { ignore } from "../errors.ts";
 import { type Clock, type Millis, type MonotonicMs, millis } from "../ports.ts";
 import { cancelled, WaitCancel } from "./abort.ts";
 
@@ -61,7 +62,7 @@ export class Alarm {
         const awake = (): void => {
           if (sleep === own) wait();
         };
-        this.#clock.sleep(millis(left), own).then(awake, () => undefined);
+        this.#clock.sleep(millis(left), own).then(awake, ignore("another wait has replaced it"));
       };
       this.#moved = wait;
       signal.addEventListener("abort", onAbort);

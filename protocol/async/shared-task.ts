@@ -1,7 +1,7 @@
 /** One piece of work for all who want it at the same time. */
 
 import type { Clock, Millis, MonotonicMs } from "../ports.ts";
-import { cancelled } from "./abort.ts";
+import { checkCancelled, rejectOnAbort } from "./abort.ts";
 
 /** Who comes while it is under way gets what it gives. It is cancelled when the last who waits for it has gone. */
 export class SharedTask<T> {
@@ -19,11 +19,11 @@ export class SharedTask<T> {
 
   /** @throws what `task` throws; `cancelled` as soon as `signal` aborts, whoever else waits */
   async join(task: (signal: AbortSignal) => Promise<T>, signal: AbortSignal): Promise<T> {
-    if (signal.aborted) throw cancelled(this.#what);
+    checkCancelled(signal, this.#what);
     const run = this.#underway ?? this.#begin(task);
     run.waiting += 1;
     try {
-      return await until(run.result, this.#what, signal);
+      return await rejectOnAbort(run.result, signal, this.#what);
     } finally {
       run.waiting -= 1;
       if (run.waiting === 0 && this.#underway === run) {
@@ -71,22 +71,4 @@ export class SharedSample<T> {
     this.#last = { at, value };
     return value;
   }
-}
-
-function until<T>(result: Promise<T>, what: string, signal: AbortSignal): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const stop = (): void => reject(cancelled(what));
-    signal.addEventListener("abort", stop, { once: true });
-    const done = (): void => signal.removeEventListener("abort", stop);
-    result.then(
-      (value) => {
-        done();
-        resolve(value);
-      },
-      (error: unknown) => {
-        done();
-        reject(error);
-      },
-    );
-  });
 }

@@ -1,3 +1,4 @@
+import { onAbort } from "@picolet/protocol/async/abort.ts";
 import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Millis, seconds } from "@picolet/protocol/ports.ts";
 import type { GrpcHealth, GrpcHealthAnswer, GrpcHealthTarget } from "@picolet/runtime-contract/grpc-health.ts";
@@ -49,8 +50,7 @@ export class GrpcHealthClient implements GrpcHealth {
     const end = this.#clock.monotonic() + timeoutMs;
     const own = { userAgent: this.#userAgent, readBuffer: this.#readBuffer, maxMessageBytes: MAX_MESSAGE_BYTES };
     using client = new GrpcClient({ clock: this.#clock }, { host, port, connectTimeoutMs: timeoutMs, ...own });
-    const leave = (): void => client[Symbol.dispose]();
-    signal.addEventListener("abort", leave, { once: true });
+    using _leave = onAbort(signal, () => client[Symbol.dispose]());
     try {
       const isConnected = await client.connect().then(
         () => true,
@@ -63,8 +63,6 @@ export class GrpcHealthClient implements GrpcHealth {
     } catch (error) {
       signal.throwIfAborted();
       return failureOf(error);
-    } finally {
-      signal.removeEventListener("abort", leave);
     }
   }
 }

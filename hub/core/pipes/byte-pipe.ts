@@ -1,7 +1,7 @@
 /** Two directions of bytes with back-pressure, whatever carries them: a socket, a WebSocket, a stream of the tunnel. */
 import type { EventEmitter } from "node:events";
 import type { Duplex } from "node:stream";
-import { cancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
+import { cancelled, joinSignals, rejectOnAbort } from "@picolet/protocol/async/abort.ts";
 import { PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, seconds } from "@picolet/protocol/ports.ts";
 import type { TunnelStream } from "@picolet/protocol/tunnel/stream.ts";
@@ -134,7 +134,7 @@ export class WebSocketPipe implements BytePipe {
       sent.catch(() => undefined);
       return;
     }
-    await unlessAborted(sent, signal);
+    await rejectOnAbort(sent, signal, "the wait for a socket");
   }
 
   end(): void {
@@ -156,17 +156,8 @@ export class WebSocketPipe implements BytePipe {
     const next = new Promise<void>((resolve) => {
       this.#wake = resolve;
     });
-    await unlessAborted(next, signal);
+    await rejectOnAbort(next, signal, "the wait for a socket");
   }
-}
-
-function unlessAborted<T>(task: Promise<T>, signal: AbortSignal): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const onAbort = (): void => reject(cancelled("the wait for a socket"));
-    if (signal.aborted) onAbort();
-    signal.addEventListener("abort", onAbort, { once: true });
-    task.then(resolve, reject).finally(() => signal.removeEventListener("abort", onAbort));
-  });
 }
 
 /** A stream of the tunnel. */

@@ -1,4 +1,5 @@
 import type { ServerResponse } from "node:http";
+import { wokenOrAborted } from "@picolet/protocol/async/abort.ts";
 import { stringify } from "yaml";
 
 /** An answer that is not written yet. */
@@ -57,16 +58,10 @@ export async function writeChunks(
   for await (const chunk of chunks) {
     if (response.destroyed) return;
     if (response.write(chunk)) continue;
-    await new Promise<void>((resolve) => {
-      const done = (): void => {
-        response.off("drain", done);
-        signal.removeEventListener("abort", done);
-        resolve();
-      };
-      response.on("drain", done);
-      // It aborts when the response is closed, too.
-      if (signal.aborted) done();
-      else signal.addEventListener("abort", done);
+    // It aborts when the response is closed, too.
+    await wokenOrAborted(signal, (wake) => {
+      response.on("drain", wake);
+      return () => response.off("drain", wake);
     });
   }
 }

@@ -1,11 +1,11 @@
-import { joinSignals } from "@picolet/protocol/async/abort.ts";
+import { joinSignals, onAbort } from "@picolet/protocol/async/abort.ts";
 import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
-import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis, type PodUid, seconds } from "@picolet/protocol/ports.ts";
+import { HintQueue } from "@picolet/runtime-contract/hint-queue.ts";
 import type { RuntimeEvent } from "../wire/containerd-services.ts";
 import type { CriClient } from "../wire/cri-client.ts";
 import { ContainerState, RuntimeService, SandboxState } from "../wire/cri-messages.ts";
-import { HintQueue } from "./hint-queue.ts";
 import { LABEL } from "./labels.ts";
 import type { Owned, OwnedIds } from "./owned-ids.ts";
 import type { PodInspector } from "./pod-inspector.ts";
@@ -74,8 +74,7 @@ export class RuntimeHints {
     const text = `${this.#owner} ${this.#clock.wall().getTime()} ${this.#clock.monotonic()}`;
     const { promise: back, resolve } = Promise.withResolvers<boolean>();
     this.#echoes.set(text, () => resolve(true));
-    const stop = (): void => resolve(false);
-    signal.addEventListener("abort", stop, { once: true });
+    using _stop = onAbort(signal, () => resolve(false));
     try {
       await this.#client.containerd.publishEcho(text, signal);
       return await back;
@@ -83,7 +82,6 @@ export class RuntimeHints {
       if (isCancelled(error) || !isPicoletError(error)) throw error;
       return false;
     } finally {
-      signal.removeEventListener("abort", stop);
       this.#echoes.delete(text);
     }
   }
@@ -115,7 +113,9 @@ export class RuntimeHints {
       // Lost, or ended by a runtime that stops. The next one may be of another kind.
       this.#source = "criEvents";
       losses += 1;
-      await this.#clock.sleep(pause ?? backoffDelay(RECONNECT, losses), signal).catch(() => undefined);
+      await this.#clock
+        .sleep(pause ?? backoffDelay(RECONNECT, losses), signal)
+        .catch(ignore("the loop ends with the signal"));
     }
   }
 

@@ -1,3 +1,4 @@
+import { wokenOrAborted } from "@picolet/protocol/async/abort.ts";
 import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, millis } from "@picolet/protocol/ports.ts";
@@ -70,15 +71,10 @@ export class Http2Client implements Disposable {
 
   /** Resolves when a connection breaks that was open, or the other side says that it will; or `signal` aborts. */
   disconnected(signal: AbortSignal): Promise<void> {
-    return new Promise((resolve) => {
-      const settle = (): void => {
-        this.#losses.delete(settle);
-        signal.removeEventListener("abort", settle);
-        resolve();
-      };
-      this.#losses.add(settle);
-      signal.addEventListener("abort", settle, { once: true });
-      if (signal.aborted || this.#disposed) settle();
+    if (this.#disposed) return Promise.resolve();
+    return wokenOrAborted(signal, (wake) => {
+      this.#losses.add(wake);
+      return () => this.#losses.delete(wake);
     });
   }
 

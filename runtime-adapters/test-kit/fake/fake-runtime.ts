@@ -2,7 +2,8 @@
  * A runtime in memory, on an injected clock. It outlives the adapters attached to it, as containerd outlives the agent.
  * `FakeAdapter` is what the agent talks to; this class is the world behind it, with hands for the test.
  */
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { wokenOrAborted } from "@picolet/protocol/async/abort.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Millis, millis, type PodUid } from "@picolet/protocol/ports.ts";
 import type {
   Action,
@@ -252,15 +253,9 @@ export class FakeRuntime implements Disposable {
   async exitOf(id: string, signal: AbortSignal): Promise<void> {
     const container = this.#container(id);
     if (container?.observed.state.kind !== "running") return;
-    await new Promise<void>((resolve) => {
-      const done = (): void => {
-        signal.removeEventListener("abort", done);
-        container.exited.delete(done);
-        resolve();
-      };
-      signal.addEventListener("abort", done, { once: true });
-      container.exited.add(done);
-      if (signal.aborted) done();
+    await wokenOrAborted(signal, (wake) => {
+      container.exited.add(wake);
+      return () => container.exited.delete(wake);
     });
   }
 
@@ -410,7 +405,7 @@ export class FakeRuntime implements Disposable {
   }
 
   #later(delay: Millis, signal: AbortSignal, act: () => void): void {
-    this.clock.sleep(delay, signal).then(act, () => undefined);
+    this.clock.sleep(delay, signal).then(act, ignore("its container or runtime has gone"));
   }
 }
 

@@ -3,6 +3,7 @@ import { createHash } from "node:crypto";
 import { existsSync, type FSWatcher, readFileSync, watch } from "node:fs";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { type Log, millis, type PodUid, podUid } from "@picolet/protocol/ports.ts";
+import { HintQueue } from "@picolet/runtime-contract/hint-queue.ts";
 import type {
   DesiredPod,
   ObservedContainer,
@@ -13,7 +14,6 @@ import { fileError } from "../shared/files/durable-files.ts";
 import type { Identity } from "../shared/messages/launch.ts";
 import type { SandboxRecord } from "./container-starter.ts";
 import type { ContainerRun } from "./containers/container-run.ts";
-import { HintFan } from "./hint-fan.ts";
 import type { ContainerFile } from "./state/state-files.ts";
 import type { StateFolder } from "./state/state-folder.ts";
 
@@ -42,7 +42,8 @@ const UID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
 export class PodRecords {
   readonly #components: PodRecordsComponents;
   readonly #state: StateFolder;
-  readonly #hints = new HintFan();
+  /** One for each reader of hints. */
+  readonly #readers = new Set<HintQueue>();
   /** As many as there are component pods on the node. */
   readonly #pods = new Map<string, PodRecord>();
   /** Given out anew with every change, so that no pod ever has one that it had before. */
@@ -90,15 +91,22 @@ export class PodRecords {
     };
   }
 
-  hints(signal: AbortSignal): AsyncIterable<PodUid> {
-    return this.#hints.read(signal);
+  /** Ends when `signal` aborts. */
+  async *hints(signal: AbortSignal): AsyncGenerator<PodUid, void> {
+    const queue = new HintQueue();
+    this.#readers.add(queue);
+    try {
+      yield* queue.take(signal);
+    } finally {
+      this.#readers.delete(queue);
+    }
   }
 
   changed(uid: string): void {
     const pod = this.#pods.get(uid);
     this.#lastVersion += 1;
     if (pod !== undefined) pod.version = this.#lastVersion;
-    this.#hints.hint(podUid(uid));
+    for (const reader of this.#readers) reader.add(podUid(uid));
   }
 
   /** @returns whether it was not there before */

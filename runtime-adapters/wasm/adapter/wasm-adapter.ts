@@ -4,7 +4,7 @@
  * `pod-records.ts` is a view of both, and changes them together.
  */
 
-import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
+import { checkCancelled } from "@picolet/protocol/async/abort.ts";
 import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { millis, type PodUid, seconds } from "@picolet/protocol/ports.ts";

@@ -1,7 +1,9 @@
 /** Requests over `undici`, one at a time: redirects, timeouts and limits. Nothing here knows of registries. */
+
 import { readFileSync } from "node:fs";
 import { getCACertificates } from "node:tls";
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { joinSignals } from "@picolet/protocol/async/abort.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { Agent, type Dispatcher, Pool, ProxyAgent } from "undici";
 import type { PullLimits } from "../shared/messages/pull-request.ts";
 import { type ProxySettings, proxyFor, type RegistryProxy } from "../shared/oci/proxies.ts";
@@ -52,15 +54,27 @@ export class HttpClient implements AsyncDisposable {
    * elsewhere
    */
   async send(url: URL, request: HttpRequest, signal: AbortSignal): Promise<HttpResponse> {
-    let target = url;
     const timeout = request.timeoutMs === undefined ? [] : [AbortSignal.timeout(request.timeoutMs)];
-    const joined = AbortSignal.any([signal, ...timeout]);
+    const joined = joinSignals(signal, ...timeout);
+    try {
+      const response = await this.#follow(url, request, joined.signal);
+      // The signal also ends the reading of the body.
+      response.body.once("close", () => joined[Symbol.dispose]());
+      return response;
+    } catch (error) {
+      joined[Symbol.dispose]();
+      throw error;
+    }
+  }
+
+  async #follow(url: URL, request: HttpRequest, signal: AbortSignal): Promise<HttpResponse> {
+    let target = url;
     for (let hop = 0; hop <= MAX_REDIRECTS; hop += 1) {
       const isAsked = target.origin === url.origin;
-      const response = await this.#exchange(target, request, isAsked, joined);
+      const response = await this.#exchange(target, request, isAsked, signal);
       const location = response.header("location");
       if (!REDIRECTS.has(response.status) || location === undefined) return response;
-      response.body.on("error", () => undefined).destroy();
+      response.body.on("error", ignore("an answer that leads elsewhere has no content")).destroy();
       target = nextTarget(target, location);
       // A body may be an identity token.
       if (request.body !== undefined && target.origin !== url.origin) {
@@ -143,7 +157,7 @@ export class HttpClient implements AsyncDisposable {
       }
       return Buffer.concat(chunks, size);
     } catch (error) {
-      response.body.on("error", () => undefined).destroy();
+      response.body.on("error", ignore("the first error is reported")).destroy();
       throw networkFailure(error, response.host);
     }
   }

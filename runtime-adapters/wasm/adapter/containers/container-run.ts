@@ -1,7 +1,6 @@
 /** One container of this node, from the moment its state folder stands: who runs it, how it ended, how it is ended. */
 
-import { joinSignals } from "@picolet/protocol/async/abort.ts";
-import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
+import { checkCancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis } from "@picolet/protocol/ports.ts";
 import type { CgroupPort } from "@picolet/runtime-contract/cgroup-port.ts";

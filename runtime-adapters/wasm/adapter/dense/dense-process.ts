@@ -3,8 +3,7 @@
  * away.
  */
 import { openSync, writeFileSync } from "node:fs";
-import { joinSignals } from "@picolet/protocol/async/abort.ts";
-import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
+import { checkCancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
 import type { CgroupPort } from "@picolet/runtime-contract/cgroup-port.ts";

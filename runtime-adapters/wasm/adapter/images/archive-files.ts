@@ -1,6 +1,6 @@
 /** The files of an image archive: entries of a tar, or files of a folder that has the same layout. */
 import { constants, type FileHandle, open } from "node:fs/promises";
-import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
+import { checkCancelled } from "@picolet/protocol/async/abort.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import { readArchiveStart } from "@picolet/runtime-contract/archive/archive-start.ts";

@@ -2,7 +2,7 @@
 import { createHash } from "node:crypto";
 import { closeSync, openSync, readSync } from "node:fs";
 import { chmod, mkdir, open, readdir, rm, stat } from "node:fs/promises";
-import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
+import { checkCancelled } from "@picolet/protocol/async/abort.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import { type ByteStream, CHUNK_BYTES } from "@picolet/runtime-contract/archive/file-bytes.ts";

@@ -5,7 +5,7 @@
  * RegistryPulls), `tmp/`.
  */
 import { mkdir, rm } from "node:fs/promises";
-import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
+import { checkCancelled } from "@picolet/protocol/async/abort.ts";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import type { CgroupPort } from "@picolet/runtime-contract/cgroup-port.ts";

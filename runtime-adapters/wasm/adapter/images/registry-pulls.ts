@@ -5,8 +5,7 @@
  */
 import { createHash } from "node:crypto";
 import { mkdir, readdir, rm, rmdir, stat, utimes } from "node:fs/promises";
-import { joinSignals } from "@picolet/protocol/async/abort.ts";
-import { rejectOnAbort } from "@picolet/protocol/async/cancellation.ts";
+import { joinSignals, rejectOnAbort } from "@picolet/protocol/async/abort.ts";
 import { FairSlots } from "@picolet/protocol/async/fair-slots.ts";
 import { MinimumRate } from "@picolet/protocol/async/minimum-rate.ts";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";

@@ -4,7 +4,7 @@
  * uses it for the first time, and by size and time of change from then on; what is damaged is made anew.
  */
 import { mkdir, readdir, readFile, rm, stat } from "node:fs/promises";
-import { rejectOnAbort } from "@picolet/protocol/async/cancellation.ts";
+import { rejectOnAbort } from "@picolet/protocol/async/abort.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { Clock, Log, MonotonicMs } from "@picolet/protocol/ports.ts";

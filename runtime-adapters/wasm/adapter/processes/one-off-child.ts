@@ -2,8 +2,8 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { setPriority } from "node:os";
-import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { checkCancelled, onAbort } from "@picolet/protocol/async/abort.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import { type Clock, type Millis, millis } from "@picolet/protocol/ports.ts";
 import type { CgroupPort } from "@picolet/runtime-contract/cgroup-port.ts";
@@ -62,20 +62,19 @@ export async function runOneOffChild(
     stdio: [program.input === undefined ? "ignore" : "pipe", "pipe", "pipe"],
   });
   const ended = endOf(child, program);
-  // It may fail while the limits are being set; whoever awaits it below is told then.
-  ended.catch(() => undefined);
+  ended.catch(ignore("it is awaited once the limits are set"));
   using limits = new ChildLimits(components, init, program, child, signal);
   try {
     await limits.apply();
   } catch (error) {
-    // It is not to run without them, and nobody waits for it any more.
+    // A child must not run without its limits.
     child.kill("SIGKILL");
-    await ended.catch(() => undefined);
-    await limits.exceeded().catch(() => undefined);
+    await ended.catch(ignore("the limits' failure is reported"));
+    await limits.exceeded().catch(ignore("the limits' failure is reported"));
     throw error;
   }
-  // Only now, so that nothing begins without limits. One that has ended already takes no input.
-  child.stdin?.on("error", () => undefined).write(`${program.input}\n`);
+  // Written last, so that nothing begins without limits.
+  child.stdin?.on("error", ignore("a child that has ended takes no input")).write(`${program.input}\n`);
   const { code, stdout, stderr } = await ended;
   // First, for it takes the cgroup away too.
   const exceeded = await limits.exceeded();
@@ -93,6 +92,7 @@ class ChildLimits implements Disposable {
   readonly #task: string;
   readonly #child: ChildProcess;
   readonly #done = new AbortController();
+  readonly #kill: Disposable;
   #exceeded: PicoletError | undefined;
   #cgroupPath: string | undefined;
 
@@ -107,10 +107,8 @@ class ChildLimits implements Disposable {
     this.#init = init;
     this.#task = task;
     this.#child = child;
-    const kill = (): void => void child.kill("SIGKILL");
-    signal.addEventListener("abort", kill, { once: true });
-    this.#done.signal.addEventListener("abort", () => signal.removeEventListener("abort", kill), { once: true });
-    child.once("close", () => this.#done.abort());
+    this.#kill = onAbort(signal, () => child.kill("SIGKILL"));
+    child.once("close", () => this[Symbol.dispose]());
   }
 
   async apply(): Promise<void> {
@@ -180,6 +178,7 @@ class ChildLimits implements Disposable {
   }
 
   [Symbol.dispose](): void {
+    this.#kill[Symbol.dispose]();
     this.#done.abort();
   }
 }

@@ -5,8 +5,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { closeSync, openSync, renameSync } from "node:fs";
 import type { Readable, Writable } from "node:stream";
-import { joinSignals } from "@picolet/protocol/async/abort.ts";
-import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
+import { checkCancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Millis } from "@picolet/protocol/ports.ts";
 import {

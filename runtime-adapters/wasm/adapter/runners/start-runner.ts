@@ -2,8 +2,7 @@
 import { spawn } from "node:child_process";
 import { closeSync } from "node:fs";
 import type { Readable } from "node:stream";
-import { joinSignals } from "@picolet/protocol/async/abort.ts";
-import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
+import { checkCancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Millis } from "@picolet/protocol/ports.ts";
 import { MAX_END_MESSAGE_LENGTH, STARTED_FD, STARTED_MESSAGE } from "../../shared/messages/launch.ts";

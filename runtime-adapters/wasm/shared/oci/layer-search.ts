@@ -1,5 +1,5 @@
 /** Finds the one `.wasm` file of an image in its layers, which are tar archives, most often compressed. */
-import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
+import { checkCancelled } from "@picolet/protocol/async/abort.ts";
 import { decompressStream, HashedBytes } from "@picolet/runtime-contract/archive/byte-stream.ts";
 import type { ByteStream } from "@picolet/runtime-contract/archive/file-bytes.ts";
 import { type BlobReference, damaged } from "@picolet/runtime-contract/archive/image-manifests.ts";
