@@ -4,7 +4,7 @@
 import { createHash } from "node:crypto";
 import { constants, type FileHandle, open, rm } from "node:fs/promises";
 import { backoffDelay, EQUAL_JITTER } from "@picolet/protocol/async/backoff.ts";
-import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import { type Clock, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
 import { CHUNK_BYTES } from "@picolet/runtime-contract/archive/file-bytes.ts";
@@ -127,8 +127,7 @@ class BlobDownload {
 
   async #attempt(signal: AbortSignal): Promise<void> {
     const response = await this.#components.registry.blob(this.#init.blob.digest, this.#size, signal);
-    // It may fail while nobody reads it.
-    response.body.on("error", () => undefined);
+    response.body.on("error", ignore("the reader of the body reports it"));
     try {
       await this.#begin(response);
       await this.#receive(response);

@@ -1,7 +1,7 @@
 /** One container of this node, from the moment its state folder stands: who runs it, how it ended, how it is ended. */
 
 import { checkCancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis } from "@picolet/protocol/ports.ts";
 import type { CgroupPort } from "@picolet/runtime-contract/cgroup-port.ts";
 import type { ContainerState } from "@picolet/runtime-contract/runtime-adapter.ts";
@@ -167,7 +167,9 @@ export class ContainerRun {
     for (let look = 0; look < MAX_RUNNER_LOOKS && !this.components.disposed.aborted; look += 1) {
       await this.check("thorough");
       if (this.#phase.kind !== "running") return;
-      await this.components.clock.sleep(RUNNER_LOOK_INTERVAL, this.components.disposed).catch(() => undefined);
+      await this.components.clock
+        .sleep(RUNNER_LOOK_INTERVAL, this.components.disposed)
+        .catch(ignore("the loop ends with the adapter"));
     }
   }
 
@@ -253,7 +255,9 @@ export class ContainerRun {
       checkCancelled(signal, "the stop");
       const left = deadline - clock.monotonic();
       if (left <= 0) return;
-      await clock.sleep(millis(Math.min(left, STOP_LOOK_INTERVAL)), done.signal).catch(() => undefined);
+      await clock
+        .sleep(millis(Math.min(left, STOP_LOOK_INTERVAL)), done.signal)
+        .catch(ignore("the loop checks its end"));
       await this.check("thorough");
     }
   }
@@ -304,7 +308,7 @@ export class ContainerRun {
   protected async left(reaper: ProcessId | undefined): Promise<void> {
     const { clock, disposed } = this.components;
     for (let look = 0; look < MAX_LEAVE_LOOKS && reaper !== undefined && isAlive(reaper); look += 1) {
-      await clock.sleep(LEAVE_LOOK_INTERVAL, disposed).catch(() => undefined);
+      await clock.sleep(LEAVE_LOOK_INTERVAL, disposed).catch(ignore("the loop is bounded"));
       if (disposed.aborted) return;
     }
     await this.#removeCgroup();

@@ -4,7 +4,7 @@
  */
 import { openSync, writeFileSync } from "node:fs";
 import { checkCancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
 import type { CgroupPort } from "@picolet/runtime-contract/cgroup-port.ts";
 import type { DenseUsage } from "../../shared/messages/dense-messages.ts";
@@ -218,7 +218,7 @@ export class DenseHost implements DenseProcess {
   /** What was known last, of a process that does not answer at once. */
   async usage(): Promise<readonly DenseUsage[]> {
     const done = new AbortController();
-    const time = this.#components.clock.sleep(USAGE_TIMEOUT, done.signal).catch(() => undefined);
+    const time = this.#components.clock.sleep(USAGE_TIMEOUT, done.signal).catch(ignore("the answer came first"));
     const usages = await Promise.race([this.#link?.usage(), time.then(() => undefined)]);
     done.abort();
     this.#usages = usages ?? this.#usages;
@@ -276,7 +276,7 @@ export class DenseHost implements DenseProcess {
 
   /** The way to it is gone: most likely it has ended, with all its containers. */
   #look(): void {
-    if (!this.#components.disposed.aborted) void this.#lost().catch(() => undefined);
+    if (!this.#components.disposed.aborted) void this.#lost().catch(ignore("the next inspection finds it"));
   }
 
   async #lost(): Promise<void> {

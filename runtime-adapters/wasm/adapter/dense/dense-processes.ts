@@ -5,7 +5,7 @@
 import { randomBytes } from "node:crypto";
 import { mkdirSync, readdirSync } from "node:fs";
 import type { CgroupValues } from "@picolet/protocol/cgroup/cgroup-values.ts";
-import { describeError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import { type Millis, seconds } from "@picolet/protocol/ports.ts";
 import type { SharedUsage } from "@picolet/runtime-contract/runtime-adapter.ts";
@@ -100,7 +100,7 @@ export class DenseProcesses {
     signal: AbortSignal,
   ): Promise<DenseHost> {
     const key = keyOf(group);
-    await this.#starts.get(key)?.catch(() => undefined);
+    await this.#starts.get(key)?.catch(ignore("the caller of that start reports it"));
     let host = [...this.#hosts.values()].find(
       (each) => each !== but && keyOf(each.group) === key && each.isAlive && this.#load(each).size < MAX_CONTAINERS,
     );
@@ -134,7 +134,7 @@ export class DenseProcesses {
 
   #inTurn(write: () => Promise<void>): Promise<void> {
     const written = this.#writing.then(write);
-    this.#writing = written.catch(() => undefined);
+    this.#writing = written.catch(ignore("the caller of this write reports it"));
     return written;
   }
 

@@ -1,3 +1,4 @@
+import { ignore } from "@picolet/protocol/errors.ts";
 import { type Clock, type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
 
 /** Between two looks whether its event loop comes round. */
@@ -44,7 +45,7 @@ export class TurnWatch {
     if (this.#watching) return;
     this.#watching = true;
     void this.#watched()
-      .catch(() => undefined)
+      .catch(ignore("the watch ends with the adapter"))
       .finally(() => {
         this.#watching = false;
       });

@@ -8,7 +8,7 @@ import { mkdir, readdir, rm, rmdir, stat, utimes } from "node:fs/promises";
 import { joinSignals, rejectOnAbort } from "@picolet/protocol/async/abort.ts";
 import { FairSlots } from "@picolet/protocol/async/fair-slots.ts";
 import { MinimumRate } from "@picolet/protocol/async/minimum-rate.ts";
-import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { RegistryReference } from "@picolet/protocol/kubernetes/image-reference.ts";
 import { type Clock, type Log, type Millis, seconds } from "@picolet/protocol/ports.ts";
 import type { CgroupPort } from "@picolet/runtime-contract/cgroup-port.ts";
@@ -145,7 +145,10 @@ export class RegistryPulls {
     const names = await readdir(directory).catch(() => []);
     const busy = new Set([...this.#turns.keys()].map(folderOf));
     const found = await Promise.all(
-      names.map(async (name) => ({ name, atMs: (await stat(`${directory}/${name}`).catch(() => undefined))?.mtimeMs })),
+      names.map(async (name) => ({
+        name,
+        atMs: (await stat(`${directory}/${name}`).catch(ignore("it was removed meanwhile")))?.mtimeMs,
+      })),
     );
     const idle = found.filter(({ name }) => !busy.has(name)).sort((one, other) => (other.atMs ?? 0) - (one.atMs ?? 0));
     for (const [index, { name, atMs = 0 }] of idle.entries()) {
@@ -165,7 +168,7 @@ export class RegistryPulls {
   /** What has come may be gone on with, but for what there is no room for. */
   async #leave(directory: string, error: unknown): Promise<void> {
     if (isPicoletError(error, "resource_exhausted")) await rm(directory, { recursive: true, force: true });
-    else await rmdir(directory).catch(() => undefined);
+    else await rmdir(directory).catch(ignore("it holds what the next pull continues with"));
   }
 
   #request(

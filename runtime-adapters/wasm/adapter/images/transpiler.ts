@@ -5,7 +5,7 @@
  */
 import { mkdir, readdir, readFile, rm, stat } from "node:fs/promises";
 import { rejectOnAbort } from "@picolet/protocol/async/abort.ts";
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { Clock, Log, MonotonicMs } from "@picolet/protocol/ports.ts";
 import {
@@ -160,7 +160,7 @@ export class Transpiler implements AsyncDisposable {
 
   #inTurn(task: () => Promise<void>): Promise<void> {
     const mine = this.#turn.then(task);
-    this.#turn = mine.catch(() => undefined);
+    this.#turn = mine.catch(ignore("the caller of this task reports it"));
     return mine;
   }
 
@@ -251,13 +251,17 @@ const exists = (path: string): Promise<boolean> =>
 /** Of the files in a folder; one that goes meanwhile takes nothing. */
 async function sizeOf(directory: string): Promise<number> {
   const names = await readdir(directory).catch(() => []);
-  const stats = await Promise.all(names.map((name) => stat(`${directory}/${name}`).catch(() => undefined)));
+  const stats = await Promise.all(
+    names.map((name) => stat(`${directory}/${name}`).catch(ignore("it was removed meanwhile"))),
+  );
   return stats.reduce((sum, each) => sum + (each?.size ?? 0), 0);
 }
 
 /** Changes when any of its files does; undefined when one is gone. */
 async function stampOf({ directory, script, modules }: TranspiledComponent): Promise<string> {
   const names = [script, ...modules.map((each) => each.name)];
-  const stats = await Promise.all(names.map((name) => stat(`${directory}/${name}`).catch(() => undefined)));
+  const stats = await Promise.all(
+    names.map((name) => stat(`${directory}/${name}`).catch(ignore("it was removed meanwhile"))),
+  );
   return stats.map((each) => (each === undefined ? "gone" : `${each.ino}:${each.size}:${each.ctimeMs}`)).join(" ");
 }

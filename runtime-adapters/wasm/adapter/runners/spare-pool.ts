@@ -3,7 +3,7 @@
  * when there is time, given up when the node is short of memory.
  */
 import { mkdirSync, rmSync } from "node:fs";
-import { describeError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
 import type { CgroupPort } from "@picolet/runtime-contract/cgroup-port.ts";
 import type { Isolation } from "../isolation/isolation.ts";
@@ -91,7 +91,7 @@ export class SparePool {
 
   async #fill(network: boolean): Promise<void> {
     const { clock, isolation, cgroups, disposed } = this.#components;
-    await clock.sleep(REFILL_DELAY, disposed).catch(() => undefined);
+    await clock.sleep(REFILL_DELAY, disposed).catch(ignore("a disposed pool is not filled"));
     this.#spares = this.#spares.filter(({ runner }) => !runner.isOver);
     const isWanted = (): boolean =>
       !disposed.aborted && clock.monotonic() >= this.#shedUntil && this.#spares.length < this.#init.size;

@@ -6,7 +6,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { closeSync, openSync, renameSync } from "node:fs";
 import type { Readable, Writable } from "node:stream";
 import { checkCancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Millis } from "@picolet/protocol/ports.ts";
 import {
   MAX_END_MESSAGE_LENGTH,
@@ -63,8 +63,7 @@ export class SpareRunner {
     this.#child.on("error", () => this.#end());
     this.#child.once("exit", () => this.#end());
     for (const stream of this.#child.stdio) {
-      // Whoever writes to one that has ended is told by what it does not say.
-      stream?.on("error", () => undefined);
+      stream?.on("error", ignore("a runner that has ended sends no answer, which is reported"));
       (stream as { unref?: () => void } | null)?.unref?.();
     }
     this.#pipe(STARTED_FD)

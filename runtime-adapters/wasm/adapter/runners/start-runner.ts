@@ -3,7 +3,7 @@ import { spawn } from "node:child_process";
 import { closeSync } from "node:fs";
 import type { Readable } from "node:stream";
 import { checkCancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Millis } from "@picolet/protocol/ports.ts";
 import { MAX_END_MESSAGE_LENGTH, STARTED_FD, STARTED_MESSAGE } from "../../shared/messages/launch.ts";
 import { SMALL_PROCESS_ENVIRONMENT } from "../processes/node-flags.ts";
@@ -42,8 +42,7 @@ export async function startRunner(clock: Pick<Clock, "sleep">, start: RunnerStar
       reject(new PicoletError("failed", `cannot run ${REAPER_SHELL}`, { cause, retryable: true })),
     );
   });
-  // When it comes to nothing, nobody waits for it any more.
-  spawned.catch(() => undefined);
+  spawned.catch(ignore("a failed start has no waiter"));
   const pipe = child.stdio[STARTED_FD] as Readable;
   using done = joinSignals(signal);
   try {
@@ -76,5 +75,5 @@ function firstLine(pipe: Readable): Promise<string> {
 
 /** Undefined after the time, and when `signal` ends the wait. */
 async function elapsed(clock: Pick<Clock, "sleep">, duration: Millis, signal: AbortSignal): Promise<undefined> {
-  await clock.sleep(duration, signal).catch(() => undefined);
+  await clock.sleep(duration, signal).catch(ignore("the caller checks the signal"));
 }

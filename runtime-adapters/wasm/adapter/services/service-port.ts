@@ -1,7 +1,7 @@
 /** The socket on which runners ask for what only the agent can give (`board-services.ts` of the contract). */
 import { chmodSync, rmSync } from "node:fs";
 import { createServer, type Server, type Socket } from "node:net";
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import type { ServicePeer } from "@picolet/runtime-contract/board-services.ts";
 import { ByteBudget } from "./byte-budget.ts";
 import { RunnerConnection, type RunnerConnectionComponents } from "./runner-connection.ts";
@@ -62,8 +62,7 @@ export class ServicePort implements AsyncDisposable {
   }
 
   #serve(socket: Socket): void {
-    // Told by the loop that reads.
-    socket.on("error", () => undefined);
+    socket.on("error", ignore("the loop that reads reports it"));
     const onPeer = ({ containerId }: ServicePeer): void => {
       this.#strangers.delete(connection);
       this.#ofPeers.get(containerId)?.end();
