@@ -58,10 +58,10 @@ export class CriImages implements ImageServiceContract {
   /** containerd before 2.0 has images and what containers write on one file system, and tells of the first alone. */
   async filesystems(signal: AbortSignal): ReturnType<NonNullable<ImageServiceContract["filesystems"]>> {
     try {
-      const told = await this.#client.call(ImageService.imageFsInfo, {}, signal);
-      const [images] = told.imageFilesystems.map(filesystemOf).filter((each) => each.mountPoint !== "");
+      const answer = await this.#client.call(ImageService.imageFsInfo, {}, signal);
+      const [images] = answer.imageFilesystems.map(filesystemOf).filter((each) => each.mountPoint !== "");
       if (images === undefined) throw new PicoletError("unavailable", "it names none", { retryable: true });
-      const [containers = images] = told.containerFilesystems
+      const [containers = images] = answer.containerFilesystems
         .map(filesystemOf)
         .filter((each) => each.mountPoint !== "");
       return { images, containers };
@@ -244,17 +244,17 @@ const TOLD_REASON = /^(RegistryUnavailable|SignatureValidationFailed)\b/;
 /** In the runtime's own words, as the kubelet prints them: a status that says nothing is left out. */
 function pullFailure(error: unknown, reference: string): unknown {
   if (isCancelled(error)) return error;
-  const isTold = error instanceof GrpcStatusError;
+  const isReported = error instanceof GrpcStatusError;
   const text = describeError(error);
   const known = PULL_FAILURES.find(([words]) => words.test(text))?.[1];
   const code = known ?? (isPicoletError(error) ? error.code : "internal");
-  const message = isTold
+  const message = isReported
     ? error.status === UNKNOWN
       ? error.message
       : error.printed
     : `cannot pull image ${reference}`;
   return new PicoletError(code, message, {
-    ...(isTold ? {} : { cause: error }),
+    ...(isReported ? {} : { cause: error }),
     // A registry may mend itself, get the image, or let us in; only a name that is none stays wrong.
     retryable: code !== "invalid",
     reason: TOLD_REASON.exec(text)?.[1] ?? (code === "invalid" ? "InvalidImageName" : "ErrImagePull"),

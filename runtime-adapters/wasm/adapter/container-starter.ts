@@ -214,13 +214,13 @@ export class ContainerStarter {
       if (!(await spare.become(clock, given, signal).finally(() => spare.giveUp()))) return false;
     }
     if (!run.markRunning()) throw new PicoletError("internal", "the runner started without its reaper");
-    this.#lookAtOomScore(run, prepared.oomScoreAdj);
+    this.#checkOomScore(run, prepared.oomScoreAdj);
     await run.takeExit();
     return true;
   }
 
   /** Without CAP_SYS_RESOURCE it cannot be lowered, which is worth one word and no failure. */
-  #lookAtOomScore(run: ContainerRun, wanted: number): void {
+  #checkOomScore(run: ContainerRun, wanted: number): void {
     if (this.#oomScoreRefused || run.reaper === undefined) return;
     const actual = oomScoreOf(run.reaper.pid);
     if (actual === undefined || actual === wanted) return;

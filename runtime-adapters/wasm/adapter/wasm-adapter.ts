@@ -109,7 +109,7 @@ export class WasmAdapter implements RuntimeAdapter {
     const ofRuns = {
       ...{ ...ports, state, isolation, disposed },
       onChange: (uid: string): void => this.#pods.changed(uid),
-      onExit: (): void => this.#spares.rouse(),
+      onExit: (): void => this.#spares.wakeUp(),
     };
     this.#dense = new DenseOnDemand(ofRuns, {
       ...{ directory: state.denseDirectory, cgroupPath: init.denseCgroup, startTimeout, turnTimeout, cgroupSettings },
@@ -150,7 +150,7 @@ export class WasmAdapter implements RuntimeAdapter {
       () => missingProgram(this.#init),
       (error: unknown) => (error instanceof Error ? error.message : String(error)),
     );
-    await this.#authorities.look();
+    await this.#authorities.check();
     const notes = [
       this.#isolation.problem && `components are less isolated than they should be: ${this.#isolation.problem}`,
       this.#authorities.problem && `components that ask by https cannot start: ${this.#authorities.problem}`,

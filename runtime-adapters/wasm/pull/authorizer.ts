@@ -73,9 +73,9 @@ export class Authorizer {
     const about = { timeoutMs: documentTimeoutMs, role: `the token server of ${url.host}` };
     const response = await this.#http.send(target, { ...request, ...about }, signal);
     const content = await this.#http.read(response, MAX_TOKEN_BYTES, `the token of ${realm.host}`);
-    const told = response.status === 200 ? "" : registryErrorText(content.toString("utf8"));
-    if ([400, 401, 403].includes(response.status)) throw refusal(realm.host, response.status, this.tried, told);
-    if (response.status !== 200) throw statusFailure(response.status, "token", realm.host, told);
+    const reported = response.status === 200 ? "" : registryErrorText(content.toString("utf8"));
+    if ([400, 401, 403].includes(response.status)) throw refusal(realm.host, response.status, this.tried, reported);
+    if (response.status !== 200) throw statusFailure(response.status, "token", realm.host, reported);
     const answer = parseObject(content, `the token of ${realm.host}`);
     const token = textOf(answer, "token") || textOf(answer, "access_token");
     if (token === undefined || token === "" || !/^[\x21-\x7e]+$/.test(token)) {

@@ -73,8 +73,8 @@ export const unavailable = (message: string): PicoletError =>
   new PicoletError("unavailable", message, { retryable: true });
 
 /** An answer that is no success. @param told what the registry says itself, shortened */
-export function statusFailure(status: number, what: string, host: string, told: string): PicoletError {
-  const said = told === "" ? "" : `: ${told}`;
+export function statusFailure(status: number, what: string, host: string, reported: string): PicoletError {
+  const said = reported === "" ? "" : `: ${reported}`;
   const failure = (code: ErrorCode, message: string): PicoletError =>
     new PicoletError(code, `${host} ${message}${said}`, { retryable: true });
   if (status === 404) return failure("not_found", `has no ${what}`);
@@ -84,8 +84,8 @@ export function statusFailure(status: number, what: string, host: string, told: 
 }
 
 /** Who was refused, for the one who has to mend it. */
-export function refusal(host: string, status: number, tried: string, told: string): PicoletError {
-  const said = told === "" ? "" : `: ${told}`;
+export function refusal(host: string, status: number, tried: string, reported: string): PicoletError {
+  const said = reported === "" ? "" : `: ${reported}`;
   return new PicoletError("permission_denied", `${host} does not let this node in (${status}), tried ${tried}${said}`, {
     retryable: true,
   });

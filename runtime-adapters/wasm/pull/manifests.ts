@@ -97,9 +97,9 @@ function entriesOf(index: JsonObject): readonly IndexEntry[] {
     .filter((each) => !isAttestation(each))
     .map((each) => {
       const isArtifact = isWasmType(textOf(each, "artifactType"));
-      const told = platformOf(objectOf(each, "platform"));
-      const platform = isArtifact ? COMPONENT_PLATFORM : told;
-      return { ...descriptorOf(each), platform: told ?? platform, rank: rankOf(platform) };
+      const reported = platformOf(objectOf(each, "platform"));
+      const platform = isArtifact ? COMPONENT_PLATFORM : reported;
+      return { ...descriptorOf(each), platform: reported ?? platform, rank: rankOf(platform) };
     })
     .sort((one, other) => one.rank - other.rank);
 }

@@ -24,21 +24,21 @@ function answer(message: PullAnswer): void {
 
 /** Tells how far it is, whenever that has changed. */
 class Progress {
-  #told: readonly [bytes: number, totalBytes: number] = [0, 0];
-  #now = this.#told;
+  #reported: readonly [bytes: number, totalBytes: number] = [0, 0];
+  #now = this.#reported;
 
   start(): void {
-    setInterval(() => this.#tell(), PROGRESS_INTERVAL_MS).unref();
+    setInterval(() => this.#report(), PROGRESS_INTERVAL_MS).unref();
   }
 
   set(bytes: number, totalBytes: number): void {
     this.#now = [bytes, totalBytes];
-    if (bytes === totalBytes) this.#tell();
+    if (bytes === totalBytes) this.#report();
   }
 
-  #tell(): void {
-    if (this.#told === this.#now) return;
-    this.#told = this.#now;
+  #report(): void {
+    if (this.#reported === this.#now) return;
+    this.#reported = this.#now;
     const [bytes, totalBytes] = this.#now;
     answer({ kind: "progress", bytes, totalBytes });
   }

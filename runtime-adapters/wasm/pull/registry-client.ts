@@ -41,8 +41,8 @@ export class RegistryClient implements AsyncDisposable {
     const response = await this.#get(`manifests/${reference}`, { accept }, `manifest ${reference}`, signal);
     const content = await this.#http.read(response, MAX_DOCUMENT_BYTES, `the manifest ${reference}`);
     const isDigest = reference.includes(":");
-    const told = response.header("docker-content-digest");
-    const wanted = isDigest ? reference : isKnownDigest(told) ? told : undefined;
+    const reported = response.header("docker-content-digest");
+    const wanted = isDigest ? reference : isKnownDigest(reported) ? reported : undefined;
     const digest = wanted === undefined ? digestOf(content, "sha256") : checkedDigest(content, wanted);
     return { content, digest };
   }
@@ -80,10 +80,10 @@ export class RegistryClient implements AsyncDisposable {
       if (status === 200 || status === 206 || status === 416) return response;
       const asked = response.isAsked && status === 401 ? response.header("www-authenticate") : undefined;
       const answer = await this.#http.read(response, MAX_COMPLAINT_BYTES, `the answer of ${host}`);
-      const told = registryErrorText(answer.toString(), asked);
+      const reported = registryErrorText(answer.toString(), asked);
       if (asked !== undefined && attempt < MAX_TRIES) await this.#authorizer.answer(asked, signal);
-      else if (status === 401 || status === 403) throw refusal(host, status, this.#authorizer.tried, told);
-      else throw statusFailure(status, what, host, told);
+      else if (status === 401 || status === 403) throw refusal(host, status, this.#authorizer.tried, reported);
+      else throw statusFailure(status, what, host, reported);
     }
   }
 

@@ -30,8 +30,7 @@ import {
   peerOf,
   serveOptionsOf,
 } from "./container-launch.ts";
-import { refuseDense } from "./dense-refusals.ts";
-import { refuseEphemeral } from "./refusals.ts";
+import { refuseDense, refuseEphemeral } from "./refusals.ts";
 import { asRefusal, withReason } from "./start-errors.ts";
 import type { TrustedAuthorities } from "./trusted-authorities.ts";
 

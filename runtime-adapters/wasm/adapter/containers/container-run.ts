@@ -34,20 +34,20 @@ type Phase =
   | { readonly kind: "exited"; readonly state: ExitedState };
 
 /** An exit makes itself heard through inotify; this is how often a stop looks for itself, should that fail. */
-const STOP_LOOK_INTERVAL = millis(1000);
+const STOP_CHECK_INTERVAL = millis(1000);
 /** From SIGKILL to the end. Only a process in an uninterruptible system call takes longer than a moment. */
 const KILL_TIMEOUT = millis(10_000);
 /** Between creating its file and writing it a reaper has one system call; one that was killed there never writes. */
-const MAX_REAPER_LOOKS = 50;
-const REAPER_LOOK_INTERVAL = millis(20);
+const MAX_REAPER_CHECKS = 50;
+const REAPER_CHECK_INTERVAL = millis(20);
 /** A killed process is gone within some milliseconds, freeing its memory. Together 2 s. */
-const MAX_RUNNER_LOOKS = 20;
-const RUNNER_LOOK_INTERVAL = millis(100);
+const MAX_RUNNER_CHECKS = 20;
+const RUNNER_CHECK_INTERVAL = millis(100);
 /**
  * A shell that has nothing more to do is gone within a millisecond or two; on a busy board in some more. Together 2 s.
  */
-const MAX_LEAVE_LOOKS = 100;
-const LEAVE_LOOK_INTERVAL = millis(20);
+const MAX_LEAVE_CHECKS = 100;
+const LEAVE_CHECK_INTERVAL = millis(20);
 /** As the shell has it: 128 and the number of SIGKILL. */
 const KILLED = 137;
 const NEVER = new AbortController().signal;
@@ -125,9 +125,9 @@ export class ContainerRun {
   protected async foundBegun(): Promise<boolean> {
     const { state, clock } = this.components;
     if (state.claim(this.file.uid, this.file.id)) return false;
-    for (let look = 0; look < MAX_REAPER_LOOKS; look += 1) {
+    for (let check = 0; check < MAX_REAPER_CHECKS; check += 1) {
       if (this.markRunning()) return true;
-      await clock.sleep(REAPER_LOOK_INTERVAL, NEVER);
+      await clock.sleep(REAPER_CHECK_INTERVAL, NEVER);
     }
     return false;
   }
@@ -164,11 +164,11 @@ export class ContainerRun {
    * goes on without it is left to `list`.
    */
   async reaperEnded(): Promise<void> {
-    for (let look = 0; look < MAX_RUNNER_LOOKS && !this.components.disposed.aborted; look += 1) {
+    for (let check = 0; check < MAX_RUNNER_CHECKS && !this.components.disposed.aborted; check += 1) {
       await this.check("thorough");
       if (this.#phase.kind !== "running") return;
       await this.components.clock
-        .sleep(RUNNER_LOOK_INTERVAL, this.components.disposed)
+        .sleep(RUNNER_CHECK_INTERVAL, this.components.disposed)
         .catch(ignore("the loop ends with the adapter"));
     }
   }
@@ -256,7 +256,7 @@ export class ContainerRun {
       const left = deadline - clock.monotonic();
       if (left <= 0) return;
       await clock
-        .sleep(millis(Math.min(left, STOP_LOOK_INTERVAL)), done.signal)
+        .sleep(millis(Math.min(left, STOP_CHECK_INTERVAL)), done.signal)
         .catch(ignore("the loop checks its end"));
       await this.check("thorough");
     }
@@ -307,8 +307,8 @@ export class ContainerRun {
   /** The reaper's last act, telling the exit code, is done within the cgroup; then it needs a moment to be gone. */
   protected async left(reaper: ProcessId | undefined): Promise<void> {
     const { clock, disposed } = this.components;
-    for (let look = 0; look < MAX_LEAVE_LOOKS && reaper !== undefined && isAlive(reaper); look += 1) {
-      await clock.sleep(LEAVE_LOOK_INTERVAL, disposed).catch(ignore("the loop is bounded"));
+    for (let check = 0; check < MAX_LEAVE_CHECKS && reaper !== undefined && isAlive(reaper); check += 1) {
+      await clock.sleep(LEAVE_CHECK_INTERVAL, disposed).catch(ignore("the loop is bounded"));
       if (disposed.aborted) return;
     }
     await this.#removeCgroup();

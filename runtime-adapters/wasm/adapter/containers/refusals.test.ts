@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { parsedPod } from "@picolet/test/support/unit/pods/parsed-manifests.ts";
 import fc from "fast-check";
-import { checkComponentPod, ignoredPodFields, refuseEphemeral } from "./refusals.ts";
+import { checkComponentPod, ignoredPodFields, refuseDense, refuseEphemeral } from "./refusals.ts";
 
 type Fields = Readonly<Record<string, unknown>>;
 
@@ -158,4 +158,23 @@ test("with a port of its own a component can be asked, and led to at that port o
   assert.throws(() => checkComponentPod(podOf(probes, {})), /no TCP port/);
   const udp = [{ containerPort: 80, protocol: "UDP" }];
   assert.throws(() => checkComponentPod(podOf({ ...probes, ports: udp }, {})), /no TCP port/);
+});
+
+const NOTHING = { ownCpus: false, devices: false, p3: false, unjailed: undefined };
+
+test("what a shared process can have is not refused", () => refuseDense(NOTHING));
+
+test("where no jail can be made it is refused at once, with why and what to do, as its user could open nothing", () => {
+  const unjailed = "util-linux is not whole: unshare not found";
+  assert.throws(() => refuseDense({ ...NOTHING, unjailed }), {
+    code: "invalid",
+    reason: "CreateContainerConfigError",
+    message:
+      /another user than root where no jail can be made \(util-linux is not whole: unshare not found\).*mode: isolated/,
+  });
+});
+
+test("all of it is told at once", () => {
+  const all = { ownCpus: true, devices: true, p3: true, unjailed: "the kernel refuses" };
+  assert.throws(() => refuseDense(all), /CPUs of its own.*devices.*WASI 0\.3.*the kernel refuses/);
 });

@@ -25,7 +25,7 @@ export class TrustedAuthorities {
   }
 
   /** Once, before anybody needs it: who looks after the node hears of it when the agent starts. */
-  async look(): Promise<void> {
+  async check(): Promise<void> {
     this.#looked ??= this.read().then(nothing, nothing);
     await this.#looked;
   }

@@ -12,24 +12,24 @@ import type { RunnerLaunch } from "../../shared/messages/launch.ts";
 import type { Isolation } from "../isolation/isolation.ts";
 import { startRunner } from "../runners/start-runner.ts";
 import { isAlive, killGroup, type ProcessId, signalProcess } from "../state/process-id.ts";
-import type { DenseProcess, DenseRun } from "./dense-run.ts";
+import type { ContainerProcess, DenseRun } from "./dense-run.ts";
 import { MAX_COMPLAINT_LENGTH, mountInProcess } from "./late-mounts.ts";
 import { cpuMsOf, residentBytesOf } from "./process-figures.ts";
 import type { DenseGroupFile, DenseTermination, ProcessFolder } from "./process-folder.ts";
 import { ProcessLink } from "./process-link.ts";
 import { TurnWatch, type TurnWatchInit, type WatchedProcess } from "./turn-watch.ts";
 
-export interface DenseHostComponents {
+export interface DenseProcessComponents {
   readonly clock: Clock;
   readonly log: Log;
   readonly cgroups: CgroupPort | undefined;
   readonly isolation: Isolation;
   readonly disposed: AbortSignal;
   /** One of its containers is gone, or it has ended with all of them. */
-  readonly onChange: (host: DenseHost) => void;
+  readonly onChange: (host: DenseProcess) => void;
 }
 
-export interface DenseHostInit extends TurnWatchInit {
+export interface DenseProcessInit extends TurnWatchInit {
   readonly startTimeout: Millis;
 }
 
@@ -42,18 +42,18 @@ const RECONNECT_DELAY = seconds(1);
 /** Who looks for whom to evict does not wait long. */
 const USAGE_TIMEOUT = millis(250);
 /** Between `started` and the shell's line in its file is a system call or two. */
-const MAX_PROCESS_LOOKS = 100;
-const PROCESS_LOOK_INTERVAL = millis(20);
+const MAX_PROCESS_CHECKS = 100;
+const PROCESS_CHECK_INTERVAL = millis(20);
 const NEVER = new AbortController().signal;
 
-export class DenseHost implements DenseProcess {
+export class DenseProcess implements ContainerProcess {
   readonly name: string;
   readonly group: DenseGroupFile;
   readonly runs = new Map<string, DenseRun>();
   /** Of its cgroup, as it was last set. */
   memoryLimitBytes = Number.POSITIVE_INFINITY;
-  readonly #components: DenseHostComponents;
-  readonly #init: DenseHostInit;
+  readonly #components: DenseProcessComponents;
+  readonly #init: DenseProcessInit;
   readonly #folder: ProcessFolder;
   #link: ProcessLink | undefined;
   #held: Promise<readonly string[]> = Promise.resolve([]);
@@ -65,8 +65,8 @@ export class DenseHost implements DenseProcess {
     name: string,
     group: DenseGroupFile,
     folder: ProcessFolder,
-    components: DenseHostComponents,
-    init: DenseHostInit,
+    components: DenseProcessComponents,
+    init: DenseProcessInit,
     oomScore: number,
   ) {
     this.name = name;
@@ -81,12 +81,12 @@ export class DenseHost implements DenseProcess {
   /** @throws what starting a runner throws; nothing is left of it then but its folder */
   static async start(
     { name, group, folder, oomScore }: { name: string; group: DenseGroupFile; folder: ProcessFolder; oomScore: number },
-    components: DenseHostComponents,
-    init: DenseHostInit,
+    components: DenseProcessComponents,
+    init: DenseProcessInit,
     signal: AbortSignal,
-  ): Promise<DenseHost> {
+  ): Promise<DenseProcess> {
     const { clock, isolation, cgroups } = components;
-    const host = new DenseHost(name, group, folder, components, init, oomScore);
+    const host = new DenseProcess(name, group, folder, components, init, oomScore);
     folder.make(group);
     const { command, own } = await isolation.dense(folder.path, group);
     folder.writeLaunch(group.identity, own);
@@ -96,7 +96,7 @@ export class DenseHost implements DenseProcess {
       procsFiles: cgroup?.procsFiles ?? [],
     };
     try {
-      const onReaperEnd = (): void => host.#look();
+      const onReaperEnd = (): void => host.#check();
       const fatalFd = openSync(folder.fatalPath, "a", 0o600);
       await startRunner(clock, { reaper, fatalFd, timeout: init.startTimeout, onReaperEnd }, signal);
       await host.#standing();
@@ -112,10 +112,10 @@ export class DenseHost implements DenseProcess {
   /** One that an agent before this one started; it may have ended. */
   static adopt(
     { name, group, folder }: { name: string; group: DenseGroupFile; folder: ProcessFolder },
-    components: DenseHostComponents,
-    init: DenseHostInit,
-  ): DenseHost {
-    const host = new DenseHost(name, group, folder, components, init, Number.NEGATIVE_INFINITY);
+    components: DenseProcessComponents,
+    init: DenseProcessInit,
+  ): DenseProcess {
+    const host = new DenseProcess(name, group, folder, components, init, Number.NEGATIVE_INFINITY);
     if (!host.isAlive) return host;
     host.#connect();
     return host;
@@ -246,14 +246,14 @@ export class DenseHost implements DenseProcess {
   }
 
   /** Is not told of anything any more; it runs on. */
-  letGo(): void {
+  release(): void {
     this.#link?.close();
   }
 
   async #standing(): Promise<void> {
-    for (let look = 0; look < MAX_PROCESS_LOOKS; look += 1) {
+    for (let check = 0; check < MAX_PROCESS_CHECKS; check += 1) {
       if (this.id !== undefined) return;
-      await this.#components.clock.sleep(PROCESS_LOOK_INTERVAL, this.#components.disposed);
+      await this.#components.clock.sleep(PROCESS_CHECK_INTERVAL, this.#components.disposed);
     }
     throw new PicoletError("internal", "nobody says who the process of several components is", { retryable: true });
   }
@@ -262,8 +262,8 @@ export class DenseHost implements DenseProcess {
     const { clock } = this.#components;
     const link = new ProcessLink({
       socketPath: this.#folder.socketPath,
-      onEnded: (id) => void this.runs.get(id)?.told(),
-      onClose: () => this.#look(),
+      onEnded: (id) => void this.runs.get(id)?.reportedEnd(),
+      onClose: () => this.#check(),
     });
     const done = new AbortController();
     const time = clock.sleep(HELLO_TIMEOUT, done.signal).then(
@@ -275,7 +275,7 @@ export class DenseHost implements DenseProcess {
   }
 
   /** The way to it is gone: most likely it has ended, with all its containers. */
-  #look(): void {
+  #check(): void {
     if (!this.#components.disposed.aborted) void this.#lost().catch(ignore("the next inspection finds it"));
   }
 
@@ -285,7 +285,7 @@ export class DenseHost implements DenseProcess {
     if (this.isAlive) {
       this.#connect();
       const held = await this.#held;
-      for (const [id, run] of this.runs) if (!held.includes(id)) await run.told();
+      for (const [id, run] of this.runs) if (!held.includes(id)) await run.reportedEnd();
       return;
     }
     await Promise.all([...this.runs.values()].map((run) => run.reaperEnded()));

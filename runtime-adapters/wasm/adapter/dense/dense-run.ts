@@ -10,7 +10,7 @@ import { readUntrustedFields } from "../state/untrusted-file.ts";
 import type { DenseTermination } from "./process-folder.ts";
 
 /** The process that a container is in, as the container needs it. */
-export interface DenseProcess {
+export interface ContainerProcess {
   readonly id: ProcessId | undefined;
   readonly blame: DenseTermination | undefined;
   /** How many processes of its cgroup the kernel has killed for want of memory. */
@@ -29,12 +29,12 @@ const TERMINATED = 143;
 const KILLED = 137;
 
 export class DenseRun extends ContainerRun {
-  readonly #process: DenseProcess;
+  readonly #process: ContainerProcess;
   readonly #clock: Pick<Clock, "wall">;
   /** It has ended, and could not say how. */
   #isLost = false;
 
-  constructor(components: ContainerRunComponents, file: ContainerFile, process: DenseProcess) {
+  constructor(components: ContainerRunComponents, file: ContainerFile, process: ContainerProcess) {
     super(components, file);
     this.#process = process;
     this.#clock = components.clock;
@@ -45,7 +45,7 @@ export class DenseRun extends ContainerRun {
   }
 
   /** The process says that it has ended. */
-  async told(): Promise<void> {
+  async reportedEnd(): Promise<void> {
     this.#isLost = this.exit() === undefined;
     await this.takeExit();
   }

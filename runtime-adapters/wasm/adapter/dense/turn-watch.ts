@@ -4,7 +4,7 @@ import { type Clock, type Millis, millis, seconds } from "@picolet/protocol/port
 /** Between two looks whether its event loop comes round. */
 const PING_INTERVAL = seconds(5);
 /** While it does not. */
-const LOOK_INTERVAL = millis(200);
+const CHECK_INTERVAL = millis(200);
 
 /** The process that is watched. */
 export interface WatchedProcess {
@@ -64,7 +64,7 @@ export class TurnWatch {
         answered = true;
       });
       while (!answered && process.isAlive()) {
-        await Promise.race([answer, clock.sleep(LOOK_INTERVAL, disposed)]);
+        await Promise.race([answer, clock.sleep(CHECK_INTERVAL, disposed)]);
         // Of its own time: on a busy board, or with a CPU limit, it may just not have come round.
         if (!answered && process.cpuMs() - ranBefore >= turnTimeout) process.stuck();
       }

@@ -59,7 +59,7 @@ const MAX_PULLS_OF_REGISTRY = MAX_PULLS - 1;
 /** The least rate that counts as progress while others wait, as slow as the slowest links are. */
 const LEAST_BYTES_PER_SECOND = 1024;
 /** Between two checks whether a pull is in others' way. Nothing but two numbers is compared. */
-const CONTENTION_LOOK = seconds(1);
+const CONTENTION_CHECK_INTERVAL = seconds(1);
 /** Folders of pulls that were cut off; each has one component's bytes at most. */
 const MAX_FOLDERS = 8;
 /** After that, nobody wants it any more. */
@@ -226,7 +226,7 @@ export class RegistryPulls {
   }
 
   async #until(condition: () => boolean, signal: AbortSignal): Promise<void> {
-    while (!condition()) await this.#components.clock.sleep(CONTENTION_LOOK, signal);
+    while (!condition()) await this.#components.clock.sleep(CONTENTION_CHECK_INTERVAL, signal);
   }
 
   /** One at a time for each name, which has one folder. */

@@ -177,7 +177,7 @@ export class Isolation {
   }
 
   async #find(): Promise<Level> {
-    const level = await this.#look().catch(
+    const level = await this.#check().catch(
       (error: unknown): Level => ({ kind: "none", problem: describeError(error) }),
     );
     const problem = level.kind === "none" ? level.problem : weaknessOf(level);
@@ -189,7 +189,7 @@ export class Isolation {
     return level;
   }
 
-  async #look(): Promise<Level> {
+  async #check(): Promise<Level> {
     const { directory, nodePath, runnerPath, densePath, ownUid } = this.#init;
     if (ownUid !== ROOT_UID) return { kind: "none", problem: "picolet does not run as root" };
     const paths = PROGRAMS.map((name) => SBIN.map((each) => `${each}/${name}`).find(existsSync));

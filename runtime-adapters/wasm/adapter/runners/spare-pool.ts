@@ -67,8 +67,8 @@ export class SparePool {
   }
 
   /** A container has ended, and may be started again at once. */
-  rouse(): void {
-    for (const { runner } of this.#spares) runner.rouse();
+  wakeUp(): void {
+    for (const { runner } of this.#spares) runner.wakeUp();
   }
 
   /** After a start: the next restart is likely one of the same kind. */

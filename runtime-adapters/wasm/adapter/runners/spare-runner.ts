@@ -80,7 +80,7 @@ export class SpareRunner {
   }
 
   /** It may soon have to be quick. */
-  rouse(): void {
+  wakeUp(): void {
     if (!this.#over) this.#child.stdin?.write(WAKE_UP_MESSAGE);
   }
 

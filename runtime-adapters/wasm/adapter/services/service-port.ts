@@ -9,7 +9,7 @@ import { RunnerConnection, type RunnerConnectionComponents } from "./runner-conn
 /** More component containers than that no board has. */
 const MAX_CONNECTIONS = 256;
 /** Of them, those that have not said yet who they are: each runner does so at once. */
-const MAX_STRANGERS = 64;
+const MAX_UNIDENTIFIED = 64;
 /** Two of the largest requests at once, and two of the largest answers. */
 const BUDGET_BYTES = 4_500_000;
 /** Runners have the rights of their pods; only they have the folder open that leads here. */
@@ -25,7 +25,7 @@ export class ServicePort implements AsyncDisposable {
   readonly #answers = new ByteBudget(BUDGET_BYTES);
   readonly #connections = new Set<RunnerConnection>();
   /** The one that has waited for the longest first. */
-  readonly #strangers = new Set<RunnerConnection>();
+  readonly #unidentified = new Set<RunnerConnection>();
   /** By container. */
   readonly #ofPeers = new Map<string, RunnerConnection>();
 
@@ -64,7 +64,7 @@ export class ServicePort implements AsyncDisposable {
   #serve(socket: Socket): void {
     socket.on("error", ignore("the loop that reads reports it"));
     const onPeer = ({ containerId }: ServicePeer): void => {
-      this.#strangers.delete(connection);
+      this.#unidentified.delete(connection);
       this.#ofPeers.get(containerId)?.end();
       this.#ofPeers.set(containerId, connection);
     };
@@ -72,15 +72,15 @@ export class ServicePort implements AsyncDisposable {
     const connection = new RunnerConnection({ ...this.#components, ...budgets, onPeer }, socket);
     this.#connections.add(connection);
     // A runner that opens connections without end keeps no other one out.
-    const [oldest] = this.#strangers;
-    if (this.#strangers.size >= MAX_STRANGERS) oldest?.end();
-    this.#strangers.add(connection);
+    const [oldest] = this.#unidentified;
+    if (this.#unidentified.size >= MAX_UNIDENTIFIED) oldest?.end();
+    this.#unidentified.add(connection);
     void connection.serve().finally(() => this.#forget(connection));
   }
 
   #forget(connection: RunnerConnection): void {
     this.#connections.delete(connection);
-    this.#strangers.delete(connection);
+    this.#unidentified.delete(connection);
     for (const [id, each] of this.#ofPeers) if (each === connection) this.#ofPeers.delete(id);
   }
 }

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { groupLimits } from "./group-limits.ts";
+import { groupLimits } from "./dense-processes.ts";
 
 const MIB = 1024 * 1024;
 const base = { cpuShares: 102, cpuPeriodUs: 100_000, cpuQuotaUs: 10_000, memoryLimitBytes: 16 * MIB };
