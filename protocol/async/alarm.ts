@@ -2,9 +2,7 @@ import { ignore } from "../errors.ts";
 import { type Clock, type Millis, type MonotonicMs, millis } from "../ports.ts";
 import { cancelled, WaitCancel } from "./abort.ts";
 
-/**
- * One time to wake up at, which may be brought forward while somebody waits for it. No timer runs while none is set.
- */
+/** A time to wake up at. It may be brought forward while a task waits for it. No timer runs while none is set. */
 export class Alarm {
   readonly #clock: Clock;
   #at: MonotonicMs | undefined;

@@ -3,7 +3,7 @@
 import type { Clock, Millis, MonotonicMs } from "../ports.ts";
 import { checkCancelled, rejectOnAbort } from "./abort.ts";
 
-/** Who comes while it is under way gets what it gives. It is cancelled when the last who waits for it has gone. */
+/** Runs one task for all callers that join while it runs. The task is cancelled when the last caller has left. */
 export class SharedTask<T> {
   readonly #what: string;
   #underway: { readonly result: Promise<T>; readonly stop: AbortController; waiting: number } | undefined;
@@ -17,7 +17,7 @@ export class SharedTask<T> {
     return this.#underway !== undefined;
   }
 
-  /** @throws what `task` throws; `cancelled` as soon as `signal` aborts, whoever else waits */
+  /** @throws what `task` throws; `cancelled` as soon as `signal` aborts, even if other callers still wait */
   async join(task: (signal: AbortSignal) => Promise<T>, signal: AbortSignal): Promise<T> {
     checkCancelled(signal, this.#what);
     const run = this.#underway ?? this.#begin(task);
@@ -45,7 +45,7 @@ export class SharedTask<T> {
   }
 }
 
-/** What is looked at for all who ask, and shown again to whoever takes one that is not new. */
+/** Caches one sample and shares it between callers until it is older than `maxAge`. */
 export class SharedSample<T> {
   readonly #clock: Clock;
   readonly #take: (signal: AbortSignal) => Promise<T>;

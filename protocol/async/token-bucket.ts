@@ -27,7 +27,7 @@ export class TokenBucket {
     this.#at = components.clock.monotonic();
   }
 
-  /** Whether it is as one that nobody has taken from. */
+  /** True when no token is missing. */
   get isFull(): boolean {
     this.#refill();
     return this.#tokens === this.#burst;

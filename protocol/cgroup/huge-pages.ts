@@ -22,7 +22,8 @@ export function* hugePagesIn(texts: Readonly<Record<string, string>> | undefined
 }
 
 /**
- * Every size that the machine has, 0 where nobody asks: the kernel lets a cgroup that nobody limits have all there are.
+ * Returns every page size of the machine, with 0 for those that are not requested: without a limit the kernel gives a
+ * cgroup all pages there are.
  */
 export function hugePageLimits(
   wanted: Iterable<readonly [string, number]>,

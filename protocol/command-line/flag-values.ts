@@ -38,7 +38,7 @@ function valueFlag<I extends Init, V>(
 interface DurationInit extends Init {
   /** Values that the sentence about a wrong one shows. Missing: the default. */
   readonly example?: string;
-  /** Whether a number without a unit is seconds. */
+  /** True when a number without a unit means seconds. */
   readonly takesSeconds?: boolean;
   readonly takesZero?: boolean;
 }

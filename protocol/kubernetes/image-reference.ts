@@ -33,7 +33,7 @@ export type ImageReferenceResult =
 const DEFAULT_DOMAIN = "docker.io";
 const LEGACY_DOMAIN = "index.docker.io";
 const OFFICIAL_PREFIX = "library/";
-/** Of domain and repository together: the limit of distribution/reference. */
+/** Bounds domain and repository together, as distribution/reference does. */
 const MAX_NAME_LENGTH = 255;
 /** A name, a tag of 128, a sha512 digest of 135 and the signs between them; anything longer is none. */
 const MAX_REFERENCE_LENGTH = 1024;

@@ -5,7 +5,7 @@
  */
 import { PicoletError } from "../errors.ts";
 
-/** Which family of suffixes it was written with, and is written with again. */
+/** The family of suffixes that the text used, and that it is formatted with. */
 export type QuantityFormat = "BinarySI" | "DecimalSI" | "DecimalExponent";
 
 export interface Quantity {
@@ -67,7 +67,7 @@ export function parseQuantity(text: string): QuantityResult {
   const match = /^([+-]?)(\d*)(?:\.(\d*))?([eEinumkKMGTP]*[-+]?\d*)$/.exec(text);
   const [, sign, whole = "", fraction = "", suffix = ""] = match ?? [];
   if (text === "" || match === null) return { ok: false, problem: FORMAT_PROBLEM };
-  // Kubernetes takes some of these for zero ("m", "Ki") and refuses others ("Pi"); nobody means them.
+  // Kubernetes reads some of these as zero ("m", "Ki") and refuses others ("Pi"); all are mistakes.
   if (whole + fraction === "") return { ok: false, problem: NUMBER_PROBLEM };
   const scale = parseSuffix(suffix);
   if (scale === undefined) return { ok: false, problem: SUFFIX_PROBLEM };
@@ -84,7 +84,7 @@ export function parseQuantity(text: string): QuantityResult {
   return { ok: true, quantity: { nano: sign === "-" ? -magnitude : magnitude, format } };
 }
 
-/** Of a text that has been validated. @throws PicoletError `invalid` when it has not. */
+/** Parses a text that was validated before. @throws PicoletError `invalid` if it was not */
 export function quantityOf(text: string): Quantity {
   const result = parseQuantity(text);
   if (result.ok) return result.quantity;

@@ -61,7 +61,7 @@ const TYPES: readonly Frame["type"][] = [
 ];
 const NUMBER_OF = Object.fromEntries(TYPES.map((type, index) => [type, index])) as Record<Frame["type"], number>;
 
-/** What goes wrong is cut to these, so that it fits a frame whatever it quotes. */
+/** Bounds an error, so that it fits a frame with any text that it quotes. */
 const MAX_ERROR_CODE = 64;
 const MAX_ERROR_MESSAGE = 1024;
 

@@ -24,7 +24,7 @@ interface Pair extends JoinedMuxes {
   readonly offered: IncomingStream[];
 }
 
-/** What arrives at either end is in `messages`; streams that the hub opens are in `offered`. */
+/** Joins two ends. Messages that arrive are in `messages`; streams that the hub opens are in `offered`. */
 function pair(line: LineInit = FAST, onStream?: (stream: IncomingStream) => void): Pair {
   const clock = new VirtualClock();
   const messages: TunnelMessage[] = [];

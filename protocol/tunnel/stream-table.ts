@@ -51,7 +51,7 @@ export class StreamTable {
     };
   }
 
-  /** Of both ends, that are not over. */
+  /** The number of streams of both ends that are not over. */
   get size(): number {
     return this.#streams.size;
   }

@@ -11,7 +11,7 @@ export type Lane = "control" | "status" | "interactive" | "logs" | "bulk";
  */
 export interface TunnelStream {
   readonly id: number;
-  /** What the opener asked for, validated by whoever answers it. */
+  /** The opener's request, which the answering end validates. */
   readonly kind: StreamKind;
   /** Aborts when the stream is reset by either end or the session ends; `reason` is a PicoletError that says why. */
   readonly closed: AbortSignal;
@@ -36,7 +36,7 @@ export interface StreamError {
 
 /** One that was opened from here and accepted there. */
 export interface OpenedStream extends TunnelStream {
-  /** What the peer answered with: CBOR data, to be validated by the opener. */
+  /** The peer's answer: CBOR data, which the opener must validate. */
   readonly reply: unknown;
 }
 
@@ -89,7 +89,7 @@ export interface ExecParams {
   readonly stderr: boolean;
   readonly tty: boolean;
   /**
-   * Whether the opener could go on in raw mode, with these request headers (Upgrade, Sec-WebSocket-*,
+   * Set when the opener can continue in raw mode with these request headers (Upgrade, Sec-WebSocket-*,
    * X-Stream-Protocol-Version).
    */
   readonly upgrade: Readonly<Record<string, string>> | undefined;
@@ -107,12 +107,12 @@ export interface PortForwardParams {
 
 /**
  * The answer to `exec`, `attach` and `portForward`. `raw`: the bytes are the runtime's own HTTP answer to the upgrade
- * and then whatever protocol was agreed (SPDY/3.1, WebSocket): both ends only copy. `channels`: the hub speaks the
+ * and then the protocol that was agreed (SPDY/3.1, WebSocket): both ends only copy. `channels`: the hub speaks the
  * client's protocol, and the bytes are channel frames: one byte of channel (0 stdin, 1 stdout, 2 stderr, 3 error as a
  * Kubernetes Status in JSON, 4 resize as {"Width","Height"} in JSON), three bytes of length, big-endian, then as many
  * bytes; a length of 0 closes the channel. `connections`, to `portForward` with `upgrade`: there are no bytes; the hub
- * speaks the client's protocol, and opens a `portForward` without `upgrade` for each connection. That one's answer is
- * `raw`, and the bytes are the connection's own.
+ * speaks the client's protocol, and opens a `portForward` without `upgrade` for each connection. The answer to that one
+ * is `raw`, and the bytes are the connection's own.
  */
 export type SessionReply = { readonly mode: "raw" } | { readonly mode: "channels" } | { readonly mode: "connections" };
 
