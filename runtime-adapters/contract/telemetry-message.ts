@@ -37,7 +37,7 @@ export interface TelemetryPutAnswer {
   readonly kept: number;
 }
 
-/** Of one `put`: `write` takes as many points. */
+/** Bounds one `put`: `write` takes as many points. */
 const MAX_RECORDS = 1000;
 
 const FLOAT = 0;
@@ -63,7 +63,7 @@ function packValue(value: TelemetryValue): [number, Plain] {
 
 const wrong = (what: string): PicoletError => new PicoletError("invalid", `cannot read telemetry: ${what}`);
 
-/** @throws `invalid` for anything but what is said above; whether records are right is not looked at */
+/** @throws `invalid` for any other structure; the records themselves are not validated */
 export function readTelemetryPut(value: Plain): TelemetryPut & { readonly stamped: readonly StampedRecord[] } {
   const { run, number, firstUnkept, isUrgent, records } = (value ?? {}) as Partial<Record<keyof TelemetryPut, unknown>>;
   if (typeof run !== "string" || !/^[0-9a-f]{16}$/.test(run)) throw wrong("run");

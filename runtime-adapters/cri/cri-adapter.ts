@@ -43,8 +43,8 @@ export interface CriAdapterInit {
   /** Where images are, when it is another socket. */
   readonly imageEndpoint?: string;
   /**
-   * Whose sandboxes are ours: several agents can share a runtime. The same for the life of the node, or its pods become
-   * strangers; at most 63 characters, as labels are.
+   * Marks the sandboxes of this agent: several agents can share a runtime. It must not change during the life of the
+   * node, or its pods become orphans; at most 63 characters, as labels are.
    */
   readonly owner: string;
   /** The kubelet's `runtimeRequestTimeout`, of every call but pulls, and stops with their grace. */
@@ -53,7 +53,7 @@ export interface CriAdapterInit {
   readonly cgroups: CgroupSettings;
   /** Whose names the pods' cgroups have; default cgroupfs. It must be the runtime's own (`runtimeCgroupDriver`). */
   readonly cgroupDriver?: CgroupDriver | undefined;
-  /** Of the node; OOM scores are shares of it. */
+  /** The node's memory; OOM scores are shares of it. */
   readonly memoryCapacityBytes: number;
   /** The kubelet's `memorySwap.swapBehavior` is LimitedSwap; default false: pods do not swap. */
   readonly limitedSwap?: boolean;

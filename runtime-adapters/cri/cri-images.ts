@@ -23,11 +23,11 @@ type Image = NonNullable<MessageOf<(typeof ImageService.imageStatus)["response"]
 /** containerd's CRI plugin learns of an import through an event; it has been seen to take some milliseconds. */
 const IMPORT_PAUSES_MS = [0, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 4_000];
 
-/** gRPC's status of whoever gives none. */
+/** gRPC's status for a server that gives none. */
 const UNKNOWN = 2;
 
 export interface CriImagesInit {
-  /** Of a whole pull: a slow uplink takes hours for a large image. */
+  /** Bounds a whole pull: a slow uplink takes hours for a large image. */
   readonly pullTimeoutMs: number;
 }
 
@@ -42,7 +42,7 @@ export class CriImages implements ImageServiceContract {
   constructor(
     components: {
       readonly client: CriClient;
-      /** Of the runtime's containers, where that is another socket. */
+      /** The client of the runtime's containers, where that is another socket. */
       readonly runtimeClient?: CriClient;
       readonly clock: Clock;
     },
@@ -55,7 +55,7 @@ export class CriImages implements ImageServiceContract {
     this.#init = init;
   }
 
-  /** containerd before 2.0 has images and what containers write on one file system, and tells of the first alone. */
+  /** containerd before 2.0 has images and writable layers on one file system, and reports the first alone. */
   async filesystems(signal: AbortSignal): ReturnType<NonNullable<ImageServiceContract["filesystems"]>> {
     try {
       const answer = await this.#client.call(ImageService.imageFsInfo, {}, signal);
@@ -229,7 +229,7 @@ function authOf(credentials: ImageCredentials | undefined) {
   return { username, password, serverAddress, identityToken, registryToken };
 }
 
-/** What a pull's words say; CRI has no codes for it. */
+/** Codes for the messages of failed pulls; CRI has no codes for them. */
 const PULL_FAILURES: readonly (readonly [words: RegExp, code: ErrorCode])[] = [
   [/invalid reference format|failed to parse (image )?reference|InvalidImageName/i, "invalid"],
   [

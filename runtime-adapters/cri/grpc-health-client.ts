@@ -16,13 +16,13 @@ const MAX_MESSAGE_BYTES = 4096;
 const READ_BUFFER_BYTES = 4096;
 /** gRPC's own clients wait so long before they try to connect again. */
 const RECONNECT_DELAY = seconds(1);
-/** What gRPC's own clients say when it is the connection that failed. */
+/** The status that gRPC's own clients report for a failed connection. */
 const UNAVAILABLE = 14;
 
 export class GrpcHealthClient implements GrpcHealth {
   readonly #clock: Clock;
   readonly #userAgent: string;
-  /** Of all connections: what is read is dealt with at once. Made with the first. */
+  /** Shared by all connections, because bytes are processed at once. Made with the first connection. */
   #readBuffer: Buffer | undefined;
 
   constructor(components: { readonly clock: Clock }, init: { readonly userAgent: string }) {

@@ -1,4 +1,4 @@
-/** What a runtime tells that knows more of CRI than the containerd that the other tests have. */
+/** Tests with a runtime that implements more of CRI than the containerd of the other tests. */
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import { isPicoletError } from "@picolet/protocol/errors.ts";

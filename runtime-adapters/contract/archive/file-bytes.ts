@@ -2,7 +2,7 @@
 import type { FileHandle } from "node:fs/promises";
 import { cancelled } from "@picolet/protocol/async/abort.ts";
 
-/** Of one piece; all that is in memory of a file at a time. */
+/** Bounds one piece, and so how much of a file is in memory. */
 export const CHUNK_BYTES = 65_536;
 
 export interface ByteStream extends AsyncDisposable {

@@ -42,7 +42,7 @@ export interface ImageCandidate {
 
 export const parseIndex = (content: Buffer): readonly IndexLine[] => indexLines(parseObject(content, "index.json"), []);
 
-/** What a line of an index leads to: more lines, or an image; neither when it is no image at all (an attestation). */
+/** Follows a line of an index to more lines or to an image. Neither: it is no image (an attestation). */
 export function parseManifest(
   content: Buffer,
   line: IndexLine,

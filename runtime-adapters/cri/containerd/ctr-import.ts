@@ -6,16 +6,16 @@ import { checkCancelled, onAbort } from "@picolet/protocol/async/abort.ts";
 import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { CRI_NAMESPACE } from "../wire/containerd-services.ts";
 
-/** Of what the program complains, kept for the message. */
+/** Bounds the part of the program's error output that is kept for the message. */
 const MAX_COMPLAINT_LENGTH = 2_048;
 
 export interface CtrImport {
-  /** Of containerd. */
+  /** containerd's socket. */
   readonly socketPath: string;
   readonly archive: string;
   /** ctr takes plain tar only. */
   readonly gzipped: boolean;
-  /** What the one image in it is to be called, besides the names it brings. */
+  /** A name for the one image in it, besides the names in the archive. */
   readonly name: string | undefined;
 }
 

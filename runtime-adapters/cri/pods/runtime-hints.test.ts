@@ -19,7 +19,7 @@ const Event = message("ContainerEventResponse", {
   containerId: string(1),
   podSandboxStatus: nested(4, message("PodSandboxStatus", { labels: stringMap(7) })),
 });
-/** A runtime that streams what the test likes; calls are told by the last part of their path. */
+/** A runtime that streams what the test asks for; calls are named by the last part of their path. */
 async function runtime(context: TestContext, onCall: (method: string, stream: ServerHttp2Stream) => void) {
   const server = await ScriptedCri.start(onCall);
   const clock = new VirtualClock();

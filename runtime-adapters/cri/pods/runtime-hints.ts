@@ -18,12 +18,12 @@ const RECONNECT: BackoffPolicy = { first: millis(50), max: seconds(5) };
 /** A runtime without events may have been replaced by one that has them. */
 const NO_EVENTS_RETRY = seconds(600);
 /**
- * containerd tells of an end, or of a kill for want of memory, some milliseconds before its CRI plugin has written it
- * down. Looks are taken with these pauses, and after the last the hint is given in any case.
+ * containerd reports an end, or an OOM kill, some milliseconds before its CRI plugin has recorded it. The container is
+ * inspected after each of these pauses, and after the last the hint is given in any case.
  */
 const SETTLE_PAUSES_MS = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256];
 
-/** How the runtime tells of changes, the better one first. */
+/** The source of changes, the better one first. */
 type Source = "criEvents" | "containerdEvents";
 
 /** Turns what the runtime streams into hints. Reconnects by itself; what was missed meanwhile a relist finds. */
@@ -34,7 +34,7 @@ export class RuntimeHints {
   readonly #clock: Clock;
   readonly #log: Log;
   readonly #owner: string;
-  /** Of what is to come back, by its text: as many as there are calls of `echo`. */
+  /** Expected echoes by their text: as many as there are calls of `echo`. */
   readonly #echoes = new Map<string, () => void>();
   #source: Source = "criEvents";
 
@@ -68,7 +68,7 @@ export class RuntimeHints {
     }
   }
 
-  /** @see RuntimeAdapter.tryHints. Of CRI's own events nobody can make one that concerns no pod. */
+  /** @see RuntimeAdapter.tryHints. CRI's own events always concern a pod, so none can serve as an echo. */
   async echo(signal: AbortSignal): Promise<boolean> {
     if (this.#source !== "containerdEvents") return false;
     const text = `${this.#owner} ${this.#clock.wall().getTime()} ${this.#clock.monotonic()}`;

@@ -135,7 +135,10 @@ export const CONTAINERD_CALLS = {
 export const CONTAINERD_EVENTS = {
   /** The first process of a container has ended and been cleaned up after. The id is a container's or a sandbox's. */
   TaskDelete: message("TaskDelete", { containerId: string(1) }),
-  /** The kernel has killed a process of the container for want of memory. It may come after the container's end. */
+  /**
+   * The kernel has killed a process of the container because memory ran out. The event may come after the container's
+   * end.
+   */
   TaskOOM: message("TaskOOM", { containerId: string(1) }),
 };
 

@@ -23,7 +23,7 @@ const STATUSES: readonly (readonly [name: string, code: ErrorCode])[] = [
 ];
 const RETRYABLE: ReadonlySet<ErrorCode> = new Set(["unavailable", "deadline_exceeded"]);
 
-/** What the other end answered: its message is the server's own, word for word. */
+/** The error that the server answered; its message is the server's own, word for word. */
 export class GrpcStatusError extends PicoletError {
   readonly status: number;
 

@@ -443,7 +443,7 @@ test("a stream of responses comes in order, ends, and holds its sender back whil
     read += 1;
     assert.equal(each.text, String(read));
     if (read === 1) {
-      // Until the sender rests: nobody reads, so it cannot go on.
+      // Until the sender stops: there is no reader, so it cannot continue.
       for (let before = -1; before !== sent; ) {
         before = sent;
         for (let turn = 0; turn < 50; turn += 1) await new Promise(setImmediate);

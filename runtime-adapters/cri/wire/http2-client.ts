@@ -25,7 +25,7 @@ interface Waiter {
 }
 
 /**
- * One connection to one socket, made when it is first needed and made anew after it was lost. A call for it fails
+ * One connection to one socket, made when it is first needed and made again after it was lost. A call for it fails
  * quickly while the socket is dead; the next call tries again.
  */
 export class Http2Client implements Disposable {
@@ -130,7 +130,7 @@ export class Http2Client implements Disposable {
   #lost(error: PicoletError): void {
     this.#current = undefined;
     const waiters = this.#takeWaiters();
-    // With nobody waiting for it, it had been open.
+    // No call waits for it, so it had been open.
     if (waiters.length === 0) this.#reportLoss();
     else {
       this.#failures += 1;

@@ -25,7 +25,7 @@ const READ_BUFFER_BYTES = 32 * 1024;
 /** RFC 9113 section 6.9.2. */
 const DEFAULT_WINDOW_BYTES = 65_535;
 const MAX_WINDOW_BYTES = 0x7fff_ffff;
-/** What the other side may send on one stream before its reader has taken any: a relist of 100 pods in one go. */
+/** Bounds the data of one stream that its reader has not taken: a relist of 100 pods in one go. */
 const STREAM_WINDOW_BYTES = 256 * 1024;
 /** On all streams together. */
 const CONNECTION_WINDOW_BYTES = 1024 * 1024;
@@ -49,11 +49,11 @@ export const nameOf = (address: ServerAddress): string =>
 export interface StreamHandler {
   /** Response headers, and trailers; the latter always with `end`. */
   onHeaders(headers: HeaderList, end: boolean): void;
-  /** `piece` is valid during the call only. Its bytes are to be given back with `consumed` once they are dealt with. */
+  /** `piece` is valid during the call only. Return its bytes with `consumed` once they are processed. */
   onData(piece: Buffer): void;
   /** The response ended without trailers. */
   onEnd(): void;
-  /** @param processed `no`: the other side has not looked at the request, so that it may be sent again. */
+  /** @param processed `no`: the other side has not processed the request, so that it may be sent again */
   onFailed(error: PicoletError, processed: "no" | "maybe"): void;
 }
 
@@ -333,7 +333,7 @@ export class Http2Connection {
     const error = unavailable(`cannot talk to ${this.#peer}`, { cause });
     const lost = [...this.#waiting.splice(0), ...[...this.#streams.values()].filter((each) => each.id > last)];
     for (const stream of lost) this.#streams.delete(stream.id);
-    // First of all no new streams: those that are told of their failure now are likely to be sent again at once.
+    // Refuse new streams first: streams that fail now are likely to be sent again at once.
     if (this.#state.kind !== "closed") this.#become({ kind: "draining" });
     for (const stream of lost) {
       this.#forget(stream);
@@ -471,7 +471,7 @@ export class Http2Connection {
     if (!this.#socket.writable) return;
     if (!this.#socket.write(bytes)) this.#socketFull = true;
     if (this.#socket.writableLength > MAX_UNSENT_BYTES) {
-      // Later, not within the call of somebody who is about to send.
+      // Later, not within the call of a stream that is about to send.
       this.#socket.destroy(new Error("the other side does not read"));
     }
   }

@@ -180,7 +180,7 @@ interface Codec<T, I> {
   readonly isZero: (value: I) => boolean;
 }
 
-/** What a field does within its message; `T` is what decoding gives, `I` what encoding takes. */
+/** The codec of a field within its message; decoding gives `T`, encoding takes `I`. */
 export interface Field<T, I = T> {
   readonly number: number;
   /** The value before the field is seen; shared, never changed. */
@@ -192,7 +192,7 @@ export interface Field<T, I = T> {
 
 const SKIP = Symbol("skip");
 
-// biome-ignore lint/suspicious/noExplicitAny: the one type that every field, whatever its value, is assignable to
+// biome-ignore lint/suspicious/noExplicitAny: the one type that every field is assignable to
 type AnyField = Field<any, any>;
 type Fields = Readonly<Record<string, AnyField>>;
 type Decoded<F extends Fields> = { readonly [K in keyof F]: F[K] extends Field<infer T, infer _I> ? T : never };
@@ -217,16 +217,16 @@ export interface MessageType<T, I> extends MessageEncoder<I>, MessageDecoder<T> 
   readonly codec: Codec<T, I>;
 }
 
-// biome-ignore lint/suspicious/noExplicitAny: matches a descriptor whatever it encodes from
+// biome-ignore lint/suspicious/noExplicitAny: matches a descriptor with any input type
 export type MessageOf<M> = M extends MessageType<infer T, any> ? T : never;
-// biome-ignore lint/suspicious/noExplicitAny: matches a descriptor whatever it decodes to
+// biome-ignore lint/suspicious/noExplicitAny: matches a descriptor with any output type
 export type InputOf<M> = M extends MessageType<any, infer I> ? I : never;
 
 /** @param name as the .proto has it, for messages. */
 export const message = <F extends Fields>(name: string, fields: F): MessageType<Decoded<F>, Encodable<F>> =>
   new Message(name, fields);
 
-/** What decoding needs of a message's fields; most messages are only ever encoded, or never seen. */
+/** The tables that decoding needs; most messages are only ever encoded, or never seen. */
 interface Decoding {
   /** Every field with its value before it is seen. */
   readonly blank: Readonly<Record<string, unknown>>;

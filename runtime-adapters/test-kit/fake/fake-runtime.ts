@@ -21,7 +21,7 @@ import type {
 import { type FakeFaults, noFaults } from "./fake-faults.ts";
 import { type FakeLine, type FakeProgram, fakeProgramOf } from "./fake-program.ts";
 
-/** What happened in the runtime, in order; for checking invariants as they could break. */
+/** A change in the runtime. The list of them, in order, is for checking invariants. */
 export type FakeChange =
   | {
       readonly kind: "sandboxCreated" | "sandboxStopped" | "sandboxRemoved";
@@ -80,7 +80,7 @@ interface FakePod {
 }
 
 const SIGNAL_NUMBERS = { SIGKILL: 9, SIGTERM: 15 } as const;
-/** Size of an image of which nobody said one. */
+/** The size of an image that has none in the script. */
 const IMAGE_SIZE_BYTES = 1_000_000;
 
 export class FakeRuntime implements Disposable {
@@ -224,12 +224,12 @@ export class FakeRuntime implements Disposable {
     this.#changed(pod, { kind: "containerUpdated", pod, container: container.observed });
   }
 
-  /** What it was started with or moved to; undefined: it runs anywhere. */
+  /** The CPU set that it was started with or moved to; undefined: it runs anywhere. */
   cpusetOf(id: string): Cpuset | undefined {
     return this.#container(id)?.cpuset;
   }
 
-  /** A signal to the workload, whoever sends it. */
+  /** Sends a signal to the workload, from any sender. */
   kill(id: string, signal: keyof typeof SIGNAL_NUMBERS): void {
     const container = this.#container(id);
     if (container?.observed.state.kind !== "running") return;
@@ -311,7 +311,7 @@ export class FakeRuntime implements Disposable {
     }
   }
 
-  /** Ends whatever is under way in it. */
+  /** Ends all that is under way in it. */
   [Symbol.dispose](): void {
     this.#life.abort();
     for (const pod of this.#pods.values()) for (const each of pod.containers) each.process.abort();
