@@ -22,9 +22,9 @@ export interface PodRecordsComponents {
   readonly state: StateFolder;
   /** A container that an agent before this one has started. */
   readonly adopted: (file: ContainerFile) => Promise<ContainerRun>;
-  /** Of each container that is there now. */
+  /** Called for each container that exists now. */
   readonly onRun: (run: ContainerRun) => void;
-  /** Takes up the processes that several pods share, those too in which nobody is any more. */
+  /** Adopts the processes that several pods share, empty ones included. */
   readonly settleDense: () => Promise<void>;
 }
 
@@ -46,7 +46,7 @@ export class PodRecords {
   readonly #readers = new Set<HintQueue>();
   /** As many as there are component pods on the node. */
   readonly #pods = new Map<string, PodRecord>();
-  /** Given out anew with every change, so that no pod ever has one that it had before. */
+  /** Given out once for each change, so that no pod ever has a version twice. */
   #lastVersion = 0;
   #opened: Promise<void> | undefined;
   #exits: FSWatcher | undefined;
@@ -184,7 +184,7 @@ export class PodRecords {
       this.#components.log.warn("exits of components are not seen at once, only with the next list", { error });
     });
     for (const uid of this.#state.podUids()) await this.#takeUpPod(podUid(uid), sameBoot);
-    // Those too in which nobody is any more.
+    // Empty processes are adopted, too.
     if (existsSync(this.#state.denseDirectory)) await this.#components.settleDense();
     this.#state.removeStrayExits(new Set(this.runs().map(({ file }) => file.id)));
     this.#state.markBoot(bootId);

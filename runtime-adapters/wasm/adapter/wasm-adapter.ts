@@ -50,7 +50,7 @@ import { ServiceHost } from "./services/service-host.ts";
 import { createLog } from "./state/container-log.ts";
 import { StateFolder } from "./state/state-folder.ts";
 
-/** How often a list makes sure that no pid was given away anew. */
+/** How often a list checks that no pid was reused. */
 const THOROUGH_INTERVAL = seconds(60);
 
 const SHARES_PROCESS =
@@ -166,7 +166,7 @@ export class WasmAdapter implements RuntimeAdapter {
     await this.#open();
     const how = this.#howThorough();
     for (const run of this.#pods.runs()) await run.check(how);
-    // What a pod shows changes with them.
+    // A pod's status contains them.
     const addresses = this.#components.hostIps().join(" ");
     return this.#pods.all().map(({ uid, version }) => ({ uid, version: `${version} ${addresses}` }));
   }
@@ -207,14 +207,14 @@ export class WasmAdapter implements RuntimeAdapter {
     }
   }
 
-  /** Whether a container of this pod would start, as far as that can be told without starting it. @throws why not */
+  /** Checks whether a container of this pod would start, without starting it. @throws why not */
   async check(pod: DesiredPod, launch: ContainerLaunch, signal: AbortSignal): Promise<void> {
     await this.#open();
     checkComponentPod(pod.pod);
     await this.#starter.check(pod, launch, signal);
   }
 
-  /** With what is asked of memory and users; what its images are nobody knows yet. */
+  /** Checks requests for memory and users too; the images are not known yet. */
   refusal(pod: Pod): string | undefined {
     try {
       checkComponentPod(pod);
@@ -230,7 +230,7 @@ export class WasmAdapter implements RuntimeAdapter {
     return this.#pods.hints(signal);
   }
 
-  /** The runner looks at the file's name before each write: a new file is all that it needs. */
+  /** The runner checks the file's name before each write: a new file is all that it needs. */
   async reopenLog(uid: PodUid, containerId: string, signal: AbortSignal): Promise<void> {
     checkCancelled(signal, "the reopening of a log");
     await this.#open();
@@ -314,7 +314,7 @@ export class WasmAdapter implements RuntimeAdapter {
     }
   }
 
-  /** Whoever wants SIGKILL in the place of SIGTERM gets it. */
+  /** A container with the stop signal SIGKILL gets no grace period. */
   async #stopContainer(
     { uid, pod }: DesiredPod,
     { containerId, gracePeriod }: Stop,

@@ -95,7 +95,7 @@ test("whatever is in a file is certificates, or said to be none", () => {
     fc.property(fc.array(piece, { maxLength: 6 }), (pieces) => {
       writeFileSync(path, pieces.join(""));
       if (problemAt(path) !== "") return;
-      // What was taken is taken again as it is.
+      // A file that was copied is copied again unchanged.
       const taken = readAuthorities(path);
       writeFileSync(path, taken);
       assert.equal(readAuthorities(path), taken);

@@ -68,7 +68,7 @@ export class ContainerRun {
     return this.#file;
   }
 
-  /** What it may take has changed, or what its end is followed by. */
+  /** Stores new resources, or what follows its end. */
   keep(changed: Partial<Pick<ContainerFile, "resources" | "dense" | "backoff">>): void {
     this.#file = { ...this.#file, ...changed };
     this.components.state.rewriteContainer(this.#file);
@@ -98,7 +98,7 @@ export class ContainerRun {
     return this.#ended.promise;
   }
 
-  /** Of a state folder that an agent before this one left. @returns false for one that never came to run. */
+  /** Adopts the state folder of an earlier agent. @returns false for a container that never ran */
   async adopt(sameBoot: boolean): Promise<boolean> {
     const { state } = this.components;
     const { uid, id, createdAtMs } = this.file;
@@ -121,7 +121,7 @@ export class ContainerRun {
     return true;
   }
 
-  /** Whether its reaper has begun; one that has not never will. */
+  /** @returns whether its reaper has begun; otherwise it never will */
   protected async foundBegun(): Promise<boolean> {
     const { state, clock } = this.components;
     if (state.claim(this.file.uid, this.file.id)) return false;
@@ -146,7 +146,7 @@ export class ContainerRun {
 
   /**
    * Finds out whether it still runs, and if not, how it ended.
-   * @param how `quick` is one system call and can be deceived by a pid that was given away anew.
+   * @param how `quick` is one system call and can mistake a reused pid for it
    */
   async check(how: "quick" | "thorough"): Promise<void> {
     if (this.#phase.kind !== "running" || this.components.disposed.aborted) return;
@@ -201,25 +201,25 @@ export class ContainerRun {
     throw new PicoletError("deadline_exceeded", `cannot kill container ${this.file.id}`, { retryable: true });
   }
 
-  /** Of one that never came to run, or not as it should: nothing is left of it. */
+  /** Removes all of a container that never ran, or not as it should. */
   async destroy(): Promise<void> {
     if (this.#phase.kind !== "starting" || (await this.foundBegun())) await this.stop(millis(0), NEVER);
     await this.#removeCgroup();
     this.components.state.removeContainer(this.file.uid, this.file.id);
   }
 
-  /** What was written of its end; undefined while nothing was. */
+  /** The exit that was written; undefined while there is none. */
   protected exit(): Exit | undefined {
     return this.components.state.exit(this.file.id);
   }
 
-  /** Processes of it that the kernel has killed for want of memory. */
+  /** The number of its processes that the kernel has killed because memory ran out. */
   async oomKills(): Promise<number> {
     const { cgroupPath } = this.file;
     return cgroupPath === undefined ? 0 : ((await this.components.cgroups?.oomKills(cgroupPath)) ?? 0);
   }
 
-  /** Of one that ended with nothing written. */
+  /** The message for a container that ended without a written exit. */
   protected lostMessage(): string {
     return "its processes were killed from outside";
   }
@@ -239,7 +239,7 @@ export class ContainerRun {
     else if (signal === "SIGKILL" && this.#phase.kind === "running") killGroup(this.#phase.reaper);
   }
 
-  /** Whatever is left: the reaper too, whose runner hangs in the kernel. */
+  /** Kills all its processes, the reaper too, whose runner hangs in the kernel. */
   protected async killAll(signal: AbortSignal): Promise<void> {
     if (this.#phase.kind === "running") killGroup(this.#phase.reaper);
     const { cgroupPath } = this.file;
@@ -273,7 +273,7 @@ export class ContainerRun {
 
   async #findOut(): Promise<void> {
     if (this.#phase.kind !== "running") return;
-    // Before the files of its cgroup are read: whoever starts it again waits for what this sets going.
+    // Before its cgroup's files are read: the next start waits for what this begins.
     this.components.onExit();
     const { startedAtMs } = this.#phase;
     const { clock } = this.components;
@@ -286,7 +286,7 @@ export class ContainerRun {
     await this.#settleAs({ kind: "exited", startedAtMs, finishedAtMs, ...outcome });
   }
 
-  /** What the runner said of its end; Node's own complaint where it could not say anything. */
+  /** The runner's message about its end; Node's own error output where there is none. */
   #message(exitCode: number): string {
     const { uid, id } = this.file;
     const { state } = this.components;
@@ -300,7 +300,7 @@ export class ContainerRun {
     const { reaper } = this;
     this.#endWith(exited);
     this.components.onChange(uid);
-    // Nobody needs to wait for it, the next run least of all.
+    // Not awaited: no caller depends on it, the next run least of all.
     void this.left(reaper);
   }
 

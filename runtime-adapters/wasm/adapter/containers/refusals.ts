@@ -1,9 +1,9 @@
 /**
- * What of a pod has no meaning for a component, which has neither a kernel of its own nor processes. Pure. Refused is
- * what would promise something that does not happen. What is lost without harm is ignored, with an event. In silence go
- * what every pod has or a controller writes (`dnsPolicy`, `hostname`, `subdomain`, ports) and what only takes away what
- * a component has not got anyway (dropped capabilities, RuntimeDefault, a root that is read-only). docs/components.md
- * has the list.
+ * Finds fields of a pod that have no meaning for a component, which has neither a kernel of its own nor processes.
+ * Pure. A field that would promise something that does not happen is refused. A field that is lost without harm is
+ * ignored, with an event. Fields that every pod has or a controller writes (`dnsPolicy`, `hostname`, `subdomain`,
+ * ports) are ignored silently, and so are those that only remove what a component does not have (dropped capabilities,
+ * RuntimeDefault, a root that is read-only). docs/components.md has the list.
  */
 
 import { PicoletError } from "@picolet/protocol/errors.ts";
@@ -95,8 +95,7 @@ function probeProblems(pod: Pod, container: AnyContainer, path: string): Problem
 }
 
 /**
- * Whether something could answer on the pod's address, which is the node's: what the component exports is not known
- * yet.
+ * @returns whether the component may answer on the pod's address, which is the node's: its exports are not known yet
  */
 const mayServe = ({ metadata }: Pod, { ports = [] }: AnyContainer): boolean =>
   ports.some(({ protocol = "TCP" }) => protocol === "TCP") ||

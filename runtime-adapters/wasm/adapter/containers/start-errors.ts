@@ -37,7 +37,7 @@ function ownBytes({ directory, modules }: TranspiledComponent): number {
   }, 0);
 }
 
-/** As what is wrong with an image is told. */
+/** Reports the errors of `check` as errors of an image. */
 export function asRefusal(check: () => void): void {
   try {
     check();

@@ -39,7 +39,7 @@ export interface DenseProcessInit extends TurnWatchInit {
  */
 const HELLO_TIMEOUT = seconds(5);
 const RECONNECT_DELAY = seconds(1);
-/** Who looks for whom to evict does not wait long. */
+/** Bounds how long eviction waits for the usage. */
 const USAGE_TIMEOUT = millis(250);
 /** Between `started` and the shell's line in its file is a system call or two. */
 const MAX_PROCESS_CHECKS = 100;
@@ -50,7 +50,7 @@ export class DenseProcess implements ContainerProcess {
   readonly name: string;
   readonly group: DenseGroupFile;
   readonly runs = new Map<string, DenseRun>();
-  /** Of its cgroup, as it was last set. */
+  /** The memory limit of its cgroup, as it was last set. */
   memoryLimitBytes = Number.POSITIVE_INFINITY;
   readonly #components: DenseProcessComponents;
   readonly #init: DenseProcessInit;
@@ -207,7 +207,7 @@ export class DenseProcess implements ContainerProcess {
     if (run !== undefined) this.#components.onChange(this);
   }
 
-  /** Containers that it has and nobody knows. */
+  /** Ends containers that it holds but the agent does not know. */
   async endStrays(): Promise<void> {
     for (const id of await this.#held) if (!this.runs.has(id)) this.stop(id, 0);
     if (!this.isAlive) return;
@@ -215,7 +215,7 @@ export class DenseProcess implements ContainerProcess {
     if (this.runs.size > 0) this.#turns.begin();
   }
 
-  /** What was known last, of a process that does not answer at once. */
+  /** The usage; the last known one for a process that does not answer in time. */
   async usage(): Promise<readonly DenseUsage[]> {
     const done = new AbortController();
     const time = this.#components.clock.sleep(USAGE_TIMEOUT, done.signal).catch(ignore("the answer came first"));
@@ -225,7 +225,7 @@ export class DenseProcess implements ContainerProcess {
     return this.#usages.filter(({ id }) => this.runs.has(id));
   }
 
-  /** With whoever keeps its mounts and waits for it. */
+  /** Kills it together with the process that keeps its mounts and waits for it. */
   kill(): void {
     const { id } = this;
     if (id !== undefined) signalProcess(id, "SIGKILL");
@@ -233,7 +233,7 @@ export class DenseProcess implements ContainerProcess {
     if (reaper !== undefined) killGroup(reaper);
   }
 
-  /** Of one that has ended. */
+  /** Removes a process that has ended. */
   async remove(): Promise<void> {
     this.kill();
     this.#link?.close();
@@ -245,7 +245,7 @@ export class DenseProcess implements ContainerProcess {
     this.#folder.remove();
   }
 
-  /** Is not told of anything any more; it runs on. */
+  /** Closes the link; the process runs on. */
   release(): void {
     this.#link?.close();
   }

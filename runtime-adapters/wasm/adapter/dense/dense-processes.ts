@@ -21,18 +21,21 @@ export interface DenseProcessesInit extends DenseProcessInit {
 }
 
 /**
- * Of one process; the next container of the group gets another one. Each may hold 1,024 files and as many sockets as it
- * is granted.
+ * Bounds the containers of one process; the next container of the group gets another process. Each may hold 1,024 files
+ * and as many sockets as it is granted.
  */
 const MAX_CONTAINERS = 128;
 /** How long an empty one is kept for what starts again. */
 const IDLE_DURATION: Millis = seconds(60);
 const NAME_BYTES = 6;
 const NANOSECONDS_PER_MS = 1_000_000;
-/** Of a limit that is lowered: beside what is resident the kernel counts some of its own. */
+/**
+ * A limit is lowered only while resident memory is below this share of it: the kernel also counts memory that is not
+ * resident.
+ */
 const SAFE_SHARE = 0.8;
 
-/** Of a process that nobody knows anything of. */
+/** A process that does not exist any more. */
 const GONE: ContainerProcess = {
   id: undefined,
   blame: undefined,
@@ -47,12 +50,12 @@ export class DenseProcesses {
   readonly #components: DenseProcessComponents;
   readonly #init: DenseProcessesInit;
   readonly #hosts = new Map<string, DenseProcess>();
-  /** Of each group, one start at a time. */
+  /** Starts under way: one for each group at a time. */
   readonly #starts = new Map<string, Promise<DenseProcess>>();
-  /** Of the memory that they ask for, by its name; cgroup v2 alone. */
+  /** The memory that they request, by the process's name; cgroup v2 alone. */
   readonly #kept = new Map<string, CgroupValues>();
   #keptAbove = 0;
-  /** What containers take that are about to go into one, by its name. */
+  /** The resources of containers that are about to start in a process, by its name. */
   readonly #expected = new Map<string, Set<CgroupValues>>();
   /** One limit is written after the other: an older sum must not come last. */
   #writing: Promise<void> = Promise.resolve();
@@ -62,7 +65,10 @@ export class DenseProcesses {
     this.#init = init;
   }
 
-  /** What an agent before this one has left. Containers are told by `process` then, and `adopted` when all were. */
+  /**
+   * Adopts the processes of an earlier agent. Their containers are then added through `process`, and `adopted` is
+   * called after the last.
+   */
   adopt(): void {
     const { directory } = this.#init;
     for (const name of namesIn(directory)) {
@@ -142,7 +148,7 @@ export class DenseProcesses {
     if (cgroupPath === undefined || this.#hosts.get(host.name) !== host) return;
     const limits = groupLimits([...this.#load(host)]);
     const memory = limits.memoryLimitBytes ?? -1;
-    // What an ended one held goes with the next collection; a limit below what is used would end them all.
+    // The memory of an ended container goes with the next collection; a limit below the usage would end all others.
     const isLess = memory >= 0 && memory < host.memoryLimitBytes;
     const waits = isLess && host.residentBytes > memory * SAFE_SHARE;
     if (!waits) host.memoryLimitBytes = memory < 0 ? Number.POSITIVE_INFINITY : memory;
@@ -182,7 +188,7 @@ export class DenseProcesses {
     for (const host of this.#hosts.values()) host.release();
   }
 
-  /** Of each container once: one that is about to come may be there already. */
+  /** The resources of all its containers, each once: an expected one may be there already. */
   #load(host: DenseProcess): ReadonlySet<CgroupValues> {
     const there = [...host.runs.values()].flatMap(({ file }) => file.dense?.values ?? []);
     return new Set([...there, ...(this.#expected.get(host.name) ?? [])]);
@@ -224,7 +230,7 @@ export class DenseProcesses {
       if (host.isAlive) await clock.sleep(IDLE_DURATION, disposed);
       if (this.#load(host).size > 0 || this.#hosts.get(host.name) !== host) return;
       this.#hosts.delete(host.name);
-      // After what was being written of it, which would make its cgroup anew.
+      // After all pending writes, which would make its cgroup again.
       await this.#inTurn(() => this.#keep(host.name, {}));
       await host.remove();
     } catch (error) {
@@ -246,9 +252,9 @@ function namesIn(directory: string): readonly string[] {
   }
 }
 
-/** Of the process without any component: some 12 MiB, and what Node takes while it starts. */
+/** The memory of a process without any component: some 12 MiB, and what Node takes while it starts. */
 const BASE_BYTES = 24 * 1024 * 1024;
-/** Of each component beside its linear memory: its stack, glue and buffers. */
+/** The memory of each component beside its linear memory: its stack, glue and buffers. */
 const BYTES_PER_CONTAINER = 1024 * 1024;
 /** Threads and processes: Node's own, the two shells, and what makes the jail. */
 const MAX_TASKS = 64;
@@ -284,7 +290,7 @@ function keptMemory(containers: readonly CgroupValues[]): CgroupValues {
   };
 }
 
-/** cgroup v2 alone: what they may take of the swap together, or the limit of memory would hold nobody. */
+/** cgroup v2 alone: the sum of their swap limits; without it the limit of memory would bound nothing. */
 function swapLimit(containers: readonly CgroupValues[]): CgroupValues {
   if (!containers.some(({ swapLimitBytes }) => swapLimitBytes !== undefined)) return {};
   return { swapLimitBytes: sumOf(containers, ({ swapLimitBytes }) => swapLimitBytes) ?? -1 };

@@ -13,9 +13,9 @@ import type { DenseTermination } from "./process-folder.ts";
 export interface ContainerProcess {
   readonly id: ProcessId | undefined;
   readonly blame: DenseTermination | undefined;
-  /** How many processes of its cgroup the kernel has killed for want of memory. */
+  /** The number of processes of its cgroup that the kernel has killed because memory ran out. */
   oomKills(): Promise<number>;
-  /** Whether it says that it has the container. */
+  /** @returns whether the process reports that it holds the container */
   holds(id: string): Promise<boolean>;
   stop(id: string, exitCode: number): void;
   /** It does not answer: ends it, when this container is why. */
@@ -61,7 +61,7 @@ export class DenseRun extends ContainerRun {
     return this.markRunning();
   }
 
-  /** Its end may be written, and not be told of. */
+  /** Its end may be written before it is reported. */
   override async check(how: "quick" | "thorough"): Promise<void> {
     await this.takeExit();
     await super.check(how);

@@ -65,7 +65,7 @@ export class DenseStarts {
     await this.#hosts.adopted();
   }
 
-  /** What one of its containers may take has changed. */
+  /** Applies a change of a container's resources. */
   async update(hostName: string): Promise<void> {
     const host = this.#hosts.host(hostName);
     if (host !== undefined) await this.#hosts.limit(host);

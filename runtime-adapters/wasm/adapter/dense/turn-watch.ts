@@ -12,7 +12,7 @@ export interface WatchedProcess {
   hasContainers(): boolean;
   /** CPU time of all its threads. */
   cpuMs(): number;
-  /** Resolves when its event loop has come round; undefined: nobody can be asked. */
+  /** Resolves when its event loop has come round; undefined: there is no link. */
   ping(): Promise<unknown> | undefined;
   /** It has computed for so long without coming back to its event loop. */
   stuck(): void;
@@ -65,7 +65,7 @@ export class TurnWatch {
       });
       while (!answered && process.isAlive()) {
         await Promise.race([answer, clock.sleep(CHECK_INTERVAL, disposed)]);
-        // Of its own time: on a busy board, or with a CPU limit, it may just not have come round.
+        // Measured in its own CPU time: on a busy board, or with a CPU limit, it may just not have come round.
         if (!answered && process.cpuMs() - ranBefore >= turnTimeout) process.stuck();
       }
       if (!process.isAlive()) return;

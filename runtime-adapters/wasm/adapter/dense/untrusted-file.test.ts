@@ -9,7 +9,7 @@ import { ProcessFolder } from "./process-folder.ts";
 
 const GIGABYTES = 3_000_000_000;
 
-/** What a process that was taken over may put in the place of a file of its own. */
+/** Objects that a hostile process may put in the place of a file of its own. */
 function* inPlaceOf(path: string): Generator<string> {
   execFileSync("mkfifo", [path]);
   yield "a pipe that nobody writes into";

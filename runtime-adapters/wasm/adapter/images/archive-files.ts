@@ -11,7 +11,7 @@ import { isTarHeader, type TarEntry, TarReader } from "@picolet/runtime-contract
 import { imageFileKind } from "@picolet/runtime-contract/image-file-kind.ts";
 
 export interface ArchiveFiles {
-  /** What it is, and where, for messages. */
+  /** The kind and path, for messages. */
   readonly kind: "archive" | "folder";
   readonly path: string;
   /**
@@ -75,7 +75,7 @@ async function find(reader: TarReader, matches: (entry: TarEntry) => boolean): P
   return undefined;
 }
 
-/** Of a folder only what every image layout has is read: no name of an archive leads anywhere else. */
+/** The files that every image layout has; in a folder no others are read, so no name of an archive leads elsewhere. */
 const LAYOUT_FILE = /^(?:index\.json|blobs\/sha256\/[0-9a-f]{64})$/;
 
 class FolderFiles implements ArchiveFiles {
@@ -122,7 +122,7 @@ class FolderFiles implements ArchiveFiles {
     if (!LAYOUT_FILE.test(name)) return undefined;
     let file: FileHandle;
     try {
-      // Opening a pipe would wait for somebody to write to it.
+      // Without O_NONBLOCK the open of a pipe waits for a writer.
       file = await open(`${this.path}/${name}`, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
     } catch (error) {
       if (errnoOf(error) === "ENOENT") return undefined;

@@ -101,7 +101,7 @@ export class ComponentBlobs {
     return shape;
   }
 
-  /** Of a file whose size is known; nothing of it is written then. @throws `resource_exhausted` */
+  /** Refuses a file of a known size before anything of it is written. @throws `resource_exhausted` */
   refuseTooLarge(sizeBytes: number): void {
     if (sizeBytes > this.#maxBytes) throw this.#tooLarge(String(sizeBytes));
   }

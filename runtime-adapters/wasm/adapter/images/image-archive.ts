@@ -18,7 +18,7 @@ import { findInLayers, type Search } from "../../shared/oci/layer-search.ts";
 import type { ArchiveFiles } from "./archive-files.ts";
 import type { ComponentBlob, ComponentBlobs } from "./component-blobs.ts";
 
-/** Of the manifests read at once; the specification's own limit for one. */
+/** Bounds the manifests read at once; the specification's own limit for one. */
 const MAX_MANIFEST_BYTES = 4 * 1024 * 1024;
 /** An index may hold indexes; tools nest two. */
 const MAX_INDEX_DEPTH = 3;

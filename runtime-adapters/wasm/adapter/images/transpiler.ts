@@ -1,7 +1,7 @@
 /**
- * Components made runnable: transpiled by jco once for each digest and version of the transpiler, one at a time on the
- * whole node, and kept in `<root>/<sha256>-<version>/`. What is kept is checked against its manifest before an agent
- * uses it for the first time, and by size and time of change from then on; what is damaged is made anew.
+ * Makes components runnable: jco transpiles each once for its digest and the version of the transpiler, one at a time
+ * on the whole node, into `<root>/<sha256>-<version>/`. Files there are checked against their manifest before an agent
+ * uses them for the first time, and by size and time of change from then on; damaged ones are made again.
  */
 import { mkdir, readdir, readFile, rm, stat } from "node:fs/promises";
 import { rejectOnAbort } from "@picolet/protocol/async/abort.ts";
@@ -106,7 +106,7 @@ export class Transpiler implements AsyncDisposable {
     this.#refused.delete(sha256);
   }
 
-  /** What lies with the component, or takes so long that others have to be let through first. */
+  /** Remembers errors that the component itself causes, or that take so long that others must come first. */
   #remember(sha256: string, error: unknown): void {
     if (!(error instanceof PicoletError)) return;
     const isFinal = !error.retryable && (error.code === "invalid" || error.code === "resource_exhausted");
@@ -248,7 +248,7 @@ const exists = (path: string): Promise<boolean> =>
     () => false,
   );
 
-/** Of the files in a folder; one that goes meanwhile takes nothing. */
+/** The size of the files in a folder; one that is removed meanwhile counts nothing. */
 async function sizeOf(directory: string): Promise<number> {
   const names = await readdir(directory).catch(() => []);
   const stats = await Promise.all(

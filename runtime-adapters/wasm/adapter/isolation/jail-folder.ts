@@ -48,12 +48,12 @@ export interface JailPrograms {
   readonly umountPath: string;
 }
 
-/** Others have to get through it, whatever the agent's umask is. */
+/** Other users must traverse it, independent of the agent's umask. */
 const FOLDER_MODE = 0o755;
 const PROGRAM_MODE = 0o755;
 
 export class JailFolder {
-  /** Of all jails. */
+  /** The folder of all jails. */
   readonly root: string;
   /** Where a container's own part is put together before its jail shows it. */
   readonly #stage: string;
@@ -97,7 +97,10 @@ export class JailFolder {
     return { launch: inside, mounts };
   }
 
-  /** What a process of several containers has besides. @param places where its containers' own will be seen */
+  /**
+   * Additional mounts of a process with several containers. @param places the folder that will show its containers' own
+   * mounts
+   */
   denseMounts(densePath: string, own: string, places: string): string {
     const program = `${JAIL_PATHS.runner}/${basename(densePath)}`;
     return bindMounts(this.root, [
@@ -154,7 +157,7 @@ export class JailFolder {
     ];
   }
 
-  /** What the runner loads only where it is needed lies beside it, in a folder of its name. */
+  /** The modules that the runner loads on demand lie beside it, in a folder of its name. */
   #layParts(runnerPath: string): Bind[] {
     const source = runnerPath.replace(/\.[^./]+$/, "");
     if (source === runnerPath || !existsSync(source)) return [];

@@ -26,19 +26,19 @@ export interface OneOffChildInit {
 export interface OneOffProgram {
   /** Node's flags, the script and its arguments. */
   readonly command: readonly string[];
-  /** Who it is, for messages: `the transpiler`. */
+  /** The program's name, for messages: `the transpiler`. */
   readonly name: string;
-  /** What it does, for messages: `transpiling the component`. */
+  /** The program's task, for messages: `transpiling the component`. */
   readonly task: string;
   /** Its standard input, which ends only with the agent or the call; missing: it has none. */
   readonly input?: string | undefined;
-  /** Told of each line that it writes, the answer too. */
+  /** Called for each line that it writes, the answer included. */
   readonly onLine?: ((line: string) => void) | undefined;
 }
 
-/** Of its answer and of its complaints; more is cut off. */
+/** Bounds its answer and its error output; more is cut off. */
 const MAX_OUTPUT_BYTES = 65_536;
-/** How often memory is looked at where no cgroup limits it. */
+/** How often memory is sampled where no cgroup limits it. */
 const WATCH_INTERVAL = millis(250);
 /** Everything else on the board comes first. */
 const NICENESS = 10;

@@ -26,7 +26,7 @@ export interface SparePoolInit {
   readonly cgroupPath: string | undefined;
 }
 
-/** What has just been started starts first. */
+/** A start that has just begun comes first. */
 const REFILL_DELAY = millis(500);
 /** How long none is made after memory was short. */
 const SHED_DURATION: Millis = seconds(300);
@@ -100,7 +100,7 @@ export class SparePool {
       if (command === undefined) return;
       const { directory, cgroupPath } = this.#init;
       const group = cgroupPath === undefined ? undefined : await cgroups?.create(cgroupPath, {});
-      // What an agent left that was killed.
+      // An agent that was killed has left these.
       if (this.#count === 0) rmSync(directory, { recursive: true, force: true });
       mkdirSync(directory, { recursive: true, mode: 0o700 });
       // With Node's child processes, as all that starts one.

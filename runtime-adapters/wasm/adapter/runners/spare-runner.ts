@@ -37,7 +37,7 @@ export interface SpareAssignment {
   readonly onReaperEnd: () => void;
 }
 
-/** Where the shell that mounts is told what (`adapter/isolation/jail.ts`). */
+/** The descriptor on which the shell reads what to mount (`adapter/isolation/jail.ts`). */
 const MOUNTS_FD = 4;
 
 export class SpareRunner {
@@ -117,7 +117,7 @@ export class SpareRunner {
     throw new PicoletError("failed", this.#said.trim());
   }
 
-  /** One that has no container ends; one that runs is told nothing any more. */
+  /** A spare without a container ends; a running one receives nothing any more. */
   giveUp(): void {
     for (const stream of this.#child.stdio) stream?.destroy();
   }

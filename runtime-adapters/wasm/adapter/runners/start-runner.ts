@@ -13,7 +13,7 @@ export interface RunnerStart {
   readonly reaper: ReaperLaunch;
   /** Open for the runner's standard error; closed here. */
   readonly fatalFd: number;
-  /** What a component may do before its first own instruction (start functions) has this time. */
+  /** Bounds what a component may do before its first own instruction (start functions). */
   readonly timeout: Millis;
   /** When the reaper has ended, as far as this process lives that long. */
   readonly onReaperEnd: () => void;

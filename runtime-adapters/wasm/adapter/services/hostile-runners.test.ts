@@ -48,7 +48,7 @@ describe("a runner that has been taken over", () => {
       socket.write(Buffer.concat([helloOf(index), ask(1, `keyvalue.${method}`)]));
     };
     const listening = bench.client();
-    /** By then whoever had room has been called: small answers wait for nobody. */
+    /** All that had room have been called by then: small answers wait for no other connection. */
     const othersAreServed = async (): Promise<void> => {
       for (let turn = 0; turn < 50; turn += 1)
         assert.equal((await call(listening, "echo", { value: turn, bytes: [] })).value, turn);
@@ -65,7 +65,7 @@ describe("a runner that has been taken over", () => {
       await othersAreServed();
     }
     await clock.advance(seconds(11));
-    // What answers with much though it has not said so is counted, too.
+    // A large answer counts even if the request did not announce it.
     for (let index = 8; index < 10; index += 1) await deaf(index, "surprise");
     while (calls.filter((method) => method === "surprise").length < 2) await othersAreServed();
     await deaf(10, "much");

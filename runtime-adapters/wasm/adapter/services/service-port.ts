@@ -8,7 +8,7 @@ import { RunnerConnection, type RunnerConnectionComponents } from "./runner-conn
 
 /** More component containers than that no board has. */
 const MAX_CONNECTIONS = 256;
-/** Of them, those that have not said yet who they are: each runner does so at once. */
+/** Bounds the connections that have not identified themselves yet: each runner does so at once. */
 const MAX_UNIDENTIFIED = 64;
 /** Two of the largest requests at once, and two of the largest answers. */
 const BUDGET_BYTES = 4_500_000;
@@ -21,7 +21,7 @@ export class ServicePort implements AsyncDisposable {
   readonly #components: ServicePortComponents;
   readonly #server: Server;
   readonly #budget = new ByteBudget(BUDGET_BYTES);
-  /** Of their own: who has its request counted waits for room for the answer, and nobody the other way round. */
+  /** A budget of their own: a request that is counted waits for room for its answer, never the other way round. */
   readonly #answers = new ByteBudget(BUDGET_BYTES);
   readonly #connections = new Set<RunnerConnection>();
   /** The one that has waited for the longest first. */

@@ -24,7 +24,7 @@ class Bench {
     mkdirSync(this.state.container("pod", ID), { recursive: true });
   }
 
-  /** What the reaper said, its own exit code, and the process. */
+  /** Returns the reaper's output, its own exit code, and the process. */
   async run(command: readonly string[], more: Partial<ReaperLaunch> = {}) {
     const launch = {
       directory: this.state.container("pod", ID),
