@@ -13,18 +13,18 @@ export interface HttpRequest {
   readonly method?: "GET" | "POST";
   readonly headers: Readonly<Record<string, string>>;
   readonly body?: string | undefined;
-  /** Of the whole exchange; missing: only of silence. */
+  /** Bounds the whole exchange; undefined: only silence is bounded. */
   readonly timeoutMs?: number | undefined;
-  /** Who it is that is asked, for messages, where that is not the registry. */
+  /** The role of the other end in messages, where it is not the registry. */
   readonly role?: string | undefined;
 }
 
 export interface HttpResponse {
   readonly status: number;
   readonly body: Dispatcher.ResponseData["body"];
-  /** Whoever answered in the end, for messages: host and port, and its role. */
+  /** The host that answered in the end, for messages: host and port, and its role. */
   readonly host: string;
-  /** Whether that is who was asked, and not somebody it sent us to. */
+  /** True when that is the host of the request, and not one that it redirected to. */
   readonly isAsked: boolean;
   header(name: string): string | undefined;
 }
@@ -50,8 +50,8 @@ export class HttpClient implements AsyncDisposable {
 
   /**
    * Follows redirects, without the authorization where they lead to another origin, and with a body to none.
-   * @throws `unavailable` when nobody answers; `failed` for redirects without end, from HTTPS to HTTP, or of a body
-   * elsewhere
+   * @throws `unavailable` when no host answers; `failed` for redirects without end, from HTTPS to HTTP, or of a body to
+   * another origin
    */
   async send(url: URL, request: HttpRequest, signal: AbortSignal): Promise<HttpResponse> {
     const timeout = request.timeoutMs === undefined ? [] : [AbortSignal.timeout(request.timeoutMs)];
@@ -132,12 +132,11 @@ export class HttpClient implements AsyncDisposable {
     return new ProxyAgent({
       ...settings,
       uri: proxy.url.href,
-      // What is encrypted goes through a tunnel, with all that the registry is told; the rest is handed over, as all do
-      // it.
+      // HTTPS goes through a tunnel, with all credentials; plain HTTP is sent to the proxy, as all clients do.
       proxyTunnel: false,
       connectTimeout: timeout,
       requestTls: { timeout, ...tls },
-      // Of the tunnel's own request: a proxy that does not answer must not hold up the pull for five minutes.
+      // Bounds the tunnel's own request: a proxy that does not answer must not hold up the pull for five minutes.
       clientFactory: (origin, options) => new Pool(origin, { ...options, headersTimeout: timeout }),
     });
   }

@@ -7,7 +7,7 @@ import type { FetchedDocument, RegistryClient } from "./registry-client.ts";
 export type Manifest = Exclude<RegistryDocument, { kind: "index" }>;
 
 export interface Found {
-  /** Of the reference itself. */
+  /** The digest that the reference leads to. */
   readonly digest: string;
   readonly manifestDigest: string;
   readonly manifest: Manifest;

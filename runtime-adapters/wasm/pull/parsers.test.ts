@@ -1,4 +1,6 @@
-/** What a registry says, read: challenges, documents, platforms, addresses; and whatever else it could say. */
+/**
+ * Tests of the parsers of a registry's answers: challenges, documents, platforms, addresses; also with random input.
+ */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer } from "node:http";
@@ -74,7 +76,7 @@ test("no header makes the reader of challenges do anything but end, and soon", (
   for (const unit of ['a="', "a=", "a ", ",", "a,", '\\"', "="]) {
     const before = process.cpuUsage();
     parseChallenges(`Bearer ${unit.repeat(200_000)}`);
-    // Of the processor, in microseconds: others may have it meanwhile.
+    // Measured in CPU time, in microseconds: other processes may use the processor meanwhile.
     assert.ok(process.cpuUsage(before).user < 1_000_000, JSON.stringify(unit));
   }
 });

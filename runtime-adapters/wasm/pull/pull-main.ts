@@ -1,6 +1,6 @@
 /**
  * Pulls one image and ends. The request is the first line of standard input, the answers are lines of standard output.
- * When the input ends, whoever wanted the image is gone.
+ * When the input ends, the agent that wanted the image has gone.
  */
 import { writeSync } from "node:fs";
 import { createInterface } from "node:readline";
@@ -10,7 +10,7 @@ import { ownPeakRssKiB } from "../shared/files/peak-memory.ts";
 import type { PullAnswer, PullRequest } from "../shared/messages/pull-request.ts";
 import { findPlatforms, findSignatures, pullComponent } from "./image-pull.ts";
 
-/** Of what is told while it goes on. */
+/** Bounds how often progress is reported. */
 const PROGRESS_INTERVAL_MS = 250;
 /**
  * Buffers of received chunks are freed by a collection only, and V8 hardly counts them towards the next one: 8 MiB more

@@ -14,9 +14,12 @@ export interface FetchedDocument {
   readonly digest: string;
 }
 
-/** The first is as nobody, the second with credentials, the third where a token has just run out. */
+/**
+ * Bounds the tries: the first is anonymous, the second has credentials, the third follows a token that has just
+ * expired.
+ */
 const MAX_TRIES = 3;
-/** Of an answer that is no success. */
+/** Bounds an answer that reports an error. */
 const MAX_COMPLAINT_BYTES = 16_384;
 
 export class RegistryClient implements AsyncDisposable {

@@ -1,4 +1,4 @@
-/** What jco makes of a component: its core modules, and the script around them. */
+/** Generates the files of a component with jco: its core modules, and the script around them. */
 
 import { registerHooks } from "node:module";
 import { PicoletError } from "@picolet/protocol/errors.ts";
@@ -6,6 +6,10 @@ import { asyncNames, isWasi03, parseInterfaceName, readComponentShape } from "..
 import { SCRIPT_NAME } from "../shared/messages/transpile-request.ts";
 import { waitingFunctions } from "./waiting-functions.ts";
 
+/**
+ * jco's generator is a component itself and asks for a WASI host, by default preview2-shim, which starts a thread and
+ * costs 16 MiB. It reads no file and no clock: these placeholders are enough.
+ */
 const PLACEHOLDERS: Readonly<Record<string, string>> = {
   cli: `class TerminalInput {} class TerminalOutput {}
     const nothing = () => undefined;
@@ -41,12 +45,13 @@ const PLACEHOLDERS: Readonly<Record<string, string>> = {
     export const insecure = { getInsecureRandomBytes: bytes, getInsecureRandomU64: u64 };
     export const insecureSeed = { insecureSeed: () => [u64(), u64()] };`,
   clocks: `export const monotonicClock = { now: () => process.hrtime.bigint(), resolution: () => 1n };
-    export const wallClock = { now: () => ({ seconds: 0n, nanoseconds: 0 }), resolution: () => ({ seconds: 1n, nanoseconds: 0 }) };`,
+    const time = (seconds) => () => ({ seconds, nanoseconds: 0 });
+    export const wallClock = { now: time(0n), resolution: time(1n) };`,
 };
 
 const SHIM = "@bytecodealliance/preview2-shim/";
 
-/** From here on, whoever imports a part of preview2-shim gets the stand-in. */
+/** Replaces the parts of preview2-shim by the placeholders for all later imports. */
 export function replaceShim(): void {
   registerHooks({
     resolve(specifier, context, next) {
@@ -85,7 +90,7 @@ export async function generatedFiles(
   }
 }
 
-/** One of 0.2 is called anew by its host instead: `shared/resources/event-loop.ts`. */
+/** Functions of 0.2 are called again by their host instead: `shared/resources/event-loop.ts`. */
 const waitingIn = (imports: readonly string[]) => ({
   tag: "jspi" as const,
   val: { imports: waitingFunctions(imports), exports: [] },

@@ -6,7 +6,7 @@ import { waitingFunctions } from "./waiting-functions.ts";
 /** Answered without the agent: of devices all that does not open one, but for a break, which takes its time. */
 const AT_ONCE = /^this-pod$|^\[method\](?!bucket\.|port\.send-break$)/;
 
-/** Of one interface of `wit/board`, as WIT calls its functions. */
+/** The functions of one interface of `wit/board`, by their names in WIT. */
 function functionsOf(name: string): string[] {
   const functions: string[] = [];
   let resource: string | undefined;

@@ -212,6 +212,7 @@ const LIBRARY_ROOTS = ["/lib", "/lib64"];
 const LOADER = /^ld-(linux|musl)/;
 const SHARED_OBJECT = /\.so(\.[\d.]+)?$/;
 
+/** Finds the libraries that the runner's Node needs: those that this process, the same Node, has mapped. */
 export function nodeLibraries(): NodeLibraries {
   const folders = new Set(mappedFolders());
   const links: [string, string][] = [];
