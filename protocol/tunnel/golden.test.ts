@@ -180,7 +180,7 @@ test("hello and welcome together are at most 110 bytes", () => {
   assert.ok(bytes.reduce((sum, each) => sum + each) <= 110, bytes.join(" + "));
 });
 
-test("what a newer peer adds at the end of an array is passed over", () => {
+test("elements that a newer peer adds at the end of an array are skipped", () => {
   for (const message of Object.values(SAMPLE_MESSAGES)) {
     // A newer peer would not leave out the last field of these.
     if (["statusesAck", "nodeAck"].includes(message.kind)) continue;

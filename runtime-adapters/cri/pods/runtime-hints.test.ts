@@ -96,7 +96,7 @@ test("a stream that ends again and again is asked for at growing intervals", asy
   assert.ok(calls > 5 && calls < 30, `${calls} calls in a minute`);
 });
 
-test("a kill for want of memory is hinted when it is written down, though it is told of after the container's end", async (context) => {
+test("an OOM kill is hinted once it is recorded, even if its event comes after the container's end", async (context) => {
   const labels = new Map([
     [LABEL.owner, "me"],
     [LABEL.podUid, "mine"],

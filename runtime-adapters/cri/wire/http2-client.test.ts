@@ -213,7 +213,7 @@ test("a dead socket fails quickly, and one that appears later is found", async (
   assert.equal((await client.unary(echo, { text: "at last" }, TIMEOUT_MS, never)).text, "at last");
 });
 
-test("a socket that nobody speaks HTTP/2 on fails within the connect time", async (context) => {
+test("a socket without HTTP/2 fails within the connect time", async (context) => {
   const { client, clock, serveRaw } = bench(context);
   const connected = Promise.withResolvers<void>();
   await serveRaw(() => connected.resolve());
@@ -419,7 +419,7 @@ test("a message larger than the limit is refused both ways", async (context) => 
   await assert.rejects(client.unary(echo, { text: "x".repeat(2_000) }, TIMEOUT_MS, never), code("resource_exhausted"));
 });
 
-test("a stream of responses comes in order, ends, and holds its sender back while nobody reads", async (context) => {
+test("a stream of responses comes in order, ends, and holds its sender back while there is no reader", async (context) => {
   const { client, serve } = bench(context);
   const total = 400;
   let sent = 0;
@@ -454,7 +454,7 @@ test("a stream of responses comes in order, ends, and holds its sender back whil
   assert.equal(read, total);
 });
 
-test("a sender that does not heed the window loses the connection, and what it sent before is kept", async (context) => {
+test("a sender that does not heed the window loses the connection, and its earlier data is kept", async (context) => {
   const { client, serveRaw } = bench(context);
   const closed = Promise.withResolvers<void>();
   const piece = withPrefix(Text.encode({ blob: Buffer.alloc(16_000) }));
@@ -531,7 +531,7 @@ test("leaving a stream early resets it", async (context) => {
   assert.equal(await closed.promise, constants.NGHTTP2_CANCEL);
 });
 
-test("a stream both ways: what is sent comes back before the next is sent, then both ends close", async (context) => {
+test("a stream both ways: each message is echoed before the next is sent, then both ends close", async (context) => {
   const { client, serve } = bench(context);
   await serve((stream) => {
     stream.respond(HEADERS, { waitForTrailers: true });

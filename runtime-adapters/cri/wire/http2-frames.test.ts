@@ -82,7 +82,7 @@ const TOLD = [
   "goaway 5 2 bye",
 ];
 
-test("frames are told whole, however the bytes are cut", () => {
+test("frames are reported whole, for any division of the bytes", () => {
   fc.assert(
     fc.property(fc.array(fc.integer({ min: 1, max: 40 }), { minLength: 1 }), (cuts) => {
       const recorder = new Recorder();

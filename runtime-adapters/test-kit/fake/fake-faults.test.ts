@@ -90,7 +90,7 @@ test("a runtime that has gone away refuses everything and ends its hints, and it
   assert.equal((await adapter.inspect(pod.uid, signal)).sandboxes[0]?.state, "ready");
 });
 
-test("an exit shows later than its hint when it is told to", async () => {
+test("an exit shows later than its hint when the faults say so", async () => {
   const { clock, runtime, adapter } = world();
   await adapter.apply(pod, createSandbox, signal);
   const id = runtime.createContainer(pod, {

@@ -131,7 +131,7 @@ describe("a runner that has been taken over", () => {
     assert.equal(reader.next(MAX_FRAME_BYTES)?.bytes[0]?.length, 1_000_000);
   });
 
-  it("that opens connections and says nothing keeps nobody else out", async () => {
+  it("that opens silent connections keeps no other runner out", async () => {
     // Their time never comes to its end.
     await using bench = await Bench.open(echo, new VirtualClock());
     const silent = await Promise.all(Array.from({ length: 300 }, () => bench.raw()));
@@ -203,7 +203,7 @@ describe("a runner that has been taken over", () => {
     assert.ok(performance.now() - started >= 250, "1,000 at once, 300 more within a third of a second");
   });
 
-  it("whatever it sends, brings nothing down, and others are served", async () => {
+  it("that sends anything at all breaks nothing, and others are served", async () => {
     await using bench = await Bench.open();
     const hostile = fc.oneof(
       fc.uint8Array({ maxLength: 300 }),
