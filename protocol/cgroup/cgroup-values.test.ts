@@ -81,7 +81,7 @@ for (const [name, spec, expected] of [
     { cpuShares: 512 },
   ],
   [
-    "limits of the pod as a whole hold whatever its containers have",
+    "limits of the pod as a whole hold for any limits of its containers",
     { resources: { limits: { memory: "32Mi" } }, containers: [limited("a", {})] },
     { cpuShares: 2, memoryLimitBytes: 33_554_432 },
   ],

@@ -191,7 +191,7 @@ async function play(seed: number): Promise<void> {
     board.check();
     if (board.clock.sleeping === 0 && !isDone) {
       await board.clock.settle();
-      assert.ok(isDone || board.clock.sleeping > 0, "everything waits, and nobody for anything that will come");
+      assert.ok(isDone || board.clock.sleeping > 0, "all tasks wait, and for nothing that will come");
     }
   }
   await done;

@@ -14,10 +14,10 @@ export type SourceId = "file" | "http" | "push" | "api";
 export interface DesiredPod {
   readonly uid: PodUid;
   readonly source: SourceId;
-  /** Where exactly, for messages: a file's absolute path, a URL, "" for the API server. */
+  /** The exact place for messages: a file's absolute path, a URL, "" for the API server. */
   readonly origin: string;
   readonly pod: Pod;
-  /** Those of the API server's object that others than this node write: readiness gates, DisruptionTarget. */
+  /** Conditions of the API server's object that others than this node write: readiness gates, DisruptionTarget. */
   readonly conditions?: readonly PodCondition[] | undefined;
   /**
    * The runtime that this node chose for a pod that can run on either. Undefined: there is no choice, or none was made
@@ -36,7 +36,7 @@ export interface ChosenRuntime {
    * `OnlyRuntime`: this node has no other; `AsFound`: it ran so already; `MemoryPressure`: it was switched.
    */
   readonly reason: "Preferred" | "OnlyForm" | "CannotBeComponent" | "OnlyRuntime" | "AsFound" | "MemoryPressure";
-  /** For its user. */
+  /** The reason of the choice, for the user. */
   readonly message: string;
 }
 
@@ -78,9 +78,9 @@ export interface ObservedContainer {
   readonly state: ContainerState;
   /** `containerHash` of the spec it was made from. */
   readonly hash: string;
-  /** How long to wait after this run's end before the next run; written down when the run was started. */
+  /** The pause between this run's end and the next run; recorded when the run was started. */
   readonly backoff: Millis;
-  /** As the pod names it. */
+  /** The image's name in the pod. */
   readonly image: string;
   /** The image that the runtime resolved, `imageID` of the status. */
   readonly imageId: string;
@@ -141,7 +141,7 @@ export type Action =
   | { readonly kind: "removeContainer"; readonly containerId: string }
   /** Kills what still runs in it, takes its network down. */
   | { readonly kind: "stopSandbox"; readonly sandboxId: string }
-  /** With all of its containers. */
+  /** Removes the sandbox with all of its containers. */
   | { readonly kind: "removeSandbox"; readonly sandboxId: string };
 
 export interface SandboxLaunch {
@@ -155,7 +155,7 @@ export interface SandboxLaunch {
   readonly dns: DnsConfig | undefined;
   /** The handler of the pod's RuntimeClass; undefined or "": the runtime's default. */
   readonly runtimeHandler?: string | undefined;
-  /** With `hostUsers: false`: which ids of the node are the pod's. */
+  /** With `hostUsers: false`: the pod's range of the node's ids. */
   readonly userNamespace?: UserNamespace | undefined;
 }
 
@@ -207,7 +207,7 @@ export interface Cpuset {
 }
 
 export interface ResolvedImage {
-  /** As the pod names it. */
+  /** The image's name in the pod. */
   readonly requested: string;
   /** The id from `ImageService.status`, which spares the start another lookup. */
   readonly id: string;
@@ -251,7 +251,7 @@ export interface RuntimeStatus {
   /** `containerd`, `cri-o`, `picolet-wasm` … */
   readonly runtime: string;
   readonly version: string;
-  /** With CRI's names: RuntimeReady, NetworkReady. */
+  /** A condition of CRI: RuntimeReady, NetworkReady. */
   readonly conditions: readonly RuntimeCondition[];
   /** As far as the runtime tells; containerd does from 2.0 on. */
   readonly handlers?: readonly RuntimeHandler[] | undefined;
@@ -290,7 +290,7 @@ export interface ImageCredentials {
   readonly password: string;
   /** The one host they are for; "": whichever the runtime gets the image from. */
   readonly serverAddress: string;
-  /** With which the registry's token server gives a token: in the place of user and password. */
+  /** The registry's token server exchanges it for a token; it replaces user and password. */
   readonly identityToken?: string;
   /** Sent to the registry as it is. */
   readonly registryToken?: string;
@@ -298,9 +298,9 @@ export interface ImageCredentials {
 
 export interface PullOptions {
   readonly credentials?: ImageCredentials | undefined;
-  /** Where they come from, for messages: `secret shop/pull`. */
+  /** The source for messages: `secret shop/pull`. */
   readonly credentialsFrom?: string | undefined;
-  /** On whose behalf: runtimes may choose by its namespace, labels and annotations. */
+  /** The pod of the pull: runtimes may choose by its namespace, labels and annotations. */
   readonly pod?: DesiredPod | undefined;
 }
 
@@ -310,7 +310,7 @@ export interface ImagePlatforms {
   readonly component: boolean;
   /** An image of containers for this node: Linux, and its architecture. */
   readonly container: boolean;
-  /** All of them: `linux/arm64/v8`, `wasi/wasm`. */
+  /** All platforms: `linux/arm64/v8`, `wasi/wasm`. */
   readonly platforms: readonly string[];
 }
 
@@ -427,7 +427,7 @@ export type RuntimeStream =
    */
   | { readonly kind: "ports"; readonly host: string; readonly ports: readonly number[] };
 
-/** At most some 16 MiB each, at which the runtime cuts them off. */
+/** The output, at most some 16 MiB each, where the runtime cuts it off. */
 export interface ExecResult {
   readonly exitCode: number;
   readonly stdout: Uint8Array;
@@ -454,7 +454,7 @@ export interface ImageMounts {
 
 /** The usage of a container that shares its process with others, as far as it can be measured apart. */
 export interface SharedUsage {
-  /** That it has computed, of all time. */
+  /** The CPU time since its start. */
   readonly cpuNanoseconds: number;
   readonly memoryBytes: number;
 }

@@ -21,11 +21,11 @@ import type { Plain } from "./board-services.ts";
 export interface TelemetryPut {
   /** 16 hexadecimal digits, of one run of one container. */
   readonly run: string;
-  /** From 1 on; 0 only asks. */
+  /** The number of the message, from 1; 0 only asks. */
   readonly number: number;
   /** The first that the runner does not know to be kept. */
   readonly firstUnkept: number;
-  /** To be answered when everything up to here is kept. */
+  /** The answer is sent when all records up to here are kept. */
   readonly isUrgent: boolean;
   readonly records: readonly Plain[];
 }

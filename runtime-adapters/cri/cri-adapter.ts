@@ -40,7 +40,7 @@ export interface CriAdapterInit {
    * `unix:///run/containerd/containerd.sock`, or the path alone. It need not be there yet, and may go and come back.
    */
   readonly endpoint: string;
-  /** Where images are, when it is another socket. */
+  /** The image service's socket, when it is another one. */
   readonly imageEndpoint?: string;
   /**
    * Marks the sandboxes of this agent: several agents can share a runtime. It must not change during the life of the

@@ -211,7 +211,7 @@ const filesystemOf = ({ fsId, usedBytes, inodesUsed }: Filesystem): RuntimeFiles
 const annotationsOf = (pod: DesiredPod | undefined): ReadonlyMap<string, string> =>
   new Map(Object.entries(pod?.pod.metadata.annotations ?? {}));
 
-/** As much of the sandbox as there is before there is one: whose image it is. */
+/** The part of a sandbox's configuration that a pull needs before the sandbox exists: the pod of the image. */
 function sandboxOf(desired: DesiredPod) {
   const { name, namespace, labels = {} } = desired.pod.metadata;
   return {
@@ -241,7 +241,7 @@ const PULL_FAILURES: readonly (readonly [words: RegExp, code: ErrorCode])[] = [
 /** Reasons that a runtime may begin its words with (k8s.io/cri-api, pkg/errors). */
 const TOLD_REASON = /^(RegistryUnavailable|SignatureValidationFailed)\b/;
 
-/** In the runtime's own words, as the kubelet prints them: a status that says nothing is left out. */
+/** Keeps the runtime's own words, as the kubelet prints them, without a status that says nothing. */
 function pullFailure(error: unknown, reference: string): unknown {
   if (isCancelled(error)) return error;
   const isReported = error instanceof GrpcStatusError;

@@ -63,7 +63,7 @@ type Growth = "bounded" | "unlimited";
 export const gunzipStream = (compressed: ByteStream, growth: Growth = "bounded"): ByteStream =>
   new ChunkBytes(inflate(compressed, "gzip", growth));
 
-/** As it is, or taken out of gzip or zstd, whichever it begins with. */
+/** Decompresses gzip and zstd by their first bytes, and passes other content unchanged. */
 export async function decompressStream(content: ByteStream): Promise<ByteStream> {
   const peeked = new PeekedBytes(content);
   const [first, second] = await peeked.start();

@@ -181,7 +181,7 @@ for (const [what, make] of Object.entries(KEPT)) {
 }
 
 test("here nothing of a runtime that is not there is found", async () => {
-  const call = () => assert.fail("nobody is to be asked");
+  const call = () => assert.fail("no call is needed");
   const containerd = { knowsNothingOf: call };
   assert.deepEqual(await endLeakedShims({ socketPath: "/nowhere/containerd.sock", call, containerd }, NEVER), []);
 });

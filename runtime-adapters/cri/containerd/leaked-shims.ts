@@ -16,7 +16,7 @@ import { type ContainerdServices, CRI_NAMESPACE } from "../wire/containerd-servi
 import type { CriClient } from "../wire/cri-client.ts";
 import { podCalls } from "../wire/cri-messages.ts";
 
-/** As the kernel shortens `containerd-shim-runc-v2`. */
+/** The name of `containerd-shim-runc-v2` as the kernel shortens it. */
 const SHIM = "containerd-shim";
 const DELETED = " (deleted)";
 /**
@@ -39,7 +39,7 @@ interface Process {
 }
 
 interface Shim extends Process {
-  /** As its arguments have them. */
+  /** The address in its arguments. */
   readonly address: string;
   readonly namespace: string;
   readonly id: string;

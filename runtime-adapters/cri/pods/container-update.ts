@@ -97,7 +97,7 @@ function resourcesIn(text: string | undefined): ResourceRequirements | undefined
   }
 }
 
-/** @throws for what is no record of texts */
+/** @throws for a value that is not a record of texts */
 function amountsIn(value: unknown): Record<string, string> {
   const amounts: Record<string, string> = {};
   for (const name of ["cpu", "memory"]) {

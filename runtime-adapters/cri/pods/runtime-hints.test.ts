@@ -154,7 +154,7 @@ test("a hint that is asked for comes back through containerd's events, and those
     subscribed.resolve();
   });
   const end = hints.next();
-  assert.equal(await echo(), false, "nobody listens yet");
+  assert.equal(await echo(), false, "no reader listens yet");
   await subscribed.promise;
   let isBack = false;
   const back = echo().then((value) => {

@@ -9,7 +9,7 @@ export interface RuntimeMachine {
   /** True when cgroups count swap. */
   readonly swapAccounting: boolean;
   readonly swapBytes: number;
-  /** With the names that the kernel's hugetlb controller has: `2MB`, `1GB`. */
+  /** Sizes by the names of the kernel's hugetlb controller: `2MB`, `1GB`. */
   readonly hugePageSizes: readonly string[];
 }
 

@@ -30,7 +30,7 @@ export interface ImageUser {
 export interface ContainerIdentity {
   /** Needed where `needsImageUser` says so. */
   readonly imageUser?: ImageUser | undefined;
-  /** Whose processes it is to see. */
+  /** The container whose processes it shares. */
   readonly targetContainerId?: string | undefined;
   readonly userNamespace?: UserNamespace | undefined;
 }

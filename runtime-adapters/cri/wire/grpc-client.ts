@@ -33,7 +33,7 @@ export type GrpcClientInit = ServerAddress & {
   readonly connectTimeoutMs?: number;
   readonly maxMessageBytes?: number;
   readonly userAgent?: string;
-  /** For its connection to read into; clients may share one. */
+  /** The buffer that its connection reads into; clients may share one. */
   readonly readBuffer?: Buffer;
 };
 

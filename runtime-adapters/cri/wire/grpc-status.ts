@@ -1,6 +1,6 @@
 import { type ErrorCode, PicoletError } from "@picolet/protocol/errors.ts";
 
-/** By the status code's number: its name as gRPC libraries print it, and what it is to us. */
+/** Status codes by number: the name that gRPC libraries print, and our code. */
 const STATUSES: readonly (readonly [name: string, code: ErrorCode])[] = [
   ["OK", "internal"],
   // Not by us, for we would not be listening; a runtime that shuts down says so.

@@ -330,7 +330,7 @@ test("a stream refused is tried once more, and no further", async (context) => {
 });
 
 const HOSTILE: Readonly<Record<string, (stream: number) => Buffer>> = {
-  "a frame on a stream that nobody opened": () => frame(FRAME.data, 0, 99, Buffer.from("x")),
+  "a frame on a stream that was never opened": () => frame(FRAME.data, 0, 99, Buffer.from("x")),
   "a frame on an even stream": () => frame(FRAME.headers, FLAG.endHeaders, 2, OK_HEADERS),
   "a header block of rubbish": (stream) =>
     frame(FRAME.headers, FLAG.endHeaders, stream, Buffer.from([0xff, 0xff, 0xff])),

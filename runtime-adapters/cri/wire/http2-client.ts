@@ -15,7 +15,7 @@ export interface Http2ClientInit {
   /** A unix socket need not exist yet. */
   readonly address: ServerAddress;
   readonly readBuffer: Buffer | undefined;
-  /** From connecting to the other side's SETTINGS. */
+  /** Bounds the time from connecting to the other side's SETTINGS. */
   readonly connectTimeoutMs: number;
 }
 
@@ -33,10 +33,10 @@ export class Http2Client implements Disposable {
   readonly #deadlines: Deadlines;
   readonly #init: Http2ClientInit;
   #current: Http2Connection | undefined;
-  /** Told to go away, but with calls that still run. */
+  /** Connections that received GOAWAY, and still have calls that run. */
   readonly #draining = new Set<Http2Connection>();
   readonly #waiters = new Set<Waiter>();
-  /** Told once when the connection breaks. */
+  /** Called once when the connection breaks. */
   readonly #losses = new Set<() => void>();
   #failures = 0;
   #refusal: { readonly untilMs: number; readonly error: PicoletError } | undefined;

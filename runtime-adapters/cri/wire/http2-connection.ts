@@ -27,7 +27,7 @@ const DEFAULT_WINDOW_BYTES = 65_535;
 const MAX_WINDOW_BYTES = 0x7fff_ffff;
 /** Bounds the data of one stream that its reader has not taken: a relist of 100 pods in one go. */
 const STREAM_WINDOW_BYTES = 256 * 1024;
-/** On all streams together. */
+/** Bounds unread data on all streams together. */
 const CONNECTION_WINDOW_BYTES = 1024 * 1024;
 /** Requests that wait for a place under the other side's limit of concurrent streams; more fail at once. */
 const MAX_WAITING_STREAMS = 1_000;
@@ -38,10 +38,10 @@ const MAX_UNSENT_BYTES = 32 * 1024 * 1024;
 /** Stream identifiers are odd and 31 bits long. */
 const LAST_STREAM_ID = 0x7fff_ffff;
 
-/** Where a server listens. */
+/** The address of a server. */
 export type ServerAddress = { readonly path: string } | { readonly host: string; readonly port: number };
 
-/** As messages name it. */
+/** The address for messages. */
 export const nameOf = (address: ServerAddress): string =>
   "path" in address ? address.path : `${address.host}:${address.port}`;
 
@@ -101,7 +101,7 @@ const unavailable = (message: string, init: PicoletErrorInit = {}): PicoletError
   new PicoletError("unavailable", message, { retryable: true, ...init });
 
 export class Http2Connection {
-  /** As messages name the other side. */
+  /** The other side's name for messages. */
   readonly #peer: string;
   readonly #socket: Socket;
   readonly #reader: FrameReader;
@@ -254,7 +254,7 @@ export class Http2Connection {
   /** `undefined` for one that is closed already, for which frames may still be on their way. */
   #known(id: number): StreamRecord | undefined {
     if (id % 2 === 0 || id >= this.#nextId) {
-      throw new ProtocolViolation(ERROR_CODE.protocolError, `a frame for stream ${id}, which nobody opened`);
+      throw new ProtocolViolation(ERROR_CODE.protocolError, `a frame for stream ${id}, which was never opened`);
     }
     return this.#streams.get(id);
   }

@@ -76,7 +76,7 @@ export interface FrameHandler {
   onWindowUpdate(stream: number, increment: number): void;
 }
 
-/** How much of a GOAWAY's debug text is kept, for the message. */
+/** Bounds the part of a GOAWAY's debug text that is kept for the message. */
 const MAX_DEBUG_TEXT_BYTES = 256;
 
 /** DATA is passed on piece by piece as it comes; everything else is put together first, in buffers made once. */

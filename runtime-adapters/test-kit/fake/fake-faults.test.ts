@@ -60,7 +60,7 @@ test("latency passes before and after the effect", async () => {
   await created;
 });
 
-test("hints are late, doubled or lost as told", async () => {
+test("hints are late, doubled or lost as the faults say", async () => {
   const { clock, runtime, adapter } = world();
   const heard: number[] = [];
   const listener = new AbortController();

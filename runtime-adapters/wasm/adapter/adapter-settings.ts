@@ -45,7 +45,7 @@ export interface WasmAdapterInit {
   readonly transpileCgroup?: string | undefined;
   /** cgroupfs path for pulls, to which a number is added; undefined: their memory is watched, not limited. */
   readonly pullCgroup?: string | undefined;
-  /** How registries are spoken to. */
+  /** The settings of connections to registries. */
   readonly registries?: readonly RegistryConfiguration[] | undefined;
   /** Through which they are reached; undefined: directly. */
   readonly proxies?: ProxySettings | undefined;
@@ -112,7 +112,7 @@ export const pullsOf = ({
   limits: pullLimits,
 });
 
-/** Why no component can be run at all. */
+/** The reason why no component can run at all. */
 export function missingProgram({ nodePath, runnerPath, transpilePath }: WasmAdapterInit): string | undefined {
   try {
     accessSync(nodePath, constants.X_OK);

@@ -14,7 +14,7 @@ export interface PendingStartsComponents {
 /** Starts of containers, one for each attempt: a second call while it is under way waits for the first. */
 export class PendingStarts {
   readonly #components: PendingStartsComponents;
-  /** By pod, name and attempt. */
+  /** The starts by pod, name and attempt. */
   readonly #starts = new Map<string, Promise<void>>();
 
   constructor(components: PendingStartsComponents) {

@@ -44,7 +44,7 @@ export class PodRecords {
   readonly #state: StateFolder;
   /** One for each reader of hints. */
   readonly #readers = new Set<HintQueue>();
-  /** As many as there are component pods on the node. */
+  /** The component pods on the node. */
   readonly #pods = new Map<string, PodRecord>();
   /** Given out once for each change, so that no pod ever has a version twice. */
   #lastVersion = 0;
@@ -123,7 +123,7 @@ export class PodRecords {
     return true;
   }
 
-  /** With all containers in it. */
+  /** Stops the sandbox with all containers in it. */
   async stopSandbox(uid: PodUid, id: string, signal: AbortSignal): Promise<void> {
     const pod = this.#pods.get(uid);
     const sandbox = sandboxOf(pod, id);
@@ -235,7 +235,7 @@ const sandboxOf = (pod: PodRecord | undefined, id: string): SandboxRecord | unde
 const sandboxId = (uid: PodUid, attempt: number, createdAtMs: number): string =>
   createHash("sha256").update([uid, attempt, createdAtMs].join("\n")).digest("hex");
 
-/** As container runtimes tell it: the group is one of the groups. */
+/** The user as container runtimes report it: the group is one of the groups. */
 const userOf = ({ uid, gid, groups }: Identity): ObservedContainer["user"] => ({
   uid,
   gid,

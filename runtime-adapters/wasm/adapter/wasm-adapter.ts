@@ -129,7 +129,7 @@ export class WasmAdapter implements RuntimeAdapter {
     return this.#transpiler.peakRssKiB;
   }
 
-  /** How many runners wait for a container. */
+  /** The number of runners that wait for a container. */
   get spareRunners(): number {
     return this.#spares.waiting;
   }

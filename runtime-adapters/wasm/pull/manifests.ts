@@ -51,7 +51,10 @@ export type RegistryDocument =
 export function parseDocument(content: Buffer): RegistryDocument {
   const document = parseObject(content, "the manifest");
   if (Object.hasOwn(document, "fsLayers") || document.schemaVersion === 1) {
-    throw new PicoletError("invalid", "its manifest is of Docker's schema 1, which is not read any more: push it anew");
+    throw new PicoletError(
+      "invalid",
+      "its manifest is of Docker's schema 1, which is not supported any more: push it again",
+    );
   }
   const [isIndex, isManifest] = [Object.hasOwn(document, "manifests"), Object.hasOwn(document, "layers")];
   // The specification: two readers would otherwise find different content in one document.

@@ -103,11 +103,11 @@ const mayServe = ({ metadata }: Pod, { ports = [] }: AnyContainer): boolean =>
 
 function whyItNeverPasses({ exec, httpGet, tcpSocket, grpc }: Probe, served: boolean): string | undefined {
   if (exec !== undefined)
-    return "a component has no second program to run: let it end when it is not well, which restarts it, or ask somebody else by httpGet or tcpSocket with a host";
+    return "a component has no second program to run: let it end when it is not well, which restarts it, or probe another host by httpGet or tcpSocket";
   const asked = httpGet ?? tcpSocket;
   if (grpc !== undefined) return "a component does not serve gRPC: ask by httpGet or tcpSocket";
   if (asked !== undefined && !asked.host && !served)
-    return "the container has no TCP port, so that nothing of it could answer: name one in ports, or in host who is to be asked";
+    return "the container has no TCP port, so that nothing of it could answer: name one in ports, or name the host that answers";
   return undefined;
 }
 

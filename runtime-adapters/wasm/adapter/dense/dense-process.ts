@@ -196,7 +196,7 @@ export class DenseProcess implements ContainerProcess {
   }
 
   endIfHeldBy(id: string): void {
-    if (this.#folder.turn() === id) this.#endFor(id, "it does not let go of its process, and was to stop");
+    if (this.#folder.turn() === id) this.#endFor(id, "it does not release its process, and had to stop");
   }
 
   async left(id: string): Promise<void> {
@@ -255,7 +255,7 @@ export class DenseProcess implements ContainerProcess {
       if (this.id !== undefined) return;
       await this.#components.clock.sleep(PROCESS_CHECK_INTERVAL, this.#components.disposed);
     }
-    throw new PicoletError("internal", "nobody says who the process of several components is", { retryable: true });
+    throw new PicoletError("internal", "the pid of the process of several components is unknown", { retryable: true });
   }
 
   #connect(): void {
@@ -319,7 +319,7 @@ export class DenseProcess implements ContainerProcess {
 
   #endFor(id: string, message: string): void {
     const run = this.runs.get(id);
-    this.#components.log.warn("a process of several components is ended: one of them does not let go of it", {
+    this.#components.log.warn("a process of several components is ended: one of them does not release it", {
       namespace: this.group.namespace,
       container: id,
       pod: run?.file.uid,

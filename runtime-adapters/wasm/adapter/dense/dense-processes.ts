@@ -25,7 +25,7 @@ export interface DenseProcessesInit extends DenseProcessInit {
  * and as many sockets as it is granted.
  */
 const MAX_CONTAINERS = 128;
-/** How long an empty one is kept for what starts again. */
+/** How long an empty process is kept for containers that start again. */
 const IDLE_DURATION: Millis = seconds(60);
 const NAME_BYTES = 6;
 const NANOSECONDS_PER_MS = 1_000_000;
@@ -132,7 +132,7 @@ export class DenseProcesses {
     if (!this.#load(host).has(values)) void this.#changed(host);
   }
 
-  /** By what its containers take from now on, and those that come. */
+  /** Limits the process by the resources of its containers and of those that are about to start. */
   limit(host: DenseProcess): Promise<void> {
     return this.#inTurn(() => this.#limit(host));
   }

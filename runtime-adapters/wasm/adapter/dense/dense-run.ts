@@ -24,7 +24,7 @@ export interface ContainerProcess {
   left(id: string): Promise<void>;
 }
 
-/** As the shell has it: 128 and the number of the signal. */
+/** The shell's exit code of a killed process: 128 and the number of the signal. */
 const TERMINATED = 143;
 const KILLED = 137;
 

@@ -60,7 +60,7 @@ export class DenseStarts {
     return run;
   }
 
-  /** All that was left has been given to `adopted`. */
+  /** Called when all containers of an earlier agent have been passed to `adopted`. */
   async settle(): Promise<void> {
     await this.#hosts.adopted();
   }

@@ -29,7 +29,7 @@ export interface DenseGroupFile extends DenseGroup {
   readonly cgroupPath: string | undefined;
 }
 
-/** Why the agent has ended the process. */
+/** The reason why the agent has ended the process. */
 export interface DenseTermination {
   /** The container whose doing it was. */
   readonly container: string;

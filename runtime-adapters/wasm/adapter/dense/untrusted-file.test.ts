@@ -12,7 +12,7 @@ const GIGABYTES = 3_000_000_000;
 /** Objects that a hostile process may put in the place of a file of its own. */
 function* inPlaceOf(path: string): Generator<string> {
   execFileSync("mkfifo", [path]);
-  yield "a pipe that nobody writes into";
+  yield "a pipe without a writer";
   rmSync(path);
   symlinkSync("/dev/zero", path);
   yield "a link to what never ends";

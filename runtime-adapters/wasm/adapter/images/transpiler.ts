@@ -213,7 +213,7 @@ export class Transpiler implements AsyncDisposable {
       return { component, stamp: await stampOf(component) };
     } catch (error) {
       if (errnoOf(error) === "ENOENT" && !(await exists(directory))) return undefined;
-      this.#components.log.warn("a transpiled component is damaged and is made anew", { directory, error });
+      this.#components.log.warn("a transpiled component is damaged and is made again", { directory, error });
       return undefined;
     }
   }

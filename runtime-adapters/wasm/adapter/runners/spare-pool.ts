@@ -20,7 +20,7 @@ export interface SparePoolComponents {
 export interface SparePoolInit {
   /** How many are kept, some 10 MiB each. 0: none. */
   readonly size: number;
-  /** For their standard error; made where it is not there. */
+  /** The folder for their standard error; made if it is missing. */
   readonly directory: string;
   /** cgroupfs path of those that wait; undefined: the agent's own. */
   readonly cgroupPath: string | undefined;
@@ -28,7 +28,7 @@ export interface SparePoolInit {
 
 /** A start that has just begun comes first. */
 const REFILL_DELAY = millis(500);
-/** How long none is made after memory was short. */
+/** How long no spare is made after memory was short. */
 const SHED_DURATION: Millis = seconds(300);
 
 export class SparePool {
@@ -45,7 +45,7 @@ export class SparePool {
     components.disposed.addEventListener("abort", () => this.#giveUpAll(), { once: true });
   }
 
-  /** How many wait now. */
+  /** The number of spares that wait now. */
   get waiting(): number {
     return this.#spares.length;
   }

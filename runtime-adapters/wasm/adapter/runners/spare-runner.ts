@@ -24,7 +24,7 @@ export interface SpareLaunch {
   readonly command: readonly string[];
   /** The cgroup that it waits in. */
   readonly procsFiles: readonly string[];
-  /** For the runner's standard error; becomes the container's. */
+  /** The file for the runner's standard error; becomes the container's. */
   readonly fatalPath: string;
 }
 

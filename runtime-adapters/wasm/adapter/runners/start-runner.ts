@@ -15,7 +15,7 @@ export interface RunnerStart {
   readonly fatalFd: number;
   /** Bounds what a component may do before its first own instruction (start functions). */
   readonly timeout: Millis;
-  /** When the reaper has ended, as far as this process lives that long. */
+  /** Called when the reaper has ended, if this process still runs then. */
   readonly onReaperEnd: () => void;
 }
 
