@@ -38,7 +38,7 @@ export class FairSlots {
   readonly #total: number;
   readonly #perGroup: number;
   readonly #what: string;
-  /** In the order of coming. As many as callers wait, who bound themselves. */
+  /** Waiting callers in order of arrival. Not bounded here: callers bound their number. */
   readonly #waiting: Waiter[] = [];
   /** Groups by the numbers that they hold. */
   readonly #held = new Map<number, string>();

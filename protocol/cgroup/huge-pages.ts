@@ -3,7 +3,7 @@ import { parseQuantity, quantityValue } from "../kubernetes/quantity.ts";
 
 const PREFIX = "hugepages-";
 
-/** In the largest unit of which it is a whole number: `2MB`, `64KB`, `1GB`. */
+/** Formats a size in the largest unit of which it is a whole number: `2MB`, `64KB`, `1GB`. */
 export function hugePageName(bytes: number): string {
   let size = bytes;
   const units = ["B", "KB", "MB", "GB", "TB", "PB"];

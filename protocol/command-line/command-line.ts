@@ -11,7 +11,7 @@ const MAX_WORDS = 4096;
 type Flags = ReadonlyMap<string, readonly string[]>;
 
 export class Arguments {
-  /** Without the command's own words. */
+  /** Operands without the command's own words. */
   readonly positionals: readonly string[];
   readonly #flags: Flags;
 
@@ -109,7 +109,7 @@ function groupOf([first, ...others]: readonly string[], commands: readonly Comma
   return isGroup && others.length === 0 ? first : undefined;
 }
 
-/** With the command's own word in the place of its alias. */
+/** Replaces the alias of a command by the command's word. */
 export function canonical(positionals: readonly string[], commands: readonly CommandShape[]): string[] {
   const [first, ...others] = positionals;
   if (first === undefined) return [];

@@ -4,7 +4,7 @@
  */
 
 export interface Flag {
-  /** Without the dashes. */
+  /** The name without the dashes. */
   readonly name: string;
   readonly short?: string;
   /** The name of its value in the help. Undefined: the flag takes no value. */
@@ -12,9 +12,9 @@ export interface Flag {
   readonly help: string;
   /** The values it takes. Missing: any that `parse` takes. */
   readonly choices?: readonly string[];
-  /** As it would be written on the command line. */
+  /** The default as it is written on the command line. */
   readonly default?: string;
-  /** May be given more than once. */
+  /** True when it may be given more than once. */
   readonly repeats?: boolean;
   /** The kind of names that complete its value; the program knows the kinds. */
   readonly completes?: string;
@@ -28,7 +28,7 @@ export interface CommandShape {
   /** Stands for the first of them. */
   readonly alias?: string;
   readonly flags: readonly Flag[];
-  /** After the command's words; "" or missing: none. */
+  /** Operands after the command's words; "" or undefined: none. */
   readonly operands?: string;
   /** How many operands the command takes. Missing: none. */
   readonly atLeast?: number;

@@ -26,7 +26,7 @@ export class FieldProblems {
   readonly #silenced: string[] = [];
   #omitted = 0;
 
-  /** At most MAX_PROBLEMS, and one that counts the others. */
+  /** The problems, at most MAX_PROBLEMS and one that counts the others. */
   get found(): readonly FieldProblem[] {
     if (this.#omitted === 0) return this.#found;
     return [...this.#found, { path: "", message: `and ${this.#omitted} more problems` }];

@@ -101,9 +101,9 @@ function scaled(quantity: Quantity, unit: bigint): bigint {
   return quantity.nano < 0n ? -magnitude : magnitude;
 }
 
-/** In whole units, rounded away from zero: bytes of memory, say. */
+/** @returns whole units, rounded away from zero: bytes of memory, for instance */
 export const quantityValue = (quantity: Quantity): bigint => scaled(quantity, NANO);
-/** In thousandths, rounded away from zero: of CPU. */
+/** @returns thousandths, rounded away from zero: of CPUs, for instance */
 export const quantityMilliValue = (quantity: Quantity): bigint => scaled(quantity, MILLI);
 
 /** Kubernetes' rounding of a pod's requests and limits: away from zero to thousandths. */
@@ -115,7 +115,7 @@ export const roundToMilli = (quantity: Quantity): Quantity => ({
 export const compareQuantities = (left: Quantity, right: Quantity): -1 | 0 | 1 =>
   left.nano < right.nano ? -1 : left.nano > right.nano ? 1 : 0;
 
-/** In the format of `left`, or of `right` when `left` is zero, as Kubernetes adds. */
+/** @returns the sum in the format of `left`, or of `right` when `left` is zero, as in Kubernetes */
 export const addQuantities = (left: Quantity, right: Quantity): Quantity => ({
   nano: left.nano + right.nano,
   format: left.nano === 0n ? right.format : left.format,

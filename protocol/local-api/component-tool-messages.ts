@@ -26,9 +26,9 @@ export interface ComponentToolRequest {
   /** PEM of authorities that its https requests trust besides; absolute. */
   readonly caFile: string | undefined;
   readonly json: boolean;
-  /** As a node that runs components of WASI 0.3. */
+  /** True to check as a node that runs components of WASI 0.3. */
   readonly p3: boolean;
-  /** As a node with this `wasm.maxComponentSize`; undefined: its default. */
+  /** The node's `wasm.maxComponentSize`; undefined: its default. */
   readonly maxComponentBytes: number | undefined;
 }
 

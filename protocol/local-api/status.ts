@@ -66,7 +66,7 @@ export interface TunnelReport {
   readonly nextTry?: string | null;
   /** Statuses of pods that a hub has not acknowledged yet. */
   readonly pendingStatuses?: number;
-  /** Since the agent started, without TLS and TCP. */
+  /** Bytes since the agent started, without TLS and TCP. */
   readonly bytesSent?: number;
   readonly bytesReceived?: number;
 }
@@ -116,10 +116,10 @@ export interface FlashReport {
   /** The day in UTC, `2026-11-20`; empty before the first sample. */
   readonly day: string;
   readonly today: {
-    /** By everybody; null: unknown. */
+    /** Bytes that all processes wrote; null: unknown. */
     readonly bytes: number | null;
     readonly agentBytes: number;
-    /** Those that wrote most, most first. `namespace/name`. */
+    /** The pods that wrote most, most first. `namespace/name`. */
     readonly pods: readonly { readonly name: string; readonly bytes: number }[];
   };
   /** The average of the previous days, at most 29; null while there are none. */
@@ -158,7 +158,7 @@ export interface SecretsAtRestReport {
   readonly keyGeneration: number;
   /** RFC 3339, of the data key in use. */
   readonly keyCreatedAt: string;
-  /** From then on the next write rotates the data key; null: it is not kept. */
+  /** The time after which the next write rotates the data key; null: no key is kept. */
   readonly rotatesAt: string | null;
   /** Stored Secrets that cannot be opened until the hub has sent them again. */
   readonly unreadable: number;
@@ -323,7 +323,7 @@ export interface ImageRemoveRequest {
   /** A name, or an id as `edgectl image list -o wide` shows it. */
   readonly image: string;
   readonly runtime?: string | undefined;
-  /** Also one that is pinned, or in use. */
+  /** True to remove an image that is pinned or in use. */
   readonly force?: boolean | undefined;
 }
 
@@ -367,7 +367,7 @@ export interface KeyvalueBucketReport {
   readonly usedOn: string;
   /** The largest of those that pods of this node name; null: none names it. */
   readonly quota: { readonly bytes: number; readonly keys: number } | null;
-  /** Those that name it. */
+  /** The pods that name it. */
   readonly pods: readonly string[];
 }
 
@@ -400,7 +400,7 @@ export interface PushAnswer {
 
 export interface PushedPod {
   readonly namespace: string;
-  /** With the node's name at its end, as of every static pod. */
+  /** The name with the node's name at its end, as for every static pod. */
   readonly name: string;
   readonly uid: string;
   /** `configured`: the pod of this name is another one now, and is started when the one before has ended. */
@@ -415,7 +415,7 @@ export interface PushRefusal extends ApiError {
 export interface PushProblem {
   /** The line in the document that was sent, from 1; null where no line can be named. */
   readonly line: number | null;
-  /** With the field's path where there is one: `spec.containers[0].image: Required value`. */
+  /** The message with the field's path where there is one: `spec.containers[0].image: Required value`. */
   readonly message: string;
 }
 

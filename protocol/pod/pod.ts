@@ -48,7 +48,7 @@ import {
 } from "./volume-schema.ts";
 
 const objectMeta = object({
-  /** After defaulting never missing: "" is refused by validation. */
+  /** Never missing after defaulting; validation refuses "". */
   name: requiredText,
   generateName: optionalText,
   /** `parsePod` fills it in. */

@@ -127,7 +127,7 @@ export function decodeBatch(bytes: Uint8Array): TelemetryBatch {
   return { origin, records };
 }
 
-/** Not `ListReader.text`, which takes short byte strings for words: nothing here is written so. */
+/** Reads a text without `ListReader.text`, which takes short byte strings for words; batches have none. */
 function plainText(fields: ListReader, name: string, max: number): string {
   const value = fields.value();
   if (typeof value !== "string" || value.length > max) throw fields.wrong(name, `is no text of ${max} characters`);

@@ -29,7 +29,7 @@ export interface TelemetryDelivery {
   readonly baseUs: number;
   /** The board never knew what time it was: `baseUs` is a guess. */
   readonly isEstimated: boolean;
-  /** As `encodeBatch` makes it; kept as it is. */
+  /** A batch of `encodeBatch`, stored unchanged. */
   readonly batch: Uint8Array;
 }
 

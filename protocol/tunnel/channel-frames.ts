@@ -3,7 +3,7 @@
  */
 import { PicoletError } from "../errors.ts";
 
-/** As Kubernetes numbers them in its WebSocket protocols. */
+/** Channels by their numbers in Kubernetes' WebSocket protocols. */
 export const CHANNEL = { stdin: 0, stdout: 1, stderr: 2, error: 3, resize: 4 } as const;
 export type Channel = (typeof CHANNEL)[keyof typeof CHANNEL];
 

@@ -15,7 +15,7 @@ export interface Sender {
 
 interface LaneState {
   readonly weight: number;
-  /** In turn: one frame each. None at rest. */
+  /** Senders that take turns, one frame each. Undefined at rest. */
   senders: Set<Sender> | undefined;
   /** Bytes sent, divided by the weight, on a scale that all lanes share. */
   sent: number;

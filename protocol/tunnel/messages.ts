@@ -70,7 +70,7 @@ export interface Welcome {
   readonly wantsNode: boolean;
   /** Streams of kind `telemetry` may be opened; older hubs do not know them. */
   readonly takesTelemetry: boolean;
-  /** Whose pods these are; undefined: an older hub, or one that cannot read it. */
+  /** The fleet of the pods; undefined: an older hub, or one that cannot read it. */
   readonly fleet?: FleetIdentity | undefined;
   /** Statuses may be sent in the compact form (`compact-status.ts`); older hubs do not know it. Only with `fleet`. */
   readonly takesCompactStatuses?: boolean | undefined;
@@ -80,7 +80,7 @@ export interface Welcome {
  * The cluster whose objects a hub sends. An agent takes them only from the fleet it knows, or one that took it over.
  */
 export interface FleetIdentity {
-  /** At most 64 characters: of a Kubernetes cluster the UID of its namespace kube-system. */
+  /** The fleet's id, at most 64 characters: for a Kubernetes cluster the UID of its namespace kube-system. */
   readonly id: string;
   /** Ids of fleets that the hub's operator says are this one now; at most MAX_FORMER_FLEETS. */
   readonly former: readonly string[];
@@ -103,7 +103,7 @@ export interface Desired {
   readonly upserts: readonly RemoteObject[];
   readonly deletes: readonly ObjectKey[];
   readonly last: boolean;
-  /** With `last`: of the whole set after it. An agent that comes to another one answers with a `resync`. */
+  /** With `last`: the digest of the whole set after it. An agent with another digest answers with a `resync`. */
   readonly digest: Uint8Array;
 }
 

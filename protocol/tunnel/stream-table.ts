@@ -56,7 +56,7 @@ export class StreamTable {
     return this.#streams.size;
   }
 
-  /** As `StreamOpener.open`. */
+  /** @see StreamOpener.open */
   async open(kind: StreamKind, params: unknown, lane: Lane, signal: AbortSignal): Promise<OpenedStream> {
     const limit = MAX_STREAMS[this.#init.role];
     if (this.#own.size >= limit) {

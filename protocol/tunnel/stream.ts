@@ -2,7 +2,7 @@
  * Streams inside the tunnel: what both ends and everything that is carried through them rely on. `Mux` implements them.
  */
 
-/** In order of weight. A lane with more to send never starves one above it; none is ever starved altogether. */
+/** Lanes in order of weight. A lane with more to send never starves one above it; none is ever starved altogether. */
 export type Lane = "control" | "status" | "interactive" | "logs" | "bulk";
 
 /**
@@ -100,7 +100,7 @@ export interface PortForwardParams {
   readonly namespace: string;
   readonly pod: string;
   readonly uid: string;
-  /** As in the WebSocket form of the protocol; SPDY names ports in its own streams. */
+  /** Ports of the WebSocket form of the protocol; SPDY names ports in its own streams. */
   readonly ports: readonly number[];
   readonly upgrade: Readonly<Record<string, string>> | undefined;
 }
@@ -119,7 +119,7 @@ export type SessionReply = { readonly mode: "raw" } | { readonly mode: "channels
 /** Params of `kubelet`. Reply: KubeletReply; the bytes are the body. Lane `bulk`. */
 export interface KubeletParams {
   readonly method: "GET";
-  /** With the query, as the kubelet's HTTP API has it: `/stats/summary?only_cpu_and_memory=true`. */
+  /** The path with its query in the kubelet's HTTP API: `/stats/summary?only_cpu_and_memory=true`. */
   readonly path: string;
 }
 

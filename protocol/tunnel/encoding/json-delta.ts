@@ -70,7 +70,7 @@ export function jsonSize(value: unknown): number {
 
 const ownField = (object: Fields, key: string): unknown => (Object.hasOwn(object, key) ? object[key] : undefined);
 
-/** As JSON: fields that are undefined are missing ones. */
+/** Compares values as JSON: undefined fields count as missing. */
 export function equalJson(one: unknown, other: unknown): boolean {
   if (one === other) return true;
   if (Array.isArray(one) && Array.isArray(other)) {

@@ -58,7 +58,7 @@ export class ListReader {
     return value;
   }
 
-  /** By its place among `choices`. */
+  /** Reads an index into `choices`. */
   oneOf<T>(name: string, choices: readonly T[]): T {
     const choice = choices[this.count(name)];
     if (choice === undefined) throw this.wrong(name, "is none of what it may be");
@@ -71,7 +71,7 @@ export class ListReader {
     return value;
   }
 
-  /** That of a Kubernetes object: it goes into paths of the API. */
+  /** Reads the name of a Kubernetes object, which goes into paths of the API. */
   name(name: string): string {
     const value = this.#guarded(name, unpackText);
     if (dnsSubdomainProblems(value).length > 0) throw this.wrong(name, "is no name of a Kubernetes object");

@@ -214,7 +214,7 @@ export function identityOf(
   });
 }
 
-/** Those that a runner answers only with the agent's help, for which the component has to wait. */
+/** Interfaces that a runner answers only with the agent's help, for which the component must wait. */
 const SERVED: readonly BoardInterface[] = ["keyvalue", "telemetry", "node-info", ...DEVICE_KINDS];
 
 const importsAny = ({ imports }: Pick<ComponentShape, "imports">, interfaces: readonly BoardInterface[]): boolean =>

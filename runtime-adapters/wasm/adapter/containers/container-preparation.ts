@@ -44,7 +44,7 @@ export interface ContainerPreparationComponents {
 }
 
 export interface ContainerPreparationInit {
-  /** Beside which packages are found. */
+  /** The runner's program; packages are found beside it. */
   readonly runnerPath: string;
   /** True when components of WASI 0.3 may run. */
   readonly p3: boolean;

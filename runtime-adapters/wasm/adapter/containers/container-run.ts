@@ -35,7 +35,7 @@ type Phase =
 
 /** An exit makes itself heard through inotify; this is how often a stop looks for itself, should that fail. */
 const STOP_CHECK_INTERVAL = millis(1000);
-/** From SIGKILL to the end. Only a process in an uninterruptible system call takes longer than a moment. */
+/** Bounds the wait after SIGKILL. Only a process in an uninterruptible system call takes longer than a moment. */
 const KILL_TIMEOUT = millis(10_000);
 /** Between creating its file and writing it a reaper has one system call; one that was killed there never writes. */
 const MAX_REAPER_CHECKS = 50;
@@ -48,7 +48,7 @@ const RUNNER_CHECK_INTERVAL = millis(100);
  */
 const MAX_LEAVE_CHECKS = 100;
 const LEAVE_CHECK_INTERVAL = millis(20);
-/** As the shell has it: 128 and the number of SIGKILL. */
+/** The shell's exit code: 128 and the number of SIGKILL. */
 const KILLED = 137;
 const NEVER = new AbortController().signal;
 
@@ -75,7 +75,7 @@ export class ContainerRun {
     this.components.onChange(this.#file.uid);
   }
 
-  /** That runs the component; undefined: none does. */
+  /** The process that runs the component; undefined: none does. */
   get process(): ProcessId | undefined {
     return this.#runner();
   }
@@ -179,7 +179,7 @@ export class ContainerRun {
     if (this.exit() !== undefined) await this.#settle();
   }
 
-  /** For `inspect`: what is just being found out is waited for. */
+  /** Waits for a check that is under way, for `inspect`. */
   async settled(): Promise<void> {
     await this.#settling;
   }

@@ -13,7 +13,7 @@ import type { Container, EphemeralContainer, Pod, Probe } from "@picolet/protoco
 type AnyContainer = Container | EphemeralContainer;
 type Problem = readonly [path: string, why: string];
 
-/** With which a component has ports that its container may not name. */
+/** Annotations by which a component can have ports that its container does not name. */
 const SERVING_ANNOTATIONS = ["wasm.picolet.io/http", "wasm.picolet.io/network"];
 
 /** How every component is ended; there is nothing in it that a signal could reach. */
@@ -30,7 +30,7 @@ export function checkComponentPod(pod: Pod): void {
   refuse(problems, "FailedCreatePodSandBox");
 }
 
-/** For those that come when the pod stands already. @throws `invalid` with CreateContainerConfigError */
+/** Refuses ephemeral containers, which are added to a running pod. @throws `invalid` with CreateContainerConfigError */
 export function refuseEphemeral(pod: Pod, name: string): void {
   const index = (pod.spec.ephemeralContainers ?? []).findIndex((each) => each.name === name);
   const container = pod.spec.ephemeralContainers?.[index];
@@ -84,7 +84,7 @@ const ignoredOf = ({ stdin, tty }: Container, path: string): (Problem | false)[]
   tty === true && [`${path}.tty`, "a component has no terminal"],
 ];
 
-/** Those that could never pass: such a pod would be restarted, or wait for being ready, without end. */
+/** Finds probes that could never pass: such a pod would restart, or wait to be ready, without end. */
 function probeProblems(pod: Pod, container: AnyContainer, path: string): Problem[] {
   const kinds = ["livenessProbe", "readinessProbe", "startupProbe"] as const;
   return kinds.flatMap((kind): Problem[] => {

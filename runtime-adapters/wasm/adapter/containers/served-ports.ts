@@ -32,7 +32,7 @@ export async function refuseTakenPort(
   }
 }
 
-/** Those that run as long as it does. */
+/** The containers before it that run as long as it does. */
 function namedBefore({ spec }: Pod, name: string): readonly (Container | EphemeralContainer)[] {
   const { containers, initContainers = [], ephemeralContainers = [] } = spec;
   const sidecars = initContainers.filter((each) => each.restartPolicy === "Always" || each.name === name);

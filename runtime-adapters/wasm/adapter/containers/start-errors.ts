@@ -46,7 +46,7 @@ export function asRefusal(check: () => void): void {
   }
 }
 
-/** With the reason that a kubelet shows for it. */
+/** Adds the reason that a kubelet shows for it. */
 export function withReason(error: unknown, message: string, reason: string): PicoletError {
   if (!isPicoletError(error)) return new PicoletError("failed", message, { cause: error, reason });
   if (error.code === "cancelled") return error;
