@@ -2,7 +2,7 @@
  * The one error type of picolet. Callers match on `code`, never on the message.
  *
  * - `cancelled`           the caller's AbortSignal fired; neither logged nor reported
- * - `invalid`             the input is wrong and stays wrong until somebody mends it
+ * - `invalid`             the input is wrong and stays wrong until it is changed
  * - `not_found`           the object named does not exist
  * - `already_exists`      it exists already
  * - `conflict`            it exists with another content or in another state
@@ -31,7 +31,7 @@ export type ErrorCode =
   | "internal";
 
 export interface PicoletErrorInit {
-  /** Whether the same call may succeed later with nothing mended. Default false. */
+  /** True when the same call may succeed later without any change. Default false. */
   readonly retryable?: boolean;
   readonly cause?: unknown;
   /** The Kubernetes reason, CamelCase, that a status or an event shows for it (`ErrImagePull`). */
@@ -56,6 +56,11 @@ export class PicoletError extends Error {
 export function isPicoletError(error: unknown, code?: ErrorCode): error is PicoletError {
   return error instanceof PicoletError && (code === undefined || error.code === code);
 }
+
+const nothing = (): undefined => undefined;
+
+/** Handles a failure that is ignored on purpose: `child.catch(ignore("it is killed below"))`. Resolves to `undefined`. */
+export const ignore = (_why: string): (() => undefined) => nothing;
 
 export const isCancelled = (error: unknown): boolean => isPicoletError(error, "cancelled");
 

@@ -9,7 +9,7 @@ test("an object of JSON is neither null nor a list nor a scalar", () => {
   ]);
 });
 
-test("the code of a system call's error, and nothing for what has none", () => {
+test("errnoOf gives the code of a system call's error, and an empty text without one", () => {
   assert.throws(
     () => readFileSync("/nowhere/at/all"),
     (error: unknown) => errnoOf(error) === "ENOENT",

@@ -25,9 +25,9 @@ export interface CancelSignal {
 }
 
 export interface Clock {
-  /** For durations and deadlines. */
+  /** The time for durations and deadlines. */
   monotonic(): MonotonicMs;
-  /** For showing and for certificates. May be wrong, may jump both ways (a board without an RTC starts in 1970). */
+  /** The time to show, and for certificates. May be wrong or jump both ways (a board without an RTC starts in 1970). */
   wall(): Date;
   /** Resolves after `duration`; rejects with a PicoletError `cancelled` as soon as `signal` aborts. */
   sleep(duration: Millis, signal: CancelSignal): Promise<void>;

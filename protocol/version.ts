@@ -1,4 +1,4 @@
-/** Of every program of picolet; the same as package.json's, which a test checks. */
+/** The version of every program of picolet. It equals that of package.json; a test checks it. */
 export const VERSION = "0.1.0";
 
 /** The Kubernetes whose kubelet and API server this is like: of Node objects, `/version`, and `kube-probe/1.34`. */

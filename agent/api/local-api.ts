@@ -1,6 +1,6 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { Socket } from "node:net";
-import { aborted, type JoinedSignal, joinSignals } from "@picolet/protocol/async/abort.ts";
+import { aborted, type JoinedSignal, joinSignals, wokenOrAborted } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { describeError, type ErrorCode, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import type { ApiError } from "@picolet/protocol/local-api/status.ts";
@@ -221,15 +221,9 @@ async function writeAll(
 }
 
 function drained(response: ServerResponse, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const done = (): void => {
-      response.removeListener("drain", done);
-      signal.removeEventListener("abort", done);
-      resolve();
-    };
-    if (signal.aborted) return resolve();
-    response.once("drain", done);
-    signal.addEventListener("abort", done, { once: true });
+  return wokenOrAborted(signal, (wake) => {
+    response.once("drain", wake);
+    return () => response.removeListener("drain", wake);
   });
 }
 

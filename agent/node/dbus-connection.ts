@@ -1,5 +1,7 @@
 /** A client of a message bus on a unix socket (D-Bus specification: EXTERNAL authentication, the bus's own methods). */
+
 import { connect, type Socket } from "node:net";
+import { checkCancelled, wokenOrAborted } from "@picolet/protocol/async/abort.ts";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
 import { PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, seconds } from "@picolet/protocol/ports.ts";
@@ -111,14 +113,12 @@ export class DbusConnection implements Disposable {
       const next = this.#signals.shift();
       if (next !== undefined) return next;
       if (this.#failure !== undefined) throw this.#failure;
-      if (signal.aborted) throw new PicoletError("cancelled", "the wait for a signal was cancelled");
-      await new Promise<void>((resolve) => {
-        const wake = (): void => {
-          signal.removeEventListener("abort", wake);
-          resolve();
-        };
-        signal.addEventListener("abort", wake, { once: true });
+      checkCancelled(signal, "the wait for a signal");
+      await wokenOrAborted(signal, (wake) => {
         this.#wake = wake;
+        return () => {
+          this.#wake = undefined;
+        };
       });
     }
   }

@@ -1,4 +1,4 @@
-import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
+import { ignoreCancelled, wokenOrAborted } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
@@ -89,15 +89,10 @@ export class OrphanSweep implements Component {
   async #allListed(signal: AbortSignal): Promise<void> {
     const { adapters, observer } = this.#components;
     const isDone = (): boolean => adapters.every((adapter) => observer.listing(adapter) !== undefined);
-    await new Promise<void>((resolve) => {
-      const finish = (): void => {
-        observing[Symbol.dispose]();
-        signal.removeEventListener("abort", finish);
-        resolve();
-      };
-      const observing = observer.observe({ podChanged: () => undefined, listed: () => isDone() && finish() });
-      signal.addEventListener("abort", finish, { once: true });
-      if (isDone() || signal.aborted) finish();
+    if (isDone()) return;
+    await wokenOrAborted(signal, (wake) => {
+      const observing = observer.observe({ podChanged: () => undefined, listed: () => isDone() && wake() });
+      return () => observing[Symbol.dispose]();
     });
   }
 }

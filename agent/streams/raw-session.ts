@@ -3,7 +3,7 @@
  * and nothing else.
  */
 import { connect, type Socket } from "node:net";
-import { cancelled } from "@picolet/protocol/async/abort.ts";
+import { cancelled, onAbort } from "@picolet/protocol/async/abort.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { TunnelStream } from "@picolet/protocol/tunnel/stream.ts";
 import type { RuntimeStream } from "@picolet/runtime-contract/runtime-adapter.ts";
@@ -139,9 +139,7 @@ export function upgradeRequest(target: Upgrade, headers: Readonly<Record<string,
  * @throws what broke it
  */
 export async function copyRaw(stream: TunnelStream, connection: RuntimeConnection, signal: AbortSignal): Promise<void> {
-  const onAbort = (): void => connection[Symbol.dispose]();
-  signal.addEventListener("abort", onAbort, { once: true });
-  if (signal.aborted) onAbort();
+  using _end = onAbort(signal, () => connection[Symbol.dispose]());
   const down = async (): Promise<void> => {
     for (;;) {
       const piece = await connection.read();
@@ -161,7 +159,6 @@ export async function copyRaw(stream: TunnelStream, connection: RuntimeConnectio
   try {
     await Promise.all([down(), up()]);
   } finally {
-    signal.removeEventListener("abort", onAbort);
     connection[Symbol.dispose]();
   }
 }

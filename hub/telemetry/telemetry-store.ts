@@ -1,5 +1,4 @@
-import { cancelled } from "@picolet/protocol/async/abort.ts";
-import { rejectOnAbort } from "@picolet/protocol/async/cancellation.ts";
+import { cancelled, rejectOnAbort } from "@picolet/protocol/async/abort.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import { millis } from "@picolet/protocol/ports.ts";

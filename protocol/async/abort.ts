@@ -1,7 +1,7 @@
 import { isCancelled, PicoletError } from "../errors.ts";
 import type { CancelSignal } from "../ports.ts";
 
-/** Without a stack, which no one reads: a cancellation is neither logged nor reported, and a stack takes 0.5 KiB. */
+/** Makes the error without a stack: a cancellation is neither logged nor reported, and a stack takes 0.5 KiB. */
 export function cancelled(what: string): PicoletError {
   const { stackTraceLimit } = Error;
   Error.stackTraceLimit = 0;
@@ -42,28 +42,75 @@ export class WaitCancel implements CancelSignal {
   }
 }
 
+/** Called before and between the steps of `what`. @throws `cancelled` */
+export function checkCancelled(signal: AbortSignal, what: string): void {
+  if (signal.aborted) throw cancelled(what);
+}
+
+class AbortListener implements Disposable {
+  readonly #signal: AbortSignal;
+  readonly #act: () => void;
+
+  constructor(signal: AbortSignal, act: () => void) {
+    this.#signal = signal;
+    this.#act = act;
+    if (signal.aborted) act();
+    else signal.addEventListener("abort", act, { once: true });
+  }
+
+  [Symbol.dispose](): void {
+    this.#signal.removeEventListener("abort", this.#act);
+  }
+}
+
+/**
+ * Calls `act` when `signal` aborts, or now if it has aborted already. Disposing removes the listener: a long-lived
+ * signal would keep `act` and all that it refers to.
+ */
+export const onAbort = (signal: AbortSignal, act: () => void): Disposable => new AbortListener(signal, act);
+
+/**
+ * Resolves when `wake` is called or `signal` aborts.
+ * @param register hands `wake` to its caller and returns what removes it there; must not call `wake` itself
+ */
+export function wokenOrAborted(signal: AbortSignal, register: (wake: () => void) => () => void): Promise<void> {
+  if (signal.aborted) return Promise.resolve();
+  return new Promise((resolve) => {
+    const wake = (): void => {
+      signal.removeEventListener("abort", wake);
+      remove();
+      resolve();
+    };
+    const remove = register(wake);
+    signal.addEventListener("abort", wake, { once: true });
+  });
+}
+
+/** Settles with `task`, or rejects with `cancelled` as soon as `signal` aborts. The task itself continues. */
+export function rejectOnAbort<T>(task: Promise<T>, signal: AbortSignal, what: string): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const listener = onAbort(signal, () => reject(cancelled(what)));
+    task.then(resolve, reject).finally(() => listener[Symbol.dispose]());
+  });
+}
+
 export interface JoinedSignal extends Disposable {
   readonly signal: AbortSignal;
   abort(reason?: unknown): void;
 }
 
 /**
- * A signal that aborts with any of `sources` or through its own `abort`. Disposing takes its listeners off again:
+ * Makes a signal that aborts with any of `sources` or through its own `abort`. Disposing removes its listeners;
  * `AbortSignal.any` on a long-lived signal keeps every composite alive.
  */
 export function joinSignals(...sources: readonly AbortSignal[]): JoinedSignal {
   const controller = new AbortController();
-  const listeners = sources.map((source) => {
-    const listener = (): void => controller.abort(source.reason);
-    if (source.aborted) controller.abort(source.reason);
-    else source.addEventListener("abort", listener, { once: true });
-    return { source, listener };
-  });
+  const listeners = sources.map((source) => onAbort(source, () => controller.abort(source.reason)));
   return {
     signal: controller.signal,
     abort: (reason) => controller.abort(reason ?? cancelled("the task")),
     [Symbol.dispose]: () => {
-      for (const { source, listener } of listeners) source.removeEventListener("abort", listener);
+      for (const listener of listeners) listener[Symbol.dispose]();
     },
   };
 }

@@ -34,7 +34,7 @@ test("an alarm rings when its time has come, once", async () => {
   assert.equal(clock.sleeping, 0, "no timer while it is not set");
 });
 
-test("it is brought forward while somebody waits, never put off", async () => {
+test("it is brought forward during a wait, never put off", async () => {
   const clock = new VirtualClock();
   const alarm = new Alarm(clock);
   const seen = waiting(alarm);

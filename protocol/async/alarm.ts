@@ -1,9 +1,8 @@
+import { ignore } from "../errors.ts";
 import { type Clock, type Millis, type MonotonicMs, millis } from "../ports.ts";
 import { cancelled, WaitCancel } from "./abort.ts";
 
-/**
- * One time to wake up at, which may be brought forward while somebody waits for it. No timer runs while none is set.
- */
+/** A time to wake up at. It may be brought forward while a task waits for it. No timer runs while none is set. */
 export class Alarm {
   readonly #clock: Clock;
   #at: MonotonicMs | undefined;
@@ -61,7 +60,7 @@ export class Alarm {
         const awake = (): void => {
           if (sleep === own) wait();
         };
-        this.#clock.sleep(millis(left), own).then(awake, () => undefined);
+        this.#clock.sleep(millis(left), own).then(awake, ignore("another wait has replaced it"));
       };
       this.#moved = wait;
       signal.addEventListener("abort", onAbort);

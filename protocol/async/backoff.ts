@@ -4,9 +4,9 @@ import { type Millis, millis, type Random } from "../ports.ts";
 export type Jitter = readonly [least: number, most: number];
 
 const NO_JITTER: Jitter = [1, 1];
-/** For clients that may fail in large numbers at the same moment. */
+/** The jitter for clients that may fail in large numbers at the same moment. */
 export const FULL_JITTER: Jitter = [0, 1];
-/** For clients that should not retry at once. */
+/** The jitter for clients that should not retry at once. */
 export const EQUAL_JITTER: Jitter = [0.5, 1];
 
 export interface BackoffPolicy {

@@ -1,3 +1,4 @@
+import { ignore } from "../errors.ts";
 import type { Log, LogFields } from "../ports.ts";
 
 type Level = "debug" | "info" | "warn" | "error";
@@ -78,6 +79,6 @@ const jsonOf = (value: unknown): unknown => (value instanceof Error ? value.mess
  * program.
  */
 export function programLog({ format, level }: Pick<ConsoleLogInit, "format" | "level">): ConsoleLog {
-  process.stderr.on("error", () => undefined);
+  process.stderr.on("error", ignore("a log that no one reads must not end the program"));
   return new ConsoleLog({ format, level, write: (line) => void process.stderr.write(line), now: () => new Date() });
 }

@@ -23,7 +23,7 @@ test("a task's own error is passed on", async () => {
   await assert.rejects(withDeadline(clock, seconds(1), "ask", failing, neverAborted), TypeError);
 });
 
-test("a task that does not heed its signal is left behind at the deadline, with what it was doing in the message", async () => {
+test("a task that does not heed its signal is left behind at the deadline, and the message names it", async () => {
   const clock = new VirtualClock();
   let told = false;
   const task = (signal: AbortSignal): Promise<never> => {

@@ -1,4 +1,4 @@
-import { PicoletError } from "../errors.ts";
+import { ignore, PicoletError } from "../errors.ts";
 import type { Clock, Millis } from "../ports.ts";
 import { cancelled, joinSignals, WaitCancel } from "./abort.ts";
 
@@ -33,7 +33,7 @@ export function withDeadline<T>(
       fail(new PicoletError("deadline_exceeded", message, { retryable: true }));
     };
     joined.signal.addEventListener("abort", () => fail(cancelled(what)), { once: true });
-    clock.sleep(duration, timer).then(expire, () => undefined);
+    clock.sleep(duration, timer).then(expire, ignore("the task has settled"));
     const succeed = (value: T): void => {
       end();
       resolve(value);

@@ -35,7 +35,7 @@ class Bench {
   }
 }
 
-test("who came first is first, and no more have a place than there are", async () => {
+test("slots are given in order of arrival, and never more than there are", async () => {
   const bench = new Bench({ total: 2 });
   await bench.ask("a1 a2 a3 a4");
   assert.deepEqual(bench.order, ["a1", "a2"]);

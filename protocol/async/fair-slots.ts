@@ -1,7 +1,7 @@
 /**
- * Places for tasks of several groups, such as pulls from several registries: no group keeps the others from theirs.
- * Whoever holds a place learns that another group waits for it (`isContended`) and is to give it up when its task gets
- * on no more.
+ * Slots for tasks of several groups, such as pulls from several registries: no group keeps the others from theirs. The
+ * holder of a slot learns that another group waits for it (`isContended`), and must release it when its task makes no
+ * progress any more.
  */
 import { cancelled } from "./abort.ts";
 
@@ -10,16 +10,19 @@ export interface FairSlotsInit {
   readonly total: number;
   /** Held at once by one group. Default: `total`. */
   readonly perGroup?: number;
-  /** What waits, for the message of a cancelled wait: "image pull". */
+  /** Names the task in the message of a cancelled wait: "image pull". */
   readonly what: string;
 }
 
 export interface FairSlot extends Disposable {
-  /** The lowest number from 0 on that nobody else holds. */
+  /** The lowest number from 0 on that no other holder has. */
   readonly index: number;
-  /** Whether a task of another group waits for want of this place. */
+  /** True while a task of another group waits because all slots are taken. */
   readonly isContended: boolean;
-  /** Whether its group's task got on. If not, others' go before the group's next ones, until one of these does. */
+  /**
+   * @param gotOn whether the group's task made progress. If not, other groups come before its next tasks, until one of
+   * these does.
+   */
   report(gotOn: boolean): void;
 }
 
@@ -35,7 +38,7 @@ export class FairSlots {
   readonly #total: number;
   readonly #perGroup: number;
   readonly #what: string;
-  /** In the order of coming. As many as callers wait, who bound themselves. */
+  /** Waiting callers in order of arrival. Not bounded here: callers bound their number. */
   readonly #waiting: Waiter[] = [];
   /** Groups by the numbers that they hold. */
   readonly #held = new Map<number, string>();

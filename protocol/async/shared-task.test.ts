@@ -19,7 +19,7 @@ class Looks {
   });
 }
 
-test("who comes while a look is under way gets it; afterwards it is shown to whoever takes one that is not new", async () => {
+test("a caller during a sample shares it; later callers get it until it is older than maxAge", async () => {
   const looks = new Looks();
   const asked = [looks.look.get(millis(0), NEVER), looks.look.get(millis(1000), NEVER)];
   await looks.clock.advance(millis(100));
@@ -35,7 +35,7 @@ test("who comes while a look is under way gets it; afterwards it is shown to who
   assert.equal(await again, 3);
 });
 
-test("who goes leaves the others their look; when all have gone it is ended, and the next one is a new one", async () => {
+test("a caller that leaves does not end the others' sample; the last one does, and the next sample is a new one", async () => {
   const looks = new Looks();
   const [one, other] = [new AbortController(), new AbortController()];
   const [first, second] = [looks.look.get(millis(0), one.signal), looks.look.get(millis(0), other.signal)];
@@ -51,7 +51,7 @@ test("who goes leaves the others their look; when all have gone it is ended, and
   assert.equal(await next, 5);
 });
 
-test("a look that fails is told to all who wait, and not shown to anybody else", async () => {
+test("a sample that fails is reported to all waiting callers, and not cached", async () => {
   const looks = new Looks();
   const asked = [looks.look.get(millis(0), NEVER), looks.look.get(millis(0), NEVER)];
   looks.answers[0]?.reject(new Error("no"));
@@ -61,7 +61,7 @@ test("a look that fails is told to all who wait, and not shown to anybody else",
   assert.equal(await next, 7);
 });
 
-test("nothing is begun for who has gone already", async () => {
+test("nothing begins for a caller that has left already", async () => {
   const task = new SharedTask<void>("the task");
   await assert.rejects(
     task.join(() => assert.fail(), AbortSignal.abort()),

@@ -1,9 +1,9 @@
 /** One piece of work for all who want it at the same time. */
 
 import type { Clock, Millis, MonotonicMs } from "../ports.ts";
-import { cancelled } from "./abort.ts";
+import { checkCancelled, rejectOnAbort } from "./abort.ts";
 
-/** Who comes while it is under way gets what it gives. It is cancelled when the last who waits for it has gone. */
+/** Runs one task for all callers that join while it runs. The task is cancelled when the last caller has left. */
 export class SharedTask<T> {
   readonly #what: string;
   #underway: { readonly result: Promise<T>; readonly stop: AbortController; waiting: number } | undefined;
@@ -17,13 +17,13 @@ export class SharedTask<T> {
     return this.#underway !== undefined;
   }
 
-  /** @throws what `task` throws; `cancelled` as soon as `signal` aborts, whoever else waits */
+  /** @throws what `task` throws; `cancelled` as soon as `signal` aborts, even if other callers still wait */
   async join(task: (signal: AbortSignal) => Promise<T>, signal: AbortSignal): Promise<T> {
-    if (signal.aborted) throw cancelled(this.#what);
+    checkCancelled(signal, this.#what);
     const run = this.#underway ?? this.#begin(task);
     run.waiting += 1;
     try {
-      return await until(run.result, this.#what, signal);
+      return await rejectOnAbort(run.result, signal, this.#what);
     } finally {
       run.waiting -= 1;
       if (run.waiting === 0 && this.#underway === run) {
@@ -45,7 +45,7 @@ export class SharedTask<T> {
   }
 }
 
-/** What is looked at for all who ask, and shown again to whoever takes one that is not new. */
+/** Caches one sample and shares it between callers until it is older than `maxAge`. */
 export class SharedSample<T> {
   readonly #clock: Clock;
   readonly #take: (signal: AbortSignal) => Promise<T>;
@@ -71,22 +71,4 @@ export class SharedSample<T> {
     this.#last = { at, value };
     return value;
   }
-}
-
-function until<T>(result: Promise<T>, what: string, signal: AbortSignal): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const stop = (): void => reject(cancelled(what));
-    signal.addEventListener("abort", stop, { once: true });
-    const done = (): void => signal.removeEventListener("abort", stop);
-    result.then(
-      (value) => {
-        done();
-        resolve(value);
-      },
-      (error: unknown) => {
-        done();
-        reject(error);
-      },
-    );
-  });
 }

@@ -31,7 +31,7 @@ test("a component may end with a cancellation, and need not dispose of anything"
   assert.deepEqual(ended, ["resolving"]);
 });
 
-test("a component that ends before it is told to ends all of them, with a cancellation too", async () => {
+test("a component that ends too early ends all of them, also with a cancellation", async () => {
   for (const end of [async () => undefined, () => Promise.reject(cancelled("the loop"))]) {
     const components: Component[] = [
       { name: "lasting", run: aborted },

@@ -4,7 +4,10 @@ import { cancelled, ignoreCancelled, joinSignals } from "./abort.ts";
 import type { Component } from "./component.ts";
 import { withDeadline } from "./deadline.ts";
 
-/** What a component may take to let go; then the next is told, and what it held is left to the end of the process. */
+/**
+ * Bounds how long a component may take to dispose of its parts. Then the next one is disposed of, and the rest is left
+ * to the end of the process.
+ */
 const DISPOSE_LIMIT = seconds(5);
 
 /**

@@ -6,7 +6,7 @@ import { TokenBucket } from "./token-bucket.ts";
 
 const NEVER = new AbortController().signal;
 
-test("a burst goes at once, then so many a second; who gives up leaves its place", async () => {
+test("a burst goes at once, then a fixed number each second; a cancelled wait leaves its place", async () => {
   const clock = new VirtualClock();
   const bucket = new TokenBucket({ clock }, { rate: 2, burst: 3 });
   let taken = 0;
@@ -54,7 +54,7 @@ test("it is full again when all of its burst is back", async () => {
   assert.ok(bucket.isFull);
 });
 
-test("whoever gives up leaves no timer behind", async () => {
+test("a cancelled wait leaves no timer", async () => {
   const clock = new VirtualClock();
   const bucket = new TokenBucket({ clock }, { rate: 1, burst: 1 });
   await bucket.take(NEVER);

@@ -3,7 +3,7 @@ import { type Clock, type MonotonicMs, millis } from "../ports.ts";
 export interface TokenBucketInit {
   /** A second; 0: no limit. */
   readonly rate: number;
-  /** At once, after a pause. */
+  /** The tokens that can be taken at once after a pause. */
   readonly burst: number;
 }
 
@@ -27,7 +27,7 @@ export class TokenBucket {
     this.#at = components.clock.monotonic();
   }
 
-  /** Whether it is as one that nobody has taken from. */
+  /** True when no token is missing. */
   get isFull(): boolean {
     this.#refill();
     return this.#tokens === this.#burst;

@@ -1,3 +1,5 @@
+import { wokenOrAborted } from "./abort.ts";
+
 /** A value that changes over time, of which only the latest matters: a slow reader skips, it never queues. */
 export interface Watch<T> {
   readonly current: T;
@@ -57,14 +59,9 @@ export class WatchSource<T> implements ListenableWatch<T> {
   }
 
   #nextChange(signal: AbortSignal): Promise<void> {
-    return new Promise((resolve) => {
-      const wake = (): void => {
-        signal.removeEventListener("abort", wake);
-        this.#waiting.delete(wake);
-        resolve();
-      };
-      signal.addEventListener("abort", wake, { once: true });
+    return wokenOrAborted(signal, (wake) => {
       this.#waiting.add(wake);
+      return () => this.#waiting.delete(wake);
     });
   }
 }

@@ -30,7 +30,7 @@ test("systemd: slices in slices, each named after all that it is in", () => {
   assert.equal(names.existing("/a.slice/a-b.slice"), "/a.slice/a-b.slice");
 });
 
-test("a cgroup's name leads back to its pod; what is no pod's leads nowhere", () => {
+test("a cgroup's name leads back to its pod; any other name leads nowhere", () => {
   const uid = fc.string({ unit: fc.constantFrom(..."abz019-.:"), minLength: 1, maxLength: 60 });
   fc.assert(
     fc.property(uid, fc.constantFrom(...QOS), fc.constantFrom("cgroupfs", "systemd"), (uid, qos, driver) => {

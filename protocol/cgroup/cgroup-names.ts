@@ -2,22 +2,22 @@
 import { PicoletError } from "../errors.ts";
 import type { QosClass } from "../pod/pod-status.ts";
 
-/** Who makes the cgroups of pods: the agent by itself, or systemd, to which every cgroup is a unit of its own. */
+/** How the cgroups of pods are made: by the agent itself, or by systemd, to which every cgroup is a unit. */
 export type CgroupDriver = "cgroupfs" | "systemd";
 
 const KUBEPODS = "kubepods";
 const POD_PREFIX = "pod";
 export const SLICE = ".slice";
-/** Of systemd, for the name of a unit. */
+/** systemd's limit for the name of a unit. */
 const MAX_UNIT_NAME = 255;
 
-/** Absolute cgroupfs paths below the mount points, whatever the driver. */
+/** Absolute cgroupfs paths below the mount points, the same for both drivers. */
 export interface CgroupNames {
   /** `/kubepods`, `/kubepods/burstable` … or `/kubepods.slice`, `/kubepods.slice/kubepods-burstable.slice` … */
   tier(qos: QosClass): string;
   /** @throws PicoletError `invalid` for a uid that is no name of a folder, or of a unit */
   pod(qos: QosClass, uid: string): string;
-  /** Of the name of a cgroup in a tier; undefined: it is no pod's. */
+  /** @returns the pod UID in the name of a cgroup of a tier; undefined for a cgroup that is not a pod's */
   uidIn(name: string): string | undefined;
   /** A cgroup that is there already, by what the configuration calls it. */
   existing(name: string): string;
@@ -60,7 +60,7 @@ function systemdNames(root: readonly string[]): CgroupNames {
   };
 }
 
-/** What a container runtime is given as the parent of a pod's cgroups: with systemd the name of the slice. */
+/** @returns the parent of a pod's cgroups as a container runtime expects it: the name of the slice with systemd */
 export function cgroupParent(driver: CgroupDriver, path: string): string {
   return driver === "systemd" ? path.slice(path.lastIndexOf("/") + 1) : path;
 }

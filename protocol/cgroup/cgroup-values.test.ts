@@ -81,7 +81,7 @@ for (const [name, spec, expected] of [
     { cpuShares: 512 },
   ],
   [
-    "limits of the pod as a whole hold whatever its containers have",
+    "limits of the pod as a whole hold for any limits of its containers",
     { resources: { limits: { memory: "32Mi" } }, containers: [limited("a", {})] },
     { cpuShares: 2, memoryLimitBytes: 33_554_432 },
   ],
@@ -131,7 +131,7 @@ test("memory that is requested is kept in each cgroup above: hard for guaranteed
   assert.equal(podCgroupValues(GUARANTEED, QOS).memoryMinBytes, 64 * MIB);
 });
 
-test("better classes' requests are taken off what worse ones may have", () => {
+test("requests of better classes reduce the limits of worse ones", () => {
   const limits = new Map([["memory", BigInt(200 * MIB)]]);
   const tiers = tiersOf([BURSTABLE, GUARANTEED], SETTINGS, { limits, memoryReservedPercent: 50 });
   assert.equal(tiers.Burstable.memoryLimitBytes, 168 * MIB);
@@ -175,7 +175,7 @@ test("throttling begins between request and limit, at a whole page", () => {
   );
 });
 
-test("huge pages: what is asked for, of every other size none; tiers have no limit of their own", () => {
+test("huge pages: the requested amount, of every other size none; tiers have no limit of their own", () => {
   const settings = { ...SETTINGS, hugePageSizes: ["2MB", "1GB"] };
   const pod = asks({ "hugepages-2Mi": "4Mi", cpu: 1, memory: "1Mi" }, { "hugepages-2Mi": "4Mi" });
   const [container] = pod.spec.containers;

@@ -67,9 +67,9 @@ export interface CgroupSettings {
 export interface MemoryQos {
   /** The kubelet's `memoryThrottlingFactor`, in (0, 1]. */
   readonly throttlingFactor: number;
-  /** What all pods may have; the limit of containers that have none. */
+  /** Memory for all pods together; also the limit of containers that have none. */
   readonly allocatableBytes: number;
-  /** Of the kernel; throttling begins at a whole number of pages. */
+  /** The kernel's page size: throttling begins at a whole number of pages. */
   readonly pageBytes: number;
 }
 
@@ -186,7 +186,7 @@ export function swapShareBytes(
   return Math.floor((request / memoryCapacityBytes) * swapBytes);
 }
 
-/** Of the pod's own cgroup, which holds its containers and its sandbox. */
+/** The values of a pod's own cgroup, which holds its containers and its sandbox. */
 export function podCgroupValues(pod: Pod, settings: CgroupSettings): CgroupValues {
   const qos = qosClass(pod);
   const requests = podRequests(pod);
@@ -229,7 +229,7 @@ function limitOf(
   return everyContainerLimited || count(podLevel) > 0n ? count(limits.get(name)) : 0n;
 }
 
-/** What the pods of a class request together. */
+/** The requests of all pods of a QoS class together. */
 export interface TierRequests {
   readonly cpuMilli: bigint;
   readonly memoryBytes: bigint;
@@ -248,8 +248,8 @@ export function tierRequests(tier: QosClass, pods: Iterable<Pod>): TierRequests 
 
 export interface NodeCgroupSettings {
   /**
-   * What all pods may have together, of what is enforced: CPU in thousandths, memory and huge pages in bytes, `pid`. Of
-   * a resource that is missing nothing is written.
+   * The enforced limits of all pods together: CPU in thousandths, memory and huge pages in bytes, `pid`. Nothing is
+   * written for a resource that is missing.
    */
   readonly limits: ReadonlyMap<string, bigint>;
   /**
@@ -258,7 +258,7 @@ export interface NodeCgroupSettings {
   readonly memoryReservedPercent?: number | undefined;
 }
 
-/** Of the cgroup above all pods, which guaranteed pods are in, and of the tiers of the others. */
+/** The values of the cgroup above all pods, which holds guaranteed pods, and of the tiers of the other classes. */
 export function tierCgroupValues(
   pods: readonly Pod[],
   settings: CgroupSettings,
@@ -294,7 +294,7 @@ export function tierCgroupValues(
   };
 }
 
-/** Of a cgroup that is to have that much: the one above all pods, or one whose resources are reserved. */
+/** The values of a cgroup with these amounts: the one above all pods, or one with reserved resources. */
 export function amountValues(amounts: ReadonlyMap<string, bigint>, settings: CgroupSettings): CgroupValues {
   const [cpu, memory, pids] = [amounts.get("cpu"), amounts.get("memory"), amounts.get("pid")];
   const { hugePageSizes: sizes = [] } = settings;

@@ -3,7 +3,7 @@ import { parseQuantity, quantityValue } from "../kubernetes/quantity.ts";
 
 const PREFIX = "hugepages-";
 
-/** In the largest unit of which it is a whole number: `2MB`, `64KB`, `1GB`. */
+/** Formats a size in the largest unit of which it is a whole number: `2MB`, `64KB`, `1GB`. */
 export function hugePageName(bytes: number): string {
   let size = bytes;
   const units = ["B", "KB", "MB", "GB", "TB", "PB"];
@@ -22,7 +22,8 @@ export function* hugePagesIn(texts: Readonly<Record<string, string>> | undefined
 }
 
 /**
- * Every size that the machine has, 0 where nobody asks: the kernel lets a cgroup that nobody limits have all there are.
+ * Returns every page size of the machine, with 0 for those that are not requested: without a limit the kernel gives a
+ * cgroup all pages there are.
  */
 export function hugePageLimits(
   wanted: Iterable<readonly [string, number]>,

@@ -11,7 +11,7 @@ const MAX_WORDS = 4096;
 type Flags = ReadonlyMap<string, readonly string[]>;
 
 export class Arguments {
-  /** Without the command's own words. */
+  /** Operands without the command's own words. */
   readonly positionals: readonly string[];
   readonly #flags: Flags;
 
@@ -29,7 +29,7 @@ export class Arguments {
     return this.texts(name).at(-1);
   }
 
-  /** Of a flag that may be given more than once. */
+  /** All values of a flag that may be given more than once. */
   texts(name: string): readonly string[] {
     return this.#flags.get(name) ?? [];
   }
@@ -109,7 +109,7 @@ function groupOf([first, ...others]: readonly string[], commands: readonly Comma
   return isGroup && others.length === 0 ? first : undefined;
 }
 
-/** With the command's own word in the place of its alias. */
+/** Replaces the alias of a command by the command's word. */
 export function canonical(positionals: readonly string[], commands: readonly CommandShape[]): string[] {
   const [first, ...others] = positionals;
   if (first === undefined) return [];
@@ -117,7 +117,7 @@ export function canonical(positionals: readonly string[], commands: readonly Com
   return [named?.words[0] ?? first, ...others];
 }
 
-/** Long flags of one name mean the same in whatever command; of short ones the first of `all` counts. */
+/** A long flag means the same in every command; of short flags of one name the first in `all` counts. */
 function scan(words: readonly string[], all: readonly Flag[]): { positionals: string[]; flags: Flags } {
   const positionals: string[] = [];
   const flags = new Map<string, string[]>();
@@ -213,7 +213,7 @@ export function didYouMean(word: string, known: readonly string[], prefix: strin
   return near === undefined ? "" : `; did you mean "${prefix}${near.each}"?`;
 }
 
-/** Longer words are nobody's typing mistake of ours. */
+/** Bounds time: a longer word is no misspelling of a known one. */
 const MAX_COMPARED_LENGTH = 40;
 
 const distanceOf = (word: string, known: string): number =>

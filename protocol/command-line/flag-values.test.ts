@@ -89,7 +89,7 @@ for (const [flag, text, sentence] of [
   });
 }
 
-test("what a parser of its own throws names the flag", () => {
+test("an error of a flag's own parser names the flag", () => {
   const flag = parsedFlag({ ...init, value: "REGEX" }, (text) => new RegExp(text));
   assert.throws(() => flag.parse("("), /--x: Invalid regular expression/);
 });

@@ -38,7 +38,7 @@ function valueFlag<I extends Init, V>(
 interface DurationInit extends Init {
   /** Values that the sentence about a wrong one shows. Missing: the default. */
   readonly example?: string;
-  /** Whether a number without a unit is seconds. */
+  /** True when a number without a unit means seconds. */
   readonly takesSeconds?: boolean;
   readonly takesZero?: boolean;
 }
@@ -54,7 +54,7 @@ export function durationFlag<const I extends DurationInit>(init: I): Made<I, Mil
 
 interface BytesInit extends Init {
   readonly example?: string;
-  /** As a quantity; missing: one byte. */
+  /** The least value as a quantity; undefined: one byte. */
   readonly least?: string;
 }
 
@@ -144,7 +144,7 @@ export const portRangeFlag = <const I extends Init>(init: I): Made<I, readonly [
     return match !== null && first >= 1 && last <= MAX_PORT && first <= last ? ([first, last] as const) : undefined;
   });
 
-/** Without a user or a password in it. */
+/** Parses a URL without user and password. */
 export const httpUrlFlag = <const I extends Init>(init: I): Made<I, URL> =>
   valueFlag(init, "URL", "an http:// or https:// URL without a user", (text) => {
     const url = URL.parse(text);

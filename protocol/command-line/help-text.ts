@@ -37,7 +37,7 @@ function overview(program: Program): string {
   return parts.filter((each) => each !== "").join("\n");
 }
 
-/** As opposed to a program whose first words name what it does. */
+/** @returns whether the program has one command, which no word names */
 const isOneCommand = ({ commands: [first] }: Program): boolean => first?.words.length === 0;
 
 function useOfOne(program: Program): string[] {
@@ -87,7 +87,7 @@ function exampleBlock({ examples }: CommandText): string {
   return `Examples:\n${examples.map(([line, does]) => `  ${line}\n      ${does}`).join("\n")}\n`;
 }
 
-/** With its default and that it may be repeated. */
+/** Describes a flag with its default, and says if it may be repeated. */
 export function flagText(flag: Flag): string {
   const { help, repeats, default: byDefault } = flag;
   return `${help}${repeats ? "; may come again" : ""}${byDefault === undefined ? "" : ` (default ${byDefault})`}`;

@@ -1,20 +1,20 @@
 /**
- * What a program's command line has: one table for each program. The parser, help texts, completions, man pages and the
- * references in `docs/` are made from it.
+ * A program's command line as a table. The parser, help texts, completions, man pages and the references in `docs/` are
+ * made from it.
  */
 
 export interface Flag {
-  /** Without the dashes. */
+  /** The name without the dashes. */
   readonly name: string;
   readonly short?: string;
-  /** What its value is called in the help. Missing: the flag takes no value. */
+  /** The name of its value in the help. Undefined: the flag takes no value. */
   readonly value?: string;
   readonly help: string;
   /** The values it takes. Missing: any that `parse` takes. */
   readonly choices?: readonly string[];
-  /** As it would be written on the command line. */
+  /** The default as it is written on the command line. */
   readonly default?: string;
-  /** May be given more than once. */
+  /** True when it may be given more than once. */
   readonly repeats?: boolean;
   /** The kind of names that complete its value; the program knows the kinds. */
   readonly completes?: string;
@@ -28,7 +28,7 @@ export interface CommandShape {
   /** Stands for the first of them. */
   readonly alias?: string;
   readonly flags: readonly Flag[];
-  /** After the command's words; "" or missing: none. */
+  /** Operands after the command's words; "" or undefined: none. */
   readonly operands?: string;
   /** How many operands the command takes. Missing: none. */
   readonly atLeast?: number;
@@ -43,16 +43,16 @@ export interface CommandText extends CommandShape {
   readonly examples: readonly (readonly [command: string, does: string])[];
   /** Exit codes that mean something else than the program's own. */
   readonly exitCodes?: readonly ExitCode[];
-  /** What each operand stands for, for completion; the last one holds for all that follow. */
+  /** The kind of each operand, for completion; the last one applies to all that follow. */
   readonly completes?: readonly string[];
 }
 
 export interface Program<C extends CommandText = CommandText> {
   readonly name: string;
-  /** Of its man page. */
+  /** The section of its man page. */
   readonly section: 1 | 8;
   readonly summary: string;
-  /** Of the man page: a paragraph or two. */
+  /** The description in its man page: one or two paragraphs. */
   readonly description: string;
   readonly commands: readonly C[];
   /** The words of the command that runs when none is named; missing: the help is shown. */

@@ -11,8 +11,8 @@ export const isUsageError = (error: unknown): boolean => error instanceof Picole
 export const EX_USAGE = 64;
 
 /**
- * What a program prints for a wrong command line: one sentence, and where it does not say what was meant, where that is
- * listed.
+ * Formats the answer to a wrong command line: one sentence, and where the right words are listed if it does not name
+ * them.
  */
 export function usageReport(program: string, error: unknown, hint: string): string {
   const sentence = describeError(error);

@@ -29,7 +29,7 @@ export function parseDuration(text: string): Millis | undefined {
   return millis(text.startsWith("-") ? -total : total);
 }
 
-/** As Go writes a duration: "0s", "1.5s", "250ms", "1m30s", "4h0m0s". */
+/** Formats a duration as Go does: "0s", "1.5s", "250ms", "1m30s", "4h0m0s". */
 export function formatDuration(duration: Millis): string {
   const total = Math.abs(duration);
   const sign = duration < 0 ? "-" : "";

@@ -10,7 +10,7 @@ export interface FieldProblem {
  * More than anybody mends at a time; a broken generator could make one for each of 100,000 values. The rest is counted.
  */
 export const MAX_PROBLEMS = 100;
-/** Of a wrong value in a message; the rest of it is cut. */
+/** Bounds a wrong value in a message; the rest of it is cut. */
 const MAX_SHOWN_VALUE = 256;
 
 /** A value as Go's `%q` and `%v` show it in Kubernetes' messages. */
@@ -26,7 +26,7 @@ export class FieldProblems {
   readonly #silenced: string[] = [];
   #omitted = 0;
 
-  /** At most MAX_PROBLEMS, and one that counts the others. */
+  /** The problems, at most MAX_PROBLEMS and one that counts the others. */
   get found(): readonly FieldProblem[] {
     if (this.#omitted === 0) return this.#found;
     return [...this.#found, { path: "", message: `and ${this.#omitted} more problems` }];
@@ -56,7 +56,7 @@ export class FieldProblems {
     for (const detail of details) this.invalid(path, value, detail);
   }
 
-  /** Of a value from a closed set; a missing one is required. */
+  /** Checks a required value from a closed set. */
   oneOf(path: string, value: string | undefined, supported: readonly string[]): void {
     if (value === undefined || value === "") this.required(path);
     else if (!supported.includes(value)) this.unsupported(path, value, supported);

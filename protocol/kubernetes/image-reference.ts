@@ -6,7 +6,7 @@ export type ImageReference = RegistryReference | FileReference;
 
 export interface RegistryReference {
   readonly kind: "registry";
-  /** With its port: `docker.io`, `localhost:5000`, `[::1]:5000`. */
+  /** The domain with its port: `docker.io`, `localhost:5000`, `[::1]:5000`. */
   readonly domain: string;
   /** `library/busybox` */
   readonly repository: string;
@@ -14,7 +14,7 @@ export interface RegistryReference {
   readonly tag: string | undefined;
   /** `sha256:…` */
   readonly digest: string | undefined;
-  /** With all of its parts: `docker.io/library/busybox:latest`. What is equal here is the same image. */
+  /** All parts: `docker.io/library/busybox:latest`. Equal texts are the same image. */
   readonly canonical: string;
 }
 
@@ -33,7 +33,7 @@ export type ImageReferenceResult =
 const DEFAULT_DOMAIN = "docker.io";
 const LEGACY_DOMAIN = "index.docker.io";
 const OFFICIAL_PREFIX = "library/";
-/** Of domain and repository together: the limit of distribution/reference. */
+/** Bounds domain and repository together, as distribution/reference does. */
 const MAX_NAME_LENGTH = 255;
 /** A name, a tag of 128, a sha512 digest of 135 and the signs between them; anything longer is none. */
 const MAX_REFERENCE_LENGTH = 1024;

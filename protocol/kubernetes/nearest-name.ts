@@ -6,7 +6,7 @@ const MAX_LENGTH = 64;
 /** The one of `candidates` that `name` was probably meant to be, upper and lower case aside. */
 export function nearestName(name: string, candidates: readonly string[]): string | undefined {
   if (name.length > MAX_LENGTH) return undefined;
-  // Of a short name most letters must be right.
+  // In a short name most letters must be right.
   const allowed = Math.min(MAX_DISTANCE, Math.floor(name.length / 3));
   let best: string | undefined;
   let bestDistance = allowed + 1;

@@ -4,11 +4,11 @@ import { kubeTime } from "../kube-time.ts";
 import type { FieldProblem } from "./field-problems.ts";
 
 export interface PlainDataLimits {
-  /** Of mappings and lists in one another. */
+  /** Bounds how deep mappings and lists nest. */
   readonly maxDepth: number;
-  /** Of mappings, lists, scalars together; aliases count as often as they are used. */
+  /** Bounds the number of mappings, lists and scalars; an alias counts each time it is used. */
   readonly maxValues: number;
-  /** Of all keys and strings together, in UTF-16 units. */
+  /** Bounds the length of all keys and strings together, in UTF-16 units. */
   readonly maxCharacters: number;
 }
 

@@ -2,7 +2,7 @@
 const FOREIGN_UNIT = /^(\d{1,15}(?:\.\d{1,9})?)\s*([kmgtpe])(i?)b?$/i;
 const BYTES = /^(\d{1,15})\s*b(?:ytes?)?$/i;
 
-/** To be appended to what is wrong with a quantity: `; did you mean "64M" (10^6) or "64Mi" (2^20)?`, or "". */
+/** @returns the end of an error about a quantity: `; did you mean "64M" (10^6) or "64Mi" (2^20)?`, or "" */
 export function unitHint(text: unknown): string {
   if (typeof text !== "string") return "";
   const plainBytes = BYTES.exec(text)?.[1];

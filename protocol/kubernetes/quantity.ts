@@ -5,7 +5,7 @@
  */
 import { PicoletError } from "../errors.ts";
 
-/** Which family of suffixes it was written with, and is written with again. */
+/** The family of suffixes that the text used, and that it is formatted with. */
 export type QuantityFormat = "BinarySI" | "DecimalSI" | "DecimalExponent";
 
 export interface Quantity {
@@ -67,7 +67,7 @@ export function parseQuantity(text: string): QuantityResult {
   const match = /^([+-]?)(\d*)(?:\.(\d*))?([eEinumkKMGTP]*[-+]?\d*)$/.exec(text);
   const [, sign, whole = "", fraction = "", suffix = ""] = match ?? [];
   if (text === "" || match === null) return { ok: false, problem: FORMAT_PROBLEM };
-  // Kubernetes takes some of these for zero ("m", "Ki") and refuses others ("Pi"); nobody means them.
+  // Kubernetes reads some of these as zero ("m", "Ki") and refuses others ("Pi"); all are mistakes.
   if (whole + fraction === "") return { ok: false, problem: NUMBER_PROBLEM };
   const scale = parseSuffix(suffix);
   if (scale === undefined) return { ok: false, problem: SUFFIX_PROBLEM };
@@ -84,7 +84,7 @@ export function parseQuantity(text: string): QuantityResult {
   return { ok: true, quantity: { nano: sign === "-" ? -magnitude : magnitude, format } };
 }
 
-/** Of a text that has been validated. @throws PicoletError `invalid` when it has not. */
+/** Parses a text that was validated before. @throws PicoletError `invalid` if it was not */
 export function quantityOf(text: string): Quantity {
   const result = parseQuantity(text);
   if (result.ok) return result.quantity;
@@ -101,9 +101,9 @@ function scaled(quantity: Quantity, unit: bigint): bigint {
   return quantity.nano < 0n ? -magnitude : magnitude;
 }
 
-/** In whole units, rounded away from zero: bytes of memory, say. */
+/** @returns whole units, rounded away from zero: bytes of memory, for instance */
 export const quantityValue = (quantity: Quantity): bigint => scaled(quantity, NANO);
-/** In thousandths, rounded away from zero: of CPU. */
+/** @returns thousandths, rounded away from zero: of CPUs, for instance */
 export const quantityMilliValue = (quantity: Quantity): bigint => scaled(quantity, MILLI);
 
 /** Kubernetes' rounding of a pod's requests and limits: away from zero to thousandths. */
@@ -115,7 +115,7 @@ export const roundToMilli = (quantity: Quantity): Quantity => ({
 export const compareQuantities = (left: Quantity, right: Quantity): -1 | 0 | 1 =>
   left.nano < right.nano ? -1 : left.nano > right.nano ? 1 : 0;
 
-/** In the format of `left`, or of `right` when `left` is zero, as Kubernetes adds. */
+/** @returns the sum in the format of `left`, or of `right` when `left` is zero, as in Kubernetes */
 export const addQuantities = (left: Quantity, right: Quantity): Quantity => ({
   nano: left.nano + right.nano,
   format: left.nano === 0n ? right.format : left.format,

@@ -1,4 +1,4 @@
-/** What a zod schema found, in the words of Kubernetes' field errors. */
+/** Translates the problems of a zod schema into Kubernetes' field errors. */
 import type * as z from "zod/mini";
 import { type FieldProblem, showValue } from "./field-problems.ts";
 import { childPath } from "./plain-data.ts";
@@ -47,7 +47,7 @@ export const schemaProblem = (issue: z.core.$ZodIssue): FieldProblem => ({
   message: `Invalid value: ${shown(issue.input)}: ${expectation(issue)}`,
 });
 
-/** What stands in for a list item of the wrong type, so that the others keep their places. */
+/** Placeholders for list items of the wrong type, so that the other items keep their indexes. */
 const STAND_INS: Readonly<Record<string, () => unknown>> = {
   string: () => "",
   number: () => 0,

@@ -6,7 +6,7 @@ export interface SelectorRequirement {
   readonly values?: readonly string[] | undefined;
 }
 
-/** As far as 64 bits go, and so that nobody has a number of a million digits made. */
+/** Bounds the number to 64 bits, so that no text of a million digits is converted. */
 const INTEGER = /^[+-]?\d{1,19}$/;
 
 /** @param labels where `key` is looked up. @returns false for an operator that there is not */

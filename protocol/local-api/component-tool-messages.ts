@@ -1,5 +1,6 @@
 /**
- * What `edgectl wasm …` asks of the program that does it (`agent/main/component-tool`), as JSON on its command line.
+ * The request that `edgectl wasm …` sends to the component tool (`agent/main/component-tool`): JSON on its command
+ * line.
  */
 export interface ComponentToolRequest {
   readonly command: "check" | "run";
@@ -7,7 +8,7 @@ export interface ComponentToolRequest {
   readonly file: string;
   /** Absolute path of a manifest with one pod; undefined: a pod of this component alone. */
   readonly manifest: string | undefined;
-  /** Which of the manifest's containers; undefined: its only one. */
+  /** The name of one of the manifest's containers; undefined for its only one. */
   readonly container: string | undefined;
   /** Arguments of the component; they take the place of the manifest's. */
   readonly args: readonly string[];
@@ -25,9 +26,9 @@ export interface ComponentToolRequest {
   /** PEM of authorities that its https requests trust besides; absolute. */
   readonly caFile: string | undefined;
   readonly json: boolean;
-  /** As a node that runs components of WASI 0.3. */
+  /** True to check as a node that runs components of WASI 0.3. */
   readonly p3: boolean;
-  /** As a node with this `wasm.maxComponentSize`; undefined: its default. */
+  /** The node's `wasm.maxComponentSize`; undefined: its default. */
   readonly maxComponentBytes: number | undefined;
 }
 
@@ -46,9 +47,9 @@ export interface ComponentReport {
 
 export interface ComponentImport {
   readonly name: string;
-  /** Whether the pod gives it. */
+  /** True when the pod grants it. */
   readonly granted: boolean;
 }
 
-/** What a program on a terminal is ended with: they end the component, and then the tool. */
+/** Signals by which a terminal ends a program: they end the component, and then the tool. */
 export const ENDING_SIGNALS = ["SIGHUP", "SIGINT", "SIGTERM"] as const satisfies readonly NodeJS.Signals[];

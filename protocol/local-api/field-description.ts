@@ -2,7 +2,7 @@
 export interface FieldDescription {
   /** `wasm.registries[].host`. */
   readonly path: string;
-  /** In words, with its range or choices. */
+  /** The type in words, with its range or choices. */
   readonly type: string;
   /** Missing: none. */
   readonly default?: string | undefined;

@@ -1,6 +1,6 @@
 /**
- * What the agent's local socket says and `edgectl` reads: HTTP/1.1 on a unix socket, JSON, under `/v1`.
- * Readers must let unknown fields pass; nothing here is renamed or taken away within v1.
+ * The answers of the agent's local socket, which `edgectl` reads: HTTP/1.1 on a unix socket, JSON, under `/v1`. Readers
+ * must let unknown fields pass; no field is renamed or removed within v1.
  */
 import type { ErrorCode } from "../errors.ts";
 import type { Pod } from "../pod/pod.ts";
@@ -51,17 +51,22 @@ export interface TunnelReport {
   /** RFC 3339; null: never in any other state. */
   readonly since: string | null;
   readonly rttMs: number | null;
-  /** What follows is there when there is a hub in the configuration. The one that is connected to, or tried next. */
+  /**
+   * The hub that is connected, or tried next. This and the next fields are present when the configuration names a hub.
+   */
   readonly hub?: string;
   /** Why it is not connected; missing while nothing has failed. */
   readonly problem?: string;
-  /** Trying again is in vain until the configuration, the token or the hub is changed. False: it is merely away. */
+  /**
+   * True when a retry fails until the configuration, the token or the hub is changed. False: the hub cannot be reached
+   * now.
+   */
   readonly refused?: boolean;
   /** RFC 3339; null: under way, or waiting for the node's identity. */
   readonly nextTry?: string | null;
-  /** Of pods, not yet acknowledged by a hub. */
+  /** Statuses of pods that a hub has not acknowledged yet. */
   readonly pendingStatuses?: number;
-  /** Since the agent started, without TLS and TCP. */
+  /** Bytes since the agent started, without TLS and TCP. */
   readonly bytesSent?: number;
   readonly bytesReceived?: number;
 }
@@ -75,7 +80,7 @@ export interface PodReport {
   readonly phase: PodPhase;
   /** Its condition Ready. */
   readonly ready: boolean;
-  /** Of all containers together. */
+  /** Restarts of all containers together. */
   readonly restarts: number;
   /** `cri`, `wasm`; empty when no runtime of this node runs it. */
   readonly runtime: string;
@@ -83,41 +88,41 @@ export interface PodReport {
   readonly message: string;
 }
 
-/** What the node has and what of it is free now. Null: cannot be known here. */
+/** The node's resources and what of them is free now. Null: cannot be measured here. */
 export interface ResourceReport {
   /** Quantities by resource name, as in a Node's status: cpu, memory, pods, ephemeral-storage. */
   readonly capacity: Readonly<Record<string, string>>;
   readonly allocatable: Readonly<Record<string, string>>;
   readonly memoryBytes: number;
   readonly memoryAvailableBytes: number | null;
-  /** Of the file system that holds the agent's state. */
+  /** Size of the file system that holds the agent's state. */
   readonly diskBytes: number | null;
   readonly diskAvailableBytes: number | null;
 }
 
 export interface AgentReport {
   readonly rssBytes: number;
-  /** Of `anonBytes`. */
+  /** The limit for `anonBytes`. */
   readonly budgetBytes: number;
   /** Anonymous memory, swapped or not: what is the agent's alone and stays until it gives it back. */
   readonly anonBytes: number;
   readonly version: string;
 }
 
-/** What has been written to the disks that the node lives on. */
+/** Bytes written to the disks that the node runs on. */
 export interface FlashReport {
   /** Whole disks by kernel name: `mmcblk0`. Empty: unknown. */
   readonly disks: readonly string[];
-  /** Of UTC, `2026-11-20`; empty before the first look. */
+  /** The day in UTC, `2026-11-20`; empty before the first sample. */
   readonly day: string;
   readonly today: {
-    /** By everybody; null: unknown. */
+    /** Bytes that all processes wrote; null: unknown. */
     readonly bytes: number | null;
     readonly agentBytes: number;
-    /** Those that wrote most, most first. `namespace/name`. */
+    /** The pods that wrote most, most first. `namespace/name`. */
     readonly pods: readonly { readonly name: string; readonly bytes: number }[];
   };
-  /** Of the days before, at most 29; null while there are none. */
+  /** The average of the previous days, at most 29; null while there are none. */
   readonly dailyAverage: {
     readonly bytes: number | null;
     readonly agentBytes: number;
@@ -153,7 +158,7 @@ export interface SecretsAtRestReport {
   readonly keyGeneration: number;
   /** RFC 3339, of the data key in use. */
   readonly keyCreatedAt: string;
-  /** From then on the next write rotates the data key; null: it is not kept. */
+  /** The time after which the next write rotates the data key; null: no key is kept. */
   readonly rotatesAt: string | null;
   /** Stored Secrets that cannot be opened until the hub has sent them again. */
   readonly unreadable: number;
@@ -275,7 +280,7 @@ export interface ImagePullReport {
   readonly pods: readonly string[];
 }
 
-/** An image that is to be here before a pod needs it. */
+/** An image that the node pulls before a pod needs it. */
 export interface PrefetchReport {
   readonly image: string;
   readonly runtime: string;
@@ -318,7 +323,7 @@ export interface ImageRemoveRequest {
   /** A name, or an id as `edgectl image list -o wide` shows it. */
   readonly image: string;
   readonly runtime?: string | undefined;
-  /** Also one that is pinned, or in use. */
+  /** True to remove an image that is pinned or in use. */
   readonly force?: boolean | undefined;
 }
 
@@ -355,21 +360,21 @@ export interface KeyvalueBucketList {
 export interface KeyvalueBucketReport {
   readonly namespace: string;
   readonly name: string;
-  /** Of keys and values. */
+  /** The size of keys and values. */
   readonly bytes: number;
   readonly keys: number;
   /** The day on which it was last asked for, `2026-11-20`, by the node's clock. */
   readonly usedOn: string;
   /** The largest of those that pods of this node name; null: none names it. */
   readonly quota: { readonly bytes: number; readonly keys: number } | null;
-  /** Those that name it. */
+  /** The pods that name it. */
   readonly pods: readonly string[];
 }
 
 /** GET /v1/keyvalue/NAMESPACE/BUCKET/keys, by the bytes of their UTF-8. */
 export interface KeyvalueKeyList {
   readonly items: readonly { readonly key: string; readonly bytes: number }[];
-  /** What `after` has to be for those that follow; null: these are the last. */
+  /** The value of `after` for the next page; null: this is the last page. */
   readonly next: string | null;
 }
 
@@ -395,7 +400,7 @@ export interface PushAnswer {
 
 export interface PushedPod {
   readonly namespace: string;
-  /** With the node's name at its end, as of every static pod. */
+  /** The name with the node's name at its end, as for every static pod. */
   readonly name: string;
   readonly uid: string;
   /** `configured`: the pod of this name is another one now, and is started when the one before has ended. */
@@ -408,9 +413,9 @@ export interface PushRefusal extends ApiError {
 }
 
 export interface PushProblem {
-  /** Of what was sent, counted from 1; null where no line can be named. */
+  /** The line in the document that was sent, from 1; null where no line can be named. */
   readonly line: number | null;
-  /** With the field's path where there is one: `spec.containers[0].image: Required value`. */
+  /** The message with the field's path where there is one: `spec.containers[0].image: Required value`. */
   readonly message: string;
 }
 
@@ -433,8 +438,8 @@ export interface ConfigAnswer {
   /** KubeletConfiguration v1beta1 with picolet's own fields, as a file has them; secrets are `***`. */
   readonly configuration: Readonly<Record<string, unknown>>;
   /**
-   * What the file sets: `maxPods`, `evictionHard`, `evictionHard[memory.available]`, `wasm.startTimeout`. All else is a
-   * default.
+   * The fields that the file sets: `maxPods`, `evictionHard`, `evictionHard[memory.available]`, `wasm.startTimeout`.
+   * All others are defaults.
    */
   readonly given: readonly string[];
   /** Defaults that follow from this machine, with how they do. */

@@ -24,10 +24,10 @@ export interface CertificateRequest {
   readonly subject: readonly NameAttribute[];
   /** SubjectPublicKeyInfo, DER. */
   readonly publicKey: Uint8Array;
-  /** What it wants in its certificate; never taken over unseen. */
+  /** The requested extensions; never copied into a certificate without a check. */
   readonly extensions: readonly Extension[];
   readonly hasOtherAttributes: boolean;
-  /** What `signature` is of. */
+  /** The bytes that `signature` covers. */
   readonly signed: Uint8Array;
   readonly signatureAlgorithm: string;
   readonly signature: Uint8Array;
@@ -52,7 +52,7 @@ export function encodeCertificateRequest(
   return derSequence(signed, derSequence(derOid(ECDSA_WITH_SHA256)), derBitString(sign(signed)));
 }
 
-/** @throws `invalid`. The signature is not looked at here. */
+/** @throws `invalid`. The signature is not checked here. */
 export function parseCertificateRequest(bytes: Uint8Array): CertificateRequest {
   if (bytes.length > MAX_REQUEST_BYTES) throw new PicoletError("invalid", "the certificate request is too long");
   const request = derOf(bytes, TAG.sequence, "certificate request");

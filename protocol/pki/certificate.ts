@@ -24,7 +24,7 @@ const VERSION_3 = derInteger(Uint8Array.of(2));
 
 export interface Certificate {
   readonly raw: Uint8Array;
-  /** What the issuer signed. */
+  /** The bytes that the issuer signed. */
   readonly signed: Uint8Array;
   /** Names as DER: compared byte by byte, read only where their content matters. */
   readonly issuer: Uint8Array;
@@ -66,7 +66,7 @@ export function encodeCertificate(content: CertificateContent, sign: (signed: Ui
   return derSequence(signed, signatureAlgorithm, derBitString(sign(signed)));
 }
 
-/** @throws `invalid`. The signature is not looked at here. */
+/** @throws `invalid`. The signature is not checked here. */
 export function parseCertificate(bytes: Uint8Array): Certificate {
   if (bytes.length > MAX_CERTIFICATE_BYTES) throw new PicoletError("invalid", "the certificate is too long");
   const certificate = derOf(bytes, TAG.sequence, "certificate");

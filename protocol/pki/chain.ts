@@ -1,9 +1,8 @@
 /**
- * Whether a certificate leads up to a CA that is trusted, at a time that the caller knows better than the machine's
- * clock does. Both ends of the tunnel judge their peer with it: the agent because its clock may be at 1970, the hub
- * because it has to let in certificates that ran out while their board was offline. Follows RFC 5280, 6.1, without
- * policies, name constraints and revocation lists: a certificate that says more than is understood here (critically) is
- * refused.
+ * Decides whether a certificate leads to a trusted CA, at a time that the caller knows better than the machine's clock
+ * does. Both ends of the tunnel judge their peer with it: the agent because its clock may be at 1970, the hub because
+ * it must admit certificates that expired while their board was offline. Follows RFC 5280, 6.1, without policies, name
+ * constraints and revocation lists: a certificate with a critical extension that is not supported here is refused.
  */
 import { PicoletError } from "../errors.ts";
 import { type Certificate, parseCertificate } from "./certificate.ts";
@@ -18,7 +17,7 @@ export interface ChainRequest {
   /** Extended key usage that the peer's certificate has to have: SERVER_AUTH or CLIENT_AUTH. */
   readonly purpose: string;
   readonly time: ChainTime;
-  /** Whether `issuer`'s key signed `child`; node:crypto's business. */
+  /** @returns whether `issuer`'s key signed `child`; implemented with node:crypto */
   readonly isSignedBy: (child: Certificate, issuer: Certificate) => boolean;
 }
 
@@ -37,9 +36,9 @@ export type ChainRefusal =
   | "CertificateUntrusted"
   | "CertificateUnfit";
 
-/** A root, two below it and the peer's own; nobody has more. */
+/** Bounds the chain: a root, two intermediates and the peer's own certificate. */
 const MAX_DEPTH = 4;
-/** What a peer may send. */
+/** Bounds the certificates that a peer may send. */
 const MAX_CHAIN = 8;
 /** A hostile peer could send look-alikes to make work. */
 const MAX_SIGNATURE_CHECKS = 24;

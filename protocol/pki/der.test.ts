@@ -30,7 +30,7 @@ test("values are written as X.690 has them", () => {
   assert.equal(hex(der(TAG.octetString, new Uint8Array(70_000))).slice(0, 10), "0483011170");
 });
 
-test("what is written is read again", () => {
+test("written values are read again", () => {
   const arcs = fc.tuple(fc.integer({ min: 0, max: 2 }), fc.nat(39), fc.array(fc.nat(), { maxLength: 8 }));
   fc.assert(
     fc.property(arcs, fc.string(), fc.uint8Array({ maxLength: 300 }), ([first, second, rest], text, bytes) => {
@@ -97,7 +97,7 @@ test("any bytes are read or refused, never worse", () => {
   );
 });
 
-test("PEM holds what was put into it, whatever stands around it", () => {
+test("PEM keeps its content, with any text around it", () => {
   fc.assert(
     fc.property(fc.array(fc.uint8Array({ minLength: 1, maxLength: 200 }), { maxLength: 5 }), (all) => {
       const text = all

@@ -31,7 +31,7 @@ const MAX_LENGTH_BYTES = 4;
 export interface DerItem {
   readonly tag: number;
   readonly content: Uint8Array;
-  /** With tag and length. */
+  /** The element with tag and length. */
   readonly whole: Uint8Array;
 }
 

@@ -68,10 +68,13 @@ export interface TimeAnswer {
 const statement = (purpose: string, ...parts: readonly Uint8Array[]): Uint8Array =>
   concatBytes([new TextEncoder().encode(`picolet ${purpose} v1\0`), ...parts]);
 
-/** What the old key signs (ECDSA or RSA with SHA-256, as DER), so that a stolen certificate alone renews nothing. */
+/**
+ * The statement that the old key signs (ECDSA or RSA with SHA-256, as DER), so that a stolen certificate alone renews
+ * nothing.
+ */
 export const possessionStatement = (nonce: Uint8Array, request: Uint8Array): Uint8Array =>
   statement("renewal", nonce, request);
 
-/** What a hub's CA signs; the nonce is of NONCE_BYTES. */
+/** The statement that a hub's CA signs; the nonce has NONCE_BYTES bytes. */
 export const timeStatement = (nonce: Uint8Array, timeMs: number): Uint8Array =>
   statement("time", nonce, new TextEncoder().encode(String(timeMs)));

@@ -9,7 +9,7 @@ export interface PemBlock {
 
 /** A chain, a bundle of CAs in rotation, a key: none comes near it. A longer text is refused unread. */
 export const MAX_PEM_CHARACTERS = 65_536;
-/** Of blocks in one text; certificates of a chain and of a bundle alike. */
+/** Bounds the blocks in one text, which is a chain or a bundle of certificates. */
 const MAX_PEM_BLOCKS = 32;
 const LINE_LENGTH = 64;
 

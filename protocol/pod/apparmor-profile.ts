@@ -1,6 +1,6 @@
 import type { Container, Pod, SecurityContext } from "./pod.ts";
 
-/** Of manifests older than the field; the container's name comes after it. */
+/** The annotation of manifests that are older than the field; the container's name follows it. */
 export const APPARMOR_ANNOTATION = "container.apparmor.security.beta.kubernetes.io/";
 export const APPARMOR_UNCONFINED = "unconfined";
 const RUNTIME_DEFAULT = "runtime/default";

@@ -1,8 +1,9 @@
 /**
- * Whose a pod's condition is: the node's, which alone writes it, or somebody else's, which the node leaves as it is.
+ * Tells the owner of a pod's condition: the node, which alone writes it, or another component, whose condition the node
+ * leaves as it is.
  */
 
-/** Of a pod that could be run as components or as containers: which of both, and why. */
+/** Says which runtime was chosen for a pod that can run as components or as containers, and why. */
 export const RUNTIME_CONDITION = "picolet.io/Runtime";
 
 /**
@@ -20,7 +21,7 @@ const NODE_CONDITIONS: ReadonlySet<string> = new Set([
   RUNTIME_CONDITION,
 ]);
 
-/** Said by whoever ends a pod before its time, of which the node is one: then the reason is this. */
+/** Set by the component that ends a pod before its time. If that is the node, the reason is `TERMINATION_BY_NODE`. */
 export const DISRUPTION_TARGET = "DisruptionTarget";
 const TERMINATION_BY_NODE = "TerminationByKubelet";
 

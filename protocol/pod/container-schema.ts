@@ -111,7 +111,7 @@ const seccompProfile = object({
   type: requiredOneOf<"Localhost" | "RuntimeDefault" | "Unconfined">(),
   localhostProfile: optionalText,
 });
-/** What a pod's and a container's security context have in common. */
+/** Fields that the security contexts of pods and of containers share. */
 export const commonSecurityFields = {
   seLinuxOptions: optional(seLinuxOptions),
   windowsOptions: optional(windowsOptions),

@@ -56,7 +56,7 @@ for (const [image, policy] of [
   });
 }
 
-test("what is said stays, zero and false too where they mean something", () => {
+test("given values stay, also zero and false where they mean something", () => {
   const pod = parsedPod({ terminationGracePeriodSeconds: 0, enableServiceLinks: false, restartPolicy: "Never" });
   assert.equal(pod.spec.terminationGracePeriodSeconds, 0);
   assert.equal(pod.spec.enableServiceLinks, false);

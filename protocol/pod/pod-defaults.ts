@@ -111,7 +111,7 @@ function defaultDownwardFiles({ items }: Pick<NonNullable<VolumeDraft["downwardA
   }
 }
 
-/** In canonical form; what is no quantity stays, for validation to name. */
+/** @returns the quantity in canonical form; another text stays, so that validation names it */
 function canonical(value: string | number): string {
   const parsed = parseQuantity(String(value));
   return parsed.ok ? formatQuantity(parsed.quantity) : String(value);

@@ -40,7 +40,7 @@ test("a sidecar runs beside the init containers after it and beside the containe
   assert.deepEqual(text(podRequests(pod)), { cpu: "500m", memory: "164Mi" });
 });
 
-test("what the pod asks for as a whole overrides its containers, overhead comes on top", () => {
+test("the pod's own requests override its containers', and overhead is added", () => {
   const pod = parsedPod({
     resources: { requests: { cpu: "2" }, limits: { cpu: "3" } },
     overhead: { cpu: "100m", memory: "16Mi" },

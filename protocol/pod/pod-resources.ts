@@ -22,7 +22,7 @@ type Part = (container: ResourceContainer) => Texts;
 const requestsOf: Part = (container) => container.resources?.requests;
 const limitsOf: Part = (container) => container.resources?.limits;
 
-/** Whether `spec.resources` of a pod may name it. */
+/** @returns whether `spec.resources` of a pod may name it */
 export const isPodLevelResource = (name: string): boolean =>
   name === "cpu" || name === "memory" || name.startsWith("hugepages-");
 
@@ -69,7 +69,7 @@ function aggregate(spec: ResourceSpec, part: Part): Quantities {
   return maximum(running, starting);
 }
 
-/** Of the containers alone, without the pod's own resources and overhead. */
+/** The requests of the containers alone, without the pod's own resources and overhead. */
 export const aggregateRequests = (spec: ResourceSpec): Quantities => aggregate(spec, requestsOf);
 
 function overridden(aggregated: Quantities, podLevel: Texts): Quantities {

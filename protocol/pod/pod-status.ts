@@ -51,7 +51,7 @@ export interface ContainerStateTerminated {
   readonly containerID?: string | undefined;
 }
 
-/** At most one of the three is there; none means waiting. */
+/** At most one of the three is set; none means waiting. */
 export interface ContainerStatusState {
   readonly waiting?: ContainerStateWaiting | undefined;
   readonly running?: ContainerStateRunning | undefined;
@@ -126,7 +126,7 @@ export interface PodStatus {
   readonly containerStatuses?: readonly ContainerStatus[] | undefined;
   readonly ephemeralContainerStatuses?: readonly ContainerStatus[] | undefined;
   readonly qosClass?: QosClass | undefined;
-  /** Before 1.33; since then the conditions PodResizePending and PodResizeInProgress say it. */
+  /** Used before 1.33; the conditions PodResizePending and PodResizeInProgress have replaced it. */
   readonly resize?: "Proposed" | "InProgress" | "Deferred" | "Infeasible" | undefined;
   readonly resourceClaimStatuses?: readonly PodResourceClaimStatus[] | undefined;
   readonly extendedResourceClaimStatus?:

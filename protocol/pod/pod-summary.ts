@@ -1,4 +1,4 @@
-/** What the columns READY, STATUS and RESTARTS of `kubectl get pods` say, derived as kubectl 1.34 derives them. */
+/** Derives the columns READY, STATUS and RESTARTS of `kubectl get pods` as kubectl 1.34 does. */
 import type { Pod } from "./pod.ts";
 import type { ContainerStateTerminated, ContainerStatus, PodCondition } from "./pod-status.ts";
 

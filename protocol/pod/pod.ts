@@ -1,7 +1,7 @@
 /**
- * Pod v1 as Kubernetes 1.34 has it, with Kubernetes' own field names. `Pod` is a parsed and defaulted pod, what
- * `parsePod` gives: fields that Kubernetes requires or defaults are never missing. `PodManifest` is what somebody may
- * write. Fields unknown here pass through unchanged.
+ * Pod v1 as Kubernetes 1.34 has it, with Kubernetes' own field names. `Pod` is a parsed and defaulted pod, the result
+ * of `parsePod`: fields that Kubernetes requires or defaults are never missing. `PodManifest` is a pod as a user may
+ * write it. Unknown fields pass through unchanged.
  */
 import type * as z from "zod/mini";
 import {
@@ -48,7 +48,7 @@ import {
 } from "./volume-schema.ts";
 
 const objectMeta = object({
-  /** After defaulting never missing: "" is refused by validation. */
+  /** Never missing after defaulting; validation refuses "". */
   name: requiredText,
   generateName: optionalText,
   /** `parsePod` fills it in. */
@@ -190,12 +190,12 @@ const podSpec = object({
   topologySpreadConstraints: optionalList(topologySpreadConstraint),
   os: optional(object({ name: requiredOneOf<"linux" | "windows">() })),
   schedulingGates: optionalList(object({ name: requiredText })),
-  /** Of later versions. */
+  /** Fields of later versions. */
   schedulingGroup: opaque,
   resourceClaims: optionalList(
     object({ name: requiredText, resourceClaimName: optionalText, resourceClaimTemplateName: optionalText }),
   ),
-  /** Of the pod as a whole (KEP 2837). */
+  /** The resources of the pod as a whole (KEP 2837). */
   resources: optional(resourceRequirementsSchema),
 });
 
@@ -210,11 +210,11 @@ export const podSchema = object(podFields);
 
 /** A pod while it is being parsed: one's own copy, still to be defaulted in place. */
 export type PodDraft = z.output<typeof podSchema>;
-/** What somebody may write down. */
+/** A manifest as a user may write it. */
 export type PodManifest = Immutable<z.input<typeof podSchema>>;
 
 export type Pod = Parsed<typeof podSchema> & {
-  /** What some node saw; `parsePod` drops it, because no manifest can want it. */
+  /** The status that a node saw; `parsePod` drops it, because no manifest can set it. */
   readonly status?: PodStatus | undefined;
 };
 export type PodSpec = Parsed<typeof podSpec>;

@@ -70,7 +70,7 @@ const projection = object({
       credentialBundlePath: optionalText,
       keyPath: optionalText,
       certificateChainPath: optionalText,
-      /** Of later versions. */
+      /** Fields of later versions. */
       userAnnotations: opaque,
     }),
   ),

@@ -20,7 +20,7 @@ import {
   type TelemetryRecord,
 } from "./records.ts";
 
-test("whatever a component may hand over comes back as it was, with its offsets", () => {
+test("all records of a component survive encoding, with their offsets", () => {
   fc.assert(
     fc.property(fc.array(fc.tuple(anyRecord, fc.nat({ max: 10_000_000 })), { maxLength: 30 }), (list) => {
       const records = list.map(([record, offset]) => ({ record, stampUs: 5_000_000 + offset }));
@@ -56,7 +56,7 @@ test("bytes that are cut off, flipped or anything at all are refused, or are a b
   );
 });
 
-test("what is longer than a batch may be is refused before it is decoded", () => {
+test("a batch above its limit is refused before it is decoded", () => {
   const bytes = encodeCbor(new Uint8Array(MAX_BATCH_BYTES));
   assert.throws(() => decodeBatch(bytes), /more than 65536 bytes/);
 });

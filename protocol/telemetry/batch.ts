@@ -30,12 +30,12 @@ import {
   type TelemetryValue,
 } from "./records.ts";
 
-/** Of one batch, encoded: four of them fill a stream's window. */
+/** Bounds one encoded batch: four of them fill a stream's window. */
 export const MAX_BATCH_BYTES = 64 * 1024;
 export const MAX_BATCH_RECORDS = 2048;
 /** Each has a head of a byte at least: more do not fit. */
 const MAX_TEXTS = MAX_BATCH_BYTES;
-/** Of one text. Those that are names are shorter; it is the record that is judged. */
+/** Bounds one text. Names are shorter; their own limits are checked with the record. */
 const MAX_TEXT = 4096;
 const MAX_NAMESPACE = 63;
 const MAX_POD = 253;
@@ -107,7 +107,7 @@ function packValue(value: TelemetryValue): [type: number, value: unknown] {
   }
 }
 
-/** @throws `invalid`, whatever `bytes` are */
+/** @throws `invalid` for bytes that are not a batch */
 export function decodeBatch(bytes: Uint8Array): TelemetryBatch {
   if (bytes.length > MAX_BATCH_BYTES) {
     throw new PicoletError("invalid", `cannot read a batch of more than ${MAX_BATCH_BYTES} bytes`);
@@ -127,7 +127,7 @@ export function decodeBatch(bytes: Uint8Array): TelemetryBatch {
   return { origin, records };
 }
 
-/** Not `ListReader.text`, which takes short byte strings for words: nothing here is written so. */
+/** Reads a text without `ListReader.text`, which takes short byte strings for words; batches have none. */
 function plainText(fields: ListReader, name: string, max: number): string {
   const value = fields.value();
   if (typeof value !== "string" || value.length > max) throw fields.wrong(name, `is no text of ${max} characters`);

@@ -1,6 +1,6 @@
 /**
- * What components measure and tell: points and events as `wit/board/telemetry.wit` has them, with where they come from.
- * Carried from the runner of a component through the agent's queue and the tunnel to the hub; `batch.ts` gives it its
+ * The telemetry of components: points and events as `wit/board/telemetry.wit` defines them, with their origin. They
+ * travel from a component's runner through the agent's queue and the tunnel to the hub; `batch.ts` gives them their
  * compact form. Pure.
  */
 import { PicoletError } from "../errors.ts";
@@ -11,7 +11,7 @@ export type TelemetryValue = number | bigint | boolean | string;
 export const SEVERITIES = ["debug", "info", "warning", "error"] as const;
 export type Severity = (typeof SEVERITIES)[number];
 
-/** In the order given; names are unique. */
+/** Tags in the order given; names are unique. */
 export type Tags = readonly (readonly [name: string, value: string])[];
 
 export interface TelemetryPoint {
@@ -30,7 +30,7 @@ export interface TelemetryEvent {
   readonly severity: Severity;
   readonly message: string;
   readonly attributes: Tags;
-  /** As a point's. */
+  /** The time, as a point's. */
   readonly timeNs: bigint | undefined;
 }
 
@@ -42,7 +42,7 @@ export interface StampedRecord {
   readonly stampUs: number;
 }
 
-/** Which container of which pod. */
+/** The container and pod that a record comes from. */
 export interface TelemetryOrigin {
   readonly namespace: string;
   readonly pod: string;
@@ -52,17 +52,17 @@ export interface TelemetryOrigin {
   readonly labels: Tags;
 }
 
-/** In UTF-8. Time-series stores index each. */
+/** Bounds a name in UTF-8: time-series stores index each. */
 export const MAX_NAME_BYTES = 128;
 export const MAX_TAGS = 16;
 export const MAX_FIELDS = 64;
-/** In UTF-8: of a value that is a text, and of an event's message. */
+/** Bounds a text value and an event's message in UTF-8. */
 export const MAX_TEXT_BYTES = 4096;
-/** Of one record, as `recordSize` counts. A batch holds at least one. */
+/** Bounds one record, as `recordSize` counts. A batch holds at least one. */
 export const MAX_RECORD_BYTES = 48 * 1024;
 /** Kubernetes limits labels and annotations to 256 KiB together; of more labels than these the rest is left out. */
 export const MAX_LABELS = 64;
-/** Of the times here: beyond the year 2255 microseconds are not exact any more. */
+/** Bounds the times here: microseconds beyond the year 2255 are not exact. */
 export const MAX_TIME_US = Number.MAX_SAFE_INTEGER;
 
 const MAX_TIME_NS = BigInt(MAX_TIME_US) * 1000n;
@@ -147,7 +147,7 @@ const NUMBER_BYTES = 24;
 
 const textSize = (text: string): number => TEXT_HEAD + byteLength(text);
 
-/** At most so many bytes it takes in a batch. */
+/** @returns an upper bound of its bytes in a batch */
 export function recordSize(record: TelemetryRecord): number {
   let size = FIXED_BYTES;
   for (const [name, value] of record.kind === "point" ? record.tags : record.attributes) {

@@ -1,7 +1,7 @@
 /**
- * What goes through a stream of kind `telemetry`, which an agent opens to a hub that said it takes telemetry: batches
- * up, each `[sequence, base, estimated, batch]`, and acks down, each `[sequence]`: cumulative, of what the hub will not
- * lose. Every message has its length before it, four bytes, big-endian. PROTOCOL.md says the rest.
+ * The messages of a stream of kind `telemetry`, which an agent opens to a hub that announced it: batches up, each
+ * `[sequence, base, estimated, batch]`, and acks down, each `[sequence]`: cumulative, for batches that the hub will not
+ * lose. Every message is preceded by its length in four bytes, big-endian. PROTOCOL.md has the rest.
  */
 import { PicoletError } from "../errors.ts";
 import { decodeCbor, encodeCbor } from "../tunnel/encoding/cbor.ts";
@@ -25,11 +25,11 @@ export interface TelemetryReply {
 export interface TelemetryDelivery {
   /** Grows from batch to batch, not always by one. */
   readonly sequence: number;
-  /** What the records' stamps are relative to: microseconds since 1970. */
+  /** The time that the records' stamps are relative to: microseconds since 1970. */
   readonly baseUs: number;
   /** The board never knew what time it was: `baseUs` is a guess. */
   readonly isEstimated: boolean;
-  /** As `encodeBatch` makes it; kept as it is. */
+  /** A batch of `encodeBatch`, stored unchanged. */
   readonly batch: Uint8Array;
 }
 
@@ -53,7 +53,7 @@ function framed(message: Uint8Array): Uint8Array {
   return frame;
 }
 
-/** @throws `invalid`. The batch itself is not looked at. */
+/** @throws `invalid`. The batch itself is not decoded. */
 export function decodeDelivery(message: Uint8Array): TelemetryDelivery {
   const fields = readerOf("telemetry", message);
   const delivery = { sequence: fields.count("sequence"), baseUs: fields.count("base") };

@@ -56,7 +56,7 @@ test("frames come out as they went in, however the stream is cut", () => {
   );
 });
 
-test("whatever comes, it is read or refused as corrupt", () => {
+test("all bytes are read or refused as corrupt", () => {
   fc.assert(
     fc.property(fc.array(fc.uint8Array({ maxLength: 64 }), { maxLength: 20 }), (chunks) => {
       const reader = new ChannelFrameReader();

@@ -3,12 +3,14 @@
  */
 import { PicoletError } from "../errors.ts";
 
-/** As Kubernetes numbers them in its WebSocket protocols. */
+/** Channels by their numbers in Kubernetes' WebSocket protocols. */
 export const CHANNEL = { stdin: 0, stdout: 1, stderr: 2, error: 3, resize: 4 } as const;
 export type Channel = (typeof CHANNEL)[keyof typeof CHANNEL];
 
 const HEADER_BYTES = 4;
-/** What one frame carries here at most; the format could have 16 MiB, which would hold up the other channels. */
+/**
+ * Bounds the content of a frame that is sent here; the format allows 16 MiB, which would hold up the other channels.
+ */
 export const MAX_CHANNEL_FRAME_BYTES = 64 * 1024;
 
 const NOTHING = new Uint8Array(0);
@@ -18,7 +20,7 @@ export interface ChannelPiece {
   readonly channel: Channel;
   /** Shares memory with what was pushed. Empty: the channel has been closed. */
   readonly bytes: Uint8Array;
-  /** Whether it is the last piece of its frame: messages (error, resize) end there. */
+  /** True for the last piece of its frame: messages (error, resize) end there. */
   readonly last: boolean;
 }
 
@@ -45,7 +47,7 @@ export class ChannelFrameReader {
   #left = 0;
   #channel: Channel = CHANNEL.stdin;
 
-  /** Whether the stream may end here. */
+  /** True when the stream may end here. */
   get betweenFrames(): boolean {
     return this.#headerBytes === 0;
   }

@@ -21,7 +21,7 @@ const statuses = fc.dictionary(
   fc.oneof(fc.string(), fc.integer(), fc.boolean(), fc.array(fc.dictionary(fc.string(), fc.string()))),
 );
 
-test("a delta that was packed brings the base to the next status, whatever the order of its keys", () => {
+test("a packed delta turns the base into the next status, for any order of its keys", () => {
   fc.assert(
     fc.property(statuses, statuses, (base, next) => {
       const reversed = Object.fromEntries(Object.entries(base).reverse());

@@ -1,14 +1,14 @@
 /**
- * The shortest form of a pod's status that the hub has an earlier one of: which pod and which status it is are ten
- * bytes together, and the delta is compressed with what both ends know of it already.
+ * The shortest form of a pod's status that the hub has an earlier version of: ten bytes name the pod and the earlier
+ * status, and the delta is compressed with what both ends know already.
  *
  * - The dictionary is ` pod=NAME_NAMESPACE(UID)`, as messages of a kubelet have it, the earlier status as packed JSON
- * in CBOR, its keys sorted, and SAMPLE_DELTAS. Ids, times and texts that a delta repeats from the status are two or
- * three bytes then, and so is the frame around what changed.
- * - The key is two bytes of SHA-256(UID), which spare the hub from looking at all of the node's pods, and eight of
- * SHA-256(dictionary). Ends that make other dictionaries come to other keys, never to another status.
+ *   in CBOR, its keys sorted, and SAMPLE_DELTAS. Ids, times and texts that a delta repeats from the status then take
+ *   two or three bytes, and so does the frame around what changed.
+ * - The key is two bytes of SHA-256(UID), which spare the hub a search through all of the node's pods, and eight of
+ *   SHA-256(dictionary). Ends with different dictionaries get different keys, never another status.
  * - The delta is that of `diffJson`, its keys sorted, as packed JSON in CBOR, in raw DEFLATE (RFC 1951) with the
- * dictionary.
+ *   dictionary.
  */
 import { canonicalJson } from "../pod/container-hash.ts";
 import type { Sha256 } from "./digest.ts";
@@ -41,8 +41,8 @@ export const COMPACT_KEY_BYTES = COMPACT_TAG_BYTES + HASH_BYTES;
  */
 export const MAX_COMPACT_DELTA_BYTES = 16_384;
 /**
- * Of the earlier status as JSON. A pod of ten containers has a tenth of it; the work that a few bytes make a hub do is
- * bounded by it.
+ * Bounds the earlier status as JSON, and so the work that a few bytes can cause in a hub. A pod of ten containers takes
+ * a tenth of it.
  */
 export const MAX_COMPACT_BASE_CHARACTERS = 32_768;
 
@@ -137,7 +137,7 @@ export const SAMPLE_DELTAS: Uint8Array = joined(
   ].map(packed),
 );
 
-/** What a compact status is named by and compressed with. */
+/** The key and the dictionary of a compact status. */
 export interface CompactBase {
   /** COMPACT_KEY_BYTES. */
   readonly key: Uint8Array;

@@ -16,7 +16,7 @@ const sha256 = (bytes: Uint8Array): Uint8Array => hash("sha256", bytes, "buffer"
 const entry = fc.record({ key: fc.string(), hash: fc.uint8Array({ minLength: 16, maxLength: 16 }) });
 const entries = fc.uniqueArray(entry, { selector: ({ key }) => key });
 
-test("a digest is kept up by what comes and goes, in any order", () => {
+test("a digest follows additions and removals in any order", () => {
   fc.assert(
     fc.property(entries, fc.nat(), (all, seed) => {
       let digest = EMPTY_DIGEST;

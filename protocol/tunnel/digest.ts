@@ -7,7 +7,7 @@ import { canonicalJson } from "../pod/container-hash.ts";
 /** 32 bytes. `(bytes) => hash("sha256", bytes, "buffer")` of node:crypto. */
 export type Sha256 = (bytes: Uint8Array) => Uint8Array;
 
-/** Half a SHA-256: no two contents that somebody chose have the same. */
+/** Half a SHA-256: no one can construct two contents with the same hash. */
 const HASH_BYTES = 16;
 /** Where only accidents matter: an older status for a newer one, a forgotten mirror pod. */
 const SHORT_BYTES = 8;
@@ -17,13 +17,16 @@ const utf8 = new TextEncoder();
 const hashOfJson = (sha256: Sha256, value: unknown, length: number): Uint8Array =>
   Uint8Array.from(sha256(utf8.encode(canonicalJson(value))).subarray(0, length));
 
-/** 16 bytes of what a Kubernetes object holds, whatever the order of its keys. */
+/** The hash of a Kubernetes object in 16 bytes; the order of its keys does not matter. */
 export const objectHash = (sha256: Sha256, object: unknown): Uint8Array => hashOfJson(sha256, object, HASH_BYTES);
 
-/** 8 bytes of a status or a node report, whatever the order of its keys; undefined fields are missing ones. */
+/**
+ * The hash of a status or a node report in 8 bytes; the order of its keys does not matter, and undefined fields count
+ * as missing.
+ */
 export const statusHash = (sha256: Sha256, status: unknown): Uint8Array => hashOfJson(sha256, status, SHORT_BYTES);
 
-/** Of an empty set. */
+/** The digest of an empty set. */
 export const EMPTY_DIGEST: Uint8Array = new Uint8Array(HASH_BYTES);
 
 interface Entry {
@@ -33,8 +36,8 @@ interface Entry {
 
 /**
  * 16 bytes over a set of keys with their hashes: the sum, modulo 2^128, of the SHA-256 of each entry. A sum needs no
- * order, and a change of one entry costs two hashes, not one over the whole set. (Sets with a given sum can be looked
- * for by whoever may choose thousands of entries, which is nobody but the hub.)
+ * order, and a change of one entry costs two hashes, not one over the whole set. (Sets with a given sum can be searched
+ * for by a party that chooses thousands of entries; only the hub does.)
  */
 export function digestOf(sha256: Sha256, entries: Iterable<Entry>): Uint8Array {
   const sum = new Uint8Array(HASH_BYTES);

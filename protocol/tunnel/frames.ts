@@ -12,7 +12,7 @@ import type { Lane, StreamError, StreamKind } from "./stream.ts";
  * 0.13 s at 1 Mbit/s. Also the largest that fits one TLS record (2^14), with which larger ones would be cut anyway.
  */
 export const MAX_PAYLOAD_BYTES = 16_000;
-/** With the frame's own head (at most 16 bytes). What the WebSocket's `maxPayload` is set to. */
+/** Bounds a frame with its head (at most 16 bytes); the WebSocket's `maxPayload`. */
 export const MAX_FRAME_BYTES = 16_384;
 
 /** Order of weight; the place of a lane is its number on the wire. */
@@ -42,7 +42,7 @@ export type Frame =
   | { readonly type: "pong"; readonly number: number };
 
 type StreamFrameType = "open" | "accept" | "reject" | "data" | "end" | "reset" | "credit";
-/** Those that name a stream. */
+/** Frames that name a stream. */
 export type StreamFrame = Extract<Frame, { readonly type: StreamFrameType }>;
 
 /** The place of a type is its number on the wire. */
@@ -61,7 +61,7 @@ const TYPES: readonly Frame["type"][] = [
 ];
 const NUMBER_OF = Object.fromEntries(TYPES.map((type, index) => [type, index])) as Record<Frame["type"], number>;
 
-/** What goes wrong is cut to these, so that it fits a frame whatever it quotes. */
+/** Bounds an error, so that it fits a frame with any text that it quotes. */
 const MAX_ERROR_CODE = 64;
 const MAX_ERROR_MESSAGE = 1024;
 
@@ -109,7 +109,7 @@ const CBOR_ARRAY_OF_3 = 0x83;
 const CBOR_UINT32 = 0x1a;
 const CBOR_BYTES_UINT16 = 0x59;
 
-/** By hand: the library would copy the payload into a buffer of its own that it then keeps. */
+/** Written by hand: the library would copy the payload into a buffer that it keeps. */
 function encodeData(id: number, bytes: Uint8Array): Uint8Array {
   const idLength = id < 24 ? 1 : id < 256 ? 2 : id < 65_536 ? 3 : 5;
   const sizeLength = bytes.length < 24 ? 1 : bytes.length < 256 ? 2 : 3;

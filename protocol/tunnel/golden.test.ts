@@ -158,7 +158,7 @@ test("a compact status stays what it is", () => {
   const made = { samples: toHex(SAMPLE_DELTAS), dictionary: toHex(base.dictionary), key: toHex(base.key) };
   const { delta: kept, ...rest } = golden("compact", { ...made, delta: toHex(delta) });
   assert.deepEqual(made, rest);
-  // What deflates may do it better one day; what inflates reads what was sent then.
+  // A later zlib may deflate better; inflating must read what an older one sent.
   const inflate = (bytes: Uint8Array, dictionary: Uint8Array): Uint8Array => inflateRawSync(bytes, { dictionary });
   for (const bytes of [delta, fromHex(kept)]) {
     assert.deepEqual(applyDelta(SAMPLE_STATUS, unpackCompactDelta(inflate, base, bytes)), ended);
@@ -180,9 +180,9 @@ test("hello and welcome together are at most 110 bytes", () => {
   assert.ok(bytes.reduce((sum, each) => sum + each) <= 110, bytes.join(" + "));
 });
 
-test("what a newer peer adds at the end of an array is passed over", () => {
+test("elements that a newer peer adds at the end of an array are skipped", () => {
   for (const message of Object.values(SAMPLE_MESSAGES)) {
-    // What these may leave out at the end a newer peer would not.
+    // A newer peer would not leave out the last field of these.
     if (["statusesAck", "nodeAck"].includes(message.kind)) continue;
     if (message.kind === "welcome" && message.takesCompactStatuses !== true) continue;
     if (message.kind === "statuses" && message.compact === undefined) continue;

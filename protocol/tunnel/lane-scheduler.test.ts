@@ -28,7 +28,7 @@ const take = (scheduler: LaneScheduler, count: number): (number | undefined)[] =
 const shareOf = (marks: readonly (number | undefined)[], mark: number): number =>
   marks.filter((each) => each === mark).length;
 
-test("what is more urgent goes next, whatever came before", () => {
+test("the more urgent lane goes next, after any other", () => {
   const scheduler = new LaneScheduler();
   scheduler.add("bulk", new Source(1, 16_000));
   take(scheduler, 100);
@@ -65,7 +65,7 @@ test("every pair of lanes shares by weight", () => {
   }
 });
 
-test("within a lane all take turns, and who has nothing more is left out", () => {
+test("within a lane all senders take turns, and one without frames is skipped", () => {
   const scheduler = new LaneScheduler();
   const [one, two, three] = [new Source(1, 10), new Source(2, 10, 2), new Source(3, 10)];
   for (const each of [one, two, three]) scheduler.add("logs", each);

@@ -7,7 +7,7 @@ import type { Lane } from "./stream.ts";
  */
 const WEIGHTS: Readonly<Record<Lane, number>> = { control: 32, status: 16, interactive: 8, logs: 4, bulk: 1 };
 
-/** What wants to send frames in a lane. */
+/** A source of frames for a lane. */
 export interface Sender {
   /** The next frame; undefined when there is nothing more that can be sent now. */
   nextFrame(): Uint8Array | undefined;
@@ -15,7 +15,7 @@ export interface Sender {
 
 interface LaneState {
   readonly weight: number;
-  /** In turn: one frame each. None at rest. */
+  /** Senders that take turns, one frame each. Undefined at rest. */
   senders: Set<Sender> | undefined;
   /** Bytes sent, divided by the weight, on a scale that all lanes share. */
   sent: number;
@@ -48,7 +48,7 @@ export class LaneScheduler {
     if (state !== undefined) leave(state, sender);
   }
 
-  /** The frame that is to go next; undefined when nobody has any. */
+  /** The frame to send next; undefined when no sender has any. */
   next(): Uint8Array | undefined {
     for (let lane = this.#choose(); lane !== undefined; lane = this.#choose()) {
       const [sender] = lane.senders ?? [];
@@ -67,7 +67,7 @@ export class LaneScheduler {
     return undefined;
   }
 
-  /** Of those with something to send the one that got least; among equals the one of more weight. */
+  /** Chooses the lane with frames that was served least, relative to its weight; the heavier one among equals. */
   #choose(): LaneState | undefined {
     let best: LaneState | undefined;
     for (const lane of LANES) {

@@ -48,12 +48,13 @@ const MAX_WANT_FULL = MAX_IN_FLIGHT_COMPACT_MESSAGES * MAX_STATUS_ITEMS;
 /** Objects, and keys of removed ones, in one piece of a revision. */
 export const MAX_DESIRED_ITEMS = 1024;
 /**
- * What the pieces of a revision are cut to: a piece is held in memory whole at both ends. One object that is larger is
- * a piece of its own, up to MAX_MESSAGE_BYTES.
+ * Bounds the pieces of a revision, because both ends hold a whole piece in memory. A larger object is a piece of its
+ * own, up to MAX_MESSAGE_BYTES.
  */
 export const MAX_DESIRED_BYTES = 65_536;
 /**
- * Of all pieces of one revision together: more than 5,000 usual objects. An agent refuses a larger one with `limit`.
+ * Bounds all pieces of one revision together: more than 5,000 usual objects. An agent refuses a larger one with
+ * `limit`.
  */
 export const MAX_REVISION_BYTES = 16 * 1024 * 1024;
 /** One message from a hub: an object as large as an API server stores it (1.5 MiB), with room for what is around it. */
@@ -74,7 +75,7 @@ const MAX_CODE = 64;
 /** A UUID has 36. */
 const MAX_FLEET_ID = 64;
 const FLEET_ID = /^[0-9A-Za-z.-]+$/;
-/** Of fleets that a hub took over: more than anyone merges. */
+/** Bounds the fleets that a hub took over; operators merge a few. */
 export const MAX_FORMER_FLEETS = 16;
 const MAX_REASON = 1024;
 /** Kubernetes allows 1024 characters in an event's message, 128 in its reason. */
@@ -117,7 +118,7 @@ const BODY_FULL = 0;
 const BODY_DELTA = 1;
 const BODY_GONE = 2;
 
-/** What `encodeCbor` takes: `[number, …fields]`. */
+/** Makes the value for `encodeCbor`: `[number, …fields]`. */
 export const packMessage = (message: TunnelMessage): unknown[] => [NUMBER_OF[message.kind], ...fieldsOf(message)];
 
 function fieldsOf(message: TunnelMessage): unknown[] {
@@ -404,7 +405,7 @@ const readMirror = (fields: ListReader): MirrorItem => ({
 });
 
 /**
- * What came as a full report, or what a delta made of the one before.
+ * Reads a full report, or the result of a delta on the previous one.
  * @throws `invalid`, naming the field
  */
 export function parseNodeReport(value: unknown): NodeReportContent {

@@ -1,13 +1,13 @@
 /**
- * What the two ends of the tunnel say to each other besides streams. One message is one CBOR frame of the mux
- * (`mux.ts`); `message-codec.ts` gives each its compact form on the wire, checks what comes in, and names the limits.
- * PROTOCOL.md beside this file is the specification.
+ * The messages of the tunnel's two ends, besides streams. One message is one CBOR frame of the mux (`mux.ts`);
+ * `message-codec.ts` gives each its compact form on the wire, checks what comes in, and names the limits. PROTOCOL.md
+ * beside this file is the specification.
  */
 import type { Lane } from "./stream.ts";
 
 /** WebSocket subprotocol. A hub that does not know the version asked for answers 426 with those it knows. */
 export const TUNNEL_SUBPROTOCOL = "picolet.tunnel.v1";
-/** Of the WebSocket, below the hub's address. */
+/** The WebSocket's path below the hub's address. */
 export const TUNNEL_PATH = "/v1/tunnel";
 
 /**
@@ -49,7 +49,7 @@ export interface Hello {
   readonly nodeHash: Uint8Array;
   /** The agent's wall clock, milliseconds since the epoch; it may be wrong, which is what the hub finds out by it. */
   readonly timeMs: number;
-  /** Of a status that was sent and acknowledged in an earlier session nothing needs to be said. */
+  /** Statuses to send. One that was acknowledged in an earlier session does not count. */
   readonly pendingStatuses: number;
 }
 
@@ -65,25 +65,22 @@ export interface Welcome {
    * changed. `inventory`: the agent is to send its inventory, then `desired` follows with what differs.
    */
   readonly desired: "current" | "delta" | "inventory";
-  /** Whether the hub wants the whole mirror set, the whole node report. */
+  /** The hub asks for the whole mirror set, and for the whole node report. */
   readonly wantsMirrors: boolean;
   readonly wantsNode: boolean;
-  /** Whether streams of kind `telemetry` may be opened: older hubs do not know them. */
+  /** Streams of kind `telemetry` may be opened; older hubs do not know them. */
   readonly takesTelemetry: boolean;
-  /** Whose pods these are; undefined: an older hub, or one that cannot read it. */
+  /** The fleet of the pods; undefined: an older hub, or one that cannot read it. */
   readonly fleet?: FleetIdentity | undefined;
-  /**
-   * Whether statuses may be sent in the compact form (`compact-status.ts`): older hubs do not know it. Only with
-   * `fleet`.
-   */
+  /** Statuses may be sent in the compact form (`compact-status.ts`); older hubs do not know it. Only with `fleet`. */
   readonly takesCompactStatuses?: boolean | undefined;
 }
 
 /**
- * Which cluster's objects a hub hands out. An agent takes them only from the fleet it knows, or one that took it over.
+ * The cluster whose objects a hub sends. An agent takes them only from the fleet it knows, or one that took it over.
  */
 export interface FleetIdentity {
-  /** At most 64 characters: of a Kubernetes cluster the UID of its namespace kube-system. */
+  /** The fleet's id, at most 64 characters: for a Kubernetes cluster the UID of its namespace kube-system. */
   readonly id: string;
   /** Ids of fleets that the hub's operator says are this one now; at most MAX_FORMER_FLEETS. */
   readonly former: readonly string[];
@@ -106,7 +103,7 @@ export interface Desired {
   readonly upserts: readonly RemoteObject[];
   readonly deletes: readonly ObjectKey[];
   readonly last: boolean;
-  /** With `last`: of the whole set after it. An agent that comes to another one answers with a `resync`. */
+  /** With `last`: the digest of the whole set after it. An agent with another digest answers with a `resync`. */
   readonly digest: Uint8Array;
 }
 
@@ -116,7 +113,7 @@ export interface DesiredAck {
   readonly revision: number;
 }
 
-/** Agent: its set does not come to the digest it was told; the hub answers with a welcome of `inventory`. */
+/** Agent: the digest of its set differs from the one it received. The hub answers with a welcome of `inventory`. */
 export interface Resync {
   readonly kind: "resync";
 }
@@ -157,7 +154,7 @@ export interface StatusItem {
 export type StatusBody =
   /** The whole of `status`. */
   | { readonly kind: "full"; readonly status: Readonly<Record<string, unknown>> }
-  /** What `diffJson` made between the status whose `statusHash` is `base` and the new one. */
+  /** The delta that `diffJson` made between the status whose `statusHash` is `base` and the new one. */
   | { readonly kind: "delta"; readonly base: Uint8Array; readonly delta: unknown }
   /**
    * Nothing of a pod that was to be deleted is left on the node: the hub deletes it from the API server. `status` is
@@ -220,7 +217,7 @@ export interface NodeReport {
 }
 
 export interface NodeReportContent {
-  /** Whether to make the Node object when there is none (`registerNode`). */
+  /** True when the hub creates a missing Node object (`registerNode`). */
   readonly register: boolean;
   readonly labels: Readonly<Record<string, string>>;
   /** Given at registration only, as the kubelet does. */
@@ -254,7 +251,7 @@ export interface MirrorItem {
   readonly pod: Readonly<Record<string, unknown>>;
 }
 
-/** Hub: about to go. Whoever hears it opens a new session elsewhere first, then ends this one. */
+/** Hub: it is about to end. The agent opens a new session elsewhere first, then ends this one. */
 export interface Drain {
   readonly kind: "drain";
   /** Spread over the fleet by the hub. */
@@ -276,7 +273,7 @@ export type AgentMessage = Hello | Inventory | DesiredAck | Resync | Statuses | 
 export type HubMessage = Welcome | Desired | StatusesAck | EventsAck | NodeAck | Drain | Refusal;
 export type TunnelMessage = AgentMessage | HubMessage;
 
-/** Which lane each kind travels in. Within a lane order is kept. */
+/** The lane of each kind. Order is kept within a lane. */
 export const LANE_OF: Readonly<Record<TunnelMessage["kind"], Lane>> = {
   hello: "control",
   welcome: "control",

@@ -20,12 +20,12 @@ const SEEDS = Number(process.env.TUNNEL_SEEDS ?? 40);
 const NEVER = new AbortController().signal;
 /** The largest window there is, and a block of the buffer. */
 const MAX_BUFFERED = 262_144 + 1024;
-/** What a mux lets pile up in its link: a link's buffer and a frame. */
+/** Bounds what a mux may queue in its link: a link's buffer and a frame. */
 const MAX_IN_LINK = 2 * MAX_FRAME_BYTES;
 
 const patternAt = (stream: number, at: number): number => (stream * 37 + at * 11 + (at >> 8)) & 0xff;
 
-/** What one pair of ends has seen. */
+/** One pair of ends and what they have received. */
 class Board {
   readonly clock: VirtualClock;
   readonly random: Random;
@@ -76,7 +76,7 @@ class Board {
     this.start(this.#use(stream));
   }
 
-  /** What fails is seen when all has come to its end. */
+  /** Failures are checked after all tasks have ended. */
   start(task: Promise<void>): void {
     task.catch(() => undefined);
     this.tasks.push(task);
@@ -191,7 +191,7 @@ async function play(seed: number): Promise<void> {
     board.check();
     if (board.clock.sleeping === 0 && !isDone) {
       await board.clock.settle();
-      assert.ok(isDone || board.clock.sleeping > 0, "everything waits, and nobody for anything that will come");
+      assert.ok(isDone || board.clock.sleeping > 0, "all tasks wait, and for nothing that will come");
     }
   }
   await done;

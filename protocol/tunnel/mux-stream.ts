@@ -7,9 +7,9 @@ import { ReceiveBuffer } from "./receive-buffer.ts";
 import type { IncomingStream, Lane, OpenedStream, StreamError, StreamKind, TunnelStream } from "./stream.ts";
 
 /**
- * What a peer may send on a stream before it hears that some of it was read; also what a stream whose reader stops may
- * keep in memory. A stream carries at most a window a round trip: bulk over a link of 100 ms 2.5 MiB/s, a log 1.2
- * MiB/s, more than a board's uplink. A request of a `token` has no bytes.
+ * Bounds how much a peer may send on a stream before it learns that some was read, and so the memory of a stream whose
+ * reader stops. A stream carries at most a window a round trip: bulk over a link of 100 ms 2.5 MiB/s, a log 1.2 MiB/s,
+ * more than a board's uplink. A request of a `token` has no bytes.
  */
 const WINDOW_BYTES: Readonly<Record<Lane, number>> = {
   control: 16_384,
@@ -24,10 +24,10 @@ const MAX_WINDOW_BYTES = 16 * 1024 * 1024;
  * Callers that wait on one stream at a time. Two are usual (standard output and error); more are a caller's mistake.
  */
 const MAX_PENDING_WRITES = 16;
-/** What a frame has around parameters or a reply: its head, type, id, kind, lane. */
+/** Bounds a frame's own bytes around parameters or a reply: its head, type, id, kind, lane. */
 const MAX_HEAD_BYTES = 16;
 
-/** What a stream needs of its session. */
+/** The session's side of a stream. */
 export interface StreamHost {
   /** The stream has frames to send. */
   wantsToSend(stream: MuxStream): void;
@@ -40,11 +40,11 @@ export interface StreamHost {
 type State =
   /** Opened from here: `isSent` once the peer has been asked. */
   | { readonly kind: "opening"; readonly isSent: boolean }
-  /** Opened by the peer: nobody here has answered yet. */
+  /** Opened by the peer, and not answered yet. */
   | { readonly kind: "offered" }
   /** `isAnswered`: the peer knows that it was accepted. */
   | { readonly kind: "open"; readonly isAnswered: boolean }
-  /** Over here; the peer is still to be told. */
+  /** Over at this end; the peer must still be notified. */
   | { readonly kind: "refusing"; readonly how: "reject" | "reset"; readonly error: StreamError }
   | { readonly kind: "over" };
 
@@ -346,7 +346,7 @@ export class MuxStream implements OpenedStream, IncomingStream, Sender {
   #give(error: StreamError): void {
     switch (this.#state.kind) {
       case "opening":
-        // What the peer never heard of it need not be told of either.
+        // The peer never received the stream, so it need not learn of its end.
         if (this.#state.isSent) this.#refuse("reset", error);
         else {
           this.#fail(errorOf(error));
@@ -374,7 +374,7 @@ export class MuxStream implements OpenedStream, IncomingStream, Sender {
     this.#host.gone(this);
   }
 
-  /** Whoever waits here hears of it; what was received and not read is dropped. */
+  /** Callers that wait here get the error; received bytes that were not read are dropped. */
   #fail(error: PicoletError): void {
     if (this.#error !== undefined) return;
     this.#error = error;

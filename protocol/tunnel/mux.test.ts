@@ -24,7 +24,7 @@ interface Pair extends JoinedMuxes {
   readonly offered: IncomingStream[];
 }
 
-/** What arrives at either end is in `messages`; streams that the hub opens are in `offered`. */
+/** Joins two ends. Messages that arrive are in `messages`; streams that the hub opens are in `offered`. */
 function pair(line: LineInit = FAST, onStream?: (stream: IncomingStream) => void): Pair {
   const clock = new VirtualClock();
   const messages: TunnelMessage[] = [];
@@ -381,7 +381,7 @@ for (const [name, hex] of MALFORMED) {
   });
 }
 
-test("a frame that is too long ends the session before it is looked at", () => {
+test("a frame that is too long ends the session before it is parsed", () => {
   const { agent } = pair();
   agent.receive(new Uint8Array(MAX_FRAME_BYTES + 1));
   assert.match(String(agent.closed.reason), /longer than 16384 bytes/);
@@ -448,7 +448,7 @@ test("a mistake of ours is not blamed on the peer", () => {
   assert.equal(agent.closed.aborted, false);
 });
 
-test("what goes with the next frame goes right behind it, the latest of each kind alone", async () => {
+test("a deferred message follows the next frame, only the latest of each kind", async () => {
   const joined = pair();
   joined.hub.sendWithNext({ kind: "statusesAck", sequence: 1, wantFull: [] });
   joined.hub.sendWithNext({ kind: "eventsAck", sequence: 4 });
@@ -465,7 +465,7 @@ test("what goes with the next frame goes right behind it, the latest of each kin
   assert.deepEqual(joined.messages, acks);
 });
 
-test("what waits for the next frame is replaced by one of its kind that does not wait, and can be sent by itself", async () => {
+test("a deferred message is replaced by one of its kind that is not deferred, and can be sent by itself", async () => {
   const joined = pair();
   joined.hub.sendWithNext({ kind: "statusesAck", sequence: 1, wantFull: [] });
   joined.hub.send({ kind: "statusesAck", sequence: 2, wantFull: ["u"] });

@@ -10,7 +10,7 @@ import { PendingAnswer } from "./pending.ts";
 import type { IncomingStream, Lane, OpenedStream, StreamKind, StreamOpener } from "./stream.ts";
 import { StreamTable, violation } from "./stream-table.ts";
 
-/** What carries the frames: a WebSocket of binary messages. */
+/** The carrier of frames: a WebSocket of binary messages. */
 export interface Link {
   /** Takes the bytes over. May call `drained` at once. */
   send(bytes: Uint8Array): void;
@@ -27,12 +27,12 @@ export interface MuxComponents {
 }
 
 export interface MuxInit {
-  /** Which end this is. Streams that an agent opens have odd ids, a hub's even ones. */
+  /** This end's role. Streams that an agent opens have odd ids, a hub's even ones. */
   readonly role: "agent" | "hub";
   /** A whole, valid message. What it throws as `invalid` ends the session as a violation by the peer. */
   readonly onMessage: (message: TunnelMessage) => void;
   readonly onStream: (incoming: IncomingStream) => void;
-  /** The session is over, whoever ended it; called once, right after `closed` aborted. */
+  /** Called once when the session has ended, by either end, right after `closed` aborted. */
   readonly onClosed?: (error: PicoletError) => void;
 }
 
@@ -82,7 +82,7 @@ export class Mux implements StreamOpener {
 
   bytesSent = 0;
   bytesReceived = 0;
-  /** Of `bytesReceived` those of frames that no stream's credit holds back: messages and pings. */
+  /** The part of `bytesReceived` that no stream's credit bounds: messages and pings. */
   bytesReceivedWithoutCredit = 0;
   framesSent = 0;
   framesReceived = 0;
@@ -303,7 +303,7 @@ export class Mux implements StreamOpener {
   }
 }
 
-/** So that it fits one frame, whatever it quotes. */
+/** Bounds the reason, so that it fits one frame with any text that it quotes. */
 const MAX_FAREWELL_CHARACTERS = 1024;
 
 function closeReason(text: string): string {

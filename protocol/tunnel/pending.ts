@@ -1,7 +1,7 @@
 import { cancelled } from "../async/abort.ts";
 import type { PicoletError } from "../errors.ts";
 
-/** An answer that somebody waits for until his signal aborts. It settles once; what comes later is ignored. */
+/** An answer that a caller waits for until its signal aborts. It settles once; later answers are ignored. */
 export class PendingAnswer<T> {
   readonly promise: Promise<T>;
   readonly #settle: (finish: () => void) => void;
@@ -10,7 +10,7 @@ export class PendingAnswer<T> {
 
   /**
    * @param what for the message of `cancelled`: "the ping"
-   * @param onSettled called once, before whoever waits goes on, however it settles
+   * @param onSettled called once, before the waiting caller continues
    */
   constructor(what: string, signal: AbortSignal, onSettled: (pending: PendingAnswer<T>) => void) {
     const { promise, resolve, reject } = Promise.withResolvers<T>();

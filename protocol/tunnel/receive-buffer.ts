@@ -7,8 +7,8 @@ interface Block {
 }
 
 /**
- * What came of a stream and was not read yet. It keeps copies: a view would hold on to the socket's whole buffer for a
- * single byte. Its size is bounded by the stream's window; at most a block more is allocated.
+ * The bytes of a stream that were received and not read yet. It keeps copies: a view would keep the socket's whole
+ * buffer for a single byte. Its size is bounded by the stream's window; at most one more block is allocated.
  */
 export class ReceiveBuffer {
   readonly #blocks: Block[] = [];

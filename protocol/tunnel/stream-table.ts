@@ -51,12 +51,12 @@ export class StreamTable {
     };
   }
 
-  /** Of both ends, that are not over. */
+  /** The number of streams of both ends that are not over. */
   get size(): number {
     return this.#streams.size;
   }
 
-  /** As `StreamOpener.open`. */
+  /** @see StreamOpener.open */
   async open(kind: StreamKind, params: unknown, lane: Lane, signal: AbortSignal): Promise<OpenedStream> {
     const limit = MAX_STREAMS[this.#init.role];
     if (this.#own.size >= limit) {

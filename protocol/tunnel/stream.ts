@@ -2,7 +2,7 @@
  * Streams inside the tunnel: what both ends and everything that is carried through them rely on. `Mux` implements them.
  */
 
-/** In order of weight. A lane with more to send never starves one above it; none is ever starved altogether. */
+/** Lanes in order of weight. A lane with more to send never starves one above it; none is ever starved altogether. */
 export type Lane = "control" | "status" | "interactive" | "logs" | "bulk";
 
 /**
@@ -11,7 +11,7 @@ export type Lane = "control" | "status" | "interactive" | "logs" | "bulk";
  */
 export interface TunnelStream {
   readonly id: number;
-  /** What the opener asked for, validated by whoever answers it. */
+  /** The opener's request, which the answering end validates. */
   readonly kind: StreamKind;
   /** Aborts when the stream is reset by either end or the session ends; `reason` is a PicoletError that says why. */
   readonly closed: AbortSignal;
@@ -36,7 +36,7 @@ export interface StreamError {
 
 /** One that was opened from here and accepted there. */
 export interface OpenedStream extends TunnelStream {
-  /** What the peer answered with: CBOR data, to be validated by the opener. */
+  /** The peer's answer: CBOR data, which the opener must validate. */
   readonly reply: unknown;
 }
 
@@ -89,7 +89,7 @@ export interface ExecParams {
   readonly stderr: boolean;
   readonly tty: boolean;
   /**
-   * Whether the opener could go on in raw mode, with these request headers (Upgrade, Sec-WebSocket-*,
+   * Set when the opener can continue in raw mode with these request headers (Upgrade, Sec-WebSocket-*,
    * X-Stream-Protocol-Version).
    */
   readonly upgrade: Readonly<Record<string, string>> | undefined;
@@ -100,26 +100,26 @@ export interface PortForwardParams {
   readonly namespace: string;
   readonly pod: string;
   readonly uid: string;
-  /** As in the WebSocket form of the protocol; SPDY names ports in its own streams. */
+  /** Ports of the WebSocket form of the protocol; SPDY names ports in its own streams. */
   readonly ports: readonly number[];
   readonly upgrade: Readonly<Record<string, string>> | undefined;
 }
 
 /**
  * The answer to `exec`, `attach` and `portForward`. `raw`: the bytes are the runtime's own HTTP answer to the upgrade
- * and then whatever protocol was agreed (SPDY/3.1, WebSocket): both ends only copy. `channels`: the hub speaks the
+ * and then the protocol that was agreed (SPDY/3.1, WebSocket): both ends only copy. `channels`: the hub speaks the
  * client's protocol, and the bytes are channel frames: one byte of channel (0 stdin, 1 stdout, 2 stderr, 3 error as a
  * Kubernetes Status in JSON, 4 resize as {"Width","Height"} in JSON), three bytes of length, big-endian, then as many
  * bytes; a length of 0 closes the channel. `connections`, to `portForward` with `upgrade`: there are no bytes; the hub
- * speaks the client's protocol, and opens a `portForward` without `upgrade` for each connection. That one's answer is
- * `raw`, and the bytes are the connection's own.
+ * speaks the client's protocol, and opens a `portForward` without `upgrade` for each connection. The answer to that one
+ * is `raw`, and the bytes are the connection's own.
  */
 export type SessionReply = { readonly mode: "raw" } | { readonly mode: "channels" } | { readonly mode: "connections" };
 
 /** Params of `kubelet`. Reply: KubeletReply; the bytes are the body. Lane `bulk`. */
 export interface KubeletParams {
   readonly method: "GET";
-  /** With the query, as the kubelet's HTTP API has it: `/stats/summary?only_cpu_and_memory=true`. */
+  /** The path with its query in the kubelet's HTTP API: `/stats/summary?only_cpu_and_memory=true`. */
   readonly path: string;
 }
 

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { TickCork } from "./tick-cork.ts";
 
-test("what one task sends is released together, and the next is held again", async () => {
+test("writes of one task are released together, and the next is held again", async () => {
   const calls: string[] = [];
   const cork = new TickCork({ cork: () => void calls.push("cork"), uncork: () => void calls.push("uncork") });
   for (const word of ["status", "event"]) {

@@ -1,4 +1,4 @@
-/** As a stream of Node has it (`node:stream`, Writable). */
+/** The part of a stream of Node (`node:stream`, Writable) that holds writes back. */
 export interface Corkable {
   cork(): void;
   uncork(): void;
@@ -20,7 +20,7 @@ export class TickCork {
     this.#socket = socket;
   }
 
-  /** To be called before each write. */
+  /** Call it before each write. */
   hold(): void {
     if (this.#isHeld) return;
     this.#isHeld = true;

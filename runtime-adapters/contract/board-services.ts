@@ -1,11 +1,11 @@
 /**
- * What the agent does for components: the port behind those interfaces of `wit/board` that a runner cannot answer by
- * itself. A runner asks over a unix socket (`runtime-adapters/wasm/adapter/services/`), which judges who asks and hands
- * the call to the `BoardService` of the interface. To add one: give the adapter an entry in `BoardServices`, and call
- * `ServiceClient.call("<interface>.<method>", …)` in the host.
+ * The agent's services for components: the port behind those interfaces of `wit/board` that a runner cannot answer by
+ * itself. A runner sends its calls over a unix socket (`runtime-adapters/wasm/adapter/services/`), which checks the
+ * sender and passes the call to the `BoardService` of the interface. To add one: give the adapter an entry in
+ * `BoardServices`, and call `ServiceClient.call("<interface>.<method>", …)` in the host.
  */
 
-/** Of the package `picolet:board`, by which pods name them. */
+/** Interfaces of the package `picolet:board`, by the names that pods use. */
 export const BOARD_INTERFACES = [
   "config",
   "keyvalue",
@@ -19,7 +19,7 @@ export const BOARD_INTERFACES = [
 
 export type BoardInterface = (typeof BOARD_INTERFACES)[number];
 
-/** What JSON can say. Integers beyond 53 bits are texts; bytes go beside it. */
+/** A value of JSON. Integers beyond 53 bits are texts; bytes travel beside it. */
 export type Plain = null | boolean | number | string | readonly Plain[] | { readonly [name: string]: Plain };
 
 /** A call's arguments, or its result. All in all `MAX_FRAME_BYTES` at the most. */
@@ -32,7 +32,7 @@ export interface ServiceMessage {
 /** A bucket of the key-value store, with what its pod may put there. */
 export interface BucketGrant {
   readonly name: string;
-  /** Of keys and values. */
+  /** Bounds the keys and values of one bucket together. */
   readonly maxBytes: number;
   readonly maxKeys: number;
 }
@@ -44,7 +44,7 @@ export type DeviceGrant =
   /** Addresses of 10 bits have the bit 0x8000 set. */
   | { readonly kind: "i2c"; readonly path: string; readonly addresses: readonly number[] };
 
-/** Who calls: a container, as the agent knows it. Nothing of this comes from the runner. */
+/** The calling container, as the agent knows it. Nothing of this comes from the runner. */
 export interface ServicePeer {
   readonly containerId: string;
   readonly container: string;
@@ -67,7 +67,7 @@ export class ServiceRefusal extends Error {
   }
 }
 
-/** Of one interface. */
+/** The agent's part of one interface. */
 export interface BoardService {
   /**
    * Methods that may read out more than some KiB: each waits until there is room for the largest answer. So nothing
@@ -76,10 +76,10 @@ export interface BoardService {
    */
   readonly largeAnswers?: ReadonlySet<string>;
   /**
-   * `peer` has been granted the interface; `request` is whatever a hostile runner may send, within the frame's limits:
-   * check all of it. Calls of one runner come one after the other; the next waits until this one has been answered.
+   * `peer` has been granted the interface; `request` comes from a possibly hostile runner and is bounded only by the
+   * frame's limits: check all of it. Calls of one runner are serial; the next waits until this one has been answered.
    * @param method the part after the dot
-   * @throws ServiceRefusal for the component; anything else is logged, and `unavailable` for it.
+   * @throws ServiceRefusal for the component; any other error is logged, and the component gets `unavailable`
    */
   call(peer: ServicePeer, method: string, request: ServiceMessage): ServiceMessage | Promise<ServiceMessage>;
 }

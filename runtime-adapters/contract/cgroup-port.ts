@@ -26,6 +26,8 @@ export interface CgroupPort {
   kill(path: string, signal: AbortSignal): Promise<void>;
   /** Removes it with everything below. @throws `conflict` while processes are left in it. */
   remove(path: string): Promise<void>;
-  /** How many processes of it the kernel has killed for want of memory (`oom_kill`); 0 when that cannot be known. */
+  /**
+   * The number of its processes that the kernel has killed because memory ran out (`oom_kill`); 0 when it is not known.
+   */
   oomKills(path: string): Promise<number>;
 }

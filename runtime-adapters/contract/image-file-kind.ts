@@ -1,6 +1,6 @@
-/** What a file is that was to be imported as an image and is none, by how it begins: for messages alone. */
+/** Names the kind of a file that cannot be imported as an image, by its first bytes. For messages alone. */
 
-/** As much as is looked at: the first block of a tar. */
+/** The number of bytes that are read: the first block of a tar. */
 export const START_BYTES = 512;
 
 const IMPORTABLE =
@@ -17,12 +17,12 @@ const KINDS: readonly (readonly [start: string, what: string, mend: string])[] =
   ["\x7fELF", "a program (ELF)", "make an image of it first, or build it for wasm32-wasip2"],
   ["#!", "a script", "make an image of it first"],
 ];
-/** Of the text format of WebAssembly. */
+/** The start of the text format of WebAssembly. */
 const WASM_TEXT = /^\s*(?:;;[^\n]*\n\s*)*\((?:component|module)\b/;
 
 /**
- * @param start the first bytes, `START_BYTES` of them if there are as many; of a gzip what is in it
- * @returns "it is …" with what to do; a general answer for what nobody knows
+ * @param start the first `START_BYTES` bytes of the file, decompressed if it is gzip; fewer if it has fewer
+ * @returns "it is …" with what to do; a general answer for an unknown kind
  */
 export function imageFileKind(start: Uint8Array, where: "plain" | "in gzip"): string {
   const [what, mend] = kindOf(Buffer.from(start).toString("latin1"), where === "plain");

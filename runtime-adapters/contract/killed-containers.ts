@@ -1,7 +1,4 @@
-/**
- * Which containers the kernel has taken processes of for want of memory, by the kernel's own word. `agent/oom`
- * implements it.
- */
+/** The containers of which the kernel has killed a process because memory ran out. `agent/oom` implements it. */
 export interface KilledContainers {
   /**
    * @param containerId as the runtime and its cgroup have it. Cheap, never throws; false also where that cannot be

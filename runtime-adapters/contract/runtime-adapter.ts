@@ -1,6 +1,7 @@
 /**
- * What a runtime must be able to do for the agent, and nothing else. Every adapter passes the one
- * conformance suite in `conformance.ts`. Adapters decide nothing: they list, they inspect, they carry out one action.
+ * The interface of a container runtime to the agent. Every adapter passes the conformance suite in
+ * `runtime-adapters/test-kit/conformance/conformance.ts`. Adapters decide nothing: they list, they inspect, they carry
+ * out one action.
  */
 import type { CgroupValues } from "@picolet/protocol/cgroup/cgroup-values.ts";
 import type { Pod, PodCondition, ResourceRequirements } from "@picolet/protocol/pod/pod.ts";
@@ -13,18 +14,21 @@ export type SourceId = "file" | "http" | "push" | "api";
 export interface DesiredPod {
   readonly uid: PodUid;
   readonly source: SourceId;
-  /** Where exactly, for messages: a file's absolute path, a URL, "" for the API server. */
+  /** The exact place for messages: a file's absolute path, a URL, "" for the API server. */
   readonly origin: string;
   readonly pod: Pod;
-  /** Those of the API server's object that others than this node write: readiness gates, DisruptionTarget. */
+  /** Conditions of the API server's object that others than this node write: readiness gates, DisruptionTarget. */
   readonly conditions?: readonly PodCondition[] | undefined;
-  /** Of a pod that may be either: what this node runs it as. Missing: it has no choice, or none has been made yet. */
+  /**
+   * The runtime that this node chose for a pod that can run on either. Undefined: there is no choice, or none was made
+   * yet.
+   */
   readonly runtime?: ChosenRuntime | undefined;
 }
 
 export type RuntimeKind = "component" | "container";
 
-/** What a pod is run as that could be run as either; kept with the pod until it goes. */
+/** The runtime that was chosen for a pod that can run on either; kept with the pod until it goes. */
 export interface ChosenRuntime {
   readonly kind: RuntimeKind;
   /**
@@ -32,7 +36,7 @@ export interface ChosenRuntime {
    * `OnlyRuntime`: this node has no other; `AsFound`: it ran so already; `MemoryPressure`: it was switched.
    */
   readonly reason: "Preferred" | "OnlyForm" | "CannotBeComponent" | "OnlyRuntime" | "AsFound" | "MemoryPressure";
-  /** For its user. */
+  /** The reason of the choice, for the user. */
   readonly message: string;
 }
 
@@ -49,7 +53,7 @@ export interface ObservedPod {
   /** Every attempt of every container that the runtime still has, newest first. */
   readonly containers: readonly ObservedContainer[];
   /**
-   * What was asked for when the newest sandbox was made; lets a fresh agent take up or end a pod that its store lost.
+   * The pod from which the newest sandbox was made. With it a new agent adopts or ends a pod that its store has lost.
    */
   readonly manifest: DesiredPod | undefined;
 }
@@ -74,19 +78,19 @@ export interface ObservedContainer {
   readonly state: ContainerState;
   /** `containerHash` of the spec it was made from. */
   readonly hash: string;
-  /** How long to wait after this run's end before the next run; written down when the run was started. */
+  /** The pause between this run's end and the next run; recorded when the run was started. */
   readonly backoff: Millis;
-  /** As the pod names it. */
+  /** The image's name in the pod. */
   readonly image: string;
-  /** What the runtime resolved it to, `imageID` of the status. */
+  /** The image that the runtime resolved, `imageID` of the status. */
   readonly imageId: string;
   /** Absolute. */
   readonly logPath: string;
-  /** Whom its first process began as, where the runtime tells. */
+  /** The user that its first process started as, where the runtime reports it. */
   readonly user?: ContainerUser | undefined;
   /** CPU and memory that it was started with, or that it was last updated to where the runtime keeps that. */
   readonly resources?: ResourceRequirements | undefined;
-  /** What it has in its cgroup, where the runtime tells. */
+  /** The values of its cgroup, where the runtime reports them. */
   readonly cgroup?: CgroupValues | undefined;
 }
 
@@ -133,11 +137,11 @@ export type Action =
       readonly resources?: ResourceRequirements | undefined;
       readonly cpuset?: Cpuset | undefined;
     }
-  /** Of one that has exited; `conflict` for a running one. Its log file stays. */
+  /** Removes a container that has exited; `conflict` for a running one. Its log file stays. */
   | { readonly kind: "removeContainer"; readonly containerId: string }
   /** Kills what still runs in it, takes its network down. */
   | { readonly kind: "stopSandbox"; readonly sandboxId: string }
-  /** With all of its containers. */
+  /** Removes the sandbox with all of its containers. */
   | { readonly kind: "removeSandbox"; readonly sandboxId: string };
 
 export interface SandboxLaunch {
@@ -149,9 +153,9 @@ export interface SandboxLaunch {
   readonly cgroupParent: string;
   readonly hostname: string;
   readonly dns: DnsConfig | undefined;
-  /** Of the pod's RuntimeClass; missing or "": the runtime's default. */
+  /** The handler of the pod's RuntimeClass; undefined or "": the runtime's default. */
   readonly runtimeHandler?: string | undefined;
-  /** With `hostUsers: false`: which ids of the node are the pod's. */
+  /** With `hostUsers: false`: the pod's range of the node's ids. */
   readonly userNamespace?: UserNamespace | undefined;
 }
 
@@ -184,13 +188,13 @@ export interface ContainerLaunch {
   /** Empty: the image's own. */
   readonly workingDir: string;
   readonly mounts: readonly Mount[];
-  /** Of the node, as devices of the container. Missing: none but what every container has. */
+  /** Devices of the node for the container. Undefined: only those that every container has. */
   readonly devices?: readonly Device[] | undefined;
   /** Relative to the sandbox's log directory: `<container>/<attempt>.log`. */
   readonly logPath: string;
   /** Missing: wherever the kernel likes. */
   readonly cpuset?: Cpuset | undefined;
-  /** Of an ephemeral container: the running container whose processes it is to see. */
+  /** Only in an ephemeral container: the running container whose processes it shares. */
   readonly targetContainerId?: string | undefined;
 }
 
@@ -198,14 +202,14 @@ export interface ContainerLaunch {
 export interface Cpuset {
   readonly cpus: string;
   readonly mems: string;
-  /** Nobody else runs on these CPUs: no quota is enforced on them. */
+  /** True when no other container runs on these CPUs: no quota is enforced on them. */
   readonly exclusive?: boolean | undefined;
 }
 
 export interface ResolvedImage {
-  /** As the pod names it. */
+  /** The image's name in the pod. */
   readonly requested: string;
-  /** What `ImageService.status` gave as id; starts the container without looking it up again. */
+  /** The id from `ImageService.status`, which spares the start another lookup. */
   readonly id: string;
 }
 
@@ -237,9 +241,9 @@ export interface Mount {
 export interface ContainerIsolation {
   /** Its name in the pod. */
   readonly container: string;
-  /** What the kernel enforces: "seccomp filter". */
+  /** Measures that the kernel enforces: "seccomp filter". */
   readonly measures: readonly string[];
-  /** What it could enforce besides, and does not. */
+  /** Measures that the kernel could enforce, and does not. */
   readonly missing: readonly string[];
 }
 
@@ -247,13 +251,13 @@ export interface RuntimeStatus {
   /** `containerd`, `cri-o`, `picolet-wasm` … */
   readonly runtime: string;
   readonly version: string;
-  /** With CRI's names: RuntimeReady, NetworkReady. */
+  /** A condition of CRI: RuntimeReady, NetworkReady. */
   readonly conditions: readonly RuntimeCondition[];
   /** As far as the runtime tells; containerd does from 2.0 on. */
   readonly handlers?: readonly RuntimeHandler[] | undefined;
   /** The runtime tells a container's groups by `supplementalGroupsPolicy`. */
   readonly supplementalGroupsPolicy?: boolean | undefined;
-  /** What it does less well on this node than it could; nothing that keeps pods from running. */
+  /** Limitations of the runtime on this node that keep no pod from running. */
   readonly notes?: readonly string[] | undefined;
 }
 
@@ -286,7 +290,7 @@ export interface ImageCredentials {
   readonly password: string;
   /** The one host they are for; "": whichever the runtime gets the image from. */
   readonly serverAddress: string;
-  /** With which the registry's token server gives a token: in the place of user and password. */
+  /** The registry's token server exchanges it for a token; it replaces user and password. */
   readonly identityToken?: string;
   /** Sent to the registry as it is. */
   readonly registryToken?: string;
@@ -294,38 +298,38 @@ export interface ImageCredentials {
 
 export interface PullOptions {
   readonly credentials?: ImageCredentials | undefined;
-  /** Where they come from, for messages: `secret shop/pull`. */
+  /** The source for messages: `secret shop/pull`. */
   readonly credentialsFrom?: string | undefined;
-  /** On whose behalf: runtimes may choose by its namespace, labels and annotations. */
+  /** The pod of the pull: runtimes may choose by its namespace, labels and annotations. */
   readonly pod?: DesiredPod | undefined;
 }
 
-/** What an image's name stands for in its registry. */
+/** The content of an image's name in its registry. */
 export interface ImagePlatforms {
   /** A component, for any node. */
   readonly component: boolean;
   /** An image of containers for this node: Linux, and its architecture. */
   readonly container: boolean;
-  /** All of them: `linux/arm64/v8`, `wasi/wasm`. */
+  /** All platforms: `linux/arm64/v8`, `wasi/wasm`. */
   readonly platforms: readonly string[];
 }
 
 /** One that a registry has of an image, as cosign stores it. */
 export interface ImageSignature {
-  /** What was signed, base64. */
+  /** The signed payload, base64. */
   readonly payload: string;
   /** Base64. */
   readonly signature: string;
 }
 
-/** What an image's name stands for now, and who has signed that. */
+/** The current content of an image's name, and its signatures. */
 export interface SignedImage {
   /** `sha256:…` of its manifest or index. */
   readonly digest: string;
   readonly signatures: readonly ImageSignature[];
 }
 
-/** Of an image's content in the runtime's store. */
+/** The size of an image's content in the runtime's store. */
 export interface PullProgress {
   readonly bytes: number;
   readonly totalBytes: number;
@@ -333,7 +337,7 @@ export interface PullProgress {
   readonly isTransferring: boolean;
 }
 
-/** Of a file system that a runtime uses, as CRI's ImageFsInfo has it. */
+/** A file system that a runtime uses, as CRI's ImageFsInfo has it. */
 export interface RuntimeFilesystem {
   /** A folder on it, absolute. */
   readonly mountPoint: string;
@@ -341,13 +345,11 @@ export interface RuntimeFilesystem {
   readonly inodesUsed: number;
 }
 
-/** What garbage collection has to know of a runtime's images. */
+/** The facts about a runtime's images that garbage collection needs. */
 export interface ImageHoldings {
-  /**
-   * Ids, digests and names of images of which something is made, whoever made it: containers in any state, sandboxes.
-   */
+  /** Ids, digests and names of images in use by any client of the runtime: containers in any state, sandboxes. */
   readonly used: ReadonlySet<string>;
-  /** Of what the runtime has made of an image and removes with it, by the image's id. */
+  /** The size of what the runtime has derived from an image and removes with it, by the image's id. */
   readonly derivedBytes: ReadonlyMap<string, number>;
 }
 
@@ -370,8 +372,8 @@ export interface ImageService {
   /** From a registry. Errors carry the Kubernetes reason (`ErrImagePull`, `InvalidImageName` …). */
   pull(reference: string, options: PullOptions, signal: AbortSignal): Promise<ImageInfo>;
   /**
-   * What else there is by this name, for who may choose: asks the registry, and goes by what is known of a pulled image
-   * while that cannot be reached. Missing: this runtime cannot tell. Errors as those of `pull`.
+   * Lists the platforms of an image's name: asks the registry, and uses the facts of a pulled image while the registry
+   * cannot be reached. Undefined: this runtime cannot list them. Errors as those of `pull`.
    */
   platforms?(reference: string, options: PullOptions, signal: AbortSignal): Promise<ImagePlatforms>;
   /**
@@ -379,7 +381,9 @@ export interface ImageService {
    * `pull`.
    */
   signatures?(reference: string, options: PullOptions, signal: AbortSignal): Promise<SignedImage>;
-  /** How far a pull of `reference` is; `undefined` while that cannot be told. Missing: this runtime never tells. */
+  /**
+   * The progress of a pull of `reference`; `undefined` while it is not known. Missing: this runtime never reports it.
+   */
   progress?(reference: string, signal: AbortSignal): Promise<PullProgress | undefined>;
   /** Tells the runtime itself never to remove the image. Missing, and `unimplemented`: it knows no such thing. */
   setPinned?(reference: string, isPinned: boolean, signal: AbortSignal): Promise<void>;
@@ -393,7 +397,7 @@ export interface ImageService {
   import(path: string, name: string | undefined, signal: AbortSignal): Promise<readonly ImageInfo[]>;
 }
 
-/** What somebody wants of a running container, or of a ready sandbox. */
+/** A stream to a running container, or to a ready sandbox. */
 export type StreamRequest =
   | ({ readonly kind: "exec"; readonly containerId: string; readonly command: readonly string[] } & StandardStreams)
   | ({ readonly kind: "attach"; readonly containerId: string } & StandardStreams)
@@ -418,12 +422,12 @@ export type RuntimeStream =
   /** From the container's log: what is written to it from now on is what its streams have. There is no way in. */
   | { readonly kind: "log"; readonly logPath: string }
   /**
-   * From the pod's own sockets: whoever connects to one of these ports of this address reaches it. No other is the
-   * pod's.
+   * The pod's own sockets: a client that connects to one of these ports of this address reaches the pod. The pod has no
+   * other ports.
    */
   | { readonly kind: "ports"; readonly host: string; readonly ports: readonly number[] };
 
-/** At most some 16 MiB each, at which the runtime cuts them off. */
+/** The output, at most some 16 MiB each, where the runtime cuts it off. */
 export interface ExecResult {
   readonly exitCode: number;
   readonly stdout: Uint8Array;
@@ -448,9 +452,9 @@ export interface ImageMounts {
   unmount(target: string, signal: AbortSignal): Promise<void>;
 }
 
-/** Of a container that shares its process with others: what can be told apart. */
+/** The usage of a container that shares its process with others, as far as it can be measured apart. */
 export interface SharedUsage {
-  /** That it has computed, of all time. */
+  /** The CPU time since its start. */
   readonly cpuNanoseconds: number;
   readonly memoryBytes: number;
 }
@@ -465,12 +469,9 @@ export interface RuntimeAdapter extends AsyncDisposable {
   list(signal: AbortSignal): Promise<readonly PodListing[]>;
   inspect(uid: PodUid, signal: AbortSignal): Promise<ObservedPod>;
   apply(pod: DesiredPod, action: Action, signal: AbortSignal): Promise<void>;
-  /**
-   * What containers have written to their own file systems, by container id: all of ours in one call. Missing: nobody
-   * knows.
-   */
+  /** The size of the containers' writable layers, by container id: all of ours in one call. Undefined: not known. */
   writtenLayers?(signal: AbortSignal): Promise<ReadonlyMap<string, WritableLayer>>;
-  /** What containers use that have no cgroup of their own, by container id. Missing: each has its own. */
+  /** The usage of containers that have no cgroup of their own, by container id. Undefined: each has its own. */
   sharedUsage?(signal: AbortSignal): Promise<ReadonlyMap<string, SharedUsage>>;
   /** The UIDs of all pods that the runtime has, also those of its other clients. Missing: it cannot tell. */
   everyPod?(signal: AbortSignal): Promise<ReadonlySet<string>>;
@@ -479,14 +480,14 @@ export interface RuntimeAdapter extends AsyncDisposable {
   /** Why this runtime could never run the pod, in words; `undefined`: it may. Missing: it runs any. */
   refusal?(pod: Pod): Promise<string | undefined> | string | undefined;
   /**
-   * Whether this container would start, as far as that can be told without making it; what takes long is done then, so
-   * that its start has nothing left to do of that. The image is here. @throws why it would not. Missing: nothing can be
-   * told
+   * Checks whether this container would start, without making it, and does ahead what takes long at a start. The image
+   * is present. Undefined: the runtime cannot check.
+   * @throws the reason for which it would not start
    */
   check?(pod: DesiredPod, launch: ContainerLaunch, signal: AbortSignal): Promise<void>;
   /**
-   * What this node lets all that it runs have of isolation, in a few words; `undefined`: not known yet. Missing: not
-   * known here.
+   * Names the isolation of all that this node runs, in a few words; `undefined`: not known yet. Missing: not known
+   * here.
    */
   isolationLevel?(): string | undefined;
   /**
@@ -495,7 +496,7 @@ export interface RuntimeAdapter extends AsyncDisposable {
   isolation?(uid: PodUid, signal: AbortSignal): Promise<readonly ContainerIsolation[]>;
   /** Memory is short: gives up at once what is only kept ready. Missing: there is nothing such. */
   shed?(): void;
-  /** A call that a healthy runtime answers at once, whatever it does. Missing: the runtime is part of this process. */
+  /** A call that a healthy runtime answers at once, also under load. Undefined: the runtime is part of this process. */
   ping?(signal: AbortSignal): Promise<void>;
   /** Resolves when a connection to the runtime that there was breaks, or `signal` aborts. */
   disconnected?(signal: AbortSignal): Promise<void>;
@@ -509,8 +510,8 @@ export interface RuntimeAdapter extends AsyncDisposable {
   /** After the agent renamed a log file away: go on writing to a new one under the old name. */
   reopenLog(uid: PodUid, containerId: string, signal: AbortSignal): Promise<void>;
   /**
-   * Whether a container whose log is larger than the node allows waits until it has been rotated. Missing: it writes
-   * on.
+   * True when a container whose log is larger than the node allows waits until it has been rotated. Undefined: it
+   * continues to write.
    */
   readonly boundsLogs?: boolean;
   /**

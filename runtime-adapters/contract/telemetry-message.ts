@@ -21,11 +21,11 @@ import type { Plain } from "./board-services.ts";
 export interface TelemetryPut {
   /** 16 hexadecimal digits, of one run of one container. */
   readonly run: string;
-  /** From 1 on; 0 only asks. */
+  /** The number of the message, from 1; 0 only asks. */
   readonly number: number;
   /** The first that the runner does not know to be kept. */
   readonly firstUnkept: number;
-  /** To be answered when everything up to here is kept. */
+  /** The answer is sent when all records up to here are kept. */
   readonly isUrgent: boolean;
   readonly records: readonly Plain[];
 }
@@ -37,7 +37,7 @@ export interface TelemetryPutAnswer {
   readonly kept: number;
 }
 
-/** Of one `put`: `write` takes as many points. */
+/** Bounds one `put`: `write` takes as many points. */
 const MAX_RECORDS = 1000;
 
 const FLOAT = 0;
@@ -63,7 +63,7 @@ function packValue(value: TelemetryValue): [number, Plain] {
 
 const wrong = (what: string): PicoletError => new PicoletError("invalid", `cannot read telemetry: ${what}`);
 
-/** @throws `invalid` for anything but what is said above; whether records are right is not looked at */
+/** @throws `invalid` for any other structure; the records themselves are not validated */
 export function readTelemetryPut(value: Plain): TelemetryPut & { readonly stamped: readonly StampedRecord[] } {
   const { run, number, firstUnkept, isUrgent, records } = (value ?? {}) as Partial<Record<keyof TelemetryPut, unknown>>;
   if (typeof run !== "string" || !/^[0-9a-f]{16}$/.test(run)) throw wrong("run");

@@ -23,7 +23,7 @@ async function ask(context: TestContext, body: Buffer | undefined) {
   );
 }
 
-test("a runtime's cgroup driver is told, or not known", async (context) => {
+test("a runtime's cgroup driver is reported, or unknown", async (context) => {
   assert.equal(await ask(context, told.encode({ linux: { cgroupDriver: 0 } })), "systemd");
   assert.equal(await ask(context, told.encode({ linux: { cgroupDriver: 1 } })), "cgroupfs");
   assert.equal(await ask(context, told.encode({})), undefined);

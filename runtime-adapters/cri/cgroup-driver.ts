@@ -7,8 +7,8 @@ import { RuntimeService } from "./wire/cri-messages.ts";
 const SYSTEMD = 0;
 
 /**
- * Who makes cgroups for the runtime (CRI's RuntimeConfig: containerd 2, CRI-O). `undefined`: it does not say, or it
- * does not know the call. @throws PicoletError when it cannot be asked
+ * Asks the runtime which cgroup driver it uses (CRI's RuntimeConfig: containerd 2, CRI-O). `undefined`: it does not
+ * say, or does not know the call. @throws PicoletError when the call fails
  */
 export async function runtimeCgroupDriver(
   components: { readonly clock: Clock },

@@ -40,11 +40,11 @@ export interface CriAdapterInit {
    * `unix:///run/containerd/containerd.sock`, or the path alone. It need not be there yet, and may go and come back.
    */
   readonly endpoint: string;
-  /** Where images are, when it is another socket. */
+  /** The image service's socket, when it is another one. */
   readonly imageEndpoint?: string;
   /**
-   * Whose sandboxes are ours: several agents can share a runtime. The same for the life of the node, or its pods become
-   * strangers; at most 63 characters, as labels are.
+   * Marks the sandboxes of this agent: several agents can share a runtime. It must not change during the life of the
+   * node, or its pods become orphans; at most 63 characters, as labels are.
    */
   readonly owner: string;
   /** The kubelet's `runtimeRequestTimeout`, of every call but pulls, and stops with their grace. */
@@ -53,7 +53,7 @@ export interface CriAdapterInit {
   readonly cgroups: CgroupSettings;
   /** Whose names the pods' cgroups have; default cgroupfs. It must be the runtime's own (`runtimeCgroupDriver`). */
   readonly cgroupDriver?: CgroupDriver | undefined;
-  /** Of the node; OOM scores are shares of it. */
+  /** The node's memory; OOM scores are shares of it. */
   readonly memoryCapacityBytes: number;
   /** The kubelet's `memorySwap.swapBehavior` is LimitedSwap; default false: pods do not swap. */
   readonly limitedSwap?: boolean;

@@ -23,11 +23,11 @@ type Image = NonNullable<MessageOf<(typeof ImageService.imageStatus)["response"]
 /** containerd's CRI plugin learns of an import through an event; it has been seen to take some milliseconds. */
 const IMPORT_PAUSES_MS = [0, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 4_000];
 
-/** gRPC's status of whoever gives none. */
+/** gRPC's status for a server that gives none. */
 const UNKNOWN = 2;
 
 export interface CriImagesInit {
-  /** Of a whole pull: a slow uplink takes hours for a large image. */
+  /** Bounds a whole pull: a slow uplink takes hours for a large image. */
   readonly pullTimeoutMs: number;
 }
 
@@ -42,7 +42,7 @@ export class CriImages implements ImageServiceContract {
   constructor(
     components: {
       readonly client: CriClient;
-      /** Of the runtime's containers, where that is another socket. */
+      /** The client of the runtime's containers, where that is another socket. */
       readonly runtimeClient?: CriClient;
       readonly clock: Clock;
     },
@@ -55,13 +55,13 @@ export class CriImages implements ImageServiceContract {
     this.#init = init;
   }
 
-  /** containerd before 2.0 has images and what containers write on one file system, and tells of the first alone. */
+  /** containerd before 2.0 has images and writable layers on one file system, and reports the first alone. */
   async filesystems(signal: AbortSignal): ReturnType<NonNullable<ImageServiceContract["filesystems"]>> {
     try {
-      const told = await this.#client.call(ImageService.imageFsInfo, {}, signal);
-      const [images] = told.imageFilesystems.map(filesystemOf).filter((each) => each.mountPoint !== "");
+      const answer = await this.#client.call(ImageService.imageFsInfo, {}, signal);
+      const [images] = answer.imageFilesystems.map(filesystemOf).filter((each) => each.mountPoint !== "");
       if (images === undefined) throw new PicoletError("unavailable", "it names none", { retryable: true });
-      const [containers = images] = told.containerFilesystems
+      const [containers = images] = answer.containerFilesystems
         .map(filesystemOf)
         .filter((each) => each.mountPoint !== "");
       return { images, containers };
@@ -211,7 +211,7 @@ const filesystemOf = ({ fsId, usedBytes, inodesUsed }: Filesystem): RuntimeFiles
 const annotationsOf = (pod: DesiredPod | undefined): ReadonlyMap<string, string> =>
   new Map(Object.entries(pod?.pod.metadata.annotations ?? {}));
 
-/** As much of the sandbox as there is before there is one: whose image it is. */
+/** The part of a sandbox's configuration that a pull needs before the sandbox exists: the pod of the image. */
 function sandboxOf(desired: DesiredPod) {
   const { name, namespace, labels = {} } = desired.pod.metadata;
   return {
@@ -229,7 +229,7 @@ function authOf(credentials: ImageCredentials | undefined) {
   return { username, password, serverAddress, identityToken, registryToken };
 }
 
-/** What a pull's words say; CRI has no codes for it. */
+/** Codes for the messages of failed pulls; CRI has no codes for them. */
 const PULL_FAILURES: readonly (readonly [words: RegExp, code: ErrorCode])[] = [
   [/invalid reference format|failed to parse (image )?reference|InvalidImageName/i, "invalid"],
   [
@@ -241,20 +241,20 @@ const PULL_FAILURES: readonly (readonly [words: RegExp, code: ErrorCode])[] = [
 /** Reasons that a runtime may begin its words with (k8s.io/cri-api, pkg/errors). */
 const TOLD_REASON = /^(RegistryUnavailable|SignatureValidationFailed)\b/;
 
-/** In the runtime's own words, as the kubelet prints them: a status that says nothing is left out. */
+/** Keeps the runtime's own words, as the kubelet prints them, without a status that says nothing. */
 function pullFailure(error: unknown, reference: string): unknown {
   if (isCancelled(error)) return error;
-  const isTold = error instanceof GrpcStatusError;
+  const isReported = error instanceof GrpcStatusError;
   const text = describeError(error);
   const known = PULL_FAILURES.find(([words]) => words.test(text))?.[1];
   const code = known ?? (isPicoletError(error) ? error.code : "internal");
-  const message = isTold
+  const message = isReported
     ? error.status === UNKNOWN
       ? error.message
       : error.printed
     : `cannot pull image ${reference}`;
   return new PicoletError(code, message, {
-    ...(isTold ? {} : { cause: error }),
+    ...(isReported ? {} : { cause: error }),
     // A registry may mend itself, get the image, or let us in; only a name that is none stays wrong.
     retryable: code !== "invalid",
     reason: TOLD_REASON.exec(text)?.[1] ?? (code === "invalid" ? "InvalidImageName" : "ErrImagePull"),

@@ -96,7 +96,7 @@ async function stranger(serve: (socket: Socket) => void): Promise<AsyncDisposabl
   };
 }
 
-test("no HTTP/2 connection: nobody there, one that closes, one that speaks something else, one that says nothing", async () => {
+test("no HTTP/2 connection: no listener, a server that closes, speaks another protocol, or is silent", async () => {
   const gone = await stranger(() => undefined);
   await gone[Symbol.asyncDispose]();
   assert.deepEqual(await check(gone.port), { kind: "unreached" });
@@ -124,7 +124,7 @@ test("it is tried again for as long as there is time", async () => {
   assert.ok(refusals >= 3, String(refusals));
 });
 
-test("whoever stops asking hears nothing more", async () => {
+test("a cancelled call gets no answer", async () => {
   await using server = await GrpcHealthServer.start();
   const stop = new AbortController();
   server.reply = () => "silence";

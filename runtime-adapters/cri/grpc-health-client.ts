@@ -1,3 +1,4 @@
+import { onAbort } from "@picolet/protocol/async/abort.ts";
 import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Millis, seconds } from "@picolet/protocol/ports.ts";
 import type { GrpcHealth, GrpcHealthAnswer, GrpcHealthTarget } from "@picolet/runtime-contract/grpc-health.ts";
@@ -15,13 +16,13 @@ const MAX_MESSAGE_BYTES = 4096;
 const READ_BUFFER_BYTES = 4096;
 /** gRPC's own clients wait so long before they try to connect again. */
 const RECONNECT_DELAY = seconds(1);
-/** What gRPC's own clients say when it is the connection that failed. */
+/** The status that gRPC's own clients report for a failed connection. */
 const UNAVAILABLE = 14;
 
 export class GrpcHealthClient implements GrpcHealth {
   readonly #clock: Clock;
   readonly #userAgent: string;
-  /** Of all connections: what is read is dealt with at once. Made with the first. */
+  /** Shared by all connections, because bytes are processed at once. Made with the first connection. */
   #readBuffer: Buffer | undefined;
 
   constructor(components: { readonly clock: Clock }, init: { readonly userAgent: string }) {
@@ -49,8 +50,7 @@ export class GrpcHealthClient implements GrpcHealth {
     const end = this.#clock.monotonic() + timeoutMs;
     const own = { userAgent: this.#userAgent, readBuffer: this.#readBuffer, maxMessageBytes: MAX_MESSAGE_BYTES };
     using client = new GrpcClient({ clock: this.#clock }, { host, port, connectTimeoutMs: timeoutMs, ...own });
-    const leave = (): void => client[Symbol.dispose]();
-    signal.addEventListener("abort", leave, { once: true });
+    using _leave = onAbort(signal, () => client[Symbol.dispose]());
     try {
       const isConnected = await client.connect().then(
         () => true,
@@ -63,8 +63,6 @@ export class GrpcHealthClient implements GrpcHealth {
     } catch (error) {
       signal.throwIfAborted();
       return failureOf(error);
-    } finally {
-      signal.removeEventListener("abort", leave);
     }
   }
 }

@@ -1,4 +1,4 @@
-/** What a runtime tells that knows more of CRI than the containerd that the other tests have. */
+/** Tests with a runtime that implements more of CRI than the containerd of the other tests. */
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
@@ -59,7 +59,7 @@ const podOf = (spec: Readonly<Record<string, unknown>> = {}): DesiredPod => ({
   pod: parsedPod(spec),
 });
 
-test("its handlers and features are told", async (context) => {
+test("its handlers and features are reported", async (context) => {
   const version = () => RuntimeService.version.response.encode({ runtimeName: "containerd", runtimeVersion: "v2.1.0" });
   const { adapter } = await newRuntime(context, { Version: version, Status: status });
   const told = await adapter.status(NEVER);
@@ -136,7 +136,7 @@ test("where there is no way to send a stop signal the runtime ends the container
   assert.deepEqual(timeouts, [7]);
 });
 
-test("whom a container's first process began as is told", async (context) => {
+test("the user of a container's first process is reported", async (context) => {
   const user = { linux: { uid: 1000, gid: 2000, supplementalGroups: [2000, 3000] } };
   const { adapter } = await newRuntime(context, {
     ListPodSandbox: () => Buffer.alloc(0),
@@ -148,7 +148,7 @@ test("whom a container's first process began as is told", async (context) => {
   assert.deepEqual(container?.user, { uid: 1000, gid: 2000, supplementalGroups: [2000, 3000] });
 });
 
-test("what a container was made with is told as it was written, and nothing else is taken for it", async (context) => {
+test("the resources in a container's annotation are reported, and no other text is taken for them", async (context) => {
   let written = "";
   const { adapter } = await newRuntime(context, {
     ListPodSandbox: () => Buffer.alloc(0),
@@ -179,7 +179,7 @@ test("what a container was made with is told as it was written, and nothing else
   );
 });
 
-test("what a container has in its cgroup is told, and what nobody set is left out", async (context) => {
+test("the values of a container's cgroup are reported, without those that were not set", async (context) => {
   const linux = { cpuShares: 204, cpuQuota: 20_000, cpuPeriod: 100_000, memoryLimitInBytes: 0 };
   const { adapter } = await newRuntime(context, {
     ListPodSandbox: () => Buffer.alloc(0),
@@ -206,7 +206,7 @@ function running(more: {
   return { id: "container-1", state: ContainerState.running, labels, annotations, ...more };
 }
 
-test("where images are, and what containers write: together, on two file systems, or not said", async (context) => {
+test("file systems of images and writable layers: one, two, or not reported", async (context) => {
   const of = (mountpoint: string, used: number) => ({
     fsId: { mountpoint },
     usedBytes: { value: used },
@@ -225,7 +225,7 @@ test("where images are, and what containers write: together, on two file systems
   }
 });
 
-test("what containers have written comes in one call, of those that tell it", async (context) => {
+test("writable layers come in one call, of the containers that report them", async (context) => {
   const stats = [
     { attributes: { id: "one" }, writableLayer: { usedBytes: { value: 4096 }, inodesUsed: { value: 3 } } },
     { attributes: { id: "two" } },

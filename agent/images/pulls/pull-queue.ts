@@ -1,4 +1,4 @@
-import { cancelled } from "@picolet/protocol/async/abort.ts";
+import { cancelled, onAbort, rejectOnAbort } from "@picolet/protocol/async/abort.ts";
 import { FairSlots } from "@picolet/protocol/async/fair-slots.ts";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Millis } from "@picolet/protocol/ports.ts";
@@ -58,7 +58,7 @@ export class PullQueue {
     const job = this.#jobs.get(key) ?? this.#enqueue(key, registry, pull);
     job.waiters += 1;
     try {
-      return await settledOrAborted(job.result, signal);
+      return await rejectOnAbort(job.result, signal, "the image pull");
     } finally {
       job.waiters -= 1;
       if (job.waiters === 0 && !job.hasEnded) this.#giveUp(job);
@@ -83,9 +83,7 @@ export class PullQueue {
   async #run(registry: string, pull: PullTask, signal: AbortSignal): Promise<Pulled> {
     const place = await this.#places.take(registry, signal);
     // One that is given up holds no place any more, even when the runtime does not stop at once.
-    const leave = (): void => place[Symbol.dispose]();
-    signal.addEventListener("abort", leave, { once: true });
-    if (signal.aborted) leave();
+    using _leave = onAbort(signal, () => place[Symbol.dispose]());
     const startedAt = this.#clock.monotonic();
     try {
       const image = await pull(signal, place);
@@ -95,8 +93,7 @@ export class PullQueue {
       if (!signal.aborted) place.report(!isPicoletError(error, "unavailable"));
       throw error;
     } finally {
-      signal.removeEventListener("abort", leave);
-      leave();
+      place[Symbol.dispose]();
     }
   }
 
@@ -110,12 +107,4 @@ export class PullQueue {
     job.hasEnded = true;
     if (this.#jobs.get(job.key) === job) this.#jobs.delete(job.key);
   }
-}
-
-function settledOrAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const onAbort = (): void => reject(cancelled("the image pull"));
-    signal.addEventListener("abort", onAbort, { once: true });
-    promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", onAbort));
-  });
 }

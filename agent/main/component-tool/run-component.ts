@@ -1,6 +1,8 @@
 /** `edgectl wasm run`: a component once, as a pod's container, with what it writes on standard output and error. */
+
 import { once } from "node:events";
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { joinSignals, onAbort } from "@picolet/protocol/async/abort.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import type { ComponentToolRequest } from "@picolet/protocol/local-api/component-tool-messages.ts";
 import { millis } from "@picolet/protocol/ports.ts";
 import type { ContainerState } from "@picolet/runtime-contract/runtime-adapter.ts";
@@ -32,12 +34,12 @@ export async function runComponent(request: ComponentToolRequest, signal: AbortS
   // Made runnable first: that is no time of the component's.
   await runtime.adapter.check(desired, runtime.launch, signal);
   const timeout = request.timeoutMs === undefined ? undefined : AbortSignal.timeout(request.timeoutMs);
-  const stop = timeout === undefined ? signal : AbortSignal.any([signal, timeout]);
+  using stop = joinSignals(signal, ...(timeout === undefined ? [] : [timeout]));
   try {
-    const { exited, lastErrors } = await untilItEnds(runtime, stop);
-    if (!stop.aborted) return told(exited, lastErrors);
+    const { exited, lastErrors } = await untilItEnds(runtime, stop.signal);
+    if (!stop.signal.aborted) return told(exited, lastErrors);
   } catch (error) {
-    if (!stop.aborted) throw error;
+    if (!stop.signal.aborted) throw error;
   }
   signal.throwIfAborted();
   process.stderr.write(`edgectl: ended after ${(request.timeoutMs ?? 0) / 1000} s\n`);
@@ -51,12 +53,10 @@ async function untilItEnds(runtime: ToolRuntime, stop: AbortSignal): Promise<End
   const { containers } = await runtime.adapter.inspect(desired.uid, NEVER);
   const [container] = containers;
   if (container === undefined) throw new PicoletError("internal", "the container is gone as soon as it was made");
-  const onStop = (): void => {
+  using _stop = onAbort(stop, () => {
     const action = { kind: "stopContainer", containerId: container.id, gracePeriod: millis(0) } as const;
-    void runtime.adapter.apply(desired, action, NEVER).catch(() => undefined);
-  };
-  stop.addEventListener("abort", onStop, { once: true });
-  if (stop.aborted) onStop();
+    void runtime.adapter.apply(desired, action, NEVER).catch(ignore("the container's end is followed below"));
+  });
   const end = new EndOf(runtime);
   const [lastErrors, , exited] = await Promise.all([
     copyLog(container.logPath, "stderr", end, stop),

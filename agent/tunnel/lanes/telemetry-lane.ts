@@ -1,4 +1,4 @@
-import { joinSignals } from "@picolet/protocol/async/abort.ts";
+import { joinSignals, wokenOrAborted } from "@picolet/protocol/async/abort.ts";
 import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
 import { describeError, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, seconds } from "@picolet/protocol/ports.ts";
@@ -164,9 +164,11 @@ class SentBatches {
 
   async room(signal: AbortSignal): Promise<void> {
     while (!this.hasRoom && !signal.aborted) {
-      await new Promise<void>((resolve) => {
-        this.#wake = resolve;
-        signal.addEventListener("abort", () => resolve(), { once: true });
+      await wokenOrAborted(signal, (wake) => {
+        this.#wake = wake;
+        return () => {
+          this.#wake = undefined;
+        };
       });
     }
   }

@@ -1,4 +1,5 @@
-import { cancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
+import { cancelled, joinSignals, onAbort } from "@picolet/protocol/async/abort.ts";
+import { ignore } from "@picolet/protocol/errors.ts";
 import type { Clock, Millis } from "@picolet/protocol/ports.ts";
 
 /**
@@ -16,17 +17,12 @@ export async function runWithGrace<T>(
 ): Promise<T> {
   if (signal.aborted) throw cancelled("the task");
   using joined = joinSignals(life);
-  const cutOff = (): void => {
-    clock.sleep(grace, joined.signal).then(
-      () => joined.abort(),
-      () => undefined,
-    );
-  };
-  signal.addEventListener("abort", cutOff, { once: true });
+  using _cutOff = onAbort(signal, () => {
+    clock.sleep(grace, joined.signal).then(() => joined.abort(), ignore("the task has settled"));
+  });
   try {
     return await task(joined.signal);
   } finally {
-    signal.removeEventListener("abort", cutOff);
     joined.abort();
   }
 }

@@ -1,8 +1,7 @@
 /** Two directions of bytes with back-pressure over a socket, a WebSocket or a stream of the tunnel. */
 import type { EventEmitter } from "node:events";
 import type { Duplex } from "node:stream";
-import { joinSignals } from "@picolet/protocol/async/abort.ts";
-import { rejectOnAbort } from "@picolet/protocol/async/cancellation.ts";
+import { joinSignals, rejectOnAbort } from "@picolet/protocol/async/abort.ts";
 import { PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, seconds } from "@picolet/protocol/ports.ts";
 import type { TunnelStream } from "@picolet/protocol/tunnel/stream.ts";

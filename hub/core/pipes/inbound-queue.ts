@@ -1,4 +1,4 @@
-import { rejectOnAbort } from "@picolet/protocol/async/cancellation.ts";
+import { rejectOnAbort } from "@picolet/protocol/async/abort.ts";
 
 /**
  * Bounds the unread bytes of one of several channels on one connection. When it is full, the whole connection is read

@@ -3,6 +3,7 @@
  * the same object. kubectl and typed Go clients send it; they all take JSON for an answer.
  */
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { VarintReader } from "@picolet/protocol/varint-reader.ts";
 import { MAX_BODY_VALUES, MAX_DEPTH, tooLarge } from "../api/limits.ts";
 import type { FieldType, ModelSource } from "./models.ts";
 import { PROTOBUF_FIELDS } from "./protobuf-fields.ts";
@@ -41,32 +42,34 @@ class FieldBudget {
   }
 }
 
-class WireReader {
-  readonly #bytes: Buffer;
+class WireReader extends VarintReader {
   readonly #budget: FieldBudget;
-  #at = 0;
 
   constructor(bytes: Buffer, budget: FieldBudget) {
-    this.#bytes = bytes;
+    super(bytes, 0, bytes.length);
     this.#budget = budget;
   }
 
+  protected override malformed(why: string): PicoletError {
+    return malformed(why);
+  }
+
   *fields(): Iterable<readonly [number: number, value: WireValue]> {
-    while (this.#at < this.#bytes.length) {
+    while (this.position < this.end) {
       this.#budget.take();
-      const tag = this.#varint();
-      yield [Number(tag >> 3n), this.#value(Number(tag & 7n))];
+      const tag = this.varint32();
+      yield [tag >>> 3, this.#value(tag & 7)];
     }
   }
 
   #value(wireType: number): WireValue {
     switch (wireType) {
       case 0:
-        return { kind: "varint", value: this.#varint() };
+        return { kind: "varint", value: this.#unsigned() };
       case 1:
         return { kind: "fixed", value: this.#take(8) };
       case 2:
-        return { kind: "bytes", value: this.#take(Number(this.#varint())) };
+        return { kind: "bytes", value: this.#take(Number(this.#unsigned())) };
       case 5:
         return { kind: "fixed", value: this.#take(4) };
       default:
@@ -75,21 +78,14 @@ class WireReader {
   }
 
   #take(length: number): Buffer {
-    if (length > this.#bytes.length - this.#at) throw malformed("it ends within a field");
-    this.#at += length;
-    return this.#bytes.subarray(this.#at - length, this.#at);
+    if (length > this.end - this.position) throw malformed("it ends within a field");
+    this.position += length;
+    return this.bytes.subarray(this.position - length, this.position);
   }
 
-  #varint(): bigint {
-    let value = 0n;
-    for (let shift = 0n; shift < 70n; shift += 7n) {
-      const byte = this.#bytes[this.#at];
-      if (byte === undefined) throw malformed("it ends within a number");
-      this.#at += 1;
-      value |= BigInt(byte & 0x7f) << shift;
-      if (byte < 0x80) return BigInt.asUintN(64, value);
-    }
-    throw malformed("a number of more than ten bytes");
+  #unsigned(): bigint {
+    this.varint64();
+    return (BigInt(this.high) << 32n) | BigInt(this.low);
   }
 }
 

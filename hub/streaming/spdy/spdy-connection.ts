@@ -1,5 +1,5 @@
 import type { BytePipe } from "@picolet/hub-core/pipes/byte-pipe.ts";
-import { joinSignals } from "@picolet/protocol/async/abort.ts";
+import { joinSignals, onAbort } from "@picolet/protocol/async/abort.ts";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { HeaderPacker, HeaderUnpacker, type SpdyHeaders } from "./header-block.ts";
 import {
@@ -89,9 +89,7 @@ export class SpdyConnection implements Disposable, StreamLink {
 
   /** Reads until the peer ends the connection, it breaks, `signal` aborts or it is disposed of. Never throws. */
   async run(signal: AbortSignal): Promise<void> {
-    const onAbort = (): void => this.#end(new PicoletError("cancelled", "the connection was ended here"));
-    signal.addEventListener("abort", onAbort, { once: true });
-    if (signal.aborted) onAbort();
+    using _end = onAbort(signal, () => this.#end(new PicoletError("cancelled", "the connection was ended here")));
     try {
       await this.#read();
       this.#end(new PicoletError("unavailable", "the other side ended the connection"));
@@ -100,8 +98,6 @@ export class SpdyConnection implements Disposable, StreamLink {
         ? error
         : new PicoletError("internal", "the connection failed", { cause: error });
       this.#end(reason);
-    } finally {
-      signal.removeEventListener("abort", onAbort);
     }
   }
 
@@ -113,13 +109,11 @@ export class SpdyConnection implements Disposable, StreamLink {
     const stream = this.#add(id, headers);
     const opened = Promise.withResolvers<void>();
     this.#opening.set(id, opened);
-    const onAbort = (): void => stream.reset();
-    signal.addEventListener("abort", onAbort, { once: true });
+    using _reset = onAbort(signal, () => stream.reset());
     try {
       await Promise.all([this.#send(() => synStreamFrame(id, this.#packer.pack(headers))), opened.promise]);
       return stream;
     } finally {
-      signal.removeEventListener("abort", onAbort);
       this.#opening.delete(id);
     }
   }

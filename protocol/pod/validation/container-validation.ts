@@ -29,8 +29,8 @@ import { validateContainerSecurity } from "./security-validation.ts";
 import { validateMounts } from "./volume-validation.ts";
 
 /**
- * Of all kinds in one pod. Kubernetes has no limit but the object's size; each container here is a process and a
- * cgroup.
+ * Bounds containers of all kinds in one pod. Kubernetes bounds only the object's size; here each container is a process
+ * and a cgroup.
  */
 export const MAX_CONTAINERS = 256;
 
@@ -49,7 +49,7 @@ const NOT_FOR_INIT = "may not be set for init containers without restartPolicy=A
 const NOT_FOR_EPHEMERAL = "cannot be set for an Ephemeral Container";
 const IS_NEGATIVE = "must be greater than or equal to 0";
 
-/** What the checks of one container need to know of its pod. */
+/** The parts of a pod that the checks of one container need. */
 interface Surroundings {
   readonly pod: Pod;
   readonly volumes: ReadonlyMap<string, Volume>;
@@ -91,7 +91,7 @@ function validateRegular(container: Container, path: string, names: Set<string>,
   validateRestartRules(container, path, around.problems);
 }
 
-/** Of regular containers, and of init containers that are no sidecars (KEP 5307). */
+/** Checks the rules of regular containers, and of init containers that are not sidecars (KEP 5307). */
 function validateRestartRules(container: Container, path: string, problems: FieldProblems): void {
   const { restartPolicy, restartPolicyRules: rules = [] } = container;
   if (restartPolicy !== undefined) problems.oneOf(`${path}.restartPolicy`, restartPolicy, RESTART_POLICIES);

@@ -38,7 +38,7 @@ for (const [name, input, problem] of [
     'kind: Unsupported value: ["Pod"]: picolet runs Pods; a thing of that kind is for a Kubernetes API server',
   ],
 ] as const) {
-  test(`${name} is told apart from a Pod`, () => assert.deepEqual(problemsOf(input), [problem]));
+  test(`${name} is distinguished from a Pod`, () => assert.deepEqual(problemsOf(input), [problem]));
 }
 
 test("wrong types are named with their place, and the rest is judged as well", () => {
@@ -103,7 +103,7 @@ test("fields that we do not know are kept at every depth", () => {
   });
 });
 
-test("a status in a manifest is nobody's wish", () => {
+test("a status in a manifest is dropped", () => {
   const result = parsePod({ ...podManifest(), status: { phase: 5 } });
   assert.ok(result.ok);
   assert.equal("status" in result.pod, false);
@@ -189,7 +189,7 @@ const NAMES = [
   "livenessProbe httpGet port exec command securityContext runAsUser restartPolicy projected sources tolerations",
 ].flatMap((line) => line.split(" "));
 
-test("whatever it is given, it gives a pod or problems", () => {
+test("any input gives a pod or problems", () => {
   const { value: anything } = fc.letrec<{ value: unknown }>((tie) => ({
     value: fc.oneof(
       { depthSize: "medium" },

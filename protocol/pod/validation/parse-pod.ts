@@ -1,4 +1,4 @@
-/** From what a YAML or JSON parser gave to a pod that can be run, or to everything that is wrong with it. */
+/** Turns the output of a YAML or JSON parser into a pod that can be run, or into all of its problems. */
 import * as z from "zod/mini";
 import { DEFAULT_NAMESPACE } from "../../kubernetes/default-namespace.ts";
 import { type FieldProblem, FieldProblems } from "../../kubernetes/field-problems.ts";
@@ -54,7 +54,7 @@ function decode(value: unknown, problems: FieldProblems): (PodDraft & { status?:
 /** Compiling each schema to a function would cost more memory than the few pods of a node are worth. */
 const safeParse = (value: unknown) => z.safeParse(podSchema, value, { jitless: true, reportInput: true });
 
-/** Said alone: nothing else about a Deployment's fields is worth reading. */
+/** Reported alone: problems of a Deployment's fields would not help. */
 function kindProblems(value: unknown): readonly FieldProblem[] {
   const problems = new FieldProblems();
   if (typeof value !== "object" || value === null || Array.isArray(value)) {

@@ -9,7 +9,10 @@ export const descendingPathProblems = (path: string): string[] => [
   ...backstepProblems(path),
 ];
 
-/** Of a file in a volume that the agent writes; names that begin with two dots are the agent's own. */
+/**
+ * @returns the problems of the path of a file in a volume that the agent writes; names that begin with two dots are the
+ * agent's own
+ */
 export const volumeFileProblems = (path: string): string[] => [
   ...descendingPathProblems(path),
   ...(path.startsWith("..") && !path.startsWith("../") ? ["must not start with '..'"] : []),

@@ -19,10 +19,10 @@ import { validatePodResources, validateQuantity } from "./resource-validation.ts
 import { validatePodSecurity } from "./security-validation.ts";
 import { validateVolumes } from "./volume-validation.ts";
 
-/** Of all annotations together, keys and values, in bytes. */
+/** Kubernetes' limit for all annotations together, keys and values. */
 export const MAX_ANNOTATIONS_BYTES = 262_144;
 const MAX_INT32 = 2_147_483_647;
-/** What Linux' libc makes of a resolv.conf. */
+/** The limits of Linux' libc for a resolv.conf. */
 const MAX_NAMESERVERS = 3;
 const MAX_SEARCHES = 32;
 const MAX_SEARCH_CHARACTERS = 2048;

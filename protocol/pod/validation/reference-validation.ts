@@ -20,7 +20,7 @@ const HUGE_PAGES = /^(?:limits|requests)\.hugepages-/;
 const CPU_DIVISORS = ["1m", "1"];
 const BYTE_DIVISORS = ["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
 
-/** What `fieldRef` may name besides `metadata.labels['…']` and `metadata.annotations['…']`. Sorted. */
+/** The fields that `fieldRef` may name besides `metadata.labels['…']` and `metadata.annotations['…']`. Sorted. */
 export const ENV_FIELDS = [
   "metadata.name",
   "metadata.namespace",

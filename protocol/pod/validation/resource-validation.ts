@@ -13,10 +13,10 @@ const POD_LEVEL_NAMES = ["cpu", "hugepages-", "memory"];
 const IS_NEGATIVE = "must be greater than or equal to 0";
 
 const isHugePages = (name: string): boolean => name.startsWith("hugepages-");
-/** `cpu`, and `kubernetes.io/…`; all else with a slash is somebody's own. */
+/** Names without a slash such as `cpu`, and names of `kubernetes.io/`. Any other name is an extended resource. */
 const isNative = (name: string): boolean => !name.includes("/") || name.includes("kubernetes.io/");
 const isExtended = (name: string): boolean => !isNative(name) && !name.startsWith("requests.");
-/** What more than one may be promised of: a limit may be above the request. */
+/** @returns whether a limit may be above the request */
 const allowsOvercommit = (name: string): boolean => isNative(name) && !isHugePages(name);
 
 function validateName(name: string, path: string, problems: FieldProblems): void {

@@ -8,12 +8,12 @@ import { nearestName } from "../../kubernetes/nearest-name.ts";
 import { childPath } from "../../kubernetes/plain-data.ts";
 import { podSchema } from "../pod.ts";
 
-/** Of one pod; more are a document of another kind. */
+/** Bounds the report: a pod with more unknown fields is a document of another kind. */
 const MAX_REPORTED = 20;
 /** Fields and list items read of one pod: as many as a pod may have values (`POD_LIMITS`). */
 const MAX_VISITED = 100_000;
 
-/** What of a schema is needed to follow a value through it. */
+/** The parts of a schema that are needed to follow a value through it. */
 interface SchemaDef {
   readonly type: string;
   readonly shape?: Readonly<Record<string, z.core.$ZodType>>;

@@ -24,7 +24,7 @@ const MAX_DEPTH = 48;
 export const encodeCbor = (value: unknown): Uint8Array => encoder.encode(value);
 
 /**
- * Byte strings come as views of `bytes`; whoever keeps one copies it.
+ * Byte strings are views of `bytes`: a caller that keeps one copies it.
  * @throws `invalid` when `bytes` are not one whole item of the above
  */
 export function decodeCbor(bytes: Uint8Array): unknown {

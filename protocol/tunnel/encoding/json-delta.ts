@@ -1,21 +1,21 @@
 /**
- * What changed between two JSON values, as JSON again. A delta is
+ * The difference of two JSON values, as JSON again. A delta is
  *
  * - a text, a number, a boolean or null: that is the new value;
  * - `[value]`: the new value is this list or object;
  * - `{key: delta, …}`: the value was an object and still is; these fields are new or changed, `[]` for one that is
- * gone;
+ *   gone;
  * - `[length, index, delta, index, delta, …]`: the value was a list and still is, of this many elements now; these are
- * new or changed. With nothing changed but the length: `[length, 0]`.
+ *   new or changed. With nothing changed but the length: `[length, 0]`.
  *
  * Kubernetes keeps its conditions and container statuses in the same order from one status to the next, so that a
- * list's elements are told apart by their place.
+ * list's elements are distinguished by their place.
  */
 import { PicoletError } from "../../errors.ts";
 import { isRecord } from "../../guards.ts";
 import { setField } from "./wire-json.ts";
 
-/** Of a delta and of the value it makes; what the frames themselves allow (`cbor.ts`) is a little more. */
+/** Bounds the depth of a delta and of the value it makes; the frames themselves (`cbor.ts`) allow a little more. */
 const MAX_DEPTH = 32;
 
 type Fields = Readonly<Record<string, unknown>>;
@@ -70,7 +70,7 @@ export function jsonSize(value: unknown): number {
 
 const ownField = (object: Fields, key: string): unknown => (Object.hasOwn(object, key) ? object[key] : undefined);
 
-/** As JSON: fields that are undefined are missing ones. */
+/** Compares values as JSON: undefined fields count as missing. */
 export function equalJson(one: unknown, other: unknown): boolean {
   if (one === other) return true;
   if (Array.isArray(one) && Array.isArray(other)) {

@@ -5,8 +5,8 @@ import { unpackJson, unpackText } from "./wire-json.ts";
 type Fields = Readonly<Record<string, unknown>>;
 
 /**
- * Reads the fields of one array from the wire, in order. Elements that nobody asks for are passed over. What it gives
- * does not point into the frame. Every method throws `invalid` with the field's name for what is not as it says.
+ * Reads the fields of one array from the wire, in order. Elements that are not read are skipped. Its values do not
+ * point into the frame. Every method throws `invalid` with the field's name for an element of another type.
  */
 export class ListReader {
   readonly #what: string;
@@ -34,7 +34,7 @@ export class ListReader {
     return value;
   }
 
-  /** Whatever it is; to be looked at by the caller. Byte strings point into the frame. */
+  /** Returns any element; the caller checks it. Byte strings point into the frame. */
   value(): unknown {
     return this.#take();
   }
@@ -58,7 +58,7 @@ export class ListReader {
     return value;
   }
 
-  /** By its place among `choices`. */
+  /** Reads an index into `choices`. */
   oneOf<T>(name: string, choices: readonly T[]): T {
     const choice = choices[this.count(name)];
     if (choice === undefined) throw this.wrong(name, "is none of what it may be");
@@ -71,7 +71,7 @@ export class ListReader {
     return value;
   }
 
-  /** That of a Kubernetes object: it goes into paths of the API. */
+  /** Reads the name of a Kubernetes object, which goes into paths of the API. */
   name(name: string): string {
     const value = this.#guarded(name, unpackText);
     if (dnsSubdomainProblems(value).length > 0) throw this.wrong(name, "is no name of a Kubernetes object");

@@ -32,18 +32,18 @@ const HEX_LENGTH = 64;
 const HEX_TAIL = /[0-9a-f]{64}$/;
 const HEX_BYTES = 32;
 const HEX_AND_WORD_BYTES = 33;
-/** Image names are shorter; texts that are longer are somebody's data, whose end is not looked at. */
+/** Bounds the search for digests: image names are shorter, and longer texts are user data, which is not searched. */
 const MAX_HEX_TEXT = 512;
 
 const REPEAT_BYTES = 2;
 const MIN_REPEATED = 4;
 /** Longer ones seldom repeat; and three bytes on the wire may not become megabytes here. */
 const MAX_REPEATED = 256;
-/** What two bytes can tell apart. Texts after that are sent as often as they come. */
+/** Bounds the table: two bytes are its index. Texts after that are sent each time. */
 const MAX_OWN_TEXTS = 65_536;
 /**
- * Of all texts of one value. Twice the largest message: text itself takes at least a byte a character, so that only a
- * value made of nothing but repeats is refused.
+ * Bounds memory: all texts of one value. Twice the largest message: text itself takes at least a byte a character, so
+ * that only a value made of nothing but repeats is refused.
  */
 const MAX_CHARACTERS = 4 * 1024 * 1024;
 

@@ -22,13 +22,13 @@ export const KUBERNETES_WORDS: readonly string[] = [
   ..."CrashLoopBackOff ImagePullBackOff ErrImagePull CreateContainerError CreateContainerConfigError".split(" "),
   ..."RunContainerError Completed Error OOMKilled StartError ContainerStatusUnknown ContainerCannotRun".split(" "),
   ..."DeadlineExceeded Evicted Terminated NodeLost BestEffort Burstable Guaranteed".split(" "),
-  // Of objects.
+  // Words of all objects.
   ..."apiVersion kind metadata spec v1 Pod Secret ConfigMap Node namespace uid labels annotations generation".split(
     " ",
   ),
   ..."creationTimestamp deletionTimestamp deletionGracePeriodSeconds ownerReferences controller".split(" "),
   ..."blockOwnerDeletion finalizers default kube-system data binaryData immutable stringData Opaque".split(" "),
-  // Of pods.
+  // Words of pods.
   ..."containers initContainers ephemeralContainers volumes nodeName restartPolicy Always OnFailure Never".split(" "),
   ..."terminationGracePeriodSeconds activeDeadlineSeconds dnsPolicy ClusterFirst Default None".split(" "),
   ..."ClusterFirstWithHostNet serviceAccountName serviceAccount automountServiceAccountToken".split(" "),
@@ -46,6 +46,6 @@ export const KUBERNETES_WORDS: readonly string[] = [
   ..."items defaultMode emptyDir hostPath downwardAPI runAsUser runAsGroup runAsNonRoot privileged".split(" "),
   ..."allowPrivilegeEscalation readOnlyRootFilesystem capabilities add drop effect operator".split(" "),
   ..."Exists Equal NoSchedule NoExecute tolerationSeconds".split(" "),
-  // Of nodes.
+  // Words of nodes.
   ..."register taints providerID capacity allocatable addresses nodeInfo images names sizeBytes pods".split(" "),
 ];

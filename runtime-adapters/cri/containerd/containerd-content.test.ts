@@ -19,7 +19,7 @@ test("a manifest's parts are its configuration and its layers, each once", () =>
   ]);
 });
 
-test("whatever a registry calls a manifest, only proper parts are read from it", () => {
+test("of a hostile manifest only valid parts are read", () => {
   const part = fc.oneof(
     fc.jsonValue(),
     fc.record({ digest: fc.oneof(fc.constant(digest(1)), fc.string()), size: fc.oneof(fc.integer(), fc.string()) }),

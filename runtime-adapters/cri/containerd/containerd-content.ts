@@ -56,7 +56,7 @@ export class ContainerdContent {
       .map(({ digest }) => digest);
   }
 
-  /** Of a manifest; the size of those that are there whole comes with `isThere`. */
+  /** Lists the blobs of a manifest; the size of each complete one comes with `isThere`. */
   async #blobs(manifest: string, signal: AbortSignal): Promise<readonly (Blob & { readonly isThere: boolean })[]> {
     const named = blobsIn((await this.#content.contentOf(manifest, signal)) ?? Buffer.alloc(0));
     if (named.length === 0) return [];
@@ -73,7 +73,7 @@ export class ContainerdContent {
   }
 }
 
-/** Of `layer-sha256:…`, `config-sha256:…`. */
+/** @param ref `layer-sha256:…`, `config-sha256:…` */
 const digestOf = (ref: string): string => ref.slice(ref.indexOf("-") + 1);
 
 const DIGEST = /^[a-z0-9]+:[0-9a-f]{32,128}$/;

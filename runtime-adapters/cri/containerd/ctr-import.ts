@@ -2,19 +2,20 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { createReadStream } from "node:fs";
 import { pipeline } from "node:stream/promises";
 import { createGunzip } from "node:zlib";
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { checkCancelled, onAbort } from "@picolet/protocol/async/abort.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { CRI_NAMESPACE } from "../wire/containerd-services.ts";
 
-/** Of what the program complains, kept for the message. */
+/** Bounds the part of the program's error output that is kept for the message. */
 const MAX_COMPLAINT_LENGTH = 2_048;
 
 export interface CtrImport {
-  /** Of containerd. */
+  /** containerd's socket. */
   readonly socketPath: string;
   readonly archive: string;
   /** ctr takes plain tar only. */
   readonly gzipped: boolean;
-  /** What the one image in it is to be called, besides the names it brings. */
+  /** A name for the one image in it, besides the names in the archive. */
   readonly name: string | undefined;
 }
 
@@ -24,24 +25,22 @@ export interface CtrImport {
  */
 export async function importWithCtr(wanted: CtrImport, signal: AbortSignal): Promise<void> {
   const { socketPath, archive, gzipped, name } = wanted;
-  if (signal.aborted) throw new PicoletError("cancelled", `the import of ${archive} was cancelled`);
+  checkCancelled(signal, `the import of ${archive}`);
   const naming = name === undefined ? [] : ["--index-name", name];
   const source = gzipped ? "-" : archive;
   const args = ["--address", socketPath, "--namespace", CRI_NAMESPACE, "images", "import", ...naming, source];
   const child = spawn("ctr", args, { stdio: [gzipped ? "pipe" : "ignore", "ignore", "pipe"] });
-  const abort = (): void => void child.kill("SIGKILL");
-  signal.addEventListener("abort", abort, { once: true });
+  using _kill = onAbort(signal, () => child.kill("SIGKILL"));
   try {
     const ended = end(child);
-    // One that ends early breaks the pipe; what it says is the better explanation.
-    if (child.stdin !== null)
-      await pipeline(createReadStream(archive), createGunzip(), child.stdin).catch(() => undefined);
+    if (child.stdin !== null) {
+      const copied = pipeline(createReadStream(archive), createGunzip(), child.stdin);
+      await copied.catch(ignore("a child that ends early breaks the pipe, and reports the better reason"));
+    }
     await ended;
   } catch (cause) {
-    if (signal.aborted) throw new PicoletError("cancelled", `the import of ${archive} was cancelled`);
+    checkCancelled(signal, `the import of ${archive}`);
     throw new PicoletError("failed", `cannot import ${archive}`, { cause });
-  } finally {
-    signal.removeEventListener("abort", abort);
   }
 }
 
@@ -60,6 +59,6 @@ function end(child: ChildProcess): Promise<void> {
       else reject(new Error(complaint.trim().replace(/^ctr: /, "") || `ctr ended with ${code}`));
     });
   });
-  ended.catch(() => undefined);
+  ended.catch(ignore("the caller awaits it after the pipe"));
   return ended;
 }

@@ -12,7 +12,7 @@ const MOUNT_BY_THEMSELVES: ReadonlyMap<string, readonly [major: number, minor: n
   ["containerd", [2, 1]],
   ["cri-o", [1, 31]],
 ]);
-/** containerd keeps a snapshot with this label, and all that it lies on, whatever happens to the image. */
+/** containerd keeps a snapshot with this label, and its parents, even when the image is removed. */
 const KEEP_LABEL = "containerd.io/gc.root";
 
 /** Images as volumes: by the runtime itself where it can, else through containerd's own command line. */
@@ -36,7 +36,7 @@ export class CriImageMounts implements ImageMounts {
     if (!forOthers && (await this.#mountsByItself(signal))) return "byRuntime";
     if (await isMounted(target)) return "mounted";
     const reference = await this.#referenceOf(image, signal);
-    // What a crash has left: a snapshot without its mount.
+    // A crash has left the snapshot without its mount.
     await this.#removeSnapshot(target, signal);
     await this.#ctr(["images", "mount", reference, target], signal);
     await this.#ctr(["snapshots", "label", target, `${KEEP_LABEL}=true`], signal);

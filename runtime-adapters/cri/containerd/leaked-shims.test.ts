@@ -26,7 +26,7 @@ interface Shown {
   readonly namespace?: string;
   readonly id?: string;
   readonly ageSeconds?: number;
-  /** What it sees as its root; default: what this node has. */
+  /** The process's root; default: the node's. */
   readonly root?: string;
 }
 
@@ -38,7 +38,7 @@ type Answer = "known" | "not_found" | "unimplemented" | "unavailable";
 class Bench {
   readonly folder = new TempFolder();
   readonly killed: number[] = [];
-  /** Of containerd's look-ups by id; what is not here is not found. */
+  /** containerd's answers to lookups by id; other ids are not found. */
   readonly known = new Map<string, Answer>();
   containers: readonly { readonly id: string; readonly podSandboxId: string }[] = [];
   asked = 0;
@@ -181,7 +181,7 @@ for (const [what, make] of Object.entries(KEPT)) {
 }
 
 test("here nothing of a runtime that is not there is found", async () => {
-  const call = () => assert.fail("nobody is to be asked");
+  const call = () => assert.fail("no call is needed");
   const containerd = { knowsNothingOf: call };
   assert.deepEqual(await endLeakedShims({ socketPath: "/nowhere/containerd.sock", call, containerd }, NEVER), []);
 });

@@ -16,12 +16,14 @@ import { type ContainerdServices, CRI_NAMESPACE } from "../wire/containerd-servi
 import type { CriClient } from "../wire/cri-client.ts";
 import { podCalls } from "../wire/cri-messages.ts";
 
-/** As the kernel shortens `containerd-shim-runc-v2`. */
+/** The name of `containerd-shim-runc-v2` as the kernel shortens it. */
 const SHIM = "containerd-shim";
 const DELETED = " (deleted)";
-/** Where shims listen, whatever containerd's own folders are; the name is the hash of whose shim it is. */
+/**
+ * The folder in which all shims listen, independent of containerd's own folders; the name is the hash of the shim's id.
+ */
 const SHIM_SOCKETS = "/run/containerd/s";
-/** CRI's own; what somebody made with ctr in its namespace has other names. */
+/** CRI's own ids; containers made with ctr in its namespace have other names. */
 const CRI_ID = /^[0-9a-f]{64}$/;
 /** Making a sandbox takes a minute on the slowest board; containerd gives its own clean-up ten seconds more. */
 const MIN_AGE = seconds(600);
@@ -32,12 +34,12 @@ interface Process {
   readonly pid: number;
   readonly parent: number;
   readonly command: string;
-  /** Of its start, since the machine's; with the pid it names one process for good. */
+  /** When it started, since the machine's start; with the pid it identifies one process for good. */
   readonly startTicks: number;
 }
 
 interface Shim extends Process {
-  /** As its arguments have them. */
+  /** The address in its arguments. */
   readonly address: string;
   readonly namespace: string;
   readonly id: string;
@@ -51,7 +53,7 @@ type Runtime = Pick<CriClient, "socketPath" | "call"> & {
 export interface LeakedShimsInit {
   /** Only tests name another one. */
   readonly procRoot?: string;
-  /** Of a shim that has its folder. */
+  /** The minimum age of a shim that has its folder. */
   readonly minAge?: Millis;
   readonly end?: (shim: Shim) => void;
 }
@@ -80,7 +82,7 @@ export async function endLeakedShims(
 
 const keyOf = ({ pid, startTicks }: Process): string => `${pid} ${startTicks}`;
 
-/** Of the containerd behind the socket. */
+/** Lists the empty shims of the containerd behind the socket. */
 function emptyShims(socketPath: string, procRoot: string): readonly Shim[] {
   const socket = fileOf(socketPath);
   const all = processes(procRoot);
@@ -138,7 +140,7 @@ function endShim({ pid, address, namespace, id }: Shim): void {
   rmSync(join(SHIM_SOCKETS, name), { force: true });
 }
 
-/** Which file a path leads to; `undefined`: none. */
+/** @returns the identity of the file that a path leads to; `undefined`: none */
 function fileOf(path: string): string | undefined {
   try {
     const { dev, ino } = statSync(path);

@@ -5,7 +5,7 @@ import { parseLeakedTask } from "./leaked-task.ts";
 
 const ID = "6a1cb864666013e06b0f113ecb31e2fb157e0e7e41224fb99cadc5391444bf32";
 
-test("the container in the way of a removal is read from what containerd says, and from nothing else", () => {
+test("the container that blocks a removal is read from containerd's message, and from no other", () => {
   const said = `failed to remove container "${ID}": cannot delete running task ${ID}: failed precondition`;
   assert.equal(parseLeakedTask(new PicoletError("failed", said)), ID);
   assert.equal(parseLeakedTask(new PicoletError("failed", "cannot delete running task x")), undefined);

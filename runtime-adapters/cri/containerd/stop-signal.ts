@@ -2,7 +2,7 @@ import { constants } from "node:os";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
 import type { ContainerdServices } from "../wire/containerd-services.ts";
 
-/** Of real-time signals, with the C libraries' numbers. */
+/** The range of real-time signals, with the C libraries' numbers. */
 const SIGRTMIN = 34;
 const SIGRTMAX = 64;
 const ALIASES: Readonly<Record<string, string>> = { SIGCLD: "SIGCHLD", SIGIOT: "SIGABRT", SIGPOLL: "SIGIO" };
@@ -18,9 +18,9 @@ export function linuxSignal(name: string): number | undefined {
 }
 
 /**
- * What a runtime does that knows a container's stop signal, for a containerd that does not (before CRI of Kubernetes
- * 1.33): sends the signal and waits for the end. Whoever asked stops the container through CRI afterwards in any case.
- * @returns false when the signal could not be sent: the runtime's own is to be used, with the whole of the time.
+ * Does what a runtime with stop signals does, for a containerd without them (before CRI of Kubernetes 1.33): sends the
+ * signal and waits for the end. The caller stops the container through CRI afterwards in any case.
+ * @returns false when the signal could not be sent: use the runtime's own, with the whole of the time
  */
 export async function stopWithSignal(
   containerd: Pick<ContainerdServices, "signalTask" | "waitForTask">,
@@ -41,6 +41,6 @@ export async function stopWithSignal(
   return true;
 }
 
-/** Which of the two ends looks at its clock first is chance; containerd has no code for it. */
+/** Either end's deadline can fire first; containerd has no code for its own. */
 const isTimeout = (error: unknown): boolean =>
   isPicoletError(error) && (error.code === "deadline_exceeded" || /deadline exceeded/.test(error.message));

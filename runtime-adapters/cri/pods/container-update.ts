@@ -16,7 +16,7 @@ interface UpdateComponents {
   readonly settings: ResourceSettings;
 }
 
-/** Of a container's resources, those that change in place, for its annotation. */
+/** The resources of a container that change in place, for its annotation. */
 export function resourcesAnnotation({ resources: { requests, limits } }: Container): string {
   const own = (texts: Readonly<Record<string, string>> | undefined) =>
     texts === undefined ? undefined : { cpu: texts.cpu, memory: texts.memory };
@@ -81,7 +81,7 @@ function cgroupOf({
   };
 }
 
-/** `undefined` also for what somebody else wrote there. */
+/** @returns the annotation's resources; `undefined` also for a text that another program wrote there */
 function resourcesIn(text: string | undefined): ResourceRequirements | undefined {
   if (text === undefined) return undefined;
   try {
@@ -97,7 +97,7 @@ function resourcesIn(text: string | undefined): ResourceRequirements | undefined
   }
 }
 
-/** @throws for what is no record of texts */
+/** @throws for a value that is not a record of texts */
 function amountsIn(value: unknown): Record<string, string> {
   const amounts: Record<string, string> = {};
   for (const name of ["cpu", "memory"]) {

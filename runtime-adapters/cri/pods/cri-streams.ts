@@ -6,10 +6,10 @@ import { RuntimeService } from "../wire/cri-messages.ts";
 import { GrpcStatusError } from "../wire/grpc-status.ts";
 import type { OwnedIds } from "./owned-ids.ts";
 
-/** What the runtime's own deadline has over ours, so that it is the runtime that kills the command. */
+/** Added to our deadline to make the runtime's own, so that the runtime kills the command. */
 const EXEC_SYNC_GRACE_MS = 5_000;
 
-/** Addresses that a server listens on and nobody connects to, with where it is reached. */
+/** Addresses that a server listens on but that cannot be connected to, with the address that reaches it. */
 const REACHED_AT: Readonly<Record<string, string>> = { "0.0.0.0": "127.0.0.1", "[::]": "::1", "": "127.0.0.1" };
 
 /** Exec, attach and port-forward of our own containers and sandboxes. */
@@ -74,9 +74,9 @@ export class CriStreams {
 }
 
 /**
- * A command that took too long is told from a runtime that did not answer in time: only the first says something of the
- * container. containerd says DEADLINE_EXCEEDED "timeout 1s exceeded", others UNKNOWN with such words; its bare "context
- * deadline exceeded" is about the call as a whole, in which the command may never have begun.
+ * Distinguishes a command that took too long from a runtime that did not answer in time: only the first says something
+ * of the container. containerd says DEADLINE_EXCEEDED "timeout 1s exceeded", others UNKNOWN with such words; its bare
+ * "context deadline exceeded" is about the call as a whole, in which the command may never have begun.
  */
 function execCode(error: unknown): { readonly code?: ErrorCode } {
   if (!isPicoletError(error)) return {};
@@ -89,7 +89,7 @@ function execCode(error: unknown): { readonly code?: ErrorCode } {
 function upgradeAt(text: string): RuntimeStream {
   const url = URL.parse(text);
   if (url?.protocol !== "http:") {
-    // An address with TLS has a certificate that nobody on this node can verify.
+    // The certificate of an address with TLS cannot be verified on this node.
     const what = url === null ? "no address" : `${url.protocol}//${url.host}`;
     throw new PicoletError(
       "unimplemented",

@@ -104,7 +104,7 @@ test("with cgroup v2 memory that is requested is kept, and containers are slowed
   assert.deepEqual(unified({ limits: { memory: limit } }, v1), [undefined, undefined, undefined]);
 });
 
-test("the machine is asked for what its cgroups can limit", () => {
+test("limits depend on what the machine's cgroups support", () => {
   using folder = new TempFolder();
   const write = (path: string, text: string): void => {
     mkdirSync(folder.at(path, ".."), { recursive: true });

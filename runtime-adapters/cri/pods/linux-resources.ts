@@ -17,7 +17,7 @@ import type { RuntimeMachine } from "./runtime-machine.ts";
 
 export interface ResourceSettings {
   readonly cgroups: CgroupSettings;
-  /** Of the node. */
+  /** The node's memory. */
   readonly memoryCapacityBytes: number;
   /** The kubelet's `memorySwap.swapBehavior` is LimitedSwap: burstable pods may swap their share. */
   readonly limitedSwap: boolean;
@@ -52,7 +52,7 @@ export function containerResources(
 export const cpusetResources = (cpuset: Cpuset | undefined): Resources =>
   cpuset === undefined ? {} : { cpusetCpus: cpuset.cpus, cpusetMems: cpuset.mems };
 
-/** What all containers of a pod may have together, for runtimes that make a machine of each sandbox. */
+/** The resources of all containers of a pod together, for runtimes that make a machine of each sandbox. */
 export function sandboxResources(pod: Pod, settings: ResourceSettings): Resources {
   const { overhead: _, ...spec } = pod.spec;
   const bare = { ...pod, spec };
@@ -74,7 +74,7 @@ const limits = (values: CgroupValues): Resources => ({
   memoryLimitInBytes: values.memoryLimitBytes,
 });
 
-/** What cgroup v2 alone has. All of it is named each time, so that an update takes away what is not wanted any more. */
+/** The values that only cgroup v2 has. Each time all of them are named, so that an update removes the former ones. */
 function unifiedValues(
   pod: Pod,
   container: Container,
@@ -97,7 +97,10 @@ const oomGroup = ({ machine, singleProcessOomKill }: ResourceSettings): { unifie
   unified: new Map(machine.unifiedCgroups && !singleProcessOomKill ? [["memory.oom.group", "1"]] : []),
 });
 
-/** Every size that the machine has, 0 where nobody asks; a container's own before those of its pod. */
+/**
+ * Returns every page size of the machine, with 0 for those that are not requested; a container's own before those of
+ * its pod.
+ */
 function hugePages(pod: Pod, container: Container, { hugePageSizes }: RuntimeMachine): Resources["hugepageLimits"] {
   const wanted = [...hugePagesIn(pod.spec.resources?.limits), ...hugePagesIn(container.resources.limits)];
   return Object.entries(hugePageLimits(wanted, hugePageSizes)).map(([pageSize, limit]) => ({ pageSize, limit }));

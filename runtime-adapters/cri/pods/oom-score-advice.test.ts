@@ -16,7 +16,7 @@ test("a score that cannot be had is warned of once", () => {
   assert.equal(log.problems.length, 1);
 });
 
-test("who may lower the score hears nothing", () => {
+test("an agent that may lower the score logs nothing", () => {
   const log = new RecordedLog();
   const advice = new OomScoreAdvice({ log }, { score: 0, mayLower: true });
   advice.wanted(-997);

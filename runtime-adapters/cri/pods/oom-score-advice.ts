@@ -4,12 +4,12 @@ import type { Log } from "@picolet/protocol/ports.ts";
 
 /** capabilities(7): needed to lower oom_score_adj below what the process has. */
 const CAP_SYS_RESOURCE = 24n;
-/** What runc dies with when the kernel forbids it to lower the score: its child is gone before it has told its pid. */
+/** runc's errors when the kernel forbids it to lower the score: its child ends before it has reported its pid. */
 const FORBIDDEN = /oom_score_adj|final child's PID from pipe/;
 
 export interface OwnOomScore {
   readonly score: number;
-  /** Whether this process could give a lower one. */
+  /** True when this process may set a lower score. */
   readonly mayLower: boolean;
 }
 

@@ -10,8 +10,8 @@ export interface Owned {
 }
 
 /**
- * Which sandboxes and containers are ours, by id. Filled by lists and by what we make ourselves, so that a look at the
- * runtime is seldom needed; never longer than the last list and what was made since.
+ * The sandboxes and containers of this agent, by id. Filled by lists and by what the adapter makes itself, so that the
+ * runtime is seldom asked; bounded by the last list and what was made since.
  */
 export class OwnedIds {
   readonly #client: CriClient;
@@ -23,7 +23,7 @@ export class OwnedIds {
     this.#owner = owner;
   }
 
-  /** What a list of everything found: takes the place of all that was known. */
+  /** Replaces all entries with the result of a complete list. */
   replace(known: Map<string, Owned>): void {
     this.#known = known;
   }

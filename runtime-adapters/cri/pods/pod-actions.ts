@@ -292,8 +292,8 @@ const isNameTaken = (error: unknown): boolean =>
   (error.code === "already_exists" || /is reserved for|already exists|name is reserved/.test(error.message));
 
 /**
- * What users see in events and statuses: there the kubelet has the runtime's own words, for a sandbox as its gRPC
- * library prints them. `cancelled` passes as it is, and so does what has its reason already.
+ * The error that users see in events and statuses: there the kubelet has the runtime's own words, for a sandbox as its
+ * gRPC library prints them. `cancelled` and errors with a reason pass unchanged.
  */
 function shownFailure(error: unknown, reason: string): unknown {
   if (isCancelled(error) || !isPicoletError(error) || error.reason !== undefined) return error;

@@ -46,7 +46,7 @@ test("the parent of its cgroups is a path, with systemd the name of a slice", ()
   assert.equal(parentOf({ ...SETTINGS, cgroupDriver: "systemd" }), "kubepods-burstable-poduid_1.slice");
 });
 
-test("a sandbox says who it is, what it was made of and whose it is", () => {
+test("a sandbox has its identity, manifest and owner", () => {
   const config = sandboxOf({}, { labels: { app: "web", [LABEL.owner]: "forged" }, annotations: { note: "x" } });
   assert.deepEqual(config.metadata, { name: "web", uid: "uid-1", namespace: "default", attempt: 2 });
   assert.deepEqual(Object.fromEntries(config.labels ?? []), {
@@ -73,7 +73,7 @@ test("a manifest too long for an annotation is left out", () => {
   assert.ok(long.annotations?.has(ANNOTATION.launch));
 });
 
-test("a pod's own annotations are never taken for what the agent writes into a sandbox", () => {
+test("a pod's own annotations are never taken for the agent's", () => {
   const forged = { [ANNOTATION.manifest]: '{"uid":"uid-1"}', [ANNOTATION.launch]: "{}" };
   const long = sandboxOf({}, { annotations: { ...forged, note: "x".repeat(MAX_MANIFEST_BYTES) } });
   assert.equal(long.annotations?.has(ANNOTATION.manifest), false);
@@ -88,7 +88,7 @@ test("a pod's own annotations are never taken for what the agent writes into a s
   assert.equal(copy.annotations?.has(ANNOTATION.launch), false);
 });
 
-test("the containers' copy of the sandbox has not what only lists read", () => {
+test("the containers' copy of the sandbox lacks annotations that only lists read", () => {
   const config = sandboxConfig(desired(), SANDBOX, SETTINGS, false);
   assert.equal(config.annotations?.has(ANNOTATION.manifest), false);
   assert.equal(config.annotations?.has(ANNOTATION.launch), false);
@@ -125,7 +125,7 @@ test("sysctls are sent", () => {
   );
 });
 
-test("a container says who it is, as the kubelet would and for ourselves", () => {
+test("a container has its identity, as from the kubelet and for the agent", () => {
   const resources = { limits: { cpu: "1", memory: "64Mi", "example.com/gpu": "1" } };
   const config = containerOf({ ports: [{ containerPort: 80 }], resources });
   assert.deepEqual(config.metadata, { name: "app", attempt: 3 });
@@ -148,7 +148,7 @@ test("a container says who it is, as the kubelet would and for ourselves", () =>
   });
 });
 
-test("what the launch made concrete is sent as it is", () => {
+test("values of the launch are sent unchanged", () => {
   const mounts = [
     { containerPath: "/a", hostPath: "/host/a", readOnly: true, propagation: "private" },
     { containerPath: "/b", hostPath: "/host/b", readOnly: false, propagation: "bidirectional" },
@@ -167,7 +167,7 @@ test("what the launch made concrete is sent as it is", () => {
   assert.equal(config.stopSignal, undefined);
 });
 
-test("what a pod and its RuntimeClass take is told with the sandbox", () => {
+test("the resources of a pod and its RuntimeClass are sent with the sandbox", () => {
   const resources = { requests: { cpu: "250m", memory: "64Mi" }, limits: { cpu: "500m", memory: "128Mi" } };
   const containers = ["one", "two"].map((name) => ({ name, image: "example.com/app:1", resources }));
   const { linux } = sandboxOf({ containers, overhead: { cpu: "100m", memory: "32Mi" } });

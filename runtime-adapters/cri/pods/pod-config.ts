@@ -156,7 +156,7 @@ export function containerConfig(
   };
 }
 
-/** Of any kind. @throws `internal` when there is none. */
+/** Finds a container of any kind. @throws `internal` when there is none */
 export function findContainerByName({ spec }: Pod, name: string): Container {
   const all: readonly Container[] = [
     ...spec.containers,

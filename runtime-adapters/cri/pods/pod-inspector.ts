@@ -36,7 +36,7 @@ type Status = MessageOf<typeof ContainerStatus>;
 
 export interface ReadySandbox {
   readonly id: string;
-  /** What it was made from. */
+  /** The launch that it was made from. */
   readonly launch: SandboxLaunch;
 }
 
@@ -115,7 +115,7 @@ export class PodInspector {
     };
   }
 
-  /** Of each container's own file system, by container id; containerd measures them every ten seconds. */
+  /** The size of each container's writable layer, by container id; containerd measures them every ten seconds. */
   async writtenLayers(signal: AbortSignal): Promise<ReadonlyMap<string, WritableLayer>> {
     const filter = { labelSelector: new Map([[LABEL.owner, this.#owner]]) };
     const { stats } = await this.#client.call(writableLayersCall, { filter }, signal);
@@ -150,7 +150,7 @@ export class PodInspector {
     return { id: found.id, state: found.state, hash: found.annotations.get(ANNOTATION.containerHash) ?? "" };
   }
 
-  /** Whether the runtime says that a process of the container was killed for want of memory. */
+  /** @returns whether the runtime reports that a process of the container was killed because memory ran out */
   async isOomKilled(id: string, signal: AbortSignal): Promise<boolean> {
     return (await this.#containerStatus(id, signal))?.reason === "OOMKilled";
   }
@@ -214,10 +214,10 @@ export class PodInspector {
     };
   }
 
-  /** Of those that failed the kernel may know more than the runtime. */
+  /** For a failed container the kernel's log may know more than the runtime. */
   #withKill(id: string, state: ObservedState): ObservedState {
-    const isUntold = state.kind === "exited" && state.exitCode !== 0 && state.reason === "Error";
-    return isUntold && this.#killed?.has(id) === true ? { ...state, reason: "OOMKilled" } : state;
+    const isUnexplained = state.kind === "exited" && state.exitCode !== 0 && state.reason === "Error";
+    return isUnexplained && this.#killed?.has(id) === true ? { ...state, reason: "OOMKilled" } : state;
   }
 
   async #sandboxStatus(podSandboxId: string, signal: AbortSignal) {
@@ -262,7 +262,10 @@ function observedState(status: Status): ObservedState {
   }
 }
 
-/** `undefined` also for what somebody else wrote there: it is then a pod that does not say what it is. */
+/**
+ * @returns the pod in the annotation; `undefined` also for a text that another program wrote there: such a pod has no
+ * manifest
+ */
 function manifestIn(text: string | undefined, uid: PodUid): DesiredPod | undefined {
   if (text === undefined) return undefined;
   try {

@@ -19,7 +19,7 @@ const Event = message("ContainerEventResponse", {
   containerId: string(1),
   podSandboxStatus: nested(4, message("PodSandboxStatus", { labels: stringMap(7) })),
 });
-/** A runtime that streams what the test likes; calls are told by the last part of their path. */
+/** A runtime that streams what the test asks for; calls are named by the last part of their path. */
 async function runtime(context: TestContext, onCall: (method: string, stream: ServerHttp2Stream) => void) {
   const server = await ScriptedCri.start(onCall);
   const clock = new VirtualClock();
@@ -96,7 +96,7 @@ test("a stream that ends again and again is asked for at growing intervals", asy
   assert.ok(calls > 5 && calls < 30, `${calls} calls in a minute`);
 });
 
-test("a kill for want of memory is hinted when it is written down, though it is told of after the container's end", async (context) => {
+test("an OOM kill is hinted once it is recorded, even if its event comes after the container's end", async (context) => {
   const labels = new Map([
     [LABEL.owner, "me"],
     [LABEL.podUid, "mine"],
@@ -154,7 +154,7 @@ test("a hint that is asked for comes back through containerd's events, and those
     subscribed.resolve();
   });
   const end = hints.next();
-  assert.equal(await echo(), false, "nobody listens yet");
+  assert.equal(await echo(), false, "no reader listens yet");
   await subscribed.promise;
   let isBack = false;
   const back = echo().then((value) => {

@@ -1,11 +1,11 @@
-import { joinSignals } from "@picolet/protocol/async/abort.ts";
+import { joinSignals, onAbort } from "@picolet/protocol/async/abort.ts";
 import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
-import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis, type PodUid, seconds } from "@picolet/protocol/ports.ts";
+import { HintQueue } from "@picolet/runtime-contract/hint-queue.ts";
 import type { RuntimeEvent } from "../wire/containerd-services.ts";
 import type { CriClient } from "../wire/cri-client.ts";
 import { ContainerState, RuntimeService, SandboxState } from "../wire/cri-messages.ts";
-import { HintQueue } from "./hint-queue.ts";
 import { LABEL } from "./labels.ts";
 import type { Owned, OwnedIds } from "./owned-ids.ts";
 import type { PodInspector } from "./pod-inspector.ts";
@@ -18,12 +18,12 @@ const RECONNECT: BackoffPolicy = { first: millis(50), max: seconds(5) };
 /** A runtime without events may have been replaced by one that has them. */
 const NO_EVENTS_RETRY = seconds(600);
 /**
- * containerd tells of an end, or of a kill for want of memory, some milliseconds before its CRI plugin has written it
- * down. Looks are taken with these pauses, and after the last the hint is given in any case.
+ * containerd reports an end, or an OOM kill, some milliseconds before its CRI plugin has recorded it. The container is
+ * inspected after each of these pauses, and after the last the hint is given in any case.
  */
 const SETTLE_PAUSES_MS = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256];
 
-/** How the runtime tells of changes, the better one first. */
+/** The source of changes, the better one first. */
 type Source = "criEvents" | "containerdEvents";
 
 /** Turns what the runtime streams into hints. Reconnects by itself; what was missed meanwhile a relist finds. */
@@ -34,7 +34,7 @@ export class RuntimeHints {
   readonly #clock: Clock;
   readonly #log: Log;
   readonly #owner: string;
-  /** Of what is to come back, by its text: as many as there are calls of `echo`. */
+  /** Expected echoes by their text: as many as there are calls of `echo`. */
   readonly #echoes = new Map<string, () => void>();
   #source: Source = "criEvents";
 
@@ -68,14 +68,13 @@ export class RuntimeHints {
     }
   }
 
-  /** @see RuntimeAdapter.tryHints. Of CRI's own events nobody can make one that concerns no pod. */
+  /** @see RuntimeAdapter.tryHints. CRI's own events always concern a pod, so none can serve as an echo. */
   async echo(signal: AbortSignal): Promise<boolean> {
     if (this.#source !== "containerdEvents") return false;
     const text = `${this.#owner} ${this.#clock.wall().getTime()} ${this.#clock.monotonic()}`;
     const { promise: back, resolve } = Promise.withResolvers<boolean>();
     this.#echoes.set(text, () => resolve(true));
-    const stop = (): void => resolve(false);
-    signal.addEventListener("abort", stop, { once: true });
+    using _stop = onAbort(signal, () => resolve(false));
     try {
       await this.#client.containerd.publishEcho(text, signal);
       return await back;
@@ -83,7 +82,6 @@ export class RuntimeHints {
       if (isCancelled(error) || !isPicoletError(error)) throw error;
       return false;
     } finally {
-      signal.removeEventListener("abort", stop);
       this.#echoes.delete(text);
     }
   }
@@ -115,7 +113,9 @@ export class RuntimeHints {
       // Lost, or ended by a runtime that stops. The next one may be of another kind.
       this.#source = "criEvents";
       losses += 1;
-      await this.#clock.sleep(pause ?? backoffDelay(RECONNECT, losses), signal).catch(() => undefined);
+      await this.#clock
+        .sleep(pause ?? backoffDelay(RECONNECT, losses), signal)
+        .catch(ignore("the loop ends with the signal"));
     }
   }
 

@@ -2,14 +2,14 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { hugePageName } from "@picolet/protocol/cgroup/huge-pages.ts";
 
-/** What of the machine decides which limits a container can have. */
+/** The facts of the machine that decide which limits a container can have. */
 export interface RuntimeMachine {
   /** cgroup v2 alone, as runc sees it. */
   readonly unifiedCgroups: boolean;
-  /** Whether cgroups count swap. */
+  /** True when cgroups count swap. */
   readonly swapAccounting: boolean;
   readonly swapBytes: number;
-  /** With the names that the kernel's hugetlb controller has: `2MB`, `1GB`. */
+  /** Sizes by the names of the kernel's hugetlb controller: `2MB`, `1GB`. */
   readonly hugePageSizes: readonly string[];
 }
 

@@ -100,7 +100,7 @@ test("/proc is unmasked on demand", () => {
   assert.deepEqual([container.maskedPaths, container.readonlyPaths], [[], []]);
 });
 
-test("the image's user counts where nobody says who runs", () => {
+test("the image's user counts where the pod names none", () => {
   assert.equal(contexts({}).needsImageUser(), true);
   assert.equal(contexts({}, { runAsUser: 0 }).needsImageUser(), false);
   assert.equal(contexts({ runAsNonRoot: true }).needsImageUser(), true);

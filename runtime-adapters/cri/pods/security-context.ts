@@ -20,17 +20,17 @@ export interface SecuritySettings {
   readonly seccompDefault: boolean;
 }
 
-/** Who an image runs as by itself: a number, a name, or neither, which means root. */
+/** The user in an image's configuration: a number, a name, or neither, which means root. */
 export interface ImageUser {
   readonly uid: number | undefined;
   readonly username: string;
 }
 
-/** What a container has besides its spec. */
+/** The identity of a container besides its spec. */
 export interface ContainerIdentity {
   /** Needed where `needsImageUser` says so. */
   readonly imageUser?: ImageUser | undefined;
-  /** Whose processes it is to see. */
+  /** The container whose processes it shares. */
   readonly targetContainerId?: string | undefined;
   readonly userNamespace?: UserNamespace | undefined;
 }
@@ -106,10 +106,7 @@ export function containerSecurity(
   };
 }
 
-/**
- * As the kubelet: the image's user is sent unless somebody says who runs. What the image says of a group counts for
- * nothing.
- */
+/** As the kubelet does: the image's user is sent unless the pod names a user. A group in the image does not count. */
 export function needsImageUser(pod: Pod, container: Container): boolean {
   return (container.securityContext?.runAsUser ?? pod.spec.securityContext.runAsUser) === undefined;
 }

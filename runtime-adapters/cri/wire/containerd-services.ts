@@ -108,7 +108,7 @@ export const CONTAINERD_CALLS = {
   },
   leases: {
     create: call("leases.v1.Leases", "Create", message("CreateRequest", { id: string(1) }), Empty),
-    /** With `sync` it answers when everything that nothing holds any more has been collected. */
+    /** With `sync` the answer comes when all garbage has been collected. */
     delete: call("leases.v1.Leases", "Delete", message("DeleteRequest", { id: string(1), sync: bool(2) }), Empty),
   },
   tasks: {
@@ -135,7 +135,10 @@ export const CONTAINERD_CALLS = {
 export const CONTAINERD_EVENTS = {
   /** The first process of a container has ended and been cleaned up after. The id is a container's or a sandbox's. */
   TaskDelete: message("TaskDelete", { containerId: string(1) }),
-  /** The kernel has killed a process of the container for want of memory. It may come after the container's end. */
+  /**
+   * The kernel has killed a process of the container because memory ran out. The event may come after the container's
+   * end.
+   */
   TaskOOM: message("TaskOOM", { containerId: string(1) }),
 };
 
@@ -164,7 +167,7 @@ export class ContainerdServices {
   readonly #clock: Components["clock"];
   readonly #grpc: Components["grpc"];
   readonly #requestTimeoutMs: number;
-  /** By the part of its path that names it: until when it is not asked again. */
+  /** Services that containerd lacks, by the part of the path that names them, with the time of the next attempt. */
   readonly #missing = new Map<string, MonotonicMs>();
 
   constructor({ clock, grpc }: Components, init: { readonly requestTimeoutMs: number }) {

@@ -7,14 +7,14 @@ import { GrpcClient, type GrpcMethod } from "./grpc-client.ts";
 export interface CriClientInit {
   /** `unix:///run/containerd/containerd.sock`, or the path alone. The socket need not exist yet. */
   readonly endpoint: string;
-  /** Of every call that says nothing else. */
+  /** The timeout of every call that names no other. */
   readonly requestTimeoutMs: number;
 }
 
 /** Calls one CRI socket, each with a deadline. */
 export class CriClient implements Disposable {
   readonly grpc: GrpcClient;
-  /** What containerd offers beyond CRI; every other runtime offers nothing of it. */
+  /** containerd's own services beside CRI; other runtimes have none of them. */
   readonly containerd: ContainerdServices;
   readonly socketPath: string;
   readonly requestTimeoutMs: number;
@@ -48,10 +48,7 @@ function socketPathOf(endpoint: string): string {
   throw new PicoletError("invalid", `cannot use the endpoint ${endpoint}: it must be unix:// and an absolute path`);
 }
 
-/**
- * Where there is no runtime at all that is what matters, whatever was to be done; one sentence that says how to mend
- * it.
- */
+/** When there is no runtime at all, says so in one sentence with what to do, for any call. */
 function missingRuntime(error: unknown): string | undefined {
   if (!isPicoletError(error)) return undefined;
   if (error.code === "unimplemented" && /^unknown service runtime\.v1\./.test(error.message)) {

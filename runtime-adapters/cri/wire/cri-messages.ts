@@ -341,7 +341,7 @@ const AttachRequest = message("AttachRequest", {
   stderr: bool(5),
 });
 const PortForwardRequest = message("PortForwardRequest", { podSandboxId: string(1), port: int32s(2) });
-/** Of the runtime's streaming server. */
+/** The address of a stream on the runtime's streaming server. */
 const StreamingUrl = message("StreamingUrl", { url: string(1) });
 
 // Statistics
@@ -645,7 +645,7 @@ export const podCalls = (annotations: readonly string[]) => ({
   ),
 });
 
-/** Of every container of the runtime, whosever: what it is made of. */
+/** The images of every container of the runtime, also of its other clients. */
 export const listImagesOfContainers = runtime(
   "ListContainers",
   Empty,
@@ -657,7 +657,9 @@ export const listImagesOfContainers = runtime(
   }),
 );
 
-/** What containers have written, without all else that ListContainerStats tells: labels, annotations and figures. */
+/**
+ * The writable layers of containers, without the other content of ListContainerStats: labels, annotations and figures.
+ */
 export const writableLayersCall = runtime(
   "ListContainerStats",
   ListContainerStatsRequest,
@@ -675,7 +677,7 @@ export const writableLayersCall = runtime(
   }),
 );
 
-/** Of every sandbox of the runtime, whosever: its pod. */
+/** The pods of every sandbox of the runtime, also of its other clients. */
 export const listPodsOfSandboxes = runtime(
   "ListPodSandbox",
   Empty,

@@ -46,7 +46,7 @@ export class Deadlines implements Disposable {
         this.#sleep = undefined;
         this.#expire();
       },
-      () => undefined, // Aborted: another sleep has taken its place, or nobody waits any more.
+      () => undefined, // Aborted: another sleep has replaced it, or no call waits any more.
     );
   }
 

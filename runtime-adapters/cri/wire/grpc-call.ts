@@ -9,7 +9,7 @@ import type { Http2Connection, Http2Stream, StreamHandler } from "./http2-connec
 export interface CallEvents {
   /** The bytes are valid during the call only. What it throws fails the call. */
   onMessage(bytes: Buffer, start: number, end: number): void;
-  /** After the messages that end in a piece of `count` bytes; they are to be given back with `consumed`. */
+  /** Called after the messages that end in a piece of `count` bytes; return them with `consumed`. */
   onPiece(count: number): void;
   /** Once, last. `undefined`: status OK. */
   onDone(error: PicoletError | undefined): void;
@@ -26,7 +26,7 @@ export interface CallInit {
   readonly request: Uint8Array | undefined;
 }
 
-/** Attempts at a call that the other side is known not to have looked at. */
+/** Attempts at a call that the other side is known not to have processed. */
 const MAX_ATTEMPTS = 2;
 /** grpc-message of more is cut: it goes into events and logs. */
 const MAX_STATUS_MESSAGE_LENGTH = 8 * 1024;
@@ -204,7 +204,9 @@ function percentDecode(text: string): string {
   return bytes.toString("utf8", 0, length);
 }
 
-/** What a proxy or a server that speaks no gRPC means (grpc's http-grpc-status-mapping.md). */
+/**
+ * Translates the HTTP status of a proxy, or of a server that does not speak gRPC (grpc's http-grpc-status-mapping.md).
+ */
 function httpError(path: string, status: string | undefined): PicoletError {
   const message = `cannot call ${path}: the HTTP status is ${status ?? "missing"}`;
   if (status === "401" || status === "403") return new PicoletError("permission_denied", message);

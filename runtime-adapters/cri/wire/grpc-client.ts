@@ -13,7 +13,7 @@ import { Http2Client } from "./http2-client.ts";
 import { nameOf, type ServerAddress } from "./http2-connection.ts";
 import type { MessageDecoder, MessageEncoder } from "./protobuf.ts";
 
-/** Of one message, either way. containerd's own limit; ExecSync may send as much. */
+/** Bounds one message, either way. containerd's own limit; ExecSync may send as much. */
 const MAX_MESSAGE_BYTES = 16 * 1024 * 1024;
 const DEFAULT_CONNECT_TIMEOUT_MS = 5_000;
 /** grpc-timeout has at most 8 digits. */
@@ -33,7 +33,7 @@ export type GrpcClientInit = ServerAddress & {
   readonly connectTimeoutMs?: number;
   readonly maxMessageBytes?: number;
   readonly userAgent?: string;
-  /** For its connection to read into; clients may share one. */
+  /** The buffer that its connection reads into; clients may share one. */
   readonly readBuffer?: Buffer;
 };
 

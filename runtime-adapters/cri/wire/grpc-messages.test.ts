@@ -4,7 +4,7 @@ import { MessageAssembler, withPrefix } from "./grpc-messages.ts";
 
 const MAX_BYTES = 1024 * 1024;
 
-test("a message that comes in pieces is whole while it is delivered, and what it was put together in is freed then", () => {
+test("a message in pieces is whole while it is delivered, and its buffer is freed then", () => {
   const sent = Buffer.from("a list of pods ".repeat(1000));
   const seen: { readonly bytes: Buffer; readonly text: string }[] = [];
   const assembler = new MessageAssembler(MAX_BYTES, (bytes, start, end) => {
@@ -23,7 +23,7 @@ test("a message that comes in pieces is whole while it is delivered, and what it
   assert.ok(stream.length > 0, "a message that came in one piece is the reader's");
 });
 
-test("what an unfinished message holds is freed when it is abandoned, once", () => {
+test("the buffer of an unfinished message is freed once when it is abandoned", () => {
   const assembler = new MessageAssembler(MAX_BYTES, () => assert.fail("not whole"));
   assembler.feed(withPrefix(Buffer.alloc(5000)).subarray(0, 4000));
   const before = process.memoryUsage().arrayBuffers;

@@ -1,6 +1,6 @@
 import { type ErrorCode, PicoletError } from "@picolet/protocol/errors.ts";
 
-/** By the status code's number: its name as gRPC libraries print it, and what it is to us. */
+/** Status codes by number: the name that gRPC libraries print, and our code. */
 const STATUSES: readonly (readonly [name: string, code: ErrorCode])[] = [
   ["OK", "internal"],
   // Not by us, for we would not be listening; a runtime that shuts down says so.
@@ -23,7 +23,7 @@ const STATUSES: readonly (readonly [name: string, code: ErrorCode])[] = [
 ];
 const RETRYABLE: ReadonlySet<ErrorCode> = new Set(["unavailable", "deadline_exceeded"]);
 
-/** What the other end answered: its message is the server's own, word for word. */
+/** The error that the server answered; its message is the server's own, word for word. */
 export class GrpcStatusError extends PicoletError {
   readonly status: number;
 

@@ -49,7 +49,7 @@ test("the examples of RFC 7541 are decoded", () => {
   }
 });
 
-test("what the encoder writes is decoded again", () => {
+test("encoded headers are decoded again", () => {
   const name = fc.constantFrom(":path", ":method", ":authority", "content-type", "x-a", "grpc-timeout");
   const value = fc.string({ unit: "binary-ascii", maxLength: 300 });
   fc.assert(

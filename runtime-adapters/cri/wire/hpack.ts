@@ -5,11 +5,11 @@ import { decodeHuffman } from "./huffman.ts";
 /** Name, value, name, value …, in the order of the wire. Names are in lower case as HTTP/2 demands. */
 export type HeaderList = readonly string[];
 
-/** What we announce and hold to; the protocol's default. Each entry counts 32 bytes more than its text. */
+/** The table size that this end announces; the protocol's default. Each entry counts 32 bytes more than its text. */
 export const HEADER_TABLE_BYTES = 4096;
 /**
- * Of one decoded header list, counted as RFC 9113 section 6.5.2 does. grpc-message carries containerd's errors, which
- * may quote a runtime's stderr; nothing else is large. A longer list fails the connection.
+ * Bounds one decoded header list, counted as RFC 9113 section 6.5.2 does. grpc-message carries containerd's errors,
+ * which may quote a runtime's stderr; nothing else is large. A longer list fails the connection.
  */
 export const MAX_HEADER_LIST_BYTES = 64 * 1024;
 const ENTRY_OVERHEAD_BYTES = 32;

@@ -213,7 +213,7 @@ test("a dead socket fails quickly, and one that appears later is found", async (
   assert.equal((await client.unary(echo, { text: "at last" }, TIMEOUT_MS, never)).text, "at last");
 });
 
-test("a socket that nobody speaks HTTP/2 on fails within the connect time", async (context) => {
+test("a socket without HTTP/2 fails within the connect time", async (context) => {
   const { client, clock, serveRaw } = bench(context);
   const connected = Promise.withResolvers<void>();
   await serveRaw(() => connected.resolve());
@@ -330,7 +330,7 @@ test("a stream refused is tried once more, and no further", async (context) => {
 });
 
 const HOSTILE: Readonly<Record<string, (stream: number) => Buffer>> = {
-  "a frame on a stream that nobody opened": () => frame(FRAME.data, 0, 99, Buffer.from("x")),
+  "a frame on a stream that was never opened": () => frame(FRAME.data, 0, 99, Buffer.from("x")),
   "a frame on an even stream": () => frame(FRAME.headers, FLAG.endHeaders, 2, OK_HEADERS),
   "a header block of rubbish": (stream) =>
     frame(FRAME.headers, FLAG.endHeaders, stream, Buffer.from([0xff, 0xff, 0xff])),
@@ -419,7 +419,7 @@ test("a message larger than the limit is refused both ways", async (context) => 
   await assert.rejects(client.unary(echo, { text: "x".repeat(2_000) }, TIMEOUT_MS, never), code("resource_exhausted"));
 });
 
-test("a stream of responses comes in order, ends, and holds its sender back while nobody reads", async (context) => {
+test("a stream of responses comes in order, ends, and holds its sender back while there is no reader", async (context) => {
   const { client, serve } = bench(context);
   const total = 400;
   let sent = 0;
@@ -443,7 +443,7 @@ test("a stream of responses comes in order, ends, and holds its sender back whil
     read += 1;
     assert.equal(each.text, String(read));
     if (read === 1) {
-      // Until the sender rests: nobody reads, so it cannot go on.
+      // Until the sender stops: there is no reader, so it cannot continue.
       for (let before = -1; before !== sent; ) {
         before = sent;
         for (let turn = 0; turn < 50; turn += 1) await new Promise(setImmediate);
@@ -454,7 +454,7 @@ test("a stream of responses comes in order, ends, and holds its sender back whil
   assert.equal(read, total);
 });
 
-test("a sender that does not heed the window loses the connection, and what it sent before is kept", async (context) => {
+test("a sender that does not heed the window loses the connection, and its earlier data is kept", async (context) => {
   const { client, serveRaw } = bench(context);
   const closed = Promise.withResolvers<void>();
   const piece = withPrefix(Text.encode({ blob: Buffer.alloc(16_000) }));
@@ -531,7 +531,7 @@ test("leaving a stream early resets it", async (context) => {
   assert.equal(await closed.promise, constants.NGHTTP2_CANCEL);
 });
 
-test("a stream both ways: what is sent comes back before the next is sent, then both ends close", async (context) => {
+test("a stream both ways: each message is echoed before the next is sent, then both ends close", async (context) => {
   const { client, serve } = bench(context);
   await serve((stream) => {
     stream.respond(HEADERS, { waitForTrailers: true });

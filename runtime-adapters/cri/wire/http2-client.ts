@@ -1,3 +1,4 @@
+import { wokenOrAborted } from "@picolet/protocol/async/abort.ts";
 import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, millis } from "@picolet/protocol/ports.ts";
@@ -14,7 +15,7 @@ export interface Http2ClientInit {
   /** A unix socket need not exist yet. */
   readonly address: ServerAddress;
   readonly readBuffer: Buffer | undefined;
-  /** From connecting to the other side's SETTINGS. */
+  /** Bounds the time from connecting to the other side's SETTINGS. */
   readonly connectTimeoutMs: number;
 }
 
@@ -24,7 +25,7 @@ interface Waiter {
 }
 
 /**
- * One connection to one socket, made when it is first needed and made anew after it was lost. A call for it fails
+ * One connection to one socket, made when it is first needed and made again after it was lost. A call for it fails
  * quickly while the socket is dead; the next call tries again.
  */
 export class Http2Client implements Disposable {
@@ -32,10 +33,10 @@ export class Http2Client implements Disposable {
   readonly #deadlines: Deadlines;
   readonly #init: Http2ClientInit;
   #current: Http2Connection | undefined;
-  /** Told to go away, but with calls that still run. */
+  /** Connections that received GOAWAY, and still have calls that run. */
   readonly #draining = new Set<Http2Connection>();
   readonly #waiters = new Set<Waiter>();
-  /** Told once when the connection breaks. */
+  /** Called once when the connection breaks. */
   readonly #losses = new Set<() => void>();
   #failures = 0;
   #refusal: { readonly untilMs: number; readonly error: PicoletError } | undefined;
@@ -70,15 +71,10 @@ export class Http2Client implements Disposable {
 
   /** Resolves when a connection breaks that was open, or the other side says that it will; or `signal` aborts. */
   disconnected(signal: AbortSignal): Promise<void> {
-    return new Promise((resolve) => {
-      const settle = (): void => {
-        this.#losses.delete(settle);
-        signal.removeEventListener("abort", settle);
-        resolve();
-      };
-      this.#losses.add(settle);
-      signal.addEventListener("abort", settle, { once: true });
-      if (signal.aborted || this.#disposed) settle();
+    if (this.#disposed) return Promise.resolve();
+    return wokenOrAborted(signal, (wake) => {
+      this.#losses.add(wake);
+      return () => this.#losses.delete(wake);
     });
   }
 
@@ -134,7 +130,7 @@ export class Http2Client implements Disposable {
   #lost(error: PicoletError): void {
     this.#current = undefined;
     const waiters = this.#takeWaiters();
-    // With nobody waiting for it, it had been open.
+    // No call waits for it, so it had been open.
     if (waiters.length === 0) this.#reportLoss();
     else {
       this.#failures += 1;

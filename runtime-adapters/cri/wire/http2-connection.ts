@@ -25,9 +25,9 @@ const READ_BUFFER_BYTES = 32 * 1024;
 /** RFC 9113 section 6.9.2. */
 const DEFAULT_WINDOW_BYTES = 65_535;
 const MAX_WINDOW_BYTES = 0x7fff_ffff;
-/** What the other side may send on one stream before its reader has taken any: a relist of 100 pods in one go. */
+/** Bounds the data of one stream that its reader has not taken: a relist of 100 pods in one go. */
 const STREAM_WINDOW_BYTES = 256 * 1024;
-/** On all streams together. */
+/** Bounds unread data on all streams together. */
 const CONNECTION_WINDOW_BYTES = 1024 * 1024;
 /** Requests that wait for a place under the other side's limit of concurrent streams; more fail at once. */
 const MAX_WAITING_STREAMS = 1_000;
@@ -38,10 +38,10 @@ const MAX_UNSENT_BYTES = 32 * 1024 * 1024;
 /** Stream identifiers are odd and 31 bits long. */
 const LAST_STREAM_ID = 0x7fff_ffff;
 
-/** Where a server listens. */
+/** The address of a server. */
 export type ServerAddress = { readonly path: string } | { readonly host: string; readonly port: number };
 
-/** As messages name it. */
+/** The address for messages. */
 export const nameOf = (address: ServerAddress): string =>
   "path" in address ? address.path : `${address.host}:${address.port}`;
 
@@ -49,11 +49,11 @@ export const nameOf = (address: ServerAddress): string =>
 export interface StreamHandler {
   /** Response headers, and trailers; the latter always with `end`. */
   onHeaders(headers: HeaderList, end: boolean): void;
-  /** `piece` is valid during the call only. Its bytes are to be given back with `consumed` once they are dealt with. */
+  /** `piece` is valid during the call only. Return its bytes with `consumed` once they are processed. */
   onData(piece: Buffer): void;
   /** The response ended without trailers. */
   onEnd(): void;
-  /** @param processed `no`: the other side has not looked at the request, so that it may be sent again. */
+  /** @param processed `no`: the other side has not processed the request, so that it may be sent again */
   onFailed(error: PicoletError, processed: "no" | "maybe"): void;
 }
 
@@ -101,7 +101,7 @@ const unavailable = (message: string, init: PicoletErrorInit = {}): PicoletError
   new PicoletError("unavailable", message, { retryable: true, ...init });
 
 export class Http2Connection {
-  /** As messages name the other side. */
+  /** The other side's name for messages. */
   readonly #peer: string;
   readonly #socket: Socket;
   readonly #reader: FrameReader;
@@ -254,7 +254,7 @@ export class Http2Connection {
   /** `undefined` for one that is closed already, for which frames may still be on their way. */
   #known(id: number): StreamRecord | undefined {
     if (id % 2 === 0 || id >= this.#nextId) {
-      throw new ProtocolViolation(ERROR_CODE.protocolError, `a frame for stream ${id}, which nobody opened`);
+      throw new ProtocolViolation(ERROR_CODE.protocolError, `a frame for stream ${id}, which was never opened`);
     }
     return this.#streams.get(id);
   }
@@ -333,7 +333,7 @@ export class Http2Connection {
     const error = unavailable(`cannot talk to ${this.#peer}`, { cause });
     const lost = [...this.#waiting.splice(0), ...[...this.#streams.values()].filter((each) => each.id > last)];
     for (const stream of lost) this.#streams.delete(stream.id);
-    // First of all no new streams: those that are told of their failure now are likely to be sent again at once.
+    // Refuse new streams first: streams that fail now are likely to be sent again at once.
     if (this.#state.kind !== "closed") this.#become({ kind: "draining" });
     for (const stream of lost) {
       this.#forget(stream);
@@ -471,7 +471,7 @@ export class Http2Connection {
     if (!this.#socket.writable) return;
     if (!this.#socket.write(bytes)) this.#socketFull = true;
     if (this.#socket.writableLength > MAX_UNSENT_BYTES) {
-      // Later, not within the call of somebody who is about to send.
+      // Later, not within the call of a stream that is about to send.
       this.#socket.destroy(new Error("the other side does not read"));
     }
   }

@@ -82,7 +82,7 @@ const TOLD = [
   "goaway 5 2 bye",
 ];
 
-test("frames are told whole, however the bytes are cut", () => {
+test("frames are reported whole, for any division of the bytes", () => {
   fc.assert(
     fc.property(fc.array(fc.integer({ min: 1, max: 40 }), { minLength: 1 }), (cuts) => {
       const recorder = new Recorder();
@@ -93,7 +93,7 @@ test("frames are told whole, however the bytes are cut", () => {
         const size = Math.min(cuts[turn % cuts.length] ?? 1, CONVERSATION.length - position);
         CONVERSATION.copy(scratch, 0, position, position + size);
         reader.feed(scratch.subarray(0, size));
-        scratch.fill(0xee); // What a reader keeps of its input would show.
+        scratch.fill(0xee); // Shows whether a reader keeps a part of its input.
         position += size;
       }
       assert.deepEqual(recorder.lines, TOLD);

@@ -5,8 +5,8 @@ export const FRAME_HEADER_BYTES = 9;
 /** The protocol's smallest maximum. We never announce more, so a longer frame is an error. */
 export const MAX_FRAME_BYTES = 16_384;
 /**
- * Of one header block before decompression, HEADERS and CONTINUATION together. Compressed it is never longer than the
- * list it stands for (MAX_HEADER_LIST_BYTES), but for a little overhead. More fails the connection.
+ * Bounds one header block before decompression, HEADERS and CONTINUATION together. Compressed it is never longer than
+ * its list (MAX_HEADER_LIST_BYTES), but for a little overhead. More fails the connection.
  */
 const MAX_HEADER_BLOCK_BYTES = 80 * 1024;
 /** Empty CONTINUATION frames would otherwise go on for ever (CVE-2024-27316 and its kin). */
@@ -76,7 +76,7 @@ export interface FrameHandler {
   onWindowUpdate(stream: number, increment: number): void;
 }
 
-/** How much of a GOAWAY's debug text is kept, for the message. */
+/** Bounds the part of a GOAWAY's debug text that is kept for the message. */
 const MAX_DEBUG_TEXT_BYTES = 256;
 
 /** DATA is passed on piece by piece as it comes; everything else is put together first, in buffers made once. */
@@ -205,7 +205,7 @@ export class FrameReader {
         break;
       case FRAME.pushPromise:
         throw new ProtocolViolation(ERROR_CODE.protocolError, "a push that we have forbidden");
-      default: // Unknown frames are to be ignored (section 4.1).
+      default: // Unknown frames are ignored (section 4.1).
     }
   }
 

@@ -18,13 +18,13 @@ const SHORTEST_CODE_BITS = 5;
 const LONGEST_CODE_BITS = 30;
 
 interface DecodeTable {
-  /** By code length: the first code of that length. */
+  /** The first code of each length. */
   readonly firstCode: readonly number[];
-  /** By code length: how many codes of that length there are. */
+  /** The number of codes of each length. */
   readonly count: readonly number[];
-  /** By code length: where in `symbols` they begin. */
+  /** The index in `symbols` of the first code of each length. */
   readonly offset: readonly number[];
-  /** By code length and then by code. */
+  /** Sorted by code length and then by code. */
   readonly symbols: Uint16Array;
 }
 

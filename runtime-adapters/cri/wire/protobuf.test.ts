@@ -64,7 +64,7 @@ const everything: fc.Arbitrary<Required<InputOf<typeof Everything>>> = fc.record
   at: fc.integer({ min: -4_000_000_000_000, max: 9_000_000_000_000 }),
 });
 
-test("what was encoded is decoded again", () => {
+test("encoded messages are decoded again", () => {
   fc.assert(
     fc.property(everything, (value) => {
       const decoded = Everything.decode(Everything.encode(value));
@@ -99,7 +99,7 @@ test("unpacked lists are read like packed ones, and both may be mixed", () => {
   assert.deepEqual(Codes.decode(Buffer.from([0x08, 1, 0x0a, 2, 2, 3, 0x08, 4])).codes, [1, 2, 3, 4]);
 });
 
-test("a lean descriptor skips what it does not name, of every wire type", () => {
+test("a lean descriptor skips unnamed fields of every wire type", () => {
   const Lean = message("Lean", { text: string(1), labels: stringMap(15, ["app"]) });
   fc.assert(
     fc.property(everything, (value) => {

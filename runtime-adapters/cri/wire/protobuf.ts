@@ -6,6 +6,7 @@
  * declared are skipped too. https://protobuf.dev/programming-guides/encoding/
  */
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { MAX_VARINT_BYTES, VarintReader } from "@picolet/protocol/varint-reader.ts";
 
 /** CRI nests 6 deep at most; a message that nests deeper than this is not one of ours. */
 const MAX_DEPTH = 16;
@@ -17,7 +18,6 @@ const MAX_ELEMENTS = 200_000;
 /** An encoder that needs more fails with `resource_exhausted`: containerd accepts 16 MiB. */
 const MAX_ENCODED_BYTES = 16 * 1024 * 1024;
 const INITIAL_ENCODER_BYTES = 512;
-const MAX_VARINT_BYTES = 10;
 /** Below this length a string is decoded byte by byte when it is ASCII, which beats the call into the runtime. */
 const SHORT_STRING_BYTES = 12;
 
@@ -33,21 +33,13 @@ const EMPTY_BYTES: Uint8Array = Buffer.alloc(0);
 
 const corrupt = (what: string): PicoletError => new PicoletError("corrupt", `cannot decode a message: ${what}`);
 
-/** Reads one message; nested ones move `end` for a while. */
-class Reader {
-  readonly bytes: Buffer;
-  position: number;
-  end: number;
+/** Reads one message; a nested one sets `end` to its own end while it is read. */
+class Reader extends VarintReader {
   depth = 0;
   elements = 0;
-  /** What `varint64` read last: two's complement in unsigned reader. */
-  low = 0;
-  high = 0;
 
-  constructor(bytes: Buffer, start: number, end: number) {
-    this.bytes = bytes;
-    this.position = start;
-    this.end = end;
+  protected override malformed(why: string): PicoletError {
+    return corrupt(why);
   }
 
   countElement(): void {
@@ -55,45 +47,6 @@ class Reader {
     if (this.elements > MAX_ELEMENTS) {
       throw new PicoletError("resource_exhausted", `cannot decode a message of more than ${MAX_ELEMENTS} elements`);
     }
-  }
-
-  byte(): number {
-    if (this.position >= this.end) throw corrupt("it ends within a field");
-    const value = this.bytes[this.position] ?? 0;
-    this.position += 1;
-    return value;
-  }
-
-  /** The low 32 bits of a varint; the rest is read and dropped, as protobuf asks of narrower types. */
-  varint32(): number {
-    let value = 0;
-    for (let count = 0; count < MAX_VARINT_BYTES; count += 1) {
-      const byte = this.byte();
-      if (count < 5) value |= (byte & 0x7f) << (count * 7);
-      if (byte < 0x80) return value >>> 0;
-    }
-    throw corrupt("a varint is longer than 10 bytes");
-  }
-
-  /** 64 bits, into `low` and `high`. */
-  varint64(): void {
-    let low = 0;
-    let high = 0;
-    for (let count = 0; count < MAX_VARINT_BYTES; count += 1) {
-      const byte = this.byte();
-      const bits = byte & 0x7f;
-      if (count < 4) low |= bits << (count * 7);
-      else if (count === 4) {
-        low |= bits << 28;
-        high |= bits >>> 4;
-      } else high |= bits << (count * 7 - 32);
-      if (byte < 0x80) {
-        this.low = low >>> 0;
-        this.high = high >>> 0;
-        return;
-      }
-    }
-    throw corrupt("a varint is longer than 10 bytes");
   }
 
   /** The length of what follows, known to lie within the message. */
@@ -227,7 +180,7 @@ interface Codec<T, I> {
   readonly isZero: (value: I) => boolean;
 }
 
-/** What a field does within its message; `T` is what decoding gives, `I` what encoding takes. */
+/** The codec of a field within its message; decoding gives `T`, encoding takes `I`. */
 export interface Field<T, I = T> {
   readonly number: number;
   /** The value before the field is seen; shared, never changed. */
@@ -239,7 +192,7 @@ export interface Field<T, I = T> {
 
 const SKIP = Symbol("skip");
 
-// biome-ignore lint/suspicious/noExplicitAny: the one type that every field, whatever its value, is assignable to
+// biome-ignore lint/suspicious/noExplicitAny: the one type that every field is assignable to
 type AnyField = Field<any, any>;
 type Fields = Readonly<Record<string, AnyField>>;
 type Decoded<F extends Fields> = { readonly [K in keyof F]: F[K] extends Field<infer T, infer _I> ? T : never };
@@ -264,16 +217,16 @@ export interface MessageType<T, I> extends MessageEncoder<I>, MessageDecoder<T> 
   readonly codec: Codec<T, I>;
 }
 
-// biome-ignore lint/suspicious/noExplicitAny: matches a descriptor whatever it encodes from
+// biome-ignore lint/suspicious/noExplicitAny: matches a descriptor with any input type
 export type MessageOf<M> = M extends MessageType<infer T, any> ? T : never;
-// biome-ignore lint/suspicious/noExplicitAny: matches a descriptor whatever it decodes to
+// biome-ignore lint/suspicious/noExplicitAny: matches a descriptor with any output type
 export type InputOf<M> = M extends MessageType<any, infer I> ? I : never;
 
 /** @param name as the .proto has it, for messages. */
 export const message = <F extends Fields>(name: string, fields: F): MessageType<Decoded<F>, Encodable<F>> =>
   new Message(name, fields);
 
-/** What decoding needs of a message's fields; most messages are only ever encoded, or never seen. */
+/** The tables that decoding needs; most messages are only ever encoded, or never seen. */
 interface Decoding {
   /** Every field with its value before it is seen. */
   readonly blank: Readonly<Record<string, unknown>>;

@@ -121,10 +121,10 @@ export class Bench {
   }
 
   /** Takes looks until one is not `undefined`; between two of them something is let happen. */
-  async until<T>(what: string, look: () => Promise<T | undefined>): Promise<T> {
+  async until<T>(what: string, check: () => Promise<T | undefined>): Promise<T> {
     const deadline = AbortSignal.timeout(WAIT_TIMEOUT_MS);
     for (;;) {
-      const found = await look();
+      const found = await check();
       if (found !== undefined) return found;
       assert.ok(!deadline.aborted, `gave up waiting for: ${what}`);
       this.signal.throwIfAborted();

@@ -369,7 +369,11 @@ const ENDINGS: readonly ConformanceCase[] = [
       const stop = bench.stop(pod, id, LONG_GRACE, patience.signal);
       setImmediate(() => patience.abort());
       await assert.rejects(stop, (error) => isPicoletError(error, "cancelled"));
-      assert.equal((await bench.container(pod, id)).state.kind, "running", "nobody has waited for the grace to end");
+      assert.equal(
+        (await bench.container(pod, id)).state.kind,
+        "running",
+        "the stop did not wait for the grace to end",
+      );
       await bench.stop(pod, id, millis(0));
       assert.equal((await bench.exited(pod, id)).state.exitCode, 137);
     },

@@ -59,8 +59,8 @@ class StreamClient implements Disposable {
   }
 
   /** Until `look` sees what it wants; false when the session ends before. */
-  async sees(look: () => boolean): Promise<boolean> {
-    while (!look()) {
+  async sees(check: () => boolean): Promise<boolean> {
+    while (!check()) {
       if (this.#closed) return false;
       await this.#next();
     }

@@ -1,13 +1,16 @@
 /**
- * What every RuntimeAdapter must do, shown on the real thing: one suite for the fake, CRI and components.
- * An adapter's own `*.test.ts` calls `runtimeAdapterConformance` with a fixture; each case gets a fresh one.
+ * The conformance suite of RuntimeAdapter, run on the real thing: one suite for the fake, CRI and components. An
+ * adapter's own `*.test.ts` calls `runtimeAdapterConformance` with a fixture; each case gets a fresh one.
  */
 import { test } from "node:test";
 import type { DesiredPod, RuntimeAdapter, SandboxLaunch } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { Bench } from "./conformance-bench.ts";
 import { CASES } from "./conformance-cases.ts";
 
-/** What a runtime may lack by its nature; the cases that need it are then not registered, and said so. */
+/**
+ * Features that a runtime may lack by its nature; the cases that need one are then not registered, and reported as
+ * such.
+ */
 export type ConformanceFeature = "hints" | "ignoreTerm" | "cgroups" | "mounts" | "exec" | "upgrade";
 
 export interface Program {
@@ -27,7 +30,7 @@ export interface ConformancePrograms {
   readonly runForever: Program;
   /** Ends at once by itself. */
   exitWith(code: number): Program;
-  /** What `exitWith` can do: 0 and at least one more. */
+  /** Exit codes that `exitWith` supports: 0 and at least one more. */
   readonly exitCodes: readonly number[];
   /** Prints the lines, in this order, and ends with 0. */
   printLines(lines: readonly ProgramLine[]): Program;
@@ -41,7 +44,7 @@ export interface ConformancePrograms {
   printFile?(path: string): Program;
   /** Commands to run in a container of `runForever` or `countForever`. Feature `exec`. */
   readonly commands?: ConformanceCommands;
-  /** Answers whoever connects to this port of the pod with what it was sent. Feature `upgrade`. */
+  /** Echoes what a client sends to this port of the pod. Feature `upgrade`. */
   echoServer?(port: number): Program;
 }
 
@@ -63,8 +66,8 @@ export interface ConformanceFixture extends AsyncDisposable {
   readonly adapter: RuntimeAdapter;
   readonly programs: ConformancePrograms;
   /**
-   * Ends the agent as kill -9 would (nothing is told to the runtime), runs `meanwhile` with no agent alive, and
-   * returns a new adapter on the same runtime state. The adapter from before must not be used any more.
+   * Ends the agent as kill -9 would (without notice to the runtime), runs `meanwhile` with no agent alive, and returns
+   * a new adapter on the same runtime state. The previous adapter must not be used any more.
    */
   restartAgent(meanwhile?: () => Promise<void>): Promise<RuntimeAdapter>;
   /** A signal to the workload's first process from outside, past the runtime. */

@@ -2,7 +2,8 @@
  * The RuntimeAdapter over a FakeRuntime: one object for each life of the agent, with the runtime's faults on every
  * call.
  */
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { checkCancelled, joinSignals, onAbort, rejectOnAbort } from "@picolet/protocol/async/abort.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Millis, PodUid } from "@picolet/protocol/ports.ts";
 import type {
   Action,
@@ -63,6 +64,7 @@ export class FakeAdapter implements RuntimeAdapter {
   async *hints(signal: AbortSignal): AsyncIterable<PodUid> {
     const dirty = new Set<PodUid>();
     let wake = (): void => undefined;
+    using _end = onAbort(signal, () => wake());
     using _subscription = this.#runtime.onHint({
       hint: (uid) => {
         dirty.add(uid);
@@ -70,23 +72,17 @@ export class FakeAdapter implements RuntimeAdapter {
       },
       ended: () => wake(),
     });
-    const onAbort = (): void => wake();
-    signal.addEventListener("abort", onAbort);
-    try {
-      while (!signal.aborted) {
-        if (this.#runtime.gone !== undefined) throw this.#runtime.gone;
-        const [next] = dirty;
-        if (next === undefined) {
-          await new Promise<void>((resolve) => {
-            wake = resolve;
-          });
-          continue;
-        }
-        dirty.delete(next);
-        yield next;
+    while (!signal.aborted) {
+      if (this.#runtime.gone !== undefined) throw this.#runtime.gone;
+      const [next] = dirty;
+      if (next === undefined) {
+        await new Promise<void>((resolve) => {
+          wake = resolve;
+        });
+        continue;
       }
-    } finally {
-      signal.removeEventListener("abort", onAbort);
+      dirty.delete(next);
+      yield next;
     }
   }
 
@@ -163,18 +159,16 @@ export class FakeAdapter implements RuntimeAdapter {
   async #stop(id: string, gracePeriod: Millis, signal: AbortSignal): Promise<void> {
     if (gracePeriod > 0) {
       this.#runtime.kill(id, "SIGTERM");
-      const patience = new AbortController();
+      using patience = joinSignals(signal);
       const giveUp = (): void => patience.abort();
-      signal.addEventListener("abort", giveUp, { once: true });
-      this.#runtime.clock.sleep(gracePeriod, patience.signal).then(giveUp, () => undefined);
+      this.#runtime.clock.sleep(gracePeriod, patience.signal).then(giveUp, ignore("the container has exited in time"));
       await this.#runtime.exitOf(id, patience.signal);
       patience.abort();
-      signal.removeEventListener("abort", giveUp);
-      if (signal.aborted) throw cancelled("the stop");
+      checkCancelled(signal, "the stop");
     }
     this.#runtime.kill(id, "SIGKILL");
     await this.#runtime.exitOf(id, signal);
-    if (signal.aborted) throw cancelled("the stop");
+    checkCancelled(signal, "the stop");
   }
 
   async #call<T>(call: FakeCall, signal: AbortSignal, act: () => T | Promise<T>): Promise<T> {
@@ -228,9 +222,6 @@ export class FakeAdapter implements RuntimeAdapter {
 
 /** @param signal when there is none, for ever. */
 function hang(signal: AbortSignal | undefined): Promise<never> {
-  return new Promise((_, reject) => {
-    const onAbort = (): void => reject(cancelled("the call"));
-    if (signal?.aborted) onAbort();
-    else signal?.addEventListener("abort", onAbort, { once: true });
-  });
+  const never = new Promise<never>(() => undefined);
+  return signal === undefined ? never : rejectOnAbort(never, signal, "the call");
 }

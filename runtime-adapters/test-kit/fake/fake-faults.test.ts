@@ -60,7 +60,7 @@ test("latency passes before and after the effect", async () => {
   await created;
 });
 
-test("hints are late, doubled or lost as told", async () => {
+test("hints are late, doubled or lost as the faults say", async () => {
   const { clock, runtime, adapter } = world();
   const heard: number[] = [];
   const listener = new AbortController();
@@ -90,7 +90,7 @@ test("a runtime that has gone away refuses everything and ends its hints, and it
   assert.equal((await adapter.inspect(pod.uid, signal)).sandboxes[0]?.state, "ready");
 });
 
-test("an exit shows later than its hint when it is told to", async () => {
+test("an exit shows later than its hint when the faults say so", async () => {
   const { clock, runtime, adapter } = world();
   await adapter.apply(pod, createSandbox, signal);
   const id = runtime.createContainer(pod, {

@@ -1,4 +1,4 @@
-/** What may go wrong with a call to the fake runtime. */
+/** Faults of calls to the fake runtime. */
 import type { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Millis, PodUid } from "@picolet/protocol/ports.ts";
 import type { Action } from "@picolet/runtime-contract/runtime-adapter.ts";
@@ -18,7 +18,7 @@ export interface FakeCall {
     | "imagePull"
     | "imageRemove"
     | "imageImport";
-  /** Of the pod concerned, if one is. */
+  /** The UID of the pod concerned, if there is one. */
   readonly uid: PodUid | undefined;
 }
 
@@ -33,7 +33,7 @@ export type FakeFault =
 /** Asked at every call. All of it may be changed while the runtime runs. */
 export interface FakeFaults {
   fault: (call: FakeCall) => FakeFault | undefined;
-  /** How long a call takes, drawn anew before and after it takes effect. */
+  /** The duration of a call, drawn again before and after it takes effect. */
   latency: (call: FakeCall) => Millis;
   /** When each copy of a hint arrives: `[0]` at once, `[]` lost, `[0, 500]` doubled. */
   hintDelays: (uid: PodUid) => readonly Millis[];

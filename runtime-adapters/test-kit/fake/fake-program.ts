@@ -1,4 +1,4 @@
-/** What a container of the fake runtime does; scripted, or read from its command. */
+/** The behaviour of a container of the fake runtime; scripted, or read from its command. */
 import { type Millis, millis } from "@picolet/protocol/ports.ts";
 import type { ContainerLaunch } from "@picolet/runtime-contract/runtime-adapter.ts";
 

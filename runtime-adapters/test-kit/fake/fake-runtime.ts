@@ -2,7 +2,8 @@
  * A runtime in memory, on an injected clock. It outlives the adapters attached to it, as containerd outlives the agent.
  * `FakeAdapter` is what the agent talks to; this class is the world behind it, with hands for the test.
  */
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { wokenOrAborted } from "@picolet/protocol/async/abort.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Millis, millis, type PodUid } from "@picolet/protocol/ports.ts";
 import type {
   Action,
@@ -20,7 +21,7 @@ import type {
 import { type FakeFaults, noFaults } from "./fake-faults.ts";
 import { type FakeLine, type FakeProgram, fakeProgramOf } from "./fake-program.ts";
 
-/** What happened in the runtime, in order; for checking invariants as they could break. */
+/** A change in the runtime. The list of them, in order, is for checking invariants. */
 export type FakeChange =
   | {
       readonly kind: "sandboxCreated" | "sandboxStopped" | "sandboxRemoved";
@@ -79,7 +80,7 @@ interface FakePod {
 }
 
 const SIGNAL_NUMBERS = { SIGKILL: 9, SIGTERM: 15 } as const;
-/** Size of an image of which nobody said one. */
+/** The size of an image that has none in the script. */
 const IMAGE_SIZE_BYTES = 1_000_000;
 
 export class FakeRuntime implements Disposable {
@@ -223,12 +224,12 @@ export class FakeRuntime implements Disposable {
     this.#changed(pod, { kind: "containerUpdated", pod, container: container.observed });
   }
 
-  /** What it was started with or moved to; undefined: it runs anywhere. */
+  /** The CPU set that it was started with or moved to; undefined: it runs anywhere. */
   cpusetOf(id: string): Cpuset | undefined {
     return this.#container(id)?.cpuset;
   }
 
-  /** A signal to the workload, whoever sends it. */
+  /** Sends a signal to the workload, from any sender. */
   kill(id: string, signal: keyof typeof SIGNAL_NUMBERS): void {
     const container = this.#container(id);
     if (container?.observed.state.kind !== "running") return;
@@ -252,15 +253,9 @@ export class FakeRuntime implements Disposable {
   async exitOf(id: string, signal: AbortSignal): Promise<void> {
     const container = this.#container(id);
     if (container?.observed.state.kind !== "running") return;
-    await new Promise<void>((resolve) => {
-      const done = (): void => {
-        signal.removeEventListener("abort", done);
-        container.exited.delete(done);
-        resolve();
-      };
-      signal.addEventListener("abort", done, { once: true });
-      container.exited.add(done);
-      if (signal.aborted) done();
+    await wokenOrAborted(signal, (wake) => {
+      container.exited.add(wake);
+      return () => container.exited.delete(wake);
     });
   }
 
@@ -316,7 +311,7 @@ export class FakeRuntime implements Disposable {
     }
   }
 
-  /** Ends whatever is under way in it. */
+  /** Ends all that is under way in it. */
   [Symbol.dispose](): void {
     this.#life.abort();
     for (const pod of this.#pods.values()) for (const each of pod.containers) each.process.abort();
@@ -410,7 +405,7 @@ export class FakeRuntime implements Disposable {
   }
 
   #later(delay: Millis, signal: AbortSignal, act: () => void): void {
-    this.clock.sleep(delay, signal).then(act, () => undefined);
+    this.clock.sleep(delay, signal).then(act, ignore("its container or runtime has gone"));
   }
 }
 

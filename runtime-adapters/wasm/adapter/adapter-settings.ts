@@ -1,4 +1,4 @@
-/** What the adapter of components is given, and what holds where nothing was said. */
+/** The settings of the component adapter, with their defaults. */
 import { accessSync, constants } from "node:fs";
 import type { CgroupSettings } from "@picolet/protocol/cgroup/cgroup-values.ts";
 import { type Clock, type Log, type Millis, seconds } from "@picolet/protocol/ports.ts";
@@ -18,9 +18,9 @@ export interface WasmAdapterComponents {
   readonly cgroups: CgroupPort | undefined;
   /** The node's addresses, which are its component pods' too: they have no network of their own. */
   readonly hostIps: () => readonly string[];
-  /** Tells of a pod what its user should know. */
+  /** Emits an event of a pod for its user. */
   readonly warn: (pod: DesiredPod, reason: string, message: string) => void;
-  /** What components can ask of the agent. */
+  /** The agent's services that components can call. */
   readonly services: BoardServices;
 }
 
@@ -45,7 +45,7 @@ export interface WasmAdapterInit {
   readonly transpileCgroup?: string | undefined;
   /** cgroupfs path for pulls, to which a number is added; undefined: their memory is watched, not limited. */
   readonly pullCgroup?: string | undefined;
-  /** How registries are spoken to. */
+  /** The settings of connections to registries. */
   readonly registries?: readonly RegistryConfiguration[] | undefined;
   /** Through which they are reached; undefined: directly. */
   readonly proxies?: ProxySettings | undefined;
@@ -56,12 +56,13 @@ export interface WasmAdapterInit {
   readonly denseCgroup?: string | undefined;
   readonly limits?: WasmLimits | undefined;
   /**
-   * PEM, trusted by components' https requests beside the built-in authorities. Absolute; undefined: nobody besides.
+   * PEM file of authorities that components' https requests trust beside the built-in ones. Absolute; undefined: only
+   * the built-in ones.
    */
   readonly caFile?: string | undefined;
-  /** Whether components of WASI 0.3 are run. */
+  /** True when components of WASI 0.3 may run. */
   readonly p3?: boolean | undefined;
-  /** Of each container's log; undefined: it grows without end. */
+  /** The limit of each container's log; undefined: it grows without end. */
   readonly logLimit?: LogLimitLaunch | undefined;
 }
 
@@ -72,7 +73,7 @@ export interface WasmLimits {
   readonly transpileMemoryLimitBytes?: number | undefined;
   /** Default 300 s: a component of 12 MiB takes 2 s on a PC, and boards are up to twenty times slower. */
   readonly transpileTimeout?: Millis | undefined;
-  /** Of starting the runner and all that a component does before it runs. Default 60 s. */
+  /** Bounds the start of the runner and all that a component does before it runs. Default 60 s. */
   readonly startTimeout?: Millis | undefined;
   /**
    * Runners that are kept ready for restarts, some 10 MiB each; none before the first start of a container. Default 1.
@@ -86,10 +87,10 @@ const DEFAULT_TRANSPILE_MEMORY_BYTES = 512 * 1024 * 1024;
 const DEFAULT_TRANSPILE_TIMEOUT = seconds(300);
 const DEFAULT_START_TIMEOUT = seconds(60);
 const DEFAULT_SPARE_RUNNERS = 1;
-/** Far beyond what any answer takes that somebody waits for. */
+/** Far longer than any answer that a client waits for. */
 const DEFAULT_DENSE_TURN_TIMEOUT = seconds(10);
 
-/** Of all but the size of components, whose limit is the image store's own. */
+/** All limits but the size of components, which the image store has. */
 export const limitsOf = ({ limits = {} }: WasmAdapterInit) => ({
   transpileMemoryLimitBytes: limits.transpileMemoryLimitBytes ?? DEFAULT_TRANSPILE_MEMORY_BYTES,
   transpileTimeout: limits.transpileTimeout ?? DEFAULT_TRANSPILE_TIMEOUT,
@@ -111,7 +112,7 @@ export const pullsOf = ({
   limits: pullLimits,
 });
 
-/** Why no component can be run at all. */
+/** The reason why no component can run at all. */
 export function missingProgram({ nodePath, runnerPath, transpilePath }: WasmAdapterInit): string | undefined {
   try {
     accessSync(nodePath, constants.X_OK);

@@ -1,7 +1,7 @@
 import { VERSION } from "@picolet/protocol/version.ts";
 import type { RuntimeCondition, RuntimeHandler, RuntimeStatus } from "@picolet/runtime-contract/runtime-adapter.ts";
 
-/** Whoever may not write to a mount may not write to anything below it. */
+/** recursiveReadOnlyMounts: a component that may not write to a mount may not write to anything below it. */
 const HANDLER: RuntimeHandler = { name: "wasm", recursiveReadOnlyMounts: true, userNamespaces: false };
 
 /** @param problem why no component can be run; undefined: they can */

@@ -1,6 +1,4 @@
-/**
- * Makes a container out of a pod's wish: everything is looked at first, then its state folder stands, then it starts.
- */
+/** Makes a container from a pod: checks everything first, then writes its state folder, then starts it. */
 import { createHash } from "node:crypto";
 import { mkdirSync, readFileSync } from "node:fs";
 import { dirname } from "node:path";
@@ -34,7 +32,7 @@ export interface ContainerStarterComponents extends ContainerRunComponents, Cont
   readonly isolation: Isolation;
   readonly state: StateFolder;
   readonly spares: SparePool;
-  /** Of containers that share a process; loaded with the first of them. */
+  /** Containers that share a process; loaded with the first of them. */
   readonly dense: () => Promise<DenseStarts>;
 }
 
@@ -85,7 +83,7 @@ export class ContainerStarter {
         await run.destroy();
         return undefined;
       } catch (error) {
-        // What the shell or Node itself complained of goes with the folder, and the kernel's count with the cgroup.
+        // Node's or the shell's error output is removed with the folder, and the kernel's count with the cgroup.
         const complaint = this.#components.state.fatal(pod.uid, run.file.id);
         const isKilled = (await run.oomKills()) > 0;
         await run.destroy();
@@ -95,7 +93,7 @@ export class ContainerStarter {
     };
     // A first start may take its time; what has ended is to run again.
     const spare = launch.attempt > 0 ? await this.#spare(prepared) : undefined;
-    // Nobody else knows of it any more, and nothing that it is told reaches one that runs.
+    // Only this call knows the spare, and nothing that is sent to it reaches one that runs.
     const warm = spare && (await attempt(spare).finally(() => spare.giveUp()));
     const run = warm ?? (await attempt());
     if (run === undefined) throw new PicoletError("internal", "a runner of its own cannot be the wrong one");
@@ -108,7 +106,7 @@ export class ContainerStarter {
     return (await isolation.canBeSpare(runner.identity)) ? spares.take(network) : undefined;
   }
 
-  /** All that a start looks at before anything of the container is made. @throws as `start` would */
+  /** Does all checks of a start before anything of the container is made. @throws as `start` would */
   async check(pod: DesiredPod, launch: ContainerLaunch, signal: AbortSignal): Promise<void> {
     await this.#preparation.prepare(pod, launch, signal);
   }
@@ -214,13 +212,13 @@ export class ContainerStarter {
       if (!(await spare.become(clock, given, signal).finally(() => spare.giveUp()))) return false;
     }
     if (!run.markRunning()) throw new PicoletError("internal", "the runner started without its reaper");
-    this.#lookAtOomScore(run, prepared.oomScoreAdj);
+    this.#checkOomScore(run, prepared.oomScoreAdj);
     await run.takeExit();
     return true;
   }
 
   /** Without CAP_SYS_RESOURCE it cannot be lowered, which is worth one word and no failure. */
-  #lookAtOomScore(run: ContainerRun, wanted: number): void {
+  #checkOomScore(run: ContainerRun, wanted: number): void {
     if (this.#oomScoreRefused || run.reaper === undefined) return;
     const actual = oomScoreOf(run.reaper.pid);
     if (actual === undefined || actual === wanted) return;
@@ -237,7 +235,7 @@ function servicesOf(containerId: string, { runner, peer }: Prepared): ContainerF
   return token === undefined ? undefined : { token, peer: { ...peer, containerId } };
 }
 
-/** Of one attempt and no other, also when an attempt's number comes again after a reboot. */
+/** Identifies one attempt, also when its number occurs again after a reboot. */
 function containerId(sandboxId: string, launch: ContainerLaunch, createdAtMs: number): string {
   const identity = [sandboxId, launch.name, launch.attempt, createdAtMs].join("\n");
   return createHash("sha256").update(identity).digest("hex");

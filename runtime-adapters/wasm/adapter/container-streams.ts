@@ -1,6 +1,6 @@
 /**
- * What can be opened of a component that runs: its two outputs, which it writes into its log, and the port that it is
- * served on. Nothing can be started beside it.
+ * The streams of a running component: its two outputs, which it writes into its log, and the port that it is served on.
+ * No other process can be started beside it.
  */
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { PodUid } from "@picolet/protocol/ports.ts";
@@ -39,7 +39,7 @@ export function openStream(
   return { kind: "log", logPath: run.file.logPath };
 }
 
-/** Those of containers that run: what they do not hold themselves is somebody else's. */
+/** Ports of running containers; a port that they do not hold belongs to another process. */
 function servedPorts(pods: Pick<PodRecords, "runs">, sandboxId: string): RuntimeStream {
   const served = pods.runs().filter(({ file }) => file.sandboxId === sandboxId && file.port !== undefined);
   if (served.length === 0) throw notServed();

@@ -11,10 +11,10 @@ export interface PendingStartsComponents {
   readonly services: ServiceHost;
 }
 
-/** Starts of containers, of which each attempt has one: whoever asks again while it is under way waits for that one. */
+/** Starts of containers, one for each attempt: a second call while it is under way waits for the first. */
 export class PendingStarts {
   readonly #components: PendingStartsComponents;
-  /** By pod, name and attempt. */
+  /** The starts by pod, name and attempt. */
   readonly #starts = new Map<string, Promise<void>>();
 
   constructor(components: PendingStartsComponents) {
@@ -22,7 +22,8 @@ export class PendingStarts {
   }
 
   /**
-   * Of one that is there already nothing is started. @throws `not_found` without a sandbox, and what starting throws
+   * Starts nothing for a container that exists already. @throws `not_found` without a sandbox, and the errors of a
+   * start
    */
   async start(desired: DesiredPod, launch: ContainerLaunch, signal: AbortSignal): Promise<void> {
     const pod = this.#components.pods.get(desired.uid);

@@ -3,6 +3,7 @@ import { createHash } from "node:crypto";
 import { existsSync, type FSWatcher, readFileSync, watch } from "node:fs";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { type Log, millis, type PodUid, podUid } from "@picolet/protocol/ports.ts";
+import { HintQueue } from "@picolet/runtime-contract/hint-queue.ts";
 import type {
   DesiredPod,
   ObservedContainer,
@@ -13,7 +14,6 @@ import { fileError } from "../shared/files/durable-files.ts";
 import type { Identity } from "../shared/messages/launch.ts";
 import type { SandboxRecord } from "./container-starter.ts";
 import type { ContainerRun } from "./containers/container-run.ts";
-import { HintFan } from "./hint-fan.ts";
 import type { ContainerFile } from "./state/state-files.ts";
 import type { StateFolder } from "./state/state-folder.ts";
 
@@ -22,9 +22,9 @@ export interface PodRecordsComponents {
   readonly state: StateFolder;
   /** A container that an agent before this one has started. */
   readonly adopted: (file: ContainerFile) => Promise<ContainerRun>;
-  /** Of each container that is there now. */
+  /** Called for each container that exists now. */
   readonly onRun: (run: ContainerRun) => void;
-  /** Takes up the processes that several pods share, those too in which nobody is any more. */
+  /** Adopts the processes that several pods share, empty ones included. */
   readonly settleDense: () => Promise<void>;
 }
 
@@ -42,10 +42,11 @@ const UID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
 export class PodRecords {
   readonly #components: PodRecordsComponents;
   readonly #state: StateFolder;
-  readonly #hints = new HintFan();
-  /** As many as there are component pods on the node. */
+  /** One for each reader of hints. */
+  readonly #readers = new Set<HintQueue>();
+  /** The component pods on the node. */
   readonly #pods = new Map<string, PodRecord>();
-  /** Given out anew with every change, so that no pod ever has one that it had before. */
+  /** Given out once for each change, so that no pod ever has a version twice. */
   #lastVersion = 0;
   #opened: Promise<void> | undefined;
   #exits: FSWatcher | undefined;
@@ -90,15 +91,22 @@ export class PodRecords {
     };
   }
 
-  hints(signal: AbortSignal): AsyncIterable<PodUid> {
-    return this.#hints.read(signal);
+  /** Ends when `signal` aborts. */
+  async *hints(signal: AbortSignal): AsyncGenerator<PodUid, void> {
+    const queue = new HintQueue();
+    this.#readers.add(queue);
+    try {
+      yield* queue.take(signal);
+    } finally {
+      this.#readers.delete(queue);
+    }
   }
 
   changed(uid: string): void {
     const pod = this.#pods.get(uid);
     this.#lastVersion += 1;
     if (pod !== undefined) pod.version = this.#lastVersion;
-    this.#hints.hint(podUid(uid));
+    for (const reader of this.#readers) reader.add(podUid(uid));
   }
 
   /** @returns whether it was not there before */
@@ -115,7 +123,7 @@ export class PodRecords {
     return true;
   }
 
-  /** With all containers in it. */
+  /** Stops the sandbox with all containers in it. */
   async stopSandbox(uid: PodUid, id: string, signal: AbortSignal): Promise<void> {
     const pod = this.#pods.get(uid);
     const sandbox = sandboxOf(pod, id);
@@ -176,7 +184,7 @@ export class PodRecords {
       this.#components.log.warn("exits of components are not seen at once, only with the next list", { error });
     });
     for (const uid of this.#state.podUids()) await this.#takeUpPod(podUid(uid), sameBoot);
-    // Those too in which nobody is any more.
+    // Empty processes are adopted, too.
     if (existsSync(this.#state.denseDirectory)) await this.#components.settleDense();
     this.#state.removeStrayExits(new Set(this.runs().map(({ file }) => file.id)));
     this.#state.markBoot(bootId);
@@ -227,7 +235,7 @@ const sandboxOf = (pod: PodRecord | undefined, id: string): SandboxRecord | unde
 const sandboxId = (uid: PodUid, attempt: number, createdAtMs: number): string =>
   createHash("sha256").update([uid, attempt, createdAtMs].join("\n")).digest("hex");
 
-/** As container runtimes tell it: the group is one of the groups. */
+/** The user as container runtimes report it: the group is one of the groups. */
 const userOf = ({ uid, gid, groups }: Identity): ObservedContainer["user"] => ({
   uid,
   gid,

@@ -4,7 +4,7 @@
  * `pod-records.ts` is a view of both, and changes them together.
  */
 
-import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
+import { checkCancelled } from "@picolet/protocol/async/abort.ts";
 import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { millis, type PodUid, seconds } from "@picolet/protocol/ports.ts";
@@ -50,7 +50,7 @@ import { ServiceHost } from "./services/service-host.ts";
 import { createLog } from "./state/container-log.ts";
 import { StateFolder } from "./state/state-folder.ts";
 
-/** How often a list makes sure that no pid was given away anew. */
+/** How often a list checks that no pid was reused. */
 const THOROUGH_INTERVAL = seconds(60);
 
 const SHARES_PROCESS =
@@ -109,7 +109,7 @@ export class WasmAdapter implements RuntimeAdapter {
     const ofRuns = {
       ...{ ...ports, state, isolation, disposed },
       onChange: (uid: string): void => this.#pods.changed(uid),
-      onExit: (): void => this.#spares.rouse(),
+      onExit: (): void => this.#spares.wakeUp(),
     };
     this.#dense = new DenseOnDemand(ofRuns, {
       ...{ directory: state.denseDirectory, cgroupPath: init.denseCgroup, startTimeout, turnTimeout, cgroupSettings },
@@ -129,7 +129,7 @@ export class WasmAdapter implements RuntimeAdapter {
     return this.#transpiler.peakRssKiB;
   }
 
-  /** How many runners wait for a container. */
+  /** The number of runners that wait for a container. */
   get spareRunners(): number {
     return this.#spares.waiting;
   }
@@ -150,7 +150,7 @@ export class WasmAdapter implements RuntimeAdapter {
       () => missingProgram(this.#init),
       (error: unknown) => (error instanceof Error ? error.message : String(error)),
     );
-    await this.#authorities.look();
+    await this.#authorities.check();
     const notes = [
       this.#isolation.problem && `components are less isolated than they should be: ${this.#isolation.problem}`,
       this.#authorities.problem && `components that ask by https cannot start: ${this.#authorities.problem}`,
@@ -166,7 +166,7 @@ export class WasmAdapter implements RuntimeAdapter {
     await this.#open();
     const how = this.#howThorough();
     for (const run of this.#pods.runs()) await run.check(how);
-    // What a pod shows changes with them.
+    // A pod's status contains them.
     const addresses = this.#components.hostIps().join(" ");
     return this.#pods.all().map(({ uid, version }) => ({ uid, version: `${version} ${addresses}` }));
   }
@@ -207,14 +207,14 @@ export class WasmAdapter implements RuntimeAdapter {
     }
   }
 
-  /** Whether a container of this pod would start, as far as that can be told without starting it. @throws why not */
+  /** Checks whether a container of this pod would start, without starting it. @throws why not */
   async check(pod: DesiredPod, launch: ContainerLaunch, signal: AbortSignal): Promise<void> {
     await this.#open();
     checkComponentPod(pod.pod);
     await this.#starter.check(pod, launch, signal);
   }
 
-  /** With what is asked of memory and users; what its images are nobody knows yet. */
+  /** Checks requests for memory and users too; the images are not known yet. */
   refusal(pod: Pod): string | undefined {
     try {
       checkComponentPod(pod);
@@ -230,7 +230,7 @@ export class WasmAdapter implements RuntimeAdapter {
     return this.#pods.hints(signal);
   }
 
-  /** The runner looks at the file's name before each write: a new file is all that it needs. */
+  /** The runner checks the file's name before each write: a new file is all that it needs. */
   async reopenLog(uid: PodUid, containerId: string, signal: AbortSignal): Promise<void> {
     checkCancelled(signal, "the reopening of a log");
     await this.#open();
@@ -314,7 +314,7 @@ export class WasmAdapter implements RuntimeAdapter {
     }
   }
 
-  /** Whoever wants SIGKILL in the place of SIGTERM gets it. */
+  /** A container with the stop signal SIGKILL gets no grace period. */
   async #stopContainer(
     { uid, pod }: DesiredPod,
     { containerId, gracePeriod }: Stop,

@@ -1,7 +1,6 @@
 /**
- * The component adapter for a node that may never run a component: it is loaded with the first thing that concerns one,
- * a pod, an image, or what an earlier agent has left, and is told of everything from then on. Not loaded it saves 0.5
- * MiB.
+ * The component adapter for a node that may never run a component: it is loaded with the first pod or image that
+ * concerns it, or with what an earlier agent has left, and gets all calls from then on. Not loaded it saves 0.5 MiB.
  */
 import { type Dirent, readdirSync } from "node:fs";
 import { aborted } from "@picolet/protocol/async/abort.ts";
@@ -36,7 +35,7 @@ export class WasmOnDemand implements RuntimeAdapter {
   readonly #loaded = Promise.withResolvers<WasmAdapter>();
   #loading: Promise<WasmAdapter> | undefined;
   #adapter: WasmAdapter | undefined;
-  /** Not looked yet: `undefined`. From then on whatever comes to be on disk comes by this adapter. */
+  /** `undefined`: not checked yet. From then on only this adapter writes to that folder. */
   #isUnused: boolean | undefined;
 
   constructor(components: WasmAdapterComponents, init: WasmAdapterInit) {
@@ -128,7 +127,7 @@ export class WasmOnDemand implements RuntimeAdapter {
         return this.#adapter;
       },
       (error: unknown) => {
-        // Whoever asks next tries again.
+        // The next call tries again.
         this.#loading = undefined;
         throw error;
       },
@@ -162,7 +161,7 @@ export class WasmOnDemand implements RuntimeAdapter {
  * be there: an adapter that was loaded leaves them.
  */
 function isUnused({ rootDirectory, stateDirectory, caFile }: WasmAdapterInit): boolean {
-  // Whoever names authorities wants to know at the start whether they can be used.
+  // With configured authorities the adapter starts with the agent, to report whether they can be used.
   if (caFile !== undefined) return false;
   try {
     const kept = entriesOf(rootDirectory).flatMap((entry) =>

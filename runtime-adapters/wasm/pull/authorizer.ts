@@ -1,16 +1,16 @@
 /**
- * Gets in: Basic, or a token of the registry's token server (distribution, "Token Authentication Specification" and
- * "OAuth2 Token Authentication"), with credentials or as nobody.
+ * Authorizes requests: Basic, or a token of the registry's token server (distribution, "Token Authentication
+ * Specification" and "OAuth2 Token Authentication"), with credentials or anonymously.
  */
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { parseObject, textOf } from "@picolet/runtime-contract/archive/json-fields.ts";
 import type { ImageCredentials } from "@picolet/runtime-contract/runtime-adapter.ts";
-import { parseObject, textOf } from "../shared/oci/json-fields.ts";
 import { type Challenge, parseChallenges } from "./challenge.ts";
 import { refusal, registryErrorText, statusFailure } from "./failures.ts";
 import type { HttpClient, HttpRequest } from "./http-client.ts";
 
 export interface AuthorizerInit {
-  /** Which registry this is for. */
+  /** The registry. */
   readonly url: URL;
   readonly repository: string;
   readonly credentials: ImageCredentials | undefined;
@@ -36,7 +36,7 @@ export class Authorizer {
     if (token) this.#header = `Bearer ${token}`;
   }
 
-  /** Of the next request; empty before anybody has asked for more. */
+  /** The headers of the next request; empty before the registry has asked for an authorization. */
   get headers(): Readonly<Record<string, string>> {
     return this.#header === undefined ? {} : { authorization: this.#header };
   }
@@ -73,9 +73,9 @@ export class Authorizer {
     const about = { timeoutMs: documentTimeoutMs, role: `the token server of ${url.host}` };
     const response = await this.#http.send(target, { ...request, ...about }, signal);
     const content = await this.#http.read(response, MAX_TOKEN_BYTES, `the token of ${realm.host}`);
-    const told = response.status === 200 ? "" : registryErrorText(content.toString("utf8"));
-    if ([400, 401, 403].includes(response.status)) throw refusal(realm.host, response.status, this.tried, told);
-    if (response.status !== 200) throw statusFailure(response.status, "token", realm.host, told);
+    const reported = response.status === 200 ? "" : registryErrorText(content.toString("utf8"));
+    if ([400, 401, 403].includes(response.status)) throw refusal(realm.host, response.status, this.tried, reported);
+    if (response.status !== 200) throw statusFailure(response.status, "token", realm.host, reported);
     const answer = parseObject(content, `the token of ${realm.host}`);
     const token = textOf(answer, "token") || textOf(answer, "access_token");
     if (token === undefined || token === "" || !/^[\x21-\x7e]+$/.test(token)) {
@@ -84,7 +84,7 @@ export class Authorizer {
     return token;
   }
 
-  /** Nobody who listens to a registry's plain HTTP may lead credentials elsewhere, and nobody takes them off HTTPS. */
+  /** Credentials for a registry over HTTPS go only to a token server over HTTPS; over HTTP either is accepted. */
   #realm(text: string): URL {
     const { url } = this.#init;
     const realm = URL.canParse(text) ? new URL(text) : undefined;

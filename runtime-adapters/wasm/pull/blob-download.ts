@@ -4,10 +4,10 @@
 import { createHash } from "node:crypto";
 import { constants, type FileHandle, open, rm } from "node:fs/promises";
 import { backoffDelay, EQUAL_JITTER } from "@picolet/protocol/async/backoff.ts";
-import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import { type Clock, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
-import { CHUNK_BYTES } from "../shared/files/file-bytes.ts";
+import { CHUNK_BYTES } from "@picolet/runtime-contract/archive/file-bytes.ts";
 import type { PullLimits } from "../shared/messages/pull-request.ts";
 import { networkFailure, unavailable } from "./failures.ts";
 import type { HttpResponse } from "./http-client.ts";
@@ -27,7 +27,7 @@ export interface BlobDownloadInit {
   /** May hold the beginning of it. */
   readonly path: string;
   readonly limits: PullLimits;
-  /** Looks at the first bytes, as soon as there are some. @throws what makes the rest not worth having */
+  /** Checks the first bytes as soon as there are some. @throws the reason for which the rest is not needed */
   readonly onStart?: ((first: Uint8Array) => void) | undefined;
 }
 
@@ -52,7 +52,7 @@ export async function downloadBlob(
   await download.fill(signal);
   let actual = await download.digest();
   if (actual !== blob.sha256 && hasBegun) {
-    // What an earlier pull left may have been lost with the power: its own content gets a chance.
+    // A power cut may have damaged what an earlier pull left: start over, so that the registry's content decides.
     await download.startOver();
     await download.fill(signal);
     actual = await download.digest();
@@ -97,7 +97,7 @@ class BlobDownload {
   /** Over as many connections as it takes, as long as each brings something. */
   async fill(signal: AbortSignal): Promise<void> {
     const { clock, random } = this.#components;
-    // What has come before, and was given up, is nothing new: a registry may send the same again without end.
+    // Bytes that were received before and discarded are no progress: a registry may send the same again without end.
     let most = this.#size;
     for (let fruitless = 0; this.#size < this.#init.blob.sizeBytes; ) {
       try {
@@ -127,8 +127,7 @@ class BlobDownload {
 
   async #attempt(signal: AbortSignal): Promise<void> {
     const response = await this.#components.registry.blob(this.#init.blob.digest, this.#size, signal);
-    // It may fail while nobody reads it.
-    response.body.on("error", () => undefined);
+    response.body.on("error", ignore("the reader of the body reports it"));
     try {
       await this.#begin(response);
       await this.#receive(response);
@@ -148,7 +147,7 @@ class BlobDownload {
       throw unavailable(`${host} has nothing behind what is here already`);
     }
     const start = /^bytes (\d+)-/.exec(response.header("content-range") ?? "")?.[1];
-    // A registry that cannot go on begins anew; one that goes on elsewhere is not asked to any more.
+    // A registry that cannot continue starts over; one that continues at another offset is not used any more.
     if (status === 206 && Number(start) !== this.#size) {
       await this.startOver();
       throw unavailable(`${host} gave another range than it was asked for`);
@@ -190,7 +189,7 @@ class BlobDownload {
     return new PicoletError("corrupt", message, { retryable: true });
   }
 
-  /** Whoever says one size and sends another is not believed in anything. */
+  /** A registry that sends more than the announced size is not trusted in any part: all is discarded. */
   async #tooLong(bytes: number): Promise<PicoletError> {
     await this.startOver();
     const { digest, sizeBytes } = this.#init.blob;

@@ -1,4 +1,6 @@
-/** What a registry asks for before it lets anybody in: the header WWW-Authenticate (RFC 9110, section 11.6.1). Pure. */
+/**
+ * Parses the header WWW-Authenticate, by which a registry demands an authorization (RFC 9110, section 11.6.1). Pure.
+ */
 
 export interface Challenge {
   /** In lower case: `bearer`, `basic`. */

@@ -1,11 +1,11 @@
-/** What goes wrong between here and a registry, in words that say which host, what, and how to mend it. */
+/** Errors of a connection to a registry, in words that name the host, the problem, and how to fix it. */
 import { type ErrorCode, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { certificateProblem, UNTRUSTED } from "../shared/network/certificate-problems.ts";
 import { parseChallenges } from "./challenge.ts";
 
 const TLS_ADVICE = "name the authority in wasm.registries[].caFile";
 
-/** Of OpenSSL and Node, by their codes. */
+/** Messages for the codes of OpenSSL and Node. */
 const TLS_FAILURES: ReadonlyMap<string, string> = new Map([
   [
     "ERR_SSL_WRONG_VERSION_NUMBER",
@@ -42,7 +42,7 @@ function codesOf(error: unknown, depth = 0): string[] {
   return [...own, ...several, ...codesOf(error.cause, depth + 1)];
 }
 
-/** What a proxy answers instead of a tunnel to the registry; undici has it in its message alone. */
+/** The status that a proxy answers in the place of a tunnel; undici has it in its message alone. */
 const PROXY_STATUS = /\((\d{3})\)/;
 
 /** @param proxy its URL, without a password */
@@ -73,8 +73,8 @@ export const unavailable = (message: string): PicoletError =>
   new PicoletError("unavailable", message, { retryable: true });
 
 /** An answer that is no success. @param told what the registry says itself, shortened */
-export function statusFailure(status: number, what: string, host: string, told: string): PicoletError {
-  const said = told === "" ? "" : `: ${told}`;
+export function statusFailure(status: number, what: string, host: string, reported: string): PicoletError {
+  const said = reported === "" ? "" : `: ${reported}`;
   const failure = (code: ErrorCode, message: string): PicoletError =>
     new PicoletError(code, `${host} ${message}${said}`, { retryable: true });
   if (status === 404) return failure("not_found", `has no ${what}`);
@@ -83,9 +83,9 @@ export function statusFailure(status: number, what: string, host: string, told: 
   return failure("failed", `answers ${status} when asked for ${what}`);
 }
 
-/** Who was refused, for the one who has to mend it. */
-export function refusal(host: string, status: number, tried: string, told: string): PicoletError {
-  const said = told === "" ? "" : `: ${told}`;
+/** Says which login was refused, so that its owner can correct it. */
+export function refusal(host: string, status: number, tried: string, reported: string): PicoletError {
+  const said = reported === "" ? "" : `: ${reported}`;
   return new PicoletError("permission_denied", `${host} does not let this node in (${status}), tried ${tried}${said}`, {
     retryable: true,
   });

@@ -1,7 +1,9 @@
 /** Requests over `undici`, one at a time: redirects, timeouts and limits. Nothing here knows of registries. */
+
 import { readFileSync } from "node:fs";
 import { getCACertificates } from "node:tls";
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { joinSignals } from "@picolet/protocol/async/abort.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { Agent, type Dispatcher, Pool, ProxyAgent } from "undici";
 import type { PullLimits } from "../shared/messages/pull-request.ts";
 import { type ProxySettings, proxyFor, type RegistryProxy } from "../shared/oci/proxies.ts";
@@ -11,18 +13,18 @@ export interface HttpRequest {
   readonly method?: "GET" | "POST";
   readonly headers: Readonly<Record<string, string>>;
   readonly body?: string | undefined;
-  /** Of the whole exchange; missing: only of silence. */
+  /** Bounds the whole exchange; undefined: only silence is bounded. */
   readonly timeoutMs?: number | undefined;
-  /** Who it is that is asked, for messages, where that is not the registry. */
+  /** The role of the other end in messages, where it is not the registry. */
   readonly role?: string | undefined;
 }
 
 export interface HttpResponse {
   readonly status: number;
   readonly body: Dispatcher.ResponseData["body"];
-  /** Whoever answered in the end, for messages: host and port, and its role. */
+  /** The host that answered in the end, for messages: host and port, and its role. */
   readonly host: string;
-  /** Whether that is who was asked, and not somebody it sent us to. */
+  /** True when that is the host of the request, and not one that it redirected to. */
   readonly isAsked: boolean;
   header(name: string): string | undefined;
 }
@@ -48,19 +50,31 @@ export class HttpClient implements AsyncDisposable {
 
   /**
    * Follows redirects, without the authorization where they lead to another origin, and with a body to none.
-   * @throws `unavailable` when nobody answers; `failed` for redirects without end, from HTTPS to HTTP, or of a body
-   * elsewhere
+   * @throws `unavailable` when no host answers; `failed` for redirects without end, from HTTPS to HTTP, or of a body to
+   * another origin
    */
   async send(url: URL, request: HttpRequest, signal: AbortSignal): Promise<HttpResponse> {
-    let target = url;
     const timeout = request.timeoutMs === undefined ? [] : [AbortSignal.timeout(request.timeoutMs)];
-    const joined = AbortSignal.any([signal, ...timeout]);
+    const joined = joinSignals(signal, ...timeout);
+    try {
+      const response = await this.#follow(url, request, joined.signal);
+      // The signal also ends the reading of the body.
+      response.body.once("close", () => joined[Symbol.dispose]());
+      return response;
+    } catch (error) {
+      joined[Symbol.dispose]();
+      throw error;
+    }
+  }
+
+  async #follow(url: URL, request: HttpRequest, signal: AbortSignal): Promise<HttpResponse> {
+    let target = url;
     for (let hop = 0; hop <= MAX_REDIRECTS; hop += 1) {
       const isAsked = target.origin === url.origin;
-      const response = await this.#exchange(target, request, isAsked, joined);
+      const response = await this.#exchange(target, request, isAsked, signal);
       const location = response.header("location");
       if (!REDIRECTS.has(response.status) || location === undefined) return response;
-      response.body.on("error", () => undefined).destroy();
+      response.body.on("error", ignore("an answer that leads elsewhere has no content")).destroy();
       target = nextTarget(target, location);
       // A body may be an identity token.
       if (request.body !== undefined && target.origin !== url.origin) {
@@ -118,12 +132,11 @@ export class HttpClient implements AsyncDisposable {
     return new ProxyAgent({
       ...settings,
       uri: proxy.url.href,
-      // What is encrypted goes through a tunnel, with all that the registry is told; the rest is handed over, as all do
-      // it.
+      // HTTPS goes through a tunnel, with all credentials; plain HTTP is sent to the proxy, as all clients do.
       proxyTunnel: false,
       connectTimeout: timeout,
       requestTls: { timeout, ...tls },
-      // Of the tunnel's own request: a proxy that does not answer must not hold up the pull for five minutes.
+      // Bounds the tunnel's own request: a proxy that does not answer must not hold up the pull for five minutes.
       clientFactory: (origin, options) => new Pool(origin, { ...options, headersTimeout: timeout }),
     });
   }
@@ -143,7 +156,7 @@ export class HttpClient implements AsyncDisposable {
       }
       return Buffer.concat(chunks, size);
     } catch (error) {
-      response.body.on("error", () => undefined).destroy();
+      response.body.on("error", ignore("the first error is reported")).destroy();
       throw networkFailure(error, response.host);
     }
   }

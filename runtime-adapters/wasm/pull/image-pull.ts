@@ -3,10 +3,10 @@ import { createHash } from "node:crypto";
 import { mkdir, open, readdir, rm, statfs } from "node:fs/promises";
 import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Random } from "@picolet/protocol/ports.ts";
+import { type ByteStream, CHUNK_BYTES, FileBytes } from "@picolet/runtime-contract/archive/file-bytes.ts";
 import type { ImageSignature, SignedImage } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { COMPONENT_BUILD_HINT } from "../shared/binary/component-shape.ts";
 import { fileError } from "../shared/files/durable-files.ts";
-import { type ByteStream, CHUNK_BYTES, FileBytes } from "../shared/files/file-bytes.ts";
 import type { PulledComponent, PullRequest } from "../shared/messages/pull-request.ts";
 import { findInLayers } from "../shared/oci/layer-search.ts";
 import { COMPONENT_PLATFORM } from "../shared/oci/platforms.ts";
@@ -24,7 +24,7 @@ export interface ImagePullComponents {
 
 /** What is left of the disk besides what is pulled: the node's own eviction begins long before. */
 const SPARE_BYTES = 16 * 1024 * 1024;
-/** Of a pull's folder: taken out of a layer, not yet anybody's. */
+/** The file in a pull's folder for a component that was extracted from a layer, before it is moved to its place. */
 const EXTRACTED = "component";
 
 export async function pullComponent(
@@ -101,7 +101,7 @@ async function atEndpoint<T>(
   return await act(registry);
 }
 
-/** The registry's own failure counts, which is the last; those of its mirrors are told. */
+/** The registry's own failure is the last, and decides the code; those of its mirrors are only listed. */
 function ofSeveral(failures: readonly unknown[], endpoints: readonly RegistryEndpoint[]): PicoletError {
   const own = failures.at(-1);
   const texts = failures.slice(0, -1).map((each, index) => `${endpoints[index]?.url}: ${describeError(each)}`);
@@ -170,7 +170,7 @@ class ImagePull {
     throw new PicoletError("resource_exhausted", message);
   }
 
-  /** What an earlier pull of this name left of another content. */
+  /** Removes other content that an earlier pull of this name has left. */
   async #tidy(wanted: readonly Descriptor[]): Promise<void> {
     const names = new Set(wanted.map(({ sha256 }) => sha256));
     for (const name of await readdir(this.#request.directory)) {

@@ -7,7 +7,7 @@ import type { FetchedDocument, RegistryClient } from "./registry-client.ts";
 export type Manifest = Exclude<RegistryDocument, { kind: "index" }>;
 
 export interface Found {
-  /** Of the reference itself. */
+  /** The digest that the reference leads to. */
   readonly digest: string;
   readonly manifestDigest: string;
   readonly manifest: Manifest;
@@ -35,7 +35,7 @@ export class ImageSearch {
   /** @throws `invalid` when there is nothing that could be a component. */
   async component(reference: string): Promise<Found> {
     const top = await this.#fetch(reference);
-    const found = await this.#look(top, 0);
+    const found = await this.#search(top, 0);
     if (found === undefined) {
       const held = [...this.#platforms].join(", ");
       throw new PicoletError("invalid", `the image holds no component${held === "" ? "" : `, only ${held}`}`);
@@ -70,7 +70,7 @@ export class ImageSearch {
   }
 
   /** A component that says it is one, else the first image, which may hold one. */
-  async #look(
+  async #search(
     { content, digest }: FetchedDocument,
     depth: number,
   ): Promise<Pick<Found, "manifest" | "manifestDigest"> | undefined> {
@@ -79,8 +79,8 @@ export class ImageSearch {
     this.#checkDepth(depth);
     for (const { platform } of document.entries) if (platform !== undefined) this.#addPlatform(platform);
     let image: Pick<Found, "manifest" | "manifestDigest"> | undefined;
-    for (const entry of worthALook(document.entries)) {
-      const found = await this.#look(await this.#fetch(entry.digest), depth + 1);
+    for (const entry of promisingEntries(document.entries)) {
+      const found = await this.#search(await this.#fetch(entry.digest), depth + 1);
       if (found?.manifest.kind === "artifact") return found;
       if (found !== undefined && entry.platform !== undefined && isComponentPlatform(entry.platform)) return found;
       image ??= found;
@@ -111,7 +111,7 @@ export class ImageSearch {
 }
 
 /** One container's image is as good as another's where there is no component: each holds the same file, or none. */
-function worthALook(entries: readonly IndexEntry[]): readonly IndexEntry[] {
+function promisingEntries(entries: readonly IndexEntry[]): readonly IndexEntry[] {
   const own = entries.filter(({ platform }) => platform === undefined || isComponentPlatform(platform));
   return own.length > 0 ? own : entries.slice(0, 1);
 }

@@ -1,13 +1,19 @@
 /**
- * What registries say of images: OCI indexes and manifests (opencontainers/image-spec), Docker's lists and manifests of
- * schema 2. Pure: says where a component may be, and reads nothing.
+ * The documents that registries send for images: OCI indexes and manifests (opencontainers/image-spec), Docker's lists
+ * and manifests of schema 2. Pure: says where a component may be, and reads nothing.
  */
 import { PicoletError } from "@picolet/protocol/errors.ts";
-import { MAX_LAYERS, WASM_CONFIG, WASM_LAYERS } from "../shared/oci/image-manifests.ts";
-import { type JsonObject, listOf, objectOf, parseObject, textOf } from "../shared/oci/json-fields.ts";
+import { MAX_LAYERS, WASM_CONFIG, WASM_LAYERS } from "@picolet/runtime-contract/archive/image-manifests.ts";
+import {
+  type JsonObject,
+  listOf,
+  objectOf,
+  parseObject,
+  textOf,
+} from "@picolet/runtime-contract/archive/json-fields.ts";
 import { COMPONENT_PLATFORM, isComponentPlatform } from "../shared/oci/platforms.ts";
 
-/** Of one document; the specification asks registries for no more. */
+/** Bounds one document; the specification requires no more of registries. */
 export const MAX_DOCUMENT_BYTES = 4 * 1024 * 1024;
 /** Real ones have a dozen platforms, and an attestation of each. */
 const MAX_ENTRIES = 256;
@@ -45,10 +51,13 @@ export type RegistryDocument =
 export function parseDocument(content: Buffer): RegistryDocument {
   const document = parseObject(content, "the manifest");
   if (Object.hasOwn(document, "fsLayers") || document.schemaVersion === 1) {
-    throw new PicoletError("invalid", "its manifest is of Docker's schema 1, which is not read any more: push it anew");
+    throw new PicoletError(
+      "invalid",
+      "its manifest is of Docker's schema 1, which is not supported any more: push it again",
+    );
   }
   const [isIndex, isManifest] = [Object.hasOwn(document, "manifests"), Object.hasOwn(document, "layers")];
-  // The specification: whoever reads it as the one would find other content than who reads it as the other.
+  // The specification: two readers would otherwise find different content in one document.
   if (isIndex && isManifest) throw corrupt("the manifest is an index too");
   if (isIndex) return { kind: "index", entries: entriesOf(document) };
   if (isManifest) return manifestOf(document);
@@ -58,7 +67,7 @@ export function parseDocument(content: Buffer): RegistryDocument {
 /** cosign's specification of signatures: the type of a layer that is one, and the annotation that holds it. */
 const SIGNATURE_LAYER = "application/vnd.dev.cosign.simplesigning.v1+json";
 const SIGNATURE_ANNOTATION = "dev.cosignproject.cosign/signature";
-/** Of one image; each signer adds one. */
+/** Bounds the signatures of one image; each signer adds one. */
 const MAX_SIGNATURES = 32;
 /** What is signed has some hundreds of bytes. */
 const MAX_SIGNED_BYTES = 64 * 1024;
@@ -91,14 +100,14 @@ function entriesOf(index: JsonObject): readonly IndexEntry[] {
     .filter((each) => !isAttestation(each))
     .map((each) => {
       const isArtifact = isWasmType(textOf(each, "artifactType"));
-      const told = platformOf(objectOf(each, "platform"));
-      const platform = isArtifact ? COMPONENT_PLATFORM : told;
-      return { ...descriptorOf(each), platform: told ?? platform, rank: rankOf(platform) };
+      const reported = platformOf(objectOf(each, "platform"));
+      const platform = isArtifact ? COMPONENT_PLATFORM : reported;
+      return { ...descriptorOf(each), platform: reported ?? platform, rank: rankOf(platform) };
     })
     .sort((one, other) => one.rank - other.rank);
 }
 
-/** Components for WASI 0.2 first, those for an unknown WASI next, then whatever may hold one, containers last. */
+/** Ranks components for WASI 0.2 first, those for an unknown WASI next, then all that may hold one, containers last. */
 function rankOf(platform: string | undefined): number {
   if (platform === undefined) return 3;
   if (!isComponentPlatform(platform)) return platform.startsWith("linux/") ? 4 : 5;
@@ -122,7 +131,7 @@ function manifestOf(manifest: JsonObject): RegistryDocument {
 const isWasmType = (type: string | undefined): boolean =>
   type !== undefined && (type === WASM_CONFIG || WASM_LAYERS.has(type));
 
-/** What builders add to an index beside images (docker/buildx, attestation storage). */
+/** @returns whether a builder added this entry beside the images (docker/buildx, attestation storage) */
 const isAttestation = (entry: JsonObject): boolean =>
   textOf(objectOf(entry, "annotations"), "vnd.docker.reference.type") === "attestation-manifest";
 

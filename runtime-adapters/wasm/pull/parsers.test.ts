@@ -1,4 +1,6 @@
-/** What a registry says, read: challenges, documents, platforms, addresses; and whatever else it could say. */
+/**
+ * Tests of the parsers of a registry's answers: challenges, documents, platforms, addresses; also with random input.
+ */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer } from "node:http";
@@ -74,7 +76,7 @@ test("no header makes the reader of challenges do anything but end, and soon", (
   for (const unit of ['a="', "a=", "a ", ",", "a,", '\\"', "="]) {
     const before = process.cpuUsage();
     parseChallenges(`Bearer ${unit.repeat(200_000)}`);
-    // Of the processor, in microseconds: others may have it meanwhile.
+    // Measured in CPU time, in microseconds: other processes may use the processor meanwhile.
     assert.ok(process.cpuUsage(before).user < 1_000_000, JSON.stringify(unit));
   }
 });
@@ -130,7 +132,7 @@ test("no document does anything but be read or refused with a code", () => {
   assert.ok(read > 100, `${read} were read`);
 });
 
-test("platforms are told apart by this node's architecture", () => {
+test("platforms are distinguished by this node's architecture", () => {
   const all = ["linux/arm64/v8", "linux/amd64", "wasi/wasm", "windows/arm64"];
   assert.deepEqual(platformsOf(all, "arm64"), { component: true, container: true, platforms: all });
   assert.deepEqual(platformsOf(["linux/amd64"], "x64"), {
@@ -157,7 +159,7 @@ test("a registry is spoken to over HTTPS, but on the loopback and where it is co
   assert.throws(() => endpointsOf("a:99999", []), /no address of a registry/);
 });
 
-test("what goes wrong on the way is said in words, and a registry's own words are harmless", () => {
+test("network errors are explained, and a registry's own text is harmless", () => {
   const coded = (code: string): Error => Object.assign(new Error("x"), { code });
   const cases: readonly [error: unknown, text: RegExp][] = [
     [coded("ECONNREFUSED"), /cannot reach r:1: connection refused/],
@@ -211,7 +213,7 @@ test("the registry of an image's name is asked by that name, or refused", () => 
   );
 });
 
-test("nobody takes credentials off HTTPS: a token server is as encrypted as its registry", async () => {
+test("credentials never leave HTTPS: a token server is as encrypted as its registry", async () => {
   const limits = { ...DEFAULT_PULL_LIMITS };
   await using http = new HttpClient(limits, undefined, { httpProxy: "", httpsProxy: "", noProxy: "" });
   let asked = 0;
@@ -237,7 +239,7 @@ test("nobody takes credentials off HTTPS: a token server is as encrypted as its 
   }
 });
 
-test("signatures are read as cosign writes them, and what is none or too much is not", () => {
+test("signatures are read as cosign writes them; other documents and too many are not", () => {
   const layer = (more: object = {}, annotations: object = { "dev.cosignproject.cosign/signature": "MEQC" }) => ({
     mediaType: "application/vnd.dev.cosign.simplesigning.v1+json",
     digest: `sha256:${"1".repeat(64)}`,

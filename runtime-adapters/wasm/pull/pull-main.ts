@@ -1,6 +1,6 @@
 /**
  * Pulls one image and ends. The request is the first line of standard input, the answers are lines of standard output.
- * When the input ends, whoever wanted the image is gone.
+ * When the input ends, the agent that wanted the image has gone.
  */
 import { writeSync } from "node:fs";
 import { createInterface } from "node:readline";
@@ -10,7 +10,7 @@ import { ownPeakRssKiB } from "../shared/files/peak-memory.ts";
 import type { PullAnswer, PullRequest } from "../shared/messages/pull-request.ts";
 import { findPlatforms, findSignatures, pullComponent } from "./image-pull.ts";
 
-/** Of what is told while it goes on. */
+/** Bounds how often progress is reported. */
 const PROGRESS_INTERVAL_MS = 250;
 /**
  * Buffers of received chunks are freed by a collection only, and V8 hardly counts them towards the next one: 8 MiB more
@@ -24,21 +24,21 @@ function answer(message: PullAnswer): void {
 
 /** Tells how far it is, whenever that has changed. */
 class Progress {
-  #told: readonly [bytes: number, totalBytes: number] = [0, 0];
-  #now = this.#told;
+  #reported: readonly [bytes: number, totalBytes: number] = [0, 0];
+  #now = this.#reported;
 
   start(): void {
-    setInterval(() => this.#tell(), PROGRESS_INTERVAL_MS).unref();
+    setInterval(() => this.#report(), PROGRESS_INTERVAL_MS).unref();
   }
 
   set(bytes: number, totalBytes: number): void {
     this.#now = [bytes, totalBytes];
-    if (bytes === totalBytes) this.#tell();
+    if (bytes === totalBytes) this.#report();
   }
 
-  #tell(): void {
-    if (this.#told === this.#now) return;
-    this.#told = this.#now;
+  #report(): void {
+    if (this.#reported === this.#now) return;
+    this.#reported = this.#now;
     const [bytes, totalBytes] = this.#now;
     answer({ kind: "progress", bytes, totalBytes });
   }

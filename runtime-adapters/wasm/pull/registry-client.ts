@@ -14,9 +14,12 @@ export interface FetchedDocument {
   readonly digest: string;
 }
 
-/** The first is as nobody, the second with credentials, the third where a token has just run out. */
+/**
+ * Bounds the tries: the first is anonymous, the second has credentials, the third follows a token that has just
+ * expired.
+ */
 const MAX_TRIES = 3;
-/** Of an answer that is no success. */
+/** Bounds an answer that reports an error. */
 const MAX_COMPLAINT_BYTES = 16_384;
 
 export class RegistryClient implements AsyncDisposable {
@@ -41,8 +44,8 @@ export class RegistryClient implements AsyncDisposable {
     const response = await this.#get(`manifests/${reference}`, { accept }, `manifest ${reference}`, signal);
     const content = await this.#http.read(response, MAX_DOCUMENT_BYTES, `the manifest ${reference}`);
     const isDigest = reference.includes(":");
-    const told = response.header("docker-content-digest");
-    const wanted = isDigest ? reference : isKnownDigest(told) ? told : undefined;
+    const reported = response.header("docker-content-digest");
+    const wanted = isDigest ? reference : isKnownDigest(reported) ? reported : undefined;
     const digest = wanted === undefined ? digestOf(content, "sha256") : checkedDigest(content, wanted);
     return { content, digest };
   }
@@ -80,10 +83,10 @@ export class RegistryClient implements AsyncDisposable {
       if (status === 200 || status === 206 || status === 416) return response;
       const asked = response.isAsked && status === 401 ? response.header("www-authenticate") : undefined;
       const answer = await this.#http.read(response, MAX_COMPLAINT_BYTES, `the answer of ${host}`);
-      const told = registryErrorText(answer.toString(), asked);
+      const reported = registryErrorText(answer.toString(), asked);
       if (asked !== undefined && attempt < MAX_TRIES) await this.#authorizer.answer(asked, signal);
-      else if (status === 401 || status === 403) throw refusal(host, status, this.#authorizer.tried, told);
-      else throw statusFailure(status, what, host, told);
+      else if (status === 401 || status === 403) throw refusal(host, status, this.#authorizer.tried, reported);
+      else throw statusFailure(status, what, host, reported);
     }
   }
 

@@ -30,7 +30,7 @@ const CORE_INSTANCE = 2;
 const COMPONENT = 4;
 const ALIAS = 6;
 
-/** What would end a quoted string or a line of JavaScript, or start an escape. */
+/** Characters that end a quoted string or a line of JavaScript, or start an escape. */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
 const DANGEROUS = /[\0-\x1f\x7f'"`\\\u2028\u2029]/;
 

@@ -1,8 +1,8 @@
 /**
- * A host function that waits is called anew after the wait, with the same arguments (`shared/resources/event-loop.ts`).
- * jco's glue takes a handle that is given away out of the component's table before it calls, so that the second call
- * would not find it. Where such a function waits, the handle is taken out after the call instead: the component does
- * not run meanwhile.
+ * A host function that waits is called again after the wait, with the same arguments
+ * (`shared/resources/event-loop.ts`). jco's glue removes a handle that is given away from the component's table before
+ * it calls, so that the second call would not find it. Where such a function waits, the handle is removed after the
+ * call instead: the component does not run meanwhile.
  */
 
 /** Functions that take a handle and wait, by what the glue calls them. */
@@ -21,7 +21,7 @@ export function keepHandles(source: string): string | undefined {
   let kept = source;
   for (const [, trampoline = "", name = ""] of source.matchAll(NAMED)) {
     if (!WAITING.includes(name)) continue;
-    // Of WASI 0.3: the glue waits itself, and calls once.
+    // WASI 0.3: the glue waits itself, and calls once.
     if (kept.includes(`const ${trampoline} = async function(`)) continue;
     const start = kept.indexOf(`const ${trampoline} = function(`);
     const end = kept.indexOf(`${trampoline}.fnName = `, start);

@@ -18,7 +18,7 @@ test("forms that are equal are made once, within the generator", () => {
   assert.match(whole, /^const a = sharedForm0;\nconst b = sharedForm0;\n$/m);
 });
 
-test("what differs, is there once, small, or of its place stays", () => {
+test("forms that differ, occur once, are small or depend on their place stay", () => {
   const small = "_lowerFlatOption({ caseMetas: [] })";
   const ofItsPlace = form("getMemoryFn: () => memory0");
   for (const body of [

@@ -7,7 +7,7 @@
 const EITHER =
   /^let (trampoline\d+) = (_trampoline\d+)\.manuallyAsync \? new WebAssembly\.Suspending\(_suspendingImport\((\d+), (_lowerImportBackwardsCompat\.bind\([\s\S]*?^\))\)\) : (_lowerImportBackwardsCompat\.bind\(\n[\s\S]*?^\));$/gm;
 const FORM = /\b_(?:lower|lift)Flat(?:Variant|Result|Option)\(/g;
-/** What a form may mention to mean the same anywhere. */
+/** Names that have the same meaning everywhere: a form with only these can be shared. */
 const CONSTANT = /^(?:_(?:lower|lift)Flat\w+|\w+(?=:)|null|true|false|\d+)$/;
 const GENERATOR = /^let gen= ?\(function\* _initGenerator \(\) \{\n/m;
 /** Smaller ones are not worth a name. */

@@ -11,7 +11,7 @@ const kept = (source: string, rest: string): string =>
     .map(({ text }) => text)
     .join("");
 
-test("a text is divided into its statements, whatever they hold", () => {
+test("a text is divided into its statements, with any content", () => {
   const source = [
     "const a = { b: [1, (2)], c: ';' };",
     "function d(x = '}') { return `$" + "{x + `}$" + "{'`'}`}` /* } */; }",
@@ -24,7 +24,7 @@ test("a text is divided into its statements, whatever they hold", () => {
   assert.equal(kept(source, "a d e F g h"), source);
 });
 
-test("what nothing mentions goes, what is mentioned by what stays does not", () => {
+test("unused declarations are removed, those that a kept one mentions are not", () => {
   const source =
     "const a = 1;\nfunction b() { return a; }\nfunction c() { return d(); }\nfunction d() { return c(); }\n";
   assert.equal(kept(source, "b();"), "const a = 1;\nfunction b() { return a; }\n");

@@ -6,7 +6,7 @@
 /** One statement with the white space and comments before it. */
 export interface Statement {
   readonly text: string;
-  /** Of a declaration that does nothing but declare; undefined: the statement stays in any case. */
+  /** The name of a declaration without side effects; undefined: the statement stays in any case. */
   readonly declares: string | undefined;
 }
 
@@ -72,7 +72,7 @@ export function removeComments(source: string, dropped: string): string {
       before = "x";
       at = skipped;
     } else if (source.startsWith(dropped, at) && (at === 0 || source[at - 1] === "\n")) {
-      // What remains is an empty statement, which may stand wherever one may.
+      // An empty statement remains, which is valid wherever a statement is.
       at = leave(at, callEnd(source, at + dropped.length - 1));
     } else {
       const character = source[at] as string;
@@ -181,9 +181,9 @@ const OPENING = /^function instantiate\([^\n]*\{\n/m;
 const GENERATOR = /^let gen= ?\(function\* _initGenerator \(\) \{\n/m;
 
 /**
- * Of jco's glue: what its function declares, and its generator does not mention.
+ * Removes declarations of the function in jco's glue that its generator does not mention.
  * @param prepare changes the generator's text, and names what else its function begins with
- * @returns undefined: it has another form
+ * @returns undefined for glue of another form
  */
 export function withoutIdleDeclarations(
   glue: string,

@@ -6,7 +6,7 @@ import { waitingFunctions } from "./waiting-functions.ts";
 /** Answered without the agent: of devices all that does not open one, but for a break, which takes its time. */
 const AT_ONCE = /^this-pod$|^\[method\](?!bucket\.|port\.send-break$)/;
 
-/** Of one interface of `wit/board`, as WIT calls its functions. */
+/** The functions of one interface of `wit/board`, by their names in WIT. */
 function functionsOf(name: string): string[] {
   const functions: string[] = [];
   let resource: string | undefined;
@@ -31,7 +31,7 @@ for (const name of ["keyvalue", "node-info", "telemetry", "gpio", "i2c", "serial
   });
 }
 
-test("what waits by WASI 0.2 is set aside where there are devices alone", () => {
+test("functions that wait by WASI 0.2 are set aside only where there are devices", () => {
   const streams = ["wasi:io/poll@0.2.3", "wasi:io/streams@0.2.3"];
   assert.deepEqual(
     waitingFunctions([...streams, "picolet:board/telemetry@0.1.0"]).filter((each) => each.startsWith("wasi:io")),

@@ -12,7 +12,7 @@ const MANY = ["get-many", "set-many", "delete-many"];
 const methods = (resource: string, names: readonly string[]): string[] =>
   names.map((name) => `[method]${resource}.${name}`);
 
-/** By interface, whatever its version: as WIT has them. */
+/** Functions that wait, by interface of any version, with their names in WIT. */
 const WAITING: Readonly<Record<string, readonly string[]>> = {
   "picolet:board/keyvalue": ["open", ...methods("bucket", [...BUCKET, "increment", "swap", ...MANY])],
   "picolet:board/node-info": ["this-node"],

@@ -40,7 +40,7 @@ test("certificates are taken out of a file, and nothing else is", () => {
   assert.equal(readAuthorities(path), authority.ca + crlf.trimEnd().concat("\n"));
 });
 
-test("what is wrong with a file is said, with what to do", () => {
+test("the error names the problem of a file, and what to do", () => {
   using folder = new TempFolder();
   assert.equal(problemAt(folder.at("none.pem")), "there is no such file; put them there, or name none");
   writeFileSync(folder.at("file"), "");
@@ -82,7 +82,7 @@ test("a file that is too large is not read to its end", () => {
   assert.equal(problemAt(path), `it has ${2 ** 40} bytes, ${more}`);
 });
 
-test("whatever is in a file is certificates, or said to be none", () => {
+test("any file holds certificates or is refused", () => {
   const piece = fc.oneof(
     fc.constantFrom("-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----", authority.ca, server, "\n", "=", "\0"),
     fc.string({ unit: "binary" }),
@@ -95,7 +95,7 @@ test("whatever is in a file is certificates, or said to be none", () => {
     fc.property(fc.array(piece, { maxLength: 6 }), (pieces) => {
       writeFileSync(path, pieces.join(""));
       if (problemAt(path) !== "") return;
-      // What was taken is taken again as it is.
+      // A file that was copied is copied again unchanged.
       const taken = readAuthorities(path);
       writeFileSync(path, taken);
       assert.equal(readAuthorities(path), taken);

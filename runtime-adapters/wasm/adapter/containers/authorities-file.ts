@@ -41,7 +41,7 @@ function reasonOf(error: unknown): string {
   return REASONS[errno] ?? `it cannot be read (${errno})`;
 }
 
-/** Whatever else than a file is there: reading a FIFO would hold up the agent. */
+/** @throws for anything but a regular file: reading a FIFO would hold up the agent */
 function textOf(path: string): string {
   const fd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
   try {
@@ -91,12 +91,12 @@ function checkAuthority(block: string, number: number): void {
     throw new Unusable(`certificate ${number} cannot be read: the file is damaged`);
   }
   const { ca, subject, issuer } = certificate;
-  // A server's own certificate, signed by nobody else, is an authority for itself.
+  // A self-signed server certificate is an authority for itself.
   if (ca || subject === issuer) return;
   throw new Unusable(
     `certificate ${number} (${shown(subject)}) is no authority's: name that of who signed it, ${shown(issuer)}`,
   );
 }
 
-/** Of a distinguished name that OpenSSL writes on several lines. */
+/** Shortens a distinguished name, which OpenSSL writes on several lines. */
 const shown = (name: string | undefined): string => (name ?? "").replaceAll("\n", ", ").slice(0, 200);

@@ -12,7 +12,7 @@ import type { ContainerSpec } from "./container-launch.ts";
 /** Threads and processes of a container: Node has some ten, and the shell and what makes the jail come before it. */
 const MAX_TASKS = 64;
 
-/** What a container of its own process gets of the machine. */
+/** The resources of a container with a process of its own. */
 export interface CgroupSpec {
   readonly spec: ContainerSpec;
   readonly pod: Pod;
@@ -29,7 +29,7 @@ export class ContainerCgroups {
     this.#settings = settings;
   }
 
-  /** Or makes it anew as it is to be. @returns the files through which a process comes into it */
+  /** Makes the cgroup, or makes it again with these values. @returns the files through which a process joins it */
   async make({ cgroupPath }: ContainerFile, { spec, pod, cpuset }: CgroupSpec): Promise<readonly string[]> {
     if (cgroupPath === undefined) return [];
     const values = containerCgroupValues(spec, this.#settings, pod);
@@ -44,7 +44,7 @@ export class ContainerCgroups {
     if (cgroupPath !== undefined) await this.#cgroups?.create(cgroupPath, cpusetValues(cpuset));
   }
 
-  /** Of one that shares its process, which gets the sum of them. */
+  /** The values of a container that shares its process, whose cgroup gets the sum of them. */
   values({ spec, pod }: Pick<CgroupSpec, "spec" | "pod">): CgroupValues {
     return containerCgroupValues(spec, this.#settings, pod);
   }

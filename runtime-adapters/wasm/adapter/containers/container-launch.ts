@@ -1,7 +1,4 @@
-/**
- * From what a pod says to what a runner is told. Pure: everything that can be wrong is found here, before anything
- * starts.
- */
+/** Makes a runner's launch from a pod. Pure: all errors are found here, before anything starts. */
 
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { parseImageReference } from "@picolet/protocol/kubernetes/image-reference.ts";
@@ -26,7 +23,10 @@ import type { BoardLaunch, Identity } from "../../shared/messages/launch.ts";
 /** A runner alone needs some 14 MiB; with less it would be killed before the component says a word. */
 export const MIN_MEMORY_LIMIT_BYTES = 16 * 1024 * 1024;
 
-/** What shares its process has its linear memory alone; smaller ones than this are hardly built. */
+/**
+ * The least limit of a container that shares its process, where only its linear memory counts; hardly any component is
+ * smaller.
+ */
 const MIN_DENSE_LIMIT_BYTES = 1024 * 1024;
 
 /**
@@ -43,7 +43,7 @@ const MAX_UID = 0xffff_fffe;
 /** `spec` of any of the pod's containers. */
 export type ContainerSpec = Pick<Container, "name" | "resources" | "securityContext" | "restartPolicy">;
 
-/** Of any kind. */
+/** Finds a container of any kind. */
 export function findContainer({ spec }: Pod, name: string): Container | EphemeralContainer | undefined {
   const { containers, initContainers = [], ephemeralContainers = [] } = spec;
   return [...containers, ...initContainers, ...ephemeralContainers].find((each) => each.name === name);
@@ -56,9 +56,9 @@ export function containerSpec(pod: Pod, name: string): ContainerSpec {
 }
 
 /**
- * @param interfaces of the board, that the pod names
+ * @param interfaces of the board that the pod names
  * @param http whether it is served, or the pod has a network
- * @throws `invalid` with all that the component wants and nobody grants.
+ * @throws `invalid` with all imports of the component that are not granted
  */
 export function checkShape(
   { imports, exports }: ComponentShape,
@@ -93,7 +93,10 @@ export function checkShape(
   }
 }
 
-/** What waits on the event loop in a way of its own does not go with WASI 0.3 yet. @throws `invalid` */
+/**
+ * Refuses interfaces that wait on the event loop in a way of their own, which does not work with WASI 0.3 yet. @throws
+ * `invalid`
+ */
 function refuseBesideAsync(shape: ComponentShape, image: string): void {
   if (asyncNames(shape).length === 0) return;
   const unmet = shape.imports.filter(isHttp02);
@@ -106,8 +109,8 @@ function refuseBesideAsync(shape: ComponentShape, image: string): void {
 }
 
 /**
- * A component that could be both is run, unless the pod says how it is to be served.
- * @returns how it is served; undefined: it is run. @throws `invalid` when nothing says on which port
+ * A component that can be run or served is run, unless the pod says how to serve it.
+ * @returns how it is served; undefined: it is run. @throws `invalid` when nothing names its port
  */
 export function serveOptionsOf(
   { exports }: ComponentShape,
@@ -125,7 +128,7 @@ export function serveOptionsOf(
   );
 }
 
-/** Of a container that shares its process or not. Undefined: the usual one. */
+/** The least memory limit of a container that shares its process or not. Undefined: the usual one. */
 export const leastMemory = (dense: boolean): number | undefined => (dense ? MIN_DENSE_LIMIT_BYTES : undefined);
 
 /**
@@ -167,8 +170,8 @@ function programName(image: string): string {
 }
 
 /**
- * Whom a component runs as when its pod says nothing, as the images do that are built to run without root. One for all:
- * what it leaves in a volume belongs to whichever pod gets that volume next, as it would with such an image.
+ * The user of a component whose pod names none, as in images that are built to run without root. All such components
+ * share it: files in a volume are owned by the next pod that gets the volume, as with such an image.
  */
 export const UNPRIVILEGED_ID = 65_532;
 
@@ -211,7 +214,7 @@ export function identityOf(
   });
 }
 
-/** Those that a runner answers only with the agent's help, for which the component has to wait. */
+/** Interfaces that a runner answers only with the agent's help, for which the component must wait. */
 const SERVED: readonly BoardInterface[] = ["keyvalue", "telemetry", "node-info", ...DEVICE_KINDS];
 
 const importsAny = ({ imports }: Pick<ComponentShape, "imports">, interfaces: readonly BoardInterface[]): boolean =>
@@ -219,10 +222,10 @@ const importsAny = ({ imports }: Pick<ComponentShape, "imports">, interfaces: re
 
 export const needsAgent = (shape: Pick<ComponentShape, "imports">): boolean => importsAny(shape, SERVED);
 
-/** Whether it opens devices, for which its runner needs more than Node has. */
+/** @returns whether it opens devices, for which its runner needs more than Node has */
 export const needsDevices = (shape: Pick<ComponentShape, "imports">): boolean => importsAny(shape, DEVICE_KINDS);
 
-/** Who a container is for the services of the agent. */
+/** Identifies a container to the agent's services. */
 export function peerOf({ pod, uid }: DesiredPod, container: string, { interfaces, buckets, devices }: PodGrants) {
   const { name, namespace, uid: apiUid = uid } = pod.metadata;
   return { container, pod: { name, namespace, uid: apiUid }, interfaces, buckets, devices } satisfies Omit<
@@ -232,7 +235,7 @@ export function peerOf({ pod, uid }: DesiredPod, container: string, { interfaces
 }
 
 /**
- * What a runner is told of the board. @param token undefined: it needs none of the agent's services
+ * Makes the board's part of a runner's launch. @param token undefined: it needs none of the agent's services
  * @throws `invalid` when the volume of the configuration is not mounted
  */
 export function boardLaunchOf(

@@ -30,8 +30,7 @@ import {
   peerOf,
   serveOptionsOf,
 } from "./container-launch.ts";
-import { refuseDense } from "./dense-refusals.ts";
-import { refuseEphemeral } from "./refusals.ts";
+import { refuseDense, refuseEphemeral } from "./refusals.ts";
 import { asRefusal, withReason } from "./start-errors.ts";
 import type { TrustedAuthorities } from "./trusted-authorities.ts";
 
@@ -45,23 +44,23 @@ export interface ContainerPreparationComponents {
 }
 
 export interface ContainerPreparationInit {
-  /** Beside which packages are found. */
+  /** The runner's program; packages are found beside it. */
   readonly runnerPath: string;
-  /** Whether components of WASI 0.3 are run. */
+  /** True when components of WASI 0.3 may run. */
   readonly p3: boolean;
-  /** Of each container's log; undefined: it grows without end. */
+  /** The limit of each container's log; undefined: it grows without end. */
   readonly logLimit: LogLimitLaunch | undefined;
 }
 
 /** Everything about a container that is known before it is made. */
 export interface Prepared {
-  /** Whether it shares a process with others. */
+  /** True when it shares a process with others. */
   readonly dense: boolean;
   readonly pod: Pod;
   readonly spec: ContainerSpec;
   readonly cpuset: Cpuset | undefined;
   readonly runner: Omit<RunnerLaunch, "logPath" | "endPath">;
-  /** Whether it reaches anything of the node's network. */
+  /** True when it may reach the node's network. */
   readonly network: boolean;
   readonly oomScoreAdj: number;
   readonly peer: ReturnType<typeof peerOf>;
@@ -73,7 +72,7 @@ const ROOT_UID = 0;
 const TOKEN_BYTES = 32;
 const HOSTS_FILE = "/etc/hosts";
 
-/** Looks at everything before anything of a container is made. */
+/** Checks everything before anything of a container is made. */
 export class ContainerPreparation {
   readonly #components: ContainerPreparationComponents;
   readonly #init: ContainerPreparationInit;
@@ -96,7 +95,7 @@ export class ContainerPreparation {
     if (!this.#init.p3) asRefusal(() => refuseAsync(blob));
     const p3 = asyncNames(blob).length > 0;
     const serve = serveOptionsOf(blob, image, grants.http, findContainer(pod, launch.name) ?? {});
-    // Of a process of its own; one that is shared is not bounded by the container's limit.
+    // Only in a process of its own: a shared one is not bounded by the container's limit.
     if (serve !== undefined && !grants.dense) memoryLimitOf(pod, spec, MIN_SERVED_MEMORY_LIMIT_BYTES, "to serve HTTP");
     if (serve !== undefined) {
       const { refuseTakenPort } = await import("./served-ports.ts");
@@ -153,7 +152,7 @@ export class ContainerPreparation {
     return { dense: grants.dense, pod, spec, runner, peer, network, cpuset: launch.cpuset, oomScoreAdj: score };
   }
 
-  /** Of another container's image; what is wrong with it is said when that starts. */
+  /** The shape of another container's image; its errors are reported when that container starts. */
   async #shapeOf(image: string, signal: AbortSignal): Promise<ComponentShape | undefined> {
     try {
       const info = await this.#components.images.status(image, signal);

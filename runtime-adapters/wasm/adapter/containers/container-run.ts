@@ -1,8 +1,7 @@
 /** One container of this node, from the moment its state folder stands: who runs it, how it ended, how it is ended. */
 
-import { joinSignals } from "@picolet/protocol/async/abort.ts";
-import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { checkCancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis } from "@picolet/protocol/ports.ts";
 import type { CgroupPort } from "@picolet/runtime-contract/cgroup-port.ts";
 import type { ContainerState } from "@picolet/runtime-contract/runtime-adapter.ts";
@@ -35,21 +34,21 @@ type Phase =
   | { readonly kind: "exited"; readonly state: ExitedState };
 
 /** An exit makes itself heard through inotify; this is how often a stop looks for itself, should that fail. */
-const STOP_LOOK_INTERVAL = millis(1000);
-/** From SIGKILL to the end. Only a process in an uninterruptible system call takes longer than a moment. */
+const STOP_CHECK_INTERVAL = millis(1000);
+/** Bounds the wait after SIGKILL. Only a process in an uninterruptible system call takes longer than a moment. */
 const KILL_TIMEOUT = millis(10_000);
 /** Between creating its file and writing it a reaper has one system call; one that was killed there never writes. */
-const MAX_REAPER_LOOKS = 50;
-const REAPER_LOOK_INTERVAL = millis(20);
+const MAX_REAPER_CHECKS = 50;
+const REAPER_CHECK_INTERVAL = millis(20);
 /** A killed process is gone within some milliseconds, freeing its memory. Together 2 s. */
-const MAX_RUNNER_LOOKS = 20;
-const RUNNER_LOOK_INTERVAL = millis(100);
+const MAX_RUNNER_CHECKS = 20;
+const RUNNER_CHECK_INTERVAL = millis(100);
 /**
  * A shell that has nothing more to do is gone within a millisecond or two; on a busy board in some more. Together 2 s.
  */
-const MAX_LEAVE_LOOKS = 100;
-const LEAVE_LOOK_INTERVAL = millis(20);
-/** As the shell has it: 128 and the number of SIGKILL. */
+const MAX_LEAVE_CHECKS = 100;
+const LEAVE_CHECK_INTERVAL = millis(20);
+/** The shell's exit code: 128 and the number of SIGKILL. */
 const KILLED = 137;
 const NEVER = new AbortController().signal;
 
@@ -69,14 +68,14 @@ export class ContainerRun {
     return this.#file;
   }
 
-  /** What it may take has changed, or what its end is followed by. */
+  /** Stores new resources, or what follows its end. */
   keep(changed: Partial<Pick<ContainerFile, "resources" | "dense" | "backoff">>): void {
     this.#file = { ...this.#file, ...changed };
     this.components.state.rewriteContainer(this.#file);
     this.components.onChange(this.#file.uid);
   }
 
-  /** That runs the component; undefined: none does. */
+  /** The process that runs the component; undefined: none does. */
   get process(): ProcessId | undefined {
     return this.#runner();
   }
@@ -99,7 +98,7 @@ export class ContainerRun {
     return this.#ended.promise;
   }
 
-  /** Of a state folder that an agent before this one left. @returns false for one that never came to run. */
+  /** Adopts the state folder of an earlier agent. @returns false for a container that never ran */
   async adopt(sameBoot: boolean): Promise<boolean> {
     const { state } = this.components;
     const { uid, id, createdAtMs } = this.file;
@@ -122,13 +121,13 @@ export class ContainerRun {
     return true;
   }
 
-  /** Whether its reaper has begun; one that has not never will. */
+  /** @returns whether its reaper has begun; otherwise it never will */
   protected async foundBegun(): Promise<boolean> {
     const { state, clock } = this.components;
     if (state.claim(this.file.uid, this.file.id)) return false;
-    for (let look = 0; look < MAX_REAPER_LOOKS; look += 1) {
+    for (let check = 0; check < MAX_REAPER_CHECKS; check += 1) {
       if (this.markRunning()) return true;
-      await clock.sleep(REAPER_LOOK_INTERVAL, NEVER);
+      await clock.sleep(REAPER_CHECK_INTERVAL, NEVER);
     }
     return false;
   }
@@ -147,7 +146,7 @@ export class ContainerRun {
 
   /**
    * Finds out whether it still runs, and if not, how it ended.
-   * @param how `quick` is one system call and can be deceived by a pid that was given away anew.
+   * @param how `quick` is one system call and can mistake a reused pid for it
    */
   async check(how: "quick" | "thorough"): Promise<void> {
     if (this.#phase.kind !== "running" || this.components.disposed.aborted) return;
@@ -165,10 +164,12 @@ export class ContainerRun {
    * goes on without it is left to `list`.
    */
   async reaperEnded(): Promise<void> {
-    for (let look = 0; look < MAX_RUNNER_LOOKS && !this.components.disposed.aborted; look += 1) {
+    for (let check = 0; check < MAX_RUNNER_CHECKS && !this.components.disposed.aborted; check += 1) {
       await this.check("thorough");
       if (this.#phase.kind !== "running") return;
-      await this.components.clock.sleep(RUNNER_LOOK_INTERVAL, this.components.disposed).catch(() => undefined);
+      await this.components.clock
+        .sleep(RUNNER_CHECK_INTERVAL, this.components.disposed)
+        .catch(ignore("the loop ends with the adapter"));
     }
   }
 
@@ -178,7 +179,7 @@ export class ContainerRun {
     if (this.exit() !== undefined) await this.#settle();
   }
 
-  /** For `inspect`: what is just being found out is waited for. */
+  /** Waits for a check that is under way, for `inspect`. */
   async settled(): Promise<void> {
     await this.#settling;
   }
@@ -200,25 +201,25 @@ export class ContainerRun {
     throw new PicoletError("deadline_exceeded", `cannot kill container ${this.file.id}`, { retryable: true });
   }
 
-  /** Of one that never came to run, or not as it should: nothing is left of it. */
+  /** Removes all of a container that never ran, or not as it should. */
   async destroy(): Promise<void> {
     if (this.#phase.kind !== "starting" || (await this.foundBegun())) await this.stop(millis(0), NEVER);
     await this.#removeCgroup();
     this.components.state.removeContainer(this.file.uid, this.file.id);
   }
 
-  /** What was written of its end; undefined while nothing was. */
+  /** The exit that was written; undefined while there is none. */
   protected exit(): Exit | undefined {
     return this.components.state.exit(this.file.id);
   }
 
-  /** Processes of it that the kernel has killed for want of memory. */
+  /** The number of its processes that the kernel has killed because memory ran out. */
   async oomKills(): Promise<number> {
     const { cgroupPath } = this.file;
     return cgroupPath === undefined ? 0 : ((await this.components.cgroups?.oomKills(cgroupPath)) ?? 0);
   }
 
-  /** Of one that ended with nothing written. */
+  /** The message for a container that ended without a written exit. */
   protected lostMessage(): string {
     return "its processes were killed from outside";
   }
@@ -238,7 +239,7 @@ export class ContainerRun {
     else if (signal === "SIGKILL" && this.#phase.kind === "running") killGroup(this.#phase.reaper);
   }
 
-  /** Whatever is left: the reaper too, whose runner hangs in the kernel. */
+  /** Kills all its processes, the reaper too, whose runner hangs in the kernel. */
   protected async killAll(signal: AbortSignal): Promise<void> {
     if (this.#phase.kind === "running") killGroup(this.#phase.reaper);
     const { cgroupPath } = this.file;
@@ -254,7 +255,9 @@ export class ContainerRun {
       checkCancelled(signal, "the stop");
       const left = deadline - clock.monotonic();
       if (left <= 0) return;
-      await clock.sleep(millis(Math.min(left, STOP_LOOK_INTERVAL)), done.signal).catch(() => undefined);
+      await clock
+        .sleep(millis(Math.min(left, STOP_CHECK_INTERVAL)), done.signal)
+        .catch(ignore("the loop checks its end"));
       await this.check("thorough");
     }
   }
@@ -270,7 +273,7 @@ export class ContainerRun {
 
   async #findOut(): Promise<void> {
     if (this.#phase.kind !== "running") return;
-    // Before the files of its cgroup are read: whoever starts it again waits for what this sets going.
+    // Before its cgroup's files are read: the next start waits for what this begins.
     this.components.onExit();
     const { startedAtMs } = this.#phase;
     const { clock } = this.components;
@@ -283,7 +286,7 @@ export class ContainerRun {
     await this.#settleAs({ kind: "exited", startedAtMs, finishedAtMs, ...outcome });
   }
 
-  /** What the runner said of its end; Node's own complaint where it could not say anything. */
+  /** The runner's message about its end; Node's own error output where there is none. */
   #message(exitCode: number): string {
     const { uid, id } = this.file;
     const { state } = this.components;
@@ -297,15 +300,15 @@ export class ContainerRun {
     const { reaper } = this;
     this.#endWith(exited);
     this.components.onChange(uid);
-    // Nobody needs to wait for it, the next run least of all.
+    // Not awaited: no caller depends on it, the next run least of all.
     void this.left(reaper);
   }
 
   /** The reaper's last act, telling the exit code, is done within the cgroup; then it needs a moment to be gone. */
   protected async left(reaper: ProcessId | undefined): Promise<void> {
     const { clock, disposed } = this.components;
-    for (let look = 0; look < MAX_LEAVE_LOOKS && reaper !== undefined && isAlive(reaper); look += 1) {
-      await clock.sleep(LEAVE_LOOK_INTERVAL, disposed).catch(() => undefined);
+    for (let check = 0; check < MAX_LEAVE_CHECKS && reaper !== undefined && isAlive(reaper); check += 1) {
+      await clock.sleep(LEAVE_CHECK_INTERVAL, disposed).catch(ignore("the loop is bounded"));
       if (disposed.aborted) return;
     }
     await this.#removeCgroup();

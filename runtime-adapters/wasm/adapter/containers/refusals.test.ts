@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { parsedPod } from "@picolet/test/support/unit/pods/parsed-manifests.ts";
 import fc from "fast-check";
-import { checkComponentPod, ignoredPodFields, refuseEphemeral } from "./refusals.ts";
+import { checkComponentPod, ignoredPodFields, refuseDense, refuseEphemeral } from "./refusals.ts";
 
 type Fields = Readonly<Record<string, unknown>>;
 
@@ -55,7 +55,7 @@ test("all that is wrong is said at once", () => {
   assert.throws(() => checkComponentPod(pod), /spec\.hostPID: .*; spec\.hostIPC: .*; spec\.containers\[0\]/);
 });
 
-test("what takes nothing away from a component, or what it is anyway, is no reason to refuse it", () => {
+test("fields that change nothing for a component are accepted", () => {
   const securityContext = {
     allowPrivilegeEscalation: false,
     readOnlyRootFilesystem: true,
@@ -69,7 +69,7 @@ test("what takes nothing away from a component, or what it is anyway, is no reas
   checkComponentPod(podOf({ ports: [{ containerPort: 80 }] }, { hostNetwork: true }));
 });
 
-test("hooks and probes that ask somebody else are none of the component's business", () => {
+test("hooks and probes of another host are accepted", () => {
   const httpGet = { host: "192.0.2.1", port: 80 };
   const lifecycle = { postStart: { sleep: { seconds: 1 } }, preStop: { httpGet: { port: 80 } } };
   checkComponentPod(podOf({ lifecycle, livenessProbe: { httpGet }, readinessProbe: { tcpSocket: httpGet } }, {}));
@@ -90,7 +90,7 @@ const HOOKS: readonly (readonly [handler: Fields, isFit: boolean])[] = [
   [{ sleep: { seconds: 1 } }, true],
 ];
 
-test("whatever probes and hooks a pod has, those that cannot be are named, and no others", () => {
+test("of any probes and hooks, exactly those that cannot work are named", () => {
   const maybe = <T>(of: readonly T[]) => fc.option(fc.constantFrom(...of), { nil: undefined });
   const container = fc.record({
     ...{ livenessProbe: maybe(PROBES), readinessProbe: maybe(PROBES), startupProbe: maybe(PROBES) },
@@ -124,7 +124,7 @@ test("whatever probes and hooks a pod has, those that cannot be are named, and n
   );
 });
 
-test("what is lost without harm is told, what every pod has is not", () => {
+test("fields that are ignored without harm are reported, fields of every pod are not", () => {
   const init = [{ name: "init", image: "example.com/app:1", tty: true, stdin: true }];
   const dns = {
     hostAliases: [{ ip: "192.0.2.1", hostnames: ["a"] }],
@@ -158,4 +158,23 @@ test("with a port of its own a component can be asked, and led to at that port o
   assert.throws(() => checkComponentPod(podOf(probes, {})), /no TCP port/);
   const udp = [{ containerPort: 80, protocol: "UDP" }];
   assert.throws(() => checkComponentPod(podOf({ ...probes, ports: udp }, {})), /no TCP port/);
+});
+
+const NOTHING = { ownCpus: false, devices: false, p3: false, unjailed: undefined };
+
+test("fields that a shared process supports are not refused", () => refuseDense(NOTHING));
+
+test("where no jail can be made it is refused at once, with why and what to do, as its user could open nothing", () => {
+  const unjailed = "util-linux is not whole: unshare not found";
+  assert.throws(() => refuseDense({ ...NOTHING, unjailed }), {
+    code: "invalid",
+    reason: "CreateContainerConfigError",
+    message:
+      /another user than root where no jail can be made \(util-linux is not whole: unshare not found\).*mode: isolated/,
+  });
+});
+
+test("all problems are reported at once", () => {
+  const all = { ownCpus: true, devices: true, p3: true, unjailed: "the kernel refuses" };
+  assert.throws(() => refuseDense(all), /CPUs of its own.*devices.*WASI 0\.3.*the kernel refuses/);
 });

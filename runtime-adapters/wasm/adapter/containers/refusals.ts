@@ -1,9 +1,9 @@
 /**
- * What of a pod has no meaning for a component, which has neither a kernel of its own nor processes. Pure. Refused is
- * what would promise something that does not happen. What is lost without harm is ignored, with an event. In silence go
- * what every pod has or a controller writes (`dnsPolicy`, `hostname`, `subdomain`, ports) and what only takes away what
- * a component has not got anyway (dropped capabilities, RuntimeDefault, a root that is read-only). docs/components.md
- * has the list.
+ * Finds fields of a pod that have no meaning for a component, which has neither a kernel of its own nor processes.
+ * Pure. A field that would promise something that does not happen is refused. A field that is lost without harm is
+ * ignored, with an event. Fields that every pod has or a controller writes (`dnsPolicy`, `hostname`, `subdomain`,
+ * ports) are ignored silently, and so are those that only remove what a component does not have (dropped capabilities,
+ * RuntimeDefault, a root that is read-only). docs/components.md has the list.
  */
 
 import { PicoletError } from "@picolet/protocol/errors.ts";
@@ -13,7 +13,7 @@ import type { Container, EphemeralContainer, Pod, Probe } from "@picolet/protoco
 type AnyContainer = Container | EphemeralContainer;
 type Problem = readonly [path: string, why: string];
 
-/** With which a component has ports that its container may not name. */
+/** Annotations by which a component can have ports that its container does not name. */
 const SERVING_ANNOTATIONS = ["wasm.picolet.io/http", "wasm.picolet.io/network"];
 
 /** How every component is ended; there is nothing in it that a signal could reach. */
@@ -30,7 +30,7 @@ export function checkComponentPod(pod: Pod): void {
   refuse(problems, "FailedCreatePodSandBox");
 }
 
-/** For those that come when the pod stands already. @throws `invalid` with CreateContainerConfigError */
+/** Refuses ephemeral containers, which are added to a running pod. @throws `invalid` with CreateContainerConfigError */
 export function refuseEphemeral(pod: Pod, name: string): void {
   const index = (pod.spec.ephemeralContainers ?? []).findIndex((each) => each.name === name);
   const container = pod.spec.ephemeralContainers?.[index];
@@ -84,7 +84,7 @@ const ignoredOf = ({ stdin, tty }: Container, path: string): (Problem | false)[]
   tty === true && [`${path}.tty`, "a component has no terminal"],
 ];
 
-/** Those that could never pass: such a pod would be restarted, or wait for being ready, without end. */
+/** Finds probes that could never pass: such a pod would restart, or wait to be ready, without end. */
 function probeProblems(pod: Pod, container: AnyContainer, path: string): Problem[] {
   const kinds = ["livenessProbe", "readinessProbe", "startupProbe"] as const;
   return kinds.flatMap((kind): Problem[] => {
@@ -95,8 +95,7 @@ function probeProblems(pod: Pod, container: AnyContainer, path: string): Problem
 }
 
 /**
- * Whether something could answer on the pod's address, which is the node's: what the component exports is not known
- * yet.
+ * @returns whether the component may answer on the pod's address, which is the node's: its exports are not known yet
  */
 const mayServe = ({ metadata }: Pod, { ports = [] }: AnyContainer): boolean =>
   ports.some(({ protocol = "TCP" }) => protocol === "TCP") ||
@@ -104,11 +103,11 @@ const mayServe = ({ metadata }: Pod, { ports = [] }: AnyContainer): boolean =>
 
 function whyItNeverPasses({ exec, httpGet, tcpSocket, grpc }: Probe, served: boolean): string | undefined {
   if (exec !== undefined)
-    return "a component has no second program to run: let it end when it is not well, which restarts it, or ask somebody else by httpGet or tcpSocket with a host";
+    return "a component has no second program to run: let it end when it is not well, which restarts it, or probe another host by httpGet or tcpSocket";
   const asked = httpGet ?? tcpSocket;
   if (grpc !== undefined) return "a component does not serve gRPC: ask by httpGet or tcpSocket";
   if (asked !== undefined && !asked.host && !served)
-    return "the container has no TCP port, so that nothing of it could answer: name one in ports, or in host who is to be asked";
+    return "the container has no TCP port, so that nothing of it could answer: name one in ports, or name the host that answers";
   return undefined;
 }
 
@@ -142,4 +141,29 @@ function containerProblems(pod: Pod, container: AnyContainer, path: string): Pro
   ];
   const itself = found.filter((each) => each !== false);
   return [...itself, ...probeProblems(pod, container, path), ...hookProblems(container, path)];
+}
+
+export interface DenseRequirements {
+  readonly ownCpus: boolean;
+  readonly devices: boolean;
+  readonly p3: boolean;
+  /** Why the user that it is run as could not reach its files; undefined: it can. */
+  readonly unjailed: string | undefined;
+}
+
+/** @throws `invalid` with all of it, and CreateContainerConfigError */
+export function refuseDense({ ownCpus, devices, p3, unjailed }: DenseRequirements): void {
+  const problems = [
+    ownCpus && "CPUs of its own, which the CPU manager gives for a whole number of them",
+    devices && "devices (gpio, i2c, serial), for which native code is loaded into the process",
+    p3 && "WASI 0.3, whose glue keeps the event loop to itself",
+    unjailed !== undefined &&
+      `another user than root where no jail can be made (${unjailed}), as files of containers that come later are opened by that user`,
+  ].filter((each) => each !== false);
+  if (problems.length === 0) return;
+  throw new PicoletError(
+    "invalid",
+    `a container that shares its process cannot have ${problems.join("; nor ")}: take the annotation wasm.picolet.io/mode: isolated`,
+    { reason: "CreateContainerConfigError" },
+  );
 }

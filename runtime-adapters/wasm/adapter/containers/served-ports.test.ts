@@ -31,7 +31,7 @@ async function said(name: string, port: number, spec: object, annotation?: strin
   }
 }
 
-test("of two that would be served on one port the second is told, with both names", async () => {
+test("of two containers with one port the second is refused, with both names", async () => {
   const spec = { containers: containers("a serves 80", "b serves 80", "c serves 81") };
   assert.equal(await said("a", 80, spec), undefined);
   assert.equal(
@@ -45,7 +45,7 @@ test("of two that would be served on one port the second is told, with both name
   );
 });
 
-test("who is run, is not here, has another port or none, takes no port", async () => {
+test("a container that is run, absent, on another port or without one takes no port", async () => {
   const names = ["a runs 80", "b absent 80", "c serves 81", "d serves", "e both 80", "last serves 80"];
   assert.equal(await said("last", 80, { containers: containers(...names) }), undefined);
   // With the annotation one that could be both is served.

@@ -1,6 +1,4 @@
-/**
- * Of a pod's containers, which run beside one another on the node's own ports, each is served on one that no other has.
- */
+/** Checks that a pod's served containers, which share the node's ports, have a port each. */
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Container, EphemeralContainer, Pod } from "@picolet/protocol/pod/pod.ts";
 import type { ComponentShape } from "../../shared/binary/component-shape.ts";
@@ -8,8 +6,8 @@ import type { HttpOptions } from "../../shared/grants/http-options.ts";
 import { serveOptionsOf } from "./container-launch.ts";
 
 /**
- * The first that the pod names has the port: whoever starts or restarts when, the same one is told to take another.
- * @param shapeOf of an image; undefined: it is not here, and what keeps its container from starting is said there
+ * The first container that the pod names has the port, whichever starts first: the same one is always refused.
+ * @param shapeOf of an image; undefined: it is absent, and its container's own start reports that
  * @throws `invalid` with both containers
  */
 export async function refuseTakenPort(
@@ -34,7 +32,7 @@ export async function refuseTakenPort(
   }
 }
 
-/** Those that run as long as it does. */
+/** The containers before it that run as long as it does. */
 function namedBefore({ spec }: Pod, name: string): readonly (Container | EphemeralContainer)[] {
   const { containers, initContainers = [], ephemeralContainers = [] } = spec;
   const sidecars = initContainers.filter((each) => each.restartPolicy === "Always" || each.name === name);

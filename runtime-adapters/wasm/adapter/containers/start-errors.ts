@@ -37,7 +37,7 @@ function ownBytes({ directory, modules }: TranspiledComponent): number {
   }, 0);
 }
 
-/** As what is wrong with an image is told. */
+/** Reports the errors of `check` as errors of an image. */
 export function asRefusal(check: () => void): void {
   try {
     check();
@@ -46,7 +46,7 @@ export function asRefusal(check: () => void): void {
   }
 }
 
-/** With the reason that a kubelet shows for it. */
+/** Adds the reason that a kubelet shows for it. */
 export function withReason(error: unknown, message: string, reason: string): PicoletError {
   if (!isPicoletError(error)) return new PicoletError("failed", message, { cause: error, reason });
   if (error.code === "cancelled") return error;

@@ -1,6 +1,6 @@
 /**
- * Whom components trust in https requests beside the built-in authorities: a file of the node, as it is when one
- * starts.
+ * The authorities that components trust in https requests beside the built-in ones: a file of the node, read when a
+ * component starts.
  */
 import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Log } from "@picolet/protocol/ports.ts";
@@ -13,19 +13,19 @@ export class TrustedAuthorities {
   #problem: string | undefined;
   #looked: Promise<void> | undefined;
 
-  /** @param path absolute; undefined: nobody is trusted besides */
+  /** @param path absolute; undefined: only the built-in authorities are trusted */
   constructor(log: Log, path: string | undefined) {
     this.#log = log;
     this.#path = path;
   }
 
-  /** What was wrong with the file when it was read last. */
+  /** The problem of the file when it was last read. */
   get problem(): string | undefined {
     return this.#problem;
   }
 
-  /** Once, before anybody needs it: who looks after the node hears of it when the agent starts. */
-  async look(): Promise<void> {
+  /** Reads the file once before it is needed, so that its problem is logged when the agent starts. */
+  async check(): Promise<void> {
     this.#looked ??= this.read().then(nothing, nothing);
     await this.#looked;
   }

@@ -1,7 +1,7 @@
 import type { CgroupSettings } from "@picolet/protocol/cgroup/cgroup-values.ts";
 import type { SharedUsage } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { ContainerRunComponents } from "../containers/container-run.ts";
-import type { DenseHostComponents } from "./dense-process.ts";
+import type { DenseProcessComponents } from "./dense-process.ts";
 import type { DenseProcessesInit } from "./dense-processes.ts";
 import type { DenseStarts } from "./dense-starts.ts";
 
@@ -11,11 +11,11 @@ export interface DenseOnDemandInit extends DenseProcessesInit {
 
 /** Containers that share a process, whose part of the program is loaded with the first of them. */
 export class DenseOnDemand {
-  readonly #components: ContainerRunComponents & Omit<DenseHostComponents, "onChange">;
+  readonly #components: ContainerRunComponents & Omit<DenseProcessComponents, "onChange">;
   readonly #init: DenseOnDemandInit;
   #starts: Promise<DenseStarts> | undefined;
 
-  constructor(components: ContainerRunComponents & Omit<DenseHostComponents, "onChange">, init: DenseOnDemandInit) {
+  constructor(components: ContainerRunComponents & Omit<DenseProcessComponents, "onChange">, init: DenseOnDemandInit) {
     this.#components = components;
     this.#init = init;
   }

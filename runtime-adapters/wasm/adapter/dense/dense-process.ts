@@ -3,9 +3,8 @@
  * away.
  */
 import { openSync, writeFileSync } from "node:fs";
-import { joinSignals } from "@picolet/protocol/async/abort.ts";
-import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { checkCancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
 import type { CgroupPort } from "@picolet/runtime-contract/cgroup-port.ts";
 import type { DenseUsage } from "../../shared/messages/dense-messages.ts";
@@ -13,24 +12,24 @@ import type { RunnerLaunch } from "../../shared/messages/launch.ts";
 import type { Isolation } from "../isolation/isolation.ts";
 import { startRunner } from "../runners/start-runner.ts";
 import { isAlive, killGroup, type ProcessId, signalProcess } from "../state/process-id.ts";
-import type { DenseProcess, DenseRun } from "./dense-run.ts";
+import type { ContainerProcess, DenseRun } from "./dense-run.ts";
 import { MAX_COMPLAINT_LENGTH, mountInProcess } from "./late-mounts.ts";
 import { cpuMsOf, residentBytesOf } from "./process-figures.ts";
 import type { DenseGroupFile, DenseTermination, ProcessFolder } from "./process-folder.ts";
 import { ProcessLink } from "./process-link.ts";
 import { TurnWatch, type TurnWatchInit, type WatchedProcess } from "./turn-watch.ts";
 
-export interface DenseHostComponents {
+export interface DenseProcessComponents {
   readonly clock: Clock;
   readonly log: Log;
   readonly cgroups: CgroupPort | undefined;
   readonly isolation: Isolation;
   readonly disposed: AbortSignal;
   /** One of its containers is gone, or it has ended with all of them. */
-  readonly onChange: (host: DenseHost) => void;
+  readonly onChange: (host: DenseProcess) => void;
 }
 
-export interface DenseHostInit extends TurnWatchInit {
+export interface DenseProcessInit extends TurnWatchInit {
   readonly startTimeout: Millis;
 }
 
@@ -40,21 +39,21 @@ export interface DenseHostInit extends TurnWatchInit {
  */
 const HELLO_TIMEOUT = seconds(5);
 const RECONNECT_DELAY = seconds(1);
-/** Who looks for whom to evict does not wait long. */
+/** Bounds how long eviction waits for the usage. */
 const USAGE_TIMEOUT = millis(250);
 /** Between `started` and the shell's line in its file is a system call or two. */
-const MAX_PROCESS_LOOKS = 100;
-const PROCESS_LOOK_INTERVAL = millis(20);
+const MAX_PROCESS_CHECKS = 100;
+const PROCESS_CHECK_INTERVAL = millis(20);
 const NEVER = new AbortController().signal;
 
-export class DenseHost implements DenseProcess {
+export class DenseProcess implements ContainerProcess {
   readonly name: string;
   readonly group: DenseGroupFile;
   readonly runs = new Map<string, DenseRun>();
-  /** Of its cgroup, as it was last set. */
+  /** The memory limit of its cgroup, as it was last set. */
   memoryLimitBytes = Number.POSITIVE_INFINITY;
-  readonly #components: DenseHostComponents;
-  readonly #init: DenseHostInit;
+  readonly #components: DenseProcessComponents;
+  readonly #init: DenseProcessInit;
   readonly #folder: ProcessFolder;
   #link: ProcessLink | undefined;
   #held: Promise<readonly string[]> = Promise.resolve([]);
@@ -66,8 +65,8 @@ export class DenseHost implements DenseProcess {
     name: string,
     group: DenseGroupFile,
     folder: ProcessFolder,
-    components: DenseHostComponents,
-    init: DenseHostInit,
+    components: DenseProcessComponents,
+    init: DenseProcessInit,
     oomScore: number,
   ) {
     this.name = name;
@@ -82,12 +81,12 @@ export class DenseHost implements DenseProcess {
   /** @throws what starting a runner throws; nothing is left of it then but its folder */
   static async start(
     { name, group, folder, oomScore }: { name: string; group: DenseGroupFile; folder: ProcessFolder; oomScore: number },
-    components: DenseHostComponents,
-    init: DenseHostInit,
+    components: DenseProcessComponents,
+    init: DenseProcessInit,
     signal: AbortSignal,
-  ): Promise<DenseHost> {
+  ): Promise<DenseProcess> {
     const { clock, isolation, cgroups } = components;
-    const host = new DenseHost(name, group, folder, components, init, oomScore);
+    const host = new DenseProcess(name, group, folder, components, init, oomScore);
     folder.make(group);
     const { command, own } = await isolation.dense(folder.path, group);
     folder.writeLaunch(group.identity, own);
@@ -97,7 +96,7 @@ export class DenseHost implements DenseProcess {
       procsFiles: cgroup?.procsFiles ?? [],
     };
     try {
-      const onReaperEnd = (): void => host.#look();
+      const onReaperEnd = (): void => host.#check();
       const fatalFd = openSync(folder.fatalPath, "a", 0o600);
       await startRunner(clock, { reaper, fatalFd, timeout: init.startTimeout, onReaperEnd }, signal);
       await host.#standing();
@@ -113,10 +112,10 @@ export class DenseHost implements DenseProcess {
   /** One that an agent before this one started; it may have ended. */
   static adopt(
     { name, group, folder }: { name: string; group: DenseGroupFile; folder: ProcessFolder },
-    components: DenseHostComponents,
-    init: DenseHostInit,
-  ): DenseHost {
-    const host = new DenseHost(name, group, folder, components, init, Number.NEGATIVE_INFINITY);
+    components: DenseProcessComponents,
+    init: DenseProcessInit,
+  ): DenseProcess {
+    const host = new DenseProcess(name, group, folder, components, init, Number.NEGATIVE_INFINITY);
     if (!host.isAlive) return host;
     host.#connect();
     return host;
@@ -197,7 +196,7 @@ export class DenseHost implements DenseProcess {
   }
 
   endIfHeldBy(id: string): void {
-    if (this.#folder.turn() === id) this.#endFor(id, "it does not let go of its process, and was to stop");
+    if (this.#folder.turn() === id) this.#endFor(id, "it does not release its process, and had to stop");
   }
 
   async left(id: string): Promise<void> {
@@ -208,7 +207,7 @@ export class DenseHost implements DenseProcess {
     if (run !== undefined) this.#components.onChange(this);
   }
 
-  /** Containers that it has and nobody knows. */
+  /** Ends containers that it holds but the agent does not know. */
   async endStrays(): Promise<void> {
     for (const id of await this.#held) if (!this.runs.has(id)) this.stop(id, 0);
     if (!this.isAlive) return;
@@ -216,17 +215,17 @@ export class DenseHost implements DenseProcess {
     if (this.runs.size > 0) this.#turns.begin();
   }
 
-  /** What was known last, of a process that does not answer at once. */
+  /** The usage; the last known one for a process that does not answer in time. */
   async usage(): Promise<readonly DenseUsage[]> {
     const done = new AbortController();
-    const time = this.#components.clock.sleep(USAGE_TIMEOUT, done.signal).catch(() => undefined);
+    const time = this.#components.clock.sleep(USAGE_TIMEOUT, done.signal).catch(ignore("the answer came first"));
     const usages = await Promise.race([this.#link?.usage(), time.then(() => undefined)]);
     done.abort();
     this.#usages = usages ?? this.#usages;
     return this.#usages.filter(({ id }) => this.runs.has(id));
   }
 
-  /** With whoever keeps its mounts and waits for it. */
+  /** Kills it together with the process that keeps its mounts and waits for it. */
   kill(): void {
     const { id } = this;
     if (id !== undefined) signalProcess(id, "SIGKILL");
@@ -234,7 +233,7 @@ export class DenseHost implements DenseProcess {
     if (reaper !== undefined) killGroup(reaper);
   }
 
-  /** Of one that has ended. */
+  /** Removes a process that has ended. */
   async remove(): Promise<void> {
     this.kill();
     this.#link?.close();
@@ -246,25 +245,25 @@ export class DenseHost implements DenseProcess {
     this.#folder.remove();
   }
 
-  /** Is not told of anything any more; it runs on. */
-  letGo(): void {
+  /** Closes the link; the process runs on. */
+  release(): void {
     this.#link?.close();
   }
 
   async #standing(): Promise<void> {
-    for (let look = 0; look < MAX_PROCESS_LOOKS; look += 1) {
+    for (let check = 0; check < MAX_PROCESS_CHECKS; check += 1) {
       if (this.id !== undefined) return;
-      await this.#components.clock.sleep(PROCESS_LOOK_INTERVAL, this.#components.disposed);
+      await this.#components.clock.sleep(PROCESS_CHECK_INTERVAL, this.#components.disposed);
     }
-    throw new PicoletError("internal", "nobody says who the process of several components is", { retryable: true });
+    throw new PicoletError("internal", "the pid of the process of several components is unknown", { retryable: true });
   }
 
   #connect(): void {
     const { clock } = this.#components;
     const link = new ProcessLink({
       socketPath: this.#folder.socketPath,
-      onEnded: (id) => void this.runs.get(id)?.told(),
-      onClose: () => this.#look(),
+      onEnded: (id) => void this.runs.get(id)?.reportedEnd(),
+      onClose: () => this.#check(),
     });
     const done = new AbortController();
     const time = clock.sleep(HELLO_TIMEOUT, done.signal).then(
@@ -276,8 +275,8 @@ export class DenseHost implements DenseProcess {
   }
 
   /** The way to it is gone: most likely it has ended, with all its containers. */
-  #look(): void {
-    if (!this.#components.disposed.aborted) void this.#lost().catch(() => undefined);
+  #check(): void {
+    if (!this.#components.disposed.aborted) void this.#lost().catch(ignore("the next inspection finds it"));
   }
 
   async #lost(): Promise<void> {
@@ -286,7 +285,7 @@ export class DenseHost implements DenseProcess {
     if (this.isAlive) {
       this.#connect();
       const held = await this.#held;
-      for (const [id, run] of this.runs) if (!held.includes(id)) await run.told();
+      for (const [id, run] of this.runs) if (!held.includes(id)) await run.reportedEnd();
       return;
     }
     await Promise.all([...this.runs.values()].map((run) => run.reaperEnded()));
@@ -320,7 +319,7 @@ export class DenseHost implements DenseProcess {
 
   #endFor(id: string, message: string): void {
     const run = this.runs.get(id);
-    this.#components.log.warn("a process of several components is ended: one of them does not let go of it", {
+    this.#components.log.warn("a process of several components is ended: one of them does not release it", {
       namespace: this.group.namespace,
       container: id,
       pod: run?.file.uid,

@@ -5,16 +5,15 @@
 import { randomBytes } from "node:crypto";
 import { mkdirSync, readdirSync } from "node:fs";
 import type { CgroupValues } from "@picolet/protocol/cgroup/cgroup-values.ts";
-import { describeError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import { type Millis, seconds } from "@picolet/protocol/ports.ts";
 import type { SharedUsage } from "@picolet/runtime-contract/runtime-adapter.ts";
-import { DenseHost, type DenseHostComponents, type DenseHostInit } from "./dense-process.ts";
-import type { DenseProcess } from "./dense-run.ts";
-import { groupLimits } from "./group-limits.ts";
+import { DenseProcess, type DenseProcessComponents, type DenseProcessInit } from "./dense-process.ts";
+import type { ContainerProcess } from "./dense-run.ts";
 import { type DenseGroup, ProcessFolder } from "./process-folder.ts";
 
-export interface DenseProcessesInit extends DenseHostInit {
+export interface DenseProcessesInit extends DenseProcessInit {
   /** `<state>/dense` */
   readonly directory: string;
   /** cgroupfs path above those of the processes; undefined: they have none. */
@@ -22,19 +21,22 @@ export interface DenseProcessesInit extends DenseHostInit {
 }
 
 /**
- * Of one process; the next container of the group gets another one. Each may hold 1,024 files and as many sockets as it
- * is granted.
+ * Bounds the containers of one process; the next container of the group gets another process. Each may hold 1,024 files
+ * and as many sockets as it is granted.
  */
 const MAX_CONTAINERS = 128;
-/** How long an empty one is kept for what starts again. */
+/** How long an empty process is kept for containers that start again. */
 const IDLE_DURATION: Millis = seconds(60);
 const NAME_BYTES = 6;
 const NANOSECONDS_PER_MS = 1_000_000;
-/** Of a limit that is lowered: beside what is resident the kernel counts some of its own. */
+/**
+ * A limit is lowered only while resident memory is below this share of it: the kernel also counts memory that is not
+ * resident.
+ */
 const SAFE_SHARE = 0.8;
 
-/** Of a process that nobody knows anything of. */
-const GONE: DenseProcess = {
+/** A process that does not exist any more. */
+const GONE: ContainerProcess = {
   id: undefined,
   blame: undefined,
   oomKills: () => Promise.resolve(0),
@@ -45,40 +47,43 @@ const GONE: DenseProcess = {
 };
 
 export class DenseProcesses {
-  readonly #components: DenseHostComponents;
+  readonly #components: DenseProcessComponents;
   readonly #init: DenseProcessesInit;
-  readonly #hosts = new Map<string, DenseHost>();
-  /** Of each group, one start at a time. */
-  readonly #starts = new Map<string, Promise<DenseHost>>();
-  /** Of the memory that they ask for, by its name; cgroup v2 alone. */
+  readonly #hosts = new Map<string, DenseProcess>();
+  /** Starts under way: one for each group at a time. */
+  readonly #starts = new Map<string, Promise<DenseProcess>>();
+  /** The memory that they request, by the process's name; cgroup v2 alone. */
   readonly #kept = new Map<string, CgroupValues>();
   #keptAbove = 0;
-  /** What containers take that are about to go into one, by its name. */
+  /** The resources of containers that are about to start in a process, by its name. */
   readonly #expected = new Map<string, Set<CgroupValues>>();
   /** One limit is written after the other: an older sum must not come last. */
   #writing: Promise<void> = Promise.resolve();
 
-  constructor(components: Omit<DenseHostComponents, "onChange">, init: DenseProcessesInit) {
+  constructor(components: Omit<DenseProcessComponents, "onChange">, init: DenseProcessesInit) {
     this.#components = { ...components, onChange: (host) => void this.#changed(host) };
     this.#init = init;
   }
 
-  /** What an agent before this one has left. Containers are told by `process` then, and `adopted` when all were. */
+  /**
+   * Adopts the processes of an earlier agent. Their containers are then added through `process`, and `adopted` is
+   * called after the last.
+   */
   adopt(): void {
     const { directory } = this.#init;
     for (const name of namesIn(directory)) {
       const folder = new ProcessFolder(`${directory}/${name}`);
       const group = folder.group();
       if (group === undefined) folder.remove();
-      else this.#hosts.set(name, DenseHost.adopt({ name, group, folder }, this.#components, this.#init));
+      else this.#hosts.set(name, DenseProcess.adopt({ name, group, folder }, this.#components, this.#init));
     }
   }
 
-  process(name: string): DenseProcess {
+  process(name: string): ContainerProcess {
     return this.#hosts.get(name) ?? GONE;
   }
 
-  host(name: string): DenseHost | undefined {
+  host(name: string): DenseProcess | undefined {
     return this.#hosts.get(name);
   }
 
@@ -96,11 +101,11 @@ export class DenseProcesses {
    */
   async take(
     { values, oomScore, ...group }: DenseGroup & { readonly values: CgroupValues; readonly oomScore: number },
-    but: DenseHost | undefined,
+    but: DenseProcess | undefined,
     signal: AbortSignal,
-  ): Promise<DenseHost> {
+  ): Promise<DenseProcess> {
     const key = keyOf(group);
-    await this.#starts.get(key)?.catch(() => undefined);
+    await this.#starts.get(key)?.catch(ignore("the caller of that start reports it"));
     let host = [...this.#hosts.values()].find(
       (each) => each !== but && keyOf(each.group) === key && each.isAlive && this.#load(each).size < MAX_CONTAINERS,
     );
@@ -120,30 +125,30 @@ export class DenseProcesses {
   }
 
   /** The container that it was taken for is in it, or came to nothing. */
-  settle(host: DenseHost, values: CgroupValues): void {
+  settle(host: DenseProcess, values: CgroupValues): void {
     const expected = this.#expected.get(host.name);
     expected?.delete(values);
     if (expected?.size === 0) this.#expected.delete(host.name);
     if (!this.#load(host).has(values)) void this.#changed(host);
   }
 
-  /** By what its containers take from now on, and those that come. */
-  limit(host: DenseHost): Promise<void> {
+  /** Limits the process by the resources of its containers and of those that are about to start. */
+  limit(host: DenseProcess): Promise<void> {
     return this.#inTurn(() => this.#limit(host));
   }
 
   #inTurn(write: () => Promise<void>): Promise<void> {
     const written = this.#writing.then(write);
-    this.#writing = written.catch(() => undefined);
+    this.#writing = written.catch(ignore("the caller of this write reports it"));
     return written;
   }
 
-  async #limit(host: DenseHost): Promise<void> {
+  async #limit(host: DenseProcess): Promise<void> {
     const { cgroupPath } = host.group;
     if (cgroupPath === undefined || this.#hosts.get(host.name) !== host) return;
     const limits = groupLimits([...this.#load(host)]);
     const memory = limits.memoryLimitBytes ?? -1;
-    // What an ended one held goes with the next collection; a limit below what is used would end them all.
+    // The memory of an ended container goes with the next collection; a limit below the usage would end all others.
     const isLess = memory >= 0 && memory < host.memoryLimitBytes;
     const waits = isLess && host.residentBytes > memory * SAFE_SHARE;
     if (!waits) host.memoryLimitBytes = memory < 0 ? Number.POSITIVE_INFINITY : memory;
@@ -180,22 +185,26 @@ export class DenseProcesses {
 
   /** They run on. */
   dispose(): void {
-    for (const host of this.#hosts.values()) host.letGo();
+    for (const host of this.#hosts.values()) host.release();
   }
 
-  /** Of each container once: one that is about to come may be there already. */
-  #load(host: DenseHost): ReadonlySet<CgroupValues> {
+  /** The resources of all its containers, each once: an expected one may be there already. */
+  #load(host: DenseProcess): ReadonlySet<CgroupValues> {
     const there = [...host.runs.values()].flatMap(({ file }) => file.dense?.values ?? []);
     return new Set([...there, ...(this.#expected.get(host.name) ?? [])]);
   }
 
-  #start(key: string, group: DenseGroup, oomScore: number, signal: AbortSignal): Promise<DenseHost> {
+  #start(key: string, group: DenseGroup, oomScore: number, signal: AbortSignal): Promise<DenseProcess> {
     const start = this.#make(group, oomScore, signal).finally(() => this.#starts.delete(key));
     this.#starts.set(key, start);
     return start;
   }
 
-  async #make({ namespace, identity, network }: DenseGroup, oomScore: number, signal: AbortSignal): Promise<DenseHost> {
+  async #make(
+    { namespace, identity, network }: DenseGroup,
+    oomScore: number,
+    signal: AbortSignal,
+  ): Promise<DenseProcess> {
     const { directory, cgroupPath } = this.#init;
     mkdirSync(directory, { recursive: true, mode: 0o700 });
     if (cgroupPath !== undefined) await this.#components.cgroups?.create(cgroupPath, {});
@@ -204,7 +213,7 @@ export class DenseProcesses {
     const folder = new ProcessFolder(`${directory}/${name}`);
     const group = { namespace, identity, network, cgroupPath: own };
     try {
-      const made = await DenseHost.start({ name, group, folder, oomScore }, this.#components, this.#init, signal);
+      const made = await DenseProcess.start({ name, group, folder, oomScore }, this.#components, this.#init, signal);
       this.#hosts.set(name, made);
       return made;
     } catch (error) {
@@ -213,7 +222,7 @@ export class DenseProcesses {
     }
   }
 
-  async #changed(host: DenseHost): Promise<void> {
+  async #changed(host: DenseProcess): Promise<void> {
     const { clock, disposed, log } = this.#components;
     if (disposed.aborted || this.#hosts.get(host.name) !== host) return;
     try {
@@ -221,7 +230,7 @@ export class DenseProcesses {
       if (host.isAlive) await clock.sleep(IDLE_DURATION, disposed);
       if (this.#load(host).size > 0 || this.#hosts.get(host.name) !== host) return;
       this.#hosts.delete(host.name);
-      // After what was being written of it, which would make its cgroup anew.
+      // After all pending writes, which would make its cgroup again.
       await this.#inTurn(() => this.#keep(host.name, {}));
       await host.remove();
     } catch (error) {
@@ -241,4 +250,62 @@ function namesIn(directory: string): readonly string[] {
     if (errnoOf(error) === "ENOENT") return [];
     throw error;
   }
+}
+
+/** The memory of a process without any component: some 12 MiB, and what Node takes while it starts. */
+const BASE_BYTES = 24 * 1024 * 1024;
+/** The memory of each component beside its linear memory: its stack, glue and buffers. */
+const BYTES_PER_CONTAINER = 1024 * 1024;
+/** Threads and processes: Node's own, the two shells, and what makes the jail. */
+const MAX_TASKS = 64;
+const MIN_SHARES = 2;
+
+/** No limit as long as one of them has none. */
+export function groupLimits(containers: readonly CgroupValues[]): CgroupValues {
+  const memory = sumOf(containers, ({ memoryLimitBytes }) => memoryLimitBytes);
+  const period = containers.find(({ cpuPeriodUs }) => cpuPeriodUs !== undefined)?.cpuPeriodUs;
+  const quota = sumOf(containers, ({ cpuQuotaUs }) => cpuQuotaUs);
+  const shares = containers.reduce((sum, { cpuShares = MIN_SHARES }) => sum + cpuShares, 0);
+  return {
+    cpuShares: Math.max(shares, MIN_SHARES),
+    cpuPeriodUs: period,
+    cpuQuotaUs: quota ?? -1,
+    memoryLimitBytes: memory === undefined ? -1 : memory + BASE_BYTES + containers.length * BYTES_PER_CONTAINER,
+    pidsLimit: MAX_TASKS,
+    ...keptMemory(containers),
+    ...swapLimit(containers),
+  };
+}
+
+/**
+ * cgroup v2 alone: what they ask for together is kept for the process. Where it is slowed down is not set, as that
+ * would slow all of them down.
+ */
+function keptMemory(containers: readonly CgroupValues[]): CgroupValues {
+  const kept = containers.filter(({ memoryMinBytes }) => memoryMinBytes !== undefined);
+  if (kept.length === 0) return {};
+  return {
+    memoryMinBytes: kept.reduce((sum, { memoryMinBytes = 0 }) => sum + memoryMinBytes, 0),
+    memoryLowBytes: kept.reduce((sum, { memoryLowBytes = 0 }) => sum + memoryLowBytes, 0),
+  };
+}
+
+/** cgroup v2 alone: the sum of their swap limits; without it the limit of memory would bound nothing. */
+function swapLimit(containers: readonly CgroupValues[]): CgroupValues {
+  if (!containers.some(({ swapLimitBytes }) => swapLimitBytes !== undefined)) return {};
+  return { swapLimitBytes: sumOf(containers, ({ swapLimitBytes }) => swapLimitBytes) ?? -1 };
+}
+
+/** Undefined: one of them has none. */
+function sumOf(
+  containers: readonly CgroupValues[],
+  of: (values: CgroupValues) => number | undefined,
+): number | undefined {
+  let sum: number | undefined;
+  for (const each of containers) {
+    const value = of(each) ?? -1;
+    if (value < 0) return undefined;
+    sum = (sum ?? 0) + value;
+  }
+  return sum;
 }

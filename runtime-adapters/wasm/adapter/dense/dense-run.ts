@@ -10,12 +10,12 @@ import { readUntrustedFields } from "../state/untrusted-file.ts";
 import type { DenseTermination } from "./process-folder.ts";
 
 /** The process that a container is in, as the container needs it. */
-export interface DenseProcess {
+export interface ContainerProcess {
   readonly id: ProcessId | undefined;
   readonly blame: DenseTermination | undefined;
-  /** How many processes of its cgroup the kernel has killed for want of memory. */
+  /** The number of processes of its cgroup that the kernel has killed because memory ran out. */
   oomKills(): Promise<number>;
-  /** Whether it says that it has the container. */
+  /** @returns whether the process reports that it holds the container */
   holds(id: string): Promise<boolean>;
   stop(id: string, exitCode: number): void;
   /** It does not answer: ends it, when this container is why. */
@@ -24,17 +24,17 @@ export interface DenseProcess {
   left(id: string): Promise<void>;
 }
 
-/** As the shell has it: 128 and the number of the signal. */
+/** The shell's exit code of a killed process: 128 and the number of the signal. */
 const TERMINATED = 143;
 const KILLED = 137;
 
 export class DenseRun extends ContainerRun {
-  readonly #process: DenseProcess;
+  readonly #process: ContainerProcess;
   readonly #clock: Pick<Clock, "wall">;
   /** It has ended, and could not say how. */
   #isLost = false;
 
-  constructor(components: ContainerRunComponents, file: ContainerFile, process: DenseProcess) {
+  constructor(components: ContainerRunComponents, file: ContainerFile, process: ContainerProcess) {
     super(components, file);
     this.#process = process;
     this.#clock = components.clock;
@@ -45,7 +45,7 @@ export class DenseRun extends ContainerRun {
   }
 
   /** The process says that it has ended. */
-  async told(): Promise<void> {
+  async reportedEnd(): Promise<void> {
     this.#isLost = this.exit() === undefined;
     await this.takeExit();
   }
@@ -61,7 +61,7 @@ export class DenseRun extends ContainerRun {
     return this.markRunning();
   }
 
-  /** Its end may be written, and not be told of. */
+  /** Its end may be written before it is reported. */
   override async check(how: "quick" | "thorough"): Promise<void> {
     await this.takeExit();
     await super.check(how);

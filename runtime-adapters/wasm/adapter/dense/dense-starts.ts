@@ -12,13 +12,13 @@ import type { ContainerRun, ContainerRunComponents } from "../containers/contain
 import { cannotStart } from "../containers/start-errors.ts";
 import { createLog } from "../state/container-log.ts";
 import type { ContainerFile } from "../state/state-files.ts";
-import type { DenseHost, DenseHostComponents } from "./dense-process.ts";
+import type { DenseProcess, DenseProcessComponents } from "./dense-process.ts";
 import { DenseProcesses, type DenseProcessesInit } from "./dense-processes.ts";
 import { DenseRun } from "./dense-run.ts";
 
 /** With what an agent before this one has left. */
 export function makeDenseStarts(
-  components: ContainerRunComponents & Omit<DenseHostComponents, "onChange">,
+  components: ContainerRunComponents & Omit<DenseProcessComponents, "onChange">,
   init: DenseProcessesInit,
   settings: CgroupSettings,
 ): DenseStarts {
@@ -60,12 +60,12 @@ export class DenseStarts {
     return run;
   }
 
-  /** All that was left has been given to `adopted`. */
+  /** Called when all containers of an earlier agent have been passed to `adopted`. */
   async settle(): Promise<void> {
     await this.#hosts.adopted();
   }
 
-  /** What one of its containers may take has changed. */
+  /** Applies a change of a container's resources. */
   async update(hostName: string): Promise<void> {
     const host = this.#hosts.host(hostName);
     if (host !== undefined) await this.#hosts.limit(host);
@@ -84,9 +84,9 @@ export class DenseStarts {
     newFile: () => ContainerFile,
     prepared: Prepared,
     onMade: (run: ContainerRun) => void,
-    but: DenseHost | undefined,
+    but: DenseProcess | undefined,
     signal: AbortSignal,
-  ): Promise<{ readonly run: DenseRun | undefined; readonly host: DenseHost }> {
+  ): Promise<{ readonly run: DenseRun | undefined; readonly host: DenseProcess }> {
     const { pod, spec, runner, network, oomScoreAdj } = prepared;
     const { namespace } = pod.metadata;
     const values = containerCgroupValues(spec, this.#settings, pod);
@@ -111,7 +111,7 @@ export class DenseStarts {
     }
   }
 
-  #make(file: ContainerFile, host: DenseHost): DenseRun {
+  #make(file: ContainerFile, host: DenseProcess): DenseRun {
     const { state } = this.#components;
     mkdirSync(dirname(file.logPath), { recursive: true });
     state.writeContainer(file);

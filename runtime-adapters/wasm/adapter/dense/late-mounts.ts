@@ -9,7 +9,7 @@ const execute = promisify(execFile);
 
 /** In the namespace of the shell that stays beside the process, from where its own gets it. */
 export async function mountInProcess(mounter: ProcessId | undefined, fstab: string): Promise<void> {
-  if (mounter === undefined) throw new PicoletError("internal", "nobody keeps the mounts of the process");
+  if (mounter === undefined) throw new PicoletError("internal", "the process has no shell that keeps its mounts");
   const args = ["-t", String(mounter.pid), "-m", "mount", "-n", "-a", "-T", fstab];
   try {
     await execute("nsenter", args, { env: { ...SMALL_PROCESS_ENVIRONMENT, PATH: process.env.PATH }, cwd: "/" });

@@ -1,4 +1,4 @@
-/** What the kernel says of a process. */
+/** Figures of a process from /proc. */
 import { readFileSync } from "node:fs";
 
 /** The kernel's, on every machine that Linux runs on (`USER_HZ`). */

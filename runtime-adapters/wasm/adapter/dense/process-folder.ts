@@ -20,7 +20,7 @@ import { readUntrusted } from "../state/untrusted-file.ts";
 export interface DenseGroup {
   readonly namespace: string;
   readonly identity: Identity | undefined;
-  /** Whether it may reach anything of the node's network. */
+  /** True when it may reach the node's network. */
   readonly network: boolean;
 }
 
@@ -29,7 +29,7 @@ export interface DenseGroupFile extends DenseGroup {
   readonly cgroupPath: string | undefined;
 }
 
-/** Why the agent has ended the process. */
+/** The reason why the agent has ended the process. */
 export interface DenseTermination {
   /** The container whose doing it was. */
   readonly container: string;
@@ -81,7 +81,7 @@ export class ProcessFolder {
     return this.#json<DenseGroupFile>("group.json");
   }
 
-  /** Who it is. Without a jail it is the reaper's own child. */
+  /** Its process. Without a jail it is the reaper's own child. */
   process(): ProcessId | undefined {
     return this.#process(HOST_FILE) ?? (this.#text("mounts") === undefined ? this.#process("runner") : undefined);
   }
@@ -116,7 +116,7 @@ export class ProcessFolder {
     mkdirSync(`${this.path}/places/${id}`, { mode: FOLDER_MODE });
   }
 
-  /** What is mounted on it goes with it, in whatever namespace that is (rmdir(2)). */
+  /** A mount on it goes with it, in any namespace (rmdir(2)). */
   removePlace(id: string): void {
     rmSync(`${this.path}/places/${id}`, { recursive: true, force: true });
   }

@@ -14,7 +14,7 @@ import {
 export interface ProcessLinkInit {
   readonly socketPath: string;
   readonly onEnded: (id: string) => void;
-  /** Nobody is there any more, or nobody who could be understood. */
+  /** The link is closed, or broke the protocol. */
   readonly onClose: () => void;
 }
 

@@ -1,9 +1,10 @@
+import { ignore } from "@picolet/protocol/errors.ts";
 import { type Clock, type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
 
 /** Between two looks whether its event loop comes round. */
 const PING_INTERVAL = seconds(5);
 /** While it does not. */
-const LOOK_INTERVAL = millis(200);
+const CHECK_INTERVAL = millis(200);
 
 /** The process that is watched. */
 export interface WatchedProcess {
@@ -11,7 +12,7 @@ export interface WatchedProcess {
   hasContainers(): boolean;
   /** CPU time of all its threads. */
   cpuMs(): number;
-  /** Resolves when its event loop has come round; undefined: nobody can be asked. */
+  /** Resolves when its event loop has come round; undefined: there is no link. */
   ping(): Promise<unknown> | undefined;
   /** It has computed for so long without coming back to its event loop. */
   stuck(): void;
@@ -44,7 +45,7 @@ export class TurnWatch {
     if (this.#watching) return;
     this.#watching = true;
     void this.#watched()
-      .catch(() => undefined)
+      .catch(ignore("the watch ends with the adapter"))
       .finally(() => {
         this.#watching = false;
       });
@@ -63,8 +64,8 @@ export class TurnWatch {
         answered = true;
       });
       while (!answered && process.isAlive()) {
-        await Promise.race([answer, clock.sleep(LOOK_INTERVAL, disposed)]);
-        // Of its own time: on a busy board, or with a CPU limit, it may just not have come round.
+        await Promise.race([answer, clock.sleep(CHECK_INTERVAL, disposed)]);
+        // Measured in its own CPU time: on a busy board, or with a CPU limit, it may just not have come round.
         if (!answered && process.cpuMs() - ranBefore >= turnTimeout) process.stuck();
       }
       if (!process.isAlive()) return;

@@ -9,10 +9,10 @@ import { ProcessFolder } from "./process-folder.ts";
 
 const GIGABYTES = 3_000_000_000;
 
-/** What a process that was taken over may put in the place of a file of its own. */
+/** Objects that a hostile process may put in the place of a file of its own. */
 function* inPlaceOf(path: string): Generator<string> {
   execFileSync("mkfifo", [path]);
-  yield "a pipe that nobody writes into";
+  yield "a pipe without a writer";
   rmSync(path);
   symlinkSync("/dev/zero", path);
   yield "a link to what never ends";
@@ -22,7 +22,7 @@ function* inPlaceOf(path: string): Generator<string> {
   rmSync(path, { recursive: true });
 }
 
-test("what is no file of its own is not read, and never waited for", () => {
+test("an object in the place of a file is not read, and never waited for", () => {
   using folder = new TempFolder();
   const path = folder.at("end");
   assert.equal(readUntrusted(path, 10), undefined);
@@ -44,7 +44,7 @@ test("a process of several containers that puts something else in the place of i
   assert.equal(host.turn().length, 64);
 });
 
-test("of what a runner says of its end no more is taken than it may say", () => {
+test("a runner's message about its end is bounded", () => {
   using folder = new TempFolder();
   const state = new StateFolder(folder.path);
   mkdirSync(state.container("u", "c"), { recursive: true });

@@ -1,16 +1,17 @@
 /** The files of an image archive: entries of a tar, or files of a folder that has the same layout. */
 import { constants, type FileHandle, open } from "node:fs/promises";
-import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
+import { checkCancelled } from "@picolet/protocol/async/abort.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
-import { imageFileKind, START_BYTES } from "@picolet/runtime-contract/image-file-kind.ts";
-import { gunzipStream, readAll } from "../../shared/files/byte-stream.ts";
-import { type ByteStream, FileBytes } from "../../shared/files/file-bytes.ts";
-import { isTarHeader, type TarEntry, TarReader } from "../../shared/files/tar-reader.ts";
-import { damaged } from "../../shared/oci/image-manifests.ts";
+import { readArchiveStart } from "@picolet/runtime-contract/archive/archive-start.ts";
+import { gunzipStream, readAll } from "@picolet/runtime-contract/archive/byte-stream.ts";
+import { type ByteStream, FileBytes } from "@picolet/runtime-contract/archive/file-bytes.ts";
+import { damaged } from "@picolet/runtime-contract/archive/image-manifests.ts";
+import { isTarHeader, type TarEntry, TarReader } from "@picolet/runtime-contract/archive/tar-reader.ts";
+import { imageFileKind } from "@picolet/runtime-contract/image-file-kind.ts";
 
 export interface ArchiveFiles {
-  /** What it is, and where, for messages. */
+  /** The kind and path, for messages. */
   readonly kind: "archive" | "folder";
   readonly path: string;
   /**
@@ -74,7 +75,7 @@ async function find(reader: TarReader, matches: (entry: TarEntry) => boolean): P
   return undefined;
 }
 
-/** Of a folder only what every image layout has is read: no name of an archive leads anywhere else. */
+/** The files that every image layout has; in a folder no others are read, so no name of an archive leads elsewhere. */
 const LAYOUT_FILE = /^(?:index\.json|blobs\/sha256\/[0-9a-f]{64})$/;
 
 class FolderFiles implements ArchiveFiles {
@@ -121,7 +122,7 @@ class FolderFiles implements ArchiveFiles {
     if (!LAYOUT_FILE.test(name)) return undefined;
     let file: FileHandle;
     try {
-      // Opening a pipe would wait for somebody to write to it.
+      // Without O_NONBLOCK the open of a pipe waits for a writer.
       file = await open(`${this.path}/${name}`, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
     } catch (error) {
       if (errnoOf(error) === "ENOENT") return undefined;
@@ -134,25 +135,11 @@ class FolderFiles implements ArchiveFiles {
   }
 }
 
-async function startOf(stream: ByteStream): Promise<Buffer> {
-  const start = Buffer.alloc(START_BYTES);
-  for (let filled = 0; filled < START_BYTES; ) {
-    const chunk = await stream.read(START_BYTES - filled);
-    if (chunk === undefined) return start.subarray(0, filled);
-    start.set(chunk, filled);
-    filled += chunk.length;
-  }
-  return start;
-}
-
 /** @throws `unimplemented` for what is neither an archive nor the folder of one: another runtime may know it. */
 export async function filesOf(file: FileHandle, path: string): Promise<ArchiveFiles> {
   if ((await file.stat()).isDirectory()) return new FolderFiles(path);
-  const start = await startOf(new FileBytes(file));
-  const isGzip = start[0] === 0x1f && start[1] === 0x8b;
-  await using inflated = gunzipStream(new FileBytes(file));
-  const archive = isGzip ? await startOf(inflated) : start;
-  if (isTarHeader(archive)) return new TarFiles(path, file, isGzip);
-  const why = imageFileKind(archive, isGzip ? "in gzip" : "plain");
+  const { isGzip, start } = await readArchiveStart(file);
+  if (isTarHeader(start)) return new TarFiles(path, file, isGzip);
+  const why = imageFileKind(start, isGzip ? "in gzip" : "plain");
   throw new PicoletError("unimplemented", `cannot take a component from ${path}: ${why}`);
 }

@@ -2,12 +2,12 @@
 import { createHash } from "node:crypto";
 import { closeSync, openSync, readSync } from "node:fs";
 import { chmod, mkdir, open, readdir, rm, stat } from "node:fs/promises";
-import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
+import { checkCancelled } from "@picolet/protocol/async/abort.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
+import { type ByteStream, CHUNK_BYTES } from "@picolet/runtime-contract/archive/file-bytes.ts";
 import { type ComponentShape, readComponentShape, refuseAsync } from "../../shared/binary/component-shape.ts";
 import { fileError, renameDurably, type TemporaryNames } from "../../shared/files/durable-files.ts";
-import { type ByteStream, CHUNK_BYTES } from "../../shared/files/file-bytes.ts";
 
 export interface ComponentBlob extends ComponentShape {
   /** 64 hexadecimal digits. */
@@ -101,7 +101,7 @@ export class ComponentBlobs {
     return shape;
   }
 
-  /** Of a file whose size is known; nothing of it is written then. @throws `resource_exhausted` */
+  /** Refuses a file of a known size before anything of it is written. @throws `resource_exhausted` */
   refuseTooLarge(sizeBytes: number): void {
     if (sizeBytes > this.#maxBytes) throw this.#tooLarge(String(sizeBytes));
   }

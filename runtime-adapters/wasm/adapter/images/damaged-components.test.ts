@@ -21,7 +21,7 @@ const flipped = fc.array(fc.nat({ max: component.length * 8 - 1 }), { minLength:
   return bytes;
 });
 
-test("whatever is left of a component, the store names it by its content or leaves nothing of it", async (context) => {
+test("the store keeps a damaged component under the name of its content, or nothing of it", async (context) => {
   const folder = new TempFolder();
   context.after(() => folder[Symbol.dispose]());
   const onRemoved = async (): Promise<void> => undefined;

@@ -3,7 +3,7 @@
  * archives, as artifacts (CNCF TAG Runtime, "WASM OCI Artifact layout") or as images that hold one `.wasm` file.
  */
 import { PicoletError } from "@picolet/protocol/errors.ts";
-import type { ByteStream } from "../../shared/files/file-bytes.ts";
+import type { ByteStream } from "@picolet/runtime-contract/archive/file-bytes.ts";
 import {
   type BlobReference,
   damaged,
@@ -13,12 +13,12 @@ import {
   parseDockerManifest,
   parseIndex,
   parseManifest,
-} from "../../shared/oci/image-manifests.ts";
+} from "@picolet/runtime-contract/archive/image-manifests.ts";
 import { findInLayers, type Search } from "../../shared/oci/layer-search.ts";
 import type { ArchiveFiles } from "./archive-files.ts";
 import type { ComponentBlob, ComponentBlobs } from "./component-blobs.ts";
 
-/** Of the manifests read at once; the specification's own limit for one. */
+/** Bounds the manifests read at once; the specification's own limit for one. */
 const MAX_MANIFEST_BYTES = 4 * 1024 * 1024;
 /** An index may hold indexes; tools nest two. */
 const MAX_INDEX_DEPTH = 3;

@@ -13,14 +13,14 @@ export interface NameRecord {
   /** Canonical. */
   readonly name: string;
   readonly sha256: string;
-  /** What the name stands for: of an index, where there is one. */
+  /** The digest of the name's manifest: of an index, where there is one. */
   readonly manifestDigest: string | undefined;
-  /** Of the manifest in that index which leads to the component. */
+  /** The digest of the manifest in that index which leads to the component. */
   readonly entryDigest?: string | undefined;
-  /** What else there is by this name: `linux/arm64`. Only of pulled ones. */
+  /** Other platforms of this name: `linux/arm64`. Only of pulled ones. */
   readonly platforms?: readonly string[] | undefined;
   readonly importedAtMs: number;
-  /** What the file of a `file://` reference was when it was copied. */
+  /** The state of the file of a `file://` reference when it was copied. */
   readonly source: SourceStamp | undefined;
 }
 
@@ -62,7 +62,7 @@ export class ImageNames {
     }
   }
 
-  /** What was removed stays so. */
+  /** Makes removals durable. */
   async sync(): Promise<void> {
     await syncDirectory(this.#folder);
   }
@@ -75,7 +75,7 @@ export class ImageNames {
     return this.#records.get(canonical);
   }
 
-  /** Of all components that have a name. */
+  /** The hashes of all components that have a name. */
   hashes(): ReadonlySet<string> {
     return new Set(this.all().map(({ sha256 }) => sha256));
   }

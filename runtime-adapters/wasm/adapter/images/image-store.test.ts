@@ -173,7 +173,7 @@ test("a file:// reference is taken when it is first seen, and again when the fil
   assert.equal(await bench.idOf(ID), undefined, "nothing is called by the old content any more");
 });
 
-test("what is no component is refused where it is named, with the reason a kubelet gives", async (context) => {
+test("a file that is not a component is refused by its reference, with the kubelet's reason", async (context) => {
   const bench = new Bench(context);
   bench.file("core.wasm", await parse('(module (func (export "_start")))'));
   bench.file("garbage.wasm", "not wasm");
@@ -206,7 +206,7 @@ test("a pipe is refused instead of waited for, and files are read as before", as
   assert.equal((await bench.import(component, NAME))[0]?.id, ID);
 });
 
-test("what may be for another runtime is said to be", async (context) => {
+test("a file that another runtime may import is unimplemented here", async (context) => {
   const bench = new Bench(context);
   const layer = gzipSync(makeTar({ "bin/sh": "#!", "etc/passwd": "root" }));
   const others = [
@@ -253,7 +253,7 @@ test("a name with a digest is given to that content alone", async (context) => {
   assert.equal((await bench.import(archive, `picolet.example/hello@sha256:${sha256(manifest)}`))[0]?.id, ID);
 });
 
-test("a file that is no image is named, with what it is and what to do", async (context) => {
+test("the error for a file that is not an image names its kind and what to do", async (context) => {
   const bench = new Bench(context);
   const says = async (content: Uint8Array | string, expected: RegExp, code = "unimplemented"): Promise<void> => {
     const path = bench.file("imported.gz", content);
@@ -332,7 +332,7 @@ test("an image that holds one .wasm file is that component, in whichever layer i
   assert.equal(await bench.idOf("saved:2"), ID);
 });
 
-test("an image of several .wasm files is told so, however many there are and however long their names", async (context) => {
+test("the error for an image of several .wasm files names two, for any number and length of names", async (context) => {
   const bench = new Bench(context);
   const says = async (layers: readonly Record<string, string>[], expected: RegExp, code = "unimplemented") => {
     const tars = layers.map((files) => gzipSync(makeTar(files)));
@@ -409,7 +409,7 @@ test("one of several platforms is found in an index of indexes, though the other
   assert.equal(await bench.idOf(NAME), ID);
 });
 
-test("content that is not what its digest says is refused, wherever it stands", async (context) => {
+test("content with another digest is refused at every place", async (context) => {
   const bench = new Bench(context);
   const manifest = artifactManifest(component);
   const swapped = makeTar({

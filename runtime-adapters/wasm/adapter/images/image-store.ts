@@ -5,7 +5,7 @@
  * RegistryPulls), `tmp/`.
  */
 import { mkdir, rm } from "node:fs/promises";
-import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
+import { checkCancelled } from "@picolet/protocol/async/abort.ts";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import type { CgroupPort } from "@picolet/runtime-contract/cgroup-port.ts";
@@ -35,9 +35,9 @@ export interface ImageStoreComponents {
   readonly cgroups?: CgroupPort | undefined;
   /** Before anything else. Missing: nothing has to be done. */
   readonly prepare?: () => Promise<void>;
-  /** Told of each component that is removed, so that what was made from it goes too. */
+  /** Called for each component that is removed, so that what was made from it goes too. */
   readonly onRemoved: (sha256: string) => Promise<void>;
-  /** Of which containers are made, whether they run or not. Missing: there are none. */
+  /** The components of all containers, whether they run or not. Undefined: there are none. */
   readonly used?: () => Promise<Iterable<string>>;
   /** Bytes of what was made from each component; what was made from others is taken away. Missing: nothing ever is. */
   readonly derived?: (components: ReadonlySet<string>) => Promise<ReadonlyMap<string, number>>;
@@ -50,7 +50,7 @@ export interface ImageStoreInit {
   readonly maxComponentBytes?: number | undefined;
   /** Missing: nothing is pulled. */
   readonly pulls?: RegistryPullsInit | undefined;
-  /** Whether components of WASI 0.3 are taken. */
+  /** True when components of WASI 0.3 are accepted. */
   readonly p3?: boolean | undefined;
 }
 
@@ -156,7 +156,7 @@ export class ImageStore implements ImageService {
     return this.#pulls?.progress(parseReference(reference).canonical);
   }
 
-  /** What the registry has, or, while it cannot be reached, what it had when the component was pulled. */
+  /** The platforms in the registry, or, while it cannot be reached, those when the component was pulled. */
   async platforms(reference: string, options: PullOptions, signal: AbortSignal): Promise<ImagePlatforms> {
     await this.#open(signal);
     const parsed = parseReference(reference);
@@ -195,7 +195,7 @@ export class ImageStore implements ImageService {
     return this.#pulls;
   }
 
-  /** What need not be pulled again, by the manifest that leads to it. */
+  /** Components that need not be pulled again, by the manifest that leads to them. */
   async #known(): Promise<Readonly<Record<string, string>>> {
     const here = new Set(await this.#blobs.list());
     const records = this.#names
@@ -236,7 +236,7 @@ export class ImageStore implements ImageService {
     for (const sha256 of orphans) await this.#forget(sha256);
   }
 
-  /** The component of an image's id, for a container that is to be started. */
+  /** The component of an image's id, for a container that will start. */
   async component(id: string, signal: AbortSignal): Promise<{ readonly path: string; readonly blob: ComponentBlob }> {
     await this.#open(signal);
     const sha256 = id.replace(/^sha256:/, "");

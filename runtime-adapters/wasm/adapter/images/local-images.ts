@@ -1,8 +1,8 @@
 import type { FileHandle } from "node:fs/promises";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
+import { FileBytes } from "@picolet/runtime-contract/archive/file-bytes.ts";
 import { fileError, openNamed } from "../../shared/files/durable-files.ts";
-import { FileBytes } from "../../shared/files/file-bytes.ts";
 import type { ComponentBlob, ComponentBlobs } from "./component-blobs.ts";
 import type { ImageNames, SourceStamp } from "./image-names.ts";
 import { parseArchiveName, parseImportName } from "./image-references.ts";

@@ -5,11 +5,10 @@
  */
 import { createHash } from "node:crypto";
 import { mkdir, readdir, rm, rmdir, stat, utimes } from "node:fs/promises";
-import { joinSignals } from "@picolet/protocol/async/abort.ts";
-import { rejectOnAbort } from "@picolet/protocol/async/cancellation.ts";
+import { joinSignals, rejectOnAbort } from "@picolet/protocol/async/abort.ts";
 import { FairSlots } from "@picolet/protocol/async/fair-slots.ts";
 import { MinimumRate } from "@picolet/protocol/async/minimum-rate.ts";
-import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { RegistryReference } from "@picolet/protocol/kubernetes/image-reference.ts";
 import { type Clock, type Log, type Millis, seconds } from "@picolet/protocol/ports.ts";
 import type { CgroupPort } from "@picolet/runtime-contract/cgroup-port.ts";
@@ -51,19 +50,21 @@ export interface PullsPlace {
   readonly maxComponentBytes: number;
 }
 
-/** Of one process: 72 MiB resident at its most (30 MiB over HTTPS, or out of a layer), of which 43 are Node's own. */
+/**
+ * Bounds one process: 72 MiB resident at its most (30 MiB over HTTPS, or out of a layer), of which 43 are Node's own.
+ */
 const MEMORY_LIMIT_BYTES = 160 * 1024 * 1024;
 /** Only there to end one that hangs: 32 MiB at 1 KiB a second take nine hours. */
 const TIMEOUT = seconds(12 * 3600);
-/** Of MAX_PULLS, so that one registry that is silent leaves the others a process at once. */
+/** The share of MAX_PULLS for one registry, so that a silent one leaves the others a process at once. */
 const MAX_PULLS_OF_REGISTRY = MAX_PULLS - 1;
 /** The least rate that counts as progress while others wait, as slow as the slowest links are. */
 const LEAST_BYTES_PER_SECOND = 1024;
 /** Between two checks whether a pull is in others' way. Nothing but two numbers is compared. */
-const CONTENTION_LOOK = seconds(1);
+const CONTENTION_CHECK_INTERVAL = seconds(1);
 /** Folders of pulls that were cut off; each has one component's bytes at most. */
 const MAX_FOLDERS = 8;
-/** After that, nobody wants it any more. */
+/** After this time a partial pull is removed. */
 const MAX_AGE: Millis = seconds(7 * 24 * 3600);
 
 export class RegistryPulls {
@@ -139,14 +140,17 @@ export class RegistryPulls {
     return answer.signed;
   }
 
-  /** Takes away what was left by pulls that nobody took up again. */
+  /** Removes what is left of pulls that were not continued. */
   async sweep(): Promise<void> {
     const { directory } = this.#place;
     const now = this.#components.clock.wall().getTime();
     const names = await readdir(directory).catch(() => []);
     const busy = new Set([...this.#turns.keys()].map(folderOf));
     const found = await Promise.all(
-      names.map(async (name) => ({ name, atMs: (await stat(`${directory}/${name}`).catch(() => undefined))?.mtimeMs })),
+      names.map(async (name) => ({
+        name,
+        atMs: (await stat(`${directory}/${name}`).catch(ignore("it was removed meanwhile")))?.mtimeMs,
+      })),
     );
     const idle = found.filter(({ name }) => !busy.has(name)).sort((one, other) => (other.atMs ?? 0) - (one.atMs ?? 0));
     for (const [index, { name, atMs = 0 }] of idle.entries()) {
@@ -163,10 +167,10 @@ export class RegistryPulls {
     await utimes(directory, now, now);
   }
 
-  /** What has come may be gone on with, but for what there is no room for. */
+  /** Keeps what was received for the next attempt, except when there is no room for it. */
   async #leave(directory: string, error: unknown): Promise<void> {
     if (isPicoletError(error, "resource_exhausted")) await rm(directory, { recursive: true, force: true });
-    else await rmdir(directory).catch(() => undefined);
+    else await rmdir(directory).catch(ignore("it holds what the next pull continues with"));
   }
 
   #request(
@@ -224,7 +228,7 @@ export class RegistryPulls {
   }
 
   async #until(condition: () => boolean, signal: AbortSignal): Promise<void> {
-    while (!condition()) await this.#components.clock.sleep(CONTENTION_LOOK, signal);
+    while (!condition()) await this.#components.clock.sleep(CONTENTION_CHECK_INTERVAL, signal);
   }
 
   /** One at a time for each name, which has one folder. */

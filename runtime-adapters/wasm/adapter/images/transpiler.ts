@@ -1,11 +1,11 @@
 /**
- * Components made runnable: transpiled by jco once for each digest and version of the transpiler, one at a time on the
- * whole node, and kept in `<root>/<sha256>-<version>/`. What is kept is checked against its manifest before an agent
- * uses it for the first time, and by size and time of change from then on; what is damaged is made anew.
+ * Makes components runnable: jco transpiles each once for its digest and the version of the transpiler, one at a time
+ * on the whole node, into `<root>/<sha256>-<version>/`. Files there are checked against their manifest before an agent
+ * uses them for the first time, and by size and time of change from then on; damaged ones are made again.
  */
 import { mkdir, readdir, readFile, rm, stat } from "node:fs/promises";
-import { rejectOnAbort } from "@picolet/protocol/async/cancellation.ts";
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { rejectOnAbort } from "@picolet/protocol/async/abort.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { Clock, Log, MonotonicMs } from "@picolet/protocol/ports.ts";
 import {
@@ -106,7 +106,7 @@ export class Transpiler implements AsyncDisposable {
     this.#refused.delete(sha256);
   }
 
-  /** What lies with the component, or takes so long that others have to be let through first. */
+  /** Remembers errors that the component itself causes, or that take so long that others must come first. */
   #remember(sha256: string, error: unknown): void {
     if (!(error instanceof PicoletError)) return;
     const isFinal = !error.retryable && (error.code === "invalid" || error.code === "resource_exhausted");
@@ -160,7 +160,7 @@ export class Transpiler implements AsyncDisposable {
 
   #inTurn(task: () => Promise<void>): Promise<void> {
     const mine = this.#turn.then(task);
-    this.#turn = mine.catch(() => undefined);
+    this.#turn = mine.catch(ignore("the caller of this task reports it"));
     return mine;
   }
 
@@ -213,7 +213,7 @@ export class Transpiler implements AsyncDisposable {
       return { component, stamp: await stampOf(component) };
     } catch (error) {
       if (errnoOf(error) === "ENOENT" && !(await exists(directory))) return undefined;
-      this.#components.log.warn("a transpiled component is damaged and is made anew", { directory, error });
+      this.#components.log.warn("a transpiled component is damaged and is made again", { directory, error });
       return undefined;
     }
   }
@@ -248,16 +248,20 @@ const exists = (path: string): Promise<boolean> =>
     () => false,
   );
 
-/** Of the files in a folder; one that goes meanwhile takes nothing. */
+/** The size of the files in a folder; one that is removed meanwhile counts nothing. */
 async function sizeOf(directory: string): Promise<number> {
   const names = await readdir(directory).catch(() => []);
-  const stats = await Promise.all(names.map((name) => stat(`${directory}/${name}`).catch(() => undefined)));
+  const stats = await Promise.all(
+    names.map((name) => stat(`${directory}/${name}`).catch(ignore("it was removed meanwhile"))),
+  );
   return stats.reduce((sum, each) => sum + (each?.size ?? 0), 0);
 }
 
 /** Changes when any of its files does; undefined when one is gone. */
 async function stampOf({ directory, script, modules }: TranspiledComponent): Promise<string> {
   const names = [script, ...modules.map((each) => each.name)];
-  const stats = await Promise.all(names.map((name) => stat(`${directory}/${name}`).catch(() => undefined)));
+  const stats = await Promise.all(
+    names.map((name) => stat(`${directory}/${name}`).catch(ignore("it was removed meanwhile"))),
+  );
   return stats.map((each) => (each === undefined ? "gone" : `${each.ino}:${each.size}:${each.ctimeMs}`)).join(" ");
 }

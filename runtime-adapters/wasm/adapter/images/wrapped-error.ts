@@ -1,8 +1,6 @@
 import { PicoletError } from "@picolet/protocol/errors.ts";
 
-/**
- * With what was to be done, as whoever asked for it is told. @param reason of the kubelet; undefined: none of its own
- */
+/** Adds what was to be done, for the caller. @param reason of the kubelet; undefined: none of its own */
 export function withMessage(error: PicoletError, message: string, reason: string | undefined): PicoletError {
   if (error.code === "cancelled") return error;
   const { code, retryable } = error;

@@ -16,9 +16,9 @@ export interface IsolationInit {
   readonly directory: string;
   readonly nodePath: string;
   readonly runnerPath: string;
-  /** Of what runs several containers. */
+  /** The program that runs several containers. */
   readonly densePath: string;
-  /** Of the agent. */
+  /** The agent's user. */
   readonly ownUid: number;
 }
 
@@ -28,12 +28,12 @@ type Level =
       readonly folder: JailFolder;
       readonly how: JailKind;
       readonly tools: JailTools;
-      /** What was said against the best jail; undefined: this is it. */
+      /** The kernel's objection to the best jail; undefined: this is it. */
       readonly refusedBest: string | undefined;
     }
   | { readonly kind: "none"; readonly problem: string };
 
-/** What a runner is started as. */
+/** The command and launch of a runner. */
 export interface IsolatedRunner {
   readonly command: readonly string[];
   /** As the runner sees it. */
@@ -43,7 +43,7 @@ export interface IsolatedRunner {
 export interface RunnerPlace {
   /** The container's state folder. */
   readonly folder: string;
-  /** Whether it may reach anything of the node's network. */
+  /** True when it may reach the node's network. */
   readonly network: boolean;
 }
 
@@ -77,7 +77,7 @@ export class Isolation {
     return this.#problem;
   }
 
-  /** What every component has on this node; undefined: nobody has asked for a jail yet. */
+  /** The isolation of every component on this node; undefined: no jail was needed yet. */
   get summary(): string | undefined {
     return this.#summary;
   }
@@ -96,11 +96,13 @@ export class Isolation {
     writeFileSync(fstab, folder.mounts(how, network, "jail") + mounts, { mode: 0o600 });
     const { identity } = launch;
     const jail = jailCommand(tools, fstab, folder.root, { ...how, network, identity, use: "jail" });
-    // Nobody reads the last one: it tells whoever looks at the node's processes which container this is.
+    // The last argument is not read by the program: it shows in the node's list of processes which container this is.
     return { command: [...jail, ...folder.command(RUNNER_FLAGS, runnerPath), own], launch: inside };
   }
 
-  /** Whether a spare can become this one: root is root from the start, and has fewer rights than a spare needs. */
+  /**
+   * @returns whether a spare can become this one: root is root from the start, and has fewer rights than a spare needs
+   */
   async canBeSpare(identity: Identity | undefined): Promise<boolean> {
     return (await this.#level)?.kind === "jail" && identity !== undefined && identity.uid !== ROOT_UID;
   }
@@ -177,7 +179,7 @@ export class Isolation {
   }
 
   async #find(): Promise<Level> {
-    const level = await this.#look().catch(
+    const level = await this.#check().catch(
       (error: unknown): Level => ({ kind: "none", problem: describeError(error) }),
     );
     const problem = level.kind === "none" ? level.problem : weaknessOf(level);
@@ -189,7 +191,7 @@ export class Isolation {
     return level;
   }
 
-  async #look(): Promise<Level> {
+  async #check(): Promise<Level> {
     const { directory, nodePath, runnerPath, densePath, ownUid } = this.#init;
     if (ownUid !== ROOT_UID) return { kind: "none", problem: "picolet does not run as root" };
     const paths = PROGRAMS.map((name) => SBIN.map((each) => `${each}/${name}`).find(existsSync));
@@ -225,7 +227,7 @@ function summaryOf(level: Level): string {
   return ["jail", ...(seccomp ? ["seccomp"] : []), ...(privateProc ? ["private /proc"] : [])].join(", ");
 }
 
-/** What a jail lacks; undefined: nothing. */
+/** Describes what a jail lacks; undefined: nothing. */
 function weaknessOf({ how, refusedBest }: Extract<Level, { kind: "jail" }>): string | undefined {
   const lacks = [
     how.seccomp ? "" : "no seccomp filter",

@@ -3,8 +3,12 @@ import {
   chmodSync,
   closeSync,
   existsSync,
+  lstatSync,
   mkdirSync,
   openSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
   realpathSync,
   renameSync,
   rmSync,
@@ -34,7 +38,6 @@ import {
   READ_ONLY_FILE,
   toJailLaunch,
 } from "./jail.ts";
-import { nodeLibraries } from "./node-libraries.ts";
 import { seccompLoader } from "./seccomp-loader.ts";
 
 export interface JailPrograms {
@@ -45,12 +48,12 @@ export interface JailPrograms {
   readonly umountPath: string;
 }
 
-/** Others have to get through it, whatever the agent's umask is. */
+/** Other users must traverse it, independent of the agent's umask. */
 const FOLDER_MODE = 0o755;
 const PROGRAM_MODE = 0o755;
 
 export class JailFolder {
-  /** Of all jails. */
+  /** The folder of all jails. */
   readonly root: string;
   /** Where a container's own part is put together before its jail shows it. */
   readonly #stage: string;
@@ -94,7 +97,10 @@ export class JailFolder {
     return { launch: inside, mounts };
   }
 
-  /** What a process of several containers has besides. @param places where its containers' own will be seen */
+  /**
+   * Additional mounts of a process with several containers. @param places the folder that will show its containers' own
+   * mounts
+   */
   denseMounts(densePath: string, own: string, places: string): string {
     const program = `${JAIL_PATHS.runner}/${basename(densePath)}`;
     return bindMounts(this.root, [
@@ -151,7 +157,7 @@ export class JailFolder {
     ];
   }
 
-  /** What the runner loads only where it is needed lies beside it, in a folder of its name. */
+  /** The modules that the runner loads on demand lie beside it, in a folder of its name. */
   #layParts(runnerPath: string): Bind[] {
     const source = runnerPath.replace(/\.[^./]+$/, "");
     if (source === runnerPath || !existsSync(source)) return [];
@@ -193,3 +199,43 @@ function isFolder(hostPath: string): boolean {
   if (stats !== undefined) return stats.isDirectory();
   throw new PicoletError("not_found", `cannot mount ${hostPath}: it is not there`);
 }
+
+export interface NodeLibraries {
+  /** Folders, absolute and without links in their paths. */
+  readonly folders: readonly string[];
+  /** Links that lead there: `/lib` and what programs name as their loader. */
+  readonly links: readonly (readonly [path: string, target: string])[];
+}
+
+/** Where programs name their loader (ELF, PT_INTERP) and look for libraries. */
+const LIBRARY_ROOTS = ["/lib", "/lib64"];
+const LOADER = /^ld-(linux|musl)/;
+const SHARED_OBJECT = /\.so(\.[\d.]+)?$/;
+
+/** Finds the libraries that the runner's Node needs: those that this process, the same Node, has mapped. */
+export function nodeLibraries(): NodeLibraries {
+  const folders = new Set(mappedFolders());
+  const links: [string, string][] = [];
+  for (const root of LIBRARY_ROOTS) {
+    const stats = lstatSync(root, { throwIfNoEntry: false });
+    if (stats === undefined) continue;
+    if (stats.isSymbolicLink()) links.push([root, readlinkSync(root)]);
+    const real = realpathSync(root);
+    for (const name of readdirSync(real).filter((each) => LOADER.test(each))) {
+      const path = `${real}/${name}`;
+      if (!folders.has(real)) links.push([path, realpathSync(path)]);
+    }
+  }
+  return { folders: [...folders].filter((each) => !isBelow(each, folders)), links };
+}
+
+function mappedFolders(): string[] {
+  const maps = readFileSync("/proc/self/maps", "utf8").split("\n");
+  const paths = maps.map((line) => line.slice(line.indexOf("/"))).filter((path) => SHARED_OBJECT.test(path));
+  // An add-on of ours is no library of Node's.
+  const system = paths.filter((path) => path.startsWith("/usr/") || path.startsWith("/lib"));
+  return system.map((path) => path.slice(0, path.lastIndexOf("/")));
+}
+
+const isBelow = (path: string, folders: ReadonlySet<string>): boolean =>
+  [...folders].some((each) => path.startsWith(`${each}/`));

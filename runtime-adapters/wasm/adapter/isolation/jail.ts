@@ -1,15 +1,15 @@
 /**
- * What a runner sees of the node: a mount namespace of its own that holds the program, what the container was given,
- * and nothing else. Pure: what is made of it is in `jail-folder.ts`.
+ * Describes a runner's view of the node: a mount namespace of its own that holds the program, the container's mounts,
+ * and nothing else. Pure: `jail-folder.ts` carries it out.
  *
  * Made by util-linux (unshare, mount, pivot_root, setpriv), for Node has neither mount(2) nor prctl(2).
  */
 import type { Identity, RunnerLaunch } from "../../shared/messages/launch.ts";
 
 const SHELL = "/bin/sh";
-/** Who a process of several containers is, beside its fstab. */
+/** The file with the pid of a process with several containers, beside its fstab. */
 export const HOST_FILE = "host";
-/** Of such a process: those of a container by itself, for each that it may have. */
+/** Bounds the open files of such a process: as many for each container as one by itself may have. */
 const DENSE_OPEN_FILES = 524_288;
 
 /** Something of the node at a place in the jail, which `jail-folder.ts` makes a mount point. */
@@ -19,7 +19,7 @@ export interface Bind {
   /** Absolute, in the jail. */
   readonly target: string;
   readonly readOnly: boolean;
-  /** What may be done with it beside reading and writing. */
+  /** Its permitted use beside reading and writing. */
   readonly use: "program" | "device" | "data";
 }
 
@@ -52,26 +52,26 @@ export const OWN_FOLDERS: readonly string[] = [
 export const OWN_FILES: readonly string[] = [CONTAINER.launch, CONTAINER.end, CONTAINER.addon];
 
 /**
- * What glibc looks names up with. As in a container, a file that the node replaces is seen by those that start after
- * that.
+ * Files that glibc reads to resolve names. As in a container, a file that the node replaces is seen by processes that
+ * start after that.
  */
 export const NAME_FILES: readonly string[] = ["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf"];
 
 /**
- * A process sees itself alone: `subset` leaves out all that is about the node, `hidepid` whoever is not its own. Both
- * belong to the one mount since Linux 5.8; before that they would change every /proc of the node, and `subset`, which
- * comes first, is refused.
+ * Shows a process only itself: `subset` hides the files about the node, `hidepid` the processes of others. Both apply
+ * to the one mount since Linux 5.8; before that they would change every /proc of the node, and `subset`, which comes
+ * first, is refused.
  */
 const PRIVATE_PROC = "subset=pid,hidepid=ptraceable";
 
 /**
- * Files of the jail's own folder, not mounts: the loader of the filter (`seccomp-loader.ts`), and one that is written
- * to in vain.
+ * Files of the jail's own folder, not mounts: the loader of the filter (`seccomp-loader.ts`), and one whose write shows
+ * that the jail is read-only.
  */
 export const LOADER_FILE = "/load-filter";
 export const READ_ONLY_FILE = "/read-only";
 
-/** What this node lets every jail have. */
+/** The features of all jails on this node. */
 export interface JailKind {
   /** A /proc that shows the process itself alone. */
   readonly privateProc: boolean;
@@ -86,13 +86,12 @@ const OPTIONS: Readonly<Record<Bind["use"], string>> = {
 };
 
 /**
- * For `mount --all --fstab`, one process for all of them: what every jail has.
- * @param use `spare`, `dense`: what is mounted later on its root is to be seen within.
+ * The mounts of every jail for `mount --all --fstab`, one process for all of them.
+ * @param use `spare`, `dense`: later mounts on its root must be visible within
  */
 export function jailMounts(root: string, programs: readonly Bind[], privateProc: boolean, use: JailUse["use"]): string {
   const lines = [
-    // What pivot_root(2) takes has to be a mount, and not a shared one: those that get mounts later have a namespace
-    // more.
+    // pivot_root(2) needs a mount that is not shared; jails that get mounts later have one more namespace.
     fstabLine(root, root, "none", `bind,ro,nosuid,nodev${use === "jail" ? "" : ",shared"}`),
     fstabLine("proc", `${root}/proc`, "proc", `${privateProc ? `${PRIVATE_PROC},` : ""}nosuid,nodev,noexec`),
   ];
@@ -107,10 +106,10 @@ export const bindMounts = (root: string, binds: readonly Bind[]): string =>
     .join("");
 
 /**
- * What one container has besides: put together beside the jail, then shown in it. A mount becomes read-only in a second
- * step, which a namespace that has got the first one by propagation never hears of; a whole tree that is shown at once
- * is as it is.
- * @param stage a folder with mount points as the jail has them.
+ * The additional mounts of one container: put together beside the jail, then shown in it. A mount becomes read-only in
+ * a second step, which is not propagated to a namespace that got the first one; a whole tree that is shown at once
+ * keeps its flags.
+ * @param stage a folder with mount points as the jail has them
  */
 export function containerMounts(
   root: string,
@@ -133,8 +132,8 @@ const escaped = (path: string): string =>
   path.replace(/[\s\\#]/g, (character) => `\\${character.charCodeAt(0).toString(8).padStart(3, "0")}`);
 
 /**
- * Where util-linux is on this node, by absolute paths: a shell that is busybox takes its own programs for those names,
- * whatever PATH says, and its mount(8) makes neither binds read-only nor mounts shared.
+ * Absolute paths of util-linux on this node: a shell that is busybox uses its own programs for those names with any
+ * PATH, and its mount(8) makes neither binds read-only nor mounts shared.
  */
 export interface JailTools {
   readonly unshare: string;
@@ -168,13 +167,13 @@ const jailScript = (tools: JailTools): string => `
 set -e
 ${mounted(tools)}${enter(tools)}`;
 
-/** What a spare's second shell says when all is mounted. */
+/** The message of a spare's second shell when all is mounted. */
 export const MOUNTED_WORD = "mounted\n";
 
 /**
- * For a runner whose container is not known yet: a shell stays behind that sees the node, is told on descriptor 4 what
- * to mount, mounts it, and ends. The runner, a mount namespace further, has got it by then. Two shells, so that nobody
- * has to wait for the one that stays.
+ * For a runner whose container is not known yet: a shell stays behind that sees the node, reads on descriptor 4 what to
+ * mount, mounts it, and ends. The runner, a mount namespace further, has the mounts by then. Two shells, so that no
+ * process must wait for the one that stays.
  */
 const spareScript = (tools: JailTools): string => `
 set -e
@@ -235,9 +234,9 @@ export function jailCommand(
 }
 
 /**
- * Of capabilities nothing is left but the right to become somebody else, which goes with becoming. Root stays root, and
- * is given its groups here, for it keeps none at all.
- * @returns what setpriv(1) is given, and the loader of the filter, up to the runner's own command line
+ * Drops all capabilities but the right to change the user, which is lost with the change. Root stays root, and gets its
+ * groups here, for it keeps no capability at all.
+ * @returns the arguments of setpriv(1), and the loader of the filter, up to the runner's own command line
  */
 function privileges(identity: Identity | undefined, seccomp: boolean): string[] {
   const filter = seccomp ? [LOADER_FILE] : [];

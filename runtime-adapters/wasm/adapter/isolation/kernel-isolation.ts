@@ -5,15 +5,15 @@ import { readFileSync, readlinkSync } from "node:fs";
 import { describeError } from "@picolet/protocol/errors.ts";
 
 export interface KernelIsolation {
-  /** What the kernel enforces: "no capabilities". */
+  /** Measures that the kernel enforces: "no capabilities". */
   readonly measures: readonly string[];
-  /** What it could enforce besides, and does not. */
+  /** Measures that the kernel could enforce, and does not. */
   readonly missing: readonly string[];
 }
 
 /** linux/seccomp.h */
 const SECCOMP_MODE_FILTER = "2";
-/** Inheritable ones are left out: without any of these, and with no_new_privs, nobody can have them back. */
+/** Inheritable ones are left out: without any of these, and with no_new_privs, no process can regain them. */
 const SETS = ["CapPrm", "CapEff", "CapBnd", "CapAmb"];
 const ROOT = "0";
 

@@ -2,7 +2,7 @@
 import { execFile } from "node:child_process";
 import { SMALL_PROCESS_ENVIRONMENT } from "../processes/node-flags.ts";
 
-/** Of some milliseconds' work, on a board that is busy. */
+/** Bounds some milliseconds of work on a busy board. */
 const TIMEOUT_MS = 20_000;
 const MAX_COMPLAINT_LENGTH = 300;
 

@@ -1,8 +1,8 @@
 /**
  * The seccomp filter of runners, which `seccomp-loader.ts` loads: classic BPF, `struct sock_filter` of linux/filter.h.
- * It forbids what Node never does and what would lead on for whoever has taken a runner over: new processes, signals
- * for others (all components may be one user), other processes' memory, mounts, namespaces, keys, the kernel's younger
- * and wider gates. All else is up to user, namespaces and cgroup: a list of what Node needs would change with each of
+ * It forbids what Node never does and what would help an attacker who has taken over a runner: new processes, signals
+ * to others (all components may be one user), other processes' memory, mounts, namespaces, keys, the kernel's younger
+ * and wider interfaces. User, namespaces and cgroup bound all else: a list of what Node needs would change with each of
  * its versions. Pure.
  */
 
@@ -73,7 +73,7 @@ const ALLOW = 0x7fff0000;
 const ERROR = 0x00050000;
 const EPERM = 1;
 const ENOSYS = 38;
-/** Of `struct seccomp_data`. */
+/** Offsets in `struct seccomp_data`. */
 const NUMBER_OFFSET = 0;
 const ARCHITECTURE_OFFSET = 4;
 const FIRST_ARGUMENT_OFFSET = 16;

@@ -21,7 +21,7 @@ const PAGE_BYTES = 0x10000;
 const EXECUTABLE = 2;
 const READ_AND_EXECUTE = 5;
 const INSTRUCTION_BYTES = 8;
-/** Of `struct sock_fprog`: a count in two bytes, and a pointer in the last eight. */
+/** The size of `struct sock_fprog`: a count in two bytes, and a pointer in the last eight. */
 const PROGRAM_BYTES = 16;
 export const LOADER_MESSAGE = "the kernel refuses the seccomp filter of components\n";
 

@@ -12,7 +12,7 @@ const SMALL_HEAP = [
   "--v8-pool-size=1",
 ];
 
-/** What glibc keeps of freed memory: one arena, and large blocks go back at once. 0.5 MiB of a runner. */
+/** Bounds the freed memory that glibc keeps: one arena, and large blocks go back at once. 0.5 MiB of a runner. */
 export const SMALL_PROCESS_ENVIRONMENT: Readonly<Record<string, string>> = {
   MALLOC_ARENA_MAX: "1",
   MALLOC_MMAP_THRESHOLD_: "65536",

@@ -24,7 +24,7 @@ export interface OneOffCgroupsInit {
 /** One in disk sleep goes when it wakes up; the next agent looks again. */
 const END_DEADLINE = seconds(5);
 
-/** Ends the children of an agent that was killed, whose answers nobody reads, and takes their cgroups away. */
+/** Ends the children of an agent that was killed, because no one reads their answers, and removes their cgroups. */
 export class OneOffCgroups {
   readonly #components: OneOffCgroupsComponents;
   readonly #init: OneOffCgroupsInit;

@@ -2,8 +2,8 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { setPriority } from "node:os";
-import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { checkCancelled, onAbort } from "@picolet/protocol/async/abort.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import { type Clock, type Millis, millis } from "@picolet/protocol/ports.ts";
 import type { CgroupPort } from "@picolet/runtime-contract/cgroup-port.ts";
@@ -26,19 +26,19 @@ export interface OneOffChildInit {
 export interface OneOffProgram {
   /** Node's flags, the script and its arguments. */
   readonly command: readonly string[];
-  /** Who it is, for messages: `the transpiler`. */
+  /** The program's name, for messages: `the transpiler`. */
   readonly name: string;
-  /** What it does, for messages: `transpiling the component`. */
+  /** The program's task, for messages: `transpiling the component`. */
   readonly task: string;
   /** Its standard input, which ends only with the agent or the call; missing: it has none. */
   readonly input?: string | undefined;
-  /** Told of each line that it writes, the answer too. */
+  /** Called for each line that it writes, the answer included. */
   readonly onLine?: ((line: string) => void) | undefined;
 }
 
-/** Of its answer and of its complaints; more is cut off. */
+/** Bounds its answer and its error output; more is cut off. */
 const MAX_OUTPUT_BYTES = 65_536;
-/** How often memory is looked at where no cgroup limits it. */
+/** How often memory is sampled where no cgroup limits it. */
 const WATCH_INTERVAL = millis(250);
 /** Everything else on the board comes first. */
 const NICENESS = 10;
@@ -62,20 +62,19 @@ export async function runOneOffChild(
     stdio: [program.input === undefined ? "ignore" : "pipe", "pipe", "pipe"],
   });
   const ended = endOf(child, program);
-  // It may fail while the limits are being set; whoever awaits it below is told then.
-  ended.catch(() => undefined);
+  ended.catch(ignore("it is awaited once the limits are set"));
   using limits = new ChildLimits(components, init, program, child, signal);
   try {
     await limits.apply();
   } catch (error) {
-    // It is not to run without them, and nobody waits for it any more.
+    // A child must not run without its limits.
     child.kill("SIGKILL");
-    await ended.catch(() => undefined);
-    await limits.exceeded().catch(() => undefined);
+    await ended.catch(ignore("the limits' failure is reported"));
+    await limits.exceeded().catch(ignore("the limits' failure is reported"));
     throw error;
   }
-  // Only now, so that nothing begins without limits. One that has ended already takes no input.
-  child.stdin?.on("error", () => undefined).write(`${program.input}\n`);
+  // Written last, so that nothing begins without limits.
+  child.stdin?.on("error", ignore("a child that has ended takes no input")).write(`${program.input}\n`);
   const { code, stdout, stderr } = await ended;
   // First, for it takes the cgroup away too.
   const exceeded = await limits.exceeded();
@@ -93,6 +92,7 @@ class ChildLimits implements Disposable {
   readonly #task: string;
   readonly #child: ChildProcess;
   readonly #done = new AbortController();
+  readonly #kill: Disposable;
   #exceeded: PicoletError | undefined;
   #cgroupPath: string | undefined;
 
@@ -107,10 +107,8 @@ class ChildLimits implements Disposable {
     this.#init = init;
     this.#task = task;
     this.#child = child;
-    const kill = (): void => void child.kill("SIGKILL");
-    signal.addEventListener("abort", kill, { once: true });
-    this.#done.signal.addEventListener("abort", () => signal.removeEventListener("abort", kill), { once: true });
-    child.once("close", () => this.#done.abort());
+    this.#kill = onAbort(signal, () => child.kill("SIGKILL"));
+    child.once("close", () => this[Symbol.dispose]());
   }
 
   async apply(): Promise<void> {
@@ -180,6 +178,7 @@ class ChildLimits implements Disposable {
   }
 
   [Symbol.dispose](): void {
+    this.#kill[Symbol.dispose]();
     this.#done.abort();
   }
 }

@@ -3,7 +3,7 @@
  * when there is time, given up when the node is short of memory.
  */
 import { mkdirSync, rmSync } from "node:fs";
-import { describeError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
 import type { CgroupPort } from "@picolet/runtime-contract/cgroup-port.ts";
 import type { Isolation } from "../isolation/isolation.ts";
@@ -20,15 +20,15 @@ export interface SparePoolComponents {
 export interface SparePoolInit {
   /** How many are kept, some 10 MiB each. 0: none. */
   readonly size: number;
-  /** For their standard error; made where it is not there. */
+  /** The folder for their standard error; made if it is missing. */
   readonly directory: string;
   /** cgroupfs path of those that wait; undefined: the agent's own. */
   readonly cgroupPath: string | undefined;
 }
 
-/** What has just been started starts first. */
+/** A start that has just begun comes first. */
 const REFILL_DELAY = millis(500);
-/** How long none is made after memory was short. */
+/** How long no spare is made after memory was short. */
 const SHED_DURATION: Millis = seconds(300);
 
 export class SparePool {
@@ -45,7 +45,7 @@ export class SparePool {
     components.disposed.addEventListener("abort", () => this.#giveUpAll(), { once: true });
   }
 
-  /** How many wait now. */
+  /** The number of spares that wait now. */
   get waiting(): number {
     return this.#spares.length;
   }
@@ -67,8 +67,8 @@ export class SparePool {
   }
 
   /** A container has ended, and may be started again at once. */
-  rouse(): void {
-    for (const { runner } of this.#spares) runner.rouse();
+  wakeUp(): void {
+    for (const { runner } of this.#spares) runner.wakeUp();
   }
 
   /** After a start: the next restart is likely one of the same kind. */
@@ -91,7 +91,7 @@ export class SparePool {
 
   async #fill(network: boolean): Promise<void> {
     const { clock, isolation, cgroups, disposed } = this.#components;
-    await clock.sleep(REFILL_DELAY, disposed).catch(() => undefined);
+    await clock.sleep(REFILL_DELAY, disposed).catch(ignore("a disposed pool is not filled"));
     this.#spares = this.#spares.filter(({ runner }) => !runner.isOver);
     const isWanted = (): boolean =>
       !disposed.aborted && clock.monotonic() >= this.#shedUntil && this.#spares.length < this.#init.size;
@@ -100,7 +100,7 @@ export class SparePool {
       if (command === undefined) return;
       const { directory, cgroupPath } = this.#init;
       const group = cgroupPath === undefined ? undefined : await cgroups?.create(cgroupPath, {});
-      // What an agent left that was killed.
+      // An agent that was killed has left these.
       if (this.#count === 0) rmSync(directory, { recursive: true, force: true });
       mkdirSync(directory, { recursive: true, mode: 0o700 });
       // With Node's child processes, as all that starts one.

@@ -1,11 +1,11 @@
 /**
- * A reaper (`reaper.ts`) whose runner is there before its container: Node is up and waits to be told which. Everything
- * that a reaper is started with comes line by line on its standard input, and then goes for the runner too, which runs
- * already. Should the agent go before that, both end.
+ * A reaper (`reaper.ts`) whose runner is there before its container: Node is up and waits for an assignment. All
+ * arguments of a reaper come line by line on its standard input, and then apply to the runner too, which runs already.
+ * Should the agent end before that, both end.
  *
  * The first process that changes its cgroup after a while waits for a grace period of the kernel's (RCU), some 10 ms,
- * and those after it do not. So a reaper that may soon get a container is told so by an empty line, and joins where it
- * is already.
+ * and those after it do not. So an empty line wakes up a reaper that may soon get a container, and it joins the cgroup
+ * that it is in already.
  */
 import { MAX_OPEN_FILES, type ReaperLaunch } from "../state/reaper.ts";
 
@@ -58,9 +58,9 @@ wait $child
 echo $? >"$exit_file"
 `;
 
-/** What a spare's reaper reads when it may soon get one. */
+/** The line that wakes up a spare's reaper before an assignment. */
 export const WAKE_UP_MESSAGE = "\n";
 
-/** What a spare's reaper reads when it gets its container. */
+/** The lines that assign a container to a spare's reaper. */
 export const assignment = ({ directory, exitPath, oomScoreAdj, procsFiles }: Omit<ReaperLaunch, "command">): string =>
   [directory, exitPath, oomScoreAdj, procsFiles.length, ...procsFiles].map((line) => `${line}\n`).join("");

@@ -5,9 +5,8 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { closeSync, openSync, renameSync } from "node:fs";
 import type { Readable, Writable } from "node:stream";
-import { joinSignals } from "@picolet/protocol/async/abort.ts";
-import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { checkCancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Millis } from "@picolet/protocol/ports.ts";
 import {
   MAX_END_MESSAGE_LENGTH,
@@ -25,7 +24,7 @@ export interface SpareLaunch {
   readonly command: readonly string[];
   /** The cgroup that it waits in. */
   readonly procsFiles: readonly string[];
-  /** For the runner's standard error; becomes the container's. */
+  /** The file for the runner's standard error; becomes the container's. */
   readonly fatalPath: string;
 }
 
@@ -38,7 +37,7 @@ export interface SpareAssignment {
   readonly onReaperEnd: () => void;
 }
 
-/** Where the shell that mounts is told what (`adapter/isolation/jail.ts`). */
+/** The descriptor on which the shell reads what to mount (`adapter/isolation/jail.ts`). */
 const MOUNTS_FD = 4;
 
 export class SpareRunner {
@@ -64,8 +63,7 @@ export class SpareRunner {
     this.#child.on("error", () => this.#end());
     this.#child.once("exit", () => this.#end());
     for (const stream of this.#child.stdio) {
-      // Whoever writes to one that has ended is told by what it does not say.
-      stream?.on("error", () => undefined);
+      stream?.on("error", ignore("a runner that has ended sends no answer, which is reported"));
       (stream as { unref?: () => void } | null)?.unref?.();
     }
     this.#pipe(STARTED_FD)
@@ -82,7 +80,7 @@ export class SpareRunner {
   }
 
   /** It may soon have to be quick. */
-  rouse(): void {
+  wakeUp(): void {
     if (!this.#over) this.#child.stdin?.write(WAKE_UP_MESSAGE);
   }
 
@@ -119,7 +117,7 @@ export class SpareRunner {
     throw new PicoletError("failed", this.#said.trim());
   }
 
-  /** One that has no container ends; one that runs is told nothing any more. */
+  /** A spare without a container ends; a running one receives nothing any more. */
   giveUp(): void {
     for (const stream of this.#child.stdio) stream?.destroy();
   }

@@ -2,9 +2,8 @@
 import { spawn } from "node:child_process";
 import { closeSync } from "node:fs";
 import type { Readable } from "node:stream";
-import { joinSignals } from "@picolet/protocol/async/abort.ts";
-import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { checkCancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Millis } from "@picolet/protocol/ports.ts";
 import { MAX_END_MESSAGE_LENGTH, STARTED_FD, STARTED_MESSAGE } from "../../shared/messages/launch.ts";
 import { SMALL_PROCESS_ENVIRONMENT } from "../processes/node-flags.ts";
@@ -14,9 +13,9 @@ export interface RunnerStart {
   readonly reaper: ReaperLaunch;
   /** Open for the runner's standard error; closed here. */
   readonly fatalFd: number;
-  /** What a component may do before its first own instruction (start functions) has this time. */
+  /** Bounds what a component may do before its first own instruction (start functions). */
   readonly timeout: Millis;
-  /** When the reaper has ended, as far as this process lives that long. */
+  /** Called when the reaper has ended, if this process still runs then. */
   readonly onReaperEnd: () => void;
 }
 
@@ -43,8 +42,7 @@ export async function startRunner(clock: Pick<Clock, "sleep">, start: RunnerStar
       reject(new PicoletError("failed", `cannot run ${REAPER_SHELL}`, { cause, retryable: true })),
     );
   });
-  // When it comes to nothing, nobody waits for it any more.
-  spawned.catch(() => undefined);
+  spawned.catch(ignore("a failed start has no waiter"));
   const pipe = child.stdio[STARTED_FD] as Readable;
   using done = joinSignals(signal);
   try {
@@ -77,5 +75,5 @@ function firstLine(pipe: Readable): Promise<string> {
 
 /** Undefined after the time, and when `signal` ends the wait. */
 async function elapsed(clock: Pick<Clock, "sleep">, duration: Millis, signal: AbortSignal): Promise<undefined> {
-  await clock.sleep(duration, signal).catch(() => undefined);
+  await clock.sleep(duration, signal).catch(ignore("the caller checks the signal"));
 }

@@ -48,7 +48,7 @@ describe("a runner that has been taken over", () => {
       socket.write(Buffer.concat([helloOf(index), ask(1, `keyvalue.${method}`)]));
     };
     const listening = bench.client();
-    /** By then whoever had room has been called: small answers wait for nobody. */
+    /** All that had room have been called by then: small answers wait for no other connection. */
     const othersAreServed = async (): Promise<void> => {
       for (let turn = 0; turn < 50; turn += 1)
         assert.equal((await call(listening, "echo", { value: turn, bytes: [] })).value, turn);
@@ -65,7 +65,7 @@ describe("a runner that has been taken over", () => {
       await othersAreServed();
     }
     await clock.advance(seconds(11));
-    // What answers with much though it has not said so is counted, too.
+    // A large answer counts even if the request did not announce it.
     for (let index = 8; index < 10; index += 1) await deaf(index, "surprise");
     while (calls.filter((method) => method === "surprise").length < 2) await othersAreServed();
     await deaf(10, "much");
@@ -131,7 +131,7 @@ describe("a runner that has been taken over", () => {
     assert.equal(reader.next(MAX_FRAME_BYTES)?.bytes[0]?.length, 1_000_000);
   });
 
-  it("that opens connections and says nothing keeps nobody else out", async () => {
+  it("that opens silent connections keeps no other runner out", async () => {
     // Their time never comes to its end.
     await using bench = await Bench.open(echo, new VirtualClock());
     const silent = await Promise.all(Array.from({ length: 300 }, () => bench.raw()));
@@ -203,7 +203,7 @@ describe("a runner that has been taken over", () => {
     assert.ok(performance.now() - started >= 250, "1,000 at once, 300 more within a third of a second");
   });
 
-  it("whatever it sends, brings nothing down, and others are served", async () => {
+  it("that sends anything at all breaks nothing, and others are served", async () => {
     await using bench = await Bench.open();
     const hostile = fc.oneof(
       fc.uint8Array({ maxLength: 300 }),

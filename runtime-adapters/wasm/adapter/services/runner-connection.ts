@@ -32,11 +32,11 @@ export interface RunnerConnectionComponents {
   readonly clock: Clock;
   readonly log: Log;
   readonly services: BoardServices;
-  /** Of requests. */
+  /** The budget of requests. */
   readonly budget: ByteBudget;
-  /** Of answers, until runners have taken them. */
+  /** The budget of answers that runners have not taken yet. */
   readonly answers: ByteBudget;
-  /** Whose token it is; undefined: nobody's, or of a container that has ended. */
+  /** The owner of a token; undefined: unknown, or of a container that has ended. */
   readonly peerOf: (token: string) => ServicePeer | undefined;
   /** It has said who it is. A connection that it had before is over. */
   readonly onPeer: (peer: ServicePeer) => void;
@@ -50,8 +50,8 @@ const TRANSFER_TIMEOUT = seconds(10);
 /** Frames up to this size are not counted: with 256 connections 4 MiB, either way. */
 const UNCOUNTED_BYTES = 16_384;
 /**
- * What one runner may ask for at once, and then a second: a component that asks in a loop takes some 5 % of a board's
- * core.
+ * Bounds the calls of one runner, in a burst and then each second: a component that calls in a loop takes some 5 % of a
+ * board's core.
  */
 const CALLS_PER_SECOND = 1000;
 /** A large one is as many: 2 MiB of JSON are parsed in a quarter of a second. */
@@ -93,7 +93,7 @@ export class RunnerConnection {
       this.#components.onPeer(peer);
       while (await this.#answerNext(peer));
     } catch (error) {
-      // A connection that breaks off is nothing to tell of: that is how every runner ends.
+      // A connection that breaks off is not logged: every runner ends so.
       if (isPicoletError(error, "corrupt") || isPicoletError(error, "deadline_exceeded")) {
         log.warn("a component's runner does not keep to the protocol: its connection is closed", {
           container: peer?.containerId ?? "unknown",

@@ -1,5 +1,5 @@
 /**
- * What components ask of the agent: opened with the first container that may ask for something; without one nothing is
+ * Serves the components' calls to the agent: opened with the first container that may call it; without one nothing is
  * loaded.
  */
 import type { Clock, Log } from "@picolet/protocol/ports.ts";

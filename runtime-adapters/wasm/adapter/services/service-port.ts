@@ -1,15 +1,15 @@
 /** The socket on which runners ask for what only the agent can give (`board-services.ts` of the contract). */
 import { chmodSync, rmSync } from "node:fs";
 import { createServer, type Server, type Socket } from "node:net";
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import type { ServicePeer } from "@picolet/runtime-contract/board-services.ts";
 import { ByteBudget } from "./byte-budget.ts";
 import { RunnerConnection, type RunnerConnectionComponents } from "./runner-connection.ts";
 
 /** More component containers than that no board has. */
 const MAX_CONNECTIONS = 256;
-/** Of them, those that have not said yet who they are: each runner does so at once. */
-const MAX_STRANGERS = 64;
+/** Bounds the connections that have not identified themselves yet: each runner does so at once. */
+const MAX_UNIDENTIFIED = 64;
 /** Two of the largest requests at once, and two of the largest answers. */
 const BUDGET_BYTES = 4_500_000;
 /** Runners have the rights of their pods; only they have the folder open that leads here. */
@@ -21,11 +21,11 @@ export class ServicePort implements AsyncDisposable {
   readonly #components: ServicePortComponents;
   readonly #server: Server;
   readonly #budget = new ByteBudget(BUDGET_BYTES);
-  /** Of their own: who has its request counted waits for room for the answer, and nobody the other way round. */
+  /** A budget of their own: a request that is counted waits for room for its answer, never the other way round. */
   readonly #answers = new ByteBudget(BUDGET_BYTES);
   readonly #connections = new Set<RunnerConnection>();
   /** The one that has waited for the longest first. */
-  readonly #strangers = new Set<RunnerConnection>();
+  readonly #unidentified = new Set<RunnerConnection>();
   /** By container. */
   readonly #ofPeers = new Map<string, RunnerConnection>();
 
@@ -62,10 +62,9 @@ export class ServicePort implements AsyncDisposable {
   }
 
   #serve(socket: Socket): void {
-    // Told by the loop that reads.
-    socket.on("error", () => undefined);
+    socket.on("error", ignore("the loop that reads reports it"));
     const onPeer = ({ containerId }: ServicePeer): void => {
-      this.#strangers.delete(connection);
+      this.#unidentified.delete(connection);
       this.#ofPeers.get(containerId)?.end();
       this.#ofPeers.set(containerId, connection);
     };
@@ -73,15 +72,15 @@ export class ServicePort implements AsyncDisposable {
     const connection = new RunnerConnection({ ...this.#components, ...budgets, onPeer }, socket);
     this.#connections.add(connection);
     // A runner that opens connections without end keeps no other one out.
-    const [oldest] = this.#strangers;
-    if (this.#strangers.size >= MAX_STRANGERS) oldest?.end();
-    this.#strangers.add(connection);
+    const [oldest] = this.#unidentified;
+    if (this.#unidentified.size >= MAX_UNIDENTIFIED) oldest?.end();
+    this.#unidentified.add(connection);
     void connection.serve().finally(() => this.#forget(connection));
   }
 
   #forget(connection: RunnerConnection): void {
     this.#connections.delete(connection);
-    this.#strangers.delete(connection);
+    this.#unidentified.delete(connection);
     for (const [id, each] of this.#ofPeers) if (each === connection) this.#ofPeers.delete(id);
   }
 }

@@ -18,7 +18,7 @@ import fc from "fast-check";
 import { encodeFrame, MAX_FRAME_BYTES } from "../../shared/messages/service-frames.ts";
 import { helloMessage, PROTOCOL_VERSION, welcomeMessage } from "../../shared/messages/service-messages.ts";
 
-describe("what runners ask of the agent", () => {
+describe("calls of runners to the agent", () => {
   it("is answered with values and bytes, in the order of asking", async () => {
     await using bench = await Bench.open();
     const client = bench.client();
@@ -52,7 +52,7 @@ describe("what runners ask of the agent", () => {
     assert.throws(() => client.call("keyvalue.echo", huge, { repeatable: true }), { code: "resource_exhausted" });
   });
 
-  it("waits for an agent that is started anew, and is asked again when that may be", async () => {
+  it("waits for an agent that restarts, and is sent again when that is safe", async () => {
     const entered = Promise.withResolvers<void>();
     let calls = 0;
     await using bench = await Bench.open({
@@ -85,7 +85,7 @@ describe("what runners ask of the agent", () => {
     await assert.rejects(answer, { tag: "unavailable" });
   });
 
-  it("is answered for the newest connection of a container, and for none with a token of nobody's", async () => {
+  it("is answered on the newest connection of a container, and never with an unknown token", async () => {
     await using bench = await Bench.open();
     const first = await bench.raw();
     const closed = once(first, "close");

@@ -28,7 +28,7 @@ export function isAlive({ pid, startTime }: ProcessId): boolean {
   }
 }
 
-/** Whether any process has the pid: one system call, for a look that is taken often. */
+/** @returns whether any process has the pid: one system call, for a check that runs often */
 export function mayBeAlive({ pid }: ProcessId): boolean {
   try {
     process.kill(pid, 0);

@@ -24,7 +24,7 @@ class Bench {
     mkdirSync(this.state.container("pod", ID), { recursive: true });
   }
 
-  /** What the reaper said, its own exit code, and the process. */
+  /** Returns the reaper's output, its own exit code, and the process. */
   async run(command: readonly string[], more: Partial<ReaperLaunch> = {}) {
     const launch = {
       directory: this.state.container("pod", ID),
@@ -44,7 +44,7 @@ class Bench {
   }
 }
 
-test("the exit code is written down, and who ran is known", async (context) => {
+test("the exit code is recorded, and the process is known", async (context) => {
   const bench = new Bench(context);
   const { said, ended } = await bench.run(["/bin/sh", "-c", "echo started >&3; exec 3>&-; exit 7"]);
   assert.equal(said, "started\n");

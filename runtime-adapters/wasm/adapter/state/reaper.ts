@@ -6,7 +6,10 @@
  * itself, and a shell that comes late ends at once.
  */
 
-/** Of the runner: what a component may hold of each kind (`shared/resources/handles.ts`), a few times over. */
+/**
+ * Bounds the files of the runner: what a component may hold of each kind (`shared/resources/handles.ts`), a few times
+ * over.
+ */
 export const MAX_OPEN_FILES = 4096;
 
 /**

@@ -1,4 +1,4 @@
-/** What the files of the state folder hold. */
+/** The content of the files of the state folder. */
 import type { CgroupValues } from "@picolet/protocol/cgroup/cgroup-values.ts";
 import type { ResourceRequirements } from "@picolet/protocol/pod/pod.ts";
 import type { Millis } from "@picolet/protocol/ports.ts";
@@ -40,7 +40,7 @@ export interface ContainerFile {
   readonly dense?: { readonly host: string; readonly values: CgroupValues } | undefined;
   /** How its runner makes itself known to the agent, and as whom; missing when it does not. */
   readonly services?: { readonly token: string; readonly peer: ServicePeer } | undefined;
-  /** Of the node, on which it is served; missing when it is not. */
+  /** The node's port on which it is served; missing when it is not. */
   readonly port?: number | undefined;
 }
 

@@ -7,7 +7,7 @@ import { StateFolder } from "./state-folder.ts";
 
 const isRoot = process.getuid?.() === 0;
 
-test("a runner finds in the folder of services what it knows the name of, and nothing else", {
+test("a runner opens in the folder of services only names that it knows", {
   skip: isRoot ? false : "only root can be another user",
 }, () => {
   using folder = new TempFolder();

@@ -39,7 +39,7 @@ import { parseExitCode } from "./reaper.ts";
 import type { ContainerFile, ExitedState, SandboxFile } from "./state-files.ts";
 import { readUntrusted, readUntrustedFields } from "./untrusted-file.ts";
 
-/** Of a complaint of Node's own; a heap that is too small writes some KiB. */
+/** Bounds Node's own error output; a heap that is too small writes some KiB. */
 const MAX_FATAL_BYTES = 4096;
 
 export class StateFolder {
@@ -158,7 +158,7 @@ export class StateFolder {
     this.#write(`${this.container(uid, id)}/launch.json`, JSON.stringify(launch));
   }
 
-  /** Of a container that stands already. */
+  /** Writes the file of a container that exists already. */
   rewriteContainer(container: ContainerFile): void {
     this.#write(`${this.container(container.uid, container.id)}/container.json`, JSON.stringify(container));
   }
@@ -196,7 +196,7 @@ export class StateFolder {
     return parseProcessId(readText(`${this.container(uid, id)}/runner`) ?? "");
   }
 
-  /** Of a container that has no reaper of its own: the process that it is in. */
+  /** Names the process of a container that has no reaper of its own. */
   writeReaper(uid: string, id: string, { pid, startTime }: ProcessId): void {
     this.#write(`${this.container(uid, id)}/reaper`, `${pid} ${startTime}\n`);
   }
@@ -225,7 +225,7 @@ export class StateFolder {
     return exitCode === undefined || finishedAtMs === undefined ? undefined : { exitCode, finishedAtMs };
   }
 
-  /** What the runner has said of its end: the message of a `RunnerEnd`. */
+  /** The runner's message about its end: the message of a `RunnerEnd`. */
   endMessage(uid: string, id: string): string | undefined {
     const { message } = readUntrustedFields(this.endPath(uid, id), MAX_END_BYTES);
     return typeof message === "string" ? message.slice(0, MAX_END_MESSAGE_LENGTH) : undefined;
@@ -243,7 +243,7 @@ export class StateFolder {
     return readJson<ExitedState>(`${this.container(uid, id)}/exited.json`);
   }
 
-  /** `container.json` goes first: what is left of the folder then is nobody's. */
+  /** Removes `container.json` first: without it the rest of the folder belongs to no container. */
   removeContainer(uid: string, id: string): void {
     const folder = this.container(uid, id);
     rmSync(`${folder}/container.json`, { force: true });

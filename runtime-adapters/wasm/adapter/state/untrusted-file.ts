@@ -5,7 +5,9 @@
 import { closeSync, constants, fstatSync, openSync, readSync } from "node:fs";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 
-/** What is there instead of a file: a link, a socket or a pipe that nobody has open, a device that is gone. */
+/**
+ * Errors for another object in the place of a file: a link, a socket or a pipe without a peer, a device that is gone.
+ */
 const NO_FILE: ReadonlySet<string> = new Set(["ENOENT", "ELOOP", "ENXIO", "ENODEV", "EISDIR"]);
 
 /** The beginning of it; undefined for what is no regular file. Never waits for anybody, and follows no link. */

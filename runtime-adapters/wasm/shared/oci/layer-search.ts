@@ -1,9 +1,9 @@
 /** Finds the one `.wasm` file of an image in its layers, which are tar archives, most often compressed. */
-import { checkCancelled } from "@picolet/protocol/async/cancellation.ts";
-import { decompressStream, HashedBytes } from "../files/byte-stream.ts";
-import type { ByteStream } from "../files/file-bytes.ts";
-import { TarReader } from "../files/tar-reader.ts";
-import { type BlobReference, damaged } from "./image-manifests.ts";
+import { checkCancelled } from "@picolet/protocol/async/abort.ts";
+import { decompressStream, HashedBytes } from "@picolet/runtime-contract/archive/byte-stream.ts";
+import type { ByteStream } from "@picolet/runtime-contract/archive/file-bytes.ts";
+import { type BlobReference, damaged } from "@picolet/runtime-contract/archive/image-manifests.ts";
+import { TarReader } from "@picolet/runtime-contract/archive/tar-reader.ts";
 
 /** Reads a layer from its start. */
 export type OpenLayer = <T>(layer: BlobReference, use: (content: ByteStream) => Promise<T>) => Promise<T>;

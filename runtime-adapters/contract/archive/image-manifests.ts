@@ -42,7 +42,7 @@ export interface ImageCandidate {
 
 export const parseIndex = (content: Buffer): readonly IndexLine[] => indexLines(parseObject(content, "index.json"), []);
 
-/** What a line of an index leads to: more lines, or an image; neither when it is no image at all (an attestation). */
+/** Follows a line of an index to more lines or to an image. Neither: it is no image (an attestation). */
 export function parseManifest(
   content: Buffer,
   line: IndexLine,
@@ -67,12 +67,15 @@ export function parseDockerManifest(content: Buffer): readonly ImageCandidate[] 
 
 function indexLines(index: JsonObject, inherited: readonly string[]): IndexLine[] {
   return listOf(index, "manifests").map((each) => {
-    const annotations = objectOf(each, "annotations");
-    // containerd writes the whole name, other tools whatever the user typed.
-    const name =
-      textOf(annotations, "io.containerd.image.name") ?? textOf(annotations, "org.opencontainers.image.ref.name");
+    const name = imageNameOf(each);
     return { ...referenceOf(each), names: name === undefined ? inherited : [name] };
   });
+}
+
+/** @returns the name in the annotations of an index line: containerd writes the full name, other tools what was typed */
+export function imageNameOf(line: JsonObject): string | undefined {
+  const annotations = objectOf(line, "annotations");
+  return textOf(annotations, "io.containerd.image.name") ?? textOf(annotations, "org.opencontainers.image.ref.name");
 }
 
 function ociImage(manifest: JsonObject, line: IndexLine): ImageCandidate | undefined {

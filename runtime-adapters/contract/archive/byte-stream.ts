@@ -39,35 +39,40 @@ class ChunkBytes implements ByteStream {
   }
 }
 
-/** Of one archive or layer. What a node may be given as a component is some 30 MiB. */
+/** Bounds one decompressed archive or layer; components have some 30 MiB. */
 const MAX_INFLATED_BYTES = 1024 * 1024 * 1024;
-/** What nothing but a bomb exceeds once it has some size: code shrinks to a third, a file of zeroes to a thousandth. */
+/**
+ * Detects a decompression bomb beyond `RATIO_FROM_BYTES`: code shrinks to a third, a file of zeroes to a thousandth.
+ */
 const MAX_RATIO = 200;
 const RATIO_FROM_BYTES = 16 * 1024 * 1024;
 /** Binary logarithm; as much memory as a stream may ask for: 16 MiB. zstd's own command takes no more by default. */
 const ZSTD_WINDOW_LOG = 24;
 
-/** Of gzip and zstd, for data that ends too early. */
+/** The code of gzip and zstd for data that ends too early. */
 const CUT_OFF = "Z_BUF_ERROR";
 
 type Compression = "gzip" | "zstd";
+/** How far data may grow when it is decompressed. */
+type Growth = "bounded" | "unlimited";
 
 /**
- * @throws on reading, `corrupt` when it is no gzip or damaged, `resource_exhausted` when it grows out of all
- * proportion.
+ * Decompresses gzip. `unlimited` is for a caller that keeps only documents whose size it bounds itself.
+ * @throws on reading: `corrupt` for data that is damaged or not gzip, `resource_exhausted` for a decompression bomb
  */
-export const gunzipStream = (compressed: ByteStream): ByteStream => new ChunkBytes(inflate(compressed, "gzip"));
+export const gunzipStream = (compressed: ByteStream, growth: Growth = "bounded"): ByteStream =>
+  new ChunkBytes(inflate(compressed, "gzip", growth));
 
-/** As it is, or taken out of gzip or zstd, whichever it begins with. */
+/** Decompresses gzip and zstd by their first bytes, and passes other content unchanged. */
 export async function decompressStream(content: ByteStream): Promise<ByteStream> {
   const peeked = new PeekedBytes(content);
   const [first, second] = await peeked.start();
-  if (first === 0x1f && second === 0x8b) return new ChunkBytes(inflate(peeked, "gzip"));
-  if (first === 0x28 && second === 0xb5) return new ChunkBytes(inflate(peeked, "zstd"));
+  if (first === 0x1f && second === 0x8b) return new ChunkBytes(inflate(peeked, "gzip", "bounded"));
+  if (first === 0x28 && second === 0xb5) return new ChunkBytes(inflate(peeked, "zstd", "bounded"));
   return peeked;
 }
 
-async function* inflate(compressed: ByteStream, how: Compression): AsyncGenerator<Uint8Array, void> {
+async function* inflate(compressed: ByteStream, how: Compression, growth: Growth): AsyncGenerator<Uint8Array, void> {
   const eaten = { bytes: 0 };
   const source = Readable.from(pieces(compressed, eaten), { objectMode: false });
   const params = { [constants.ZSTD_d_windowLogMax]: ZSTD_WINDOW_LOG };
@@ -79,7 +84,7 @@ async function* inflate(compressed: ByteStream, how: Compression): AsyncGenerato
   try {
     for await (const chunk of inflater as AsyncIterable<Uint8Array>) {
       bytes += chunk.length;
-      checkProportion(bytes, eaten.bytes);
+      if (growth === "bounded") checkProportion(bytes, eaten.bytes);
       yield chunk;
     }
   } catch (error) {
@@ -89,7 +94,7 @@ async function* inflate(compressed: ByteStream, how: Compression): AsyncGenerato
   } finally {
     source.destroy();
     inflater.destroy();
-    // Only then nobody reads from `compressed` any more.
+    // After this no one reads from `compressed` any more.
     await closed;
   }
 }
@@ -158,7 +163,7 @@ export class HashedBytes implements ByteStream {
   }
 }
 
-/** Its first bytes can be looked at before it is read. */
+/** A stream whose first bytes can be inspected before it is read. */
 export class PeekedBytes implements ByteStream {
   readonly #stream: ByteStream;
   #first: Uint8Array | undefined;

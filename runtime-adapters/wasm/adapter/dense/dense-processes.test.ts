@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { groupLimits } from "./group-limits.ts";
+import { groupLimits } from "./dense-processes.ts";
 
 const MIB = 1024 * 1024;
 const base = { cpuShares: 102, cpuPeriodUs: 100_000, cpuQuotaUs: 10_000, memoryLimitBytes: 16 * MIB };
 
-test("a process may take what its containers may together, and what it takes itself", () => {
+test("a process may take the sum of its containers' limits, and its own base", () => {
   assert.deepEqual(groupLimits([base, { ...base, cpuShares: 2 }]), {
     cpuShares: 104,
     cpuPeriodUs: 100_000,

@@ -1,3 +1,4 @@
+import { wokenOrAborted } from "@picolet/protocol/async/abort.ts";
 import type { PodUid } from "@picolet/protocol/ports.ts";
 
 /** Pods of which something may have changed, each once: no longer than there are pods. */
@@ -23,14 +24,11 @@ export class HintQueue {
   }
 
   #change(signal: AbortSignal): Promise<void> {
-    return new Promise((resolve) => {
-      const wake = (): void => {
-        signal.removeEventListener("abort", wake);
-        this.#wake = undefined;
-        resolve();
-      };
-      signal.addEventListener("abort", wake, { once: true });
+    return wokenOrAborted(signal, (wake) => {
       this.#wake = wake;
+      return () => {
+        this.#wake = undefined;
+      };
     });
   }
 }

@@ -15,7 +15,7 @@ export interface TarEntry {
 }
 
 const BLOCK_BYTES = 512;
-/** Of an image's layer: the largest of public base images have some 60,000. */
+/** Bounds the time to read an image's layer: the largest of public base images have some 60,000 entries. */
 const MAX_ENTRIES = 500_000;
 /** A pax header or a GNU long name; a path has 4096 bytes at most. */
 const MAX_EXTENSION_BYTES = 65_536;
@@ -28,11 +28,13 @@ interface Header {
 
 export class TarReader {
   readonly #stream: ByteStream;
+  readonly #maxEntries: number;
   #entries = 0;
   #current: EntryContent | undefined;
 
-  constructor(stream: ByteStream) {
+  constructor(stream: ByteStream, maxEntries: number = MAX_ENTRIES) {
     this.#stream = stream;
+    this.#maxEntries = maxEntries;
   }
 
   /** The next entry, or undefined at the end. @throws `corrupt` for what is no tar. */
@@ -66,8 +68,8 @@ export class TarReader {
     // The end is two blocks of zeroes; some writers leave one of them or both out.
     if (block === undefined || block.every((byte) => byte === 0)) return undefined;
     this.#entries += 1;
-    if (this.#entries > MAX_ENTRIES) {
-      throw new PicoletError("resource_exhausted", `the archive has more than ${MAX_ENTRIES} entries`);
+    if (this.#entries > this.#maxEntries) {
+      throw new PicoletError("resource_exhausted", `the archive has more than ${this.#maxEntries} entries`);
     }
     if (!isTarHeader(block)) throw corrupt("the checksum of a header is wrong");
     const prefix = block.subarray(257, 262).toString("latin1") === "ustar" ? text(block, 345, 155) : "";
@@ -115,7 +117,7 @@ class EntryContent implements ByteStream {
     this.#left -= skipped;
   }
 
-  /** @throws `corrupt` when its last byte is not there: streams do not tell of what they could not pass over. */
+  /** @throws `corrupt` when the last byte is missing: streams do not report that they skipped beyond their end */
   async finish(): Promise<void> {
     if (this.#left > 0) {
       await this.#stream.skip(this.#left - 1);
@@ -146,7 +148,7 @@ async function exactly(stream: ByteStream, count: number): Promise<Buffer | unde
   return bytes;
 }
 
-/** Whether this may be the first block of an archive: the checksum of its header is right. */
+/** @returns whether this can be the first block of an archive: the checksum of its header is right */
 export const isTarHeader = (block: Buffer): boolean =>
   block.length === BLOCK_BYTES && octal(text(block, 148, 8)) === checksum(block);
 
@@ -184,7 +186,7 @@ function decimal(digits: string): number {
   return value;
 }
 
-/** Of all bytes, those of the checksum itself taken as spaces. */
+/** Sums all bytes, those of the checksum itself as spaces. */
 function checksum(block: Buffer): number {
   let sum = 8 * 0x20;
   for (const [index, byte] of block.entries()) if (index < 148 || index >= 156) sum += byte;
@@ -208,4 +210,5 @@ function parsePax(bytes: Buffer): ReadonlyMap<string, string> {
   return records;
 }
 
-const corrupt = (why: string): PicoletError => new PicoletError("corrupt", `cannot read the tar archive: ${why}`);
+const corrupt = (why: string): PicoletError =>
+  new PicoletError("corrupt", "cannot read the tar archive", { cause: why });

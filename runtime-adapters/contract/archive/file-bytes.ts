@@ -1,7 +1,8 @@
 /** Bytes that are pulled piece by piece: from a file, out of gzip, out of a tar entry. */
 import type { FileHandle } from "node:fs/promises";
+import { cancelled } from "@picolet/protocol/async/abort.ts";
 
-/** Of one piece; all that is in memory of a file at a time. */
+/** Bounds one piece, and so how much of a file is in memory. */
 export const CHUNK_BYTES = 65_536;
 
 export interface ByteStream extends AsyncDisposable {
@@ -11,17 +12,21 @@ export interface ByteStream extends AsyncDisposable {
   skip(count: number): Promise<void>;
 }
 
-/** From the start of an open file, which stays open. */
+/** Reads an open file from its start. The file stays open. */
 export class FileBytes implements ByteStream {
   readonly #file: FileHandle;
+  readonly #signal: AbortSignal | undefined;
   readonly #buffer = Buffer.allocUnsafe(CHUNK_BYTES);
   #position = 0;
 
-  constructor(file: FileHandle) {
+  /** @param signal each read after its abort throws `cancelled`, also one below a decompressor */
+  constructor(file: FileHandle, signal?: AbortSignal) {
     this.#file = file;
+    this.#signal = signal;
   }
 
   async read(limit: number): Promise<Uint8Array | undefined> {
+    if (this.#signal?.aborted === true) throw cancelled("the read of a file");
     const wanted = Math.min(limit, CHUNK_BYTES);
     const { bytesRead } = await this.#file.read(this.#buffer, 0, wanted, this.#position);
     this.#position += bytesRead;
