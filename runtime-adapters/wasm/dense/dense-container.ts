@@ -1,6 +1,5 @@
 /** One container of several in this process, from its launch to where nothing of it is left. */
 import { closeSync, openSync, writeSync } from "node:fs";
-import type { ServiceClient } from "../shared/board/service-client.ts";
 import {
   loadOptionalModules,
   monotonicMs,
@@ -16,6 +15,7 @@ import type { TlsContexts } from "../shared/http/tls-contexts.ts";
 import type { DenseEnd } from "../shared/messages/dense-messages.ts";
 import { MAX_END_MESSAGE_LENGTH, type RunnerLaunch, TRAP_EXIT_CODE } from "../shared/messages/launch.ts";
 import { LiveResources } from "../shared/resources/handles.ts";
+import type { ServiceClient } from "../shared/services/service-client.ts";
 import type { SharedCode } from "./shared-code.ts";
 import { DenseWaiter, type Turns } from "./turns.ts";
 

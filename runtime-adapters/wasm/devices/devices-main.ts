@@ -8,10 +8,16 @@
 import { chmodSync, readSync, rmSync, writeSync } from "node:fs";
 import { basename, dirname } from "node:path";
 import { describeError } from "@picolet/protocol/errors.ts";
+import type { DeviceKind } from "@picolet/runtime-contract/board-services.ts";
+import { gpioOpener } from "../shared/board/gpio/opener.ts";
+import { i2cOpener } from "../shared/board/i2c/opener.ts";
+import { serialOpener } from "../shared/board/serial/opener.ts";
 import { DescriptorListener } from "../shared/devices/descriptors.ts";
+import type { Opener } from "../shared/devices/opening/node-devices.ts";
 import { SystemCalls } from "../shared/devices/system-calls.ts";
 import { type DeviceAnswer, DeviceRefusal, type DeviceRequest } from "../shared/messages/device-request.ts";
-import { openDevice } from "./open-device.ts";
+
+const OPENERS: Readonly<Record<DeviceKind, Opener>> = { serial: serialOpener, gpio: gpioOpener, i2c: i2cOpener };
 
 const INPUT = 0;
 const OUTPUT = 1;
@@ -32,9 +38,9 @@ function requestLine(): string {
   return text;
 }
 
-function main({ addonPath, socketPath, secret, wish }: DeviceRequest): void {
+function main({ addonPath, socketPath, secret, kind, target, lockDirectory }: DeviceRequest): void {
   const calls = new SystemCalls(addonPath);
-  const opened = openDevice(calls, wish);
+  const opened = OPENERS[kind].open(calls, target, lockDirectory);
   if ("value" in opened) {
     answer({ kind: "value", value: opened.value });
     return;

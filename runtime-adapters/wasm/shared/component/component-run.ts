@@ -4,8 +4,6 @@
  */
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { BoardInterface } from "@picolet/runtime-contract/board-services.ts";
-import type { AgentCalls } from "../board/agent-calls.ts";
-import type { ServiceClient } from "../board/service-client.ts";
 import type { ServeOptions } from "../grants/http-options.ts";
 import { type HostComponents, type HostInit, hostContext, hostImports, type Imports } from "../host/host.ts";
 import type { LogWriter } from "../host/log-writer.ts";
@@ -17,6 +15,8 @@ import { type LoopWaiter, suspendableInstantiate } from "../resources/event-loop
 import type { LiveResources } from "../resources/handles.ts";
 import type { Waiter } from "../resources/polling.ts";
 import type { StreamContext } from "../resources/streams.ts";
+import type { AgentCalls } from "../services/agent-calls.ts";
+import type { ServiceClient } from "../services/service-client.ts";
 import type { InstantiateComponent } from "./load-component.ts";
 import { ownAddresses } from "./own-addresses.ts";
 import type { OutgoingLaunch, ServeComponents } from "./serve-component.ts";

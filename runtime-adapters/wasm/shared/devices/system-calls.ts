@@ -1,7 +1,7 @@
 /**
  * The system calls that devices take and Node has not got, by koffi's native part, without its JavaScript. Only in
  * processes that use devices: 1.8 MiB. Buffers given to the kernel have the size that the call says, which is checked
- * by who makes them (`serial-uapi.ts`, `gpio-uapi.ts`, `i2c-uapi.ts`).
+ * by who makes them (`uapi.ts` of each kind).
  */
 import { constants } from "node:os";
 import type * as Koffi from "koffi";

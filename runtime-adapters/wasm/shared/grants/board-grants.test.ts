@@ -4,7 +4,10 @@ import { isPicoletError } from "@picolet/protocol/errors.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import fc from "fast-check";
 import { checkShape } from "../../adapter/containers/container-launch.ts";
-import { LOG_LEVELS, parseBuckets, parseConfigVolume, parseInterfaces, parseLogLevel } from "./board-grants.ts";
+import { parseConfigVolume } from "../board/config/grant.ts";
+import { parseBuckets } from "../board/keyvalue/grant.ts";
+import { LOG_LEVELS, parseLogLevel } from "../board/logging/grant.ts";
+import { parseInterfaces } from "./board-grants.ts";
 import { podGrants } from "./pod-grants.ts";
 
 const pod = (annotations: Readonly<Record<string, string>>): Pod => ({ metadata: { annotations } }) as unknown as Pod;

@@ -1,6 +1,7 @@
 /** Which interfaces a pod's components are given. What is not listed here nobody grants. */
-import { BOARD_INTERFACES, type BoardInterface } from "@picolet/runtime-contract/board-services.ts";
+import type { BoardInterface } from "@picolet/runtime-contract/board-services.ts";
 import { isWasi02, isWasi03, parseInterfaceName } from "../binary/component-shape.ts";
+import { boardInterfaceOf, INTERFACE_GRANTS, type InterfaceGrants } from "./board-grants.ts";
 
 /** With the version 0.2, any patch. */
 const GRANTED: ReadonlySet<string> = new Set([
@@ -72,33 +73,14 @@ const RUN_EXPORT = "wasi:cli/run";
 const HANDLER_EXPORT = "wasi:http/incoming-handler";
 const HANDLER_EXPORT_03 = "wasi:http/handler";
 
-/** Ours, and those of WASI proposals that the same code answers. Versions are of the shapes that it knows. */
-const BOARD_VERSION = /^0\.1\.\d+$/;
-const PROPOSED: Readonly<Record<string, { readonly grant: BoardInterface; readonly versions: RegExp }>> = {
-  "wasi:config/store": { grant: "config", versions: /^0\.2\.0-(draft|rc\.1)$/ },
-  "wasi:config/runtime": { grant: "config", versions: /^0\.2\.0-draft$/ },
-  "wasi:keyvalue/store": { grant: "keyvalue", versions: /^0\.2\.0-draft2?$/ },
-  "wasi:keyvalue/atomics": { grant: "keyvalue", versions: /^0\.2\.0-draft2?$/ },
-  "wasi:keyvalue/batch": { grant: "keyvalue", versions: /^0\.2\.0-draft2?$/ },
-  "wasi:logging/logging": { grant: "logging", versions: /^0\.1\.0-draft$/ },
-};
-const BOARD_PREFIX = "picolet:board/";
-
-/** The interface that a pod has to name for this import; undefined: it is none of the board's. */
-export function boardInterfaceOf(name: string): BoardInterface | undefined {
-  const parsed = parseInterfaceName(name);
-  // Its proposal has no version in it.
-  if (parsed === undefined) return name === "wasi:logging/logging" ? "logging" : undefined;
-  const { path, version } = parsed;
-  const proposed = Object.hasOwn(PROPOSED, path) ? PROPOSED[path] : undefined;
-  if (proposed !== undefined) return proposed.versions.test(version) ? proposed.grant : undefined;
-  if (!path.startsWith(BOARD_PREFIX) || !BOARD_VERSION.test(version)) return undefined;
-  return BOARD_INTERFACES.find((each) => each === path.slice(BOARD_PREFIX.length));
-}
-
-function isGranted(name: string, interfaces: readonly BoardInterface[], http: boolean): boolean {
-  const ofBoard = boardInterfaceOf(name);
-  if (ofBoard !== undefined) return interfaces.includes(ofBoard);
+function isGranted(
+  name: string,
+  interfaces: readonly BoardInterface[],
+  http: boolean,
+  grants: InterfaceGrants,
+): boolean {
+  const boardInterface = boardInterfaceOf(name, grants);
+  if (boardInterface !== undefined) return interfaces.includes(boardInterface);
   const parsed = parseInterfaceName(name);
   if (parsed === undefined) return false;
   if (isWasi03(parsed.version)) return GRANTED_03.has(parsed.path) || (http && HTTP_03.has(parsed.path));
@@ -114,7 +96,8 @@ export const ungrantedImports = (
   imports: readonly string[],
   interfaces: readonly BoardInterface[] = [],
   http = false,
-): string[] => imports.filter((name) => !isGranted(name, interfaces, http));
+  grants = INTERFACE_GRANTS as InterfaceGrants,
+): string[] => imports.filter((name) => !isGranted(name, interfaces, http, grants));
 
 /** Whether it can make requests of its own. */
 export const importsOutgoing = (imports: readonly string[]): boolean =>

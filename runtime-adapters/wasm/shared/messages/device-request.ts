@@ -1,33 +1,11 @@
 /**
  * What the agent asks of the child that opens devices (`devices-main.ts`), and what it answers, a line of JSON each.
  */
-import type { Plain } from "@picolet/runtime-contract/board-services.ts";
+import type { DeviceKind, Plain } from "@picolet/runtime-contract/board-services.ts";
 
-export type DeviceTarget =
-  | { readonly kind: "serial"; readonly path: string }
-  | {
-      readonly kind: "i2c";
-      readonly path: string;
-      readonly address: number;
-      /** Where pods' locks are: a file for each address that is in use. */
-      readonly lockDirectory: string;
-    }
-  | { readonly kind: "gpio-lines"; readonly path: string; readonly lines: readonly number[] }
-  | {
-      readonly kind: "gpio";
-      readonly path: string;
-      /** Of the lines that are granted the one with this number or name. */
-      readonly lines: readonly number[];
-      readonly wanted: number | string;
-      readonly line: LineConfig;
-    };
-
-/** How a line is opened, in the kernel's flags (`gpio-uapi.ts`). */
-export interface LineConfig {
-  readonly flags: number;
-  readonly debounceMicroseconds: number | undefined;
-  /** Of an output. */
-  readonly initial: boolean;
+/** What is opened. Each kind adds fields of its own, in its `uapi.ts`. */
+export interface DeviceTarget {
+  readonly path: string;
 }
 
 export interface DeviceRequest {
@@ -37,7 +15,10 @@ export interface DeviceRequest {
   readonly socketPath: string;
   /** By which the runner is known, `SECRET_BYTES` characters. */
   readonly secret: string;
-  readonly wish: DeviceTarget;
+  readonly kind: DeviceKind;
+  readonly target: DeviceTarget;
+  /** Folder of the lock files that keep pods apart where the kernel does not. */
+  readonly lockDirectory: string;
 }
 
 export type DeviceAnswer =

@@ -3,7 +3,7 @@
 import type { BoardInterface } from "@picolet/runtime-contract/board-services.ts";
 import type { FunctionType } from "../binary/function-types.ts";
 import type { ModuleMemory } from "../binary/memory-limits.ts";
-import type { LogLevel } from "../grants/board-grants.ts";
+import type { LogLevel } from "../board/logging/grant.ts";
 import type { ServeOptions } from "../grants/http-options.ts";
 import type { NetworkRules } from "../network/network-rules.ts";
 
