@@ -64,7 +64,7 @@ export class DenseContainer {
     return this.#waiter.memoryBytes;
   }
 
-  /** What it holds of the process: resources, timers. */
+  /** The number of resources and timers that it holds in the process. */
   get held(): number {
     return this.#live.size + this.#timers.size;
   }
@@ -127,7 +127,7 @@ export class DenseContainer {
     else this.#run = run;
   }
 
-  /** From here on `onEnd` tells of its end. */
+  /** Starts the component. `onEnd` is called when it ends. */
   begin(): void {
     if (this.#run === undefined) return;
     this.#components.turns.tell(this.#waiter);
@@ -196,7 +196,7 @@ function releasePreopen({ directory, files }: Preopen): void {
   for (const { file } of files.values()) file.release();
 }
 
-/** Of several that have to be closed each is, whatever another one says. */
+/** Closes it. A failure must not keep the next one from being closed. */
 function quietly(close: () => void): void {
   try {
     close();

@@ -25,7 +25,7 @@ import { Turns } from "./turns.ts";
 /** Linear memory goes back to the kernel with a collection alone; what ends within this time shares one. */
 const COLLECTION_DELAY_MS = 500;
 const MAX_AGENTS = 4;
-/** Of what went wrong where no component could be blamed; a file holds it. */
+/** Bounds the file of errors that belong to no component. */
 const MAX_COMPLAINTS = 20;
 const MAX_COMPLAINT_LENGTH = 200;
 const STDERR_FD = 2;
@@ -134,7 +134,7 @@ function main(launchPath: string): void {
       writeSync(STARTED_FD, STARTED_MESSAGE);
       closeSync(STARTED_FD);
     } catch {
-      // The agent that started this is gone; the next one looks at the state folder.
+      // The agent that started this has ended. The next one reads the state folder.
     }
   });
 }
@@ -148,7 +148,7 @@ function complaining(): (error: unknown) => void {
   };
 }
 
-// What goes wrong in a callback that is one component's ends none of the others.
+// An error in a callback of one component must not end the others.
 process.on("uncaughtException", complaining());
 
 main(process.argv[2] ?? "host.json");

@@ -1,9 +1,10 @@
 /**
  * Opens one device, gives it to the runner that is entitled to it, and ends. The request is the first line of standard
- * input, the answers are lines of standard output. When the input ends, whoever wanted the device is gone.
+ * input, the answers are lines of standard output. The end of the input means that no one waits for the device any
+ * more.
  *
- * A process of its own for each: Node can neither pass on an open file nor lock one, what can costs 1.8 MiB, and the
- * runner has no rights of its own on devices.
+ * Each device gets a process of its own, because Node can neither pass on nor lock an open file, the library that can
+ * takes 1.8 MiB, and the runner has no rights on devices.
  */
 import { chmodSync, readSync, rmSync, writeSync } from "node:fs";
 import { basename, dirname } from "node:path";

@@ -123,7 +123,7 @@ function tellAgent(text: string): void {
     writeSync(STARTED_FD, text);
     closeSync(STARTED_FD);
   } catch {
-    // The agent that started this is gone; the next one looks at the state folder.
+    // The agent that started this has ended. The next one reads the state folder.
   }
 }
 
@@ -151,7 +151,7 @@ function onceAtRest(task: () => void): () => void {
   };
 }
 
-/** What starting up left behind is a fifth of the process; with it gone the heap stays at that size. */
+/** Garbage of the start is a fifth of the process. Without it the heap stays at that size. */
 function releaseMemory(): void {
   void globalThis.gc?.({ type: "major", flavor: "last-resort", execution: "sync" });
 }

@@ -22,7 +22,7 @@ const PEER: ServicePeer = {
   ],
 };
 
-/** What it is asked for is refused before any process is started: there is none. */
+/** Refuses before it starts a process, because there is no program to start. */
 const service = new DeviceService(
   { clock: systemClock, log: new RecordedLog(), cgroups: undefined },
   {

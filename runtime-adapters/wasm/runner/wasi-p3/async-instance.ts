@@ -47,7 +47,7 @@ export class AsyncInstance {
     const own = { ...fileImports(context, this.#init.preopens), ...more };
     const components = { ...this.#components, board: this.#board };
     const imports = this.host.extended(components.host.imports(components, this.#init, context), own);
-    // What the glue is mended with asks for these: `transpile/asynchronous-patches.ts`.
+    // The patches of the glue call these: `transpile/asynchronous-patches.ts`.
     const hooks = {
       happened: context.onActivity,
       isWaiting: () => context.isWaiting,
@@ -87,14 +87,14 @@ export class AsyncInstance {
     this.close();
   }
 
-  /** What was sent by connections may take its time, see `TcpConnection.release`. */
+  /** Data that connections send may take its time, see `TcpConnection.release`. */
   async #letGo(): Promise<void> {
     this.#timers.stop();
     this.context.close();
     await this.context.atRest();
   }
 
-  /** Nobody uses it any more. */
+  /** The instance is not used any more. */
   close(): void {
     this.#timers.stop();
     this.context.close();

@@ -42,14 +42,14 @@ async function httpOf(instance: AsyncInstance, components: InstanceComponents, o
 
 async function ended(run: RunExport, instance: AsyncInstance): Promise<Outcome> {
   const { tasks } = instance;
-  // What is thrown in a timer of the glue's, or kept in a promise that it let go of, is the component's trap too.
+  // An error in a timer of the glue, or in a promise that it dropped, is the component's trap too.
   const onFault = (error: unknown): void => tasks.fail(error);
   for (const event of FAULTS) process.on(event, onFault);
   try {
     await tasks.unlessBroken(whole(run, tasks));
     return "ok";
   } catch (error) {
-    // Who left is ended as soon as its output is in the log.
+    // A component that exited is ended as soon as its output is in the log.
     if (error instanceof ExitRequest) return await new Promise<never>(() => undefined);
     throw error;
   } finally {

@@ -132,7 +132,7 @@ function receivedRequest(http: AsyncHttp, request: IncomingRequest): AsyncReques
   return new AsyncRequest(http, fields, new IncomingHostBody(http, pipe), head);
 }
 
-/** What the component itself says went wrong; undefined: it trapped. */
+/** The error that the component itself reports; undefined: it trapped. */
 function codeOf(error: unknown): HttpErrorCode | undefined {
   if (error instanceof Failure) return (error as Failure<HttpErrorCode>).payload;
   if (error instanceof Error && Object.hasOwn(error, "payload")) return Reflect.get(error, "payload") as HttpErrorCode;

@@ -1,6 +1,6 @@
 /**
- * wasi:sockets of WASI 0.3 called as jco's glue calls it: whatever it is asked for, in whatever order, it answers by
- * the interface's codes.
+ * wasi:sockets of WASI 0.3, called as jco's glue calls it. Every sequence of calls is answered with the interface's
+ * codes.
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -230,7 +230,7 @@ class Steps {
     this.#settles(checked, new Set());
   }
 
-  /** What a component writes: some pieces, and then its end. */
+  /** The output of a component: some pieces, and then its end. */
   #reader(): ByteReader {
     let left = this.#below(6);
     return {

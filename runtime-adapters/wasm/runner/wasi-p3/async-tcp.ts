@@ -1,6 +1,6 @@
 /**
- * wasi:sockets/types.tcp-socket of WASI 0.3, on the sockets of 0.2, which hold whatever holds there. What 0.3 calls one
- * socket are a handle and its streams, in any order let go of: the socket is closed when nobody has any of them.
+ * wasi:sockets/types.tcp-socket of WASI 0.3 on the sockets of 0.2, with the same rules. A socket of 0.3 is a handle and
+ * its streams, which are dropped in any order. The socket is closed with the last of them.
  */
 import { Failure } from "../../shared/resources/failure.ts";
 import { onHandleCreated } from "../../shared/resources/handles.ts";
@@ -34,7 +34,7 @@ class SharedSocket {
     this.#onGone = () => void forget();
   }
 
-  /** @returns what lets go of it, once */
+  /** @returns a function that releases it, once */
   hold(): () => void {
     this.#holders += 1;
     let holds = true;
@@ -166,7 +166,7 @@ class Listener implements AsyncIterator<AsyncTcpSocket> {
   readonly #network: AsyncNetwork;
   readonly #socket: TcpSocket;
   readonly #letGo: () => void;
-  /** What the glue has taken and not given: the component thought better of it. */
+  /** Sockets that the glue took without passing them on, because the component cancelled. */
   readonly #taken = new Set<AsyncTcpSocket>();
   #hasEnded = false;
 

@@ -14,7 +14,7 @@ const LONGEST_LOOK_MS = 10;
 const LONGEST_PAUSE_MS = 100;
 /** As many looks go by before they become rarer: a task resumed by one of them takes some. */
 const PATIENCE = 16;
-/** Of one component; the glue has a few for each stream. */
+/** Bounds the timers of one component. The glue has a few for each stream. */
 const MAX_TIMERS = 10_000;
 
 interface Look {
@@ -22,7 +22,7 @@ interface Look {
   readonly milliseconds: number;
   readonly repeats: boolean;
   cancel: () => void;
-  /** Whether it is next. */
+  /** True when it is next. */
   isSoon: boolean;
 }
 
@@ -37,7 +37,7 @@ export class LongTimers {
     this.#start = start;
   }
 
-  /** Something happened: whoever waits for it looks next. */
+  /** Something happened: the next checks run soon. */
   wake(): void {
     this.#idle = 0;
     for (const [id, look] of this.#looks) {
@@ -48,13 +48,13 @@ export class LongTimers {
     }
   }
 
-  /** Nothing is looked at any more. */
+  /** Stops all checks. */
   stop(): void {
     this.#isStopped = true;
     for (const id of [...this.#looks.keys()]) this.#drop(id);
   }
 
-  /** What the glue finds under these names. */
+  /** The functions that the glue finds under these names. */
   get globals(): Readonly<Record<string, unknown>> {
     const drop = (id: unknown): void => this.#drop(id);
     return {
@@ -94,7 +94,7 @@ export class LongTimers {
 
   #fire(id: number, look: Look): void {
     if (!look.repeats) this.#looks.delete(id);
-    // Only what is to be done at once says that there is more to do.
+    // Only a check that is due at once shows that there is more to do.
     if (look.milliseconds === 0) this.wake();
     else this.#idle += 1;
     look.act();
