@@ -1,6 +1,6 @@
 /**
- * What a component wants and offers, read from its binary (component model, Binary.md): the names of its top-level
- * imports and exports. Core modules, components for another WASI and anything else are told apart and refused.
+ * Reads the names of a component's top-level imports and exports from its binary (component model, Binary.md). Core
+ * modules, components for another WASI and other files are distinguished and refused.
  */
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { ByteReader, malformed } from "./byte-reader.ts";
@@ -124,7 +124,7 @@ export function parseInterfaceName(name: string): { readonly path: string; reado
   return at < 0 ? undefined : { path: name.slice(0, at), version: name.slice(at + 1) };
 }
 
-/** The packages of WASI 0.2. Proposals have versions of their own, whoever grants them knows which. */
+/** The packages of WASI 0.2. Proposals have other versions; the grants of the interfaces that use them know which. */
 const WASI_02 = /^wasi:(?:cli|clocks|filesystem|http|io|random|sockets)\//;
 /** Shown of those that are for another WASI. */
 const MAX_SHOWN_NAMES = 16;

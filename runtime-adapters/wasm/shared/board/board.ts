@@ -18,7 +18,7 @@ import { loggingImports } from "./logging/imports.ts";
 import { nodeInfoImports } from "./node-info/imports.ts";
 import { telemetryImports } from "./telemetry/imports.ts";
 
-/** What the host parts are made of. */
+/** Parts of the process from which host parts are made. */
 export interface HostPartContext {
   readonly log: Pick<LogWriter, "write">;
   readonly preopens: readonly Preopen[];
@@ -47,7 +47,7 @@ export interface BoardComponents extends Omit<HostPartContext, "calls" | "launch
   readonly devices?: ((agent: AgentCalls) => Imports) | undefined;
 }
 
-/** @returns the interfaces that the pod names; a component can reach no others, whatever it imports */
+/** @returns the interfaces that the pod names. A component can reach no others. */
 export function boardImports(
   { devices, ...components }: BoardComponents,
   launch: BoardLaunch,

@@ -25,15 +25,15 @@ import { trapMessage, trapReport } from "./trap-message.ts";
 /** Runs the component to its end. On the event loop the promise is of its outcome, otherwise it has ended on return. */
 export type Run = () => undefined | Promise<"ok" | "err">;
 
-/** Of the launch, and of the process. */
+/** The parts of the launch and of the process that a component of WASI 0.3 needs. */
 export interface AsyncLaunch {
-  /** Whether it imports wasi:http, or is served. */
+  /** True when it imports wasi:http, or is served. */
   readonly http?: boolean;
   /** Undefined: it is run. */
   readonly serve?: ServeOptions | undefined;
-  /** Whether it imports wasi:sockets. */
+  /** True when it imports wasi:sockets. */
   readonly sockets?: boolean;
-  /** Whom it may ask and connect to; undefined: nobody. */
+  /** The peers that it may call and connect to; undefined: none. */
   readonly outgoing?: OutgoingLaunch | undefined;
   readonly processLimitBytes?: number | undefined;
 }
@@ -43,23 +43,23 @@ export interface InstanceComponents extends HostComponents {
   readonly after: (milliseconds: number, act: () => void) => () => void;
   /** The runner's own, for what of 0.2 its other parts give has to be of the same classes. */
   readonly host: { readonly imports: typeof hostImports; readonly context: typeof hostContext };
-  /** Whether it may wait for more than time by the interfaces of WASI 0.2: for devices. */
+  /** True when it may wait for more than time through interfaces of WASI 0.2: for devices. */
   readonly waitsBy02: boolean;
 }
 
-/** What only some components need. */
+/** Modules that only some components need. */
 export interface OptionalModules {
   readonly sockets: typeof import("../sockets/sockets.ts") | undefined;
   readonly board: typeof import("../board/board.ts") | undefined;
   readonly http: typeof import("./serve-component.ts") | undefined;
 }
 
-/** What was opened for it, and what is between it and the process. */
+/** Files and connections that were opened for the component, and its ways to the process. */
 export interface OpenedComponent {
   readonly preopens: readonly Preopen[];
   readonly connection: ServiceClient | undefined;
   readonly instantiate: InstantiateComponent;
-  /** Of the node, for a component that imports them. */
+  /** The node's devices, for a component that imports them. */
   readonly devices?:
     | ((context: StreamContext, interfaces: readonly BoardInterface[]) => (agent: AgentCalls) => Imports)
     | undefined;
@@ -78,7 +78,7 @@ export interface OpenedComponent {
   readonly asynchronous?:
     | ((components: Omit<InstanceComponents, "after">, init: HostInit, launch: AsyncLaunch) => Promise<Run>)
     | undefined;
-  /** Of the process, where it is this component's own; undefined: it has none, or is others' too. */
+  /** The process's memory limit, when the process is this component's own; undefined: none, or it is shared. */
   readonly processLimitBytes?: number | undefined;
   /** Is given what ends the serving, of one that serves. */
   readonly onServing?: ((end: () => void) => void) | undefined;
@@ -176,7 +176,7 @@ function runFunction(instance: unknown): () => void {
   throw new PicoletError("invalid", "the component exports no wasi:cli/run");
 }
 
-/** For whoever asks how a container ended, and what stands in its log of that. */
+/** How a container ended, for its status and for its log. */
 export interface Trap {
   readonly end: RunnerEnd;
   readonly report: string;

@@ -1,10 +1,10 @@
 /**
- * Runs the glue that jco generated with nothing of Node in its reach: of the global names only the language's own. The
- * glue is made from text that strangers wrote (`transpile/component-names.ts`); should some of it ever be more than a
- * name, it finds no `process`, no `require`, no timers, and no way to compile text
+ * Runs the glue that jco generated without access to Node: of the global names it has only the language's own. The glue
+ * is made from text of unknown authors (`transpile/component-names.ts`). If some of that text were more than a name, it
+ * would find no `process`, no `require`, no timers, and no way to compile text
  * (`--disallow-code-generation-from-strings`).
  *
- * Node's permission model is no help here: it takes fsync(2) and symbolic links away from components.
+ * Node's permission model does not help here, because it takes fsync(2) and symbolic links away from components.
  */
 import { compileFunction } from "node:vm";
 
@@ -24,7 +24,7 @@ export type Globals = Readonly<Record<string, unknown>>;
 
 const silent = (): void => undefined;
 
-/** What stands for those global objects that the glue names itself. */
+/** Placeholders for the global objects that the glue names itself. */
 const STANDINS: Readonly<Record<string, unknown>> = {
   globalThis: Object.freeze({ WebAssembly: Reflect.get(globalThis, "WebAssembly") }),
   console: Object.freeze({ debug: silent, error: silent, log: silent, warn: silent }),

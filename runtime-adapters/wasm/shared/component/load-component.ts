@@ -13,13 +13,13 @@ export type ComponentExports = Readonly<Record<string, unknown>>;
 
 type InstantiateCore = ReturnType<typeof suspendableInstantiate>;
 
-/** @param instantiateCore stands for `new WebAssembly.Instance`, where stacks are to be set aside */
+/** @param instantiateCore replaces `new WebAssembly.Instance` where stacks have to be set aside */
 export type InstantiateComponent = (imports: Imports, instantiateCore?: InstantiateCore) => ComponentExports;
 
 /** Each call gives a glue of its own around the same code. @param globals that it needs beside the language's */
 export type GlueMaker = (globals?: Globals) => InstantiateComponent;
 
-/** What jco's script returns. */
+/** The function that jco's script returns. */
 type Instantiate = (
   getCoreModule: (name: string) => WebAssembly.Module,
   imports: Imports,
@@ -57,8 +57,8 @@ export function compiledComponent(component: TranspiledComponent, memoryLimitByt
 }
 
 /**
- * Of core modules, those that are what the component itself exports: `<number of the instance> <name>`. The names are
- * its maker's; only where it was made by wit-component do they begin with the interface's.
+ * Exports of core modules that the component itself exports: `<number of the instance> <name>`. The component's author
+ * chose the names; only those that wit-component made begin with the name of the interface.
  */
 function liftedExports(script: string): ReadonlySet<string> {
   const assigned = script.matchAll(

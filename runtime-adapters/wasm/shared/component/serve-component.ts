@@ -33,15 +33,15 @@ interface MadeComponents extends ServeParts {
 
 interface ServeParts {
   readonly host: Omit<HostComponents, "http">;
-  /** Undefined: it asks nobody. */
+  /** Undefined: it may make no requests. */
   readonly outgoing: OutgoingLaunch | undefined;
-  /** Of the process, where it is this component's own. */
+  /** The process's memory limit, when the process is this component's own. */
   readonly processLimitBytes?: number | undefined;
   /** The component cannot be instantiated any more. */
   readonly onBroken: (error: unknown) => void;
 }
 
-/** Whom a component may ask, and whom it trusts. */
+/** The peers that a component may call, and the CAs that it trusts. */
 export type OutgoingLaunch = Pick<OutgoingInit, "policy" | "authorities" | "tls">;
 
 type OutgoingHost = Pick<HostComponents, "log" | "wallIsSet">;

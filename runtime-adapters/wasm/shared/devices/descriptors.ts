@@ -22,12 +22,12 @@ const HEADER_BYTES = 56;
 const VECTOR_BYTES = 16;
 const CONTROL_HEADER_BYTES = 16;
 const FD_BYTES = 4;
-/** What one device takes: itself, and a lock. */
+/** A device takes up to two descriptors: its own, and a lock. */
 const MAX_DESCRIPTORS = 2;
 const CONTROL_BYTES = CONTROL_HEADER_BYTES + MAX_DESCRIPTORS * FD_BYTES;
 /** 32 random bytes in hexadecimal. */
 export const SECRET_BYTES = 64;
-/** Nobody but this machine's own processes is waited for. */
+/** Bounds the wait for the other end, which is a process of this machine. */
 const PATIENCE_MS = 5000;
 
 const SOCKET = "int socket(int domain, int type, int protocol)";
@@ -61,8 +61,9 @@ export class DescriptorListener implements Disposable {
   }
 
   /**
-   * Gives them to the first who knows the secret. @param owner its end is ours: nobody wants them any more.
-   * @returns false when nobody came, or the owner is gone
+   * Gives them to the first peer that knows the secret.
+   * @param owner ends when no one wants them any more
+   * @returns false when no peer came in time, or the owner has ended
    */
   give(secret: string, descriptors: readonly number[], owner: number): boolean {
     const calls = this.#calls;
@@ -118,7 +119,7 @@ export class DescriptorListener implements Disposable {
   }
 }
 
-/** @throws `unavailable` when there is nobody, `corrupt` when it gives none */
+/** @throws `unavailable` when no one listens, `corrupt` when the other end gives no descriptors */
 export function takeDescriptors(calls: SystemCalls, path: string, secret: string): number[] {
   const socket = calls.call(SOCKET, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   try {

@@ -36,7 +36,7 @@ export class SystemCallError extends Error {
   }
 }
 
-/** Of several names the one that Node itself gives: EAGAIN, not EWOULDBLOCK. */
+/** Where several names share a number, Node's own: EAGAIN, not EWOULDBLOCK. */
 const NAMES: ReadonlyMap<number, string> = new Map(
   Object.entries(constants.errno)
     .filter(([name]) => name !== "EWOULDBLOCK" && name !== "ENOTSUP")
@@ -67,7 +67,7 @@ export class SystemCalls {
     this.#library = this.#koffi.load(null as unknown as string);
   }
 
-  /** Of its first byte, for structures that hold pointers. It must be kept alive while the kernel uses them. */
+  /** The address of its first byte, for structures that hold pointers. Keep `memory` alive while the kernel uses it. */
   addressOf(memory: Uint8Array): bigint {
     return this.#koffi.address(memory);
   }

@@ -39,15 +39,18 @@ class ChunkBytes implements ByteStream {
   }
 }
 
-/** Of one archive or layer. What a node may be given as a component is some 30 MiB. */
+/** Bounds one inflated archive or layer. A component on a node has about 30 MiB. */
 const MAX_INFLATED_BYTES = 1024 * 1024 * 1024;
-/** What nothing but a bomb exceeds once it has some size: code shrinks to a third, a file of zeroes to a thousandth. */
+/**
+ * Bounds the ratio of large data. Code shrinks to a third; only a decompression bomb, such as a file of zeroes, exceeds
+ * it.
+ */
 const MAX_RATIO = 200;
 const RATIO_FROM_BYTES = 16 * 1024 * 1024;
 /** Binary logarithm; as much memory as a stream may ask for: 16 MiB. zstd's own command takes no more by default. */
 const ZSTD_WINDOW_LOG = 24;
 
-/** Of gzip and zstd, for data that ends too early. */
+/** The error code of zlib for gzip and zstd data that ends too early. */
 const CUT_OFF = "Z_BUF_ERROR";
 
 type Compression = "gzip" | "zstd";
@@ -89,7 +92,7 @@ async function* inflate(compressed: ByteStream, how: Compression): AsyncGenerato
   } finally {
     source.destroy();
     inflater.destroy();
-    // Only then nobody reads from `compressed` any more.
+    // Only now no one reads from `compressed` any more.
     await closed;
   }
 }
@@ -158,7 +161,7 @@ export class HashedBytes implements ByteStream {
   }
 }
 
-/** Its first bytes can be looked at before it is read. */
+/** A stream whose first bytes can be inspected before it is read. */
 export class PeekedBytes implements ByteStream {
   readonly #stream: ByteStream;
   #first: Uint8Array | undefined;

@@ -1,7 +1,7 @@
 /** Bytes that are pulled piece by piece: from a file, out of gzip, out of a tar entry. */
 import type { FileHandle } from "node:fs/promises";
 
-/** Of one piece; all that is in memory of a file at a time. */
+/** The size of one piece, and the most of a file that is in memory at a time. */
 export const CHUNK_BYTES = 65_536;
 
 export interface ByteStream extends AsyncDisposable {

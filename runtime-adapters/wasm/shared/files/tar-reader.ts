@@ -15,7 +15,7 @@ export interface TarEntry {
 }
 
 const BLOCK_BYTES = 512;
-/** Of an image's layer: the largest of public base images have some 60,000. */
+/** Bounds the entries of a layer. The largest of public base images have about 60,000. */
 const MAX_ENTRIES = 500_000;
 /** A pax header or a GNU long name; a path has 4096 bytes at most. */
 const MAX_EXTENSION_BYTES = 65_536;
@@ -115,7 +115,7 @@ class EntryContent implements ByteStream {
     this.#left -= skipped;
   }
 
-  /** @throws `corrupt` when its last byte is not there: streams do not tell of what they could not pass over. */
+  /** @throws `corrupt` when its last byte is missing, which streams do not report for skipped data */
   async finish(): Promise<void> {
     if (this.#left > 0) {
       await this.#stream.skip(this.#left - 1);
@@ -146,7 +146,7 @@ async function exactly(stream: ByteStream, count: number): Promise<Buffer | unde
   return bytes;
 }
 
-/** Whether this may be the first block of an archive: the checksum of its header is right. */
+/** @returns whether this may be the first block of an archive: the checksum of its header is right */
 export const isTarHeader = (block: Buffer): boolean =>
   block.length === BLOCK_BYTES && octal(text(block, 148, 8)) === checksum(block);
 
@@ -184,7 +184,7 @@ function decimal(digits: string): number {
   return value;
 }
 
-/** Of all bytes, those of the checksum itself taken as spaces. */
+/** The sum of all bytes, with those of the checksum itself taken as spaces. */
 function checksum(block: Buffer): number {
   let sum = 8 * 0x20;
   for (const [index, byte] of block.entries()) if (index < 148 || index >= 156) sum += byte;

@@ -95,7 +95,7 @@ export function parseHttpOptions(text: string): {
   return { options, problems };
 }
 
-/** Undefined: nothing says on which port the component is to be served. */
+/** @returns undefined when no port is given on which the component could be served */
 export function serveOptions(
   options: HttpOptions | undefined,
   { ports = [] }: Pick<Container | EphemeralContainer, "ports">,

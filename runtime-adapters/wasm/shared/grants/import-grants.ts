@@ -1,4 +1,4 @@
-/** Which interfaces a pod's components are given. What is not listed here nobody grants. */
+/** The interfaces that a pod's components may import. An interface that is not listed here is not granted. */
 import type { BoardInterface } from "@picolet/runtime-contract/board-services.ts";
 import { isWasi02, isWasi03, parseInterfaceName } from "../binary/component-shape.ts";
 import { boardInterfaceOf, INTERFACE_GRANTS, type InterfaceGrants } from "./board-grants.ts";
@@ -99,11 +99,11 @@ export const ungrantedImports = (
   grants = INTERFACE_GRANTS as InterfaceGrants,
 ): string[] => imports.filter((name) => !isGranted(name, interfaces, http, grants));
 
-/** Whether it can make requests of its own. */
+/** @returns whether it can make requests of its own */
 export const importsOutgoing = (imports: readonly string[]): boolean =>
   imports.some((name) => OUTGOING.has(parseInterfaceName(name)?.path ?? ""));
 
-/** Of 0.2, which waits in another way than 0.3. */
+/** @returns whether it is wasi:http 0.2, which waits in another way than 0.3 */
 export const isHttp02 = (name: string): boolean => {
   const parsed = parseInterfaceName(name);
   return parsed !== undefined && HTTP.has(parsed.path) && isWasi02(parsed.version);
@@ -112,7 +112,7 @@ export const isHttp02 = (name: string): boolean => {
 export const importsHttp = (imports: readonly string[]): boolean =>
   imports.some((name) => [HTTP, HTTP_03].some((each) => each.has(parseInterfaceName(name)?.path ?? "")));
 
-/** Of 0.3. */
+/** @returns whether it imports wasi:sockets 0.3 */
 export const importsAsyncSockets = (imports: readonly string[]): boolean =>
   imports.some((name) => {
     const parsed = parseInterfaceName(name);

@@ -1,6 +1,6 @@
 /**
- * What a pod gives its components beside volumes and environment, by annotations `wasm.picolet.io/…`. Nothing is given
- * that is not named there. Pure.
+ * The annotations `wasm.picolet.io/…` by which a pod grants its components more than volumes and environment. Nothing
+ * else is granted. Pure.
  */
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
@@ -16,15 +16,15 @@ import { type HttpOptions, parseHttpOptions } from "./http-options.ts";
 export const ANNOTATION_PREFIX = "wasm.picolet.io/";
 
 export interface PodGrants {
-  /** Whether its containers may share a process with those of other pods of its namespace. */
+  /** True when its containers may share a process with those of other pods of its namespace. */
   readonly dense: boolean;
-  /** Whether its components may have to wait for more than time and files. */
+  /** True when its components may wait for more than time and files. */
   readonly eventLoop: boolean;
   /** Undefined: no network at all. */
   readonly network: NetworkRules | undefined;
   /** How those that serve are served; undefined: the pod says nothing of it. */
   readonly http: HttpOptions | undefined;
-  /** Of the board, beside WASI. */
+  /** Interfaces of the board, beside WASI. */
   readonly interfaces: readonly BoardInterface[];
   readonly buckets: readonly BucketGrant[];
   /** The volume whose files `config` gives; undefined: none. */
@@ -78,7 +78,9 @@ export function podGrants({ metadata }: Pod, grants: InterfaceGrants = INTERFACE
   return { dense, eventLoop: dense || network !== undefined, network, http, ...board };
 }
 
-/** Whether its components share a process. Mistakes are told of where a container is started. */
+/**
+ * @returns whether its components share a process. Problems of the annotations are reported when a container starts.
+ */
 export function isDense(pod: Pod): boolean {
   try {
     return podGrants(pod).dense;
@@ -87,7 +89,7 @@ export function isDense(pod: Pod): boolean {
   }
 }
 
-/** Whether any rule of its network is about https. */
+/** @returns whether a rule of its network is for https */
 export const allowsHttps = ({ network }: Pick<PodGrants, "network">): boolean =>
   network?.connect.some(({ protocol }) => protocol === "https") ?? false;
 

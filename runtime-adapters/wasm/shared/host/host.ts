@@ -16,14 +16,14 @@ export interface HostComponents {
   readonly waiter: Waiter;
   /** Milliseconds since the epoch. */
   readonly wallNow: () => number;
-  /** Whether that has been set since the board started; undefined: nobody knows of anything against it. */
+  /** True when that clock has been set since the board started; undefined: it is taken as set. */
   readonly wallIsSet?: (() => boolean) | undefined;
   readonly log: Pick<LogWriter, "write" | "flushUnfinished">;
   /** Runs each time before the component waits, after its output is written out. */
   readonly beforeWait: () => void;
   /** wasi:sockets, for a component that is granted a network. */
   readonly sockets?: ((context: StreamContext) => Imports | undefined) | undefined;
-  /** What of `wit/board` it is given. */
+  /** Its interfaces of `wit/board`. */
   readonly board?: ((context: StreamContext) => Imports | undefined) | undefined;
   /** wasi:http, for a component that names it. */
   readonly http?: ((context: StreamContext) => Imports) | undefined;
@@ -40,10 +40,10 @@ export interface HostInit {
   readonly preopens: readonly Preopen[];
 }
 
-/** Interfaces without their version: the generated glue asks for `wasi:cli/exit`, whatever 0.2 the component named. */
+/** Interfaces without their version: the generated glue asks for `wasi:cli/exit`, for every version 0.2. */
 export type Imports = Readonly<Record<string, Readonly<Record<string, unknown>>>>;
 
-/** Nanoseconds; what a Node clock can tell of the wall time. */
+/** Resolution of Node's wall clock in nanoseconds. */
 const WALL_RESOLUTION = 1_000_000;
 const U64 = 64;
 
@@ -108,7 +108,7 @@ function clockImports(components: HostComponents, { handles, poller }: StreamCon
       subscribeInstant: timer,
       subscribeDuration: (duration: bigint) => timer(waiter.now() + duration),
     },
-    // One that nobody has set says so: it counts from 1970, as the board does from its start, with a resolution of 0.
+    // A clock that has not been set reports that: it counts from 1970 at the board's start, with a resolution of 0.
     "wasi:clocks/wall-clock": {
       now: () => (wallIsSet() ? dateTimeOf(wallNow()) : dateTimeOf(Number(waiter.now()) / WALL_RESOLUTION)),
       resolution: () => ({ seconds: 0n, nanoseconds: wallIsSet() ? WALL_RESOLUTION : 0 }),

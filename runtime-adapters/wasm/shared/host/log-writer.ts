@@ -34,7 +34,7 @@ export interface LogLimit extends LogLimitLaunch {
   readonly sleep: ((milliseconds: number) => void) | undefined;
 }
 
-/** What becomes of output while the file has its full size. */
+/** The handling of output while the file has its full size. */
 type Fullness =
   | { readonly kind: "room" }
   | { readonly kind: "waiting"; readonly sinceMs: number }
@@ -50,15 +50,15 @@ export class LogWriter {
   readonly #buffer = Buffer.allocUnsafe(BUFFER_BYTES);
   readonly #lines: Readonly<Record<LogStream, UnfinishedLine>>;
   #used = 0;
-  /** Whether what was written last has no newline. */
+  /** True when the last output has no newline at its end. */
   #isInLine = false;
   readonly #limit: LogLimit | undefined;
   /** Opened with the first entry: by then the process has become whom the file belongs to. */
   #fd: number | undefined;
-  /** Of the file that is open, as of the last check plus what was written since. */
+  /** Size of the open file: as of the last check, plus what was written since. */
   #sizeBytes = 0;
   #fullness: Fullness = ROOM;
-  /** Of entries; reported once there is room again. */
+  /** Bytes of dropped entries, which are reported once there is room again. */
   #droppedBytes = 0;
   #isEnding = false;
   #timeMs = Number.NaN;
@@ -100,7 +100,7 @@ export class LogWriter {
     if (lastWords !== "") this.write("stderr", Buffer.from(this.#isInLine ? `\n${lastWords}` : lastWords));
   }
 
-  /** What has no newline yet: before the component sleeps. */
+  /** Writes unfinished lines before the component sleeps. */
   flushUnfinished(): void {
     for (const stream of ["stdout", "stderr"] as const) {
       const line = this.#lines[stream];
@@ -109,7 +109,7 @@ export class LogWriter {
     this.#flush();
   }
 
-  /** Whether the component is to wait now, for `ROTATION_CHECK_MS` and then again. */
+  /** @returns whether the component has to wait, for `ROTATION_CHECK_MS` and then again */
   get isFull(): boolean {
     if (this.#fullness.kind !== "waiting" || this.#limit === undefined) return false;
     try {
@@ -205,8 +205,8 @@ export class LogWriter {
   }
 
   /**
-   * The agent renames the file away and makes a new one; a look at the name before each write finds that at once.
-   * Between the two there is none, and who may not make it goes on with the old one.
+   * The agent renames the file and creates a new one. A check of the name before each write finds that at once. Between
+   * the two there is no file, and a process that may not create it goes on with the old one.
    */
   #followRotation(): void {
     const before = this.#fd;

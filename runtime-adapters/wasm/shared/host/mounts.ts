@@ -16,10 +16,7 @@ export interface MountedFile {
   readonly readOnly: boolean;
 }
 
-/**
- * What descriptors share that come from one mount. Links and renames between two trees are refused, as between file
- * systems.
- */
+/** Descriptors of one mount share it. Links and renames between two trees are refused, as between file systems. */
 export interface Tree {
   readonly readOnly: boolean;
 }
@@ -31,7 +28,7 @@ export interface Preopen {
   readonly files: ReadonlyMap<string, MountedFile>;
 }
 
-/** What the process sees at a mount's place is not what the node has there. */
+/** The process sees something else at a mount's place than the node has there. */
 export class StaleMount extends Error {}
 
 /** @param emptyDirectory one that is empty and stays so: stands for directories that only mounted files make. */

@@ -20,7 +20,7 @@ class IncomingDatagramStream {}
 class OutgoingDatagramStream {}
 class ResolveAddressStream {}
 
-/** What only WASI 0.3 tells apart is one here. */
+/** Codes that only WASI 0.3 distinguishes are one code here. */
 export function networkErrorCode(error: HostError): unknown {
   const code = error.codeIn("network");
   return code === "connection-broken" ? "connection-reset" : code;

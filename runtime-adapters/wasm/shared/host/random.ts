@@ -2,7 +2,7 @@
 import { closeSync, openSync, readSync } from "node:fs";
 import { trap } from "../resources/handles.ts";
 
-/** Of one call; the interface wants all of them at once, and nothing sensible needs more. */
+/** Bounds the bytes of one call, because the interface returns all of them at once. */
 const MAX_RANDOM_BYTES = 1_048_576;
 
 export class RandomBytes {

@@ -63,7 +63,7 @@ const OF_NODE: Readonly<Record<string, HttpErrorCode>> = {
 };
 
 /**
- * What the peer has said by TLS (RFC 8446, 6) is in OpenSSL's words alone: "…:ssl/tls alert bad
+ * Matches the peer's TLS alert (RFC 8446, 6), which only OpenSSL's text has: "…:ssl/tls alert bad
  * certificate:FILE:LINE:SSL alert number 42".
  */
 const ALERT = /:[a-z0-9/]+ (?:alert )?([a-z ]{1,64}):[^:]*:[^:]*:SSL alert number (\d{1,3})/;
@@ -75,7 +75,7 @@ const MAX_ALERT = 255;
 const CERTIFICATE =
   /CERT|^UNABLE_TO_|^INVALID_(?:CA|PURPOSE)$|^PATH_LENGTH_EXCEEDED$|^HOSTNAME_MISMATCH$|^UNSPECIFIED$/;
 
-/** Of an error that `node:http`, `node:https` or `node:dns` gave. */
+/** @param error from `node:http`, `node:https` or `node:dns` */
 export function httpErrorCode(error: unknown): HttpErrorCode {
   if (error instanceof HttpError) return error.reason;
   const errno = errnoOf(error);
@@ -92,7 +92,7 @@ export function httpErrorCode(error: unknown): HttpErrorCode {
   return { tag: "internal-error", val: errno };
 }
 
-/** What goes through Node's streams on its way to the component. */
+/** Carries an error code through Node's streams to the component. */
 export class HttpError extends Error {
   readonly reason: HttpErrorCode;
 

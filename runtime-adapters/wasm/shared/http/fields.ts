@@ -6,7 +6,7 @@ import type { HttpContext } from "./http-context.ts";
 export type FieldEntry = readonly [name: string, value: Uint8Array];
 type HeaderError = { readonly tag: "invalid-syntax" | "forbidden" | "immutable" };
 
-/** Of one set of fields; servers commonly take 8 to 64 KiB. */
+/** Bounds one set of fields. Servers commonly take 8 to 64 KiB. */
 const MAX_FIELDS = 256;
 const MAX_FIELDS_BYTES = 65_536;
 
@@ -42,12 +42,12 @@ export function latin1(bytes: Uint8Array): string {
   return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString("latin1");
 }
 
-/** What several resources may look at; the component changes it through `Fields` alone. */
+/** Fields that several resources may read. The component changes them through `Fields` alone. */
 export class FieldList {
   /** Names and values in turn. */
   #flat: string[] = [];
   #characters = 0;
-  /** Whether what belongs to the connection may still be among them: most components look at few fields, or none. */
+  /** True while fields of the connection may be among them. Most components read few fields, or none. */
   #isRaw = false;
 
   get size(): number {

@@ -21,7 +21,7 @@ const MIN_STATUS = 100;
 const MAX_STATUS = 999;
 const NANOSECONDS_PER_MS = 1_000_000n;
 
-/** What `result` without a payload fails with. */
+/** The failure of a `result` without a payload. */
 const refused = (): Failure<undefined> => new Failure(undefined);
 
 export interface RequestHead {
@@ -60,14 +60,14 @@ abstract class IncomingMessageResource extends HostResource {
     return new IncomingBody(this.context, this.#pipe);
   }
 
-  /** What it has goes on in another form; its number is free. */
+  /** Takes its parts for another resource, and frees its handle. */
   given(): { readonly fields: FieldList; readonly pipe: IncomingPipe } {
     this.#consumed = true;
     this[Symbol.dispose]();
     return { fields: this.#fields, pipe: this.#pipe };
   }
 
-  /** What was not asked for is not waited for either. */
+  /** A body that was not requested is not awaited either. */
   protected override closed(): void {
     if (!this.#consumed) this.#pipe.close();
   }
@@ -141,7 +141,10 @@ abstract class OutgoingMessageResource extends HostResource {
     return new OutgoingBody(this.context, this.pipe);
   }
 
-  /** Sent off: its number is free. @returns whether somebody has its body */
+  /**
+   * Frees the handle after the message was sent.
+   * @returns whether its body has been taken
+   */
   given(): boolean {
     this[Symbol.dispose]();
     return this.#bodyTaken;

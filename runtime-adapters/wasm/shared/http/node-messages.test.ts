@@ -8,7 +8,7 @@ import { joinSmallPieces } from "./node-messages.ts";
 
 const HEAD = "HTTP/1.1 200 OK\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n";
 
-/** What comes of a response in these chunks. */
+/** The response that is received from these chunks. */
 async function received(chunks: readonly string[]): Promise<readonly string[]> {
   const server = createServer((socket) => {
     const lines = chunks.map((each) => `${each.length.toString(16)}\r\n${each}\r\n`);

@@ -5,7 +5,7 @@ import type { FieldList } from "./fields.ts";
 import type { BodyListener, BodySource } from "./incoming-body.ts";
 import type { BodyTarget, TargetListener } from "./outgoing-body.ts";
 
-/** Of pieces of a response that go in together. */
+/** Bounds the pieces of a response that are joined. */
 const JOINED_BYTES = 4096;
 /** One that is larger goes in by itself. */
 const SMALL_BYTES = 1024;

@@ -14,15 +14,15 @@ import type { HttpContext } from "./http-context.ts";
 export interface BodyHead {
   /** Bytes that content-length says; undefined: it says nothing. */
   readonly length: number | undefined;
-  /** What a wrong length is. */
+  /** The error code for a wrong length. */
   readonly wrongLength: "HTTP-request-body-size" | "HTTP-response-body-size";
 }
 
 /** Where a body goes. */
 export interface BodyTarget {
-  /** Whether the body's bytes go nowhere, and its length is that of another message: the answer to HEAD. */
+  /** True when the body's bytes are dropped and its length is that of another message: the answer to HEAD. */
   readonly withoutBody?: boolean;
-  /** Whether it takes no more until it says `drained`. */
+  /** True while it takes no data, until it emits `drained`. */
   readonly isFull: boolean;
   listen(listener: TargetListener): void;
   /** Writes the head down, once, before anything else. @param length of the whole body where it is known by now */
@@ -30,7 +30,7 @@ export interface BodyTarget {
   write(bytes: Uint8Array): void;
   /** @param trailers undefined: there are none */
   end(last: readonly Uint8Array[], trailers: FieldList | undefined): void;
-  /** What has gone out is not taken for whole. */
+  /** Ends it so that the receiver sees an incomplete message. */
   destroy(): void;
 }
 
@@ -105,7 +105,7 @@ export class OutgoingPipe implements ByteSink, TargetListener {
     if (this.#target !== undefined) this.#sendSoon();
   }
 
-  /** What was written is on its way; what the target holds is bounded by `writable`. */
+  /** Written data is on its way already. `writable` bounds what the target holds. */
   flush(): void {
     if (this.#error !== undefined) throw httpStreamFailure(this.#context, this.#error);
   }

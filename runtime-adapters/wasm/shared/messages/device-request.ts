@@ -1,6 +1,4 @@
-/**
- * What the agent asks of the child that opens devices (`devices-main.ts`), and what it answers, a line of JSON each.
- */
+/** The agent's request to the child that opens devices (`devices-main.ts`), and the answers. Each is a line of JSON. */
 import type { DeviceKind, Plain } from "@picolet/runtime-contract/board-services.ts";
 
 /** What is opened. Each kind adds fields of its own, in its `uapi.ts`. */
@@ -9,7 +7,7 @@ export interface DeviceTarget {
 }
 
 export interface DeviceRequest {
-  /** Of koffi.node. */
+  /** Path of koffi.node. */
   readonly addonPath: string;
   /** Made by the child; in a folder that runners see. */
   readonly socketPath: string;
@@ -24,7 +22,7 @@ export interface DeviceRequest {
 export type DeviceAnswer =
   /** The device is open, and given to who comes to the socket with the secret. */
   | { readonly kind: "open" }
-  /** It has been given; or nobody came. */
+  /** It has been given, or no one came for it. */
   | { readonly kind: "over"; readonly given: boolean }
   | { readonly kind: "value"; readonly value: Plain }
   | { readonly kind: "refused"; readonly reason: RefusalKind; readonly message: string };

@@ -1,4 +1,4 @@
-/** What the agent asks of a transpile child, and what that leaves behind. */
+/** The agent's request to a transpile child, and the child's result. */
 import type { TranspiledModule } from "./launch.ts";
 
 /**

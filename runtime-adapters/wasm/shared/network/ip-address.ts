@@ -87,7 +87,7 @@ export function contains({ address: { family, bits }, length }: IpPrefix, addres
   return address.bits >> shift === bits >> shift;
 }
 
-/** Whether all of `inner` is in `outer`. */
+/** @returns whether `outer` contains all of `inner` */
 export const covers = (outer: IpPrefix, inner: IpPrefix): boolean =>
   outer.length <= inner.length && contains(outer, inner.address);
 

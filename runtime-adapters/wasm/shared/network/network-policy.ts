@@ -71,7 +71,7 @@ export interface Destination {
   /** A name or an address, as the component gave it; IPv6 without brackets. */
   readonly host: string;
   readonly port: number;
-  /** Of http and https. */
+  /** For http and https. */
   readonly method?: string | undefined;
 }
 
@@ -101,7 +101,7 @@ export class NetworkPolicy {
     this.#ownAddresses = ownAddresses;
   }
 
-  /** Whether it may be tried at all. Of a name the addresses have to be judged too. */
+  /** @returns whether it may be tried at all. The addresses of a name have to be checked too. */
   allows(destination: Destination): boolean {
     const address = parseAddress(destination.host);
     if (address !== undefined) return this.#allowsAddress(destination, plainAddress(address));
@@ -110,7 +110,7 @@ export class NetworkPolicy {
     return this.#rules.some((rule) => isFor(rule, destination) && namesHost(rule, name));
   }
 
-  /** Whether this address, which `destination.host` was resolved to, may be connected to. */
+  /** @returns whether this address, which `destination.host` resolved to, may be connected to */
   allowsResolved(destination: Destination, address: string): boolean {
     const parsed = parseAddress(address);
     if (parsed === undefined || !this.allows(destination)) return false;
@@ -123,7 +123,7 @@ export class NetworkPolicy {
     return this.#allowsAddress(destination, plainOne);
   }
 
-  /** Whether this name may be looked up for sockets: some rule for tcp or udp has it. */
+  /** @returns whether sockets may look up this name: a rule for tcp or udp has it */
   allowsLookup(host: string): boolean {
     if (parseAddress(host) !== undefined) return true;
     if (isNoName(host)) return false;
@@ -131,7 +131,7 @@ export class NetworkPolicy {
     return this.#rules.some((rule) => isTransport(rule.protocol) && namesHost(rule, name));
   }
 
-  /** Whether there is any rule for such sockets. */
+  /** @returns whether there is a rule for such sockets */
   allowsSockets(protocol: Transport): boolean {
     return [...this.#rules, ...this.#listen].some((rule) => rule.protocol === protocol);
   }
@@ -170,7 +170,7 @@ export class NetworkPolicy {
   }
 }
 
-/** Of an address itself, or of one that it carries. */
+/** @returns whether the address, or one that it embeds, matches */
 const leadsTo = (address: IpAddress, matches: (each: IpAddress) => boolean): boolean =>
   [address, ...embeddedIpv4Addresses(address)].some(matches);
 

@@ -42,7 +42,7 @@ export interface ImageCandidate {
 
 export const parseIndex = (content: Buffer): readonly IndexLine[] => indexLines(parseObject(content, "index.json"), []);
 
-/** What a line of an index leads to: more lines, or an image; neither when it is no image at all (an attestation). */
+/** @returns the manifests of an index, or an image; neither when it is no image at all (an attestation) */
 export function parseManifest(
   content: Buffer,
   line: IndexLine,
@@ -68,7 +68,7 @@ export function parseDockerManifest(content: Buffer): readonly ImageCandidate[] 
 function indexLines(index: JsonObject, inherited: readonly string[]): IndexLine[] {
   return listOf(index, "manifests").map((each) => {
     const annotations = objectOf(each, "annotations");
-    // containerd writes the whole name, other tools whatever the user typed.
+    // containerd writes the whole name, other tools the text that the user typed.
     const name =
       textOf(annotations, "io.containerd.image.name") ?? textOf(annotations, "org.opencontainers.image.ref.name");
     return { ...referenceOf(each), names: name === undefined ? inherited : [name] };

@@ -76,7 +76,7 @@ test("no text is too odd", () => {
       const settings = { httpProxy: proxy, httpsProxy: proxy, noProxy: entries.join(",") };
       const found = proxyFor(new URL(`https://${name}/`), settings);
       if (found !== undefined) assert.ok(/^https?:\/\/[^@]+$/.test(found.name), found.name);
-      // Whoever is named as they are is left alone.
+      // A host that is named literally is excluded.
       assert.equal(proxyFor(new URL(`https://${name}/`), { ...settings, noProxy: name }), undefined);
     }),
   );

@@ -1,6 +1,6 @@
 /**
- * Which proxy a request goes through, by the rules that containerd's users know (Go's httpproxy): `httpsProxy` for
- * HTTPS, `httpProxy` for HTTP, neither for the loopback and for what `noProxy` names. Pure.
+ * Chooses the proxy of a request by the rules that containerd's users know (Go's httpproxy): `httpsProxy` for HTTPS,
+ * `httpProxy` for HTTP, none for the loopback and for hosts in `noProxy`. Pure.
  */
 import { BlockList, isIP } from "node:net";
 

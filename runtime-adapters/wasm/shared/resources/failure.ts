@@ -90,7 +90,7 @@ const CODES: Readonly<Record<string, FileErrorCode>> = {
 
 export const fileFailure = (code: FileErrorCode): Failure<FileErrorCode> => new Failure(code);
 
-/** Of an error that `node:fs` threw. */
+/** @param error thrown by `node:fs` */
 export function fileErrorCode(error: unknown): FileErrorCode {
   return CODES[errnoOf(error)] ?? "io";
 }

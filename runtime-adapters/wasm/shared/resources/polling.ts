@@ -16,7 +16,7 @@ export interface Sleeper {
   sleep(milliseconds: number): void;
 }
 
-/** What may still have to happen. */
+/** An event that may still have to happen. */
 export interface Readiness {
   /** On the monotonic clock: when time alone makes it ready. */
   readonly at?: bigint | undefined;
@@ -27,14 +27,14 @@ export interface Readiness {
   onReady?(wake: () => void): () => void;
 }
 
-/** What takes its time and has been begun. */
+/** An operation that has been started and takes time. */
 export interface StartedOperation<R> extends Readiness {
   /** Once it is ready. Throws as the host function does that has begun it. */
   result(): R;
 }
 
 export interface Waiter {
-  /** Of the call of a host function that is under way: kept from its first attempt to those after a wait. */
+  /** The operation of the host function that is under way, kept from its first attempt to those after a wait. */
   begun?: unknown;
   /** Nanoseconds of the monotonic clock. */
   now(): bigint;
@@ -109,7 +109,8 @@ export class Poller {
   }
 
   /**
-   * Begins it, waits for it and returns its result. When the host function is called anew after the wait, it goes on.
+   * Starts the operation, waits for it and returns its result. When the host function is called again after the wait,
+   * it continues.
    */
   finish<R>(begin: () => StartedOperation<R>): R {
     this.#waiter.begun ??= begin();

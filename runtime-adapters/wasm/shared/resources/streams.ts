@@ -8,7 +8,7 @@ import { Pollable, type Poller, type Readiness, WouldBlock } from "./polling.ts"
 
 /** Bytes moved by one call at most, so that one call cannot make the host allocate much; callers loop. */
 export const MAX_TRANSFER_BYTES = 65_536;
-/** What the interface says of the blocking writes; the host takes as much more as it takes otherwise. */
+/** The interface's limit for blocking writes. The host accepts that much in addition to what it accepts otherwise. */
 const MAX_BLOCKING_WRITE_BYTES = MAX_TRANSFER_BYTES;
 
 export type StreamError =
@@ -49,7 +49,7 @@ export interface StreamContext {
   readonly wallNow: () => number;
 }
 
-/** What a file system call threw, as the stream's last error. */
+/** Converts an error of a file system call to the stream's last error. */
 const streamFailure = (context: StreamContext, error: unknown): Failure<StreamError> =>
   error instanceof Failure
     ? error
@@ -63,7 +63,7 @@ export const transferLength = (length: bigint): number =>
   length > BigInt(MAX_TRANSFER_BYTES) ? MAX_TRANSFER_BYTES : Number(length);
 
 export interface ByteSource {
-  /** Of there being something to read, or the end. Missing: at any time. */
+  /** Ready when there is something to read, or the end. Missing: at any time. */
   readonly readiness?: Readiness;
   /**
    * At most `length` bytes; none: there is nothing yet, see `readiness`; undefined: the end.
@@ -74,7 +74,7 @@ export interface ByteSource {
 }
 
 export interface ByteSink {
-  /** Of being able to take more. Missing: at any time. */
+  /** Ready when it takes more. Missing: at any time. */
   readonly readiness?: Readiness;
   /**
    * Bytes that `write` takes now; 0: none until `readiness` says so, as during a flush. Missing: `MAX_TRANSFER_BYTES`.
@@ -215,8 +215,8 @@ export class OutputStream extends HostResource {
   }
 
   /**
-   * Writes all of it, as far as there is room, and returns when it is given on. The step that it has come to is kept:
-   * on an event loop the call is made anew after each wait.
+   * Writes all of it, as far as there is room, and returns when it has been passed on. The current step is kept,
+   * because on an event loop the call is repeated after each wait.
    */
   #finished(contents: () => Uint8Array): void {
     this.#underway ??= { left: contents(), flushed: false };

@@ -1,8 +1,8 @@
 /**
- * Between a component and those functions of the host that may have to wait. V8 sets a stack aside for every call of a
- * `Suspending` import, whatever that returns, and goes on with it in a microtask. Hardly any call waits; so each such
- * function is called plainly, by a few instructions of WebAssembly, and only when it has to wait they call what waits,
- * and then the function again:
+ * Connects a component to functions of the host that may have to wait. V8 sets a stack aside for every call of a
+ * `Suspending` import, even if it returns no promise, and continues in a microtask. Hardly any call waits. So a few
+ * instructions of WebAssembly call such a function directly, and only when it has to wait they call the `Suspending`
+ * import, and then the function again:
  *
  *     (func (export "0") (type $type) (local $begun externref)
  *       (loop $again (result …)
@@ -141,5 +141,5 @@ const functionType = (parameters: readonly number[], results: readonly number[])
   ...[...paddedU32(results.length), ...results],
 ];
 
-/** Of fewer than 128 characters, in ASCII. */
+/** @param text fewer than 128 ASCII characters */
 const name = (text: string): number[] => [text.length, ...Buffer.from(text, "latin1")];

@@ -1,4 +1,4 @@
-/** Who waits for something that is told by events; for a `Readiness` of what the event loop brings. */
+/** Listeners that wait for an event, for a `Readiness` that events of the event loop decide. */
 export class WakeListeners {
   readonly #waiting = new Set<() => void>();
 

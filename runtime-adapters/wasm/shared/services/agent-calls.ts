@@ -14,7 +14,7 @@ export interface AgentCall {
   readonly repeatable: boolean;
 }
 
-/** What a variant's case is in JavaScript. */
+/** A case of a variant, as it is in JavaScript. */
 export interface ErrorCase {
   readonly tag: string;
   readonly val?: string | number | bigint;
@@ -30,8 +30,8 @@ export class AgentCalls {
   }
 
   /**
-   * Once in a host function, as its first effect: it is called anew after the wait.
-   * @throws Failure with the interface's error; `too-large` for what cannot be sent at all.
+   * Call it once in a host function, as its first effect, because the function is called again after the wait.
+   * @throws Failure with the interface's error; `too-large` for a request that cannot be sent at all
    */
   ask({ method, value = null, bytes = [], repeatable }: AgentCall): ServiceMessage {
     try {

@@ -1,6 +1,6 @@
 /**
- * A runner's end of the connection to the agent. The agent may be killed and started anew at any time: what can be
- * asked twice is asked again, what cannot fails as `unavailable`, and no call waits for ever.
+ * A runner's end of the connection to the agent. The agent may be killed and restarted at any time: repeatable calls
+ * are sent again, others fail as `unavailable`, and no call waits forever.
  */
 import type { Socket } from "node:net";
 import { type ServiceMessage, ServiceRefusal } from "@picolet/runtime-contract/board-services.ts";
@@ -31,7 +31,7 @@ export interface CallOptions {
   readonly repeatable: boolean;
 }
 
-/** An agent that is started anew is there again after one to five seconds on a small board. */
+/** Bounds the wait for an agent that restarts, which takes one to five seconds on a small board. */
 const PATIENCE_MS = 15_000;
 /** A write waits for the disk, and an SD card may take its time. */
 const ANSWER_PATIENCE_MS = 30_000;
@@ -111,7 +111,7 @@ export class ServiceClient {
     this.#components.onClose?.();
   }
 
-  /** What has not been sent yet. */
+  /** Sends the calls that have not been sent yet. */
   #send(): void {
     if (this.#link.kind === "none") this.#connect();
     if (this.#link.kind !== "open") return;
@@ -140,7 +140,7 @@ export class ServiceClient {
     attempt();
   }
 
-  /** @throws when nobody is there, or it does not know this runner (yet). */
+  /** @throws when no agent listens, or it does not know this runner (yet) */
   async #open(): Promise<void> {
     const socket = await this.#components.connect();
     const reader = new FrameReader();
@@ -196,7 +196,7 @@ export class ServiceClient {
     call.settle(answer.ok ? answer : new ServiceRefusal(answer.tag, answer.val));
   }
 
-  /** Whether what was sent has been done nobody knows. */
+  /** It is unknown whether the calls that were sent have been done. */
   #broken(): void {
     this.#link = { kind: "none" };
     for (const call of [...this.#calls.values()]) {
@@ -206,7 +206,7 @@ export class ServiceClient {
     if (this.#calls.size > 0) this.#connect();
   }
 
-  /** Nobody is there. */
+  /** There is no agent to connect to. */
   #lost(): void {
     this.#link = { kind: "none" };
     this.#retryMs = FIRST_RETRY_MS;

@@ -1,6 +1,6 @@
 /**
- * One connection of a client: what comes goes through llhttp, one request after the other is answered, and nothing is
- * read ahead of the component but a bounded number of bytes. It ends with `close`, whoever brings that about.
+ * One connection of a client. Its bytes go through llhttp, requests are answered one after the other, and only a
+ * bounded number of bytes is read ahead of the component. It ends with `close`, for every cause.
  */
 import { isHostField } from "../http/request-line.ts";
 import { Exchange, type ExchangeLimits } from "./exchange.ts";
@@ -36,11 +36,11 @@ export interface ConnectionLimits extends ExchangeLimits {
   readonly takeMs: number;
   /** Requests that have come and are not answered; who sends more at once is cut off. */
   readonly maxPipelined: number;
-  /** What may be written and not taken before the component is held back. */
+  /** Bounds unsent bytes. Above it the component has to wait. */
   readonly highWaterBytes: number;
 }
 
-/** What all connections of a server share. */
+/** The parts that all connections of a server share. */
 export interface ConnectionPort {
   readonly parts: NodePrivateApi;
   readonly date: DateField;
@@ -67,7 +67,7 @@ const STATUS_OF: Readonly<Record<string, number>> = {
   HPE_CHUNK_EXTENSIONS_OVERFLOW: 413,
 };
 
-/** What a write that is under way takes besides its bytes: a component may write one at a time. */
+/** The memory of a pending write besides its bytes. A component may write one byte at a time. */
 const WRITE_BYTES = 1024;
 
 type Phase = "open" | "no more requests" | "lingering" | "closed";
@@ -82,9 +82,9 @@ export class HttpConnection implements ResponseSink, BodyReader {
   /** In the order in which they came; the first one has the turn, or gets it when what was written is taken. */
   readonly #exchanges: Exchange[] = [];
   #hasTurn = false;
-  /** Of the request that comes. */
+  /** The body of the request that arrives. */
   #body: RequestBody | undefined;
-  /** Of a head, or of trailers, that comes in parts. */
+  /** A head, or trailers, that arrives in parts. */
   #fields: string[] = [];
   #url = "";
   /** The last that was right. */
@@ -98,7 +98,7 @@ export class HttpConnection implements ResponseSink, BodyReader {
   #queueSize = 0;
   #discarded = 0;
   #messageSinceMs: number | undefined;
-  /** Of the last byte either way, or the last response's end. */
+  /** The time of the last byte in either direction, or of the last response's end. */
   #movedMs: number;
   #respondedMs: number;
 
@@ -122,7 +122,7 @@ export class HttpConnection implements ResponseSink, BodyReader {
     this.#adjustReading();
   }
 
-  /** Without a request under way: nobody misses it. */
+  /** True without a request under way. It can be closed then. */
   get isIdle(): boolean {
     return this.#phase === "open" && this.#exchanges.length === 0 && this.#messageSinceMs === undefined;
   }
@@ -131,7 +131,7 @@ export class HttpConnection implements ResponseSink, BodyReader {
     return this.#unsent > 0;
   }
 
-  /** Whether another response may follow the one whose turn it is. */
+  /** True when another response may follow the current one. */
   get mayGoOn(): boolean {
     return this.#phase === "open" || this.#exchanges.length > 1;
   }
@@ -148,7 +148,7 @@ export class HttpConnection implements ResponseSink, BodyReader {
     return this.#unsent >= this.#port.limits.highWaterBytes;
   }
 
-  /** Of the response whose turn it is. */
+  /** Writes a part of the current response. */
   write(parts: readonly (string | Uint8Array)[]): void {
     if (this.#phase === "closed" || this.#phase === "lingering" || parts.length === 0) return;
     const { parts: node } = this.#port;
@@ -206,7 +206,7 @@ export class HttpConnection implements ResponseSink, BodyReader {
     this.#adjustReading();
   }
 
-  /** What takes too long, or comes too slowly; called about once a second. */
+  /** Ends what takes too long, or comes too slowly. Called about once a second. */
   tick(nowMs: number): void {
     const { headMs, requestMs, keepAliveMs, idleMs, takeMs } = this.#port.limits;
     const waited = nowMs - this.#movedMs;
@@ -230,7 +230,7 @@ export class HttpConnection implements ResponseSink, BodyReader {
     } else if (this.isIdle && nowMs - this.#respondedMs > keepAliveMs) this.close();
   }
 
-  /** Now, whatever is under way. */
+  /** Closes at once, with a request under way too. */
   close(): void {
     if (this.#phase === "closed") return;
     this.#phase = "closed";
@@ -321,7 +321,7 @@ export class HttpConnection implements ResponseSink, BodyReader {
     this.#body = exchange.body;
     this.#exchanges.push(exchange);
     if (exchange.refusal === undefined) return PARSE_BODY;
-    // Nothing of what follows is looked at.
+    // The rest of the input is ignored.
     this.#phase = "no more requests";
     return UPGRADE_FOLLOWS;
   }
@@ -348,7 +348,7 @@ export class HttpConnection implements ResponseSink, BodyReader {
     else next.answer(next.refusal);
   }
 
-  /** What came is no request, or did not come in time. */
+  /** Refuses input that is no request, or did not arrive in time. */
   #broken(status: number): void {
     const body = this.#body;
     const exchange = this.#exchanges.find((each) => each.body === body);

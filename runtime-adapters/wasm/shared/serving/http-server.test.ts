@@ -29,7 +29,7 @@ const CASES = Number(process.env.PICOLET_HTTP_CASES ?? 400);
 const HOST = "127.0.0.1";
 const MAX_BODY = 4096;
 
-/** What a handler says of a request: everything that a smuggled one would change. */
+/** The request as a handler sees it: everything that a smuggled request would change. */
 interface Seen {
   readonly method: string;
   readonly path: string;
@@ -128,7 +128,7 @@ async function start(parts: NodePrivateApi): Promise<Servers> {
         response.writeHead(501, { connection: "close" }).end();
         return;
       }
-      // Node looks at no more of it than whether it is there; what is one is in the table below.
+      // Node checks only that the field is present. The table below checks its value.
       const absolute = /^https?:\/\/([^/?]*)\/?(.*)$/i.exec(url);
       const hosts = [headers.host, absolute?.[1]].filter((each) => each !== undefined);
       if (!hosts.every(isHostField) || absolute?.[1] === "") {
@@ -333,7 +333,7 @@ const REFUSED: readonly (readonly [request: string, statuses: readonly string[]]
     "GET /1 HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\nGET /2 HTTP/1.1\r\nhost: x\r\n\r\n",
     ["200", "200"],
   ],
-  // What was whole is answered before what is not is refused.
+  // Complete requests are answered before the broken one is refused.
   ["GET /1 HTTP/1.1\r\nhost: x\r\n\r\nGET /2 HTTP/1.1\r\nhost: x\r\n\r\nnonsense\r\n\r\n", ["200", "200", "400"]],
 ];
 
@@ -375,11 +375,11 @@ for (const [name, parts] of WAYS) {
         const [mine = [], others = []] = seen;
         const [refusals, otherRefusals] = [own, node].map((text) => statuses(text).filter((status) => status >= "400"));
         if (refusals?.length === 0) {
-          // node:http refuses what comes behind a request that ends the connection; here nobody looks at it.
+          // node:http refuses input behind a request that ends the connection; this server ignores it.
           if (!/^connection: close/im.test(own)) assert.deepEqual(otherRefusals, [], context);
           assert.deepEqual(mine, others, context);
         } else {
-          // Here a refusal ends the connection: what came behind it is not looked at either.
+          // Here a refusal ends the connection, and the input behind it is ignored too.
           assert.notEqual(otherRefusals?.length, 0, context);
           assert.deepEqual(
             mine.filter((each) => !others.includes(each)),

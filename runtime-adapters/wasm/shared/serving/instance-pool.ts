@@ -11,7 +11,7 @@ export interface HandlerInstance {
   readonly context: HttpContext;
   /** Calls the component's `handle`. */
   handle(request: IncomingRequest, out: ResponseOutparam): Promise<unknown>;
-  /** It is thrown away: whatever it waits for ends. */
+  /** Discards it. Everything that it waits for ends. */
   discard(): void;
   /** It was thrown away, and nothing of it runs any more: what it holds of the host is given back. */
   close?(): void;
@@ -26,11 +26,11 @@ export interface InstancePoolInit {
 export interface InstancePoolComponents {
   /** Throws when the component cannot be instantiated: then it can serve nothing any more. */
   readonly make: () => HandlerInstance;
-  /** Whether there is memory for more than is there already. */
+  /** @returns whether there is memory for another instance */
   readonly mayGrow: () => boolean;
   /** Milliseconds, monotonic. */
   readonly now: () => number;
-  /** What the component did wrong with one request. */
+  /** Reports a fault of the component in one request. */
   readonly onFault: (exchange: Exchange, fault: unknown) => void;
   /** `make` has thrown. */
   readonly onBroken: (error: unknown) => void;
@@ -72,7 +72,7 @@ export class InstancePool {
     else exchange.answer(503, ["retry-after: 1"]);
   }
 
-  /** Whether an instance is at work. */
+  /** True while an instance handles a request. */
   get isBusy(): boolean {
     return this.#underway.length > 0;
   }

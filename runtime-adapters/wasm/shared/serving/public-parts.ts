@@ -248,7 +248,7 @@ class FedMessage extends IncomingMessage {
     if (bytes !== null) reader.fed(bytes);
     else {
       reader.ended(this.rawTrailers);
-      // Only then: the server gives up a connection that is to be closed behind its answer.
+      // Only now, because the server closes such a connection behind its answer.
       this.answer?.end();
     }
     return true;

@@ -1,4 +1,4 @@
-/** What RFC 9110 and its extensions call status codes; clients do not look at it, people do. */
+/** Names of status codes in RFC 9110 and its extensions. People read them; clients ignore them. */
 const PHRASES: Readonly<Record<number, string>> = {
   200: "OK",
   201: "Created",

@@ -1,4 +1,4 @@
-/** What a body keeps of pieces that come in any size, beside the same bytes in a row. */
+/** Compares a body that arrives in pieces of any size with the same bytes in a row. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { seededRandom } from "@picolet/test/support/unit/ports/seeded-random.ts";

@@ -4,7 +4,7 @@ import { latin1 } from "../http/fields.ts";
 import type { BodyTarget, TargetListener } from "../http/outgoing-body.ts";
 import { reasonPhrase } from "./reason-phrases.ts";
 
-/** What a response is written to: one connection, of which it is the turn. */
+/** The connection, while it is the turn of this response. */
 export interface ResponseSink {
   readonly isFull: boolean;
   /** Texts are Latin-1. */
@@ -14,12 +14,12 @@ export interface ResponseSink {
   destroy(): void;
 }
 
-/** What of the request decides how its response is framed. */
+/** The parts of the request that decide how its response is framed. */
 export interface RequestFraming {
   readonly isHead: boolean;
   /** HTTP/1.1: the client knows chunks, and keeps the connection unless something is said. */
   readonly isHttp11: boolean;
-  /** Whether the connection can be used again after this response. */
+  /** @returns whether the connection can be used again after this response */
   keepAlive(): boolean;
 }
 
@@ -70,7 +70,7 @@ export class ResponseWriter implements BodyTarget {
     this.#date = date;
   }
 
-  /** What `begin` writes down. */
+  /** Sets the head that `begin` writes. */
   respond(status: number, fields: FieldList): void {
     this.#status = status;
     this.#fields = fields;
@@ -115,7 +115,7 @@ export class ResponseWriter implements BodyTarget {
     }
     if (!saysDate) head += this.#date.line;
     const { isHttp11 } = this.#request;
-    // Of an answer to HEAD it is what GET would have; what a 204 has not got has no length.
+    // The answer to HEAD has the length that GET would have. A 204 has no length.
     const announced = this.withoutBody ? said : (said ?? length);
     if (announced !== undefined && status !== 204) head += `content-length: ${announced}\r\n`;
     this.#framing = this.withoutBody
@@ -168,7 +168,7 @@ export class ResponseWriter implements BodyTarget {
     this.#listener?.failed({ tag: "connection-terminated" });
   }
 
-  /** What is to be written of a part of the body, with the head if it has not been yet. */
+  /** @returns the bytes to write for a part of the body, with the head if it has not been written yet */
   #taken(body: readonly Uint8Array[]): (string | Uint8Array)[] {
     const parts: (string | Uint8Array)[] = [];
     if (this.#head !== "") parts.push(this.#head);

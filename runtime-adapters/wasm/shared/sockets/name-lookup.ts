@@ -40,7 +40,7 @@ export function lookUp(context: SocketContext, name: string): (told: (outcome: L
   };
 }
 
-/** What it was resolved to is what may be connected to. */
+/** Remembers the addresses, to which the component may then connect. */
 function remembered({ access }: SocketContext, name: string, found: readonly string[]): readonly IpAddressValue[] {
   const values = found.slice(0, MAX_ADDRESSES).flatMap((text) => addressValue(text) ?? []);
   const asEndpoints = found.slice(0, MAX_ADDRESSES).map((address) => endpointOf(socketAddress({ address, port: 0 })));
@@ -62,7 +62,7 @@ function asciiName({ modules }: SocketContext, name: string): string {
 export class ResolveAddressStream extends HostResource {
   readonly #context: SocketContext;
   readonly #wakes = new WakeListeners();
-  /** What is still to be told; undefined: not known yet. */
+  /** The outcome that the component has not read yet; undefined: unknown. */
   #outcome: LookupOutcome | undefined;
 
   constructor(context: SocketContext) {

@@ -37,7 +37,7 @@ export function endpointOf({ tag, val }: IpSocketAddress): Endpoint {
   return { address, port: val.port };
 }
 
-/** Of an address that the system gave, which may have a zone. */
+/** @param text an address from the system, which may have a zone */
 export function addressValue(text: string): IpAddressValue | undefined {
   const parsed = parseAddress(text.split("%")[0] ?? "");
   if (parsed === undefined) return undefined;
@@ -69,7 +69,7 @@ export function localEndpoint(address: IpSocketAddress, family: Family): Endpoin
   return endpointOf(address);
 }
 
-/** @throws `invalid-argument` for what nobody can be reached at by a socket of this family */
+/** @throws `invalid-argument` for an address that a socket of this family cannot reach */
 export function remoteEndpoint(address: IpSocketAddress, family: Family): Endpoint {
   const { bits } = checkUnicast(address, family);
   if (bits === 0n || address.val.port === 0) throw networkFailure("invalid-argument");

@@ -46,7 +46,7 @@ class Bench {
   readonly network: unknown;
   readonly looked: string[] = [];
 
-  /** What would keep the process alive. */
+  /** Resources that would keep the process alive. */
   readonly #made = new Set<Disposable>();
 
   constructor(context: TestContext, rules: string, names: Names = {}) {

@@ -1,4 +1,4 @@
-/** What can be set of a TCP socket, and what Node lets the system know of it. */
+/** Options of a TCP socket, as far as Node can set them. */
 import { networkFailure } from "./socket-errors.ts";
 import type { BufferSizes, TcpConnection } from "./tcp-connection.ts";
 
@@ -7,12 +7,12 @@ const NANOSECONDS = 1_000_000_000n;
 /** Linux' own, and what it takes. */
 const DEFAULT_IDLE_SECONDS = 7200;
 const MAX_IDLE_SECONDS = 32_767;
-/** libuv sets these two, whatever is wished. */
+/** libuv sets these two values itself. */
 const INTERVAL_SECONDS = 1n;
 const PROBES = 10;
 /** Linux' own, which Node cannot change. */
 const HOP_LIMIT = 64;
-/** Of what the host holds between component and system; the system has buffers of its own besides. */
+/** Bounds the buffer between component and system. The system has buffers of its own besides. */
 const DEFAULT_BUFFER_BYTES = 32_768;
 const MIN_BUFFER_BYTES = 4096;
 const MAX_BUFFER_BYTES = 65_536;

@@ -120,7 +120,7 @@ export class TcpSocket extends HostResource {
     return connection;
   }
 
-  /** Of one that is being connected; ready of any other. */
+  /** Ready unless it is connecting. */
   get settled(): Readiness {
     return this.#state.kind === "connecting" ? this.#state.connection.settled : { ready: () => true };
   }
@@ -198,7 +198,7 @@ export class TcpSocket extends HostResource {
     if (!this.#isHeld && !this.#hasConnection) this.#giveBack();
   }
 
-  /** Whoever connects from now on is sent away, and so is who waits. */
+  /** Refuses new connections, and those that wait. */
   stopAccepting(): void {
     this.#accepts = false;
     this.#sendAway();

@@ -20,14 +20,14 @@ import {
 import type { SocketContext } from "./socket-context.ts";
 import { type NetworkErrorCode, networkErrorCode, networkFailure } from "./socket-errors.ts";
 
-/** Of what has arrived and is not read: datagrams, and bytes of them. */
+/** Bounds the datagrams that have arrived and are not read, and their bytes. */
 const MAX_QUEUED = 128;
 const MAX_QUEUED_BYTES = 131_072;
 /** Peers of a socket that listens which it may answer, the one silent for longest forgotten first. */
 const MAX_PEERS = 1024;
 /** Given to the system, which has not sent them yet. */
 const MAX_SENDING = 16;
-/** Of IPv4 and IPv6: 65,535 without the headers. */
+/** The largest datagram of IPv4 and IPv6: 65,535 without the headers. */
 const MAX_DATAGRAM_BYTES = { ipv4: 65_507, ipv6: 65_527 } as const;
 const DEFAULT_HOP_LIMIT = 64;
 /** Linux' `net.core.rmem_default`, and the most that a component may ask for. */
@@ -58,7 +58,7 @@ export class UdpSocket extends HostResource {
   #outcome: "yes" | NetworkErrorCode | undefined;
   #failure: NetworkErrorCode | undefined;
   #remote: Endpoint | undefined;
-  /** Of the streams that are in use; those of an earlier call are not any more. */
+  /** Identifies the streams in use. Those of an earlier call are not valid any more. */
   #generation = 0;
   #listens = false;
 
@@ -252,7 +252,7 @@ export class UdpSocket extends HostResource {
     return to;
   }
 
-  /** Who has written to a port that the pod opened may be answered. */
+  /** A peer that has written to a port that the pod opened may be answered. */
   #checkSend(to: Endpoint): void {
     if (!this.#peers.has(`${to.address} ${to.port}`)) this.#context.access.checkConnect("udp", to);
   }

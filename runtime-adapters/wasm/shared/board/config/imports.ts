@@ -1,4 +1,4 @@
-/** picolet:board/config and wasi:config: the files of one mount of the component, read anew with each call. */
+/** picolet:board/config and wasi:config: the files of one mount of the component, read again with each call. */
 import { closeSync, constants, fstatSync, openSync, readdirSync, readSync } from "node:fs";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import type * as Config from "@picolet/wit/generated/picolet-board-config.js";
@@ -53,7 +53,7 @@ function value(directory: number, key: string): string | undefined {
   if (!isKey(key)) return undefined;
   try {
     using path = resolvePath(directory, key, true);
-    // A pipe that nobody writes to would wait for ever.
+    // Opening a pipe without a writer would block forever.
     const fd = openSync(path.path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
     try {
       return fstatSync(fd).isFile() ? text(fd, key) : undefined;
@@ -95,7 +95,7 @@ function all(root: number): [string, string][] {
   }
 }
 
-/** The folder that everything is in at this moment, whatever comes after it. */
+/** Opens the folder of the current payload. An update replaces the link, not this folder. */
 function openPayload(root: number): number {
   try {
     using path = resolvePath(root, PAYLOAD, true);

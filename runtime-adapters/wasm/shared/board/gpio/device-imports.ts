@@ -34,7 +34,7 @@ interface Asked {
   readonly initial?: boolean;
 }
 
-/** What the agent tells of a chip. */
+/** The agent's answer about one chip. */
 interface ChipLines {
   readonly path: string;
   readonly lines: readonly { readonly line: number; readonly name: string; readonly consumer: string | null }[];

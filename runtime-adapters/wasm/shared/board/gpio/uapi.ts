@@ -49,14 +49,14 @@ export const LINE_FLAG = {
   biasPullDown: 1 << 9,
   biasDisabled: 1 << 10,
 } as const;
-/** What may be asked for. */
+/** The flags that a component may request. */
 export const LINE_FLAGS = 0x7fe;
 
 const NAME_BYTES = 32;
 const CHIP_LINES_AT = 64;
 const INFO_OFFSET_AT = 64;
 const INFO_FLAGS_AT = 72;
-/** Of struct gpio_v2_line_request. */
+/** Offsets in struct gpio_v2_line_request. */
 const CONSUMER_AT = 256;
 const CONFIG_AT = 288;
 const ATTRIBUTE_COUNT_AT = CONFIG_AT + 8;
@@ -70,9 +70,9 @@ const ATTRIBUTE_DEBOUNCE = 3;
 const RISING_EDGE = 1;
 const LINE_SEQUENCE_AT = 20;
 
-/** Of the first line of a request. */
+/** The mask of a request's first line. */
 const ONLY_LINE = 1n;
-/** Who holds it, for `gpioinfo` and others. */
+/** The consumer of the line, as `gpioinfo` shows it. */
 const CONSUMER = "picolet";
 /** Edges that the kernel keeps for a component that does not fetch them; beyond that the oldest are lost. */
 const EVENT_BUFFER = 256;
@@ -85,7 +85,7 @@ export function encodeLineInfo(line: number): Buffer {
   return memory;
 }
 
-/** @returns `consumer` null: nobody has it */
+/** @returns `consumer` null when the line is free */
 export function decodeLineInfo(memory: Buffer): { readonly name: string; readonly consumer: string | null } {
   const isUsed = (memory.readBigUInt64LE(INFO_FLAGS_AT) & BigInt(LINE_FLAG.used)) !== 0n;
   return { name: textAt(memory, 0), consumer: isUsed ? textAt(memory, NAME_BYTES) : null };
@@ -124,7 +124,7 @@ export function encodeLineRequest(line: number, { flags, debounceMicroseconds, i
 
 export const requestedFd = (memory: Buffer): number => memory.readInt32LE(FD_AT);
 
-/** Of the one line of a request. */
+/** The values of a request with one line. */
 export function encodeValues(level: boolean): Buffer {
   const memory = Buffer.alloc(GPIO.valuesBytes);
   memory.writeBigUInt64LE(level ? ONLY_LINE : 0n, 0);

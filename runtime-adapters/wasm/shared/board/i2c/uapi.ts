@@ -62,8 +62,9 @@ export interface Transfer {
 }
 
 /**
- * For `I2C_RDWR`. @param operations not too large
- * @param addressOf of memory, as the kernel is told it
+ * The argument of `I2C_RDWR`.
+ * @param operations not too large
+ * @param addressOf returns the address of a buffer, for the kernel
  */
 export function encodeTransfer(
   device: number,

@@ -83,7 +83,10 @@ export class Bucket extends HostResource implements Keyvalue.Bucket {
     return answer.value === "nothing" ? { tag: "nothing" } : { tag: "value", val: bytesOf(answer) };
   }
 
-  /** What a key holds now, for `swapObserved`. @param whole with the value */
+  /**
+   * Reads the current value of a key, for `swapObserved`.
+   * @param whole true to get the value too
+   */
   observe(key: string, whole: boolean): Observed {
     const { value, bytes } = this.#ask("observe", { key: checkKey(key), whole });
     const { state } = value as { readonly state: string | null };

@@ -3,7 +3,7 @@ import type * as Logging from "@picolet/wit/generated/picolet-board-logging.js";
 import type { LogWriter } from "../../host/log-writer.ts";
 import { LOG_LEVELS, type LogLevel } from "./grant.ts";
 
-/** Of a context or message, in UTF-16 units; longer ones are cut. */
+/** Bounds the length of a context or message, in UTF-16 units. The rest of a longer one is cut off. */
 const MAX_TEXT_LENGTH = 8192;
 
 const oneLine = (text: string): string =>

@@ -42,7 +42,7 @@ export function serialImports(context: DeviceContext) {
         const line = new SerialLine(context, fd, options);
         try {
           configure(context, fd, options);
-          // What came before was at another speed, or for somebody else.
+          // Earlier input came at another speed, or was for another program.
           asPort(() => host.calls.ioctl(fd, TCFLSH, TCIFLUSH));
           return new Port(ports, context, line);
         } catch (error) {

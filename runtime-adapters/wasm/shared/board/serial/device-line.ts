@@ -1,4 +1,4 @@
-/** One open serial port and its two streams. It is closed when nobody holds it or a stream of it, and all is sent. */
+/** One open serial port and its two streams. It is closed when all of them are dropped and all output is sent. */
 import { closeSync, readSync, writeSync } from "node:fs";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { Options } from "@picolet/wit/generated/picolet-board-serial.js";
@@ -12,11 +12,11 @@ import { lineTimeMs, TIOCOUTQ, TIOCSER_TEMT, TIOCSERGETLSR } from "./uapi.ts";
 const PENDING_BYTES = 4096;
 /** The kernel gives no more at once. */
 const READ_BYTES = 4096;
-/** How long a port that the component has let go of may take to send the rest of what was written. */
+/** Bounds the time in which a port that the component has closed sends the rest of its output. */
 const LINGER_MS = 30_000;
-/** Of a flush: how soon it is looked at again at the latest, where flow control holds up the line. */
+/** The longest interval at which a flush checks the port, for lines that flow control holds up. */
 const MAX_LOOK_MS = 250;
-/** What a port holds beside the kernel's buffer at most. */
+/** The size of the largest buffer of a port, beside the kernel's buffer. */
 const FIFO_BYTES = 256;
 
 export class SerialLine {
@@ -39,7 +39,7 @@ export class SerialLine {
     this.options = options;
   }
 
-  /** Of one that holds it. */
+  /** Ends the hold of the port or one of its streams. */
   release(): void {
     this.#holders -= 1;
     if (this.#holders > 0) return;
@@ -51,7 +51,7 @@ export class SerialLine {
     this.#writable.add(() => clearTimeout(timer));
   }
 
-  /** What comes in stays in the kernel until it is read: flow control, as far as it is asked for, is the port's own. */
+  /** Input stays in the kernel until it is read. The port itself does the flow control, if any. */
   source(): ByteSource {
     this.#holders += 1;
     const { waits } = this.#context.host;
@@ -132,7 +132,7 @@ export class SerialLine {
     return count.readInt32LE();
   }
 
-  /** Of ports that cannot tell, the kernel's count is all that is known. */
+  /** For ports that cannot report it, the kernel's count has to do. */
   #isEmpty(): boolean {
     const state = Buffer.alloc(4);
     try {

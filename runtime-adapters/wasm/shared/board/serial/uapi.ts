@@ -15,7 +15,7 @@ export const TIOCMSET = 0x5418;
 export const TIOCSBRK = 0x5427;
 export const TIOCCBRK = 0x5428;
 export const TIOCSERGETLSR = 0x5459;
-/** Of `TIOCSERGETLSR`: nothing is left in the port's own buffer either. */
+/** The answer of `TIOCSERGETLSR` when the port's own buffer is empty too. */
 export const TIOCSER_TEMT = 1;
 export const TCIFLUSH = 0;
 
@@ -44,7 +44,7 @@ const CLOCAL = 0x800;
 const BOTHER = 0x1000;
 const IBSHIFT = 16;
 const CRTSCTS = 0x80000000;
-/** What has to be as it was wanted. */
+/** The bits that have to be as requested. */
 const FRAME = CSIZE | CSTOPB | PARENB | PARODD | CRTSCTS;
 
 const MIN_DATA_BITS = 5;
@@ -52,11 +52,14 @@ const MAX_DATA_BITS = 8;
 /** A port divides its clock; beyond this the other end would misread bytes of ten bits. */
 const SPEED_TOLERANCE = 0.03;
 
-/** Whether there are such ports at all. */
+/** @returns whether ports can have such a frame at all */
 export const isFrame = ({ baudRate, dataBits, stopBits }: Options): boolean =>
   baudRate > 0 && dataBits >= MIN_DATA_BITS && dataBits <= MAX_DATA_BITS && (stopBits === 1 || stopBits === 2);
 
-/** Of a raw port, with such options. @param options as `isFrame` takes them */
+/**
+ * Options of a raw port.
+ * @param options pass `isFrame`
+ */
 export function encodeTermios({ baudRate, dataBits, parity, stopBits, flowControl }: Options): Buffer {
   const memory = Buffer.alloc(TERMIOS_BYTES);
   const frame =
@@ -76,7 +79,7 @@ export function encodeTermios({ baudRate, dataBits, parity, stopBits, flowContro
   return memory;
 }
 
-/** Whether the port has become what was wanted: drivers leave out what they cannot do, and tell nobody. */
+/** @returns whether the port has the requested options. Drivers drop what they cannot do without an error. */
 export function hasAppliedOptions(actual: Buffer, wanted: Options): boolean {
   const asked = encodeTermios(wanted);
   const frames = [actual, asked].map((each) => (each.readUInt32LE(CFLAG_AT) & FRAME) >>> 0);
@@ -97,7 +100,7 @@ export function decodeLines(bits: number): ModemLines {
   return { dtr: is("dtr"), rts: is("rts"), cts: is("cts"), dsr: is("dsr"), dcd: is("dcd"), ri: is("ri") };
 }
 
-/** What `TIOCMSET` is given: dtr and rts as said, the others as they were. */
+/** The argument of `TIOCMSET`. It changes dtr and rts alone. */
 export function encodeLines({ dtr, rts }: ModemLines, before: number): number {
   return (before & ~(LINES.dtr | LINES.rts)) | (dtr === true ? LINES.dtr : 0) | (rts === true ? LINES.rts : 0);
 }

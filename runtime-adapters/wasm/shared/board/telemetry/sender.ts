@@ -21,13 +21,16 @@ export interface TelemetrySenderComponents {
   readonly later: (milliseconds: number, act: () => void) => () => void;
 }
 
-/** What may be handed over and not kept: with more of it the agent is to write at once. Some thousand points. */
+/**
+ * Bounds points that are sent but not stored. Above it the agent is asked to write at once. It is about a thousand
+ * points.
+ */
 const MAX_UNKEPT_BYTES = 128 * 1024;
 /** While the agent keeps nothing, its disk being full, no more is taken than this: it is the component's memory too. */
 const MOST_UNKEPT_BYTES = 512 * 1024;
-/** What a component is told to wait then. */
+/** The wait that a component is advised then. */
 const RETRY_MS = 5000;
-/** How often the agent is asked what it has kept: one that was started anew has forgotten the rest. */
+/** The interval at which the agent is asked what it has stored. A restarted agent has lost the rest. */
 const ASK_MS = 15_000;
 const RUN_BYTES = 8;
 

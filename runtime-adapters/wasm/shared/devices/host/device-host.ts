@@ -10,10 +10,10 @@ import { takeDescriptors } from "../descriptors.ts";
 import { SystemCalls } from "../system-calls.ts";
 import { DeviceWaits } from "./device-waits.ts";
 
-/** Of a container: ports, lines and addresses together. */
+/** Bounds the open devices of a container: ports, lines and addresses together. */
 export const MAX_OPEN_DEVICES = 16;
 
-/** Of libuv: one waits for devices, the other looks up names. It is read when the first one starts. */
+/** Threads of libuv: one waits for devices, the other looks up names. libuv reads it when it starts the first one. */
 const THREADS = "2";
 
 export interface DeviceContext extends StreamContext {

@@ -27,7 +27,7 @@ test("who waits for a device is woken once, by that device, and not after he has
   assert.equal(waits.isReady(fd, POLLIN), false);
   await terminal.write(Buffer.from("a line\n"));
   await first.promise;
-  // The line is still there: who comes now is told at once.
+  // The line is still unread, so that a new wait ends at once.
   await new Promise<void>((wake) => void waits.add(fd, POLLIN, wake));
   assert.deepEqual(woken, ["first"]);
   assert.deepEqual([waits.isReady(fd, POLLIN), waits.isReady(otherFd, POLLIN)], [true, false]);

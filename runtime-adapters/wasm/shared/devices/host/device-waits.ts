@@ -1,6 +1,6 @@
 /**
- * Waits for devices without looking again and again: poll(2) on one of libuv's threads, as long as somebody waits. Node
- * itself takes no open file of such a kind on its event loop.
+ * Waits for devices without polling in a loop: poll(2) runs on one of libuv's threads while there are waits. Node's
+ * event loop itself takes no such open files.
  */
 import { readSync, writeSync } from "node:fs";
 import { POLLIN, type PollEntry, type SystemCalls } from "../system-calls.ts";
@@ -9,7 +9,7 @@ interface Wait extends PollEntry {
   readonly wake: () => void;
 }
 
-/** What an eventfd takes and gives. */
+/** The size of an eventfd's counter. */
 const COUNTER_BYTES = 8;
 
 export class DeviceWaits {
@@ -26,7 +26,7 @@ export class DeviceWaits {
     process.once("exit", () => this.#interrupt());
   }
 
-  /** Whether it is ready now, or broken. */
+  /** @returns whether it is ready now, or broken */
   isReady(fd: number, events: number): boolean {
     return this.#calls.ready([{ fd, events }]).length > 0;
   }
@@ -38,7 +38,7 @@ export class DeviceWaits {
     if (this.#polling) this.#interrupt();
     else this.#poll();
     return () => {
-      // Nobody may close what is polled for; and a poll for nothing would keep the process alive.
+      // No descriptor may be closed while poll(2) uses it, and a poll for none would keep the process alive.
       if (this.#waits.delete(wait)) this.#interrupt();
     };
   }

@@ -1,4 +1,4 @@
-/** What the node says of a device before it is opened: opening the wrong one may have an effect already. */
+/** Inspects a device before it is opened, because opening the wrong one may have an effect already. */
 import { fstatSync, openSync, readdirSync, readlinkSync, realpathSync, type Stats, statSync } from "node:fs";
 import { basename } from "node:path";
 import { errnoOf } from "@picolet/protocol/guards.ts";
@@ -9,7 +9,7 @@ import type { SystemCalls } from "../system-calls.ts";
 const UNSUPPORTED = new Set(["EINVAL", "EOPNOTSUPP", "ENOTTY", "ENXIO", "EPERM", "errno 524"]);
 const GONE = new Set(["ENODEV", "ENXIO", "ENOENT"]);
 
-/** What opens one kind of device. */
+/** Opens one kind of device. */
 export interface Opener {
   /** @throws DeviceRefusal */
   open(calls: SystemCalls, target: DeviceTarget, lockDirectory: string): Opened;
@@ -21,7 +21,7 @@ export type Opened = { readonly descriptors: readonly number[] } | { readonly va
 /** How devices of one kind are recognized. */
 export interface DeviceClass {
   readonly noun: string;
-  /** Of sysfs. */
+  /** The name in sysfs. */
   readonly subsystem: string;
   /** Decides by the device numbers. Undefined: the subsystem decides. */
   readonly accepts?: (major: number, minor: number) => boolean | undefined;
@@ -90,7 +90,7 @@ export function withRefusal<T>(call: () => T, otherwise: "missing" | "unsupporte
   }
 }
 
-/** Whether any process has it open that this one may look at: as root, all of them. */
+/** @returns whether another process has it open. Without root, processes of other users are not seen. */
 export function isInUse(device: NodeDevice): boolean {
   for (const pid of readdirSync("/proc")) {
     if (/^\d+$/.test(pid) && Number(pid) !== process.pid && hasOpen(pid, device)) return true;
@@ -103,7 +103,7 @@ function hasOpen(pid: string, { path, device }: NodeDevice): boolean {
   const name = basename(path);
   for (const fd of entriesOf(folder)) {
     try {
-      // Other files are not looked at: one on a network that is away would never answer. In another mount namespace the
+      // Other files are skipped, because stat(2) of one on a dead network never returns. In another mount namespace the
       // path may begin elsewhere.
       const link = readlinkSync(`${folder}/${fd}`);
       if (!link.startsWith("/dev/") && basename(link) !== name) continue;

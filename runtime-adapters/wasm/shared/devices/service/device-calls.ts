@@ -1,6 +1,6 @@
 /**
- * What the agent's services of all kinds of devices share: they judge a runner's call by the pod's grants, and read its
- * arguments, which may be hostile.
+ * Shared parts of the agent's services of all kinds of devices. They judge a runner's call by the pod's grants, and
+ * read its arguments, which may be hostile.
  */
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { DeviceGrant, DeviceKind, Plain, ServicePeer } from "@picolet/runtime-contract/board-services.ts";
