@@ -98,7 +98,7 @@ export class DenseContainer {
     if (connection !== undefined) this.#closing.push(() => connection.close());
     const instantiate = this.#components.code.take(this.#codeKey, launch);
     this.#closing.push(() => this.#components.code.release(this.#codeKey, launch));
-    this.#components.turns.tell(this.#waiter);
+    this.#components.turns.announce(this.#waiter);
     const run = await prepareRun(
       launch,
       {
@@ -130,7 +130,7 @@ export class DenseContainer {
   /** Starts the component. `onEnd` is called when it ends. */
   begin(): void {
     if (this.#run === undefined) return;
-    this.#components.turns.tell(this.#waiter);
+    this.#components.turns.announce(this.#waiter);
     const ended = (error: unknown): void => this.#finish(TRAP_EXIT_CODE, trapOf(error));
     try {
       const outcome = this.#run();
@@ -150,12 +150,12 @@ export class DenseContainer {
     this.#hasEnded = true;
     this.#log?.end(report);
     this.#close(error);
-    this.#tell({ ...end, ...(end && { message: end.message.slice(0, MAX_END_MESSAGE_LENGTH) }), exitCode });
+    this.#report({ ...end, ...(end && { message: end.message.slice(0, MAX_END_MESSAGE_LENGTH) }), exitCode });
     this.#components.onEnd();
   }
 
   /** One write: the agent takes no part of it. */
-  #tell(end: DenseEnd): void {
+  #report(end: DenseEnd): void {
     try {
       const fd = openSync(this.#launch.endPath, "w", 0o600);
       writeSync(fd, JSON.stringify(end));

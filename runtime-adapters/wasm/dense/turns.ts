@@ -35,14 +35,14 @@ export class Turns {
   }
 
   /** What is done next is its component's doing. */
-  tell(waiter: DenseWaiter): void {
+  announce(waiter: DenseWaiter): void {
     if (this.#last === waiter) return;
     this.#last = waiter;
     this.#components.onTurn(waiter.id);
   }
 
   enter(waiter: DenseWaiter): void {
-    this.tell(waiter);
+    this.announce(waiter);
     this.#current = waiter;
     this.#sinceMs = this.#components.now();
   }
@@ -141,7 +141,7 @@ export class DenseWaiter extends LoopWaiter {
   }
 
   override instance(make: () => WebAssembly.Instance): WebAssembly.Instance {
-    this.#turns.tell(this);
+    this.#turns.announce(this);
     this.#isInstantiating = true;
     try {
       const instance = make();

@@ -69,10 +69,10 @@ async function finishedAs(prepared: () => Run | Promise<Run>, finish: Finish): P
     run = await prepared();
   } catch (error) {
     const message = describeError(error);
-    tellAgent(error instanceof StaleMount ? STALE_WORD : message);
+    reportToAgent(error instanceof StaleMount ? STALE_WORD : message);
     finish(TRAP_EXIT_CODE, { kind: "start", message });
   }
-  tellAgent(STARTED_MESSAGE);
+  reportToAgent(STARTED_MESSAGE);
   try {
     const outcome = run();
     if (outcome === undefined) finish(0);
@@ -118,7 +118,7 @@ function deviceHost({ board }: RunnerLaunch, { devices }: RunnerParts): OpenedCo
   return (context, interfaces) => (agent) => devices.deviceImports({ ...context, host, agent }, interfaces);
 }
 
-function tellAgent(text: string): void {
+function reportToAgent(text: string): void {
   try {
     writeSync(STARTED_FD, text);
     closeSync(STARTED_FD);

@@ -25,7 +25,7 @@ export interface AsyncComponents {
   /** Output of the component that is under way. */
   readonly sending: () => readonly Promise<unknown>[];
   /** Releases all resources of the component. Resolves when nothing of them is left. */
-  readonly letGo: () => Promise<void>;
+  readonly release: () => Promise<void>;
   /** Ends the process. */
   readonly exit: (code: number) => never;
 }
@@ -58,9 +58,9 @@ export class AsyncHost {
 
   /** Waits until written output is in the log, or at its receiver. A stream that is never closed is not awaited. */
   async drained(): Promise<void> {
-    const { sending, letGo } = this.#components;
+    const { sending, release } = this.#components;
     await Promise.race([Promise.allSettled([...this.#outputs, ...sending()]), this.#patience()]);
-    await letGo();
+    await release();
   }
 
   async #patience(): Promise<void> {

@@ -34,10 +34,10 @@ export class AsyncInstance {
     this.context = new AsyncContext(ofHost, onActivity);
     const now = (): bigint => waiter.now();
     const sending = () => this.context.sending;
-    const letGo = () => this.#letGo();
+    const release = () => this.#release();
     this.host = new AsyncHost({
       ...{ log, wallNow, wallIsSet, after, exit, beforeWait },
-      ...{ onActivity, now, sending, letGo },
+      ...{ onActivity, now, sending, release },
     });
   }
 
@@ -88,7 +88,7 @@ export class AsyncInstance {
   }
 
   /** Data that connections send may take its time, see `TcpConnection.release`. */
-  async #letGo(): Promise<void> {
+  async #release(): Promise<void> {
     this.#timers.stop();
     this.context.close();
     await this.context.atRest();

@@ -41,7 +41,7 @@ const DEFAULT_STATUS = 200;
 const MIN_STATUS = 100;
 const MAX_STATUS = 999;
 
-const refused = (): Failure<undefined> => new Failure(undefined);
+const failureWithoutPayload = (): Failure<undefined> => new Failure(undefined);
 
 /**
  * @param error of a body's source or target
@@ -260,7 +260,7 @@ export class AsyncRequest extends Message {
   }
 
   setMethod(method: Method): void {
-    if (methodText(method) === undefined) throw refused();
+    if (methodText(method) === undefined) throw failureWithoutPayload();
     this.head.method = method;
   }
 
@@ -269,7 +269,7 @@ export class AsyncRequest extends Message {
   }
 
   setPathWithQuery(path: string | undefined): void {
-    if (path !== undefined && !isPathWithQuery(path)) throw refused();
+    if (path !== undefined && !isPathWithQuery(path)) throw failureWithoutPayload();
     this.head.path = path;
   }
 
@@ -278,7 +278,7 @@ export class AsyncRequest extends Message {
   }
 
   setScheme(scheme: Scheme | undefined): void {
-    if (scheme !== undefined && !isScheme(scheme)) throw refused();
+    if (scheme !== undefined && !isScheme(scheme)) throw failureWithoutPayload();
     this.head.scheme = scheme;
   }
 
@@ -287,7 +287,7 @@ export class AsyncRequest extends Message {
   }
 
   setAuthority(authority: string | undefined): void {
-    if (authority !== undefined && parseAuthority(authority) === undefined) throw refused();
+    if (authority !== undefined && parseAuthority(authority) === undefined) throw failureWithoutPayload();
     this.head.authority = authority;
   }
 
@@ -309,7 +309,7 @@ export class AsyncResponse extends Message {
   }
 
   setStatusCode(status: number): void {
-    if (status < MIN_STATUS || status > MAX_STATUS) throw refused();
+    if (status < MIN_STATUS || status > MAX_STATUS) throw failureWithoutPayload();
     this.status = status;
   }
 }

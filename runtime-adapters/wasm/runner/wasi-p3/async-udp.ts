@@ -56,7 +56,7 @@ export class AsyncUdpSocket extends AsyncSocket<UdpSocket> {
     while (this.#bound((socket) => socket.room()) === 0) await this.#woken(bytes.length, this.socket.outgoing);
     // The current peer: it may have been connected to another one meanwhile.
     const to = this.#bound((socket) => socket.checkMessage(bytes.length, remoteAddress));
-    const failure = await new Promise<NetworkErrorCode | undefined>((told) => this.socket.send(bytes, to, told));
+    const failure = await new Promise<NetworkErrorCode | undefined>((done) => this.socket.send(bytes, to, done));
     if (failure !== undefined) throw new Failure(socketError(failure));
   }
 

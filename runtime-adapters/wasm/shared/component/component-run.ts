@@ -18,7 +18,6 @@ import type { StreamContext } from "../resources/streams.ts";
 import type { AgentCalls } from "../services/agent-calls.ts";
 import type { ServiceClient } from "../services/service-client.ts";
 import type { InstantiateComponent } from "./load-component.ts";
-import { ownAddresses } from "./own-addresses.ts";
 import type { OutgoingLaunch, ServeComponents } from "./serve-component.ts";
 import { trapMessage, trapReport } from "./trap-message.ts";
 
@@ -136,7 +135,7 @@ export function prepareRun(launch: RunnerLaunch, opened: OpenedComponent, parts:
   }
   if (launch.serve !== undefined && loop !== undefined) {
     const served = { instantiate, loop, host: components, outgoing, processLimitBytes };
-    return serving(served, init, launch.serve, parts, opened.onServing);
+    return serve(served, init, launch.serve, parts, opened.onServing);
   }
   let outcome: Promise<unknown> | undefined;
   const instance = instantiate(
@@ -154,7 +153,7 @@ export function prepareRun(launch: RunnerLaunch, opened: OpenedComponent, parts:
 }
 
 /** Its run never ends by itself. */
-async function serving(
+async function serve(
   served: Omit<ServeComponents, "onBroken">,
   init: HostInit,
   options: ServeOptions,
@@ -193,3 +192,22 @@ export function trapOf(error: unknown): Trap | undefined {
 export const monotonicNow = (): bigint => process.hrtime.bigint();
 /** Milliseconds. `performance` would load modules of Node's that take 0.15 MiB of each runner. */
 export const monotonicMs = (): number => Number(monotonicNow()) / 1e6;
+
+/** How long the node's addresses are cached. Interfaces change rarely; components may connect or send often. */
+const ADDRESSES_CACHED_NS = 1_000_000_000n;
+
+/** @returns the node's own addresses. @param now nanoseconds of the monotonic clock */
+function ownAddresses(now: () => bigint): () => readonly string[] {
+  let known: readonly string[] = [];
+  let knownUntil: bigint | undefined;
+  return () => {
+    const at = now();
+    if (knownUntil === undefined || at >= knownUntil) {
+      // Loaded only by components with a network.
+      const { networkInterfaces } = process.getBuiltinModule("node:os");
+      known = Object.values(networkInterfaces()).flatMap((each) => each?.map(({ address }) => address) ?? []);
+      knownUntil = at + ADDRESSES_CACHED_NS;
+    }
+    return known;
+  };
+}

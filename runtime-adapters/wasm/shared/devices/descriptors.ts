@@ -124,12 +124,12 @@ export function takeDescriptors(calls: SystemCalls, path: string, secret: string
   const socket = calls.call(SOCKET, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   try {
     calls.call("int connect(int fd, void *address, unsigned int length)", socket, addressOf(path), ADDRESS_BYTES);
-    const told = Buffer.from(secret, "latin1");
+    const secretBytes = Buffer.from(secret, "latin1");
     calls.call(
       "long send(int fd, void *from, unsigned long length, int flags)",
       socket,
-      told,
-      told.length,
+      secretBytes,
+      secretBytes.length,
       MSG_NOSIGNAL,
     );
     if (!calls.waitFor(entriesOf(socket), PATIENCE_MS)) {

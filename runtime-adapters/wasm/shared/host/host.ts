@@ -2,15 +2,14 @@
  * All that a component can import: WASI 0.2 as far as `shared/grants/import-grants.ts` lists it, and nothing of the
  * host beside that.
  */
-
-import { Handles, type LiveResources } from "../resources/handles.ts";
+import { closeSync, openSync, readSync } from "node:fs";
+import { Handles, type LiveResources, trap } from "../resources/handles.ts";
 import { Pollable, Poller, type Waiter } from "../resources/polling.ts";
 import { type ByteSink, HostError, InputStream, OutputStream, type StreamContext } from "../resources/streams.ts";
 import { Descriptor, DirectoryEntryStream, filesystemErrorCode, preopenedDirectories } from "./filesystem.ts";
 import type { LogStream, LogWriter } from "./log-writer.ts";
 import type { Preopen } from "./mounts.ts";
 import { noNetworkImports } from "./no-network.ts";
-import { RandomBytes } from "./random.ts";
 
 export interface HostComponents {
   readonly waiter: Waiter;
@@ -151,3 +150,27 @@ const logSink = (log: Pick<LogWriter, "write">, stream: LogStream): ByteSink => 
   flush: none,
   close: none,
 });
+
+/** Bounds the bytes of one call, because the interface returns all of them at once. */
+const MAX_RANDOM_BYTES = 1_048_576;
+
+/** wasi:random, from the kernel. Opening /dev/urandom costs less memory than loading Node's crypto. */
+class RandomBytes {
+  #fd: number | undefined;
+
+  take(length: bigint): Uint8Array {
+    if (length > BigInt(MAX_RANDOM_BYTES)) throw trap(`more than ${MAX_RANDOM_BYTES} random bytes at once`);
+    const bytes = new Uint8Array(Number(length));
+    this.#fd ??= openSync("/dev/urandom", "r");
+    for (let done = 0; done < bytes.length; ) done += readSync(this.#fd, bytes, done, bytes.length - done, null);
+    return bytes;
+  }
+
+  u64(): bigint {
+    return new DataView(this.take(8n).buffer).getBigUint64(0);
+  }
+
+  close(): void {
+    if (this.#fd !== undefined) closeSync(this.#fd);
+  }
+}

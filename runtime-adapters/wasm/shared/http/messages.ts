@@ -22,7 +22,7 @@ const MAX_STATUS = 999;
 const NANOSECONDS_PER_MS = 1_000_000n;
 
 /** The failure of a `result` without a payload. */
-const refused = (): Failure<undefined> => new Failure(undefined);
+const failureWithoutPayload = (): Failure<undefined> => new Failure(undefined);
 
 export interface RequestHead {
   readonly method: Method;
@@ -55,7 +55,7 @@ abstract class IncomingMessageResource extends HostResource {
   }
 
   consume(): IncomingBody {
-    if (this.#consumed) throw refused();
+    if (this.#consumed) throw failureWithoutPayload();
     this.#consumed = true;
     return new IncomingBody(this.context, this.#pipe);
   }
@@ -136,7 +136,7 @@ abstract class OutgoingMessageResource extends HostResource {
   }
 
   body(): OutgoingBody {
-    if (this.#bodyTaken) throw refused();
+    if (this.#bodyTaken) throw failureWithoutPayload();
     this.#bodyTaken = true;
     return new OutgoingBody(this.context, this.pipe);
   }
@@ -163,7 +163,7 @@ export class OutgoingResponse extends OutgoingMessageResource {
   }
 
   setStatusCode(status: number): void {
-    if (status < MIN_STATUS || status > MAX_STATUS) throw refused();
+    if (status < MIN_STATUS || status > MAX_STATUS) throw failureWithoutPayload();
     this.status = status;
   }
 }
@@ -183,7 +183,7 @@ export class OutgoingRequest extends OutgoingMessageResource {
   }
 
   setMethod(method: Method): void {
-    if (methodText(method) === undefined) throw refused();
+    if (methodText(method) === undefined) throw failureWithoutPayload();
     this.#method = method;
   }
 
@@ -192,7 +192,7 @@ export class OutgoingRequest extends OutgoingMessageResource {
   }
 
   setPathWithQuery(path: string | undefined): void {
-    if (path !== undefined && !isPathWithQuery(path)) throw refused();
+    if (path !== undefined && !isPathWithQuery(path)) throw failureWithoutPayload();
     this.#path = path;
   }
 
@@ -201,7 +201,7 @@ export class OutgoingRequest extends OutgoingMessageResource {
   }
 
   setScheme(scheme: Scheme | undefined): void {
-    if (scheme !== undefined && !isScheme(scheme)) throw refused();
+    if (scheme !== undefined && !isScheme(scheme)) throw failureWithoutPayload();
     this.#scheme = scheme;
   }
 
@@ -210,7 +210,7 @@ export class OutgoingRequest extends OutgoingMessageResource {
   }
 
   setAuthority(authority: string | undefined): void {
-    if (authority !== undefined && parseAuthority(authority) === undefined) throw refused();
+    if (authority !== undefined && parseAuthority(authority) === undefined) throw failureWithoutPayload();
     this.#authority = authority;
   }
 }

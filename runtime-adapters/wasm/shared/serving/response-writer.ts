@@ -2,7 +2,6 @@
 import type { FieldList } from "../http/fields.ts";
 import { latin1 } from "../http/fields.ts";
 import type { BodyTarget, TargetListener } from "../http/outgoing-body.ts";
-import { reasonPhrase } from "./reason-phrases.ts";
 
 /** The connection, while it is the turn of this response. */
 export interface ResponseSink {
@@ -201,3 +200,55 @@ function joined(parts: readonly (string | Uint8Array)[]): readonly (string | Uin
   for (const each of parts) text += typeof each === "string" ? each : latin1(each);
   return [text];
 }
+
+/** Names of status codes in RFC 9110 and its extensions. People read them; clients ignore them. */
+const PHRASES: Readonly<Record<number, string>> = {
+  200: "OK",
+  201: "Created",
+  202: "Accepted",
+  203: "Non-Authoritative Information",
+  204: "No Content",
+  205: "Reset Content",
+  206: "Partial Content",
+  300: "Multiple Choices",
+  301: "Moved Permanently",
+  302: "Found",
+  303: "See Other",
+  304: "Not Modified",
+  307: "Temporary Redirect",
+  308: "Permanent Redirect",
+  400: "Bad Request",
+  401: "Unauthorized",
+  403: "Forbidden",
+  404: "Not Found",
+  405: "Method Not Allowed",
+  406: "Not Acceptable",
+  408: "Request Timeout",
+  409: "Conflict",
+  410: "Gone",
+  411: "Length Required",
+  412: "Precondition Failed",
+  413: "Payload Too Large",
+  414: "URI Too Long",
+  415: "Unsupported Media Type",
+  416: "Range Not Satisfiable",
+  417: "Expectation Failed",
+  421: "Misdirected Request",
+  422: "Unprocessable Entity",
+  425: "Too Early",
+  426: "Upgrade Required",
+  428: "Precondition Required",
+  429: "Too Many Requests",
+  431: "Request Header Fields Too Large",
+  451: "Unavailable For Legal Reasons",
+  500: "Internal Server Error",
+  501: "Not Implemented",
+  502: "Bad Gateway",
+  503: "Service Unavailable",
+  504: "Gateway Timeout",
+  505: "HTTP Version Not Supported",
+  507: "Insufficient Storage",
+  508: "Loop Detected",
+};
+
+const reasonPhrase = (status: number): string => PHRASES[status] ?? "";

@@ -25,17 +25,17 @@ export function resolveAddresses(context: SocketContext, name: string): ResolveA
  * @returns what begins it, which has to be called, and tells its outcome once
  * @throws what is wrong at once: `invalid-argument`, `access-denied`, `temporary-resolver-failure`
  */
-export function lookUp(context: SocketContext, name: string): (told: (outcome: LookupOutcome) => void) => void {
+export function lookUp(context: SocketContext, name: string): (done: (outcome: LookupOutcome) => void) => void {
   const literal = addressValue(name);
-  if (literal !== undefined) return (told) => told([literal]);
+  if (literal !== undefined) return (done) => done([literal]);
   const ascii = asciiName(context, name);
   context.access.checkLookup(ascii);
   const giveBack = context.access.takeLookup();
-  return (told) => {
+  return (done) => {
     context.modules.dns().lookup(ascii, { all: true }, (error, found) => {
       giveBack();
       const addresses = (found ?? []).map(({ address }) => address);
-      told(error === null ? remembered(context, ascii, addresses) : networkErrorCode(error));
+      done(error === null ? remembered(context, ascii, addresses) : networkErrorCode(error));
     });
   };
 }

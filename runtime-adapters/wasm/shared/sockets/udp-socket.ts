@@ -232,13 +232,13 @@ export class UdpSocket extends HostResource {
     return to;
   }
 
-  /** @param told what the system made of it */
-  send(data: Uint8Array, to: Endpoint, told: (failure: NetworkErrorCode | undefined) => void): void {
+  /** @param done what the system made of it */
+  send(data: Uint8Array, to: Endpoint, done: (failure: NetworkErrorCode | undefined) => void): void {
     this.#sending += 1;
     // A copy: the component's memory is its own again when this returns.
     this.#socket.send(data.slice(), to.port, to.address, (error) => {
       this.#sending -= 1;
-      told(error ? networkErrorCode(error) : undefined);
+      done(error ? networkErrorCode(error) : undefined);
       this.#sent.all();
     });
   }

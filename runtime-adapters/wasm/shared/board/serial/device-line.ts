@@ -15,7 +15,7 @@ const READ_BYTES = 4096;
 /** Bounds the time in which a port that the component has closed sends the rest of its output. */
 const LINGER_MS = 30_000;
 /** The longest interval at which a flush checks the port, for lines that flow control holds up. */
-const MAX_LOOK_MS = 250;
+const MAX_CHECK_MS = 250;
 /** The size of the largest buffer of a port, beside the kernel's buffer. */
 const FIFO_BYTES = 256;
 
@@ -115,7 +115,7 @@ export class SerialLine {
       const left = this.#queued();
       if (left > 0 || !this.#isEmpty()) {
         const time = lineTimeMs(this.options, left > 0 ? left : FIFO_BYTES / 16);
-        const timer = setTimeout(() => this.#drain(), Math.min(time, MAX_LOOK_MS));
+        const timer = setTimeout(() => this.#drain(), Math.min(time, MAX_CHECK_MS));
         this.#undo = () => clearTimeout(timer);
         return;
       }

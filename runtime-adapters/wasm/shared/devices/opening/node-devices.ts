@@ -47,15 +47,15 @@ export function findDevice(path: string, kind: DeviceClass): NodeDevice {
   return { path: real, device: stats.rdev };
 }
 
-function existing<T>(look: () => T, path: string): T {
+function existing<T>(call: () => T, path: string): T {
   try {
-    return look();
+    return call();
   } catch (error) {
     const code = errnoOf(error);
     if (code === "ENOENT" || code === "ENOTDIR" || code === "ENXIO" || code === "ENODEV") {
       throw new DeviceRefusal("missing");
     }
-    throw new DeviceRefusal("failed", `cannot look at ${path}: ${code}`);
+    throw new DeviceRefusal("failed", `cannot inspect ${path}: ${code}`);
   }
 }
 

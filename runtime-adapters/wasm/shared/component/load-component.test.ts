@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { runConfined } from "./confined-script.ts";
+import { runConfined } from "./load-component.ts";
 
 const run = (body: string): unknown => runConfined(`"use strict";\n${body}`, "test.js");
 
