@@ -1,4 +1,4 @@
-/** One container of several in this process, from its launch to where nothing of it is left. */
+/** One container of several in this process, from its launch until nothing of it is left. */
 import { closeSync, openSync, writeSync } from "node:fs";
 import {
   loadOptionalModules,
@@ -23,14 +23,14 @@ export interface DenseContainerComponents {
   readonly turns: Turns;
   readonly code: SharedCode;
   readonly tls: TlsContexts;
-  /** It has ended, and its end file says how. */
+  /** It has ended, and its end file is written. */
   readonly onEnd: () => void;
 }
 
-/** A connection that still sends when its component has ended, as the kernel would go on with it. */
+/** Bounds the time of a connection that still sends when its component has ended, as the kernel would continue it. */
 const LAST_SENDING_MS = 1000;
 
-/** Goes up the component's stack, which is thrown away. */
+/** Unwinds the component's stack, which is discarded. */
 class ContainerEnded extends Error {}
 
 export class DenseContainer {
@@ -70,8 +70,8 @@ export class DenseContainer {
   }
 
   /**
-   * Everything up to its first own instruction. @throws StaleMount, and what else keeps it from running; nothing is
-   * left then
+   * Does everything up to the component's first own instruction.
+   * @throws StaleMount, and other errors that keep it from running; nothing is left then
    */
   async prepare(): Promise<void> {
     try {
@@ -161,7 +161,8 @@ export class DenseContainer {
       writeSync(fd, JSON.stringify(end));
       closeSync(fd);
     } catch {
-      // The agent's folder is full, or gone: it hears that the container has ended, and takes it for killed.
+      // The agent's folder is full, or was removed. The agent learns that the container has ended, and takes it as
+      // killed.
     }
   }
 

@@ -18,7 +18,7 @@ const PAUSE_NS = BigInt(ROTATION_CHECK_MS) * 1_000_000n;
 export interface TurnsComponents {
   /** Milliseconds, monotonic. */
   readonly now: () => number;
-  /** Runs it as a task of the event loop, after what waits already. */
+  /** Runs it as a task of the event loop, after tasks that wait already. */
   readonly soon: (task: () => void) => void;
   /** Called when another component's stack begins to run. */
   readonly onTurn: (id: string) => void;
@@ -34,7 +34,7 @@ export class Turns {
     this.#components = components;
   }
 
-  /** What is done next is its component's doing. */
+  /** Announces whose component the process works for from now on. */
   announce(waiter: DenseWaiter): void {
     if (this.#last === waiter) return;
     this.#last = waiter;

@@ -99,7 +99,7 @@ function prepare(launch: RunnerLaunch, log: LogWriter, exit: Finish, parts: Runn
   const connection = launch.board && parts.board?.agentConnection(launch.board, after);
   const devices = deviceHost(launch, parts);
   const glue = compiledComponent(launch.component, launch.memoryLimitBytes);
-  // All that belongs to root has been read.
+  // All files of root have been read.
   if (launch.identity !== undefined) switchUser(launch.identity);
   const loop = launch.eventLoop ? new LoopWaiter({ now: monotonicNow, after }) : undefined;
   const waiter = loop ?? new BlockingWaiter({ now: monotonicNow, sleep });
@@ -111,7 +111,7 @@ function prepare(launch: RunnerLaunch, log: LogWriter, exit: Finish, parts: Runn
   return prepareRun(launch, { ...opened, asynchronous, processLimitBytes: launch.memoryLimitBytes }, parts);
 }
 
-/** For a component that imports devices: loads what they take while the runner still may. */
+/** Loads the parts for devices while the runner still may. Undefined for a component without devices. */
 function deviceHost({ board }: RunnerLaunch, { devices }: RunnerParts): OpenedComponent["devices"] {
   if (devices === undefined || board?.addonPath === undefined) return undefined;
   const host = new devices.DeviceHost(board.addonPath, board.serviceDirectory);

@@ -25,7 +25,7 @@ export class AsyncContext implements StreamContext {
     this.onActivity = onActivity;
   }
 
-  /** The numbers of one kind of resource of 0.3. @param what as it is called in messages */
+  /** The numbers of one kind of resource of 0.2. @param what names the kind in messages */
   pool(what: string): HandlePool {
     const pool = this.#pools.get(what) ?? new HandlePool(what, this.handles.live);
     this.#pools.set(what, pool);
@@ -65,7 +65,7 @@ export class AsyncContext implements StreamContext {
     return this.#waiting > 0;
   }
 
-  /** For whom the component may wait without the glue's knowing. */
+  /** Marks a wait of the component that the glue does not see. */
   async waited(promise: Promise<void>): Promise<void> {
     this.#waiting += 1;
     try {
@@ -76,7 +76,7 @@ export class AsyncContext implements StreamContext {
     }
   }
 
-  /** @param sent settles when what the component has written has gone where it belongs. */
+  /** @param sent settles when the component's output has reached its receiver */
   sends<T>(sent: Promise<T>): Promise<T> {
     this.#sending.add(sent);
     const forget = (): void => void this.#sending.delete(sent);
@@ -84,7 +84,7 @@ export class AsyncContext implements StreamContext {
     return sent;
   }
 
-  /** What is under way of that. */
+  /** Output that is under way. */
   get sending(): readonly Promise<unknown>[] {
     return [...this.#sending];
   }

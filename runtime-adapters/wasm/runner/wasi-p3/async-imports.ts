@@ -1,6 +1,6 @@
 /**
  * WASI 0.3 as far as `shared/grants/import-grants.ts` lists it. The glue asks for its interfaces by names that end in
- * `@0.3` (`transpile/generated-files.ts`), for those of 0.2 without a version: a component may import both.
+ * `@0.3` (`transpile/generated-files.ts`), and for those of 0.2 without a version, because a component may import both.
  */
 import type { Imports } from "../../shared/host/host.ts";
 import type { LogStream, LogWriter } from "../../shared/host/log-writer.ts";
@@ -18,7 +18,7 @@ export interface AsyncComponents {
   readonly wallNow: () => number;
   readonly wallIsSet: () => boolean;
   readonly after: StartTimer;
-  /** The host was called, or what it promised has come. */
+  /** The host was called, or a promise of it has settled. */
   readonly onActivity: () => void;
   /** Runs each time before the component waits for time alone. */
   readonly beforeWait: () => void;
@@ -36,7 +36,7 @@ const SAME = /^wasi:(?:cli|clocks|random)\//;
 const CHUNK_BYTES = 4096;
 /** Bounds the time until output that was reported as written is in the log. */
 const DRAIN_MS = 100;
-/** And so many turns of the event loop. */
+/** The same bound in turns of the event loop. */
 const DRAIN_TURNS = 32;
 const NANOSECONDS_PER_MS = 1_000_000n;
 const WALL_RESOLUTION = 1_000_000n;
@@ -45,7 +45,7 @@ const MS_PER_SECOND = 1000;
 /** The glue's suffix of interfaces of 0.3. */
 const ASYNC_SUFFIX = "@0.3";
 
-/** Thrown through the component, which does not go on. */
+/** Thrown through the component, which does not continue. */
 export class ExitRequest extends Error {}
 
 export class AsyncHost {
@@ -113,7 +113,7 @@ export class AsyncHost {
     };
   }
 
-  /** Each call is something that happened, and so is the end of what it began. */
+  /** Each call is an activity, and so is the end of an operation that it started. */
   #noticed(functions: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
     const { onActivity } = this.#components;
     const noticed = ([name, call]: [string, unknown]): [string, unknown] => {

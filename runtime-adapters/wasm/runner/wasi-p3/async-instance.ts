@@ -18,7 +18,7 @@ export class AsyncInstance {
   readonly #components: InstanceComponents;
   readonly #init: HostInit;
   readonly #timers: LongTimers;
-  /** For the board's interfaces: what they wait for comes by the event loop. */
+  /** For the board's interfaces, whose events come through the event loop. */
   readonly #loop: LoopWaiter;
 
   constructor(glue: GlueMaker, components: InstanceComponents, init: HostInit) {
@@ -81,7 +81,7 @@ export class AsyncInstance {
     }
   }
 
-  /** It has ended. Resolves when what it has written is where it belongs, as far as that goes. */
+  /** It has ended. Resolves when its output has reached the receivers, as far as possible. */
   async end(): Promise<void> {
     await this.host.drained();
     this.close();

@@ -1,4 +1,4 @@
-/** wasi:http/types of WASI 0.3: what a message is made of, and how its body comes and goes, over the parts for 0.2. */
+/** wasi:http/types of WASI 0.3: messages and the transfer of their bodies, over the parts for 0.2. */
 
 import type { HttpErrorCode } from "../../shared/http/error-code.ts";
 import { FieldList, type Fields } from "../../shared/http/fields.ts";
@@ -58,7 +58,7 @@ export type BodyPair = [AsyncIterable<Uint8Array> | ByteReader, FutureOf<Trailer
 
 /** The content of a message. It is taken once. */
 export interface Body {
-  /** For the component. @param outcome what the component makes of it */
+  /** For the component. @param outcome the component's result for the body */
   consumed(outcome: FutureOf<Sent>): BodyPair;
   /** On its way; undefined: there is none. */
   readonly reader: ByteReader | undefined;
@@ -106,7 +106,7 @@ export class OutgoingComponentBody implements Body {
   }
 }
 
-/** That has come from elsewhere. */
+/** A body that the host has received. */
 export class IncomingHostBody implements Body {
   readonly #http: AsyncHttp;
   readonly #pipe: IncomingPipe;

@@ -14,7 +14,7 @@ type RunExport = () => Outcome | undefined | Promise<unknown>;
 
 const RUN_INTERFACE = "wasi:cli/run@";
 
-/** @returns what runs it to its end; rejects for a trap, and for the component's own `err`, which has a `payload` */
+/** @returns runs it to its end; rejects for a trap, and for the component's own `err`, which has a `payload` */
 export async function prepareAsync(
   glue: GlueMaker,
   components: InstanceComponents,
@@ -58,7 +58,7 @@ async function ended(run: RunExport, instance: AsyncInstance): Promise<Outcome> 
   }
 }
 
-/** It may go on when it has returned. */
+/** The component may continue after its return. */
 async function whole(run: RunExport, tasks: AsyncTasks): Promise<void> {
   await run();
   await tasks.atRest();

@@ -37,7 +37,7 @@ export interface AsyncServer {
   close(): void;
 }
 
-/** It serves from when this resolves. @throws what the first instance throws, or the port */
+/** Resolves when it serves. @throws errors of the first instance, or of the port */
 export async function serveAsync(
   glue: GlueMaker,
   components: InstanceComponents,
@@ -87,7 +87,7 @@ function asyncHandler(
   };
 }
 
-/** It is busy until nothing of it runs any more, though the response be whole. */
+/** It is busy until nothing of it runs any more, even if the response is complete. */
 async function served(answer: Promise<void>, tasks: AsyncTasks): Promise<void> {
   await answer;
   await tasks.atRest();

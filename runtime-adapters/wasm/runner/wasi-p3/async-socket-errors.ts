@@ -67,7 +67,7 @@ export function streamError(error: unknown): SocketError {
   throw error;
 }
 
-/** Runs a call of sockets of 0.2; what they throw becomes what 0.3 says. */
+/** Runs a call of sockets of 0.2. Its errors become those of 0.3. */
 export function attempt<T>(call: () => T, translated: (code: NetworkErrorCode) => unknown = socketError): T {
   try {
     return call();

@@ -64,7 +64,7 @@ export class AsyncTasks {
     return promise;
   }
 
-  /** Ends what waits. */
+  /** Ends all waits. */
   close(): void {
     this.#isClosed = true;
     for (const reject of this.#stacks) reject(closed());

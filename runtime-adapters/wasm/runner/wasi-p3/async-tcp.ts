@@ -21,7 +21,7 @@ import {
 
 const INVALID_STATE = { tag: "invalid-state" } as const;
 
-/** A socket of 0.2 with all who have something of it. */
+/** A socket of 0.2 that a handle and its streams share. */
 class SharedSocket {
   readonly socket: TcpSocket;
   readonly #onGone: () => void;
@@ -201,7 +201,7 @@ class Listener implements AsyncIterator<AsyncTcpSocket> {
     return { done: true, value: undefined };
   }
 
-  /** Undefined: another one was faster, or nothing comes any more. */
+  /** Undefined: another call took it, or no connection will arrive any more. */
   #accepted(): AsyncTcpSocket | undefined {
     try {
       const taken = new AsyncTcpSocket(this.#network, this.#socket.acceptSocket());

@@ -42,7 +42,7 @@ export async function waitUntilReady(readiness: Readiness | undefined, given?: P
   takeBack?.();
 }
 
-/** The error code of what a source or a sink has thrown; undefined: it is another error. */
+/** The error code of an error of a source or a sink; undefined: it is another error. */
 export function streamCode(error: unknown, domain: ErrorDomain): unknown {
   if (!(error instanceof Failure)) return undefined;
   const { payload } = error as Failure<unknown>;
@@ -109,7 +109,7 @@ export class ByteFlow<E> implements AsyncIterator<Uint8Array> {
     return this.#outcome.promise;
   }
 
-  /** For who reads in the component's place. */
+  /** A reader in the component's place. */
   get reader(): ByteReader {
     return { read: () => this.next(), [Symbol.dispose]: () => void this.return() };
   }

@@ -1,8 +1,8 @@
 /**
- * The timers of jco's glue for WASI 0.3. The glue polls for work every 10 ms, and every millisecond while the host waits
- * for bytes, which would wake an idle component a thousand times a second. Here polls become rarer while nothing
- * happens, and run at once when the host is called, when a promise of the host settles, or when the glue itself has more
- * work at once.
+ * The timers of jco's glue for WASI 0.3. The glue polls for work every 10 ms, and every millisecond while the host
+ * waits for bytes, which would wake an idle component a thousand times a second. Here polls become rarer while nothing
+ * happens, and run at once when the host is called, when a promise of the host settles, or when the glue itself has
+ * more work at once.
  */
 
 /** Like `setTimeout`, but returns the function that cancels it. A handle of Node's would give access to more. */

@@ -118,7 +118,7 @@ function skipDescription(reader: ByteReader): void {
   else throw malformed("an import or export is of an unknown kind");
 }
 
-/** `wasi:cli/run@0.2.6` → its parts; undefined for what has no version. */
+/** Splits `wasi:cli/run@0.2.6`. Undefined for a name without a version. */
 export function parseInterfaceName(name: string): { readonly path: string; readonly version: string } | undefined {
   const at = name.lastIndexOf("@");
   return at < 0 ? undefined : { path: name.slice(0, at), version: name.slice(at + 1) };
@@ -156,7 +156,7 @@ export function refuseAsync(shape: ComponentShape): void {
   throw new PicoletError("invalid", `${otherWasi(names)}; ${BUILD_FOR_02}, ${remedy}`);
 }
 
-/** Any finished 0.2: minor releases only add, and what they add a component need not use. */
+/** Any final 0.2: minor releases only add, and a component does not need the additions. */
 export const isWasi02 = (version: string): boolean => /^0\.2\.\d+$/.test(version);
 
 /** Any finished 0.3. Its release candidates have other functions by the same names. */

@@ -77,8 +77,8 @@ function readMemories(reader: ByteReader): MemoryType[] {
 }
 
 /**
- * Overwrites the maxima in place with what `limitBytes` allows; undefined leaves them.
- * @throws `resource_exhausted` when a memory starts out larger than that.
+ * Overwrites the maxima in place with `limitBytes`; undefined leaves them.
+ * @throws `resource_exhausted` when a memory is larger from the start
  */
 export function limitMemories(
   module: Uint8Array,

@@ -68,8 +68,8 @@ function configRoot(preopens: readonly Preopen[], path: string | undefined): num
 }
 
 /**
- * The way to the agent, opened while the runner still may; undefined for a component that never asks it.
- * @param after @returns what takes it back
+ * Opens the connection to the agent while the runner still may. Undefined for a component that never asks the agent.
+ * @param after returns a function that cancels the timer
  */
 export function agentConnection(
   { token, serviceDirectory }: BoardLaunch & { readonly serviceDirectory: string },

@@ -1,7 +1,4 @@
-/**
- * One component from what was opened for it to its end: the same in a process of its own and in one of several
- * (`dense/`).
- */
+/** Runs one component to its end, in a process of its own or in one of several (`dense/`). */
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { BoardInterface } from "@picolet/runtime-contract/board-services.ts";
 import type { ServeOptions } from "../grants/http-options.ts";
@@ -38,9 +35,9 @@ export interface AsyncLaunch {
 }
 
 export interface InstanceComponents extends HostComponents {
-  /** Calls `act` once after so many milliseconds; what it returns cancels that. */
+  /** Calls `act` once after so many milliseconds. @returns a function that cancels that */
   readonly after: (milliseconds: number, act: () => void) => () => void;
-  /** The runner's own, for what of 0.2 its other parts give has to be of the same classes. */
+  /** The runner's own, because parts of 0.2 that other modules provide must be of the same classes. */
   readonly host: { readonly imports: typeof hostImports; readonly context: typeof hostContext };
   /** True when it may wait for more than time through interfaces of WASI 0.2: for devices. */
   readonly waitsBy02: boolean;
@@ -68,7 +65,7 @@ export interface OpenedComponent {
   readonly loop: LoopWaiter | undefined;
   readonly beforeWait: () => void;
   readonly exit: (code: number) => never;
-  /** @returns what takes it back */
+  /** @returns a function that cancels it */
   readonly after: (milliseconds: number, act: () => void) => () => void;
   readonly live?: LiveResources | undefined;
   /** Where several share a process; undefined: it is alone. */
@@ -79,7 +76,7 @@ export interface OpenedComponent {
     | undefined;
   /** The process's memory limit, when the process is this component's own; undefined: none, or it is shared. */
   readonly processLimitBytes?: number | undefined;
-  /** Is given what ends the serving, of one that serves. */
+  /** Receives a function that ends the serving, for a component that serves. */
   readonly onServing?: ((end: () => void) => void) | undefined;
 }
 

@@ -29,7 +29,7 @@ type Instantiate = (
   instantiateCore?: ReturnType<typeof instantiateWithFacts>,
 ) => ComponentExports;
 
-/** @param memoryLimitBytes that each of its memories may grow to; undefined: what it declares */
+/** @param memoryLimitBytes bounds each of its memories; undefined: as it declares */
 export function compiledComponent(component: TranspiledComponent, memoryLimitBytes: number | undefined): GlueMaker {
   const file = (name: string): Buffer => readFileSync(`${component.directory}/${name}`);
   const modules = new Map<string, WebAssembly.Module>();
@@ -38,7 +38,7 @@ export function compiledComponent(component: TranspiledComponent, memoryLimitByt
     limitMemories(bytes, memories, memoryLimitBytes);
     modules.set(name, new WebAssembly.Module(bytes));
   }
-  // Latin-1 costs half of what two-byte strings do; the transpiler writes nothing else.
+  // A Latin-1 string takes half of the memory of a two-byte string. The transpiler writes only Latin-1.
   const script = file(component.script).toString("latin1");
   const run = confinedScript(script, component.script);
   const moduleNamed = (name: string): WebAssembly.Module => {

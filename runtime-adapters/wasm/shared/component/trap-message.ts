@@ -26,7 +26,7 @@ const MAX_NAME_LENGTH = 120;
 const FRAME = /^ +at (?:(.*) \()?wasm:\/\/\S*:(wasm-function\[\d+\]:0x[0-9a-f]+)\)?$/;
 
 /**
- * What is said of a trap in the container's log, as other runtimes do: the message, and where in the component it was.
+ * The report of a trap in the container's log, as other runtimes write it: the message, and the place in the component.
  */
 export function trapReport(error: unknown, message: string): string {
   const stack = (error instanceof Error && error.stack) || "";

@@ -33,7 +33,7 @@ const PATIENCE_MS = 5000;
 const SOCKET = "int socket(int domain, int type, int protocol)";
 const MESSAGE = "(int fd, void *header, int flags)";
 
-/** Where a message's parts lie in one piece of memory: header, vector, control, and the bytes beside them. */
+/** Offsets of a message's parts in one buffer: header, vector, control, and the bytes beside them. */
 const VECTOR_AT = HEADER_BYTES;
 const CONTROL_AT = VECTOR_AT + VECTOR_BYTES;
 const BYTES_AT = CONTROL_AT + CONTROL_BYTES;
@@ -144,7 +144,7 @@ export function takeDescriptors(calls: SystemCalls, path: string, secret: string
   }
 }
 
-/** Pure. What `recvmsg` has left in the message. @throws `corrupt` */
+/** Reads the descriptors that `recvmsg` left in the message. Pure. @throws `corrupt` */
 export function descriptorsIn(memory: Buffer): number[] {
   const given = Number(memory.readBigUInt64LE(40));
   const length = Number(memory.readBigUInt64LE(CONTROL_AT));

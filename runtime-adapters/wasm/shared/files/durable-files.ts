@@ -68,7 +68,7 @@ export async function openNamed(path: string): Promise<FileHandle> {
   throw new PicoletError("invalid", `${path} is no regular file`);
 }
 
-/** 64 hexadecimal digits. The file is never in memory as a whole. @throws what `node:fs` throws */
+/** 64 hexadecimal digits. The file is never in memory as a whole. @throws errors of `node:fs` */
 export async function sha256OfFile(path: string): Promise<string> {
   const hash = createHash("sha256");
   const buffer = Buffer.allocUnsafe(CHUNK_BYTES);

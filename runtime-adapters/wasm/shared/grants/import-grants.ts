@@ -62,7 +62,7 @@ const GRANTED_03: ReadonlySet<string> = new Set([
   "wasi:sockets/ip-name-lookup",
 ]);
 
-/** Where a component is served, or its pod has a network; what it may ask whom is judged with each request. */
+/** Granted where a component is served, or its pod has a network. The policy judges each request. */
 const OUTGOING: ReadonlySet<string> = new Set(["wasi:http/outgoing-handler", "wasi:http/client"]);
 const HTTP: ReadonlySet<string> = new Set(["wasi:http/types", "wasi:http/outgoing-handler"]);
 

@@ -22,7 +22,7 @@ export interface PodGrants {
   readonly eventLoop: boolean;
   /** Undefined: no network at all. */
   readonly network: NetworkRules | undefined;
-  /** How those that serve are served; undefined: the pod says nothing of it. */
+  /** Options of components that are served; undefined: the pod sets none. */
   readonly http: HttpOptions | undefined;
   /** Interfaces of the board, beside WASI. */
   readonly interfaces: readonly BoardInterface[];
@@ -65,7 +65,7 @@ export function podGrants({ metadata }: Pod, grants: InterfaceGrants = INTERFACE
     else problems.push(...check(value).map((each) => `${name}: ${each}`));
   }
   const board = boardGrants(metadata.annotations ?? {}, grants);
-  // What is wrong in itself is mended first.
+  // Problems of single annotations are reported first.
   if (problems.length === 0) problems.push(...deviceMismatches(board.interfaces, board.devices, grants));
   if (problems.length > 0) {
     throw new PicoletError("invalid", `cannot grant what the pod's annotations ask for: ${problems.join("; ")}`, {

@@ -42,7 +42,7 @@ export const statOf = (stats: BigIntStats): DescriptorStat => ({
   statusChangeTimestamp: dateTime(stats.ctimeNs),
 });
 
-/** Seconds, as Node takes them; what a double cannot hold of the nanoseconds (below some 200) is lost. */
+/** Seconds, as Node takes them. Nanoseconds that do not fit a double (below about 200) are lost. */
 export function timesFor(
   access: NewTimestamp,
   modification: NewTimestamp,

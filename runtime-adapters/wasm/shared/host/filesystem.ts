@@ -272,7 +272,7 @@ export class Descriptor extends HostResource {
     });
   }
 
-  /** A link that leads out could mislead others who share the volume; an absolute one always does. */
+  /** A link that leads out could mislead other users of the volume; an absolute one always does. */
   symlinkAt(target: string, path: string): void {
     if (target.startsWith("/")) throw fileFailure("not-permitted");
     this.#changeAt(path, (resolved) => {

@@ -1,6 +1,6 @@
 /**
- * All that a component can import: WASI 0.2 as far as `shared/grants/import-grants.ts` lists it, and nothing of the
- * host beside that.
+ * All imports of a component: WASI 0.2 as far as `shared/grants/import-grants.ts` lists it, and nothing else of the
+ * host.
  */
 import { closeSync, openSync, readSync } from "node:fs";
 import { Handles, type LiveResources, trap } from "../resources/handles.ts";
@@ -28,7 +28,7 @@ export interface HostComponents {
   readonly http?: ((context: StreamContext) => Imports) | undefined;
   /** Ends the component. */
   readonly exit: (code: number) => never;
-  /** Gets what the component holds, for who has to close it; undefined: the end of the process does. */
+  /** Collects what the component holds, where it has to be closed; undefined: the end of the process closes it. */
   readonly live?: LiveResources | undefined;
 }
 

@@ -1,10 +1,10 @@
 /**
- * A container's log in the CRI format: `<RFC 3339 time> <stdout|stderr> <P|F> <text>`, one line an entry; `P` is a
- * piece that the next entry of the same stream goes on with (Kubernetes, "Kubelet CRI support: log format").
+ * A container's log in the CRI format: `<RFC 3339 time> <stdout|stderr> <P|F> <text>`, one line an entry. `P` is a
+ * piece that the next entry of the same stream continues (Kubernetes, "Kubelet CRI support: log format").
  *
  * The file is bounded here, at its source. When it is larger than `LogLimit.maxBytes` the component waits until the
- * agent has rotated it. After `patienceMs` there is no agent: the file is then emptied, at most once an hour, and
- * output is dropped in between, so that the component runs on and the disk takes at most `maxBytes` an hour.
+ * agent has rotated it. After `patienceMs` no agent is assumed to run: the file is then emptied, at most once an hour,
+ * and output is dropped in between, so that the component continues and the disk takes at most `maxBytes` an hour.
  */
 
 import { closeSync, constants, fstatSync, ftruncateSync, openSync, statSync, writeSync } from "node:fs";
@@ -53,7 +53,7 @@ export class LogWriter {
   /** True when the last output has no newline at its end. */
   #isInLine = false;
   readonly #limit: LogLimit | undefined;
-  /** Opened with the first entry: by then the process has become whom the file belongs to. */
+  /** Opened with the first entry: by then the process runs as the user that the file belongs to. */
   #fd: number | undefined;
   /** Size of the open file: as of the last check, plus what was written since. */
   #sizeBytes = 0;
@@ -90,11 +90,11 @@ export class LogWriter {
   }
 
   /**
-   * The component has ended. @param lastWords lines about that, for stderr: behind all of its own, none of which they
-   * go on with
+   * The component has ended.
+   * @param lastWords lines about the end, for stderr. They follow the component's output, and continue none of it.
    */
   end(lastWords: string): void {
-    // Nothing of a component that has ended waits. What follows is two unfinished lines and the report at most.
+    // A component that has ended does not wait. At most two unfinished lines and the report follow.
     this.#isEnding = true;
     this.flushUnfinished();
     if (lastWords !== "") this.write("stderr", Buffer.from(this.#isInLine ? `\n${lastWords}` : lastWords));
@@ -176,7 +176,7 @@ export class LogWriter {
     if (limit === undefined || this.#isEnding) return true;
     while (this.#sizeBytes > limit.maxBytes) {
       if (this.#isUnattended(limit)) return this.#emptied(limit);
-      // What is under way in several calls at once, until their component waits.
+      // Output of several calls at once, until their component waits.
       if (limit.sleep === undefined) return this.#sizeBytes <= limit.maxBytes + BUFFER_BYTES;
       limit.sleep(ROTATION_CHECK_MS);
       this.#followRotation();

@@ -1,6 +1,6 @@
 /**
- * wasi:sockets with nothing in it: standard libraries and adapters import it unasked, so the names are there, and every
- * attempt to use the network answers `access-denied`.
+ * wasi:sockets without a network. Standard libraries and adapters import it without need, so the names exist, and every
+ * attempt to use the network is answered with `access-denied`.
  */
 import { Failure } from "../resources/failure.ts";
 import { type Handles, HostResource } from "../resources/handles.ts";

@@ -76,13 +76,13 @@ function directoryAccess(truncate: boolean, flags: DescriptorFlags): number {
   return constants.O_RDONLY | constants.O_DIRECTORY;
 }
 
-/** @throws `not-permitted` for what is neither file nor directory */
+/** @throws `not-permitted` for an entry that is neither file nor directory */
 export function reopenFile(found: OpenedFile, access: number): OpenedFile {
   if (found.type !== "regular-file" && found.type !== "directory") throw fileFailure("not-permitted");
   return new OpenedFile(openSync(fdPath(found.fd), access | constants.O_NOCTTY));
 }
 
-/** How Linux opens on a read-only file system: what is there may be opened for reading, also with O_CREAT. */
+/** Opens as Linux does on a read-only file system: an existing file may be opened for reading, also with O_CREAT. */
 export function readOnlyOpenFlags(resolved: ResolvedPath, openFlags: OpenFlags, flags: DescriptorFlags): OpenFlags {
   const { create, ...rest } = openFlags;
   if (!fileCall(() => exists(resolved.path))) {

@@ -28,7 +28,7 @@ export class ResolvedPath implements Disposable {
   readonly directory: number;
   /** One component; `.` for the directory itself. Never `..`, never a path. */
   readonly name: string;
-  /** The path ended in a slash or a dot: what is named must be a directory. */
+  /** True when the path ended in a slash or a dot, so that it must name a directory. */
   readonly mustBeDirectory: boolean;
   /** True when `directory` is the root that the path started from. */
   readonly atRoot: boolean;
@@ -52,9 +52,9 @@ export class ResolvedPath implements Disposable {
 }
 
 /**
- * @param root an open directory; O_PATH is enough.
- * @param followLast whether a symbolic link at the end is followed.
- * @throws Failure with `not-permitted` for what leads out, else with what Linux says.
+ * @param root an open directory; O_PATH is enough
+ * @param followLast whether a symbolic link at the end is followed
+ * @throws Failure with `not-permitted` for a path that leads out, else with Linux' error
  */
 export function resolvePath(root: number, path: string, followLast: boolean): ResolvedPath {
   const walk = new Walk(root, path);
@@ -86,7 +86,7 @@ class Walk {
       if (name === undefined) return new ResolvedPath(this.#root, this.#opened, ".", true);
       if (name === "..") this.#leave();
       else if (this.#pending.length > 0) this.#enter(name);
-      // "link/" names what the link leads to, also where links are not followed.
+      // "link/" names the target of the link, also where links are not followed.
       else if (!(followLast || this.#mustBeDirectory) || !this.#follow(name)) {
         return new ResolvedPath(this.#root, this.#opened, name, this.#mustBeDirectory);
       }
@@ -147,7 +147,7 @@ function readLink(path: string): string | undefined {
     return decodeName(readlinkSync(path, "latin1"));
   } catch (error) {
     const code = errnoOf(error);
-    // No link, or nothing there: what is done with the name will say so.
+    // It is no link, or does not exist. The operation on the name reports that.
     if (code === "EINVAL" || code === "ENOENT") return undefined;
     throw code === "" ? error : fileFailure(fileErrorCode(error));
   }

@@ -1,4 +1,4 @@
-/** wasi:http/types.error-code, as far as this host brings it about, and what of Node's errors is which of them. */
+/** wasi:http/types.error-code, as far as this host uses it, and the codes of Node's errors. */
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import { Failure } from "../resources/failure.ts";
 import { HostError, type StreamContext } from "../resources/streams.ts";
@@ -17,7 +17,7 @@ export type HttpErrorCode =
   | { readonly tag: "HTTP-response-header-section-size"; readonly val: number | undefined }
   | { readonly tag: "HTTP-response-transfer-coding" | "internal-error"; readonly val: string | undefined };
 
-/** Those without more to say. */
+/** Codes without a payload. */
 export type PlainCode =
   | "DNS-timeout"
   | "destination-not-found"
@@ -69,8 +69,8 @@ const OF_NODE: Readonly<Record<string, HttpErrorCode>> = {
 const ALERT = /:[a-z0-9/]+ (?:alert )?([a-z ]{1,64}):[^:]*:[^:]*:SSL alert number (\d{1,3})/;
 const MAX_ALERT = 255;
 /**
- * OpenSSL's names of what is wrong with a certificate: UNABLE_TO_VERIFY_LEAF_SIGNATURE, CERT_HAS_EXPIRED,
- * ERR_TLS_CERT_…, INVALID_CA, and Node's for the rarer ones (keys that are too small).
+ * OpenSSL's codes for problems of a certificate: UNABLE_TO_VERIFY_LEAF_SIGNATURE, CERT_HAS_EXPIRED, ERR_TLS_CERT_…,
+ * INVALID_CA, and Node's for the rarer ones (keys that are too small).
  */
 const CERTIFICATE =
   /CERT|^UNABLE_TO_|^INVALID_(?:CA|PURPOSE)$|^PATH_LENGTH_EXCEEDED$|^HOSTNAME_MISMATCH$|^UNSPECIFIED$/;

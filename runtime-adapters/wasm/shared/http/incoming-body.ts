@@ -1,6 +1,6 @@
 /**
- * wasi:http/types.incoming-body and future-trailers: what comes in, of a request that is served or of a response.
- * Nothing is read ahead of the component but what the source itself holds, which then stops the socket.
+ * wasi:http/types.incoming-body and future-trailers: the body of a request that is served, or of a response. Only the
+ * source's own buffer is read ahead of the component; when it is full the socket stops.
  */
 import { Failure } from "../resources/failure.ts";
 import { HostResource, trap } from "../resources/handles.ts";
@@ -11,7 +11,7 @@ import { type HttpErrorCode, httpStreamFailure } from "./error-code.ts";
 import { FieldList, Fields } from "./fields.ts";
 import type { HttpContext } from "./http-context.ts";
 
-/** Where a body comes from. */
+/** The source of a body. */
 export interface BodySource {
   /** Bytes that `take` gives now. */
   readonly available: number;
@@ -25,7 +25,7 @@ export interface BodySource {
    * Called once, before the other methods. The listener is notified of every change, of the first one perhaps at once.
    */
   listen(listener: BodyListener): void;
-  /** Called once, when the component asks for its first byte. */
+  /** Called once, when the component requests its first byte. */
   start(): void;
   /** Drops all further data, because it has no reader any more. */
   discard(): void;
@@ -43,7 +43,7 @@ interface BodyLimits {
   readonly tooLarge: HttpErrorCode;
 }
 
-/** One message's body, as it comes. */
+/** One message's body, as it arrives. */
 export class IncomingPipe implements ByteSource, BodyListener {
   readonly #context: HttpContext;
   readonly #source: BodySource;

@@ -31,7 +31,7 @@ export interface RequestHead {
   readonly fields: FieldList;
 }
 
-/** What is the same of requests and responses that come in. */
+/** The common part of incoming requests and responses. */
 abstract class IncomingMessageResource extends HostResource {
   protected readonly context: HttpContext;
   readonly #fields: FieldList;
@@ -249,7 +249,9 @@ export class RequestOptions extends HostResource {
   }
 }
 
-/** Nanoseconds, at least a millisecond; what is not said is `otherwise`, which is the most too. */
+/**
+ * Milliseconds of a duration in nanoseconds, at least one. Without a duration `otherwise`, which is the maximum too.
+ */
 export const milliseconds = (duration: bigint | undefined, otherwise: number): number =>
   duration === undefined ? otherwise : Math.min(Math.max(Number(duration / NANOSECONDS_PER_MS), 1), otherwise);
 

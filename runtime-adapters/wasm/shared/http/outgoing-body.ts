@@ -1,6 +1,6 @@
 /**
- * wasi:http/types.outgoing-body: what the component writes, to a response that is served or to a request of its own.
- * The component is held back as soon as its target is full.
+ * wasi:http/types.outgoing-body: the body that the component writes, of a response or of its own request. The component
+ * has to wait as soon as its target is full.
  */
 import { Failure } from "../resources/failure.ts";
 import { HostResource, trap } from "../resources/handles.ts";
@@ -12,7 +12,7 @@ import type { FieldList, Fields } from "./fields.ts";
 import type { HttpContext } from "./http-context.ts";
 
 export interface BodyHead {
-  /** Bytes that content-length says; undefined: it says nothing. */
+  /** The value of content-length; undefined: there is none. */
   readonly length: number | undefined;
   /** The error code for a wrong length. */
   readonly wrongLength: "HTTP-request-body-size" | "HTTP-response-body-size";
@@ -41,7 +41,7 @@ export interface TargetListener {
 }
 
 /**
- * What is written is kept for the rest of the turn: a body that is whole by then goes out with its head in one write,
+ * Written data is kept for the rest of the turn. A body that is complete by then is sent with its head in one write,
  * and with its length.
  */
 export class OutgoingPipe implements ByteSink, TargetListener {
@@ -111,10 +111,10 @@ export class OutgoingPipe implements ByteSink, TargetListener {
   }
 
   close(): void {
-    // The body says when it has ended.
+    // `finish` ends it.
   }
 
-  /** @returns what is wrong with it */
+  /** @returns the error of a body with a wrong length, if any */
   finish(trailers: FieldList | undefined): HttpErrorCode | undefined {
     if (this.#error !== undefined) return this.#error;
     const { wrongLength } = this.#head;

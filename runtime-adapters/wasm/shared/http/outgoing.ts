@@ -1,7 +1,7 @@
 /**
- * wasi:http/outgoing-handler within the policy of the pod. The address that is connected to is the one that was judged:
- * names are looked up by the socket itself, through `lookup`, which leaves out what the policy forbids. Nothing follows
- * redirects, nothing is cached, no proxy is asked.
+ * wasi:http/outgoing-handler within the policy of the pod. Only judged addresses are connected to: the socket itself
+ * looks names up through `lookup`, which leaves out addresses that the policy forbids. Redirects are not followed,
+ * nothing is cached, and no proxy is used.
  */
 import type { ClientRequest, IncomingMessage, RequestOptions as NodeOptions } from "node:http";
 import type { LookupFunction, Socket } from "node:net";
@@ -44,13 +44,16 @@ const MAX_URI_LENGTH = 16_384;
  * most.
  */
 const MAX_SESSIONS = 16;
-/** Different words about certificates in a container's log; a component that asks in a loop must not fill it. */
+/**
+ * Bounds the different messages about certificates in a container's log, so that a component in a loop does not fill
+ * it.
+ */
 const MAX_COMPLAINTS = 64;
 
 type HttpModule = typeof import("node:http");
 
 export interface OutgoingHttp {
-  /** @throws what is wrong at once */
+  /** @throws errors that are known at once */
   handle(context: HttpContext, request: OutgoingRequest, options: RequestOptions | undefined): FutureIncomingResponse;
 }
 
@@ -70,7 +73,7 @@ export interface OutgoingInit {
   readonly tls: TlsContexts;
   /** True when the node's clock, by which certificates are judged, has been set since it started. */
   readonly wallIsSet: () => boolean;
-  /** Into the container's log: wasi:http says that a certificate is wrong, and not what. */
+  /** Writes into the container's log, because wasi:http has no text for a wrong certificate. */
   readonly complain: (text: string) => void;
 }
 

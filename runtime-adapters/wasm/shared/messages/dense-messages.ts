@@ -18,13 +18,13 @@ export type DenseRequest =
       readonly code: string;
       readonly launch: RunnerLaunch;
     }
-  /** Ends it with this exit code. One that is not there is ended already. */
+  /** Ends it with this exit code. A container that does not exist has ended already. */
   | { readonly kind: "stop"; readonly id: string; readonly exitCode: number }
   | { readonly kind: "ping"; readonly number: number }
   | { readonly kind: "usage" };
 
 export type DenseReport =
-  /** First, on every connection: the containers that are there. */
+  /** The first message of every connection: the containers that exist. */
   | { readonly kind: "hello"; readonly containers: readonly string[] }
   | { readonly kind: "started"; readonly id: string }
   /** It never ran. `stale`: the process does not see what the node has mounted for it. */
@@ -42,7 +42,7 @@ export interface DenseUsage {
   readonly ranMs: number;
 }
 
-/** What is in a container's end file when it has ended. */
+/** The content of a container's end file. */
 export interface DenseEnd extends Partial<RunnerEnd> {
   readonly exitCode: number;
 }
@@ -58,7 +58,7 @@ export const MAX_REPORT_BYTES = 128 * 1024;
 /** Bounds the pieces of an incomplete line. */
 const MAX_PIECES = 64;
 
-/** Cuts what comes into lines. @throws RangeError for one that is too long */
+/** Splits input into lines. @throws RangeError for a line that is too long */
 export class LineReader {
   readonly #maxBytes: number;
   #chunks: Buffer[] = [];

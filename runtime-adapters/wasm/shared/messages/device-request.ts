@@ -1,7 +1,7 @@
 /** The agent's request to the child that opens devices (`devices-main.ts`), and the answers. Each is a line of JSON. */
 import type { DeviceKind, Plain } from "@picolet/runtime-contract/board-services.ts";
 
-/** What is opened. Each kind adds fields of its own, in its `uapi.ts`. */
+/** The device to open. Each kind adds fields of its own, in its `uapi.ts`. */
 export interface DeviceTarget {
   readonly path: string;
 }
@@ -20,7 +20,7 @@ export interface DeviceRequest {
 }
 
 export type DeviceAnswer =
-  /** The device is open, and given to who comes to the socket with the secret. */
+  /** The device is open, and is given to the first peer that comes to the socket with the secret. */
   | { readonly kind: "open" }
   /** It has been given, or no one came for it. */
   | { readonly kind: "over"; readonly given: boolean }

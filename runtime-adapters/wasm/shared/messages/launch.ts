@@ -10,14 +10,12 @@ import type { NetworkRules } from "../network/network-rules.ts";
 /** One container, in `launch.json`. */
 export interface RunnerLaunch {
   readonly component: TranspiledComponent;
-  /** Bytes of linear memory that each of the component's memories may grow to; undefined: what it declares. */
+  /** Bytes that each of the component's linear memories may grow to; undefined: as it declares. */
   readonly memoryLimitBytes: number | undefined;
   readonly args: readonly string[];
   readonly env: readonly (readonly [name: string, value: string])[];
   readonly workingDir: string | undefined;
-  /**
-   * Milliseconds since 1970: what is known to be over. A clock that says less has not been set since the board started.
-   */
+  /** A time that has passed, in milliseconds since 1970. A clock before it has not been set since the board started. */
   readonly timeFloorMs: number;
   readonly mounts: readonly MountLaunch[];
   /** True when the component waits for more than time, so that its stack has to be set aside while it waits. */
@@ -49,7 +47,7 @@ export interface RunnerLaunch {
   readonly logPath: string;
   /** How large that file may become; undefined: as large as it will. */
   readonly logLimit?: LogLimitLaunch | undefined;
-  /** Where the runner says why it ended, when it is more than an exit code: a `RunnerEnd`. */
+  /** The file for a `RunnerEnd`, the reason of an end that is more than an exit code. */
   readonly endPath: string;
   /** The user and groups that the runner takes before it loads the component; undefined: it keeps its own. */
   readonly identity: Identity | undefined;
@@ -94,7 +92,7 @@ export interface TranspiledComponent {
 }
 
 export interface TranspiledModule {
-  /** As the script asks for it; a file of this name is in the directory. */
+  /** The name by which the script loads it. The directory has a file of this name. */
   readonly name: string;
   readonly memories: readonly ModuleMemory[];
   /** Types of the functions that it imports, in their order; null: a type that no component has. */
@@ -107,7 +105,7 @@ export interface RunnerEnd {
   readonly message: string;
 }
 
-/** The file descriptor on which a runner says once that the component is instantiated and about to run. */
+/** The file descriptor on which a runner reports once that the component is instantiated and about to run. */
 export const STARTED_FD = 3;
 export const STARTED_MESSAGE = "started\n";
 
@@ -138,15 +136,15 @@ export interface MountLaunch {
 }
 
 /**
- * Identifies a file or folder by what stays the same when it is written. A file system keeps its device number while it
- * is mounted anywhere, so that the current mount differs from what it hides, and from what a process that missed the
- * change still has there. The number of the mount itself differs between namespaces.
+ * Identifies a file or folder, also after it is written. A file system keeps its device number while it is mounted
+ * anywhere, so that the current mount differs from what it hides, and from what a process that missed the change still
+ * has there. The number of the mount itself differs between namespaces.
  */
 export const mountStamp = ({ dev, ino }: { readonly dev: bigint; readonly ino: bigint }): string => `${dev}:${ino}`;
 
 export interface LogLimitLaunch {
   /** `containerLogMaxSize`. */
   readonly maxBytes: number;
-  /** How long a component waits for the rotation before it is taken that no agent is there. */
+  /** Bounds the wait of a component for the rotation. After it no agent is assumed to run. */
   readonly patienceMs: number;
 }

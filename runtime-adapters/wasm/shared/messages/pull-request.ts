@@ -4,11 +4,10 @@ import type { ImageCredentials, SignedImage } from "@picolet/runtime-contract/ru
 import type { ProxySettings } from "../oci/proxies.ts";
 import type { RegistryEndpoint } from "../oci/registries.ts";
 
-/** One line on the child's standard input: what is secret must not be on a command line, which everybody can read. */
+/** One line on the child's standard input, because it has secrets, and all users can read a command line. */
 export interface PullRequest {
   /**
-   * `component`: have it on disk. `platforms`: only tell what the reference holds. `signatures`: its digest, and who
-   * signed that.
+   * `component`: store it on disk. `platforms`: only report the platforms. `signatures`: its digest, and who signed it.
    */
   readonly want: "component" | "platforms" | "signatures";
   readonly repository: string;

@@ -6,7 +6,7 @@
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Plain, ServiceMessage } from "@picolet/runtime-contract/board-services.ts";
 
-/** One call's keys and values, 1 MiB each together, and what describes them. */
+/** Bounds a frame: the keys and values of one call, 1 MiB each together, and their description. */
 export const MAX_FRAME_BYTES = 2 * 1024 * 1024 + 65_536;
 const MAX_PARTS = 1100;
 /**
@@ -81,13 +81,13 @@ function hasMoreContainers(json: Uint8Array, most: number): boolean {
 
 /** Puts frames together from pieces of any size. Holds one unfinished frame, and the bytes that came with its end. */
 export class FrameReader {
-  /** The first `#held` of them have come. */
+  /** The first `#held` of them have arrived. */
   #bytes: Buffer = Buffer.alloc(0);
   /** True when the buffer is this reader's own. The first piece is used without a copy. */
   #isOwn = false;
   #held = 0;
 
-  /** Bytes of the frame that is arriving, as it says itself; 0 before that is known. */
+  /** Bytes of the frame that is arriving, by its own length field; 0 before that is read. */
   get announced(): number {
     return this.#held < LENGTH ? 0 : this.#bytes.readUInt32LE(0);
   }
@@ -101,7 +101,11 @@ export class FrameReader {
     else this.#append(chunk);
   }
 
-  /** The next whole one. @param maxBytes of what may follow a length. @throws `corrupt` */
+  /**
+   * @param maxBytes bounds the rest of a frame behind its length
+   * @returns the next complete frame
+   * @throws `corrupt`
+   */
   next(maxBytes: number): ServiceMessage | undefined {
     if (this.#held < LENGTH) return undefined;
     const { announced } = this;

@@ -81,7 +81,7 @@ export function readAnswer({ value: whole, bytes }: ServiceMessage): Answer | un
 
 const isId = (value: Plain | undefined): value is number => Number.isSafeInteger(value) && Number(value) > 0;
 
-/** No member at all of what is no object. */
+/** A value that is no object has no members. */
 function record(value: Plain): Readonly<Record<string, Plain | undefined>> {
   return typeof value === "object" && value !== null && !Array.isArray(value)
     ? (value as Readonly<Record<string, Plain | undefined>>)

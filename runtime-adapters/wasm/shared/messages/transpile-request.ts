@@ -2,8 +2,8 @@
 import type { TranspiledModule } from "./launch.ts";
 
 /**
- * Part of the cache's key. Bump the last number when what is written here changes; the rest is the version of
- * jco-transpile that package.json pins (a test compares them).
+ * A part of the cache's key. Bump the last number when generated files change. The rest is the version of jco-transpile
+ * in package.json; a test compares them.
  */
 export const TRANSPILER_VERSION = "jco-transpile-0.15.0-13";
 

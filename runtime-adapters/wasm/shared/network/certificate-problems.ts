@@ -1,7 +1,7 @@
 /** Problems that OpenSSL and Node find in a peer's certificate, in words. Pure. */
 
 export const UNTRUSTED = "its certificate is signed by nobody whom this node trusts";
-/** A setting that would mend it belongs to those above alone. */
+/** Codes that a setting for CAs can mend. */
 const UNTRUSTED_CODES: ReadonlySet<string> = new Set([
   "DEPTH_ZERO_SELF_SIGNED_CERT",
   "SELF_SIGNED_CERT_IN_CHAIN",

@@ -1,12 +1,11 @@
 /**
- * Judges what a component wants of the network by the rules of its pod. Names are looked up by the host, and the
- * address that is connected to is the one that was judged: `allows` before the look-up, `allowsResolved` for each
- * address it gave.
+ * Judges a component's connections by the rules of its pod. The host looks names up, and only judged addresses are
+ * connected to: `allows` judges before the look-up, `allowsResolved` each address that it returns.
  *
  * The node itself (loopback and its own addresses), link-local and multicast addresses are reached only by rules that
- * name them: as that address, as a network that lies within, or, for loopback, as `localhost`. A name that leads there
- * does not. Metadata services of clouds, which hand out credentials of the machine, are reached only by a rule with
- * exactly that address. The two tables below hold for wasi:sockets and wasi:http, of WASI 0.2 and 0.3. Pure.
+ * name them: as that address, as a network that lies within, or, for loopback, as `localhost`. A name that resolves to
+ * them does not. Metadata services of clouds, which give out credentials of the machine, are reached only by a rule
+ * with exactly that address. The two tables below hold for wasi:sockets and wasi:http, of WASI 0.2 and 0.3. Pure.
  */
 import {
   contains,
@@ -196,7 +195,7 @@ function namesHost(rule: Rule, name: string): boolean {
 /** An address with a zone: sockets take it without looking anything up. */
 const isNoName = (host: string): boolean => /[:%]/.test(host);
 
-/** Without the dot that says that a name is whole. */
+/** Without the dot that ends an absolute name. */
 const normalizedName = (host: string): string => host.toLowerCase().replace(/\.$/, "");
 
 /** A mapped address alone is the IPv4 one; a network of them stays as it is. */

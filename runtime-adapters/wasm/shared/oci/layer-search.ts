@@ -20,7 +20,7 @@ const MAX_CANDIDATES = 64;
 const MAX_NAME_BYTES = 4096;
 /** Bounds a name in a message. */
 const SHOWN_LENGTH = 100;
-/** Overlay whiteouts (image-spec, layer.md): what they name is gone from the layers below. */
+/** Overlay whiteouts (image-spec, layer.md) remove files of the layers below. */
 const WHITEOUT = ".wh.";
 const OPAQUE = ".wh..wh..opq";
 
@@ -63,7 +63,7 @@ export async function findInLayers<T>(
     // A runtime would keep the last file of a name. No tool writes two.
     while (entry !== undefined && !(entry.kind === "file" && entry.name === place.name)) entry = await reader.next();
     if (entry === undefined) throw damaged(`${place.name} is missing`);
-    // Awaited here: what is returned would be read after the layer has been closed.
+    // Awaited here, because the content would otherwise be read after the layer has been closed.
     return await take(entry.content, entry.sizeBytes);
   });
   return { kind: "found", component };
@@ -107,7 +107,7 @@ class LayerSearch {
     throw damaged(`${layer.entry} has another content than its name says`);
   }
 
-  /** @returns false for what is a file of the image itself. */
+  /** @returns false for a file of the image itself */
   #takeAway(name: string): boolean {
     const slash = name.lastIndexOf("/");
     const [folder, file] = [name.slice(0, slash + 1), name.slice(slash + 1)];

@@ -16,7 +16,7 @@ type CoreExports = Record<string, unknown>;
 export interface LoopTimers {
   /** Nanoseconds of the monotonic clock. */
   now(): bigint;
-  /** @returns what takes it back */
+  /** @returns a function that cancels it */
   after(milliseconds: number, act: () => void): () => void;
 }
 
@@ -38,7 +38,10 @@ const DROP = /^trampoline\d+$/;
  */
 const PART_CALL = /^_(?:enterCall|exitCall|context[GS]et[01])$/;
 
-/** Before an export's name, that of what is called when its result has been read (component model, canonical ABI). */
+/**
+ * The prefix of the export that is called when the result of another export has been read (component model, canonical
+ * ABI).
+ */
 const CLEAN_UP = "cabi_post_";
 
 export class LoopWaiter implements Waiter {
@@ -69,8 +72,9 @@ export class LoopWaiter implements Waiter {
   /** It has been set aside, or has ended. */
   leave?(): void;
   /**
-   * Before each call of a host function. @returns what the stack has to wait for first; undefined: nothing. @throws to
-   * end it
+   * Called before each call of a host function.
+   * @returns a promise that the stack has to wait for first; undefined: none
+   * @throws to end the stack
    */
   pause?(): Promise<void> | undefined;
   /** Instantiates a core module, which can call the host, and cannot be set aside. */
@@ -123,7 +127,7 @@ export class InstanceEnd {
     this.#wake?.();
   }
 
-  /** @throws what it was ended with */
+  /** @throws the error that ended it */
   check(): void {
     if (this.#error !== undefined) throw this.#error;
   }
@@ -135,7 +139,7 @@ export class InstanceEnd {
   }
 }
 
-/** What is known of a core module beside itself. */
+/** Facts about a core module that its code does not have. */
 export interface CoreModuleFacts {
   /** @returns whether it is an export of the component itself */
   isLifted(coreExport: string): boolean;
@@ -179,7 +183,7 @@ export function suspendableInstantiate(
   };
 }
 
-/** @throws a trap for a function that waits, and takes or gives what no component does */
+/** @throws a trap for a function that waits and has a type that no component has */
 function suspendableImports(
   waiter: LoopWaiter,
   module: WebAssembly.Module,
@@ -247,7 +251,7 @@ const attempt =
     }
   };
 
-/** jco's trampolines are functions of JavaScript; what one core module imports of another is not. */
+/** jco's trampolines are functions of JavaScript; imports of one core module from another are not. */
 const isHostFunction = (value: unknown): value is AnyFunction =>
   typeof value === "function" && !/^\d+$/.test(value.name);
 

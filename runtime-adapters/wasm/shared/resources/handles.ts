@@ -126,7 +126,7 @@ export class Handles {
   }
 }
 
-/** @param act runs when the glue asks for the resource's number: the component is given a handle of it */
+/** @param act runs when the glue asks for the resource's number, as it makes a handle for the component */
 export function onHandleCreated(resource: HostResource, act: () => void): void {
   const value = resource[REPRESENTATION];
   const get = (): number => {
@@ -173,7 +173,7 @@ export function makeConstructor<A extends readonly never[]>(
   make: (...args: A) => object,
   statics: Readonly<Record<string, unknown>> = {},
 ): unknown {
-  // A function, for only those can be called with `new` and give something else than what `new` made.
+  // A function, because only a function can be called with `new` and return another object.
   function Made(...args: A): object {
     return make(...args);
   }

@@ -1,6 +1,6 @@
 /**
- * wasi:io/poll. What a component waits for is a `Readiness`. How it waits is the `Waiter`'s: a component alone with
- * files and clocks blocks its thread (`BlockingWaiter`), one with a network gives the thread to the event loop
+ * wasi:io/poll. A component waits for a `Readiness`, and the `Waiter` decides how: a component that uses files and
+ * clocks alone blocks its thread (`BlockingWaiter`), one with a network gives the thread to the event loop
  * (`event-loop.ts`).
  */
 import { type HandlePool, HostResource, trap } from "./handles.ts";
@@ -22,7 +22,8 @@ export interface Readiness {
   readonly at?: bigint | undefined;
   ready(): boolean;
   /**
-   * Calls `wake` once when it may have become ready. Missing where only time does it. @returns what takes the wish back
+   * Calls `wake` once when it may have become ready. Missing where only time makes it ready.
+   * @returns a function that cancels the wait
    */
   onReady?(wake: () => void): () => void;
 }
@@ -39,9 +40,9 @@ export interface Waiter {
   /** Nanoseconds of the monotonic clock. */
   now(): bigint;
   /**
-   * None of `wanted` is ready. Returns when one of them may be. On an event loop it throws `WouldBlock` instead: the
-   * function of the host that called it must have changed nothing before, for it is called again with the same
-   * arguments once one of them is ready.
+   * Called when none of `wanted` is ready. Returns when one of them may be. On an event loop it throws `WouldBlock`
+   * instead. The host function that called it must have changed nothing before, because it is called again with the
+   * same arguments once one of them is ready.
    */
   wait(wanted: readonly Readiness[]): void;
 }
@@ -119,7 +120,7 @@ export class Poller {
     return begun.result();
   }
 
-  /** Until `readiness` says so. */
+  /** Waits until `readiness` is ready. */
   until(readiness: Readiness): void {
     if (readiness.ready()) return;
     this.#beforeWait();

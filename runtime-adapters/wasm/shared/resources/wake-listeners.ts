@@ -2,7 +2,7 @@
 export class WakeListeners {
   readonly #waiting = new Set<() => void>();
 
-  /** @returns what takes the wish back */
+  /** @returns a function that cancels the wait */
   readonly add = (wake: () => void): (() => void) => {
     this.#waiting.add(wake);
     return () => void this.#waiting.delete(wake);

@@ -10,7 +10,7 @@ export interface AgentCall {
   readonly method: string;
   readonly value?: Plain;
   readonly bytes?: readonly Uint8Array[];
-  /** Asking twice comes to the same as asking once. */
+  /** True when a repeated call has the same effect as one call. */
   readonly repeatable: boolean;
 }
 

@@ -18,7 +18,7 @@ import type { StartedOperation } from "../resources/polling.ts";
 export interface ServiceClientComponents {
   /** Opens a connection to the agent. */
   readonly connect: () => Promise<Socket>;
-  /** @returns what takes it back */
+  /** @returns a function that cancels the timer */
   readonly after: (milliseconds: number, act: () => void) => () => void;
   /** Uniform in [0, 1). */
   readonly random: () => number;
@@ -27,7 +27,7 @@ export interface ServiceClientComponents {
 }
 
 export interface CallOptions {
-  /** Asking twice comes to the same as asking once. */
+  /** True when a repeated call has the same effect as one call. */
   readonly repeatable: boolean;
 }
 

@@ -21,7 +21,7 @@ export interface ReceivedHead {
   readonly fields: readonly string[];
   /** 11 for HTTP/1.1. */
   readonly version: number;
-  /** By what the request says of it. */
+  /** True when the request allows another one on its connection. */
   readonly keepAlive: boolean;
 }
 
@@ -74,7 +74,7 @@ export class Exchange implements Answer, RequestFraming {
     this.refusal = this.#examined();
   }
 
-  /** For what came instead of a request. */
+  /** Makes an exchange for input that is no request. */
   static refused(
     status: number,
     connection: ExchangeComponents["connection"],
@@ -164,7 +164,7 @@ export class Exchange implements Answer, RequestFraming {
     else this.#writer.answer(status, fields);
   }
 
-  /** The component has returned. @returns what it has left out */
+  /** The component has returned. @returns the missing part of its response, for a message */
   returned(): string | undefined {
     this.body.discard();
     if (!this.#answered) {
@@ -178,14 +178,14 @@ export class Exchange implements Answer, RequestFraming {
     return "it did not finish the body of its response, or not with the length it said";
   }
 
-  /** The component came to nothing. */
+  /** The component has failed. */
   broken(status: number): void {
     this.body.discard();
     if (this.#pipe !== undefined && !this.#pipe.hasEnded) this.#pipe.fail({ tag: "HTTP-protocol-error" });
     else this.answer(status);
   }
 
-  /** The component asks for the first byte of the request's body. */
+  /** The component requests the first byte of the request's body. */
   bodyWanted(): void {
     if (!this.#expectsContinue || this.#writer.hasBegun) return;
     this.#expectsContinue = false;

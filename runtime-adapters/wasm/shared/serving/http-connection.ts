@@ -34,7 +34,7 @@ export interface ConnectionLimits extends ExchangeLimits {
   readonly idleMs: number;
   /** From a response's end until the client has taken all of it. */
   readonly takeMs: number;
-  /** Requests that have come and are not answered; who sends more at once is cut off. */
+  /** Bounds requests that have arrived and are not answered. A client that pipelines more is disconnected. */
   readonly maxPipelined: number;
   /** Bounds unsent bytes. Above it the component has to wait. */
   readonly highWaterBytes: number;
@@ -47,17 +47,20 @@ export interface ConnectionPort {
   readonly limits: ConnectionLimits;
   /** Milliseconds, monotonic. */
   readonly now: () => number;
-  /** What is read into: a small one, and a large one for a body that the component reads. */
+  /** Read buffers: a small one, and a large one for a body that the component reads. */
   readonly small: Uint8Array;
   readonly large: Uint8Array;
-  /** A request has come, and it is its turn. */
+  /** A request has arrived, and it is its turn. */
   take(exchange: Exchange): void;
   /** Bytes written and not taken: more of them, or fewer. */
   unsent(connection: HttpConnection, bytes: number): void;
   closed(connection: HttpConnection): void;
 }
 
-/** After the last response what still comes is thrown away, for closing at once would take the response back. */
+/**
+ * After the last response further input is discarded for this time, because an immediate close would reset the
+ * connection before the client has read the response.
+ */
 const LINGER_MS = 2000;
 const LINGER_BYTES = 1_048_576;
 const REQUEST_TIMEOUT = 408;
@@ -79,7 +82,7 @@ export class HttpConnection implements ResponseSink, BodyReader {
   /** Used again until a write takes longer than its call. */
   #write: WriteRequest;
   #phase: Phase = "open";
-  /** In the order in which they came; the first one has the turn, or gets it when what was written is taken. */
+  /** In the order of arrival. The first one has the turn, or gets it when earlier output is sent. */
   readonly #exchanges: Exchange[] = [];
   #hasTurn = false;
   /** The body of the request that arrives. */
@@ -136,7 +139,7 @@ export class HttpConnection implements ResponseSink, BodyReader {
     return this.#phase === "open" || this.#exchanges.length > 1;
   }
 
-  /** A client says the same each time: most requests cost a comparison. */
+  /** Most clients send the same field each time, so that a request costs a comparison. */
   isHost(text: string): boolean {
     if (text === this.#host) return true;
     if (!isHostField(text)) return false;
@@ -195,7 +198,7 @@ export class HttpConnection implements ResponseSink, BodyReader {
     this.close();
   }
 
-  /** The component asks for the first byte of a body. */
+  /** The component requests the first byte of a body. */
   started(): void {
     const [exchange] = this.#exchanges;
     exchange?.bodyWanted();
@@ -249,7 +252,7 @@ export class HttpConnection implements ResponseSink, BodyReader {
     return this.#phase === "closed" || this.#phase === "lingering";
   }
 
-  /** @returns what the next bytes are read into */
+  /** @returns the buffer for the next bytes */
   #read(): Uint8Array | undefined {
     const length = this.#port.parts.bytesRead;
     if (length === END_OF_FILE) this.#inputOver();
@@ -366,7 +369,7 @@ export class HttpConnection implements ResponseSink, BodyReader {
     this.#advance();
   }
 
-  /** The client sends no more; what it has asked for it still gets. */
+  /** The client sends nothing more. It still gets its answers. */
   #inputOver(): void {
     this.#inputEnded = true;
     this.#isReading = false;
@@ -379,7 +382,7 @@ export class HttpConnection implements ResponseSink, BodyReader {
     }
   }
 
-  /** llhttp knows whether the end comes in the middle of something. */
+  /** llhttp knows whether the input ends within a message. */
   #isWithinHead(): boolean {
     return this.#messageSinceMs !== undefined || this.#parser.finish() !== undefined;
   }
@@ -414,7 +417,7 @@ export class HttpConnection implements ResponseSink, BodyReader {
     this.#advance();
   }
 
-  /** Reads as far as what comes is wanted, or has room. */
+  /** Reads while the input is requested, or there is room. */
   #adjustReading(): void {
     const wanted = this.#wantsBytes();
     if (wanted === this.#isReading || this.#phase === "closed" || this.#inputEnded) return;
@@ -427,7 +430,7 @@ export class HttpConnection implements ResponseSink, BodyReader {
     if (this.#phase === "lingering") return true;
     const body = this.#body;
     if (body !== undefined) return body.isDiscarded || (body.isRead && body.available < this.#port.large.length);
-    // One ahead, so that the end of a client who waits is seen.
+    // One request is read ahead, so that the disconnection of a client that waits is seen.
     return this.#phase === "open" && this.#exchanges.length <= 1;
   }
 }

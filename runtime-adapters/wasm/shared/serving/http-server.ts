@@ -20,7 +20,7 @@ const HEAD_TIMEOUT_MS = 10_000;
 const KEEP_ALIVE_MS = 15_000;
 /** The interval of both checks, while there are connections. */
 const CHECK_MS = 1000;
-/** Requests of one connection that are not answered yet; who pipelines more is cut off. */
+/** Bounds unanswered requests of one connection. A client that pipelines more is disconnected. */
 const MAX_PIPELINED = 16;
 /** Bounds the wait for bytes of a body that the component reads, and for a client that does not read. */
 const IDLE_MS = 30_000;
@@ -124,7 +124,7 @@ export class HttpServer {
     this.#timer = undefined;
   }
 
-  /** When there is too much of it the one who has taken nothing for the longest goes. */
+  /** Above the bound of all connections, the one whose client has not read for the longest time is closed. */
   #count(connection: HttpConnection, bytes: number): void {
     this.#unsentBytes += bytes;
     this.#slow.delete(connection);

@@ -1,6 +1,6 @@
 /**
- * The instances of a component that serves: one request at a time each, made when all others are busy, and thrown away
- * when they trap. Requests beyond their number wait, and beyond that number are refused.
+ * The instances of a component that serves. Each handles one request at a time. A new one is made when all others are
+ * busy, and one that traps is discarded. Requests beyond their number wait, up to a limit, and are refused above it.
  */
 import type { HttpContext } from "../http/http-context.ts";
 import type { IncomingRequest } from "../http/messages.ts";
@@ -13,7 +13,7 @@ export interface HandlerInstance {
   handle(request: IncomingRequest, out: ResponseOutparam): Promise<unknown>;
   /** Discards it. Everything that it waits for ends. */
   discard(): void;
-  /** It was thrown away, and nothing of it runs any more: what it holds of the host is given back. */
+  /** It is discarded and nothing of it runs any more. Releases its resources of the host. */
   close?(): void;
 }
 
@@ -56,8 +56,8 @@ export class InstancePool {
   }
 
   /**
-   * At the start, so that a component that cannot be instantiated is known by then. @throws what instantiating it
-   * throws
+   * Makes the first instance, so that a component that cannot be instantiated is found at the start.
+   * @throws errors of its instantiation
    */
   prepare(): void {
     this.#idle.push(this.#components.make());
@@ -77,7 +77,7 @@ export class InstancePool {
     return this.#underway.length > 0;
   }
 
-  /** Ends what takes too long; called about once a second while it is busy. */
+  /** Ends what takes too long. Called about once a second while it is busy. */
   tick(): void {
     const latest = this.#components.now() - this.#init.timeoutMs;
     for (const each of this.#underway.filter(({ sinceMs }) => sinceMs <= latest)) {

@@ -26,8 +26,8 @@ export interface TcpHandle {
   /** From then on all is read into it, and `onread` called without an argument. */
   useUserBuffer(buffer: Uint8Array): void;
   /**
-   * `NodePrivateApi.bytesRead` has the number of bytes, or an errno. @returns what the next read goes into, if that
-   * changes
+   * `NodePrivateApi.bytesRead` has the number of bytes, or an errno.
+   * @returns the buffer for the next read, if it changes
    */
   onread: (() => Uint8Array | undefined) | undefined;
   readStart(): number;
@@ -43,9 +43,9 @@ export interface TcpHandle {
 
 /** llhttp as Node binds it: callbacks are properties by number. */
 export interface HttpParser {
-  /** @returns bytes that were read, or what is wrong with them */
+  /** @returns the number of parsed bytes, or the parser's error */
   execute(bytes: Uint8Array): number | (Error & { readonly code?: string });
-  /** The other side has ended. @returns what is wrong with that */
+  /** The other side has ended. @returns the parser's error, if any */
   finish(): unknown;
   /** Not from within one of its callbacks. */
   close(): void;

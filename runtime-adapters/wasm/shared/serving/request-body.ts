@@ -4,15 +4,15 @@ import type { BodyListener, BodySource } from "../http/incoming-body.ts";
 
 /** Callbacks of a body to its connection. */
 export interface BodyReader {
-  /** The component asks for the first byte. */
+  /** The component requests the first byte. */
   started(): void;
   /** There may be room for more. */
   taken(): void;
 }
 
 /**
- * Pieces that fit together into so many bytes are kept as one: a client may send each byte in a chunk of its own, and
- * each piece by itself takes some 400 bytes.
+ * Pieces that fit into this size are joined, because a client may send each byte in a chunk of its own, and each piece
+ * takes about 400 bytes.
  */
 const JOINED_BYTES = 4096;
 
@@ -96,7 +96,7 @@ export class RequestBody implements BodySource {
     this.#reader.taken();
   }
 
-  /** More of it has come. */
+  /** More of it has arrived. */
   push(bytes: Uint8Array): void {
     if (this.#isDiscarded) return;
     const last = this.#chunks.at(-1);
@@ -122,7 +122,7 @@ export class RequestBody implements BodySource {
     this.#chunks[this.#chunks.length - 1] = joined.subarray(0, last.length + bytes.length);
   }
 
-  /** All of it has come. @param trailers names and values in turn */
+  /** All of it has arrived. @param trailers names and values in turn */
   complete(trailers: readonly string[]): void {
     this.#isWhole = true;
     this.#trailers = trailers;

@@ -16,7 +16,7 @@ export interface ResponseSink {
 /** The parts of the request that decide how its response is framed. */
 export interface RequestFraming {
   readonly isHead: boolean;
-  /** HTTP/1.1: the client knows chunks, and keeps the connection unless something is said. */
+  /** HTTP/1.1: the client knows chunks, and keeps the connection unless a field says otherwise. */
   readonly isHttp11: boolean;
   /** @returns whether the connection can be used again after this response */
   keepAlive(): boolean;
@@ -56,7 +56,7 @@ export class ResponseWriter implements BodyTarget {
   readonly #date: DateField;
   #status = 0;
   #fields: FieldList | undefined;
-  /** Made, and not written yet: it goes out with what comes first of the body. */
+  /** The head that is not written yet. It is sent with the first part of the body. */
   #head = "";
   #framing: Framing = "none";
   #phase: "not begun" | "begun" | "ended" = "not begun";

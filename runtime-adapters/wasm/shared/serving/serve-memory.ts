@@ -18,7 +18,7 @@ const RUNNER_BYTES = 16 * MEBIBYTE;
  */
 const MAX_CONNECTIONS = 512;
 const MIN_CONNECTIONS = 32;
-/** With what V8 and the kernel take for them. */
+/** The memory of a connection, with the parts of V8 and the kernel. */
 const CONNECTION_BYTES = 65_536;
 const MAX_UNSENT_BYTES = 8 * MEBIBYTE;
 /** Two responses that are not taken, as far as they are written. */
@@ -32,7 +32,7 @@ export function serveMemory(limitBytes: number | undefined, weight = 1): ServeMe
   if (limitBytes === undefined) return { maxConnections: MAX_CONNECTIONS, maxUnsentBytes: MAX_UNSENT_BYTES };
   const room = Math.max(limitBytes - RUNNER_BYTES, 0);
   return {
-    // Half of the room for connections, an eighth for what they do not take; the rest is instances and garbage.
+    // Connections get half of the room, their unsent bytes an eighth. The rest is for instances and garbage.
     maxConnections: clamped(room / 2 / CONNECTION_BYTES / weight, MIN_CONNECTIONS / weight, MAX_CONNECTIONS),
     maxUnsentBytes: clamped(room / 8, MIN_UNSENT_BYTES, MAX_UNSENT_BYTES),
   };
@@ -51,7 +51,7 @@ const COLLECT_INTERVAL_MS = 500;
 export interface MemoryGuardComponents {
   /** Anonymous memory of the process, bytes. */
   readonly anonBytes: () => number;
-  /** Collects what garbage there is. */
+  /** Collects garbage. */
   readonly collect: () => void;
   /** Milliseconds, monotonic. */
   readonly now: () => number;

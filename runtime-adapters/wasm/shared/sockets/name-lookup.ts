@@ -22,8 +22,8 @@ export function resolveAddresses(context: SocketContext, name: string): ResolveA
 }
 
 /**
- * @returns what begins it, which has to be called, and tells its outcome once
- * @throws what is wrong at once: `invalid-argument`, `access-denied`, `temporary-resolver-failure`
+ * @returns starts the look-up; it has to be called, and reports its outcome once
+ * @throws errors that are known at once: `invalid-argument`, `access-denied`, `temporary-resolver-failure`
  */
 export function lookUp(context: SocketContext, name: string): (done: (outcome: LookupOutcome) => void) => void {
   const literal = addressValue(name);

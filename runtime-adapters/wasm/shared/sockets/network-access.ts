@@ -35,7 +35,11 @@ export class NetworkAccess {
     this.#policy = policy;
   }
 
-  /** Takes a socket out of the container's stock. @throws `new-socket-limit` @returns what gives it back, once */
+  /**
+   * Takes a socket out of the container's stock.
+   * @throws `new-socket-limit`
+   * @returns a function that gives it back, once
+   */
   takeSocket(): () => void {
     if (this.#sockets >= MAX_SOCKETS) throw networkFailure("new-socket-limit");
     this.#sockets += 1;

@@ -63,7 +63,7 @@ export const anywhere = (family: Family): IpSocketAddress =>
     ? { tag: "ipv4", val: { port: 0, address: [0, 0, 0, 0] } }
     : { tag: "ipv6", val: { port: 0, flowInfo: 0, address: [0, 0, 0, 0, 0, 0, 0, 0], scopeId: 0 } };
 
-/** @throws `invalid-argument` for what no socket of this family can be bound to, `not-supported` for a zone */
+/** @throws `invalid-argument` for an address that a socket of this family cannot have, `not-supported` for a zone */
 export function localEndpoint(address: IpSocketAddress, family: Family): Endpoint {
   checkUnicast(address, family);
   return endpointOf(address);

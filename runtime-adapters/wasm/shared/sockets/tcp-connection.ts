@@ -1,6 +1,6 @@
 /**
- * One TCP connection and its two streams. What arrives is read only as far as the component takes it, and what it
- * writes is taken only as far as the peer reads: both directions hold a bounded number of bytes.
+ * One TCP connection and its two streams. Input is read only as fast as the component takes it, and output is taken
+ * only as fast as the peer reads, so that both directions hold a bounded number of bytes.
  */
 import type { BoundSocket, Socket } from "node:net";
 import { Failure } from "../resources/failure.ts";
@@ -23,7 +23,7 @@ const READ_BYTES = 65_536;
 /** Bounds the time in which a connection that the component has dropped sends the rest of its output. */
 const LINGER_MS = 30_000;
 
-/** Bytes that may lie between the component and the system, each way. */
+/** Bounds the bytes between the component and the system, in each direction. */
 export interface BufferSizes {
   receive: number;
   send: number;
@@ -125,7 +125,7 @@ export class TcpConnection {
     return { ready: () => this.#connected !== undefined, onReady: this.#settled.add };
   }
 
-  /** @returns the two ends of it; asked for once. */
+  /** @returns its two ends. Called once. */
   streams(): [InputStream, OutputStream] {
     return [new InputStream(this.#context, this.source()), new OutputStream(this.#context, this.sink())];
   }

@@ -4,7 +4,7 @@ import type { BufferSizes, TcpConnection } from "./tcp-connection.ts";
 
 const MILLISECONDS = 1000;
 const NANOSECONDS = 1_000_000_000n;
-/** Linux' own, and what it takes. */
+/** Linux' default and limits. */
 const DEFAULT_IDLE_SECONDS = 7200;
 const MAX_IDLE_SECONDS = 32_767;
 /** libuv sets these two values itself. */
@@ -44,7 +44,7 @@ export class TcpOptions {
     return INTERVAL_SECONDS * NANOSECONDS;
   }
 
-  /** The interface lets a host round what it is given. */
+  /** The interface allows a host to round the value. */
   set interval(value: bigint) {
     notZero(value);
   }

@@ -1,6 +1,6 @@
 /**
- * wasi:sockets/udp. What arrives waits in a bounded queue, beyond which it is lost, as in the system's own; datagrams
- * from whom the component may not send to are lost too, unless the pod lets it listen on the port.
+ * wasi:sockets/udp. Datagrams wait in a bounded queue, beyond which they are lost, as in the system's own. Datagrams of
+ * peers to which the component may not send are lost too, unless the pod lets it listen on the port.
  */
 import type { RemoteInfo, Socket } from "node:dgram";
 import { HostResource } from "../resources/handles.ts";
@@ -144,7 +144,7 @@ export class UdpSocket extends HostResource {
     return [new IncomingDatagramStream(port), new OutgoingDatagramStream(port)];
   }
 
-  /** With whom alone it talks from now on; undefined: with anybody. What came from others is forgotten. */
+  /** Restricts it to one peer; undefined: any peer. Datagrams of others in the queue are dropped. */
   associate(remoteAddress: IpSocketAddress | undefined): void {
     if (this.#state !== "bound") throw networkFailure("invalid-state");
     const remote = remoteAddress === undefined ? undefined : this.#peer(remoteAddress);
@@ -224,7 +224,10 @@ export class UdpSocket extends HostResource {
     return MAX_SENDING - this.#sending;
   }
 
-  /** @returns to whom it goes @throws what is wrong with it */
+  /**
+   * @returns the receiver
+   * @throws an error for a message that cannot be sent
+   */
   checkMessage(bytes: number, remoteAddress: IpSocketAddress | undefined): Endpoint {
     const to = this.#recipient(remoteAddress);
     if (bytes > MAX_DATAGRAM_BYTES[this.#family]) throw networkFailure("datagram-too-large");
@@ -232,7 +235,7 @@ export class UdpSocket extends HostResource {
     return to;
   }
 
-  /** @param done what the system made of it */
+  /** @param done receives the system's result */
   send(data: Uint8Array, to: Endpoint, done: (failure: NetworkErrorCode | undefined) => void): void {
     this.#sending += 1;
     // A copy: the component's memory is its own again when this returns.

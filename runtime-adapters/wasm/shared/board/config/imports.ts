@@ -48,7 +48,7 @@ function reading<R>(read: () => R): R {
 
 const isKey = (name: string): boolean => name !== "" && !name.startsWith(".") && !/[/\0]/.test(name);
 
-/** Undefined for what is not there, or no file. Links are followed within the volume, never out of it. */
+/** Undefined for a missing key, or one that is no file. Links are followed within the volume, never out of it. */
 function value(directory: number, key: string): string | undefined {
   if (!isKey(key)) return undefined;
   try {

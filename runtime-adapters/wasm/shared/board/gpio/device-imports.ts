@@ -11,7 +11,7 @@ import { HandlePool, HostResource } from "../../resources/handles.ts";
 import { Pollable, type Readiness } from "../../resources/polling.ts";
 import { decodeEvents, decodeValues, encodeValues, GPIO, LINE_FLAG } from "./uapi.ts";
 
-/** As the interface says, of one call. */
+/** The interface's limit for one call. */
 const MAX_EVENTS = 64;
 
 const failure = (error: Gpio.Error): Failure<Gpio.Error> => new Failure(error);
@@ -111,7 +111,7 @@ class InputLine extends Line implements Gpio.InputLine {
   /** The kernel keeps the edges until they are fetched. */
   next(max: number): Gpio.EdgeEvent[] {
     const memory = Buffer.alloc(Math.min(max, MAX_EVENTS) * GPIO.eventBytes);
-    // A line without edges says that it has none by an error of its own.
+    // Reading a line without edges would fail with another error.
     if (memory.length === 0 || !this.#readiness.ready()) return [];
     const length = asLine(() => readSync(this.fd, memory, 0, memory.length, null));
     return decodeEvents(memory.subarray(0, length));

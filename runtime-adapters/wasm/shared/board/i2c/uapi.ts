@@ -15,7 +15,7 @@ export const I2C_TENBIT = 0x0704;
 export const I2C_FUNCS = 0x0705;
 export const I2C_RDWR = 0x0707;
 export const I2C_SMBUS = 0x0720;
-/** Bytes of what `I2C_FUNCS` writes. */
+/** The size of the result of `I2C_FUNCS`. */
 export const FUNCS_BYTES = 8;
 
 /** I2C_RDWR_IOCTL_MAX_MSGS, and the limit of one message in drivers/i2c/i2c-dev.c. */
@@ -55,7 +55,7 @@ const bytesOf = (operation: Operation): number => (operation.tag === "read" ? op
 export const isTooLarge = (operations: readonly Operation[]): boolean =>
   operations.length > MAX_OPERATIONS || operations.some((each) => bytesOf(each) > MAX_OPERATION_BYTES);
 
-/** Where the bytes lie that the device is read into. */
+/** A transfer, with the places of the bytes that the device sends. */
 export interface Transfer {
   readonly memory: Buffer;
   readonly reads: readonly { readonly at: number; readonly length: number }[];
@@ -94,7 +94,10 @@ export function encodeTransfer(
   return { memory, reads };
 }
 
-/** For `I2C_SMBUS`. @returns undefined when no command of SMBus looks like that, or the bus has not got it */
+/**
+ * The argument of `I2C_SMBUS`.
+ * @returns undefined when no command of SMBus has this form, or the bus does not have it
+ */
 export function encodeSmbus(
   operations: readonly Operation[],
   functions: number,
@@ -120,7 +123,7 @@ interface SmbusCommand {
   readonly register: number;
   readonly size: number;
   readonly needs: number;
-  /** What is written. */
+  /** The bytes to write. */
   readonly data: Uint8Array;
   readonly length: number;
 }
@@ -151,6 +154,6 @@ function smbusCommand(operations: readonly Operation[]): SmbusCommand | undefine
   return { ...written, size: SMBUS_I2C_BLOCK_DATA, needs: FUNC.writeBlock };
 }
 
-/** @returns what was read, a copy each */
+/** @returns a copy of the bytes of each read */
 export const bytesRead = ({ memory, reads }: Transfer): Uint8Array[] =>
   reads.map(({ at, length }) => Uint8Array.prototype.slice.call(memory, at, at + length));

@@ -1,7 +1,7 @@
 /**
- * wasi:keyvalue/atomics: `increment` of both drafts, and of the second `cas` and `swap`. A handle stands for what its
- * key held when it was made, or when `current` was asked last, whichever is later; a swap is done if the key holds the
- * same bytes again or still.
+ * wasi:keyvalue/atomics: `increment` of both drafts, and `cas` and `swap` of the second. A handle records the value of
+ * its key when it was made, or when `current` was last called, if that is later. A swap succeeds if the key then has
+ * the same bytes.
  */
 import type * as Keyvalue from "@picolet/wit/generated/picolet-board-keyvalue.js";
 import { Failure } from "../../resources/failure.ts";

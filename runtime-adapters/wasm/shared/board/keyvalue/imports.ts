@@ -8,7 +8,7 @@ import type { AgentCalls } from "../../services/agent-calls.ts";
 import { atomicsImports } from "./atomics.ts";
 import { asWasi } from "./errors.ts";
 
-/** As the interface says. The agent checks them again. */
+/** The interface's limits. The agent checks them too. */
 const MAX_KEY_BYTES = 1024;
 const MAX_VALUE_BYTES = 1_048_576;
 
@@ -93,7 +93,10 @@ export class Bucket extends HostResource implements Keyvalue.Bucket {
     return { state, value: state === null ? undefined : bytes[0] };
   }
 
-  /** Sets the value if the key still holds what was observed. @returns what it holds else; undefined: it was set */
+  /**
+   * Sets the value if the key still has the observed value.
+   * @returns the current value otherwise; undefined: it was set
+   */
   swapObserved(key: string, state: string | null, value: Uint8Array): Omit<Observed, "value"> | undefined {
     const answer = this.#ask("swap-observed", { key, state }, [checkValue(value)], false).value;
     return answer === "swapped" ? undefined : (answer as { readonly state: string | null });

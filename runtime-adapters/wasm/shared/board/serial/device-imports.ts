@@ -84,7 +84,7 @@ class Port extends HostResource {
     try {
       configure(this.#context, this.#line.fd, options);
     } catch (error) {
-      // What is refused changes nothing.
+      // Options that are refused change nothing.
       configure(this.#context, this.#line.fd, this.#line.options);
       throw error;
     }
@@ -123,7 +123,7 @@ class Port extends HostResource {
   }
 }
 
-/** Drivers change what they cannot do, so that it is read back. */
+/** Drivers change options that they do not support, so that the options are read back. */
 function configure({ host: { calls } }: DeviceContext, fd: number, options: Serial.Options): void {
   asPort(() => calls.ioctl(fd, TCSETS2, encodeTermios(options)));
   const actual = Buffer.alloc(TERMIOS_BYTES);

@@ -28,7 +28,7 @@ export class SerialLine {
   #closed = false;
   #pending: Uint8Array = new Uint8Array();
   #flushing = false;
-  /** As node:fs throws it: what ended the output. */
+  /** The error that ended the output, as node:fs throws it. */
   #failure: unknown;
   readonly #writable = new WakeListeners();
   #undo: () => void = () => undefined;
@@ -68,7 +68,7 @@ export class SerialLine {
     const ready = (): boolean => this.#failure !== undefined || this.#room() > 0;
     return {
       readiness: { ready, onReady: this.#writable.add },
-      // One that has failed says so with the next write.
+      // The next write reports the failure.
       writable: () => (this.#failure === undefined ? this.#room() : PENDING_BYTES),
       write: (bytes) => this.#write(bytes),
       flush: () => this.#flush(),

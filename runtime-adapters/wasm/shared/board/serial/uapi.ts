@@ -87,7 +87,7 @@ export function hasAppliedOptions(actual: Buffer, wanted: Options): boolean {
   return frames[0] === frames[1] && Math.abs(speed - wanted.baudRate) <= wanted.baudRate * SPEED_TOLERANCE;
 }
 
-/** Milliseconds that so many bytes take on the line, a start bit and parity each. At least one. */
+/** Milliseconds that the bytes take on the line, with a start bit and parity each. At least one. */
 export function lineTimeMs({ baudRate, dataBits, stopBits }: Options, bytes: number): number {
   return Math.max(1, Math.ceil((bytes * (dataBits + stopBits + 2) * 1000) / baudRate));
 }

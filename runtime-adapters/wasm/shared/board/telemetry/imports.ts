@@ -17,7 +17,7 @@ import type { Poller } from "../../resources/polling.ts";
 import type { ServiceClient } from "../../services/service-client.ts";
 import { TelemetrySender } from "./sender.ts";
 
-/** As the interface says, of one call. */
+/** The interface's limits for one call. */
 const MAX_POINTS = 1000;
 const MAX_BYTES = 256 * 1024;
 
@@ -25,7 +25,7 @@ const failure = (error: Telemetry.Error): Failure<Telemetry.Error> => new Failur
 
 export function telemetryImports(client: ServiceClient, poller: Poller) {
   const sender = new TelemetrySender({ client, now: () => process.hrtime.bigint(), later });
-  /** Nothing is changed before a wait but what `finish` has begun. */
+  /** Changes nothing before a wait, except what `finish` starts. */
   const send = (records: () => readonly TelemetryRecord[], isUrgent: boolean): void => {
     try {
       poller.finish(() => {

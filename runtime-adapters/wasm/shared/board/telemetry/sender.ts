@@ -17,7 +17,10 @@ export interface TelemetrySenderComponents {
   readonly client: Pick<ServiceClient, "call">;
   /** Nanoseconds since the machine's boot, of a clock that is the agent's too. */
   readonly now: () => bigint;
-  /** Without keeping the component from ending. @returns what takes it back */
+  /**
+   * Does not keep the component from ending.
+   * @returns a function that cancels it
+   */
   readonly later: (milliseconds: number, act: () => void) => () => void;
 }
 
@@ -35,8 +38,8 @@ const ASK_MS = 15_000;
 const RUN_BYTES = 8;
 
 /**
- * Hands records over to the agent, in order, one message at a time. What the agent has taken and not kept stays here:
- * a new agent, which does not know of it, is given it again.
+ * Sends records to the agent, in order, one message at a time. Records that the agent has received and not stored stay
+ * here, and a restarted agent, which has lost them, gets them again.
  */
 export class TelemetrySender {
   readonly #components: TelemetrySenderComponents;

@@ -40,9 +40,9 @@ export class DeviceHost {
   }
 
   /**
-   * Once in a host function, as its first effect.
-   * @param failed what the interface calls an error in words
-   * @returns the descriptors: of the device first. Each has to be given back by `closed`
+   * Call it once in a host function, as its first effect.
+   * @param failed the interface's tag for an error in words
+   * @returns the descriptors, the device's first. Call `closed` when they are closed.
    */
   open(agent: AgentCalls, method: string, value: Plain, failed: "io" | "other"): readonly number[] {
     const answer = callDeviceAgent(() => agent.ask({ method, value, repeatable: true }), failed);

@@ -15,7 +15,7 @@ const COUNTER_BYTES = 8;
 export class DeviceWaits {
   readonly #calls: SystemCalls;
   readonly #waits = new Set<Wait>();
-  /** Ends a poll that goes on. */
+  /** An eventfd that ends a running poll. */
   readonly #nudge: number;
   #polling = false;
 
@@ -31,7 +31,7 @@ export class DeviceWaits {
     return this.#calls.ready([{ fd, events }]).length > 0;
   }
 
-  /** Calls `wake` once. @returns what takes the wish back */
+  /** Calls `wake` once. @returns a function that cancels the wait */
   add(fd: number, events: number, wake: () => void): () => void {
     const wait = { fd, events, wake };
     this.#waits.add(wait);

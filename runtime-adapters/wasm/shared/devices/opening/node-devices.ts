@@ -77,7 +77,7 @@ export function openFound({ path, device }: NodeDevice, flags: number): number {
   return fd;
 }
 
-/** @param otherwise what an argument that the device does not take means here */
+/** @param otherwise the refusal for an argument that the device does not accept */
 export function withRefusal<T>(call: () => T, otherwise: "missing" | "unsupported"): T {
   try {
     return call();

@@ -23,7 +23,7 @@ export function parsePath(text: string): ParsedEntry<string> {
 }
 
 export interface NumberedSyntax {
-  /** The plural of what the numbers name. */
+  /** The plural noun for the numbers. */
   readonly noun: string;
   /** The valid range, for error messages. */
   readonly range: string;
