@@ -4,7 +4,7 @@ import { runConfined } from "./load-component.ts";
 
 const run = (body: string): unknown => runConfined(`"use strict";\n${body}`, "test.js");
 
-test("of the global names only the language's own are there", () => {
+test("only the language's own global names are visible", () => {
   const names = [
     "process",
     "require",
@@ -25,7 +25,7 @@ test("of the global names only the language's own are there", () => {
   assert.deepEqual(run("return Object.keys(globalThis)"), ["WebAssembly"]);
 });
 
-test("what the glue needs is there", () => {
+test("the glue has the global names that it needs", () => {
   assert.equal(run("return new WebAssembly.Global({ value: 'i32', mutable: true }, 1).value"), 1);
   assert.equal(run("return new TextDecoder().decode(new TextEncoder().encode('ü'))"), "ü");
   assert.equal(run("console.error('nobody reads this'); return globalThis.WebAssembly === WebAssembly"), true);

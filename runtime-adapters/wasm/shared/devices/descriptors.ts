@@ -133,7 +133,7 @@ export function takeDescriptors(calls: SystemCalls, path: string, secret: string
       MSG_NOSIGNAL,
     );
     if (!calls.waitFor(entriesOf(socket), PATIENCE_MS)) {
-      throw new PicoletError("unavailable", "who has opened the device does not answer");
+      throw new PicoletError("unavailable", "the process that opened the device does not answer");
     }
     const memory = Buffer.alloc(BYTES_AT + 8);
     messageMemory(memory, calls.addressOf(memory), 1);

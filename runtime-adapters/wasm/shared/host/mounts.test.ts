@@ -26,7 +26,7 @@ function fits(folder: TempFolder, hostPath: string, stamp: string): boolean {
   }
 }
 
-test("what is written to a folder or a file leaves it what it is; another one in its place is another", () => {
+test("a write to a folder or file keeps its stamp, and a replacement has another one", () => {
   using folder = new TempFolder();
   const [volume, file] = [folder.at("volume"), folder.at("file")];
   mkdirSync(volume);
@@ -43,7 +43,7 @@ test("what is written to a folder or a file leaves it what it is; another one in
   assert.deepEqual([fits(folder, volume, volumeStamp), fits(folder, file, fileStamp)], [false, false]);
 });
 
-test("what is mounted on a folder is not what it hides, nor what was mounted there before", (context) => {
+test("a mount has another stamp than the folder that it hides, and than an earlier mount", (context) => {
   if (process.getuid?.() !== 0) return context.skip("only root may mount");
   using folder = new TempFolder();
   const volume = folder.at("volume");

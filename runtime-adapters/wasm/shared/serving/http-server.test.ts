@@ -337,7 +337,7 @@ const REFUSED: readonly (readonly [request: string, statuses: readonly string[]]
   ["GET /1 HTTP/1.1\r\nhost: x\r\n\r\nGET /2 HTTP/1.1\r\nhost: x\r\n\r\nnonsense\r\n\r\n", ["200", "200", "400"]],
 ];
 
-test("this Node has the private parts that serve for less", () => {
+test("this Node has the private parts", () => {
   assert.notEqual(privateParts(), undefined, "Node has changed: components are served by its public parts");
 });
 
@@ -358,7 +358,7 @@ for (const [name, parts] of WAYS) {
     });
     after(() => stop(servers));
 
-    test("bytes of all kinds come to the same requests, and the same refusals, as with node:http", async () => {
+    test("random bytes give the same requests and refusals as with node:http", async () => {
       const random = seededRandom(SEED);
       const counts = new Map<string, number>();
       for (let each = 0; each < CASES; each += 1) {
@@ -394,7 +394,7 @@ for (const [name, parts] of WAYS) {
         assert.ok((counts.get(status) ?? 0) > CASES / 10, JSON.stringify([...counts]));
     });
 
-    test("each method that node:http knows has its name", async () => {
+    test("each method of node:http has its name", async () => {
       for (const method of METHODS.filter((each) => each !== "CONNECT")) {
         await said(ourPort, [Buffer.from(`${method} / HTTP/1.1\r\nhost: x\r\n\r\n`)]);
         assert.deepEqual(
@@ -404,7 +404,7 @@ for (const [name, parts] of WAYS) {
       }
     });
 
-    test("what llhttp leaves open is refused, and ends the connection", async () => {
+    test("invalid requests that llhttp accepts are refused, and end the connection", async () => {
       for (const [request, wanted] of REFUSED) {
         const answer = await said(ourPort, [Buffer.from(request)]);
         assert.deepEqual(statuses(answer), wanted, request.slice(0, 200));
@@ -428,7 +428,7 @@ for (const [name, parts] of WAYS) {
       }
     });
 
-    test("a length is said to those who know no chunks, and a connection kept for those who ask", async () => {
+    test("clients without chunks get a length, and a connection is kept on request", async () => {
       const old = await said(ourPort, [
         Buffer.from("GET /1 HTTP/1.0\r\nconnection: keep-alive\r\n\r\nGET /2 HTTP/1.0\r\n\r\n"),
       ]);

@@ -19,7 +19,7 @@ import {
 const numberOf = (direction: 2 | 3, number: number, size: number): number =>
   ((direction << 30) | (size << 16) | (0xb4 << 8) | number) >>> 0;
 
-test("the requests' numbers hold the sizes of what they are given", () => {
+test("the numbers of requests hold the sizes of their arguments", () => {
   assert.equal(GPIO.getChipInfo, numberOf(2, 0x01, GPIO.chipInfoBytes));
   assert.equal(GPIO.getLineInfo, numberOf(3, 0x05, encodeLineInfo(0).length));
   const config = { flags: LINE_FLAG.input, debounceMicroseconds: undefined, initial: false };
@@ -28,7 +28,7 @@ test("the requests' numbers hold the sizes of what they are given", () => {
   assert.equal(GPIO.setValues, numberOf(3, 0x0f, GPIO.valuesBytes));
 });
 
-test("a request is one line of a chip, with what was asked for and nothing else", () => {
+test("a request has one line of a chip, with the requested options alone", () => {
   const line = fc.nat(1023);
   const flags = fc.nat(0xffff_ffff);
   const debounce = fc.option(fc.nat(0xffff_ffff), { nil: undefined });
@@ -63,7 +63,7 @@ test("a request is one line of a chip, with what was asked for and nothing else"
   );
 });
 
-test("whatever a kernel writes is read without going beyond it", () => {
+test("any bytes from a kernel are read within their bounds", () => {
   const bytes = (length: number) => fc.uint8Array({ minLength: length, maxLength: length });
   fc.assert(
     fc.property(bytes(GPIO.lineInfoBytes), bytes(GPIO.chipInfoBytes), bytes(GPIO.valuesBytes), (info, chip, values) => {
@@ -80,7 +80,7 @@ test("whatever a kernel writes is read without going beyond it", () => {
   );
 });
 
-test("an edge is told with its time and its place in the line's own order", () => {
+test("an edge is reported with its time and its sequence number", () => {
   const memory = Buffer.alloc(2 * GPIO.eventBytes);
   for (const [index, [time, id, ofLine]] of [
     [123_456_789_012n, 1, 7],

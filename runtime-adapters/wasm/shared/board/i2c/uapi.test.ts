@@ -53,7 +53,7 @@ test("every operation is a message of its own, with bytes of its own within the 
   );
 });
 
-test("what is too large is so before any memory is made", () => {
+test("a transfer that is too large is refused before memory is allocated", () => {
   const read = (val: number): Operation => ({ tag: "read", val });
   assert.equal(isTooLarge([read(MAX_OPERATION_BYTES)]), false);
   assert.equal(isTooLarge([read(MAX_OPERATION_BYTES + 1)]), true);
@@ -63,7 +63,7 @@ test("what is too large is so before any memory is made", () => {
   assert.equal(isTooLarge(Array.from({ length: MAX_OPERATIONS + 1 }, () => read(1))), true);
 });
 
-test("a bus of SMBus alone gets the commands that look the same on the line", () => {
+test("a bus of SMBus alone gets the equivalent commands", () => {
   const write = (...val: number[]): Operation => ({ tag: "write", val: Uint8Array.from(val) });
   const read = (val: number): Operation => ({ tag: "read", val });
   /** Direction, command, kind, and the bytes after the header. */

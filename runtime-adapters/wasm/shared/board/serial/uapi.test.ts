@@ -32,7 +32,7 @@ test("a raw port has the flags of asm-generic/termbits.h", () => {
   assert.equal(encodeTermios({ ...frame, flowControl: "software" }).readUInt32LE(0), 0x1400);
 });
 
-test("a port that has become something else is found out", () => {
+test("a port with other options than requested is detected", () => {
   fc.assert(
     fc.property(options.filter(isFrame), options.filter(isFrame), (wanted, other) => {
       assert.ok(hasAppliedOptions(encodeTermios(wanted), wanted));
@@ -47,7 +47,7 @@ test("a port that has become something else is found out", () => {
   );
 });
 
-test("whatever a component asks for is a frame that can be written down, or none", () => {
+test("any options are a frame that can be encoded, or are refused", () => {
   fc.assert(
     fc.property(options, fc.nat(1_000_000), (each, bytes) => {
       if (!isFrame(each)) return;
@@ -57,7 +57,7 @@ test("whatever a component asks for is a frame that can be written down, or none
   );
 });
 
-test("of the modem's lines only ours are changed", () => {
+test("only dtr and rts of the modem's lines are changed", () => {
   fc.assert(
     fc.property(fc.boolean(), fc.boolean(), fc.nat(0xffff), (dtr, rts, before) => {
       const bits = encodeLines({ dtr, rts, cts: true, ri: true }, before);

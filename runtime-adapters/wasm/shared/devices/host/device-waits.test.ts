@@ -9,7 +9,7 @@ import { DeviceWaits } from "./device-waits.ts";
 
 const addonPath = deviceAddon(import.meta.filename);
 
-test("who waits for a device is woken once, by that device, and not after he has given it up", async () => {
+test("a wait for a device is ended once, by that device, and not after it was cancelled", async () => {
   using terminal = new PseudoTerminal();
   using other = new PseudoTerminal();
   const fds = [terminal, other].map(({ path }) => openSync(path, constants.O_RDWR | constants.O_NOCTTY));
@@ -38,7 +38,7 @@ test("who waits for a device is woken once, by that device, and not after he has
   for (const each of fds) closeSync(each);
 });
 
-test("a process ends while it waits for a device that says nothing, and as soon as it waits for none any more", () => {
+test("a process can end while it waits for a silent device, and ends when it waits for none", () => {
   const script = (end: string): string => `
     import { openSync } from "node:fs";
     import { DeviceWaits } from ${JSON.stringify(import.meta.resolve("./device-waits.ts"))};
