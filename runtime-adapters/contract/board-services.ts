@@ -44,6 +44,9 @@ export type DeviceGrant =
   /** Addresses of 10 bits have the bit 0x8000 set. */
   | { readonly kind: "i2c"; readonly path: string; readonly addresses: readonly number[] };
 
+/** An interface whose devices a pod has to name. */
+export type DeviceKind = DeviceGrant["kind"];
+
 /** The calling container, as the agent knows it. Nothing of this comes from the runner. */
 export interface ServicePeer {
   readonly containerId: string;

@@ -1,11 +1,12 @@
 /**
- * Checks the layers: which room may import which. A room is a folder with a row in the `rooms.json` of its package; the
- * row names every room that its files import, and whether they use Node's own modules. The check fails for an import
+ * Checks the layers: which room may import which. A room is a folder with a row in the `rooms.json` of its package; or
+ * files of one name in several folders, for which the row has a pattern with `*` (of several the longest). The row
+ * names every room that its files import, and whether they use Node's own modules. The check fails for an import
  * without a row, for a row that nothing needs, for rooms that import each other in a circle (types too), and for a
  * package that `package.json` does not name. Before it judges the tree it judges one broken import for each room.
  */
 import { existsSync, readFileSync } from "node:fs";
-import { dirname, relative } from "node:path";
+import { dirname, posix, relative } from "node:path";
 import { fileOf, sourceFilesOf, specifiersOf, type Workspace, workspacesOf } from "./source-tree.ts";
 
 export interface Row {
@@ -49,16 +50,27 @@ const PACKAGES = workspacesOf(".").map(readPackage);
 
 interface Place {
   readonly owner: Package;
-  /** The folder of the file below its package, with a trailing slash; "" for the package's own folder. */
+  /** The folder of the file below its package, with a trailing slash, or the pattern that the file matches. */
   readonly room: string;
 }
+
+const isPattern = (room: string): boolean => room.includes("*");
 
 function placeOf(path: string): Place | undefined {
   const owner = PACKAGES.find(({ folder }) => path.startsWith(folder));
   if (owner === undefined) return undefined;
-  const below = dirname(path.slice(owner.folder.length));
-  return { owner, room: below === "." ? "./" : `${below}/` };
+  const below = path.slice(owner.folder.length);
+  const patterns = [...owner.rooms.keys()].filter((room) => isPattern(room) && posix.matchesGlob(below, room));
+  const [longest] = patterns.sort((a, b) => b.length - a.length);
+  const folder = dirname(below);
+  return { owner, room: longest ?? (folder === "." ? "./" : `${folder}/`) };
 }
+
+/** A file that the room could have. */
+const fileIn = ({ owner, room }: Place): string => {
+  if (isPattern(room)) return owner.folder + room.replaceAll("*", "x");
+  return `${owner.folder}${room === "./" ? "" : room}x.ts`;
+};
 
 const packageOf = (specifier: string): string =>
   specifier
@@ -142,12 +154,12 @@ function canaries(): (readonly [path: string, source: string])[] {
     ["agent/plan/canary.test.ts", 'import { x } from "@picolet/test/support/containerd/containerd.ts";'],
   ];
   for (const { owner, room } of all) {
-    const path = `${owner.folder}${room === "./" ? "" : room}canary.ts`;
+    const path = fileIn({ owner, room });
     const row = owner.rooms.get(room);
     for (const other of all) {
       const entry = nameOf(other, owner);
       if ((other.owner === owner && other.room === room) || row?.imports.includes(entry)) continue;
-      const target = `${other.owner.folder}${other.room === "./" ? "" : other.room}x.ts`;
+      const target = fileIn(other);
       const specifier =
         other.owner === owner
           ? relative(dirname(path), target).replace(/^(?!\.)/, "./")
@@ -186,12 +198,17 @@ function circles(): string[] {
 
 /** Rows, and entries of rows, that no file needs any more. */
 function idleRows(files: readonly string[]): string[] {
-  const held = new Set(files.map((path) => `${dirname(path)}/`));
+  const held = new Set(
+    files.flatMap((path) => {
+      const place = placeOf(path);
+      return place === undefined ? [] : [`${place.owner.folder}${place.room}`];
+    }),
+  );
   const idle: string[] = [];
   for (const { folder, rooms } of PACKAGES) {
     for (const [room, row] of rooms) {
       const key = `${folder}${room}`;
-      if (!held.has(room === "./" ? folder : key)) idle.push(`${folder}rooms.json has a row "${room}" without a file`);
+      if (!held.has(key)) idle.push(`${folder}rooms.json has a row "${room}" without a file`);
       const entries = [...row.imports, ...(row.node === true ? ["node"] : [])];
       for (const entry of entries) {
         if (!needed.has(`${key} ${entry}`))

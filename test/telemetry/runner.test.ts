@@ -9,7 +9,7 @@ import { recordRowsOf } from "@picolet/hub/telemetry/record-rows.ts";
 import { millis, seconds } from "@picolet/protocol/ports.ts";
 import { recordSize, type TelemetryRecord } from "@picolet/protocol/telemetry/records.ts";
 import { type Plain, type ServiceMessage, ServiceRefusal } from "@picolet/runtime-contract/board-services.ts";
-import { TelemetrySender } from "@picolet/runtime-wasm/shared/board/telemetry-sender.ts";
+import { TelemetrySender } from "@picolet/runtime-wasm/shared/board/telemetry/sender.ts";
 import type { StartedOperation } from "@picolet/runtime-wasm/shared/resources/polling.ts";
 import { TempFolder } from "../support/unit/machine/temp-folder.ts";
 import { VirtualClock } from "../support/unit/ports/virtual-clock.ts";

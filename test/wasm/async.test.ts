@@ -6,7 +6,7 @@ import { describeError } from "@picolet/protocol/errors.ts";
 import { millis } from "@picolet/protocol/ports.ts";
 import type { ObservedContainer } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { WasmAdapter } from "@picolet/runtime-wasm/adapter/wasm-adapter.ts";
-import { runConfined } from "@picolet/runtime-wasm/shared/component/confined-script.ts";
+import { runConfined } from "@picolet/runtime-wasm/shared/component/load-component.ts";
 import { textComponent } from "../support/unit/wasm/text-components.ts";
 import { testComponent } from "../support/wasm/components.ts";
 import { type Exit, WasmPod, WasmRuntime } from "../support/wasm/wasm-runtime.ts";

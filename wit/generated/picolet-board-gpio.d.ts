@@ -25,7 +25,7 @@ export type Error =
   }
   | {
     /**
-     * Somebody else holds it.
+     * Another program has it open.
      */
     tag: 'busy',
   }
@@ -52,7 +52,7 @@ export interface LineInfo {
    */
   name: string,
   /**
-   * Who holds it, as the kernel tells it. `none`: nobody.
+   * The program that has it open, as the kernel reports it. `none`: it is free.
    */
   consumer?: string,
 }
@@ -85,15 +85,15 @@ export interface Edges {
 export interface InputOptions {
   bias: Bias,
   /**
-   * The electrical level is the opposite of the one that is told.
+   * The electrical level is the opposite of the level that is reported.
    */
   activeLow: boolean,
   /**
-   * The edges that `next` tells of; none: no events.
+   * The edges that `next` returns; none: no events.
    */
   edges: Edges,
   /**
-   * Edges that are closer to each other are bounces, and not told. `none`: no such time.
+   * Edges that are closer to each other are bounces, and not reported. `none`: no such time.
    */
   debounceMicroseconds?: number,
 }

@@ -31,7 +31,7 @@ export type Error =
   }
   | {
     /**
-     * Somebody else uses the address.
+     * Another program uses the address.
      */
     tag: 'busy',
   }

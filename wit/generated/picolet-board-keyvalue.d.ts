@@ -34,7 +34,7 @@ export type Error =
   }
   | {
     /**
-     * The board's agent does not answer: it is being started anew. A change may or may not have been made.
+     * The board's agent does not answer: it is restarting. A change may or may not have been made.
      */
     tag: 'unavailable',
   }

@@ -13,7 +13,7 @@ export function log(level: Level, context: string, message: string): void;
  * Step by step.
  * ## `"debug"`
  *
- * For whoever looks for a fault.
+ * For debugging.
  * ## `"info"`
  *
  * What goes on.

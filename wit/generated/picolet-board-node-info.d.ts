@@ -56,7 +56,7 @@ export interface Node {
   labels: Array<[string, string]>,
   pressure: Pressure,
   /**
-   * False: the wall clock stands somewhere between 1970 and now, for nobody has told the board the time yet.
+   * False: the board has not got the time yet, and its wall clock is somewhere between 1970 and now.
    */
   clockIsSet: boolean,
   hub: Connectivity,
@@ -64,7 +64,7 @@ export interface Node {
 export type Error =
   | {
     /**
-     * The board's agent does not answer: it is being started anew.
+     * The board's agent does not answer: it is restarting.
      */
     tag: 'unavailable',
   };

@@ -21,7 +21,7 @@ export type Error =
   }
   | {
     /**
-     * Somebody else holds it.
+     * Another program has it open.
      */
     tag: 'busy',
   }

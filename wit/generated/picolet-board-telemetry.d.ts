@@ -40,8 +40,8 @@ export interface Point {
    */
   fields: Array<[string, Value]>,
   /**
-   * Nanoseconds since 1970. `none`: now. A board whose clock is not set yet keeps when it was by its monotonic clock,
-   * and puts it right when it knows the time.
+   * Nanoseconds since 1970. `none`: now. A board whose clock is not set yet keeps the time of its monotonic clock,
+   * and corrects it when it knows the time.
    */
   timestamp?: bigint,
 }
@@ -111,7 +111,7 @@ export type Error =
   }
   | {
     /**
-     * The board's agent does not answer: it is being started anew. The points may or may not have been taken.
+     * The board's agent does not answer: it is restarting. The points may or may not have been taken.
      */
     tag: 'unavailable',
   };

@@ -1,4 +1,4 @@
-/** What is done to streams of bytes: taken out of gzip, hashed, looked into. */
+/** Operations on streams of bytes: gunzip, hash, peek. */
 import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { Readable } from "node:stream";
@@ -6,7 +6,7 @@ import { constants, createGunzip, createZstdDecompress } from "node:zlib";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { type ByteStream, CHUNK_BYTES } from "./file-bytes.ts";
 
-/** Any source of pieces as a stream: pieces larger than what is asked for are kept for the next read. */
+/** Makes a stream of any source of pieces. A piece that is larger than a read is kept for the next one. */
 class ChunkBytes implements ByteStream {
   readonly #chunks: AsyncIterator<Uint8Array>;
   #rest: Uint8Array | undefined;
@@ -128,7 +128,7 @@ export async function readAll(stream: ByteStream, limit: number, what: string): 
   }
 }
 
-/** Counts what passes through into a SHA-256. */
+/** Hashes what passes through with SHA-256. */
 export class HashedBytes implements ByteStream {
   readonly #stream: ByteStream;
   readonly #hash = createHash("sha256");
@@ -143,7 +143,7 @@ export class HashedBytes implements ByteStream {
     return chunk;
   }
 
-  /** What is passed over counts too. */
+  /** Skipped bytes are hashed too. */
   async skip(count: number): Promise<void> {
     for (let left = count; left > 0; ) {
       const chunk = await this.read(left);

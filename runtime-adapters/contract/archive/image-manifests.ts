@@ -1,6 +1,6 @@
 /**
- * The JSON documents of image archives: OCI indexes and manifests (opencontainers/image-spec), `docker save`'s list.
- * They say where a component may be; nothing is read here.
+ * The JSON documents of image archives: OCI indexes and manifests (opencontainers/image-spec), and `docker save`'s
+ * list. They name the places where a component may be. Nothing else is read here.
  */
 import { createHash } from "node:crypto";
 import { PicoletError } from "@picolet/protocol/errors.ts";

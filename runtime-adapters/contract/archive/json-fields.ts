@@ -6,7 +6,7 @@ export type JsonObject = Readonly<Record<string, unknown>>;
 
 const damaged = (why: string, cause?: unknown): PicoletError => new PicoletError("corrupt", why, { cause });
 
-/** @param what the document, for messages */
+/** @param what names the document in messages */
 export function parseJson(content: Buffer, what: string): unknown {
   try {
     return JSON.parse(content.toString("utf8"));
@@ -32,7 +32,7 @@ export const textOf = (object: JsonObject, field: string): string | undefined =>
   return typeof value === "string" ? value : undefined;
 };
 
-/** Nothing for a field that is not there. */
+/** @returns an empty list for a missing field */
 export function listOf(object: JsonObject, field: string): JsonObject[] {
   const list = object[field] ?? [];
   if (!Array.isArray(list) || !list.every(isRecord)) throw damaged(`${field} is no list of objects`);

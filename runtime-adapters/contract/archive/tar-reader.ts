@@ -10,7 +10,7 @@ export interface TarEntry {
   readonly name: string;
   readonly kind: "file" | "other";
   readonly sizeBytes: number;
-  /** Its content; only until the next entry is asked for. */
+  /** Its content, until the next entry is read. */
   readonly content: ByteStream;
 }
 
@@ -37,7 +37,7 @@ export class TarReader {
     this.#maxEntries = maxEntries;
   }
 
-  /** The next entry, or undefined at the end. @throws `corrupt` for what is no tar. */
+  /** The next entry, or undefined at the end. @throws `corrupt` for data that is no tar */
   async next(): Promise<TarEntry | undefined> {
     let longName: string | undefined;
     let pax: ReadonlyMap<string, string> = new Map();

@@ -1,6 +1,5 @@
-/** One container of several in this process, from its launch to where nothing of it is left. */
+/** One container of several in this process, from its launch until nothing of it is left. */
 import { closeSync, openSync, writeSync } from "node:fs";
-import type { ServiceClient } from "../shared/board/service-client.ts";
 import {
   loadOptionalModules,
   monotonicMs,
@@ -16,6 +15,7 @@ import type { TlsContexts } from "../shared/http/tls-contexts.ts";
 import type { DenseEnd } from "../shared/messages/dense-messages.ts";
 import { MAX_END_MESSAGE_LENGTH, type RunnerLaunch, TRAP_EXIT_CODE } from "../shared/messages/launch.ts";
 import { LiveResources } from "../shared/resources/handles.ts";
+import type { ServiceClient } from "../shared/services/service-client.ts";
 import type { SharedCode } from "./shared-code.ts";
 import { DenseWaiter, type Turns } from "./turns.ts";
 
@@ -23,14 +23,14 @@ export interface DenseContainerComponents {
   readonly turns: Turns;
   readonly code: SharedCode;
   readonly tls: TlsContexts;
-  /** It has ended, and its end file says how. */
+  /** It has ended, and its end file is written. */
   readonly onEnd: () => void;
 }
 
-/** A connection that still sends when its component has ended, as the kernel would go on with it. */
+/** Bounds the time of a connection that still sends when its component has ended, as the kernel would continue it. */
 const LAST_SENDING_MS = 1000;
 
-/** Goes up the component's stack, which is thrown away. */
+/** Unwinds the component's stack, which is discarded. */
 class ContainerEnded extends Error {}
 
 export class DenseContainer {
@@ -64,14 +64,14 @@ export class DenseContainer {
     return this.#waiter.memoryBytes;
   }
 
-  /** What it holds of the process: resources, timers. */
+  /** The number of resources and timers that it holds in the process. */
   get held(): number {
     return this.#live.size + this.#timers.size;
   }
 
   /**
-   * Everything up to its first own instruction. @throws StaleMount, and what else keeps it from running; nothing is
-   * left then
+   * Does everything up to the component's first own instruction.
+   * @throws StaleMount, and other errors that keep it from running; nothing is left then
    */
   async prepare(): Promise<void> {
     try {
@@ -98,7 +98,7 @@ export class DenseContainer {
     if (connection !== undefined) this.#closing.push(() => connection.close());
     const instantiate = this.#components.code.take(this.#codeKey, launch);
     this.#closing.push(() => this.#components.code.release(this.#codeKey, launch));
-    this.#components.turns.tell(this.#waiter);
+    this.#components.turns.announce(this.#waiter);
     const run = await prepareRun(
       launch,
       {
@@ -127,10 +127,10 @@ export class DenseContainer {
     else this.#run = run;
   }
 
-  /** From here on `onEnd` tells of its end. */
+  /** Starts the component. `onEnd` is called when it ends. */
   begin(): void {
     if (this.#run === undefined) return;
-    this.#components.turns.tell(this.#waiter);
+    this.#components.turns.announce(this.#waiter);
     const ended = (error: unknown): void => this.#finish(TRAP_EXIT_CODE, trapOf(error));
     try {
       const outcome = this.#run();
@@ -150,18 +150,19 @@ export class DenseContainer {
     this.#hasEnded = true;
     this.#log?.end(report);
     this.#close(error);
-    this.#tell({ ...end, ...(end && { message: end.message.slice(0, MAX_END_MESSAGE_LENGTH) }), exitCode });
+    this.#report({ ...end, ...(end && { message: end.message.slice(0, MAX_END_MESSAGE_LENGTH) }), exitCode });
     this.#components.onEnd();
   }
 
   /** One write: the agent takes no part of it. */
-  #tell(end: DenseEnd): void {
+  #report(end: DenseEnd): void {
     try {
       const fd = openSync(this.#launch.endPath, "w", 0o600);
       writeSync(fd, JSON.stringify(end));
       closeSync(fd);
     } catch {
-      // The agent's folder is full, or gone: it hears that the container has ended, and takes it for killed.
+      // The agent's folder is full, or was removed. The agent learns that the container has ended, and takes it as
+      // killed.
     }
   }
 
@@ -196,7 +197,7 @@ function releasePreopen({ directory, files }: Preopen): void {
   for (const { file } of files.values()) file.release();
 }
 
-/** Of several that have to be closed each is, whatever another one says. */
+/** Closes it. A failure must not keep the next one from being closed. */
 function quietly(close: () => void): void {
   try {
     close();

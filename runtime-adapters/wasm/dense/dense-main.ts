@@ -1,7 +1,6 @@
 /**
  * Runs several components in one process, each on stacks of its own: `node … dense <host.json>`. It outlives the agent,
- * which commands it over a socket; what became of a container is in that container's end file, whether an agent is
- * there or not.
+ * which commands it over a socket. The outcome of a container is in its end file, with or without an agent.
  */
 import { closeSync, ftruncateSync, openSync, readFileSync, writeSync } from "node:fs";
 import { createServer, type Socket } from "node:net";
@@ -22,10 +21,10 @@ import { DenseContainer } from "./dense-container.ts";
 import { SharedCode } from "./shared-code.ts";
 import { Turns } from "./turns.ts";
 
-/** Linear memory goes back to the kernel with a collection alone; what ends within this time shares one. */
+/** Linear memory returns to the kernel with a collection alone. Containers that end within this time share one. */
 const COLLECTION_DELAY_MS = 500;
 const MAX_AGENTS = 4;
-/** Of what went wrong where no component could be blamed; a file holds it. */
+/** Bounds the file of errors that belong to no component. */
 const MAX_COMPLAINTS = 20;
 const MAX_COMPLAINT_LENGTH = 200;
 const STDERR_FD = 2;
@@ -43,7 +42,7 @@ class DenseHost {
     this.#turns = new Turns({
       now: () => performance.now(),
       soon: setImmediate,
-      // An id is as long as any other: what is there is whole.
+      // All ids have the same length, so that the file always has a complete one.
       onTurn: (id) => writeSync(turnFd, id, 0),
     });
   }
@@ -114,7 +113,7 @@ class DenseHost {
     return [...this.#containers.values()].map(({ id, memoryBytes, ranMs }) => ({ id, memoryBytes, ranMs }));
   }
 
-  /** Also what starting left behind. */
+  /** Collects the garbage of a start too. */
   #collectLater(): void {
     this.#collection ??= setTimeout(() => {
       this.#collection = undefined;
@@ -134,12 +133,12 @@ function main(launchPath: string): void {
       writeSync(STARTED_FD, STARTED_MESSAGE);
       closeSync(STARTED_FD);
     } catch {
-      // The agent that started this is gone; the next one looks at the state folder.
+      // The agent that started this has ended. The next one reads the state folder.
     }
   });
 }
 
-/** @returns what writes the first complaints down */
+/** @returns a handler that writes the first errors down */
 function complaining(): (error: unknown) => void {
   let left = MAX_COMPLAINTS;
   return (error) => {
@@ -148,7 +147,7 @@ function complaining(): (error: unknown) => void {
   };
 }
 
-// What goes wrong in a callback that is one component's ends none of the others.
+// An error in a callback of one component must not end the others.
 process.on("uncaughtException", complaining());
 
 main(process.argv[2] ?? "host.json");

@@ -1,4 +1,4 @@
-/** Code that several containers of this process run: compiled for the first, let go of with the last. */
+/** Code that several containers of this process run. It is compiled for the first and released with the last. */
 
 import { compiledComponent, type InstantiateComponent } from "../shared/component/load-component.ts";
 import type { RunnerLaunch } from "../shared/messages/launch.ts";

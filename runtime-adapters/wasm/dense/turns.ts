@@ -1,7 +1,7 @@
 /**
- * Whose turn it is among the components of one process. A stack runs from where it was woken until it waits; one that
- * has had its slice gives way at its next call of a host function. Each turn is a task of the event loop by itself, so
- * that nobody keeps the others from theirs but by never calling the host at all.
+ * Schedules the components of one process. A stack runs from when it is woken until it waits; one whose slice is over
+ * pauses at its next call of a host function. Each turn is a task of the event loop, so that only a component that
+ * never calls the host can block the others.
  */
 
 import { ROTATION_CHECK_MS } from "../shared/host/log-writer.ts";
@@ -10,7 +10,7 @@ import { trap } from "../shared/resources/handles.ts";
 import type { Readiness } from "../shared/resources/polling.ts";
 import { WakeListeners } from "../shared/resources/wake-listeners.ts";
 
-/** Of one turn. Others wait for as many of them as there are components that want to run. */
+/** The length of one turn. Other components wait for at most one turn of each that wants to run. */
 const SLICE_MS = 10;
 /** Between two answers of `mustPause`. */
 const PAUSE_NS = BigInt(ROTATION_CHECK_MS) * 1_000_000n;
@@ -18,9 +18,9 @@ const PAUSE_NS = BigInt(ROTATION_CHECK_MS) * 1_000_000n;
 export interface TurnsComponents {
   /** Milliseconds, monotonic. */
   readonly now: () => number;
-  /** Runs it as a task of the event loop, after what waits already. */
+  /** Runs it as a task of the event loop, after tasks that wait already. */
   readonly soon: (task: () => void) => void;
-  /** Somebody else's stack begins to run. */
+  /** Called when another component's stack begins to run. */
   readonly onTurn: (id: string) => void;
 }
 
@@ -34,15 +34,15 @@ export class Turns {
     this.#components = components;
   }
 
-  /** What is done next is its component's doing. */
-  tell(waiter: DenseWaiter): void {
+  /** Announces whose component the process works for from now on. */
+  announce(waiter: DenseWaiter): void {
     if (this.#last === waiter) return;
     this.#last = waiter;
     this.#components.onTurn(waiter.id);
   }
 
   enter(waiter: DenseWaiter): void {
-    this.tell(waiter);
+    this.announce(waiter);
     this.#current = waiter;
     this.#sinceMs = this.#components.now();
   }
@@ -54,13 +54,13 @@ export class Turns {
     return this.#components.now() - this.#sinceMs;
   }
 
-  /** Of one that runs now: V8 may have set its stack aside for a moment and gone on with it, which nobody is told. */
+  /** @param waiter runs now. V8 may have suspended its stack and resumed it without a notice. */
   isOver(waiter: DenseWaiter): boolean {
     if (this.#current !== waiter) this.enter(waiter);
     return this.#components.now() - this.#sinceMs > SLICE_MS;
   }
 
-  /** Resolves at the begin of its next turn, in which nobody else runs. */
+  /** Resolves at the beginning of its next turn, in which no other component runs. */
   next(waiter: DenseWaiter): Promise<void> {
     return new Promise((resolve) => {
       this.#components.soon(() => {
@@ -73,7 +73,7 @@ export class Turns {
 
 /** One of several in the process: it can be ended wherever it waits, and gives way to others. */
 export class DenseWaiter extends LoopWaiter {
-  /** Of its container. */
+  /** The id of its container. */
   readonly id: string;
   /** Asked before each call of a host function: its stacks wait while it is so, as for room in its log. */
   mustPause: (() => boolean) | undefined;
@@ -141,7 +141,7 @@ export class DenseWaiter extends LoopWaiter {
   }
 
   override instance(make: () => WebAssembly.Instance): WebAssembly.Instance {
-    this.#turns.tell(this);
+    this.#turns.announce(this);
     this.#isInstantiating = true;
     try {
       const instance = make();

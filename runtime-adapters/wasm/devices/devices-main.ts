@@ -1,17 +1,24 @@
 /**
  * Opens one device, gives it to the runner that is entitled to it, and ends. The request is the first line of standard
- * input, the answers are lines of standard output. When the input ends, whoever wanted the device is gone.
+ * input, the answers are lines of standard output. The end of the input means that no one waits for the device any
+ * more.
  *
- * A process of its own for each: Node can neither pass on an open file nor lock one, what can costs 1.8 MiB, and the
- * runner has no rights of its own on devices.
+ * Each device gets a process of its own, because Node can neither pass on nor lock an open file, the library that can
+ * takes 1.8 MiB, and the runner has no rights on devices.
  */
 import { chmodSync, readSync, rmSync, writeSync } from "node:fs";
 import { basename, dirname } from "node:path";
 import { describeError } from "@picolet/protocol/errors.ts";
+import type { DeviceKind } from "@picolet/runtime-contract/board-services.ts";
+import { gpioOpener } from "../shared/board/gpio/opener.ts";
+import { i2cOpener } from "../shared/board/i2c/opener.ts";
+import { serialOpener } from "../shared/board/serial/opener.ts";
 import { DescriptorListener } from "../shared/devices/descriptors.ts";
+import type { Opener } from "../shared/devices/opening/node-devices.ts";
 import { SystemCalls } from "../shared/devices/system-calls.ts";
 import { type DeviceAnswer, DeviceRefusal, type DeviceRequest } from "../shared/messages/device-request.ts";
-import { openDevice } from "./open-device.ts";
+
+const OPENERS: Readonly<Record<DeviceKind, Opener>> = { serial: serialOpener, gpio: gpioOpener, i2c: i2cOpener };
 
 const INPUT = 0;
 const OUTPUT = 1;
@@ -32,9 +39,9 @@ function requestLine(): string {
   return text;
 }
 
-function main({ addonPath, socketPath, secret, wish }: DeviceRequest): void {
+function main({ addonPath, socketPath, secret, kind, target, lockDirectory }: DeviceRequest): void {
   const calls = new SystemCalls(addonPath);
-  const opened = openDevice(calls, wish);
+  const opened = OPENERS[kind].open(calls, target, lockDirectory);
   if ("value" in opened) {
     answer({ kind: "value", value: opened.value });
     return;

@@ -1,25 +1,26 @@
-/** picolet:board's devices. Loaded only where a component imports one of them. */
-import type { BoardInterface } from "@picolet/runtime-contract/board-services.ts";
-import type { AgentCalls } from "../shared/board/agent-calls.ts";
+/** The table of host parts that open devices. It is loaded only for a component that imports one of them. */
+import type { BoardInterface, DeviceKind } from "@picolet/runtime-contract/board-services.ts";
+import { gpioImports } from "../shared/board/gpio/device-imports.ts";
+import { i2cImports } from "../shared/board/i2c/device-imports.ts";
+import { serialImports } from "../shared/board/serial/device-imports.ts";
+import type { DeviceContext } from "../shared/devices/host/device-host.ts";
 import type { Imports } from "../shared/host/host.ts";
-import type { StreamContext } from "../shared/resources/streams.ts";
-import type { DeviceHost } from "./device-host.ts";
-import { gpioImports } from "./gpio-imports.ts";
-import { i2cImports } from "./i2c-imports.ts";
-import { serialImports } from "./serial-imports.ts";
 
-export { DeviceHost } from "./device-host.ts";
+export { DeviceHost } from "../shared/devices/host/device-host.ts";
 
-export interface DeviceContext extends StreamContext {
-  readonly agent: AgentCalls;
-  readonly host: DeviceHost;
-}
+type DevicePart = (context: DeviceContext) => Imports;
 
-/** Nothing that the pod does not name. */
-export function deviceImports(context: DeviceContext, interfaces: readonly BoardInterface[]): Imports {
-  return {
-    ...(interfaces.includes("gpio") ? gpioImports(context) : {}),
-    ...(interfaces.includes("i2c") ? i2cImports(context) : {}),
-    ...(interfaces.includes("serial") ? serialImports(context) : {}),
-  };
+const DEVICE_PARTS: Readonly<Record<DeviceKind, DevicePart>> = {
+  serial: serialImports,
+  gpio: gpioImports,
+  i2c: i2cImports,
+};
+
+/** @returns the interfaces that the pod names */
+export function deviceImports(
+  context: DeviceContext,
+  interfaces: readonly BoardInterface[],
+  parts: Readonly<Partial<Record<BoardInterface, DevicePart>>> = DEVICE_PARTS,
+): Imports {
+  return Object.assign({}, ...interfaces.map((name) => parts[name]?.(context)));
 }

@@ -69,10 +69,10 @@ async function finishedAs(prepared: () => Run | Promise<Run>, finish: Finish): P
     run = await prepared();
   } catch (error) {
     const message = describeError(error);
-    tellAgent(error instanceof StaleMount ? STALE_WORD : message);
+    reportToAgent(error instanceof StaleMount ? STALE_WORD : message);
     finish(TRAP_EXIT_CODE, { kind: "start", message });
   }
-  tellAgent(STARTED_MESSAGE);
+  reportToAgent(STARTED_MESSAGE);
   try {
     const outcome = run();
     if (outcome === undefined) finish(0);
@@ -99,7 +99,7 @@ function prepare(launch: RunnerLaunch, log: LogWriter, exit: Finish, parts: Runn
   const connection = launch.board && parts.board?.agentConnection(launch.board, after);
   const devices = deviceHost(launch, parts);
   const glue = compiledComponent(launch.component, launch.memoryLimitBytes);
-  // All that belongs to root has been read.
+  // All files of root have been read.
   if (launch.identity !== undefined) switchUser(launch.identity);
   const loop = launch.eventLoop ? new LoopWaiter({ now: monotonicNow, after }) : undefined;
   const waiter = loop ?? new BlockingWaiter({ now: monotonicNow, sleep });
@@ -111,19 +111,19 @@ function prepare(launch: RunnerLaunch, log: LogWriter, exit: Finish, parts: Runn
   return prepareRun(launch, { ...opened, asynchronous, processLimitBytes: launch.memoryLimitBytes }, parts);
 }
 
-/** For a component that imports devices: loads what they take while the runner still may. */
+/** Loads the parts for devices while the runner still may. Undefined for a component without devices. */
 function deviceHost({ board }: RunnerLaunch, { devices }: RunnerParts): OpenedComponent["devices"] {
   if (devices === undefined || board?.addonPath === undefined) return undefined;
   const host = new devices.DeviceHost(board.addonPath, board.serviceDirectory);
   return (context, interfaces) => (agent) => devices.deviceImports({ ...context, host, agent }, interfaces);
 }
 
-function tellAgent(text: string): void {
+function reportToAgent(text: string): void {
   try {
     writeSync(STARTED_FD, text);
     closeSync(STARTED_FD);
   } catch {
-    // The agent that started this is gone; the next one looks at the state folder.
+    // The agent that started this has ended. The next one reads the state folder.
   }
 }
 
@@ -151,7 +151,7 @@ function onceAtRest(task: () => void): () => void {
   };
 }
 
-/** What starting up left behind is a fifth of the process; with it gone the heap stays at that size. */
+/** Garbage of the start is a fifth of the process. Without it the heap stays at that size. */
 function releaseMemory(): void {
   void globalThis.gc?.({ type: "major", flavor: "last-resort", execution: "sync" });
 }

@@ -1,35 +1,13 @@
 /**
- * Functions of the board's interfaces whose host side may wait, though their types do not say so. A component of WASI
- * 0.3 is transpiled so that its stack is set aside in them; what is not named here cannot wait there.
+ * Functions whose host side may wait although their WIT type is synchronous. A component of WASI 0.3 is transpiled so
+ * that its stack is set aside in these functions, and can wait in no others.
  */
 import { parseInterfaceName } from "../shared/binary/component-shape.ts";
+import { INTERFACE_GRANTS, importsBoard } from "../shared/grants/board-grants.ts";
+import { methods } from "../shared/grants/syntax/interface-grant.ts";
 
-const BUCKET = ["get", "set", "delete", "exists", "list-keys"];
-/** Opened by the agent, and read by the interfaces of WASI 0.2. */
-const DEVICES: readonly string[] = ["picolet:board/gpio", "picolet:board/i2c", "picolet:board/serial"];
-const MANY = ["get-many", "set-many", "delete-many"];
-
-const methods = (resource: string, names: readonly string[]): string[] =>
-  names.map((name) => `[method]${resource}.${name}`);
-
-/** Functions that wait, by interface of any version, with their names in WIT. */
-const WAITING: Readonly<Record<string, readonly string[]>> = {
-  "picolet:board/keyvalue": ["open", ...methods("bucket", [...BUCKET, "increment", "swap", ...MANY])],
-  "picolet:board/node-info": ["this-node"],
-  "picolet:board/telemetry": ["write", "emit"],
-  "picolet:board/gpio": ["lines", "open-input", "open-output"],
-  "picolet:board/i2c": ["open"],
-  "picolet:board/serial": ["open", "[method]port.send-break"],
-  "wasi:keyvalue/store": ["open", ...methods("bucket", BUCKET)],
-  "wasi:keyvalue/batch": MANY,
-  "wasi:keyvalue/atomics": ["increment", "swap", "[static]cas.new", "[method]cas.current"],
-};
-
-/**
- * The same, of a component that has devices. Elsewhere they wait for time alone, and may be called where no stack can
- * be set aside.
- */
-const WAITING_FOR_DEVICES: typeof WAITING = {
+/** By path of the interface. Without devices these functions wait for time alone, without setting a stack aside. */
+const WAITING_FOR_DEVICES: Readonly<Record<string, readonly string[]>> = {
   "wasi:io/poll": ["poll", "[method]pollable.block"],
   "wasi:io/streams": [
     ...methods("input-stream", ["blocking-read", "blocking-skip"]),
@@ -38,13 +16,18 @@ const WAITING_FOR_DEVICES: typeof WAITING = {
   ],
 };
 
-const pathOf = (name: string): string => parseInterfaceName(name)?.path ?? "";
-
 /**
- * @param imports of a component, by their names. @returns `interface@version#function`, as the transpiler asks for them
+ * @param imports names of a component's imports
+ * @returns `interface@version#function`, as the transpiler expects them
  */
 export function waitingFunctions(imports: readonly string[]): string[] {
-  const hasDevices = imports.some((name) => DEVICES.includes(pathOf(name)));
-  const waiting = new Map(Object.entries(hasDevices ? { ...WAITING, ...WAITING_FOR_DEVICES } : WAITING));
-  return imports.flatMap((name) => (waiting.get(pathOf(name)) ?? []).map((each) => `${name}#${each}`));
+  const hasDevices = importsBoard(imports, ({ device }) => device !== undefined);
+  const waiting = new Map(Object.entries(hasDevices ? WAITING_FOR_DEVICES : {}));
+  for (const grant of Object.values(INTERFACE_GRANTS)) {
+    for (const [path, functions] of Object.entries(grant.waiting ?? {})) waiting.set(path, functions);
+  }
+  return imports.flatMap((name) => {
+    const functions = waiting.get(parseInterfaceName(name)?.path ?? "") ?? [];
+    return functions.map((each) => `${name}#${each}`);
+  });
 }

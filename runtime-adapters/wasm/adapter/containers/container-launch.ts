@@ -7,10 +7,9 @@ import type { Container, EphemeralContainer, Pod } from "@picolet/protocol/pod/p
 import type { BoardInterface, ServicePeer } from "@picolet/runtime-contract/board-services.ts";
 import type { ContainerLaunch, DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { asyncNames, type ComponentShape } from "../../shared/binary/component-shape.ts";
-import { DEVICE_KINDS } from "../../shared/grants/device-grants.ts";
+import { boardInterfaceOf, importsBoard } from "../../shared/grants/board-grants.ts";
 import { type HttpOptions, type ServeOptions, serveOptions } from "../../shared/grants/http-options.ts";
 import {
-  boardInterfaceOf,
   exportsHandler,
   exportsRun,
   importsHttp,
@@ -214,16 +213,13 @@ export function identityOf(
   });
 }
 
-/** Interfaces that a runner answers only with the agent's help, for which the component must wait. */
-const SERVED: readonly BoardInterface[] = ["keyvalue", "telemetry", "node-info", ...DEVICE_KINDS];
+/** @returns whether its runner asks the agent for something */
+export const needsAgent = ({ imports }: Pick<ComponentShape, "imports">): boolean =>
+  importsBoard(imports, ({ asksAgent }) => asksAgent);
 
-const importsAny = ({ imports }: Pick<ComponentShape, "imports">, interfaces: readonly BoardInterface[]): boolean =>
-  imports.some((name) => interfaces.some((each) => each === boardInterfaceOf(name)));
-
-export const needsAgent = (shape: Pick<ComponentShape, "imports">): boolean => importsAny(shape, SERVED);
-
-/** @returns whether it opens devices, for which its runner needs more than Node has */
-export const needsDevices = (shape: Pick<ComponentShape, "imports">): boolean => importsAny(shape, DEVICE_KINDS);
+/** @returns whether it opens devices. Its runner then makes system calls that Node does not have */
+export const needsDevices = ({ imports }: Pick<ComponentShape, "imports">): boolean =>
+  importsBoard(imports, ({ device }) => device !== undefined);
 
 /** Identifies a container to the agent's services. */
 export function peerOf({ pod, uid }: DesiredPod, container: string, { interfaces, buckets, devices }: PodGrants) {

@@ -8,8 +8,6 @@ import { withDeadline } from "@picolet/protocol/async/deadline.ts";
 import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
 import {
-  BOARD_INTERFACES,
-  type BoardInterface,
   type BoardServices,
   type ServiceMessage,
   type ServicePeer,
@@ -167,8 +165,8 @@ export class RunnerConnection {
     request: ServiceMessage,
     reserve: Reserve,
   ): Promise<ServiceMessage> {
-    const isGranted = isInterface(name) && peer.interfaces.includes(name);
-    const make = isGranted ? this.#components.services[name] : undefined;
+    const granted = peer.interfaces.find((each) => each === name);
+    const make = granted && this.#components.services[granted];
     // The runner asks for nothing that its pod does not name; this one has been taken over.
     if (make === undefined) throw new PicoletError("permission_denied", `cannot call ${name}: it is not granted`);
     const service = await make();
@@ -231,5 +229,3 @@ function framed(answer: Answer): Uint8Array {
     return encodeFrame(answerMessage({ id: answer.id, ok: false, tag: UNAVAILABLE, val: undefined }));
   }
 }
-
-const isInterface = (name: string): name is BoardInterface => (BOARD_INTERFACES as readonly string[]).includes(name);

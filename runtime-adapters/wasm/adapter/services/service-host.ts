@@ -1,14 +1,12 @@
-/**
- * Serves the components' calls to the agent: opened with the first container that may call it; without one nothing is
- * loaded.
- */
+/** Opens the socket of the services for components with the first container that may call them, and loads it then. */
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
-import type { BoardServices, ServicePeer } from "@picolet/runtime-contract/board-services.ts";
+import type { BoardServices, DeviceKind, ServicePeer } from "@picolet/runtime-contract/board-services.ts";
 import type { CgroupPort } from "@picolet/runtime-contract/cgroup-port.ts";
+import { INTERFACE_GRANTS } from "../../shared/grants/board-grants.ts";
 import { SERVICE_SOCKET } from "../../shared/messages/service-messages.ts";
 import type { ContainerRun } from "../containers/container-run.ts";
 import type { StateFolder } from "../state/state-folder.ts";
-import { deviceServices } from "./device-services.ts";
+import type { DeviceService } from "./device-service.ts";
 import type { ServicePort } from "./service-port.ts";
 
 export interface ServiceHostComponents {
@@ -17,7 +15,7 @@ export interface ServiceHostComponents {
   readonly cgroups: CgroupPort | undefined;
   readonly state: StateFolder;
   readonly services: BoardServices;
-  /** The containers that are there now. */
+  /** The containers that exist now. */
   readonly runs: () => readonly ContainerRun[];
 }
 
@@ -54,11 +52,30 @@ export class ServiceHost implements AsyncDisposable {
     return ServicePort.open({ clock, log, services, peerOf }, `${state.servicesDirectory}/${SERVICE_SOCKET}`);
   }
 
+  /** Everything is loaded when a component opens its first device. */
   #devices(): BoardServices {
     const { nodePath, devicesPath, runnerPath } = this.#init;
     const { servicesDirectory, path } = this.#components.state;
     const lockDirectory = `${path}/device-locks`;
-    return deviceServices(this.#components, { nodePath, devicesPath, runnerPath, servicesDirectory, lockDirectory });
+    let made: Promise<DeviceService> | undefined;
+    const load = async (): Promise<DeviceService> => {
+      const { DeviceService } = await import("./device-service.ts");
+      const { deviceAddon } = await import("../../shared/devices/device-addon.ts");
+      const addonPath = deviceAddon(runnerPath);
+      return new DeviceService(this.#components, {
+        nodePath,
+        devicesPath,
+        addonPath,
+        servicesDirectory,
+        lockDirectory,
+      });
+    };
+    const service = (kind: DeviceKind) => async () => {
+      made ??= load();
+      return (await made).of(kind);
+    };
+    const names = Object.entries(INTERFACE_GRANTS).filter(([, { device }]) => device !== undefined);
+    return Object.fromEntries(names.map(([name]) => [name, service(name as DeviceKind)]));
   }
 
   #peerOf(token: string): ServicePeer | undefined {

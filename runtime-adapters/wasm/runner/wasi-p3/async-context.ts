@@ -1,4 +1,4 @@
-/** What the parts of the host for WASI 0.3 share, of one instance of a component. */
+/** State that the parts of the host for WASI 0.3 share, for one instance of a component. */
 import { HandlePool, trap } from "../../shared/resources/handles.ts";
 import type { StreamContext } from "../../shared/resources/streams.ts";
 
@@ -9,7 +9,7 @@ export class AsyncContext implements StreamContext {
   readonly handles: StreamContext["handles"];
   readonly poller: StreamContext["poller"];
   readonly wallNow: StreamContext["wallNow"];
-  /** What the host promised has come: the glue is to look. */
+  /** Wakes the glue, because something that the host promised has happened. */
   readonly onActivity: () => void;
   readonly #pools = new Map<string, HandlePool>();
   #waiting = 0;
@@ -25,7 +25,7 @@ export class AsyncContext implements StreamContext {
     this.onActivity = onActivity;
   }
 
-  /** The numbers of one kind of resource of 0.3. @param what as it is called in messages */
+  /** The numbers of one kind of resource of 0.2. @param what names the kind in messages */
   pool(what: string): HandlePool {
     const pool = this.#pools.get(what) ?? new HandlePool(what, this.handles.live);
     this.#pools.set(what, pool);
@@ -33,7 +33,9 @@ export class AsyncContext implements StreamContext {
   }
 
   /**
-   * @param end lets go of what the stream holds. @returns what gives its place back. @throws a trap beyond the limit
+   * @param end releases what the stream holds
+   * @returns a function that gives its place back
+   * @throws a trap beyond the limit
    */
   takeFlow(end: () => void): () => void {
     if (this.#flows >= MAX_FLOWS) throw trap(`the component has more than ${MAX_FLOWS} streams of the host at once`);
@@ -44,7 +46,10 @@ export class AsyncContext implements StreamContext {
     };
   }
 
-  /** @param end runs when nobody uses the instance any more. @returns what takes that back: whether it was still so */
+  /**
+   * @param end runs when the instance is closed
+   * @returns a function that withdraws `end`, and returns whether it was still pending
+   */
   endWith(end: () => void): () => boolean {
     this.#ends.add(end);
     return () => this.#ends.delete(end);
@@ -55,12 +60,12 @@ export class AsyncContext implements StreamContext {
     return promise;
   }
 
-  /** Whether the component may be waiting for the host to take what it writes. */
+  /** True while the component may wait for the host to take its output. */
   get isWaiting(): boolean {
     return this.#waiting > 0;
   }
 
-  /** For whom the component may wait without the glue's knowing. */
+  /** Marks a wait of the component that the glue does not see. */
   async waited(promise: Promise<void>): Promise<void> {
     this.#waiting += 1;
     try {
@@ -71,7 +76,7 @@ export class AsyncContext implements StreamContext {
     }
   }
 
-  /** @param sent settles when what the component has written has gone where it belongs. */
+  /** @param sent settles when the component's output has reached its receiver */
   sends<T>(sent: Promise<T>): Promise<T> {
     this.#sending.add(sent);
     const forget = (): void => void this.#sending.delete(sent);
@@ -79,22 +84,22 @@ export class AsyncContext implements StreamContext {
     return sent;
   }
 
-  /** What is under way of that. */
+  /** Output that is under way. */
   get sending(): readonly Promise<unknown>[] {
     return [...this.#sending];
   }
 
-  /** @param rest resolves when nothing is left of what was let go of. */
+  /** @param rest resolves when nothing is left of released resources */
   restsWith(rest: () => Promise<void>): void {
     this.#rests.push(rest);
   }
 
-  /** Resolves when nothing is left of what the instance has let go of. */
+  /** Resolves when nothing is left of the instance's released resources. */
   async atRest(): Promise<void> {
     await Promise.all(this.#rests.map((rest) => rest()));
   }
 
-  /** Nobody uses the instance any more. */
+  /** The instance is not used any more. */
   close(): void {
     for (const end of [...this.#ends]) end();
   }

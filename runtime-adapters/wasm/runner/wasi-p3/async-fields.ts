@@ -41,7 +41,7 @@ export class AsyncFields extends Fields {
   }
 }
 
-/** What traps in 0.2 has an error of its own. */
+/** A change that traps in 0.2 has an error here. */
 function sized<T>(change: () => T): T {
   try {
     return change();

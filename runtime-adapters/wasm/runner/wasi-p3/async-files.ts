@@ -1,7 +1,6 @@
 /**
- * wasi:filesystem of WASI 0.3, on the descriptors of 0.2, which hold whatever holds there: volumes alone, read-only
- * ones unchanged, no way out. What the interfaces have in another form is translated here: error codes, types, times,
- * streams.
+ * wasi:filesystem of WASI 0.3 on the descriptors of 0.2, with the same rules: volumes alone, read-only ones unchanged,
+ * no way out. Parts that differ are translated here: error codes, types, times, streams.
  */
 
 import type { DescriptorStat, MetadataHash, NewTimestamp } from "../../shared/host/file-status.ts";
@@ -248,7 +247,10 @@ export const fileImports = (context: AsyncContext, preopens: readonly Preopen[])
 const variant = (code: FileErrorCode): ErrorCode =>
   code === "would-block" ? { tag: "other", val: code } : { tag: code };
 
-/** Of what a call of files has thrown, be it Node's own. @throws what is none of the component's business */
+/**
+ * @param error thrown by a call of files, or by Node
+ * @throws errors that do not concern the component
+ */
 function codeOf(error: unknown): ErrorCode {
   if (error instanceof Failure) return variant((error as Failure<FileErrorCode>).payload);
   if (error instanceof WebAssembly.RuntimeError) throw error;

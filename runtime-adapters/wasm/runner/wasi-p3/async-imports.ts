@@ -1,6 +1,6 @@
 /**
  * WASI 0.3 as far as `shared/grants/import-grants.ts` lists it. The glue asks for its interfaces by names that end in
- * `@0.3` (`transpile/generated-files.ts`), for those of 0.2 without a version: a component may import both.
+ * `@0.3` (`transpile/generated-files.ts`), and for those of 0.2 without a version, because a component may import both.
  */
 import type { Imports } from "../../shared/host/host.ts";
 import type { LogStream, LogWriter } from "../../shared/host/log-writer.ts";
@@ -18,34 +18,34 @@ export interface AsyncComponents {
   readonly wallNow: () => number;
   readonly wallIsSet: () => boolean;
   readonly after: StartTimer;
-  /** The host was called, or what it promised has come. */
+  /** The host was called, or a promise of it has settled. */
   readonly onActivity: () => void;
   /** Runs each time before the component waits for time alone. */
   readonly beforeWait: () => void;
-  /** What the component has sent and is under way. */
+  /** Output of the component that is under way. */
   readonly sending: () => readonly Promise<unknown>[];
-  /** Of all that the component has; resolves when nothing of it is left. */
-  readonly letGo: () => Promise<void>;
+  /** Releases all resources of the component. Resolves when nothing of them is left. */
+  readonly release: () => Promise<void>;
   /** Ends the process. */
   readonly exit: (code: number) => never;
 }
 
 /** Those of which much is in 0.3 as it was. */
 const SAME = /^wasi:(?:cli|clocks|random)\//;
-/** Of one read of the component's output: what goes into the log at once. */
+/** The size of one read of the component's output, which goes into the log as one piece. */
 const CHUNK_BYTES = 4096;
-/** What the component was told is written has left its memory, and is in the log so much later at most. */
+/** Bounds the time until output that was reported as written is in the log. */
 const DRAIN_MS = 100;
-/** And so many turns of the event loop. */
+/** The same bound in turns of the event loop. */
 const DRAIN_TURNS = 32;
 const NANOSECONDS_PER_MS = 1_000_000n;
 const WALL_RESOLUTION = 1_000_000n;
 const MS_PER_SECOND = 1000;
 
-/** What the glue's names of interfaces of 0.3 end in. */
+/** The glue's suffix of interfaces of 0.3. */
 const ASYNC_SUFFIX = "@0.3";
 
-/** Thrown through the component, which does not go on. */
+/** Thrown through the component, which does not continue. */
 export class ExitRequest extends Error {}
 
 export class AsyncHost {
@@ -56,18 +56,18 @@ export class AsyncHost {
     this.#components = components;
   }
 
-  /** What it has written goes into the log, or to whom it was sent; a stream that it never closes is not waited for. */
+  /** Waits until written output is in the log, or at its receiver. A stream that is never closed is not awaited. */
   async drained(): Promise<void> {
-    const { sending, letGo } = this.#components;
+    const { sending, release } = this.#components;
     await Promise.race([Promise.allSettled([...this.#outputs, ...sending()]), this.#patience()]);
-    await letGo();
+    await release();
   }
 
   async #patience(): Promise<void> {
     const { after, onActivity } = this.#components;
     const wait = (milliseconds: number): Promise<void> => new Promise((done) => void after(milliseconds, done));
     await wait(DRAIN_MS);
-    // Of a process that had no processor until now.
+    // The process may have had no processor until now.
     for (let left = DRAIN_TURNS; left > 0; left -= 1) {
       onActivity();
       await wait(0);
@@ -113,11 +113,11 @@ export class AsyncHost {
     };
   }
 
-  /** Each call is something that happened, and so is the end of what it began. */
+  /** Each call is an activity, and so is the end of an operation that it started. */
   #noticed(functions: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
     const { onActivity } = this.#components;
     const noticed = ([name, call]: [string, unknown]): [string, unknown] => {
-      // A class tells of what its methods begin by itself.
+      // Methods of a class report their own starts.
       if (typeof call !== "function" || /^[A-Z]/.test(name)) return [name, call];
       const watched = (...args: unknown[]): unknown => {
         onActivity();
@@ -158,7 +158,7 @@ export class AsyncHost {
     }
   }
 
-  /** One that nobody has set counts from 1970, with a resolution of 0. */
+  /** A clock that has not been set counts from 1970, with a resolution of 0. */
   #instant(): { readonly seconds: bigint; readonly nanoseconds: number } {
     const { wallNow, wallIsSet, now } = this.#components;
     const milliseconds = wallIsSet() ? wallNow() : Number(now() / NANOSECONDS_PER_MS);

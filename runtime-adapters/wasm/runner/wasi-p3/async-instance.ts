@@ -18,7 +18,7 @@ export class AsyncInstance {
   readonly #components: InstanceComponents;
   readonly #init: HostInit;
   readonly #timers: LongTimers;
-  /** For the board's interfaces: what they wait for comes by the event loop. */
+  /** For the board's interfaces, whose events come through the event loop. */
   readonly #loop: LoopWaiter;
 
   constructor(glue: GlueMaker, components: InstanceComponents, init: HostInit) {
@@ -34,10 +34,10 @@ export class AsyncInstance {
     this.context = new AsyncContext(ofHost, onActivity);
     const now = (): bigint => waiter.now();
     const sending = () => this.context.sending;
-    const letGo = () => this.#letGo();
+    const release = () => this.#release();
     this.host = new AsyncHost({
       ...{ log, wallNow, wallIsSet, after, exit, beforeWait },
-      ...{ onActivity, now, sending, letGo },
+      ...{ onActivity, now, sending, release },
     });
   }
 
@@ -47,7 +47,7 @@ export class AsyncInstance {
     const own = { ...fileImports(context, this.#init.preopens), ...more };
     const components = { ...this.#components, board: this.#board };
     const imports = this.host.extended(components.host.imports(components, this.#init, context), own);
-    // What the glue is mended with asks for these: `transpile/asynchronous-patches.ts`.
+    // The patches of the glue call these: `transpile/asynchronous-patches.ts`.
     const hooks = {
       happened: context.onActivity,
       isWaiting: () => context.isWaiting,
@@ -81,20 +81,20 @@ export class AsyncInstance {
     }
   }
 
-  /** It has ended. Resolves when what it has written is where it belongs, as far as that goes. */
+  /** It has ended. Resolves when its output has reached the receivers, as far as possible. */
   async end(): Promise<void> {
     await this.host.drained();
     this.close();
   }
 
-  /** What was sent by connections may take its time, see `TcpConnection.release`. */
-  async #letGo(): Promise<void> {
+  /** Data that connections send may take its time, see `TcpConnection.release`. */
+  async #release(): Promise<void> {
     this.#timers.stop();
     this.context.close();
     await this.context.atRest();
   }
 
-  /** Nobody uses it any more. */
+  /** The instance is not used any more. */
   close(): void {
     this.#timers.stop();
     this.context.close();

@@ -1,4 +1,4 @@
-/** wasi:http/types of WASI 0.3: what a message is made of, and how its body comes and goes, over the parts for 0.2. */
+/** wasi:http/types of WASI 0.3: messages and the transfer of their bodies, over the parts for 0.2. */
 
 import type { HttpErrorCode } from "../../shared/http/error-code.ts";
 import { FieldList, type Fields } from "../../shared/http/fields.ts";
@@ -41,9 +41,12 @@ const DEFAULT_STATUS = 200;
 const MIN_STATUS = 100;
 const MAX_STATUS = 999;
 
-const refused = (): Failure<undefined> => new Failure(undefined);
+const failureWithoutPayload = (): Failure<undefined> => new Failure(undefined);
 
-/** Of a body's source or target. @throws what is none of the component's business */
+/**
+ * @param error of a body's source or target
+ * @throws errors that do not concern the component
+ */
 export function httpCode(error: unknown): HttpErrorCode {
   const code = streamCode(error, "http") as HttpErrorCode | undefined;
   if (code !== undefined) return code;
@@ -53,16 +56,16 @@ export function httpCode(error: unknown): HttpErrorCode {
 
 export type BodyPair = [AsyncIterable<Uint8Array> | ByteReader, FutureOf<Trailers>];
 
-/** What a message carries. It is taken once. */
+/** The content of a message. It is taken once. */
 export interface Body {
-  /** For the component. @param outcome what the component makes of it */
+  /** For the component. @param outcome the component's result for the body */
   consumed(outcome: FutureOf<Sent>): BodyPair;
   /** On its way; undefined: there is none. */
   readonly reader: ByteReader | undefined;
   readonly trailers: FutureOf<Trailers>;
-  /** What became of it on its way. */
+  /** Reports the outcome of its transfer. */
   settle(sent: Sent): void;
-  /** Nobody wants it. */
+  /** The body is not used. */
   discard(): void;
 }
 
@@ -95,7 +98,7 @@ export class OutgoingComponentBody implements Body {
 
   discard(): void {
     this.reader?.[Symbol.dispose]();
-    // Who writes them waits until they are read.
+    // Their writer waits until they are read.
     void this.trailers.then(
       () => undefined,
       () => undefined,
@@ -103,7 +106,7 @@ export class OutgoingComponentBody implements Body {
   }
 }
 
-/** That has come from elsewhere. */
+/** A body that the host has received. */
 export class IncomingHostBody implements Body {
   readonly #http: AsyncHttp;
   readonly #pipe: IncomingPipe;
@@ -116,7 +119,7 @@ export class IncomingHostBody implements Body {
   }
 
   consumed(outcome: FutureOf<Sent>): BodyPair {
-    // It is read, so that who writes it does not wait; there is nobody who could be told.
+    // It is read so that its writer does not wait. The result concerns no one.
     void outcome.then(
       () => undefined,
       () => undefined,
@@ -135,7 +138,7 @@ export class IncomingHostBody implements Body {
   }
 
   settle(): void {
-    // Nobody asks.
+    // The result concerns no one.
   }
 
   discard(): void {
@@ -152,7 +155,7 @@ export class IncomingHostBody implements Body {
     if (ended.tag === "err") return ended;
     const { outcome } = this.#pipe;
     if (outcome !== undefined && !(outcome instanceof FieldList)) return { tag: "err", val: outcome };
-    // Who lets go of the body in its middle hears of no trailers.
+    // A component that drops the body before its end gets no trailers.
     if (outcome === undefined || outcome.size === 0) return { tag: "ok", val: undefined };
     return { tag: "ok", val: new AsyncFields(this.#http.http, outcome, true) };
   }
@@ -164,7 +167,10 @@ export function settleWithoutBody(body: Body): void {
   body.settle({ tag: "ok", val: undefined });
 }
 
-/** Writes a body, and what comes after it. @returns what became of it, which its giver is told too */
+/**
+ * Writes a body and its trailers.
+ * @returns the outcome, which is reported to the body's giver too
+ */
 export async function transmitBody(
   { context }: AsyncHttp,
   body: Body,
@@ -200,7 +206,7 @@ async function written(context: AsyncContext, body: Body, out: OutgoingBody, pip
   }
 }
 
-/** What requests and responses have in common. */
+/** The common part of requests and responses. */
 abstract class Message extends HostResource {
   protected readonly http: AsyncHttp;
   readonly fields: FieldList;
@@ -218,7 +224,7 @@ abstract class Message extends HostResource {
     return new AsyncFields(this.http.http, this.fields, true);
   }
 
-  /** Its number is free, and its body somebody's. */
+  /** Frees the handle, and passes the body on. */
   given(): this {
     this.#taken = true;
     this[Symbol.dispose]();
@@ -254,7 +260,7 @@ export class AsyncRequest extends Message {
   }
 
   setMethod(method: Method): void {
-    if (methodText(method) === undefined) throw refused();
+    if (methodText(method) === undefined) throw failureWithoutPayload();
     this.head.method = method;
   }
 
@@ -263,7 +269,7 @@ export class AsyncRequest extends Message {
   }
 
   setPathWithQuery(path: string | undefined): void {
-    if (path !== undefined && !isPathWithQuery(path)) throw refused();
+    if (path !== undefined && !isPathWithQuery(path)) throw failureWithoutPayload();
     this.head.path = path;
   }
 
@@ -272,7 +278,7 @@ export class AsyncRequest extends Message {
   }
 
   setScheme(scheme: Scheme | undefined): void {
-    if (scheme !== undefined && !isScheme(scheme)) throw refused();
+    if (scheme !== undefined && !isScheme(scheme)) throw failureWithoutPayload();
     this.head.scheme = scheme;
   }
 
@@ -281,7 +287,7 @@ export class AsyncRequest extends Message {
   }
 
   setAuthority(authority: string | undefined): void {
-    if (authority !== undefined && parseAuthority(authority) === undefined) throw refused();
+    if (authority !== undefined && parseAuthority(authority) === undefined) throw failureWithoutPayload();
     this.head.authority = authority;
   }
 
@@ -303,7 +309,7 @@ export class AsyncResponse extends Message {
   }
 
   setStatusCode(status: number): void {
-    if (status < MIN_STATUS || status > MAX_STATUS) throw refused();
+    if (status < MIN_STATUS || status > MAX_STATUS) throw failureWithoutPayload();
     this.status = status;
   }
 }

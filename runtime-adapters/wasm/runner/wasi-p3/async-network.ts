@@ -1,6 +1,6 @@
 /**
- * wasi:sockets of WASI 0.3, loaded for who imports it; without a network every attempt to use it answers
- * `access-denied`, as with 0.2.
+ * wasi:sockets of WASI 0.3, loaded for components that import it. Without a network every attempt to use it is answered
+ * with `access-denied`, as with 0.2.
  */
 
 import type { AsyncLaunch } from "../../shared/component/component-run.ts";
@@ -14,7 +14,7 @@ const denied = (): never => {
   throw new Failure({ tag: "access-denied" });
 };
 
-/** A resource that never comes to be; the glue only compares with it. */
+/** A resource that is never made. The glue only compares with it. */
 const never = (): unknown => makeConstructor({ prototype: {} }, trapOnNew, { create: denied });
 
 const noNetwork = (): Imports => ({
@@ -22,7 +22,7 @@ const noNetwork = (): Imports => ({
   "wasi:sockets/ip-name-lookup": { resolveAddresses: denied },
 });
 
-/** @returns what gives an instance its sockets */
+/** @returns makes the sockets of an instance */
 export async function socketsOf(
   timers: Pick<LoopTimers, "after">,
   { sockets, outgoing }: Pick<AsyncLaunch, "sockets" | "outgoing">,

@@ -14,7 +14,7 @@ type RunExport = () => Outcome | undefined | Promise<unknown>;
 
 const RUN_INTERFACE = "wasi:cli/run@";
 
-/** @returns what runs it to its end; rejects for a trap, and for the component's own `err`, which has a `payload` */
+/** @returns runs it to its end; rejects for a trap, and for the component's own `err`, which has a `payload` */
 export async function prepareAsync(
   glue: GlueMaker,
   components: InstanceComponents,
@@ -42,14 +42,14 @@ async function httpOf(instance: AsyncInstance, components: InstanceComponents, o
 
 async function ended(run: RunExport, instance: AsyncInstance): Promise<Outcome> {
   const { tasks } = instance;
-  // What is thrown in a timer of the glue's, or kept in a promise that it let go of, is the component's trap too.
+  // An error in a timer of the glue, or in a promise that it dropped, is the component's trap too.
   const onFault = (error: unknown): void => tasks.fail(error);
   for (const event of FAULTS) process.on(event, onFault);
   try {
     await tasks.unlessBroken(whole(run, tasks));
     return "ok";
   } catch (error) {
-    // Who left is ended as soon as its output is in the log.
+    // A component that exited is ended as soon as its output is in the log.
     if (error instanceof ExitRequest) return await new Promise<never>(() => undefined);
     throw error;
   } finally {
@@ -58,7 +58,7 @@ async function ended(run: RunExport, instance: AsyncInstance): Promise<Outcome> 
   }
 }
 
-/** It may go on when it has returned. */
+/** The component may continue after its return. */
 async function whole(run: RunExport, tasks: AsyncTasks): Promise<void> {
   await run();
   await tasks.atRest();

@@ -37,7 +37,7 @@ export interface AsyncServer {
   close(): void;
 }
 
-/** It serves from when this resolves. @throws what the first instance throws, or the port */
+/** Resolves when it serves. @throws errors of the first instance, or of the port */
 export async function serveAsync(
   glue: GlueMaker,
   components: InstanceComponents,
@@ -87,7 +87,7 @@ function asyncHandler(
   };
 }
 
-/** It is busy until nothing of it runs any more, though the response be whole. */
+/** It is busy until nothing of it runs any more, even if the response is complete. */
 async function served(answer: Promise<void>, tasks: AsyncTasks): Promise<void> {
   await answer;
   await tasks.atRest();
@@ -132,7 +132,7 @@ function receivedRequest(http: AsyncHttp, request: IncomingRequest): AsyncReques
   return new AsyncRequest(http, fields, new IncomingHostBody(http, pipe), head);
 }
 
-/** What the component itself says went wrong; undefined: it trapped. */
+/** The error that the component itself reports; undefined: it trapped. */
 function codeOf(error: unknown): HttpErrorCode | undefined {
   if (error instanceof Failure) return (error as Failure<HttpErrorCode>).payload;
   if (error instanceof Error && Object.hasOwn(error, "payload")) return Reflect.get(error, "payload") as HttpErrorCode;

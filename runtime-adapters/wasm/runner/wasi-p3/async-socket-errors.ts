@@ -3,7 +3,7 @@ import { Failure } from "../../shared/resources/failure.ts";
 import type { NetworkErrorCode } from "../../shared/sockets/socket-errors.ts";
 import { streamCode } from "./byte-flow.ts";
 
-/** Codes that are the same, whatever was asked for. */
+/** Codes that are the same for all operations. */
 type Other = { readonly tag: "other"; readonly val: string | undefined };
 
 export type SocketError =
@@ -22,7 +22,7 @@ export type LookupError =
     }
   | Other;
 
-/** What the component is told in the place of what is not in 0.3. */
+/** Codes that replace those that 0.3 does not have. */
 const OF_SOCKETS = {
   unknown: { tag: "other", val: undefined },
   "new-socket-limit": {
@@ -55,7 +55,10 @@ export const lookupError = (code: NetworkErrorCode): LookupError =>
     ? { tag: code as "access-denied" }
     : { tag: "other", val: code === "unknown" ? undefined : code };
 
-/** Of what a source or a sink has thrown. @throws what is none of the component's business */
+/**
+ * @param error of a source or a sink
+ * @throws errors that do not concern the component
+ */
 export function streamError(error: unknown): SocketError {
   const code = streamCode(error, "network") as NetworkErrorCode | undefined;
   if (code !== undefined) return socketError(code);
@@ -64,7 +67,7 @@ export function streamError(error: unknown): SocketError {
   throw error;
 }
 
-/** Runs a call of sockets of 0.2; what they throw becomes what 0.3 says. */
+/** Runs a call of sockets of 0.2. Its errors become those of 0.3. */
 export function attempt<T>(call: () => T, translated: (code: NetworkErrorCode) => unknown = socketError): T {
   try {
     return call();

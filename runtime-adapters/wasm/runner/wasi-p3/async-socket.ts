@@ -1,4 +1,4 @@
-/** What sockets of WASI 0.3 have in common: each stands on one of 0.2. */
+/** The base of sockets of WASI 0.3, each of which uses one of 0.2. */
 import { HostResource } from "../../shared/resources/handles.ts";
 import type { Family, IpSocketAddress } from "../../shared/sockets/socket-addresses.ts";
 import type { SocketContext } from "../../shared/sockets/socket-context.ts";

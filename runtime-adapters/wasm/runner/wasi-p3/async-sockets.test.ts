@@ -1,6 +1,6 @@
 /**
- * wasi:sockets of WASI 0.3 called as jco's glue calls it: whatever it is asked for, in whatever order, it answers by
- * the interface's codes.
+ * wasi:sockets of WASI 0.3, called as jco's glue calls it. Every sequence of calls is answered with the interface's
+ * codes.
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -59,7 +59,7 @@ function bench(rules: string): Sockets {
 
 const v4 = (port: number): IpSocketAddress => ({ tag: "ipv4", val: { port, address: [127, 0, 0, 1] } });
 
-test("of a UDP socket so much waits to be sent, and no more", async () => {
+test("the datagrams of a UDP socket that wait to be sent are bounded", async () => {
   const { udp, context } = bench("udp://127.0.0.1:9");
   const socket = udp("ipv4");
   const sent = Array.from({ length: 60 }, () => socket.send(new Uint8Array(60_000), v4(9)));
@@ -77,7 +77,7 @@ test("of a UDP socket so much waits to be sent, and no more", async () => {
   await context.atRest();
 });
 
-test("who closes the instance closes its sockets, whatever they do", async (context) => {
+test("closing the instance closes its sockets in any state", async (context) => {
   const { port } = await echo(context);
   const own = bench(`tcp://127.0.0.1:${port}; listen tcp:*; udp://127.0.0.1:9`);
   const [client, listener, datagrams] = [own.tcp("ipv4"), own.tcp("ipv4"), own.udp("ipv4")];
@@ -230,7 +230,7 @@ class Steps {
     this.#settles(checked, new Set());
   }
 
-  /** What a component writes: some pieces, and then its end. */
+  /** The output of a component: some pieces, and then its end. */
   #reader(): ByteReader {
     let left = this.#below(6);
     return {

@@ -17,7 +17,7 @@ import { AsyncUdpSocket } from "./async-udp.ts";
 
 export { NetworkAccess } from "../../shared/sockets/network-access.ts";
 
-/** Of an address of IPv6 that stands for one of IPv4: the groups before it. */
+/** The first groups of an IPv6 address that maps one of IPv4. */
 const MAPPED_PREFIX = [0, 0, 0, 0, 0, 0xffff];
 const OCTET_BITS = 8;
 const OCTET = 0xff;

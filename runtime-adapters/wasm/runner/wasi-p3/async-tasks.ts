@@ -1,14 +1,14 @@
-/** What runs of one instance of a component of WASI 0.3, and who waits for it. */
+/** The running tasks of one instance of a component of WASI 0.3, and the waits for them. */
 
 type Reject = (error: unknown) => void;
 
-/** What nobody has caught, which is the component's. */
+/** Uncaught errors, which are the component's. */
 export const FAULTS = ["uncaughtException", "unhandledRejection"] as const;
 
 export class AsyncTasks {
-  /** Of those who wait for the component. */
+  /** Rejects waits for the component. */
   readonly #waiting = new Set<Reject>();
-  /** Of the component's stacks that are set aside. */
+  /** Rejects the component's stacks that are set aside. */
   readonly #stacks = new Set<Reject>();
   #running = 0;
   #atRest = Promise.withResolvers<void>();
@@ -46,7 +46,9 @@ export class AsyncTasks {
     for (const reject of this.#waiting) reject(error);
   }
 
-  /** What a stack waits for. V8 keeps a stack that never goes on, and with it the instance: it is ended with that. */
+  /**
+   * Ends a wait of a stack when the instance is closed. V8 would keep a stack that never continues, and the instance.
+   */
   unlessClosed(result: unknown): unknown {
     if (!(result instanceof Promise)) return result;
     const { promise, resolve, reject } = Promise.withResolvers<unknown>();
@@ -62,7 +64,7 @@ export class AsyncTasks {
     return promise;
   }
 
-  /** Ends what waits. */
+  /** Ends all waits. */
   close(): void {
     this.#isClosed = true;
     for (const reject of this.#stacks) reject(closed());

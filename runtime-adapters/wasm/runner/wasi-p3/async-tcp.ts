@@ -1,6 +1,6 @@
 /**
- * wasi:sockets/types.tcp-socket of WASI 0.3, on the sockets of 0.2, which hold whatever holds there. What 0.3 calls one
- * socket are a handle and its streams, in any order let go of: the socket is closed when nobody has any of them.
+ * wasi:sockets/types.tcp-socket of WASI 0.3 on the sockets of 0.2, with the same rules. A socket of 0.3 is a handle and
+ * its streams, which are dropped in any order. The socket is closed with the last of them.
  */
 import { Failure } from "../../shared/resources/failure.ts";
 import { onHandleCreated } from "../../shared/resources/handles.ts";
@@ -21,7 +21,7 @@ import {
 
 const INVALID_STATE = { tag: "invalid-state" } as const;
 
-/** A socket of 0.2 with all who have something of it. */
+/** A socket of 0.2 that a handle and its streams share. */
 class SharedSocket {
   readonly socket: TcpSocket;
   readonly #onGone: () => void;
@@ -34,7 +34,7 @@ class SharedSocket {
     this.#onGone = () => void forget();
   }
 
-  /** @returns what lets go of it, once */
+  /** @returns a function that releases it, once */
   hold(): () => void {
     this.#holders += 1;
     let holds = true;
@@ -56,7 +56,7 @@ class SharedSocket {
 
 export class AsyncTcpSocket extends AsyncSocket<TcpSocket> {
   readonly #shared: SharedSocket;
-  readonly #letGo: () => void;
+  readonly #release: () => void;
   #sends = false;
   #receives = false;
 
@@ -64,7 +64,7 @@ export class AsyncTcpSocket extends AsyncSocket<TcpSocket> {
   constructor(network: AsyncNetwork, socket: TcpSocket) {
     super(network, "TCP sockets", socket);
     this.#shared = new SharedSocket(network, socket);
-    this.#letGo = this.#shared.hold();
+    this.#release = this.#shared.hold();
   }
 
   static create(network: AsyncNetwork, family: Family): AsyncTcpSocket {
@@ -75,7 +75,7 @@ export class AsyncTcpSocket extends AsyncSocket<TcpSocket> {
   }
 
   protected override closed(): void {
-    this.#letGo();
+    this.#release();
   }
 
   async connect(remoteAddress: IpSocketAddress): Promise<void> {
@@ -97,10 +97,10 @@ export class AsyncTcpSocket extends AsyncSocket<TcpSocket> {
     const { connection } = this.socket;
     if (connection === undefined || this.#sends) return refusedStream(data, INVALID_STATE);
     this.#sends = true;
-    const letGo = this.#shared.hold();
+    const release = this.#shared.hold();
     const init = { sink: connection.sink(), codeOf: streamError, isBounded: true, flushes: true };
     const { context } = this.network;
-    return context.sends(drainStream(context, data, init).finally(letGo));
+    return context.sends(drainStream(context, data, init).finally(release));
   }
 
   receive(): FlowPair<Uint8Array, SocketError> {
@@ -165,15 +165,15 @@ export class AsyncTcpSocket extends AsyncSocket<TcpSocket> {
 class Listener implements AsyncIterator<AsyncTcpSocket> {
   readonly #network: AsyncNetwork;
   readonly #socket: TcpSocket;
-  readonly #letGo: () => void;
-  /** What the glue has taken and not given: the component thought better of it. */
+  readonly #release: () => void;
+  /** Sockets that the glue took without passing them on, because the component cancelled. */
   readonly #taken = new Set<AsyncTcpSocket>();
   #hasEnded = false;
 
-  constructor(network: AsyncNetwork, socket: TcpSocket, letGo: () => void) {
+  constructor(network: AsyncNetwork, socket: TcpSocket, release: () => void) {
     this.#network = network;
     this.#socket = socket;
-    this.#letGo = letGo;
+    this.#release = release;
   }
 
   [Symbol.asyncIterator](): this {
@@ -195,13 +195,13 @@ class Listener implements AsyncIterator<AsyncTcpSocket> {
     if (!this.#hasEnded) {
       this.#hasEnded = true;
       this.#socket.stopAccepting();
-      this.#letGo();
+      this.#release();
       for (const each of this.#taken) each[Symbol.dispose]();
     }
     return { done: true, value: undefined };
   }
 
-  /** Undefined: another one was faster, or nothing comes any more. */
+  /** Undefined: another call took it, or no connection will arrive any more. */
   #accepted(): AsyncTcpSocket | undefined {
     try {
       const taken = new AsyncTcpSocket(this.#network, this.#socket.acceptSocket());

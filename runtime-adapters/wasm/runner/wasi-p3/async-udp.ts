@@ -1,4 +1,4 @@
-/** wasi:sockets/types.udp-socket of WASI 0.3, on the sockets of 0.2, which hold whatever holds there. */
+/** wasi:sockets/types.udp-socket of WASI 0.3 on the sockets of 0.2, with the same rules. */
 import { Failure } from "../../shared/resources/failure.ts";
 import type { Family, IpSocketAddress } from "../../shared/sockets/socket-addresses.ts";
 import { type NetworkErrorCode, networkFailure } from "../../shared/sockets/socket-errors.ts";
@@ -8,14 +8,14 @@ import { attempt, socketError } from "./async-socket-errors.ts";
 import { waitUntilReady } from "./byte-flow.ts";
 
 /**
- * Of one socket: what waits to be given to the system, and calls that wait for something to come. As of what has come
- * and is not read.
+ * Bounds the datagrams of one socket that wait to be sent, and its pending receives. Received datagrams have the same
+ * limit.
  */
 const MAX_WAITING = 128;
 const MAX_WAITING_BYTES = 131_072;
 
 export class AsyncUdpSocket extends AsyncSocket<UdpSocket> {
-  /** Whether nobody had closed it yet. */
+  /** @returns whether it was still open */
   readonly #forget: () => boolean;
   #waiting = 0;
   #waitingBytes = 0;
@@ -54,9 +54,9 @@ export class AsyncUdpSocket extends AsyncSocket<UdpSocket> {
       this.socket.bindAnywhere();
     });
     while (this.#bound((socket) => socket.room()) === 0) await this.#woken(bytes.length, this.socket.outgoing);
-    // As it is now: it may have been connected to somebody else meanwhile.
+    // The current peer: it may have been connected to another one meanwhile.
     const to = this.#bound((socket) => socket.checkMessage(bytes.length, remoteAddress));
-    const failure = await new Promise<NetworkErrorCode | undefined>((told) => this.socket.send(bytes, to, told));
+    const failure = await new Promise<NetworkErrorCode | undefined>((done) => this.socket.send(bytes, to, done));
     if (failure !== undefined) throw new Failure(socketError(failure));
   }
 

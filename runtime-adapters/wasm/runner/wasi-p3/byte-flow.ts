@@ -15,34 +15,34 @@ export interface ByteReader {
   read(options: {
     readonly count: number;
   }): Promise<{ readonly done?: boolean; readonly value?: Uint8Array | number[] | number }>;
-  /** Nothing more is wanted: who writes is told. */
+  /** Ends the stream, and tells its writer. */
   [Symbol.dispose](): void;
 }
 
-/** Of one piece. The glue makes a list of its bytes, of eight bytes each. */
+/** The size of one piece. The glue makes a list of its bytes, which takes eight bytes for each. */
 export const CHUNK_BYTES = 16_384;
 const OK = { tag: "ok", val: undefined } as const;
 
 export const success = <E>(): Result<undefined, E> => OK;
 
-/** What has come of a piece; none at the end. */
+/** The bytes of a piece; none at the end. */
 export const bytesOf = (value: Uint8Array | number[] | number | undefined): Uint8Array =>
   value === undefined ? new Uint8Array() : typeof value === "number" ? Uint8Array.of(value) : Uint8Array.from(value);
 
-/** @param given resolves when nobody waits any more */
+/** @param given resolves when the wait is given up */
 export async function waitUntilReady(readiness: Readiness | undefined, given?: Promise<unknown>): Promise<void> {
   if (readiness === undefined || readiness.ready()) return;
   let takeBack: (() => void) | undefined;
   const woken = new Promise<void>((resolve) => {
     takeBack = readiness.onReady?.(resolve);
-    // One that was ready by the time it was asked has woken nobody.
+    // One that was ready when it was asked has called no listener.
     if (readiness.ready()) resolve();
   });
   await (given === undefined ? woken : Promise.race([woken, given]));
   takeBack?.();
 }
 
-/** The error code of what a source or a sink has thrown; undefined: it is another error. */
+/** The error code of an error of a source or a sink; undefined: it is another error. */
 export function streamCode(error: unknown, domain: ErrorDomain): unknown {
   if (!(error instanceof Failure)) return undefined;
   const { payload } = error as Failure<unknown>;
@@ -54,9 +54,12 @@ export function streamCode(error: unknown, domain: ErrorDomain): unknown {
 
 export interface FlowInit<E> {
   readonly source: ByteSource;
-  /** What the component is told of what the source has thrown. @throws what is none of the component's business */
+  /**
+   * Converts an error of the source for the component.
+   * @throws errors that do not concern the component
+   */
   readonly codeOf: (error: unknown) => E;
-  /** Of something of which there are few, so that its streams are not counted. */
+  /** True for a source of which there are few, so that its streams are not counted. */
   readonly isBounded?: boolean;
   /** Runs when it has ended. */
   readonly onEnd?: () => void;
@@ -65,10 +68,10 @@ export interface FlowInit<E> {
 /** A `stream`, and the `future` of how it ended. */
 export type FlowPair<T, E> = [AsyncIterable<T>, Promise<Result<undefined, E>>];
 
-/** Of what could not even begin. */
+/** The flow of an operation that could not be started. */
 export const failedFlow = <T, E>(val: E): FlowPair<T, E> => [emptyStream(), Promise.resolve({ tag: "err", val })];
 
-/** What the component writes is taken by nobody. */
+/** Refuses the component's output. */
 export function refusedStream<E>(reader: ByteReader, val: E): Promise<Result<undefined, E>> {
   reader[Symbol.dispose]();
   return Promise.resolve({ tag: "err", val });
@@ -83,11 +86,11 @@ export interface DrainInit<E> {
   readonly sink: ByteSink;
   readonly codeOf: FlowInit<E>["codeOf"];
   readonly isBounded?: boolean;
-  /** Whether it is over only when the sink has given all of it on. */
+  /** True when it is over only after the sink has passed all of it on. */
   readonly flushes?: boolean;
 }
 
-/** What the component reads, as the glue takes it, and how it ended. */
+/** Data that the component reads, as the glue takes it, and its end. */
 export class ByteFlow<E> implements AsyncIterator<Uint8Array> {
   readonly #context: AsyncContext;
   readonly #init: FlowInit<E>;
@@ -106,7 +109,7 @@ export class ByteFlow<E> implements AsyncIterator<Uint8Array> {
     return this.#outcome.promise;
   }
 
-  /** For who reads in the component's place. */
+  /** A reader in the component's place. */
   get reader(): ByteReader {
     return { read: () => this.next(), [Symbol.dispose]: () => void this.return() };
   }
@@ -153,8 +156,8 @@ export class ByteFlow<E> implements AsyncIterator<Uint8Array> {
 }
 
 /**
- * Takes all that the component writes. @returns once all of it is in the sink, or the sink has failed; then the
- * component is told that nobody reads any more. The sink is closed.
+ * Takes all output of the component, and closes the sink. Resolves when all of it is in the sink, or the sink has
+ * failed; then the component learns that there is no reader any more.
  */
 export function drainStream<E>(
   context: AsyncContext,
@@ -178,7 +181,7 @@ export function drainStream<E>(
 async function flushed(context: AsyncContext, sink: ByteSink, given: Promise<void>): Promise<void> {
   sink.flush();
   await context.waited(waitUntilReady(sink.readiness, given));
-  // What has failed meanwhile says so now.
+  // Throws an error that happened meanwhile.
   sink.flush();
 }
 

@@ -8,7 +8,7 @@ interface Globals {
   clearInterval(id: unknown): void;
 }
 
-/** Time that passes when it is told to. */
+/** Time that the test moves on. */
 class Bench {
   now = 0;
   #timers: { at: number; act: () => void }[] = [];

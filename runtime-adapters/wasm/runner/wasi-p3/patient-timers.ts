@@ -1,34 +1,34 @@
 /**
- * The timers that jco's glue for WASI 0.3 is given. It looks whether there is something to do every 10 ms, and every
- * millisecond while the host waits for bytes: a thousand wake-ups a second of a component that does nothing. Here the
- * looks come the less often the longer nothing happens, and at once when something does: the host was called, what it
- * promised has come, or the glue itself has more to do at once.
+ * The timers of jco's glue for WASI 0.3. The glue polls for work every 10 ms, and every millisecond while the host
+ * waits for bytes, which would wake an idle component a thousand times a second. Here polls become rarer while nothing
+ * happens, and run at once when the host is called, when a promise of the host settles, or when the glue itself has
+ * more work at once.
  */
 
-/** As `setTimeout`; gives what takes it back, and no handle of Node's, from which more could be reached. */
+/** Like `setTimeout`, but returns the function that cancels it. A handle of Node's would give access to more. */
 export type StartTimer = (milliseconds: number, act: () => void) => () => void;
 
-/** Looks of the glue are of no more than that; longer timers of it are none of those. */
-const LONGEST_LOOK_MS = 10;
-/** While nothing happens; what comes by none of the three ways is seen after that. */
+/** Timers up to this length are the glue's polls. */
+const LONGEST_POLL_MS = 10;
+/** The longest interval of polls, and the delay of events that no call announces. */
 const LONGEST_PAUSE_MS = 100;
-/** As many looks go by before they become rarer: a task resumed by one of them takes some. */
+/** Polls without an event before they become rarer. A task that one of them resumes takes some. */
 const PATIENCE = 16;
-/** Of one component; the glue has a few for each stream. */
+/** Bounds the timers of one component. The glue has a few for each stream. */
 const MAX_TIMERS = 10_000;
 
-interface Look {
+interface Timer {
   readonly act: () => void;
   readonly milliseconds: number;
   readonly repeats: boolean;
   cancel: () => void;
-  /** Whether it is next. */
+  /** True when it is next. */
   isSoon: boolean;
 }
 
 export class LongTimers {
   readonly #start: StartTimer;
-  readonly #looks = new Map<number, Look>();
+  readonly #timers = new Map<number, Timer>();
   #last = 0;
   #idle = 0;
   #isStopped = false;
@@ -37,24 +37,24 @@ export class LongTimers {
     this.#start = start;
   }
 
-  /** Something happened: whoever waits for it looks next. */
+  /** Something happened: the next checks run soon. */
   wake(): void {
     this.#idle = 0;
-    for (const [id, look] of this.#looks) {
-      if (look.isSoon || look.milliseconds > LONGEST_LOOK_MS) continue;
-      look.isSoon = true;
-      look.cancel();
-      look.cancel = this.#start(0, () => this.#fire(id, look));
+    for (const [id, timer] of this.#timers) {
+      if (timer.isSoon || timer.milliseconds > LONGEST_POLL_MS) continue;
+      timer.isSoon = true;
+      timer.cancel();
+      timer.cancel = this.#start(0, () => this.#fire(id, timer));
     }
   }
 
-  /** Nothing is looked at any more. */
+  /** Stops all checks. */
   stop(): void {
     this.#isStopped = true;
-    for (const id of [...this.#looks.keys()]) this.#drop(id);
+    for (const id of [...this.#timers.keys()]) this.#drop(id);
   }
 
-  /** What the glue finds under these names. */
+  /** The functions that the glue finds under these names. */
   get globals(): Readonly<Record<string, unknown>> {
     const drop = (id: unknown): void => this.#drop(id);
     return {
@@ -62,49 +62,50 @@ export class LongTimers {
       setInterval: (act: () => void, milliseconds = 1): number => this.#add(act, milliseconds, true),
       clearTimeout: drop,
       clearInterval: drop,
-      // Only compared with: the host gives it none.
+      // The glue only compares with it: the host passes no such stream.
       ReadableStream: class ReadableStream {},
       queueMicrotask: (act: () => void): void => void Promise.resolve().then(act),
     };
   }
 
   #add(act: () => void, milliseconds: number, repeats: boolean): number {
-    if (this.#looks.size >= MAX_TIMERS) throw new WebAssembly.RuntimeError(`wasm trap: more than ${MAX_TIMERS} timers`);
+    if (this.#timers.size >= MAX_TIMERS)
+      throw new WebAssembly.RuntimeError(`wasm trap: more than ${MAX_TIMERS} timers`);
     this.#last += 1;
     const id = this.#last;
     if (this.#isStopped) return id;
     const cancel = (): void => undefined;
-    const look: Look = { act, milliseconds: Math.max(0, Number(milliseconds) || 0), repeats, cancel, isSoon: false };
-    this.#looks.set(id, look);
-    this.#begin(id, look);
+    const timer: Timer = { act, milliseconds: Math.max(0, Number(milliseconds) || 0), repeats, cancel, isSoon: false };
+    this.#timers.set(id, timer);
+    this.#begin(id, timer);
     return id;
   }
 
-  #begin(id: number, look: Look): void {
-    look.cancel();
-    look.isSoon = look.milliseconds === 0;
-    look.cancel = this.#start(this.#pauseFor(look), () => this.#fire(id, look));
+  #begin(id: number, timer: Timer): void {
+    timer.cancel();
+    timer.isSoon = timer.milliseconds === 0;
+    timer.cancel = this.#start(this.#pauseFor(timer), () => this.#fire(id, timer));
   }
 
-  #pauseFor({ milliseconds }: Look): number {
-    const isLook = milliseconds > 0 && milliseconds <= LONGEST_LOOK_MS;
-    if (!isLook || this.#idle <= PATIENCE) return milliseconds;
+  #pauseFor({ milliseconds }: Timer): number {
+    const isPoll = milliseconds > 0 && milliseconds <= LONGEST_POLL_MS;
+    if (!isPoll || this.#idle <= PATIENCE) return milliseconds;
     return Math.min(milliseconds * (this.#idle - PATIENCE), LONGEST_PAUSE_MS);
   }
 
-  #fire(id: number, look: Look): void {
-    if (!look.repeats) this.#looks.delete(id);
-    // Only what is to be done at once says that there is more to do.
-    if (look.milliseconds === 0) this.wake();
+  #fire(id: number, timer: Timer): void {
+    if (!timer.repeats) this.#timers.delete(id);
+    // Only a check that is due at once shows that there is more to do.
+    if (timer.milliseconds === 0) this.wake();
     else this.#idle += 1;
-    look.act();
-    if (look.repeats && this.#looks.get(id) === look) this.#begin(id, look);
+    timer.act();
+    if (timer.repeats && this.#timers.get(id) === timer) this.#begin(id, timer);
   }
 
   #drop(id: unknown): void {
-    const look = typeof id === "number" ? this.#looks.get(id) : undefined;
-    if (look === undefined) return;
-    look.cancel();
-    this.#looks.delete(id as number);
+    const timer = typeof id === "number" ? this.#timers.get(id) : undefined;
+    if (timer === undefined) return;
+    timer.cancel();
+    this.#timers.delete(id as number);
   }
 }

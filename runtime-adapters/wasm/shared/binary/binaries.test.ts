@@ -22,7 +22,7 @@ test("a component's imports and exports are read by name, in order", async () =>
   assert.deepEqual(shape, { imports: ["wasi:cli/exit@0.2.6"], exports: ["wasi:cli/run@0.2.6"] });
 });
 
-test("what nobody grants is named, all of it", async () => {
+test("all imports that are not granted are named", async () => {
   const { imports } = shapeOf(readFileSync(await textFile("wants-http.wat")));
   assert.deepEqual(ungrantedImports(imports), ["wasi:http/outgoing-handler@0.2.0", "example:board/gpio@1.0.0"]);
   const granted = ["wasi:cli/stdout@0.3.0", "wasi:cli/stdout@0.2.99", "wasi:clocks/system-clock@0.3.1"];
@@ -37,7 +37,7 @@ test("garbage, an empty file and a WebAssembly of another time are refused", () 
   assert.throws(() => shapeOf(Uint8Array.from([...header, 0x0a, 0, 1, 0])), isInvalid(/unknown WebAssembly version/));
 });
 
-test("a truncated component is refused, wherever it was cut", async () => {
+test("a component that was cut at any place is refused", async () => {
   const bytes = readFileSync(await textFile("exit-42.wat"));
   const sections = new Set<number>();
   for (let length = 0; length < bytes.length; length += 1) {
@@ -52,7 +52,7 @@ test("a truncated component is refused, wherever it was cut", async () => {
   assert.ok(sections.size < 20, `${sections.size} cuts were not seen`);
 });
 
-test("no bytes whatever do anything but be read or refused", async () => {
+test("any bytes are read or refused", async () => {
   const real = readFileSync(await textFile("exit-42.wat"));
   const mutated = fc
     .array(fc.tuple(fc.nat(real.length - 1), fc.nat(255)), { minLength: 1, maxLength: 8 })
@@ -76,7 +76,7 @@ test("no bytes whatever do anything but be read or refused", async () => {
   );
 });
 
-test("numbers of padded length are read as what they are", () => {
+test("numbers of padded length are read correctly", () => {
   fc.assert(
     fc.property(fc.nat(0xffff_ffff), (value) => {
       const bytes = paddedU32(value);
@@ -104,7 +104,7 @@ interface Memory {
 const memoryOf = (bytes: Uint8Array): Memory =>
   new WebAssembly.Instance(new WebAssembly.Module(bytes)).exports.m as Memory;
 
-test("memory grows up to the limit and not one page further", () => {
+test("memory grows up to the limit and no page further", () => {
   for (const declared of [undefined, 100]) {
     const { bytes, memories } = padMemoryLimits(memoryModule(1, declared));
     limitMemories(bytes, memories, 3 * WASM_PAGE_BYTES + 5);
@@ -115,7 +115,7 @@ test("memory grows up to the limit and not one page further", () => {
   }
 });
 
-test("a module's own lower maximum stays, and with no limit everything does", () => {
+test("a module's own lower maximum is kept, and without a limit every maximum", () => {
   const { bytes, memories } = padMemoryLimits(memoryModule(1, 2));
   limitMemories(bytes, memories, 10 * WASM_PAGE_BYTES);
   assert.throws(() => memoryOf(bytes).grow(2));

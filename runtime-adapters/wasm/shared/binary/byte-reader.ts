@@ -62,7 +62,7 @@ export class ByteReader {
     throw malformed("a number is too long");
   }
 
-  /** Of a u64 only its extent matters here: what does not fit a double is rounded. */
+  /** Callers use a u64 only as a size. A value that does not fit a double is rounded. */
   u64(): number {
     let value = 0;
     for (let index = 0; index < MAX_U64_LEB_LENGTH; index += 1) {

@@ -1,6 +1,6 @@
 /**
- * What a component wants and offers, read from its binary (component model, Binary.md): the names of its top-level
- * imports and exports. Core modules, components for another WASI and anything else are told apart and refused.
+ * Reads the names of a component's top-level imports and exports from its binary (component model, Binary.md). Core
+ * modules, components for another WASI and other files are distinguished and refused.
  */
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { ByteReader, malformed } from "./byte-reader.ts";
@@ -118,13 +118,13 @@ function skipDescription(reader: ByteReader): void {
   else throw malformed("an import or export is of an unknown kind");
 }
 
-/** `wasi:cli/run@0.2.6` → its parts; undefined for what has no version. */
+/** Splits `wasi:cli/run@0.2.6`. Undefined for a name without a version. */
 export function parseInterfaceName(name: string): { readonly path: string; readonly version: string } | undefined {
   const at = name.lastIndexOf("@");
   return at < 0 ? undefined : { path: name.slice(0, at), version: name.slice(at + 1) };
 }
 
-/** The packages of WASI 0.2. Proposals have versions of their own, whoever grants them knows which. */
+/** The packages of WASI 0.2. Proposals have other versions; the grants of the interfaces that use them know which. */
 const WASI_02 = /^wasi:(?:cli|clocks|filesystem|http|io|random|sockets)\//;
 /** Shown of those that are for another WASI. */
 const MAX_SHOWN_NAMES = 16;
@@ -156,7 +156,7 @@ export function refuseAsync(shape: ComponentShape): void {
   throw new PicoletError("invalid", `${otherWasi(names)}; ${BUILD_FOR_02}, ${remedy}`);
 }
 
-/** Any finished 0.2: minor releases only add, and what they add a component need not use. */
+/** Any final 0.2: minor releases only add, and a component does not need the additions. */
 export const isWasi02 = (version: string): boolean => /^0\.2\.\d+$/.test(version);
 
 /** Any finished 0.3. Its release candidates have other functions by the same names. */

@@ -4,9 +4,9 @@ import { ByteReader, malformed } from "./byte-reader.ts";
 
 export interface Section {
   readonly id: number;
-  /** Of the section's id. */
+  /** Offset of the section's id. */
   readonly start: number;
-  /** Of what follows its length. */
+  /** Offset of its content, behind the length. */
   readonly content: number;
   readonly size: number;
 }

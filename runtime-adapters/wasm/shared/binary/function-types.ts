@@ -21,7 +21,10 @@ const REFERENCES: ReadonlySet<number> = new Set([0x63, 0x64]);
 /** i32, i64, f32, f64: all that the canonical ABI has. */
 const NUMBERS: ReadonlySet<number> = new Set([0x7f, 0x7e, 0x7d, 0x7c]);
 
-/** @returns in the order of the imports; null: one that takes or gives what no component does. @throws `invalid` */
+/**
+ * @returns types in the order of the imports; null: one that no component has
+ * @throws `invalid`
+ */
 export function importedFunctionTypes(module: Uint8Array): (FunctionType | null)[] {
   let types: (FunctionType | null)[] = [];
   const found: (FunctionType | null)[] = [];

@@ -18,13 +18,13 @@ import {
 } from "./core-module.ts";
 
 export const WASM_PAGE_BYTES = 65_536;
-/** Of one module; the specification has one without the multi-memory proposal. */
+/** Bounds the memories of one module. Without the multi-memory proposal a module has one. */
 const MAX_MEMORIES = 16;
 
 /** A memory that a core module defines. */
 export interface ModuleMemory {
   readonly initialPages: number;
-  /** What the module itself declares; 4 GiB when it declares none. */
+  /** The maximum that the module declares; 4 GiB when it declares none. */
   readonly maximumPages: number;
   /** Where the 5 bytes of the maximum are in the rewritten module. */
   readonly maximumOffset: number;
@@ -39,7 +39,7 @@ export interface LimitedModule {
 export function padMemoryLimits(module: Uint8Array): LimitedModule {
   let memorySection: Section | undefined;
   for (const section of moduleSections(module)) {
-    // An imported memory is limited where it is defined; only its kind is looked at.
+    // An imported memory is limited where it is defined, so that only its kind is checked.
     if (section.id === IMPORT_SECTION) readModuleImports(sectionReader(module, section), () => undefined);
     if (section.id === MEMORY_SECTION) memorySection = section;
   }
@@ -77,8 +77,8 @@ function readMemories(reader: ByteReader): MemoryType[] {
 }
 
 /**
- * Overwrites the maxima in place with what `limitBytes` allows; undefined leaves them.
- * @throws `resource_exhausted` when a memory starts out larger than that.
+ * Overwrites the maxima in place with `limitBytes`; undefined leaves them.
+ * @throws `resource_exhausted` when a memory is larger from the start
  */
 export function limitMemories(
   module: Uint8Array,

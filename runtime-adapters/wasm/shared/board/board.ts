@@ -1,9 +1,8 @@
-/**
- * The interfaces of `wit/board` that a component is given, those of them that a runner answers or asks the agent for.
- */
+/** The host parts of `wit/board` that need no device: the runner answers them, alone or by asking the agent. */
 import { closeSync, constants, openSync } from "node:fs";
 import type { Socket } from "node:net";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { BoardInterface, DeviceKind } from "@picolet/runtime-contract/board-services.ts";
 import type { Imports } from "../host/host.ts";
 import type { LogWriter } from "../host/log-writer.ts";
 import type { Preopen } from "../host/mounts.ts";
@@ -11,39 +10,53 @@ import { entryPath, O_PATH } from "../host/paths.ts";
 import type { BoardLaunch } from "../messages/launch.ts";
 import { SERVICE_SOCKET } from "../messages/service-messages.ts";
 import type { Poller } from "../resources/polling.ts";
-import { AgentCalls } from "./agent-calls.ts";
-import { configImports } from "./config-imports.ts";
-import { keyvalueImports } from "./keyvalue-imports.ts";
-import { loggingImports } from "./logging-imports.ts";
-import { nodeInfoImports } from "./node-info-imports.ts";
-import { ServiceClient } from "./service-client.ts";
-import { telemetryImports } from "./telemetry-imports.ts";
+import { AgentCalls } from "../services/agent-calls.ts";
+import { ServiceClient } from "../services/service-client.ts";
+import { configImports } from "./config/imports.ts";
+import { keyvalueImports } from "./keyvalue/imports.ts";
+import { loggingImports } from "./logging/imports.ts";
+import { nodeInfoImports } from "./node-info/imports.ts";
+import { telemetryImports } from "./telemetry/imports.ts";
 
-export interface BoardComponents {
+/** Parts of the process from which host parts are made. */
+export interface HostPartContext {
   readonly log: Pick<LogWriter, "write">;
   readonly preopens: readonly Preopen[];
   readonly poller: Poller;
-  /** Undefined when nothing that the component imports needs the agent. */
+  /** Undefined when no import of the component needs the agent. */
   readonly client: ServiceClient | undefined;
+  /** Calls through `client`. */
+  readonly calls: AgentCalls | undefined;
+  readonly launch: BoardLaunch;
+}
+
+/** @returns the imports of one interface; undefined when it needs the agent and there is no client */
+export type HostPart = (context: HostPartContext) => Imports | undefined;
+
+/** The table of host parts. Those that open devices are in `runner/device-imports.ts`. */
+const HOST_PARTS: Readonly<Record<Exclude<BoardInterface, DeviceKind>, HostPart>> = {
+  config: ({ preopens, launch }) => configImports(configRoot(preopens, launch.configPath)),
+  keyvalue: ({ calls }) => calls && keyvalueImports(calls),
+  logging: ({ log, launch }) => loggingImports(log, launch.logLevel),
+  telemetry: ({ client, poller }) => client && telemetryImports(client, poller),
+  "node-info": ({ calls, launch }) => calls && nodeInfoImports(launch.pod, calls),
+};
+
+export interface BoardComponents extends Omit<HostPartContext, "calls" | "launch"> {
   /** For a component that imports devices. */
   readonly devices?: ((agent: AgentCalls) => Imports) | undefined;
 }
 
-/** Nothing that the pod does not name: what is missing here cannot be reached, whatever the component imports. */
+/** @returns the interfaces that the pod names. A component can reach no others. */
 export function boardImports(
-  { log, preopens, poller, client, devices }: BoardComponents,
+  { devices, ...components }: BoardComponents,
   launch: BoardLaunch,
+  parts: Readonly<Record<string, HostPart>> = HOST_PARTS,
 ): Imports {
-  const { interfaces, pod, configPath, logLevel } = launch;
-  const calls = client === undefined ? undefined : new AgentCalls(poller, client);
-  return {
-    ...(interfaces.includes("config") ? configImports(configRoot(preopens, configPath)) : {}),
-    ...(interfaces.includes("logging") ? loggingImports(log, logLevel) : {}),
-    ...(calls !== undefined && interfaces.includes("keyvalue") ? keyvalueImports(calls) : {}),
-    ...(client !== undefined && interfaces.includes("telemetry") ? telemetryImports(client, poller) : {}),
-    ...(calls !== undefined && interfaces.includes("node-info") ? nodeInfoImports(pod, calls) : {}),
-    ...(calls === undefined ? {} : devices?.(calls)),
-  };
+  const { poller, client } = components;
+  const calls = client && new AgentCalls(poller, client);
+  const made = launch.interfaces.map((name) => parts[name]?.({ ...components, calls, launch }));
+  return Object.assign({}, ...made, calls && devices?.(calls));
 }
 
 function configRoot(preopens: readonly Preopen[], path: string | undefined): number | undefined {
@@ -55,8 +68,8 @@ function configRoot(preopens: readonly Preopen[], path: string | undefined): num
 }
 
 /**
- * The way to the agent, opened while the runner still may; undefined for a component that never asks it.
- * @param after @returns what takes it back
+ * Opens the connection to the agent while the runner still may. Undefined for a component that never asks the agent.
+ * @param after returns a function that cancels the timer
  */
 export function agentConnection(
   { token, serviceDirectory }: BoardLaunch & { readonly serviceDirectory: string },

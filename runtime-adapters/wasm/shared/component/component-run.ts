@@ -1,11 +1,6 @@
-/**
- * One component from what was opened for it to its end: the same in a process of its own and in one of several
- * (`dense/`).
- */
+/** Runs one component to its end, in a process of its own or in one of several (`dense/`). */
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { BoardInterface } from "@picolet/runtime-contract/board-services.ts";
-import type { AgentCalls } from "../board/agent-calls.ts";
-import type { ServiceClient } from "../board/service-client.ts";
 import type { ServeOptions } from "../grants/http-options.ts";
 import { type HostComponents, type HostInit, hostContext, hostImports, type Imports } from "../host/host.ts";
 import type { LogWriter } from "../host/log-writer.ts";
@@ -17,49 +12,50 @@ import { type LoopWaiter, suspendableInstantiate } from "../resources/event-loop
 import type { LiveResources } from "../resources/handles.ts";
 import type { Waiter } from "../resources/polling.ts";
 import type { StreamContext } from "../resources/streams.ts";
+import type { AgentCalls } from "../services/agent-calls.ts";
+import type { ServiceClient } from "../services/service-client.ts";
 import type { InstantiateComponent } from "./load-component.ts";
-import { ownAddresses } from "./own-addresses.ts";
 import type { OutgoingLaunch, ServeComponents } from "./serve-component.ts";
 import { trapMessage, trapReport } from "./trap-message.ts";
 
 /** Runs the component to its end. On the event loop the promise is of its outcome, otherwise it has ended on return. */
 export type Run = () => undefined | Promise<"ok" | "err">;
 
-/** Of the launch, and of the process. */
+/** The parts of the launch and of the process that a component of WASI 0.3 needs. */
 export interface AsyncLaunch {
-  /** Whether it imports wasi:http, or is served. */
+  /** True when it imports wasi:http, or is served. */
   readonly http?: boolean;
   /** Undefined: it is run. */
   readonly serve?: ServeOptions | undefined;
-  /** Whether it imports wasi:sockets. */
+  /** True when it imports wasi:sockets. */
   readonly sockets?: boolean;
-  /** Whom it may ask and connect to; undefined: nobody. */
+  /** The peers that it may call and connect to; undefined: none. */
   readonly outgoing?: OutgoingLaunch | undefined;
   readonly processLimitBytes?: number | undefined;
 }
 
 export interface InstanceComponents extends HostComponents {
-  /** Calls `act` once after so many milliseconds; what it returns cancels that. */
+  /** Calls `act` once after so many milliseconds. @returns a function that cancels that */
   readonly after: (milliseconds: number, act: () => void) => () => void;
-  /** The runner's own, for what of 0.2 its other parts give has to be of the same classes. */
+  /** The runner's own, because parts of 0.2 that other modules provide must be of the same classes. */
   readonly host: { readonly imports: typeof hostImports; readonly context: typeof hostContext };
-  /** Whether it may wait for more than time by the interfaces of WASI 0.2: for devices. */
+  /** True when it may wait for more than time through interfaces of WASI 0.2: for devices. */
   readonly waitsBy02: boolean;
 }
 
-/** What only some components need. */
+/** Modules that only some components need. */
 export interface OptionalModules {
   readonly sockets: typeof import("../sockets/sockets.ts") | undefined;
   readonly board: typeof import("../board/board.ts") | undefined;
   readonly http: typeof import("./serve-component.ts") | undefined;
 }
 
-/** What was opened for it, and what is between it and the process. */
+/** Files and connections that were opened for the component, and its ways to the process. */
 export interface OpenedComponent {
   readonly preopens: readonly Preopen[];
   readonly connection: ServiceClient | undefined;
   readonly instantiate: InstantiateComponent;
-  /** Of the node, for a component that imports them. */
+  /** The node's devices, for a component that imports them. */
   readonly devices?:
     | ((context: StreamContext, interfaces: readonly BoardInterface[]) => (agent: AgentCalls) => Imports)
     | undefined;
@@ -69,7 +65,7 @@ export interface OpenedComponent {
   readonly loop: LoopWaiter | undefined;
   readonly beforeWait: () => void;
   readonly exit: (code: number) => never;
-  /** @returns what takes it back */
+  /** @returns a function that cancels it */
   readonly after: (milliseconds: number, act: () => void) => () => void;
   readonly live?: LiveResources | undefined;
   /** Where several share a process; undefined: it is alone. */
@@ -78,9 +74,9 @@ export interface OpenedComponent {
   readonly asynchronous?:
     | ((components: Omit<InstanceComponents, "after">, init: HostInit, launch: AsyncLaunch) => Promise<Run>)
     | undefined;
-  /** Of the process, where it is this component's own; undefined: it has none, or is others' too. */
+  /** The process's memory limit, when the process is this component's own; undefined: none, or it is shared. */
   readonly processLimitBytes?: number | undefined;
-  /** Is given what ends the serving, of one that serves. */
+  /** Receives a function that ends the serving, for a component that serves. */
   readonly onServing?: ((end: () => void) => void) | undefined;
 }
 
@@ -136,7 +132,7 @@ export function prepareRun(launch: RunnerLaunch, opened: OpenedComponent, parts:
   }
   if (launch.serve !== undefined && loop !== undefined) {
     const served = { instantiate, loop, host: components, outgoing, processLimitBytes };
-    return serving(served, init, launch.serve, parts, opened.onServing);
+    return serve(served, init, launch.serve, parts, opened.onServing);
   }
   let outcome: Promise<unknown> | undefined;
   const instance = instantiate(
@@ -154,7 +150,7 @@ export function prepareRun(launch: RunnerLaunch, opened: OpenedComponent, parts:
 }
 
 /** Its run never ends by itself. */
-async function serving(
+async function serve(
   served: Omit<ServeComponents, "onBroken">,
   init: HostInit,
   options: ServeOptions,
@@ -176,7 +172,7 @@ function runFunction(instance: unknown): () => void {
   throw new PicoletError("invalid", "the component exports no wasi:cli/run");
 }
 
-/** For whoever asks how a container ended, and what stands in its log of that. */
+/** How a container ended, for its status and for its log. */
 export interface Trap {
   readonly end: RunnerEnd;
   readonly report: string;
@@ -193,3 +189,22 @@ export function trapOf(error: unknown): Trap | undefined {
 export const monotonicNow = (): bigint => process.hrtime.bigint();
 /** Milliseconds. `performance` would load modules of Node's that take 0.15 MiB of each runner. */
 export const monotonicMs = (): number => Number(monotonicNow()) / 1e6;
+
+/** How long the node's addresses are cached. Interfaces change rarely; components may connect or send often. */
+const ADDRESSES_CACHED_NS = 1_000_000_000n;
+
+/** @returns the node's own addresses. @param now nanoseconds of the monotonic clock */
+function ownAddresses(now: () => bigint): () => readonly string[] {
+  let known: readonly string[] = [];
+  let knownUntil: bigint | undefined;
+  return () => {
+    const at = now();
+    if (knownUntil === undefined || at >= knownUntil) {
+      // Loaded only by components with a network.
+      const { networkInterfaces } = process.getBuiltinModule("node:os");
+      known = Object.values(networkInterfaces()).flatMap((each) => each?.map(({ address }) => address) ?? []);
+      knownUntil = at + ADDRESSES_CACHED_NS;
+    }
+    return known;
+  };
+}

@@ -1,32 +1,35 @@
-/** A component as the transpiler left it, ready to be instantiated as often as is wanted. */
+/** Loads a component that the transpiler made. It can then be instantiated any number of times. */
 import { readFileSync } from "node:fs";
+import { compileFunction } from "node:vm";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { limitMemories } from "../binary/memory-limits.ts";
 import type { Imports } from "../host/host.ts";
 import type { TranspiledComponent, TranspiledModule } from "../messages/launch.ts";
 import type { suspendableInstantiate } from "../resources/event-loop.ts";
 import { WaitingCalls } from "../resources/waiting-calls.ts";
-import { confinedScript, type Globals } from "./confined-script.ts";
 
 /** Its exports by their names: functions, and interfaces of functions. */
 export type ComponentExports = Readonly<Record<string, unknown>>;
 
 type InstantiateCore = ReturnType<typeof suspendableInstantiate>;
 
-/** @param instantiateCore stands for `new WebAssembly.Instance`, where stacks are to be set aside */
+/** @param instantiateCore replaces `new WebAssembly.Instance` where stacks have to be set aside */
 export type InstantiateComponent = (imports: Imports, instantiateCore?: InstantiateCore) => ComponentExports;
 
-/** Each call gives a glue of its own around the same code. @param globals that it needs beside the language's */
+/** Global values by name. */
+export type Globals = Readonly<Record<string, unknown>>;
+
+/** Each call makes a glue of its own around the same code. @param globals that it needs beside the language's */
 export type GlueMaker = (globals?: Globals) => InstantiateComponent;
 
-/** What jco's script returns. */
+/** The function that jco's script returns. */
 type Instantiate = (
   getCoreModule: (name: string) => WebAssembly.Module,
   imports: Imports,
-  instantiateCore?: ReturnType<typeof knowing>,
+  instantiateCore?: ReturnType<typeof instantiateWithFacts>,
 ) => ComponentExports;
 
-/** @param memoryLimitBytes that each of its memories may grow to; undefined: what it declares */
+/** @param memoryLimitBytes bounds each of its memories; undefined: as it declares */
 export function compiledComponent(component: TranspiledComponent, memoryLimitBytes: number | undefined): GlueMaker {
   const file = (name: string): Buffer => readFileSync(`${component.directory}/${name}`);
   const modules = new Map<string, WebAssembly.Module>();
@@ -35,7 +38,7 @@ export function compiledComponent(component: TranspiledComponent, memoryLimitByt
     limitMemories(bytes, memories, memoryLimitBytes);
     modules.set(name, new WebAssembly.Module(bytes));
   }
-  // Latin-1 costs half of what two-byte strings do; the transpiler writes nothing else.
+  // A Latin-1 string takes half of the memory of a two-byte string. The transpiler writes only Latin-1.
   const script = file(component.script).toString("latin1");
   const run = confinedScript(script, component.script);
   const moduleNamed = (name: string): WebAssembly.Module => {
@@ -51,14 +54,14 @@ export function compiledComponent(component: TranspiledComponent, memoryLimitByt
     return (imports, instantiateCore) => {
       if (instantiateCore === undefined) return instantiate(moduleNamed, imports);
       lifted ??= liftedExports(script);
-      return instantiate(moduleNamed, imports, knowing(instantiateCore, { lifted, functions, calls }));
+      return instantiate(moduleNamed, imports, instantiateWithFacts(instantiateCore, { lifted, functions, calls }));
     };
   };
 }
 
 /**
- * Of core modules, those that are what the component itself exports: `<number of the instance> <name>`. The names are
- * its maker's; only where it was made by wit-component do they begin with the interface's.
+ * Exports of core modules that the component itself exports: `<number of the instance> <name>`. The component's author
+ * chose the names; only those that wit-component made begin with the name of the interface.
  */
 function liftedExports(script: string): ReadonlySet<string> {
   const assigned = script.matchAll(
@@ -74,7 +77,7 @@ interface ComponentFacts {
 }
 
 /** The glue instantiates them in the order of their numbers. */
-function knowing(
+function instantiateWithFacts(
   instantiateCore: InstantiateCore,
   { lifted, functions, calls }: ComponentFacts,
 ): (module: WebAssembly.Module, imports?: Parameters<InstantiateCore>[1]) => ReturnType<InstantiateCore> {
@@ -85,4 +88,51 @@ function knowing(
     const isLifted = (name: string): boolean => lifted.has(`${instance} ${name}`);
     return instantiateCore(module, imports, { isLifted, functions: functions.get(module) ?? [], calls });
   };
+}
+
+/** Global names of ECMAScript, WebAssembly, and others that jco uses. */
+const VISIBLE: ReadonlySet<string> = new Set([
+  ...["undefined", "NaN", "Infinity", "eval", "isFinite", "isNaN", "parseFloat", "parseInt"],
+  ...["Object", "Function", "Array", "Number", "Boolean", "String", "Symbol", "Date", "Promise", "RegExp", "BigInt"],
+  ...["Error", "AggregateError", "EvalError", "RangeError", "ReferenceError", "SyntaxError", "TypeError", "URIError"],
+  ...["JSON", "Math", "Map", "Set", "WeakMap", "WeakSet", "WeakRef", "FinalizationRegistry", "Proxy", "Reflect"],
+  ...["ArrayBuffer", "DataView", "Uint8Array", "Int8Array", "Uint16Array", "Int16Array", "Uint32Array", "Int32Array"],
+  ...["BigUint64Array", "BigInt64Array", "Uint8ClampedArray", "Float32Array", "Float64Array", "Iterator"],
+  ...["WebAssembly", "TextEncoder", "TextDecoder"],
+]);
+
+const silent = (): void => undefined;
+
+/** Placeholders for the global objects that the glue names itself. */
+const PLACEHOLDERS: Readonly<Record<string, unknown>> = {
+  globalThis: Object.freeze({ WebAssembly: Reflect.get(globalThis, "WebAssembly") }),
+  console: Object.freeze({ debug: silent, error: silent, log: silent, warn: silent }),
+};
+
+/** Names that a CommonJS module has beside the global ones. */
+const MODULE_NAMES = ["require", "module", "exports", "__filename", "__dirname"];
+
+/**
+ * Compiles and runs a script once.
+ * @param body body of a strict function
+ * @param filename for stack traces
+ * @param given further values by name
+ */
+export const runConfined = (body: string, filename: string, given: Globals = {}): unknown =>
+  confinedScript(body, filename)(given);
+
+/**
+ * Compiles the glue that jco generated without access to Node: of the global names it has only the language's own. The
+ * glue is made from text of unknown authors (`transpile/component-names.ts`). If some of that text were more than a
+ * name, it would find no `process`, no `require`, no timers, and no way to compile text
+ * (`--disallow-code-generation-from-strings`).
+ *
+ * Node's permission model does not help here, because it takes fsync(2) and symbolic links away from components.
+ * @returns runs the glue. No run sees the declarations or values of another one.
+ */
+function confinedScript(body: string, filename: string): (given?: Globals) => unknown {
+  const hidden = Object.getOwnPropertyNames(globalThis).filter((name) => !VISIBLE.has(name));
+  const names = [...new Set([...hidden, ...MODULE_NAMES])];
+  const confined = compileFunction(body, names, { filename });
+  return (given = {}) => confined(...names.map((name) => given[name] ?? PLACEHOLDERS[name]));
 }

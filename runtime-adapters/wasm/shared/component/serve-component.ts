@@ -33,15 +33,15 @@ interface MadeComponents extends ServeParts {
 
 interface ServeParts {
   readonly host: Omit<HostComponents, "http">;
-  /** Undefined: it asks nobody. */
+  /** Undefined: it may make no requests. */
   readonly outgoing: OutgoingLaunch | undefined;
-  /** Of the process, where it is this component's own. */
+  /** The process's memory limit, when the process is this component's own. */
   readonly processLimitBytes?: number | undefined;
   /** The component cannot be instantiated any more. */
   readonly onBroken: (error: unknown) => void;
 }
 
-/** Whom a component may ask, and whom it trusts. */
+/** The peers that a component may call, and the CAs that it trusts. */
 export type OutgoingLaunch = Pick<OutgoingInit, "policy" | "authorities" | "tls">;
 
 type OutgoingHost = Pick<HostComponents, "log" | "wallIsSet">;
@@ -63,14 +63,18 @@ export const clientImports =
   (streams: StreamContext): Imports =>
     httpImports(httpContext(streams), outgoingHttp(launch, host));
 
-/** @throws what the first instance throws, or the port; from then on it serves @returns what ends that at once */
+/**
+ * Resolves when it serves.
+ * @throws errors of the first instance, or of the port
+ * @returns a function that ends the serving at once
+ */
 export async function serveComponent(
   components: ServeComponents | MadeComponents,
   init: HostInit,
   options: ServeOptions,
 ): Promise<() => void> {
   const { host, onBroken, processLimitBytes } = components;
-  // Twice the requests a second for 10 MiB more under load; a component that is asked little stays as small.
+  // Twice the requests a second for 10 MiB more under load. A component with few requests stays as small.
   if (processLimitBytes === undefined || processLimitBytes >= FAST_LIMIT_BYTES) {
     process.getBuiltinModule("node:v8").setFlagsFromString("--no-optimize-for-size");
   }
@@ -107,7 +111,7 @@ export async function serveComponent(
   return () => server.close();
 }
 
-/** proc_pid_status(5): what counts for the limit of a cgroup, but for the kernel's own. */
+/** proc_pid_status(5): the memory that counts for the limit of a cgroup, except the kernel's own. */
 function anonBytes(): number {
   const [, kib] = /^RssAnon:\s+(\d+) kB/m.exec(readFileSync("/proc/self/status", "utf8")) ?? [];
   return Number(kib ?? 0) * 1024;

@@ -1,7 +1,7 @@
 /** Why a component was ended in the middle, in the words of its message. */
 import { describeError } from "@picolet/protocol/errors.ts";
 
-/** What V8 says in the glue of how deep it was called, or of an address that the component gave to it. */
+/** V8's messages in the glue about the depth of calls, or about an address that the component passed to it. */
 const RANGES: readonly (readonly [RegExp, string])[] = [
   [/call stack/, "call stack exhausted"],
   [/bounds|offset|length/i, "memory access out of bounds"],
@@ -16,7 +16,7 @@ export function trapMessage(error: unknown): string {
 }
 
 /**
- * Of one report in a container's log: a container that traps again and again should not push everything else out of it.
+ * Bounds one report in a container's log, so that a component that traps in a loop does not push everything else out.
  */
 const MAX_REPORT_MESSAGE_LENGTH = 1024;
 const MAX_FRAMES = 10;
@@ -26,7 +26,7 @@ const MAX_NAME_LENGTH = 120;
 const FRAME = /^ +at (?:(.*) \()?wasm:\/\/\S*:(wasm-function\[\d+\]:0x[0-9a-f]+)\)?$/;
 
 /**
- * What is said of a trap in the container's log, as other runtimes do: the message, and where in the component it was.
+ * The report of a trap in the container's log, as other runtimes write it: the message, and the place in the component.
  */
 export function trapReport(error: unknown, message: string): string {
   const stack = (error instanceof Error && error.stack) || "";

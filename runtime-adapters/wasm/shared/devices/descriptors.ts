@@ -22,18 +22,18 @@ const HEADER_BYTES = 56;
 const VECTOR_BYTES = 16;
 const CONTROL_HEADER_BYTES = 16;
 const FD_BYTES = 4;
-/** What one device takes: itself, and a lock. */
+/** A device takes up to two descriptors: its own, and a lock. */
 const MAX_DESCRIPTORS = 2;
 const CONTROL_BYTES = CONTROL_HEADER_BYTES + MAX_DESCRIPTORS * FD_BYTES;
 /** 32 random bytes in hexadecimal. */
 export const SECRET_BYTES = 64;
-/** Nobody but this machine's own processes is waited for. */
+/** Bounds the wait for the other end, which is a process of this machine. */
 const PATIENCE_MS = 5000;
 
 const SOCKET = "int socket(int domain, int type, int protocol)";
 const MESSAGE = "(int fd, void *header, int flags)";
 
-/** Where a message's parts lie in one piece of memory: header, vector, control, and the bytes beside them. */
+/** Offsets of a message's parts in one buffer: header, vector, control, and the bytes beside them. */
 const VECTOR_AT = HEADER_BYTES;
 const CONTROL_AT = VECTOR_AT + VECTOR_BYTES;
 const BYTES_AT = CONTROL_AT + CONTROL_BYTES;
@@ -61,8 +61,9 @@ export class DescriptorListener implements Disposable {
   }
 
   /**
-   * Gives them to the first who knows the secret. @param owner its end is ours: nobody wants them any more.
-   * @returns false when nobody came, or the owner is gone
+   * Gives them to the first peer that knows the secret.
+   * @param owner ends when no one wants them any more
+   * @returns false when no peer came in time, or the owner has ended
    */
   give(secret: string, descriptors: readonly number[], owner: number): boolean {
     const calls = this.#calls;
@@ -118,21 +119,21 @@ export class DescriptorListener implements Disposable {
   }
 }
 
-/** @throws `unavailable` when there is nobody, `corrupt` when it gives none */
+/** @throws `unavailable` when no one listens, `corrupt` when the other end gives no descriptors */
 export function takeDescriptors(calls: SystemCalls, path: string, secret: string): number[] {
   const socket = calls.call(SOCKET, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   try {
     calls.call("int connect(int fd, void *address, unsigned int length)", socket, addressOf(path), ADDRESS_BYTES);
-    const told = Buffer.from(secret, "latin1");
+    const secretBytes = Buffer.from(secret, "latin1");
     calls.call(
       "long send(int fd, void *from, unsigned long length, int flags)",
       socket,
-      told,
-      told.length,
+      secretBytes,
+      secretBytes.length,
       MSG_NOSIGNAL,
     );
     if (!calls.waitFor(entriesOf(socket), PATIENCE_MS)) {
-      throw new PicoletError("unavailable", "who has opened the device does not answer");
+      throw new PicoletError("unavailable", "the process that opened the device does not answer");
     }
     const memory = Buffer.alloc(BYTES_AT + 8);
     messageMemory(memory, calls.addressOf(memory), 1);
@@ -143,7 +144,7 @@ export function takeDescriptors(calls: SystemCalls, path: string, secret: string
   }
 }
 
-/** Pure. What `recvmsg` has left in the message. @throws `corrupt` */
+/** Reads the descriptors that `recvmsg` left in the message. Pure. @throws `corrupt` */
 export function descriptorsIn(memory: Buffer): number[] {
   const given = Number(memory.readBigUInt64LE(40));
   const length = Number(memory.readBigUInt64LE(CONTROL_AT));

@@ -1,4 +1,4 @@
-/** Where the package lies that makes system calls for devices: beside the runner, as npm has put it there. */
+/** Finds the package that makes system calls for devices: beside the runner, where npm installs it. */
 import { existsSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname } from "node:path";

@@ -1,7 +1,7 @@
 /**
- * The system calls that devices take and Node has not got, by koffi's native part, without its JavaScript. Only in
- * processes that use devices: 1.8 MiB. Buffers given to the kernel have the size that the call says, which is checked
- * by who makes them (`serial-uapi.ts`, `gpio-uapi.ts`, `i2c-uapi.ts`).
+ * System calls for devices that Node does not have, through koffi's native part, without its JavaScript. Only processes
+ * that use devices load it: 1.8 MiB. Buffers have the size that the call expects; their users check it (`uapi.ts` of
+ * each kind).
  */
 import { constants } from "node:os";
 import type * as Koffi from "koffi";
@@ -36,7 +36,7 @@ export class SystemCallError extends Error {
   }
 }
 
-/** Of several names the one that Node itself gives: EAGAIN, not EWOULDBLOCK. */
+/** Where several names share a number, Node's own: EAGAIN, not EWOULDBLOCK. */
 const NAMES: ReadonlyMap<number, string> = new Map(
   Object.entries(constants.errno)
     .filter(([name]) => name !== "EWOULDBLOCK" && name !== "ENOTSUP")
@@ -67,14 +67,14 @@ export class SystemCalls {
     this.#library = this.#koffi.load(null as unknown as string);
   }
 
-  /** Of its first byte, for structures that hold pointers. It must be kept alive while the kernel uses them. */
+  /** The address of its first byte, for structures that hold pointers. Keep `memory` alive while the kernel uses it. */
   addressOf(memory: Uint8Array): bigint {
     return this.#koffi.address(memory);
   }
 
   /**
-   * @param argument memory that the kernel reads or writes, of the size that `request` says; or a number. @throws
-   * SystemCallError
+   * @param argument memory that the kernel reads or writes, of the size that `request` expects; or a number
+   * @throws SystemCallError
    */
   ioctl(fd: number, request: number, argument: Uint8Array | number): number {
     return typeof argument === "number"
@@ -82,7 +82,7 @@ export class SystemCalls {
       : this.call("int ioctl(int fd, unsigned long request, void *argument)", fd, request, argument);
   }
 
-  /** @returns those that are ready for what is asked, or broken; at once */
+  /** @returns the entries that are ready for their events, or broken, without a wait */
   ready(entries: readonly PollEntry[]): PollEntry[] {
     if (entries.length === 0) return [];
     const memory = pollMemory(entries);

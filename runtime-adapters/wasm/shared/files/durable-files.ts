@@ -56,9 +56,9 @@ export async function syncDirectory(path: string): Promise<void> {
 }
 
 /**
- * A file that a user names, which may be anything. Opening a pipe waits for somebody to write to it, and a device for a
- * carrier: with the agent's one thread for files all others would wait too.
- * @throws `invalid` for what is neither a regular file nor a folder; what `node:fs` throws
+ * Opens a path that a user names, which may be anything. Opening a pipe waits for a writer, and opening a device for
+ * its carrier, which would block the agent's one thread for files.
+ * @throws `invalid` for what is neither a regular file nor a folder; errors of `node:fs`
  */
 export async function openNamed(path: string): Promise<FileHandle> {
   const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
@@ -68,7 +68,7 @@ export async function openNamed(path: string): Promise<FileHandle> {
   throw new PicoletError("invalid", `${path} is no regular file`);
 }
 
-/** 64 hexadecimal digits. The file is never in memory as a whole. @throws what `node:fs` throws */
+/** 64 hexadecimal digits. The file is never in memory as a whole. @throws errors of `node:fs` */
 export async function sha256OfFile(path: string): Promise<string> {
   const hash = createHash("sha256");
   const buffer = Buffer.allocUnsafe(CHUNK_BYTES);
@@ -85,7 +85,10 @@ export async function sha256OfFile(path: string): Promise<string> {
   }
 }
 
-/** What `node:fs` threw, made ours: `message` says what could not be done. */
+/**
+ * Converts an error of `node:fs`.
+ * @param message names what could not be done
+ */
 export function fileError(error: unknown, message: string): PicoletError {
   if (error instanceof PicoletError) return error;
   const errno = errnoOf(error);

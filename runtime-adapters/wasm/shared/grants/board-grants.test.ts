@@ -4,7 +4,10 @@ import { isPicoletError } from "@picolet/protocol/errors.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import fc from "fast-check";
 import { checkShape } from "../../adapter/containers/container-launch.ts";
-import { LOG_LEVELS, parseBuckets, parseConfigVolume, parseInterfaces, parseLogLevel } from "./board-grants.ts";
+import { parseConfigVolume } from "../board/config/grant.ts";
+import { parseBuckets } from "../board/keyvalue/grant.ts";
+import { LOG_LEVELS, parseLogLevel } from "../board/logging/grant.ts";
+import { parseInterfaces } from "./board-grants.ts";
 import { podGrants } from "./pod-grants.ts";
 
 const pod = (annotations: Readonly<Record<string, string>>): Pod => ({ metadata: { annotations } }) as unknown as Pod;
@@ -29,7 +32,7 @@ test("a pod's annotations say which interfaces its components get, and how much 
   assert.deepEqual(podGrants(pod({})).interfaces, []);
 });
 
-test("everything that is wrong with them is said at once", () => {
+test("all mistakes in the annotations are reported at once", () => {
   const wrong = {
     "wasm.picolet.io/interfaces": "keyvalue, gpi",
     "wasm.picolet.io/keyvalue": "a=1Gi, b, a.b=1Ki, a.b=1Ki, c=1Ki/0",
@@ -49,7 +52,7 @@ test("everything that is wrong with them is said at once", () => {
   assert.equal(parseBuckets(Array.from({ length: 17 }, (_, i) => `b${i}=1Ki`).join()).problems.length, 1);
 });
 
-test("a component that wants an interface of the board its pod does not name is refused, with all of them and what to do", () => {
+test("a component that imports interfaces that its pod does not name is refused, with all of them and the remedy", () => {
   const shape = {
     imports: [
       "wasi:cli/stdout@0.2.0",
@@ -76,7 +79,7 @@ test("a component that wants an interface of the board its pod does not name is 
   checkShape({ ...shape, imports: shape.imports.slice(0, 4) }, "x:1", ["logging", "keyvalue", "gpio"]);
 });
 
-test("no text breaks the parsers, and what they take is within its limits and is taken again", () => {
+test("no text breaks the parsers, and parsed values are within their limits and parse again", () => {
   const piece = fc.constantFrom(
     ...[
       "config",

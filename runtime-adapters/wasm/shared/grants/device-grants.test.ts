@@ -19,7 +19,7 @@ test("a pod names ports, lines of chips and addresses on buses", () => {
   ]);
 });
 
-test("every mistake is named at once", () => {
+test("all mistakes are reported at once", () => {
   const wrong: readonly (readonly [entry: string, problem: RegExp])[] = [
     ["ttyS0", /write one of serial:/],
     ["usb:/dev/x", /write one of serial:/],
@@ -74,7 +74,7 @@ test("interfaces and devices have to agree", () => {
   );
 });
 
-test("no text breaks the parser, and what it takes lies below /dev", () => {
+test("no text breaks the parser, and parsed paths lie below /dev", () => {
   const piece = fc.constantFrom(
     ...[
       "serial:",

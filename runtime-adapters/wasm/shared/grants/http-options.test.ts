@@ -3,7 +3,7 @@ import { test } from "node:test";
 import fc from "fast-check";
 import { DEFAULT_HTTP_OPTIONS, parseHttpOptions, serveOptions } from "./http-options.ts";
 
-test("what is said is taken, what is not is as it is by default", () => {
+test("given options are taken, missing ones have their defaults", () => {
   assert.deepEqual(parseHttpOptions("port=8080; instances = 2,waiting=0\ntimeout=5s;max-body=1Ki;"), {
     options: { port: 8080, instances: 2, waiting: 0, timeoutMs: 5_000, maxBodyBytes: 1024 },
     problems: [],
@@ -11,7 +11,7 @@ test("what is said is taken, what is not is as it is by default", () => {
   assert.deepEqual(parseHttpOptions(""), { options: DEFAULT_HTTP_OPTIONS, problems: [] });
 });
 
-test("all that is wrong is said at once, and with what it may be", () => {
+test("all mistakes are reported at once, with the valid values", () => {
   const { options, problems } = parseHttpOptions(
     "port=0; instances=65; waiting=-1; timeout=2d; max-body=x; tls=on; port=80=90",
   );
@@ -27,7 +27,7 @@ test("all that is wrong is said at once, and with what it may be", () => {
   ]);
 });
 
-test("the container's first TCP port stands for one that the annotation does not name", () => {
+test("the container's first TCP port is the default port", () => {
   const ports = [
     { containerPort: 53, protocol: "UDP" },
     { containerPort: 8080 },
@@ -38,7 +38,7 @@ test("the container's first TCP port stands for one that the annotation does not
   assert.equal(serveOptions(parseHttpOptions("instances=2").options, {}), undefined);
 });
 
-test("whatever is written there: the options are within their limits, and nothing is both taken and complained of", () => {
+test("any text gives options within their limits, and no value is both taken and reported", () => {
   const entry = fc.tuple(
     fc.oneof(fc.constantFrom("port", "instances", "waiting", "timeout", "max-body", "__proto__"), fc.string()),
     fc.constantFrom("=", " = ", "", "=="),

@@ -1,14 +1,15 @@
 /**
- * The annotation `wasm.picolet.io/http`: how a component that exports wasi:http/incoming-handler is served. Pairs of
- * name and value, divided by `;`, `,` or ends of lines; all of them may be left out:
+ * The annotation `wasm.picolet.io/http`: how a component that exports wasi:http/incoming-handler is served. It has
+ * pairs of name and value, separated by `;`, `,` or line breaks. All of them may be left out:
  *
- * port=8080 the container's first TCP port instances=4 requests at the same time, each with an instance and so a memory
- * of its own waiting=64 requests that wait for an instance; more get 503 timeout=60s from a request's head to the end
- * of its response max-body=8Mi of a request; more get 413
+ *   port=8080         the container's first TCP port
+ *   instances=4       requests at the same time, each with an instance and so a memory of its own
+ *   waiting=64        requests that wait for an instance; more get 503
+ *   timeout=60s       from a request's head to the end of its response
+ *   max-body=8Mi      of a request; more get 413
  *
  * Pure.
  */
-
 import { parseQuantity, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
 import type { Container, EphemeralContainer } from "@picolet/protocol/pod/pod.ts";
 
@@ -95,7 +96,7 @@ export function parseHttpOptions(text: string): {
   return { options, problems };
 }
 
-/** Undefined: nothing says on which port the component is to be served. */
+/** @returns undefined when no port is given on which the component could be served */
 export function serveOptions(
   options: HttpOptions | undefined,
   { ports = [] }: Pick<Container | EphemeralContainer, "ports">,

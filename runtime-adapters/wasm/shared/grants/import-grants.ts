@@ -1,6 +1,7 @@
-/** Which interfaces a pod's components are given. What is not listed here nobody grants. */
-import { BOARD_INTERFACES, type BoardInterface } from "@picolet/runtime-contract/board-services.ts";
+/** The interfaces that a pod's components may import. An interface that is not listed here is not granted. */
+import type { BoardInterface } from "@picolet/runtime-contract/board-services.ts";
 import { isWasi02, isWasi03, parseInterfaceName } from "../binary/component-shape.ts";
+import { boardInterfaceOf, INTERFACE_GRANTS, type InterfaceGrants } from "./board-grants.ts";
 
 /** With the version 0.2, any patch. */
 const GRANTED: ReadonlySet<string> = new Set([
@@ -61,7 +62,7 @@ const GRANTED_03: ReadonlySet<string> = new Set([
   "wasi:sockets/ip-name-lookup",
 ]);
 
-/** Where a component is served, or its pod has a network; what it may ask whom is judged with each request. */
+/** Granted where a component is served, or its pod has a network. The policy judges each request. */
 const OUTGOING: ReadonlySet<string> = new Set(["wasi:http/outgoing-handler", "wasi:http/client"]);
 const HTTP: ReadonlySet<string> = new Set(["wasi:http/types", "wasi:http/outgoing-handler"]);
 
@@ -72,33 +73,14 @@ const RUN_EXPORT = "wasi:cli/run";
 const HANDLER_EXPORT = "wasi:http/incoming-handler";
 const HANDLER_EXPORT_03 = "wasi:http/handler";
 
-/** Ours, and those of WASI proposals that the same code answers. Versions are of the shapes that it knows. */
-const BOARD_VERSION = /^0\.1\.\d+$/;
-const PROPOSED: Readonly<Record<string, { readonly grant: BoardInterface; readonly versions: RegExp }>> = {
-  "wasi:config/store": { grant: "config", versions: /^0\.2\.0-(draft|rc\.1)$/ },
-  "wasi:config/runtime": { grant: "config", versions: /^0\.2\.0-draft$/ },
-  "wasi:keyvalue/store": { grant: "keyvalue", versions: /^0\.2\.0-draft2?$/ },
-  "wasi:keyvalue/atomics": { grant: "keyvalue", versions: /^0\.2\.0-draft2?$/ },
-  "wasi:keyvalue/batch": { grant: "keyvalue", versions: /^0\.2\.0-draft2?$/ },
-  "wasi:logging/logging": { grant: "logging", versions: /^0\.1\.0-draft$/ },
-};
-const BOARD_PREFIX = "picolet:board/";
-
-/** The interface that a pod has to name for this import; undefined: it is none of the board's. */
-export function boardInterfaceOf(name: string): BoardInterface | undefined {
-  const parsed = parseInterfaceName(name);
-  // Its proposal has no version in it.
-  if (parsed === undefined) return name === "wasi:logging/logging" ? "logging" : undefined;
-  const { path, version } = parsed;
-  const proposed = Object.hasOwn(PROPOSED, path) ? PROPOSED[path] : undefined;
-  if (proposed !== undefined) return proposed.versions.test(version) ? proposed.grant : undefined;
-  if (!path.startsWith(BOARD_PREFIX) || !BOARD_VERSION.test(version)) return undefined;
-  return BOARD_INTERFACES.find((each) => each === path.slice(BOARD_PREFIX.length));
-}
-
-function isGranted(name: string, interfaces: readonly BoardInterface[], http: boolean): boolean {
-  const ofBoard = boardInterfaceOf(name);
-  if (ofBoard !== undefined) return interfaces.includes(ofBoard);
+function isGranted(
+  name: string,
+  interfaces: readonly BoardInterface[],
+  http: boolean,
+  grants: InterfaceGrants,
+): boolean {
+  const boardInterface = boardInterfaceOf(name, grants);
+  if (boardInterface !== undefined) return interfaces.includes(boardInterface);
   const parsed = parseInterfaceName(name);
   if (parsed === undefined) return false;
   if (isWasi03(parsed.version)) return GRANTED_03.has(parsed.path) || (http && HTTP_03.has(parsed.path));
@@ -114,13 +96,14 @@ export const ungrantedImports = (
   imports: readonly string[],
   interfaces: readonly BoardInterface[] = [],
   http = false,
-): string[] => imports.filter((name) => !isGranted(name, interfaces, http));
+  grants = INTERFACE_GRANTS as InterfaceGrants,
+): string[] => imports.filter((name) => !isGranted(name, interfaces, http, grants));
 
-/** Whether it can make requests of its own. */
+/** @returns whether it can make requests of its own */
 export const importsOutgoing = (imports: readonly string[]): boolean =>
   imports.some((name) => OUTGOING.has(parseInterfaceName(name)?.path ?? ""));
 
-/** Of 0.2, which waits in another way than 0.3. */
+/** @returns whether it is wasi:http 0.2, which waits in another way than 0.3 */
 export const isHttp02 = (name: string): boolean => {
   const parsed = parseInterfaceName(name);
   return parsed !== undefined && HTTP.has(parsed.path) && isWasi02(parsed.version);
@@ -129,7 +112,7 @@ export const isHttp02 = (name: string): boolean => {
 export const importsHttp = (imports: readonly string[]): boolean =>
   imports.some((name) => [HTTP, HTTP_03].some((each) => each.has(parseInterfaceName(name)?.path ?? "")));
 
-/** Of 0.3. */
+/** @returns whether it imports wasi:sockets 0.3 */
 export const importsAsyncSockets = (imports: readonly string[]): boolean =>
   imports.some((name) => {
     const parsed = parseInterfaceName(name);

@@ -1,4 +1,4 @@
-/** What is told of a file, and its times. */
+/** Status and times of a file, as wasi:filesystem reports them. */
 import type { BigIntStats } from "node:fs";
 import { type DescriptorType, typeOf } from "./opened-file.ts";
 
@@ -42,7 +42,7 @@ export const statOf = (stats: BigIntStats): DescriptorStat => ({
   statusChangeTimestamp: dateTime(stats.ctimeNs),
 });
 
-/** Seconds, as Node takes them; what a double cannot hold of the nanoseconds (below some 200) is lost. */
+/** Seconds, as Node takes them. Nanoseconds that do not fit a double (below about 200) are lost. */
 export function timesFor(
   access: NewTimestamp,
   modification: NewTimestamp,
@@ -60,8 +60,8 @@ export function timesFor(
 }
 
 /**
- * Of what identifies the object, and not of its content: the command adapter shows it as the inode number, which must
- * not change when a file is written.
+ * A hash of the object's identity, not of its content: the command adapter shows it as the inode number, which must not
+ * change when a file is written.
  */
 export function hashOf(stats: BigIntStats): MetadataHash {
   return { lower: mixed(stats.ino + (stats.dev << 32n)), upper: mixed(stats.dev ^ (stats.ino << 1n)) };

@@ -234,7 +234,7 @@ for (const [name, cases] of Object.entries(CASES)) {
   });
 }
 
-test("nothing special in a volume is opened, and none of it stops the runner", async (context) => {
+test("special files in a volume are never opened, and none blocks the runner", async (context) => {
   const { folder, root, readOnly } = new Volumes(context);
   for (const name of ["rw", "ro"]) execFileSync("mkfifo", [folder.at(name, "fifo")]);
   const server = createServer().listen(folder.at("rw/socket"));
@@ -263,7 +263,7 @@ test("nothing special in a volume is opened, and none of it stops the runner", a
   root.unlinkFileAt("fifo");
 });
 
-test("a device that is mounted as a file is no file", (context) => {
+test("a device that is mounted as a file is refused", (context) => {
   const folder = new TempFolder();
   context.after(() => folder[Symbol.dispose]());
   const mounts = [{ guestPath: "/dev/zero", hostPath: "/dev/zero", readOnly: false }];
@@ -276,7 +276,7 @@ test("a device that is mounted as a file is no file", (context) => {
   );
 });
 
-test("times are set as they are given, and those not named stay", (context) => {
+test("given times are set, others are kept", (context) => {
   const { folder, root } = new Volumes(context);
   const at = (seconds: bigint) => ({ tag: "timestamp", val: { seconds, nanoseconds: 0 } }) as const;
   root.setTimesAt({}, "file", at(1000n), at(2000n));

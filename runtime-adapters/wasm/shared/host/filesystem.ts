@@ -272,7 +272,7 @@ export class Descriptor extends HostResource {
     });
   }
 
-  /** A link that leads out could mislead others who share the volume; an absolute one always does. */
+  /** A link that leads out could mislead other users of the volume; an absolute one always does. */
   symlinkAt(target: string, path: string): void {
     if (target.startsWith("/")) throw fileFailure("not-permitted");
     this.#changeAt(path, (resolved) => {
@@ -400,7 +400,7 @@ function withReopened(directory: OpenedFile, call: (fd: number) => void): void {
   }
 }
 
-/** What ends in a slash is a directory, or nothing is done with it: the kernel is not told of the slash. */
+/** A path with a trailing slash must name a directory. The kernel does not see the slash. */
 function requireDirectories(source: ResolvedPath, target: ResolvedPath): void {
   if ((source.mustBeDirectory || target.mustBeDirectory) && !lstatSync(source.path).isDirectory()) {
     throw fileFailure("not-directory");
@@ -413,7 +413,7 @@ function statEntry(resolved: ResolvedPath): BigIntStats {
   return stats;
 }
 
-/** What Node takes as a position; files do not get that large. */
+/** Node's positions are doubles; files do not get that large. */
 function fileOffset(offset: bigint): number {
   if (offset > BigInt(Number.MAX_SAFE_INTEGER)) throw fileFailure("file-too-large");
   return Number(offset);

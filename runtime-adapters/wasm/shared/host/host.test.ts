@@ -73,7 +73,7 @@ const failsWith = (payload: unknown) => (error: unknown) => {
   return true;
 };
 
-test("environment and arguments are what the pod says, and no terminal is there", (context) => {
+test("environment and arguments are the pod's, and there is no terminal", (context) => {
   const bench = new Bench(context);
   assert.deepEqual(bench.call("wasi:cli/environment#getEnvironment"), [["A", "b"]]);
   assert.deepEqual(bench.call("wasi:cli/environment#getArguments"), ["hello.wasm", "x"]);
@@ -90,7 +90,7 @@ test("every exit has its code", (context) => {
   assert.throws(() => bench.call("wasi:cli/exit#exitWithCode", 77), /exit 77/);
 });
 
-test("output is written as it comes, and out before the component sleeps", (context) => {
+test("output is written as it arrives, and flushed before the component sleeps", (context) => {
   const bench = new Bench(context);
   const stdout = bench.call<OutputStream>("wasi:cli/stdout#getStdout");
   const stderr = bench.call<OutputStream>("wasi:cli/stderr#getStderr");
@@ -132,7 +132,7 @@ test("times before 1970 do not break the wall clock", (context) => {
   assert.deepEqual([BigInt.asIntN(64, seconds), nanoseconds], [-2n, 500_000_000]);
 });
 
-test("a wall clock that nobody has set says so until somebody does", (context) => {
+test("a wall clock that is not set reports that until it is set", (context) => {
   const bench = new Bench(context);
   const clock = (name: string) => bench.call<object>(`wasi:clocks/wall-clock#${name}`);
   bench.wallIsSet = false;
@@ -143,7 +143,7 @@ test("a wall clock that nobody has set says so until somebody does", (context) =
   assert.deepEqual(clock("resolution"), { seconds: 0n, nanoseconds: 1_000_000 });
 });
 
-test("random bytes are as many as asked for, and not without bound", (context) => {
+test("random bytes are as many as requested, and bounded", (context) => {
   const bench = new Bench(context);
   assert.equal(bench.call<Uint8Array>("wasi:random/random#getRandomBytes", 100n).length, 100);
   assert.equal(bench.call<Uint8Array>("wasi:random/random#getRandomBytes", 0n).length, 0);

@@ -1,35 +1,34 @@
 /**
- * All that a component can import: WASI 0.2 as far as `shared/grants/import-grants.ts` lists it, and nothing of the
- * host beside that.
+ * All imports of a component: WASI 0.2 as far as `shared/grants/import-grants.ts` lists it, and nothing else of the
+ * host.
  */
-
-import { Handles, type LiveResources } from "../resources/handles.ts";
+import { closeSync, openSync, readSync } from "node:fs";
+import { Handles, type LiveResources, trap } from "../resources/handles.ts";
 import { Pollable, Poller, type Waiter } from "../resources/polling.ts";
 import { type ByteSink, HostError, InputStream, OutputStream, type StreamContext } from "../resources/streams.ts";
 import { Descriptor, DirectoryEntryStream, filesystemErrorCode, preopenedDirectories } from "./filesystem.ts";
 import type { LogStream, LogWriter } from "./log-writer.ts";
 import type { Preopen } from "./mounts.ts";
 import { noNetworkImports } from "./no-network.ts";
-import { RandomBytes } from "./random.ts";
 
 export interface HostComponents {
   readonly waiter: Waiter;
   /** Milliseconds since the epoch. */
   readonly wallNow: () => number;
-  /** Whether that has been set since the board started; undefined: nobody knows of anything against it. */
+  /** True when that clock has been set since the board started; undefined: it is taken as set. */
   readonly wallIsSet?: (() => boolean) | undefined;
   readonly log: Pick<LogWriter, "write" | "flushUnfinished">;
   /** Runs each time before the component waits, after its output is written out. */
   readonly beforeWait: () => void;
   /** wasi:sockets, for a component that is granted a network. */
   readonly sockets?: ((context: StreamContext) => Imports | undefined) | undefined;
-  /** What of `wit/board` it is given. */
+  /** Its interfaces of `wit/board`. */
   readonly board?: ((context: StreamContext) => Imports | undefined) | undefined;
   /** wasi:http, for a component that names it. */
   readonly http?: ((context: StreamContext) => Imports) | undefined;
   /** Ends the component. */
   readonly exit: (code: number) => never;
-  /** Gets what the component holds, for who has to close it; undefined: the end of the process does. */
+  /** Collects what the component holds, where it has to be closed; undefined: the end of the process closes it. */
   readonly live?: LiveResources | undefined;
 }
 
@@ -40,10 +39,10 @@ export interface HostInit {
   readonly preopens: readonly Preopen[];
 }
 
-/** Interfaces without their version: the generated glue asks for `wasi:cli/exit`, whatever 0.2 the component named. */
+/** Interfaces without their version: the generated glue asks for `wasi:cli/exit`, for every version 0.2. */
 export type Imports = Readonly<Record<string, Readonly<Record<string, unknown>>>>;
 
-/** Nanoseconds; what a Node clock can tell of the wall time. */
+/** Resolution of Node's wall clock in nanoseconds. */
 const WALL_RESOLUTION = 1_000_000;
 const U64 = 64;
 
@@ -108,7 +107,7 @@ function clockImports(components: HostComponents, { handles, poller }: StreamCon
       subscribeInstant: timer,
       subscribeDuration: (duration: bigint) => timer(waiter.now() + duration),
     },
-    // One that nobody has set says so: it counts from 1970, as the board does from its start, with a resolution of 0.
+    // A clock that has not been set reports that: it counts from 1970 at the board's start, with a resolution of 0.
     "wasi:clocks/wall-clock": {
       now: () => (wallIsSet() ? dateTimeOf(wallNow()) : dateTimeOf(Number(waiter.now()) / WALL_RESOLUTION)),
       resolution: () => ({ seconds: 0n, nanoseconds: wallIsSet() ? WALL_RESOLUTION : 0 }),
@@ -151,3 +150,27 @@ const logSink = (log: Pick<LogWriter, "write">, stream: LogStream): ByteSink => 
   flush: none,
   close: none,
 });
+
+/** Bounds the bytes of one call, because the interface returns all of them at once. */
+const MAX_RANDOM_BYTES = 1_048_576;
+
+/** wasi:random, from the kernel. Opening /dev/urandom costs less memory than loading Node's crypto. */
+class RandomBytes {
+  #fd: number | undefined;
+
+  take(length: bigint): Uint8Array {
+    if (length > BigInt(MAX_RANDOM_BYTES)) throw trap(`more than ${MAX_RANDOM_BYTES} random bytes at once`);
+    const bytes = new Uint8Array(Number(length));
+    this.#fd ??= openSync("/dev/urandom", "r");
+    for (let done = 0; done < bytes.length; ) done += readSync(this.#fd, bytes, done, bytes.length - done, null);
+    return bytes;
+  }
+
+  u64(): bigint {
+    return new DataView(this.take(8n).buffer).getBigUint64(0);
+  }
+
+  close(): void {
+    if (this.#fd !== undefined) closeSync(this.#fd);
+  }
+}

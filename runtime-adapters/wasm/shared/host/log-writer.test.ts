@@ -42,7 +42,7 @@ test("a line is an entry once it is whole, each stream for itself", (context) =>
   assert.deepEqual(bench.entries(), ["stdout F one", "stderr F other", "stdout F two", "stdout F "]);
 });
 
-test("what has no newline yet is written out as a piece when it is asked for", (context) => {
+test("an unfinished line is written as a piece on request", (context) => {
   const bench = new Bench(context);
   bench.write("stdout", "prompt> ");
   assert.deepEqual(bench.entries(), []);
@@ -52,7 +52,7 @@ test("what has no newline yet is written out as a piece when it is asked for", (
   assert.deepEqual(bench.entries(), ["stdout P prompt> ", "stdout F answer"]);
 });
 
-test("last words are behind everything, on lines of their own", (context) => {
+test("last words follow all output, on lines of their own", (context) => {
   const whole = new Bench(context);
   whole.write("stderr", "one\n");
   whole.log.end("two\nthree\n");
@@ -85,7 +85,7 @@ test("a long line is cut into pieces of 16 KiB", (context) => {
   );
 });
 
-test("any bytes in any pieces come back whole", (context) => {
+test("any bytes in any pieces are read back complete", (context) => {
   const piece = fc.oneof(
     fc.string({ maxLength: 40 }),
     fc.constant("\n"),
@@ -125,7 +125,7 @@ test("after the file was renamed away the next line is in a new one", (context) 
   assert.deepEqual(bench.entries(), ["stdout F two", "stdout F three"]);
 });
 
-test("with its folder gone output goes nowhere, and nothing fails", (context) => {
+test("without its folder output is dropped, and nothing fails", (context) => {
   const bench = new Bench(context);
   rmSync(bench.folder.path, { recursive: true });
   bench.write("stdout", "lost\n");
@@ -189,7 +189,7 @@ test("a component whose log is full waits until it has been rotated, and loses n
   assert.ok(lines.every((line) => line.endsWith(` stdout F ${BLOCK}`)));
 });
 
-test("with no agent for long the file stays small, the component runs on, and what is dropped is counted", (context) => {
+test("without an agent the file stays small, the component continues, and dropped bytes are counted", (context) => {
   const bench = new LimitedBench(context);
   assert.equal(bench.write(200_000), LIMIT.patienceMs, "it waits once");
   let written = 0;

@@ -1,10 +1,10 @@
 /**
- * A container's log in the CRI format: `<RFC 3339 time> <stdout|stderr> <P|F> <text>`, one line an entry; `P` is a
- * piece that the next entry of the same stream goes on with (Kubernetes, "Kubelet CRI support: log format").
+ * A container's log in the CRI format: `<RFC 3339 time> <stdout|stderr> <P|F> <text>`, one line an entry. `P` is a
+ * piece that the next entry of the same stream continues (Kubernetes, "Kubelet CRI support: log format").
  *
  * The file is bounded here, at its source. When it is larger than `LogLimit.maxBytes` the component waits until the
- * agent has rotated it. After `patienceMs` there is no agent: the file is then emptied, at most once an hour, and
- * output is dropped in between, so that the component runs on and the disk takes at most `maxBytes` an hour.
+ * agent has rotated it. After `patienceMs` no agent is assumed to run: the file is then emptied, at most once an hour,
+ * and output is dropped in between, so that the component continues and the disk takes at most `maxBytes` an hour.
  */
 
 import { closeSync, constants, fstatSync, ftruncateSync, openSync, statSync, writeSync } from "node:fs";
@@ -34,7 +34,7 @@ export interface LogLimit extends LogLimitLaunch {
   readonly sleep: ((milliseconds: number) => void) | undefined;
 }
 
-/** What becomes of output while the file has its full size. */
+/** The handling of output while the file has its full size. */
 type Fullness =
   | { readonly kind: "room" }
   | { readonly kind: "waiting"; readonly sinceMs: number }
@@ -50,15 +50,15 @@ export class LogWriter {
   readonly #buffer = Buffer.allocUnsafe(BUFFER_BYTES);
   readonly #lines: Readonly<Record<LogStream, UnfinishedLine>>;
   #used = 0;
-  /** Whether what was written last has no newline. */
+  /** True when the last output has no newline at its end. */
   #isInLine = false;
   readonly #limit: LogLimit | undefined;
-  /** Opened with the first entry: by then the process has become whom the file belongs to. */
+  /** Opened with the first entry: by then the process runs as the user that the file belongs to. */
   #fd: number | undefined;
-  /** Of the file that is open, as of the last check plus what was written since. */
+  /** Size of the open file: as of the last check, plus what was written since. */
   #sizeBytes = 0;
   #fullness: Fullness = ROOM;
-  /** Of entries; reported once there is room again. */
+  /** Bytes of dropped entries, which are reported once there is room again. */
   #droppedBytes = 0;
   #isEnding = false;
   #timeMs = Number.NaN;
@@ -90,17 +90,17 @@ export class LogWriter {
   }
 
   /**
-   * The component has ended. @param lastWords lines about that, for stderr: behind all of its own, none of which they
-   * go on with
+   * The component has ended.
+   * @param lastWords lines about the end, for stderr. They follow the component's output, and continue none of it.
    */
   end(lastWords: string): void {
-    // Nothing of a component that has ended waits. What follows is two unfinished lines and the report at most.
+    // A component that has ended does not wait. At most two unfinished lines and the report follow.
     this.#isEnding = true;
     this.flushUnfinished();
     if (lastWords !== "") this.write("stderr", Buffer.from(this.#isInLine ? `\n${lastWords}` : lastWords));
   }
 
-  /** What has no newline yet: before the component sleeps. */
+  /** Writes unfinished lines before the component sleeps. */
   flushUnfinished(): void {
     for (const stream of ["stdout", "stderr"] as const) {
       const line = this.#lines[stream];
@@ -109,7 +109,7 @@ export class LogWriter {
     this.#flush();
   }
 
-  /** Whether the component is to wait now, for `ROTATION_CHECK_MS` and then again. */
+  /** @returns whether the component has to wait, for `ROTATION_CHECK_MS` and then again */
   get isFull(): boolean {
     if (this.#fullness.kind !== "waiting" || this.#limit === undefined) return false;
     try {
@@ -176,7 +176,7 @@ export class LogWriter {
     if (limit === undefined || this.#isEnding) return true;
     while (this.#sizeBytes > limit.maxBytes) {
       if (this.#isUnattended(limit)) return this.#emptied(limit);
-      // What is under way in several calls at once, until their component waits.
+      // Output of several calls at once, until their component waits.
       if (limit.sleep === undefined) return this.#sizeBytes <= limit.maxBytes + BUFFER_BYTES;
       limit.sleep(ROTATION_CHECK_MS);
       this.#followRotation();
@@ -205,8 +205,8 @@ export class LogWriter {
   }
 
   /**
-   * The agent renames the file away and makes a new one; a look at the name before each write finds that at once.
-   * Between the two there is none, and who may not make it goes on with the old one.
+   * The agent renames the file and creates a new one. A check of the name before each write finds that at once. Between
+   * the two there is no file, and a process that may not create it goes on with the old one.
    */
   #followRotation(): void {
     const before = this.#fd;

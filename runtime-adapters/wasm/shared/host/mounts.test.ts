@@ -1,4 +1,4 @@
-/** What a mount is known by: what was meant to be there is, or the process is told that it sees something else. */
+/** Stamps of mounts: a process sees what was meant to be mounted, or reports that it sees something else. */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { mkdirSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
@@ -9,7 +9,10 @@ import { openMounts, StaleMount } from "./mounts.ts";
 
 const stampOf = (path: string): string => mountStamp(statSync(path, { bigint: true }));
 
-/** Opens it as a process does that was told this. @returns whether it was what is there */
+/**
+ * Opens the mount as a process with this stamp in its launch does.
+ * @returns whether the stamp matched
+ */
 function fits(folder: TempFolder, hostPath: string, stamp: string): boolean {
   const mount: MountLaunch = { guestPath: "/data", hostPath, readOnly: true, stamp };
   try {
@@ -23,7 +26,7 @@ function fits(folder: TempFolder, hostPath: string, stamp: string): boolean {
   }
 }
 
-test("what is written to a folder or a file leaves it what it is; another one in its place is another", () => {
+test("a write to a folder or file keeps its stamp, and a replacement has another one", () => {
   using folder = new TempFolder();
   const [volume, file] = [folder.at("volume"), folder.at("file")];
   mkdirSync(volume);
@@ -33,14 +36,14 @@ test("what is written to a folder or a file leaves it what it is; another one in
   rmSync(`${volume}/new`, { recursive: true });
   writeFileSync(file, "two");
   assert.deepEqual([fits(folder, volume, volumeStamp), fits(folder, file, fileStamp)], [true, true]);
-  // The old ones stay, as for a process that has them mounted still: their numbers are nobody else's.
+  // The old ones are kept, as a process that still has them mounted keeps them, so that their numbers are not reused.
   for (const path of [volume, file]) renameSync(path, `${path}-old`);
   mkdirSync(volume);
   writeFileSync(file, "two");
   assert.deepEqual([fits(folder, volume, volumeStamp), fits(folder, file, fileStamp)], [false, false]);
 });
 
-test("what is mounted on a folder is not what it hides, nor what was mounted there before", (context) => {
+test("a mount has another stamp than the folder that it hides, and than an earlier mount", (context) => {
   if (process.getuid?.() !== 0) return context.skip("only root may mount");
   using folder = new TempFolder();
   const volume = folder.at("volume");

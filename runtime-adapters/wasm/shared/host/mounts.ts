@@ -1,6 +1,6 @@
 /**
- * The directories a component starts with: one for each mounted directory, and for mounted single files
- * (`/dev/termination-log`, a subPath) the directory they appear in. What a mount is of is fixed when the runner starts.
+ * The directories that a component starts with: one for each mounted directory, and for mounted single files
+ * (`/dev/termination-log`, a subPath) their directory. The source of a mount is fixed when the runner starts.
  */
 
 import { constants, openSync } from "node:fs";
@@ -10,16 +10,13 @@ import { type MountLaunch, mountStamp } from "../messages/launch.ts";
 import { OpenedFile } from "./opened-file.ts";
 import { O_PATH } from "./paths.ts";
 
-/** One file mounted into a directory; it hides what the directory itself has under that name. */
+/** One file mounted into a directory. It hides the directory's own file of that name. */
 export interface MountedFile {
   readonly file: OpenedFile;
   readonly readOnly: boolean;
 }
 
-/**
- * What descriptors share that come from one mount. Links and renames between two trees are refused, as between file
- * systems.
- */
+/** Descriptors of one mount share it. Links and renames between two trees are refused, as between file systems. */
 export interface Tree {
   readonly readOnly: boolean;
 }
@@ -31,10 +28,10 @@ export interface Preopen {
   readonly files: ReadonlyMap<string, MountedFile>;
 }
 
-/** What the process sees at a mount's place is not what the node has there. */
+/** The process sees something else at a mount's place than the node has there. */
 export class StaleMount extends Error {}
 
-/** @param emptyDirectory one that is empty and stays so: stands for directories that only mounted files make. */
+/** @param emptyDirectory stays empty, and replaces directories that only mounted files make */
 export function openMounts(mounts: readonly MountLaunch[], emptyDirectory: string): Preopen[] {
   const directories = new Map<string, { directory: OpenedFile; readOnly: boolean }>();
   const files = new Map<string, Map<string, MountedFile>>();

@@ -1,6 +1,6 @@
 /**
- * wasi:sockets with nothing in it: standard libraries and adapters import it unasked, so the names are there, and every
- * attempt to use the network answers `access-denied`.
+ * wasi:sockets without a network. Standard libraries and adapters import it without need, so the names exist, and every
+ * attempt to use the network is answered with `access-denied`.
  */
 import { Failure } from "../resources/failure.ts";
 import { type Handles, HostResource } from "../resources/handles.ts";
@@ -20,7 +20,7 @@ class IncomingDatagramStream {}
 class OutgoingDatagramStream {}
 class ResolveAddressStream {}
 
-/** What only WASI 0.3 tells apart is one here. */
+/** Codes that only WASI 0.3 distinguishes are one code here. */
 export function networkErrorCode(error: HostError): unknown {
   const code = error.codeIn("network");
   return code === "connection-broken" ? "connection-reset" : code;

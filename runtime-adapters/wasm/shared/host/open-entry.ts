@@ -1,4 +1,4 @@
-/** How files and directories are opened, whatever anybody does to their names meanwhile. */
+/** Opens files and directories safely, even while others change their names. */
 import { constants, lstatSync, openSync } from "node:fs";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import { fileCall, fileFailure } from "../resources/failure.ts";
@@ -23,7 +23,7 @@ export interface DescriptorFlags {
 
 /** As for a container whose umask is 022. */
 const FILE_MODE = 0o644;
-/** Somebody who makes and removes a file as fast as it can wins so often against nobody. */
+/** Bounds retries. Another process that creates and removes the file in a loop does not win that often by chance. */
 const MAX_OPEN_TRIES = 16;
 
 export function openEntry(resolved: ResolvedPath, openFlags: OpenFlags, flags: DescriptorFlags): OpenedFile {
@@ -31,7 +31,7 @@ export function openEntry(resolved: ResolvedPath, openFlags: OpenFlags, flags: D
   if (wantsDirectory && openFlags.create === true) {
     throw fileFailure(openFlags.directory === true ? "invalid" : "is-directory");
   }
-  // Only a file that is not there yet is made, by O_EXCL; what is there is looked at before it is opened.
+  // Only a missing file is created, by O_EXCL. An existing one is inspected before it is opened.
   const making = constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW | accessOf(flags);
   const made = (): OpenedFile => new OpenedFile(openSync(resolved.path, making, FILE_MODE));
   if (openFlags.create === true && openFlags.exclusive === true) return made();
@@ -50,9 +50,9 @@ export function openEntry(resolved: ResolvedPath, openFlags: OpenFlags, flags: D
 }
 
 /**
- * What is there, and nothing but files and directories: to open a FIFO would stop the runner until somebody opens its
- * other end, and opening a device does things. Nothing is followed: links have been walked, and one put there since is
- * refused.
+ * Opens an existing file or directory, and nothing else: opening a FIFO would block the runner until its other end is
+ * opened, and opening a device has effects. No link is followed: those of the path have been resolved, and one that was
+ * put there since is refused.
  */
 function openThere(
   path: string,
@@ -76,13 +76,13 @@ function directoryAccess(truncate: boolean, flags: DescriptorFlags): number {
   return constants.O_RDONLY | constants.O_DIRECTORY;
 }
 
-/** @throws `not-permitted` for what is neither file nor directory */
+/** @throws `not-permitted` for an entry that is neither file nor directory */
 export function reopenFile(found: OpenedFile, access: number): OpenedFile {
   if (found.type !== "regular-file" && found.type !== "directory") throw fileFailure("not-permitted");
   return new OpenedFile(openSync(fdPath(found.fd), access | constants.O_NOCTTY));
 }
 
-/** How Linux opens on a read-only file system: what is there may be opened for reading, also with O_CREAT. */
+/** Opens as Linux does on a read-only file system: an existing file may be opened for reading, also with O_CREAT. */
 export function readOnlyOpenFlags(resolved: ResolvedPath, openFlags: OpenFlags, flags: DescriptorFlags): OpenFlags {
   const { create, ...rest } = openFlags;
   if (!fileCall(() => exists(resolved.path))) {

@@ -60,7 +60,7 @@ test("paths inside are resolved, dots and slashes as Linux has them", (context) 
   for (const path of [".", "a/..", "a/b/../.."]) assert.equal(tree.name(path), ".", path);
 });
 
-test("what leads out is not permitted, what is not there is no entry", (context) => {
+test("paths that lead out are not permitted, missing ones are no entry", (context) => {
   const tree = new Tree(context);
   for (const path of ["..", "../secret", "a/../../secret", "a/b/../../../root/top", "/etc/passwd", "/"]) {
     assert.throws(() => tree.name(path), failsWith("not-permitted"), path);
@@ -95,7 +95,7 @@ test("links are followed inside, and never out", (context) => {
   assert.throws(() => tree.name("loop/file"), failsWith("loop"));
 });
 
-test("the last link stands for itself when links are not followed, but not with a slash behind it", (context) => {
+test("the last link is itself when links are not followed, but not with a slash behind it", (context) => {
   const tree = new Tree(context);
   tree.link("../secret", "out");
   tree.link("a", "to-a");
@@ -115,7 +115,7 @@ test("a trailing slash or dot asks for a directory", (context) => {
   for (const path of ["a", "./a", "a/b"]) assert.equal(asks(path), false, path);
 });
 
-test("no path whatever leads out, and no directory stays open", (context) => {
+test("no path leads out, and no directory stays open", (context) => {
   const tree = new Tree(context);
   tree.link("..", "up");
   tree.link("a/b", "down");

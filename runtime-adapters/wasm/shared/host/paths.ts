@@ -1,9 +1,9 @@
 /**
- * Paths inside one directory, resolved so that nothing outside of it can be reached whatever anybody does to the tree
- * meanwhile: component by component, each opened below the one before with O_NOFOLLOW, symbolic links read and
- * walked here, `..` taken from our own stack and never from the kernel. A directory that is moved away while it is
- * walked is left by the way it was entered. Linux resolves `/proc/self/fd/<n>/<name>` below the open directory n,
- * which is openat(2) for those who only have paths.
+ * Resolves paths inside one directory so that nothing outside can be reached, even while others change the tree. Each
+ * component is opened below the one before with O_NOFOLLOW, symbolic links are read and walked here, and `..` is taken
+ * from our own stack, never from the kernel. A directory that is moved away during the walk is left by the way it was
+ * entered. Linux resolves `/proc/self/fd/<n>/<name>` below the open directory n, which is openat(2) for callers that
+ * only have paths.
  */
 import { closeSync, constants, openSync, readlinkSync } from "node:fs";
 import { errnoOf } from "@picolet/protocol/guards.ts";
@@ -28,9 +28,9 @@ export class ResolvedPath implements Disposable {
   readonly directory: number;
   /** One component; `.` for the directory itself. Never `..`, never a path. */
   readonly name: string;
-  /** The path ended in a slash or a dot: what is named must be a directory. */
+  /** True when the path ended in a slash or a dot, so that it must name a directory. */
   readonly mustBeDirectory: boolean;
-  /** Whether `directory` is the root that the path started from. */
+  /** True when `directory` is the root that the path started from. */
   readonly atRoot: boolean;
   readonly #opened: readonly number[];
 
@@ -52,9 +52,9 @@ export class ResolvedPath implements Disposable {
 }
 
 /**
- * @param root an open directory; O_PATH is enough.
- * @param followLast whether a symbolic link at the end is followed.
- * @throws Failure with `not-permitted` for what leads out, else with what Linux says.
+ * @param root an open directory; O_PATH is enough
+ * @param followLast whether a symbolic link at the end is followed
+ * @throws Failure with `not-permitted` for a path that leads out, else with Linux' error
  */
 export function resolvePath(root: number, path: string, followLast: boolean): ResolvedPath {
   const walk = new Walk(root, path);
@@ -86,7 +86,7 @@ class Walk {
       if (name === undefined) return new ResolvedPath(this.#root, this.#opened, ".", true);
       if (name === "..") this.#leave();
       else if (this.#pending.length > 0) this.#enter(name);
-      // "link/" names what the link leads to, also where links are not followed.
+      // "link/" names the target of the link, also where links are not followed.
       else if (!(followLast || this.#mustBeDirectory) || !this.#follow(name)) {
         return new ResolvedPath(this.#root, this.#opened, name, this.#mustBeDirectory);
       }
@@ -106,7 +106,7 @@ class Walk {
     if (Buffer.byteLength(path) >= MAX_PATH_BYTES) throw fileFailure("name-too-long");
     if (path.includes("\0")) throw fileFailure("invalid");
     const components = path.split("/").filter((each) => each !== "" && each !== ".");
-    // Only what ends the whole path tells about its target.
+    // Only the end of the whole path decides about its target.
     if (this.#pending.length === 0 && /(?:^|\/)\.?$/.test(path)) this.#mustBeDirectory = true;
     this.#pending.push(...components.reverse());
   }
@@ -129,7 +129,7 @@ class Walk {
     }
   }
 
-  /** Whether it is a symbolic link, whose target then is to be walked next. */
+  /** @returns whether it is a symbolic link, whose target is walked next */
   #follow(name: string): boolean {
     const target = readLink(entryPath(this.#current, name));
     if (target === undefined) return false;
@@ -147,7 +147,7 @@ function readLink(path: string): string | undefined {
     return decodeName(readlinkSync(path, "latin1"));
   } catch (error) {
     const code = errnoOf(error);
-    // No link, or nothing there: what is done with the name will say so.
+    // It is no link, or does not exist. The operation on the name reports that.
     if (code === "EINVAL" || code === "ENOENT") return undefined;
     throw code === "" ? error : fileFailure(fileErrorCode(error));
   }

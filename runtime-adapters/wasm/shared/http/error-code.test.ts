@@ -38,7 +38,7 @@ for (const [code, message, tag] of [
   });
 }
 
-test("whatever a server makes OpenSSL say is a code, and an alert is a byte and a few words", () => {
+test("any OpenSSL error has a code, and an alert is a byte and a few words", () => {
   const part = fc.oneof(fc.constantFrom(":tls alert bad", ":a b", "::", ":SSL alert number ", "999", "7"), fc.string());
   fc.assert(
     fc.property(fc.constantFrom("EPROTO", "ERR_SSL_X", "X"), fc.array(part, { maxLength: 12 }), (code, parts) => {

@@ -1,4 +1,4 @@
-/** wasi:http/types.error-code, as far as this host brings it about, and what of Node's errors is which of them. */
+/** wasi:http/types.error-code, as far as this host uses it, and the codes of Node's errors. */
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import { Failure } from "../resources/failure.ts";
 import { HostError, type StreamContext } from "../resources/streams.ts";
@@ -17,7 +17,7 @@ export type HttpErrorCode =
   | { readonly tag: "HTTP-response-header-section-size"; readonly val: number | undefined }
   | { readonly tag: "HTTP-response-transfer-coding" | "internal-error"; readonly val: string | undefined };
 
-/** Those without more to say. */
+/** Codes without a payload. */
 export type PlainCode =
   | "DNS-timeout"
   | "destination-not-found"
@@ -63,19 +63,19 @@ const OF_NODE: Readonly<Record<string, HttpErrorCode>> = {
 };
 
 /**
- * What the peer has said by TLS (RFC 8446, 6) is in OpenSSL's words alone: "…:ssl/tls alert bad
+ * Matches the peer's TLS alert (RFC 8446, 6), which only OpenSSL's text has: "…:ssl/tls alert bad
  * certificate:FILE:LINE:SSL alert number 42".
  */
 const ALERT = /:[a-z0-9/]+ (?:alert )?([a-z ]{1,64}):[^:]*:[^:]*:SSL alert number (\d{1,3})/;
 const MAX_ALERT = 255;
 /**
- * OpenSSL's names of what is wrong with a certificate: UNABLE_TO_VERIFY_LEAF_SIGNATURE, CERT_HAS_EXPIRED,
- * ERR_TLS_CERT_…, INVALID_CA, and Node's for the rarer ones (keys that are too small).
+ * OpenSSL's codes for problems of a certificate: UNABLE_TO_VERIFY_LEAF_SIGNATURE, CERT_HAS_EXPIRED, ERR_TLS_CERT_…,
+ * INVALID_CA, and Node's for the rarer ones (keys that are too small).
  */
 const CERTIFICATE =
   /CERT|^UNABLE_TO_|^INVALID_(?:CA|PURPOSE)$|^PATH_LENGTH_EXCEEDED$|^HOSTNAME_MISMATCH$|^UNSPECIFIED$/;
 
-/** Of an error that `node:http`, `node:https` or `node:dns` gave. */
+/** @param error from `node:http`, `node:https` or `node:dns` */
 export function httpErrorCode(error: unknown): HttpErrorCode {
   if (error instanceof HttpError) return error.reason;
   const errno = errnoOf(error);
@@ -92,7 +92,7 @@ export function httpErrorCode(error: unknown): HttpErrorCode {
   return { tag: "internal-error", val: errno };
 }
 
-/** What goes through Node's streams on its way to the component. */
+/** Carries an error code through Node's streams to the component. */
 export class HttpError extends Error {
   readonly reason: HttpErrorCode;
 

@@ -6,13 +6,11 @@ import type { HttpContext } from "./http-context.ts";
 export type FieldEntry = readonly [name: string, value: Uint8Array];
 type HeaderError = { readonly tag: "invalid-syntax" | "forbidden" | "immutable" };
 
-/** Of one set of fields; servers commonly take 8 to 64 KiB. */
+/** Bounds one set of fields. Servers commonly take 8 to 64 KiB. */
 const MAX_FIELDS = 256;
 const MAX_FIELDS_BYTES = 65_536;
 
-/**
- * They are about one connection, which is the host's (RFC 9110, 7.6.1), or say who is asked, which `authority` does.
- */
+/** Fields about one connection, which is the host's (RFC 9110, 7.6.1), and `host`, which `authority` replaces. */
 const FORBIDDEN: ReadonlySet<string> = new Set([
   "connection",
   "host",
@@ -28,7 +26,7 @@ const FORBIDDEN: ReadonlySet<string> = new Set([
 ]);
 
 const NAME = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
-/** RFC 9110, 5.5: tabs, what can be seen, and all beyond ASCII. */
+/** RFC 9110, 5.5: tabs, visible characters, and all beyond ASCII. */
 const VALUE = /^[\t -~\x80-\xff]*$/;
 
 export const isForbidden = (name: string): boolean => FORBIDDEN.has(name.toLowerCase());
@@ -36,18 +34,18 @@ export const isForbidden = (name: string): boolean => FORBIDDEN.has(name.toLower
 /** V8 keeps so few bytes in its own heap, and would make a buffer for them that others can see. */
 const COPIED_BYTES = 64;
 
-/** Bytes become the characters of the same number: what is made, looked up and sent on most is text. */
+/** Bytes become the characters of the same number, because fields are mostly made, looked up and sent as text. */
 export function latin1(bytes: Uint8Array): string {
   if (bytes.length <= COPIED_BYTES) return Buffer.from(bytes).toString("latin1");
   return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString("latin1");
 }
 
-/** What several resources may look at; the component changes it through `Fields` alone. */
+/** Fields that several resources may read. The component changes them through `Fields` alone. */
 export class FieldList {
   /** Names and values in turn. */
   #flat: string[] = [];
   #characters = 0;
-  /** Whether what belongs to the connection may still be among them: most components look at few fields, or none. */
+  /** True while fields of the connection may be among them. Most components read few fields, or none. */
   #isRaw = false;
 
   get size(): number {
@@ -110,7 +108,7 @@ export class FieldList {
     return copied;
   }
 
-  /** @param raw names and values in turn, as they came; what belongs to the connection is left out */
+  /** @param raw names and values in turn, as received; fields of the connection are left out */
   static received(raw: readonly string[]): FieldList {
     const list = new FieldList();
     list.#flat = raw as string[];

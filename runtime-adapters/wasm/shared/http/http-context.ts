@@ -1,4 +1,4 @@
-/** What wasi:http's resources of one component instance share. */
+/** State that wasi:http's resources of one component instance share. */
 import { HandlePool, type LiveResources } from "../resources/handles.ts";
 import type { StreamContext } from "../resources/streams.ts";
 

@@ -39,7 +39,7 @@ const failsWith = (payload: unknown) => (error: unknown) => {
   return true;
 };
 
-test("header fields are found whatever the case of their names, and keep their order", () => {
+test("header fields are found in any case, and keep their order", () => {
   const { Fields } = types();
   const fields = Fields.fromList([
     ["X-A", bytes("1")],
@@ -60,7 +60,7 @@ test("header fields are found whatever the case of their names, and keep their o
   assert.deepEqual([fields.has("b"), copy.has("b"), fields.get("none")], [false, true, []]);
 });
 
-test("what is no header field, or the host's own, is refused", () => {
+test("invalid header fields and those of the host are refused", () => {
   const { Fields, OutgoingRequest } = types();
   const fields = new Fields();
   for (const name of ["", "a b", "ü", "a:", "a\n"]) {
@@ -90,7 +90,7 @@ test("header fields have a limit, and their numbers are used again", () => {
   for (let each = 0; each < 5000; each += 1) new Fields()[Symbol.dispose]();
 });
 
-test("a message takes what can be sent, and gives its body once", () => {
+test("a message accepts valid values alone, and gives its body once", () => {
   const { Fields, OutgoingRequest, OutgoingResponse } = types();
   const request = new OutgoingRequest(new Fields());
   assert.deepEqual([request.method(), request.scheme(), request.authority()], [{ tag: "get" }, undefined, undefined]);
@@ -117,7 +117,7 @@ test("a message takes what can be sent, and gives its body once", () => {
   assert.throws(() => response.setStatusCode(99), failsWith(undefined));
 });
 
-test("a body that is not as long as it said is not taken for whole", () => {
+test("a body with another length than announced is not complete", () => {
   const { Fields, OutgoingResponse } = types();
   const { OutgoingBody } = types() as unknown as { OutgoingBody: { finish(body: unknown, trailers: undefined): void } };
   const bodyOf = () => new OutgoingResponse(Fields.fromList([["Content-Length", bytes("3")]])).body();
@@ -158,7 +158,7 @@ test("errors of Node have the codes of the interface", () => {
   assert.equal(withCode("ESOMETHING"), "internal-error");
 });
 
-test("the annotation says how a component is served, and everything wrong with it", () => {
+test("the annotation is parsed, and all its mistakes are reported", () => {
   assert.deepEqual(parseHttpOptions("port=8080; instances=2\ntimeout=5s, max-body=1Ki; waiting=0"), {
     options: { port: 8080, instances: 2, waiting: 0, timeoutMs: 5000, maxBodyBytes: 1024 },
     problems: [],
@@ -174,7 +174,7 @@ test("the annotation says how a component is served, and everything wrong with i
   assert.equal(serveOptions(undefined, {}), undefined);
 });
 
-test("whatever a component says is an authority: what is taken can stand in a Host field and be looked up, and is the same again", () => {
+test("any authority that is accepted is a valid Host field, can be looked up, and parses to itself", () => {
   const written = fc.oneof(
     fc.string(),
     fc.string({ unit: "binary" }),

@@ -22,7 +22,7 @@ export const httpContext = (streams: StreamContext): HttpContext => ({
   pools: new HttpPools(streams.handles.live),
 });
 
-/** @param outgoing who makes its requests */
+/** @param outgoing makes its requests */
 export const httpImports = (context: HttpContext, outgoing: OutgoingHttp): Imports => ({
   "wasi:http/types": {
     Fields: makeConstructor(Fields, () => new Fields(context, new FieldList(), false), {

@@ -1,6 +1,6 @@
 /**
- * wasi:http/types.incoming-body and future-trailers: what comes in, of a request that is served or of a response.
- * Nothing is read ahead of the component but what the source itself holds, which then stops the socket.
+ * wasi:http/types.incoming-body and future-trailers: the body of a request that is served, or of a response. Only the
+ * source's own buffer is read ahead of the component; when it is full the socket stops.
  */
 import { Failure } from "../resources/failure.ts";
 import { HostResource, trap } from "../resources/handles.ts";
@@ -11,21 +11,23 @@ import { type HttpErrorCode, httpStreamFailure } from "./error-code.ts";
 import { FieldList, Fields } from "./fields.ts";
 import type { HttpContext } from "./http-context.ts";
 
-/** Where a body comes from. */
+/** The source of a body. */
 export interface BodySource {
   /** Bytes that `take` gives now. */
   readonly available: number;
-  /** Whether all of it was taken, and it is whole. */
+  /** True when all of it has been read, and it is complete. */
   readonly hasEnded: boolean;
   /** Names and values in turn, once it has ended. */
   readonly trailers: readonly string[];
   /** At most `length` bytes; undefined: there are none now. */
   take(length: number): Uint8Array | undefined;
-  /** Called once, before the others that follow: who is told of every change, of the first one perhaps at once. */
+  /**
+   * Called once, before the other methods. The listener is notified of every change, of the first one perhaps at once.
+   */
   listen(listener: BodyListener): void;
-  /** Called once, when the component asks for its first byte. */
+  /** Called once, when the component requests its first byte. */
   start(): void;
-  /** Nobody asks any more: what comes is thrown away. */
+  /** Drops all further data, because it has no reader any more. */
   discard(): void;
 }
 
@@ -37,11 +39,11 @@ export interface BodyListener {
 
 interface BodyLimits {
   readonly maxBytes: number;
-  /** What the component is told when there are more. */
+  /** The error of the component when there are more. */
   readonly tooLarge: HttpErrorCode;
 }
 
-/** One message's body, as it comes. */
+/** One message's body, as it arrives. */
 export class IncomingPipe implements ByteSource, BodyListener {
   readonly #context: HttpContext;
   readonly #source: BodySource;
@@ -64,7 +66,7 @@ export class IncomingPipe implements ByteSource, BodyListener {
 
   read(length: number): Uint8Array | undefined {
     this.#start();
-    // What has come is told before what went wrong after it.
+    // Data that has arrived is returned before the error that followed it.
     const chunk = this.#source.take(length);
     if (chunk === undefined) {
       if (this.#error !== undefined) throw httpStreamFailure(this.#context, this.#error);
@@ -166,7 +168,7 @@ export class FutureTrailers extends HostResource {
     return new Pollable(this.#context.handles.pollables, this.#context.poller, ended);
   }
 
-  /** Undefined: not yet. The outer error: it was told before. */
+  /** Undefined: not yet. The outer error: the outcome was taken before. */
   get(): unknown {
     const { outcome } = this.#pipe;
     if (outcome === undefined) return undefined;

@@ -21,8 +21,8 @@ const MIN_STATUS = 100;
 const MAX_STATUS = 999;
 const NANOSECONDS_PER_MS = 1_000_000n;
 
-/** What `result` without a payload fails with. */
-const refused = (): Failure<undefined> => new Failure(undefined);
+/** The failure of a `result` without a payload. */
+const failureWithoutPayload = (): Failure<undefined> => new Failure(undefined);
 
 export interface RequestHead {
   readonly method: Method;
@@ -31,7 +31,7 @@ export interface RequestHead {
   readonly fields: FieldList;
 }
 
-/** What is the same of requests and responses that come in. */
+/** The common part of incoming requests and responses. */
 abstract class IncomingMessageResource extends HostResource {
   protected readonly context: HttpContext;
   readonly #fields: FieldList;
@@ -55,19 +55,19 @@ abstract class IncomingMessageResource extends HostResource {
   }
 
   consume(): IncomingBody {
-    if (this.#consumed) throw refused();
+    if (this.#consumed) throw failureWithoutPayload();
     this.#consumed = true;
     return new IncomingBody(this.context, this.#pipe);
   }
 
-  /** What it has goes on in another form; its number is free. */
+  /** Takes its parts for another resource, and frees its handle. */
   given(): { readonly fields: FieldList; readonly pipe: IncomingPipe } {
     this.#consumed = true;
     this[Symbol.dispose]();
     return { fields: this.#fields, pipe: this.#pipe };
   }
 
-  /** What was not asked for is not waited for either. */
+  /** A body that was not requested is not awaited either. */
   protected override closed(): void {
     if (!this.#consumed) this.#pipe.close();
   }
@@ -136,12 +136,15 @@ abstract class OutgoingMessageResource extends HostResource {
   }
 
   body(): OutgoingBody {
-    if (this.#bodyTaken) throw refused();
+    if (this.#bodyTaken) throw failureWithoutPayload();
     this.#bodyTaken = true;
     return new OutgoingBody(this.context, this.pipe);
   }
 
-  /** Sent off: its number is free. @returns whether somebody has its body */
+  /**
+   * Frees the handle after the message was sent.
+   * @returns whether its body has been taken
+   */
   given(): boolean {
     this[Symbol.dispose]();
     return this.#bodyTaken;
@@ -160,7 +163,7 @@ export class OutgoingResponse extends OutgoingMessageResource {
   }
 
   setStatusCode(status: number): void {
-    if (status < MIN_STATUS || status > MAX_STATUS) throw refused();
+    if (status < MIN_STATUS || status > MAX_STATUS) throw failureWithoutPayload();
     this.status = status;
   }
 }
@@ -180,7 +183,7 @@ export class OutgoingRequest extends OutgoingMessageResource {
   }
 
   setMethod(method: Method): void {
-    if (methodText(method) === undefined) throw refused();
+    if (methodText(method) === undefined) throw failureWithoutPayload();
     this.#method = method;
   }
 
@@ -189,7 +192,7 @@ export class OutgoingRequest extends OutgoingMessageResource {
   }
 
   setPathWithQuery(path: string | undefined): void {
-    if (path !== undefined && !isPathWithQuery(path)) throw refused();
+    if (path !== undefined && !isPathWithQuery(path)) throw failureWithoutPayload();
     this.#path = path;
   }
 
@@ -198,7 +201,7 @@ export class OutgoingRequest extends OutgoingMessageResource {
   }
 
   setScheme(scheme: Scheme | undefined): void {
-    if (scheme !== undefined && !isScheme(scheme)) throw refused();
+    if (scheme !== undefined && !isScheme(scheme)) throw failureWithoutPayload();
     this.#scheme = scheme;
   }
 
@@ -207,7 +210,7 @@ export class OutgoingRequest extends OutgoingMessageResource {
   }
 
   setAuthority(authority: string | undefined): void {
-    if (authority !== undefined && parseAuthority(authority) === undefined) throw refused();
+    if (authority !== undefined && parseAuthority(authority) === undefined) throw failureWithoutPayload();
     this.#authority = authority;
   }
 }
@@ -246,7 +249,9 @@ export class RequestOptions extends HostResource {
   }
 }
 
-/** Nanoseconds, at least a millisecond; what is not said is `otherwise`, which is the most too. */
+/**
+ * Milliseconds of a duration in nanoseconds, at least one. Without a duration `otherwise`, which is the maximum too.
+ */
 export const milliseconds = (duration: bigint | undefined, otherwise: number): number =>
   duration === undefined ? otherwise : Math.min(Math.max(Number(duration / NANOSECONDS_PER_MS), 1), otherwise);
 

@@ -8,7 +8,7 @@ import { joinSmallPieces } from "./node-messages.ts";
 
 const HEAD = "HTTP/1.1 200 OK\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n";
 
-/** What comes of a response in these chunks. */
+/** The response that is received from these chunks. */
 async function received(chunks: readonly string[]): Promise<readonly string[]> {
   const server = createServer((socket) => {
     const lines = chunks.map((each) => `${each.length.toString(16)}\r\n${each}\r\n`);
@@ -26,14 +26,14 @@ async function received(chunks: readonly string[]): Promise<readonly string[]> {
   return pieces;
 }
 
-test("a response of a byte in each chunk comes in few pieces, and none of a byte is lost or moved", async () => {
+test("a response of chunks of one byte arrives in few pieces, complete and in order", async () => {
   const letters = Array.from({ length: 20_000 }, (_, at) => String.fromCharCode(97 + (at % 26)));
   const pieces = await received(letters);
   assert.equal(pieces.join(""), letters.join(""));
   assert.ok(pieces.length < 500, `${pieces.length} pieces`);
 });
 
-test("chunks of all sizes come in their order", async () => {
+test("chunks of all sizes arrive in order", async () => {
   const random = seededRandom(20_261_122);
   const chunks = Array.from({ length: 400 }, (_, at) => {
     const length = 1 + Math.floor(random.next() * (random.next() < 0.2 ? 9000 : 60));

@@ -5,14 +5,14 @@ import type { FieldList } from "./fields.ts";
 import type { BodyListener, BodySource } from "./incoming-body.ts";
 import type { BodyTarget, TargetListener } from "./outgoing-body.ts";
 
-/** Of pieces of a response that go in together. */
+/** Bounds the pieces of a response that are joined. */
 const JOINED_BYTES = 4096;
 /** One that is larger goes in by itself. */
 const SMALL_BYTES = 1024;
 
 /**
- * Puts together what comes small in one turn. A server may send each byte in a chunk of its own, and `node:http` keeps
- * each by itself: 34 MiB for the 64 KiB that it reads ahead.
+ * Joins small pieces of one turn. A server may send each byte in a chunk of its own, and `node:http` keeps each by
+ * itself: 34 MiB for the 64 KiB that it reads ahead.
  */
 export function joinSmallPieces(message: IncomingMessage): void {
   const push = message.push.bind(message);
@@ -45,7 +45,7 @@ export class NodeBodySource implements BodySource {
   readonly #idleMs: number;
   #hasEnded = false;
 
-  /** @param idleMs without a byte that the component has asked for */
+  /** @param idleMs bounds the wait for a byte that the component has requested */
   constructor(message: IncomingMessage, idleMs: number) {
     this.#message = message;
     this.#idleMs = idleMs;
@@ -65,7 +65,7 @@ export class NodeBodySource implements BodySource {
 
   take(length: number): Uint8Array | undefined {
     const available = Math.min(length, this.#message.readableLength);
-    // Asking for nothing is what brings the end about.
+    // A read without a length is needed to see the end.
     return (this.#message.read(available === 0 ? undefined : available) as Buffer | null) ?? undefined;
   }
 
@@ -105,7 +105,7 @@ export class NodeBodyTarget implements BodyTarget {
   readonly #request: ClientRequest;
   readonly #announce: (length: number | undefined) => void;
 
-  /** @param announce makes the header that says where the body ends. */
+  /** @param announce makes the header that announces where the body ends */
   constructor(request: ClientRequest, announce: (length: number | undefined) => void) {
     this.#request = request;
     this.#announce = announce;

@@ -1,6 +1,6 @@
 /**
- * wasi:http/types.outgoing-body: what the component writes, to a response that is served or to a request of its own.
- * The component is held back as soon as its target is full.
+ * wasi:http/types.outgoing-body: the body that the component writes, of a response or of its own request. The component
+ * has to wait as soon as its target is full.
  */
 import { Failure } from "../resources/failure.ts";
 import { HostResource, trap } from "../resources/handles.ts";
@@ -12,17 +12,17 @@ import type { FieldList, Fields } from "./fields.ts";
 import type { HttpContext } from "./http-context.ts";
 
 export interface BodyHead {
-  /** Bytes that content-length says; undefined: it says nothing. */
+  /** The value of content-length; undefined: there is none. */
   readonly length: number | undefined;
-  /** What a wrong length is. */
+  /** The error code for a wrong length. */
   readonly wrongLength: "HTTP-request-body-size" | "HTTP-response-body-size";
 }
 
 /** Where a body goes. */
 export interface BodyTarget {
-  /** Whether the body's bytes go nowhere, and its length is that of another message: the answer to HEAD. */
+  /** True when the body's bytes are dropped and its length is that of another message: the answer to HEAD. */
   readonly withoutBody?: boolean;
-  /** Whether it takes no more until it says `drained`. */
+  /** True while it takes no data, until it emits `drained`. */
   readonly isFull: boolean;
   listen(listener: TargetListener): void;
   /** Writes the head down, once, before anything else. @param length of the whole body where it is known by now */
@@ -30,7 +30,7 @@ export interface BodyTarget {
   write(bytes: Uint8Array): void;
   /** @param trailers undefined: there are none */
   end(last: readonly Uint8Array[], trailers: FieldList | undefined): void;
-  /** What has gone out is not taken for whole. */
+  /** Ends it so that the receiver sees an incomplete message. */
   destroy(): void;
 }
 
@@ -41,7 +41,7 @@ export interface TargetListener {
 }
 
 /**
- * What is written is kept for the rest of the turn: a body that is whole by then goes out with its head in one write,
+ * Written data is kept for the rest of the turn. A body that is complete by then is sent with its head in one write,
  * and with its length.
  */
 export class OutgoingPipe implements ByteSink, TargetListener {
@@ -105,16 +105,16 @@ export class OutgoingPipe implements ByteSink, TargetListener {
     if (this.#target !== undefined) this.#sendSoon();
   }
 
-  /** What was written is on its way; what the target holds is bounded by `writable`. */
+  /** Written data is on its way already. `writable` bounds what the target holds. */
   flush(): void {
     if (this.#error !== undefined) throw httpStreamFailure(this.#context, this.#error);
   }
 
   close(): void {
-    // The body says when it has ended.
+    // `finish` ends it.
   }
 
-  /** @returns what is wrong with it */
+  /** @returns the error of a body with a wrong length, if any */
   finish(trailers: FieldList | undefined): HttpErrorCode | undefined {
     if (this.#error !== undefined) return this.#error;
     const { wrongLength } = this.#head;

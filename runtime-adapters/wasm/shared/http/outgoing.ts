@@ -1,7 +1,7 @@
 /**
- * wasi:http/outgoing-handler within the policy of the pod. The address that is connected to is the one that was judged:
- * names are looked up by the socket itself, through `lookup`, which leaves out what the policy forbids. Nothing follows
- * redirects, nothing is cached, no proxy is asked.
+ * wasi:http/outgoing-handler within the policy of the pod. Only judged addresses are connected to: the socket itself
+ * looks names up through `lookup`, which leaves out addresses that the policy forbids. Redirects are not followed,
+ * nothing is cached, and no proxy is used.
  */
 import type { ClientRequest, IncomingMessage, RequestOptions as NodeOptions } from "node:http";
 import type { LookupFunction, Socket } from "node:net";
@@ -34,7 +34,7 @@ const MAX_IDLE_SOCKETS = 4;
 const IDLE_MS = 15_000;
 /** Requests of one instance whose response has not come. */
 const MAX_UNDERWAY = 64;
-/** Of the response's header. */
+/** Bounds the response's header. */
 const MAX_HEADER_BYTES = 65_536;
 /** A whole body may be as long as it likes: it is read piece by piece. */
 const MAX_BODY_BYTES = Number.MAX_SAFE_INTEGER;
@@ -44,17 +44,20 @@ const MAX_URI_LENGTH = 16_384;
  * most.
  */
 const MAX_SESSIONS = 16;
-/** Different words about certificates in a container's log; a component that asks in a loop must not fill it. */
+/**
+ * Bounds the different messages about certificates in a container's log, so that a component in a loop does not fill
+ * it.
+ */
 const MAX_COMPLAINTS = 64;
 
 type HttpModule = typeof import("node:http");
 
 export interface OutgoingHttp {
-  /** @throws what is wrong at once */
+  /** @throws errors that are known at once */
   handle(context: HttpContext, request: OutgoingRequest, options: RequestOptions | undefined): FutureIncomingResponse;
 }
 
-/** Of a pod without any rule for http. */
+/** The client of a pod without any rule for http. */
 export const noOutgoing: OutgoingHttp = {
   handle: (_, request) => {
     request.given();
@@ -66,11 +69,11 @@ export interface OutgoingInit {
   readonly policy: NetworkPolicy;
   /** PEM, trusted beside the built-in ones. */
   readonly authorities: string | undefined;
-  /** Of the process. */
+  /** The TLS contexts of the process. */
   readonly tls: TlsContexts;
-  /** Whether the node's clock, by which certificates are judged, has been set since it started. */
+  /** True when the node's clock, by which certificates are judged, has been set since it started. */
   readonly wallIsSet: () => boolean;
-  /** Into the container's log: wasi:http says that a certificate is wrong, and not what. */
+  /** Writes into the container's log, because wasi:http has no text for a wrong certificate. */
   readonly complain: (text: string) => void;
 }
 
@@ -214,13 +217,13 @@ const timeoutsOf = (options: RequestOptions | undefined): Timeouts => ({
   betweenBytesMs: milliseconds(options?.betweenBytesTimeout(), BETWEEN_BYTES_TIMEOUT_MS),
 });
 
-/** What has to happen before a request can be sent; undefined: nothing, the connection has carried others. */
+/** @returns the event before which a request cannot be sent; undefined on a connection that has carried others */
 function awaitedEvent(socket: Socket, protocol: string): "connect" | "secureConnect" | undefined {
   if (protocol === "https:") return (socket as TLSSocket).authorized ? undefined : "secureConnect";
   return socket.connecting ? "connect" : undefined;
 }
 
-/** Of all addresses those that the policy allows: a name that leads to the node, or changes its mind, leads nowhere. */
+/** Keeps the addresses that the policy allows, so that a name that resolves to the node, or changes, leads nowhere. */
 function guardedLookup(policy: NetworkPolicy, destination: Destination): LookupFunction {
   return (hostname, options, done) => {
     const { lookup } = process.getBuiltinModule("node:dns");
@@ -289,7 +292,7 @@ export class FutureIncomingResponse extends HostResource {
     return new Pollable(this.#context.handles.pollables, this.#context.poller, this.readiness);
   }
 
-  /** Undefined: not yet. The outer error: it was told before. */
+  /** Undefined: not yet. The outer error: the response was taken before. */
   get(): unknown {
     const outcome = this.#outcome;
     if (outcome === undefined) return undefined;
@@ -305,7 +308,7 @@ export class FutureIncomingResponse extends HostResource {
     return { tag: "ok", val: { tag: "ok", val: response } };
   }
 
-  /** Nobody wants the answer any more. */
+  /** No one waits for the answer any more. */
   protected override closed(): void {
     if (!this.#taken) this.#node?.destroy();
   }

@@ -29,7 +29,7 @@ export function methodText({ tag, val }: Method): string | undefined {
 
 export const isPathWithQuery = (text: string): boolean => PATH.test(text);
 
-/** Whether this may stand in the field `Host` of a request. */
+/** @returns whether this may be the field `Host` of a request */
 export const isHostField = (text: string): boolean => HOST.test(text);
 
 export const isScheme = (scheme: Scheme): boolean => scheme.tag !== "other" || SCHEME.test(scheme.val);
@@ -51,7 +51,10 @@ export function parseAuthority(text: string): Authority | undefined {
   return { host: host.replace(/^\[|\]$/g, ""), port };
 }
 
-/** Of `Content-Length`; undefined: there is none, null: what is there is none. */
+/**
+ * Reads `Content-Length`.
+ * @returns undefined when it is missing, null when it is invalid
+ */
 export function contentLength(values: readonly string[]): number | undefined | null {
   const text = values[0]?.trim();
   if (text === undefined) return undefined;

@@ -1,6 +1,6 @@
 /**
- * What https requests trust: the authorities that Node brings and those of the node's own configuration, in one context
- * of OpenSSL's for all connections of a process. Made with the first request: it takes 0.2 MiB, and `node:tls` its own.
+ * The CAs that https requests trust: Node's own and those of the node's configuration, in one OpenSSL context for all
+ * connections of a process. It is made with the first request, because it takes 0.2 MiB beside `node:tls`.
  */
 import type { SecureContext } from "node:tls";
 

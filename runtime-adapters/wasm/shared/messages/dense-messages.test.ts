@@ -14,7 +14,7 @@ const REPORTS: readonly DenseReport[] = [
   { kind: "usage", containers: [{ id: "a", memoryBytes: 65_536, ranMs: 1.5 }] },
 ];
 
-test("every report comes back, however it is cut", () => {
+test("every report is read back from pieces of any size", () => {
   const bytes = Buffer.from(REPORTS.map(line).join(""));
   for (let size = 1; size < bytes.length; size += 1) {
     const reader = new LineReader(1000);
@@ -26,14 +26,14 @@ test("every report comes back, however it is cut", () => {
   }
 });
 
-test("a line is only so long, in one piece or in many", () => {
+test("the length of a line is bounded, in one piece or in many", () => {
   const reader = new LineReader(10);
   assert.deepEqual(reader.push(Buffer.from("0123456789\n01234")), ["0123456789"]);
   assert.throws(() => reader.push(Buffer.from("567890")), RangeError);
   assert.throws(() => new LineReader(10).push(Buffer.from("01234567890\n")), RangeError);
 });
 
-test("a line that comes byte by byte takes little more than its bytes", () => {
+test("a line that arrives byte by byte takes little more than its bytes", () => {
   const reader = new LineReader(200_000);
   const before = heldMemory();
   for (let count = 0; count < 100_000; count += 1) reader.push(Buffer.from(Uint8Array.of(120).buffer));
@@ -45,7 +45,7 @@ test("a line that comes byte by byte takes little more than its bytes", () => {
   );
 });
 
-test("anything else is nothing, and never an error", () => {
+test("any other text is no report, and never an exception", () => {
   const wrong = [
     ...["", "null", "7", "[]", "{}", '"hello"', '{"kind":"hello"}', '{"kind":"hello","containers":[1]}'],
     ...['{"kind":"started"}', '{"kind":"started","id":7}', '{"kind":"refused","id":"a","message":"m"}'],

@@ -1,7 +1,7 @@
 /** Between the agent and a process of several components: lines of JSON over a socket that the process listens on. */
 import type { RunnerEnd, RunnerLaunch } from "./launch.ts";
 
-/** Of the process itself, in `host.json`, as it sees its paths. */
+/** The launch of the process itself, in `host.json`. Paths are those inside its jail. */
 export interface DenseHostLaunch {
   readonly identity: RunnerLaunch["identity"];
   /** Listened on. */
@@ -18,13 +18,13 @@ export type DenseRequest =
       readonly code: string;
       readonly launch: RunnerLaunch;
     }
-  /** Ends it with this exit code. One that is not there is ended already. */
+  /** Ends it with this exit code. A container that does not exist has ended already. */
   | { readonly kind: "stop"; readonly id: string; readonly exitCode: number }
   | { readonly kind: "ping"; readonly number: number }
   | { readonly kind: "usage" };
 
 export type DenseReport =
-  /** First, on every connection: the containers that are there. */
+  /** The first message of every connection: the containers that exist. */
   | { readonly kind: "hello"; readonly containers: readonly string[] }
   | { readonly kind: "started"; readonly id: string }
   /** It never ran. `stale`: the process does not see what the node has mounted for it. */
@@ -36,13 +36,13 @@ export type DenseReport =
 
 export interface DenseUsage {
   readonly id: string;
-  /** Of its linear memories. */
+  /** The size of its linear memories. */
   readonly memoryBytes: number;
   /** That its stacks have run, of all time. */
   readonly ranMs: number;
 }
 
-/** What is in a container's end file when it has ended. */
+/** The content of a container's end file. */
 export interface DenseEnd extends Partial<RunnerEnd> {
   readonly exitCode: number;
 }
@@ -55,10 +55,10 @@ export const MAX_REQUEST_BYTES = 4 * 1024 * 1024;
 /** Usage of as many containers as a process may have, some 120 bytes each, or a message of 4 KiB. */
 export const MAX_REPORT_BYTES = 128 * 1024;
 
-/** Of a line that is not whole yet. */
+/** Bounds the pieces of an incomplete line. */
 const MAX_PIECES = 64;
 
-/** Cuts what comes into lines. @throws RangeError for one that is too long */
+/** Splits input into lines. @throws RangeError for a line that is too long */
 export class LineReader {
   readonly #maxBytes: number;
   #chunks: Buffer[] = [];
@@ -95,7 +95,7 @@ const NEWLINE = 0x0a;
 
 export const line = (message: DenseRequest | DenseReport): string => `${JSON.stringify(message)}\n`;
 
-/** What a process says, which may have been taken over by one of its components. Undefined for anything else. */
+/** Reads a report of a process that one of its components may have taken over. Undefined for anything else. */
 export function readReport(text: string): DenseReport | undefined {
   const value = parsed(text);
   if (value === undefined) return undefined;

@@ -1,16 +1,13 @@
-/**
- * What the agent asks of a pull child, and what that answers. Lines of JSON between two programs of the same version.
- */
+/** The agent's request to a pull child, and its answers: lines of JSON between two programs of the same version. */
 import type { ErrorCode } from "@picolet/protocol/errors.ts";
 import type { ImageCredentials, SignedImage } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { ProxySettings } from "../oci/proxies.ts";
 import type { RegistryEndpoint } from "../oci/registries.ts";
 
-/** One line on the child's standard input: what is secret must not be on a command line, which everybody can read. */
+/** One line on the child's standard input, because it has secrets, and all users can read a command line. */
 export interface PullRequest {
   /**
-   * `component`: have it on disk. `platforms`: only tell what the reference holds. `signatures`: its digest, and who
-   * signed that.
+   * `component`: store it on disk. `platforms`: only report the platforms. `signatures`: its digest, and who signed it.
    */
   readonly want: "component" | "platforms" | "signatures";
   readonly repository: string;
@@ -36,7 +33,7 @@ export interface PullLimits {
   readonly connectTimeoutMs: number;
   /** Without a byte. */
   readonly idleTimeoutMs: number;
-  /** Of one manifest or token, whole. */
+  /** Bounds the transfer of one whole manifest or token. */
   readonly documentTimeoutMs: number;
   /** Between two attempts; doubled each time. */
   readonly retryDelayMs: number;
@@ -53,15 +50,15 @@ export const DEFAULT_PULL_LIMITS: PullLimits = {
 };
 
 export interface PulledComponent {
-  /** Of the reference itself: of the index, where there is one. */
+  /** Digest of the reference itself: of the index, where there is one. */
   readonly digest: string;
-  /** Of the manifest that leads to the component. */
+  /** Digest of the manifest that leads to the component. */
   readonly manifestDigest: string;
-  /** Of the component, 64 hexadecimal digits. */
+  /** Digest of the component, 64 hexadecimal digits. */
   readonly sha256: string;
   /** A file in the request's folder, on disk; undefined: it is one of those known. */
   readonly path: string | undefined;
-  /** What the reference holds: `wasi/wasm`, `linux/arm64`. */
+  /** The platforms of the reference: `wasi/wasm`, `linux/arm64`. */
   readonly platforms: readonly string[];
 }
 

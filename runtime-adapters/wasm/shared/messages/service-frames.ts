@@ -6,19 +6,19 @@
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Plain, ServiceMessage } from "@picolet/runtime-contract/board-services.ts";
 
-/** One call's keys and values, 1 MiB each together, and what describes them. */
+/** Bounds a frame: the keys and values of one call, 1 MiB each together, and their description. */
 export const MAX_FRAME_BYTES = 2 * 1024 * 1024 + 65_536;
 const MAX_PARTS = 1100;
 /**
- * What is parsed without a look at it first. In 2 MiB there is room for a million lists, one in the other: parsing them
- * takes a second and 76 MiB.
+ * Bounds what is parsed without a check of its depth. 2 MiB have room for a million nested lists, whose parsing takes a
+ * second and 76 MiB.
  */
 const MAX_UNSEEN_BYTES = 16_384;
 /** Lists and objects of one frame; a thousand points of telemetry have three lists each. */
 const MAX_CONTAINERS = 8192;
 const LENGTH = 4;
 
-/** What ends a connection: the other end has gone wrong. */
+/** The other end breaks the protocol, and the connection ends. */
 const malformed = (what: string): PicoletError => new PicoletError("corrupt", `cannot read the frame: ${what}`);
 
 /** @throws `resource_exhausted` for one that is too large to be sent. */
@@ -67,7 +67,7 @@ const BACKSLASH = 0x5c;
 const LIST = 0x5b;
 const OBJECT = 0x7b;
 
-/** Of text that may be no JSON at all. */
+/** @param json may be no JSON at all */
 function hasMoreContainers(json: Uint8Array, most: number): boolean {
   let [containers, isText] = [0, false];
   for (let at = 0; at < json.length; at += 1) {
@@ -79,18 +79,15 @@ function hasMoreContainers(json: Uint8Array, most: number): boolean {
   return containers > most;
 }
 
-/**
- * Puts frames together from what arrives, however small its pieces. Holds one unfinished frame and whatever came with
- * its end.
- */
+/** Puts frames together from pieces of any size. Holds one unfinished frame, and the bytes that came with its end. */
 export class FrameReader {
-  /** The first `#held` of them have come. */
+  /** The first `#held` of them have arrived. */
   #bytes: Buffer = Buffer.alloc(0);
-  /** Whether nobody else has them: the piece that came first is used as it is. */
+  /** True when the buffer is this reader's own. The first piece is used without a copy. */
   #isOwn = false;
   #held = 0;
 
-  /** Bytes of the frame that is arriving, as it says itself; 0 before that is known. */
+  /** Bytes of the frame that is arriving, by its own length field; 0 before that is read. */
   get announced(): number {
     return this.#held < LENGTH ? 0 : this.#bytes.readUInt32LE(0);
   }
@@ -104,7 +101,11 @@ export class FrameReader {
     else this.#append(chunk);
   }
 
-  /** The next whole one. @param maxBytes of what may follow a length. @throws `corrupt` */
+  /**
+   * @param maxBytes bounds the rest of a frame behind its length
+   * @returns the next complete frame
+   * @throws `corrupt`
+   */
   next(maxBytes: number): ServiceMessage | undefined {
     if (this.#held < LENGTH) return undefined;
     const { announced } = this;

@@ -1,11 +1,12 @@
 /**
- * What frames say. The runner begins with a `Hello`, which is answered before anything else may be sent; from then on
- * each request has one answer, in order.
+ * The content of frames. The runner begins with a `Hello`, which is answered before anything else may be sent. From
+ * then on each request has one answer, in order.
  */
 import type { Plain, ServiceMessage } from "@picolet/runtime-contract/board-services.ts";
 
 /**
- * Of this protocol. A runner may be older than the agent: what an agent understood its successors must understand too.
+ * The version of this protocol. A runner may be older than the agent, so later agents must understand the messages of
+ * earlier ones.
  */
 export const PROTOCOL_VERSION = 1;
 /** In the adapter's state folder. */
@@ -80,7 +81,7 @@ export function readAnswer({ value: whole, bytes }: ServiceMessage): Answer | un
 
 const isId = (value: Plain | undefined): value is number => Number.isSafeInteger(value) && Number(value) > 0;
 
-/** No member at all of what is no object. */
+/** A value that is no object has no members. */
 function record(value: Plain): Readonly<Record<string, Plain | undefined>> {
   return typeof value === "object" && value !== null && !Array.isArray(value)
     ? (value as Readonly<Record<string, Plain | undefined>>)

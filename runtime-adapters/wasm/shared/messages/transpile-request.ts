@@ -1,9 +1,9 @@
-/** What the agent asks of a transpile child, and what that leaves behind. */
+/** The agent's request to a transpile child, and the child's result. */
 import type { TranspiledModule } from "./launch.ts";
 
 /**
- * Part of the cache's key. Bump the last number when what is written here changes; the rest is the version of
- * jco-transpile that package.json pins (a test compares them).
+ * A part of the cache's key. Bump the last number when generated files change. The rest is the version of jco-transpile
+ * in package.json; a test compares them.
  */
 export const TRANSPILER_VERSION = "jco-transpile-0.15.0-13";
 

@@ -1,7 +1,7 @@
-/** What OpenSSL and Node find wrong with a peer's certificate, in words. Pure. */
+/** Problems that OpenSSL and Node find in a peer's certificate, in words. Pure. */
 
 export const UNTRUSTED = "its certificate is signed by nobody whom this node trusts";
-/** A setting that would mend it belongs to those above alone. */
+/** Codes that a setting for CAs can mend. */
 const UNTRUSTED_CODES: ReadonlySet<string> = new Set([
   "DEPTH_ZERO_SELF_SIGNED_CERT",
   "SELF_SIGNED_CERT_IN_CHAIN",
@@ -19,7 +19,7 @@ const OTHERS: ReadonlyMap<string, string> = new Map([
   ["ERR_TLS_CERT_ALTNAME_INVALID", "its certificate is for another host"],
 ]);
 
-/** Whether more time, or less, would make it valid. */
+/** @returns whether an earlier or later time would make it valid */
 export const isCertificateTimeCode = (code: string): boolean => code === EXPIRED || code === NOT_YET_VALID;
 
 /** @param code of the error. @returns undefined for one that is about something else, or unknown */

@@ -1,4 +1,4 @@
-/** IP addresses as numbers, for what a network policy has to compare. Pure. RFC 4291, RFC 4632. */
+/** IP addresses as numbers, for the comparisons of a network policy. Pure. RFC 4291, RFC 4632. */
 
 export interface IpAddress {
   readonly family: 4 | 6;
@@ -46,7 +46,7 @@ function parseV6(text: string): bigint | undefined {
   const last = tail === undefined ? [] : groupsOf(tail, true);
   if (first === undefined || last === undefined) return undefined;
   const missing = GROUPS - first.length - last.length;
-  // "::" stands for at least one group.
+  // "::" replaces at least one group.
   if (tail === undefined ? missing !== 0 : missing < 1) return undefined;
   const groups = [...first, ...Array.from({ length: missing }, () => 0n), ...last];
   return groups.reduce((bits, group) => (bits << 16n) | group, 0n);
@@ -74,7 +74,7 @@ export function parsePrefix(text: string): IpPrefix | undefined {
   return { address, length: Number(length) };
 }
 
-/** What is really reached: an IPv4 address in an IPv6 one is itself. */
+/** The address that is really reached: an IPv4 address that an IPv6 one maps is itself. */
 export function plainAddress(address: IpAddress): IpAddress {
   if (address.family === 4 || !EMBEDDING_TOPS.has(address.bits >> 32n)) return address;
   if (address.bits <= HIGHEST_OF_IPV6_ITSELF) return address;
@@ -87,7 +87,7 @@ export function contains({ address: { family, bits }, length }: IpPrefix, addres
   return address.bits >> shift === bits >> shift;
 }
 
-/** Whether all of `inner` is in `outer`. */
+/** @returns whether `outer` contains all of `inner` */
 export const covers = (outer: IpPrefix, inner: IpPrefix): boolean =>
   outer.length <= inner.length && contains(outer, inner.address);
 

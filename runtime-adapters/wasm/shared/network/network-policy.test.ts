@@ -143,7 +143,7 @@ function* formsOf(address: string): Iterable<string> {
   yield `2001:0:1:2:3:4:${inverted[0]}${inverted[1]}:${inverted[2]}${inverted[3]}`;
 }
 
-test("a metadata service is reached only by a rule with its own address, however the address is written or found", () => {
+test("a metadata service is reached only by a rule with its own address, in every notation", () => {
   const wide = policy(WIDE);
   for (const address of METADATA) {
     for (const form of formsOf(address)) {
@@ -171,7 +171,7 @@ test("addresses beside metadata services are ordinary ones, and a zone is refuse
   }
 });
 
-test("what a rule names is allowed, and nothing beside it", () => {
+test("a rule allows exactly what it names", () => {
   for (const [text, allowed, refused] of CASES) {
     const rules = policy(text);
     for (const wish of allowed) assert.equal(judged(rules, wish), true, `"${text}" allows ${wish}`);
@@ -179,7 +179,7 @@ test("what a rule names is allowed, and nothing beside it", () => {
   }
 });
 
-test("listening and looking up names are granted apart", () => {
+test("listening and look-ups are granted separately", () => {
   const rules = policy("listen tcp:8080-8081\nudp://*.example.com:53\nhttps://api.example.org");
   assert.deepEqual([rules.allowsListen("tcp", 8081), rules.allowsListen("tcp", 8082)], [true, false]);
   assert.deepEqual([rules.allowsListen("udp", 8080), rules.allowsListen("tcp", 0)], [false, false]);
@@ -188,7 +188,7 @@ test("listening and looking up names are granted apart", () => {
   assert.equal(policy("https://api.example.org").allowsSockets("tcp"), false);
 });
 
-test("every mistake of an annotation is named at once", () => {
+test("all mistakes of an annotation are reported at once", () => {
   const wrong: readonly (readonly [entry: string, problem: RegExp])[] = [
     ["nonsense", /write \[METHODS\]/],
     ["ftp://a.example:21", /no protocol ftp/],
@@ -219,7 +219,7 @@ test("every mistake of an annotation is named at once", () => {
   assert.match(parseNetworkRules("x;".repeat(MAX_NETWORK_RULES + 1)).problems[0] ?? "", /more than/);
 });
 
-test("no text breaks the parser, and what it takes it takes again", () => {
+test("no text breaks the parser, and parsed rules parse again", () => {
   const piece = fc.constantFrom(
     "tcp",
     "udp",
@@ -256,7 +256,7 @@ test("no text breaks the parser, and what it takes it takes again", () => {
   );
 });
 
-test("an address is read as the system reads it, however it is written", () => {
+test("an address in every notation is read as the system reads it", () => {
   fc.assert(
     fc.property(fc.ipV6(), (text) => {
       const parsed = parseAddress(text);

@@ -1,12 +1,11 @@
 /**
- * Judges what a component wants of the network by the rules of its pod. Names are looked up by the host, and the
- * address that is connected to is the one that was judged: `allows` before the look-up, `allowsResolved` for each
- * address it gave.
+ * Judges a component's connections by the rules of its pod. The host looks names up, and only judged addresses are
+ * connected to: `allows` judges before the look-up, `allowsResolved` each address that it returns.
  *
  * The node itself (loopback and its own addresses), link-local and multicast addresses are reached only by rules that
- * name them: as that address, as a network that lies within, or, for loopback, as `localhost`. A name that leads there
- * does not. Metadata services of clouds, which hand out credentials of the machine, are reached only by a rule with
- * exactly that address. The two tables below hold for wasi:sockets and wasi:http, of WASI 0.2 and 0.3. Pure.
+ * name them: as that address, as a network that lies within, or, for loopback, as `localhost`. A name that resolves to
+ * them does not. Metadata services of clouds, which give out credentials of the machine, are reached only by a rule
+ * with exactly that address. The two tables below hold for wasi:sockets and wasi:http, of WASI 0.2 and 0.3. Pure.
  */
 import {
   contains,
@@ -71,7 +70,7 @@ export interface Destination {
   /** A name or an address, as the component gave it; IPv6 without brackets. */
   readonly host: string;
   readonly port: number;
-  /** Of http and https. */
+  /** For http and https. */
   readonly method?: string | undefined;
 }
 
@@ -101,7 +100,7 @@ export class NetworkPolicy {
     this.#ownAddresses = ownAddresses;
   }
 
-  /** Whether it may be tried at all. Of a name the addresses have to be judged too. */
+  /** @returns whether it may be tried at all. The addresses of a name have to be checked too. */
   allows(destination: Destination): boolean {
     const address = parseAddress(destination.host);
     if (address !== undefined) return this.#allowsAddress(destination, plainAddress(address));
@@ -110,7 +109,7 @@ export class NetworkPolicy {
     return this.#rules.some((rule) => isFor(rule, destination) && namesHost(rule, name));
   }
 
-  /** Whether this address, which `destination.host` was resolved to, may be connected to. */
+  /** @returns whether this address, which `destination.host` resolved to, may be connected to */
   allowsResolved(destination: Destination, address: string): boolean {
     const parsed = parseAddress(address);
     if (parsed === undefined || !this.allows(destination)) return false;
@@ -123,7 +122,7 @@ export class NetworkPolicy {
     return this.#allowsAddress(destination, plainOne);
   }
 
-  /** Whether this name may be looked up for sockets: some rule for tcp or udp has it. */
+  /** @returns whether sockets may look up this name: a rule for tcp or udp has it */
   allowsLookup(host: string): boolean {
     if (parseAddress(host) !== undefined) return true;
     if (isNoName(host)) return false;
@@ -131,7 +130,7 @@ export class NetworkPolicy {
     return this.#rules.some((rule) => isTransport(rule.protocol) && namesHost(rule, name));
   }
 
-  /** Whether there is any rule for such sockets. */
+  /** @returns whether there is a rule for such sockets */
   allowsSockets(protocol: Transport): boolean {
     return [...this.#rules, ...this.#listen].some((rule) => rule.protocol === protocol);
   }
@@ -170,7 +169,7 @@ export class NetworkPolicy {
   }
 }
 
-/** Of an address itself, or of one that it carries. */
+/** @returns whether the address, or one that it embeds, matches */
 const leadsTo = (address: IpAddress, matches: (each: IpAddress) => boolean): boolean =>
   [address, ...embeddedIpv4Addresses(address)].some(matches);
 
@@ -196,7 +195,7 @@ function namesHost(rule: Rule, name: string): boolean {
 /** An address with a zone: sockets take it without looking anything up. */
 const isNoName = (host: string): boolean => /[:%]/.test(host);
 
-/** Without the dot that says that a name is whole. */
+/** Without the dot that ends an absolute name. */
 const normalizedName = (host: string): string => host.toLowerCase().replace(/\.$/, "");
 
 /** A mapped address alone is the IPv4 one; a network of them stays as it is. */

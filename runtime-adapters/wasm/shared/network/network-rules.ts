@@ -1,11 +1,13 @@
 /**
- * The annotation `wasm.picolet.io/network`: where a pod's components may connect to, and on which ports they may
- * listen. Entries are divided by `;` or ends of lines:
+ * The annotation `wasm.picolet.io/network`: the peers to which a pod's components may connect, and the ports on which
+ * they may listen. Entries are separated by `;` or line breaks:
  *
- * tcp://db.example.com:5432 a name; *.example.com: any name below it udp://192.0.2.1:123 an address; [2001:db8::1] in
- * brackets tcp://10.20.0.0/16:1883-1884 a network, a range of ports; `*` for any host, any port https://api.example.com
- * by wasi:http; ports 80 and 443 need not be said GET,HEAD http://*.example.com:8080 only these methods listen tcp:8080
- * a port, or a range, that may be bound
+ *   tcp://db.example.com:5432                a name; *.example.com: any name below it
+ *   udp://192.0.2.1:123                      an address; [2001:db8::1] in brackets
+ *   tcp://10.20.0.0/16:1883-1884             a network, a range of ports; `*` for any host, any port
+ *   https://api.example.com                  by wasi:http; the ports 80 and 443 may be left out
+ *   GET,HEAD http://*.example.com:8080       only these methods
+ *   listen tcp:8080                          a port, or a range, that may be bound
  *
  * Pure.
  */
@@ -65,7 +67,7 @@ const NUMERIC = /^(?:\d+|0x[\da-f]*)$/;
 
 type Parsed<T> = { readonly value: T } | { readonly problem: string };
 
-/** @returns all that is wrong with it; what is right beside that is of no use then. */
+/** @returns all problems; the rules are of use only without any */
 export function parseNetworkRules(text: string): {
   readonly rules: NetworkRules;
   readonly problems: readonly string[];

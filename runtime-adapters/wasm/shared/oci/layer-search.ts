@@ -11,13 +11,16 @@ export type OpenLayer = <T>(layer: BlobReference, use: (content: ByteStream) => 
 /** Uncompressed, of all layers, with the headers of their files. An image of a component has a few MiB. */
 const MAX_SEARCHED_BYTES = 512 * 1024 * 1024;
 const HEADER_BYTES = 512;
-/** Files that may be the component, held until the last layer has been looked at: an upper one may take some away. */
+/**
+ * Bounds files that may be the component. They are kept until the last layer is read, since an upper one may remove
+ * some.
+ */
 const MAX_CANDIDATES = 64;
-/** PATH_MAX: what is longer nobody can unpack. */
+/** PATH_MAX: no tool can unpack a longer name. */
 const MAX_NAME_BYTES = 4096;
-/** Of a name in a message. */
+/** Bounds a name in a message. */
 const SHOWN_LENGTH = 100;
-/** Overlay whiteouts (image-spec, layer.md): what they name is gone from the layers below. */
+/** Overlay whiteouts (image-spec, layer.md) remove files of the layers below. */
 const WHITEOUT = ".wh.";
 const OPAQUE = ".wh..wh..opq";
 
@@ -57,10 +60,10 @@ export async function findInLayers<T>(
     await using content = await decompressStream(layer);
     const reader = new TarReader(content);
     let entry = await reader.next();
-    // The last one of a name is the one that a runtime would leave there; nobody writes two.
+    // A runtime would keep the last file of a name. No tool writes two.
     while (entry !== undefined && !(entry.kind === "file" && entry.name === place.name)) entry = await reader.next();
     if (entry === undefined) throw damaged(`${place.name} is missing`);
-    // Awaited here: what is returned would be read after the layer has been closed.
+    // Awaited here, because the content would otherwise be read after the layer has been closed.
     return await take(entry.content, entry.sizeBytes);
   });
   return { kind: "found", component };
@@ -76,7 +79,10 @@ class LayerSearch {
     this.#signal = signal;
   }
 
-  /** The layer's digest is checked on the way, where it is known. @returns why nothing more is looked at, if so */
+  /**
+   * Checks the layer's digest while it reads, where it is known.
+   * @returns why no more layers are read, if so
+   */
   async look(layer: BlobReference, blob: ByteStream): Promise<string | undefined> {
     const hashed = new HashedBytes(blob);
     const found: string[] = [];
@@ -101,7 +107,7 @@ class LayerSearch {
     throw damaged(`${layer.entry} has another content than its name says`);
   }
 
-  /** @returns false for what is a file of the image itself. */
+  /** @returns false for a file of the image itself */
   #takeAway(name: string): boolean {
     const slash = name.lastIndexOf("/");
     const [folder, file] = [name.slice(0, slash + 1), name.slice(slash + 1)];

@@ -1,7 +1,7 @@
-/** What an image's name stands for, by platform. Pure. */
+/** The platforms of an image. Pure. */
 import type { ImagePlatforms } from "@picolet/runtime-contract/runtime-adapter.ts";
 
-/** What a component's platform is called here, whoever made the image. */
+/** The name of a component's platform here, for images of all builders. */
 export const COMPONENT_PLATFORM = "wasi/wasm";
 
 export const isComponentPlatform = (platform: string): boolean => /^[^/]*\/wasm(?:32)?(?:\/|$)/.test(platform);

@@ -17,7 +17,7 @@ test("each scheme has its proxy, and the loopback none", () => {
   assert.equal(proxyFor(new URL("https://r.example"), SETTINGS)?.url.password, "p");
 });
 
-test("noProxy is understood as by Go's programs", () => {
+test("noProxy has the meaning that it has for Go's programs", () => {
   const cases: readonly [noProxy: string, url: string, isProxied: boolean][] = [
     ["*", "https://a.example", false],
     ["example", "https://a.example", false],
@@ -46,12 +46,12 @@ test("noProxy is understood as by Go's programs", () => {
   }
 });
 
-test("the environment's names are taken in capitals first, else as they are written mostly", () => {
+test("variables in capitals take precedence over those in small letters", () => {
   const environment = { HTTPS_PROXY: "a", https_proxy: "b", http_proxy: "c", no_proxy: "d", NO_PROXY: "" };
   assert.deepEqual(proxiesOf(environment), { httpProxy: "c", httpsProxy: "a", noProxy: "d" });
 });
 
-test("what is no proxy is told of, and not used", () => {
+test("an invalid proxy is reported, and not used", () => {
   for (const text of ["socks5://p:1", "http://p/path", "http://", "ftp://p", "http://p:99999", "p q"]) {
     assert.notEqual(proxyProblem(text), undefined, text);
     assert.equal(proxyFor(new URL("https://r.example"), { ...SETTINGS, httpsProxy: text }), undefined, text);
@@ -60,7 +60,7 @@ test("what is no proxy is told of, and not used", () => {
     assert.equal(proxyProblem(text), undefined, text);
 });
 
-test("no text is too odd", () => {
+test("any text is accepted or refused without an exception", () => {
   const host = fc.oneof(
     fc.domain(),
     fc.ipV4(),
@@ -76,7 +76,7 @@ test("no text is too odd", () => {
       const settings = { httpProxy: proxy, httpsProxy: proxy, noProxy: entries.join(",") };
       const found = proxyFor(new URL(`https://${name}/`), settings);
       if (found !== undefined) assert.ok(/^https?:\/\/[^@]+$/.test(found.name), found.name);
-      // Whoever is named as they are is left alone.
+      // A host that is named literally is excluded.
       assert.equal(proxyFor(new URL(`https://${name}/`), { ...settings, noProxy: name }), undefined);
     }),
   );

@@ -1,6 +1,6 @@
 /**
- * Which proxy a request goes through, by the rules that containerd's users know (Go's httpproxy): `httpsProxy` for
- * HTTPS, `httpProxy` for HTTP, neither for the loopback and for what `noProxy` names. Pure.
+ * Chooses the proxy of a request by the rules that containerd's users know (Go's httpproxy): `httpsProxy` for HTTPS,
+ * `httpProxy` for HTTP, none for the loopback and for hosts in `noProxy`. Pure.
  */
 import { BlockList, isIP } from "node:net";
 
@@ -38,7 +38,7 @@ export function proxyProblem(text: string): string | undefined {
   return undefined;
 }
 
-/** @returns undefined: `target` is asked directly. One that can be no proxy counts as none: see `proxyProblem`. */
+/** @returns undefined when `target` is called directly. An invalid proxy counts as none: see `proxyProblem`. */
 export function proxyFor(target: URL, { httpProxy, httpsProxy, noProxy }: ProxySettings): RegistryProxy | undefined {
   const text = target.protocol === "https:" ? httpsProxy : httpProxy;
   if (text === "" || proxyProblem(text) !== undefined || isExempt(target, noProxy)) return undefined;
@@ -80,7 +80,7 @@ function matches(entry: string, host: string, port: string): boolean {
   if (wanted !== undefined && wanted !== port) return false;
   if (isIP(bare(name)) !== 0) return sameAddress(bare(name), host);
   const suffix = name.replace(/^\*\./, ".");
-  // `.example.com`: what is below it; `example.com`: it too.
+  // `.example.com` matches names below it; `example.com` itself too.
   return suffix.startsWith(".")
     ? suffix !== "." && host.endsWith(suffix)
     : host === suffix || host.endsWith(`.${suffix}`);

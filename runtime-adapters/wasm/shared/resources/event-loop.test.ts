@@ -38,7 +38,7 @@ class Gate implements Readiness {
   }
 }
 
-test("what would have to wait is thrown with all that it waits for, and nothing is when it need not", () => {
+test("a wait throws with all that it waits for, and a call without a wait does not throw", () => {
   const waiter = new LoopWaiter(new Timers());
   let waits = 0;
   const poller = new Poller(waiter, () => {
@@ -55,7 +55,7 @@ test("what would have to wait is thrown with all that it waits for, and nothing 
   assert.equal(waits, 1);
 });
 
-test("the first of several ends the wait, and the others are told that nobody waits for them", async () => {
+test("the first of several events ends the wait, and the other waits are cancelled", async () => {
   const timers = new Timers();
   const waiter = new LoopWaiter(timers);
   const poller = new Poller(waiter, () => undefined);
@@ -70,7 +70,7 @@ test("the first of several ends the wait, and the others are told that nobody wa
   assert.deepEqual([one.wakes.size, other.wakes.size, timers.takenBack], [0, 0, 1]);
 });
 
-test("time wakes, and so does what was ready before it was asked", async () => {
+test("a timer ends a wait, and so does an event that was ready before", async () => {
   const timers = new Timers();
   const waiter = new LoopWaiter(timers);
   const poller = new Poller(waiter, () => undefined);
@@ -129,7 +129,7 @@ test("functions that never wait are called as they are, all others may set the s
   for (const name of direct) await assert.rejects(run(name), /never to wait/, name);
 });
 
-test("what an export cleans up after its result is cleaned up when that is there, whatever the glue has seen until then", async () => {
+test("the clean-up of an export runs when its real result is there", async () => {
   const waiter = new LoopWaiter(new Timers());
   const gate = new Gate();
   const module = new WebAssembly.Module(

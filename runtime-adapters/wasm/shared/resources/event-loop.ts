@@ -16,13 +16,13 @@ type CoreExports = Record<string, unknown>;
 export interface LoopTimers {
   /** Nanoseconds of the monotonic clock. */
   now(): bigint;
-  /** @returns what takes it back */
+  /** @returns a function that cancels it */
   after(milliseconds: number, act: () => void): () => void;
 }
 
 /**
- * Host functions that never wait, by what the glue calls them: `interface@version#function`. They are called as they
- * are, for each call that may set the stack aside costs more than most of them do. Whatever is not named here may wait.
+ * Host functions that never wait, by the glue's names `interface@version#function`. They are called directly, because a
+ * call that may set the stack aside costs more than most of them. All other functions may wait.
  */
 const NEVER_WAIT: readonly RegExp[] = [
   /^wasi:(?:cli|clocks|filesystem|http|random|sockets)\//,
@@ -33,19 +33,22 @@ const NEVER_WAIT: readonly RegExp[] = [
 /** jco's functions that drop resources have no name of an interface, and a number in their own. */
 const DROP = /^trampoline\d+$/;
 /**
- * What the glue itself does for calls between a component's parts (`transpile/synchronous-patches.ts`): no calls of the
- * host at all.
+ * The glue's own functions for calls between a component's parts (`transpile/synchronous-patches.ts`). They never call
+ * the host.
  */
 const PART_CALL = /^_(?:enterCall|exitCall|context[GS]et[01])$/;
 
-/** Before an export's name, that of what is called when its result has been read (component model, canonical ABI). */
+/**
+ * The prefix of the export that is called when the result of another export has been read (component model, canonical
+ * ABI).
+ */
 const CLEAN_UP = "cabi_post_";
 
 export class LoopWaiter implements Waiter {
   begun: unknown;
   /**
-   * Whether the host function that is running may set its caller's stack aside; from a component's entry on not just
-   * any.
+   * True when the running host function may set its caller's stack aside. From a component's entry on not every
+   * function may.
    */
   canWait = true;
   readonly #timers: LoopTimers;
@@ -64,13 +67,14 @@ export class LoopWaiter implements Waiter {
     throw new WouldBlock(wanted);
   }
 
-  /** Of several components in one process (`dense/turns.ts`): a stack of this one begins to run. */
+  /** A stack of this component begins to run, where several share a process (`dense/turns.ts`). */
   enter?(): void;
   /** It has been set aside, or has ended. */
   leave?(): void;
   /**
-   * Before each call of a host function. @returns what the stack has to wait for first; undefined: nothing. @throws to
-   * end it
+   * Called before each call of a host function.
+   * @returns a promise that the stack has to wait for first; undefined: none
+   * @throws to end the stack
    */
   pause?(): Promise<void> | undefined;
   /** Instantiates a core module, which can call the host, and cannot be set aside. */
@@ -93,15 +97,15 @@ export class LoopWaiter implements Waiter {
         const takeBack = each.onReady?.(wake);
         if (takeBack !== undefined) undo.push(takeBack);
       }
-      // One that was ready by the time it was asked has woken nobody.
+      // One that was ready when it was asked has called no listener.
       if (wanted.some((each) => each.ready())) wake();
     });
   }
 }
 
 /**
- * What ends an instance that waits. V8 keeps a stack that is set aside, and the instance's whole memory with it, for as
- * long as what it waits for can still come.
+ * Ends an instance that waits. V8 keeps a stack that is set aside, and the instance's whole memory with it, for as long
+ * as the event that it waits for can still come.
  */
 export class InstanceEnd {
   #error: Error | undefined;
@@ -117,31 +121,31 @@ export class InstanceEnd {
     },
   };
 
-  /** What the instance waits for, or asks of the host, fails with `error` from now on. */
+  /** From now on the instance's waits and calls of the host fail with `error`. */
   end(error: Error): void {
     this.#error ??= error;
     this.#wake?.();
   }
 
-  /** @throws what it was ended with */
+  /** @throws the error that ended it */
   check(): void {
     if (this.#error !== undefined) throw this.#error;
   }
 
-  /** Beside what can come at all, for an instance that waits for nothing else would never be told so. */
+  /** Adds the end to events that can come. An instance that waits for none of them could not be woken for it. */
   amongst(wanted: readonly Readiness[]): readonly Readiness[] {
     const canCome = wanted.some(({ at, onReady }) => at !== undefined || onReady !== undefined);
     return canCome ? [...wanted, this.#ended] : wanted;
   }
 }
 
-/** What is known of a core module beside itself. */
+/** Facts about a core module that its code does not have. */
 export interface CoreModuleFacts {
-  /** Whether it is what the component itself exports. */
+  /** @returns whether it is an export of the component itself */
   isLifted(coreExport: string): boolean;
-  /** Of the functions that it imports, in their order. */
+  /** Types of the functions that it imports, in their order. */
   readonly functions: readonly (FunctionType | null)[];
-  /** Of its component. */
+  /** The waiting calls of its component. */
   readonly calls: WaitingCalls;
 }
 
@@ -166,7 +170,7 @@ export function suspendableInstantiate(
       if (typeof value !== "function" || !(isEntry(name) || facts.isLifted(name))) continue;
       const begin = WebAssembly.promising(value as AnyFunction);
       const cleanUp = exports[`${CLEAN_UP}${name}`];
-      // What the glue makes of the result comes too early, and so does its cleaning up; `entered` has the real one.
+      // The glue makes its result and cleans up too early; `entered` has the real result.
       shown[name] = (...args: never[]) => {
         waiter.canWait = false;
         const outcome = begun(waiter, () => begin(...args));
@@ -179,7 +183,7 @@ export function suspendableInstantiate(
   };
 }
 
-/** @throws a trap for a function that waits, and takes or gives what no component does */
+/** @throws a trap for a function that waits and has a type that no component has */
 function suspendableImports(
   waiter: LoopWaiter,
   module: WebAssembly.Module,
@@ -247,11 +251,11 @@ const attempt =
     }
   };
 
-/** jco's trampolines are functions of JavaScript; what one core module imports of another is not. */
+/** jco's trampolines are functions of JavaScript; imports of one core module from another are not. */
 const isHostFunction = (value: unknown): value is AnyFunction =>
   typeof value === "function" && !/^\d+$/.test(value.name);
 
-/** Whether the stack may have to be set aside in this import: where it takes turns with others', in any. */
+/** @returns whether this import may set the stack aside. Where components take turns, every import may. */
 function mayWait(waiter: LoopWaiter, value: unknown): value is AnyFunction {
   if (!isHostFunction(value) || PART_CALL.test(value.name)) return false;
   if (waiter.pause !== undefined) return true;

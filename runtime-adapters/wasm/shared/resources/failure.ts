@@ -1,8 +1,8 @@
 import { errnoOf } from "@picolet/protocol/guards.ts";
 
-/** How host functions fail: what a `result`'s error case holds is thrown, and the generated glue takes `payload`. */
+/** The failure of a host function. It carries the error case of a `result`; the generated glue takes `payload`. */
 export class Failure<P> {
-  /** Not an Error: errors are expected here (a file that is not there), and a stack would cost more than the call. */
+  /** Not an Error, because failures are expected here (a missing file), and a stack would cost more than the call. */
   readonly payload: P;
 
   constructor(payload: P) {
@@ -90,12 +90,12 @@ const CODES: Readonly<Record<string, FileErrorCode>> = {
 
 export const fileFailure = (code: FileErrorCode): Failure<FileErrorCode> => new Failure(code);
 
-/** Of an error that `node:fs` threw. */
+/** @param error thrown by `node:fs` */
 export function fileErrorCode(error: unknown): FileErrorCode {
   return CODES[errnoOf(error)] ?? "io";
 }
 
-/** Runs file system calls; what they throw becomes an error code. */
+/** Runs file system calls. Their errors become error codes. */
 export function fileCall<T>(call: () => T): T {
   try {
     return call();

@@ -19,7 +19,7 @@ class Resource extends HostResource {
   }
 }
 
-test("what is held is counted, and closed with the rest, also what another one closes, and what instances have", () => {
+test("held resources are counted and closed, also those that another one closes, and those of instances", () => {
   const component = new LiveResources();
   const instance = new LiveResources();
   component.addInstance(instance);
@@ -40,7 +40,7 @@ test("what is held is counted, and closed with the rest, also what another one c
   );
 });
 
-test("an instance that has gone is the component's no more", () => {
+test("a closed instance is not the component's any more", () => {
   const component = new LiveResources();
   const instance = new LiveResources();
   component.addInstance(instance);
@@ -52,7 +52,7 @@ test("an instance that has gone is the component's no more", () => {
   assert.equal(resource.closings, 0);
 });
 
-test("one that the pool has no number for is not held", () => {
+test("a resource without a number in the pool is not held", () => {
   const live = new LiveResources();
   const pool = new HandlePool("things", live);
   const all = Array.from({ length: 1024 }, () => new Resource(pool));

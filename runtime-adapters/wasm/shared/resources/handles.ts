@@ -1,20 +1,20 @@
 /**
- * What every resource that the host gives a component has in common.
+ * The base of every resource that the host gives a component.
  *
- * The glue that jco generates numbers resources upwards for ever and remembers every number in a set; it takes the
- * number from the resource itself where that has one, under `Symbol.for("cabiRep")`. Numbers of dropped resources are
- * used again here, so that neither the set nor the number (30 bits) grows with time.
+ * The glue that jco generates numbers resources upwards without end and remembers every number in a set. It takes the
+ * number from the resource itself where that has one, under `Symbol.for("cabiRep")`. Here the numbers of dropped
+ * resources are used again, so that neither the set nor the number (30 bits) grows with time.
  */
 
-/** Of one kind. A component that holds more of one kind at once leaks them; wasi-libc's own limit is far lower. */
+/** Bounds the handles of one kind. A component with more of one kind leaks them; wasi-libc's own limit is far lower. */
 const MAX_LIVE_HANDLES = 1024;
 
 const REPRESENTATION = Symbol.for("cabiRep");
 
 /**
- * What a component holds now. Kept only where it can end before its process does, which closes everything else. Not a
- * set: V8 makes another table of one whenever it is empty, which keeps what was in the last one from the collector of
- * young garbage.
+ * The resources that a component holds. They are kept only where it can end before its process does, which closes
+ * everything else. It is no set, because V8 makes a new table for an empty one, which keeps the old contents from the
+ * collector of young garbage.
  */
 export class LiveResources {
   readonly #resources: (HostResource | undefined)[] = [];
@@ -27,7 +27,7 @@ export class LiveResources {
     return size;
   }
 
-  /** Of an instance that may end before its component does, whose are among the component's. */
+  /** Adds an instance that may end before its component does. Its resources are among the component's. */
   addInstance(instance: LiveResources): void {
     this.#instances.add(instance);
   }
@@ -43,20 +43,20 @@ export class LiveResources {
     return place;
   }
 
-  /** One that was let go of before is not there any more. */
+  /** A resource that was released before is not in the list any more. */
   delete(resource: HostResource, place: number): void {
     if (this.#resources[place] !== resource) return;
     this.#resources[place] = undefined;
     this.#free.push(place);
   }
 
-  /** Of who runs no more: some hold others, which are closed by then. */
+  /** Closes what a component that has ended still holds. Resources that others hold may be closed by then. */
   closeAll(): void {
     for (const each of this.#resources) {
       try {
         each?.[Symbol.dispose]();
       } catch {
-        // Nobody is there to be told.
+        // There is no one to report it to.
       }
     }
     for (const each of this.#instances) each.closeAll();
@@ -126,7 +126,7 @@ export class Handles {
   }
 }
 
-/** @param act runs when the glue asks for the resource's number: the component is given a handle of it */
+/** @param act runs when the glue asks for the resource's number, as it makes a handle for the component */
 export function onHandleCreated(resource: HostResource, act: () => void): void {
   const value = resource[REPRESENTATION];
   const get = (): number => {
@@ -155,7 +155,7 @@ export abstract class HostResource {
     this.#pool.release(this[REPRESENTATION]);
   }
 
-  /** What it held is given back. */
+  /** Releases what the resource holds. */
   protected closed(): void {
     // Most hold nothing.
   }
@@ -165,14 +165,15 @@ export abstract class HostResource {
 export const trap = (message: string): Error => new WebAssembly.RuntimeError(message);
 
 /**
- * What the glue calls with `new`, and compares with by `instanceof`: the class, with the instance's own context in it.
+ * The value that the glue calls with `new` and compares with by `instanceof`: the class, bound to the instance's
+ * context.
  */
 export function makeConstructor<A extends readonly never[]>(
   of: { readonly prototype: object },
   make: (...args: A) => object,
   statics: Readonly<Record<string, unknown>> = {},
 ): unknown {
-  // A function, for only those can be called with `new` and give something else than what `new` made.
+  // A function, because only a function can be called with `new` and return another object.
   function Made(...args: A): object {
     return make(...args);
   }
@@ -180,7 +181,7 @@ export function makeConstructor<A extends readonly never[]>(
   return Object.assign(Made, statics);
 }
 
-/** Of resources that are made by functions alone. */
+/** The constructor of resources that only functions make. */
 export function trapOnNew(): never {
   throw trap("there is no such constructor");
 }

@@ -1,6 +1,6 @@
 /**
- * wasi:io/poll. What a component waits for is a `Readiness`. How it waits is the `Waiter`'s: a component alone with
- * files and clocks blocks its thread (`BlockingWaiter`), one with a network gives the thread to the event loop
+ * wasi:io/poll. A component waits for a `Readiness`, and the `Waiter` decides how: a component that uses files and
+ * clocks alone blocks its thread (`BlockingWaiter`), one with a network gives the thread to the event loop
  * (`event-loop.ts`).
  */
 import { type HandlePool, HostResource, trap } from "./handles.ts";
@@ -16,32 +16,33 @@ export interface Sleeper {
   sleep(milliseconds: number): void;
 }
 
-/** What may still have to happen. */
+/** An event that may still have to happen. */
 export interface Readiness {
   /** On the monotonic clock: when time alone makes it ready. */
   readonly at?: bigint | undefined;
   ready(): boolean;
   /**
-   * Calls `wake` once when it may have become ready. Missing where only time does it. @returns what takes the wish back
+   * Calls `wake` once when it may have become ready. Missing where only time makes it ready.
+   * @returns a function that cancels the wait
    */
   onReady?(wake: () => void): () => void;
 }
 
-/** What takes its time and has been begun. */
+/** An operation that has been started and takes time. */
 export interface StartedOperation<R> extends Readiness {
   /** Once it is ready. Throws as the host function does that has begun it. */
   result(): R;
 }
 
 export interface Waiter {
-  /** Of the call of a host function that is under way: kept from its first attempt to those after a wait. */
+  /** The operation of the host function that is under way, kept from its first attempt to those after a wait. */
   begun?: unknown;
   /** Nanoseconds of the monotonic clock. */
   now(): bigint;
   /**
-   * None of `wanted` is ready. Returns when one of them may be. On an event loop it throws `WouldBlock` instead: the
-   * function of the host that called it must have changed nothing before, for it is called again with the same
-   * arguments once one of them is ready.
+   * Called when none of `wanted` is ready. Returns when one of them may be. On an event loop it throws `WouldBlock`
+   * instead. The host function that called it must have changed nothing before, because it is called again with the
+   * same arguments once one of them is ready.
    */
   wait(wanted: readonly Readiness[]): void;
 }
@@ -109,7 +110,8 @@ export class Poller {
   }
 
   /**
-   * Begins it, waits for it and returns its result. When the host function is called anew after the wait, it goes on.
+   * Starts the operation, waits for it and returns its result. When the host function is called again after the wait,
+   * it continues.
    */
   finish<R>(begin: () => StartedOperation<R>): R {
     this.#waiter.begun ??= begin();
@@ -118,7 +120,7 @@ export class Poller {
     return begun.result();
   }
 
-  /** Until `readiness` says so. */
+  /** Waits until `readiness` is ready. */
   until(readiness: Readiness): void {
     if (readiness.ready()) return;
     this.#beforeWait();

@@ -1,6 +1,6 @@
 /**
- * wasi:io/streams and wasi:io/error. Files are ready at any time; what is not says when it is by its `readiness`, and
- * is only waited for by the blocking functions.
+ * wasi:io/streams and wasi:io/error. Files are always ready; other streams have a `readiness`, for which only the
+ * blocking functions wait.
  */
 import { Failure, fileErrorCode } from "./failure.ts";
 import { type Handles, HostResource, trap } from "./handles.ts";
@@ -8,7 +8,7 @@ import { Pollable, type Poller, type Readiness, WouldBlock } from "./polling.ts"
 
 /** Bytes moved by one call at most, so that one call cannot make the host allocate much; callers loop. */
 export const MAX_TRANSFER_BYTES = 65_536;
-/** What the interface says of the blocking writes; the host takes as much more as it takes otherwise. */
+/** The interface's limit for blocking writes. The host accepts that much in addition to what it accepts otherwise. */
 const MAX_BLOCKING_WRITE_BYTES = MAX_TRANSFER_BYTES;
 
 export type StreamError =
@@ -17,7 +17,7 @@ export type StreamError =
 
 export const closedStream = (): Failure<StreamError> => new Failure({ tag: "closed" });
 
-/** Whose `error-code` an error has; a component asks each interface for its own. */
+/** The interface whose `error-code` an error has. A component asks each interface for its own. */
 export type ErrorDomain = "filesystem" | "network" | "http";
 
 /** wasi:io/error.error */
@@ -49,7 +49,7 @@ export interface StreamContext {
   readonly wallNow: () => number;
 }
 
-/** What a file system call threw, as the stream's last error. */
+/** Converts an error of a file system call to the stream's last error. */
 const streamFailure = (context: StreamContext, error: unknown): Failure<StreamError> =>
   error instanceof Failure
     ? error
@@ -58,31 +58,31 @@ const streamFailure = (context: StreamContext, error: unknown): Failure<StreamEr
         val: new HostError(context.handles, "filesystem", fileErrorCode(error)),
       });
 
-/** A length as the component gave it, cut to what one call moves. */
+/** A length from the component, cut to the limit of one call. */
 export const transferLength = (length: bigint): number =>
   length > BigInt(MAX_TRANSFER_BYTES) ? MAX_TRANSFER_BYTES : Number(length);
 
 export interface ByteSource {
-  /** Of there being something to read, or the end. Missing: at any time. */
+  /** Ready when there is something to read, or the end. Missing: at any time. */
   readonly readiness?: Readiness;
   /**
-   * At most `length` bytes; none: there is nothing yet, see `readiness`; undefined: the end.
-   * Throws what `node:fs` throws, or a `Failure` of a `StreamError`.
+   * At most `length` bytes. Empty: nothing has arrived yet, see `readiness`; undefined: the end. Throws errors of
+   * `node:fs`, or a `Failure` of a `StreamError`.
    */
   read(length: number): Uint8Array | undefined;
   close(): void;
 }
 
 export interface ByteSink {
-  /** Of being able to take more. Missing: at any time. */
+  /** Ready when it takes more. Missing: at any time. */
   readonly readiness?: Readiness;
   /**
-   * Bytes that `write` takes now; 0: none until `readiness` says so, as during a flush. Missing: `MAX_TRANSFER_BYTES`.
+   * Bytes that `write` takes now. 0: none until `readiness` is ready, as during a flush. Missing: `MAX_TRANSFER_BYTES`.
    */
   writable?(): number;
-  /** Never more than `writable` said. Throws what `node:fs` throws, or a `Failure` of a `StreamError`. */
+  /** Writes at most `writable` bytes. Throws errors of `node:fs`, or a `Failure` of a `StreamError`. */
   write(bytes: Uint8Array): void;
-  /** Begins to give on what was written; `writable` is 0 until that is done. */
+  /** Starts to pass written bytes on. `writable` is 0 until that is done. */
   flush(): void;
   close(): void;
 }
@@ -215,8 +215,8 @@ export class OutputStream extends HostResource {
   }
 
   /**
-   * Writes all of it, as far as there is room, and returns when it is given on. The step that it has come to is kept:
-   * on an event loop the call is made anew after each wait.
+   * Writes all of it, as far as there is room, and returns when it has been passed on. The current step is kept,
+   * because on an event loop the call is repeated after each wait.
    */
   #finished(contents: () => Uint8Array): void {
     this.#underway ??= { left: contents(), flushed: false };

@@ -28,7 +28,7 @@ function run(attempt: Attempt, type: string, ...args: unknown[]): Promise<unknow
   return WebAssembly.promising(exports.run as () => unknown)(...(args as never[]));
 }
 
-test("a call that need not wait is made once, and no stack is set aside for it", async () => {
+test("a call without a wait is made once, and sets no stack aside", async () => {
   const order: string[] = [];
   const outcome = run(
     (args) => {
@@ -45,7 +45,7 @@ test("a call that need not wait is made once, and no stack is set aside for it",
   assert.deepEqual(order, ["called with 1,2", "returned", "another task"]);
 });
 
-test("two calls in a row that need not wait run without anything between them", async () => {
+test("two calls in a row without a wait run without anything between them", async () => {
   const order: string[] = [];
   const calls = new WaitingCalls();
   const attempt: Attempt = () => {
@@ -62,7 +62,7 @@ test("two calls in a row that need not wait run without anything between them", 
   assert.deepEqual(order, ["call", "call"]);
 });
 
-test("a call that has to wait is made again with the same arguments and what it had begun, whatever its type", async () => {
+test("a call of any type that waits is repeated with the same arguments and its operation", async () => {
   for (const [type, args, result] of [
     [">", [], undefined],
     ["7f>7f", [7], 8],
@@ -102,7 +102,7 @@ test("a wait that fails, and a call that fails after one, end the component wher
   await assert.rejects(run(fails, ">"), /too late/);
 });
 
-test("each of several calls is its own, and what is made for one instance serves the next", async () => {
+test("several calls are independent, and code that is compiled for one instance serves the next", async () => {
   const calls = new WaitingCalls();
   const wrapped = (): ((...args: unknown[]) => unknown)[] =>
     calls.wrapped([

@@ -1,8 +1,8 @@
 /**
- * Between a component and those functions of the host that may have to wait. V8 sets a stack aside for every call of a
- * `Suspending` import, whatever that returns, and goes on with it in a microtask. Hardly any call waits; so each such
- * function is called plainly, by a few instructions of WebAssembly, and only when it has to wait they call what waits,
- * and then the function again:
+ * Connects a component to functions of the host that may have to wait. V8 sets a stack aside for every call of a
+ * `Suspending` import, even if it returns no promise, and continues in a microtask. Hardly any call waits. So a few
+ * instructions of WebAssembly call such a function directly, and only when it has to wait they call the `Suspending`
+ * import, and then the function again:
  *
  *     (func (export "0") (type $type) (local $begun externref)
  *       (loop $again (result …)
@@ -13,8 +13,8 @@ import { paddedU32 } from "../binary/byte-reader.ts";
 import type { FunctionType } from "../binary/function-types.ts";
 
 /**
- * @param begun what it had begun before it waited
- * @returns its result; a promise: it has to wait, for that, which resolves to what is `begun` of the next attempt
+ * @param begun result of the wait of the previous attempt
+ * @returns its result, or a promise: it has to wait for that, and the next attempt gets the promise's result as `begun`
  */
 export type Attempt = (args: never[], begun: unknown) => unknown;
 
@@ -28,11 +28,11 @@ const I32 = 0x7f;
 const I64 = 0x7e;
 const FROM = "";
 
-/** Those of one component: what is compiled for one of its instances is there for the others. */
+/** The waiting calls of one component. Code that is compiled for one instance is shared with the others. */
 export class WaitingCalls {
   readonly #modules = new Map<string, WebAssembly.Module>();
 
-  /** @returns in the same order what the component imports in their place; only one of its calls may run at a time */
+  /** @returns replacements for the component's imports, in the same order. Only one of its calls may run at a time. */
   wrapped(calls: readonly WaitingCall[]): unknown[] {
     if (calls.length === 0) return [];
     const blocked = new WebAssembly.Global({ value: "i32", mutable: true }, 0);
@@ -141,5 +141,5 @@ const functionType = (parameters: readonly number[], results: readonly number[])
   ...[...paddedU32(results.length), ...results],
 ];
 
-/** Of fewer than 128 characters, in ASCII. */
+/** @param text fewer than 128 ASCII characters */
 const name = (text: string): number[] => [text.length, ...Buffer.from(text, "latin1")];

@@ -1,8 +1,8 @@
-/** Who waits for something that is told by events; for a `Readiness` of what the event loop brings. */
+/** Listeners that wait for an event, for a `Readiness` that events of the event loop decide. */
 export class WakeListeners {
   readonly #waiting = new Set<() => void>();
 
-  /** @returns what takes the wish back */
+  /** @returns a function that cancels the wait */
   readonly add = (wake: () => void): (() => void) => {
     this.#waiting.add(wake);
     return () => void this.#waiting.delete(wake);

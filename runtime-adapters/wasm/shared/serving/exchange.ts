@@ -21,7 +21,7 @@ export interface ReceivedHead {
   readonly fields: readonly string[];
   /** 11 for HTTP/1.1. */
   readonly version: number;
-  /** By what the request says of it. */
+  /** True when the request allows another one on its connection. */
   readonly keepAlive: boolean;
 }
 
@@ -30,7 +30,7 @@ export interface ExchangeComponents {
     BodyReader & {
       readonly mayGoOn: boolean;
       readonly isClosed: boolean;
-      /** Whether this may stand in the field `Host`. */
+      /** @returns whether this may be the field `Host` */
       isHost(text: string): boolean;
     };
   readonly date: DateField;
@@ -58,7 +58,7 @@ export class Exchange implements Answer, RequestFraming {
   readonly #limits: ExchangeLimits;
   readonly #writer: ResponseWriter;
   readonly body: RequestBody;
-  /** The status that it is answered with, whatever the component would say. */
+  /** The status of the answer in place of the component's. */
   refusal: number | undefined;
   #host: string | undefined;
   #expectsContinue = false;
@@ -74,7 +74,7 @@ export class Exchange implements Answer, RequestFraming {
     this.refusal = this.#examined();
   }
 
-  /** For what came instead of a request. */
+  /** Makes an exchange for input that is no request. */
   static refused(
     status: number,
     connection: ExchangeComponents["connection"],
@@ -92,7 +92,7 @@ export class Exchange implements Answer, RequestFraming {
     return `${this.#head.method} ${JSON.stringify(this.#head.url.slice(0, 200))}`;
   }
 
-  /** Whether the client has gone. */
+  /** True when the client has disconnected. */
   get isGone(): boolean {
     return this.#connection.isClosed || this.#writer.hasEnded;
   }
@@ -106,7 +106,7 @@ export class Exchange implements Answer, RequestFraming {
   }
 
   keepAlive(): boolean {
-    // Who still waits for 100 Continue may send the body or not: what follows cannot be told.
+    // A client that still waits for 100 Continue may send the body or not, so that the next bytes are ambiguous.
     const isClear = this.refusal === undefined && !(this.#expectsContinue && !this.body.isWhole);
     return isClear && this.#head.keepAlive && this.#connection.mayGoOn;
   }
@@ -155,8 +155,8 @@ export class Exchange implements Answer, RequestFraming {
   }
 
   /**
-   * With nothing of the component's. Where a part has gone out already the connection is cut, so that nobody takes it
-   * for whole.
+   * Answers without the component. When a part has been sent already, the connection is cut, so that the client sees
+   * that the response is incomplete.
    */
   answer(status: number, fields: readonly string[] = []): void {
     if (this.#writer.hasEnded) return;
@@ -164,7 +164,7 @@ export class Exchange implements Answer, RequestFraming {
     else this.#writer.answer(status, fields);
   }
 
-  /** The component has returned. @returns what it has left out */
+  /** The component has returned. @returns the missing part of its response, for a message */
   returned(): string | undefined {
     this.body.discard();
     if (!this.#answered) {
@@ -178,14 +178,14 @@ export class Exchange implements Answer, RequestFraming {
     return "it did not finish the body of its response, or not with the length it said";
   }
 
-  /** The component came to nothing. */
+  /** The component has failed. */
   broken(status: number): void {
     this.body.discard();
     if (this.#pipe !== undefined && !this.#pipe.hasEnded) this.#pipe.fail({ tag: "HTTP-protocol-error" });
     else this.answer(status);
   }
 
-  /** The component asks for the first byte of the request's body. */
+  /** The component requests the first byte of the request's body. */
   bodyWanted(): void {
     if (!this.#expectsContinue || this.#writer.hasBegun) return;
     this.#expectsContinue = false;
@@ -202,7 +202,10 @@ export class Exchange implements Answer, RequestFraming {
     this.#writer.gone();
   }
 
-  /** What llhttp leaves open (RFC 9112, 3.2; RFC 9110, 10.1.1). @returns the status that it is refused with */
+  /**
+   * Checks what llhttp accepts against RFC 9112, 3.2 and RFC 9110, 10.1.1.
+   * @returns the status of the refusal
+   */
   #examined(): number | undefined {
     const { fields, version, method, url } = this.#head;
     let hosts = 0;
@@ -217,9 +220,9 @@ export class Exchange implements Answer, RequestFraming {
       } else if (isField(name, "expect")) expects = value;
       else if (isField(name, "content-length")) length = Number(value);
       else if (isField(name, "transfer-encoding")) {
-        // RFC 9112, 6.1: whoever passed on a chunked message of HTTP/1.0 may have seen another end of it.
+        // RFC 9112, 6.1: a proxy that passed on a chunked message of HTTP/1.0 may have seen another end of it.
         if (version !== HTTP_1_1) return 400;
-        // A component is told of no other coding, and would take what it packs for the body.
+        // A component does not see other codings, and would take encoded bytes for the body.
         if (value.toLowerCase() !== "chunked") return 501;
       }
     }
@@ -237,7 +240,7 @@ export class Exchange implements Answer, RequestFraming {
   }
 }
 
-/** Authority, and path with query. Only proxies are asked so, and whoever takes this server for one. */
+/** Authority, and path with query. Clients send this form to proxies, or when they take this server for one. */
 const absoluteForm = (url: string): RegExpExecArray | null =>
   url.charCodeAt(0) === SLASH ? null : /^https?:\/\/([^/?]*)(.*)$/i.exec(url);
 

@@ -1,4 +1,4 @@
-/** One connection on libuv's own handles: what it holds of what nobody takes. */
+/** One connection on libuv's own handles, whose peer does not read. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { connect } from "node:net";
@@ -51,7 +51,7 @@ for (const [name, makeParts] of WAYS) {
     await once(client, "connect");
     const connection = await accepted;
     try {
-      // What the kernel takes, takes nothing here.
+      // The kernel's buffer takes the first writes.
       while (!connection.hasUnsent) connection.write([Buffer.alloc(16_384)]);
       let writes = 0;
       for (; !connection.isFull; writes += 1) connection.write(["a"]);

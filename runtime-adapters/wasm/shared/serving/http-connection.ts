@@ -1,6 +1,6 @@
 /**
- * One connection of a client: what comes goes through llhttp, one request after the other is answered, and nothing is
- * read ahead of the component but a bounded number of bytes. It ends with `close`, whoever brings that about.
+ * One connection of a client. Its bytes go through llhttp, requests are answered one after the other, and only a
+ * bounded number of bytes is read ahead of the component. It ends with `close`, for every cause.
  */
 import { isHostField } from "../http/request-line.ts";
 import { Exchange, type ExchangeLimits } from "./exchange.ts";
@@ -34,30 +34,33 @@ export interface ConnectionLimits extends ExchangeLimits {
   readonly idleMs: number;
   /** From a response's end until the client has taken all of it. */
   readonly takeMs: number;
-  /** Requests that have come and are not answered; who sends more at once is cut off. */
+  /** Bounds requests that have arrived and are not answered. A client that pipelines more is disconnected. */
   readonly maxPipelined: number;
-  /** What may be written and not taken before the component is held back. */
+  /** Bounds unsent bytes. Above it the component has to wait. */
   readonly highWaterBytes: number;
 }
 
-/** What all connections of a server share. */
+/** The parts that all connections of a server share. */
 export interface ConnectionPort {
   readonly parts: NodePrivateApi;
   readonly date: DateField;
   readonly limits: ConnectionLimits;
   /** Milliseconds, monotonic. */
   readonly now: () => number;
-  /** What is read into: a small one, and a large one for a body that the component reads. */
+  /** Read buffers: a small one, and a large one for a body that the component reads. */
   readonly small: Uint8Array;
   readonly large: Uint8Array;
-  /** A request has come, and it is its turn. */
+  /** A request has arrived, and it is its turn. */
   take(exchange: Exchange): void;
   /** Bytes written and not taken: more of them, or fewer. */
   unsent(connection: HttpConnection, bytes: number): void;
   closed(connection: HttpConnection): void;
 }
 
-/** After the last response what still comes is thrown away, for closing at once would take the response back. */
+/**
+ * After the last response further input is discarded for this time, because an immediate close would reset the
+ * connection before the client has read the response.
+ */
 const LINGER_MS = 2000;
 const LINGER_BYTES = 1_048_576;
 const REQUEST_TIMEOUT = 408;
@@ -67,7 +70,7 @@ const STATUS_OF: Readonly<Record<string, number>> = {
   HPE_CHUNK_EXTENSIONS_OVERFLOW: 413,
 };
 
-/** What a write that is under way takes besides its bytes: a component may write one at a time. */
+/** The memory of a pending write besides its bytes. A component may write one byte at a time. */
 const WRITE_BYTES = 1024;
 
 type Phase = "open" | "no more requests" | "lingering" | "closed";
@@ -79,12 +82,12 @@ export class HttpConnection implements ResponseSink, BodyReader {
   /** Used again until a write takes longer than its call. */
   #write: WriteRequest;
   #phase: Phase = "open";
-  /** In the order in which they came; the first one has the turn, or gets it when what was written is taken. */
+  /** In the order of arrival. The first one has the turn, or gets it when earlier output is sent. */
   readonly #exchanges: Exchange[] = [];
   #hasTurn = false;
-  /** Of the request that comes. */
+  /** The body of the request that arrives. */
   #body: RequestBody | undefined;
-  /** Of a head, or of trailers, that comes in parts. */
+  /** A head, or trailers, that arrives in parts. */
   #fields: string[] = [];
   #url = "";
   /** The last that was right. */
@@ -98,7 +101,7 @@ export class HttpConnection implements ResponseSink, BodyReader {
   #queueSize = 0;
   #discarded = 0;
   #messageSinceMs: number | undefined;
-  /** Of the last byte either way, or the last response's end. */
+  /** The time of the last byte in either direction, or of the last response's end. */
   #movedMs: number;
   #respondedMs: number;
 
@@ -122,7 +125,7 @@ export class HttpConnection implements ResponseSink, BodyReader {
     this.#adjustReading();
   }
 
-  /** Without a request under way: nobody misses it. */
+  /** True without a request under way. It can be closed then. */
   get isIdle(): boolean {
     return this.#phase === "open" && this.#exchanges.length === 0 && this.#messageSinceMs === undefined;
   }
@@ -131,12 +134,12 @@ export class HttpConnection implements ResponseSink, BodyReader {
     return this.#unsent > 0;
   }
 
-  /** Whether another response may follow the one whose turn it is. */
+  /** True when another response may follow the current one. */
   get mayGoOn(): boolean {
     return this.#phase === "open" || this.#exchanges.length > 1;
   }
 
-  /** A client says the same each time: most requests cost a comparison. */
+  /** Most clients send the same field each time, so that a request costs a comparison. */
   isHost(text: string): boolean {
     if (text === this.#host) return true;
     if (!isHostField(text)) return false;
@@ -148,7 +151,7 @@ export class HttpConnection implements ResponseSink, BodyReader {
     return this.#unsent >= this.#port.limits.highWaterBytes;
   }
 
-  /** Of the response whose turn it is. */
+  /** Writes a part of the current response. */
   write(parts: readonly (string | Uint8Array)[]): void {
     if (this.#phase === "closed" || this.#phase === "lingering" || parts.length === 0) return;
     const { parts: node } = this.#port;
@@ -195,7 +198,7 @@ export class HttpConnection implements ResponseSink, BodyReader {
     this.close();
   }
 
-  /** The component asks for the first byte of a body. */
+  /** The component requests the first byte of a body. */
   started(): void {
     const [exchange] = this.#exchanges;
     exchange?.bodyWanted();
@@ -206,7 +209,7 @@ export class HttpConnection implements ResponseSink, BodyReader {
     this.#adjustReading();
   }
 
-  /** What takes too long, or comes too slowly; called about once a second. */
+  /** Ends what takes too long, or comes too slowly. Called about once a second. */
   tick(nowMs: number): void {
     const { headMs, requestMs, keepAliveMs, idleMs, takeMs } = this.#port.limits;
     const waited = nowMs - this.#movedMs;
@@ -230,7 +233,7 @@ export class HttpConnection implements ResponseSink, BodyReader {
     } else if (this.isIdle && nowMs - this.#respondedMs > keepAliveMs) this.close();
   }
 
-  /** Now, whatever is under way. */
+  /** Closes at once, with a request under way too. */
   close(): void {
     if (this.#phase === "closed") return;
     this.#phase = "closed";
@@ -249,7 +252,7 @@ export class HttpConnection implements ResponseSink, BodyReader {
     return this.#phase === "closed" || this.#phase === "lingering";
   }
 
-  /** @returns what the next bytes are read into */
+  /** @returns the buffer for the next bytes */
   #read(): Uint8Array | undefined {
     const length = this.#port.parts.bytesRead;
     if (length === END_OF_FILE) this.#inputOver();
@@ -321,7 +324,7 @@ export class HttpConnection implements ResponseSink, BodyReader {
     this.#body = exchange.body;
     this.#exchanges.push(exchange);
     if (exchange.refusal === undefined) return PARSE_BODY;
-    // Nothing of what follows is looked at.
+    // The rest of the input is ignored.
     this.#phase = "no more requests";
     return UPGRADE_FOLLOWS;
   }
@@ -348,7 +351,7 @@ export class HttpConnection implements ResponseSink, BodyReader {
     else next.answer(next.refusal);
   }
 
-  /** What came is no request, or did not come in time. */
+  /** Refuses input that is no request, or did not arrive in time. */
   #broken(status: number): void {
     const body = this.#body;
     const exchange = this.#exchanges.find((each) => each.body === body);
@@ -366,7 +369,7 @@ export class HttpConnection implements ResponseSink, BodyReader {
     this.#advance();
   }
 
-  /** The client sends no more; what it has asked for it still gets. */
+  /** The client sends nothing more. It still gets its answers. */
   #inputOver(): void {
     this.#inputEnded = true;
     this.#isReading = false;
@@ -379,7 +382,7 @@ export class HttpConnection implements ResponseSink, BodyReader {
     }
   }
 
-  /** llhttp knows whether the end comes in the middle of something. */
+  /** llhttp knows whether the input ends within a message. */
   #isWithinHead(): boolean {
     return this.#messageSinceMs !== undefined || this.#parser.finish() !== undefined;
   }
@@ -414,7 +417,7 @@ export class HttpConnection implements ResponseSink, BodyReader {
     this.#advance();
   }
 
-  /** Reads as far as what comes is wanted, or has room. */
+  /** Reads while the input is requested, or there is room. */
   #adjustReading(): void {
     const wanted = this.#wantsBytes();
     if (wanted === this.#isReading || this.#phase === "closed" || this.#inputEnded) return;
@@ -427,7 +430,7 @@ export class HttpConnection implements ResponseSink, BodyReader {
     if (this.#phase === "lingering") return true;
     const body = this.#body;
     if (body !== undefined) return body.isDiscarded || (body.isRead && body.available < this.#port.large.length);
-    // One ahead, so that the end of a client who waits is seen.
+    // One request is read ahead, so that the disconnection of a client that waits is seen.
     return this.#phase === "open" && this.#exchanges.length <= 1;
   }
 }

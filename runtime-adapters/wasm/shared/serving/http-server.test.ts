@@ -29,7 +29,7 @@ const CASES = Number(process.env.PICOLET_HTTP_CASES ?? 400);
 const HOST = "127.0.0.1";
 const MAX_BODY = 4096;
 
-/** What a handler says of a request: everything that a smuggled one would change. */
+/** The request as a handler sees it: everything that a smuggled request would change. */
 interface Seen {
   readonly method: string;
   readonly path: string;
@@ -128,7 +128,7 @@ async function start(parts: NodePrivateApi): Promise<Servers> {
         response.writeHead(501, { connection: "close" }).end();
         return;
       }
-      // Node looks at no more of it than whether it is there; what is one is in the table below.
+      // Node checks only that the field is present. The table below checks its value.
       const absolute = /^https?:\/\/([^/?]*)\/?(.*)$/i.exec(url);
       const hosts = [headers.host, absolute?.[1]].filter((each) => each !== undefined);
       if (!hosts.every(isHostField) || absolute?.[1] === "") {
@@ -333,11 +333,11 @@ const REFUSED: readonly (readonly [request: string, statuses: readonly string[]]
     "GET /1 HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\nGET /2 HTTP/1.1\r\nhost: x\r\n\r\n",
     ["200", "200"],
   ],
-  // What was whole is answered before what is not is refused.
+  // Complete requests are answered before the broken one is refused.
   ["GET /1 HTTP/1.1\r\nhost: x\r\n\r\nGET /2 HTTP/1.1\r\nhost: x\r\n\r\nnonsense\r\n\r\n", ["200", "200", "400"]],
 ];
 
-test("this Node has the private parts that serve for less", () => {
+test("this Node has the private parts", () => {
   assert.notEqual(privateParts(), undefined, "Node has changed: components are served by its public parts");
 });
 
@@ -358,7 +358,7 @@ for (const [name, parts] of WAYS) {
     });
     after(() => stop(servers));
 
-    test("bytes of all kinds come to the same requests, and the same refusals, as with node:http", async () => {
+    test("random bytes give the same requests and refusals as with node:http", async () => {
       const random = seededRandom(SEED);
       const counts = new Map<string, number>();
       for (let each = 0; each < CASES; each += 1) {
@@ -375,11 +375,11 @@ for (const [name, parts] of WAYS) {
         const [mine = [], others = []] = seen;
         const [refusals, otherRefusals] = [own, node].map((text) => statuses(text).filter((status) => status >= "400"));
         if (refusals?.length === 0) {
-          // node:http refuses what comes behind a request that ends the connection; here nobody looks at it.
+          // node:http refuses input behind a request that ends the connection; this server ignores it.
           if (!/^connection: close/im.test(own)) assert.deepEqual(otherRefusals, [], context);
           assert.deepEqual(mine, others, context);
         } else {
-          // Here a refusal ends the connection: what came behind it is not looked at either.
+          // Here a refusal ends the connection, and the input behind it is ignored too.
           assert.notEqual(otherRefusals?.length, 0, context);
           assert.deepEqual(
             mine.filter((each) => !others.includes(each)),
@@ -394,7 +394,7 @@ for (const [name, parts] of WAYS) {
         assert.ok((counts.get(status) ?? 0) > CASES / 10, JSON.stringify([...counts]));
     });
 
-    test("each method that node:http knows has its name", async () => {
+    test("each method of node:http has its name", async () => {
       for (const method of METHODS.filter((each) => each !== "CONNECT")) {
         await said(ourPort, [Buffer.from(`${method} / HTTP/1.1\r\nhost: x\r\n\r\n`)]);
         assert.deepEqual(
@@ -404,7 +404,7 @@ for (const [name, parts] of WAYS) {
       }
     });
 
-    test("what llhttp leaves open is refused, and ends the connection", async () => {
+    test("invalid requests that llhttp accepts are refused, and end the connection", async () => {
       for (const [request, wanted] of REFUSED) {
         const answer = await said(ourPort, [Buffer.from(request)]);
         assert.deepEqual(statuses(answer), wanted, request.slice(0, 200));
@@ -428,7 +428,7 @@ for (const [name, parts] of WAYS) {
       }
     });
 
-    test("a length is said to those who know no chunks, and a connection kept for those who ask", async () => {
+    test("clients without chunks get a length, and a connection is kept on request", async () => {
       const old = await said(ourPort, [
         Buffer.from("GET /1 HTTP/1.0\r\nconnection: keep-alive\r\n\r\nGET /2 HTTP/1.0\r\n\r\n"),
       ]);

@@ -1,7 +1,6 @@
 /**
  * HTTP/1.1 on the container's port. Nothing here ends gracefully: SIGTERM ends the process, as with every component.
- * What a flood takes of memory is bounded: connections, what each holds, and what all of them have written and nobody
- * has taken.
+ * The memory that a flood of clients takes is bounded: connections, the buffers of each, and the unsent bytes of all.
  */
 import { getSystemErrorName } from "node:util";
 import { PicoletError } from "@picolet/protocol/errors.ts";
@@ -19,17 +18,17 @@ const MAX_HEADERS = 128;
 /** A client that sends its head slower than this is cut off. */
 const HEAD_TIMEOUT_MS = 10_000;
 const KEEP_ALIVE_MS = 15_000;
-/** How often both are looked at, while there are connections. */
+/** The interval of both checks, while there are connections. */
 const CHECK_MS = 1000;
-/** Requests of one connection that are not answered yet; who pipelines more is cut off. */
+/** Bounds unanswered requests of one connection. A client that pipelines more is disconnected. */
 const MAX_PIPELINED = 16;
-/** Of a body that the component reads, and of a client that takes nothing. */
+/** Bounds the wait for bytes of a body that the component reads, and for a client that does not read. */
 const IDLE_MS = 30_000;
-/** What a connection has written and not sent before the component is held back. */
+/** Bounds the unsent bytes of a connection. Above it the component has to wait. */
 const HIGH_WATER_BYTES = 65_536;
-/** Of one read while nobody has asked for a body: heads are some hundred bytes. */
+/** The size of a read while no body is requested. Heads are some hundred bytes. */
 const SMALL_READ_BYTES = 4096;
-/** Of one read of a body that the component asks for, and what is held of it. */
+/** The size of a read of a body that the component requests, and the most of it that is kept. */
 const LARGE_READ_BYTES = 65_536;
 const BACKLOG = 511;
 /** So many are served however little memory is left. */
@@ -39,7 +38,7 @@ export interface HttpServerComponents {
   readonly parts: NodePrivateApi;
   readonly pool: Pick<InstancePool, "take" | "tick" | "isBusy">;
   readonly memory: ServeMemory;
-  /** Whether there is no memory for another connection. */
+  /** @returns whether there is no memory for another connection */
   readonly isTight: () => boolean;
   /** Milliseconds, monotonic. */
   readonly now: () => number;
@@ -65,7 +64,7 @@ export class HttpServer {
   readonly #listener: TcpListener;
   readonly #port: ConnectionPort;
   readonly #connections = new Set<HttpConnection>();
-  /** Those with bytes that nobody takes, the longest-waiting first. */
+  /** Connections with unsent bytes. The first has waited longest. */
   readonly #slow = new Set<HttpConnection>();
   #unsentBytes = 0;
   #timer: NodeJS.Timeout | undefined;
@@ -102,7 +101,7 @@ export class HttpServer {
     const { memory, isTight } = this.#components;
     const { size } = this.#connections;
     if (size >= memory.maxConnections || (size >= MIN_CONNECTIONS && isTight())) {
-      // Who has been asked nothing makes room for who asks.
+      // An idle connection makes room for a new one.
       const idle = this.#connections.values().find((each) => each.isIdle);
       if (idle === undefined) {
         const { parts } = this.#port;
@@ -125,7 +124,7 @@ export class HttpServer {
     this.#timer = undefined;
   }
 
-  /** When there is too much of it the one who has taken nothing for the longest goes. */
+  /** Above the bound of all connections, the one whose client has not read for the longest time is closed. */
   #count(connection: HttpConnection, bytes: number): void {
     this.#unsentBytes += bytes;
     this.#slow.delete(connection);
@@ -147,7 +146,7 @@ const BUSY = "HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-leng
 function listening(parts: NodePrivateApi, port: number): TcpListener {
   const bound = (bind: (handle: TcpListener) => number): TcpListener | number => {
     const handle = parts.listener();
-    // libuv tells of an address in use by the second call only.
+    // libuv reports an address in use with the second call only.
     const result = bind(handle) || handle.listen(BACKLOG);
     if (result === 0) return handle;
     handle.close();

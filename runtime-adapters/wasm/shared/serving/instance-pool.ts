@@ -1,6 +1,6 @@
 /**
- * The instances of a component that serves: one request at a time each, made when all others are busy, and thrown away
- * when they trap. Requests beyond their number wait, and beyond that number are refused.
+ * The instances of a component that serves. Each handles one request at a time. A new one is made when all others are
+ * busy, and one that traps is discarded. Requests beyond their number wait, up to a limit, and are refused above it.
  */
 import type { HttpContext } from "../http/http-context.ts";
 import type { IncomingRequest } from "../http/messages.ts";
@@ -11,9 +11,9 @@ export interface HandlerInstance {
   readonly context: HttpContext;
   /** Calls the component's `handle`. */
   handle(request: IncomingRequest, out: ResponseOutparam): Promise<unknown>;
-  /** It is thrown away: whatever it waits for ends. */
+  /** Discards it. Everything that it waits for ends. */
   discard(): void;
-  /** It was thrown away, and nothing of it runs any more: what it holds of the host is given back. */
+  /** It is discarded and nothing of it runs any more. Releases its resources of the host. */
   close?(): void;
 }
 
@@ -26,11 +26,11 @@ export interface InstancePoolInit {
 export interface InstancePoolComponents {
   /** Throws when the component cannot be instantiated: then it can serve nothing any more. */
   readonly make: () => HandlerInstance;
-  /** Whether there is memory for more than is there already. */
+  /** @returns whether there is memory for another instance */
   readonly mayGrow: () => boolean;
   /** Milliseconds, monotonic. */
   readonly now: () => number;
-  /** What the component did wrong with one request. */
+  /** Reports a fault of the component in one request. */
   readonly onFault: (exchange: Exchange, fault: unknown) => void;
   /** `make` has thrown. */
   readonly onBroken: (error: unknown) => void;
@@ -56,8 +56,8 @@ export class InstancePool {
   }
 
   /**
-   * At the start, so that a component that cannot be instantiated is known by then. @throws what instantiating it
-   * throws
+   * Makes the first instance, so that a component that cannot be instantiated is found at the start.
+   * @throws errors of its instantiation
    */
   prepare(): void {
     this.#idle.push(this.#components.make());
@@ -72,12 +72,12 @@ export class InstancePool {
     else exchange.answer(503, ["retry-after: 1"]);
   }
 
-  /** Whether an instance is at work. */
+  /** True while an instance handles a request. */
   get isBusy(): boolean {
     return this.#underway.length > 0;
   }
 
-  /** Ends what takes too long; called about once a second while it is busy. */
+  /** Ends what takes too long. Called about once a second while it is busy. */
   tick(): void {
     const latest = this.#components.now() - this.#init.timeoutMs;
     for (const each of this.#underway.filter(({ sinceMs }) => sinceMs <= latest)) {

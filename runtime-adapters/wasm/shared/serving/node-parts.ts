@@ -1,12 +1,12 @@
 /**
- * What of Node lies below `node:net` and `node:http`: libuv's TCP handle, and llhttp, the parser that has met the
- * hostile clients of years. Their streams and event emitters would cost a served request more than the parser and the
- * system calls together, and each connection some 20 KiB. No public part of Node gives the one without the other: where
- * a Node has not got the private ones any more, `public-parts.ts` makes the same of public ones. Here alone they are
- * named.
+ * The parts of Node below `node:net` and `node:http`: libuv's TCP handle, and llhttp, the parser that has met the
+ * hostile clients of years. Node's streams and event emitters would cost a served request more than the parser and the
+ * system calls together, and each connection about 20 KiB. No public part of Node has one without the other. Where a
+ * Node has no such private parts any more, `public-parts.ts` makes the same of public ones. The private ones are named
+ * in this file alone.
  */
 
-/** Of one write; the handle's own may be used again when it was not asynchronous. */
+/** One write. Its object may be used again when it was not asynchronous. */
 export interface WriteRequest {
   oncomplete: ((status: number) => void) | undefined;
 }
@@ -20,14 +20,14 @@ export interface TcpListener {
   close(): void;
 }
 
-/** Of one connection. Results below 0 are errno. */
+/** One connection. Results below 0 are errno. */
 export interface TcpHandle {
   setNoDelay(on: boolean): number;
   /** From then on all is read into it, and `onread` called without an argument. */
   useUserBuffer(buffer: Uint8Array): void;
   /**
-   * `NodePrivateApi.bytesRead` has the number of bytes, or an errno. @returns what the next read goes into, if that
-   * changes
+   * `NodePrivateApi.bytesRead` has the number of bytes, or an errno.
+   * @returns the buffer for the next read, if it changes
    */
   onread: (() => Uint8Array | undefined) | undefined;
   readStart(): number;
@@ -43,9 +43,9 @@ export interface TcpHandle {
 
 /** llhttp as Node binds it: callbacks are properties by number. */
 export interface HttpParser {
-  /** @returns bytes that were read, or what is wrong with them */
+  /** @returns the number of parsed bytes, or the parser's error */
   execute(bytes: Uint8Array): number | (Error & { readonly code?: string });
-  /** The other side has ended. @returns what is wrong with that */
+  /** The other side has ended. @returns the parser's error, if any */
   finish(): unknown;
   /** Not from within one of its callbacks. */
   close(): void;
@@ -76,11 +76,11 @@ export const ON_MESSAGE_COMPLETE = 4;
 const REQUEST = 1;
 const STRICT = 0;
 
-/** What `HEADERS_COMPLETE` returns: the body follows, or nothing that the parser would know. */
+/** Results of `HEADERS_COMPLETE`: the body follows, or data that the parser does not know. */
 export const PARSE_BODY = 0;
 export const UPGRADE_FOLLOWS = 2;
 
-/** Of libuv. */
+/** libuv's UV_EOF. */
 export const END_OF_FILE = -4095;
 
 /** The private ones, or public ones in their place. */
@@ -89,7 +89,7 @@ export interface NodePrivateApi {
   readonly weight: number;
   /** The result of the `onread` that is running. */
   readonly bytesRead: number;
-  /** Whether the write that has just been made goes on. */
+  /** True when the last write is still pending. */
   readonly isWriting: boolean;
   listener(): TcpListener;
   write(): WriteRequest;

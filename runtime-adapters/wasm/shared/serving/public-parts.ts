@@ -1,8 +1,8 @@
 /**
- * The parts of `node-parts.ts` made of public ones, for a Node that has not got the private ones any more: sockets of
- * `node:net`, and llhttp through a server of `node:http` that is fed bytes and never answers. The same requests and
- * refusals come of it, for more memory and time. One thing is coarser: of a write that a client takes slowly, no
- * progress is seen until all of it has been sent.
+ * The parts of `node-parts.ts` made of public ones, for a Node without the private ones: sockets of `node:net`, and
+ * llhttp through a server of `node:http` that is fed bytes and never answers. Requests and refusals are the same, for
+ * more memory and time. One thing is coarser: of a write that a client reads slowly, no progress is seen until all of
+ * it has been sent.
  */
 import {
   createServer as createHttpServer,
@@ -32,7 +32,7 @@ import {
 const READ_AHEAD_BYTES = 16_384;
 
 export class PublicParts implements NodePrivateApi {
-  /** Node reads 64 KiB at once, and a message that comes has a stream of its own. */
+  /** Node reads 64 KiB at once, and each message has a stream of its own. */
   readonly weight = 4;
   readonly #servers = new Map<number, HttpServer>();
   bytesRead = 0;
@@ -93,7 +93,7 @@ class PublicListener implements TcpListener {
     const options = { allowHalfOpen: true, pauseOnConnect: true, highWaterMark: READ_AHEAD_BYTES };
     const server = createServer(options, (socket) => this.onconnection?.(0, new PublicHandle(this.#parts, socket)));
     this.#server = server;
-    // The event comes later; only another one that listens on the same port is left as its cause.
+    // The event comes later. By then its only cause can be another server on the same port.
     server.on("error", () => undefined);
     server.listen(this.#bound, backlog);
     this.#bound = undefined;
@@ -248,7 +248,7 @@ class FedMessage extends IncomingMessage {
     if (bytes !== null) reader.fed(bytes);
     else {
       reader.ended(this.rawTrailers);
-      // Only then: the server gives up a connection that is to be closed behind its answer.
+      // Only now, because the server closes such a connection behind its answer.
       this.answer?.end();
     }
     return true;
@@ -262,7 +262,7 @@ function parsingServer(maxHeaderSize: number): HttpServer {
   const off = { keepAliveTimeout: 0, requestTimeout: 0, headersTimeout: 0 };
   const server = createHttpServer({
     ...{ ...off, maxHeaderSize, requireHostHeader: false, IncomingMessage: FedMessage },
-    // Upgrading is not granted; but what follows such a request is given back only to those who grant it.
+    // Upgrades are refused, but Node returns the input behind such a request only to servers that accept it.
     shouldUpgradeCallback: (message) => !hasBody(message),
   });
   // All that there are: the limit is its reader's.
@@ -285,7 +285,7 @@ class PublicParser implements HttpParser {
   readonly #server: HttpServer;
   #feed = new Feed(this);
   #error: Error | undefined;
-  /** Nothing of what follows is HTTP, or wanted. */
+  /** All further input is ignored. */
   #isOver = false;
   #isLast = false;
   [ON_HEADERS]!: HttpParser[typeof ON_HEADERS];
@@ -333,7 +333,7 @@ class PublicParser implements HttpParser {
       keepAlive,
     );
     if (follows !== PARSE_BODY) this.#isOver = true;
-    // Where its body ends in what was fed is not known: nothing may be taken for the next request.
+    // The place where its body ends in the input is unknown, so that nothing may be taken for the next request.
     this.#isLast = hasBody(message) && message.headers.upgrade !== undefined && connection.includes("upgrade");
   }
 

@@ -1,4 +1,4 @@
-/** What a body keeps of pieces that come in any size, beside the same bytes in a row. */
+/** Compares a body that arrives in pieces of any size with the same bytes in a row. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { seededRandom } from "@picolet/test/support/unit/ports/seeded-random.ts";
@@ -8,7 +8,7 @@ const SEED = Number(process.env.PICOLET_SEED ?? 20_261_122);
 const READER = { started: () => undefined, taken: () => undefined };
 const ANY = Number.MAX_SAFE_INTEGER;
 
-test("a byte in each piece takes no more than a few pieces", () => {
+test("pieces of one byte are kept as a few pieces", () => {
   const body = new RequestBody(READER);
   for (let count = 0; count < 65_536; count += 1) body.push(Uint8Array.of(count));
   let pieces = 0;
@@ -16,7 +16,7 @@ test("a byte in each piece takes no more than a few pieces", () => {
   assert.ok(pieces <= 16, `${pieces} pieces`);
 });
 
-test("bytes come out as they went in, whatever is taken between, and nothing that was given changes", () => {
+test("bytes are read as they were written, and buffers that were given away never change", () => {
   const random = seededRandom(SEED);
   const below = (limit: number): number => Math.floor(random.next() * limit);
   for (let round = 0; round < 50; round += 1) {

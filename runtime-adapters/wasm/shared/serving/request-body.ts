@@ -1,25 +1,25 @@
-/** The body of one request, as its connection reads it. What nobody has asked for yet is a bounded number of bytes. */
+/** The body of one request, as its connection reads it. The unread part is a bounded number of bytes. */
 import type { HttpErrorCode } from "../http/error-code.ts";
 import type { BodyListener, BodySource } from "../http/incoming-body.ts";
 
-/** What the connection is told of a body. */
+/** Callbacks of a body to its connection. */
 export interface BodyReader {
-  /** The component asks for the first byte. */
+  /** The component requests the first byte. */
   started(): void;
   /** There may be room for more. */
   taken(): void;
 }
 
 /**
- * Pieces that fit together into so many bytes are kept as one: a client may send each byte in a chunk of its own, and
- * each piece by itself takes some 400 bytes.
+ * Pieces that fit into this size are joined, because a client may send each byte in a chunk of its own, and each piece
+ * takes about 400 bytes.
  */
 const JOINED_BYTES = 4096;
 
 export class RequestBody implements BodySource {
   readonly #reader: BodyReader;
   #chunks: Uint8Array[] = [];
-  /** What the last of them is the beginning of, where it was joined. */
+  /** The larger buffer whose beginning is the last piece, where pieces were joined. */
   #joined: Uint8Array | undefined;
   #available = 0;
   #isWhole = false;
@@ -45,12 +45,12 @@ export class RequestBody implements BodySource {
     return this.#trailers;
   }
 
-  /** Whether all of it has come. */
+  /** True when all of it has arrived. */
   get isWhole(): boolean {
     return this.#isWhole;
   }
 
-  /** Whether nothing of it comes any more. */
+  /** True when nothing more of it will arrive. */
   get isOver(): boolean {
     return this.#isWhole || this.#failure !== undefined;
   }
@@ -59,7 +59,7 @@ export class RequestBody implements BodySource {
     return this.#isDiscarded;
   }
 
-  /** Whether the component reads it. */
+  /** True when the component reads it. */
   get isRead(): boolean {
     return this.#isStarted && !this.#isDiscarded;
   }
@@ -68,7 +68,7 @@ export class RequestBody implements BodySource {
     const [first] = this.#chunks;
     if (first === undefined) return undefined;
     const part = first.length <= length ? first : first.subarray(0, length);
-    // Nobody writes behind what is given away.
+    // Bytes that are given away are not written to any more.
     if (this.#chunks.length === 1) this.#joined = undefined;
     if (part === first) this.#chunks.shift();
     else this.#chunks[0] = first.subarray(length);
@@ -96,7 +96,7 @@ export class RequestBody implements BodySource {
     this.#reader.taken();
   }
 
-  /** More of it has come. */
+  /** More of it has arrived. */
   push(bytes: Uint8Array): void {
     if (this.#isDiscarded) return;
     const last = this.#chunks.at(-1);
@@ -122,7 +122,7 @@ export class RequestBody implements BodySource {
     this.#chunks[this.#chunks.length - 1] = joined.subarray(0, last.length + bytes.length);
   }
 
-  /** All of it has come. @param trailers names and values in turn */
+  /** All of it has arrived. @param trailers names and values in turn */
   complete(trailers: readonly string[]): void {
     this.#isWhole = true;
     this.#trailers = trailers;

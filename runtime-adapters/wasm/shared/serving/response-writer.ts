@@ -2,9 +2,8 @@
 import type { FieldList } from "../http/fields.ts";
 import { latin1 } from "../http/fields.ts";
 import type { BodyTarget, TargetListener } from "../http/outgoing-body.ts";
-import { reasonPhrase } from "./reason-phrases.ts";
 
-/** What a response is written to: one connection, of which it is the turn. */
+/** The connection, while it is the turn of this response. */
 export interface ResponseSink {
   readonly isFull: boolean;
   /** Texts are Latin-1. */
@@ -14,12 +13,12 @@ export interface ResponseSink {
   destroy(): void;
 }
 
-/** What of the request decides how its response is framed. */
+/** The parts of the request that decide how its response is framed. */
 export interface RequestFraming {
   readonly isHead: boolean;
-  /** HTTP/1.1: the client knows chunks, and keeps the connection unless something is said. */
+  /** HTTP/1.1: the client knows chunks, and keeps the connection unless a field says otherwise. */
   readonly isHttp11: boolean;
-  /** Whether the connection can be used again after this response. */
+  /** @returns whether the connection can be used again after this response */
   keepAlive(): boolean;
 }
 
@@ -57,7 +56,7 @@ export class ResponseWriter implements BodyTarget {
   readonly #date: DateField;
   #status = 0;
   #fields: FieldList | undefined;
-  /** Made, and not written yet: it goes out with what comes first of the body. */
+  /** The head that is not written yet. It is sent with the first part of the body. */
   #head = "";
   #framing: Framing = "none";
   #phase: "not begun" | "begun" | "ended" = "not begun";
@@ -70,7 +69,7 @@ export class ResponseWriter implements BodyTarget {
     this.#date = date;
   }
 
-  /** What `begin` writes down. */
+  /** Sets the head that `begin` writes. */
   respond(status: number, fields: FieldList): void {
     this.#status = status;
     this.#fields = fields;
@@ -115,7 +114,7 @@ export class ResponseWriter implements BodyTarget {
     }
     if (!saysDate) head += this.#date.line;
     const { isHttp11 } = this.#request;
-    // Of an answer to HEAD it is what GET would have; what a 204 has not got has no length.
+    // The answer to HEAD has the length that GET would have. A 204 has no length.
     const announced = this.withoutBody ? said : (said ?? length);
     if (announced !== undefined && status !== 204) head += `content-length: ${announced}\r\n`;
     this.#framing = this.withoutBody
@@ -168,7 +167,7 @@ export class ResponseWriter implements BodyTarget {
     this.#listener?.failed({ tag: "connection-terminated" });
   }
 
-  /** What is to be written of a part of the body, with the head if it has not been yet. */
+  /** @returns the bytes to write for a part of the body, with the head if it has not been written yet */
   #taken(body: readonly Uint8Array[]): (string | Uint8Array)[] {
     const parts: (string | Uint8Array)[] = [];
     if (this.#head !== "") parts.push(this.#head);
@@ -201,3 +200,55 @@ function joined(parts: readonly (string | Uint8Array)[]): readonly (string | Uin
   for (const each of parts) text += typeof each === "string" ? each : latin1(each);
   return [text];
 }
+
+/** Names of status codes in RFC 9110 and its extensions. People read them; clients ignore them. */
+const PHRASES: Readonly<Record<number, string>> = {
+  200: "OK",
+  201: "Created",
+  202: "Accepted",
+  203: "Non-Authoritative Information",
+  204: "No Content",
+  205: "Reset Content",
+  206: "Partial Content",
+  300: "Multiple Choices",
+  301: "Moved Permanently",
+  302: "Found",
+  303: "See Other",
+  304: "Not Modified",
+  307: "Temporary Redirect",
+  308: "Permanent Redirect",
+  400: "Bad Request",
+  401: "Unauthorized",
+  403: "Forbidden",
+  404: "Not Found",
+  405: "Method Not Allowed",
+  406: "Not Acceptable",
+  408: "Request Timeout",
+  409: "Conflict",
+  410: "Gone",
+  411: "Length Required",
+  412: "Precondition Failed",
+  413: "Payload Too Large",
+  414: "URI Too Long",
+  415: "Unsupported Media Type",
+  416: "Range Not Satisfiable",
+  417: "Expectation Failed",
+  421: "Misdirected Request",
+  422: "Unprocessable Entity",
+  425: "Too Early",
+  426: "Upgrade Required",
+  428: "Precondition Required",
+  429: "Too Many Requests",
+  431: "Request Header Fields Too Large",
+  451: "Unavailable For Legal Reasons",
+  500: "Internal Server Error",
+  501: "Not Implemented",
+  502: "Bad Gateway",
+  503: "Service Unavailable",
+  504: "Gateway Timeout",
+  505: "HTTP Version Not Supported",
+  507: "Insufficient Storage",
+  508: "Loop Detected",
+};
+
+const reasonPhrase = (status: number): string => PHRASES[status] ?? "";

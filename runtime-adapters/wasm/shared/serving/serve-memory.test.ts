@@ -4,7 +4,7 @@ import { MemoryGuard, serveMemory } from "./serve-memory.ts";
 
 const MIB = 1_048_576;
 
-test("what a flood may take follows the limit, and is never nothing", () => {
+test("the bounds of a flood follow the limit, and are never zero", () => {
   const all = [16, 40, 64, 128, 1024].map((mib) => serveMemory(mib * MIB));
   for (const [at, { maxConnections, maxUnsentBytes }] of all.entries()) {
     assert.ok(maxConnections >= 32 && maxConnections <= 512 && Number.isInteger(maxConnections));

@@ -1,22 +1,24 @@
 /**
- * What serving may take of memory, by the limit of its container. The bounds are those of what a flood can bring about
- * at most; the guard looks at what the process really takes, for a component has a memory of its own, and V8 its
- * garbage.
+ * Bounds the memory of serving, by the limit of its container. The bounds are those of the most that a flood can take.
+ * The guard measures what the process really takes, because a component has a memory of its own, and V8 its garbage.
  */
 import { MEBIBYTE } from "@picolet/protocol/units.ts";
 
 export interface ServeMemory {
   readonly maxConnections: number;
-  /** Of all connections together: written, and not taken by the clients. */
+  /** Bounds the bytes that are written and not sent, of all connections together. */
   readonly maxUnsentBytes: number;
 }
 
-/** Of a runner that serves nothing yet. */
+/** The memory of a runner that serves nothing yet. */
 const RUNNER_BYTES = 16 * MEBIBYTE;
-/** Each costs some 6 KiB and a file descriptor, and holds at most 4 KiB of a body that nobody has asked for. */
+/**
+ * Each takes about 6 KiB and a file descriptor, and buffers at most 4 KiB of a body that the component has not
+ * requested.
+ */
 const MAX_CONNECTIONS = 512;
 const MIN_CONNECTIONS = 32;
-/** With what V8 and the kernel take for them. */
+/** The memory of a connection, with the parts of V8 and the kernel. */
 const CONNECTION_BYTES = 65_536;
 const MAX_UNSENT_BYTES = 8 * MEBIBYTE;
 /** Two responses that are not taken, as far as they are written. */
@@ -30,7 +32,7 @@ export function serveMemory(limitBytes: number | undefined, weight = 1): ServeMe
   if (limitBytes === undefined) return { maxConnections: MAX_CONNECTIONS, maxUnsentBytes: MAX_UNSENT_BYTES };
   const room = Math.max(limitBytes - RUNNER_BYTES, 0);
   return {
-    // Half of the room for connections, an eighth for what they do not take; the rest is instances and garbage.
+    // Connections get half of the room, their unsent bytes an eighth. The rest is for instances and garbage.
     maxConnections: clamped(room / 2 / CONNECTION_BYTES / weight, MIN_CONNECTIONS / weight, MAX_CONNECTIONS),
     maxUnsentBytes: clamped(room / 8, MIN_UNSENT_BYTES, MAX_UNSENT_BYTES),
   };
@@ -49,7 +51,7 @@ const COLLECT_INTERVAL_MS = 500;
 export interface MemoryGuardComponents {
   /** Anonymous memory of the process, bytes. */
   readonly anonBytes: () => number;
-  /** Collects what garbage there is. */
+  /** Collects garbage. */
   readonly collect: () => void;
   /** Milliseconds, monotonic. */
   readonly now: () => number;
@@ -67,7 +69,7 @@ export class MemoryGuard {
     this.#limitBytes = limitBytes;
   }
 
-  /** Whether so little is left that nothing more should be begun. */
+  /** True when so little is left that no more work should be started. */
   get isTight(): boolean {
     if (this.#limitBytes === undefined) return false;
     const { now, collect, anonBytes } = this.#components;

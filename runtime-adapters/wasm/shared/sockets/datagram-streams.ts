@@ -14,7 +14,7 @@ interface OutgoingDatagram {
 /** The socket, as its streams see it. */
 export interface DatagramPort {
   readonly context: SocketContext;
-  /** Whether these streams are those of the last call of `stream`, and the socket is there. */
+  /** @returns whether these streams are those of the last call of `stream`, and the socket is open */
   isCurrent(): boolean;
   readonly incoming: Readiness;
   readonly outgoing: Readiness;
@@ -63,7 +63,7 @@ export class IncomingDatagramStream extends DatagramStream {
 }
 
 export class OutgoingDatagramStream extends DatagramStream {
-  /** What the last `checkSend` allowed and has not been used. */
+  /** The part of the last `checkSend` that has not been used. */
   #permitted = 0;
 
   checkSend(): bigint {
@@ -82,7 +82,7 @@ export class OutgoingDatagramStream extends DatagramStream {
         sent += 1;
       }
     } catch (error) {
-      // The interface tells of a failure only when nothing was sent.
+      // The interface reports a failure only when nothing was sent.
       if (sent === 0) throw error;
     } finally {
       this.#permitted -= sent;

@@ -22,25 +22,25 @@ export function resolveAddresses(context: SocketContext, name: string): ResolveA
 }
 
 /**
- * @returns what begins it, which has to be called, and tells its outcome once
- * @throws what is wrong at once: `invalid-argument`, `access-denied`, `temporary-resolver-failure`
+ * @returns starts the look-up; it has to be called, and reports its outcome once
+ * @throws errors that are known at once: `invalid-argument`, `access-denied`, `temporary-resolver-failure`
  */
-export function lookUp(context: SocketContext, name: string): (told: (outcome: LookupOutcome) => void) => void {
+export function lookUp(context: SocketContext, name: string): (done: (outcome: LookupOutcome) => void) => void {
   const literal = addressValue(name);
-  if (literal !== undefined) return (told) => told([literal]);
+  if (literal !== undefined) return (done) => done([literal]);
   const ascii = asciiName(context, name);
   context.access.checkLookup(ascii);
   const giveBack = context.access.takeLookup();
-  return (told) => {
+  return (done) => {
     context.modules.dns().lookup(ascii, { all: true }, (error, found) => {
       giveBack();
       const addresses = (found ?? []).map(({ address }) => address);
-      told(error === null ? remembered(context, ascii, addresses) : networkErrorCode(error));
+      done(error === null ? remembered(context, ascii, addresses) : networkErrorCode(error));
     });
   };
 }
 
-/** What it was resolved to is what may be connected to. */
+/** Remembers the addresses, to which the component may then connect. */
 function remembered({ access }: SocketContext, name: string, found: readonly string[]): readonly IpAddressValue[] {
   const values = found.slice(0, MAX_ADDRESSES).flatMap((text) => addressValue(text) ?? []);
   const asEndpoints = found.slice(0, MAX_ADDRESSES).map((address) => endpointOf(socketAddress({ address, port: 0 })));
@@ -62,7 +62,7 @@ function asciiName({ modules }: SocketContext, name: string): string {
 export class ResolveAddressStream extends HostResource {
   readonly #context: SocketContext;
   readonly #wakes = new WakeListeners();
-  /** What is still to be told; undefined: not known yet. */
+  /** The outcome that the component has not read yet; undefined: unknown. */
   #outcome: LookupOutcome | undefined;
 
   constructor(context: SocketContext) {

@@ -1,6 +1,6 @@
 /**
- * What a container's sockets may do, those of all its instances together: by its pod's policy, and by the names that
- * were looked up for it.
+ * The rights of a container's sockets, of all its instances together: by its pod's policy, and by the names that were
+ * looked up for it.
  */
 import type { NetworkPolicy } from "../network/network-policy.ts";
 import type { Transport } from "../network/network-rules.ts";
@@ -13,7 +13,7 @@ import { networkFailure } from "./socket-errors.ts";
  * again.
  */
 const MAX_NAMES = 64;
-/** Addresses of one name that the component is told. */
+/** Bounds the addresses of one name that the component gets. */
 export const MAX_ADDRESSES = 32;
 /** Look-ups at once; one without an answer keeps its place for as long as the resolver tries, some 10 s. */
 const MAX_LOOKUPS = 16;
@@ -35,7 +35,11 @@ export class NetworkAccess {
     this.#policy = policy;
   }
 
-  /** Takes a socket out of the container's stock. @throws `new-socket-limit` @returns what gives it back, once */
+  /**
+   * Takes a socket out of the container's stock.
+   * @throws `new-socket-limit`
+   * @returns a function that gives it back, once
+   */
   takeSocket(): () => void {
     if (this.#sockets >= MAX_SOCKETS) throw networkFailure("new-socket-limit");
     this.#sockets += 1;

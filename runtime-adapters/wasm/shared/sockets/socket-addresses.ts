@@ -37,7 +37,7 @@ export function endpointOf({ tag, val }: IpSocketAddress): Endpoint {
   return { address, port: val.port };
 }
 
-/** Of an address that the system gave, which may have a zone. */
+/** @param text an address from the system, which may have a zone */
 export function addressValue(text: string): IpAddressValue | undefined {
   const parsed = parseAddress(text.split("%")[0] ?? "");
   if (parsed === undefined) return undefined;
@@ -63,13 +63,13 @@ export const anywhere = (family: Family): IpSocketAddress =>
     ? { tag: "ipv4", val: { port: 0, address: [0, 0, 0, 0] } }
     : { tag: "ipv6", val: { port: 0, flowInfo: 0, address: [0, 0, 0, 0, 0, 0, 0, 0], scopeId: 0 } };
 
-/** @throws `invalid-argument` for what no socket of this family can be bound to, `not-supported` for a zone */
+/** @throws `invalid-argument` for an address that a socket of this family cannot have, `not-supported` for a zone */
 export function localEndpoint(address: IpSocketAddress, family: Family): Endpoint {
   checkUnicast(address, family);
   return endpointOf(address);
 }
 
-/** @throws `invalid-argument` for what nobody can be reached at by a socket of this family */
+/** @throws `invalid-argument` for an address that a socket of this family cannot reach */
 export function remoteEndpoint(address: IpSocketAddress, family: Family): Endpoint {
   const { bits } = checkUnicast(address, family);
   if (bits === 0n || address.val.port === 0) throw networkFailure("invalid-argument");

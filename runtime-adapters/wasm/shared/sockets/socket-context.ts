@@ -1,4 +1,4 @@
-/** What all sockets of a component share. */
+/** State that all sockets of a component share. */
 import type { LoopTimers } from "../resources/event-loop.ts";
 import type { StreamContext } from "../resources/streams.ts";
 import type { NetworkAccess } from "./network-access.ts";

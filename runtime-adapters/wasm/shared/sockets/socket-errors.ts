@@ -64,5 +64,5 @@ const CODES: Readonly<Record<string, NetworkErrorCode>> = {
 
 export const networkFailure = (code: NetworkErrorCode): Failure<NetworkErrorCode> => new Failure(code);
 
-/** Of an error of Node's. */
+/** @param error of Node */
 export const networkErrorCode = (error: unknown): NetworkErrorCode => CODES[errnoOf(error)] ?? "unknown";

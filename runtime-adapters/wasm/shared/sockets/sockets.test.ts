@@ -46,7 +46,7 @@ class Bench {
   readonly network: unknown;
   readonly looked: string[] = [];
 
-  /** What would keep the process alive. */
+  /** Resources that would keep the process alive. */
   readonly #made = new Set<Disposable>();
 
   constructor(context: TestContext, rules: string, names: Names = {}) {
@@ -224,7 +224,7 @@ test("a component connects, writes, reads, and ends its half", async (context) =
   bench.drop(input, output, socket);
 });
 
-test("a component listens, and what is dropped of a connection is ended for the peer", async (context) => {
+test("a component listens, and the peer sees the end of a dropped stream", async (context) => {
   const bench = new Bench(context, OPEN);
   const listener = await bench.listening(v4(0));
   assert.equal(listener.isListening(), true);
@@ -298,7 +298,7 @@ test("a peer that does not read holds up the writer, and a writer that is not re
   assert.equal(received, sent);
 });
 
-test("a half of a connection that is shut down is at its end, and the other goes on", async (context) => {
+test("one half of a connection is shut down, and the other continues", async (context) => {
   const bench = new Bench(context, OPEN);
   const server = await peer(context, (socket) => socket.pipe(socket));
   const socket = bench.tcp();
@@ -312,7 +312,7 @@ test("a half of a connection that is shut down is at its end, and the other goes
   assert.equal(output.subscribe().ready(), true);
 });
 
-test("how connecting fails is told by the codes of the interface", async (context) => {
+test("failures to connect have the codes of the interface", async (context) => {
   const bench = new Bench(context, `${OPEN}; tcp://127.0.0.9:*`);
   const server = await peer(context, (socket) => void socket.once("data", () => socket.resetAndDestroy()));
   const closedPort = await fixedPort();
@@ -342,7 +342,7 @@ test("how connecting fails is told by the codes of the interface", async (contex
   assert.throws(() => output.write(Buffer.from("x")), failsWith({ tag: "closed" }));
 });
 
-test("what is no address to bind or connect to is refused before anything is tried", async (context) => {
+test("invalid addresses are refused before anything is tried", async (context) => {
   const bench = new Bench(context, OPEN);
   const invalid = failsWith("invalid-argument");
   const mapped = v6(1, [0, 0, 0, 0, 0, 0xffff, 0x7f00, 1]);
@@ -361,7 +361,7 @@ test("what is no address to bind or connect to is refused before anything is tri
   assert.throws(() => bench.tcp().startBind(bench.network, first.localAddress()), failsWith("address-in-use"));
 });
 
-test("calls out of turn are told so", async (context) => {
+test("calls in a wrong state are refused", async (context) => {
   const bench = new Bench(context, OPEN);
   const socket = bench.tcp();
   const [wrong, idle] = [failsWith("invalid-state"), failsWith("not-in-progress")];
@@ -438,7 +438,7 @@ test("options are kept, rounded, and refused where nothing can be set", (context
   }
 });
 
-test("datagrams go both ways, and only with whom the pod names", async (context) => {
+test("datagrams go both ways, and only to and from peers that the pod names", async (context) => {
   const bench = new Bench(context, "udp://127.0.0.1:*");
   const remote = createSocket("udp4").bind(0, "127.0.0.1");
   const stranger = createSocket("udp4").bind(0, "127.0.0.2");
@@ -478,7 +478,7 @@ test("datagrams go both ways, and only with whom the pod names", async (context)
   bench.drop(incoming, outgoing, connected, socket);
 });
 
-test("a port that the pod opens answers whoever wrote to it, and nobody else", async (context) => {
+test("a port that the pod opens answers its senders, and no one else", async (context) => {
   const port = await fixedPort();
   const bench = new Bench(context, `listen udp:${port}`);
   const socket = await bench.bound(bench.udp(), v4(port));
@@ -519,7 +519,7 @@ test("a flood of datagrams takes a bounded queue", async (context) => {
   bench.drop(socket);
 });
 
-test("names are looked up only where a rule has them, and what they lead to may be connected to", async (context) => {
+test("only names in a rule are looked up, and their addresses may be connected to", async (context) => {
   const server = await peer(context, (socket) => socket.end("hi"));
   const port = portOf(server);
   const names = {
@@ -586,7 +586,7 @@ test("options of UDP are set on the socket, before it is bound and after", async
   assert.throws(() => taken.finishBind(), failsWith("address-in-use"));
 });
 
-test("without a rule nothing is made, bound, connected, or looked up", async (context) => {
+test("without a rule nothing is created, bound, connected, or looked up", async (context) => {
   const denied = failsWith("access-denied");
   const http = new Bench(context, "https://api.example.com");
   assert.throws(() => http.tcp(), denied);
@@ -601,7 +601,7 @@ test("without a rule nothing is made, bound, connected, or looked up", async (co
   assert.throws(() => socket.startListen(), denied);
 });
 
-test("sockets are bounded, those not accepted yet too, and come back when they are gone", async (context) => {
+test("sockets are bounded, pending ones too, and are freed when they are closed", async (context) => {
   const bench = new Bench(context, OPEN);
   const held: TcpSocket[] = [];
   assert.throws(() => {

@@ -1,6 +1,6 @@
 /**
- * One TCP connection and its two streams. What arrives is read only as far as the component takes it, and what it
- * writes is taken only as far as the peer reads: both directions hold a bounded number of bytes.
+ * One TCP connection and its two streams. Input is read only as fast as the component takes it, and output is taken
+ * only as fast as the peer reads, so that both directions hold a bounded number of bytes.
  */
 import type { BoundSocket, Socket } from "node:net";
 import { Failure } from "../resources/failure.ts";
@@ -20,10 +20,10 @@ import { type NetworkErrorCode, networkErrorCode } from "./socket-errors.ts";
 
 /** Bytes of one read of the system; all connections read into the same ones, one after the other. */
 const READ_BYTES = 65_536;
-/** How long a connection that the component has let go of may take to send the rest of what was written. */
+/** Bounds the time in which a connection that the component has dropped sends the rest of its output. */
 const LINGER_MS = 30_000;
 
-/** Bytes that may lie between the component and the system, each way. */
+/** Bounds the bytes between the component and the system, in each direction. */
 export interface BufferSizes {
   receive: number;
   send: number;
@@ -31,7 +31,7 @@ export interface BufferSizes {
 
 export type ShutdownType = "receive" | "send" | "both";
 
-/** What a connection begins with. */
+/** The socket of a new connection, or its destination. */
 export type ConnectionStart =
   /** Paused. */
   | { readonly kind: "accepted"; readonly socket: Socket }
@@ -55,7 +55,7 @@ export class TcpConnection {
   readonly #sizes: Readonly<BufferSizes>;
   readonly #readable = new WakeListeners();
   readonly #writable = new WakeListeners();
-  /** What has arrived and is not read. */
+  /** Data that has arrived and is not read. */
   readonly #chunks: Uint8Array[] = [];
   #chunkBytes = 0;
   #receiveEnded = false;
@@ -116,7 +116,7 @@ export class TcpConnection {
     this.#socket.setKeepAlive(isOn, idleMs);
   }
 
-  /** Of the attempt to connect. */
+  /** The outcome of the attempt to connect. */
   get outcome(): "yes" | NetworkErrorCode | undefined {
     return this.#connected;
   }
@@ -125,7 +125,7 @@ export class TcpConnection {
     return { ready: () => this.#connected !== undefined, onReady: this.#settled.add };
   }
 
-  /** @returns the two ends of it; asked for once. */
+  /** @returns its two ends. Called once. */
   streams(): [InputStream, OutputStream] {
     return [new InputStream(this.#context, this.source()), new OutputStream(this.#context, this.sink())];
   }
@@ -135,7 +135,7 @@ export class TcpConnection {
     if (type !== "receive") this.#stopSending();
   }
 
-  /** Nobody holds it any more: what was written is still sent. */
+  /** The component has dropped it. Its output is still sent. */
   release(): void {
     this.#stopReceiving();
     this.#sendEnded = true;
@@ -177,7 +177,10 @@ export class TcpConnection {
     };
   }
 
-  /** @param bytes nobody else writes to @returns whether there is room for more */
+  /**
+   * @param bytes are not shared
+   * @returns whether there is room for more
+   */
   #take(bytes: Uint8Array): boolean {
     if (this.#receiveEnded) return true;
     this.#chunks.push(bytes);
@@ -231,7 +234,7 @@ export class TcpConnection {
     this.#readable.all();
   }
 
-  /** What still arrives is read and forgotten, so that the peer's end is seen. */
+  /** Discards all further input, so that the peer's end is seen. */
   #stopReceiving(): void {
     this.#chunks.length = 0;
     this.#chunkBytes = 0;

@@ -1,18 +1,18 @@
-/** What can be set of a TCP socket, and what Node lets the system know of it. */
+/** Options of a TCP socket, as far as Node can set them. */
 import { networkFailure } from "./socket-errors.ts";
 import type { BufferSizes, TcpConnection } from "./tcp-connection.ts";
 
 const MILLISECONDS = 1000;
 const NANOSECONDS = 1_000_000_000n;
-/** Linux' own, and what it takes. */
+/** Linux' default and limits. */
 const DEFAULT_IDLE_SECONDS = 7200;
 const MAX_IDLE_SECONDS = 32_767;
-/** libuv sets these two, whatever is wished. */
+/** libuv sets these two values itself. */
 const INTERVAL_SECONDS = 1n;
 const PROBES = 10;
 /** Linux' own, which Node cannot change. */
 const HOP_LIMIT = 64;
-/** Of what the host holds between component and system; the system has buffers of its own besides. */
+/** Bounds the buffer between component and system. The system has buffers of its own besides. */
 const DEFAULT_BUFFER_BYTES = 32_768;
 const MIN_BUFFER_BYTES = 4096;
 const MAX_BUFFER_BYTES = 65_536;
@@ -44,7 +44,7 @@ export class TcpOptions {
     return INTERVAL_SECONDS * NANOSECONDS;
   }
 
-  /** The interface lets a host round what it is given. */
+  /** The interface allows a host to round the value. */
   set interval(value: bigint) {
     notZero(value);
   }

@@ -45,7 +45,7 @@ export class TcpSocket extends HostResource {
   #hasConnection = false;
   #state: State = { kind: "unbound" };
 
-  /** @param accepted when it is connected already; it takes over what it is given. */
+  /** @param accepted a connected socket, which this one takes over */
   constructor(context: SocketContext, family: Family, accepted?: Accepted, options = new TcpOptions()) {
     super(context.handles.tcpSockets);
     this.#context = context;
@@ -120,7 +120,7 @@ export class TcpSocket extends HostResource {
     return connection;
   }
 
-  /** Of one that is being connected; ready of any other. */
+  /** Ready unless it is connecting. */
   get settled(): Readiness {
     return this.#state.kind === "connecting" ? this.#state.connection.settled : { ready: () => true };
   }
@@ -139,7 +139,7 @@ export class TcpSocket extends HostResource {
     const { createServer } = this.#context.modules.net();
     const options = { allowHalfOpen: true, pauseOnConnect: true, highWaterMark: READ_AHEAD_BYTES };
     const server = createServer(options, (socket) => this.#arrive(socket));
-    // The event comes later; only another one that listens on the same port is left as its cause.
+    // The event comes later. By then its only cause can be another server on the same port.
     server.on("error", () => undefined);
     server.listen(state.bound, this.#backlog);
     if (!server.listening) {
@@ -198,7 +198,7 @@ export class TcpSocket extends HostResource {
     if (!this.#isHeld && !this.#hasConnection) this.#giveBack();
   }
 
-  /** Whoever connects from now on is sent away, and so is who waits. */
+  /** Refuses new connections, and those that wait. */
   stopAccepting(): void {
     this.#accepts = false;
     this.#sendAway();
@@ -320,7 +320,7 @@ export class TcpSocket extends HostResource {
     this.#options.setSize("send", value);
   }
 
-  /** Ready when what was started last may be finished, or a connection waits to be accepted. */
+  /** Ready when the last operation may be finished, or a connection waits to be accepted. */
   subscribe(): Pollable {
     const readiness: Readiness = {
       ready: () => this.settled.ready() && this.acceptable.ready(),

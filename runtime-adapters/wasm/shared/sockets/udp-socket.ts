@@ -1,6 +1,6 @@
 /**
- * wasi:sockets/udp. What arrives waits in a bounded queue, beyond which it is lost, as in the system's own; datagrams
- * from whom the component may not send to are lost too, unless the pod lets it listen on the port.
+ * wasi:sockets/udp. Datagrams wait in a bounded queue, beyond which they are lost, as in the system's own. Datagrams of
+ * peers to which the component may not send are lost too, unless the pod lets it listen on the port.
  */
 import type { RemoteInfo, Socket } from "node:dgram";
 import { HostResource } from "../resources/handles.ts";
@@ -20,14 +20,14 @@ import {
 import type { SocketContext } from "./socket-context.ts";
 import { type NetworkErrorCode, networkErrorCode, networkFailure } from "./socket-errors.ts";
 
-/** Of what has arrived and is not read: datagrams, and bytes of them. */
+/** Bounds the datagrams that have arrived and are not read, and their bytes. */
 const MAX_QUEUED = 128;
 const MAX_QUEUED_BYTES = 131_072;
 /** Peers of a socket that listens which it may answer, the one silent for longest forgotten first. */
 const MAX_PEERS = 1024;
 /** Given to the system, which has not sent them yet. */
 const MAX_SENDING = 16;
-/** Of IPv4 and IPv6: 65,535 without the headers. */
+/** The largest datagram of IPv4 and IPv6: 65,535 without the headers. */
 const MAX_DATAGRAM_BYTES = { ipv4: 65_507, ipv6: 65_527 } as const;
 const DEFAULT_HOP_LIMIT = 64;
 /** Linux' `net.core.rmem_default`, and the most that a component may ask for. */
@@ -58,7 +58,7 @@ export class UdpSocket extends HostResource {
   #outcome: "yes" | NetworkErrorCode | undefined;
   #failure: NetworkErrorCode | undefined;
   #remote: Endpoint | undefined;
-  /** Of the streams that are in use; those of an earlier call are not any more. */
+  /** Identifies the streams in use. Those of an earlier call are not valid any more. */
   #generation = 0;
   #listens = false;
 
@@ -144,7 +144,7 @@ export class UdpSocket extends HostResource {
     return [new IncomingDatagramStream(port), new OutgoingDatagramStream(port)];
   }
 
-  /** With whom alone it talks from now on; undefined: with anybody. What came from others is forgotten. */
+  /** Restricts it to one peer; undefined: any peer. Datagrams of others in the queue are dropped. */
   associate(remoteAddress: IpSocketAddress | undefined): void {
     if (this.#state !== "bound") throw networkFailure("invalid-state");
     const remote = remoteAddress === undefined ? undefined : this.#peer(remoteAddress);
@@ -224,7 +224,10 @@ export class UdpSocket extends HostResource {
     return MAX_SENDING - this.#sending;
   }
 
-  /** @returns to whom it goes @throws what is wrong with it */
+  /**
+   * @returns the receiver
+   * @throws an error for a message that cannot be sent
+   */
   checkMessage(bytes: number, remoteAddress: IpSocketAddress | undefined): Endpoint {
     const to = this.#recipient(remoteAddress);
     if (bytes > MAX_DATAGRAM_BYTES[this.#family]) throw networkFailure("datagram-too-large");
@@ -232,13 +235,13 @@ export class UdpSocket extends HostResource {
     return to;
   }
 
-  /** @param told what the system made of it */
-  send(data: Uint8Array, to: Endpoint, told: (failure: NetworkErrorCode | undefined) => void): void {
+  /** @param done receives the system's result */
+  send(data: Uint8Array, to: Endpoint, done: (failure: NetworkErrorCode | undefined) => void): void {
     this.#sending += 1;
     // A copy: the component's memory is its own again when this returns.
     this.#socket.send(data.slice(), to.port, to.address, (error) => {
       this.#sending -= 1;
-      told(error ? networkErrorCode(error) : undefined);
+      done(error ? networkErrorCode(error) : undefined);
       this.#sent.all();
     });
   }
@@ -252,7 +255,7 @@ export class UdpSocket extends HostResource {
     return to;
   }
 
-  /** Who has written to a port that the pod opened may be answered. */
+  /** A peer that has written to a port that the pod opened may be answered. */
   #checkSend(to: Endpoint): void {
     if (!this.#peers.has(`${to.address} ${to.port}`)) this.#context.access.checkConnect("udp", to);
   }

@@ -4,13 +4,13 @@ import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
 import {
+  type BoardInterface,
   type BoardService,
   type ServiceMessage,
   type ServicePeer,
   ServiceRefusal,
 } from "@picolet/runtime-contract/board-services.ts";
 import { ServicePort } from "@picolet/runtime-wasm/adapter/services/service-port.ts";
-import { ServiceClient } from "@picolet/runtime-wasm/shared/board/service-client.ts";
 import { encodeFrame, FrameReader, MAX_FRAME_BYTES } from "@picolet/runtime-wasm/shared/messages/service-frames.ts";
 import {
   helloMessage,
@@ -18,6 +18,7 @@ import {
   requestMessage,
 } from "@picolet/runtime-wasm/shared/messages/service-messages.ts";
 import type { StartedOperation } from "@picolet/runtime-wasm/shared/resources/polling.ts";
+import { ServiceClient } from "@picolet/runtime-wasm/shared/services/service-client.ts";
 import { TempFolder } from "../machine/temp-folder.ts";
 import { RecordedLog } from "../ports/recorders.ts";
 
@@ -60,21 +61,33 @@ export class Bench implements AsyncDisposable {
   #port: ServicePort | undefined;
   readonly #service: BoardService;
   readonly #clock: Clock;
+  readonly #name: BoardInterface;
 
-  constructor(service: BoardService, clock: Clock) {
+  constructor(service: BoardService, clock: Clock, name: BoardInterface) {
     this.#service = service;
     this.#clock = clock;
+    this.#name = name;
   }
 
-  static async open(service: BoardService = echo, clock: Clock = systemClock): Promise<Bench> {
-    const bench = new Bench(service, clock);
+  /** @param name of the interface that the service has, and that every container is granted */
+  static async open(
+    service: BoardService = echo,
+    clock: Clock = systemClock,
+    name: BoardInterface = "keyvalue",
+  ): Promise<Bench> {
+    const bench = new Bench(service, clock, name);
     await bench.start();
     return bench;
   }
 
   async start(): Promise<void> {
-    const services = { keyvalue: () => this.#service };
-    this.#port = await ServicePort.open({ clock: this.#clock, log: this.log, services, peerOf }, this.path);
+    const services = { [this.#name]: () => this.#service };
+    const peer = (token: string): ServicePeer | undefined => {
+      const known = peerOf(token);
+      return known && { ...known, interfaces: [this.#name] };
+    };
+    const components = { clock: this.#clock, log: this.log, services, peerOf: peer };
+    this.#port = await ServicePort.open(components, this.path);
   }
 
   async stop(): Promise<void> {
