@@ -11,8 +11,8 @@ import {
 import { basename, dirname, join } from "node:path";
 import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Container, VolumeMount } from "@picolet/protocol/pod/pod.ts";
-import type { Log, PodUid } from "@picolet/protocol/ports.ts";
-import type { DesiredPod, Device, Mount, ResolvedImage } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { Log } from "@picolet/protocol/ports.ts";
+import type { DesiredPod, Device, Mount } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { Mounter } from "./files/mounter.ts";
 import type { PodPaths } from "./files/pod-paths.ts";
 import { openSubPath, SubPathError, type SubPathHandle, subPathProblem } from "./files/sub-path.ts";
@@ -27,8 +27,6 @@ export interface ContainerMountsComponents {
   readonly volumes: PodVolumes;
   readonly mounter: Mounter;
   readonly log: Log;
-  /** The image that the runtime itself mounts for a volume. */
-  readonly images: (uid: PodUid, volume: string) => ResolvedImage | undefined;
   readonly recursiveReadOnly: (pod: DesiredPod) => boolean;
 }
 
@@ -53,7 +51,7 @@ export class ContainerMounts {
         );
       const recursiveReadOnly = isRecursiveReadOnly(mount, () => this.#components.recursiveReadOnly(pod));
       const subPath = subPathOf(mount, lookup);
-      const image = this.#components.images(pod.uid, mount.name);
+      const { image } = volume;
       const isPlain = subPath === "" || image !== undefined;
       const path = isPlain ? volume.path : this.#subPath(pod, container, mount, index, volume, subPath);
       return {

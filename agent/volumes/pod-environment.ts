@@ -6,7 +6,7 @@ import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import { parseQuantity, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
 import type { Container } from "@picolet/protocol/pod/pod.ts";
-import type { Clock, Log, PodUid } from "@picolet/protocol/ports.ts";
+import { type Clock, type Log, type PodUid, podUid } from "@picolet/protocol/ports.ts";
 import type {
   ContainerLaunch,
   DesiredPod,
@@ -28,11 +28,9 @@ import { type NodeDns, sandboxDns } from "./network/sandbox-dns.ts";
 import { sweepOrphanedFolders } from "./orphaned-folders.ts";
 import { type OrphanedLogsComponents, sweepOrphanedLogs } from "./orphaned-logs.ts";
 import { findRuntimeHandler, runtimeHandler } from "./runtime-handler.ts";
-import { ClaimVolumes } from "./types/claim-volumes.ts";
-import { EmptyDirs } from "./types/empty-dirs.ts";
 import { ImageVolumes } from "./types/image-volumes.ts";
-import { PayloadVolumes } from "./types/payload-volumes.ts";
 import { PodVolumes } from "./types/pod-volumes.ts";
+import { hasRefreshedVolumes } from "./types/volume-types.ts";
 import { userNamespaceOf } from "./user-namespaces.ts";
 
 /** The cgroups of pods, as `agent/resources` has them. */
@@ -89,8 +87,6 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
   readonly #init: PodEnvironmentInit;
   readonly #paths: PodPaths;
   readonly #objects: ClusterObjects;
-  readonly #payloads: PayloadVolumes;
-  readonly #claims: ClaimVolumes;
   readonly #volumes: PodVolumes;
   readonly #files: ContainerFiles;
   #images: ImageVolumes | undefined;
@@ -107,20 +103,16 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
     this.#init = init;
     this.#paths = new PodPaths(init);
     this.#objects = components.objects;
-    const emptyDirs = new EmptyDirs({ paths: this.#paths, mounter, log }, { memoryBytes: memoryForPods(init) });
     const { nodeLabels = () => ({}), recursiveReadOnly = () => false } = components;
-    const shared = { ...components, paths: this.#paths, emptyDirs, nodeLabels };
-    this.#payloads = new PayloadVolumes(shared, init);
-    this.#claims = new ClaimVolumes(shared, init);
-    this.#volumes = new PodVolumes({ ...shared, payloads: this.#payloads, claims: this.#claims });
+    const { nodeName, allocatable, clusterDNS } = init;
+    const shared = { ...components, paths: this.#paths, nodeLabels, imageVolumes: () => this.#images };
+    this.#volumes = new PodVolumes(shared, { nodeName, allocatable, memoryBytes: memoryForPods(init) });
     this.recursiveReadOnly = (pod) => {
       const handler = findRuntimeHandler(pod, this.#objects);
       return handler !== undefined && recursiveReadOnly(pod, handler);
     };
-    const images = (uid: PodUid, volume: string) => this.#images?.byRuntime(uid, volume);
-    const own = { volumes: this.#volumes, images, recursiveReadOnly: this.recursiveReadOnly };
+    const own = { volumes: this.#volumes, recursiveReadOnly: this.recursiveReadOnly };
     const mounts = new ContainerMounts({ ...shared, ...own });
-    const { nodeName, allocatable, clusterDNS } = init;
     this.#files = new ContainerFiles(
       { ...shared, mounts },
       { nodeName, allocatable, clusterDomain: clusterDNS.domain },
@@ -136,9 +128,13 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
     return this.#images;
   }
 
-  /** Keeps what the API server gives the pods up to date while they run. */
-  get projected(): Component {
-    return this.#payloads;
+  /** Tasks of the volume types, such as the one that refreshes files made of objects of the API server. */
+  get volumeTasks(): readonly Component[] {
+    return this.#volumes.tasks;
+  }
+
+  hasRefreshedVolumes({ pod }: DesiredPod): boolean {
+    return hasRefreshedVolumes(pod);
   }
 
   prepare(pod: DesiredPod, signal: AbortSignal): Promise<void> {
@@ -196,11 +192,9 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
   async #release(pod: DesiredPod, signal: AbortSignal): Promise<void> {
     const { uid } = pod;
     await this.#cgroups.remove(pod, signal);
-    await this.#payloads.forget(uid);
-    await this.#images?.forget(uid, signal);
+    await this.#volumes.forget(uid, signal);
     for (const folder of this.#paths.volumeFolders(uid)) await this.#remove(folder, [], signal);
-    this.#volumes.forget(uid);
-    await this.#claims.release(signal);
+    await this.#volumes.collect(signal);
   }
 
   cleanup(pod: DesiredPod, signal: AbortSignal): Promise<void> {
@@ -225,12 +219,10 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
 
   async #cleanup(pod: DesiredPod, signal: AbortSignal): Promise<void> {
     await this.#cgroups.remove(pod, signal);
-    await this.#payloads.forget(pod.uid);
-    await this.#images?.forget(pod.uid, signal);
+    await this.#volumes.forget(pod.uid, signal);
     // The pod's own folder goes last: as long as it is there, the sweep of a later start finds what is left.
     await this.#remove(this.#paths.pod(pod.uid), [this.#paths.logs(pod)], signal);
-    this.#volumes.forget(pod.uid);
-    await this.#claims.release(signal);
+    await this.#volumes.collect(signal);
   }
 
   /**
@@ -240,11 +232,11 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
    */
   async sweep(known: Pick<ReadonlySet<string>, "has">, signal: AbortSignal): Promise<readonly string[]> {
     const remove = async (uid: string, logs: readonly string[], stop: AbortSignal): Promise<void> => {
-      await this.#images?.release(uid, stop);
+      await this.#volumes.forget(podUid(uid), stop);
       await this.#remove(this.#paths.pod(uid), logs, stop);
     };
     const removed = await sweepOrphanedFolders({ paths: this.#paths, log: this.#log, remove }, known, signal);
-    await this.#claims.release(signal);
+    await this.#volumes.collect(signal);
     return removed;
   }
 

@@ -7,8 +7,8 @@ import type { RuntimeAdapter, WritableLayer } from "@picolet/runtime-contract/ru
 import type { DiskUsage, PodDiskUsage } from "../../core/node/usage.ts";
 import type { AgentPod } from "../../core/pods/agent-pod.ts";
 import type { PodPaths } from "../files/pod-paths.ts";
+import { volumeTypeOf } from "../types/volume-types.ts";
 import { diskUsage } from "./disk-usage.ts";
-import { isOnDisk } from "./storage-verdict.ts";
 
 export interface DiskUsageSamplerComponents {
   readonly pods: () => Iterable<AgentPod>;
@@ -177,8 +177,9 @@ export class DiskUsageSampler {
     const { paths } = this.#components;
     const { uid, pod: manifest } = pod.desired;
     const folder = (volume: Volume): readonly [string, string][] => {
-      if (isOnDisk(volume)) return [[volume.name, paths.volume(uid, "empty-dir", volume.name)]];
-      return volume.configMap === undefined ? [] : [[volume.name, paths.volume(uid, "configmap", volume.name)]];
+      const type = volumeTypeOf(volume);
+      if (type?.folder === undefined || type.diskUse?.(volume) === undefined) return [];
+      return [[volume.name, paths.volume(uid, type.folder, volume.name)]];
     };
     const names = new Set(pod.containers.map(({ name }) => name));
     return {

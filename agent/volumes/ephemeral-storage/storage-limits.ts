@@ -99,7 +99,7 @@ export class StorageLimits implements Component {
   }
 
   #judge(desired: DesiredPod, measured: PodDiskUsage | undefined, signal: AbortSignal): void {
-    const usage = measured === undefined ? undefined : storageUsage(desired.pod, measured);
+    const usage = measured === undefined ? undefined : storageUsage(measured);
     const message = usage === undefined ? undefined : storageExcess(desired.pod, usage);
     if (message === undefined || this.#spared.has(desired.uid)) return;
     if (isCritical(desired)) this.#spare(desired, message);

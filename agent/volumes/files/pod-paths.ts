@@ -10,8 +10,6 @@ export const LOG_FOLDER_MODE = 0o755;
 /** Of a pod's folder: tokens of its service account, as they were issued last. */
 export const TOKENS_FOLDER = "tokens";
 
-export type VolumePlugin = "empty-dir" | "configmap" | "secret" | "downward-api" | "projected" | "image";
-
 /** Where the kubelet keeps what belongs to one pod; every part of a path is checked to be one name. */
 export class PodPaths {
   readonly podsDir: string;
@@ -34,8 +32,8 @@ export class PodPaths {
     return join(this.pod(uid), "volumes");
   }
 
-  volume(uid: string, plugin: VolumePlugin, volume: string): string {
-    return join(this.volumes(uid), `kubernetes.io~${plugin}`, nameOf(volume, "volume"));
+  volume(uid: string, folder: string, volume: string): string {
+    return join(this.volumes(uid), `kubernetes.io~${folder}`, nameOf(volume, "volume"));
   }
 
   /**

@@ -4,6 +4,7 @@ import type { HostPathType, Pod, Volume } from "@picolet/protocol/pod/pod.ts";
 import { objectKey } from "@picolet/protocol/tunnel/messages.ts";
 import type { ClusterObjects } from "../../core/hub/cluster-objects.ts";
 import type { NodeSelectorTerm } from "../../plan/admission/admission-node.ts";
+import type { VolumeUse } from "./volume-type.ts";
 
 export interface ClaimedVolume {
   /** Of the persistent volume. */
@@ -30,14 +31,8 @@ const DEFAULT_FS_TYPE = "ext4";
 
 type Fields = Readonly<Record<string, unknown>>;
 
-/** What containers do with a volume. */
-export interface VolumeUse {
-  readonly mounted: boolean;
-  readonly asDevice: boolean;
-}
-
-/** The claim's name; a generic ephemeral volume's is made of the pod's. `undefined`: it is no claim. */
-export function claimNameOf(pod: Pod, volume: Volume): string | undefined {
+/** @returns the claim's name, which of an ephemeral volume has the pod's in it; `undefined`: the volume is no claim */
+function claimNameOf(pod: Pod, volume: Volume): string | undefined {
   if (volume.persistentVolumeClaim !== undefined) return volume.persistentVolumeClaim.claimName;
   return volume.ephemeral === undefined ? undefined : `${pod.metadata.name}-${volume.name}`;
 }

@@ -9,6 +9,7 @@ import type { Log } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { Mounter } from "../files/mounter.ts";
 import type { PodPaths } from "../files/pod-paths.ts";
+import type { VolumeServices, VolumeType } from "./volume-type.ts";
 
 /** Every user of the pod may write to it, whoever the container runs as. */
 const EMPTY_DIR_MODE = 0o777;
@@ -17,6 +18,7 @@ const STICKY_MODE = 0o1000;
 const SET_GROUP_MODE = 0o2000;
 const IS_ROOT = process.geteuid?.() === 0;
 const HUGE_PAGES = "HugePages";
+const FOLDER = "empty-dir";
 /** Only its memory limit is asked for. */
 const NO_SETTINGS: CgroupSettings = { cpuCFSQuota: false, cpuPeriodUs: 100_000, podPidsLimit: -1 };
 
@@ -45,7 +47,7 @@ export class EmptyDirs {
     const pageSize = isHugePages(medium) ? hugePageSize(pod, medium) : undefined;
     if (pageSize === undefined && medium !== "" && medium !== "Memory")
       throw new PicoletError("invalid", `unknown storage medium ${JSON.stringify(medium)}`);
-    const path = this.#paths.volume(uid, "empty-dir", volume.name);
+    const path = this.#paths.volume(uid, FOLDER, volume.name);
     const ready = this.#paths.emptyDirReady(uid, volume.name);
     const isNew = (await mkdir(path, { recursive: true, mode: 0o750 })) !== undefined || !existsSync(ready);
     // What was in memory went with the power.
@@ -87,6 +89,20 @@ export class EmptyDirs {
     await this.#mounter.mountHugePages(path, pageSize, signal);
   }
 }
+
+export const makeEmptyDirs = (services: VolumeServices): EmptyDirs => new EmptyDirs(services, services);
+
+export const emptyDir: VolumeType = {
+  folder: FOLDER,
+  diskUse: ({ emptyDir: source }) => ((source?.medium ?? "") === "" ? { sizeLimit: source?.sizeLimit } : undefined),
+  makeHandler: (services) => {
+    const emptyDirs = services.once(makeEmptyDirs);
+    return {
+      plan: (pod, volume) => (signal) => emptyDirs.setUp(pod, volume, signal),
+      locate: ({ uid }, { name }) => ({ path: services.paths.volume(uid, FOLDER, name), readOnly: false }),
+    };
+  },
+};
 
 /** A file system of its own was mounted before, by this process or the one before. */
 async function isMounted(path: string): Promise<boolean> {

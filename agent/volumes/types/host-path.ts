@@ -3,6 +3,7 @@ import { type FileHandle, mkdir, open, stat } from "node:fs/promises";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { HostPathType } from "@picolet/protocol/pod/pod.ts";
+import type { VolumeType } from "./volume-type.ts";
 
 const CHECKS: Readonly<Record<string, { readonly what: string; readonly is: (stats: Stats) => boolean }>> = {
   Directory: { what: "a directory", is: (stats) => stats.isDirectory() },
@@ -12,6 +13,13 @@ const CHECKS: Readonly<Record<string, { readonly what: string; readonly is: (sta
   Socket: { what: "a socket file", is: (stats) => stats.isSocket() },
   CharDevice: { what: "a character device", is: (stats) => stats.isCharacterDevice() },
   BlockDevice: { what: "a block device", is: (stats) => stats.isBlockDevice() },
+};
+
+export const hostPath: VolumeType = {
+  makeHandler: () => ({
+    plan: (_, volume) => () => checkHostPath(volume.hostPath?.path ?? "", volume.hostPath?.type ?? ""),
+    locate: (_, volume) => ({ path: volume.hostPath?.path ?? "", readOnly: false }),
+  }),
 };
 
 /**

@@ -14,8 +14,10 @@ import type { ImageConsumer, ImageManager } from "../../core/pods/pod-ports.ts";
 import { warnOfPod } from "../../core/pods/pod-warning.ts";
 import type { EventRecorder } from "../../core/store/store-ports.ts";
 import type { PodPaths } from "../files/pod-paths.ts";
+import type { ImageVolumeMounts, VolumeType } from "./volume-type.ts";
 
 const FOLDER_MODE = 0o750;
+const FOLDER = "image";
 
 export interface ImageVolumesComponents {
   readonly paths: PodPaths;
@@ -38,7 +40,7 @@ interface PodImageVolumes {
  * whose volume has no image yet waits with the reason of the pull, for as long as it takes. Pods of a runtime that has
  * no such images, which is that of components, get them from the one that has.
  */
-export class ImageVolumes implements ImageManager {
+export class ImageVolumes implements ImageManager, ImageVolumeMounts {
   readonly #components: ImageVolumesComponents;
   readonly #pods = new Map<PodUid, PodImageVolumes>();
 
@@ -107,7 +109,7 @@ export class ImageVolumes implements ImageManager {
     if (entry.gone || signal.aborted) throw new PicoletError("cancelled", "the pod is being removed");
     try {
       const { paths } = this.#components;
-      const path = paths.volume(pod.uid, "image", volume);
+      const path = paths.volume(pod.uid, FOLDER, volume);
       await mkdir(path, { recursive: true, mode: FOLDER_MODE });
       const how = await imageMounts.mount(image, await realpath(path), forOthers, signal);
       if (how === "byRuntime") entry.byRuntime.set(volume, image);
@@ -126,6 +128,21 @@ export class ImageVolumes implements ImageManager {
     return new PicoletError("failed", message, { reason: "CreateContainerError", retryable: true });
   }
 }
+
+/** The images themselves come with those of the containers that mount the volume: `ImageVolumes.ensure`. */
+export const imageVolume: VolumeType = {
+  folder: FOLDER,
+  isMadeWithImage: true,
+  makeHandler: ({ paths, imageVolumes }) => ({
+    plan: () => () => Promise.resolve(),
+    locate: ({ uid }, { name }) => ({
+      path: paths.volume(uid, FOLDER, name),
+      readOnly: true,
+      image: imageVolumes()?.byRuntime(uid, name),
+    }),
+    forget: (uid, signal) => imageVolumes()?.forget(uid, signal),
+  }),
+};
 
 const canMount = ({ imageMounts }: RuntimeAdapter): boolean => imageMounts !== undefined;
 

@@ -14,11 +14,12 @@ import type { Sealer } from "../../core/store/sealer.ts";
 import type { EventRecorder } from "../../core/store/store-ports.ts";
 import { writeAtomically } from "../files/atomic-writer.ts";
 import { makeNestedMountpoints } from "../files/nested-mountpoints.ts";
-import type { PodPaths, VolumePlugin } from "../files/pod-paths.ts";
-import type { EmptyDirs } from "./empty-dirs.ts";
+import type { PodPaths } from "../files/pod-paths.ts";
+import { type EmptyDirs, makeEmptyDirs } from "./empty-dirs.ts";
 import { ServiceAccountTokens } from "./service-account-tokens.ts";
 import { setUpFailure } from "./set-up-failure.ts";
 import { volumePayload } from "./volume-payload.ts";
+import type { VolumeServices, VolumeType } from "./volume-type.ts";
 
 export interface PayloadVolumesComponents {
   readonly objects: ClusterObjects;
@@ -74,7 +75,7 @@ export class PayloadVolumes implements Component {
 
   /** Where the volume's files are. */
   locate(pod: DesiredPod, volume: Volume): string {
-    return this.#components.paths.volume(pod.uid, pluginOf(volume), volume.name);
+    return this.#components.paths.volume(pod.uid, folderOf(volume), volume.name);
   }
 
   /** @throws what `volumePayload` throws; what was there before stays as it was then */
@@ -181,8 +182,37 @@ const tokenSource = (source: { audience?: string | undefined; expirationSeconds?
   expirationSeconds: source.expirationSeconds ?? DEFAULT_EXPIRATION_SECONDS,
 });
 
-function pluginOf(volume: Volume): VolumePlugin {
-  if (volume.configMap !== undefined) return "configmap";
-  if (volume.secret !== undefined) return "secret";
-  return volume.downwardAPI === undefined ? "projected" : "downward-api";
+const FOLDERS = {
+  configMap: "configmap",
+  secret: "secret",
+  downwardAPI: "downward-api",
+  projected: "projected",
+} as const;
+
+function folderOf(volume: Volume): string {
+  if (volume.configMap !== undefined) return FOLDERS.configMap;
+  if (volume.secret !== undefined) return FOLDERS.secret;
+  return volume.downwardAPI === undefined ? FOLDERS.projected : FOLDERS.downwardAPI;
 }
+
+const makePayloadVolumes = (services: VolumeServices): PayloadVolumes =>
+  new PayloadVolumes({ ...services, emptyDirs: services.once(makeEmptyDirs) }, services);
+
+const payloadVolume = {
+  isRefreshed: true,
+  makeHandler: (services) => {
+    const payloads = services.once(makePayloadVolumes);
+    return {
+      task: payloads,
+      plan: (pod, volume) => (signal) => payloads.setUp(pod, volume, signal),
+      locate: (pod, volume) => ({ path: payloads.locate(pod, volume), readOnly: true }),
+      forget: (uid) => payloads.forget(uid),
+    };
+  },
+} satisfies VolumeType;
+
+/** A ConfigMap's files are on disk, which counts for the pod; those of the other types are in memory or small. */
+export const configMap: VolumeType = { ...payloadVolume, folder: FOLDERS.configMap, diskUse: () => ({}) };
+export const secret: VolumeType = { ...payloadVolume, folder: FOLDERS.secret };
+export const downwardAPI: VolumeType = { ...payloadVolume, folder: FOLDERS.downwardAPI };
+export const projected: VolumeType = { ...payloadVolume, folder: FOLDERS.projected };

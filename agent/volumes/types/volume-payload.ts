@@ -26,13 +26,6 @@ const TOKEN_MODE = 0o600;
 /** What the group gets of a read-only volume with an `fsGroup` (SetVolumeOwnership of Kubernetes). */
 const GROUP_READ = 0o440;
 
-/** The kinds of volume that are made of files. */
-export const isPayloadVolume = (volume: Volume): boolean =>
-  volume.configMap !== undefined ||
-  volume.secret !== undefined ||
-  volume.downwardAPI !== undefined ||
-  volume.projected !== undefined;
-
 /**
  * @throws `not_found` (retryable) for what is named and not there, with the kubelet's words; `invalid` for what can
  *   never be projected

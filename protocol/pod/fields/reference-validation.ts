@@ -1,12 +1,12 @@
 /** `fieldRef`, `resourceFieldRef` and references to ConfigMaps and Secrets, of env and of volumes alike. */
 import type { FieldProblems } from "../../kubernetes/field-problems.ts";
 import { configKeyProblems, dnsSubdomainProblems, qualifiedNameProblems } from "../../kubernetes/name-rules.ts";
-import type { ContainerEnvVar } from "../pod.ts";
-import { validateQuantity } from "./resource-validation.ts";
+import type { Parsed } from "./field-schemas.ts";
+import { validateQuantity } from "./quantity-validation.ts";
+import type { objectFieldSelectorSchema, resourceFieldSelectorSchema } from "./reference-schemas.ts";
 
-type ValueSource = NonNullable<ContainerEnvVar["valueFrom"]>;
-type FieldReference = NonNullable<ValueSource["fieldRef"]>;
-type ResourceReference = NonNullable<ValueSource["resourceFieldRef"]>;
+type FieldReference = Parsed<typeof objectFieldSelectorSchema>;
+type ResourceReference = Parsed<typeof resourceFieldSelectorSchema>;
 
 const RESOURCES = [
   "limits.cpu",
@@ -20,7 +20,7 @@ const HUGE_PAGES = /^(?:limits|requests)\.hugepages-/;
 const CPU_DIVISORS = ["1m", "1"];
 const BYTE_DIVISORS = ["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
 
-/** What `fieldRef` may name besides `metadata.labels['…']` and `metadata.annotations['…']`. Sorted. */
+/** Fields that `fieldRef` may name besides `metadata.labels['…']` and `metadata.annotations['…']`. Sorted. */
 export const ENV_FIELDS = [
   "metadata.name",
   "metadata.namespace",

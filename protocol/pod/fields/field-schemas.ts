@@ -39,7 +39,7 @@ export const defaultedInt64 = defaulted(optionalInt64);
 export const optionalFlag = z.optional(boolean);
 export const defaultedFlag = defaulted(optionalFlag);
 export const optionalTextMap = z.optional(textMap);
-/** Whatever it is, it is kept as it is. */
+/** Any value; it is passed on unread. */
 export const opaque = z.optional(anything);
 
 export const optionalTexts = z.optional(z.array(string));
