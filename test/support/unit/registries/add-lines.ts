@@ -12,8 +12,8 @@ export interface AddedLine {
   /** The line of the table above the new one. */
   readonly after: string;
   readonly line: string;
-  /** The import that the new line needs. */
-  readonly imports: string;
+  /** The import that the new line needs, if any. */
+  readonly imports?: string;
 }
 
 export function addLines(added: readonly AddedLine[]): void {
@@ -22,7 +22,7 @@ export function addLines(added: readonly AddedLine[]): void {
       const lines = added.filter(({ module }) => module === url);
       if (lines.length === 0) return next(url, context);
       let source = readFileSync(fileURLToPath(url), "utf8");
-      for (const { after, line, imports } of lines) {
+      for (const { after, line, imports = "" } of lines) {
         const [before, rest, ...others] = source.split(`${after}\n`);
         if (rest === undefined || others.length > 0) throw new Error(`${url} has not exactly one line ${after}`);
         source = `${imports}\n${before}${after}\n${line}\n${rest}`;
