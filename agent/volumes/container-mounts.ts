@@ -96,7 +96,7 @@ export class ContainerMounts {
       this.#bind(handle, target);
       return target;
     } catch (error) {
-      // The cause may tell of files outside of the volume, which are none of the pod's business: it is in the log.
+      // The cause may name files outside of the volume, which the pod must not learn. Only the log has it.
       log.warn("cannot prepare a subPath", {
         pod: pod.uid,
         container: container.name,
@@ -113,7 +113,7 @@ export class ContainerMounts {
 
   #bind(handle: SubPathHandle, target: string): void {
     const there = statSync(target, { bigint: true, throwIfNoEntry: false });
-    // Bound for an earlier run, and still the same.
+    // An earlier run has bound it, and it is still the same.
     if (there !== undefined && there.dev === handle.device && there.ino === handle.inode) return;
     mkdirSync(dirname(target), { recursive: true, mode: 0o750 });
     const canonical = join(realpathSync(dirname(target)), basename(target));
@@ -128,7 +128,7 @@ export class ContainerMounts {
   }
 }
 
-/** With the kubelet's words. */
+/** @throws the kubelet's words */
 function isRecursiveReadOnly(mount: VolumeMount, supports: () => boolean): boolean {
   const { name, recursiveReadOnly: mode = "Disabled", readOnly, mountPropagation = "None" } = mount;
   if (mode === "Disabled") return false;

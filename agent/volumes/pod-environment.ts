@@ -47,17 +47,17 @@ export interface PodEnvironmentComponents {
   readonly events: EventRecorder;
   readonly clock: Clock;
   readonly log: Log;
-  /** What the API server gives the pods, and what fires when it may have changed. */
+  /** Objects of the API server for the pods; `objectsChanged` fires when one may have changed. */
   readonly objects: ClusterObjects;
   readonly objectsChanged: Watch<unknown>;
   /** Encrypts tokens that are kept on disk; undefined: they are plain. */
   readonly sealer?: Sealer | undefined;
   /** The node's addresses now, its main one first. */
   readonly hostIPs: () => readonly string[];
-  /** Of the node as the API server has them, for persistent volumes. Missing: none. */
+  /** Labels of the node in the API server, for the affinity of persistent volumes. Missing: none. */
   readonly nodeLabels?: () => Readonly<Record<string, string>>;
   /**
-   * Whether that handler of the pod's runtime can make what lies below a read-only mount read-only too. Missing: none.
+   * @returns whether that handler of the pod's runtime makes mounts below a read-only mount read-only too. Missing: no
    */
   readonly recursiveReadOnly?: (pod: DesiredPod, runtimeHandler: string) => boolean;
 }
@@ -65,19 +65,19 @@ export interface PodEnvironmentComponents {
 export interface PodEnvironmentInit extends NodeDns {
   readonly rootDir: string;
   readonly podLogsDir: string;
-  /** By resource name; what a container without a limit can have. */
+  /** The node's allocatable by resource name: the limit of a container that has none of its own. */
   readonly allocatable: Readonly<Record<string, string>>;
   readonly memoryBytes: number;
 }
 
-/** Folders of pods hold volumes that are nobody else's business. */
+/** Only root and its group can enter a pod's folder, which holds its volumes. */
 const POD_FOLDER_MODE = 0o750;
 /**
- * What is on this node's disk for a pod, laid out as the kubelet does. `sandbox` and `container` answer at once:
+ * The files of pods on this node's disk, laid out as the kubelet does. `sandbox` and `container` answer at once:
  * they touch a handful of small files and, for a `subPath`, run mount(8).
  */
 export class PodEnvironmentOnDisk implements PodEnvironment {
-  /** Whether the runtime of that pod makes a mount read-only with all that is mounted below it. */
+  /** @returns whether the pod's runtime makes mounts below a read-only mount read-only too */
   readonly recursiveReadOnly: (pod: DesiredPod) => boolean;
   readonly #cgroups: PodCgroupPort;
   readonly #mounter: Mounter;
@@ -90,7 +90,7 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
   readonly #volumes: PodVolumes;
   readonly #files: ContainerFiles;
   #images: ImageVolumes | undefined;
-  /** What is being made or taken away of a pod now, or was told to stop and has not yet. */
+  /** The work under way for each pod, cancelled work that has not ended yet included. */
   readonly #working = new Map<PodUid, Promise<void>>();
 
   constructor(components: PodEnvironmentComponents, init: PodEnvironmentInit) {
@@ -182,8 +182,8 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
   }
 
   /**
-   * Takes cgroup and volumes of a pod away of which nothing runs or will run any more, as the kubelet does; its logs
-   * and last words stay. One that is to run after all is prepared anew.
+   * Removes cgroup and volumes of an ended pod, as the kubelet does; its logs and termination messages stay. A pod that
+   * runs after all is prepared again.
    */
   release(pod: DesiredPod, signal: AbortSignal): Promise<void> {
     return this.#alone(pod.uid, () => this.#release(pod, signal));
@@ -202,8 +202,8 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
   }
 
   /**
-   * One after another: a worker whose pod is to go leaves what it was doing behind, and what that still made after the
-   * cleanup would stay for ever.
+   * Serializes the work for a pod. A worker whose pod is removed does not wait for its own earlier work, and files that
+   * this work made after the cleanup would stay for ever.
    */
   async #alone(uid: PodUid, work: () => Promise<void>): Promise<void> {
     const before = this.#working.get(uid);
@@ -226,7 +226,7 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
   }
 
   /**
-   * At start: removes folders of pods that nobody knows any more.
+   * Removes the folders of unknown pods; called at the start.
    * @param known every uid that a store or a runtime knows
    * @returns the uids of the pods removed
    */
@@ -240,7 +240,7 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
     return removed;
   }
 
-  /** The logs of pods that nobody knows and that have nothing else here. @returns their uids */
+  /** Removes logs of unknown pods that have nothing else here. @returns their uids */
   async sweepLogs(
     others: Pick<OrphanedLogsComponents, "adapters" | "clock">,
     known: Pick<ReadonlySet<string>, "has">,
@@ -254,7 +254,7 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
     const mounts = (folder: string): readonly string[] => this.#mounter.mountPointsWithin(folder);
     const canonical = await realpath(podFolder).catch((error: unknown) => {
       if (errnoOf(error) === "ENOENT") return undefined;
-      throw new PicoletError("failed", `cannot look at ${podFolder}`, { cause: error, retryable: true });
+      throw new PicoletError("failed", `cannot read ${podFolder}`, { cause: error, retryable: true });
     });
     const mounted = canonical === undefined ? [] : mounts(canonical);
     if (mounted.length > 0) await this.#mounter.unmount(mounted, signal);

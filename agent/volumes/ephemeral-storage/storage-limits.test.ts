@@ -24,7 +24,7 @@ const NEVER = new AbortController().signal;
 const MIB = 2 ** 20;
 type Spec = NonNullable<Parameters<typeof podOf>[0]>;
 
-/** Tells when somebody begins to sleep: a round is over then. */
+/** Reports when a sleep begins, which means that a round is over. */
 class WatchedClock extends VirtualClock {
   #asleep = Promise.withResolvers<void>();
 

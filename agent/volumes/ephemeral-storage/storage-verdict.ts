@@ -1,4 +1,4 @@
-/** Whether a pod has written more to this node's disk than it may: the kubelet's three limits, in its order. Pure. */
+/** Judges the disk usage of a pod by the kubelet's three limits, in its order. Pure. */
 
 import { formatQuantity, parseQuantity, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
 import type { Container, Pod } from "@picolet/protocol/pod/pod.ts";

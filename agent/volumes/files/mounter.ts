@@ -10,7 +10,7 @@ const MOUNT_TIMEOUT_MS = 30_000;
 const BIND_TIMEOUT_MS = 5_000;
 /** Making a file system on a slow card. */
 const FORMAT_TIMEOUT_MS = 600_000;
-/** What blkid(8) says of a device without any content that it knows. */
+/** The exit code of blkid(8) for a device without content that it knows. */
 const BLKID_NOTHING = 2;
 /** The first kernel whose tmpfs knows `noswap`. */
 const NOSWAP_SINCE = [6, 4] as const;
@@ -19,7 +19,7 @@ const UNMOUNT_BATCH = 16;
 
 /** Mounting is left to mount(8) and umount(8) of util-linux: Node has no such system call. */
 export interface Mounter {
-  /** Whether this process may mount at all. */
+  /** True when this process may mount. */
   readonly allowed: boolean;
   /**
    * Never swapped out where the kernel can promise that. @param sizeBytes `undefined`: the kernel's half of all memory

@@ -4,13 +4,13 @@ import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 
 /** NAME_MAX of Linux. */
 const MAX_NAME_BYTES = 255;
-/** Of a pod's and its containers' folders of logs. */
+/** The mode of a pod's and its containers' log folders. */
 export const LOG_FOLDER_MODE = 0o755;
 
-/** Of a pod's folder: tokens of its service account, as they were issued last. */
+/** The folder in a pod's folder with the tokens that were issued last. */
 export const TOKENS_FOLDER = "tokens";
 
-/** Where the kubelet keeps what belongs to one pod; every part of a path is checked to be one name. */
+/** The kubelet's paths of one pod; every part of a path is checked to be one name. */
 export class PodPaths {
   readonly podsDir: string;
   readonly #podLogsDir: string;
@@ -44,7 +44,7 @@ export class PodPaths {
     return join(this.pod(uid), "plugins", "kubernetes.io~empty-dir", nameOf(volume, "volume"), "ready");
   }
 
-  /** All that is of volumes alone. */
+  /** All folders that hold nothing but volumes. */
   volumeFolders(uid: string): readonly string[] {
     const folder = this.pod(uid);
     return ["plugins", "volumes", "volume-subpaths", "volumeDevices", "persistent-volumes"].map((name) =>
@@ -52,7 +52,7 @@ export class PodPaths {
     );
   }
 
-  /** Where a local persistent volume is bound to for this pod. */
+  /** The mount point of a local persistent volume for this pod. */
   localVolume(uid: string, persistentVolume: string): string {
     return join(this.volumes(uid), "kubernetes.io~local-volume", nameOf(persistentVolume, "volume"));
   }
@@ -77,7 +77,7 @@ export class PodPaths {
     return join(this.volumes(uid), "kubernetes.io~image");
   }
 
-  /** Where what a `subPath` names is mounted, so that nobody can exchange it before the container has it. */
+  /** The mount point of a `subPath`, which a pod cannot exchange before the container has it. */
   subPath(uid: string, volume: string, container: string, index: number): string {
     const names = [nameOf(volume, "volume"), nameOf(container, "container"), String(index)];
     return join(this.pod(uid), "volume-subpaths", ...names);

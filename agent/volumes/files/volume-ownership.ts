@@ -15,7 +15,7 @@ import { cancelled } from "@picolet/protocol/async/abort.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 
-/** What the group gets of a file, of one in a read-only volume, and of a folder besides (the kubelet's). */
+/** The kubelet's rights of the group: for a file, for one in a read-only volume, and further ones for a folder. */
 const READ_WRITE = 0o660;
 const READ_ONLY = 0o440;
 const FOLDER = 0o2110;
@@ -37,8 +37,8 @@ export interface VolumeOwnership {
 
 /**
  * Gives a volume with all that is in it to the pod's `fsGroup`, as the kubelet does: the group may read and write, and
- * what is made in its folders later belongs to it too. Links belong to the group and are not followed, and whoever
- * exchanges files for links meanwhile gets nothing changed outside. What is gone when its turn comes is left out.
+ * files made later belong to it too. Links belong to the group and are not followed, so that a pod that exchanges files
+ * for links meanwhile changes nothing outside. Files that are removed meanwhile are left out.
  */
 export async function changeOwnership(folder: string, wanted: VolumeOwnership, signal: AbortSignal): Promise<void> {
   if (wanted.onlyOnRootMismatch && isDone(lstatSync(folder), wanted)) return;

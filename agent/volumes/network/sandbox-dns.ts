@@ -28,7 +28,7 @@ export function sandboxDns(
   }
   const { dns, warnings, missingClusterDns } = podDns(pod.pod, host, clusterDNS, hostIPs);
   for (const warning of warnings) warnOfPod(events, pod, "DNSConfigForming", warning);
-  // Of the node and not of each pod: ClusterFirst is what a pod gets that asks for nothing.
+  // An event of the node, not of each pod: ClusterFirst is the default of every pod.
   if (missingClusterDns)
     events.record({
       regarding: nodeReference(nodeName),

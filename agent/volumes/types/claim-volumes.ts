@@ -36,7 +36,7 @@ export interface ClaimVolumesComponents {
   readonly nodeLabels: () => Readonly<Record<string, string>>;
 }
 
-/** The kubelet's: a change of ownership that takes longer is worth an event, and then one every minute. */
+/** The kubelet's times of events about a slow change of ownership: the first one, and the distance of further ones. */
 const SLOW_OWNERSHIP_MS = 30_000;
 const OWNERSHIP_REPORT_MS = 60_000;
 const FOLDER_MODE = 0o750;
@@ -46,7 +46,7 @@ export class ClaimVolumes implements VolumeHandler {
   readonly #components: ClaimVolumesComponents;
   readonly #nodeName: string;
   /**
-   * Who is setting a volume up now, by the volume's name: one after another, so that one pod alone can be the first.
+   * Set-ups under way by the volume's name. They run one after another, so that exactly one pod is the first.
    */
   readonly #working = new Map<string, Promise<unknown>>();
   /** The places of claims that this agent has set up, by the name of the pod's volume. */
@@ -155,7 +155,7 @@ export class ClaimVolumes implements VolumeHandler {
       throw failed("MapVolume.MapBlockVolume", name, `${source.path} is not a block device`);
   }
 
-  /** By what each pod has noted on disk, so that it holds over restarts of the agent. */
+  /** Reads the marks of other pods on disk, which survive restarts of the agent. */
   async #isUsedByOthers(uid: PodUid, name: string): Promise<boolean> {
     const { paths } = this.#components;
     for (const other of await readdir(paths.podsDir).catch(noneIfMissing)) {
@@ -232,7 +232,7 @@ export class ClaimVolumes implements VolumeHandler {
     return own;
   }
 
-  /** Only the first pod that has it mounted changes a volume's owner; one that wants another group is told. */
+  /** Only the first pod that mounts a volume changes its owner; a pod of another group gets an event. */
   async #own(pod: DesiredPod, name: string, target: string, signal: AbortSignal): Promise<void> {
     const { fsGroup, fsGroupChangePolicy } = pod.pod.spec.securityContext;
     if (fsGroup === undefined) return;

@@ -23,8 +23,9 @@ export const hostPath: VolumeType = {
 };
 
 /**
- * What a hostPath volume's `type` asks for, made where it says so. Links are followed: the path is the administrator's.
- * @throws `unavailable` with the kubelet's words: it may come into being
+ * Checks a hostPath volume's `type`, and makes the path for `…OrCreate`. Links are followed: the path is the
+ * administrator's.
+ * @throws `unavailable` with the kubelet's words, because the path may be made later
  */
 export async function checkHostPath(path: string, type: HostPathType): Promise<void> {
   const check = CHECKS[type];
@@ -40,7 +41,7 @@ export async function checkHostPath(path: string, type: HostPathType): Promise<v
     });
 }
 
-/** Undefined: it is not there. */
+/** @returns undefined for a missing path */
 export async function statOf(path: string): Promise<Stats | undefined> {
   try {
     return await stat(path);

@@ -23,14 +23,14 @@ export interface ImageVolumesComponents {
   readonly paths: PodPaths;
   readonly images: ImageManager;
   readonly events: EventRecorder;
-  /** All of the node's: which of them has mounted what, a crash makes forget. */
+  /** All of the node's, because after a crash it is unknown which of them has mounted an image. */
   readonly runtimes: readonly RuntimeAdapter[];
 }
 
 interface PodImageVolumes {
   /** Images that the runtime mounts by itself, by the name of the volume. */
   readonly byRuntime: Map<string, ResolvedImage>;
-  /** What is being mounted now: one after another, and before the folders go. */
+  /** The mount under way. Mounts run one after another, and end before the folders are removed. */
   working: Promise<unknown>;
   gone: boolean;
 }
@@ -72,7 +72,7 @@ export class ImageVolumes implements ImageManager, ImageVolumeMounts {
     await this.release(uid, signal);
   }
 
-  /** What a pod has on disk, known or not. @throws `unavailable`, to be tried again */
+  /** Unmounts the images of a pod, known or not. @throws `unavailable`, to be tried again */
   async release(uid: string, signal: AbortSignal): Promise<void> {
     const folder = this.#components.paths.images(uid);
     for (const name of await namesIn(folder)) {
@@ -146,7 +146,7 @@ export const imageVolume: VolumeType = {
 
 const canMount = ({ imageMounts }: RuntimeAdapter): boolean => imageMounts !== undefined;
 
-/** Those that this very container mounts. */
+/** @returns the volumes that this container mounts */
 function imageVolumesOf({ pod }: DesiredPod, consumer: ImageConsumer): readonly Volume[] {
   const { containers, initContainers = [], ephemeralContainers = [], volumes = [] } = pod.spec;
   if (!volumes.some(({ image }) => image !== undefined)) return [];

@@ -34,26 +34,24 @@ export interface PayloadVolumesComponents {
   readonly events: EventRecorder;
 }
 
-/** As the kubelet has it: the pod's folder lets nobody else in, and containers mount it read-only. */
+/** The kubelet's mode: the pod's folder keeps other users out, and containers mount the volume read-only. */
 const FOLDER_MODE = 0o777;
-/** With an `fsGroup`: what is made in it belongs to the group. */
+/** Added with an `fsGroup`: new files belong to the group. */
 const SET_GROUP_MODE = 0o2000;
 const IS_ROOT = process.geteuid?.() === 0;
-/** A change of many objects is looked at once. */
+/** Joins changes of many objects to one refresh. */
 const SETTLING = seconds(1);
-/** What failed is tried again so often; what works is looked at when its token's time has come. */
+/** The time until a failed volume is tried again. Others are refreshed when an object changes or a token gets old. */
 const RETRY = seconds(60);
 
 interface Projected {
-  /** As it was set up last. */
+  /** The pod of the last set-up. */
   pod: DesiredPod;
   /** By name. */
   readonly volumes: Map<string, Volume>;
-  /**
-   * What was told of volumes that cannot be brought up to date, by name: once each, for a board may be away for weeks.
-   */
-  readonly told: Map<string, string>;
-  /** What is being done to it now: changes of one pod's volumes come one after another. */
+  /** The last event about a volume that cannot be refreshed, by name. One each: a board may be offline for weeks. */
+  readonly reported: Map<string, string>;
+  /** The change under way. Changes of one pod's volumes run one after another. */
   working: Promise<unknown>;
 }
 
@@ -83,7 +81,7 @@ export class PayloadVolumes implements Component {
     const entry: Projected = this.#pods.get(pod.uid) ?? {
       pod,
       volumes: new Map(),
-      told: new Map(),
+      reported: new Map(),
       working: Promise.resolve(),
     };
     entry.pod = pod;
@@ -119,15 +117,15 @@ export class PayloadVolumes implements Component {
       if (this.#pods.get(entry.pod.uid) !== entry) return;
       try {
         await this.#serially(entry, () => this.#write(entry.pod, volume, signal));
-        entry.told.delete(volume.name);
+        entry.reported.delete(volume.name);
       } catch (error) {
         if (isCancelled(error)) throw error;
         // The pod goes on with what it has, as with the kubelet.
         const { message } = setUpFailure(volume.name, error);
-        if (entry.told.get(volume.name) !== message) {
+        if (entry.reported.get(volume.name) !== message) {
           warnOfPod(this.#components.events, entry.pod, "FailedMount", message);
         }
-        entry.told.set(volume.name, message);
+        entry.reported.set(volume.name, message);
         this.#alarm.set(RETRY);
       }
     }

@@ -1,4 +1,4 @@
-/** What files a configMap, secret, downwardAPI or projected volume has: pure. */
+/** The files of a configMap, secret, downwardAPI or projected volume. Pure. */
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Pod, Volume } from "@picolet/protocol/pod/pod.ts";
 import type { ClusterObjects } from "../../core/hub/cluster-objects.ts";
@@ -21,9 +21,9 @@ type DownwardItems = NonNullable<Volume["downwardAPI"]>["items"];
 
 /** Kubernetes' own, where a volume written before its defaults were known has none. */
 const DEFAULT_MODE = 0o644;
-/** A token is its owner's business. */
+/** Only its owner can read a token. */
 const TOKEN_MODE = 0o600;
-/** What the group gets of a read-only volume with an `fsGroup` (SetVolumeOwnership of Kubernetes). */
+/** The group's rights in a read-only volume with an `fsGroup` (SetVolumeOwnership of Kubernetes). */
 const GROUP_READ = 0o440;
 
 /**
@@ -41,7 +41,7 @@ export function volumePayload(volume: Volume, context: PayloadContext): Payload 
   return files;
 }
 
-/** What is wrong with several sources is said at once, written as Kubernetes joins errors. */
+/** Joins the errors of several sources as Kubernetes does. */
 function project(writer: PayloadWriter, { sources = [], defaultMode }: NonNullable<Volume["projected"]>): void {
   const errors: PicoletError[] = [];
   for (const [index, source] of sources.entries()) {
