@@ -18,7 +18,7 @@ const PAGE_BYTES = 4096;
 const CHECKPOINT_PAGES = 256;
 /** A larger database is rewritten through a file instead of memory, which is not the agent's alone. */
 const MAX_VACUUM_IN_MEMORY_BYTES = 2 * 1024 * 1024;
-/** A killed agent's process may need this long to be gone for good; nobody else ever has the file open. */
+/** A killed agent's process may need this long to end; no other process opens the file. */
 const BUSY_TIMEOUT_MS = 500;
 
 /** One open database file, with its statements prepared once each. */
@@ -26,7 +26,7 @@ export class Connection implements Disposable {
   readonly #database: Database.Database;
   readonly #statements = new Map<string, Database.Statement<Value[], Record<string, unknown>>>();
 
-  /** @param path a file, or MEMORY. Nobody else can open the file as long as this is open. */
+  /** @param path a file, or MEMORY. No other process can open the file while this is open. */
   constructor(path: string, maxBytes: number = MAX_DATABASE_BYTES) {
     this.#database = new Database(path, { timeout: BUSY_TIMEOUT_MS });
     try {
@@ -100,7 +100,7 @@ export class Connection implements Disposable {
   /** Writes the database again without free pages. No transaction may be open. */
   vacuum(): void {
     const isLarge = Number(this.pragma("page_count")) * PAGE_BYTES > MAX_VACUUM_IN_MEMORY_BYTES;
-    // What lies in free space is not copied, so the temporary file holds no more than the database may.
+    // Free pages are not copied, so the temporary file is no larger than the database may be.
     if (isLarge) this.execute("PRAGMA temp_store = FILE");
     try {
       this.execute("VACUUM");

@@ -171,7 +171,7 @@ export class DesiredPods implements DesiredStore, Batched {
     this.#desired.set(this.#snapshot());
   }
 
-  /** What runs is taken for the pod that came back under another UID before it was found. */
+  /** The running pod is adopted by the one that has returned under another UID. */
   #takeOver(found: DesiredPod, successor: PodRow, rows: Map<PodUid, PodRow>): void {
     const pod = copyRandomNames(successor.desired.pod, found.pod);
     const desired: DesiredPod = { ...successor.desired, uid: found.uid, pod };

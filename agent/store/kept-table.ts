@@ -27,7 +27,7 @@ export class KeptTable implements KeptRecords, Batched {
   readonly #keepBack: KeptTableComponents["keepBack"];
   readonly #log: Log;
   readonly #pending = new Map<string, Row>();
-  /** Of all areas, with what is kept back. */
+  /** The number of keys in all areas, those not on disk yet included. */
   #keys: number;
   #hasSaidFull = false;
 
@@ -93,7 +93,7 @@ export class KeptTable implements KeptRecords, Batched {
     this.#pending.clear();
   }
 
-  /** What was on disk is lost; whoever keeps something here puts it again when it changes. */
+  /** The records on disk are lost; each owner puts its record again when it changes. */
   rewrite(): void {
     for (const [id, { value }] of this.#pending) if (value === undefined) this.#pending.delete(id);
     this.#keys = this.#pending.size;
@@ -116,7 +116,7 @@ export class KeptTable implements KeptRecords, Batched {
     return false;
   }
 
-  /** Of what is there, on disk or kept back. */
+  /** @returns the digest of the record, on disk or not yet */
   #digest(area: string, key: string): Buffer | undefined {
     const pending = this.#pending.get(idOf(area, key));
     if (pending !== undefined) return pending.value && digestOf([area, key], pending.value);

@@ -8,18 +8,18 @@ import type { Connection } from "./connection.ts";
 import { decode, encode, digestOf as rowDigestOf } from "./encoding.ts";
 import { corrupt } from "./schema.ts";
 
-/** What memory keeps of an object; its body stays on disk. */
+/** The part of an object that is in memory; its body stays on disk. */
 export interface ObjectNote {
   readonly hash: ObjectHash;
   readonly bytes: number;
-  /** Of the key that the row is sealed with; 0: it is not sealed. */
+  /** The generation of the key that the row is sealed with; 0: it is not sealed. */
   readonly generation: number;
 }
 
 export interface ObjectContents {
   readonly notes: ReadonlyMap<ObjectKey, ObjectNote>;
   readonly cursor: Cursor;
-  /** Of the row of the cursor, as in `ObjectNote`. */
+  /** The generation of the cursor's row, as in `ObjectNote`. */
   readonly cursorGeneration: number;
   /** Rows that do not open: they are damaged, or their key is lost. */
   readonly unreadable: ReadonlySet<ObjectKey>;
@@ -63,7 +63,7 @@ export function readObjects(connection: Connection, sealer: Sealer | undefined):
 
 const SELECT_OBJECTS = "SELECT key, hash, body, digest, sealed FROM objects";
 
-/** What a row holds. `body` is undefined when it does not open. */
+/** A row. `body` is undefined when it cannot be opened. */
 interface ObjectRow {
   readonly key: ObjectKey;
   readonly hash: ObjectHash;

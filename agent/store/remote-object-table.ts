@@ -43,7 +43,7 @@ export interface RemoteObjectTableComponents {
     use<R>(message: string, work: (connection: Connection) => R): R;
     /** Overwrites what deleted and moved rows left in the file. @throws what the disk throws */
     scrub(): void;
-    /** What was written so far is on the disk when it returns. */
+    /** All writes so far are on the disk when it returns. */
     settle(): void;
   };
   readonly log: Log;
@@ -53,7 +53,7 @@ export interface RemoteObjectTableComponents {
   readonly keepBack: () => void;
   readonly pods: { replaceApi(pods: ApiPods, also: ((connection: Connection) => void) | undefined): void };
   /**
-   * What is kept back of the statuses goes with a change: one told of a pod's end must not outlive that pod's return.
+   * Statuses that are not on disk yet are written with a change: a report of a pod's end must not outlive its return.
    */
   readonly statuses: Pick<Batched, "write" | "written"> & { sweep(): void };
 }
@@ -143,7 +143,7 @@ export class RemoteObjectTable implements ObjectStore, Batched {
     refuseTooMuch(notes.size, bytes, this.#notes.size, this.#bytes);
     const isChange = change.upserts.length + change.deletes.length > 0;
     const file = this.#files;
-    // As it is, whatever was said that it would be.
+    // The digest of the set as it is, even if the hub has announced another one.
     const cursor = { ...change.cursor, digest: this.digestAfter(change) };
     const unreadable = this.#unreadable.current;
     let cursorGeneration = this.#cursorGeneration;
@@ -218,7 +218,7 @@ export class RemoteObjectTable implements ObjectStore, Batched {
     }
   }
 
-  /** Of the keys that rows are sealed with; 0 where one is plain that should not be. */
+  /** @returns generations of the keys that rows are sealed with; 0 for a plain row that must be sealed */
   #generations(): ReadonlySet<number> {
     const generations = new Set([this.#cursorGeneration]);
     for (const [key, { generation }] of this.#notes) if (isSecret(key)) generations.add(generation);
@@ -279,7 +279,7 @@ function bytesOf(notes: ObjectContents["notes"]): number {
   return bytes;
 }
 
-/** What grows no further is let through: a set above a limit must be able to shrink. */
+/** A change that does not grow the set passes: a set above a limit must be able to shrink. */
 function refuseTooMuch(count: number, bytes: number, countBefore: number, bytesBefore: number): void {
   const isTooMany = count > MAX_OBJECTS && count > countBefore;
   const isTooMuch = bytes > MAX_OBJECTS_BYTES && bytes > bytesBefore;

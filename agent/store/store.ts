@@ -30,7 +30,7 @@ import { StoreFile, type StoreState } from "./store-file.ts";
 const TICK = seconds(1);
 /** For counts of repeated events alone: a pod that fails for a week writes once a minute, not at every failure. */
 const LAZY_TICK = seconds(60);
-/** From this stretch on counts alone make no batch: they go with whatever else is written. */
+/** From this stretch on counts alone make no batch: they are written with other records. */
 const MOST_STRETCHED = 60;
 /** After a failed write the next try, doubled up to MAX_RETRY: space on a disk comes back in minutes, if at all. */
 const RETRY: BackoffPolicy = { first: seconds(2), max: seconds(60) };
@@ -49,8 +49,8 @@ interface Contents {
 }
 
 /**
- * What the agent keeps across reboots and power cuts, in one SQLite file that one process has open. Works from its
- * making to its disposal; `run` only writes the batches. With nothing to write there is no timer and no write.
+ * The agent's state across reboots and power cuts, in one SQLite file that one process has open. It works from its
+ * construction to its disposal; `run` only writes the batches. With nothing to write there is no timer and no write.
  */
 export class Store implements Component {
   readonly name = "store";
@@ -116,7 +116,7 @@ export class Store implements Component {
     this.#ring = ring;
   }
 
-  /** Whether what is written now will be there after a power cut, and what was found when the file was opened. */
+  /** The durability of writes, and the state of the file when it was opened. */
   get state(): Watch<StoreState> {
     return this.#file.state;
   }
@@ -146,8 +146,8 @@ export class Store implements Component {
   }
 
   /**
-   * Batches wait `factor` times as long from now on, so that fewer of them wear the disk; what pods are to be is
-   * written at once as ever. @param factor 1 or more
+   * Batches wait `factor` times as long from now on, so that fewer of them wear the disk. Desired pods are still
+   * written at once. @param factor 1 or more
    */
   stretch(factor: number): void {
     this.#stretch = factor;

@@ -32,7 +32,7 @@ export interface KeyvalueServiceComponents {
   readonly namedBy: (namespace: string, bucket: string) => readonly NamedBucket[];
   /** False: the wall clock may be wrong by years. */
   readonly isClockSet: () => boolean;
-  /** What was in the file is lost to components. */
+  /** Called when a damaged file was set aside: components have lost its contents. */
   readonly onDamage: (reason: string, setAside: string) => void;
 }
 
@@ -45,7 +45,7 @@ export interface NamedBucket {
 export interface KeyvalueServiceInit {
   /** Absolute. */
   readonly path: string;
-  /** Of the file; default 64 MiB. */
+  /** Bounds the file; default 64 MiB. */
   readonly maxBytes?: number;
 }
 
@@ -95,7 +95,7 @@ export class KeyvalueService implements BoardService, Disposable {
     this.#file[Symbol.dispose]();
   }
 
-  /** For whoever looks after the node. */
+  /** The buckets for the node's administrator. */
   async administration(): Promise<KeyvalueBuckets> {
     const { KeyvalueAdministration } = await import("./keyvalue-administration.ts");
     const { log, namedBy } = this.#components;
