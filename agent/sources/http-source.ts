@@ -40,7 +40,7 @@ export interface HttpSourceInit {
   readonly caFiles: readonly string[];
 }
 
-/** What the server's last answer that was taken is known by. */
+/** The identity of the last accepted answer of the server. */
 interface Known {
   readonly etag: string;
   readonly lastModified: string;
@@ -62,7 +62,7 @@ export class HttpSource implements Component {
   /** For messages: without a name and password that may be in it. */
   readonly #origin: string;
   #known = NOTHING_KNOWN;
-  /** Of the answer that is known. */
+  /** The warnings of the last accepted answer. */
   #warnings: readonly PathProblem[] = [];
   /** In a row. */
   #failures = 0;
@@ -76,7 +76,7 @@ export class HttpSource implements Component {
     this.#origin = shown(init.url);
   }
 
-  /** What of the answer has no effect. */
+  /** Parts of the answer that have no effect. */
   get warnings(): Watch<readonly SourceProblem[]> {
     return this.#report.warnings;
   }
@@ -89,7 +89,7 @@ export class HttpSource implements Component {
   async run(signal: AbortSignal): Promise<void> {
     try {
       while (!signal.aborted) {
-        const problem = await this.#look(signal);
+        const problem = await this.#check(signal);
         this.#report.update(problem === undefined ? this.#warnings : [problem, ...this.#warnings]);
         this.#failures = problem === undefined ? 0 : this.#failures + 1;
         await this.#components.clock.sleep(this.#pause(), signal);
@@ -113,7 +113,7 @@ export class HttpSource implements Component {
   }
 
   /** @returns what is wrong */
-  async #look(signal: AbortSignal): Promise<PathProblem | undefined> {
+  async #check(signal: AbortSignal): Promise<PathProblem | undefined> {
     try {
       const url = new URL(this.#init.url);
       const answer = await this.#fetch.fetch({ ...this.#known, url, headers: this.#init.headers }, signal);
@@ -156,7 +156,7 @@ export class HttpSource implements Component {
       const message = `${describeError(error)}; it will be tried again`;
       return this.#problem("FailedToStorePods", [{ position: undefined, message }]);
     }
-    // One that is refused stays unknown, and is read anew: what stands in its way may be gone by then.
+    // A refused answer is not remembered, so that it is read again: the pods it collides with may be gone by then.
     this.#known = known;
     this.#warnings = warnings.length === 0 ? [] : [this.#problem(WARNING_REASON, warnings)];
     return undefined;

@@ -1,11 +1,11 @@
-/** Which file has which pod, when files say different things. Pure. */
+/** Decides which file has which pod, when several files name it. Pure. */
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 
 export interface FileVersion {
   readonly path: string;
   /** What is wanted of it until now. */
   readonly current: readonly DesiredPod[];
-  /** What it says now; `undefined` when that is nothing new, or cannot be used. */
+  /** The pods of its new version; `undefined` without a new one, or when it cannot be used. */
   readonly next: readonly DesiredPod[] | undefined;
   /** Not there any more, but not for long enough to be sure. */
   readonly isMissing: boolean;
@@ -18,8 +18,8 @@ export interface Claims {
 }
 
 /**
- * Nobody loses a pod that is wanted of his file already; a new name goes to the first file by path. A file is taken
- * whole or stays as it was. Each round refuses at least one file more, so there are at most as many rounds as files.
+ * A file keeps the pods that it has; a new name goes to the first file by path. A file is taken whole or stays as it
+ * was. Each round refuses at least one file more, so there are at most as many rounds as files.
  */
 export function settleClaims(versions: readonly FileVersion[], maxPods: number): Claims {
   const refused = new Map<string, string>();

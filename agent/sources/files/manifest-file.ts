@@ -12,7 +12,7 @@ import {
   requiredQuietMs,
 } from "./settling.ts";
 
-/** What a look at one file gave. */
+/** The result of the scan of one file. */
 export type FileScan =
   /** Nothing new. `problems` are those of what is in it. */
   | {
@@ -69,7 +69,7 @@ export class ManifestFile {
     this.#path = path;
   }
 
-  /** An event named it: whatever the stamp says, it is to be read again. */
+  /** An event named the file: it must be read again, even with an unchanged stamp. */
   touch(nowMs: number, isWritten: boolean): void {
     this.#changing = {
       key: this.#changing?.key ?? "",
@@ -80,12 +80,12 @@ export class ManifestFile {
     };
   }
 
-  /** Whether a look at it may read it. */
+  /** @returns whether a scan may read it */
   isNews(entry: ManifestEntry): boolean {
     return entry.kind === "file" && (this.#changing !== undefined || this.#read?.stamp.key !== entry.stamp.key);
   }
 
-  look(entry: ManifestEntry, init: FileScanInit): FileScan {
+  scan(entry: ManifestEntry, init: FileScanInit): FileScan {
     this.#next = undefined;
     if (entry.kind === "unusable") {
       this.#changing = undefined;
@@ -101,7 +101,7 @@ export class ManifestFile {
     return this.#readIt(stamp, change, changing, init);
   }
 
-  /** What `look` gave last is now what is wanted, or has been found wrong in itself. */
+  /** The last result of `scan` is desired now, or has problems of its own. */
   commit(problems: readonly ManifestProblem[] = []): void {
     if (this.#next === undefined) return;
     this.#read = { ...this.#next, problems };
@@ -120,7 +120,7 @@ export class ManifestFile {
       return { key: stamp.key, firstAtMs: nowMs, lastAtMs: nowMs, isWritten: true, isChanging: false };
     }
     if (before.key === stamp.key) return before;
-    // An event came first, and this is the first look after it.
+    // This is the first scan after an event.
     if (before.key === "") return { ...before, key: stamp.key };
     return { ...before, key: stamp.key, lastAtMs: nowMs, isWritten: true, isChanging: true };
   }

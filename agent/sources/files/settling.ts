@@ -11,7 +11,7 @@ export const WRITTEN_QUIET_MS = 5;
 /** In place a good version is at stake: an editor on a slow card, a copy over a slow line in blocks. */
 export const IN_PLACE_QUIET_MS = 100;
 /**
- * An empty or shortened file: truncated, and to be written anew. As long for one that is broken before it is called so.
+ * The wait for an empty or shortened file, which is being written again, and for a broken one before it is reported.
  */
 export const HALF_WRITTEN_QUIET_MS = 1000;
 /** Editors that move the old version away before they write the new one need some milliseconds. */
