@@ -33,7 +33,7 @@ export interface ComponentFallbacksComponents {
   readonly changes: Watch<unknown>;
   /** The node's. */
   readonly conditions: Watch<readonly { readonly type: string; readonly status: string }[]>;
-  /** Whether a pull or a transpilation, some 100 MiB each, would leave the node with enough. */
+  /** @returns whether the node has memory for a pull or a transpilation, about 100 MiB each */
   readonly hasRoom: () => boolean;
   readonly events: EventRecorder;
   readonly clock: Clock;
@@ -85,7 +85,7 @@ export class ComponentFallbacks {
     }
   }
 
-  /** Of pods that run: who has not come so far has more urgent needs of the node. */
+  /** @returns running pods whose turn it is; a pod that is still starting has more urgent needs */
   #due(): readonly DesiredPod[] {
     const { pods, desired } = this.#components;
     const running = pods().filter(({ status }) => status?.phase === "Running");
@@ -170,13 +170,13 @@ export class ComponentFallbacks {
   }
 }
 
-/** What of a pod decides what its components are and whether they would start. */
+/** @returns a text of all that decides which components a pod has and whether they would start */
 function contentOf({ pod: { metadata, spec } }: DesiredPod): string {
   const { containers, initContainers = [], securityContext, volumes } = spec;
   return JSON.stringify([metadata.annotations, initContainers, containers, securityContext, volumes]);
 }
 
-/** As far as a check looks at it. */
+/** The part of a launch that a check reads. */
 const launchOf = ({ name, image, command = [], args = [] }: Container, id: string): ContainerLaunch => ({
   ...{ name, command, args, attempt: 0, hash: "", backoff: millis(0), env: [], workingDir: "", mounts: [] },
   image: { requested: image, id },

@@ -24,7 +24,7 @@ interface Held {
   readonly image: ImageInfo;
 }
 
-/** What people do to images by hand. */
+/** Operations on images by `edgectl`. */
 export class NodeImageManager implements NodeImages {
   readonly #components: NodeImageManagerComponents;
   readonly #nodeName: string;

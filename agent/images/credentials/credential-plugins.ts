@@ -30,7 +30,7 @@ export interface CredentialPluginsInit {
   readonly binDir: string;
 }
 
-/** What a plugin may have cached at a time. The oldest is forgotten, and asked for again. */
+/** Bounds the cached answers of one plugin. The oldest is dropped, and requested again. */
 const MAX_CACHED = 256;
 /** Kubernetes' default for a token's life. */
 const TOKEN_SECONDS = 3600;

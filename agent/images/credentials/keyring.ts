@@ -1,4 +1,4 @@
-/** Which credentials are for which image, by the kubelet's rules. Pure. */
+/** Finds the credentials for an image, by the kubelet's rules. Pure. */
 
 export interface KeyringEntry<T> {
   readonly location: string;
@@ -6,7 +6,7 @@ export interface KeyringEntry<T> {
 }
 
 interface Place {
-  /** Of the host name, between dots. */
+  /** The parts of the host name between dots. */
   readonly hostParts: readonly string[];
   /** "" for none. */
   readonly port: string;
@@ -35,7 +35,7 @@ export function findCredentials<T>(entries: readonly KeyringEntry<T>[], image: s
   return keyed.filter(({ key }) => key === DEFAULT_REGISTRY).map(({ value }) => value);
 }
 
-/** Whether a location or a plugin's `matchImages` glob is for the image. */
+/** @returns whether a location or a plugin's `matchImages` glob matches the image */
 export function matchesImage(glob: string, image: string): boolean {
   const target = placeOf(image);
   return target !== undefined && glob.length <= MAX_LOCATION_LENGTH && matches(glob, target);

@@ -16,7 +16,7 @@ export interface PluginCall {
 const TIME_LIMIT = seconds(60);
 /** Credentials of a registry are some 4 KiB. A program that says more is ended. */
 const MAX_OUTPUT_BYTES = 1024 * 1024;
-/** Of what it complains, kept for the message: an event has 1024 characters. */
+/** Bounds the plugin's error output in the message: an event has 1024 characters. */
 const MAX_COMPLAINT_LENGTH = 512;
 
 /**

@@ -1,8 +1,8 @@
 /**
- * Which images must be signed, and whether they are: cosign's signatures by key (the specification's "simple signing"),
- * as its releases up to 2 and skopeo put them into a registry. What was verified once is on disk with its signature, so
- * that it is verified again without a network, by the keys that are configured then. Loaded only where
- * `imageSignatures` says something.
+ * Verifies images that must be signed: cosign's signatures by key (the specification's "simple signing"), as its
+ * releases up to 2 and skopeo put them into a registry. A verified image is on disk with its signature, so that it is
+ * verified again without a network, by the keys that are configured then. Loaded only where `imageSignatures` has an
+ * entry.
  */
 import { createHash, createPublicKey, type KeyObject, verify } from "node:crypto";
 import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
@@ -67,8 +67,8 @@ export class ImageSignatures {
   }
 
   /**
-   * The digest that was verified under this name, as long as the keys still say so; undefined: the registry is to be
-   * asked.
+   * @returns the digest that was verified under this name, if the keys still confirm it; undefined: the registry must
+   *   be asked
    */
   known(reference: RegistryReference): string | undefined {
     try {
