@@ -27,7 +27,7 @@ export interface ComponentFallbacksComponents {
   readonly adapter: RuntimeAdapter;
   readonly puller: Pick<ImagePuller, "provide">;
   readonly pods: () => readonly AgentPod[];
-  /** As it is in the store. */
+  /** The pod as the store has it. */
   readonly desired: (uid: PodUid) => DesiredPod | undefined;
   /** Changes when one of the pods has. */
   readonly changes: Watch<unknown>;
@@ -43,7 +43,7 @@ export interface ComponentFallbacksComponents {
 
 /** Between two pods, and after the last change: what else starts comes first. */
 const PACE = seconds(5);
-/** Memory comes and goes; a node that has little of it at all times gets its pods ready when it has more, or never. */
+/** The time until memory is checked again. A node that is always short of it prepares no pods. */
 const WITHOUT_ROOM = seconds(60);
 /** After a failure, doubled by each; a registry may be away for days. */
 const RETRY: BackoffPolicy = { first: seconds(30), max: seconds(3600), jitter: [1, 1.2] };
@@ -55,7 +55,7 @@ type State = { readonly content: string } & (
 
 export class ComponentFallbacks {
   readonly #components: ComponentFallbacksComponents;
-  /** One for each pod that may be switched; those of others go with the next round. */
+  /** An entry for each pod that can be switched; others are dropped in the next round. */
   readonly #states = new Map<PodUid, State>();
 
   constructor(components: ComponentFallbacksComponents) {
@@ -68,7 +68,7 @@ export class ComponentFallbacks {
     return pod !== undefined && isSwitchable(pod) && contentOf(pod) === state?.content;
   }
 
-  /** Until `signal` aborts. @throws `cancelled` alone */
+  /** Runs until `signal` aborts. @throws only `cancelled` */
   async run(signal: AbortSignal): Promise<void> {
     const { changes, conditions, clock } = this.#components;
     const alarm = new Alarm(clock);

@@ -69,7 +69,7 @@ export class ImageCollector implements Component {
   readonly #components: ImageCollectorComponents;
   readonly #init: ImageCollectorInit;
   readonly #ages: ImageAges;
-  /** One collection at a time. */
+  /** The collection under way; there is one at a time. */
   #turn: Promise<unknown> = Promise.resolve();
   #failedBefore = false;
 
@@ -94,7 +94,7 @@ export class ImageCollector implements Component {
     }
   }
 
-  /** One round. Never throws but `cancelled`. @param uptime of the agent */
+  /** Runs one round. Throws only `cancelled`. @param uptime the agent's */
   async collect(uptime: Millis, signal: AbortSignal): Promise<void> {
     const { log, events } = this.#components;
     try {

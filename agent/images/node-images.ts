@@ -68,7 +68,7 @@ export class NodeImageManager implements NodeImages {
   ) {
     const held: Held[] = [];
     for (const adapter of this.#adapters(runtime)) {
-      // As it was typed: runtimes know names, ids and beginnings of ids apart themselves.
+      // As it was typed: runtimes themselves tell names, ids and prefixes of ids apart.
       const found = await adapter.images.status(image, signal);
       if (found !== undefined) held.push({ adapter, image: found });
     }

@@ -50,7 +50,7 @@ export interface PrefetcherComponents {
 interface Wanted {
   readonly image: string;
   readonly runtime: string;
-  /** Undefined: this node has no such runtime. */
+  /** The runtime; undefined: this node has no such one. */
   readonly adapter: RuntimeAdapter | undefined;
   readonly owner: PullOwner;
   readonly regarding: ObjectReference;
@@ -234,7 +234,7 @@ function adapterOf(router: RuntimeRouter, pod: DesiredPod): RuntimeAdapter | und
   try {
     return router.adapterFor(pod);
   } catch {
-    // Its pod has an event and a status that say so.
+    // The pod's event and status report it.
     return undefined;
   }
 }

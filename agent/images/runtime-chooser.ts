@@ -16,7 +16,7 @@ import { type ImagePuller, podReference } from "./pulls/image-puller.ts";
 
 export interface RuntimeChooserComponents {
   readonly components: RuntimeAdapter;
-  /** Missing: this node runs components only. */
+  /** The container runtime. Missing: this node runs components only. */
   readonly containers: RuntimeAdapter | undefined;
   readonly puller: Pick<ImagePuller, "present" | "platforms">;
   readonly store: Pick<DesiredStore, "choose">;

@@ -25,7 +25,7 @@ export interface ArrivedPod {
   readonly uid: string;
   /** `undefined`: it cannot be run as it is. */
   readonly pod: Pod | undefined;
-  /** Once its deletion was asked for. */
+  /** Set when its deletion was requested. */
   readonly deletion: { readonly timestamp: string; readonly graceSeconds: number | undefined } | undefined;
   /** Conditions that other writers than this node have set. */
   readonly conditions: readonly PodCondition[] | undefined;
@@ -37,7 +37,7 @@ export interface ApiPodsInput {
   /** The UID of every Pod object there is now, but of mirror pods. */
   readonly objects: ReadonlyMap<ObjectKey, string>;
   readonly arrived: ReadonlyMap<ObjectKey, ArrivedPod>;
-  /** All of its containers have ended for good. */
+  /** True when all of its containers have ended for good. */
   readonly isFinished: (uid: PodUid) => boolean;
   /** Some pod of this node has, or just had, this uid. */
   readonly isTaken: (uid: PodUid) => boolean;
@@ -65,7 +65,7 @@ class Successors {
   readonly #input: ApiPodsInput;
   readonly #wanted: DesiredPod[] = [];
   readonly #removed: DesiredPod[] = [];
-  /** Those whose object is not there any more, the latest last. */
+  /** Pods whose object does not exist any more, the latest last. */
   readonly #vanished: DesiredPod[] = [];
   /** Objects that have a pod. */
   readonly #settled = new Set<ObjectKey>();
@@ -123,7 +123,7 @@ class Successors {
     else this.#removed.push(desired);
   }
 
-  /** The API server's own where it is free: that is what a user looks for on the disk. */
+  /** The API server's uid where it is free, because users search the disk for it. */
   #freeUid(apiUid: string): PodUid {
     for (let n = 0; ; n += 1) {
       const uid = podUid(n === 0 ? apiUid : `${apiUid}.${n}`);

@@ -22,7 +22,7 @@ const REDIRECTS: ReadonlySet<number> = new Set([301, 302, 303, 307, 308]);
 /** Headers that Go does not send to another host after a redirect. */
 const SENSITIVE: ReadonlySet<string> = new Set(["authorization", "www-authenticate", "cookie", "cookie2"]);
 
-/** Where distributions keep the authorities that the system trusts; the first that is there. */
+/** Files of distributions with the system's trusted authorities; the first existing one counts. */
 export const SYSTEM_CA_FILES: readonly string[] = [
   "/etc/ssl/certs/ca-certificates.crt",
   "/etc/pki/tls/certs/ca-bundle.crt",

@@ -14,7 +14,7 @@ import { findCollisions, podLimitProblem } from "./manifests/pod-collisions.ts";
 import { type PathProblem, type ProblemReason, ProblemReport, WARNING_REASON } from "./manifests/problem-report.ts";
 import { configSeen } from "./manifests/static-pod.ts";
 
-/** A server that is gone for days is asked every few minutes; what runs does not depend on it. */
+/** A server that is down for days is tried every few minutes; running pods do not depend on it. */
 const MAX_BACKOFF = seconds(300);
 /** Boards that lost their server together do not come back to it together. */
 const JITTER: Jitter = [0.75, 1.25];
@@ -59,7 +59,7 @@ export class HttpSource implements Component {
   readonly #init: HttpSourceInit;
   readonly #fetch: HttpFetch;
   readonly #report: ProblemReport;
-  /** For messages: without a name and password that may be in it. */
+  /** The URL for messages, without name and password. */
   readonly #origin: string;
   #known = NOTHING_KNOWN;
   /** The warnings of the last accepted answer. */
@@ -81,7 +81,7 @@ export class HttpSource implements Component {
     return this.#report.warnings;
   }
 
-  /** What is wrong with the server, or with what it says, now. */
+  /** The current problems of the server or of its answer. */
   get problems(): Watch<readonly SourceProblem[]> {
     return this.#report.problems;
   }
@@ -162,7 +162,7 @@ export class HttpSource implements Component {
     return undefined;
   }
 
-  /** Equal content goes under the same revision, which writes nothing. */
+  /** Equal content has the same revision, which writes nothing. */
   #replace(pods: readonly DesiredPod[]): void {
     const { store } = this.#components;
     const revision = store.revision("http");

@@ -13,7 +13,7 @@ import { corrupt } from "./schema.ts";
 export const SOURCES: readonly SourceId[] = ["file", "http", "push", "api"];
 
 export interface PodRow {
-  /** As its source wants it. */
+  /** The pod as its source has it. */
   readonly desired: DesiredPod;
   /** As the node has granted it, with what it is run as: the same object where that is what is wanted. */
   readonly allocated: DesiredPod;
@@ -23,7 +23,7 @@ export interface PodRow {
   readonly runtime: ChosenRuntime | undefined;
   /** A hash of the pod and its conditions: equal for equal ones. */
   readonly content: string;
-  /** No longer wanted, not yet known to be gone. */
+  /** The source does not have it any more, and it is not known to be gone. */
   readonly removed: boolean;
 }
 

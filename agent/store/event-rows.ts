@@ -71,7 +71,7 @@ export function updateEvent(
     const sql = "UPDATE events SET sequence = ?, count = ?, lastAtMs = ? WHERE sequence = ?";
     return connection.run(sql, sequence, count, lastAtMs, stored) > 0;
   }
-  // Its share of MAX_EVENTS_BYTES stays what it was at first: there are few of them, and messages are much alike.
+  // Its share of MAX_EVENTS_BYTES stays that of its first message: such events are few, and their messages similar.
   const sql = "UPDATE events SET sequence = ?, count = ?, lastAtMs = ?, message = ?, fieldPath = ? WHERE sequence = ?";
   return connection.run(sql, sequence, count, lastAtMs, message, regarding.fieldPath, stored) > 0;
 }

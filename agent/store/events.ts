@@ -52,7 +52,7 @@ export interface EventsComponents {
   readonly clock: Clock;
   readonly log: Log;
   readonly file: { use<R>(message: string, work: (connection: Connection) => R): R };
-  /** Something is kept back for the next batch; `later` when it is only a count that grew. */
+  /** Called when a record waits for the next batch; `later` when only a count has grown. */
   readonly keepBack: (urgency: "soon" | "later") => void;
   /** Calls `reportCounts` in `delay`, or earlier. */
   readonly remind: (delay: Millis) => void;
@@ -69,10 +69,10 @@ interface Occurrence {
   lastAtMs: number;
   /** Monotonic. */
   lastAt: number;
-  /** How often it was reported, and when last; monotonic. */
+  /** The number of reports, and the monotonic time of the last one. */
   reports: number;
   reportedAt: number;
-  /** Its sequence in the file; `undefined` while it is in none. */
+  /** Its sequence in the file; `undefined` before it is written. */
   stored: number | undefined;
 }
 

@@ -6,7 +6,7 @@ import type { Batched } from "./store-file.ts";
 
 export interface KeptTableComponents {
   readonly file: { use<R>(message: string, work: (connection: Connection) => R): R };
-  /** Something is kept back for the next batch. */
+  /** Called when a record waits for the next batch. */
   readonly keepBack: (urgency: "soon" | "later") => void;
   readonly log: Log;
 }
@@ -14,7 +14,7 @@ export interface KeptTableComponents {
 interface Row {
   readonly area: string;
   readonly key: string;
-  /** Undefined: to be deleted. */
+  /** Undefined: the record must be deleted. */
   readonly value: Buffer | undefined;
 }
 
@@ -127,7 +127,7 @@ export class KeptTable implements KeptRecords, Batched {
     return found instanceof Buffer ? found : undefined;
   }
 
-  /** A disk that cannot be read has nothing of what was kept: that is no reason for anybody to fail. */
+  /** A disk that cannot be read has no records; that is no reason for a caller to fail. */
   #read(work: (connection: Connection) => void): void {
     try {
       this.#file.use("cannot read what is kept", work);

@@ -37,7 +37,7 @@ export const cursorOf = (notes: ObjectContents["notes"]): Cursor => ({
   ),
 });
 
-/** The one place where an object becomes what lies on the disk, and back. */
+/** Converts between objects and rows; no other code does. */
 export const objectBody = ({ object }: RemoteObject): Buffer => encode(object);
 const objectOf = (body: Buffer): Readonly<Record<string, unknown>> => decode(body) as Readonly<Record<string, unknown>>;
 
@@ -126,7 +126,7 @@ export function writeCursor(
     connection.run(sql, ...values, plain, cursorDigest(...values, plain), 0);
     return 0;
   }
-  // It is a sum over the hashes of all objects: with the others it gives away that of a Secret.
+  // The digest is a sum over the hashes of all objects; with those of the others it would reveal that of a Secret.
   const box = sealer.seal(cursorIdentity(...values), plain);
   connection.run(sql, ...values, box, EMPTY, 1);
   return sealer.generationOf(box);

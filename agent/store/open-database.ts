@@ -19,7 +19,7 @@ import { type PodRow, salvagePods, writePod } from "./desired-rows.ts";
 import { codeOf, faultOf } from "./faults.ts";
 import { checkPages, checkTables, corrupt, migrate } from "./schema.ts";
 
-/** How the store came to what it now holds. */
+/** The origin of the store's contents. */
 export type Opening =
   | { readonly kind: "opened" }
   | { readonly kind: "created" }
@@ -93,7 +93,7 @@ export function openInMemory<T>(
 }
 
 function openFile<T>({ path, load, maxBytes }: OpenDatabaseInit<T>): Omit<OpenedDatabase<T>, "opening"> {
-  // Nothing else is even opened: a pipe would wait for its other end for ever.
+  // Other kinds of files are not opened: a pipe would wait for its other end for ever.
   if (isThere(path) && !isFile(path)) throw corrupt("it is not a file");
   // Made before SQLite does, so that no other user can read the objects of pods in it.
   closeSync(openSync(path, "a", 0o600));

@@ -18,7 +18,7 @@ import type { Batched } from "./store-file.ts";
 
 export interface PodStatusesComponents {
   readonly file: { use<R>(message: string, work: (connection: Connection) => R): R };
-  /** Something is kept back for the next batch. */
+  /** Called when a record waits for the next batch. */
   readonly keepBack: () => void;
   /** Writes what is kept back. */
   readonly flush: () => void;

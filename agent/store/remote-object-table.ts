@@ -47,9 +47,9 @@ export interface RemoteObjectTableComponents {
     settle(): void;
   };
   readonly log: Log;
-  /** Undefined: rows are plain. */
+  /** Seals the rows of Secrets; undefined: they are plain. */
   readonly sealer: Sealer | undefined;
-  /** Something is kept back for the next batch. */
+  /** Called when a record waits for the next batch. */
   readonly keepBack: () => void;
   readonly pods: { replaceApi(pods: ApiPods, also: ((connection: Connection) => void) | undefined): void };
   /**
@@ -126,7 +126,7 @@ export class RemoteObjectTable implements ObjectStore, Batched {
     if (!this.#notes.has(key)) return undefined;
     const found = this.#components.file.use("cannot read an object", (connection) => {
       const row = readObject(connection, key, this.#sealer);
-      // An index that lost it: nothing of this file can be relied upon. In the next one there is none.
+      // The index has lost it, so the file is damaged. A new file does not have the object.
       if (row === undefined && this.#notes.has(key)) throw corrupt("an object is not found by its key");
       return row;
     });
@@ -234,7 +234,7 @@ export class RemoteObjectTable implements ObjectStore, Batched {
     this.#components.keepBack();
   }
 
-  /** Every row is sealed with the newest key. What the file still holds of others goes, and then their keys. */
+  /** Every row is sealed with the newest key. Removes remains of older ones from the file, and then their keys. */
   #settle(): void {
     const { file, log } = this.#components;
     const sealer = this.#sealer;
@@ -246,7 +246,7 @@ export class RemoteObjectTable implements ObjectStore, Batched {
       this.#hasPlain = false;
       sealer.settle(this.#generations());
     } catch (error) {
-      // The next start tries it again; nothing that is needed is gone.
+      // The next start tries again; no needed row is lost.
       log.warn("cannot overwrite what was stored without encryption", { error: describeError(error) });
     }
   }

@@ -49,7 +49,7 @@ export class StoreFile<T> {
   readonly #state: WatchSource<StoreState>;
   readonly #parts: Batched[] = [];
   #connection: Connection;
-  /** Where a failing write returns to when it works again. */
+  /** The state that follows when a failing write succeeds again. */
   #opening: Opening;
   #replacements = 0;
 

@@ -28,13 +28,13 @@ import { StoreFile, type StoreState } from "./store-file.ts";
  * Statuses and events come in bursts of a few per pod; one transaction takes a whole burst. A power cut costs as much.
  */
 const TICK = seconds(1);
-/** For counts of repeated events alone: a pod that fails for a week writes once a minute, not at every failure. */
+/** The delay of counts of repeated events: a pod that fails for a week writes once a minute, not at every failure. */
 const LAZY_TICK = seconds(60);
 /** From this stretch on counts alone make no batch: they are written with other records. */
 const MOST_STRETCHED = 60;
 /** After a failed write the next try, doubled up to MAX_RETRY: space on a disk comes back in minutes, if at all. */
 const RETRY: BackoffPolicy = { first: seconds(2), max: seconds(60) };
-/** How often a store in memory looks whether its file can be written again. */
+/** The interval at which a store in memory checks whether its file can be written again. */
 const RETURN_TO_FILE = seconds(60);
 
 /** The kubelet's `eventRecordQPS` and `eventBurst`. */
@@ -190,7 +190,7 @@ const load = (connection: Connection, sealer: Sealer | undefined): Contents => (
   kept: countKept(connection),
 });
 
-/** Two incarnations can have been one pod of the API server; it hears of the end when both are gone. */
+/** Two incarnations can belong to one pod of the API server, which is reported as gone when both are. */
 function knownOf(
   { uid, namespace, name, apiUid }: RemotePod,
   objects: ObjectStore,

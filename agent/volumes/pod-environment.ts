@@ -220,7 +220,7 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
   async #cleanup(pod: DesiredPod, signal: AbortSignal): Promise<void> {
     await this.#cgroups.remove(pod, signal);
     await this.#volumes.forget(pod.uid, signal);
-    // The pod's own folder goes last: as long as it is there, the sweep of a later start finds what is left.
+    // The pod's own folder is removed last: while it exists, the sweep of a later start finds the rest.
     await this.#remove(this.#paths.pod(pod.uid), [this.#paths.logs(pod)], signal);
     await this.#volumes.collect(signal);
   }

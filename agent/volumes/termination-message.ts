@@ -84,7 +84,7 @@ export function readLogTail(path: string): string {
   }
 }
 
-/** `<time> <stream> <tags> <content>`; the tag P is of a line that goes on. Anything else is no line of a log. */
+/** `<time> <stream> <tags> <content>`; the tag P marks a line that the next one continues. Other lines are ignored. */
 function logContent(line: string): string {
   const match = /^\S+ (?:stdout|stderr) (\S+) (.*)$/s.exec(line);
   if (match === null) return "";

@@ -13,7 +13,7 @@ interface Place {
   readonly path: string;
 }
 
-/** Where Docker keeps what is for its own registry. */
+/** The name under which Docker stores the credentials of its own registry. */
 const DEFAULT_REGISTRY = "index.docker.io";
 /** Longer than any name of an image; a longer location matches nothing. */
 const MAX_LOCATION_LENGTH = 1024;
@@ -103,7 +103,7 @@ function globMatches(pattern: string, name: string): boolean {
   }
 }
 
-/** @returns where the pattern goes on; undefined when this character does not match, or the pattern is none. */
+/** @returns the next position in the pattern; undefined when the character does not match, or the pattern is broken */
 function matchOne(pattern: string, at: number, character: string): number | undefined {
   const expected = pattern[at];
   if (expected !== "[") return expected === character ? at + 1 : undefined;

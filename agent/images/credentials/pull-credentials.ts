@@ -1,4 +1,4 @@
-/** Where the credentials of a pull come from: the pod's secrets, then the node's own file, then plugins. */
+/** Collects the credentials of a pull: from the pod's secrets, then the node's own file, then plugins. */
 import { createHash } from "node:crypto";
 import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
 import type { RegistryReference } from "@picolet/protocol/kubernetes/image-reference.ts";
@@ -72,7 +72,7 @@ const SECRET_FORMATS: ReadonlyMap<unknown, readonly [key: string, format: Docker
 
 export class PullCredentials {
   readonly #components: PullCredentialsComponents;
-  /** Why the node's file cannot be used; said once for each change of it. */
+  /** The problem of the node's file; logged once for each change of it. */
   #nodeProblem = "";
 
   constructor(components: PullCredentialsComponents) {

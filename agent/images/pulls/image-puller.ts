@@ -141,7 +141,7 @@ export class ImagePuller implements ImageManager {
       return component && !container ? asking : first;
     } catch (error) {
       if (isCancelled(error)) throw error;
-      // What is wrong with the registry the pull tells.
+      // The pull itself reports problems of the registry.
       return first;
     }
   }
@@ -264,7 +264,7 @@ export class ImagePuller implements ImageManager {
     return image;
   }
 
-  /** The pull goes on without those that are no good. */
+  /** The pull ignores unusable secrets. */
   #reportSecrets({ owner, regarding }: PullDemand): void {
     const { missing, unusable } = this.#credentials?.problemsOf(owner) ?? { missing: owner.secrets, unusable: [] };
     const ofPod = { ...regarding, fieldPath: "" };

@@ -26,7 +26,7 @@ export interface SignatureRule {
   readonly anyRepository: boolean;
 }
 
-/** Where an image's verified signature is kept. */
+/** A verified signature, as it is on disk. */
 interface Verified extends ImageSignature {
   readonly digest: string;
 }
@@ -115,12 +115,12 @@ export class ImageSignatures {
       this.#files.rename(`${name}.new`, name);
       this.#files.sync();
     } catch (error) {
-      // It is verified all the same; offline it will not be.
+      // The signature is valid all the same, but cannot be verified offline later.
       this.#log.warn("cannot keep an image's signature", { image: reference.canonical, error: describeError(error) });
     }
   }
 
-  /** Why this signature does not count; undefined: it does. */
+  /** @returns why this signature does not count; undefined when it does */
   #problemOf(reference: RegistryReference, digest: string, { payload, signature }: ImageSignature): string | undefined {
     const rule = this.#ruleOf(reference);
     const bytes = Buffer.from(payload, "base64");

@@ -8,7 +8,7 @@ const DELAY: BackoffPolicy = { first: seconds(10), max: seconds(300), jitter: [1
 const MAX_IMAGES = 256;
 
 export interface PullFailure {
-  /** With its reason. */
+  /** The message with the kubelet's reason. */
   readonly message: string;
   /** True when no registry answered. */
   readonly isUnreachable: boolean;
@@ -21,7 +21,7 @@ interface Failure extends PullFailure {
   readonly until: MonotonicMs;
 }
 
-/** How long an image that could not be pulled is left alone: 10 s, doubled by each failure, up to 300 s. */
+/** The delay after a failed pull: 10 s, doubled by each failure, up to 300 s. */
 export class PullBackoff {
   readonly #clock: Clock;
   readonly #random: Random;

@@ -82,7 +82,7 @@ export class PullQueue {
 
   async #run(registry: string, pull: PullTask, signal: AbortSignal): Promise<Pulled> {
     const place = await this.#places.take(registry, signal);
-    // One that is given up holds no place any more, even when the runtime does not stop at once.
+    // A cancelled job gives its place back, even when the runtime does not stop at once.
     const leave = (): void => place[Symbol.dispose]();
     signal.addEventListener("abort", leave, { once: true });
     if (signal.aborted) leave();

@@ -11,7 +11,7 @@ export const RECORDS_FOLDER = "image_manager";
 
 /** A folder of small files, each replaced as a whole. */
 export interface RecordFiles {
-  /** Undefined: there is no such file. @throws `corrupt`, `unavailable` */
+  /** @returns undefined for a missing file. @throws `corrupt`, `unavailable` */
   read(name: string): string | undefined;
   write(name: string, text: string): void;
   rename(from: string, to: string): void;

@@ -21,9 +21,9 @@ import type { ImageSignatures } from "./image-signatures.ts";
 import { PullBackoff, type PullFailure } from "./pull-backoff.ts";
 import { MAX_PENDING_PULLS, type Pulled, type PullPlace, PullQueue, type PullTask } from "./pull-queue.ts";
 
-/** One wish for an image: whose, which, and where. */
+/** A demand for an image: its owner, its name, its runtime. */
 export interface PullDemand {
-  /** As its owner wrote it. */
+  /** The name as its owner wrote it. */
   readonly image: string;
   /** The reference for the runtime: as written, with the implied tag. */
   readonly reference: string;
@@ -43,20 +43,20 @@ export interface PullsComponents {
   readonly clock: Clock;
   readonly random: Random;
   readonly log?: Log;
-  /** Missing: every pull goes without. */
+  /** Missing: every pull is anonymous. */
   readonly credentials?: PullCredentials | undefined;
-  /** Missing: who may use what is neither written down nor asked. */
+  /** Missing: access to images is neither recorded nor checked. */
   readonly access?: ImageAccess | undefined;
-  /** Missing: no image has to be signed. */
+  /** Missing: no image must be signed. */
   readonly signatures?: ImageSignatures | undefined;
   /** Asks registries for signatures, whichever runtime an image is for. Missing: nothing here can. */
   readonly signatureSource?: Pick<ImageService, "signatures"> | undefined;
 }
 
 export interface PullsInit {
-  /** One at a time for each runtime. The kubelet's default is true. */
+  /** True when each runtime pulls one image at a time. The kubelet's default is true. */
   readonly serializeImagePulls: boolean;
-  /** For each runtime, when they are not serialised; `undefined`: no limit but that of the queue. */
+  /** Bounds the pulls of each runtime, when they are not serialized; `undefined`: only the queue does. */
   readonly maxParallelImagePulls?: number | undefined;
   /** Pulls a second; 0 and missing: no limit. */
   readonly registryPullQPS?: number;
@@ -72,7 +72,7 @@ const STALLED_AFTER = seconds(120);
 /** Bounds work without visible progress: a silent registry, or a gigabyte layer being unpacked onto a slow card. */
 const SILENT_AFTER = seconds(900);
 
-/** With pulls from other registries behind it: a registry that is silent costs them this long, once. */
+/** Bounds a silent pull while pulls from other registries wait; they lose this time once. */
 const CONTENDED_AFTER = seconds(15);
 /**
  * The minimum rate of progress then, that of the slowest links, so that a trickle of bytes does not delay other pulls.
@@ -100,7 +100,7 @@ export class Pulls {
   readonly #backoff: PullBackoff;
   /** The kubelet's `registryPullQPS` and `registryBurst`. */
   readonly #bucket: TokenBucket;
-  /** One for each runtime and lane, so that what lies on the disk of one never waits for the network of another. */
+  /** A queue for each runtime and lane, so that a local import never waits for the network. */
   readonly #queues = new Map<string, PullQueue>();
   /** At most MAX_PENDING_PULLS a queue. */
   readonly #active = new Map<string, Active>();
@@ -283,7 +283,7 @@ export class Pulls {
     return digest === undefined ? undefined : byDigest(parsed, digest);
   }
 
-  /** One credential after the other, as long as the registry answers. */
+  /** Tries one credential after another, as long as the registry answers. */
   async #tryAll<T>(
     { parsed, owner, regarding }: PullDemand,
     ask: (options: PullOptions) => Promise<T>,
@@ -368,7 +368,7 @@ export class Pulls {
 
 const byDigest = ({ domain, repository }: RegistryReference, digest: string): string =>
   `${domain}/${repository}@${digest}`;
-/** Not so while what has come is verified or unpacked, which is this node's own work. */
+/** @returns whether content is still being received; false while it is verified or unpacked, which is this node's own work */
 const isOnTheWay = (progress: PullProgress | undefined): boolean =>
   progress === undefined || progress.bytes === 0 || progress.bytes < progress.totalBytes;
 
@@ -396,7 +396,7 @@ function aggregate(errors: readonly unknown[]): PicoletError {
   return new PicoletError(code, text, { retryable: true, reason: "ErrImagePull" });
 }
 
-/** Why an image may not be used: the kubelet's reason (pkg/kubelet/images, ErrSignatureValidationFailed). */
+/** The kubelet's reason for an image that may not be used (pkg/kubelet/images, ErrSignatureValidationFailed). */
 export const SIGNATURE_REASON = "SignatureValidationFailed";
 
 /** Other credentials bring no other signature. */

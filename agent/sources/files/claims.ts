@@ -7,13 +7,13 @@ export interface FileVersion {
   readonly current: readonly DesiredPod[];
   /** The pods of its new version; `undefined` without a new one, or when it cannot be used. */
   readonly next: readonly DesiredPod[] | undefined;
-  /** Not there any more, but not for long enough to be sure. */
+  /** True when the file is missing, but not for long enough to be sure. */
   readonly isMissing: boolean;
 }
 
 export interface Claims {
   readonly pods: readonly DesiredPod[];
-  /** Why a file's new version is not taken, by path. Its current one stays. */
+  /** The reasons why new versions are refused, by path. The current ones stay. */
   readonly refused: ReadonlyMap<string, string>;
 }
 

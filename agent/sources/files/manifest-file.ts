@@ -14,20 +14,20 @@ import {
 
 /** The result of the scan of one file. */
 export type FileScan =
-  /** Nothing new. `problems` are those of what is in it. */
+  /** The file is unchanged. `problems` are those of its contents. */
   | {
       readonly kind: "same";
       readonly problems: readonly ManifestProblem[];
       readonly warnings: readonly ManifestProblem[];
     }
-  /** It is being written; worth another look in `waitMs`. */
+  /** The file is being written, and must be scanned again in `waitMs`. */
   | {
       readonly kind: "unsettled";
       readonly waitMs: number;
       readonly problems: readonly ManifestProblem[];
       readonly warnings: readonly ManifestProblem[];
     }
-  /** Something new that cannot be used. */
+  /** A new version that cannot be used. */
   | { readonly kind: "broken"; readonly problems: readonly ManifestProblem[] }
   | { readonly kind: "new"; readonly pods: readonly DesiredPod[]; readonly warnings: readonly ManifestProblem[] };
 
@@ -50,7 +50,7 @@ interface Changing {
 
 export interface FileScanInit extends Omit<StaticPodInit, "origin" | "source"> {
   readonly nowMs: number;
-  /** Undefined: not loaded, as no file was news; one that is by now waits for the next look. */
+  /** Undefined: not loaded, because no file had changed; one that has since waits for the next scan. */
   readonly podsOf: typeof podsOf | undefined;
 }
 
@@ -109,7 +109,7 @@ export class ManifestFile {
     this.#next = undefined;
   }
 
-  /** It is read again at the next look, as if it had changed. */
+  /** The next scan reads the file again, as if it had changed. */
   reread(): void {
     this.#read = undefined;
   }

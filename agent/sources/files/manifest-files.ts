@@ -44,7 +44,7 @@ export type ManifestListing =
       readonly kind: "file" | "folder";
       /** By path. */
       readonly entries: readonly ManifestEntry[];
-      /** How many names were left out because of MAX_FILES. */
+      /** The number of names that were left out because of MAX_FILES. */
       readonly omitted: number;
     }
   | { readonly kind: "missing" }
@@ -52,7 +52,7 @@ export type ManifestListing =
 
 export type FileContent =
   | { readonly kind: "text"; readonly text: string }
-  /** Gone, or not as `stamp` says any more. */
+  /** The file is missing, or differs from `stamp`. */
   | { readonly kind: "changed" }
   | { readonly kind: "unusable"; readonly message: string };
 
@@ -139,7 +139,7 @@ function* namesIn(folder: string): Generator<string> {
   }
 }
 
-/** `undefined` when it has gone meanwhile. */
+/** @returns `undefined` when the file was removed meanwhile */
 function entryAt(path: string): ManifestEntry | undefined {
   const unusable = (message: string): ManifestEntry => ({ kind: "unusable", path, message });
   try {

@@ -11,7 +11,7 @@ export interface ScannedFile {
   readonly path: string;
   /** The pods of its new version; `undefined` without a new one, or when it cannot be used. */
   readonly next: readonly DesiredPod[] | undefined;
-  /** Not there any more, but not for long enough to be sure. */
+  /** True when the file is missing, but not for long enough to be sure. */
   readonly isMissing: boolean;
   /** True when its pods are unknown: it is broken, half-written, or missing at the moment. */
   readonly isUnreadable: boolean;
@@ -22,7 +22,7 @@ export interface ScannedFile {
 
 export interface Scan {
   readonly files: readonly ScannedFile[];
-  /** Something is new, or gone for good. */
+  /** True when a file has a new version, or is removed for good. */
   readonly isChange: boolean;
   /** When to scan again for what is not settled yet; `undefined`: no need. */
   readonly waitMs: number | undefined;
@@ -44,7 +44,7 @@ const MIN_WAIT_MS = 1;
 export class ManifestFolder {
   readonly #clock: Clock;
   readonly #files = new Map<string, ManifestFile>();
-  /** Monotonic milliseconds at which a file was first found to be gone, by path. */
+  /** Monotonic milliseconds of the first scan that missed a file, by path. */
   readonly #missing = new Map<string, number>();
 
   constructor(clock: Clock) {
@@ -86,7 +86,7 @@ export class ManifestFolder {
     }
   }
 
-  /** They are read again with the next scan, as if they had changed. */
+  /** The next scan reads these files again, as if they had changed. */
   reread(paths: Iterable<string>): void {
     for (const path of paths) this.#file(path).reread();
   }
@@ -127,7 +127,7 @@ export class ManifestFolder {
         continue;
       }
       this.#files.delete(path);
-      // Until the store has let its pods go: should it refuse, they are gone at once in the next scan.
+      // The entry stays until the store has dropped the pods. If it refuses, the next scan removes them at once.
       if (origins.has(path)) {
         this.#missing.set(path, since);
         isChange = true;

@@ -86,7 +86,7 @@ function* yamlDocuments(text: string): Generator<ManifestDocument> {
       version: "1.2",
       merge: true,
       stringKeys: true,
-      // Its own check of keys takes time by the square of their number.
+      // The parser's own check of keys takes quadratic time.
       uniqueKeys: false,
       customTags: (tags) => [...KUBERNETES_TAGS, ...tags],
     });

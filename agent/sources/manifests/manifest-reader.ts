@@ -3,14 +3,14 @@ import { parsePod } from "@picolet/protocol/pod/validation/parse-pod.ts";
 import { unknownPodFields } from "@picolet/protocol/pod/validation/unknown-fields.ts";
 import { type ManifestDocument, manifestDocuments, type Position, SyntaxProblem } from "./manifest-documents.ts";
 
-/** One thing that is wrong with a manifest. */
+/** A problem of a manifest. */
 export interface ManifestProblem {
   readonly position: Position | undefined;
-  /** With the field's path where there is one: `spec.containers[0].image: Required value`. */
+  /** It begins with the field's path, if there is one: `spec.containers[0].image: Required value`. */
   readonly message: string;
 }
 
-/** One pod as it was written, and what it means. */
+/** A pod as it was written, and parsed. */
 export interface ManifestPod {
   readonly written: unknown;
   readonly pod: Pod;

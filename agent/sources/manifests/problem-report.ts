@@ -26,7 +26,7 @@ export interface PathProblem {
   readonly pods: readonly DesiredPod[];
 }
 
-/** `edgectl status` shows no more; the last one then says how many there are besides. */
+/** Bounds the list of `edgectl status`; its last entry has the number of further ones. */
 const MAX_LISTED = 100;
 /** Bounds the problems of one file in its event, whose length is limited. */
 const MAX_IN_EVENT = 5;

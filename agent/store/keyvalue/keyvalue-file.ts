@@ -45,7 +45,7 @@ export class KeyvalueFile implements Disposable {
     return this.#guarded(({ tables }) => work(tables));
   }
 
-  /** All of `work` or nothing, on the disk when it returns. @throws ServiceRefusal `storage` */
+  /** Does all of `work` or nothing; it is on the disk on return. @throws ServiceRefusal `storage` */
   durably(work: (tables: BucketTables) => void): void {
     this.#guarded(({ connection, tables }) => {
       try {

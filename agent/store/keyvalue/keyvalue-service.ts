@@ -51,7 +51,7 @@ export interface KeyvalueServiceInit {
 
 /** The store counts in them. */
 export const DAY_MS = 86_400_000;
-/** A bucket that no pod has named for so long goes. A pod may be away for a season and find its settings. */
+/** A bucket that no pod has named for this time is dropped. A pod that is off for a season still finds its settings. */
 const KEPT_DAYS = 90;
 
 const plain = (value: Plain, bytes: readonly Uint8Array[] = []): ServiceMessage => ({ value, bytes });
@@ -215,7 +215,7 @@ export class KeyvalueService implements BoardService, Disposable {
     return Math.floor(this.#components.clock.wall().getTime() / DAY_MS);
   }
 
-  /** Once a day, when a component asks for something: those that no pod has named for a long time. */
+  /** Drops buckets that no pod has named for a long time. Called once a day, with a request of a component. */
   async #sweep(today: number): Promise<void> {
     const { namedBy, isClockSet, log } = this.#components;
     this.#sweptOnDay = today;

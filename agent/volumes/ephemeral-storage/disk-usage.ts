@@ -13,7 +13,7 @@ const MAX_PATHS = 512;
 const TIMEOUT_MS = 600_000;
 /** 512 lines of a path each. */
 const MAX_OUTPUT_BYTES = 1024 * 1024;
-/** Everything else comes first. */
+/** The nice value of the lowest priority. */
 const LOWEST_PRIORITY = 19;
 
 /**
@@ -64,6 +64,6 @@ function lower(pid: number): void {
   try {
     setPriority(pid, LOWEST_PRIORITY);
   } catch {
-    // It has ended already.
+    // The process has ended already.
   }
 }

@@ -122,7 +122,7 @@ async function writeOne(path: string, { content, mode, uid, gid }: PayloadFile):
   await mkdir(dirname(path), { recursive: true, mode: FOLDER_MODE });
   await writeFile(path, content);
   if (IS_ROOT && (uid >= 0 || gid >= 0)) await chown(path, Math.max(uid, 0), Math.max(gid, 0));
-  // After the owner: the kernel takes set-id bits away with a change of the owner. And the umask has had its say.
+  // After the owner, because a change of the owner removes set-id bits. Needed, because the umask has removed rights.
   await chmod(path, mode);
 }
 

@@ -113,7 +113,7 @@ export class PodPaths {
   }
 }
 
-/** One for each run, so that a run never shows the message of the one before. */
+/** Each run has its own file, so that it never shows the message of the previous run. */
 export const terminationLogName = (attempt: number): string => attempt.toString(16).padStart(8, "0");
 
 /** @throws `invalid` for what is not one name in a folder */

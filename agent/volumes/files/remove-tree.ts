@@ -30,7 +30,7 @@ export async function removeTree(root: string, mounts: MountPointsWithin, signal
       await unlink(root);
       return;
     }
-    // A bind mount of the same file system has the same device number: only the kernel's list tells it.
+    // A bind mount of the same file system has the same device number; only the kernel's list has it.
     const [mounted] = mounts(await realpath(root));
     if (mounted !== undefined) throw stillMounted(mounted);
     await new Removal(Buffer.from(root), stats.dev, signal).run();

@@ -49,7 +49,7 @@ export function openSubPath(volume: string, subPath: string): SubPathHandle {
     for (const name of missing) {
       const isOurs = makeFolder(fd, name, mode);
       fd = step(fd, name);
-      // The umask has had its say, and the kernel gives no set-id bits with a new folder.
+      // The umask has removed rights, and the kernel sets no set-id bits on a new folder.
       if (isOurs && fstatSync(fd).isDirectory()) chmodSync(`/proc/self/fd/${fd}`, mode);
     }
     const stats = fstatSync(fd, { bigint: true });
@@ -100,7 +100,7 @@ function resolveInside(
   return { existing, missing: [] };
 }
 
-/** One folder down; the handle of the folder above is given back. */
+/** Opens the next folder, and closes the handle of the one above. */
 function step(fd: number, name: string): number {
   const next = openSync(childOf(fd, name), HANDLE_FLAGS);
   closeSync(fd);

@@ -29,7 +29,7 @@ const MAX_DEPTH = 256;
 export interface VolumeOwnership {
   readonly fsGroup: number;
   readonly readOnly: boolean;
-  /** Nothing is done when the volume's own folder is as it should be already. */
+  /** True when a volume whose own folder has the right owner and mode is left alone. */
   readonly onlyOnRootMismatch: boolean;
   /** Called after every few hundred files with the count so far. */
   readonly progress?: ((files: number) => void) | undefined;
@@ -69,7 +69,7 @@ class OwnershipChange {
     }
   }
 
-  /** The folder itself comes last: with OnRootMismatch it tells that all the rest is done. */
+  /** The folder itself comes last: with OnRootMismatch its owner means that all the rest is done. */
   async #folder(fd: number, depth: number): Promise<void> {
     if (depth < MAX_DEPTH) {
       using entries = opendirSync(`/proc/self/fd/${fd}`, { encoding: "buffer" as unknown as BufferEncoding });

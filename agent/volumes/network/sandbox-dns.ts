@@ -12,7 +12,7 @@ export interface NodeDns {
   readonly clusterDNS: ClusterDns;
 }
 
-/** With events for what of it cannot be as the pod asks. @returns undefined: the runtime's own way is the better one */
+/** Records events for settings that cannot be applied. @returns undefined: the runtime makes the file itself */
 export function sandboxDns(
   pod: DesiredPod,
   { nodeName, resolvConf, clusterDNS }: NodeDns,
@@ -37,6 +37,6 @@ export function sandboxDns(
       message: `kubelet does not have ClusterDNS IP configured and cannot create Pod using "ClusterFirst" policy. Falling back to "Default" policy.`,
     });
   const isEmpty = dns.servers.length === 0 && dns.searches.length === 0 && dns.options.length === 0;
-  // With nothing to say the runtime's own way of making the file is the better one.
+  // Without settings the runtime makes a better file itself.
   return isEmpty && pod.pod.spec.dnsPolicy !== "None" ? undefined : dns;
 }

@@ -14,7 +14,7 @@ export interface ClaimedVolume {
   /** ReadWriteOncePod. */
   readonly forOnePod: boolean;
   readonly mountOptions: readonly string[];
-  /** Where it may be used; `undefined`: anywhere. */
+  /** The nodes that can use it; `undefined`: all. */
   readonly nodeSelectorTerms: readonly NodeSelectorTerm[] | undefined;
   readonly source: VolumeSource;
 }

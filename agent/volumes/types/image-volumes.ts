@@ -113,7 +113,7 @@ export class ImageVolumes implements ImageManager, ImageVolumeMounts {
       await mkdir(path, { recursive: true, mode: FOLDER_MODE });
       const how = await imageMounts.mount(image, await realpath(path), forOthers, signal);
       if (how === "byRuntime") entry.byRuntime.set(volume, image);
-      // Its pod may have been run by another runtime before.
+      // Another runtime may have run the pod before.
       else entry.byRuntime.delete(volume);
     } catch (error) {
       if (isCancelled(error)) throw error;

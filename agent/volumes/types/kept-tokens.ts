@@ -1,7 +1,7 @@
 /** The file of one kept token: sealed, bound to its pod and volume; plain where the agent has no keys. */
 import type { Sealer } from "../../core/store/sealer.ts";
 
-/** One token as it is kept on disk. */
+/** A token on disk. */
 export interface KeptToken {
   readonly token: string;
   readonly issuedAtMs: number;

@@ -71,7 +71,7 @@ export class PayloadVolumes implements Component {
     this.#alarm = new Alarm(components.clock);
   }
 
-  /** Where the volume's files are. */
+  /** @returns the folder of the volume's files */
   locate(pod: DesiredPod, volume: Volume): string {
     return this.#components.paths.volume(pod.uid, folderOf(volume), volume.name);
   }
@@ -120,7 +120,7 @@ export class PayloadVolumes implements Component {
         entry.reported.delete(volume.name);
       } catch (error) {
         if (isCancelled(error)) throw error;
-        // The pod goes on with what it has, as with the kubelet.
+        // The pod keeps the old files, as in the kubelet.
         const { message } = setUpFailure(volume.name, error);
         if (entry.reported.get(volume.name) !== message) {
           warnOfPod(this.#components.events, entry.pod, "FailedMount", message);
@@ -131,7 +131,7 @@ export class PayloadVolumes implements Component {
     }
   }
 
-  /** One after another; a failure is its caller's alone. */
+  /** Runs the works of a pod one after another. A failure does not affect later ones. */
   async #serially(entry: Projected, work: () => Promise<void>): Promise<void> {
     const mine = entry.working.then(work);
     entry.working = mine.catch(() => undefined);

@@ -117,7 +117,7 @@ class PayloadWriter {
     this.#addOwned(path, Buffer.from(token), defaultMode);
   }
 
-  /** For the one user of the pod alone, where there is one, or its group. */
+  /** Adds a file that only the pod's one user can read, if it has one, or else its group. */
   #addOwned(path: string, content: Buffer, defaultMode: number): void {
     const { fsGroup } = this.#context.pod.pod.spec.securityContext;
     const user = commonUser(this.#context.pod.pod);
@@ -141,7 +141,7 @@ class PayloadWriter {
   }
 }
 
-/** The user that all containers run as, where the pod says so of each. */
+/** @returns the user that all containers run as; undefined when they differ, or a container names none */
 function commonUser({ spec }: Pod): number | undefined {
   const containers = [...(spec.initContainers ?? []), ...spec.containers];
   const users = new Set(containers.map((each) => each.securityContext?.runAsUser ?? spec.securityContext.runAsUser));

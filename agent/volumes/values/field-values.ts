@@ -58,7 +58,7 @@ export function volumeFieldValue(fieldPath: string, context: VolumeFieldContext)
   throw new PicoletError("invalid", `unsupported fieldPath: ${fieldPath}`);
 }
 
-/** Undefined when `fieldPath` names nothing of the metadata that is one text. */
+/** @returns undefined when `fieldPath` is no field of the metadata with a single text */
 function metadataValue(fieldPath: string, { pod }: VolumeFieldContext): string | undefined {
   const { metadata } = pod.pod;
   const [, map, key] = SUBSCRIPT.exec(fieldPath) ?? [];
