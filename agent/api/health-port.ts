@@ -8,6 +8,7 @@ import { pipeline } from "node:stream/promises";
 import { aborted } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { describeError } from "@picolet/protocol/errors.ts";
+import { PROMETHEUS_TEXT } from "@picolet/protocol/metrics/content-type.ts";
 import { type Clock, type Log, seconds } from "@picolet/protocol/ports.ts";
 import type { AgentView } from "./agent-view.ts";
 import { listPieces, podsOf } from "./watches.ts";
@@ -25,7 +26,7 @@ export interface HealthPortComponents {
   /** With it `/pods` is answered too, without asking who wants to know: for the read-only port. */
   readonly view?: AgentView;
   /** With it `/metrics/probes` is answered, in Prometheus' text format. */
-  readonly probeMetrics?: () => Iterable<string>;
+  readonly probeMetrics?: () => Iterable<string> | Promise<Iterable<string>>;
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -50,8 +51,6 @@ interface Answer {
   readonly text: string;
 }
 
-/** Prometheus' text format. */
-const METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8";
 const NOT_FOUND: Answer = { status: 404, text: "404 page not found\n" };
 
 export class HealthPort implements Component {
@@ -129,18 +128,26 @@ export class HealthPort implements Component {
     if (request.method !== "GET" && request.method !== "HEAD") {
       answer(response, { status: 405, text: "405 method not allowed\n" });
     } else if (path === "/pods" && view !== undefined) {
-      answerInPieces(response, "application/json", listPieces("PodList", "", podsOf(view, undefined)));
+      void answerInPieces(response, "application/json", listPieces("PodList", "", podsOf(view, undefined)));
     } else if (path === "/metrics/probes" && probeMetrics !== undefined) {
-      answerInPieces(response, METRICS_TYPE, probeMetrics());
+      void answerInPieces(response, PROMETHEUS_TEXT, probeMetrics());
     } else answer(response, healthAnswer(checks, path, new URLSearchParams(query)));
   }
 }
 
-/** @param pieces made as they are taken. */
-function answerInPieces(response: ServerResponse, contentType: string, pieces: Iterable<string>): void {
-  response.setHeader("content-type", contentType);
-  // A reader that goes away takes the rest with it.
-  pipeline(Readable.from(pieces), response).catch(() => response.destroy());
+/** Never throws. @param pieces made as they are taken */
+async function answerInPieces(
+  response: ServerResponse,
+  contentType: string,
+  pieces: Iterable<string> | Promise<Iterable<string>>,
+): Promise<void> {
+  try {
+    response.setHeader("content-type", contentType);
+    await pipeline(Readable.from(await pieces), response);
+  } catch {
+    // The client has disconnected; the rest of its answer is not made.
+    response.destroy();
+  }
 }
 
 function answer(response: ServerResponse, { status, text }: Answer): void {

@@ -7,7 +7,7 @@ import { isDeepStrictEqual } from "node:util";
 import { type FieldProblem, FieldProblems, formatProblem } from "@picolet/protocol/kubernetes/field-problems.ts";
 import { childPath, copyPlainData, type PlainDataLimits } from "@picolet/protocol/kubernetes/plain-data.ts";
 import { removeInvalidValues, schemaProblem } from "@picolet/protocol/kubernetes/schema-problems.ts";
-import type { Immutable } from "@picolet/protocol/pod/field-schemas.ts";
+import type { Immutable } from "@picolet/protocol/pod/fields/field-schemas.ts";
 import * as z from "zod/mini";
 import { isContainerfsSignal } from "../plan/eviction/eviction-thresholds.ts";
 import { type Board, type BoardDefaults, boardDefaults, type DerivedValue } from "./board-defaults.ts";

@@ -30,7 +30,7 @@ class Bench implements AsyncDisposable {
   readonly pods = new Map<PodUid, DesiredPod>();
   readonly changes = new WatchSource(0);
   readonly conditions = new WatchSource([{ type: "MemoryPressure", status: "False" }]);
-  /** What was pulled and checked, in order. */
+  /** The pulls and checks, in order. */
   readonly done: string[] = [];
   hasRoom = true;
   onPull: (image: string) => void = () => undefined;

@@ -27,13 +27,13 @@ export interface ComponentFallbacksComponents {
   readonly adapter: RuntimeAdapter;
   readonly puller: Pick<ImagePuller, "provide">;
   readonly pods: () => readonly AgentPod[];
-  /** As it is in the store. */
+  /** The pod as the store has it. */
   readonly desired: (uid: PodUid) => DesiredPod | undefined;
   /** Changes when one of the pods has. */
   readonly changes: Watch<unknown>;
   /** The node's. */
   readonly conditions: Watch<readonly { readonly type: string; readonly status: string }[]>;
-  /** Whether a pull or a transpilation, some 100 MiB each, would leave the node with enough. */
+  /** @returns whether the node has memory for a pull or a transpilation, about 100 MiB each */
   readonly hasRoom: () => boolean;
   readonly events: EventRecorder;
   readonly clock: Clock;
@@ -43,7 +43,7 @@ export interface ComponentFallbacksComponents {
 
 /** Between two pods, and after the last change: what else starts comes first. */
 const PACE = seconds(5);
-/** Memory comes and goes; a node that has little of it at all times gets its pods ready when it has more, or never. */
+/** The time until memory is checked again. A node that is always short of it prepares no pods. */
 const WITHOUT_ROOM = seconds(60);
 /** After a failure, doubled by each; a registry may be away for days. */
 const RETRY: BackoffPolicy = { first: seconds(30), max: seconds(3600), jitter: [1, 1.2] };
@@ -55,7 +55,7 @@ type State = { readonly content: string } & (
 
 export class ComponentFallbacks {
   readonly #components: ComponentFallbacksComponents;
-  /** One for each pod that may be switched; those of others go with the next round. */
+  /** An entry for each pod that can be switched; others are dropped in the next round. */
   readonly #states = new Map<PodUid, State>();
 
   constructor(components: ComponentFallbacksComponents) {
@@ -68,7 +68,7 @@ export class ComponentFallbacks {
     return pod !== undefined && isSwitchable(pod) && contentOf(pod) === state?.content;
   }
 
-  /** Until `signal` aborts. @throws `cancelled` alone */
+  /** Runs until `signal` aborts. @throws only `cancelled` */
   async run(signal: AbortSignal): Promise<void> {
     const { changes, conditions, clock } = this.#components;
     const alarm = new Alarm(clock);
@@ -85,7 +85,7 @@ export class ComponentFallbacks {
     }
   }
 
-  /** Of pods that run: who has not come so far has more urgent needs of the node. */
+  /** @returns running pods whose turn it is; a pod that is still starting has more urgent needs */
   #due(): readonly DesiredPod[] {
     const { pods, desired } = this.#components;
     const running = pods().filter(({ status }) => status?.phase === "Running");
@@ -170,13 +170,13 @@ export class ComponentFallbacks {
   }
 }
 
-/** What of a pod decides what its components are and whether they would start. */
+/** @returns a text of all that decides which components a pod has and whether they would start */
 function contentOf({ pod: { metadata, spec } }: DesiredPod): string {
   const { containers, initContainers = [], securityContext, volumes } = spec;
   return JSON.stringify([metadata.annotations, initContainers, containers, securityContext, volumes]);
 }
 
-/** As far as a check looks at it. */
+/** The part of a launch that a check reads. */
 const launchOf = ({ name, image, command = [], args = [] }: Container, id: string): ContainerLaunch => ({
   ...{ name, command, args, attempt: 0, hash: "", backoff: millis(0), env: [], workingDir: "", mounts: [] },
   image: { requested: image, id },

@@ -1,13 +1,13 @@
 import { type Clock, type Millis, type MonotonicMs, millis, seconds } from "@picolet/protocol/ports.ts";
 import type { KeptRecords } from "../core/store/kept-records.ts";
 
-/** Of KeptRecords. */
+/** The area in KeptRecords. */
 const AREA = "images";
-/** Of an image in use, whose last use has to be known after a power cut only if nothing uses it any more then. */
+/** Bounds writes for an image in use, whose last use counts only once nothing uses it any more. */
 const WRITE_INTERVAL = seconds(24 * 3600);
 /**
- * Images whose ages outlive the agent, a quarter of what may be kept at all. A board has some dozens; others begin
- * anew.
+ * Bounds the images whose ages survive the agent to a quarter of all records. A board has dozens of images; the ages of
+ * further ones start again.
  */
 const MAX_KEPT_IMAGES = 1024;
 

@@ -16,7 +16,7 @@ import { ImageCollector } from "./image-collector.ts";
 
 const HOUR = seconds(3600);
 const DAY = seconds(24 * 3600);
-/** Of each of FakeRuntime's images. */
+/** The size of each of FakeRuntime's images. */
 const IMAGE_BYTES = 1_000_000;
 const POLICY: ImageGcPolicy = {
   highThresholdPercent: 85,
@@ -139,7 +139,7 @@ class Shelf implements AsyncDisposable {
     return this.clock.advance(duration);
   }
 
-  get told(): string[] {
+  get reported(): string[] {
     return this.events.all.splice(0).map(({ reason, message }) => `${reason}: ${message}`);
   }
 
@@ -179,7 +179,7 @@ describe("image collection for want of room", () => {
     }
     assert.equal(shelf.images.length, 8);
     shelf.add("new");
-    // What has just come may be wanted in a moment.
+    // A new image may be needed in a moment.
     await shelf.pass(seconds(600));
     assert.deepEqual(shelf.images, ["a", "b", "c", "d", "f", "g", "h", "new"]);
     shelf.add("newer");
@@ -191,7 +191,7 @@ describe("image collection for want of room", () => {
     shelf.pinned.push(...letters("xyz").map(nameOf));
     await shelf.pass(seconds(600));
     assert.deepEqual(shelf.images, ["a", "c", "d", "new", "newer", "x", "y", "z"]);
-    assert.deepEqual(shelf.told, []);
+    assert.deepEqual(shelf.reported, []);
   });
 
   test("what is used, about to be, pulled or pinned stays; that it is not enough is told in the kubelet's words", async () => {
@@ -205,7 +205,7 @@ describe("image collection for want of room", () => {
     await shelf.pass(seconds(370));
     assert.equal(shelf.images.includes("v6"), false);
     assert.equal(shelf.images.length, 9);
-    assert.deepEqual(shelf.told, [
+    assert.deepEqual(shelf.reported, [
       "FreeDiskSpaceFailed: Failed to garbage collect required amount of images. Attempted to free 2000000 bytes, but only found 0 bytes eligible to free.",
       "FreeDiskSpaceFailed: Failed to garbage collect required amount of images. Attempted to free 2000000 bytes, but only found 1000000 bytes eligible to free.",
       "ImageGCFailed: Failed to garbage collect required amount of images. Attempted to free 2000000 bytes, but only found 1000000 bytes eligible to free.",
@@ -233,7 +233,7 @@ describe("image collection for want of room", () => {
     shelf.add(...letters("abc"));
     shelf.capacityBytes = 0;
     await shelf.pass(seconds(370));
-    assert.deepEqual(shelf.told, [
+    assert.deepEqual(shelf.reported, [
       "InvalidDiskCapacity: invalid capacity 0 on image filesystem",
       "InvalidDiskCapacity: invalid capacity 0 on image filesystem",
       "ImageGCFailed: invalid capacity 0 on image filesystem",
@@ -255,7 +255,7 @@ describe("image collection for want of room", () => {
     assert.equal(shelf.images.length, 8);
     assert.equal(refused, 1);
     assert.match(
-      shelf.told.at(-1) ?? "",
+      shelf.reported.at(-1) ?? "",
       /^ImageGCFailed: wanted to free 2000000 bytes, but freed 2000000 bytes space with errors in image deletion: it is stuck$/,
     );
   });

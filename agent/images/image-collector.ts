@@ -23,12 +23,11 @@ import { imagesOfPods } from "./wanted-images.ts";
 
 /** The kubelet's. */
 const INTERVAL = seconds(300);
-/** After a start there is more urgent work, and what runs has to be looked at before. */
+/** After a start other work is more urgent, and running pods must be known before. */
 const FIRST_DELAY = seconds(60);
 /**
- * Of what this agent has not seen itself only the wall clock tells how old it is. A board that has just been switched
- * on may not know the time yet, or believe it is another year: nothing goes for its age before the agent has run for so
- * long.
+ * The age of images from before the agent's start depends on the wall clock, which may be wrong by years on a board
+ * that was just switched on. No image is removed for its age before the agent has run for this time.
  */
 const LONGEST_PATIENCE = seconds(24 * 3600);
 
@@ -45,7 +44,7 @@ export interface ImageCollectorComponents {
   readonly access: Pick<ImageAccess, "forget">;
   readonly pods: () => readonly AgentPod[];
   readonly desired: Watch<DesiredSnapshot>;
-  /** Whether `pods` has all that runtimes had when the agent started. */
+  /** @returns whether `pods` has all pods that the runtimes had when the agent started */
   readonly isSettled: () => boolean;
   readonly kept: KeptRecords;
   readonly events: EventRecorder;
@@ -64,13 +63,13 @@ interface FoundImage extends AgedImage {
   readonly key: string;
 }
 
-/** Takes images away that nobody uses: when the disk fills up, and when they have become too old. */
+/** Removes unused images: when the disk fills up, and when they are too old. */
 export class ImageCollector implements Component {
   readonly name = "image garbage collection";
   readonly #components: ImageCollectorComponents;
   readonly #init: ImageCollectorInit;
   readonly #ages: ImageAges;
-  /** One collection at a time. */
+  /** The collection under way; there is one at a time. */
   #turn: Promise<unknown> = Promise.resolve();
   #failedBefore = false;
 
@@ -95,7 +94,7 @@ export class ImageCollector implements Component {
     }
   }
 
-  /** One round. Never throws but `cancelled`. @param uptime of the agent */
+  /** Runs one round. Throws only `cancelled`. @param uptime the agent's */
   async collect(uptime: Millis, signal: AbortSignal): Promise<void> {
     const { log, events } = this.#components;
     try {
@@ -113,7 +112,7 @@ export class ImageCollector implements Component {
   }
 
   /**
-   * Everything that is not kept, whatever its age. @returns bytes freed. @throws `unavailable` and the like when
+   * Removes all images that are not kept, of any age. @returns bytes freed. @throws `unavailable` and the like when
    * nothing could be listed
    */
   async deleteUnused(signal: AbortSignal): Promise<number> {
@@ -174,7 +173,7 @@ export class ImageCollector implements Component {
       const wanted = `wanted to free images older than ${policy.maximumAge / 1000}s`;
       throw new PicoletError("failed", `${wanted}, encountered errors in image deletion: ${aggregate(problems)}`);
     }
-    const space = old.length === 0 ? before : await this.#lookAgain(before, signal);
+    const space = old.length === 0 ? before : await this.#sampleAgain(before, signal);
     await this.#makeRoom(
       space,
       found.filter((each) => !old.includes(each)),
@@ -206,7 +205,7 @@ export class ImageCollector implements Component {
     throw new PicoletError("failed", message);
   }
 
-  async #lookAgain(before: ImageFilesystem, signal: AbortSignal): Promise<ImageSpace> {
+  async #sampleAgain(before: ImageFilesystem, signal: AbortSignal): Promise<ImageSpace> {
     const now = await this.#components.filesystems(signal);
     return now.find(({ adapters }) => adapters.some((each) => before.adapters.includes(each))) ?? before;
   }
@@ -223,7 +222,7 @@ export class ImageCollector implements Component {
     let freedBytes = 0;
     for (const { adapter, image, key, sizeBytes } of images) {
       if (freedBytes >= wantedBytes) break;
-      // Somebody may have come to want it while others were removed.
+      // A pod may have come to need it while others were removed.
       if (isAmong(this.#wanted(), image)) continue;
       try {
         await adapter.images.remove(image.id, signal);
@@ -269,7 +268,7 @@ export class ImageCollector implements Component {
     return used;
   }
 
-  /** By whom an image is to be there although nothing is made of it: pods about to start, pulls, prefetches. */
+  /** Images that must stay although no container has them: of pods about to start, pulls, prefetches. */
   #wanted(): ReadonlySet<string> {
     const { images, desired, pods } = this.#components;
     const over = new Set(

@@ -24,7 +24,7 @@ interface Held {
   readonly image: ImageInfo;
 }
 
-/** What people do to images by hand. */
+/** Operations on images by `edgectl`. */
 export class NodeImageManager implements NodeImages {
   readonly #components: NodeImageManagerComponents;
   readonly #nodeName: string;
@@ -68,7 +68,7 @@ export class NodeImageManager implements NodeImages {
   ) {
     const held: Held[] = [];
     for (const adapter of this.#adapters(runtime)) {
-      // As it was typed: runtimes know names, ids and beginnings of ids apart themselves.
+      // As it was typed: runtimes themselves tell names, ids and prefixes of ids apart.
       const found = await adapter.images.status(image, signal);
       if (found !== undefined) held.push({ adapter, image: found });
     }

@@ -5,10 +5,10 @@ import type { ImageInfo } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { RecordFiles } from "./pulls/pull-records.ts";
 
 const FILE = "pinned.json";
-/** What somebody types in by hand; a further one is refused. */
+/** Bounds the pins, which are typed by hand; a further one is refused. */
 const MAX_PINNED = 256;
 
-/** Names of images that stay, whatever the disk says; on disk, so that garbage collection knows of them at once. */
+/** Names of images that stay even on a full disk. They are on disk, so that garbage collection has them at once. */
 export class PinnedImages {
   readonly #files: RecordFiles;
   readonly #log: Log;

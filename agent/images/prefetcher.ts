@@ -1,9 +1,8 @@
 /**
- * Images that are to be here before a pod needs them, so that a rollout does not wait for a slow link: the annotation
- * `picolet.io/prefetch` on this node's Node object (`kubectl annotate nodes -l zone=north
+ * Pulls images before a pod needs them, so that a rollout does not wait for a slow link. The annotation
+ * `picolet.io/prefetch` names them, on this node's Node object (`kubectl annotate nodes -l zone=north
  * picolet.io/prefetch=app:2,db:3`) or on a pod that runs here, whose pull secrets are used then. An image is for the
- * pod's runtime, or the node's first one; for another one it names that: `wasm=pump:2`. No name of an image has this
- * sign.
+ * pod's runtime, or the node's first one, unless it names another one: `wasm=pump:2`. No image name has an equals sign.
  */
 import { ignoreCancelled, type JoinedSignal, joinSignals } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
@@ -27,11 +26,11 @@ import type { PullOwner } from "./credentials/pull-credentials.ts";
 import { type ImagePuller, podReference, pullOwnerOf } from "./pulls/image-puller.ts";
 
 export const PREFETCH_ANNOTATION = "picolet.io/prefetch";
-/** Of one node. A rollout has a few; what is beyond is not fetched, and an event says so. */
+/** Bounds the prefetches of one node. A rollout has a few; further ones are not pulled, and an event reports that. */
 const MAX_PREFETCHES = 64;
 /** After a failure, doubled by each: always a little later than the image's own back-off, 10 to 330 s, is over. */
 const RETRY: BackoffPolicy = { first: seconds(12), max: seconds(360), jitter: [1, 1.2] };
-/** What changes together is looked at once. */
+/** Joins changes that come together to one check. */
 const SETTLE = seconds(1);
 
 export interface PrefetcherComponents {
@@ -51,7 +50,7 @@ export interface PrefetcherComponents {
 interface Wanted {
   readonly image: string;
   readonly runtime: string;
-  /** Undefined: this node has no such runtime. */
+  /** The runtime; undefined: this node has no such one. */
   readonly adapter: RuntimeAdapter | undefined;
   readonly owner: PullOwner;
   readonly regarding: ObjectReference;
@@ -121,7 +120,7 @@ export class Prefetcher implements Component {
   }
 
   #round(signal: AbortSignal): void {
-    this.#wanted = this.#look();
+    this.#wanted = this.#readWanted();
     for (const [key, { life }] of this.#tasks) if (!this.#wanted.has(key)) life.abort();
     for (const key of this.#states.keys()) if (!this.#wanted.has(key)) this.#states.delete(key);
     const now = this.#components.clock.monotonic();
@@ -180,7 +179,7 @@ export class Prefetcher implements Component {
   }
 
   /** Each image once for a runtime. Pods come first: they have secrets. */
-  #look(): Map<string, Wanted> {
+  #readWanted(): Map<string, Wanted> {
     const { desired, nodeObject, router, log } = this.#components;
     const found = new Map<string, Wanted>();
     let left = 0;
@@ -235,7 +234,7 @@ function adapterOf(router: RuntimeRouter, pod: DesiredPod): RuntimeAdapter | und
   try {
     return router.adapterFor(pod);
   } catch {
-    // Its pod has an event and a status that say so.
+    // The pod's event and status report it.
     return undefined;
   }
 }

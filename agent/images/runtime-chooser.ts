@@ -16,7 +16,7 @@ import { type ImagePuller, podReference } from "./pulls/image-puller.ts";
 
 export interface RuntimeChooserComponents {
   readonly components: RuntimeAdapter;
-  /** Missing: this node runs components only. */
+  /** The container runtime. Missing: this node runs components only. */
   readonly containers: RuntimeAdapter | undefined;
   readonly puller: Pick<ImagePuller, "present" | "platforms">;
   readonly store: Pick<DesiredStore, "choose">;
@@ -55,7 +55,7 @@ export class RuntimeChooser implements RuntimeChoices {
     const situation: ChoiceSituation = { prefer, refusal, hasContainers: containers !== undefined, images: [] };
     const settled = chooseWithoutImages(situation);
     if (settled !== undefined) return settled;
-    const here = await Promise.all(imagesOf(pod).map((container) => this.#look(pod, container, signal)));
+    const here = await Promise.all(imagesOf(pod).map((container) => this.#inspect(pod, container, signal)));
     let choice = chooseRuntime({ ...situation, images: here.map(({ forms }) => forms) });
     if (choice.kind === "ask") {
       const images = await Promise.all(here.map(({ container, forms }) => this.#ask(pod, container, forms, signal)));
@@ -65,7 +65,7 @@ export class RuntimeChooser implements RuntimeChoices {
     throw choice.kind === "impossible" ? choice.error : new Error("everybody has been asked");
   }
 
-  async #look(pod: DesiredPod, container: Container, signal: AbortSignal) {
+  async #inspect(pod: DesiredPod, container: Container, signal: AbortSignal) {
     const { components, containers, puller } = this.#components;
     const { image, imagePullPolicy: policy } = container;
     const runtimes = [components, ...(containers === undefined ? [] : [containers])];

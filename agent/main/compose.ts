@@ -91,7 +91,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     ...pods.cgroupParts,
     pods.workers,
     pods.images.prefetcher,
-    pods.environment.projected,
+    ...pods.environment.volumeTasks,
     ...sources,
     ...upkeep.parts,
     ...(topology?.parts({

@@ -36,7 +36,7 @@ export function makeLocalServers(base: AgentBase, components: LocalServersCompon
     wantedPods: () => desired.desired.current.pods.size,
     workers: () => pods.workers.size,
   });
-  const probeMetrics = (): Iterable<string> => pods.prober.metrics();
+  const probeMetrics = (): Promise<Iterable<string>> => pods.prober.metrics();
   const healthz = new HealthPort({ checks, clock, log }, { address: healthzBindAddress, port: healthzPort });
   const readOnly = new HealthPort({ checks, view, probeMetrics, clock, log }, { address, port: readOnlyPort });
   return [api, ...(healthzPort === 0 ? [] : [healthz]), ...(readOnlyPort === 0 ? [] : [readOnly])];

@@ -2,7 +2,6 @@
  * What to do next for one pod, by the kubelet's rules (pkg/kubelet/kuberuntime, computePodActions;
  * pkg/kubelet/pod_workers). Pure and synchronous: the same view gives the same plan.
  */
-import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import type { MonotonicMs } from "@picolet/protocol/ports.ts";
 import type { ObservedPod, ObservedSandbox } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { type ContainerSteps, containerSteps, earliest, type Unit } from "./container-steps.ts";
@@ -126,18 +125,13 @@ function activePlan(view: PodView, state: Active, observed: ObservedPod, steps: 
 }
 
 /**
- * What the API server has is kept up to date in volumes while the pod runs, which somebody has to know whose pod it is:
- * after a start of the agent, and when the pod has changed or is another one's now. Last, because nothing waits for it.
+ * Prepares a running pod again, so that this agent goes on refreshing the files of its volumes: after a start of the
+ * agent, and when the pod has changed or has another uid. Last, because nothing waits for it.
  */
-function upkeep({ desired, prepared }: PodView, { containers }: ObservedPod): Unit[] {
+function upkeep({ prepared, hasRefreshedVolumes }: PodView, { containers }: ObservedPod): Unit[] {
   const isRunning = containers.some((each) => each.state.kind === "running");
-  return !prepared && isRunning && hasPayloadVolumes(desired.pod) ? [[{ kind: "prepare" }]] : [];
+  return !prepared && isRunning && hasRefreshedVolumes ? [[{ kind: "prepare" }]] : [];
 }
-
-const hasPayloadVolumes = ({ spec }: Pod): boolean =>
-  (spec.volumes ?? []).some(({ configMap, secret, downwardAPI, projected }) =>
-    [configMap, secret, downwardAPI, projected].some((each) => each !== undefined),
-  );
 
 /**
  * Before anything starts in the cgroup. What is stopped for it is to be gone first, or the cgroup would be too small

@@ -27,6 +27,8 @@ export interface PodView {
   readonly observed: ObservedPod | undefined;
   /** Whether folders, volumes and cgroup have been made for this very `desired` by this agent. */
   readonly prepared: boolean;
+  /** True when files of its volumes are refreshed while the pod runs: a new agent must prepare a running pod again. */
+  readonly hasRefreshedVolumes: boolean;
   /** `containerHash` by container name. */
   readonly hashes: ReadonlyMap<string, string>;
   readonly failures: Failures;

@@ -4,10 +4,10 @@ import { type Clock, type MonotonicMs, millis, type PodUid, type Random } from "
 import type { GrpcHealth } from "@picolet/runtime-contract/grpc-health.ts";
 import type { DesiredPod, ObservedPod, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { ProbeResult, Prober } from "../core/pods/probe-ports.ts";
+import type { ProbeFigures } from "../metrics/agent-metrics.ts";
 import type { Expand } from "./handlers/exec-probe.ts";
 import type { HttpGetter } from "./handlers/http-getter.ts";
 import { type ContainerEvents, PodProbes, probedContainers } from "./pod-probes.ts";
-import { DURATION_HEAD, TOTAL_HEAD } from "./probe-counts.ts";
 import { ProbeRunner } from "./probe-runner.ts";
 import { Timetable } from "./timetable.ts";
 
@@ -82,11 +82,14 @@ export class PodProber implements Prober, Component {
   }
 
   /** The kubelet's /metrics/probes in Prometheus' text format, in pieces of whole lines. */
-  *metrics(): Generator<string> {
-    yield TOTAL_HEAD;
-    for (const pod of this.#pods.values()) yield* pod.totals();
-    yield DURATION_HEAD;
-    for (const pod of this.#pods.values()) yield* pod.histograms();
+  async metrics(): Promise<Iterable<string>> {
+    const { metricsText } = await import("@picolet/protocol/metrics/metrics.ts");
+    const { PROBE_METRICS } = await import("../metrics/agent-metrics.ts");
+    return metricsText(PROBE_METRICS, () => this.#figures());
+  }
+
+  *#figures(): Generator<ProbeFigures> {
+    for (const pod of this.#pods.values()) yield* pod.figures();
   }
 
   /** It does nothing by itself; when the agent ends, so do the probes. */

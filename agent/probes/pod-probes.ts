@@ -8,6 +8,7 @@ import type {
 } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { apiUidOf } from "../core/pods/pod-identity.ts";
 import type { ProbeResult, Prober } from "../core/pods/probe-ports.ts";
+import type { ProbeFigures } from "../metrics/agent-metrics.ts";
 import { ContainerProbes, type RunComponents, type RunOwner } from "./container-probes.ts";
 import type { ProbeOutcome } from "./handlers/probe-outcome.ts";
 import { ProbeCounts } from "./probe-counts.ts";
@@ -127,27 +128,12 @@ export class PodProbes implements RunOwner {
     this.#components.changed();
   }
 
-  /** Of `prober_probe_total`. */
-  *totals(): Generator<string> {
-    const uid = JSON.stringify(apiUidOf(this.#pod));
-    for (const { container, common, counts, kind } of this.#counted()) {
-      yield* counts.totals(`${container},${common},pod_uid=${uid},probe_type="${kind}"`);
-    }
-  }
-
-  /** Of `prober_probe_duration_seconds`. */
-  *histograms(): Generator<string> {
-    for (const { container, common, counts, kind } of this.#counted()) {
-      yield* counts.histogram(`${container},${common},probe_type="${kind}"`);
-    }
-  }
-
-  *#counted() {
-    const { namespace, name } = this.#pod.pod.metadata;
-    const common = `namespace=${JSON.stringify(namespace)},pod=${JSON.stringify(name)}`;
+  *figures(): Generator<ProbeFigures> {
+    const { namespace, name: pod } = this.#pod.pod.metadata;
+    const podUid = apiUidOf(this.#pod);
     for (const [key, counts] of this.#counts) {
       const [kind = "", container = ""] = key.split(" ");
-      yield { container: `container=${JSON.stringify(container)}`, common, counts, kind };
+      yield { container, namespace, pod, podUid, kind, ...counts.figures };
     }
   }
 

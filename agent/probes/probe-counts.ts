@@ -1,13 +1,14 @@
-/** What the kubelet's /metrics/probes says of one probe of a container, over all of its runs. */
+import type { HistogramValue } from "@picolet/protocol/metrics/metrics.ts";
 
 /** Prometheus' default buckets, seconds. */
 const BUCKETS: readonly number[] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
 
+/** Counts the results of one probe of a container, over all of its runs. */
 export class ProbeCounts {
   #successful = 0;
   #failed = 0;
   #seconds = 0;
-  /** Of successes, by the first bucket that they fit in; made with the first one. */
+  /** Successful probes by the first bucket that they fit in; made with the first one. */
   #durations: Uint32Array | undefined;
 
   success(durationMs: number): void {
@@ -24,24 +25,10 @@ export class ProbeCounts {
     this.#failed += 1;
   }
 
-  /** @param labels of the metric, without braces, in alphabetical order as far as they stand before `result`. */
-  *totals(labels: string): Generator<string> {
-    if (this.#failed > 0) yield `${TOTAL}{${labels},result="failed"} ${this.#failed}\n`;
-    if (this.#successful > 0) yield `${TOTAL}{${labels},result="successful"} ${this.#successful}\n`;
-  }
-
-  *histogram(labels: string): Generator<string> {
-    if (this.#durations === undefined) return;
-    let count = 0;
-    for (const [index, each] of this.#durations.entries()) {
-      count += each;
-      yield `${DURATION}_bucket{${labels},le="${BUCKETS[index] ?? "+Inf"}"} ${count}\n`;
-    }
-    yield `${DURATION}_sum{${labels}} ${this.#seconds}\n${DURATION}_count{${labels}} ${count}\n`;
+  get figures() {
+    const counts = this.#durations;
+    const durations: HistogramValue | undefined =
+      counts === undefined ? undefined : { bounds: BUCKETS, counts, sum: this.#seconds };
+    return { failed: this.#failed, successful: this.#successful, durations };
   }
 }
-
-const TOTAL = "prober_probe_total";
-const DURATION = "prober_probe_duration_seconds";
-export const TOTAL_HEAD = `# HELP ${TOTAL} [BETA] How often a probe of a container ended, by its result.\n# TYPE ${TOTAL} counter\n`;
-export const DURATION_HEAD = `# HELP ${DURATION} [ALPHA] How long successful probes took, in seconds.\n# TYPE ${DURATION} histogram\n`;

@@ -1,4 +1,4 @@
-/** What follows from the API server's Pod objects for the pods of this node. Pure. */
+/** Derives the pods of this node from the API server's Pod objects. Pure. */
 import type { Pod, PodCondition } from "@picolet/protocol/pod/pod.ts";
 import { type PodUid, podUid } from "@picolet/protocol/ports.ts";
 import { type ObjectKey, objectKey } from "@picolet/protocol/tunnel/messages.ts";
@@ -8,8 +8,8 @@ import type { ApiPods } from "../core/store/store-ports.ts";
 import { canAdoptPod, copyRandomNames } from "../plan/pod-adoption.ts";
 
 /**
- * What a pod gets to end in once its object is gone, unless its own grace period is shorter: who deletes by force does
- * not want to wait, and the kubelet calls this a small grace period.
+ * The grace period of a pod whose object is gone, unless its own is shorter. A deletion by force is urgent, and the
+ * kubelet calls this a small grace period.
  */
 const FORCED_GRACE_SECONDS = 2;
 
@@ -19,15 +19,15 @@ const FORCED_GRACE_SECONDS = 2;
  */
 export const MAX_VANISHED_PODS = 500;
 
-/** A Pod object that came, or has not been looked at in this life of the agent. */
+/** A Pod object that has changed, or was not read yet by this agent. */
 export interface ArrivedPod {
   /** `metadata.uid` */
   readonly uid: string;
   /** `undefined`: it cannot be run as it is. */
   readonly pod: Pod | undefined;
-  /** Once its deletion was asked for. */
+  /** Set when its deletion was requested. */
   readonly deletion: { readonly timestamp: string; readonly graceSeconds: number | undefined } | undefined;
-  /** Of its status, those that others than this node write. */
+  /** Conditions that other writers than this node have set. */
   readonly conditions: readonly PodCondition[] | undefined;
 }
 
@@ -37,7 +37,7 @@ export interface ApiPodsInput {
   /** The UID of every Pod object there is now, but of mirror pods. */
   readonly objects: ReadonlyMap<ObjectKey, string>;
   readonly arrived: ReadonlyMap<ObjectKey, ArrivedPod>;
-  /** All of its containers have ended for good. */
+  /** True when all of its containers have ended for good. */
   readonly isFinished: (uid: PodUid) => boolean;
   /** Some pod of this node has, or just had, this uid. */
   readonly isTaken: (uid: PodUid) => boolean;
@@ -65,7 +65,7 @@ class Successors {
   readonly #input: ApiPodsInput;
   readonly #wanted: DesiredPod[] = [];
   readonly #removed: DesiredPod[] = [];
-  /** Those whose object is not there any more, the latest last. */
+  /** Pods whose object does not exist any more, the latest last. */
   readonly #vanished: DesiredPod[] = [];
   /** Objects that have a pod. */
   readonly #settled = new Set<ObjectKey>();
@@ -89,7 +89,7 @@ class Successors {
     const came = this.#input.arrived.get(key);
     const deletion = came?.deletion;
     this.#removed.push(deletion === undefined ? desired : deleted(withConditions(desired, came?.conditions), deletion));
-    // An object that is not being deleted, or not any more, has its pod started anew beside the one that ends.
+    // An object that is not being deleted, or not any more, has its pod started again beside the one that ends.
     const isWantedAgain = this.#input.arrived.has(key) && deletion === undefined;
     if (!isWantedAgain) this.#settled.add(key);
   }
@@ -123,7 +123,7 @@ class Successors {
     else this.#removed.push(desired);
   }
 
-  /** The API server's own where it is free: that is what a user looks for on the disk. */
+  /** The API server's uid where it is free, because users search the disk for it. */
   #freeUid(apiUid: string): PodUid {
     for (let n = 0; ; n += 1) {
       const uid = podUid(n === 0 ? apiUid : `${apiUid}.${n}`);

@@ -23,7 +23,7 @@ import type {
 import { type ArrivedPod, apiPods, podKeyOf } from "./api-pods.ts";
 import { UID } from "./manifests/static-pod.ts";
 
-/** Who has it is shown here and run elsewhere: by this very node, as a static pod. */
+/** Marks an object that only shows a static pod of this node. */
 const MIRROR_ANNOTATION = "kubernetes.io/config.mirror";
 const POD_PREFIX = "Pod/";
 /** The kubelet's reason for a pod that it cannot take. */
@@ -45,7 +45,7 @@ export interface ApiSourceInit {
   readonly nodeName: string;
 }
 
-/** What makes a pod of an object. It is loaded when the source is made, and may be gone again while no object comes. */
+/** Parses objects of pods. Loaded with the source, and unloaded while no objects come. */
 export interface PodParser {
   readonly parse: ((object: RemoteContent) => ParsePodResult) | undefined;
   load(): Promise<void>;
@@ -84,7 +84,7 @@ export class ApiSource implements RemoteObjects {
     this.#components = components;
     this.#nodeKey = objectKey("Node", "", init.nodeName);
     this.#node = new WatchSource(components.objects.object(this.#nodeKey));
-    this.#lookAtAll();
+    this.#checkAll();
   }
 
   get cursor(): Cursor {
@@ -134,12 +134,12 @@ export class ApiSource implements RemoteObjects {
     for (const key of change.deletes) {
       for (const map of [next.uids, next.invalid, next.arrived]) map.delete(key);
     }
-    for (const { key, object } of change.upserts) this.#look(key, object, next);
+    for (const { key, object } of change.upserts) this.#check(key, object, next);
     this.#withdrawEnds(next.arrived);
     objects.apply(change, this.#podsAfter(next));
     this.#unlooked.clear();
     this.#uids = next.uids;
-    this.#tell(next);
+    this.#reportInvalid(next);
     if (change.upserts.length + change.deletes.length === 0) return;
     log.info("the API server's objects have changed", { revision: change.cursor.revision });
     const isNode = (key: ObjectKey): boolean => key === this.#nodeKey;
@@ -162,7 +162,7 @@ export class ApiSource implements RemoteObjects {
     try {
       this.apply({ cursor, upserts: [], deletes: [] });
     } catch (error) {
-      // What was wanted goes on; the next word of the hub brings it up again.
+      // The desired pods stay as they are; the next change from the hub tries again.
       this.#components.log.warn("cannot take the hub's word for what is here", { error: describeError(error) });
     }
   }
@@ -170,7 +170,7 @@ export class ApiSource implements RemoteObjects {
   /**
    * At the start: which Pod objects there are, and those that have no pod, which a newer picolet may be able to run.
    */
-  #lookAtAll(): void {
+  #checkAll(): void {
     const next: Next = { uids: new Map(), invalid: new Map(), arrived: new Map() };
     const known = new Set(this.#rows().map((desired) => `${podKeyOf(desired)} ${apiUidOf(desired)}`));
     for (const { key } of this.inventory()) {
@@ -178,11 +178,11 @@ export class ApiSource implements RemoteObjects {
       const object = this.object(key) ?? {};
       const uid = uidOf(object);
       if (known.has(`${key} ${uid}`) && !isMirror(object)) next.uids.set(key, uid);
-      else this.#look(key, object, next);
+      else this.#check(key, object, next);
     }
     this.#uids = next.uids;
     for (const [key, arrived] of next.arrived) this.#unlooked.set(key, arrived);
-    this.#tell(next);
+    this.#reportInvalid(next);
   }
 
   /** What is known of the objects that are really there: a damaged file may have taken them away. */
@@ -193,7 +193,7 @@ export class ApiSource implements RemoteObjects {
     return { uids: held(this.#uids), invalid: held(this.#invalid), arrived: held(this.#unlooked) };
   }
 
-  #look(key: ObjectKey, object: RemoteContent, { uids, invalid, arrived }: Next): void {
+  #check(key: ObjectKey, object: RemoteContent, { uids, invalid, arrived }: Next): void {
     if (!key.startsWith(POD_PREFIX)) return;
     for (const map of [uids, invalid, arrived]) map.delete(key);
     if (isMirror(object)) return;
@@ -237,16 +237,16 @@ export class ApiSource implements RemoteObjects {
   }
 
   /**
-   * Of the pods that cannot be run: a status, an event, a problem; of those that have gone on from there nothing more.
+   * Reports pods that cannot be run: a status, an event, a problem. Of pods that can be run again it drops them.
    */
-  #tell({ invalid, arrived }: Next): void {
+  #reportInvalid({ invalid, arrived }: Next): void {
     const { statuses } = this.#components;
     const running = new Set(this.#rows().map(apiUidOf));
     for (const [key, { uid }] of this.#invalid) {
       if (invalid.get(key)?.uid !== uid && !running.has(uid)) this.#forget(uid);
     }
     for (const [key, pod] of invalid) {
-      if (this.#invalid.get(key)?.message !== pod.message) this.#tellOf(key, pod);
+      if (this.#invalid.get(key)?.message !== pod.message) this.#recordInvalid(key, pod);
       if (running.has(pod.uid) || pod.uid === "") continue;
       const record = this.#statusOf(key, pod);
       if (arrived.get(key)?.deletion === undefined) statuses.put(record);
@@ -262,7 +262,7 @@ export class ApiSource implements RemoteObjects {
     if (!statuses.gone.has(podUid(uid))) statuses.delete(podUid(uid));
   }
 
-  #tellOf(key: ObjectKey, { uid, message }: InvalidPod): void {
+  #recordInvalid(key: ObjectKey, { uid, message }: InvalidPod): void {
     const { namespace, name } = namesIn(key);
     const regarding = { kind: "Pod", namespace, name, uid, fieldPath: "" } as const;
     this.#components.log.warn("a pod of the API server cannot be run", { pod: key, problems: message });

@@ -19,10 +19,10 @@ const TIME_LIMIT = seconds(60);
 /** Go's. */
 const MAX_REDIRECTS = 10;
 const REDIRECTS: ReadonlySet<number> = new Set([301, 302, 303, 307, 308]);
-/** What Go does not send on to another host. */
+/** Headers that Go does not send to another host after a redirect. */
 const SENSITIVE: ReadonlySet<string> = new Set(["authorization", "www-authenticate", "cookie", "cookie2"]);
 
-/** Where distributions keep the authorities that the system trusts; the first that is there. */
+/** Files of distributions with the system's trusted authorities; the first existing one counts. */
 export const SYSTEM_CA_FILES: readonly string[] = [
   "/etc/ssl/certs/ca-certificates.crt",
   "/etc/pki/tls/certs/ca-bundle.crt",
@@ -37,7 +37,7 @@ type Headers = Readonly<Record<string, readonly string[]>>;
 export interface FetchRequest {
   readonly url: URL;
   readonly headers: Headers;
-  /** Of what is known already; "" for none. */
+  /** The ETag of the known answer; "" without one. */
   readonly etag: string;
   readonly lastModified: string;
 }
@@ -204,8 +204,8 @@ async function bodyOf(response: IncomingMessage, signal: AbortSignal): Promise<B
     if (error instanceof PicoletError || isCancelled(error) || signal.aborted) throw error;
     throw toPicoletError(error, "unavailable", `the answer was cut short (${errnoOf(error) || "error"})`);
   }
-  // Whoever called aborts its signal once it has its answer, which would close a connection that was not given back
-  // yet.
+  // The caller aborts its signal once it has its answer, which would close a connection that the pool does not have
+  // back yet.
   await new Promise<void>((resolve) => setImmediate(resolve));
   return Buffer.concat(pieces, length);
 }

@@ -14,7 +14,7 @@ import { findCollisions, podLimitProblem } from "./manifests/pod-collisions.ts";
 import { type PathProblem, type ProblemReason, ProblemReport, WARNING_REASON } from "./manifests/problem-report.ts";
 import { configSeen } from "./manifests/static-pod.ts";
 
-/** A server that is gone for days is asked every few minutes; what runs does not depend on it. */
+/** A server that is down for days is tried every few minutes; running pods do not depend on it. */
 const MAX_BACKOFF = seconds(300);
 /** Boards that lost their server together do not come back to it together. */
 const JITTER: Jitter = [0.75, 1.25];
@@ -40,7 +40,7 @@ export interface HttpSourceInit {
   readonly caFiles: readonly string[];
 }
 
-/** What the server's last answer that was taken is known by. */
+/** The identity of the last accepted answer of the server. */
 interface Known {
   readonly etag: string;
   readonly lastModified: string;
@@ -59,10 +59,10 @@ export class HttpSource implements Component {
   readonly #init: HttpSourceInit;
   readonly #fetch: HttpFetch;
   readonly #report: ProblemReport;
-  /** For messages: without a name and password that may be in it. */
+  /** The URL for messages, without name and password. */
   readonly #origin: string;
   #known = NOTHING_KNOWN;
-  /** Of the answer that is known. */
+  /** The warnings of the last accepted answer. */
   #warnings: readonly PathProblem[] = [];
   /** In a row. */
   #failures = 0;
@@ -76,12 +76,12 @@ export class HttpSource implements Component {
     this.#origin = shown(init.url);
   }
 
-  /** What of the answer has no effect. */
+  /** Parts of the answer that have no effect. */
   get warnings(): Watch<readonly SourceProblem[]> {
     return this.#report.warnings;
   }
 
-  /** What is wrong with the server, or with what it says, now. */
+  /** The current problems of the server or of its answer. */
   get problems(): Watch<readonly SourceProblem[]> {
     return this.#report.problems;
   }
@@ -89,7 +89,7 @@ export class HttpSource implements Component {
   async run(signal: AbortSignal): Promise<void> {
     try {
       while (!signal.aborted) {
-        const problem = await this.#look(signal);
+        const problem = await this.#check(signal);
         this.#report.update(problem === undefined ? this.#warnings : [problem, ...this.#warnings]);
         this.#failures = problem === undefined ? 0 : this.#failures + 1;
         await this.#components.clock.sleep(this.#pause(), signal);
@@ -113,7 +113,7 @@ export class HttpSource implements Component {
   }
 
   /** @returns what is wrong */
-  async #look(signal: AbortSignal): Promise<PathProblem | undefined> {
+  async #check(signal: AbortSignal): Promise<PathProblem | undefined> {
     try {
       const url = new URL(this.#init.url);
       const answer = await this.#fetch.fetch({ ...this.#known, url, headers: this.#init.headers }, signal);
@@ -156,13 +156,13 @@ export class HttpSource implements Component {
       const message = `${describeError(error)}; it will be tried again`;
       return this.#problem("FailedToStorePods", [{ position: undefined, message }]);
     }
-    // One that is refused stays unknown, and is read anew: what stands in its way may be gone by then.
+    // A refused answer is not remembered, so that it is read again: the pods it collides with may be gone by then.
     this.#known = known;
     this.#warnings = warnings.length === 0 ? [] : [this.#problem(WARNING_REASON, warnings)];
     return undefined;
   }
 
-  /** Equal content goes under the same revision, which writes nothing. */
+  /** Equal content has the same revision, which writes nothing. */
   #replace(pods: readonly DesiredPod[]): void {
     const { store } = this.#components;
     const revision = store.revision("http");

@@ -37,7 +37,7 @@ export class MirrorPods implements Watch<MirrorSet> {
   }
 }
 
-/** One of each name: of two sources that want one the first has it, and the other waits. */
+/** One pod for each name: the first of two sources has it, and the other waits. */
 function shownOf({ pods }: DesiredSnapshot): readonly DesiredPod[] {
   const byName = new Map<string, DesiredPod>();
   for (const desired of pods.values()) {

@@ -7,7 +7,7 @@ import { podsOf } from "./manifests/manifest-pods.ts";
 import { findCollisions, podLimitProblem } from "./manifests/pod-collisions.ts";
 import { configSeen } from "./manifests/static-pod.ts";
 
-/** For messages: there is no file. */
+/** The origin in messages, since there is no file. */
 const ORIGIN = "edgectl apply";
 const EMPTY = "holds no pod; to remove all pods that were applied, apply a List without items";
 

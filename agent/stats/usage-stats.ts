@@ -9,7 +9,6 @@ import { isComponentPod } from "../core/pods/pod-runtime.ts";
 import type { TimedUsage } from "./cgroup-sampler.ts";
 import type { FilesystemSample } from "./filesystem-sampler.ts";
 import { machineUptimeMs, maxProcesses, networkInterfaces, ownCgroup, ownUsage } from "./machine-usage.ts";
-import { resourceMetrics } from "./resource-metrics.ts";
 import {
   containerDetails,
   cpuAndMemory,
@@ -109,12 +108,18 @@ export class UsageStats implements NodeStats {
   }
 
   async resourceMetrics(signal: AbortSignal): Promise<Iterable<string>> {
+    const { metricsText } = await import("@picolet/protocol/metrics/metrics.ts");
+    const { RESOURCE_METRICS } = await import("../metrics/agent-metrics.ts");
+    return metricsText(RESOURCE_METRICS, await this.#usageForMetrics(signal));
+  }
+
+  async #usageForMetrics(signal: AbortSignal): Promise<TimedUsage | undefined> {
     try {
-      return resourceMetrics(await this.#components.looks.look(NEW, signal));
+      return await this.#components.looks.look(NEW, signal);
     } catch (error) {
       if (isCancelled(error)) throw error;
       this.#components.log.warn("cannot tell what pods use", { error: describeError(error) });
-      return resourceMetrics(undefined);
+      return undefined;
     }
   }
 

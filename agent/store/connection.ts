@@ -18,15 +18,15 @@ const PAGE_BYTES = 4096;
 const CHECKPOINT_PAGES = 256;
 /** A larger database is rewritten through a file instead of memory, which is not the agent's alone. */
 const MAX_VACUUM_IN_MEMORY_BYTES = 2 * 1024 * 1024;
-/** A killed agent's process may need this long to be gone for good; nobody else ever has the file open. */
+/** A killed agent's process may need this long to end; no other process opens the file. */
 const BUSY_TIMEOUT_MS = 500;
 
-/** One open database file, with its statements prepared once each. */
+/** An open database file. Each statement is prepared once. */
 export class Connection implements Disposable {
   readonly #database: Database.Database;
   readonly #statements = new Map<string, Database.Statement<Value[], Record<string, unknown>>>();
 
-  /** @param path a file, or MEMORY. Nobody else can open the file as long as this is open. */
+  /** @param path a file, or MEMORY. No other process can open the file while this is open. */
   constructor(path: string, maxBytes: number = MAX_DATABASE_BYTES) {
     this.#database = new Database(path, { timeout: BUSY_TIMEOUT_MS });
     try {
@@ -68,12 +68,12 @@ export class Connection implements Disposable {
     return this.#statement(sql).all(...values);
   }
 
-  /** One row at a time, for as long as they can be read. */
+  /** @returns rows one at a time, up to the first that cannot be read */
   each(sql: string): Iterable<Record<string, unknown>> {
     return this.#statement(sql).iterate();
   }
 
-  /** All of `work` or nothing, on the disk (fsync) when it returns. */
+  /** Does all of `work` or nothing; it is on the disk (fsync) on return. */
   durably(work: () => void): void {
     // `pragma` would leave a statement to the garbage collector each time, 2 MB of them before it takes notice.
     this.execute("PRAGMA synchronous = FULL");
@@ -84,7 +84,7 @@ export class Connection implements Disposable {
     }
   }
 
-  /** All of `work` or nothing; a power cut may take the last ones back, in order. */
+  /** Does all of `work` or nothing; a power cut may undo the last transactions, in order. */
   transaction(work: () => void): void {
     this.run("BEGIN IMMEDIATE");
     try {
@@ -100,7 +100,7 @@ export class Connection implements Disposable {
   /** Writes the database again without free pages. No transaction may be open. */
   vacuum(): void {
     const isLarge = Number(this.pragma("page_count")) * PAGE_BYTES > MAX_VACUUM_IN_MEMORY_BYTES;
-    // What lies in free space is not copied, so the temporary file holds no more than the database may.
+    // Free pages are not copied, so the temporary file is no larger than the database may be.
     if (isLarge) this.execute("PRAGMA temp_store = FILE");
     try {
       this.execute("VACUUM");

@@ -68,7 +68,7 @@ const recordSome = (store: Store, n: number): void =>
     message: `event ${n}`,
   });
 
-/** What a store does all day; it must work on whatever was opened. */
+/** The daily work of a store, which must succeed on any file that was opened. */
 function exercise(store: Store): void {
   const known = uids(store);
   assert.ok(

@@ -21,7 +21,7 @@ import type { Batched } from "./store-file.ts";
 
 export interface DesiredPodsComponents {
   readonly file: { use<R>(message: string, work: (connection: Connection) => R): R };
-  /** Something is kept back for the next batch. */
+  /** Called when a record waits for the next batch. */
   readonly keepBack: () => void;
 }
 
@@ -33,7 +33,7 @@ type Rows = ReadonlyMap<PodUid, PodRow>;
  */
 export const MAX_REMOVED_PODS = 500;
 
-/** Everything of it is in memory; the file is read once, at the start. A pod that does not change keeps its object. */
+/** The desired pods, all in memory; the file is read once, at the start. An unchanged pod keeps its object. */
 export class DesiredPods implements DesiredStore, Batched {
   readonly #file: DesiredPodsComponents["file"];
   readonly #keepBack: () => void;
@@ -42,10 +42,10 @@ export class DesiredPods implements DesiredStore, Batched {
   readonly #synced = new Set<SourceId>();
   readonly #unreadable = new Map<SourceId, ReadonlySet<string>>();
   readonly #desired: WatchSource<DesiredSnapshot>;
-  /** Not written yet: rows that were adopted, and pods that were forgotten. */
+  /** Changes that are not written yet: rows of adopted pods, and forgotten pods. */
   readonly #adopted = new Set<PodUid>();
   readonly #forgotten = new Set<PodUid>();
-  /** Those whose place pods that were found running have taken. */
+  /** Pods whose place an adopted running pod has taken. */
   readonly #replaced: DesiredPod[] = [];
 
   constructor(components: DesiredPodsComponents, contents: DesiredContents) {
@@ -160,7 +160,7 @@ export class DesiredPods implements DesiredStore, Batched {
         this.#takeOver(desired, successor, rows);
         continue;
       }
-      // Its source has spoken and did not name it: it is not wanted any more, and has to be ended properly.
+      // Its source has reported a set without it, so it must be ended gracefully.
       const isUnwanted = this.#synced.has(desired.source) && !this.#isUnreadable(desired);
       rows.set(desired.uid, rowOf(desired, isUnwanted));
       this.#rows.set(desired.source, rows);
@@ -171,7 +171,7 @@ export class DesiredPods implements DesiredStore, Batched {
     this.#desired.set(this.#snapshot());
   }
 
-  /** What runs is taken for the pod that came back under another UID before it was found. */
+  /** The running pod is adopted by the one that has returned under another UID. */
   #takeOver(found: DesiredPod, successor: PodRow, rows: Map<PodUid, PodRow>): void {
     const pod = copyRandomNames(successor.desired.pod, found.pod);
     const desired: DesiredPod = { ...successor.desired, uid: found.uid, pod };
@@ -257,7 +257,7 @@ interface RowsAfter {
   readonly dropped: readonly PodUid[];
 }
 
-/** The rows of `source` once it wants `pods`; a row that stays as it is stays the same object. */
+/** @returns the rows of `source` with the set `pods`; an unchanged row stays the same object */
 function rowsAfter(before: Rows, source: SourceId, pods: readonly DesiredPod[]): RowsAfter {
   const after = new Map<PodUid, PodRow>();
   for (const desired of pods) {

@@ -13,7 +13,7 @@ import { corrupt } from "./schema.ts";
 export const SOURCES: readonly SourceId[] = ["file", "http", "push", "api"];
 
 export interface PodRow {
-  /** As its source wants it. */
+  /** The pod as its source has it. */
   readonly desired: DesiredPod;
   /** As the node has granted it, with what it is run as: the same object where that is what is wanted. */
   readonly allocated: DesiredPod;
@@ -21,9 +21,9 @@ export interface PodRow {
   readonly granted: Grants | undefined;
   /** `undefined`: it has no choice, or none has been made. */
   readonly runtime: ChosenRuntime | undefined;
-  /** Of the pod and what others say of it: equal for equal ones. */
+  /** A hash of the pod and its conditions: equal for equal ones. */
   readonly content: string;
-  /** No longer wanted, not yet known to be gone. */
+  /** The source does not have it any more, and it is not known to be gone. */
   readonly removed: boolean;
 }
 
@@ -35,7 +35,7 @@ export interface DesiredContents {
 export const contentOf = (desired: DesiredPod): string => contentOfBody(bodyOf(desired));
 const contentOfBody = (body: Buffer): string => digestOf([], body).toString("base64");
 
-/** What others say of the pod lies where it does in a Pod, which `DesiredPod.pod` has no status for. */
+/** Conditions of other writers are stored as the status of the Pod, which `DesiredPod.pod` does not have. */
 const bodyOf = ({ pod, conditions }: DesiredPod): Buffer =>
   encode(conditions === undefined ? pod : { ...pod, status: { conditions } });
 
@@ -75,7 +75,7 @@ export function deleteRemovedPod(connection: Connection, uid: PodUid): void {
   connection.run("DELETE FROM pods WHERE uid = ? AND removed = 1", uid);
 }
 
-/** Whatever it is. */
+/** Deletes the row of a pod in any state. */
 export function deletePod(connection: Connection, { uid, source }: DesiredPod): void {
   connection.run("DELETE FROM pods WHERE uid = ? AND source = ?", uid, source);
 }
@@ -106,10 +106,10 @@ export function readDesired(connection: Connection): DesiredContents {
   return { rows, revisions };
 }
 
-/** Of any format: a damaged file may be of an older one. */
+/** Selects all columns, because a damaged file may have an older format. */
 const SELECT_PODS = "SELECT * FROM pods ORDER BY rowid";
 
-/** What can still be read of a damaged file: it is read from both ends up to the damage. Never throws. */
+/** Reads a damaged file from both ends up to the damage. Never throws. */
 export function salvagePods(connection: Connection): readonly PodRow[] {
   const found = new Map<string, PodRow>();
   for (const direction of ["", " DESC"]) {

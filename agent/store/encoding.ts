@@ -14,10 +14,10 @@ export const encode = (value: unknown): Buffer => cbor.encode(sorted(value));
 /** @throws when `bytes` are not CBOR; what was written by `encode` comes back equal. */
 export const decode = (bytes: Buffer): unknown => cbor.decode(bytes);
 
-/** Half a SHA-256: finds every accident; nobody who can write the file needs to forge one. */
+/** Half a SHA-256 finds every accident. It need not resist forgery: a process that can write the file can do more. */
 const DIGEST_BYTES = 16;
 
-/** Of a row: `identity` is whatever else is in it besides its body. */
+/** @param identity all columns of the row but its body @returns the digest of the row */
 export function digestOf(identity: readonly (string | number)[], body: Buffer | undefined): Buffer {
   const head = Buffer.from(JSON.stringify(identity));
   const row = body === undefined ? head : Buffer.concat([head, body]);

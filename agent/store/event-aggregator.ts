@@ -7,14 +7,14 @@ import type { EventInput } from "../core/store/store-ports.ts";
  */
 const MAX_SIMILAR = 10;
 const INTERVAL_MS = 10 * 60 * 1000;
-/** Kinds of events that are counted; the least recent one is counted anew. Some 200 bytes each. */
+/** Bounds the counted kinds of events; the least recent one is dropped and starts at 0. About 200 bytes each. */
 const MAX_KINDS = 256;
 
 /** Begins the message of an event that stands for several. */
 export const COMBINED = "(combined from similar events): ";
 
 interface Kind {
-  /** Of the messages that were seen, the oldest first: hashes, of which two that are equal would do no harm. */
+  /** Hashes of the messages that were seen, the oldest first. Two messages with one hash do no harm. */
   readonly messages: number[];
   lastAt: MonotonicMs;
 }

@@ -3,9 +3,9 @@ import type { EventInput } from "../core/store/store-ports.ts";
 
 /** As Kubernetes' EventSourceObjectSpamFilter: 25 at once, and one more every five minutes. */
 const OBJECT_RATE: Rate = { burst: 25, refillMs: 5 * 60 * 1000 };
-/** Objects of which the rate is known; the least recent one starts anew. Some 100 bytes each. */
+/** Bounds the objects whose rate is known; the least recent one is dropped and starts again. About 100 bytes each. */
 const MAX_OBJECTS = 256;
-/** What the kubelet's event broadcaster keeps while its client, which has to keep to a rate, is busy. */
+/** The queue of the kubelet's event broadcaster, whose client is limited to a rate. */
 const QUEUE_LENGTH = 1000;
 
 interface Rate {
@@ -17,7 +17,7 @@ class TokenBucket {
   readonly #rate: Rate;
   #tokens: number;
   #at: MonotonicMs;
-  /** In a row. */
+  /** Consecutive refusals. */
   refusals = 0;
 
   constructor(rate: Rate, now: MonotonicMs) {
@@ -47,12 +47,12 @@ export interface NodeEventRate {
   readonly burst: number;
 }
 
-/** How many events may be recorded: of one object and type, repetitions among them, and of the node as a whole. */
+/** Limits the events, repetitions included, of one object and type, and of the node as a whole. */
 export class EventRateLimit {
   readonly #clock: Clock;
   /** By object and type. */
   readonly #objects = new Map<string, TokenBucket>();
-  /** What the kubelet would drop: what comes while its queue is full, which it empties at its rate. */
+  /** Drops the events that the kubelet would drop: those that come while its queue is full. */
   readonly #node: TokenBucket | undefined;
 
   constructor(clock: Clock, { perSecond, burst }: NodeEventRate) {

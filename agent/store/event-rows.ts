@@ -7,7 +7,7 @@ import { COMBINED } from "./event-aggregator.ts";
 
 /** Events of which a repetition is recognised. Of the least recent a repetition is an event of its own. */
 export const MAX_RECENT_EVENTS = 256;
-/** What a row costs besides its texts. */
+/** The bytes of a row besides its texts. */
 const ROW_OVERHEAD_BYTES = 64;
 /** Hexadecimal digits of an event's id: no two of a node's 1,000 events have the same. */
 const ID_LENGTH = 16;
@@ -33,7 +33,7 @@ export function readEvents(connection: Connection): EventContents {
     .toReversed();
   const { events, bytes, last } = totals ?? {};
   const acknowledged = Number(told?.value ?? 0);
-  // What was told of may have been lost in a power cut that spared the acknowledgement: no number is given twice.
+  // A power cut may have lost reported events but not the acknowledgement. No number is given twice.
   const sequence = Math.max(Number(last ?? 0), acknowledged);
   return { events: Number(events), bytes: Number(bytes), sequence, acknowledged, recent };
 }
@@ -51,7 +51,7 @@ function textsOf({ regarding, type, reason, message }: EventInput): readonly str
   return [kind, namespace, name, uid, fieldPath, type, reason, message];
 }
 
-/** What repeats an event leaves its id as it is; the same event after an hour has another. */
+/** A repetition keeps the event's id; the same event after an hour has another. */
 export function eventItem(event: EventRecord): EventItem {
   const { regarding, type, reason, message, count, firstAtMs, lastAtMs } = event;
   const id = hash("sha256", JSON.stringify([identityOf(event), firstAtMs]), "hex").slice(0, ID_LENGTH);
@@ -71,7 +71,7 @@ export function updateEvent(
     const sql = "UPDATE events SET sequence = ?, count = ?, lastAtMs = ? WHERE sequence = ?";
     return connection.run(sql, sequence, count, lastAtMs, stored) > 0;
   }
-  // Its share of MAX_EVENTS_BYTES stays what it was at first: there are few of them, and messages are much alike.
+  // Its share of MAX_EVENTS_BYTES stays that of its first message: such events are few, and their messages similar.
   const sql = "UPDATE events SET sequence = ?, count = ?, lastAtMs = ?, message = ?, fieldPath = ? WHERE sequence = ?";
   return connection.run(sql, sequence, count, lastAtMs, message, regarding.fieldPath, stored) > 0;
 }

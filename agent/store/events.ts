@@ -28,20 +28,18 @@ import {
 import { writeNumber } from "./status-rows.ts";
 import type { Batched } from "./store-file.ts";
 
-/** A day of a node where something happens every two minutes; `edgectl events` shows no more at once. */
+/** Bounds the ring: a day of a node with an event every two minutes. `edgectl events` shows no more at once. */
 const MAX_EVENTS = 1000;
-/** Of all events together: what one flash erase block holds, and what 1,000 ordinary ones of 300 bytes never reach. */
+/** Bounds all events together to one flash erase block; 1,000 ordinary ones of 300 bytes stay below it. */
 const MAX_EVENTS_BYTES = 512 * 1024;
-/**
- * Events in memory while the disk does not take them. The oldest Normal ones are dropped then, after them the oldest.
- */
+/** Bounds memory while the disk takes no events. The oldest Normal ones are dropped first, then the oldest. */
 const MAX_PENDING_EVENTS = 256;
 /**
  * Within this time equal events are one: an API server keeps one for an hour (`--event-ttl`), and counts it up until
  * then.
  */
 const SAME_EVENT_MS = 60 * 60 * 1000;
-/** So many times an event is reported at once, as Kubernetes' spam filter allows; after that at intervals that grow. */
+/** Reports of an event without delay, as Kubernetes' spam filter allows; then the intervals grow. */
 const REPORTS_AT_ONCE = 25;
 const INTERVAL_MS = 5 * 60 * 1000;
 /**
@@ -54,11 +52,11 @@ export interface EventsComponents {
   readonly clock: Clock;
   readonly log: Log;
   readonly file: { use<R>(message: string, work: (connection: Connection) => R): R };
-  /** Something is kept back for the next batch; `later` when it is only a count that grew. */
+  /** Called when a record waits for the next batch; `later` when only a count has grown. */
   readonly keepBack: (urgency: "soon" | "later") => void;
   /** Calls `reportCounts` in `delay`, or earlier. */
   readonly remind: (delay: Millis) => void;
-  /** What the events of the node itself concern. */
+  /** The object of events about the node itself. */
   readonly nodeName: string;
   readonly rate: NodeEventRate;
 }
@@ -71,10 +69,10 @@ interface Occurrence {
   lastAtMs: number;
   /** Monotonic. */
   lastAt: number;
-  /** How often it was reported, and when last; monotonic. */
+  /** The number of reports, and the monotonic time of the last one. */
   reports: number;
   reportedAt: number;
-  /** Its sequence in the file; `undefined` while it is in none. */
+  /** Its sequence in the file; `undefined` before it is written. */
   stored: number | undefined;
 }
 
@@ -83,7 +81,7 @@ interface Pending {
   readonly occurrence: Occurrence;
 }
 
-/** What happened, newest at the end of a ring on disk. An event that is repeated moves to the end and counts up. */
+/** A ring of events on disk, the newest last. A repeated event moves to the end and counts up. */
 export class Events implements EventStore, OutgoingEvents, Batched {
   readonly #clock: Clock;
   readonly #log: Log;
@@ -101,14 +99,14 @@ export class Events implements EventStore, OutgoingEvents, Batched {
   readonly #latest: WatchSource<number>;
   readonly #node: ObjectReference;
   #sequence: number;
-  /** 0: nobody has ever been told of any. */
+  /** 0: no event was ever reported. */
   #acknowledged: number;
-  /** Events that the ring let go since the last batch and that were still to be told. */
+  /** Events that the ring has dropped since the last batch before they were reported. */
   #lost = 0;
-  /** The event that tells of it; while it is not acknowledged itself there is no other. */
-  #lossToldAs: number | undefined;
+  /** The sequence of the event about the loss. There is no second one while it is not acknowledged. */
+  #lossEvent: number | undefined;
   #totals: { readonly events: number; readonly bytes: number };
-  /** As they are when the transaction stands. */
+  /** The totals once the transaction is committed. */
   #totalsWritten: { readonly events: number; readonly bytes: number };
 
   constructor(components: EventsComponents, contents: EventContents) {
@@ -178,7 +176,7 @@ export class Events implements EventStore, OutgoingEvents, Batched {
     this.#latest.set(this.#sequence);
   }
 
-  /** What is refused counts all the same: the next one of its like that is admitted tells of it. */
+  /** A refused event is counted too, and the next admitted one of its kind reports the count. */
   #isAdmitted(input: EventInput): boolean {
     const taken = this.#rateLimit.take(input);
     if (taken === "first") {
@@ -206,7 +204,7 @@ export class Events implements EventStore, OutgoingEvents, Batched {
     const upTo = Math.min(sequence, this.#sequence);
     if (upTo <= this.#acknowledged) return;
     this.#acknowledged = upTo;
-    if (this.#lossToldAs !== undefined && this.#lossToldAs <= upTo) this.#lossToldAs = undefined;
+    if (this.#lossEvent !== undefined && this.#lossEvent <= upTo) this.#lossEvent = undefined;
     this.#keepBack("later");
   }
 
@@ -256,8 +254,8 @@ export class Events implements EventStore, OutgoingEvents, Batched {
       events -= 1;
       bytes -= Number(oldest.bytes);
       if (Number(oldest.sequence) > this.#acknowledged) this.#lost += 1;
-      // Gone itself, it is told of once more.
-      if (Number(oldest.sequence) === this.#lossToldAs) this.#lossToldAs = undefined;
+      // The event about the loss was dropped itself, so another one is recorded.
+      if (Number(oldest.sequence) === this.#lossEvent) this.#lossEvent = undefined;
     }
     if (this.#acknowledged > 0) writeNumber(connection, "eventsAcknowledged", this.#acknowledged);
     this.#totalsWritten = { events, bytes };
@@ -267,16 +265,16 @@ export class Events implements EventStore, OutgoingEvents, Batched {
     this.#totals = this.#totalsWritten;
     for (const { occurrence } of this.#pending.values()) occurrence.stored = occurrence.sequence;
     this.#pending.clear();
-    if (this.#lost > 0) this.#tellLoss();
+    if (this.#lost > 0) this.#reportLoss();
     this.#lost = 0;
   }
 
-  /** On a node that has told nobody anything yet, nobody misses anything. */
-  #tellLoss(): void {
-    if (this.#acknowledged === 0 || this.#lossToldAs !== undefined) return;
+  /** A node that has never reported an event has no reader who would miss one. */
+  #reportLoss(): void {
+    if (this.#acknowledged === 0 || this.#lossEvent !== undefined) return;
     const message = `Events were dropped before they could be sent: at most ${MAX_EVENTS} are kept while there is no connection`;
     this.record({ regarding: this.#node, type: "Warning", reason: "EventsLost", message });
-    this.#lossToldAs = this.#sequence;
+    this.#lossEvent = this.#sequence;
   }
 
   rewrite(): void {

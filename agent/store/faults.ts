@@ -2,13 +2,13 @@ import { PicoletError } from "@picolet/protocol/errors.ts";
 import Database from "better-sqlite3";
 
 /**
- * What an error of the database means for the store:
+ * The meaning of a database error for the store:
  *
  * - `damaged`     the file contradicts itself or cannot be read any more
  * - `full`        no room on the disk, or the database's own limit is reached
  * - `unwritable`  this process may not write here, or the disk refuses
  * - `busy`        another process has the file open
- * - `other`       nothing of these
+ * - `other`       none of these
  */
 export type Fault = "damaged" | "full" | "unwritable" | "busy" | "other";
 
@@ -43,7 +43,7 @@ export function faultOf(error: unknown): Fault {
   return FAULTS.find(([prefix]) => code.startsWith(prefix))?.[1] ?? "other";
 }
 
-/** For whoever asked the store to write something down. */
+/** @returns the error for the caller of a write */
 export function writeError(error: unknown, message: string): PicoletError {
   const fault = faultOf(error);
   if (fault === "full") return new PicoletError("resource_exhausted", message, { cause: error, retryable: true });
@@ -51,7 +51,7 @@ export function writeError(error: unknown, message: string): PicoletError {
   return new PicoletError(code, message, { cause: error, retryable: fault !== "other" });
 }
 
-/** Of SQLite (`SQLITE_FULL`) or of the system (`ENOSPC`). */
+/** @returns SQLite's code (`SQLITE_FULL`) or the system's (`ENOSPC`) */
 export function codeOf(error: unknown): string | undefined {
   if (error instanceof Database.SqliteError) return error.code;
   const code: unknown = error instanceof Error ? (error as { code?: unknown }).code : undefined;

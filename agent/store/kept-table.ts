@@ -6,7 +6,7 @@ import type { Batched } from "./store-file.ts";
 
 export interface KeptTableComponents {
   readonly file: { use<R>(message: string, work: (connection: Connection) => R): R };
-  /** Something is kept back for the next batch. */
+  /** Called when a record waits for the next batch. */
   readonly keepBack: (urgency: "soon" | "later") => void;
   readonly log: Log;
 }
@@ -14,7 +14,7 @@ export interface KeptTableComponents {
 interface Row {
   readonly area: string;
   readonly key: string;
-  /** Undefined: to be deleted. */
+  /** Undefined: the record must be deleted. */
   readonly value: Buffer | undefined;
 }
 
@@ -27,7 +27,7 @@ export class KeptTable implements KeptRecords, Batched {
   readonly #keepBack: KeptTableComponents["keepBack"];
   readonly #log: Log;
   readonly #pending = new Map<string, Row>();
-  /** Of all areas, with what is kept back. */
+  /** The number of keys in all areas, those not on disk yet included. */
   #keys: number;
   #hasSaidFull = false;
 
@@ -93,7 +93,7 @@ export class KeptTable implements KeptRecords, Batched {
     this.#pending.clear();
   }
 
-  /** What was on disk is lost; whoever keeps something here puts it again when it changes. */
+  /** The records on disk are lost; each owner puts its record again when it changes. */
   rewrite(): void {
     for (const [id, { value }] of this.#pending) if (value === undefined) this.#pending.delete(id);
     this.#keys = this.#pending.size;
@@ -116,7 +116,7 @@ export class KeptTable implements KeptRecords, Batched {
     return false;
   }
 
-  /** Of what is there, on disk or kept back. */
+  /** @returns the digest of the record, on disk or not yet */
   #digest(area: string, key: string): Buffer | undefined {
     const pending = this.#pending.get(idOf(area, key));
     if (pending !== undefined) return pending.value && digestOf([area, key], pending.value);
@@ -127,7 +127,7 @@ export class KeptTable implements KeptRecords, Batched {
     return found instanceof Buffer ? found : undefined;
   }
 
-  /** A disk that cannot be read has nothing of what was kept: that is no reason for anybody to fail. */
+  /** A disk that cannot be read has no records; that is no reason for a caller to fail. */
   #read(work: (connection: Connection) => void): void {
     try {
       this.#file.use("cannot read what is kept", work);

@@ -8,18 +8,18 @@ import type { Connection } from "./connection.ts";
 import { decode, encode, digestOf as rowDigestOf } from "./encoding.ts";
 import { corrupt } from "./schema.ts";
 
-/** What memory keeps of an object; its body stays on disk. */
+/** The part of an object that is in memory; its body stays on disk. */
 export interface ObjectNote {
   readonly hash: ObjectHash;
   readonly bytes: number;
-  /** Of the key that the row is sealed with; 0: it is not sealed. */
+  /** The generation of the key that the row is sealed with; 0: it is not sealed. */
   readonly generation: number;
 }
 
 export interface ObjectContents {
   readonly notes: ReadonlyMap<ObjectKey, ObjectNote>;
   readonly cursor: Cursor;
-  /** Of the row of the cursor, as in `ObjectNote`. */
+  /** The generation of the cursor's row, as in `ObjectNote`. */
   readonly cursorGeneration: number;
   /** Rows that do not open: they are damaged, or their key is lost. */
   readonly unreadable: ReadonlySet<ObjectKey>;
@@ -37,7 +37,7 @@ export const cursorOf = (notes: ObjectContents["notes"]): Cursor => ({
   ),
 });
 
-/** The one place where an object becomes what lies on the disk, and back. */
+/** Converts between objects and rows; no other code does. */
 export const objectBody = ({ object }: RemoteObject): Buffer => encode(object);
 const objectOf = (body: Buffer): Readonly<Record<string, unknown>> => decode(body) as Readonly<Record<string, unknown>>;
 
@@ -63,7 +63,7 @@ export function readObjects(connection: Connection, sealer: Sealer | undefined):
 
 const SELECT_OBJECTS = "SELECT key, hash, body, digest, sealed FROM objects";
 
-/** What a row holds. `body` is undefined when it does not open. */
+/** A row. `body` is undefined when it cannot be opened. */
 interface ObjectRow {
   readonly key: ObjectKey;
   readonly hash: ObjectHash;
@@ -126,7 +126,7 @@ export function writeCursor(
     connection.run(sql, ...values, plain, cursorDigest(...values, plain), 0);
     return 0;
   }
-  // It is a sum over the hashes of all objects: with the others it gives away that of a Secret.
+  // The digest is a sum over the hashes of all objects; with those of the others it would reveal that of a Secret.
   const box = sealer.seal(cursorIdentity(...values), plain);
   connection.run(sql, ...values, box, EMPTY, 1);
   return sealer.generationOf(box);

@@ -1,4 +1,4 @@
-/** Opening the store's file whatever has become of it: a damaged one is set aside, an unusable place means memory. */
+/** Opens the store's file in any state: a damaged one is set aside; in an unusable place the store is in memory. */
 import {
   closeSync,
   copyFileSync,
@@ -19,7 +19,7 @@ import { type PodRow, salvagePods, writePod } from "./desired-rows.ts";
 import { codeOf, faultOf } from "./faults.ts";
 import { checkPages, checkTables, corrupt, migrate } from "./schema.ts";
 
-/** How the store came to what it now holds. */
+/** The origin of the store's contents. */
 export type Opening =
   | { readonly kind: "opened" }
   | { readonly kind: "created" }
@@ -30,7 +30,7 @@ export type Opening =
 
 export interface OpenedDatabase<T> {
   readonly connection: Connection;
-  /** What `load` gave. */
+  /** The result of `load`. */
   readonly contents: T;
   readonly opening: Opening;
 }
@@ -46,7 +46,9 @@ export interface OpenDatabaseInit<T> {
   readonly load: (connection: Connection) => T;
 }
 
-/** Of files set aside: one to look at, and the one before it. More would fill a small disk. */
+/**
+ * Bounds the damaged files that are kept: the newest to examine, and the one before it. More would fill a small disk.
+ */
 const KEPT_DAMAGED_FILES = 2;
 /** SQLite's own companions of a database file. */
 const COMPANIONS = ["", "-wal", "-shm", "-journal"];
@@ -91,9 +93,9 @@ export function openInMemory<T>(
 }
 
 function openFile<T>({ path, load, maxBytes }: OpenDatabaseInit<T>): Omit<OpenedDatabase<T>, "opening"> {
-  // Nothing else is even opened: a pipe would wait for its other end for ever.
+  // Other kinds of files are not opened: a pipe would wait for its other end for ever.
   if (isThere(path) && !isFile(path)) throw corrupt("it is not a file");
-  // Made by ourselves, because it holds what pods are given: nobody else reads it.
+  // Made before SQLite does, so that no other user can read the objects of pods in it.
   closeSync(openSync(path, "a", 0o600));
   const { size } = statSync(path);
   if (size > MAX_DATABASE_BYTES) throw corrupt(`it is larger than a store can be: ${size} bytes`);
@@ -132,7 +134,7 @@ function rebuild<T>(init: OpenDatabaseInit<T>, reason: string, { salvages } = { 
   }
 }
 
-/** Into an empty store. Revisions are not taken over: each source has to say anew what was lost with the others. */
+/** Fills an empty store. Revisions are not copied, because each source must report again what was lost. */
 function fill<T>(connection: Connection, pods: readonly PodRow[], load: (connection: Connection) => T): T {
   if (pods.length > 0) {
     connection.durably(() => {
@@ -200,7 +202,7 @@ function removeDamaged(path: string, name: string): void {
   for (const suffix of COMPANIONS) rmSync(join(dirname(path), name + suffix), { recursive: true, force: true });
 }
 
-/** Of the thing itself, were it a dangling link. */
+/** @returns whether the path exists, a dangling link included */
 const isThere = (path: string): boolean => lstatSync(path, { throwIfNoEntry: false }) !== undefined;
 
 const sizeOf = (path: string): number => lstatSync(path, { throwIfNoEntry: false })?.size ?? 0;

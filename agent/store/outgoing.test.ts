@@ -1,4 +1,4 @@
-/** What the store tells outward: statuses and events until they are acknowledged, and the objects it was given. */
+/** Outgoing records, which are statuses and events until they are acknowledged, and objects of the API server. */
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { test } from "node:test";

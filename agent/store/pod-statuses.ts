@@ -18,12 +18,13 @@ import type { Batched } from "./store-file.ts";
 
 export interface PodStatusesComponents {
   readonly file: { use<R>(message: string, work: (connection: Connection) => R): R };
-  /** Something is kept back for the next batch. */
+  /** Called when a record waits for the next batch. */
   readonly keepBack: () => void;
   /** Writes what is kept back. */
   readonly flush: () => void;
   /**
-   * What the API server knows of a pod: whether it waits to hear that nothing is left, and whether it has it at all.
+   * @returns `isAwaited`: the API server waits for the report that nothing of the pod is left; `isThere`: it has the
+   * pod
    */
   readonly known: (pod: RemotePod) => { readonly isAwaited: boolean; readonly isThere: boolean };
 }
@@ -90,7 +91,7 @@ export class PodStatuses implements StatusOutbox, OutgoingStatuses, Batched {
     return row?.gone === 0;
   }
 
-  tellAgain(uid: PodUid): void {
+  resend(uid: PodUid): void {
     const row = this.#row(uid);
     if (row !== undefined && !row.gone && row.sequence <= this.#acknowledged) this.#set(row);
   }
@@ -158,7 +159,7 @@ export class PodStatuses implements StatusOutbox, OutgoingStatuses, Batched {
     }
   }
 
-  /** Drops what was told of pods that the API server has no more. To be called when its objects have changed. */
+  /** Drops records of pods that the API server does not have any more. Called when its objects have changed. */
   sweep(): void {
     for (const [uid, pod] of this.#gone) {
       if (pod.sequence <= this.#acknowledged && !this.#known(pod).isThere) this.delete(uid);
@@ -191,7 +192,7 @@ export class PodStatuses implements StatusOutbox, OutgoingStatuses, Batched {
     this.#pending.clear();
   }
 
-  /** What was stored already comes again with the pods' next change; what is gone, with their objects. */
+  /** Lost statuses come again with the pods' next change; `gone` records come again with their objects. */
   rewrite(connection: Connection): void {
     for (const uid of this.#gone.keys()) if (!this.#pending.has(uid)) this.#gone.delete(uid);
     this.write(connection);
@@ -207,7 +208,7 @@ export class PodStatuses implements StatusOutbox, OutgoingStatuses, Batched {
     return made;
   }
 
-  /** To be told, and not on disk yet. */
+  /** Unreported statuses that are not on disk yet. */
   #keptBack(): StatusRow[] {
     return [...this.#pending.values()].filter(
       (row) => row !== undefined && row.sequence > this.#acknowledged,

@@ -43,17 +43,17 @@ export interface RemoteObjectTableComponents {
     use<R>(message: string, work: (connection: Connection) => R): R;
     /** Overwrites what deleted and moved rows left in the file. @throws what the disk throws */
     scrub(): void;
-    /** What was written so far is on the disk when it returns. */
+    /** All writes so far are on the disk when it returns. */
     settle(): void;
   };
   readonly log: Log;
-  /** Undefined: rows are plain. */
+  /** Seals the rows of Secrets; undefined: they are plain. */
   readonly sealer: Sealer | undefined;
-  /** Something is kept back for the next batch. */
+  /** Called when a record waits for the next batch. */
   readonly keepBack: () => void;
   readonly pods: { replaceApi(pods: ApiPods, also: ((connection: Connection) => void) | undefined): void };
   /**
-   * What is kept back of the statuses goes with a change: one told of a pod's end must not outlive that pod's return.
+   * Statuses that are not on disk yet are written with a change: a report of a pod's end must not outlive its return.
    */
   readonly statuses: Pick<Batched, "write" | "written"> & { sweep(): void };
 }
@@ -126,7 +126,7 @@ export class RemoteObjectTable implements ObjectStore, Batched {
     if (!this.#notes.has(key)) return undefined;
     const found = this.#components.file.use("cannot read an object", (connection) => {
       const row = readObject(connection, key, this.#sealer);
-      // An index that lost it: nothing of this file can be relied upon. In the next one there is none.
+      // The index has lost it, so the file is damaged. A new file does not have the object.
       if (row === undefined && this.#notes.has(key)) throw corrupt("an object is not found by its key");
       return row;
     });
@@ -143,7 +143,7 @@ export class RemoteObjectTable implements ObjectStore, Batched {
     refuseTooMuch(notes.size, bytes, this.#notes.size, this.#bytes);
     const isChange = change.upserts.length + change.deletes.length > 0;
     const file = this.#files;
-    // As it is, whatever was said that it would be.
+    // The digest of the set as it is, even if the hub has announced another one.
     const cursor = { ...change.cursor, digest: this.digestAfter(change) };
     const unreadable = this.#unreadable.current;
     let cursorGeneration = this.#cursorGeneration;
@@ -218,7 +218,7 @@ export class RemoteObjectTable implements ObjectStore, Batched {
     }
   }
 
-  /** Of the keys that rows are sealed with; 0 where one is plain that should not be. */
+  /** @returns generations of the keys that rows are sealed with; 0 for a plain row that must be sealed */
   #generations(): ReadonlySet<number> {
     const generations = new Set([this.#cursorGeneration]);
     for (const [key, { generation }] of this.#notes) if (isSecret(key)) generations.add(generation);
@@ -234,7 +234,7 @@ export class RemoteObjectTable implements ObjectStore, Batched {
     this.#components.keepBack();
   }
 
-  /** Every row is sealed with the newest key. What the file still holds of others goes, and then their keys. */
+  /** Every row is sealed with the newest key. Removes remains of older ones from the file, and then their keys. */
   #settle(): void {
     const { file, log } = this.#components;
     const sealer = this.#sealer;
@@ -246,7 +246,7 @@ export class RemoteObjectTable implements ObjectStore, Batched {
       this.#hasPlain = false;
       sealer.settle(this.#generations());
     } catch (error) {
-      // The next start tries it again; nothing that is needed is gone.
+      // The next start tries again; no needed row is lost.
       log.warn("cannot overwrite what was stored without encryption", { error: describeError(error) });
     }
   }
@@ -279,7 +279,7 @@ function bytesOf(notes: ObjectContents["notes"]): number {
   return bytes;
 }
 
-/** What grows no further is let through: a set above a limit must be able to shrink. */
+/** A change that does not grow the set passes: a set above a limit must be able to shrink. */
 function refuseTooMuch(count: number, bytes: number, countBefore: number, bytesBefore: number): void {
   const isTooMany = count > MAX_OBJECTS && count > countBefore;
   const isTooMuch = bytes > MAX_OBJECTS_BYTES && bytes > bytesBefore;

@@ -31,10 +31,12 @@ const FORMAT_1: Readonly<Record<string, string>> = {
     "bytes INTEGER NOT NULL) STRICT",
 };
 
-/** Of rows of format 1 `apiUid` is empty: it is their `uid`, and their digest knows of neither column. */
+/** In rows of format 1 `apiUid` is empty and means their `uid`; their digest includes neither column. */
 const STATUS_COLUMNS = ["apiUid TEXT NOT NULL DEFAULT ''", "gone INTEGER NOT NULL DEFAULT 0"];
 
-/** What the tunnel brings. `digest` is that of the whole row; `state` of the cursor that of the set of objects. */
+/**
+ * Objects and cursor of the tunnel. `digest` is that of the whole row, the cursor's `state` that of the set of objects.
+ */
 const REMOTE: Readonly<Record<string, string>> = {
   objects:
     "CREATE TABLE objects (key TEXT PRIMARY KEY, hash BLOB NOT NULL, body BLOB NOT NULL, digest BLOB NOT NULL) STRICT",
@@ -51,7 +53,7 @@ const FORMAT_2: Readonly<Record<string, string>> = {
 };
 
 /**
- * What the node has granted to the containers of a pod where that is not what is wanted; in a digest only where it is.
+ * The resources that the node has granted to containers, where they differ from the request. Empty: not in the digest.
  */
 const GRANTED_COLUMN = "granted BLOB";
 
@@ -70,7 +72,7 @@ const KEPT: Readonly<Record<string, string>> = {
 
 const FORMAT_4: Readonly<Record<string, string>> = { ...FORMAT_3, ...KEPT };
 
-/** What a pod that may be either is run as (`ChosenRuntime`); in a digest only where there is something. */
+/** The runtime that was chosen for a pod (`ChosenRuntime`). Empty: not in the digest. */
 const RUNTIME_COLUMN = "runtime BLOB";
 
 const FORMAT_5: Readonly<Record<string, string>> = {
@@ -110,12 +112,12 @@ const MIGRATIONS: readonly Migration[] = [
   },
 ];
 
-/** Of the newest format. */
+/** The tables of the newest format. */
 export const TABLES = FORMAT_6;
 
 const newestOf = (migrations: readonly Migration[]): number => migrations.at(-1)?.format ?? 0;
 
-/** What this picolet writes. */
+/** The format that this version writes. */
 export const FORMAT = newestOf(MIGRATIONS);
 
 /**
@@ -157,13 +159,13 @@ function formatOf(connection: Connection): number {
   return value;
 }
 
-/** Looks at the structure of all pages and the types of all columns. @throws `corrupt` or an SqliteError */
+/** Checks the structure of all pages and the types of all columns. @throws `corrupt` or an SqliteError */
 export function checkPages(connection: Connection): void {
   const verdict = connection.pragma("quick_check(1)");
   if (verdict !== "ok") throw corrupt(`the check found: ${String(verdict).slice(0, 200)}`);
 }
 
-/** Of a file of the newest format. @throws `corrupt` when its tables are defined differently. */
+/** Checks a file of the newest format. @throws `corrupt` when its tables are defined differently */
 export function checkTables(connection: Connection): void {
   const found = connection.rows("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL");
   const isAsDefined = found.every(({ name, sql }) => TABLES[String(name)] === sql);

@@ -78,7 +78,7 @@ interface StatusColumns {
   readonly gone: number;
 }
 
-/** Of a row of format 1 nothing is known but what that had. */
+/** The digest of a row of format 1 has the columns of that format only. */
 function statusDigest({ uid, apiUid, namespace, name, sequence, gone }: StatusColumns, body: Buffer): Buffer {
   const identity = [uid, namespace, name, sequence];
   return digestOf(apiUid === "" ? identity : [...identity, apiUid, gone], body);

@@ -4,7 +4,7 @@ import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { type EventRecorder, nodeReference } from "../core/store/store-ports.ts";
 import type { StoreState } from "./store-file.ts";
 
-/** Tells of a store that was damaged, that cannot be written, or that is kept in memory: events of the node. */
+/** Records events of the node about a store that was damaged, cannot be written, or is in memory. */
 export class StoreEvents implements Component {
   readonly name = "store events";
   readonly #state: Watch<StoreState>;

@@ -17,7 +17,7 @@ import { TABLES } from "./schema.ts";
 type FileOpening = Exclude<Opening, { kind: "inMemory" }>;
 
 /**
- * What becomes of what is written now. All but `durable` after `opened` is worth an event; the last two a condition.
+ * The durability of writes. Every state but `durable` after `opened` is an event; the last two are a condition too.
  */
 export type StoreState =
   | { readonly kind: "durable"; readonly opening: FileOpening }
@@ -41,7 +41,7 @@ const MAX_REPLACEMENTS = 2;
 
 /** The one connection, through everything that may happen to its file while it is open. */
 export class StoreFile<T> {
-  /** What the file held when it was opened. */
+  /** The contents of the file when it was opened. */
   readonly contents: T;
   readonly #clock: Clock;
   readonly #log: Log;
@@ -49,7 +49,7 @@ export class StoreFile<T> {
   readonly #state: WatchSource<StoreState>;
   readonly #parts: Batched[] = [];
   #connection: Connection;
-  /** Where a failing write returns to when it works again. */
+  /** The state that follows when a failing write succeeds again. */
   #opening: Opening;
   #replacements = 0;
 
@@ -136,7 +136,7 @@ export class StoreFile<T> {
   }
 
   /**
-   * What was written so far is on the disk, and in the database's file, when it returns. @throws what the disk throws
+   * All writes so far are on the disk, and in the database's file, when it returns. @throws errors of the disk
    */
   settle(): void {
     const { path } = this.#init;
@@ -159,7 +159,7 @@ export class StoreFile<T> {
     try {
       this.#connection[Symbol.dispose]();
     } catch (error) {
-      // What was committed is in the log beside the file; the next start reads it.
+      // Committed writes are in the log beside the file; the next start reads it.
       this.#log.warn("cannot close the store's file", { error: describeError(error) });
     }
   }

@@ -1,4 +1,4 @@
-/** What any store must do, on a file and in memory; then what only a file can show. */
+/** Tests of every store, on a file and in memory; then those of a file alone. */
 import assert from "node:assert/strict";
 import { readdirSync, statSync } from "node:fs";
 import { test } from "node:test";

@@ -28,13 +28,13 @@ import { StoreFile, type StoreState } from "./store-file.ts";
  * Statuses and events come in bursts of a few per pod; one transaction takes a whole burst. A power cut costs as much.
  */
 const TICK = seconds(1);
-/** For counts of repeated events alone: a pod that fails for a week writes once a minute, not at every failure. */
+/** The delay of counts of repeated events: a pod that fails for a week writes once a minute, not at every failure. */
 const LAZY_TICK = seconds(60);
-/** From this stretch on counts alone make no batch: they go with whatever else is written. */
+/** From this stretch on counts alone make no batch: they are written with other records. */
 const MOST_STRETCHED = 60;
 /** After a failed write the next try, doubled up to MAX_RETRY: space on a disk comes back in minutes, if at all. */
 const RETRY: BackoffPolicy = { first: seconds(2), max: seconds(60) };
-/** How often a store in memory looks whether its file can be written again. */
+/** The interval at which a store in memory checks whether its file can be written again. */
 const RETURN_TO_FILE = seconds(60);
 
 /** The kubelet's `eventRecordQPS` and `eventBurst`. */
@@ -49,8 +49,8 @@ interface Contents {
 }
 
 /**
- * What the agent keeps across reboots and power cuts, in one SQLite file that one process has open. Works from its
- * making to its disposal; `run` only writes the batches. With nothing to write there is no timer and no write.
+ * The agent's state across reboots and power cuts, in one SQLite file that one process has open. It works from its
+ * construction to its disposal; `run` only writes the batches. With nothing to write there is no timer and no write.
  */
 export class Store implements Component {
   readonly name = "store";
@@ -116,7 +116,7 @@ export class Store implements Component {
     this.#ring = ring;
   }
 
-  /** Whether what is written now will be there after a power cut, and what was found when the file was opened. */
+  /** The durability of writes, and the state of the file when it was opened. */
   get state(): Watch<StoreState> {
     return this.#file.state;
   }
@@ -146,8 +146,8 @@ export class Store implements Component {
   }
 
   /**
-   * Batches wait `factor` times as long from now on, so that fewer of them wear the disk; what pods are to be is
-   * written at once as ever. @param factor 1 or more
+   * Batches wait `factor` times as long from now on, so that fewer of them wear the disk. Desired pods are still
+   * written at once. @param factor 1 or more
    */
   stretch(factor: number): void {
     this.#stretch = factor;
@@ -190,7 +190,7 @@ const load = (connection: Connection, sealer: Sealer | undefined): Contents => (
   kept: countKept(connection),
 });
 
-/** Two incarnations can have been one pod of the API server; it hears of the end when both are gone. */
+/** Two incarnations can belong to one pod of the API server, which is reported as gone when both are. */
 function knownOf(
   { uid, namespace, name, apiUid }: RemotePod,
   objects: ObjectStore,

@@ -1,5 +1,6 @@
 /** What the node answers to a GET of the kubelet's HTTP API, as far as it needs no stream of its own. */
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { PROMETHEUS_TEXT } from "@picolet/protocol/metrics/content-type.ts";
 import type { KubeletReply } from "@picolet/protocol/tunnel/stream.ts";
 import type { NodeStats } from "../core/node/node-stats.ts";
 import type { AgentPod } from "../core/pods/agent-pod.ts";
@@ -25,7 +26,7 @@ export interface KubeletAnswersComponents {
   readonly pods: () => readonly AgentPod[];
   readonly stats: NodeStats;
   /** In Prometheus' text format. */
-  readonly probeMetrics: () => Iterable<string>;
+  readonly probeMetrics: () => Iterable<string> | Promise<Iterable<string>>;
   readonly node: () => Promise<KubeletNode>;
   /** Why this node is not healthy; "" when it is. */
   readonly unhealthy: () => string;
@@ -33,8 +34,6 @@ export interface KubeletAnswersComponents {
 
 const JSON_TYPE = "application/json";
 const TEXT_TYPE = "text/plain; charset=utf-8";
-/** Prometheus' text format. */
-const METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8";
 
 type Route = (
   answers: KubeletAnswers,
@@ -94,11 +93,11 @@ export class KubeletAnswers {
 
   async resourceMetrics(signal: AbortSignal): Promise<KubeletAnswer> {
     const body = await this.#components.stats.resourceMetrics(signal);
-    return { status: 200, contentType: METRICS_TYPE, body };
+    return { status: 200, contentType: PROMETHEUS_TEXT, body };
   }
 
-  probeMetrics(): KubeletAnswer {
-    return { status: 200, contentType: METRICS_TYPE, body: this.#components.probeMetrics() };
+  async probeMetrics(): Promise<KubeletAnswer> {
+    return { status: 200, contentType: PROMETHEUS_TEXT, body: await this.#components.probeMetrics() };
   }
 
   async configz(): Promise<KubeletAnswer> {

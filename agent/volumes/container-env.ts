@@ -10,7 +10,7 @@ import { resourceValue } from "./values/resource-values.ts";
 import { serviceEnv } from "./values/service-env.ts";
 
 export interface EnvContext extends FieldContext {
-  /** What a container without a limit can have at most, by resource name: the node's allocatable. */
+  /** The node's allocatable by resource name: the limit of a container that has none of its own. */
   readonly allocatable: Readonly<Record<string, string>>;
   readonly objects: Pick<ClusterObjects, "object" | "keys">;
 }
@@ -65,7 +65,7 @@ interface ObjectReference {
   readonly optional?: boolean | undefined;
 }
 
-/** What Kubernetes 1.34 takes as the name of a variable (RelaxedEnvironmentVariableValidation). */
+/** Names of variables that Kubernetes 1.34 accepts (RelaxedEnvironmentVariableValidation). */
 const VARIABLE_NAME = /^[\x20-\x3c\x3e-\x7e]+$/;
 
 /** Every key that can be the name of a variable, as one; others are left out. */

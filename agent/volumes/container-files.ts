@@ -30,7 +30,7 @@ export interface ContainerFilesComponents {
 
 export interface ContainerFilesInit {
   readonly nodeName: string;
-  /** By resource name; what a container without a limit can have. */
+  /** The node's allocatable by resource name: the limit of a container that has none of its own. */
   readonly allocatable: Readonly<Record<string, string>>;
   readonly clusterDomain: string;
 }
@@ -43,7 +43,7 @@ export interface ContainerRunId {
 
 const NODE_HOSTS_PATH = "/etc/hosts";
 
-/** What one container has on this node's disk beside its volumes: its hosts file, its log, its last words. */
+/** The files of one container beside its volumes: hosts file, log, termination message. */
 export class ContainerFiles {
   readonly #components: ContainerFilesComponents;
   readonly #init: ContainerFilesInit;
@@ -57,7 +57,7 @@ export class ContainerFiles {
     this.#mounts = components.mounts;
   }
 
-  /** Makes them, and says how the container is to be started. @throws `failed` with the kubelet's reason */
+  /** Makes the files. @returns how the container must be started. @throws `failed` with the kubelet's reason */
   launch(pod: DesiredPod, container: Container, run: ContainerRunId, observed: ObservedPod): ContainerLaunch {
     try {
       return this.#launch(pod, container, run, observed);
@@ -118,8 +118,8 @@ export class ContainerFiles {
   }
 
   /**
-   * Not before the pod has an address, nor where a volume is mounted there. With the host's network a copy of the
-   * node's.
+   * @returns undefined before the pod has an address, and where a volume is mounted at the path. On the host's network
+   *   the file is a copy of the node's.
    */
   #hostsMount(pod: DesiredPod, container: Container, podIPs: readonly string[]): Mount | undefined {
     const { hostNetwork } = pod.pod.spec;
@@ -131,7 +131,7 @@ export class ContainerFiles {
         ? nodeHostsFile(pod.pod, readFileSync(NODE_HOSTS_PATH, "utf8"))
         : podHostsFile(pod.pod, podIPs, podHostname(pod.pod, this.#init.clusterDomain));
     const hostPath = this.#paths.etcHosts(pod.uid);
-    // In place, because running containers have this very file mounted; and not at all when it says so already.
+    // In place, because running containers have this very file mounted. An unchanged file is not written.
     if (!holds(hostPath, content)) {
       writeFileSync(hostPath, content);
       chmodSync(hostPath, 0o644);
@@ -150,7 +150,7 @@ export class ContainerFiles {
 /** Relative to the pod's log folder. */
 const logPathOf = (container: string, attempt: number): string => `${container}/${attempt}.log`;
 
-/** Containers may have written into it, as much as they like. */
+/** Compares sizes first, because containers may have written any amount into the file. */
 function holds(path: string, content: string): boolean {
   const size = statSync(path, { throwIfNoEntry: false })?.size;
   return size === Buffer.byteLength(content) && readFileSync(path, "utf8") === content;

@@ -11,8 +11,8 @@ import {
 import { basename, dirname, join } from "node:path";
 import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Container, VolumeMount } from "@picolet/protocol/pod/pod.ts";
-import type { Log, PodUid } from "@picolet/protocol/ports.ts";
-import type { DesiredPod, Device, Mount, ResolvedImage } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { Log } from "@picolet/protocol/ports.ts";
+import type { DesiredPod, Device, Mount } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { Mounter } from "./files/mounter.ts";
 import type { PodPaths } from "./files/pod-paths.ts";
 import { openSubPath, SubPathError, type SubPathHandle, subPathProblem } from "./files/sub-path.ts";
@@ -27,8 +27,6 @@ export interface ContainerMountsComponents {
   readonly volumes: PodVolumes;
   readonly mounter: Mounter;
   readonly log: Log;
-  /** The image that the runtime itself mounts for a volume. */
-  readonly images: (uid: PodUid, volume: string) => ResolvedImage | undefined;
   readonly recursiveReadOnly: (pod: DesiredPod) => boolean;
 }
 
@@ -53,7 +51,7 @@ export class ContainerMounts {
         );
       const recursiveReadOnly = isRecursiveReadOnly(mount, () => this.#components.recursiveReadOnly(pod));
       const subPath = subPathOf(mount, lookup);
-      const image = this.#components.images(pod.uid, mount.name);
+      const { image } = volume;
       const isPlain = subPath === "" || image !== undefined;
       const path = isPlain ? volume.path : this.#subPath(pod, container, mount, index, volume, subPath);
       return {
@@ -98,7 +96,7 @@ export class ContainerMounts {
       this.#bind(handle, target);
       return target;
     } catch (error) {
-      // The cause may tell of files outside of the volume, which are none of the pod's business: it is in the log.
+      // The cause may name files outside of the volume, which the pod must not learn. Only the log has it.
       log.warn("cannot prepare a subPath", {
         pod: pod.uid,
         container: container.name,
@@ -115,7 +113,7 @@ export class ContainerMounts {
 
   #bind(handle: SubPathHandle, target: string): void {
     const there = statSync(target, { bigint: true, throwIfNoEntry: false });
-    // Bound for an earlier run, and still the same.
+    // An earlier run has bound it, and it is still the same.
     if (there !== undefined && there.dev === handle.device && there.ino === handle.inode) return;
     mkdirSync(dirname(target), { recursive: true, mode: 0o750 });
     const canonical = join(realpathSync(dirname(target)), basename(target));
@@ -130,7 +128,7 @@ export class ContainerMounts {
   }
 }
 
-/** With the kubelet's words. */
+/** @throws the kubelet's words */
 function isRecursiveReadOnly(mount: VolumeMount, supports: () => boolean): boolean {
   const { name, recursiveReadOnly: mode = "Disabled", readOnly, mountPropagation = "None" } = mount;
   if (mode === "Disabled") return false;

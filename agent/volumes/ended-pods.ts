@@ -7,23 +7,23 @@ import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { PodView } from "../plan/pod-view.ts";
 
 export interface EndedPodsComponents {
-  /** What the workers see now. */
+  /** The views that the workers have now. */
   readonly views: () => Iterable<PodView>;
-  /** Fires when one of them may have changed. */
+  /** Fires when a view may have changed. */
   readonly changes: Watch<unknown>;
   readonly release: (pod: DesiredPod, signal: AbortSignal) => Promise<void>;
   readonly log: Log;
 }
 
 /**
- * A pod that has ended stays on the node until somebody deletes it; its volumes and its cgroup do not: what they take
- * of memory and disk, and claims that one pod alone may use, are free for others.
+ * Releases volumes and cgroups of ended pods. Such a pod stays on the node until it is deleted; the memory, the disk
+ * space and the claims of its volumes are free for other pods before.
  */
 export class EndedPods implements Component {
   readonly name = "ended pods";
   readonly #components: EndedPodsComponents;
-  /** Ended pods that have been seen to, one way or the other: what is left goes with the pod. */
-  readonly #seen = new Set<PodUid>();
+  /** Ended pods whose release was tried. What a failed release leaves is removed with the pod. */
+  readonly #tried = new Set<PodUid>();
 
   constructor(components: EndedPodsComponents) {
     this.#components = components;
@@ -31,20 +31,20 @@ export class EndedPods implements Component {
 
   async run(signal: AbortSignal): Promise<void> {
     try {
-      await this.#look(signal);
-      for await (const _ of this.#components.changes.changes(signal)) await this.#look(signal);
+      await this.#releaseEnded(signal);
+      for await (const _ of this.#components.changes.changes(signal)) await this.#releaseEnded(signal);
     } catch (error) {
       ignoreCancelled(error);
     }
   }
 
-  async #look(signal: AbortSignal): Promise<void> {
+  async #releaseEnded(signal: AbortSignal): Promise<void> {
     const ended = [...this.#components.views()].filter(hasEnded).map(({ desired }) => desired);
     const uids = new Set(ended.map(({ uid }) => uid));
-    for (const uid of this.#seen) if (!uids.has(uid)) this.#seen.delete(uid);
-    for (const pod of ended.filter(({ uid }) => !this.#seen.has(uid))) {
-      this.#seen.add(pod.uid);
-      // It may have been brought back while another one's volumes went.
+    for (const uid of this.#tried) if (!uids.has(uid)) this.#tried.delete(uid);
+    for (const pod of ended.filter(({ uid }) => !this.#tried.has(uid))) {
+      this.#tried.add(pod.uid);
+      // The pod may have been started again while another one was released.
       if (![...this.#components.views()].some((view) => view.desired.uid === pod.uid && hasEnded(view))) continue;
       try {
         await this.#components.release(pod, signal);

@@ -7,15 +7,15 @@ import type { PodPaths } from "./files/pod-paths.ts";
 
 export interface OrphanedFoldersComponents {
   readonly paths: PodPaths;
-  /** Takes away what is there of that pod, with these folders of logs. */
+  /** Removes all that the disk has of that pod, with these folders of logs. */
   readonly remove: (uid: string, logs: readonly string[], signal: AbortSignal) => Promise<void>;
   readonly log: Log;
 }
 
-/** Pod folders and log folders that one sweep looks at; a node has 110 pods. Others wait for the next start. */
+/** Bounds the pod folders and log folders that one sweep reads; a node has 110 pods. Others wait for the next start. */
 const MAX_SWEPT = 10_000;
 
-/** Folders of pods that nobody knows any more. @returns the uids of the pods removed. @throws `cancelled`, `failed` */
+/** Removes the folders of unknown pods. @returns the uids of the pods removed. @throws `cancelled`, `failed` */
 export async function sweepOrphanedFolders(
   { paths, remove, log }: OrphanedFoldersComponents,
   known: Pick<ReadonlySet<string>, "has">,

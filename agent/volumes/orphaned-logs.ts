@@ -7,9 +7,9 @@ import type { RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.t
 import type { Mounter } from "./files/mounter.ts";
 import { removeTree } from "./files/remove-tree.ts";
 
-/** Nobody has written there for so long. A pod of another agent's may be known to none of our runtimes. */
+/** Logs that were written to since are kept: a pod of another agent may be known to none of our runtimes. */
 const QUIET = seconds(24 * 3600);
-/** Pods and their files that one sweep looks at; a node has 110 pods. Others wait for the next. */
+/** Bounds the pods and files that one sweep reads; a node has 110 pods. Others wait for the next one. */
 const MAX_ENTRIES = 10_000;
 const POD_FOLDER = /^[a-z0-9.-]+_[a-z0-9.-]+_([A-Za-z0-9.-]+)$/;
 
@@ -21,10 +21,10 @@ export interface OrphanedLogsComponents {
 }
 
 /**
- * Removes logs whose pod's own folder is gone already: of a root directory that was lost, of an agent that was removed.
- * Of pods that runtimes have for others they are left alone, and everything is where no runtime can tell of others'
- * pods.
- * @param known every uid that this node knows; @returns those of the pods whose logs were removed
+ * Removes logs whose pod has no folder any more: those of a lost root directory, or of a removed agent. Logs of pods
+ * that a runtime has for another program stay; without a runtime that lists such pods all logs stay.
+ * @param known every uid that this node knows
+ * @returns the uids of the pods whose logs were removed
  */
 export async function sweepOrphanedLogs(
   { adapters, mounter, clock, log }: OrphanedLogsComponents,
@@ -56,7 +56,7 @@ export async function sweepOrphanedLogs(
   return removed;
 }
 
-/** Milliseconds since the epoch; what cannot be looked at was written to just now. */
+/** @returns milliseconds since the epoch; a file that cannot be read counts as written to just now */
 async function lastWriteIn(folder: string): Promise<number> {
   try {
     const entries = await readdir(folder, { recursive: true });

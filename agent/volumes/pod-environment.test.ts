@@ -42,7 +42,7 @@ const skip = system.allowed ? false : "needs the right to mount";
 class FakeCgroups implements PodCgroupPort {
   readonly calls: string[] = [];
   failure: Error | undefined;
-  /** What making one takes. */
+  /** Delays `ensure` until it resolves. */
   slowly: Promise<void> | undefined;
 
   pathOf(pod: DesiredPod): string {

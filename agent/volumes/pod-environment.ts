@@ -6,7 +6,7 @@ import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import { parseQuantity, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
 import type { Container } from "@picolet/protocol/pod/pod.ts";
-import type { Clock, Log, PodUid } from "@picolet/protocol/ports.ts";
+import { type Clock, type Log, type PodUid, podUid } from "@picolet/protocol/ports.ts";
 import type {
   ContainerLaunch,
   DesiredPod,
@@ -28,11 +28,9 @@ import { type NodeDns, sandboxDns } from "./network/sandbox-dns.ts";
 import { sweepOrphanedFolders } from "./orphaned-folders.ts";
 import { type OrphanedLogsComponents, sweepOrphanedLogs } from "./orphaned-logs.ts";
 import { findRuntimeHandler, runtimeHandler } from "./runtime-handler.ts";
-import { ClaimVolumes } from "./types/claim-volumes.ts";
-import { EmptyDirs } from "./types/empty-dirs.ts";
 import { ImageVolumes } from "./types/image-volumes.ts";
-import { PayloadVolumes } from "./types/payload-volumes.ts";
 import { PodVolumes } from "./types/pod-volumes.ts";
+import { hasRefreshedVolumes } from "./types/volume-types.ts";
 import { userNamespaceOf } from "./user-namespaces.ts";
 
 /** The cgroups of pods, as `agent/resources` has them. */
@@ -49,17 +47,17 @@ export interface PodEnvironmentComponents {
   readonly events: EventRecorder;
   readonly clock: Clock;
   readonly log: Log;
-  /** What the API server gives the pods, and what fires when it may have changed. */
+  /** Objects of the API server for the pods; `objectsChanged` fires when one may have changed. */
   readonly objects: ClusterObjects;
   readonly objectsChanged: Watch<unknown>;
   /** Encrypts tokens that are kept on disk; undefined: they are plain. */
   readonly sealer?: Sealer | undefined;
   /** The node's addresses now, its main one first. */
   readonly hostIPs: () => readonly string[];
-  /** Of the node as the API server has them, for persistent volumes. Missing: none. */
+  /** Labels of the node in the API server, for the affinity of persistent volumes. Missing: none. */
   readonly nodeLabels?: () => Readonly<Record<string, string>>;
   /**
-   * Whether that handler of the pod's runtime can make what lies below a read-only mount read-only too. Missing: none.
+   * @returns whether that handler of the pod's runtime makes mounts below a read-only mount read-only too. Missing: no
    */
   readonly recursiveReadOnly?: (pod: DesiredPod, runtimeHandler: string) => boolean;
 }
@@ -67,19 +65,19 @@ export interface PodEnvironmentComponents {
 export interface PodEnvironmentInit extends NodeDns {
   readonly rootDir: string;
   readonly podLogsDir: string;
-  /** By resource name; what a container without a limit can have. */
+  /** The node's allocatable by resource name: the limit of a container that has none of its own. */
   readonly allocatable: Readonly<Record<string, string>>;
   readonly memoryBytes: number;
 }
 
-/** Folders of pods hold volumes that are nobody else's business. */
+/** Only root and its group can enter a pod's folder, which holds its volumes. */
 const POD_FOLDER_MODE = 0o750;
 /**
- * What is on this node's disk for a pod, laid out as the kubelet does. `sandbox` and `container` answer at once:
+ * The files of pods on this node's disk, laid out as the kubelet does. `sandbox` and `container` answer at once:
  * they touch a handful of small files and, for a `subPath`, run mount(8).
  */
 export class PodEnvironmentOnDisk implements PodEnvironment {
-  /** Whether the runtime of that pod makes a mount read-only with all that is mounted below it. */
+  /** @returns whether the pod's runtime makes mounts below a read-only mount read-only too */
   readonly recursiveReadOnly: (pod: DesiredPod) => boolean;
   readonly #cgroups: PodCgroupPort;
   readonly #mounter: Mounter;
@@ -89,12 +87,10 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
   readonly #init: PodEnvironmentInit;
   readonly #paths: PodPaths;
   readonly #objects: ClusterObjects;
-  readonly #payloads: PayloadVolumes;
-  readonly #claims: ClaimVolumes;
   readonly #volumes: PodVolumes;
   readonly #files: ContainerFiles;
   #images: ImageVolumes | undefined;
-  /** What is being made or taken away of a pod now, or was told to stop and has not yet. */
+  /** The work under way for each pod, cancelled work that has not ended yet included. */
   readonly #working = new Map<PodUid, Promise<void>>();
 
   constructor(components: PodEnvironmentComponents, init: PodEnvironmentInit) {
@@ -107,20 +103,16 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
     this.#init = init;
     this.#paths = new PodPaths(init);
     this.#objects = components.objects;
-    const emptyDirs = new EmptyDirs({ paths: this.#paths, mounter, log }, { memoryBytes: memoryForPods(init) });
     const { nodeLabels = () => ({}), recursiveReadOnly = () => false } = components;
-    const shared = { ...components, paths: this.#paths, emptyDirs, nodeLabels };
-    this.#payloads = new PayloadVolumes(shared, init);
-    this.#claims = new ClaimVolumes(shared, init);
-    this.#volumes = new PodVolumes({ ...shared, payloads: this.#payloads, claims: this.#claims });
+    const { nodeName, allocatable, clusterDNS } = init;
+    const shared = { ...components, paths: this.#paths, nodeLabels, imageVolumes: () => this.#images };
+    this.#volumes = new PodVolumes(shared, { nodeName, allocatable, memoryBytes: memoryForPods(init) });
     this.recursiveReadOnly = (pod) => {
       const handler = findRuntimeHandler(pod, this.#objects);
       return handler !== undefined && recursiveReadOnly(pod, handler);
     };
-    const images = (uid: PodUid, volume: string) => this.#images?.byRuntime(uid, volume);
-    const own = { volumes: this.#volumes, images, recursiveReadOnly: this.recursiveReadOnly };
+    const own = { volumes: this.#volumes, recursiveReadOnly: this.recursiveReadOnly };
     const mounts = new ContainerMounts({ ...shared, ...own });
-    const { nodeName, allocatable, clusterDNS } = init;
     this.#files = new ContainerFiles(
       { ...shared, mounts },
       { nodeName, allocatable, clusterDomain: clusterDNS.domain },
@@ -136,9 +128,13 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
     return this.#images;
   }
 
-  /** Keeps what the API server gives the pods up to date while they run. */
-  get projected(): Component {
-    return this.#payloads;
+  /** Tasks of the volume types, such as the one that refreshes files made of objects of the API server. */
+  get volumeTasks(): readonly Component[] {
+    return this.#volumes.tasks;
+  }
+
+  hasRefreshedVolumes({ pod }: DesiredPod): boolean {
+    return hasRefreshedVolumes(pod);
   }
 
   prepare(pod: DesiredPod, signal: AbortSignal): Promise<void> {
@@ -186,8 +182,8 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
   }
 
   /**
-   * Takes cgroup and volumes of a pod away of which nothing runs or will run any more, as the kubelet does; its logs
-   * and last words stay. One that is to run after all is prepared anew.
+   * Removes cgroup and volumes of an ended pod, as the kubelet does; its logs and termination messages stay. A pod that
+   * runs after all is prepared again.
    */
   release(pod: DesiredPod, signal: AbortSignal): Promise<void> {
     return this.#alone(pod.uid, () => this.#release(pod, signal));
@@ -196,11 +192,9 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
   async #release(pod: DesiredPod, signal: AbortSignal): Promise<void> {
     const { uid } = pod;
     await this.#cgroups.remove(pod, signal);
-    await this.#payloads.forget(uid);
-    await this.#images?.forget(uid, signal);
+    await this.#volumes.forget(uid, signal);
     for (const folder of this.#paths.volumeFolders(uid)) await this.#remove(folder, [], signal);
-    this.#volumes.forget(uid);
-    await this.#claims.release(signal);
+    await this.#volumes.collect(signal);
   }
 
   cleanup(pod: DesiredPod, signal: AbortSignal): Promise<void> {
@@ -208,8 +202,8 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
   }
 
   /**
-   * One after another: a worker whose pod is to go leaves what it was doing behind, and what that still made after the
-   * cleanup would stay for ever.
+   * Serializes the work for a pod. A worker whose pod is removed does not wait for its own earlier work, and files that
+   * this work made after the cleanup would stay for ever.
    */
   async #alone(uid: PodUid, work: () => Promise<void>): Promise<void> {
     const before = this.#working.get(uid);
@@ -225,30 +219,28 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
 
   async #cleanup(pod: DesiredPod, signal: AbortSignal): Promise<void> {
     await this.#cgroups.remove(pod, signal);
-    await this.#payloads.forget(pod.uid);
-    await this.#images?.forget(pod.uid, signal);
-    // The pod's own folder goes last: as long as it is there, the sweep of a later start finds what is left.
+    await this.#volumes.forget(pod.uid, signal);
+    // The pod's own folder is removed last: while it exists, the sweep of a later start finds the rest.
     await this.#remove(this.#paths.pod(pod.uid), [this.#paths.logs(pod)], signal);
-    this.#volumes.forget(pod.uid);
-    await this.#claims.release(signal);
+    await this.#volumes.collect(signal);
   }
 
   /**
-   * At start: removes folders of pods that nobody knows any more.
+   * Removes the folders of unknown pods; called at the start.
    * @param known every uid that a store or a runtime knows
    * @returns the uids of the pods removed
    */
   async sweep(known: Pick<ReadonlySet<string>, "has">, signal: AbortSignal): Promise<readonly string[]> {
     const remove = async (uid: string, logs: readonly string[], stop: AbortSignal): Promise<void> => {
-      await this.#images?.release(uid, stop);
+      await this.#volumes.forget(podUid(uid), stop);
       await this.#remove(this.#paths.pod(uid), logs, stop);
     };
     const removed = await sweepOrphanedFolders({ paths: this.#paths, log: this.#log, remove }, known, signal);
-    await this.#claims.release(signal);
+    await this.#volumes.collect(signal);
     return removed;
   }
 
-  /** The logs of pods that nobody knows and that have nothing else here. @returns their uids */
+  /** Removes logs of unknown pods that have nothing else here. @returns their uids */
   async sweepLogs(
     others: Pick<OrphanedLogsComponents, "adapters" | "clock">,
     known: Pick<ReadonlySet<string>, "has">,
@@ -262,7 +254,7 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
     const mounts = (folder: string): readonly string[] => this.#mounter.mountPointsWithin(folder);
     const canonical = await realpath(podFolder).catch((error: unknown) => {
       if (errnoOf(error) === "ENOENT") return undefined;
-      throw new PicoletError("failed", `cannot look at ${podFolder}`, { cause: error, retryable: true });
+      throw new PicoletError("failed", `cannot read ${podFolder}`, { cause: error, retryable: true });
     });
     const mounted = canonical === undefined ? [] : mounts(canonical);
     if (mounted.length > 0) await this.#mounter.unmount(mounted, signal);

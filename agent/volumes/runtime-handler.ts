@@ -5,7 +5,7 @@ import type { ClusterObjects } from "../core/hub/cluster-objects.ts";
 import { COMPONENT_RUNTIME_CLASS } from "../core/pods/pod-ports.ts";
 import { isComponentPod } from "../core/pods/pod-runtime.ts";
 
-/** What `runtimeHandler` gives; `undefined` where that throws: the RuntimeClass of a pod that runs may be deleted. */
+/** @returns `runtimeHandler`'s result; `undefined` where it throws: the RuntimeClass of a running pod may be deleted */
 export function findRuntimeHandler(desired: DesiredPod, objects: Pick<ClusterObjects, "object">): string | undefined {
   const { pod, source } = desired;
   const name = pod.spec.runtimeClassName ?? "";
@@ -17,8 +17,8 @@ export function findRuntimeHandler(desired: DesiredPod, objects: Pick<ClusterObj
 }
 
 /**
- * The runtime's handler of the pod's RuntimeClass; "" for its default one. That of components is the node's own,
- * whatever the cluster has, and a pod that does not come from a cluster may name the handler itself.
+ * Finds the runtime's handler of the pod's RuntimeClass; "" for the default one. The class of components is the node's
+ * own, even if the cluster has one of that name. A pod that does not come from a cluster may name the handler itself.
  * @throws `not_found` (retryable), worded as the kubelet does
  */
 export function runtimeHandler(desired: DesiredPod, objects: Pick<ClusterObjects, "object">): string {

@@ -15,7 +15,7 @@ import { terminationLogName } from "./files/pod-paths.ts";
 
 /** Kubernetes' limit for one container's message; what is longer is cut. */
 export const MAX_TERMINATION_MESSAGE_BYTES = 4096;
-/** What the kubelet takes from the end of a log for a message. */
+/** The kubelet's limit of the end of a log that becomes a message. */
 const FALLBACK_LINES = 80;
 const MAX_FALLBACK_BYTES = 2048;
 /** A runtime cuts lines at 16 KiB, so this holds the last one whole, or 80 short ones. */
@@ -24,8 +24,8 @@ const LOG_TAIL_BYTES = 20 * 1024;
 const KEPT_RUNS = 2;
 
 /**
- * An empty file in `folder` that a container may write its last words to, whoever it runs as.
- * @param keep this run has begun already: what it wrote stays
+ * Makes an empty file in `folder` for the termination message, which any user of the container can write to.
+ * @param keep true when this run has begun already: its message stays
  * @returns its path
  */
 export function makeTerminationLog(folder: string, attempt: number, keep: boolean): string {
@@ -69,7 +69,7 @@ export function readLogTail(path: string): string {
     const buffer = Buffer.alloc(Math.min(size, LOG_TAIL_BYTES));
     const length = readSync(fd, buffer, 0, buffer.length, size - buffer.length);
     const lines = buffer.toString("utf8", 0, length).split("\n");
-    // What comes before the first newline is the end of a line unless the log begins there.
+    // The text before the first newline is the rest of a line, unless the log begins there.
     if (size > LOG_TAIL_BYTES) lines.shift();
     const text = lines
       .slice(-FALLBACK_LINES - 1)
@@ -84,7 +84,7 @@ export function readLogTail(path: string): string {
   }
 }
 
-/** `<time> <stream> <tags> <content>`; the tag P is of a line that goes on. Anything else is no line of a log. */
+/** `<time> <stream> <tags> <content>`; the tag P marks a line that the next one continues. Other lines are ignored. */
 function logContent(line: string): string {
   const match = /^\S+ (?:stdout|stderr) (\S+) (.*)$/s.exec(line);
   if (match === null) return "";
@@ -98,12 +98,12 @@ function removeOld(folder: string, attempt: number): void {
     try {
       unlinkSync(join(folder, name));
     } catch {
-      // It holds no more than a message nobody asks for.
+      // The file only has the message of an older run.
     }
   }
 }
 
-/** Follows no link, and does not wait for somebody who writes into a pipe. */
+/** Follows no link, and does not wait for a writer of a pipe. */
 function openIfThere(path: string): number | undefined {
   try {
     return openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);

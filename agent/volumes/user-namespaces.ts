@@ -13,8 +13,8 @@ const LAST_BLOCK = 2 ** 32 / IDS_PER_POD - 2;
 const FILE = "userns";
 
 /**
- * Which ids of the node the pod has: those that its folder says, else the lowest that no other pod has. They are the
- * pod's until its folder goes.
+ * Gives the pod a range of ids of the node: the one noted in its folder, else the lowest that no other pod has. The pod
+ * keeps it until its folder is removed.
  * @throws `resource_exhausted` when there are none left
  */
 export function userNamespaceOf(uid: string, paths: PodPaths): UserNamespace {

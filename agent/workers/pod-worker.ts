@@ -382,6 +382,7 @@ export class PodWorker {
       worker: this.#state,
       observed,
       prepared: this.#preparedFor === this.#desired,
+      hasRefreshedVolumes: this.#ports.environment.hasRefreshedVolumes(this.#desired),
       hashes: this.#hashes,
       failures: this.#failures.current,
       resize: this.#resize.view,

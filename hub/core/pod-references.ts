@@ -4,6 +4,7 @@
  *
  * As pkg/api/v1/pod (`VisitPodSecretNames` and its siblings) and `HasAPIObjectReference` of Kubernetes 1.34.
  */
+import { volumeModels } from "@picolet/protocol/pod/volumes/volume-models.ts";
 import type { KubeMetadata } from "./kube-client/kube-client.ts";
 
 export type ReferencedKind =
@@ -43,42 +44,10 @@ type Fields = Readonly<Record<string, unknown>>;
 type Source = readonly (readonly [kind: ReferencedKind, ...path: readonly string[]])[];
 
 const NOTHING: Source = [];
-const SECRET_REF: Source = [["Secret", "secretRef", "name"]];
-
-/** Every kind of volume of Kubernetes 1.34. */
-const VOLUMES: Readonly<Record<string, Source>> = {
-  awsElasticBlockStore: NOTHING,
-  azureDisk: NOTHING,
-  azureFile: [["Secret", "secretName"]],
-  cephfs: SECRET_REF,
-  cinder: SECRET_REF,
-  configMap: [["ConfigMap", "name"]],
-  csi: [
-    ["CSIDriver", "driver"],
-    ["Secret", "nodePublishSecretRef", "name"],
-  ],
-  downwardAPI: NOTHING,
-  emptyDir: NOTHING,
-  fc: NOTHING,
-  flexVolume: SECRET_REF,
-  flocker: NOTHING,
-  gcePersistentDisk: NOTHING,
-  gitRepo: NOTHING,
-  glusterfs: [["Endpoints", "endpoints"]],
-  hostPath: NOTHING,
-  image: NOTHING,
-  iscsi: SECRET_REF,
-  nfs: NOTHING,
-  persistentVolumeClaim: [["PersistentVolumeClaim", "claimName"]],
-  photonPersistentDisk: NOTHING,
-  portworxVolume: NOTHING,
-  quobyte: NOTHING,
-  rbd: SECRET_REF,
-  scaleIO: SECRET_REF,
-  secret: [["Secret", "secretName"]],
-  storageos: SECRET_REF,
-  vsphereVolume: NOTHING,
-};
+/** Every volume type of Kubernetes 1.34. */
+const VOLUMES: Readonly<Record<string, Source>> = Object.fromEntries(
+  volumeModels.map(([kind, { references }]) => [kind, references ?? NOTHING]),
+);
 
 /** Every kind of source of a projected volume. */
 const PROJECTIONS: Readonly<Record<string, Source>> = {

@@ -20,14 +20,9 @@ import {
   requiredIntOrText,
   requiredOneOf,
   requiredText,
-} from "./field-schemas.ts";
-import {
-  objectFieldSelectorSchema,
-  resourceFieldSelectorSchema,
-  resourceRequirementsSchema,
-  volumeDeviceSchema,
-  volumeMountSchema,
-} from "./volume-schema.ts";
+} from "./fields/field-schemas.ts";
+import { objectFieldSelectorSchema, resourceFieldSelectorSchema } from "./fields/reference-schemas.ts";
+import { resourceRequirementsSchema, volumeDeviceSchema, volumeMountSchema } from "./volume-schema.ts";
 
 export type PullPolicy = "Always" | "IfNotPresent" | "Never";
 export type Protocol = "TCP" | "UDP" | "SCTP";

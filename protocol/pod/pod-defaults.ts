@@ -2,10 +2,11 @@
  * Defaults as Kubernetes' API server applies them to a Pod on creation (pkg/apis/core/v1/defaults.go of Kubernetes
  * 1.34). The namespace is the caller's. Applying them twice is applying them once.
  */
-import { parseImageReference } from "../kubernetes/image-reference.ts";
 import { formatQuantity, parseQuantity, roundToMilli } from "../kubernetes/quantity.ts";
+import { applyDivisorDefaults, pullPolicyOf } from "./fields/field-defaults.ts";
 import type { PodDraft } from "./pod.ts";
 import { aggregateRequests, isPodLevelResource } from "./pod-resources.ts";
+import { volumeModels } from "./volumes/volume-models.ts";
 
 type SpecDraft = PodDraft["spec"];
 type ContainerDraft = SpecDraft["containers"][number];
@@ -13,9 +14,6 @@ type VolumeDraft = NonNullable<SpecDraft["volumes"]>[number];
 type ProbeDraft = NonNullable<ContainerDraft["livenessProbe"]>;
 type HandlerDraft = Pick<ProbeDraft, "httpGet">;
 type QuantitiesDraft = Record<string, string | number>;
-
-const DEFAULT_FILE_MODE = 0o644;
-const DEFAULT_TOKEN_SECONDS = 3600;
 
 /** Fills `pod`, the caller's own copy, in place. */
 export function applyPodDefaults(pod: PodDraft): void {
@@ -50,21 +48,13 @@ function defaultContainer(container: ContainerDraft): void {
   for (const port of container.ports ?? []) port.protocol ||= "TCP";
   for (const { valueFrom } of container.env ?? []) {
     if (valueFrom?.fieldRef !== undefined) valueFrom.fieldRef.apiVersion ||= "v1";
-    if (valueFrom?.resourceFieldRef !== undefined) normalizeDivisor(valueFrom.resourceFieldRef);
+    if (valueFrom?.resourceFieldRef !== undefined) applyDivisorDefaults(valueFrom.resourceFieldRef);
   }
   for (const probe of [container.livenessProbe, container.readinessProbe, container.startupProbe]) {
     if (probe !== undefined) defaultProbe(probe);
   }
   if (container.lifecycle?.postStart !== undefined) defaultHandler(container.lifecycle.postStart);
   if (container.lifecycle?.preStop !== undefined) defaultHandler(container.lifecycle.preStop);
-}
-
-/** `latest`, said or meant, may change behind our back; every other tag and every digest may not. */
-function pullPolicyOf(image: string): "Always" | "IfNotPresent" {
-  const result = parseImageReference(image);
-  return result.ok && result.reference.kind === "registry" && result.reference.tag === "latest"
-    ? "Always"
-    : "IfNotPresent";
 }
 
 function defaultProbe(probe: ProbeDraft): void {
@@ -83,42 +73,12 @@ function defaultHandler({ httpGet }: HandlerDraft): void {
 }
 
 function defaultVolume(volume: VolumeDraft): void {
-  // With any other field there, a source that we do not know was meant: validation says so.
+  // With any other field there, a source that we do not know was meant: validation names it.
   if (Object.keys(volume).every((key) => key === "name")) volume.emptyDir = {};
-  if (volume.emptyDir?.sizeLimit !== undefined) volume.emptyDir.sizeLimit = canonical(volume.emptyDir.sizeLimit);
-  if (volume.hostPath !== undefined) volume.hostPath.type ??= "";
-  if (volume.secret !== undefined) volume.secret.defaultMode ??= DEFAULT_FILE_MODE;
-  if (volume.configMap !== undefined) volume.configMap.defaultMode ??= DEFAULT_FILE_MODE;
-  if (volume.downwardAPI !== undefined) {
-    volume.downwardAPI.defaultMode ??= DEFAULT_FILE_MODE;
-    defaultDownwardFiles(volume.downwardAPI);
+  for (const [kind, model] of volumeModels) {
+    const source = volume[kind as keyof VolumeDraft];
+    if (source !== undefined && source !== null) model.applyDefaults?.(source);
   }
-  if (volume.image !== undefined) volume.image.pullPolicy ||= pullPolicyOf(volume.image.reference);
-  if (volume.projected !== undefined) {
-    volume.projected.defaultMode ??= DEFAULT_FILE_MODE;
-    for (const source of volume.projected.sources ?? []) {
-      if (source.downwardAPI !== undefined) defaultDownwardFiles(source.downwardAPI);
-      if (source.serviceAccountToken !== undefined)
-        source.serviceAccountToken.expirationSeconds ??= DEFAULT_TOKEN_SECONDS;
-    }
-  }
-}
-
-function defaultDownwardFiles({ items }: Pick<NonNullable<VolumeDraft["downwardAPI"]>, "items">): void {
-  for (const { fieldRef, resourceFieldRef } of items ?? []) {
-    if (fieldRef !== undefined) fieldRef.apiVersion ||= "v1";
-    if (resourceFieldRef !== undefined) normalizeDivisor(resourceFieldRef);
-  }
-}
-
-/** @returns the quantity in canonical form; another text stays, so that validation names it */
-function canonical(value: string | number): string {
-  const parsed = parseQuantity(String(value));
-  return parsed.ok ? formatQuantity(parsed.quantity) : String(value);
-}
-
-function normalizeDivisor(selector: { divisor?: string | undefined }): void {
-  if (selector.divisor !== undefined) selector.divisor = canonical(selector.divisor);
 }
 
 function normalizeQuantities(quantities: QuantitiesDraft | undefined): void {

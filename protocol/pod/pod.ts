@@ -37,15 +37,10 @@ import {
   requiredObject,
   requiredOneOf,
   requiredText,
-} from "./field-schemas.ts";
+} from "./fields/field-schemas.ts";
+import { labelSelectorSchema, localReferenceSchema } from "./fields/reference-schemas.ts";
 import type { PodStatus } from "./pod-status.ts";
-import {
-  labelSelectorSchema,
-  localReferenceSchema,
-  resourceRequirementsSchema,
-  type volumeMountSchema,
-  volumeSchema,
-} from "./volume-schema.ts";
+import { resourceRequirementsSchema, type volumeMountSchema, volumeSchema } from "./volume-schema.ts";
 
 const objectMeta = object({
   /** Never missing after defaulting; validation refuses "". */
@@ -245,4 +240,4 @@ export type {
   PodStatus,
   QosClass,
 } from "./pod-status.ts";
-export type { HostPathType } from "./volume-schema.ts";
+export type { HostPathType } from "./volumes/host-path.ts";

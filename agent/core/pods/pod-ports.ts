@@ -41,6 +41,8 @@ export interface PodEnvironment {
    * `AggregateError` that is their cause.
    */
   prepare(pod: DesiredPod, signal: AbortSignal): Promise<void>;
+  /** @returns whether files of its volumes follow objects of the API server while the pod runs */
+  hasRefreshedVolumes(pod: DesiredPod): boolean;
   sandbox(pod: DesiredPod, attempt: number): SandboxLaunch;
   /** Errors carry the reason `CreateContainerConfigError`. */
   container(

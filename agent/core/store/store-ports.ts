@@ -119,7 +119,7 @@ export interface StatusOutbox {
    * What is on disk is to be told, even if it has been before: an agent that died may have told what it had not written
    * yet, and then that is what is believed. Nothing happens where nobody has been told anything.
    */
-  tellAgain(uid: PodUid): void;
+  resend(uid: PodUid): void;
   /** Nothing is left of this pod. It goes out as `gone` if the API server waits for that; else it is forgotten. */
   finish(record: PodStatusRecord): void;
   /**

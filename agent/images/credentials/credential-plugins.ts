@@ -30,7 +30,7 @@ export interface CredentialPluginsInit {
   readonly binDir: string;
 }
 
-/** What a plugin may have cached at a time. The oldest is forgotten, and asked for again. */
+/** Bounds the cached answers of one plugin. The oldest is dropped, and requested again. */
 const MAX_CACHED = 256;
 /** Kubernetes' default for a token's life. */
 const TOKEN_SECONDS = 3600;
@@ -162,14 +162,14 @@ type CacheKeyType = "Image" | "Registry" | "Global";
 
 function cacheKey(kind: CacheKeyType, image: string, owner: string): string {
   const [registry = ""] = image.split("/", 1);
-  // With angle brackets, which are in no image's name.
+  // Angle brackets cannot be part of an image's name.
   const base = kind === "Image" ? image : kind === "Registry" ? registry : "<global>";
   return JSON.stringify([base, owner]);
 }
 
 interface Answer {
   readonly cacheKeyType: CacheKeyType;
-  /** Undefined: the configuration's default. */
+  /** The plugin's own duration; undefined: the configuration's default. */
   readonly cacheDuration: Millis | undefined;
   readonly auth: readonly { readonly location: string; readonly username: string; readonly password: string }[];
 }
@@ -177,7 +177,7 @@ interface Answer {
 const wrong = (why: string): PicoletError =>
   new PicoletError("corrupt", `cannot use what a credential provider plugin answered: ${why}`);
 
-/** @throws `corrupt` that says what is wrong, without the content, which is secret */
+/** @throws `corrupt` with the problem, without the content, which is secret */
 export function parseAnswer(text: string, apiVersion: string): Answer {
   let answer: unknown;
   try {

@@ -13,7 +13,7 @@ import { LineCounter, parseDocument } from "yaml";
 import * as z from "zod/mini";
 
 export interface CredentialProvider {
-  /** Of the program in the plugins' folder. */
+  /** The name of the program in the plugins' folder. */
   readonly name: string;
   readonly matchImages: readonly string[];
   readonly defaultCacheDuration: Millis;
@@ -36,7 +36,7 @@ const CACHE_TYPES = ["Token", "ServiceAccount"] as const;
 /** Far more than anybody has; a longer file is refused. */
 const MAX_CHARACTERS = 262_144;
 
-/** Made anew for each use, as the schema would stay in memory for nothing. */
+/** Made for each use, because the schema would stay in memory between two reads of the file. */
 const makeSchema = () =>
   z.strictObject({
     apiVersion: z.enum(CONFIG_VERSIONS),

@@ -15,10 +15,10 @@ export type DockerConfigFormat = "config.json" | ".dockercfg";
 
 /** Kubernetes' own limit for a Secret, and far more than a file of credentials has. */
 export const MAX_DOCKER_CONFIG_BYTES = 1024 * 1024;
-/** A registry each; what is beyond is refused, for it would be looked through with each pull. */
+/** Bounds the entries, a registry each, because each pull searches all. A larger file is refused. */
 const MAX_ENTRIES = 1024;
 
-/** @throws `invalid` that says what is wrong, without its content. */
+/** @throws `invalid` with the problem, without the content */
 export function parseDockerConfig(text: string, format: DockerConfigFormat): readonly DockerConfigEntry[] {
   if (text.length > MAX_DOCKER_CONFIG_BYTES) throw invalid(`it is larger than ${MAX_DOCKER_CONFIG_BYTES} bytes`);
   const document = parseJson(text);

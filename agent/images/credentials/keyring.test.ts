@@ -73,7 +73,7 @@ test("Docker's own registry has a place of its own", () => {
     assert.deepEqual(found(image, docker), [docker], image);
   }
   assert.deepEqual(found("registry.example/busybox", docker), []);
-  // What names it in so many words comes alone.
+  // An entry with the exact name is the only result.
   assert.deepEqual(found("docker.io/library/busybox", docker, "docker.io"), ["docker.io"]);
 });
 

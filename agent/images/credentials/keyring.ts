@@ -1,4 +1,4 @@
-/** Which credentials are for which image, by the kubelet's rules. Pure. */
+/** Finds the credentials for an image, by the kubelet's rules. Pure. */
 
 export interface KeyringEntry<T> {
   readonly location: string;
@@ -6,14 +6,14 @@ export interface KeyringEntry<T> {
 }
 
 interface Place {
-  /** Of the host name, between dots. */
+  /** The parts of the host name between dots. */
   readonly hostParts: readonly string[];
   /** "" for none. */
   readonly port: string;
   readonly path: string;
 }
 
-/** Where Docker keeps what is for its own registry. */
+/** The name under which Docker stores the credentials of its own registry. */
 const DEFAULT_REGISTRY = "index.docker.io";
 /** Longer than any name of an image; a longer location matches nothing. */
 const MAX_LOCATION_LENGTH = 1024;
@@ -35,7 +35,7 @@ export function findCredentials<T>(entries: readonly KeyringEntry<T>[], image: s
   return keyed.filter(({ key }) => key === DEFAULT_REGISTRY).map(({ value }) => value);
 }
 
-/** Whether a location or a plugin's `matchImages` glob is for the image. */
+/** @returns whether a location or a plugin's `matchImages` glob matches the image */
 export function matchesImage(glob: string, image: string): boolean {
   const target = placeOf(image);
   return target !== undefined && glob.length <= MAX_LOCATION_LENGTH && matches(glob, target);
@@ -103,7 +103,7 @@ function globMatches(pattern: string, name: string): boolean {
   }
 }
 
-/** @returns where the pattern goes on; undefined when this character does not match, or the pattern is none. */
+/** @returns the next position in the pattern; undefined when the character does not match, or the pattern is broken */
 function matchOne(pattern: string, at: number, character: string): number | undefined {
   const expected = pattern[at];
   if (expected !== "[") return expected === character ? at + 1 : undefined;

@@ -1,4 +1,4 @@
-/** The node's own registry configuration, where the kubelet looks for it. */
+/** The node's own registry configuration, at the kubelet's paths. */
 import { readFileSync, statSync } from "node:fs";
 import { homedir } from "node:os";
 import { join } from "node:path";

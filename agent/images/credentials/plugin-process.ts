@@ -14,9 +14,9 @@ export interface PluginCall {
 
 /** The kubelet's. */
 const TIME_LIMIT = seconds(60);
-/** Credentials of a registry are some 4 KiB. A program that says more is ended. */
+/** Bounds the output of a plugin: credentials of a registry have about 4 KiB. A larger output ends the program. */
 const MAX_OUTPUT_BYTES = 1024 * 1024;
-/** Of what it complains, kept for the message: an event has 1024 characters. */
+/** Bounds the plugin's error output in the message: an event has 1024 characters. */
 const MAX_COMPLAINT_LENGTH = 512;
 
 /**
@@ -60,7 +60,7 @@ function outcomeOf(child: ChildProcess, input: string): Promise<string> {
   });
   // The race may be over before it ends.
   outcome.catch(() => undefined);
-  // A program that does not read its input breaks the pipe; how it ends says more.
+  // A program that does not read its input breaks the pipe; its exit is the better error.
   child.stdin?.on("error", () => undefined);
   child.stdin?.end(input);
   return outcome;
@@ -76,6 +76,6 @@ function endGroup({ pid }: ChildProcess): void {
   try {
     process.kill(-pid, "SIGKILL");
   } catch {
-    // Nothing of it is left.
+    // The process group has ended.
   }
 }

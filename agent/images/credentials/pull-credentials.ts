@@ -1,4 +1,4 @@
-/** Where the credentials of a pull come from: the pod's secrets, then the node's own file, then plugins. */
+/** Collects the credentials of a pull: from the pod's secrets, then the node's own file, then plugins. */
 import { createHash } from "node:crypto";
 import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
 import type { RegistryReference } from "@picolet/protocol/kubernetes/image-reference.ts";
@@ -9,7 +9,7 @@ import type { ClusterObjects } from "../../core/hub/cluster-objects.ts";
 import { type DockerConfigEntry, type DockerConfigFormat, parseDockerConfig } from "./docker-config.ts";
 import { findCredentials, type KeyringEntry } from "./keyring.ts";
 
-/** Who may use what these credentials open. */
+/** The pods that may use an image pulled with these credentials. */
 export type CredentialSource =
   /** Every pod of this node. */
   | { readonly kind: "node" }
@@ -32,9 +32,9 @@ export interface PullOwner {
 }
 
 export interface CredentialPluginPort {
-  /** Whether what they give depends on the pod's service account. */
+  /** True when the credentials depend on the pod's service account. */
   readonly perServiceAccount: boolean;
-  /** More specific ones first. Never throws but when it is cancelled: what goes wrong is told to `failed`. */
+  /** More specific ones first. Throws only when it is cancelled; `failed` receives all other errors. */
   lookUp(
     repository: string,
     pod: DesiredPod | undefined,
@@ -58,7 +58,7 @@ export interface PullCredentialsComponents {
   readonly log: Log;
 }
 
-/** What a pod's pull secrets are good for. */
+/** The problems of a pod's pull secrets. */
 export interface SecretProblems {
   /** The node was not given them. */
   readonly missing: readonly string[];
@@ -72,14 +72,14 @@ const SECRET_FORMATS: ReadonlyMap<unknown, readonly [key: string, format: Docker
 
 export class PullCredentials {
   readonly #components: PullCredentialsComponents;
-  /** Why the node's file cannot be used; said once for each change of it. */
+  /** The problem of the node's file; logged once for each change of it. */
   #nodeProblem = "";
 
   constructor(components: PullCredentialsComponents) {
     this.#components = components;
   }
 
-  /** The same for owners that get the same credentials, without looking at any. */
+  /** @returns a text that is equal for owners with the same credentials; reads no credentials */
   identityOf({ namespace, secrets, pod }: PullOwner): string {
     const account = this.#components.plugins?.perServiceAccount === true ? accountOf(pod) : "";
     return secrets.length === 0 && account === "" ? "" : `${namespace} ${secrets.join(",")} ${account}`;
@@ -99,7 +99,7 @@ export class PullCredentials {
     return { missing, unusable };
   }
 
-  /** In the order in which they are to be tried. None: the pull goes without. */
+  /** @returns credentials in the order of their trial; none: the pull is anonymous */
   async lookUp(
     { domain, repository }: Pick<RegistryReference, "domain" | "repository">,
     { namespace, secrets, pod }: PullOwner,

@@ -17,8 +17,8 @@ export interface ImageAccessInit {
 }
 
 /**
- * Whether a pod may use an image that is on the node: a private one only with credentials that opened it before. Else
- * it is pulled for that pod too, so that the registry decides; of layers that are here nothing is sent again.
+ * Decides whether a pod may use an image that is on the node: a private one only with credentials that opened it
+ * before. Else it is pulled for that pod too, so that the registry decides; layers that are here are not sent again.
  */
 export class ImageAccess {
   readonly #records: PullRecords;
@@ -29,7 +29,7 @@ export class ImageAccess {
     this.#init = init;
   }
 
-  /** @param lookUp asked only when the image is somebody's */
+  /** @param lookUp called only for an image that was pulled with credentials */
   async mayUse(
     reference: RegistryReference,
     imageId: string,
@@ -66,8 +66,8 @@ export class ImageAccess {
   }
 
   /**
-   * A record is of an image, whatever its names. Those that it had before a pull under another one brought the first
-   * record stay everybody's: whoever imported it may be far from any registry that has it by that name.
+   * A record is for an image, under all of its names. Names from before its first record stay free for all pods,
+   * because an imported image may have a name that no reachable registry has.
    */
   #keepPreloaded(pulled: RegistryReference, { id, tags }: ImageInfo): void {
     if (this.#records.get(id) !== undefined) return;

@@ -37,7 +37,7 @@ export interface ImageRequest {
   readonly policy: "Always" | "IfNotPresent" | "Never";
   readonly adapter: RuntimeAdapter;
   readonly owner: PullOwner;
-  /** Whom its events concern. */
+  /** The object of its events. */
   readonly regarding: ObjectReference;
   readonly lane: PullLane;
 }
@@ -84,7 +84,7 @@ export class ImagePuller implements ImageManager {
     return { requested: container.image, id };
   }
 
-  /** Whether the image is on this node, in each of these runtimes. @throws `InvalidImageName` */
+  /** @returns for each of these runtimes whether it has the image. @throws `InvalidImageName` */
   async present(
     pod: DesiredPod,
     container: Container,
@@ -106,7 +106,7 @@ export class ImagePuller implements ImageManager {
     return new Map(await Promise.all(found));
   }
 
-  /** What the image's registry has by its name. @throws with the kubelet's reasons, as a pull does */
+  /** @returns the platforms that the registry has the image for. @throws with the kubelet's reasons, as a pull does */
   async platforms(
     pod: DesiredPod,
     container: Container,
@@ -114,7 +114,7 @@ export class ImagePuller implements ImageManager {
     signal: AbortSignal,
   ): Promise<ImagePlatforms> {
     const wish = this.#wish(requestOf(pod, container, adapter));
-    this.#tellOfSecrets(wish);
+    this.#reportSecrets(wish);
     try {
       return await this.#pulls.platforms(wish, signal);
     } catch (error) {
@@ -125,7 +125,7 @@ export class ImagePuller implements ImageManager {
   }
 
   /**
-   * Which of these runtimes an image is for: the one of components where its registry has nothing else, or the first.
+   * @returns the runtime that the image is for: that of components where the registry has nothing else, or the first
    */
   async runtimeFor(
     request: Omit<ImageRequest, "adapter">,
@@ -141,7 +141,7 @@ export class ImagePuller implements ImageManager {
       return component && !container ? asking : first;
     } catch (error) {
       if (isCancelled(error)) throw error;
-      // What is wrong with the registry the pull tells.
+      // The pull itself reports problems of the registry.
       return first;
     }
   }
@@ -172,7 +172,7 @@ export class ImagePuller implements ImageManager {
     if (present !== undefined && !mustPull && (await this.#mayUse(wish, present, signal)))
       return this.#alreadyPresent(wish, present);
     if (policy === "Never") {
-      // Also when it is there for others: whether it is is nobody else's business.
+      // Also when other pods may use it, because its presence is private to them.
       const message = `Container image ${quoted(wish.image)} is not present with pull policy of Never`;
       this.#event(wish, "Warning", "ErrImageNeverPull", message);
       throw new PicoletError("not_found", message, { reason: "ErrImageNeverPull", retryable: true });
@@ -207,7 +207,7 @@ export class ImagePuller implements ImageManager {
     }
   }
 
-  /** Whether its owner could have pulled it. */
+  /** @returns whether the owner could have pulled it */
   async #mayUse({ parsed, owner, adapter }: PullDemand, present: ImageInfo, signal: AbortSignal): Promise<boolean> {
     if (this.#access === undefined || parsed.kind !== "registry" || this.#withoutRegistry.has(adapter.name))
       return true;
@@ -218,14 +218,14 @@ export class ImagePuller implements ImageManager {
 
   #alreadyPresent(wish: PullDemand, present: ImageInfo): ImageInfo {
     const message = `Container image ${quoted(wish.image)} already present on machine`;
-    // Of what is prefetched that is nothing new, with each start of the agent.
+    // No event for prefetched images, which each start of the agent finds again.
     if (wish.lane === "pods") this.#event(wish, "Normal", "Pulled", message);
     return present;
   }
 
   /**
-   * A board that is offline runs what it ran before, whatever the policy. The kubelet would not start the container;
-   * but it is not meant to be away from its registry for weeks. A registry that answers and refuses is another matter.
+   * An offline board runs the image that it has, under any pull policy. The kubelet would not start the container, but
+   * it is not made to be offline for weeks. The refusal of a registry that answers still counts.
    */
   #unreachable(wish: PullDemand, present: ImageInfo): ImageInfo {
     const message = `The registry of ${quoted(wish.image)} cannot be reached: using the image already present on machine`;
@@ -235,7 +235,7 @@ export class ImagePuller implements ImageManager {
 
   async #pull(wish: PullDemand, present: ImageInfo | undefined, signal: AbortSignal): Promise<ImageInfo> {
     const { adapter, image: wanted } = wish;
-    this.#tellOfSecrets(wish);
+    this.#reportSecrets(wish);
     this.#event(wish, "Normal", "Pulling", `Pulling image ${quoted(wanted)}`);
     const startedAt = this.#clock.monotonic();
     let pulled: Pulled;
@@ -264,8 +264,8 @@ export class ImagePuller implements ImageManager {
     return image;
   }
 
-  /** The pull goes on without those that are no good. */
-  #tellOfSecrets({ owner, regarding }: PullDemand): void {
+  /** The pull ignores unusable secrets. */
+  #reportSecrets({ owner, regarding }: PullDemand): void {
     const { missing, unusable } = this.#credentials?.problemsOf(owner) ?? { missing: owner.secrets, unusable: [] };
     const ofPod = { ...regarding, fieldPath: "" };
     const tell = (message: string): void =>
@@ -289,7 +289,9 @@ export class ImagePuller implements ImageManager {
   }
 }
 
-/** What was switched for want of memory takes what was made ready for that: to ask a registry takes memory too. */
+/**
+ * A pod that was switched to components to save memory uses the prepared ones: a request to a registry takes memory.
+ */
 function requestOf(pod: DesiredPod, container: Container, adapter: RuntimeAdapter): ImageRequest {
   const { image, imagePullPolicy } = container;
   const isReady = pod.runtime?.reason === "MemoryPressure" && imagePullPolicy === "Always";

@@ -1,8 +1,8 @@
 /**
- * Which images must be signed, and whether they are: cosign's signatures by key (the specification's "simple signing"),
- * as its releases up to 2 and skopeo put them into a registry. What was verified once is on disk with its signature, so
- * that it is verified again without a network, by the keys that are configured then. Loaded only where
- * `imageSignatures` says something.
+ * Verifies images that must be signed: cosign's signatures by key (the specification's "simple signing"), as its
+ * releases up to 2 and skopeo put them into a registry. A verified image is on disk with its signature, so that it is
+ * verified again without a network, by the keys that are configured then. Loaded only where `imageSignatures` has an
+ * entry.
  */
 import { createHash, createPublicKey, type KeyObject, verify } from "node:crypto";
 import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
@@ -26,7 +26,7 @@ export interface SignatureRule {
   readonly anyRepository: boolean;
 }
 
-/** Where an image's verified signature is kept. */
+/** A verified signature, as it is on disk. */
 interface Verified extends ImageSignature {
   readonly digest: string;
 }
@@ -67,8 +67,8 @@ export class ImageSignatures {
   }
 
   /**
-   * The digest that was verified under this name, as long as the keys still say so; undefined: the registry is to be
-   * asked.
+   * @returns the digest that was verified under this name, if the keys still confirm it; undefined: the registry must
+   *   be asked
    */
   known(reference: RegistryReference): string | undefined {
     try {
@@ -115,12 +115,12 @@ export class ImageSignatures {
       this.#files.rename(`${name}.new`, name);
       this.#files.sync();
     } catch (error) {
-      // It is verified all the same; offline it will not be.
+      // The signature is valid all the same, but cannot be verified offline later.
       this.#log.warn("cannot keep an image's signature", { image: reference.canonical, error: describeError(error) });
     }
   }
 
-  /** Why this signature does not count; undefined: it does. */
+  /** @returns why this signature does not count; undefined when it does */
   #problemOf(reference: RegistryReference, digest: string, { payload, signature }: ImageSignature): string | undefined {
     const rule = this.#ruleOf(reference);
     const bytes = Buffer.from(payload, "base64");

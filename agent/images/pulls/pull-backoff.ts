@@ -8,9 +8,9 @@ const DELAY: BackoffPolicy = { first: seconds(10), max: seconds(300), jitter: [1
 const MAX_IMAGES = 256;
 
 export interface PullFailure {
-  /** With its reason. */
+  /** The message with the kubelet's reason. */
   readonly message: string;
-  /** Nobody answered. */
+  /** True when no registry answered. */
   readonly isUnreachable: boolean;
 }
 
@@ -21,7 +21,7 @@ interface Failure extends PullFailure {
   readonly until: MonotonicMs;
 }
 
-/** How long an image that could not be pulled is left alone: 10 s, doubled by each failure, up to 300 s. */
+/** The delay after a failed pull: 10 s, doubled by each failure, up to 300 s. */
 export class PullBackoff {
   readonly #clock: Clock;
   readonly #random: Random;
@@ -33,7 +33,7 @@ export class PullBackoff {
     this.#random = components.random;
   }
 
-  /** The failure while it is to be left alone. */
+  /** @returns the last failure while its delay lasts */
   waiting(key: string): PullFailure | undefined {
     const failure = this.#failures.get(key);
     return failure !== undefined && this.#clock.monotonic() < failure.until ? failure : undefined;
@@ -42,7 +42,7 @@ export class PullBackoff {
   failed(key: string, failure: PullFailure): void {
     const now = this.#clock.monotonic();
     const previous = this.#failures.get(key);
-    // As the kubelet forgets: what was quiet for twice the longest delay begins anew.
+    // As in the kubelet, an entry without failures for twice the longest delay starts again.
     const fresh = previous === undefined || now - previous.at > 2 * DELAY.max;
     const failures = fresh ? 1 : previous.failures + 1;
     const until = (now + backoffDelay(DELAY, failures, this.#random.next())) as MonotonicMs;

@@ -26,18 +26,18 @@ interface Job {
   hasEnded: boolean;
 }
 
-/** What a pull may know of the others. */
+/** The facts about other pulls that a pull sees. */
 export interface PullPlace {
-  /** Whether a pull from another registry waits for this one's place. */
+  /** True when a pull from another registry waits for this one's place. */
   readonly isContended: boolean;
 }
 
 export type PullTask = (signal: AbortSignal, place: PullPlace) => Promise<ImageInfo>;
 
 /**
- * Pulls of one runtime, as many at a time as is allowed, and registries in turn: behind one of which a pull has found
- * nobody lately those of others go first. Who wants an image that somebody is waiting for already shares that pull; it
- * is given up when nobody wants it any more.
+ * Queues the pulls of one runtime. It runs as many at a time as is allowed, and takes registries in turn; a registry
+ * that did not answer lately comes last. Callers that want the same image share one pull, which is cancelled when the
+ * last of them has left.
  */
 export class PullQueue {
   readonly #clock: Clock;
@@ -74,7 +74,7 @@ export class PullQueue {
     const result = this.#run(registry, pull, abort.signal);
     const job: Job = { key, abort, result, waiters: 0, hasEnded: false };
     const end = (): void => this.#end(job);
-    // Nobody may be left to hear of a failure; it is no less handled for that.
+    // All callers may have left; without this the failure would be an unhandled rejection.
     result.then(end, end);
     this.#jobs.set(key, job);
     return job;
@@ -97,7 +97,7 @@ export class PullQueue {
     }
   }
 
-  /** Whoever wants the image from now on starts anew. */
+  /** Cancels the job; later callers start a new one. */
   #giveUp(job: Job): void {
     job.abort.abort(cancelled("the image pull"));
     this.#end(job);

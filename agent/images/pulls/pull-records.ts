@@ -11,7 +11,7 @@ export const RECORDS_FOLDER = "image_manager";
 
 /** A folder of small files, each replaced as a whole. */
 export interface RecordFiles {
-  /** Undefined: there is no such file. @throws `corrupt`, `unavailable` */
+  /** @returns undefined for a missing file. @throws `corrupt`, `unavailable` */
   read(name: string): string | undefined;
   write(name: string, text: string): void;
   rename(from: string, to: string): void;
@@ -30,7 +30,7 @@ export interface RecordedAccount {
   readonly name: string;
 }
 
-/** Who may use an image under one name. */
+/** The credentials that may use an image under one name. */
 export interface RecordedCredentials {
   readonly nodePodsAccessible?: boolean;
   readonly kubernetesSecrets?: readonly RecordedSecret[];
@@ -40,7 +40,10 @@ export interface RecordedCredentials {
 /** By the image's name, with its domain, without tag and digest. */
 export type CredentialMapping = Readonly<Record<string, RecordedCredentials>>;
 
-/** Of one name; the kubelet stops at as many. The oldest are forgotten, and their pods ask the registry again. */
+/**
+ * Bounds the credentials of one name, as the kubelet does. The oldest are dropped, and their pods ask the registry
+ * again.
+ */
 const MAX_CREDENTIALS = 100;
 
 export class PullRecords {
@@ -67,7 +70,7 @@ export class PullRecords {
     this.#underWay.set(image, count + 1);
   }
 
-  /** After a pull, whatever came of it. */
+  /** Called after a pull, successful or not. */
   end(image: string): void {
     const count = (this.#underWay.get(image) ?? 1) - 1;
     if (count > 0) {
@@ -78,7 +81,7 @@ export class PullRecords {
     this.#files.remove(intentName(image));
   }
 
-  /** Whether a pull of it was begun and never came to its end. */
+  /** @returns whether a pull of the image was begun and has not ended */
   isIntended(image: string): boolean {
     if (this.#underWay.has(image)) return true;
     try {
@@ -129,7 +132,7 @@ export class PullRecords {
     }
   }
 
-  /** The image is gone, or somebody who may do that has brought it without a registry. */
+  /** Called when the image is removed, or an administrator has imported it. */
   forget(imageId: string, names: readonly string[] = []): void {
     this.#files.remove(recordName(imageId));
     for (const name of names) if (!this.#underWay.has(name)) this.#files.remove(intentName(name));

@@ -21,16 +21,16 @@ import type { ImageSignatures } from "./image-signatures.ts";
 import { PullBackoff, type PullFailure } from "./pull-backoff.ts";
 import { MAX_PENDING_PULLS, type Pulled, type PullPlace, PullQueue, type PullTask } from "./pull-queue.ts";
 
-/** One wish for an image: whose, which, and where. */
+/** A demand for an image: its owner, its name, its runtime. */
 export interface PullDemand {
-  /** As its owner wrote it. */
+  /** The name as its owner wrote it. */
   readonly image: string;
-  /** What the runtime is asked for: as written, with the tag that is meant. */
+  /** The reference for the runtime: as written, with the implied tag. */
   readonly reference: string;
   readonly parsed: ImageReference;
   readonly adapter: RuntimeAdapter;
   readonly owner: PullOwner;
-  /** Whom its events concern. */
+  /** The object of its events. */
   readonly regarding: ObjectReference;
   readonly lane: PullLane;
 }
@@ -43,20 +43,20 @@ export interface PullsComponents {
   readonly clock: Clock;
   readonly random: Random;
   readonly log?: Log;
-  /** Missing: every pull goes without. */
+  /** Missing: every pull is anonymous. */
   readonly credentials?: PullCredentials | undefined;
-  /** Missing: who may use what is neither written down nor asked. */
+  /** Missing: access to images is neither recorded nor checked. */
   readonly access?: ImageAccess | undefined;
-  /** Missing: no image has to be signed. */
+  /** Missing: no image must be signed. */
   readonly signatures?: ImageSignatures | undefined;
   /** Asks registries for signatures, whichever runtime an image is for. Missing: nothing here can. */
   readonly signatureSource?: Pick<ImageService, "signatures"> | undefined;
 }
 
 export interface PullsInit {
-  /** One at a time for each runtime. The kubelet's default is true. */
+  /** True when each runtime pulls one image at a time. The kubelet's default is true. */
   readonly serializeImagePulls: boolean;
-  /** For each runtime, when they are not serialised; `undefined`: no limit but that of the queue. */
+  /** Bounds the pulls of each runtime, when they are not serialized; `undefined`: only the queue does. */
   readonly maxParallelImagePulls?: number | undefined;
   /** Pulls a second; 0 and missing: no limit. */
   readonly registryPullQPS?: number;
@@ -67,15 +67,15 @@ export interface PullsInit {
 const MAX_HAND_PULLS = 4;
 /** Three calls to the runtime each. */
 const LOOK_INTERVAL = seconds(5);
-/** Of content that is on its way: a link that lets nothing through for so long has to be dialled anew. */
+/** Bounds the wait for content on its way: a connection without progress for this time is dialled again. */
 const STALLED_AFTER = seconds(120);
-/** Of what cannot be seen: a registry that does not answer, a layer of a gigabyte being unpacked onto a slow card. */
+/** Bounds work without visible progress: a silent registry, or a gigabyte layer being unpacked onto a slow card. */
 const SILENT_AFTER = seconds(900);
 
-/** With pulls from other registries behind it: a registry that is silent costs them this long, once. */
+/** Bounds a silent pull while pulls from other registries wait; they lose this time once. */
 const CONTENDED_AFTER = seconds(15);
 /**
- * The least rate that counts as progress then, as slow as the slowest links are; a byte now and then holds nobody up.
+ * The minimum rate of progress then, that of the slowest links, so that a trickle of bytes does not delay other pulls.
  */
 const CONTENDED_BYTES_PER_SECOND = 1024;
 
@@ -86,7 +86,7 @@ interface Active {
   state: "waiting" | "pulling";
   sinceMs: number;
   progress: PullProgress | undefined;
-  /** What the runtime was asked for: the name, or the digest that is signed. */
+  /** The reference that the runtime pulled: the name, or the signed digest. */
   pulledAs: string;
 }
 
@@ -100,7 +100,7 @@ export class Pulls {
   readonly #backoff: PullBackoff;
   /** The kubelet's `registryPullQPS` and `registryBurst`. */
   readonly #bucket: TokenBucket;
-  /** One for each runtime and lane, so that what lies on the disk of one never waits for the network of another. */
+  /** A queue for each runtime and lane, so that a local import never waits for the network. */
   readonly #queues = new Map<string, PullQueue>();
   /** At most MAX_PENDING_PULLS a queue. */
   readonly #active = new Map<string, Active>();
@@ -126,10 +126,10 @@ export class Pulls {
   /** Looks how far they are. A runtime that does not answer leaves it at what was known. */
   async refresh(signal: AbortSignal): Promise<void> {
     const running = [...this.#active.values()].filter(({ state }) => state === "pulling");
-    await Promise.all(running.map((active) => this.#look(active, signal)));
+    await Promise.all(running.map((active) => this.#sample(active, signal)));
   }
 
-  /** Why its owner's last pull of it failed, while it is to be left alone. */
+  /** @returns the failure of the owner's last pull of it, while its delay lasts */
   backingOff(wish: PullDemand): PullFailure | undefined {
     return this.#backoff.waiting(this.#backoffKey(wish));
   }
@@ -158,7 +158,8 @@ export class Pulls {
   }
 
   /**
-   * What else the image's registry has by its name, asked with the same credentials. @throws as `pull`, `unimplemented`
+   * @returns the platforms that the registry has the image for, by the same credentials. @throws as `pull`,
+   *   `unimplemented`
    */
   async platforms(wish: PullDemand, signal: AbortSignal): Promise<ImagePlatforms> {
     const { images } = wish.adapter;
@@ -171,7 +172,7 @@ export class Pulls {
     return (await this.#tryAll(wish, ask, signal)).found;
   }
 
-  /** Each pod has its own, as under the kubelet: one that is made anew once the image has been pushed need not wait. */
+  /** Each pod has its own, as in the kubelet: a pod made again after the image was pushed need not wait. */
   #backoffKey(wish: PullDemand): string {
     return `${wish.owner.pod?.uid ?? wish.lane} ${this.#keyOf(wish)}`;
   }
@@ -255,8 +256,8 @@ export class Pulls {
   }
 
   /**
-   * What the runtime is asked for: of an image that must be signed the digest that is, which cannot be another one by
-   * then.
+   * @returns the reference for the runtime; for an image that must be signed the signed digest, because a name could
+   *   have another digest by then
    */
   async #pulledAs(active: Active, options: PullOptions, signal: AbortSignal): Promise<string> {
     const { parsed, reference } = active.wish;
@@ -282,7 +283,7 @@ export class Pulls {
     return digest === undefined ? undefined : byDigest(parsed, digest);
   }
 
-  /** One credential after the other, as long as the registry answers. */
+  /** Tries one credential after another, as long as the registry answers. */
   async #tryAll<T>(
     { parsed, owner, regarding }: PullDemand,
     ask: (options: PullOptions) => Promise<T>,
@@ -306,7 +307,7 @@ export class Pulls {
     throw errors.length === 1 ? errors[0] : aggregate(errors);
   }
 
-  /** @returns why it is to be cut; never for a runtime that does not tell how far a pull is */
+  /** @returns why the pull must be cancelled; never for a runtime that does not report a pull's progress */
   async #untilStalled(active: Active, place: PullPlace, signal: AbortSignal): Promise<PicoletError> {
     const { clock } = this.#components;
     const { images } = active.wish.adapter;
@@ -318,7 +319,7 @@ export class Pulls {
     const pace = new MinimumRate(clock, CONTENDED_BYTES_PER_SECOND);
     for (let before: PullProgress | undefined; ; before = active.progress) {
       await clock.sleep(LOOK_INTERVAL, signal);
-      await this.#look(active, signal);
+      await this.#sample(active, signal);
       const now = clock.monotonic();
       if (hasMoved(before, active.progress)) movedAt = now;
       pace.update(active.progress?.bytes ?? 0);
@@ -334,7 +335,7 @@ export class Pulls {
     }
   }
 
-  async #look(active: Active, signal: AbortSignal): Promise<void> {
+  async #sample(active: Active, signal: AbortSignal): Promise<void> {
     const { wish, pulledAs: reference } = active;
     const { adapter } = wish;
     try {
@@ -367,11 +368,11 @@ export class Pulls {
 
 const byDigest = ({ domain, repository }: RegistryReference, digest: string): string =>
   `${domain}/${repository}@${digest}`;
-/** Not so while what has come is verified or unpacked, which is this node's own work. */
+/** @returns whether content is still being received; false while it is verified or unpacked, which is this node's own work */
 const isOnTheWay = (progress: PullProgress | undefined): boolean =>
   progress === undefined || progress.bytes === 0 || progress.bytes < progress.totalBytes;
 
-/** Whoever's answer a pull waits for; what is a file waits for nobody. */
+/** @returns the registry that a pull waits for; "" for a file */
 const registryOf = ({ parsed }: PullDemand): string => (parsed.kind === "registry" ? parsed.domain : "");
 
 const hasMoved = (before: PullProgress | undefined, after: PullProgress | undefined): boolean =>
@@ -395,13 +396,13 @@ function aggregate(errors: readonly unknown[]): PicoletError {
   return new PicoletError(code, text, { retryable: true, reason: "ErrImagePull" });
 }
 
-/** Why an image may not be used: the kubelet's reason (pkg/kubelet/images, ErrSignatureValidationFailed). */
+/** The kubelet's reason for an image that may not be used (pkg/kubelet/images, ErrSignatureValidationFailed). */
 export const SIGNATURE_REASON = "SignatureValidationFailed";
 
 /** Other credentials bring no other signature. */
 export const isUnsigned = (error: unknown): boolean => isPicoletError(error) && error.reason === SIGNATURE_REASON;
 
-/** Nobody answered, or nobody for long: the image that is here is as new as can be had. */
+/** @returns whether no registry answered in time: no newer image than the local one can be pulled */
 export const isUnreachable = (error: unknown): boolean => isPicoletError(error, "unavailable");
 
 const EXPLAINED: ReadonlyMap<string, string> = new Map([

@@ -61,7 +61,7 @@ export interface LinkedNode {
   readonly view: NodeAgentView;
   readonly logs: ContainerLogs;
   /** In Prometheus' text format. */
-  readonly probeMetrics: () => Iterable<string>;
+  readonly probeMetrics: () => Promise<Iterable<string>>;
   readonly startedAt: Date;
 }
 

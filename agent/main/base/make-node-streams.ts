@@ -1,11 +1,15 @@
 /** What a hub is answered that asks for logs, exec, attach, port-forward and the kubelet's GETs. */
+import { statfs } from "node:fs/promises";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
+import type { AgentPod } from "../../core/pods/agent-pod.ts";
+import { usageOf } from "../../stats/filesystem-sampler.ts";
+import type { MountedVolume } from "../../stats/summary.ts";
 import { UsageStats } from "../../stats/usage-stats.ts";
 import { KubeletAnswers } from "../../streams/kubelet-answers.ts";
 import { NodeStreams } from "../../streams/node-streams.ts";
 import { PodPaths } from "../../volumes/files/pod-paths.ts";
+import { volumeTypeOf } from "../../volumes/types/volume-types.ts";
 import type { HubLinkInit, LinkedNode } from "./hub-link.ts";
-import { mountedVolumes } from "./mounted-volumes.ts";
 
 export interface NodeStreamsComponents {
   readonly clock: Clock;
@@ -43,4 +47,18 @@ function makeKubelet(
       return ready?.status === "True" ? "" : (ready?.message ?? "");
     },
   });
+}
+
+const TMPFS_MAGIC = 0x01021994;
+
+/** The pod's volumes in memory, each a file system of its own. A volume whose folder is missing is left out. */
+async function mountedVolumes(paths: PodPaths, { desired }: AgentPod): Promise<readonly MountedVolume[]> {
+  const mounted: MountedVolume[] = [];
+  for (const volume of desired.pod.spec.volumes ?? []) {
+    const folder = volumeTypeOf(volume)?.folder;
+    if (folder === undefined) continue;
+    const statistics = await statfs(paths.volume(desired.uid, folder, volume.name)).catch(() => undefined);
+    if (statistics?.type === TMPFS_MAGIC) mounted.push({ name: volume.name, usage: usageOf(statistics) });
+  }
+  return mounted;
 }

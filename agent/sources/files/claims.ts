@@ -1,25 +1,25 @@
-/** Which file has which pod, when files say different things. Pure. */
+/** Decides which file has which pod, when several files name it. Pure. */
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 
 export interface FileVersion {
   readonly path: string;
   /** What is wanted of it until now. */
   readonly current: readonly DesiredPod[];
-  /** What it says now; `undefined` when that is nothing new, or cannot be used. */
+  /** The pods of its new version; `undefined` without a new one, or when it cannot be used. */
   readonly next: readonly DesiredPod[] | undefined;
-  /** Not there any more, but not for long enough to be sure. */
+  /** True when the file is missing, but not for long enough to be sure. */
   readonly isMissing: boolean;
 }
 
 export interface Claims {
   readonly pods: readonly DesiredPod[];
-  /** Why a file's new version is not taken, by path. Its current one stays. */
+  /** The reasons why new versions are refused, by path. The current ones stay. */
   readonly refused: ReadonlyMap<string, string>;
 }
 
 /**
- * Nobody loses a pod that is wanted of his file already; a new name goes to the first file by path. A file is taken
- * whole or stays as it was. Each round refuses at least one file more, so there are at most as many rounds as files.
+ * A file keeps the pods that it has; a new name goes to the first file by path. A file is taken whole or stays as it
+ * was. Each round refuses at least one file more, so there are at most as many rounds as files.
  */
 export function settleClaims(versions: readonly FileVersion[], maxPods: number): Claims {
   const refused = new Map<string, string>();

@@ -92,7 +92,7 @@ class Bench implements AsyncDisposable {
     writeFileSync(this.path(name), text);
   }
 
-  /** So long ago that nobody can still be writing it. */
+  /** So long ago that no process can still be writing it. */
   writeOld(name: string, text: string): void {
     this.write(name, text);
     utimesSync(this.path(name), 1, 1);
@@ -429,7 +429,7 @@ test("a folder that goes keeps its pods, and is watched again when it is made an
   await bench.untilNoProblem();
   bench.write("b.yaml", pod("b"));
   await bench.until("a-n=example/app:1 b-n=example/app:1");
-  // So fast that nobody sees it missing.
+  // So fast that the source does not see it missing.
   renameSync(bench.folder, `${bench.folder}-away-too`);
   mkdirSync(bench.folder);
   bench.write("a.yaml", pod("a"));
@@ -562,7 +562,7 @@ test("without inotify the recheck finds everything", async () => {
   await using bench = new TimedBench(seconds(20));
   await bench.clock.settle();
   writeFileSync(bench.path, pod("a"));
-  // Whether the event of it has come or not, and in which order, makes no difference.
+  // The outcome does not depend on whether its event has come, nor on the order.
   await bench.after(20_000);
   assert.equal(await bench.after(5), "a-n=example/app:1");
   rmSync(bench.path);

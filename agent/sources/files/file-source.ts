@@ -1,3 +1,4 @@
+import { type FSWatcher, watch } from "node:fs";
 import { basename, dirname, join, relative, sep } from "node:path";
 import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
@@ -11,19 +12,15 @@ import type { DesiredStore, EventRecorder } from "../../core/store/store-ports.t
 import { type PathProblem, type ProblemReason, ProblemReport, WARNING_REASON } from "../manifests/problem-report.ts";
 import { configSeen, MAX_PODS } from "../manifests/static-pod.ts";
 import { settleClaims } from "./claims.ts";
-import { FolderWatcher } from "./folder-watcher.ts";
 import { folderIdentity, listManifests, MAX_FILES, type ManifestListing, nearestFolder } from "./manifest-files.ts";
 import { ManifestFolder, type Scan, type ScanInit } from "./manifest-folder.ts";
 import { RENAMED_QUIET_MS, WRITTEN_QUIET_MS } from "./settling.ts";
 
-/** After the disk refused the pods. Nothing tells when there is room again. */
+/** The time until a failed write is tried again. No event reports that the disk has room. */
 const STORE_RETRY = seconds(5);
-/**
- * A manifest that comes in pieces takes a handful of looks. Who writes a log into the folder gets two a second after
- * that.
- */
-const MAX_VAIN_LOOKS = 20;
-const VAIN_LOOK_GAP = millis(500);
+/** Bounds the CPU time of events without a new manifest, such as of a log in the folder: then two scans a second. */
+const MAX_FUTILE_SCANS = 20;
+const FUTILE_SCAN_GAP = millis(500);
 
 export interface FileSourceComponents {
   readonly clock: Clock;
@@ -36,14 +33,14 @@ export interface FileSourceInit {
   /** `staticPodPath`, absolute: a folder or one file. */
   readonly path: string;
   readonly nodeName: string;
-  /** `fileCheckFrequency`: how often to look without being told to. */
+  /** `fileCheckFrequency`: the interval of scans without an event. */
   readonly checkFrequency: Millis;
 }
 
 /**
- * The pods of the manifests in a folder. A look at the folder gives one set of pods, which replaces the one before as a
- * whole. A file that cannot be used keeps the pods it had, over restarts of the agent too, because the store knows each
- * pod's origin; a folder that is not there keeps all of them.
+ * The pods of the manifests in a folder. A scan of the folder gives one set of pods, which replaces the previous one as
+ * a whole. A file that cannot be used keeps its previous pods, over restarts of the agent too, because the store has
+ * each pod's origin. A missing folder keeps all of them.
  */
 export class FileSource implements Component {
   readonly name = "file-source";
@@ -54,14 +51,14 @@ export class FileSource implements Component {
   readonly #watcher: FolderWatcher;
   readonly #folder: ManifestFolder;
   readonly #report: ProblemReport;
-  /** Files whose new version was not taken for what another one says. */
+  /** Files whose new version was refused because of another file. */
   readonly #refused = new Set<string>();
-  /** Files of which the store knows that they cannot be read now. */
+  /** Files that the store has as unreadable. */
   #unreadable: ReadonlySet<string> = new Set();
   #hasBeenFile = false;
-  #wasTold = false;
-  /** In a row, at the word of inotify, that found nothing. */
-  #vainLooks = 0;
+  #hasEvent = false;
+  /** Consecutive scans after an event that found nothing new. */
+  #futileScans = 0;
 
   constructor(components: FileSourceComponents, init: FileSourceInit) {
     const { clock, log, store, events } = components;
@@ -70,19 +67,16 @@ export class FileSource implements Component {
     this.#init = init;
     this.#alarm = new Alarm(clock);
     this.#folder = new ManifestFolder(clock);
-    this.#watcher = new FolderWatcher({
-      log,
-      onEvent: (folder, name, isWritten) => this.#onEvent(folder, name, isWritten),
-    });
+    this.#watcher = new FolderWatcher(log, (folder, name, isWritten) => this.#onEvent(folder, name, isWritten));
     this.#report = new ProblemReport({ log, events }, { nodeName: init.nodeName, source: "file" });
   }
 
-  /** What is wrong with which file, now. */
+  /** The current problems of files. */
   get problems(): Watch<readonly SourceProblem[]> {
     return this.#report.problems;
   }
 
-  /** What has no effect in which file. */
+  /** Parts of files that have no effect. */
   get warnings(): Watch<readonly SourceProblem[]> {
     return this.#report.warnings;
   }
@@ -91,7 +85,7 @@ export class FileSource implements Component {
     try {
       while (!signal.aborted) {
         this.#alarm.set(this.#init.checkFrequency);
-        await this.#look(signal);
+        await this.#check(signal);
         await this.#alarm.ring(signal);
       }
     } catch (error) {
@@ -105,16 +99,16 @@ export class FileSource implements Component {
     this.#watcher[Symbol.dispose]();
   }
 
-  async #look(signal: AbortSignal): Promise<void> {
+  async #check(signal: AbortSignal): Promise<void> {
     const before = this.#store.desired.current;
-    const wasTold = this.#wasTold;
-    this.#wasTold = false;
+    const hadEvent = this.#hasEvent;
+    this.#hasEvent = false;
     this.#watch();
     const listing = this.#list();
-    // The path became something else in between: nobody would tell of what was missed.
+    // The path was replaced in between, and no event will come for changes that were missed.
     if (this.#watch()) this.#alarm.set(millis(0));
     const isNew = this.#report.update(await this.#take(listing, signal));
-    this.#vainLooks = wasTold && !isNew && this.#store.desired.current === before ? this.#vainLooks + 1 : 0;
+    this.#futileScans = hadEvent && !isNew && this.#store.desired.current === before ? this.#futileScans + 1 : 0;
   }
 
   /** @returns all that is wrong */
@@ -133,7 +127,7 @@ export class FileSource implements Component {
     return [...failures, ...this.#omitted(listing.omitted), ...this.#problemsOf(scan)];
   }
 
-  /** What a file wants that was refused for another one's sake is known: not that. */
+  /** @returns unreadable files, without refused ones, whose pods are known */
   #unreadableOf(scan: Scan): ReadonlySet<string> {
     const found = scan.files.filter(({ path, isUnreadable }) => isUnreadable && !this.#refused.has(path));
     return new Set(found.map(({ path }) => path));
@@ -151,7 +145,7 @@ export class FileSource implements Component {
     };
   }
 
-  /** @returns what keeps the pods from being stored. */
+  /** @returns the problems that keep the pods from being stored */
   #apply(scan: Scan, unreadable: ReadonlySet<string>): PathProblem[] {
     const before = this.#store.desired.current;
     const own = this.#ownPods();
@@ -178,19 +172,19 @@ export class FileSource implements Component {
   #applied(pods: number): void {
     this.#log.info("the pods of the manifests have changed", { pods });
     if (this.#refused.size === 0) return;
-    // What stood in their way may be gone.
+    // The pods that they collided with may be gone.
     this.#folder.reread(this.#refused);
     this.#alarm.set(millis(0));
   }
 
-  /** Equal content goes under the same revision, which writes nothing. */
+  /** Equal content has the same revision, which writes nothing. */
   #replace(pods: readonly DesiredPod[], unreadable: ReadonlySet<string>): void {
     const revision = this.#store.revision("file");
     if (this.#store.replace("file", revision, pods, unreadable) === "accepted") return;
     this.#store.replace("file", revision + 1, pods, unreadable);
   }
 
-  /** What is wanted of each file, by path. */
+  /** The desired pods of each file, by path. */
   #ownPods(): ReadonlyMap<string, readonly DesiredPod[]> {
     const own = [...this.#store.desired.current.pods.values()].filter(({ source }) => source === "file");
     return Map.groupBy(own, ({ origin }) => origin);
@@ -202,19 +196,19 @@ export class FileSource implements Component {
     const listing = listManifests(path, (each) => own.has(each));
     if (listing.kind === "file") this.#hasBeenFile = true;
     if (listing.kind === "folder") this.#hasBeenFile = false;
-    // One file that was there and is gone is deleted; a folder that is gone says nothing about its files.
+    // A missing file that was there before is deleted. A missing folder says nothing about its files.
     const isDeleted = listing.kind === "missing" && this.#hasBeenFile && folderIdentity(dirname(path)) !== undefined;
     return isDeleted ? { kind: "file", entries: [], omitted: 0 } : listing;
   }
 
   /**
-   * The folder of the manifests, or the innermost that is there, in which it would appear. @returns whether it is
-   * another one
+   * Watches the folder of the manifests, or the innermost existing folder above it.
+   * @returns true when that is another folder than before
    */
   #watch(): boolean {
     const { path } = this.#init;
     if (folderIdentity(path) !== undefined) {
-      // inotify tells of the folder's own end by its own name.
+      // inotify reports the folder's own removal by its own name.
       return this.#watcher.watch(path, (name) => !name.startsWith(".") || name === basename(path));
     }
     const nearest = nearestFolder(path);
@@ -225,9 +219,9 @@ export class FileSource implements Component {
   #onEvent(folder: string, name: string, isWritten: boolean): void {
     const { path } = this.#init;
     if (folder === path || join(folder, name) === path) this.#folder.touch(folder, name, isWritten);
-    this.#wasTold = true;
+    this.#hasEvent = true;
     const quiet = millis(isWritten ? WRITTEN_QUIET_MS : RENAMED_QUIET_MS);
-    this.#alarm.set(this.#vainLooks > MAX_VAIN_LOOKS ? VAIN_LOOK_GAP : quiet);
+    this.#alarm.set(this.#futileScans > MAX_FUTILE_SCANS ? FUTILE_SCAN_GAP : quiet);
   }
 
   #problemsOf(scan: Scan): PathProblem[] {
@@ -251,5 +245,54 @@ export class FileSource implements Component {
   #problem(reason: ProblemReason, message: string, path = this.#init.path): PathProblem {
     const pods = this.#ownPods().get(path) ?? [];
     return { path, reason, problems: [{ position: undefined, message }], pods };
+  }
+}
+
+/** `name` in `folder` may have changed; `isWritten` when it was not only made, moved or removed. */
+type OnEvent = (folder: string, name: string, isWritten: boolean) => void;
+
+/** Watches one folder at a time by inotify. Where the kernel refuses, the source depends on its periodic check alone. */
+class FolderWatcher implements Disposable {
+  readonly #log: Log;
+  readonly #onEvent: OnEvent;
+  #watched: { readonly folder: string; readonly identity: string; readonly watcher: FSWatcher } | undefined;
+  #accepts: (name: string) => boolean = () => false;
+  #isRefused = false;
+
+  constructor(log: Log, onEvent: OnEvent) {
+    this.#log = log;
+    this.#onEvent = onEvent;
+  }
+
+  /** @returns true when the folder is watched now, and was not before */
+  watch(folder: string, accepts: (name: string) => boolean): boolean {
+    this.#accepts = accepts;
+    const identity = folderIdentity(folder);
+    if (this.#watched?.folder === folder && this.#watched.identity === identity) return false;
+    this[Symbol.dispose]();
+    if (identity === undefined) return false;
+    try {
+      const watcher = watch(folder, (kind, name) => {
+        if (name !== null && this.#accepts(name)) this.#onEvent(folder, name, kind === "change");
+      });
+      watcher.on("error", (error) => this.#refused(error));
+      this.#watched = { folder, identity, watcher };
+      this.#isRefused = false;
+      return true;
+    } catch (error) {
+      this.#refused(error);
+      return false;
+    }
+  }
+
+  [Symbol.dispose](): void {
+    this.#watched?.watcher.close();
+    this.#watched = undefined;
+  }
+
+  #refused(error: unknown): void {
+    this[Symbol.dispose]();
+    if (!this.#isRefused) this.#log.warn("no inotify: changes are seen by the recheck only", { error: String(error) });
+    this.#isRefused = true;
   }
 }

@@ -17,9 +17,9 @@ class Bench implements Disposable {
   readonly file = new ManifestFile(this.path);
   nowMs = 1000;
 
-  /** What a look gives now, and `new` taken up at once. */
-  look(): string {
-    const look = this.file.look(this.entry(), {
+  /** @returns the result of a scan, whose `new` is committed at once */
+  scan(): string {
+    const scan = this.file.scan(this.entry(), {
       nodeName: "node",
       seenBefore: () => undefined,
       podsOf,
@@ -27,12 +27,12 @@ class Bench implements Disposable {
       // Long before the file was made: its age says nothing.
       now: new Date(0),
     });
-    if (look.kind === "new") {
+    if (scan.kind === "new") {
       this.file.commit();
-      return `new: ${look.pods.map(({ pod }) => pod.spec.containers.length).join()}`;
+      return `new: ${scan.pods.map(({ pod }) => pod.spec.containers.length).join()}`;
     }
-    if (look.kind === "unsettled") return `unsettled: ${look.waitMs}`;
-    return [look.kind, ...look.problems.map(({ message }) => message.slice(0, 24))].join(": ");
+    if (scan.kind === "unsettled") return `unsettled: ${scan.waitMs}`;
+    return [scan.kind, ...scan.problems.map(({ message }) => message.slice(0, 24))].join(": ");
   }
 
   entry(): ManifestEntry {
@@ -46,9 +46,9 @@ class Bench implements Disposable {
   /** A file that has been read. */
   settled(text = LONGER): this {
     writeFileSync(this.path, text);
-    this.look();
+    this.scan();
     this.nowMs += 10_000;
-    assert.match(this.look(), /^new/);
+    assert.match(this.scan(), /^new/);
     this.nowMs += 10_000;
     return this;
   }
@@ -61,12 +61,12 @@ class Bench implements Disposable {
 test("a new file is read after 5 ms of quiet", () => {
   using bench = new Bench();
   writeFileSync(bench.path, POD);
-  assert.equal(bench.look(), "unsettled: 5");
+  assert.equal(bench.scan(), "unsettled: 5");
   bench.nowMs += 4;
-  assert.equal(bench.look(), "unsettled: 1");
+  assert.equal(bench.scan(), "unsettled: 1");
   bench.nowMs += 1;
-  assert.equal(bench.look(), "new: 1");
-  assert.equal(bench.look(), "same");
+  assert.equal(bench.scan(), "new: 1");
+  assert.equal(bench.scan(), "same");
 });
 
 test("time from the event counts, so that one look is enough", () => {
@@ -74,7 +74,7 @@ test("time from the event counts, so that one look is enough", () => {
   writeFileSync(bench.path, POD);
   bench.file.touch(bench.nowMs, true);
   bench.nowMs += 5;
-  assert.equal(bench.look(), "new: 1");
+  assert.equal(bench.scan(), "new: 1");
 });
 
 test("a file that was renamed to its place is read at once", () => {
@@ -82,13 +82,13 @@ test("a file that was renamed to its place is read at once", () => {
   writeFileSync(bench.path, POD);
   bench.file.touch(bench.nowMs, false);
   bench.nowMs += 1;
-  assert.equal(bench.look(), "new: 1");
+  assert.equal(bench.scan(), "new: 1");
   writeFileSync(bench.folder.file("other"), LONGER);
   renameSync(bench.folder.file("other"), bench.path);
   bench.nowMs += 1000;
   bench.file.touch(bench.nowMs, false);
   bench.nowMs += 1;
-  assert.equal(bench.look(), "new: 2");
+  assert.equal(bench.scan(), "new: 2");
 });
 
 test("an old file is read at the first look", () => {
@@ -97,8 +97,8 @@ test("an old file is read at the first look", () => {
   const made = bench.entry();
   assert.ok(made.kind === "file");
   const now = new Date(made.stamp.modifiedAtMs + 20);
-  const look = bench.file.look(made, { nodeName: "node", seenBefore: () => undefined, podsOf, nowMs: 1, now });
-  assert.equal(look.kind, "new");
+  const scan = bench.file.scan(made, { nodeName: "node", seenBefore: () => undefined, podsOf, nowMs: 1, now });
+  assert.equal(scan.kind, "new");
 });
 
 test("a file that is read again only when it has changed", () => {
@@ -106,79 +106,79 @@ test("a file that is read again only when it has changed", () => {
   const entry = bench.entry();
   rmSync(bench.path);
   const init = { nodeName: "node", seenBefore: () => undefined, podsOf, nowMs: bench.nowMs, now: new Date(0) };
-  assert.equal(bench.file.look(entry, init).kind, "same", "it could not have been read");
+  assert.equal(bench.file.scan(entry, init).kind, "same", "it could not have been read");
 });
 
 test("a change in place waits for 100 ms of quiet", () => {
   using bench = new Bench().settled(POD);
   appendFileSync(bench.path, "  - {name: second, image: example/second:1}\n");
-  assert.equal(bench.look(), "unsettled: 100");
+  assert.equal(bench.scan(), "unsettled: 100");
   bench.nowMs += 99;
   appendFileSync(bench.path, "  - {name: third, image: example/third:1}\n");
-  assert.equal(bench.look(), "unsettled: 100");
+  assert.equal(bench.scan(), "unsettled: 100");
   bench.nowMs += 100;
-  assert.equal(bench.look(), "new: 3");
+  assert.equal(bench.scan(), "new: 3");
 });
 
 test("an emptied or shortened file waits a second for the rest, although what is there could be read", () => {
   for (const length of [0, POD.length]) {
     using bench = new Bench().settled();
     truncateSync(bench.path, length);
-    assert.equal(bench.look(), "unsettled: 1000", "half-written for now");
+    assert.equal(bench.scan(), "unsettled: 1000", "half-written for now");
     bench.nowMs += 999;
-    assert.equal(bench.look(), "unsettled: 1");
+    assert.equal(bench.scan(), "unsettled: 1");
     writeFileSync(bench.path, LONGER.replace("app:1", "app:2"));
-    assert.match(bench.look(), /^unsettled: 100$/);
+    assert.match(bench.scan(), /^unsettled: 100$/);
     bench.nowMs += 100;
-    assert.equal(bench.look(), "new: 2");
+    assert.equal(bench.scan(), "new: 2");
   }
 });
 
 test("a file that stays empty is a problem, one that stays shorter is taken", () => {
   using emptied = new Bench().settled();
   truncateSync(emptied.path);
-  emptied.look();
+  emptied.scan();
   emptied.nowMs += 1000;
-  assert.equal(emptied.look(), "broken: holds no pod; to remove ");
-  assert.equal(emptied.look(), "same: holds no pod; to remove ");
+  assert.equal(emptied.scan(), "broken: holds no pod; to remove ");
+  assert.equal(emptied.scan(), "same: holds no pod; to remove ");
   using shorter = new Bench().settled();
   truncateSync(shorter.path, POD.length);
-  shorter.look();
+  shorter.scan();
   shorter.nowMs += 1000;
-  assert.equal(shorter.look(), "new: 1");
+  assert.equal(shorter.scan(), "new: 1");
 });
 
 test("a new file that cannot be read yet gets a second before it is called broken", () => {
   using bench = new Bench();
   writeFileSync(bench.path, POD.slice(0, -20));
-  bench.look();
+  bench.scan();
   bench.nowMs += 5;
-  assert.equal(bench.look(), "unsettled: 995");
+  assert.equal(bench.scan(), "unsettled: 995");
   appendFileSync(bench.path, POD.slice(-20));
-  assert.equal(bench.look(), "unsettled: 100", "it comes in pieces");
+  assert.equal(bench.scan(), "unsettled: 100", "it comes in pieces");
   bench.nowMs += 100;
-  assert.equal(bench.look(), "new: 1");
+  assert.equal(bench.scan(), "new: 1");
 });
 
 test("a broken file is broken once, and the good content that comes back is new", () => {
   using bench = new Bench().settled(POD);
   writeFileSync(bench.path, `${POD}  - {name: [], image: example/second:1}\n`);
-  bench.look();
+  bench.scan();
   bench.nowMs += 1000;
-  assert.match(bench.look(), /^broken: spec.containers\[1\]/);
-  assert.match(bench.look(), /^same: spec.containers\[1\]/);
+  assert.match(bench.scan(), /^broken: spec.containers\[1\]/);
+  assert.match(bench.scan(), /^same: spec.containers\[1\]/);
   writeFileSync(bench.path, POD);
-  bench.look();
+  bench.scan();
   bench.nowMs += 1000;
-  assert.equal(bench.look(), "new: 1");
+  assert.equal(bench.scan(), "new: 1");
 });
 
 test("a touched file with the same content is the same", () => {
   using bench = new Bench().settled();
   utimesSync(bench.path, 1, 1);
-  assert.equal(bench.look(), "unsettled: 100");
+  assert.equal(bench.scan(), "unsettled: 100");
   bench.nowMs += 100;
-  assert.equal(bench.look(), "same");
+  assert.equal(bench.scan(), "same");
 });
 
 test("a file that is written to without an end is a problem after half a minute", () => {
@@ -186,19 +186,19 @@ test("a file that is written to without an end is a problem after half a minute"
   let last = "";
   for (let n = 0; n < 800; n += 1) {
     appendFileSync(bench.path, "x");
-    last = bench.look();
+    last = bench.scan();
     bench.nowMs += 50;
   }
   assert.match(last, /^unsettled/);
-  const look = bench.file.look(bench.entry(), {
+  const scan = bench.file.scan(bench.entry(), {
     nodeName: "node",
     seenBefore: () => undefined,
     podsOf,
     nowMs: bench.nowMs,
     now: new Date(0),
   });
-  assert.ok(look.kind !== "new");
-  assert.match(look.problems[0]?.message ?? "", /is being written to all the time/);
+  assert.ok(scan.kind !== "new");
+  assert.match(scan.problems[0]?.message ?? "", /is being written to all the time/);
 });
 
 test("bytes that are no text, and one pod twice, are named", () => {
@@ -212,8 +212,8 @@ test("bytes that are no text, and one pod twice, are named", () => {
   ] as const) {
     using bench = new Bench();
     writeFileSync(bench.path, content);
-    bench.look();
+    bench.scan();
     bench.nowMs += 1000;
-    assert.match(bench.look(), problem);
+    assert.match(bench.scan(), problem);
   }
 });

@@ -12,22 +12,22 @@ import {
   requiredQuietMs,
 } from "./settling.ts";
 
-/** What a look at one file gave. */
+/** The result of the scan of one file. */
 export type FileScan =
-  /** Nothing new. `problems` are those of what is in it. */
+  /** The file is unchanged. `problems` are those of its contents. */
   | {
       readonly kind: "same";
       readonly problems: readonly ManifestProblem[];
       readonly warnings: readonly ManifestProblem[];
     }
-  /** It is being written; worth another look in `waitMs`. */
+  /** The file is being written, and must be scanned again in `waitMs`. */
   | {
       readonly kind: "unsettled";
       readonly waitMs: number;
       readonly problems: readonly ManifestProblem[];
       readonly warnings: readonly ManifestProblem[];
     }
-  /** Something new that cannot be used. */
+  /** A new version that cannot be used. */
   | { readonly kind: "broken"; readonly problems: readonly ManifestProblem[] }
   | { readonly kind: "new"; readonly pods: readonly DesiredPod[]; readonly warnings: readonly ManifestProblem[] };
 
@@ -50,7 +50,7 @@ interface Changing {
 
 export interface FileScanInit extends Omit<StaticPodInit, "origin" | "source"> {
   readonly nowMs: number;
-  /** Undefined: not loaded, as no file was news; one that is by now waits for the next look. */
+  /** Undefined: not loaded, because no file had changed; one that has since waits for the next scan. */
   readonly podsOf: typeof podsOf | undefined;
 }
 
@@ -69,7 +69,7 @@ export class ManifestFile {
     this.#path = path;
   }
 
-  /** An event named it: whatever the stamp says, it is to be read again. */
+  /** An event named the file: it must be read again, even with an unchanged stamp. */
   touch(nowMs: number, isWritten: boolean): void {
     this.#changing = {
       key: this.#changing?.key ?? "",
@@ -80,12 +80,12 @@ export class ManifestFile {
     };
   }
 
-  /** Whether a look at it may read it. */
+  /** @returns whether a scan may read it */
   isNews(entry: ManifestEntry): boolean {
     return entry.kind === "file" && (this.#changing !== undefined || this.#read?.stamp.key !== entry.stamp.key);
   }
 
-  look(entry: ManifestEntry, init: FileScanInit): FileScan {
+  scan(entry: ManifestEntry, init: FileScanInit): FileScan {
     this.#next = undefined;
     if (entry.kind === "unusable") {
       this.#changing = undefined;
@@ -101,7 +101,7 @@ export class ManifestFile {
     return this.#readIt(stamp, change, changing, init);
   }
 
-  /** What `look` gave last is now what is wanted, or has been found wrong in itself. */
+  /** The last result of `scan` is desired now, or has problems of its own. */
   commit(problems: readonly ManifestProblem[] = []): void {
     if (this.#next === undefined) return;
     this.#read = { ...this.#next, problems };
@@ -109,7 +109,7 @@ export class ManifestFile {
     this.#next = undefined;
   }
 
-  /** It is read again at the next look, as if it had changed. */
+  /** The next scan reads the file again, as if it had changed. */
   reread(): void {
     this.#read = undefined;
   }
@@ -120,7 +120,7 @@ export class ManifestFile {
       return { key: stamp.key, firstAtMs: nowMs, lastAtMs: nowMs, isWritten: true, isChanging: false };
     }
     if (before.key === stamp.key) return before;
-    // An event came first, and this is the first look after it.
+    // This is the first scan after an event.
     if (before.key === "") return { ...before, key: stamp.key };
     return { ...before, key: stamp.key, lastAtMs: nowMs, isWritten: true, isChanging: true };
   }

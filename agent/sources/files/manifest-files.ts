@@ -23,7 +23,7 @@ export const MAX_FILE_BYTES = 1024 * 1024;
  */
 export const MAX_FILES = 1000;
 
-/** What changes when a file changes. */
+/** The attributes of a file that change with it. */
 export interface FileStamp {
   /** Differs for any two states of a path. */
   readonly key: string;
@@ -44,7 +44,7 @@ export type ManifestListing =
       readonly kind: "file" | "folder";
       /** By path. */
       readonly entries: readonly ManifestEntry[];
-      /** How many names were left out because of MAX_FILES. */
+      /** The number of names that were left out because of MAX_FILES. */
       readonly omitted: number;
     }
   | { readonly kind: "missing" }
@@ -52,7 +52,7 @@ export type ManifestListing =
 
 export type FileContent =
   | { readonly kind: "text"; readonly text: string }
-  /** Gone, or not as `stamp` says any more. */
+  /** The file is missing, or differs from `stamp`. */
   | { readonly kind: "changed" }
   | { readonly kind: "unusable"; readonly message: string };
 
@@ -69,7 +69,7 @@ export function listManifests(path: string, isKnown: (path: string) => boolean):
   }
 }
 
-/** For the moment between a look at the file and its reading. */
+/** Reads a file, which may have changed or gone since its stamp was read. */
 export function readManifestFile(path: string, stamp: FileStamp): FileContent {
   let file: number | undefined;
   try {
@@ -91,7 +91,7 @@ export function readManifestFile(path: string, stamp: FileStamp): FileContent {
   }
 }
 
-/** Differs when a folder was taken away and made anew; `undefined` when it is none. */
+/** @returns another text after the folder was removed and made again; `undefined` for a path that is no folder */
 export function folderIdentity(path: string): string | undefined {
   try {
     const stats = statSync(path, { bigint: true });
@@ -139,7 +139,7 @@ function* namesIn(folder: string): Generator<string> {
   }
 }
 
-/** `undefined` when it has gone meanwhile. */
+/** @returns `undefined` when the file was removed meanwhile */
 function entryAt(path: string): ManifestEntry | undefined {
   const unusable = (message: string): ManifestEntry => ({ kind: "unusable", path, message });
   try {

@@ -6,23 +6,23 @@ import { type FileScan, type FileScanInit, ManifestFile } from "./manifest-file.
 import type { ManifestEntry } from "./manifest-files.ts";
 import { DELETION_QUIET_MS } from "./settling.ts";
 
-/** What a file has to say in this scan. */
+/** The result of one file in a scan. */
 export interface ScannedFile {
   readonly path: string;
-  /** What it says now; `undefined` when that is nothing new, or cannot be used. */
+  /** The pods of its new version; `undefined` without a new one, or when it cannot be used. */
   readonly next: readonly DesiredPod[] | undefined;
-  /** Not there any more, but not for long enough to be sure. */
+  /** True when the file is missing, but not for long enough to be sure. */
   readonly isMissing: boolean;
-  /** What it wants cannot be told: it is broken, half-written, or not there at the moment. */
+  /** True when its pods are unknown: it is broken, half-written, or missing at the moment. */
   readonly isUnreadable: boolean;
   readonly problems: readonly ManifestProblem[];
-  /** Of what it says now. */
+  /** The warnings of the current version. */
   readonly warnings: readonly ManifestProblem[];
 }
 
 export interface Scan {
   readonly files: readonly ScannedFile[];
-  /** Something is new, or gone for good. */
+  /** True when a file has a new version, or is removed for good. */
   readonly isChange: boolean;
   /** When to scan again for what is not settled yet; `undefined`: no need. */
   readonly waitMs: number | undefined;
@@ -37,14 +37,14 @@ export interface ScanInit {
 
 /** Files read before other work gets its turn: some 10 ms of the agent's one thread on a small board. */
 const READS_PER_TURN = 16;
-/** A file that changed while it was being read is looked at again after this. */
+/** The time until a file that changed while it was read is read again. */
 const MIN_WAIT_MS = 1;
 
 /** The files of a folder over time. */
 export class ManifestFolder {
   readonly #clock: Clock;
   readonly #files = new Map<string, ManifestFile>();
-  /** Monotonic milliseconds at which a file was first found to be gone, by path. */
+  /** Monotonic milliseconds of the first scan that missed a file, by path. */
   readonly #missing = new Map<string, number>();
 
   constructor(clock: Clock) {
@@ -63,10 +63,10 @@ export class ManifestFolder {
     const isNews = entries.some((entry) => this.#file(entry.path).isNews(entry));
     const podsOf = isNews ? (await import("../manifests/manifest-pods.ts")).podsOf : undefined;
     for (const entry of entries) {
-      const look = this.#look(entry, init, podsOf);
-      files.push(scanned(entry.path, look));
-      if (look.kind === "unsettled") waitMs = Math.min(waitMs, Math.max(MIN_WAIT_MS, look.waitMs));
-      if (look.kind === "same") continue;
+      const found = this.#scanFile(entry, init, podsOf);
+      files.push(scanned(entry.path, found));
+      if (found.kind === "unsettled") waitMs = Math.min(waitMs, Math.max(MIN_WAIT_MS, found.waitMs));
+      if (found.kind === "same") continue;
       reads += 1;
       if (reads % READS_PER_TURN === 0) await this.#clock.sleep(millis(0), signal);
     }
@@ -77,7 +77,7 @@ export class ManifestFolder {
     return { files, isChange, waitMs: Number.isFinite(waitMs) ? waitMs : undefined };
   }
 
-  /** What the scan found new is what is wanted now, but for the files that were refused. */
+  /** The new versions of the scan are desired now, except those of refused files. */
   commit(scan: Scan, refused: ReadonlyMap<string, string>): void {
     for (const { path, next } of scan.files) {
       const reason = refused.get(path);
@@ -86,7 +86,7 @@ export class ManifestFolder {
     }
   }
 
-  /** They are read again with the next scan, as if they had changed. */
+  /** The next scan reads these files again, as if they had changed. */
   reread(paths: Iterable<string>): void {
     for (const path of paths) this.#file(path).reread();
   }
@@ -99,12 +99,12 @@ export class ManifestFolder {
     return made;
   }
 
-  #look(entry: ManifestEntry, { nodeName, seenBefore }: ScanInit, podsOf: FileScanInit["podsOf"]): FileScan {
+  #scanFile(entry: ManifestEntry, { nodeName, seenBefore }: ScanInit, podsOf: FileScanInit["podsOf"]): FileScan {
     const nowMs = this.#clock.monotonic();
-    return this.#file(entry.path).look(entry, { nodeName, seenBefore, podsOf, nowMs, now: this.#clock.wall() });
+    return this.#file(entry.path).scan(entry, { nodeName, seenBefore, podsOf, nowMs, now: this.#clock.wall() });
   }
 
-  /** Of what was there before: what is missing for a moment only, and whether pods go with what is gone for good. */
+  /** Finds files that are missing: some for a moment only, others for good, with their pods. */
   #missingOf(
     entries: readonly ManifestEntry[],
     origins: ReadonlySet<string>,
@@ -127,7 +127,7 @@ export class ManifestFolder {
         continue;
       }
       this.#files.delete(path);
-      // Until the store has let its pods go: should it refuse, they are gone at once in the next scan.
+      // The entry stays until the store has dropped the pods. If it refuses, the next scan removes them at once.
       if (origins.has(path)) {
         this.#missing.set(path, since);
         isChange = true;
@@ -137,12 +137,12 @@ export class ManifestFolder {
   }
 }
 
-function scanned(path: string, look: FileScan): ScannedFile {
-  const warnings = look.kind === "broken" ? [] : look.warnings;
-  if (look.kind === "new")
-    return { path, next: look.pods, isMissing: false, isUnreadable: false, problems: [], warnings };
-  const isUnreadable = look.kind !== "same" || look.problems.length > 0;
-  return { path, next: undefined, isMissing: false, isUnreadable, problems: look.problems, warnings };
+function scanned(path: string, found: FileScan): ScannedFile {
+  const warnings = found.kind === "broken" ? [] : found.warnings;
+  if (found.kind === "new")
+    return { path, next: found.pods, isMissing: false, isUnreadable: false, problems: [], warnings };
+  const isUnreadable = found.kind !== "same" || found.problems.length > 0;
+  return { path, next: undefined, isMissing: false, isUnreadable, problems: found.problems, warnings };
 }
 
 const missing = (path: string): ScannedFile => {

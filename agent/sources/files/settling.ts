@@ -11,7 +11,7 @@ export const WRITTEN_QUIET_MS = 5;
 /** In place a good version is at stake: an editor on a slow card, a copy over a slow line in blocks. */
 export const IN_PLACE_QUIET_MS = 100;
 /**
- * An empty or shortened file: truncated, and to be written anew. As long for one that is broken before it is called so.
+ * The wait for an empty or shortened file, which is being written again, and for a broken one before it is reported.
  */
 export const HALF_WRITTEN_QUIET_MS = 1000;
 /** Editors that move the old version away before they write the new one need some milliseconds. */
@@ -23,20 +23,20 @@ export const MAX_UNSETTLED_MS = 30_000;
 const TIMESTAMP_SLACK_MS = 10;
 
 export interface FileChange {
-  /** As it was when it was last read; `undefined` for a new one. */
+  /** The stamp of the last read; `undefined` for a new file. */
   readonly before: FileStamp | undefined;
   readonly now: FileStamp;
   /** Since it was last seen to change. */
   readonly quietMs: number;
   /** Since its modification, by the wall clock: nonsense when the clock was set meanwhile. */
   readonly ageMs: number;
-  /** It has been written to where it is, for all that is known. */
+  /** True when the file may have been written in place. */
   readonly isWritten: boolean;
-  /** It has been seen in another state since it was last read. */
+  /** True when it was seen in another state since it was last read. */
   readonly isChanging: boolean;
 }
 
-/** How long it must have been quiet. */
+/** @returns how long the file must have been unchanged */
 export function requiredQuietMs({ before, now, isWritten, isChanging }: FileChange): number {
   if (before !== undefined && before.inode === now.inode) {
     return now.sizeBytes < before.sizeBytes ? HALF_WRITTEN_QUIET_MS : IN_PLACE_QUIET_MS;
@@ -45,7 +45,7 @@ export function requiredQuietMs({ before, now, isWritten, isChanging }: FileChan
   return isWritten ? WRITTEN_QUIET_MS : RENAMED_QUIET_MS;
 }
 
-/** How long it has been quiet, by whichever of both measures says more. */
+/** @returns how long the file has been unchanged, by the larger one of both measures */
 export function elapsedQuietMs({ quietMs, ageMs }: FileChange): number {
   return Math.max(quietMs, ageMs - TIMESTAMP_SLACK_MS);
 }

@@ -23,11 +23,11 @@ export interface Position {
 export interface ManifestDocument {
   /** Plain data; `undefined` when the document is empty. */
   readonly value: unknown;
-  /** Of the field with this Kubernetes path, or of the innermost around it that is there. */
+  /** @returns the position of the field with this Kubernetes path, or of the innermost existing one around it */
   locate(path: string): Position | undefined;
 }
 
-/** What a text can have wrong before anybody asks what it means. */
+/** An error of the YAML or JSON syntax. */
 export class SyntaxProblem extends Error {
   readonly position: Position | undefined;
 
@@ -38,15 +38,15 @@ export class SyntaxProblem extends Error {
 }
 
 /**
- * Of one document: 40 pods of 400. While a document is read each costs up to 1 KB, so that this many fit into the
- * agent's heap beside all else. JSON has no such limit here: its parser needs a tenth.
+ * Bounds one document: 40 pods of 400 tokens. A token costs up to 1 KB while the document is read, so that this many
+ * fit into the agent's heap. JSON has no such limit here: its parser needs a tenth.
  */
 const MAX_TOKENS = 16_384;
-/** Of one document. Resolving an alias may search the whole document. */
+/** Bounds the aliases of one document. Resolving an alias may search the whole document. */
 const MAX_ALIASES = 100;
 const TOO_DEEP = "Too deep: there are more lists or mappings in one another than can be read";
 const TOO_MUCH = "Too long: its aliases stand for more than can be read";
-/** Of one file; beyond it a generator has gone wrong. */
+/** Bounds the documents of one file; more come from a broken generator. */
 const MAX_DOCUMENTS = 500;
 
 /**
@@ -86,7 +86,7 @@ function* yamlDocuments(text: string): Generator<ManifestDocument> {
       version: "1.2",
       merge: true,
       stringKeys: true,
-      // Its own check of keys takes time by the square of their number.
+      // The parser's own check of keys takes quadratic time.
       uniqueKeys: false,
       customTags: (tags) => [...KUBERNETES_TAGS, ...tags],
     });

@@ -3,9 +3,9 @@ import { type ManifestPod, type ManifestProblem, readManifest } from "./manifest
 import { type StaticPodInit, staticPod } from "./static-pod.ts";
 
 /**
- * The pods that a text wants on this node. With the YAML parser it is a part of its own, which the agent lets go of
- * when no more manifests come.
- * @param empty what is wrong with a text that holds nothing; that of a file unless given
+ * Reads the pods of a text. With the YAML parser it is a part of its own, which the agent unloads when no more
+ * manifests come.
+ * @param empty the problem of a text without pods; that of a file unless given
  */
 export function podsOf(
   text: string,
@@ -14,7 +14,7 @@ export function podsOf(
 ): {
   readonly pods: readonly DesiredPod[];
   readonly problems: readonly ManifestProblem[];
-  /** What has no effect, and keeps nothing from running. */
+  /** Parts of the text that have no effect. The pods run all the same. */
   readonly warnings: readonly ManifestProblem[];
 } {
   const manifest = readManifest(text, empty);

@@ -3,18 +3,18 @@ import { parsePod } from "@picolet/protocol/pod/validation/parse-pod.ts";
 import { unknownPodFields } from "@picolet/protocol/pod/validation/unknown-fields.ts";
 import { type ManifestDocument, manifestDocuments, type Position, SyntaxProblem } from "./manifest-documents.ts";
 
-/** One thing that is wrong with a manifest. */
+/** A problem of a manifest. */
 export interface ManifestProblem {
   readonly position: Position | undefined;
-  /** With the field's path where there is one: `spec.containers[0].image: Required value`. */
+  /** It begins with the field's path, if there is one: `spec.containers[0].image: Required value`. */
   readonly message: string;
 }
 
-/** One pod as it was written, and what it means. */
+/** A pod as it was written, and parsed. */
 export interface ManifestPod {
   readonly written: unknown;
   readonly pod: Pod;
-  /** Of what concerns the pod as a whole. */
+  /** Undefined for a problem of the pod as a whole. */
   readonly position: Position | undefined;
 }
 
@@ -23,7 +23,7 @@ export type Manifest =
   | { readonly ok: true; readonly pods: readonly ManifestPod[]; readonly warnings: readonly ManifestProblem[] }
   | { readonly ok: false; readonly problems: readonly ManifestProblem[] };
 
-/** More than anybody reads at once. Documents after that are not looked at any more. */
+/** Bounds the list for its readers. Further documents are not read. */
 const MAX_PROBLEMS = 20;
 const EMPTY = "holds no pod; to remove the pods of a file, delete the file";
 
@@ -84,7 +84,7 @@ function readObject(item: Item, pods: ManifestPod[], findings: Findings): void {
   }
 }
 
-/** Of a List or PodList; `undefined` for anything else. */
+/** @returns the items of a List or PodList; `undefined` for another kind */
 function itemsOf(value: unknown): unknown {
   if (typeof value !== "object" || value === null) return undefined;
   const { apiVersion, kind, items } = value as { apiVersion?: unknown; kind?: unknown; items?: unknown };
@@ -116,5 +116,5 @@ function readPod({ document, path, value }: Item, pods: ManifestPod[], { problem
   }
 }
 
-/** Of another kind each field would be unknown. */
+/** Only pods are searched for unknown fields, since in another kind each field would be unknown. */
 const isPod = (value: unknown): boolean => (value as { readonly kind?: unknown } | null)?.kind === "Pod";

@@ -1,4 +1,4 @@
-/** Why pods of one source cannot be taken beside those of the others. Pure. */
+/** Finds pods of one source that collide with those of others. Pure. */
 import type { DesiredPod, SourceId } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { MAX_PODS } from "./static-pod.ts";
 

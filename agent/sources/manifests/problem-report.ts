@@ -5,7 +5,7 @@ import type { DesiredPod, SourceId } from "@picolet/runtime-contract/runtime-ada
 import { type EventRecorder, nodeReference, type ObjectReference } from "../../core/store/store-ports.ts";
 import type { ManifestProblem } from "./manifest-reader.ts";
 
-/** Of what runs all the same. */
+/** The reason of problems that keep no pod from running. */
 export const WARNING_REASON = "UnknownFields";
 
 /** CamelCase, for events. */
@@ -16,31 +16,31 @@ export type ProblemReason =
   | "FailedToStorePods"
   | typeof WARNING_REASON;
 
-/** What is wrong at one path, or URL. */
+/** The problems at one path, or URL. */
 export interface PathProblem {
   readonly path: string;
   readonly reason: ProblemReason;
   /** At least one. */
   readonly problems: readonly ManifestProblem[];
-  /** Pods that go on as they were because of it; the event is told of each of them. */
+  /** Pods that run unchanged because of it; each of them gets the event. */
   readonly pods: readonly DesiredPod[];
 }
 
-/** `edgectl status` shows no more; the last one then says how many there are besides. */
+/** Bounds the list of `edgectl status`; its last entry has the number of further ones. */
 const MAX_LISTED = 100;
-/** Of one file, in its event, whose length is limited. */
+/** Bounds the problems of one file in its event, whose length is limited. */
 const MAX_IN_EVENT = 5;
-/** Of one file; `describe pod` of each of the others would say the same. */
-const MAX_PODS_TOLD = 10;
+/** Bounds the events of one file; those of further pods would have the same text. */
+const MAX_PODS_IN_EVENTS = 10;
 
-/** Tells of problems once, when they come, and lists those that there are. */
+/** Reports each problem once, when it appears, and lists the current ones. */
 export class ProblemReport {
   readonly #log: Log;
   readonly #events: EventRecorder;
   readonly #node: ObjectReference;
   readonly #source: SourceId;
-  /** What was told of each path. */
-  #told: ReadonlyMap<string, string> = new Map();
+  /** The reported message of each path. */
+  #reported: ReadonlyMap<string, string> = new Map();
   readonly #problems = new WatchSource<readonly SourceProblem[]>([]);
   readonly #warnings = new WatchSource<readonly SourceProblem[]>([]);
 
@@ -64,16 +64,17 @@ export class ProblemReport {
 
   /** All that is wrong now. @returns whether that is something else than before. */
   update(found: readonly PathProblem[]): boolean {
-    const told = new Map(found.map((each) => [`${each.reason} ${each.path}`, messageOf(each)]));
-    const isChanged = told.size !== this.#told.size || [...told].some(([key, text]) => this.#told.get(key) !== text);
+    const messages = new Map(found.map((each) => [`${each.reason} ${each.path}`, messageOf(each)]));
+    const isChanged =
+      messages.size !== this.#reported.size || [...messages].some(([key, text]) => this.#reported.get(key) !== text);
     if (!isChanged) return false;
     for (const problem of found) {
-      if (this.#told.get(`${problem.reason} ${problem.path}`) !== messageOf(problem)) this.#tell(problem);
+      if (this.#reported.get(`${problem.reason} ${problem.path}`) !== messageOf(problem)) this.#record(problem);
     }
-    for (const key of this.#told.keys()) {
-      if (!told.has(key)) this.#log.info("a problem with manifests is mended", { problem: key });
+    for (const key of this.#reported.keys()) {
+      if (!messages.has(key)) this.#log.info("a problem with manifests is mended", { problem: key });
     }
-    this.#told = told;
+    this.#reported = messages;
     const isWarning = ({ reason }: PathProblem): boolean => reason === WARNING_REASON;
     this.#problems.set(
       listed(
@@ -85,12 +86,12 @@ export class ProblemReport {
     return true;
   }
 
-  #tell(problem: PathProblem): void {
+  #record(problem: PathProblem): void {
     const message = messageOf(problem);
     const { reason } = problem;
     const what = reason === WARNING_REASON ? "a manifest has fields without effect" : "a manifest cannot be used";
     this.#log.warn(what, { reason, problem: message });
-    const pods = problem.pods.slice(0, MAX_PODS_TOLD).map(referenceOf);
+    const pods = problem.pods.slice(0, MAX_PODS_IN_EVENTS).map(referenceOf);
     for (const regarding of pods.length > 0 ? pods : [this.#node]) {
       this.#events.record({ regarding, type: "Warning", reason, message });
     }

@@ -8,14 +8,14 @@ const CONFIG_SOURCE = "kubernetes.io/config.source";
 const CONFIG_HASH = "kubernetes.io/config.hash";
 const CONFIG_SEEN = "kubernetes.io/config.seen";
 
-/** Of all files together: some ten times what a node runs (the kubelet's maxPods is 110), and 10 MB in memory. */
+/** Bounds memory: ten times the pods of a node (the kubelet's maxPods is 110) take 10 MB. Counts all files together. */
 export const MAX_PODS = 1000;
 
 /** Node problems do not end a static pod. */
 const TOLERATION: Toleration = { operator: "Exists", effect: "NoExecute" };
-/** Of a pod's name (RFC 1123 subdomain). */
+/** The limit of a pod's name (RFC 1123 subdomain). */
 const MAX_NAME_LENGTH = 253;
-/** What a pod may be called on this node: it becomes part of paths and of cgroup names. */
+/** Uids that this node accepts, because they become part of paths and of cgroup names. */
 export const UID = /^[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,126}[A-Za-z0-9])?$/;
 /** Hexadecimal digits, as many as the kubelet's MD5 has. */
 const HASH_LENGTH = 32;
@@ -35,9 +35,9 @@ export type StaticPod =
   | { readonly ok: false; readonly path: string; readonly message: string };
 
 /**
- * What the kubelet makes of a manifest (pkg/kubelet/config/common.go): name `<name>-<node>`, a uid that is a hash of
- * everything written, annotations, the node's name, one toleration. Order of keys, comments, and the file's own name
- * make no other pod; neither does a new default of ours, because the hash is taken before defaults.
+ * Makes a static pod of a manifest as the kubelet does (pkg/kubelet/config/common.go): name `<name>-<node>`, a uid that
+ * is a hash of the document, annotations, the node's name, one toleration. Another order of keys, comments, and another
+ * file name keep the uid; so does a new default of ours, because the hash is taken before defaults.
  */
 export function staticPod(written: unknown, pod: Pod, init: StaticPodInit): StaticPod {
   const name = `${pod.metadata.name}-${init.nodeName.toLowerCase()}`;

@@ -21,7 +21,7 @@ export const TABLES: readonly string[] = [
   "CREATE INDEX listed ON entries (bucket, id)",
 ];
 
-/** Of one page of a list. */
+/** Bounds one page of a list. */
 const MAX_LISTED = 256;
 const I64 = { min: -(2n ** 63n), max: 2n ** 63n - 1n };
 
@@ -52,7 +52,7 @@ const sizeOf = (key: string, value: Uint8Array): number => Buffer.byteLength(key
 
 export class BucketTables {
   readonly #connection: Connection;
-  /** What buckets hold, of those that were asked for since. */
+  /** The contents' sizes of buckets that were used since the start. */
   readonly #holdings = new Map<number, Holding>();
 
   constructor(connection: Connection) {
@@ -85,7 +85,7 @@ export class BucketTables {
     );
   }
 
-  /** One that was dropped since it was looked up is made anew: its id may be another's by now. */
+  /** A bucket that was dropped since its lookup is made again, because another one may have its id by now. */
   current({ id, namespace, name, usedOnDay }: Bucket): number {
     const sql = "SELECT 1 FROM buckets WHERE id = ? AND namespace = ? AND name = ?";
     if (this.#connection.row(sql, id, namespace, name) !== undefined) return id;
@@ -166,7 +166,7 @@ export class BucketTables {
       moreBytes += sizeOf(key, value) - (old ?? 0);
       if (old === undefined) moreKeys += 1;
     }
-    // What makes it smaller is always taken: a quota may have been lowered.
+    // A change that shrinks the bucket is always accepted: a quota may have been lowered.
     const isOver = (moreBytes > 0 && bytes + moreBytes > maxBytes) || (moreKeys > 0 && keys + moreKeys > maxKeys);
     if (isOver) throw new ServiceRefusal("quota-exceeded");
     for (const [key, value] of wanted) this.#put(bucket, key, value);
@@ -211,7 +211,7 @@ export class BucketTables {
     return "swapped";
   }
 
-  /** By which a value is known again. It is the same for the same bytes, whoever has set them. */
+  /** @returns a digest that identifies the value: equal for equal bytes, set by any pod */
   stateOf(bucket: number, key: string): Buffer | undefined {
     const row = this.#connection.row("SELECT digest FROM entries WHERE bucket = ? AND key = ?", bucket, key);
     return row?.digest as Buffer | undefined;

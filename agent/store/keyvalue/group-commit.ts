@@ -1,6 +1,6 @@
 /**
- * Changes that come close together go to the disk together. None is answered before it is there: a power cut takes back
- * nothing that somebody was told of.
+ * Commits changes that come close together in one transaction. A change is answered when it is on disk, so that a power
+ * cut loses no acknowledged change.
  */
 import { type Clock, type MonotonicMs, millis } from "@picolet/protocol/ports.ts";
 import { ServiceRefusal } from "@picolet/runtime-contract/board-services.ts";
@@ -48,7 +48,7 @@ export class GroupCommit {
           const result = work(tables);
           return () => resolve(result);
         } catch (error) {
-          // What the database itself says ends the transaction.
+          // An error of the database ends the transaction.
           if (!(error instanceof ServiceRefusal)) throw error;
           return () => reject(error);
         }
@@ -58,7 +58,7 @@ export class GroupCommit {
     });
   }
 
-  /** What waits, now. */
+  /** Commits all waiting changes now. */
   flush(): void {
     const waiting = this.#waiting;
     this.#waiting = [];

@@ -1,6 +1,4 @@
-/**
- * The key-value store for whoever looks after the node: the same keys, values, limits and commits as for components.
- */
+/** The key-value store for the node's administrator: the same keys, values, limits and commits as for components. */
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { KeyvalueBucketReport, KeyvalueKeyList } from "@picolet/protocol/local-api/status.ts";
 import type { Log } from "@picolet/protocol/ports.ts";
@@ -21,7 +19,7 @@ export interface KeyvalueAdministrationComponents {
   readonly today: () => number;
 }
 
-/** Of a bucket that no pod names: the most that one could name. */
+/** The quota of a bucket that no pod names: the largest that a pod could name. */
 const UNNAMED = { maxBytes: 32 * 1024 * 1024, maxKeys: 100_000 };
 
 const NO_SUCH_KEY = "no-such-key";
@@ -142,7 +140,7 @@ function largest(grants: readonly BucketGrant[]): { readonly maxBytes: number; r
   };
 }
 
-/** What an error is told of. */
+/** The object of an error. */
 interface Context {
   readonly what: string;
   readonly name?: BucketName;

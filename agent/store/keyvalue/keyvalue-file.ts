@@ -1,4 +1,4 @@
-/** The file of the key-value store, whatever becomes of it: a damaged one is set aside and begun anew. */
+/** The file of the key-value store. A damaged one is set aside, and an empty one made. */
 import { closeSync, existsSync, mkdirSync, openSync } from "node:fs";
 import { dirname } from "node:path";
 import { describeError } from "@picolet/protocol/errors.ts";
@@ -45,7 +45,7 @@ export class KeyvalueFile implements Disposable {
     return this.#guarded(({ tables }) => work(tables));
   }
 
-  /** All of `work` or nothing, on the disk when it returns. @throws ServiceRefusal `storage` */
+  /** Does all of `work` or nothing; it is on the disk on return. @throws ServiceRefusal `storage` */
   durably(work: (tables: BucketTables) => void): void {
     this.#guarded(({ connection, tables }) => {
       try {
@@ -81,7 +81,7 @@ export class KeyvalueFile implements Disposable {
   #open(): Opened {
     const { path, maxBytes = MAX_BYTES } = this.#init;
     mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
-    // Made by ourselves, because of what it holds: nobody else reads it.
+    // Made before SQLite does, so that no other user can read it.
     closeSync(openSync(path, "a", 0o600));
     const connection = new Connection(path, maxBytes);
     try {

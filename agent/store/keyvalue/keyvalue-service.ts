@@ -32,7 +32,7 @@ export interface KeyvalueServiceComponents {
   readonly namedBy: (namespace: string, bucket: string) => readonly NamedBucket[];
   /** False: the wall clock may be wrong by years. */
   readonly isClockSet: () => boolean;
-  /** What was in the file is lost to components. */
+  /** Called when a damaged file was set aside: components have lost its contents. */
   readonly onDamage: (reason: string, setAside: string) => void;
 }
 
@@ -45,13 +45,13 @@ export interface NamedBucket {
 export interface KeyvalueServiceInit {
   /** Absolute. */
   readonly path: string;
-  /** Of the file; default 64 MiB. */
+  /** Bounds the file; default 64 MiB. */
   readonly maxBytes?: number;
 }
 
 /** The store counts in them. */
 export const DAY_MS = 86_400_000;
-/** A bucket that no pod has named for so long goes. A pod may be away for a season and find its settings. */
+/** A bucket that no pod has named for this time is dropped. A pod that is off for a season still finds its settings. */
 const KEPT_DAYS = 90;
 
 const plain = (value: Plain, bytes: readonly Uint8Array[] = []): ServiceMessage => ({ value, bytes });
@@ -95,7 +95,7 @@ export class KeyvalueService implements BoardService, Disposable {
     this.#file[Symbol.dispose]();
   }
 
-  /** For whoever looks after the node. */
+  /** The buckets for the node's administrator. */
   async administration(): Promise<KeyvalueBuckets> {
     const { KeyvalueAdministration } = await import("./keyvalue-administration.ts");
     const { log, namedBy } = this.#components;
@@ -215,7 +215,7 @@ export class KeyvalueService implements BoardService, Disposable {
     return Math.floor(this.#components.clock.wall().getTime() / DAY_MS);
   }
 
-  /** Once a day, when a component asks for something: those that no pod has named for a long time. */
+  /** Drops buckets that no pod has named for a long time. Called once a day, with a request of a component. */
   async #sweep(today: number): Promise<void> {
     const { namedBy, isClockSet, log } = this.#components;
     this.#sweptOnDay = today;

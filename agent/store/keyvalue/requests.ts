@@ -1,4 +1,4 @@
-/** What runners ask of the key-value store, judged: they may send anything. Pure. */
+/** Reads the requests of runners, which may send anything. Pure. */
 import { type Plain, type ServiceMessage, ServiceRefusal } from "@picolet/runtime-contract/board-services.ts";
 
 /** As `wit/board/keyvalue.wit` says. */
@@ -47,21 +47,21 @@ export function checkTogether(values: readonly (Uint8Array | undefined)[]): void
   if (total > MAX_VALUE_BYTES) throw new ServiceRefusal("too-large");
 }
 
-/** Of a decimal text. @throws ServiceRefusal `not-a-number` */
+/** @returns the number of a decimal text. @throws ServiceRefusal `not-a-number` */
 export function deltaOf({ delta }: Fields): bigint {
   if (typeof delta === "string" && /^-?\d{1,20}$/.test(delta)) return BigInt(delta);
   throw new ServiceRefusal("not-a-number");
 }
 
-/** A cursor that nobody gave out is as good as any: it is a place in the list. */
+/** Accepts a made-up cursor too, because it is only a place in the list. */
 export function cursorOf({ cursor }: Fields): number {
   const place = typeof cursor === "string" && /^\d{1,15}$/.test(cursor) ? Number(cursor) : 0;
   return Number.isSafeInteger(place) ? place : 0;
 }
 
-/** Of what a key holds, as runners keep it for a while. */
+/** The state of a key as text, which runners keep for a later compare-and-set. */
 export const stateText = (state: Buffer | undefined): string | null => state?.toString("base64") ?? null;
 
-/** @returns undefined: that there was no such key. One that nobody gave out fits nothing. */
+/** @returns undefined when there was no such key; a made-up state matches no value */
 export const stateOf = ({ state }: Fields): Buffer | undefined =>
   state === null ? undefined : Buffer.from(typeof state === "string" ? state : "", "base64");

@@ -19,7 +19,7 @@ const NEW = millis(0);
 const RECENT = millis(1);
 const MIB = 2 ** 20;
 
-/** Measuring takes what a test says: each look at the clock is so much later. */
+/** Each reading is later by an amount that the test sets, which makes measurements take that long. */
 class SlowClock extends VirtualClock {
   lateMs = 0;
   #late = 0;

@@ -7,45 +7,42 @@ import type { RuntimeAdapter, WritableLayer } from "@picolet/runtime-contract/ru
 import type { DiskUsage, PodDiskUsage } from "../../core/node/usage.ts";
 import type { AgentPod } from "../../core/pods/agent-pod.ts";
 import type { PodPaths } from "../files/pod-paths.ts";
+import { volumeTypeOf } from "../types/volume-types.ts";
 import { diskUsage } from "./disk-usage.ts";
-import { isOnDisk } from "./storage-verdict.ts";
 
 export interface DiskUsageSamplerComponents {
   readonly pods: () => Iterable<AgentPod>;
   readonly adapters: readonly RuntimeAdapter[];
   readonly paths: PodPaths;
-  /** Where containers' own writes lie, by container id, as far as that can be told. */
+  /** Folders of containers' writable layers that are known, by container id. */
   readonly writtenFolders: () => ReadonlyMap<string, string>;
   readonly clock: Clock;
   readonly log: Log;
 }
 
-/** What measuring may cost: a pod whose folders take a second is measured every hundred seconds. */
+/** Bounds the cost of measuring to 1 %: a pod whose folders take a second is measured every hundred seconds. */
 const COST_FACTOR = 100;
-/**
- * Who wants new figures chooses by them which pod has to go: old ones name the wrong pod. At least half of the time is
- * left to others.
- */
+/** Urgent figures decide which pod is evicted, and old ones name the wrong pod. Half of the time is left to others. */
 const URGENT_COST_FACTOR = 2;
-/** Pods that are measured by one process. */
+/** Bounds the pods that one process (`du`) measures. */
 const MAX_TOGETHER = 64;
-/** Pods that together take longer are measured one by one from then on, so that it shows which of them it is. */
+/** A group of pods that takes longer is measured one by one from then on, which finds the slow pod. */
 const QUICK = millis(500);
-/** What was just measured anew may still be older than somebody wants who came meanwhile. */
+/** A second round, because a caller that joined the first may need figures newer than its start. */
 const MAX_ROUNDS = 2;
 
 interface Measured {
   readonly usage: PodDiskUsage;
-  /** When it was begun. */
+  /** The start of the measurement. */
   readonly at: MonotonicMs;
-  /** Its share of how long that took. */
+  /** The pod's share of the measurement's duration. */
   readonly took: number;
   readonly alone: boolean;
-  /** What containers have written was counted now, and not when their runtime did so last. */
+  /** True when writable layers were measured now; else the runtime's last figures are in it. */
   readonly isExact: boolean;
 }
 
-/** Where a pod has what counts for it. */
+/** The folders that count for one pod. */
 interface Folders {
   readonly uid: PodUid;
   readonly pod: AgentPod;
@@ -56,15 +53,15 @@ interface Folders {
   readonly others: readonly string[];
 }
 
-/** Measures what pods take on disk, when somebody wants to know it: one measurement for all who do. */
+/** Measures the disk usage of pods on demand, and shares one measurement between callers. */
 export class DiskUsageSampler {
   readonly #components: DiskUsageSamplerComponents;
-  readonly #task = new SharedTask<void>("the look at what pods have on disk");
-  /** Of pods that are on the node; those that have gone go with the next round. */
+  readonly #task = new SharedTask<void>("the measurement of disk usage");
+  /** Results by pod; those of removed pods are dropped in the next round. */
   readonly #measured = new Map<PodUid, Measured>();
-  /** When the round under way began. */
+  /** The start of the round under way. */
   #roundAt: MonotonicMs | undefined;
-  /** So that it is said once. */
+  /** Runtimes whose failure is logged already. */
   readonly #silent = new Set<string>();
 
   constructor(components: DiskUsageSamplerComponents) {
@@ -72,8 +69,9 @@ export class DiskUsageSampler {
   }
 
   /**
-   * @param maxAge 0: somebody is in need, and a measurement is repeated as soon as it has rested as long as it took
-   * @param only of these pods alone
+   * @param maxAge 0: the caller evicts by the figures; a measurement is repeated as soon as it has rested as long as it
+   *   took
+   * @param only the pods to measure; undefined: all
    * @throws `failed` when nothing can be measured here
    */
   async disk(
@@ -92,7 +90,7 @@ export class DiskUsageSampler {
     return this.#of(wanted);
   }
 
-  /** As far as they are known by now. */
+  /** @returns the figures that are known by now */
   measured(): ReadonlyMap<PodUid, PodDiskUsage> {
     return this.#of([...this.#components.pods()]);
   }
@@ -154,7 +152,7 @@ export class DiskUsageSampler {
       });
   }
 
-  /** A runtime that does not answer is said once; its containers count as if they had written nothing. */
+  /** Containers of a runtime that does not answer count as if they had written nothing. */
   async #layers(pods: readonly AgentPod[], signal: AbortSignal): Promise<ReadonlyMap<string, WritableLayer>> {
     const layers = new Map<string, WritableLayer>();
     for (const adapter of this.#components.adapters) {
@@ -177,8 +175,9 @@ export class DiskUsageSampler {
     const { paths } = this.#components;
     const { uid, pod: manifest } = pod.desired;
     const folder = (volume: Volume): readonly [string, string][] => {
-      if (isOnDisk(volume)) return [[volume.name, paths.volume(uid, "empty-dir", volume.name)]];
-      return volume.configMap === undefined ? [] : [[volume.name, paths.volume(uid, "configmap", volume.name)]];
+      const type = volumeTypeOf(volume);
+      if (type?.folder === undefined || type.diskUse?.(volume) === undefined) return [];
+      return [[volume.name, paths.volume(uid, type.folder, volume.name)]];
     };
     const names = new Set(pod.containers.map(({ name }) => name));
     return {
@@ -197,15 +196,15 @@ export class DiskUsageSampler {
   }
 }
 
-/** Of containers' own file systems. */
+/** Figures of containers' own file systems. */
 interface Writes {
-  /** As their runtime has counted them last. */
+  /** The runtime's last figures. */
   readonly layers: ReadonlyMap<string, WritableLayer>;
-  /** Where they lie, to be counted now; undefined: the runtime's count will do. */
+  /** Folders to measure now; undefined: the runtime's figures are new enough. */
   readonly written: ReadonlyMap<string, string> | undefined;
 }
 
-/** What has ended takes its volumes with it soon. */
+/** Ended pods are left out, because their volumes are removed soon. */
 const counts = ({ status, containers }: AgentPod): boolean =>
   containers.some(({ state }) => state.kind === "running") ||
   (status?.phase !== "Succeeded" && status?.phase !== "Failed");

@@ -13,12 +13,12 @@ const MAX_PATHS = 512;
 const TIMEOUT_MS = 600_000;
 /** 512 lines of a path each. */
 const MAX_OUTPUT_BYTES = 1024 * 1024;
-/** Everything else comes first. */
+/** The nice value of the lowest priority. */
 const LOWEST_PRIORITY = 19;
 
 /**
- * What files and folders with all that is in them take on their own file system, as du(1) counts it: bytes in blocks, a
- * file with several names once, what is mounted within not at all. What is not there, or goes meanwhile, is missing.
+ * Measures files and folders with all that is in them, as du(1) does: in blocks, a file with several names once, mounts
+ * within them not at all. A path that is missing, or is removed meanwhile, is missing in the result.
  * @throws `failed` when there is no du
  */
 export async function diskUsage(
@@ -51,7 +51,7 @@ function du(what: "-k" | "--inodes", paths: readonly string[], signal: AbortSign
     const options = { signal, timeout: TIMEOUT_MS, killSignal: "SIGKILL", maxBuffer: MAX_OUTPUT_BYTES } as const;
     const child = execFile("du", ["-sx", what, "--", ...paths], options, (error, stdout) => {
       if (signal.aborted) reject(cancelled("du"));
-      // It ends with 1 when it could not look at everything, and has told what it saw.
+      // The exit code is 1 when it could not read everything; its output has what it could.
       else if (error === null || error.code === 1) resolve(stdout);
       else
         reject(new PicoletError("failed", "cannot measure what pods take on disk", { cause: error, retryable: true }));
@@ -64,6 +64,6 @@ function lower(pid: number): void {
   try {
     setPriority(pid, LOWEST_PRIORITY);
   } catch {
-    // It has ended already.
+    // The process has ended already.
   }
 }

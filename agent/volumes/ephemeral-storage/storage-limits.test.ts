@@ -24,7 +24,7 @@ const NEVER = new AbortController().signal;
 const MIB = 2 ** 20;
 type Spec = NonNullable<Parameters<typeof podOf>[0]>;
 
-/** Tells when somebody begins to sleep: a round is over then. */
+/** Reports when a sleep begins, which means that a round is over. */
 class WatchedClock extends VirtualClock {
   #asleep = Promise.withResolvers<void>();
 
@@ -188,7 +188,7 @@ test("a container has its own limit", () => {
   });
   const pod = podOf({ containers: [limited("small", "1Mi"), limited("large", "10Mi")] });
   const usage = (small: number) => ({
-    emptyDirs: new Map(),
+    volumes: new Map(),
     containers: new Map([["small", small]]),
     otherBytes: 0,
   });
@@ -244,7 +244,7 @@ test("no usage makes the verdict fail, and none is one for a pod within its limi
   const pod = podOf(withEmptyDir("10Mi"));
   fc.assert(
     fc.property(fc.nat(), fc.nat(), (bytes, other) => {
-      const usage = { emptyDirs: new Map([["x", bytes]]), containers: new Map([["app", other]]), otherBytes: other };
+      const usage = { volumes: new Map([["x", bytes]]), containers: new Map([["app", other]]), otherBytes: other };
       assert.equal(storageExcess(pod, usage) !== undefined, bytes > 10 * MIB);
     }),
   );

@@ -29,11 +29,11 @@ export interface StorageLimitsComponents {
   readonly log: Log;
 }
 
-/** The kubelet looks every ten seconds, at figures that are up to a minute old. */
+/** The kubelet checks every ten seconds, by figures that are up to a minute old. */
 const INTERVAL = seconds(10);
-/** What cannot be measured now hardly can be in ten seconds. */
+/** A measurement that failed, such as without `du`, would most likely fail again in ten seconds. */
 const RETRY = seconds(600);
-/** The kubelet's, of a pod that it must get rid of fast. */
+/** The kubelet's grace period of an immediate eviction. */
 const GRACE = seconds(1);
 
 /**
@@ -45,7 +45,7 @@ export class StorageLimits implements Component {
   readonly #components: StorageLimitsComponents;
   readonly #alarm: Alarm;
   readonly #ending = new Map<PodUid, Promise<void>>();
-  /** Pods that must not be ended whatever they write; said once. */
+  /** Critical pods above a limit, which are never evicted; logged once. */
   readonly #spared = new Set<PodUid>();
 
   constructor(components: StorageLimitsComponents) {
@@ -99,7 +99,7 @@ export class StorageLimits implements Component {
   }
 
   #judge(desired: DesiredPod, measured: PodDiskUsage | undefined, signal: AbortSignal): void {
-    const usage = measured === undefined ? undefined : storageUsage(desired.pod, measured);
+    const usage = measured === undefined ? undefined : storageUsage(measured);
     const message = usage === undefined ? undefined : storageExcess(desired.pod, usage);
     if (message === undefined || this.#spared.has(desired.uid)) return;
     if (isCritical(desired)) this.#spare(desired, message);

@@ -1,58 +1,56 @@
-/** Whether a pod has written more to this node's disk than it may: the kubelet's three limits, in its order. Pure. */
+/** Judges the disk usage of a pod by the kubelet's three limits, in its order. Pure. */
 
 import { formatQuantity, parseQuantity, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
-import type { Container, Pod, Volume } from "@picolet/protocol/pod/pod.ts";
+import type { Container, Pod } from "@picolet/protocol/pod/pod.ts";
 import { podLimits } from "@picolet/protocol/pod/pod-resources.ts";
 import type { PodDiskUsage } from "../../core/node/usage.ts";
+import { volumeTypeOf } from "../types/volume-types.ts";
 
 export interface StorageUsage {
-  /** Of emptyDir volumes on disk, by name. */
-  readonly emptyDirs: ReadonlyMap<string, number>;
-  /** Its log and what it has written to its own file system, by container. */
+  /** Bytes of volumes on disk, by name. */
+  readonly volumes: ReadonlyMap<string, number>;
+  /** Bytes of the log and of what the container has written to its own file system, by container. */
   readonly containers: ReadonlyMap<string, number>;
-  /** Whatever else counts for the pod: ConfigMaps, /etc/hosts. */
+  /** Bytes of all else that counts for the pod, such as /etc/hosts. */
   readonly otherBytes: number;
 }
 
-/** What was measured, as the limits have it. */
-export function storageUsage({ spec }: Pod, { rootfs, logs, volumes, otherBytes }: PodDiskUsage): StorageUsage {
-  const isEmptyDir = new Set((spec.volumes ?? []).filter(isOnDisk).map(({ name }) => name));
-  const emptyDirs = new Map<string, number>();
-  let others = otherBytes;
-  for (const [name, { bytes }] of volumes) {
-    if (isEmptyDir.has(name)) emptyDirs.set(name, bytes);
-    else others += bytes;
-  }
+/** The measured figures, summed up as the limits count them. */
+export function storageUsage({ rootfs, logs, volumes, otherBytes }: PodDiskUsage): StorageUsage {
   const names = new Set([...rootfs.keys(), ...logs.keys()]);
   const bytesOfContainer = (name: string): number => (rootfs.get(name)?.bytes ?? 0) + (logs.get(name)?.bytes ?? 0);
   return {
-    emptyDirs,
+    volumes: new Map([...volumes].map(([name, { bytes }]) => [name, bytes])),
     containers: new Map([...names].map((name) => [name, bytesOfContainer(name)])),
-    otherBytes: others,
+    otherBytes,
   };
 }
 
 const RESOURCE = "ephemeral-storage";
 
-/** Whether the volume's files are on the disk that pods share. */
-export const isOnDisk = ({ emptyDir }: Volume): boolean => emptyDir !== undefined && (emptyDir.medium ?? "") === "";
-
-/** Emptydirs alone are measured for one with no other limit. */
 export const hasStorageLimit = (pod: Pod): boolean => podLimits(pod).has(RESOURCE);
 
-export const limitedVolumes = ({ spec }: Pod): readonly Volume[] =>
-  (spec.volumes ?? []).filter((volume) => isOnDisk(volume) && bytesOf(volume.emptyDir?.sizeLimit) > 0);
+/** The volumes that have a limit of their own. */
+export const limitedVolumes = ({ spec }: Pod): readonly LimitedVolume[] =>
+  (spec.volumes ?? []).flatMap((volume) => {
+    const limit = volumeTypeOf(volume)?.diskUse?.(volume)?.sizeLimit ?? "";
+    return bytesOf(limit) > 0 ? [{ name: volume.name, limit }] : [];
+  });
 
-/** @returns the kubelet's message of the eviction; `undefined`: it is within its limits. */
+interface LimitedVolume {
+  readonly name: string;
+  readonly limit: string;
+}
+
+/** @returns the kubelet's message of the eviction; `undefined`: the pod is within its limits */
 export function storageExcess(pod: Pod, usage: StorageUsage): string | undefined {
-  for (const { name, emptyDir } of limitedVolumes(pod)) {
-    const limit = emptyDir?.sizeLimit ?? "";
-    if ((usage.emptyDirs.get(name) ?? 0) > bytesOf(limit))
+  for (const { name, limit } of limitedVolumes(pod)) {
+    if ((usage.volumes.get(name) ?? 0) > bytesOf(limit))
       return `Usage of EmptyDir volume ${JSON.stringify(name)} exceeds the limit ${JSON.stringify(limit)}. `;
   }
   const ofPod = podLimits(pod).get(RESOURCE);
   if (ofPod === undefined) return undefined;
-  const total = [...usage.emptyDirs.values(), ...usage.containers.values()].reduce((sum, bytes) => sum + bytes, 0);
+  const total = [...usage.volumes.values(), ...usage.containers.values()].reduce((sum, bytes) => sum + bytes, 0);
   if (total + usage.otherBytes > Number(quantityValue(ofPod)))
     return `Pod ephemeral local storage usage exceeds the total limit of containers ${formatQuantity(ofPod)}. `;
   const greedy = pod.spec.containers.find((container) => exceeds(container, usage));

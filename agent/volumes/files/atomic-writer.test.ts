@@ -1,4 +1,4 @@
-/** On a real file system; on a tmpfs of a few pages where the disk is to be full. */
+/** On a real file system; on a tmpfs of a few pages where the disk must be full. */
 import assert from "node:assert/strict";
 import {
   chmodSync,
@@ -152,7 +152,7 @@ test("whatever the paths are, nothing is made outside of the volume, and what is
         } catch {
           continue;
         }
-        // Of several ways to write one path the last counts.
+        // The last of several spellings of a path counts.
         const last = new Map(Object.entries(files).map(([name, content]) => [join("/", name, ".").slice(1), content]));
         for (const [name, content] of last) {
           assert.equal(readFileSync(join(folder.at("volume"), name), "utf8"), Buffer.from(content).toString());

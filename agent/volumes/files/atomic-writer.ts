@@ -1,7 +1,7 @@
 /**
- * Files that change all at once under the eyes of whoever reads them, laid out as Kubernetes' atomic writer does:
- * `..data` is a link to the folder with the files of now, and `name` a link to `..data/name`. Exchanging the link
- * exchanges all of them; a reader that has one open goes on with what it had.
+ * Writes files that readers see change all at once, laid out as Kubernetes' atomic writer does: `..data` is a link to
+ * the folder with the current files, and `name` a link to `..data/name`. Exchanging the link exchanges all files; a
+ * reader that has one open keeps the old content.
  */
 import {
   chmod,
@@ -26,7 +26,7 @@ export interface PayloadFile {
   readonly content: Buffer;
   /** Permission bits. */
   readonly mode: number;
-  /** -1: whoever this process is. */
+  /** -1: the user of this process. */
   readonly uid: number;
   readonly gid: number;
 }
@@ -37,9 +37,7 @@ export type Payload = ReadonlyMap<string, PayloadFile>;
 const DATA_LINK = "..data";
 const NEXT_LINK = "..data_tmp";
 const FOLDER_MODE = 0o755;
-/**
- * Of a folder of a read-only volume with an `fsGroup`: the group gets in, and what is made in it belongs to the group.
- */
+/** A folder of a read-only volume with an `fsGroup`: the group can enter, and new files belong to the group. */
 const GROUP_FOLDER = 0o2550;
 /** Kubernetes' own limits. */
 const MAX_PATH_BYTES = 4096;
@@ -47,9 +45,9 @@ const MAX_NAME_BYTES = 255;
 const IS_ROOT = process.geteuid?.() === 0;
 
 /**
- * What was there stays as it was when this fails, also for want of room.
+ * Replaces the files of `target`. A failure, such as a full disk, leaves the old ones.
  * @param target exists. Folders in it are left alone: other volumes are mounted there.
- * @param group of folders and links, whose folders then pass it on and let it in; -1: none
+ * @param group owns folders and links, and the folders pass it on and let it in; -1: none
  * @returns whether anything was changed
  * @throws `invalid` for a path that would lead out of the volume
  */
@@ -83,7 +81,7 @@ const stamp = (now: Date): string => now.toISOString().slice(0, 19).replace(/\D/
 
 async function fill(folder: string, payload: Payload, group: number): Promise<void> {
   for (const [path, file] of payload) await writeOne(join(folder, path), file);
-  // The umask has had its say, and mkdtemp(3) lets nobody else in.
+  // The umask has removed rights, and mkdtemp(3) makes a folder for its owner alone.
   for (const each of [folder, ...(await foldersBelow(folder))]) {
     if (group >= 0) await chown(each, 0, group);
     await chmod(each, group >= 0 ? FOLDER_MODE | GROUP_FOLDER : FOLDER_MODE);
@@ -124,7 +122,7 @@ async function writeOne(path: string, { content, mode, uid, gid }: PayloadFile):
   await mkdir(dirname(path), { recursive: true, mode: FOLDER_MODE });
   await writeFile(path, content);
   if (IS_ROOT && (uid >= 0 || gid >= 0)) await chown(path, Math.max(uid, 0), Math.max(gid, 0));
-  // After the owner: the kernel takes set-id bits away with a change of the owner. And the umask has had its say.
+  // After the owner, because a change of the owner removes set-id bits. Needed, because the umask has removed rights.
   await chmod(path, mode);
 }
 
@@ -150,7 +148,7 @@ async function removeOldFolders(target: string, current: string): Promise<void> 
   }
 }
 
-/** Whether the folder has exactly these files with this content and these rights. */
+/** @returns whether the folder has exactly these files with this content and these rights */
 async function holds(folder: string, payload: Payload, group: number): Promise<boolean> {
   if (group >= 0 && (await stat(folder).catch(() => undefined))?.gid !== group) return false;
   const paths = await filesBelow(folder, "");

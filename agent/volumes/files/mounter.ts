@@ -10,16 +10,16 @@ const MOUNT_TIMEOUT_MS = 30_000;
 const BIND_TIMEOUT_MS = 5_000;
 /** Making a file system on a slow card. */
 const FORMAT_TIMEOUT_MS = 600_000;
-/** What blkid(8) says of a device without any content that it knows. */
+/** The exit code of blkid(8) for a device without content that it knows. */
 const BLKID_NOTHING = 2;
 /** The first kernel whose tmpfs knows `noswap`. */
 const NOSWAP_SINCE = [6, 4] as const;
-/** So that the command line stays far below the kernel's 128 KiB for one argument list's string. */
+/** Keeps a command line far below the kernel's limit of 128 KiB for a string of the arguments. */
 const UNMOUNT_BATCH = 16;
 
 /** Mounting is left to mount(8) and umount(8) of util-linux: Node has no such system call. */
 export interface Mounter {
-  /** Whether this process may mount at all. */
+  /** True when this process may mount. */
   readonly allowed: boolean;
   /**
    * Never swapped out where the kernel can promise that. @param sizeBytes `undefined`: the kernel's half of all memory
@@ -42,7 +42,7 @@ export interface Mounter {
    * one.
    */
   share(folder: string, signal: AbortSignal): Promise<void>;
-  /** All of this process's mount namespace, as the kernel lists it. */
+  /** All mounts of this process's mount namespace, in the kernel's order. */
   mounts(): readonly MountEntry[];
   /**
    * Shows what `source` is at `target`, which exists. `source` is not made canonical: a path through /proc/<pid>/fd
@@ -50,7 +50,7 @@ export interface Mounter {
    */
   bind(source: string, target: string): void;
   unmountNow(target: string): void;
-  /** What is mounted on `folder` (a canonical path) and below, what lies on top first. */
+  /** @param folder a canonical path @returns mount points on it and below it, the topmost first */
   mountPointsWithin(folder: string): readonly string[];
   /** In this order. @throws `unavailable`, to be tried again, when one is busy */
   unmount(targets: readonly string[], signal: AbortSignal): Promise<void>;

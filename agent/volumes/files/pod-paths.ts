@@ -4,15 +4,13 @@ import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 
 /** NAME_MAX of Linux. */
 const MAX_NAME_BYTES = 255;
-/** Of a pod's and its containers' folders of logs. */
+/** The mode of a pod's and its containers' log folders. */
 export const LOG_FOLDER_MODE = 0o755;
 
-/** Of a pod's folder: tokens of its service account, as they were issued last. */
+/** The folder in a pod's folder with the tokens that were issued last. */
 export const TOKENS_FOLDER = "tokens";
 
-export type VolumePlugin = "empty-dir" | "configmap" | "secret" | "downward-api" | "projected" | "image";
-
-/** Where the kubelet keeps what belongs to one pod; every part of a path is checked to be one name. */
+/** The kubelet's paths of one pod; every part of a path is checked to be one name. */
 export class PodPaths {
   readonly podsDir: string;
   readonly #podLogsDir: string;
@@ -34,8 +32,8 @@ export class PodPaths {
     return join(this.pod(uid), "volumes");
   }
 
-  volume(uid: string, plugin: VolumePlugin, volume: string): string {
-    return join(this.volumes(uid), `kubernetes.io~${plugin}`, nameOf(volume, "volume"));
+  volume(uid: string, folder: string, volume: string): string {
+    return join(this.volumes(uid), `kubernetes.io~${folder}`, nameOf(volume, "volume"));
   }
 
   /**
@@ -46,7 +44,7 @@ export class PodPaths {
     return join(this.pod(uid), "plugins", "kubernetes.io~empty-dir", nameOf(volume, "volume"), "ready");
   }
 
-  /** All that is of volumes alone. */
+  /** All folders that hold nothing but volumes. */
   volumeFolders(uid: string): readonly string[] {
     const folder = this.pod(uid);
     return ["plugins", "volumes", "volume-subpaths", "volumeDevices", "persistent-volumes"].map((name) =>
@@ -54,7 +52,7 @@ export class PodPaths {
     );
   }
 
-  /** Where a local persistent volume is bound to for this pod. */
+  /** The mount point of a local persistent volume for this pod. */
   localVolume(uid: string, persistentVolume: string): string {
     return join(this.volumes(uid), "kubernetes.io~local-volume", nameOf(persistentVolume, "volume"));
   }
@@ -79,7 +77,7 @@ export class PodPaths {
     return join(this.volumes(uid), "kubernetes.io~image");
   }
 
-  /** Where what a `subPath` names is mounted, so that nobody can exchange it before the container has it. */
+  /** The mount point of a `subPath`, which a pod cannot exchange before the container has it. */
   subPath(uid: string, volume: string, container: string, index: number): string {
     const names = [nameOf(volume, "volume"), nameOf(container, "container"), String(index)];
     return join(this.pod(uid), "volume-subpaths", ...names);
@@ -115,7 +113,7 @@ export class PodPaths {
   }
 }
 
-/** One for each run, so that a run never shows the message of the one before. */
+/** Each run has its own file, so that it never shows the message of the previous run. */
 export const terminationLogName = (attempt: number): string => attempt.toString(16).padStart(8, "0");
 
 /** @throws `invalid` for what is not one name in a folder */

@@ -8,7 +8,7 @@ import { errnoOf } from "@picolet/protocol/guards.ts";
 const MAX_PATH_BYTES = 3000;
 /** Each level of folders holds one open directory. */
 const MAX_DEPTH = 128;
-/** Somebody who goes on writing makes the removal fail in the end, to be tried again. */
+/** Bounds the passes while a process goes on writing; the removal fails then, and is tried again. */
 const MAX_PASSES = 8;
 
 const IS_ROOT = process.geteuid?.() === 0;
@@ -18,9 +18,9 @@ const SLASH = Buffer.from("/");
 export type MountPointsWithin = (folder: string) => readonly string[];
 
 /**
- * Removes `root` and all below it; nothing is there: nothing is done. Symbolic links are removed, never followed, and
- * nothing is touched while something is mounted in it. Names are bytes: a pod may use any. Whoever could still
- * exchange a folder for a link must be gone by then.
+ * Removes `root` and all below it; a missing root is no error. Symbolic links are removed, never followed. Nothing is
+ * removed while something is mounted in it. Names are bytes, because a pod may use any. No process that could exchange
+ * a folder for a link may run any more.
  * @throws `conflict` for a mount, or when it does not get empty; `failed` for all else; both may be tried again
  */
 export async function removeTree(root: string, mounts: MountPointsWithin, signal: AbortSignal): Promise<void> {
@@ -30,7 +30,7 @@ export async function removeTree(root: string, mounts: MountPointsWithin, signal
       await unlink(root);
       return;
     }
-    // A bind mount of the same file system has the same device number: only the kernel's list tells it.
+    // A bind mount of the same file system has the same device number; only the kernel's list has it.
     const [mounted] = mounts(await realpath(root));
     if (mounted !== undefined) throw stillMounted(mounted);
     await new Removal(Buffer.from(root), stats.dev, signal).run();
@@ -71,7 +71,7 @@ class Removal {
       } catch (error) {
         const code = errnoOf(error);
         if (code === "ENOENT") return;
-        // What was moved up out of the depth is emptied in the next pass.
+        // The next pass empties folders that were moved up out of the depth.
         if (code !== "ENOTEMPTY" && code !== "EEXIST") throw error;
         if (pass === MAX_PASSES)
           throw new PicoletError("conflict", `cannot empty ${folder}: somebody goes on writing to it`, {
@@ -82,7 +82,7 @@ class Removal {
   }
 
   async #empty(folder: Buffer, depth: number): Promise<void> {
-    // An asynchronous iteration closes the directory, whatever happens in it.
+    // An asynchronous iteration closes the directory, also after an exception.
     for await (const entry of await openFolder(folder)) {
       if (this.#signal.aborted) throw cancelled("the removal");
       const name = entry.name as unknown as Buffer;

@@ -18,7 +18,7 @@ const HANDLE_FLAGS = O_PATH | constants.O_NOFOLLOW;
 /** As the kernel does. */
 const MAX_SYMLINKS = 40;
 
-/** What a `subPath` led to, held open so that nobody can exchange it. */
+/** The file or folder that a `subPath` leads to, held open so that a pod cannot exchange it. */
 export interface SubPathHandle extends Disposable {
   readonly fd: number;
   readonly isDirectory: boolean;
@@ -35,9 +35,9 @@ export function subPathProblem(subPath: string): string | undefined {
 
 /**
  * Opens `subPath` below `volume`; folders that are missing are made, with the volume's mode. Symbolic links are
- * followed as long as they stay inside the volume. What the check has seen is opened step by step without following
- * links, so that whoever writes to the volume meanwhile can make it fail but not lead it out.
- * @throws when it leads out, or is changed while it is looked at
+ * followed as long as they stay inside the volume. The checked path is opened step by step without following links, so
+ * that a pod that writes to the volume meanwhile can make it fail, but not lead it out.
+ * @throws when the path leads out, or is changed while it is checked
  */
 export function openSubPath(volume: string, subPath: string): SubPathHandle {
   const base = realpathSync(volume);
@@ -49,7 +49,7 @@ export function openSubPath(volume: string, subPath: string): SubPathHandle {
     for (const name of missing) {
       const isOurs = makeFolder(fd, name, mode);
       fd = step(fd, name);
-      // The umask has had its say, and the kernel gives no set-id bits with a new folder.
+      // The umask has removed rights, and the kernel sets no set-id bits on a new folder.
       if (isOurs && fstatSync(fd).isDirectory()) chmodSync(`/proc/self/fd/${fd}`, mode);
     }
     const stats = fstatSync(fd, { bigint: true });
@@ -64,7 +64,7 @@ export function openSubPath(volume: string, subPath: string): SubPathHandle {
 /** A folder of the path that is missing cannot be made. */
 export class SubPathError extends Error {}
 
-/** @returns false: somebody else has made it, or something in its place, meanwhile. */
+/** @returns false when another process has made the folder, or something in its place, meanwhile */
 function makeFolder(parent: number, name: string, mode: number): boolean {
   try {
     mkdirSync(childOf(parent, name), { mode });
@@ -75,7 +75,7 @@ function makeFolder(parent: number, name: string, mode: number): boolean {
   }
 }
 
-/** How much of the path is there, as a path without links, and what is to be made below it. */
+/** @returns the part of the path that exists, without links, and the folders that must be made below it */
 function resolveInside(
   base: string,
   subPath: string,
@@ -100,7 +100,7 @@ function resolveInside(
   return { existing, missing: [] };
 }
 
-/** One folder down; the handle of the folder above is given back. */
+/** Opens the next folder, and closes the handle of the one above. */
 function step(fd: number, name: string): number {
   const next = openSync(childOf(fd, name), HANDLE_FLAGS);
   closeSync(fd);

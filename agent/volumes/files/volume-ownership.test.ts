@@ -96,7 +96,7 @@ test("however fast somebody exchanges files for links, nothing outside gets anot
   try {
     await once(attacker.stdout, "data");
     for (let round = 0; round < 1500; round += 1) {
-      // What it takes away in the middle of a look makes that one fail: it is tried again by whoever wants the volume.
+      // A file that it removes while the tree is read makes that call fail; the pod's next preparation tries again.
       await changeOwnership(folder.at("v"), READ_WRITE, NEVER).catch(() => undefined);
     }
   } finally {

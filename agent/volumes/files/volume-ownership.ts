@@ -15,7 +15,7 @@ import { cancelled } from "@picolet/protocol/async/abort.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 
-/** What the group gets of a file, of one in a read-only volume, and of a folder besides (the kubelet's). */
+/** The kubelet's rights of the group: for a file, for one in a read-only volume, and further ones for a folder. */
 const READ_WRITE = 0o660;
 const READ_ONLY = 0o440;
 const FOLDER = 0o2110;
@@ -29,7 +29,7 @@ const MAX_DEPTH = 256;
 export interface VolumeOwnership {
   readonly fsGroup: number;
   readonly readOnly: boolean;
-  /** Nothing is done when the volume's own folder is as it should be already. */
+  /** True when a volume whose own folder has the right owner and mode is left alone. */
   readonly onlyOnRootMismatch: boolean;
   /** Called after every few hundred files with the count so far. */
   readonly progress?: ((files: number) => void) | undefined;
@@ -37,8 +37,8 @@ export interface VolumeOwnership {
 
 /**
  * Gives a volume with all that is in it to the pod's `fsGroup`, as the kubelet does: the group may read and write, and
- * what is made in its folders later belongs to it too. Links belong to the group and are not followed, and whoever
- * exchanges files for links meanwhile gets nothing changed outside. What is gone when its turn comes is left out.
+ * files made later belong to it too. Links belong to the group and are not followed, so that a pod that exchanges files
+ * for links meanwhile changes nothing outside. Files that are removed meanwhile are left out.
  */
 export async function changeOwnership(folder: string, wanted: VolumeOwnership, signal: AbortSignal): Promise<void> {
   if (wanted.onlyOnRootMismatch && isDone(lstatSync(folder), wanted)) return;
@@ -69,7 +69,7 @@ class OwnershipChange {
     }
   }
 
-  /** The folder itself comes last: with OnRootMismatch it tells that all the rest is done. */
+  /** The folder itself comes last: with OnRootMismatch its owner means that all the rest is done. */
   async #folder(fd: number, depth: number): Promise<void> {
     if (depth < MAX_DEPTH) {
       using entries = opendirSync(`/proc/self/fd/${fd}`, { encoding: "buffer" as unknown as BufferEncoding });

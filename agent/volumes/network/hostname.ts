@@ -10,7 +10,7 @@ export interface PodHostname {
   readonly hostname: string;
   /** `<subdomain>.<namespace>.svc.<cluster domain>`, "" without a subdomain. */
   readonly domain: string;
-  /** What the kernel is told: the short name, or with `setHostnameAsFQDN` the full one. */
+  /** The kernel's host name: the short one, or with `setHostnameAsFQDN` the full one. */
   readonly kernelHostname: string;
 }
 

@@ -104,7 +104,7 @@ export function parseResolvConf(text: string): DnsConfig {
     const [keyword, ...values] = line.trim().split(/\s+/);
     const [first] = values;
     if (keyword === "nameserver" && first !== undefined) servers.push(first);
-    // With and without a dot at the end it is the same domain; a lone dot is the root, where no search begins.
+    // A domain is the same with a final dot. A lone dot is the root, which is no search domain.
     if (keyword === "search") searches = values.filter((each) => each !== ".").map((each) => each.replace(/\.$/, ""));
     if (keyword === "options") for (const option of values) options.set(splitOption(option)[0], option);
   }

@@ -12,7 +12,7 @@ export interface NodeDns {
   readonly clusterDNS: ClusterDns;
 }
 
-/** With events for what of it cannot be as the pod asks. @returns undefined: the runtime's own way is the better one */
+/** Records events for settings that cannot be applied. @returns undefined: the runtime makes the file itself */
 export function sandboxDns(
   pod: DesiredPod,
   { nodeName, resolvConf, clusterDNS }: NodeDns,
@@ -28,7 +28,7 @@ export function sandboxDns(
   }
   const { dns, warnings, missingClusterDns } = podDns(pod.pod, host, clusterDNS, hostIPs);
   for (const warning of warnings) warnOfPod(events, pod, "DNSConfigForming", warning);
-  // Of the node and not of each pod: ClusterFirst is what a pod gets that asks for nothing.
+  // An event of the node, not of each pod: ClusterFirst is the default of every pod.
   if (missingClusterDns)
     events.record({
       regarding: nodeReference(nodeName),
@@ -37,6 +37,6 @@ export function sandboxDns(
       message: `kubelet does not have ClusterDNS IP configured and cannot create Pod using "ClusterFirst" policy. Falling back to "Default" policy.`,
     });
   const isEmpty = dns.servers.length === 0 && dns.searches.length === 0 && dns.options.length === 0;
-  // With nothing to say the runtime's own way of making the file is the better one.
+  // Without settings the runtime makes a better file itself.
   return isEmpty && pod.pod.spec.dnsPolicy !== "None" ? undefined : dns;
 }

@@ -24,10 +24,7 @@ import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts"
 import fc from "fast-check";
 import { SystemMounter } from "../files/mounter.ts";
 import { PodPaths } from "../files/pod-paths.ts";
-import { ClaimVolumes } from "./claim-volumes.ts";
 import { claimedVolume } from "./claimed-volume.ts";
-import { EmptyDirs } from "./empty-dirs.ts";
-import { PayloadVolumes } from "./payload-volumes.ts";
 import { PodVolumes } from "./pod-volumes.ts";
 
 const NEVER = new AbortController().signal;
@@ -42,20 +39,17 @@ class Bench implements Disposable {
   readonly events = new RecordedEvents();
   readonly paths = new PodPaths({ rootDir: this.folder.at("lib"), podLogsDir: this.folder.at("logs") });
   readonly objects: TestClusterObjects;
-  readonly claims: ClaimVolumes;
   readonly volumes: PodVolumes;
 
   constructor() {
     const clock = new VirtualClock();
     const log = new RecordedLog();
     this.objects = new TestClusterObjects(clock);
-    const emptyDirs = new EmptyDirs({ paths: this.paths, mounter: system, log }, { memoryBytes: 2 ** 28 });
     const { objects, paths, events } = this;
-    const shared = { mounter: system, log, clock, events, paths, emptyDirs, objects, objectsChanged: objects.changed };
+    const shared = { mounter: system, log, clock, events, paths, objects, objectsChanged: objects.changed };
     const nodeLabels = (): Record<string, string> => ({ "kubernetes.io/hostname": "board" });
-    this.claims = new ClaimVolumes({ ...shared, nodeLabels }, { nodeName: "board" });
-    const payloads = new PayloadVolumes(shared, { allocatable: {} });
-    this.volumes = new PodVolumes({ ...shared, claims: this.claims, payloads });
+    const init = { nodeName: "board", allocatable: {}, memoryBytes: 2 ** 28 };
+    this.volumes = new PodVolumes({ ...shared, nodeLabels, imageVolumes: () => undefined }, init);
   }
 
   claim(spec: object = {}, claim: object = {}): void {
@@ -335,7 +329,7 @@ test("a device that cannot be mounted is left without a mount and without a fold
     /^MountVolume\.MountDevice failed for volume "pv" : local: failed to mount device \/dev\/loop6 at .*mounts\/pv \(fstype: nosuchfs\), error /,
   );
   assert.deepEqual(readdirSync(bench.paths.deviceMounts), []);
-  await bench.claims.release(NEVER);
+  await bench.volumes.collect(NEVER);
 });
 
 test("whatever the API server's objects hold, a claim is a volume or an error with words", () => {

@@ -2,28 +2,33 @@ import { lstat, mkdir, readdir, readlink, realpath, rm, rmdir, stat, symlink, wr
 import { basename, dirname, join } from "node:path";
 import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
+import type { Volume } from "@picolet/protocol/pod/pod.ts";
 import type { Clock, Log, PodUid } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { ClusterObjects } from "../../core/hub/cluster-objects.ts";
 import type { MountEntry } from "../../core/node/mount-info.ts";
 import { warnOfPod } from "../../core/pods/pod-warning.ts";
 import type { EventRecorder } from "../../core/store/store-ports.ts";
 import { matchesNodeSelector } from "../../plan/admission/admission-node.ts";
+import { isStatic } from "../../plan/admission/critical-pods.ts";
 import type { Mounter } from "../files/mounter.ts";
 import { nameOf, type PodPaths } from "../files/pod-paths.ts";
 import { changeOwnership } from "../files/volume-ownership.ts";
-import type { ClaimedVolume } from "./claimed-volume.ts";
+import { type ClaimedVolume, claimedVolume } from "./claimed-volume.ts";
 import { checkHostPath, statOf } from "./host-path.ts";
-
-/** Where a claim's volume is on this node: a folder or file to mount, or a device. */
-export interface ClaimLocation {
-  readonly path: string;
-  readonly readOnly: boolean;
-  readonly isDevice: boolean;
-}
+import type {
+  VolumeHandler,
+  VolumeLocation,
+  VolumeServices,
+  VolumeSetUp,
+  VolumeType,
+  VolumeUse,
+} from "./volume-type.ts";
 
 export interface ClaimVolumesComponents {
   readonly paths: PodPaths;
   readonly mounter: Mounter;
+  readonly objects: Pick<ClusterObjects, "object">;
   readonly events: EventRecorder;
   readonly clock: Clock;
   readonly log: Log;
@@ -31,27 +36,47 @@ export interface ClaimVolumesComponents {
   readonly nodeLabels: () => Readonly<Record<string, string>>;
 }
 
-/** The kubelet's: a change of ownership that takes longer is worth an event, and then one every minute. */
+/** The kubelet's times of events about a slow change of ownership: the first one, and the distance of further ones. */
 const SLOW_OWNERSHIP_MS = 30_000;
 const OWNERSHIP_REPORT_MS = 60_000;
 const FOLDER_MODE = 0o750;
 
 /** Persistent volumes that lie on this node: `local` and `hostPath`. */
-export class ClaimVolumes {
+export class ClaimVolumes implements VolumeHandler {
   readonly #components: ClaimVolumesComponents;
   readonly #nodeName: string;
   /**
-   * Who is setting a volume up now, by the volume's name: one after another, so that one pod alone can be the first.
+   * Set-ups under way by the volume's name. They run one after another, so that exactly one pod is the first.
    */
   readonly #working = new Map<string, Promise<unknown>>();
+  /** The places of claims that this agent has set up, by the name of the pod's volume. */
+  readonly #locations = new Map<PodUid, Map<string, VolumeLocation>>();
 
   constructor(components: ClaimVolumesComponents, init: { readonly nodeName: string }) {
     this.#components = components;
     this.#nodeName = init.nodeName;
   }
 
-  /** @throws PicoletError of reason `FailedMount`, its message the kubelet's event as a whole */
-  async setUp(pod: DesiredPod, claimed: ClaimedVolume, signal: AbortSignal): Promise<ClaimLocation> {
+  /** The set-up throws a PicoletError of reason `FailedMount`, its message the kubelet's event as a whole. */
+  plan(pod: DesiredPod, volume: Volume, use: VolumeUse): VolumeSetUp {
+    if (isStatic(pod)) throw new PicoletError("invalid", "static pods may not reference persistentvolumeclaims");
+    const claimed = claimedVolume(pod.pod, volume, use, this.#components.objects);
+    return async (signal) => {
+      const location = await this.#serially(pod, claimed, signal);
+      const locations = this.#locations.get(pod.uid) ?? new Map<string, VolumeLocation>();
+      this.#locations.set(pod.uid, locations.set(volume.name, location));
+    };
+  }
+
+  locate({ uid }: DesiredPod, { name }: Volume): VolumeLocation | undefined {
+    return this.#locations.get(uid)?.get(name);
+  }
+
+  forget(uid: PodUid): void {
+    this.#locations.delete(uid);
+  }
+
+  async #serially(pod: DesiredPod, claimed: ClaimedVolume, signal: AbortSignal): Promise<VolumeLocation> {
     const before = this.#working.get(claimed.name) ?? Promise.resolve();
     const mine = before.then(() => this.#setUp(pod, claimed, signal));
     const settled = mine.catch(() => undefined);
@@ -63,8 +88,8 @@ export class ClaimVolumes {
     }
   }
 
-  /** Takes the block devices' file systems away that no pod uses any more. The pod's own mounts are gone by then. */
-  async release(signal: AbortSignal): Promise<void> {
+  /** Unmounts the file systems of block devices that no pod uses any more. The pod's own mounts are gone by then. */
+  async collect(signal: AbortSignal): Promise<void> {
     const { mounter, log } = this.#components;
     const folder = await canonical(this.#components.paths.deviceMounts);
     if (folder === undefined) return;
@@ -82,7 +107,7 @@ export class ClaimVolumes {
     }
   }
 
-  async #setUp(pod: DesiredPod, claimed: ClaimedVolume, signal: AbortSignal): Promise<ClaimLocation> {
+  async #setUp(pod: DesiredPod, claimed: ClaimedVolume, signal: AbortSignal): Promise<VolumeLocation> {
     const operation = claimed.mode === "Block" ? "MapVolume" : "MountVolume";
     const { nodeSelectorTerms, name, forOnePod } = claimed;
     const node = { name: this.#nodeName, labels: this.#components.nodeLabels() };
@@ -130,7 +155,7 @@ export class ClaimVolumes {
       throw failed("MapVolume.MapBlockVolume", name, `${source.path} is not a block device`);
   }
 
-  /** By what each pod has noted on disk, so that it holds over restarts of the agent. */
+  /** Reads the marks of other pods on disk, which survive restarts of the agent. */
   async #isUsedByOthers(uid: PodUid, name: string): Promise<boolean> {
     const { paths } = this.#components;
     for (const other of await readdir(paths.podsDir).catch(noneIfMissing)) {
@@ -146,7 +171,7 @@ export class ClaimVolumes {
   }
 
   /** A link to the device where the kubelet has one; the container gets the device itself. */
-  async #map(pod: DesiredPod, { name, source, readOnly }: ClaimedVolume): Promise<ClaimLocation> {
+  async #map(pod: DesiredPod, { name, source, readOnly }: ClaimedVolume): Promise<VolumeLocation> {
     if (source.kind !== "local") throw failed("MapVolume.SetUpDevice", name, `${source.kind} volumes are no devices`);
     const link = this.#components.paths.volumeDevice(pod.uid, name);
     await mkdir(dirname(link), { recursive: true, mode: FOLDER_MODE });
@@ -157,7 +182,7 @@ export class ClaimVolumes {
     return { path: await realpath(source.path), readOnly, isDevice: true };
   }
 
-  async #mount(pod: DesiredPod, claimed: ClaimedVolume, signal: AbortSignal): Promise<ClaimLocation> {
+  async #mount(pod: DesiredPod, claimed: ClaimedVolume, signal: AbortSignal): Promise<VolumeLocation> {
     const { source, readOnly, name, mountOptions } = claimed;
     if (source.kind === "hostPath") {
       await checkHostPath(source.path, source.type);
@@ -207,7 +232,7 @@ export class ClaimVolumes {
     return own;
   }
 
-  /** Only the first pod that has it mounted changes a volume's owner; one that wants another group is told. */
+  /** Only the first pod that mounts a volume changes its owner; a pod of another group gets an event. */
   async #own(pod: DesiredPod, name: string, target: string, signal: AbortSignal): Promise<void> {
     const { fsGroup, fsGroupChangePolicy } = pod.pod.spec.securityContext;
     if (fsGroup === undefined) return;
@@ -249,6 +274,10 @@ export class ClaimVolumes {
     };
   }
 }
+
+export const claimVolume: VolumeType = { makeHandler: (services) => services.once(makeClaimVolumes) };
+
+const makeClaimVolumes = (services: VolumeServices): ClaimVolumes => new ClaimVolumes(services, services);
 
 /** The same folder of the same file system. */
 const isSame = (left: MountEntry, right: MountEntry): boolean =>

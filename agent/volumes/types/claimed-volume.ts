@@ -1,19 +1,20 @@
-/** What a pod's claim leads to, read from the claim and the persistent volume as the API server has them. Pure. */
+/** Finds the persistent volume of a pod's claim from objects of the API server. Pure. */
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { HostPathType, Pod, Volume } from "@picolet/protocol/pod/pod.ts";
 import { objectKey } from "@picolet/protocol/tunnel/messages.ts";
 import type { ClusterObjects } from "../../core/hub/cluster-objects.ts";
 import type { NodeSelectorTerm } from "../../plan/admission/admission-node.ts";
+import type { VolumeUse } from "./volume-type.ts";
 
 export interface ClaimedVolume {
-  /** Of the persistent volume. */
+  /** The name of the persistent volume. */
   readonly name: string;
   readonly readOnly: boolean;
   readonly mode: "Filesystem" | "Block";
   /** ReadWriteOncePod. */
   readonly forOnePod: boolean;
   readonly mountOptions: readonly string[];
-  /** Where it may be used; `undefined`: anywhere. */
+  /** The nodes that can use it; `undefined`: all. */
   readonly nodeSelectorTerms: readonly NodeSelectorTerm[] | undefined;
   readonly source: VolumeSource;
 }
@@ -21,7 +22,7 @@ export interface ClaimedVolume {
 export type VolumeSource =
   | { readonly kind: "local"; readonly path: string; readonly fsType: string }
   | { readonly kind: "hostPath"; readonly path: string; readonly type: HostPathType }
-  /** Needs what this node has not got. `driver`: of a CSI volume. */
+  /** A type that needs a driver. `driver` is a CSI volume's. */
   | { readonly kind: "other"; readonly type: string; readonly driver: string };
 
 /** A claim that keeps another one's deletion from being over. */
@@ -30,14 +31,8 @@ const DEFAULT_FS_TYPE = "ext4";
 
 type Fields = Readonly<Record<string, unknown>>;
 
-/** What containers do with a volume. */
-export interface VolumeUse {
-  readonly mounted: boolean;
-  readonly asDevice: boolean;
-}
-
-/** The claim's name; a generic ephemeral volume's is made of the pod's. `undefined`: it is no claim. */
-export function claimNameOf(pod: Pod, volume: Volume): string | undefined {
+/** @returns the claim's name, which of an ephemeral volume has the pod's in it; `undefined`: the volume is no claim */
+function claimNameOf(pod: Pod, volume: Volume): string | undefined {
   if (volume.persistentVolumeClaim !== undefined) return volume.persistentVolumeClaim.claimName;
   return volume.ephemeral === undefined ? undefined : `${pod.metadata.name}-${volume.name}`;
 }
@@ -85,7 +80,7 @@ function boundClaim(objects: Pick<ClusterObjects, "object">, namespace: string, 
       `${about}: failed to fetch PVC from API server: persistentvolumeclaims ${JSON.stringify(name)} not found`,
     );
   const { deletionTimestamp, finalizers } = fields(claim.metadata);
-  // Where nobody says what holds the deletion up, it is the protection of a claim that is in use.
+  // Without finalizers in the object the deletion waits for the protection of a claim that is in use.
   const isProtected = finalizers === undefined || texts(finalizers).includes(PROTECTION);
   if (deletionTimestamp !== undefined && !isProtected) throw waiting(`${about}: PVC is being deleted`);
   if (fields(claim.status).phase !== "Bound") throw waiting(`${about}: PVC is not bound`);
@@ -123,7 +118,7 @@ function isControlledBy(claim: Fields, { metadata }: Pod): boolean {
   return owners.some(({ uid, controller }) => controller === true && uid === metadata.uid && uid !== undefined);
 }
 
-/** What is said of a volume and not where it comes from. */
+/** Fields of a volume's spec that are not its source. */
 const NO_SOURCES: ReadonlySet<string> = new Set([
   "capacity",
   "accessModes",

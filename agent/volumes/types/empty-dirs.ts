@@ -9,14 +9,16 @@ import type { Log } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { Mounter } from "../files/mounter.ts";
 import type { PodPaths } from "../files/pod-paths.ts";
+import type { VolumeServices, VolumeType } from "./volume-type.ts";
 
-/** Every user of the pod may write to it, whoever the container runs as. */
+/** Every user can write to it, because containers of the pod may run as any. */
 const EMPTY_DIR_MODE = 0o777;
 const STICKY_MODE = 0o1000;
 /** Files made in it belong to the pod's `fsGroup` too. */
 const SET_GROUP_MODE = 0o2000;
 const IS_ROOT = process.geteuid?.() === 0;
 const HUGE_PAGES = "HugePages";
+const FOLDER = "empty-dir";
 /** Only its memory limit is asked for. */
 const NO_SETTINGS: CgroupSettings = { cpuCFSQuota: false, cpuPeriodUs: 100_000, podPidsLimit: -1 };
 
@@ -26,7 +28,7 @@ export class EmptyDirs {
   readonly #mounter: Mounter;
   readonly #log: Log;
   readonly #memoryBytes: number;
-  #saidNoTmpfs = false;
+  #hasWarned = false;
 
   /** @param init `memoryBytes`: what one in memory may take when neither it nor its pod has a limit */
   constructor(
@@ -39,16 +41,16 @@ export class EmptyDirs {
     this.#memoryBytes = init.memoryBytes;
   }
 
-  /** Once: the pod may change what it likes of it afterwards. */
+  /** Sets mode and owner once; the pod may change them afterwards. */
   async setUp({ uid, pod }: DesiredPod, volume: Volume, signal: AbortSignal): Promise<void> {
     const medium = volume.emptyDir?.medium ?? "";
     const pageSize = isHugePages(medium) ? hugePageSize(pod, medium) : undefined;
     if (pageSize === undefined && medium !== "" && medium !== "Memory")
       throw new PicoletError("invalid", `unknown storage medium ${JSON.stringify(medium)}`);
-    const path = this.#paths.volume(uid, "empty-dir", volume.name);
+    const path = this.#paths.volume(uid, FOLDER, volume.name);
     const ready = this.#paths.emptyDirReady(uid, volume.name);
     const isNew = (await mkdir(path, { recursive: true, mode: 0o750 })) !== undefined || !existsSync(ready);
-    // What was in memory went with the power.
+    // Volumes in memory are lost with the power.
     const wasMounted = medium === "" || (await isMounted(path));
     if (pageSize !== undefined) await this.#mountHugePages(path, pageSize, signal);
     else if (medium === "Memory") await this.#mountMemory(pod, volume, path, signal);
@@ -58,7 +60,7 @@ export class EmptyDirs {
     await writeFile(ready, "");
   }
 
-  /** For what is secret. Nothing happens where it is there already, and a warning where this process may not mount. */
+  /** Mounts a tmpfs for secret files, unless one is mounted. Logs a warning when this process may not mount. */
   async keepOffDisk(pod: Pod, path: string, signal: AbortSignal): Promise<void> {
     await this.#mountTmpfs(path, memorySize(pod, undefined, this.#memoryBytes), "secrets of pods", signal);
   }
@@ -74,8 +76,8 @@ export class EmptyDirs {
       await this.#mounter.mountTmpfs(path, size, signal);
       return;
     }
-    if (!this.#saidNoTmpfs) this.#log.warn("this process may not mount: what belongs in memory is on disk", { what });
-    this.#saidNoTmpfs = true;
+    if (!this.#hasWarned) this.#log.warn("this process may not mount: what belongs in memory is on disk", { what });
+    this.#hasWarned = true;
   }
 
   async #mountHugePages(path: string, pageSize: string, signal: AbortSignal): Promise<void> {
@@ -87,6 +89,20 @@ export class EmptyDirs {
     await this.#mounter.mountHugePages(path, pageSize, signal);
   }
 }
+
+export const makeEmptyDirs = (services: VolumeServices): EmptyDirs => new EmptyDirs(services, services);
+
+export const emptyDir: VolumeType = {
+  folder: FOLDER,
+  diskUse: ({ emptyDir: source }) => ((source?.medium ?? "") === "" ? { sizeLimit: source?.sizeLimit } : undefined),
+  makeHandler: (services) => {
+    const emptyDirs = services.once(makeEmptyDirs);
+    return {
+      plan: (pod, volume) => (signal) => emptyDirs.setUp(pod, volume, signal),
+      locate: ({ uid }, { name }) => ({ path: services.paths.volume(uid, FOLDER, name), readOnly: false }),
+    };
+  },
+};
 
 /** A file system of its own was mounted before, by this process or the one before. */
 async function isMounted(path: string): Promise<boolean> {

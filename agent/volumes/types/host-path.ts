@@ -3,6 +3,7 @@ import { type FileHandle, mkdir, open, stat } from "node:fs/promises";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { HostPathType } from "@picolet/protocol/pod/pod.ts";
+import type { VolumeType } from "./volume-type.ts";
 
 const CHECKS: Readonly<Record<string, { readonly what: string; readonly is: (stats: Stats) => boolean }>> = {
   Directory: { what: "a directory", is: (stats) => stats.isDirectory() },
@@ -14,9 +15,17 @@ const CHECKS: Readonly<Record<string, { readonly what: string; readonly is: (sta
   BlockDevice: { what: "a block device", is: (stats) => stats.isBlockDevice() },
 };
 
+export const hostPath: VolumeType = {
+  makeHandler: () => ({
+    plan: (_, volume) => () => checkHostPath(volume.hostPath?.path ?? "", volume.hostPath?.type ?? ""),
+    locate: (_, volume) => ({ path: volume.hostPath?.path ?? "", readOnly: false }),
+  }),
+};
+
 /**
- * What a hostPath volume's `type` asks for, made where it says so. Links are followed: the path is the administrator's.
- * @throws `unavailable` with the kubelet's words: it may come into being
+ * Checks a hostPath volume's `type`, and makes the path for `…OrCreate`. Links are followed: the path is the
+ * administrator's.
+ * @throws `unavailable` with the kubelet's words, because the path may be made later
  */
 export async function checkHostPath(path: string, type: HostPathType): Promise<void> {
   const check = CHECKS[type];
@@ -32,7 +41,7 @@ export async function checkHostPath(path: string, type: HostPathType): Promise<v
     });
 }
 
-/** Undefined: it is not there. */
+/** @returns undefined for a missing path */
 export async function statOf(path: string): Promise<Stats | undefined> {
   try {
     return await stat(path);

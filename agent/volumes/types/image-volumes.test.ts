@@ -102,7 +102,7 @@ test("a pod that goes while an image is being mounted waits for it, and gets not
   const twice = [bench.ensure(pod), bench.ensure(pod)];
   await bench.begun;
   const forgotten = bench.volumes.forget(pod.uid, NEVER);
-  // Time enough to look at the disk, if it did not wait.
+  // Time enough to read the disk, if it did not wait.
   for (let turns = 0; turns < 50; turns += 1) await turn();
   resolve();
   const outcomes = await Promise.allSettled(twice);

@@ -14,21 +14,23 @@ import type { ImageConsumer, ImageManager } from "../../core/pods/pod-ports.ts";
 import { warnOfPod } from "../../core/pods/pod-warning.ts";
 import type { EventRecorder } from "../../core/store/store-ports.ts";
 import type { PodPaths } from "../files/pod-paths.ts";
+import type { ImageVolumeMounts, VolumeType } from "./volume-type.ts";
 
 const FOLDER_MODE = 0o750;
+const FOLDER = "image";
 
 export interface ImageVolumesComponents {
   readonly paths: PodPaths;
   readonly images: ImageManager;
   readonly events: EventRecorder;
-  /** All of the node's: which of them has mounted what, a crash makes forget. */
+  /** All of the node's, because after a crash it is unknown which of them has mounted an image. */
   readonly runtimes: readonly RuntimeAdapter[];
 }
 
 interface PodImageVolumes {
   /** Images that the runtime mounts by itself, by the name of the volume. */
   readonly byRuntime: Map<string, ResolvedImage>;
-  /** What is being mounted now: one after another, and before the folders go. */
+  /** The mount under way. Mounts run one after another, and end before the folders are removed. */
   working: Promise<unknown>;
   gone: boolean;
 }
@@ -38,7 +40,7 @@ interface PodImageVolumes {
  * whose volume has no image yet waits with the reason of the pull, for as long as it takes. Pods of a runtime that has
  * no such images, which is that of components, get them from the one that has.
  */
-export class ImageVolumes implements ImageManager {
+export class ImageVolumes implements ImageManager, ImageVolumeMounts {
   readonly #components: ImageVolumesComponents;
   readonly #pods = new Map<PodUid, PodImageVolumes>();
 
@@ -70,7 +72,7 @@ export class ImageVolumes implements ImageManager {
     await this.release(uid, signal);
   }
 
-  /** What a pod has on disk, known or not. @throws `unavailable`, to be tried again */
+  /** Unmounts the images of a pod, known or not. @throws `unavailable`, to be tried again */
   async release(uid: string, signal: AbortSignal): Promise<void> {
     const folder = this.#components.paths.images(uid);
     for (const name of await namesIn(folder)) {
@@ -107,11 +109,11 @@ export class ImageVolumes implements ImageManager {
     if (entry.gone || signal.aborted) throw new PicoletError("cancelled", "the pod is being removed");
     try {
       const { paths } = this.#components;
-      const path = paths.volume(pod.uid, "image", volume);
+      const path = paths.volume(pod.uid, FOLDER, volume);
       await mkdir(path, { recursive: true, mode: FOLDER_MODE });
       const how = await imageMounts.mount(image, await realpath(path), forOthers, signal);
       if (how === "byRuntime") entry.byRuntime.set(volume, image);
-      // Its pod may have been run by another runtime before.
+      // Another runtime may have run the pod before.
       else entry.byRuntime.delete(volume);
     } catch (error) {
       if (isCancelled(error)) throw error;
@@ -127,9 +129,24 @@ export class ImageVolumes implements ImageManager {
   }
 }
 
+/** The images themselves come with those of the containers that mount the volume: `ImageVolumes.ensure`. */
+export const imageVolume: VolumeType = {
+  folder: FOLDER,
+  isMadeWithImage: true,
+  makeHandler: ({ paths, imageVolumes }) => ({
+    plan: () => () => Promise.resolve(),
+    locate: ({ uid }, { name }) => ({
+      path: paths.volume(uid, FOLDER, name),
+      readOnly: true,
+      image: imageVolumes()?.byRuntime(uid, name),
+    }),
+    forget: (uid, signal) => imageVolumes()?.forget(uid, signal),
+  }),
+};
+
 const canMount = ({ imageMounts }: RuntimeAdapter): boolean => imageMounts !== undefined;
 
-/** Those that this very container mounts. */
+/** @returns the volumes that this container mounts */
 function imageVolumesOf({ pod }: DesiredPod, consumer: ImageConsumer): readonly Volume[] {
   const { containers, initContainers = [], ephemeralContainers = [], volumes = [] } = pod.spec;
   if (!volumes.some(({ image }) => image !== undefined)) return [];

@@ -1,12 +1,12 @@
 /** The file of one kept token: sealed, bound to its pod and volume; plain where the agent has no keys. */
 import type { Sealer } from "../../core/store/sealer.ts";
 
-/** One token as it is kept on disk. */
+/** A token on disk. */
 export interface KeptToken {
   readonly token: string;
   readonly issuedAtMs: number;
   readonly expiresAtMs: number;
-  /** What it was issued for: a pod that was adopted, or that asks for something else, needs another one. */
+  /** The pod, account, audience and duration it was issued for. With any of them changed, a new token is needed. */
   readonly purpose: string;
 }
 
@@ -36,7 +36,7 @@ export function parseKeptToken(text: string, file: KeptTokenFile, sealer: Sealer
   return { token, issuedAtMs, expiresAtMs, purpose };
 }
 
-/** Of the key that the file is sealed with; 0 for a plain one. */
+/** @returns the generation of the key that the file is sealed with; 0 for a plain file */
 export function generationOf(text: string, sealer: Sealer): number {
   const { sealed } = fieldsOf(text);
   return typeof sealed === "string" ? sealer.generationOf(Buffer.from(sealed, "base64")) : 0;

@@ -1,15 +1,14 @@
-/** What the kubelet says of the volumes of a pod that cannot be set up. */
+/** The kubelet's events about volumes of a pod that cannot be set up. */
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type MonotonicMs, type PodUid, seconds } from "@picolet/protocol/ports.ts";
 
-/** So long a kubelet waits for all volumes of a pod before it sums up which are missing, and again. */
+/** The kubelet's time of waiting for all volumes of a pod; then it reports which are missing, and waits again. */
 const SUMMED_UP_AFTER = seconds(123);
 
 export class MountFailures {
   readonly #clock: Pick<Clock, "monotonic">;
   /**
-   * Since when volumes of a pod have been missing, or since when that was summed up last. An entry for a pod that
-   * waits.
+   * The time since which volumes of a pod have been missing, or of the last summary. Only pods that wait have one.
    */
   readonly #since = new Map<PodUid, MonotonicMs>();
 
@@ -19,7 +18,7 @@ export class MountFailures {
 
   /**
    * @param failures of volumes that were tried, by name
-   * @param unprocessed of those of which it is not even known what they are, by name
+   * @param unprocessed failures of volumes that could not be processed, by name
    * @returns the error that names all, with the reason `FailedMount`, and one error for each event in its cause, an
    *   `AggregateError`; `undefined` where all is well
    */
@@ -32,15 +31,15 @@ export class MountFailures {
       this.#since.delete(uid);
       return undefined;
     }
-    const told = [...failures.values()];
+    const reported = [...failures.values()];
     // A kubelet that cannot process a volume does not wait for the others.
-    if (unprocessed.size > 0) told.push(summary(failures, unprocessed));
-    else if (this.#isDue(uid)) told.push(timedOut(failures));
-    const [first, ...others] = told;
+    if (unprocessed.size > 0) reported.push(summary(failures, unprocessed));
+    else if (this.#isDue(uid)) reported.push(timedOut(failures));
+    const [first, ...others] = reported;
     if (first === undefined) return undefined;
-    const retryable = told.every((failure) => failure.retryable);
-    const message = told.map((failure) => failure.message).join("; ");
-    const cause = others.length === 0 ? {} : { cause: new AggregateError(told) };
+    const retryable = reported.every((failure) => failure.retryable);
+    const message = reported.map((failure) => failure.message).join("; ");
+    const cause = others.length === 0 ? {} : { cause: new AggregateError(reported) };
     return new PicoletError(first.code, message, { reason: "FailedMount", retryable, ...cause });
   }
 

@@ -14,11 +14,12 @@ import type { Sealer } from "../../core/store/sealer.ts";
 import type { EventRecorder } from "../../core/store/store-ports.ts";
 import { writeAtomically } from "../files/atomic-writer.ts";
 import { makeNestedMountpoints } from "../files/nested-mountpoints.ts";
-import type { PodPaths, VolumePlugin } from "../files/pod-paths.ts";
-import type { EmptyDirs } from "./empty-dirs.ts";
+import type { PodPaths } from "../files/pod-paths.ts";
+import { type EmptyDirs, makeEmptyDirs } from "./empty-dirs.ts";
 import { ServiceAccountTokens } from "./service-account-tokens.ts";
 import { setUpFailure } from "./set-up-failure.ts";
 import { volumePayload } from "./volume-payload.ts";
+import type { VolumeServices, VolumeType } from "./volume-type.ts";
 
 export interface PayloadVolumesComponents {
   readonly objects: ClusterObjects;
@@ -33,26 +34,24 @@ export interface PayloadVolumesComponents {
   readonly events: EventRecorder;
 }
 
-/** As the kubelet has it: the pod's folder lets nobody else in, and containers mount it read-only. */
+/** The kubelet's mode: the pod's folder keeps other users out, and containers mount the volume read-only. */
 const FOLDER_MODE = 0o777;
-/** With an `fsGroup`: what is made in it belongs to the group. */
+/** Added with an `fsGroup`: new files belong to the group. */
 const SET_GROUP_MODE = 0o2000;
 const IS_ROOT = process.geteuid?.() === 0;
-/** A change of many objects is looked at once. */
+/** Joins changes of many objects to one refresh. */
 const SETTLING = seconds(1);
-/** What failed is tried again so often; what works is looked at when its token's time has come. */
+/** The time until a failed volume is tried again. Others are refreshed when an object changes or a token gets old. */
 const RETRY = seconds(60);
 
 interface Projected {
-  /** As it was set up last. */
+  /** The pod of the last set-up. */
   pod: DesiredPod;
   /** By name. */
   readonly volumes: Map<string, Volume>;
-  /**
-   * What was told of volumes that cannot be brought up to date, by name: once each, for a board may be away for weeks.
-   */
-  readonly told: Map<string, string>;
-  /** What is being done to it now: changes of one pod's volumes come one after another. */
+  /** The last event about a volume that cannot be refreshed, by name. One each: a board may be offline for weeks. */
+  readonly reported: Map<string, string>;
+  /** The change under way. Changes of one pod's volumes run one after another. */
   working: Promise<unknown>;
 }
 
@@ -72,9 +71,9 @@ export class PayloadVolumes implements Component {
     this.#alarm = new Alarm(components.clock);
   }
 
-  /** Where the volume's files are. */
+  /** @returns the folder of the volume's files */
   locate(pod: DesiredPod, volume: Volume): string {
-    return this.#components.paths.volume(pod.uid, pluginOf(volume), volume.name);
+    return this.#components.paths.volume(pod.uid, folderOf(volume), volume.name);
   }
 
   /** @throws what `volumePayload` throws; what was there before stays as it was then */
@@ -82,7 +81,7 @@ export class PayloadVolumes implements Component {
     const entry: Projected = this.#pods.get(pod.uid) ?? {
       pod,
       volumes: new Map(),
-      told: new Map(),
+      reported: new Map(),
       working: Promise.resolve(),
     };
     entry.pod = pod;
@@ -118,21 +117,21 @@ export class PayloadVolumes implements Component {
       if (this.#pods.get(entry.pod.uid) !== entry) return;
       try {
         await this.#serially(entry, () => this.#write(entry.pod, volume, signal));
-        entry.told.delete(volume.name);
+        entry.reported.delete(volume.name);
       } catch (error) {
         if (isCancelled(error)) throw error;
-        // The pod goes on with what it has, as with the kubelet.
+        // The pod keeps the old files, as in the kubelet.
         const { message } = setUpFailure(volume.name, error);
-        if (entry.told.get(volume.name) !== message) {
+        if (entry.reported.get(volume.name) !== message) {
           warnOfPod(this.#components.events, entry.pod, "FailedMount", message);
         }
-        entry.told.set(volume.name, message);
+        entry.reported.set(volume.name, message);
         this.#alarm.set(RETRY);
       }
     }
   }
 
-  /** One after another; a failure is its caller's alone. */
+  /** Runs the works of a pod one after another. A failure does not affect later ones. */
   async #serially(entry: Projected, work: () => Promise<void>): Promise<void> {
     const mine = entry.working.then(work);
     entry.working = mine.catch(() => undefined);
@@ -181,8 +180,37 @@ const tokenSource = (source: { audience?: string | undefined; expirationSeconds?
   expirationSeconds: source.expirationSeconds ?? DEFAULT_EXPIRATION_SECONDS,
 });
 
-function pluginOf(volume: Volume): VolumePlugin {
-  if (volume.configMap !== undefined) return "configmap";
-  if (volume.secret !== undefined) return "secret";
-  return volume.downwardAPI === undefined ? "projected" : "downward-api";
+const FOLDERS = {
+  configMap: "configmap",
+  secret: "secret",
+  downwardAPI: "downward-api",
+  projected: "projected",
+} as const;
+
+function folderOf(volume: Volume): string {
+  if (volume.configMap !== undefined) return FOLDERS.configMap;
+  if (volume.secret !== undefined) return FOLDERS.secret;
+  return volume.downwardAPI === undefined ? FOLDERS.projected : FOLDERS.downwardAPI;
 }
+
+const makePayloadVolumes = (services: VolumeServices): PayloadVolumes =>
+  new PayloadVolumes({ ...services, emptyDirs: services.once(makeEmptyDirs) }, services);
+
+const payloadVolume = {
+  isRefreshed: true,
+  makeHandler: (services) => {
+    const payloads = services.once(makePayloadVolumes);
+    return {
+      task: payloads,
+      plan: (pod, volume) => (signal) => payloads.setUp(pod, volume, signal),
+      locate: (pod, volume) => ({ path: payloads.locate(pod, volume), readOnly: true }),
+      forget: (uid) => payloads.forget(uid),
+    };
+  },
+} satisfies VolumeType;
+
+/** A ConfigMap's files are on disk, which counts for the pod; those of the other types are in memory or small. */
+export const configMap: VolumeType = { ...payloadVolume, folder: FOLDERS.configMap, diskUse: () => ({}) };
+export const secret: VolumeType = { ...payloadVolume, folder: FOLDERS.secret };
+export const downwardAPI: VolumeType = { ...payloadVolume, folder: FOLDERS.downwardAPI };
+export const projected: VolumeType = { ...payloadVolume, folder: FOLDERS.projected };

@@ -1,41 +1,38 @@
+import type { Component } from "@picolet/protocol/async/component.ts";
 import { isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Container, Pod, Volume } from "@picolet/protocol/pod/pod.ts";
-import type { Clock, PodUid } from "@picolet/protocol/ports.ts";
+import type { PodUid } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
-import type { ClusterObjects } from "../../core/hub/cluster-objects.ts";
-import { isStatic } from "../../plan/admission/critical-pods.ts";
-import type { Mounter } from "../files/mounter.ts";
-import type { PodPaths } from "../files/pod-paths.ts";
-import type { ClaimLocation, ClaimVolumes } from "./claim-volumes.ts";
-import { type ClaimedVolume, claimedVolume, claimNameOf, type VolumeUse } from "./claimed-volume.ts";
-import type { EmptyDirs } from "./empty-dirs.ts";
-import { checkHostPath } from "./host-path.ts";
 import { MountFailures } from "./mount-failures.ts";
-import type { PayloadVolumes } from "./payload-volumes.ts";
 import { setUpFailure } from "./set-up-failure.ts";
-import { isPayloadVolume } from "./volume-payload.ts";
+import type {
+  VolumeComponents,
+  VolumeHandler,
+  VolumeInit,
+  VolumeLocation,
+  VolumeServices,
+  VolumeSetUp,
+  VolumeUse,
+} from "./volume-type.ts";
+import { VOLUME_TYPES, volumeKind, volumeTypeOf } from "./volume-types.ts";
 
-export interface PodVolumesComponents {
-  readonly paths: PodPaths;
-  readonly mounter: Mounter;
-  readonly payloads: PayloadVolumes;
-  readonly emptyDirs: EmptyDirs;
-  readonly claims: ClaimVolumes;
-  readonly objects: Pick<ClusterObjects, "object">;
-  readonly clock: Pick<Clock, "monotonic">;
-}
-
-/** Volumes as folders, files and devices of this node. */
+/** The volumes of pods as folders, files and devices of this node. `VOLUME_TYPES` has what each type does. */
 export class PodVolumes {
-  readonly #components: PodVolumesComponents;
-  /** Where the claims of pods that were set up by this agent have led, by the name of the volume. */
-  readonly #claimed = new Map<PodUid, Map<string, ClaimLocation>>();
-
+  readonly #components: VolumeComponents;
+  /** By the volume's kind. */
+  readonly #handlers: ReadonlyMap<string, VolumeHandler>;
   readonly #failures: MountFailures;
 
-  constructor(components: PodVolumesComponents) {
+  constructor(components: VolumeComponents, init: VolumeInit) {
     this.#components = components;
     this.#failures = new MountFailures(components);
+    const services = servicesOf(components, init);
+    this.#handlers = new Map(Object.entries(VOLUME_TYPES).map(([kind, type]) => [kind, type.makeHandler(services)]));
+  }
+
+  /** Tasks of the volume types, which run with the agent. */
+  get tasks(): readonly Component[] {
+    return [...new Set([...this.#handlers.values()].flatMap(({ task }) => (task === undefined ? [] : [task])))];
   }
 
   /**
@@ -44,22 +41,20 @@ export class PodVolumes {
    * @throws PicoletError @see MountFailures
    */
   async setUp(pod: DesiredPod, signal: AbortSignal): Promise<void> {
-    const used = usedVolumes(pod.pod);
-    const claims = new Map<string, ClaimedVolume>();
+    const planned = new Map<Volume, VolumeSetUp>();
     const unprocessed = new Map<string, PicoletError>();
-    for (const { volume, use } of used) {
-      if (claimNameOf(pod.pod, volume) === undefined) continue;
+    for (const { volume, use } of usedVolumes(pod.pod)) {
       try {
-        claims.set(volume.name, this.#claimedVolume(pod, volume, use));
+        planned.set(volume, this.#plan(pod, volume, use));
       } catch (error) {
         if (!(error instanceof PicoletError)) throw error;
         unprocessed.set(volume.name, error);
       }
     }
     const failures = new Map<string, PicoletError>();
-    for (const { volume } of used.filter((each) => !unprocessed.has(each.volume.name))) {
+    for (const [volume, setUp] of planned) {
       try {
-        await this.#setUpOne(pod, volume, claims.get(volume.name), signal);
+        await setUp(signal);
         await this.#share(pod, volume, signal);
       } catch (error) {
         if (isCancelled(error)) throw error;
@@ -70,63 +65,40 @@ export class PodVolumes {
     if (failure !== undefined) throw failure;
   }
 
-  /** The pod's folder is about to go. */
-  forget(uid: PodUid): void {
-    this.#claimed.delete(uid);
+  /** Ends the work for the pod, known or not; its folders are removed next. */
+  async forget(uid: PodUid, signal: AbortSignal): Promise<void> {
+    for (const handler of this.#handlers.values()) await handler.forget?.(uid, signal);
     this.#failures.forget(uid);
   }
 
-  /** Where a volume that was set up is. `undefined` when the pod has none of that name, or it is a device. */
-  locate(pod: DesiredPod, name: string): { readonly path: string; readonly readOnly: boolean } | undefined {
-    const { payloads, paths } = this.#components;
-    const volume = pod.pod.spec.volumes?.find((each) => each.name === name);
-    if (volume === undefined) return undefined;
-    if (volume.hostPath !== undefined) return { path: volume.hostPath.path, readOnly: false };
-    if (isPayloadVolume(volume)) return { path: payloads.locate(pod, volume), readOnly: true };
-    if (volume.image !== undefined) return { path: paths.volume(pod.uid, "image", name), readOnly: true };
-    if (claimNameOf(pod.pod, volume) !== undefined) {
-      const location = this.#claimed.get(pod.uid)?.get(name);
-      return location?.isDevice === false ? location : undefined;
-    }
-    return { path: paths.volume(pod.uid, "empty-dir", name), readOnly: false };
+  /** Removes what no pod uses any more, once the folders of pods are gone. */
+  async collect(signal: AbortSignal): Promise<void> {
+    for (const handler of new Set(this.#handlers.values())) await handler.collect?.(signal);
+  }
+
+  /** @returns undefined when the pod has no volume of that name that was set up, or it is a device */
+  locate(pod: DesiredPod, name: string): VolumeLocation | undefined {
+    const location = this.#locate(pod, name);
+    return location?.isDevice === true ? undefined : location;
   }
 
   /** The device that a volume of mode Block is. */
-  device(pod: DesiredPod, name: string): ClaimLocation | undefined {
-    const location = this.#claimed.get(pod.uid)?.get(name);
+  device(pod: DesiredPod, name: string): VolumeLocation | undefined {
+    const location = this.#locate(pod, name);
     return location?.isDevice === true ? location : undefined;
   }
 
-  #claimedVolume(pod: DesiredPod, volume: Volume, use: VolumeUse): ClaimedVolume {
-    if (isStatic(pod)) throw new PicoletError("invalid", "static pods may not reference persistentvolumeclaims");
-    return claimedVolume(pod.pod, volume, use, this.#components.objects);
+  #locate(pod: DesiredPod, name: string): VolumeLocation | undefined {
+    const volume = pod.pod.spec.volumes?.find((each) => each.name === name);
+    return volume === undefined ? undefined : this.#handlers.get(volumeKind(volume))?.locate(pod, volume);
   }
 
-  async #setUpOne(
-    pod: DesiredPod,
-    volume: Volume,
-    claimed: ClaimedVolume | undefined,
-    signal: AbortSignal,
-  ): Promise<void> {
-    const { payloads, emptyDirs, claims } = this.#components;
-    if (isPayloadVolume(volume)) return payloads.setUp(pod, volume, signal);
-    if (claimed !== undefined) {
-      const location = await claims.setUp(pod, claimed, signal);
-      const locations = this.#claimed.get(pod.uid) ?? new Map<string, ClaimLocation>();
-      this.#claimed.set(pod.uid, locations.set(volume.name, location));
-      return;
-    }
-    const kind = kindOf(volume);
-    switch (kind) {
-      case "emptyDir":
-        return emptyDirs.setUp(pod, volume, signal);
-      case "hostPath":
-        return checkHostPath(volume.hostPath?.path ?? "", volume.hostPath?.type ?? "");
-      case "image":
-        return;
-      default:
-        throw new PicoletError("unavailable", missingDriver(kind, volume), { retryable: true });
-    }
+  #plan(pod: DesiredPod, volume: Volume, use: VolumeUse): VolumeSetUp {
+    const kind = volumeKind(volume);
+    const handler = this.#handlers.get(kind);
+    if (handler !== undefined) return handler.plan(pod, volume, use);
+    const failure = new PicoletError("unavailable", missingDriver(kind, volume), { retryable: true });
+    return () => Promise.reject(failure);
   }
 
   /**
@@ -140,8 +112,9 @@ export class PodVolumes {
         ({ name, mountPropagation = "None" }) => name === volume.name && mountPropagation !== "None",
       ),
     );
-    const location = propagates && mounter.allowed ? this.locate(pod, volume.name) : undefined;
-    if (location?.path.startsWith(`${paths.pod(pod.uid)}/`) !== true || volume.image !== undefined) return;
+    if (!propagates || !mounter.allowed || volumeTypeOf(volume)?.isMadeWithImage === true) return;
+    const location = this.locate(pod, volume.name);
+    if (location?.path.startsWith(`${paths.pod(pod.uid)}/`) !== true) return;
     await mounter.share(location.path, signal);
   }
 }
@@ -169,17 +142,20 @@ const containersOf = ({ spec }: Pod): readonly Pick<Container, "volumeMounts" | 
   ...(spec.ephemeralContainers ?? []),
 ];
 
-const KINDS = ["emptyDir", "hostPath", "image"] as const;
-
-/** The field that is set beside the name; a volume with no source is an emptyDir. */
-function kindOf(volume: Volume): string {
-  const known = KINDS.find((kind) => volume[kind] !== undefined);
-  if (known !== undefined) return known;
-  const source = Object.entries(volume).find(([field, value]) => field !== "name" && value !== undefined);
-  return source?.[0] ?? "emptyDir";
+function servicesOf(components: VolumeComponents, init: VolumeInit): VolumeServices {
+  const made = new Map<unknown, unknown>();
+  const services: VolumeServices = {
+    ...components,
+    ...init,
+    once<T>(make: (services: VolumeServices) => T): T {
+      if (!made.has(make)) made.set(make, make(services));
+      return made.get(make) as T;
+    },
+  };
+  return services;
 }
 
-/** Somebody may install it. */
+/** Retryable, because a driver may be installed. */
 function missingDriver(kind: string, { csi }: Volume): string {
   if (csi === undefined) return `no volume plugin matched: this node has none for volumes of type ${kind}`;
   return `kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: driver name ${csi.driver} not found in the list of registered CSI drivers`;

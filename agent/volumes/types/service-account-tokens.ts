@@ -10,16 +10,16 @@ import type { Sealer } from "../../core/store/sealer.ts";
 import { nameOf, type PodPaths, TOKENS_FOLDER } from "../files/pod-paths.ts";
 import { encodeKeptToken, generationOf, type KeptToken, type KeptTokenFile, parseKeptToken } from "./kept-tokens.ts";
 
-/** What a `serviceAccountToken` source of a projected volume asks for. */
+/** The fields of a `serviceAccountToken` source of a projected volume. */
 export interface TokenSource {
   readonly audience?: string | undefined;
   readonly expirationSeconds: number;
 }
 
-/** The kubelet's: a token is asked for anew when this share of its life is over, or after a day. */
+/** The kubelet's rule: a token is requested again when this share of its life is over, or after a day. */
 const REFRESH_SHARE = 0.8;
 const MAX_AGE_MS = 86_400_000;
-/** A token is 1 to 2 KiB. A file that is larger than this is not one of ours. */
+/** Bounds a read. A token has 1 to 2 KiB, so a larger file is not one of ours. */
 const MAX_KEPT_BYTES = 64 * 1024;
 
 /**
@@ -66,7 +66,7 @@ export class ServiceAccountTokens {
       await this.#keep(file, fresh);
       return { token: fresh.token, refreshIn: millis(Math.max(this.#refreshIn(fresh), 1000)) };
     } catch (error) {
-      // A refusal stands (the account is gone); without a hub what is at hand is better than nothing.
+      // A refusal is final, such as for a deleted account. Without a hub an old token is better than none.
       if (usable === undefined || !isPicoletError(error) || !error.retryable) throw error;
       return { token: usable.token, refreshIn: millis(60_000) };
     }
@@ -76,7 +76,9 @@ export class ServiceAccountTokens {
     return join(this.#paths.pod(uid), TOKENS_FOLDER, name);
   }
 
-  /** Undefined for what is not there, damaged, or does not open. One of an older key is sealed again. */
+  /**
+   * @returns undefined for a file that is missing, damaged, or cannot be opened. One of an older key is sealed again.
+   */
   async #readKept(file: KeptTokenFile): Promise<KeptToken | undefined> {
     let text: string;
     try {

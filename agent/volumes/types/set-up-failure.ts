@@ -1,6 +1,6 @@
 import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
 
-/** In the kubelet's words. An error that names its operation already is the whole message. */
+/** @returns the error in the kubelet's words. One that names its operation already is the whole message. */
 export function setUpFailure(volume: string, error: unknown): PicoletError {
   if (error instanceof PicoletError && error.reason === "FailedMount") return error;
   const retryable = !(error instanceof PicoletError) || error.retryable;

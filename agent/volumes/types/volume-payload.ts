@@ -1,4 +1,4 @@
-/** What files a configMap, secret, downwardAPI or projected volume has: pure. */
+/** The files of a configMap, secret, downwardAPI or projected volume. Pure. */
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Pod, Volume } from "@picolet/protocol/pod/pod.ts";
 import type { ClusterObjects } from "../../core/hub/cluster-objects.ts";
@@ -21,17 +21,10 @@ type DownwardItems = NonNullable<Volume["downwardAPI"]>["items"];
 
 /** Kubernetes' own, where a volume written before its defaults were known has none. */
 const DEFAULT_MODE = 0o644;
-/** A token is its owner's business. */
+/** Only its owner can read a token. */
 const TOKEN_MODE = 0o600;
-/** What the group gets of a read-only volume with an `fsGroup` (SetVolumeOwnership of Kubernetes). */
+/** The group's rights in a read-only volume with an `fsGroup` (SetVolumeOwnership of Kubernetes). */
 const GROUP_READ = 0o440;
-
-/** The kinds of volume that are made of files. */
-export const isPayloadVolume = (volume: Volume): boolean =>
-  volume.configMap !== undefined ||
-  volume.secret !== undefined ||
-  volume.downwardAPI !== undefined ||
-  volume.projected !== undefined;
 
 /**
  * @throws `not_found` (retryable) for what is named and not there, with the kubelet's words; `invalid` for what can
@@ -48,7 +41,7 @@ export function volumePayload(volume: Volume, context: PayloadContext): Payload 
   return files;
 }
 
-/** What is wrong with several sources is said at once, written as Kubernetes joins errors. */
+/** Joins the errors of several sources as Kubernetes does. */
 function project(writer: PayloadWriter, { sources = [], defaultMode }: NonNullable<Volume["projected"]>): void {
   const errors: PicoletError[] = [];
   for (const [index, source] of sources.entries()) {
@@ -124,7 +117,7 @@ class PayloadWriter {
     this.#addOwned(path, Buffer.from(token), defaultMode);
   }
 
-  /** For the one user of the pod alone, where there is one, or its group. */
+  /** Adds a file that only the pod's one user can read, if it has one, or else its group. */
   #addOwned(path: string, content: Buffer, defaultMode: number): void {
     const { fsGroup } = this.#context.pod.pod.spec.securityContext;
     const user = commonUser(this.#context.pod.pod);
@@ -148,7 +141,7 @@ class PayloadWriter {
   }
 }
 
-/** The user that all containers run as, where the pod says so of each. */
+/** @returns the user that all containers run as; undefined when they differ, or a container names none */
 function commonUser({ spec }: Pod): number | undefined {
   const containers = [...(spec.initContainers ?? []), ...spec.containers];
   const users = new Set(containers.map((each) => each.securityContext?.runAsUser ?? spec.securityContext.runAsUser));

@@ -12,14 +12,14 @@ export interface FieldContext {
   readonly podIPs: readonly string[];
 }
 
-/** What a file of a downwardAPI volume may name: nothing that is known only when the pod runs. */
+/** The values for files of a downwardAPI volume: none that is known only when the pod runs. */
 export type VolumeFieldContext = Pick<FieldContext, "pod">;
 
 /** `metadata.labels['app']` */
 const SUBSCRIPT = /^metadata\.(labels|annotations)\['(.*)'\]$/;
 
 /**
- * What a `fieldRef` of an environment variable says.
+ * Reads the value of an environment variable's `fieldRef`.
  * @throws PicoletError with the reason `CreateContainerConfigError`
  */
 export function fieldValue(fieldPath: string, context: FieldContext): string {
@@ -45,8 +45,9 @@ export function fieldValue(fieldPath: string, context: FieldContext): string {
 }
 
 /**
- * What a `fieldRef` of a file in a downwardAPI volume says: as in the environment, and whole maps, one line a key.
- * @throws PicoletError `invalid` for what no file can say
+ * Reads the value of the `fieldRef` of a file in a downwardAPI volume: as in the environment, and whole maps, a line
+ * for each key.
+ * @throws PicoletError `invalid` for a field that no file can have
  */
 export function volumeFieldValue(fieldPath: string, context: VolumeFieldContext): string {
   const { labels, annotations } = context.pod.pod.metadata;
@@ -57,7 +58,7 @@ export function volumeFieldValue(fieldPath: string, context: VolumeFieldContext)
   throw new PicoletError("invalid", `unsupported fieldPath: ${fieldPath}`);
 }
 
-/** Undefined when `fieldPath` names nothing of the metadata that is one text. */
+/** @returns undefined when `fieldPath` is no field of the metadata with a single text */
 function metadataValue(fieldPath: string, { pod }: VolumeFieldContext): string | undefined {
   const { metadata } = pod.pod;
   const [, map, key] = SUBSCRIPT.exec(fieldPath) ?? [];

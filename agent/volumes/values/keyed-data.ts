@@ -31,6 +31,6 @@ export function keyedData(
   return data;
 }
 
-/** With the kubelet's words. It may come into being, so it is tried again. */
+/** @returns the kubelet's error. It is retryable, because the object may be made later. */
 export const objectNotFound = (kind: KeyedKind, name: string): PicoletError =>
   new PicoletError("not_found", `${kind.toLowerCase()} ${JSON.stringify(name)} not found`, { retryable: true });

@@ -16,12 +16,12 @@ export interface ResourceSelector {
 
 type Texts = Readonly<Record<string, string>>;
 
-/** What a limit that is missing stands for; other resources have none then. */
+/** Resources whose missing limit is the node's allocatable; others have no limit then. */
 const BOUND_BY_NODE: ReadonlySet<string> = new Set(["cpu", "memory", "ephemeral-storage"]);
 
 /**
- * What a `resourceFieldRef` says: the quantity in units of `divisor`, rounded up. A limit that is not set is that of
- * the pod as a whole, else what the node can give; but for another container's that is an init container, as in
+ * Reads the value of a `resourceFieldRef`: the quantity in units of `divisor`, rounded up. A limit that is not set is
+ * that of the pod as a whole, else what the node can give; but for another container's that is an init container, as in
  * Kubernetes.
  * @throws PicoletError with the reason `CreateContainerConfigError`
  */
@@ -40,7 +40,7 @@ export function resourceValue(selector: ResourceSelector, own: Container, pod: P
   return String(divideUp(count(quantity), count(divisorOf(selector.divisor))));
 }
 
-/** What the pod as a whole may have at most; disk is not limited so. */
+/** The limit of the pod as a whole, which disk does not have. */
 function podLimit({ spec }: Pod, name: string): Quantity | undefined {
   const found = name === "ephemeral-storage" ? undefined : quantityIn(spec.resources?.limits, name);
   return found === undefined || found.nano === 0n ? undefined : found;

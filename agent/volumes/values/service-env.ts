@@ -15,7 +15,7 @@ interface ServicePort {
   readonly protocol: string;
 }
 
-/** Every pod is told where the API server is, whatever `enableServiceLinks` says. */
+/** Every pod has the API server's variables, also with `enableServiceLinks: false`. */
 const API_SERVER = { namespace: "default", name: "kubernetes" } as const;
 
 /**
@@ -58,7 +58,7 @@ function variablesOf({ name, clusterIP, ports }: VisibleService): EnvVar[] {
   return variables;
 }
 
-/** What Docker's links gave a container. */
+/** The variables of Docker's links. */
 function linkVariables(prefix: string, address: string, { port, protocol }: ServicePort, isFirst: boolean): EnvVar[] {
   const scheme = protocol.toLowerCase();
   const url = `${scheme}://${address.includes(":") ? `[${address}]` : address}:${port}`;

@@ -2,6 +2,7 @@
  * The checks of the level restricted of Kubernetes' Pod Security Standards (1.34), which come on top of those of
  * baseline. A new check is one entry of `restrictedChecks`. Pure; texts are Kubernetes' own, since clients print them.
  */
+import { volumeModels } from "@picolet/protocol/pod/volumes/volume-models.ts";
 import { fieldAt, listAt } from "../api/object-fields.ts";
 import { seccompProfile } from "./baseline-checks.ts";
 import {
@@ -50,17 +51,13 @@ const capabilitiesRestricted: Evaluate = ({ spec }) => {
   return details.length === 0 ? undefined : { reason: "unrestricted capabilities", detail: details.join("; ") };
 };
 
-/** Volumes that bring nothing of the node or of another machine by themselves. */
-const ALLOWED_VOLUMES = [
-  ...["configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "image"],
-  ...["persistentVolumeClaim", "projected", "secret"],
-];
+const kindsOf = (isRestricted: boolean): readonly string[] =>
+  volumeModels.filter(([, model]) => (model.isRestricted ?? false) === isRestricted).map(([kind]) => kind);
+
+/** Volumes that bring in neither the node nor another machine by themselves. */
+const ALLOWED_VOLUMES = kindsOf(false);
 /** The others that Kubernetes' API knows, in the order in which one of several is named. */
-const RESTRICTED_VOLUMES = [
-  ...["hostPath", "gcePersistentDisk", "awsElasticBlockStore", "gitRepo", "nfs", "iscsi", "glusterfs", "rbd"],
-  ...["flexVolume", "cinder", "cephfs", "flocker", "fc", "azureFile", "vsphereVolume", "quobyte", "azureDisk"],
-  ...["photonPersistentDisk", "portworxVolume", "scaleIO", "storageos"],
-];
+const RESTRICTED_VOLUMES = kindsOf(true);
 
 const restrictedVolumes: Evaluate = ({ spec }) => {
   const has = (volume: unknown, type: string): boolean => fieldAt(volume, type) !== undefined;

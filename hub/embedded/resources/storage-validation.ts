@@ -1,7 +1,7 @@
 /** Validates volumes and claims, in the API server's words (Kubernetes 1.34). */
 import { dnsSubdomainProblems } from "@picolet/protocol/kubernetes/name-rules.ts";
 import { parseQuantity } from "@picolet/protocol/kubernetes/quantity.ts";
-import { backstepProblems } from "@picolet/protocol/pod/validation/path-validation.ts";
+import { backstepProblems } from "@picolet/protocol/pod/fields/path-validation.ts";
 import {
   type FieldError,
   forbiddenValue,

@@ -6,6 +6,13 @@ import {
   portNameProblems,
   portNumberProblems,
 } from "../../kubernetes/name-rules.ts";
+import {
+  ENV_FIELDS,
+  validateFieldReference,
+  validateKeyReference,
+  validateObjectName,
+  validateResourceReference,
+} from "../fields/reference-validation.ts";
 import type {
   Container,
   ContainerPort,
@@ -17,13 +24,6 @@ import type {
   Volume,
 } from "../pod.ts";
 import { isSidecar } from "../pod-resources.ts";
-import {
-  ENV_FIELDS,
-  validateFieldReference,
-  validateKeyReference,
-  validateObjectName,
-  validateResourceReference,
-} from "./reference-validation.ts";
 import { validateResources } from "./resource-validation.ts";
 import { validateContainerSecurity } from "./security-validation.ts";
 import { validateMounts } from "./volume-validation.ts";

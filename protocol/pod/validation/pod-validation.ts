@@ -13,9 +13,10 @@ import {
   qualifiedNameProblems,
   searchDomainProblems,
 } from "../../kubernetes/name-rules.ts";
+import { validateQuantity } from "../fields/quantity-validation.ts";
 import type { Pod, PodSpec } from "../pod.ts";
 import { validateContainers } from "./container-validation.ts";
-import { validatePodResources, validateQuantity } from "./resource-validation.ts";
+import { validatePodResources } from "./resource-validation.ts";
 import { validatePodSecurity } from "./security-validation.ts";
 import { validateVolumes } from "./volume-validation.ts";
 

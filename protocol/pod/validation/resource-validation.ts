@@ -2,7 +2,7 @@
 import type { FieldProblems } from "../../kubernetes/field-problems.ts";
 import { qualifiedNameProblems } from "../../kubernetes/name-rules.ts";
 import { compareQuantities, formatQuantity, parseQuantity, type Quantity } from "../../kubernetes/quantity.ts";
-import { unitHint } from "../../kubernetes/quantity-hint.ts";
+import { validateQuantity } from "../fields/quantity-validation.ts";
 import type { Pod, ResourceRequirements } from "../pod.ts";
 import { aggregateRequests, isPodLevelResource } from "../pod-resources.ts";
 
@@ -10,7 +10,6 @@ type Texts = Readonly<Record<string, string>> | undefined;
 
 const STANDARD_RESOURCES: ReadonlySet<string> = new Set(["cpu", "memory", "ephemeral-storage"]);
 const POD_LEVEL_NAMES = ["cpu", "hugepages-", "memory"];
-const IS_NEGATIVE = "must be greater than or equal to 0";
 
 const isHugePages = (name: string): boolean => name.startsWith("hugepages-");
 /** Names without a slash such as `cpu`, and names of `kubernetes.io/`. Any other name is an extended resource. */
@@ -31,23 +30,6 @@ function validateName(name: string, path: string, problems: FieldProblems): void
   } else if (!isNative(name) && (!isExtended(name) || qualifiedNameProblems(`requests.${name}`).length > 0)) {
     problems.invalid(path, name, "doesn't follow extended resource name standard");
   }
-}
-
-/** A quantity of something; `undefined` when it is none, which is reported. */
-export function validateQuantity(
-  text: string,
-  path: string,
-  problems: FieldProblems,
-  integer = false,
-): Quantity | undefined {
-  const result = parseQuantity(text);
-  if (!result.ok) {
-    problems.invalid(path, text, `${result.problem}${unitHint(text)}`);
-    return undefined;
-  }
-  if (result.quantity.nano < 0n) problems.invalid(path, text, IS_NEGATIVE);
-  else if (integer && result.quantity.nano % 1_000_000_000n !== 0n) problems.invalid(path, text, "must be an integer");
-  return result.quantity;
 }
 
 function validateList(texts: Texts, path: string, problems: FieldProblems): Map<string, Quantity> {

@@ -1,7 +1,7 @@
 /** Security contexts of pods and containers, as pkg/apis/core/validation of Kubernetes 1.34 judges them. */
 import type { FieldProblems } from "../../kubernetes/field-problems.ts";
+import { descendingPathProblems } from "../fields/path-validation.ts";
 import type { Pod, PodSecurityContext, SecurityContext } from "../pod.ts";
-import { descendingPathProblems } from "./path-validation.ts";
 
 const MAX_ID = 2_147_483_647;
 const MAX_SYSCTL_LENGTH = 253;

@@ -1,5 +1,6 @@
 /** A PodEnvironment that remembers what it made instead of making it. */
 import type { PodEnvironment } from "@picolet/agent/core/pods/pod-ports.ts";
+import { hasRefreshedVolumes } from "@picolet/agent/volumes/types/volume-types.ts";
 import { containerHash } from "@picolet/protocol/pod/container-hash.ts";
 import type { Container } from "@picolet/protocol/pod/pod.ts";
 import type { Millis, PodUid } from "@picolet/protocol/ports.ts";
@@ -19,6 +20,10 @@ export class FakePodEnvironment implements PodEnvironment {
   async prepare(pod: DesiredPod, signal: AbortSignal): Promise<void> {
     await this.before("prepare", pod, signal);
     this.prepared.add(pod.uid);
+  }
+
+  hasRefreshedVolumes({ pod }: DesiredPod): boolean {
+    return hasRefreshedVolumes(pod);
   }
 
   sandbox(pod: DesiredPod, attempt: number): SandboxLaunch {

@@ -3,6 +3,7 @@ import { containersOf } from "@picolet/agent/plan/container-roles.ts";
 import { DEFAULT_CRASH_BACKOFF } from "@picolet/agent/plan/crash-backoff.ts";
 import { type Failure, NO_RESIZE, type PodView } from "@picolet/agent/plan/pod-view.ts";
 import { INITIAL_STATE, transition, type WorkerState } from "@picolet/agent/plan/worker-state.ts";
+import { hasRefreshedVolumes } from "@picolet/agent/volumes/types/volume-types.ts";
 import { containerHash } from "@picolet/protocol/pod/container-hash.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { type MonotonicMs, millis } from "@picolet/protocol/ports.ts";
@@ -25,7 +26,7 @@ export interface ViewOptions extends Partial<PodView> {
   readonly containers?: readonly ObservedContainer[];
 }
 
-/** Of a pod that is wanted, inspected and prepared. */
+/** The view of a pod that is wanted, inspected and prepared. */
 export function viewOf({ pod = podOf(), sandboxes = [], containers = [], ...given }: ViewOptions = {}): PodView {
   const own = desired(pod);
   const all = containersOf(pod);
@@ -39,6 +40,7 @@ export function viewOf({ pod = podOf(), sandboxes = [], containers = [], ...give
     worker: INITIAL_STATE,
     observed: { uid: own.uid, sandboxes, containers, manifest: own },
     prepared: true,
+    hasRefreshedVolumes: hasRefreshedVolumes(pod),
     hashes: new Map(all.map((each) => [each.name, containerHash(each)])),
     failures: new Map(),
     resize: NO_RESIZE,

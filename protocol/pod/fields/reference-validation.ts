@@ -1,12 +1,12 @@
 /** `fieldRef`, `resourceFieldRef` and references to ConfigMaps and Secrets, of env and of volumes alike. */
 import type { FieldProblems } from "../../kubernetes/field-problems.ts";
 import { configKeyProblems, dnsSubdomainProblems, qualifiedNameProblems } from "../../kubernetes/name-rules.ts";
-import type { ContainerEnvVar } from "../pod.ts";
-import { validateQuantity } from "./resource-validation.ts";
+import type { Parsed } from "./field-schemas.ts";
+import { validateQuantity } from "./quantity-validation.ts";
+import type { objectFieldSelectorSchema, resourceFieldSelectorSchema } from "./reference-schemas.ts";
 
-type ValueSource = NonNullable<ContainerEnvVar["valueFrom"]>;
-type FieldReference = NonNullable<ValueSource["fieldRef"]>;
-type ResourceReference = NonNullable<ValueSource["resourceFieldRef"]>;
+type FieldReference = Parsed<typeof objectFieldSelectorSchema>;
+type ResourceReference = Parsed<typeof resourceFieldSelectorSchema>;
 
 const RESOURCES = [
   "limits.cpu",
