@@ -9,7 +9,7 @@ import { gracePeriodOf } from "./grace-period.ts";
 import { newestRun } from "./newest-run.ts";
 import type { PodView, StopContainer } from "./pod-view.ts";
 import { needsRestart, resizeOf } from "./resize.ts";
-import type { Replacement, RunMemories } from "./worker-state.ts";
+import type { Replacement, RunMemories } from "./run-memory.ts";
 
 export type Verdict =
   | { readonly kind: "running"; readonly run: ObservedContainer }

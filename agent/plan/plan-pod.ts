@@ -3,26 +3,21 @@
  * pkg/kubelet/pod_workers). Pure and synchronous: the same view gives the same plan.
  */
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
-import type { MonotonicMs } from "@picolet/protocol/ports.ts";
-import type { ObservedPod, ObservedSandbox } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { type Millis, type MonotonicMs, millis } from "@picolet/protocol/ports.ts";
+import type { ObservedContainer, ObservedPod, ObservedSandbox } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { sidecarsOf } from "./container-roles.ts";
 import { type ContainerSteps, containerSteps, earliest, type Unit } from "./container-steps.ts";
-import {
-  activeSince,
-  DEADLINE_EXCEEDED,
-  deadlineOf,
-  podEndOutcome,
-  recordedOutcome,
-  rejectionOutcome,
-} from "./outcome.ts";
-import { stopsOf } from "./pod-stops.ts";
-import { isBarrier, type Plan, type PlanAction, type PodView, stepOf } from "./pod-view.ts";
+import { gracePeriodOf } from "./grace-period.ts";
+import { activeSince, DEADLINE_EXCEEDED, deadlineOf, recordedOutcome, rejectionOutcome } from "./outcome.ts";
+import { isBarrier, type Plan, type PlanAction, type PodView, type StopContainer, stepOf } from "./pod-view.ts";
 import { resizesOf } from "./resize.ts";
-import { type Outcome, transition, type WorkerState } from "./worker-state.ts";
+import type { ActiveState, Outcome, WorkerState } from "./worker-state.ts";
+import { transition } from "./worker-transition.ts";
 
 /** A container that its runtime could not stop as often goes with its sandbox, which is killed whole. */
 const MAX_STOP_TRIES = 2;
 
-/** @returns no action while the runtime could not be asked; that the pod is to be ended or removed is noted. */
+/** @returns no action while the runtime cannot be asked */
 export function planPod(view: PodView): Plan {
   const next = enter(view);
   const { observed } = view;
@@ -42,11 +37,7 @@ export function planPod(view: PodView): Plan {
 
 /** The state from which to plan. */
 function enter(view: PodView): WorkerState {
-  const { monotonic, wallMs, observed, backoff: limits, rejection, end } = view;
-  if (!view.wanted) return transition(view.worker, { kind: "removed", monotonic, wallMs });
-  if (end !== undefined) {
-    return transition(view.worker, { kind: "finished", outcome: podEndOutcome(end) });
-  }
+  const { monotonic, wallMs, observed, backoff: limits, rejection } = view;
   if (observed === undefined) return view.worker;
   const outcome = view.worker.kind === "waiting" ? outcomeBefore(view, observed) : undefined;
   if (outcome !== undefined) return transition(view.worker, { kind: "finished", outcome });
@@ -76,9 +67,7 @@ function outcomeBefore(view: PodView, observed: ObservedPod): Outcome | undefine
   return observed.containers.length > 0 || told.reason !== "" || view.desired.source === "api" ? told : undefined;
 }
 
-type Active = Extract<WorkerState, { kind: "active" }>;
-
-function planActive(view: PodView, state: Active, observed: ObservedPod): Plan {
+function planActive(view: PodView, state: ActiveState, observed: ObservedPod): Plan {
   if (view.leaving !== undefined) return gated(view, state, leavingUnits(view, observed));
   const steps = containerSteps(view, state, observed);
   const outcome = steps.outcome ?? (isLostForGood(view, observed) ? FAILED : undefined);
@@ -100,7 +89,7 @@ function isLostForGood({ desired }: PodView, { sandboxes, containers }: Observed
 
 const FAILED: Outcome = { phase: "Failed", reason: "", message: "" };
 
-function activePlan(view: PodView, state: Active, observed: ObservedPod, steps: ContainerSteps): Plan {
+function activePlan(view: PodView, state: ActiveState, observed: ObservedPod, steps: ContainerSteps): Plan {
   const choice: Unit[] = view.undecided === true ? [[{ kind: "choose" }]] : [];
   // What is there already goes on where it is.
   const isNew = observed.sandboxes.length + observed.containers.length === 0;
@@ -151,7 +140,7 @@ function resizeUnits(view: PodView, observed: ObservedPod): Unit[] {
 }
 
 /** When the successor of a dead sandbox may be made. */
-function sandboxAt(state: Active, dead: ObservedSandbox | undefined): MonotonicMs {
+function sandboxAt(state: ActiveState, dead: ObservedSandbox | undefined): MonotonicMs {
   const { sandbox } = state;
   if (sandbox === undefined || sandbox.attempt !== dead?.attempt) return 0 as MonotonicMs;
   return (sandbox.since + sandbox.backoff) as MonotonicMs;
@@ -250,3 +239,37 @@ function gated(view: PodView, next: WorkerState, units: readonly Unit[], wake?: 
   const idle = !runs && actions.every((each) => each.kind === "prepare");
   return { next, actions: idle ? [] : actions, held, ...(wakeAt === undefined ? {} : { wakeAt }) };
 }
+
+/**
+ * One for each that runs. Sidecars serve the others and one another, so each ends after all regular containers and
+ * after the sidecars that started later; those it waits for come before it in the list.
+ */
+function stopsOf(view: PodView, observed: ObservedPod): StopContainer[] {
+  const { pod } = view.desired;
+  const running = observed.containers.filter((each) => each.state.kind === "running");
+  const sidecars = new Set(sidecarsOf(pod).map(({ name }) => name));
+  const regular = new Set(pod.spec.containers.map(({ name }) => name));
+  const gracePeriod = graceIn(view);
+  const after = running.filter(({ name }) => regular.has(name)).map(({ id }) => id);
+  const stops = running.filter(({ name }) => !sidecars.has(name)).map((run) => stopOf(run, gracePeriod, []));
+  for (const name of [...sidecars].reverse()) {
+    for (const run of running.filter((each) => each.name === name)) {
+      stops.push(stopOf(run, gracePeriod, [...after]));
+      after.push(run.id);
+    }
+  }
+  return stops;
+}
+
+function graceIn({ desired, worker, leaving }: PodView): Millis {
+  const own = gracePeriodOf(desired.pod);
+  const isEnding = worker.kind === "finished" || worker.kind === "terminating";
+  const given = (isEnding ? worker.gracePeriod : undefined) ?? leaving?.gracePeriod;
+  return given === undefined ? own : millis(Math.min(own, given));
+}
+
+const stopOf = (run: ObservedContainer, gracePeriod: Millis, after: readonly string[]): StopContainer => ({
+  ...{ kind: "stopContainer", containerId: run.id, name: run.name, gracePeriod, running: true, after },
+  replaces: undefined,
+  message: `Stopping container ${run.name}`,
+});

@@ -2,16 +2,16 @@
 import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
 import type { Millis, MonotonicMs, PodUid } from "@picolet/protocol/ports.ts";
 import type { DesiredPod, ObservedPod } from "@picolet/runtime-contract/runtime-adapter.ts";
-import type { PodEnd, PodLeave, Rejection } from "../core/pods/pod-admission.ts";
+import type { PodLeave, Rejection } from "../core/pods/pod-admission.ts";
 import type { ProbeResult } from "../core/pods/probe-ports.ts";
 import type { CrashBackoffLimits } from "./crash-backoff.ts";
 import type { ContainerResize } from "./resize.ts";
-import type { Replacement, WorkerState } from "./worker-state.ts";
+import type { Replacement } from "./run-memory.ts";
+import type { Failures } from "./worker-memory.ts";
+import type { PodResizeView, WorkerState } from "./worker-state.ts";
 
 export interface PodView {
   readonly desired: DesiredPod;
-  /** Whether a source wants it now. */
-  readonly wanted: boolean;
   /** Another incarnation of the same name that has to be gone first. */
   readonly blockedBy: PodUid | undefined;
   /** What the node says to a pod of which nothing has started yet; `undefined`: it takes it, or was not asked now. */
@@ -20,8 +20,6 @@ export interface PodView {
   readonly undecided?: boolean | undefined;
   /** It is to go on in another runtime than the one that was looked at: nothing of it is to be left in this one. */
   readonly leaving?: PodLeave | undefined;
-  /** How somebody on this node wants it ended, although its source wants it. */
-  readonly end: PodEnd | undefined;
   readonly worker: WorkerState;
   /** `undefined`: the runtime could not be asked yet. */
   readonly observed: ObservedPod | undefined;
@@ -49,37 +47,6 @@ export interface PodView {
   readonly monotonic: MonotonicMs;
   /** Milliseconds since the epoch, for showing. */
   readonly wallMs: number;
-}
-
-/** What is known of changes of its resources besides its containers. */
-export interface PodResizeView {
-  /** Why it does not have what its source wants now. */
-  readonly pending: PendingResize | undefined;
-  /** Whether its cgroup has, as far as is known, what the pod is granted. */
-  readonly sized: boolean;
-  /** `metadata.generation` with the resources that were granted last, if this agent has granted any. */
-  readonly generation: number | undefined;
-}
-
-export interface PendingResize {
-  readonly reason: "Deferred" | "Infeasible";
-  readonly message: string;
-  /** The `metadata.generation` that it is about. */
-  readonly generation: number | undefined;
-}
-
-export const NO_RESIZE: PodResizeView = { pending: undefined, sized: true, generation: undefined };
-
-/** By `stepOf` an action. A step that succeeds takes its failure away. */
-export type Failures = ReadonlyMap<string, Failure>;
-
-export interface Failure {
-  /** Kubernetes' reason, CamelCase. */
-  readonly reason: string;
-  readonly message: string;
-  /** In a row. */
-  readonly count: number;
-  readonly retryAt: MonotonicMs;
 }
 
 /** One step for the worker. All are idempotent; the worker stops at the first that fails of those that `isBarrier`. */

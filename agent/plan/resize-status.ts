@@ -6,7 +6,7 @@ import type { ObservedContainer } from "@picolet/runtime-contract/runtime-adapte
 import { kubeTime } from "./kube-time.ts";
 import type { PodView } from "./pod-view.ts";
 import { type Amounts, actuatedResources, amountsOf, type Resizable, resizesOf } from "./resize.ts";
-import type { RunMemories } from "./worker-state.ts";
+import type { RunMemories } from "./run-memory.ts";
 
 type Resources = Pick<ContainerStatus, "resources" | "allocatedResources">;
 type ResizeCondition = "PodResizePending" | "PodResizeInProgress";

@@ -9,7 +9,7 @@ import type { ObservedContainer, ObservedPod } from "@picolet/runtime-contract/r
 import { resizableContainers } from "./allocation.ts";
 import { newestRun } from "./newest-run.ts";
 import type { PodView } from "./pod-view.ts";
-import type { RunMemories } from "./worker-state.ts";
+import type { RunMemories } from "./run-memory.ts";
 
 /** The resources that change in place. */
 export type Resizable = "cpu" | "memory";

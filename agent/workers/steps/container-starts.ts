@@ -20,7 +20,7 @@ type StartContainer = Extract<PlanAction, { kind: "startContainer" }>;
 export interface ContainerStartsParts {
   readonly images: PodImages;
   readonly calls: RuntimeCalls;
-  readonly listener: Pick<StepListener, "happened">;
+  readonly listener: Pick<StepListener, "dispatch">;
   /** Ends a container whose hook has failed. Does not throw when it cannot. */
   readonly end: (stop: StopContainer, run: StepRun) => Promise<unknown>;
 }
@@ -47,7 +47,7 @@ export class ContainerStarts {
     const run = (signal: AbortSignal): Promise<void> =>
       this.#own.calls.apply(start, ACTION_TIMEOUT, { ...context, signal });
     await runWithGrace(clock, START_LINGERS, run, context);
-    this.#own.listener.happened({ kind: "started", name, attempt, monotonic: clock.monotonic() });
+    this.#own.listener.dispatch({ kind: "started", name, attempt, monotonic: clock.monotonic() });
     events.record(desired, "Normal", "Created", `Created container: ${name}`, name);
     events.record(desired, "Normal", "Started", `Started container ${name}`, name);
     const postStart = containerOf(desired, name)?.lifecycle?.postStart;

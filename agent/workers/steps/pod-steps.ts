@@ -12,8 +12,8 @@ import { FailedSteps } from "./failed-steps.ts";
 import type { PodImages } from "./pod-images.ts";
 import { resizePod } from "./resize-step.ts";
 import { ACTION_TIMEOUT, RuntimeCalls } from "./runtime-calls.ts";
-import type { StepFailures } from "./step-failures.ts";
 import { containerOf, hookTarget, type StepContext, type StepListener, type StepRun } from "./step-run.ts";
+import { failuresOf } from "./worker-access.ts";
 
 /** A registry may be silent for a minute, and a pod has several images. */
 const CHOICE_TIMEOUT = seconds(300);
@@ -25,7 +25,6 @@ type Outcome = "done" | "pending" | "failed";
 /** Carries out what was planned for one pod, one step after the other, with the kubelet's events. */
 export class PodSteps {
   readonly #ports: WorkerPorts;
-  readonly #failures: StepFailures;
   readonly #images: PodImages;
   readonly #stops: ContainerStops;
   readonly #listener: StepListener;
@@ -36,7 +35,6 @@ export class PodSteps {
   constructor(
     ports: WorkerPorts,
     own: {
-      readonly failures: StepFailures;
       readonly images: PodImages;
       readonly stops: ContainerStops;
       readonly listener: StepListener;
@@ -44,11 +42,10 @@ export class PodSteps {
   ) {
     this.#ports = ports;
     this.#stops = own.stops;
-    this.#failures = own.failures;
     this.#images = own.images;
     this.#listener = own.listener;
     this.#calls = new RuntimeCalls(ports);
-    this.#failed = new FailedSteps(ports, own.failures);
+    this.#failed = new FailedSteps(ports, own.listener);
     const { images, listener } = own;
     const end = (stop: StopContainer, run: StepRun): Promise<unknown> => this.#step(stop, run);
     this.#starts = new ContainerStarts(ports, { images, listener, calls: this.#calls, end });
@@ -96,7 +93,7 @@ export class PodSteps {
    */
   #comesBeforeImages(action: PlanAction): boolean {
     if (action.kind === "prepare") return true;
-    return action.kind === "createSandbox" && this.#failures.current.has(stepOf(action));
+    return action.kind === "createSandbox" && failuresOf(this.#listener.state).has(stepOf(action));
   }
 
   /** While the sandbox is being made. */
@@ -112,11 +109,13 @@ export class PodSteps {
       if (context.signal.aborted) throw cancelled("the step");
       const outcome = await this.#carryOut(action, context);
       // While an image is on its way, what was wrong with it the last time is still all that is known.
-      if (outcome === "done" || action.kind === "choose") this.#failures.succeeded(stepOf(action));
+      if (outcome === "done" || action.kind === "choose") {
+        this.#listener.dispatch({ kind: "stepSucceeded", step: stepOf(action) });
+      }
       return outcome;
     } catch (error) {
       if (context.signal.aborted) throw isCancelled(error) ? error : cancelled("the step");
-      this.#failed.tell(action, context.view.desired, error);
+      this.#failed.record(action, context.view.desired, error);
       return "failed";
     }
   }
@@ -138,7 +137,7 @@ export class PodSteps {
       case "stopContainer": {
         const { name, replaces } = action;
         const monotonic = this.#ports.clock.monotonic();
-        if (replaces !== undefined) this.#listener.happened({ kind: "replacing", name, ...replaces, monotonic });
+        if (replaces !== undefined) this.#listener.dispatch({ kind: "replacing", name, ...replaces, monotonic });
         await this.#stop(action, context);
         return "done";
       }
@@ -155,7 +154,7 @@ export class PodSteps {
         return "done";
       case "forget":
         this.#ports.forget(context.view.desired);
-        this.#listener.happened({ kind: "forgotten" });
+        this.#listener.dispatch({ kind: "forgotten" });
         return "done";
     }
   }
@@ -169,7 +168,7 @@ export class PodSteps {
         const cpuset = this.#ports.placement?.cpuset(pod, name);
         await this.#calls.apply({ kind: "updateContainer", containerId, resources, cpuset }, ACTION_TIMEOUT, context);
         const monotonic = this.#ports.clock.monotonic();
-        this.#listener.happened({ kind: "resized", name, attempt, resources, monotonic });
+        this.#listener.dispatch({ kind: "resized", name, attempt, resources, monotonic });
       },
     });
     this.#listener.resized(pod);
@@ -188,13 +187,12 @@ export class PodSteps {
     const { desired } = view;
     const prepare = (deadline: AbortSignal) => this.#ports.environment.prepare(desired, deadline);
     await withDeadline(this.#ports.clock, ACTION_TIMEOUT, `prepare pod ${desired.uid}`, prepare, signal);
-    this.#listener.prepared(desired);
+    this.#listener.dispatch({ kind: "prepared", pod: desired });
   }
 
   async #cleanup({ view, signal }: StepContext): Promise<void> {
     const { desired } = view;
     const cleanup = (deadline: AbortSignal) => this.#ports.environment.cleanup(desired, deadline);
-    this.#listener.prepared(undefined);
     await withDeadline(this.#ports.clock, ACTION_TIMEOUT, `clean up after pod ${desired.uid}`, cleanup, signal);
   }
 
@@ -209,7 +207,7 @@ export class PodSteps {
     const create = (): Promise<void> => this.#calls.apply(action, SANDBOX_TIMEOUT, { ...context, adapter });
     await sandboxSlots.use(create, context.signal);
     context.observed = undefined;
-    this.#listener.happened({ kind: "sandboxCreated", attempt, monotonic: clock.monotonic() });
+    this.#listener.dispatch({ kind: "sandboxCreated", attempt, monotonic: clock.monotonic() });
   }
 
   async #stop(action: StopContainer, context: StepRun): Promise<void> {
