@@ -1,4 +1,3 @@
-import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { type Clock, type Log, seconds } from "@picolet/protocol/ports.ts";
 import type { Shedder } from "../core/node/shedder.ts";
@@ -73,13 +72,9 @@ export class MemoryWatch implements Component {
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    try {
-      for (;;) {
-        await this.#components.clock.sleep(LOOK_INTERVAL, signal);
-        this.#look();
-      }
-    } catch (error) {
-      ignoreCancelled(error);
+    for (;;) {
+      await this.#components.clock.sleep(LOOK_INTERVAL, signal);
+      this.#look();
     }
   }
 

@@ -5,7 +5,7 @@
  * pod's runtime, or the node's first one; for another one it names that: `wasm=pump:2`. No name of an image has this
  * sign.
  */
-import { ignoreCancelled, type JoinedSignal, joinSignals } from "@picolet/protocol/async/abort.ts";
+import { type JoinedSignal, joinSignals } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
@@ -108,8 +108,6 @@ export class Prefetcher implements Component {
         await this.#alarm.ring(life.signal);
         this.#round(life.signal);
       }
-    } catch (error) {
-      ignoreCancelled(error);
     } finally {
       life.abort();
       await Promise.all([...following, ...[...this.#tasks.values()].map(({ ended }) => ended)]);

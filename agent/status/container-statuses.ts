@@ -53,12 +53,12 @@ function containerStatus(view: PodView, container: AnyContainer): ContainerStatu
 function lastTold(told: ContainerStatus | undefined, { attempt }: ObservedContainer): ContainerStatusState {
   if (attempt === 0 || told === undefined) return {};
   if (told.restartCount === attempt) return told.lastState;
-  // One that waited to run again had that run behind it.
+  // A container that waited for its next run had ended that run.
   const ended = told.state.terminated ?? (told.state.waiting && told.lastState.terminated);
   return told.restartCount === attempt - 1 && ended !== undefined ? { terminated: ended } : {};
 }
 
-/** An init container is ready once it has succeeded. Nobody asks whether an ephemeral one is. */
+/** An init container is ready once it has succeeded. An ephemeral container is never ready. */
 function isReady(role: ContainerRole, state: ContainerStatusState, runningReady: boolean): boolean {
   if (role === "init") return state.terminated?.exitCode === 0;
   return role !== "ephemeral" && runningReady;
@@ -151,7 +151,7 @@ function lost(
   return { ...waiting, restartCount: told.restartCount, lastState: { terminated: ended ?? LOST_WHILE_RUNNING } };
 }
 
-/** Of a pod that is over: a container that waits will not run any more, and how it would have ended nobody knows. */
+/** Shows a waiting container of a pod that is over as ended in an unknown way. */
 export function asTerminated(status: ContainerStatus): ContainerStatus {
   if (status.state.terminated !== undefined) return status;
   return { ...status, state: { terminated: UNKNOWN_END }, ready: false };

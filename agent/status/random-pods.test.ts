@@ -1,5 +1,5 @@
 /**
- * Pods drawn at random from the schema: whatever they are and whatever happens to them, there is a plan and a status.
+ * Pods drawn at random from the schema: with every fate of their containers there is a plan and a status.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -84,7 +84,7 @@ const manifest = fc.record({
   }),
 });
 
-/** What happens to a container that was started, or to the sandbox. */
+/** The fate of a started container, or of its sandbox. */
 const fate = fc.constantFrom(
   "runs",
   "succeeds",

@@ -1,4 +1,4 @@
-import { cancelled, ignoreCancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
+import { cancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { describeError, isCancelled, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
 import type { TunnelReport } from "@picolet/protocol/local-api/status.ts";
@@ -113,8 +113,6 @@ export class Tunnel implements Component {
   async run(signal: AbortSignal): Promise<void> {
     try {
       while (!signal.aborted) await this.#step(signal);
-    } catch (error) {
-      ignoreCancelled(error);
     } finally {
       await this.#endCurrent();
     }

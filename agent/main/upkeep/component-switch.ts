@@ -1,5 +1,5 @@
 import { freemem } from "node:os";
-import { aborted, ignoreCancelled } from "@picolet/protocol/async/abort.ts";
+import { aborted } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import type { PodUid } from "@picolet/protocol/ports.ts";
@@ -61,14 +61,10 @@ export class ComponentSwitch implements PodSwitch, Component {
 
   async run(signal: AbortSignal): Promise<void> {
     const { store, mover: _mover, containers: _containers, observer: _observer, ...ports } = this.#components;
-    try {
-      await untilOneMay(store.desired, signal);
-      const { ComponentFallbacks } = await import("../../images/component-fallbacks.ts");
-      this.#standIns = new ComponentFallbacks({ ...ports, desired: (uid) => store.desired.current.pods.get(uid) });
-      await this.#standIns.run(signal);
-    } catch (error) {
-      ignoreCancelled(error);
-    }
+    await untilOneMay(store.desired, signal);
+    const { ComponentFallbacks } = await import("../../images/component-fallbacks.ts");
+    this.#standIns = new ComponentFallbacks({ ...ports, desired: (uid) => store.desired.current.pods.get(uid) });
+    await this.#standIns.run(signal);
   }
 }
 

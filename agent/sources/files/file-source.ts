@@ -1,5 +1,4 @@
 import { basename, dirname, join, relative, sep } from "node:path";
-import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
@@ -94,8 +93,6 @@ export class FileSource implements Component {
         await this.#look(signal);
         await this.#alarm.ring(signal);
       }
-    } catch (error) {
-      ignoreCancelled(error);
     } finally {
       this.#watcher[Symbol.dispose]();
     }

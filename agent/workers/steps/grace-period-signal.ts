@@ -2,11 +2,11 @@ import { cancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
 import type { Clock, Millis } from "@picolet/protocol/ports.ts";
 
 /**
- * A task that is not cut off as soon as nobody wants what it does, but has `grace` more to come to its end: half done
- * it would leave something behind that looks like a failure.
- * @param signal when it aborts before the task began, nothing is done; later the task goes on for `grace`.
- * @param life cuts the task off at once.
- * @throws what the task throws, `cancelled` when it was not begun.
+ * Gives a task `grace` to finish after `signal` aborts: cut off at once, it would leave something that looks like a
+ * failure.
+ * @param signal if it aborts before the task began, the task never begins
+ * @param life cancels the task at once
+ * @throws what the task throws; `cancelled` if it never began
  */
 export async function runWithGrace<T>(
   clock: Clock,

@@ -15,14 +15,14 @@ import { ACTION_TIMEOUT, RuntimeCalls } from "./runtime-calls.ts";
 import { containerOf, hookTarget, type StepContext, type StepListener, type StepRun } from "./step-run.ts";
 import { failuresOf } from "./worker-access.ts";
 
-/** A registry may be silent for a minute, and a pod has several images. */
+/** Bounds the choice of a runtime: a registry may be silent for a minute, and a pod has several images. */
 const CHOICE_TIMEOUT = seconds(300);
-/** A sandbox waits for its network; the kubelet gives it twice the time. */
+/** Bounds the creation of a sandbox, which waits for its network. Twice the usual limit, as in the kubelet. */
 const SANDBOX_TIMEOUT = seconds(240);
 
 type Outcome = "done" | "pending" | "failed";
 
-/** Carries out what was planned for one pod, one step after the other, with the kubelet's events. */
+/** Carries out the plan for one pod step by step, with the kubelet's events. */
 export class PodSteps {
   readonly #ports: WorkerPorts;
   readonly #images: PodImages;
@@ -52,8 +52,9 @@ export class PodSteps {
   }
 
   /**
-   * @returns the identities of what was done, and whether another look is due, because something was done or failed.
-   * @throws `cancelled` alone; a step that fails is in the failures.
+   * @returns the identities of the actions that were done, and whether another round is due, because a step succeeded
+   *   or failed
+   * @throws `cancelled` alone; a step that fails goes into the worker's state
    */
   async run(
     actions: readonly PlanAction[],
@@ -88,15 +89,15 @@ export class PodSteps {
   }
 
   /**
-   * Volumes are mounted before an image is asked for, so that one that cannot be is the first thing told of a pod, and
-   * each try does not tell of the images again; so it is with a sandbox that could not be made before.
+   * Volumes are mounted before images are pulled, so that a failed mount is the first event of a pod, and a retry does
+   * not repeat the events of the images. The same holds for a sandbox whose creation failed before.
    */
   #comesBeforeImages(action: PlanAction): boolean {
     if (action.kind === "prepare") return true;
     return action.kind === "createSandbox" && failuresOf(this.#listener.state).has(stepOf(action));
   }
 
-  /** While the sandbox is being made. */
+  /** Pulls run while the sandbox is created. */
   #beginImages(actions: readonly PlanAction[], { view, adapter, life }: StepContext): void {
     for (const action of actions) {
       const container = action.kind === "startContainer" ? containerOf(view.desired, action.name) : undefined;
@@ -108,7 +109,7 @@ export class PodSteps {
     try {
       if (context.signal.aborted) throw cancelled("the step");
       const outcome = await this.#carryOut(action, context);
-      // While an image is on its way, what was wrong with it the last time is still all that is known.
+      // While an image is being pulled, its last failure stays the latest known state.
       if (outcome === "done" || action.kind === "choose") {
         this.#listener.dispatch({ kind: "stepSucceeded", step: stepOf(action) });
       }
@@ -124,7 +125,7 @@ export class PodSteps {
     switch (action.kind) {
       case "choose":
         await this.#choose(context);
-        // The store tells of the choice, and the next round goes by it.
+        // The store publishes the choice, and the next round follows it.
         return "pending";
       case "prepare":
         await this.#prepare(context);
@@ -174,7 +175,7 @@ export class PodSteps {
     this.#listener.resized(pod);
   }
 
-  /** A runtime whose pods are not all known may have this one: when they are, its worker looks again. */
+  /** Waits until all runtimes are identified, because one of them may have this pod. */
   async #choose({ view, adapter, observed, signal }: StepRun): Promise<void> {
     const { choices, router, isSettled, clock } = this.#ports;
     if (choices === undefined || !router.adapters.every(isSettled)) return;
@@ -229,14 +230,14 @@ export class PodSteps {
   }
 }
 
-/** Stops that follow one another are one batch; any other action is one by itself. */
+/** @returns consecutive stops as one batch, any other action by itself */
 function batchAt(actions: readonly PlanAction[], index: number): readonly PlanAction[] {
   let end = index;
   while (actions[end]?.kind === "stopContainer") end += 1;
   return actions.slice(index, Math.max(end, index + 1));
 }
 
-/** Tells an action from one like it that would be another step forward. */
+/** @returns a key that differs for a repetition of the step that makes progress, such as the next attempt */
 export function identityOf(action: PlanAction): string {
   switch (action.kind) {
     case "startContainer":
