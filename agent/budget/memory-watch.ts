@@ -97,7 +97,7 @@ export class MemoryWatch implements Component {
     }
     const looksAbove = share >= 1 ? this.#state.looksAbove + 1 : 0;
     this.#state = { kind: "tight", shedAtMs, looksAbove };
-    if (looksAbove >= LOOKS_BEFORE_RESTART) this.#beginAnew();
+    if (looksAbove >= LOOKS_BEFORE_RESTART) this.#restart();
   }
 
   #share({ anonBytes, heapUsedBytes, heapLimitBytes }: OwnMemory): number {
@@ -123,7 +123,7 @@ export class MemoryWatch implements Component {
     }
   }
 
-  #beginAnew(): void {
+  #restart(): void {
     const { uptime, kept, bootId, log, restart } = this.#components;
     const now = uptime();
     if (now < this.#notBefore) {

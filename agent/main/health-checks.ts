@@ -13,7 +13,7 @@ export interface HealthSources {
 
 const PLEG_REASON = "PLEGNotHealthy";
 
-/** What `/healthz` asks. That it is answered at all shows that the agent's one thread goes round. */
+/** The checks of `/healthz`. An answer shows that the agent's single thread is not blocked. */
 export function healthChecks({ runtimes, store, wantedPods, workers }: HealthSources): readonly HealthCheck[] {
   const failing = (isPleg: boolean): string | undefined => {
     const ill = runtimes.current.filter(({ healthy, reason }) => !healthy && (reason === PLEG_REASON) === isPleg);

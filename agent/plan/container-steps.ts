@@ -92,7 +92,7 @@ class StepCollector {
         return;
       case "stop": {
         const { run, stop } = verdict;
-        // The next round starts its successor. One of which nobody knows whether it runs has to be gone by then.
+        // The next round starts its successor. A run of unknown state is removed before that.
         const remove: Unit = run.state.kind === "unknown" ? [{ kind: "removeContainer", containerId: run.id }] : [];
         this.#units.push([stop, ...remove]);
         return;

@@ -18,8 +18,8 @@ export type Verdict =
   | { readonly kind: "done"; readonly run: ObservedContainer; readonly exitCode: number };
 
 /**
- * The newest run of a container that counts: init containers run anew in every sandbox, so a dead one takes theirs
- * along.
+ * @returns the newest run of a container that counts: init containers run again in each sandbox, so that runs in a dead
+ * sandbox do not count
  */
 export function currentRun(observed: ObservedPod, name: string, role: ContainerRole): ObservedContainer | undefined {
   const newest = newestRun(observed, name);
@@ -54,7 +54,7 @@ export function judgeContainer(
         return { kind: "done", run, exitCode };
       }
       const attempt = run.attempt + 1;
-      // What was stopped for a change of its own waits for nothing.
+      // A container stopped because of its own change has no back-off.
       const isChanged = run.hash !== hash || memory?.replaced === "resized";
       const ended = isChanged ? undefined : memory?.ended;
       if (ended === undefined)
@@ -65,7 +65,7 @@ export function judgeContainer(
   }
 }
 
-/** Nobody knows whether it runs, so it is ended before its successor starts. */
+/** A run of unknown state may be running, so it is stopped before its successor starts. */
 function unknown(view: PodView, run: ObservedContainer, role: ContainerRole): Verdict {
   const kind = role === "init" || role === "sidecar" ? "Init container" : "Container";
   const message = `${kind} is in "unknown" state, try killing it before restart`;
@@ -108,7 +108,7 @@ function stopped(
   why: { readonly message: string; readonly replaces: Replacement | undefined; readonly failed?: ProbeFailure },
 ): Verdict {
   const { message, replaces, failed } = why;
-  // A pod that is being deleted has its own time, whatever its probes say.
+  // The grace period of a deletion has precedence over that of a probe.
   const own = pod.metadata.deletionGracePeriodSeconds === undefined ? failed?.gracePeriod : undefined;
   const stop: StopContainer = {
     kind: "stopContainer",

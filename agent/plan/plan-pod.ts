@@ -1,5 +1,5 @@
 /**
- * What to do next for one pod, by the kubelet's rules (pkg/kubelet/kuberuntime, computePodActions;
+ * Plans the next actions for one pod by the kubelet's rules (pkg/kubelet/kuberuntime, computePodActions;
  * pkg/kubelet/pod_workers). Pure and synchronous: the same view gives the same plan.
  */
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
@@ -14,7 +14,7 @@ import { resizesOf } from "./resize.ts";
 import type { ActiveState, Outcome, WorkerState } from "./worker-state.ts";
 import { transition } from "./worker-transition.ts";
 
-/** A container that its runtime could not stop as often goes with its sandbox, which is killed whole. */
+/** After this many failed stops of a container its whole sandbox is removed. */
 const MAX_STOP_TRIES = 2;
 
 /** @returns no action while the runtime cannot be asked */
@@ -61,7 +61,7 @@ function enter(view: PodView): WorkerState {
 function outcomeBefore(view: PodView, observed: ObservedPod): Outcome | undefined {
   const told = recordedOutcome(view.previous);
   if (told === undefined) return undefined;
-  // The node's own pods that had to make room, or to let it go down, are back when it is: nobody else makes them anew.
+  // A pod of the node's own sources that was ended for the node's sake runs again: no controller replaces it.
   const isOver = view.previous?.phase === told.phase;
   if (isOver && told.disruption !== undefined && view.desired.source !== "api") return undefined;
   return observed.containers.length > 0 || told.reason !== "" || view.desired.source === "api" ? told : undefined;
@@ -115,8 +115,8 @@ function activePlan(view: PodView, state: ActiveState, observed: ObservedPod, st
 }
 
 /**
- * What the API server has is kept up to date in volumes while the pod runs, which somebody has to know whose pod it is:
- * after a start of the agent, and when the pod has changed or is another one's now. Last, because nothing waits for it.
+ * Prepares a running pod again so that its volumes follow the objects of the API server: after the agent's start, and
+ * when the pod has changed. Comes last, because nothing waits for it.
  */
 function upkeep({ desired, prepared }: PodView, { containers }: ObservedPod): Unit[] {
   const isRunning = containers.some((each) => each.state.kind === "running");
@@ -129,8 +129,8 @@ const hasPayloadVolumes = ({ spec }: Pod): boolean =>
   );
 
 /**
- * Before anything starts in the cgroup. What is stopped for it is to be gone first, or the cgroup would be too small
- * for what still runs in it.
+ * A resize comes before any start in the cgroup. Containers that restart for it must have ended before, because the
+ * cgroup may become too small for them.
  */
 function resizeUnits(view: PodView, observed: ObservedPod): Unit[] {
   if (observed.sandboxes[0]?.state !== "ready") return [];
@@ -182,8 +182,8 @@ const areDeaf = (view: PodView, stops: readonly PlanAction[]): boolean =>
 const stopSandbox = (sandboxId: string): PlanAction => ({ kind: "stopSandbox", sandboxId });
 
 /**
- * Of every container the newest run is kept, and the newest that ended, for `logs --previous`; so are their sandboxes.
- * What the newest runs have come to decides what is next, so they stay, whatever is short.
+ * Keeps each container's newest run, and its newest ended run for `logs --previous`, with their sandboxes. The newest
+ * run decides the next step, so a reclaim does not remove it either.
  */
 function garbage({ reclaim = false }: PodView, observed: ObservedPod): Unit[] {
   const seen = new Set<string>();
@@ -241,8 +241,8 @@ function gated(view: PodView, next: WorkerState, units: readonly Unit[], wake?: 
 }
 
 /**
- * One for each that runs. Sidecars serve the others and one another, so each ends after all regular containers and
- * after the sidecars that started later; those it waits for come before it in the list.
+ * Makes a stop for each running container. Each sidecar ends after all regular containers and after the sidecars that
+ * started later; the containers it waits for come before it in the list.
  */
 function stopsOf(view: PodView, observed: ObservedPod): StopContainer[] {
   const { pod } = view.desired;

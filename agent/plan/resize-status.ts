@@ -1,4 +1,4 @@
-/** What a pod's status says of changes of its resources, as the kubelet has it (KEP 1287). Pure. */
+/** Derives the parts of a pod's status about changes of its resources, as in the kubelet (KEP 1287). Pure. */
 
 import { formatQuantity, quantityOf } from "@picolet/protocol/kubernetes/quantity.ts";
 import type { Container, ContainerStatus, PodCondition, ResourceRequirements } from "@picolet/protocol/pod/pod.ts";
@@ -20,7 +20,7 @@ const SHARES_PER_CPU = 1024n;
 const MILLI_PER_CPU = 1000n;
 const NO_RUNS: RunMemories = new Map();
 
-/** Of one that runs what it has now, of any other what it is granted. */
+/** @returns the actual resources of a running container, the granted ones of any other */
 export function shownResources(view: PodView, container: Container, run: ObservedContainer): Resources {
   const { resources: granted } = container;
   const allocated = granted.requests === undefined ? {} : { allocatedResources: granted.requests };
@@ -44,7 +44,7 @@ function actualResources(
       ...above(cpu.request, cpuShares === undefined ? undefined : milliOfShares(cpuShares), MIN_CPU_REQUEST, "request"),
       ...above(cpu.limit, quota, MIN_CPU_LIMIT, "limit"),
     },
-    memory: above(memory.limit, bytesTold(memory.limit, memoryLimitBytes), 0n, "limit"),
+    memory: above(memory.limit, reportedBytes(memory.limit, memoryLimitBytes), 0n, "limit"),
   };
   return {
     ...granted,
@@ -54,7 +54,7 @@ function actualResources(
 }
 
 /** The kernel counts whole pages. */
-function bytesTold(known: bigint, told: number): bigint | undefined {
+function reportedBytes(known: bigint, told: number): bigint | undefined {
   if (told <= 0) return undefined;
   const missing = known - BigInt(told);
   return missing >= 0n && missing < PAGE_BYTES ? known : BigInt(told);
@@ -109,7 +109,7 @@ export function resizeConditions(view: PodView, isOver: boolean): readonly PodCo
   return [...told, condition(view, "PodResizeInProgress", { ...error, generation })];
 }
 
-/** Whether something that runs has other resources than the pod was granted. */
+/** @returns whether a running container has other resources than it was granted */
 export function isResizing(view: PodView): boolean {
   if (view.worker.kind !== "active" || view.observed === undefined) return false;
   const { inPlace, awaitsRestart } = resizesOf(view, view.observed);
@@ -139,7 +139,7 @@ function condition(
   };
 }
 
-/** Of the event ResizeCompleted. */
+/** Message of the event ResizeCompleted. */
 export function resizeCompletedMessage({ desired: { pod } }: Pick<PodView, "desired">): string {
   const summary = (containers: readonly Container[]) =>
     containers.map(({ name, resources: { limits, requests, claims } }) => ({

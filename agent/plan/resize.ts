@@ -61,8 +61,8 @@ const texts = (all: Readonly<Record<string, string | undefined>>): Record<string
   Object.fromEntries(Object.entries(all).flatMap(([name, text]) => (text === undefined ? [] : [[name, text]])));
 
 /**
- * What a run has: what this agent has updated it to, else what was told of it last, else what it was made with. Of one
- * of which nobody knows it is what the container is granted.
+ * @returns the resources of a run: those of this agent's last update, else of the last status, else those at its
+ * creation. If all are unknown, the granted ones.
  */
 export function actuatedResources(
   { previous, runtime }: Pick<PodView, "previous" | "runtime">,
@@ -76,7 +76,7 @@ export function actuatedResources(
   const { resources: made } = run;
   const told = toldResources(previous, `${runtime}://${run.id}`);
   if (told === undefined || made === undefined) return told ?? made ?? container.resources;
-  // What takes a restart is as it was made, however a runtime tells of it.
+  // Resources that need a restart are those at the creation, even if the runtime reports others.
   return RESIZABLE.filter((each) => takesRestart(container, each)).reduce(
     (actual, each) => replaceResource(each, actual, made),
     told,
@@ -108,13 +108,13 @@ export function resizeOf(
   return { containerId: run.id, name: run.name, attempt: run.attempt, from, to };
 }
 
-/** Whether the container says that a change of what changes here takes a restart. */
+/** @returns whether the container's resize policy asks for a restart for this change */
 export const needsRestart = (container: Container, { from, to }: ContainerResize): boolean =>
   RESIZABLE.some((each) => takesRestart(container, each) && isResized(each, from, to));
 
 export interface PodResizes {
   readonly inPlace: readonly ContainerResize[];
-  /** Some container that runs is to be stopped for it first. */
+  /** True when a running container must be stopped for it first. */
   readonly awaitsRestart: boolean;
 }
 

@@ -50,7 +50,7 @@ export interface WorkerMemory {
   readonly stops: ReadonlyMap<string, StopMemory>;
   /** Rounds in a row that ended with an unexpected error. */
   readonly faults: number;
-  /** Whether dead containers that are kept only for their logs are removed; "underWay" from the start of a round. */
+  /** State of the removal of dead containers kept only for their logs; "underWay" from the start of a round. */
   readonly reclaim: "none" | "requested" | "underWay";
 }
 
@@ -102,7 +102,7 @@ export function nextMemory(memory: WorkerMemory, event: MemoryEvent): WorkerMemo
     case "stepFailed":
       return { ...memory, failures: new Map(memory.failures).set(event.step, event.failure) };
     case "stepSucceeded":
-      // Whether a step without effect has one now is decided by the next inspection.
+      // The next inspection decides whether a step without effect has one now.
       return memory.failures.get(event.step)?.reason === NO_EFFECT ? memory : withoutFailure(memory, event.step);
     case "failureCleared":
       return withoutFailure(memory, event.step);

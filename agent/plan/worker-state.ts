@@ -78,7 +78,7 @@ export interface Ending {
 
 export interface Outcome {
   readonly phase: "Succeeded" | "Failed";
-  /** Of the pod's status; "" when the containers' statuses are sufficient. */
+  /** Reason in the pod's status; "" when the containers' statuses are sufficient. */
   readonly reason: string;
   readonly message: string;
   /** For the condition DisruptionTarget. */
@@ -105,7 +105,7 @@ export interface PendingResize {
 }
 
 export interface ResizeMemory extends PodResizeView {
-  /** Whether a change was granted whose end was not reported; "unknown": only the previous agent's status shows it. */
+  /** "underWay": the end of a granted change was not reported yet. "unknown": only the previous status shows it. */
   readonly progress: "unknown" | "idle" | "underWay";
 }
 

@@ -41,7 +41,7 @@ class MemoryOutbox implements StatusOutbox {
   readonly gone: ReadonlyMap<PodUid, string> = new Map();
   readonly again: PodUid[] = [];
 
-  tellAgain(uid: PodUid): void {
+  resend(uid: PodUid): void {
     this.again.push(uid);
   }
 

@@ -67,7 +67,7 @@ export class StatusManager implements PodStatusRecorder {
     if (!isStored) {
       this.#trying("cannot write a pod's status", uid, () => {
         this.#outbox.put(recordOf(view.desired, status));
-        if (before === undefined) this.#outbox.tellAgain(uid);
+        if (before === undefined) this.#outbox.resend(uid);
       });
     }
     this.#changes.set(this.#changes.current + 1);

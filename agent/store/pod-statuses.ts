@@ -90,7 +90,7 @@ export class PodStatuses implements StatusOutbox, OutgoingStatuses, Batched {
     return row?.gone === 0;
   }
 
-  tellAgain(uid: PodUid): void {
+  resend(uid: PodUid): void {
     const row = this.#row(uid);
     if (row !== undefined && !row.gone && row.sequence <= this.#acknowledged) this.#set(row);
   }

@@ -48,8 +48,8 @@ const MAX_RUNS = 1024;
 const MAX_ACKNOWLEDGED_BYTES = 1024 * 1024;
 
 /**
- * Keeps batches on the disk in a database of their own, oldest first. When it is full the oldest batches of the pod with
- * most bytes are dropped, so that no pod displaces another's. Batches that are too old are dropped too.
+ * Keeps batches on the disk in a database of their own, oldest first. When it is full the oldest batches of the pod
+ * with most bytes are dropped, so that no pod displaces another's. Batches that are too old are dropped too.
  */
 export class TelemetryQueue implements Disposable {
   readonly #components: TelemetryQueueComponents;

@@ -4,7 +4,7 @@ import { cancelled, ignoreCancelled, joinSignals } from "./abort.ts";
 import type { Component } from "./component.ts";
 import { withDeadline } from "./deadline.ts";
 
-/** What a component may take to let go; then the next is told, and what it held is left to the end of the process. */
+/** Bounds the disposal of one component. After it the next one follows, and the process's end releases the rest. */
 const DISPOSE_LIMIT = seconds(5);
 
 /**

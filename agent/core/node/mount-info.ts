@@ -3,7 +3,7 @@
 export interface MountEntry {
   /** `major:minor` of the file system. */
   readonly device: string;
-  /** Which folder of the file system is seen at the mount point. */
+  /** The folder of the file system that the mount point shows. */
   readonly root: string;
   /** Absolute, with the kernel's octal escapes undone. */
   readonly mountPoint: string;

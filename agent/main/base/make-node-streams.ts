@@ -1,4 +1,4 @@
-/** What a hub is answered that asks for logs, exec, attach, port-forward and the kubelet's GETs. */
+/** Answers a hub's streams for logs, exec, attach, port-forward and the kubelet's GETs. */
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import { UsageStats } from "../../stats/usage-stats.ts";
 import { KubeletAnswers } from "../../streams/kubelet-answers.ts";

@@ -5,9 +5,7 @@ import { usageOf } from "../../stats/filesystem-sampler.ts";
 import type { MountedVolume } from "../../stats/summary.ts";
 import type { PodPaths, VolumePlugin } from "../../volumes/files/pod-paths.ts";
 
-/**
- * What of a pod's volumes is in memory, each a file system of its own. One that is not there, or not yet, is left out.
- */
+/** @returns the pod's volumes in memory that exist, each of which is a file system of its own */
 export async function mountedVolumes(paths: PodPaths, { desired }: AgentPod): Promise<readonly MountedVolume[]> {
   const mounted: MountedVolume[] = [];
   for (const volume of desired.pod.spec.volumes ?? []) {

@@ -19,7 +19,7 @@ import { unkeptLimits } from "./unkept-limits.ts";
 const SETTINGS = { cpuCFSQuota: true, cpuPeriodUs: 100_000, podPidsLimit: -1 };
 /** `wasm.maxComponentSize`'s own. */
 const DEFAULT_MAX_COMPONENT_BYTES = 32 * 1024 * 1024;
-/** Of ending what still runs when the tool ends. */
+/** Bounds the end of running components when the tool ends. */
 const KILL_TIMEOUT_MS = 10_000;
 
 const complain = (line: string): void => void process.stderr.write(`edgectl: ${line}\n`);
@@ -145,7 +145,7 @@ export class ToolRuntime implements AsyncDisposable {
     this.#image = { requested, id: image?.id ?? "" };
   }
 
-  /** Whatever still runs ends. */
+  /** Ends all running components. */
   async [Symbol.asyncDispose](): Promise<void> {
     const signal = AbortSignal.timeout(KILL_TIMEOUT_MS);
     const { sandboxes } = await this.adapter.inspect(this.desired.uid, signal);

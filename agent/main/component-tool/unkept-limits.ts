@@ -1,6 +1,4 @@
-/**
- * What of a container's limits nobody keeps where no cgroup can be made: on a node the component would be held to it.
- */
+/** The container's limits that are not enforced without a cgroup. A node enforces them. */
 import type { Container } from "@picolet/protocol/pod/pod.ts";
 import type { CgroupHierarchies } from "../../resources/cgroup-hierarchies.ts";
 

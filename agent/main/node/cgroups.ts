@@ -35,7 +35,7 @@ interface Ports {
   readonly log: Log;
 }
 
-/** What of cgroups is known before anything of the agent is made. */
+/** Facts about cgroups, detected before any part of the agent is made. */
 export interface NodeCgroups {
   readonly tree: CgroupTree;
   readonly driver: CgroupDriver;
@@ -150,14 +150,14 @@ export interface PodCgroupsComponents extends Ports {
   readonly events: EventRecorder;
   /** Every pod this node is to run. */
   readonly pods: () => Iterable<DesiredPod["pod"]>;
-  /** What the workers see of them. */
+  /** The workers' views of the pods. */
   readonly views: () => Iterable<PodView>;
   readonly changes: Watch<unknown>;
   /** Missing: no pod gets CPUs for itself alone. */
   readonly placement?: ContainerPlacement | undefined;
 }
 
-/** @throws PicoletError `invalid` where a cgroup whose resources are to be reserved is not there */
+/** @throws PicoletError `invalid` when a cgroup with reserved resources does not exist */
 export async function makePodCgroups(
   { node, events, pods, views, changes, placement, clock, log }: PodCgroupsComponents,
   init: CgroupsInit,

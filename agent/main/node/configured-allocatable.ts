@@ -4,7 +4,7 @@ import { evictionThresholds } from "../../plan/eviction/eviction-thresholds.ts";
 import { parseCpuList } from "../../plan/node/cpu-list.ts";
 import { effectiveReserved, type NodeAllocatable, nodeAllocatable } from "../../plan/node/node-allocatable.ts";
 
-/** What this machine's pods may have by its configuration, which has been judged against the machine. */
+/** @returns Node Allocatable for this machine's configuration, which was validated against the machine */
 export function configuredAllocatable(
   configuration: Configuration,
   capacity: NodeCapacity,

@@ -1,4 +1,4 @@
-/** Keys at the agent's start, and what the node tells of them. */
+/** Keys at the agent's start, and the node's report of them. */
 
 import assert from "node:assert/strict";
 import { existsSync, mkdirSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";

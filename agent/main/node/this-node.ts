@@ -14,7 +14,7 @@ import type { AgentInit, AgentPorts } from "./agent-init.ts";
 import { detectNodeCgroups, type NodeCgroups } from "./cgroups.ts";
 import { configuredAllocatable } from "./configured-allocatable.ts";
 
-/** What this node is, and where its things are; found out once. */
+/** Facts and paths of this node, detected once. */
 export interface ThisNode {
   readonly machine: Machine;
   readonly capacity: NodeCapacity;
@@ -25,7 +25,7 @@ export interface ThisNode {
   readonly cgroupSettings: CgroupSettings;
   /** cgroupfs path of the cgroup above those of pods; "": there is none. */
   readonly allPodsCgroup: string;
-  /** As statuses show them, asked anew now and then. */
+  /** The addresses in statuses; read again regularly. */
   readonly hostIps: () => readonly string[];
 }
 

@@ -1,4 +1,4 @@
-/** What gives pods what they need and runs them, put together. */
+/** Puts together the parts that prepare and run pods. */
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { KUBERNETES_VERSION } from "@picolet/protocol/version.ts";
 import { GrpcHealthClient } from "@picolet/runtime-cri/grpc-health-client.ts";
@@ -69,7 +69,7 @@ export async function makePods(base: AgentBase, components: PodsComponents): Pro
   return { statuses, cgroups, cgroupParts, environment, prober: probes.prober, images, workers };
 }
 
-/** What asks containers how they are, and what runs their hooks. */
+/** Makes the prober and the hook runner. */
 function makeProbes({ ports: { clock, random }, node: { hostIps }, store }: AgentBase) {
   const http = new HttpGetter();
   const grpc = new GrpcHealthClient({ clock }, { userAgent: `kube-probe/${KUBERNETES_VERSION}` });

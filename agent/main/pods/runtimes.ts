@@ -1,4 +1,4 @@
-/** What runs pods' containers and components on this node, and what is known of it. */
+/** Makes the runtime adapters of this node, and detects their features. */
 import { createHash } from "node:crypto";
 import { realpathSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
@@ -61,7 +61,7 @@ function componentAdapter({ ports, init, node, store }: AgentBase, services: Boa
     },
     {
       rootDirectory: join(args.rootDir, "wasm"),
-      // What runs is forgotten at a reboot, as the processes are: beside the socket, on a tmpfs.
+      // Lost at a reboot, like the processes: it is on a tmpfs beside the socket.
       stateDirectory: join(dirname(args.socketPath), "wasm"),
       nodePath: process.execPath,
       ...componentPrograms(programs),

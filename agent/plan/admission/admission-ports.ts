@@ -10,7 +10,7 @@ interface HostPort {
 
 const ANY_ADDRESS = "0.0.0.0";
 
-/** Of containers that are there for the pod's whole life. On the host's network a container's ports are the host's. */
+/** Yields the ports of containers that live as long as the pod. On the host's network container ports are host ports. */
 function* hostPorts({ spec }: Pod): Iterable<HostPort> {
   const lasting = [...(spec.initContainers ?? []).filter(isSidecar), ...spec.containers];
   for (const { ports = [] } of lasting) {

@@ -1,4 +1,4 @@
-/** Whether this node takes a pod: the kubelet's admission handlers in their order (pkg/kubelet/lifecycle). Pure. */
+/** Decides whether this node takes a pod: the kubelet's admission handlers in order (pkg/kubelet/lifecycle). Pure. */
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { Rejection } from "../../core/pods/pod-admission.ts";
@@ -15,18 +15,18 @@ export interface AdmissionView {
   readonly node: NodeLabelsAndTaints;
   readonly allocatable: Amounts;
   readonly sysctls: SysctlAllowlist;
-  /** Whether the kernel enforces AppArmor. */
+  /** True when the kernel enforces AppArmor. */
   readonly apparmor: boolean;
-  /** Whether the runtime that gets the pod tells a container's groups by `supplementalGroupsPolicy`. */
+  /** True when the pod's runtime supports `supplementalGroupsPolicy`. */
   readonly supplementalGroupsPolicy: boolean;
   readonly isShuttingDown: boolean;
-  /** What the node is short of. */
+  /** Resources that the node is short of. */
   readonly pressures: readonly Pressure[];
 }
 
 export type Admission =
   | { readonly kind: "rejected"; readonly rejection: Rejection }
-  /** `victims` are to be ended for it. */
+  /** `victims` must be ended for it. */
   | { readonly kind: "admitted"; readonly victims: readonly DesiredPod[] };
 
 const ADMITTED: Admission = { kind: "admitted", victims: [] };
@@ -52,7 +52,7 @@ export function admitPod(desired: DesiredPod, others: readonly DesiredPod[], vie
   return placed;
 }
 
-/** What ending other pods would not mend. */
+/** Checks conditions that the end of other pods cannot change. */
 function unfitForNode({ metadata, spec }: Pod, view: AdmissionView): Admission | undefined {
   const label = metadata.labels?.[OS_LABEL];
   if (label !== undefined && label !== OS) {

@@ -1,4 +1,4 @@
-/** When to look at file systems again. Pure. */
+/** Schedules the next sample of the file systems. Pure. */
 import { type Millis, type MonotonicMs, millis, seconds } from "@picolet/protocol/ports.ts";
 import { type Observations, quantityOfThreshold } from "./eviction-signals.ts";
 import type { EvictionThreshold } from "./eviction-thresholds.ts";
