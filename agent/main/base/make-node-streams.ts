@@ -1,11 +1,16 @@
 /** Answers a hub's streams for logs, exec, attach, port-forward and the kubelet's GETs. */
+
+import { statfs } from "node:fs/promises";
+import type { Volume } from "@picolet/protocol/pod/pod.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
+import type { AgentPod } from "../../core/pods/agent-pod.ts";
+import { usageOf } from "../../stats/filesystem-sampler.ts";
+import type { MountedVolume } from "../../stats/summary.ts";
 import { UsageStats } from "../../stats/usage-stats.ts";
 import { KubeletAnswers } from "../../streams/kubelet-answers.ts";
 import { NodeStreams } from "../../streams/node-streams.ts";
-import { PodPaths } from "../../volumes/files/pod-paths.ts";
+import { PodPaths, type VolumePlugin } from "../../volumes/files/pod-paths.ts";
 import type { HubLinkInit, LinkedNode } from "./hub-link.ts";
-import { mountedVolumes } from "./mounted-volumes.ts";
 
 export interface NodeStreamsComponents {
   readonly clock: Clock;
@@ -43,4 +48,25 @@ function makeKubelet(
       return ready?.status === "True" ? "" : (ready?.message ?? "");
     },
   });
+}
+
+/** @returns the pod's volumes in memory that exist, each of which is a file system of its own */
+async function mountedVolumes(paths: PodPaths, { desired }: AgentPod): Promise<readonly MountedVolume[]> {
+  const mounted: MountedVolume[] = [];
+  for (const volume of desired.pod.spec.volumes ?? []) {
+    const plugin = pluginOf(volume);
+    if (plugin === undefined) continue;
+    const statistics = await statfs(paths.volume(desired.uid, plugin, volume.name)).catch(() => undefined);
+    if (statistics?.type === TMPFS_MAGIC) mounted.push({ name: volume.name, usage: usageOf(statistics) });
+  }
+  return mounted;
+}
+
+const TMPFS_MAGIC = 0x01021994;
+
+function pluginOf({ emptyDir, secret, projected, downwardAPI }: Volume): VolumePlugin | undefined {
+  if (emptyDir !== undefined) return "empty-dir";
+  if (secret !== undefined) return "secret";
+  if (projected !== undefined) return "projected";
+  return downwardAPI === undefined ? undefined : "downward-api";
 }

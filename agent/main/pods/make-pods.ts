@@ -5,6 +5,8 @@ import { GrpcHealthClient } from "@picolet/runtime-cri/grpc-health-client.ts";
 import type { Configuration } from "../../config/configuration.ts";
 import type { AgentPod } from "../../core/pods/agent-pod.ts";
 import type { ContainerPlacement } from "../../core/pods/container-placement.ts";
+import type { RuntimeChoices } from "../../core/pods/pod-ports.ts";
+import type { RuntimeChooserComponents } from "../../images/runtime-chooser.ts";
 import { type CrashBackoffLimits, DEFAULT_CRASH_BACKOFF } from "../../plan/crash-backoff.ts";
 import { HttpGetter } from "../../probes/handlers/http-getter.ts";
 import { LifecycleHooks } from "../../probes/handlers/lifecycle-hooks.ts";
@@ -19,7 +21,7 @@ import type { AgentBase } from "../base/agent-base.ts";
 import { makePodCgroups } from "../node/cgroups.ts";
 import { type Images, makeImages } from "./make-images.ts";
 import type { NodeGuards } from "./node-guards.ts";
-import { runtimeChoices } from "./runtime-choices.ts";
+import type { NodeRuntimes } from "./runtime-router.ts";
 import type { Runtimes } from "./runtimes.ts";
 import { makeEnvironment } from "./storage.ts";
 
@@ -109,4 +111,17 @@ function makeWorkers({ ports, init, node, store, cluster }: AgentBase, surroundi
 function crashBackoffOf({ crashLoopBackOff }: Configuration): CrashBackoffLimits {
   const { initialContainerRestartPeriod: initial, maxContainerRestartPeriod: max } = crashLoopBackOff;
   return { ...DEFAULT_CRASH_BACKOFF, initial, max };
+}
+
+/** Loaded with the first pod that has a choice: most nodes never have one. */
+function runtimeChoices({
+  router: { components, containers },
+  ...ports
+}: Omit<RuntimeChooserComponents, "components" | "containers"> & { readonly router: NodeRuntimes }): RuntimeChoices {
+  return {
+    choose: async (pod, holder, signal) => {
+      const { RuntimeChooser } = await import("../../images/runtime-chooser.ts");
+      await new RuntimeChooser({ ...ports, components, containers }).choose(pod, holder, signal);
+    },
+  };
 }

@@ -1,5 +1,7 @@
+import { cancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
 import { isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import type { LifecycleHandler } from "@picolet/protocol/pod/pod.ts";
+import type { Clock, Millis } from "@picolet/protocol/ports.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
 import type { Action, ContainerLaunch, ObservedPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { AnyContainer } from "../../plan/container-roles.ts";
@@ -7,7 +9,6 @@ import { gracePeriodOf } from "../../plan/grace-period.ts";
 import type { PlanAction, StopContainer } from "../../plan/pod-view.ts";
 import type { WorkerPorts } from "../ports/worker-ports.ts";
 import { HookFailure, ImageFailure } from "./failed-steps.ts";
-import { runWithGrace } from "./grace-period-signal.ts";
 import type { PodImages } from "./pod-images.ts";
 import { ACTION_TIMEOUT, type RuntimeCalls } from "./runtime-calls.ts";
 import { containerOf, hookTarget, type StepListener, type StepRun } from "./step-run.ts";
@@ -128,4 +129,34 @@ function targetOf(container: AnyContainer, { containers }: ObservedPod): string 
   if (target !== undefined) return target.id;
   const reason = "CreateContainerConfigError";
   throw new PicoletError("not_found", `unable to find target container ${name}`, { reason, retryable: true });
+}
+
+/**
+ * Gives a task `grace` to finish after `signal` aborts: cut off at once, it would leave something that looks like a
+ * failure.
+ * @param signal if it aborts before the task began, the task never begins
+ * @param life cancels the task at once
+ * @throws what the task throws; `cancelled` if it never began
+ */
+export async function runWithGrace<T>(
+  clock: Clock,
+  grace: Millis,
+  task: (signal: AbortSignal) => Promise<T>,
+  { signal, life }: { readonly signal: AbortSignal; readonly life: AbortSignal },
+): Promise<T> {
+  if (signal.aborted) throw cancelled("the task");
+  using joined = joinSignals(life);
+  const cutOff = (): void => {
+    clock.sleep(grace, joined.signal).then(
+      () => joined.abort(),
+      () => undefined,
+    );
+  };
+  signal.addEventListener("abort", cutOff, { once: true });
+  try {
+    return await task(joined.signal);
+  } finally {
+    signal.removeEventListener("abort", cutOff);
+    joined.abort();
+  }
 }
