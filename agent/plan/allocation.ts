@@ -61,9 +61,9 @@ function isSameAmount(left: string | undefined, right: string | undefined): bool
  */
 export function applyClaims(pod: Pod, status: PodStatus | undefined): Pod {
   if (status?.conditions?.some(({ type }) => type === "PodResizeInProgress") !== true) return pod;
-  const told = [...(status.initContainerStatuses ?? []), ...(status.containerStatuses ?? [])];
+  const reported = [...(status.initContainerStatuses ?? []), ...(status.containerStatuses ?? [])];
   const claims = resizableContainers(pod).map(({ name, resources }): [string, ResourceRequirements] => {
-    const actual = told.find((each) => each.name === name && each.state.running !== undefined)?.resources?.requests;
+    const actual = reported.find((each) => each.name === name && each.state.running !== undefined)?.resources?.requests;
     return [name, { ...resources, requests: { ...resources.requests, ...greater(resources.requests, actual) } }];
   });
   return applyGrants(pod, Object.fromEntries(claims));

@@ -116,8 +116,8 @@ class StepCollector {
     for (const container of desired.pod.spec.ephemeralContainers ?? []) {
       const { name } = container;
       const run = currentRun(observed, name, "ephemeral");
-      const told = previous?.ephemeralContainerStatuses?.find((each) => each.name === name);
-      const isOver = run === undefined ? told?.containerID !== undefined : run.state.kind !== "created";
+      const reported = previous?.ephemeralContainerStatuses?.find((each) => each.name === name);
+      const isOver = run === undefined ? reported?.containerID !== undefined : run.state.kind !== "created";
       if (isOver) continue;
       this.#units.push([{ kind: "startContainer", name, init: false, attempt: 0, backoff: backoff.initial }]);
     }

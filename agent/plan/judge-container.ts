@@ -85,10 +85,10 @@ function stopOfRunning(
   if (role === "init") return undefined;
   const isSidecar = role === "sidecar";
   const subject = isSidecar ? `Init container ${name}` : `Container ${name}`;
-  const told = (what: string, restarts: boolean): string =>
+  const messageOf = (what: string, restarts: boolean): string =>
     `${subject} ${what}${restarts && !isSidecar ? ", will be restarted" : ""}`;
   if (run.hash !== view.hashes.get(name)) {
-    return stopped(view, run, { message: told("definition changed", true), replaces: "changed" });
+    return stopped(view, run, { message: messageOf("definition changed", true), replaces: "changed" });
   }
   const failed = view.probes.get(run.id)?.failed;
   if (failed === undefined) {
@@ -97,7 +97,7 @@ function stopOfRunning(
     return stopped(view, run, { message: `Container ${name} resize requires restart`, replaces: "resized" });
   }
   const restarts = isRestartedAfterProbe(view.desired.pod, container, role);
-  const message = told(`failed ${failed.probe} probe`, restarts);
+  const message = messageOf(`failed ${failed.probe} probe`, restarts);
   return stopped(view, run, { message, replaces: restarts ? "unhealthy" : undefined, failed });
 }
 
@@ -126,11 +126,11 @@ function stopped(
 /** The attempt goes on counting where the runtime has lost the runs before, or has them in an older sandbox. */
 function firstRun(view: PodView, runs: RunMemories, observed: ObservedPod, name: string): Verdict {
   const statuses = [...(view.previous?.containerStatuses ?? []), ...(view.previous?.initContainerStatuses ?? [])];
-  const told = statuses.find((each) => each.name === name);
+  const reported = statuses.find((each) => each.name === name);
   const last = Math.max(
     newestRun(observed, name)?.attempt ?? -1,
     runs.get(name)?.attempt ?? -1,
-    told?.containerID === undefined && told?.lastState.terminated === undefined ? -1 : told.restartCount,
+    reported?.containerID === undefined && reported?.lastState.terminated === undefined ? -1 : reported.restartCount,
   );
   return { kind: "start", attempt: last + 1, backoff: backoffOfNextRun(undefined, view.backoff), at: view.monotonic };
 }

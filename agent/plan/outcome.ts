@@ -39,12 +39,12 @@ export function recordedOutcome(status: PodStatus | undefined): Outcome | undefi
   // An invalid pod has a reason, and was never started.
   if (!isOver && (reason === "" || startTime === undefined)) return undefined;
   const disruption = conditions.find((each) => each.type === DISRUPTION_TARGET && isNodeCondition(each));
-  const told = disruption && { reason: disruption.reason ?? "", message: disruption.message ?? "" };
+  const reported = disruption && { reason: disruption.reason ?? "", message: disruption.message ?? "" };
   return {
     phase: isOver ? phase : "Failed",
     reason,
     message,
-    ...(told === undefined ? {} : { disruption: told }),
+    ...(reported === undefined ? {} : { disruption: reported }),
     ...(isOver && reason !== "" && containerStatuses === undefined ? { rejected: true } : {}),
   };
 }
@@ -74,6 +74,6 @@ export function deadlineOf({ desired }: PodView, state: WorkerState): MonotonicM
  */
 export function activeSince({ previous, monotonic, wallMs }: PodView): MonotonicMs {
   const startedAtMs = previous?.startTime === undefined ? wallMs : Date.parse(previous.startTime);
-  // A clock that was set back tells nothing.
+  // A clock that was set back gives no duration.
   return (monotonic - Math.max(0, wallMs - startedAtMs)) as MonotonicMs;
 }

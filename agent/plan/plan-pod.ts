@@ -59,12 +59,14 @@ function enter(view: PodView): WorkerState {
  * server is never another one's namesake, and what it has ended is ended even when nothing of it is left.
  */
 function outcomeBefore(view: PodView, observed: ObservedPod): Outcome | undefined {
-  const told = recordedOutcome(view.previous);
-  if (told === undefined) return undefined;
+  const reported = recordedOutcome(view.previous);
+  if (reported === undefined) return undefined;
   // A pod of the node's own sources that was ended for the node's sake runs again: no controller replaces it.
-  const isOver = view.previous?.phase === told.phase;
-  if (isOver && told.disruption !== undefined && view.desired.source !== "api") return undefined;
-  return observed.containers.length > 0 || told.reason !== "" || view.desired.source === "api" ? told : undefined;
+  const isOver = view.previous?.phase === reported.phase;
+  if (isOver && reported.disruption !== undefined && view.desired.source !== "api") return undefined;
+  return observed.containers.length > 0 || reported.reason !== "" || view.desired.source === "api"
+    ? reported
+    : undefined;
 }
 
 function planActive(view: PodView, state: ActiveState, observed: ObservedPod): Plan {
@@ -163,7 +165,7 @@ function removingUnits(view: PodView, observed: ObservedPod): Unit[] {
 function leavingUnits(view: PodView, observed: ObservedPod): Unit[] {
   const stops = stopsOf(view, observed);
   if (!areDeaf(view, stops)) return oneByOne(stops);
-  // The newest goes last: it tells an agent that has lost its store what the pod is, and how often it was restarted.
+  // The newest goes last: an agent without a store reads the manifest and the restart count from it.
   const remains: Unit[] = observed.sandboxes
     .toReversed()
     .map((each) => [stopSandbox(each.id), { kind: "removeSandbox", sandboxId: each.id }]);

@@ -39,7 +39,7 @@ function actualResources(
   const cpu = amountsOf(actuated, "cpu");
   const memory = amountsOf(actuated, "memory");
   const quota = cpuQuotaUs > 0 && cpuPeriodUs !== undefined ? milliOfQuota(cpuQuotaUs, cpuPeriodUs) : undefined;
-  const told: Record<Resizable, Partial<Amounts>> = {
+  const reported: Record<Resizable, Partial<Amounts>> = {
     cpu: {
       ...above(cpu.request, cpuShares === undefined ? undefined : milliOfShares(cpuShares), MIN_CPU_REQUEST, "request"),
       ...above(cpu.limit, quota, MIN_CPU_LIMIT, "limit"),
@@ -48,16 +48,16 @@ function actualResources(
   };
   return {
     ...granted,
-    ...(granted.requests === undefined ? {} : { requests: shown(granted, actuated, told, "request") }),
-    ...(granted.limits === undefined ? {} : { limits: shown(granted, actuated, told, "limit") }),
+    ...(granted.requests === undefined ? {} : { requests: shown(granted, actuated, reported, "request") }),
+    ...(granted.limits === undefined ? {} : { limits: shown(granted, actuated, reported, "limit") }),
   };
 }
 
 /** The kernel counts whole pages. */
-function reportedBytes(known: bigint, told: number): bigint | undefined {
-  if (told <= 0) return undefined;
-  const missing = known - BigInt(told);
-  return missing >= 0n && missing < PAGE_BYTES ? known : BigInt(told);
+function reportedBytes(known: bigint, reported: number): bigint | undefined {
+  if (reported <= 0) return undefined;
+  const missing = known - BigInt(reported);
+  return missing >= 0n && missing < PAGE_BYTES ? known : BigInt(reported);
 }
 
 const milliOfShares = (shares: number): bigint =>
@@ -66,21 +66,21 @@ const milliOfQuota = (quotaUs: number, periodUs: number): bigint =>
   (BigInt(quotaUs) * MILLI_PER_CPU) / BigInt(periodUs);
 
 /** Only what is another amount than is known, and more than both of them count at the least. */
-function above(known: bigint, told: bigint | undefined, least: bigint, which: keyof Amounts): Partial<Amounts> {
-  const isNew = told !== undefined && told !== known && (told > least || known > least);
-  return isNew ? { [which]: told } : {};
+function above(known: bigint, reported: bigint | undefined, least: bigint, which: keyof Amounts): Partial<Amounts> {
+  const isNew = reported !== undefined && reported !== known && (reported > least || known > least);
+  return isNew ? { [which]: reported } : {};
 }
 
 function shown(
   granted: ResourceRequirements,
   actuated: ResourceRequirements,
-  told: Readonly<Record<Resizable, Partial<Amounts>>>,
+  reported: Readonly<Record<Resizable, Partial<Amounts>>>,
   which: keyof Amounts,
 ): Record<string, string> {
   const part = `${which}s` as const;
   const all: Record<string, string> = { ...granted[part] };
   for (const resource of ["cpu", "memory"] as const) {
-    const amount = told[resource][which];
+    const amount = reported[resource][which];
     const text = amount === undefined ? actuated[part]?.[resource] : textOf(resource, amount);
     if (text === undefined) delete all[resource];
     else all[resource] = text;
@@ -100,13 +100,13 @@ export function resizeConditions(view: PodView, isOver: boolean): readonly PodCo
     return (view.previous?.conditions ?? []).filter(({ type }) => isResizeCondition(type));
   }
   const { pending } = view.resize;
-  const told = pending === undefined ? [] : [condition(view, "PodResizePending", pending)];
-  if (!isResizing(view)) return told;
+  const reported = pending === undefined ? [] : [condition(view, "PodResizePending", pending)];
+  if (!isResizing(view)) return reported;
   const before = view.previous?.conditions?.find(({ type }) => type === "PodResizeInProgress");
   const failure = view.failures.get("resize");
   const generation = view.resize.generation ?? before?.observedGeneration ?? view.desired.pod.metadata.generation;
   const error = failure === undefined ? {} : { reason: "Error", message: failure.message };
-  return [...told, condition(view, "PodResizeInProgress", { ...error, generation })];
+  return [...reported, condition(view, "PodResizeInProgress", { ...error, generation })];
 }
 
 /** @returns whether a running container has other resources than it was granted */

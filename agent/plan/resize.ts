@@ -74,12 +74,12 @@ export function actuatedResources(
   const updated = memory?.attempt === run.attempt ? memory.resources : undefined;
   if (updated !== undefined) return updated;
   const { resources: made } = run;
-  const told = toldResources(previous, `${runtime}://${run.id}`);
-  if (told === undefined || made === undefined) return told ?? made ?? container.resources;
+  const reported = reportedResources(previous, `${runtime}://${run.id}`);
+  if (reported === undefined || made === undefined) return reported ?? made ?? container.resources;
   // Resources that need a restart are those at the creation, even if the runtime reports others.
   return RESIZABLE.filter((each) => takesRestart(container, each)).reduce(
     (actual, each) => replaceResource(each, actual, made),
-    told,
+    reported,
   );
 }
 
@@ -88,10 +88,10 @@ const RESIZABLE: readonly Resizable[] = ["cpu", "memory"];
 const takesRestart = ({ resizePolicy = [] }: Container, resource: Resizable): boolean =>
   resizePolicy.some((each) => each.resourceName === resource && each.restartPolicy === "RestartContainer");
 
-function toldResources(previous: PodStatus | undefined, containerID: string): ResourceRequirements | undefined {
+function reportedResources(previous: PodStatus | undefined, containerID: string): ResourceRequirements | undefined {
   const { initContainerStatuses = [], containerStatuses = [] } = previous ?? {};
-  const told = [...initContainerStatuses, ...containerStatuses].find((each) => each.containerID === containerID);
-  return told?.state.running === undefined ? undefined : told.resources;
+  const reported = [...initContainerStatuses, ...containerStatuses].find((each) => each.containerID === containerID);
+  return reported?.state.running === undefined ? undefined : reported.resources;
 }
 
 /** `undefined`: it has what it is granted. */

@@ -90,8 +90,8 @@ const judgeRuntime = ({ kind, message }: ChosenRuntime): Judgement => ({
 
 /** While the runtime cannot be asked, what was so is taken to be so still. */
 function judgeSandbox(view: PodView): Judgement {
-  const told = view.previous?.conditions?.find((each) => each.type === "PodReadyToStartContainers");
-  if (view.observed === undefined) return { status: told?.status ?? "False" };
+  const reported = view.previous?.conditions?.find((each) => each.type === "PodReadyToStartContainers");
+  if (view.observed === undefined) return { status: reported?.status ?? "False" };
   return view.observed.sandboxes[0]?.state === "ready" ? TRUE : { status: "False" };
 }
 

@@ -15,7 +15,7 @@ export interface MountEntry {
   readonly superOptions: readonly string[];
 }
 
-/** Lines that do not look as proc(5) says are left out: a newer kernel may have more to tell. */
+/** Lines that differ from proc(5) are left out: a newer kernel may have other lines. */
 export function parseMountInfo(text: string): MountEntry[] {
   const entries: MountEntry[] = [];
   for (const line of text.split("\n")) {

@@ -64,7 +64,7 @@ export interface PodUsage {
 }
 
 export interface NodeUsage {
-  /** Wall time of the look. */
+  /** Wall time of the sample. */
   readonly atMs: number;
   readonly node: Usage;
   /** All pods together, from their parent cgroup; undefined without one. */
@@ -121,7 +121,7 @@ export interface PodDiskUsage {
  * cgroups that vanish while they are read are left out, and are never an error.
  */
 export interface UsageSampler {
-  /** CPU, memory, processes, pressure. @param maxAge a look that is no older will do; 0: a new one */
+  /** CPU, memory, processes, pressure. @param maxAge of an acceptable earlier sample; 0: a new one */
   look(maxAge: Millis, signal: AbortSignal): Promise<NodeUsage>;
   filesystems(maxAge: Millis, signal: AbortSignal): Promise<NodeFilesystems>;
   /** Disk usage of pods. Walks are paced: a pod with large folders is measured less often than requested. */

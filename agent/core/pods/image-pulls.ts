@@ -17,7 +17,7 @@ export interface ActivePull {
   readonly state: "waiting" | "pulling";
   /** Milliseconds since the epoch; of the state. */
   readonly sinceMs: number;
-  /** As of the last look; undefined where the runtime does not tell. */
+  /** From the last sample; undefined: the runtime does not report it. */
   readonly progress: PullProgress | undefined;
   /** Pods that wait for it; none for a prefetch or a pull by a user. */
   readonly pods: readonly PodName[];

@@ -87,13 +87,19 @@ async function driverOf(ports: Ports, configuration: Configuration, signal: Abor
   if (endpoint === "") return configured;
   try {
     const ask = (deadline: AbortSignal) => runtimeCgroupDriver(ports, { endpoint, requestTimeoutMs }, deadline);
-    const told = await withDeadline(ports.clock, RUNTIME_LIMIT, "ask the runtime for its cgroup driver", ask, signal);
-    if (told === undefined || told === configured) return configured;
+    const reported = await withDeadline(
+      ports.clock,
+      RUNTIME_LIMIT,
+      "ask the runtime for its cgroup driver",
+      ask,
+      signal,
+    );
+    if (reported === undefined || reported === configured) return configured;
     ports.log.warn("the container runtime's cgroup driver is used, not the configured one", {
-      runtime: told,
+      runtime: reported,
       configured,
     });
-    return told;
+    return reported;
   } catch (error) {
     if (isCancelled(error)) throw error;
     const fields = { configured, error: describeError(error) };

@@ -93,7 +93,7 @@ function isLogOfNothing(statuses: StatusManager, uid: string, container: string,
   return view.worker.kind === "finished" || runs.some((run) => run.attempt > attempt);
 }
 
-/** Runtimes that do not tell where their images are have them below the agent's root directory. */
+/** Runtimes that do not report the place of their images have them below the agent's root directory. */
 async function imageFilesystems(
   adapters: readonly RuntimeAdapter[],
   usage: Pick<UsageSampler, "filesystems">,

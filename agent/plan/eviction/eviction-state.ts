@@ -10,7 +10,7 @@ import {
 import { amountOf, type EvictionThreshold } from "./eviction-thresholds.ts";
 
 export interface EvictionState {
-  /** Those that pods were to go for at the last look: they hold until their minimum reclaim is free too. */
+  /** Thresholds that were due at the last sample: they stay until their minimum reclaim is free too. */
   readonly due: readonly EvictionThreshold[];
   /** Time since which each met threshold is met. */
   readonly metSince: ReadonlyMap<EvictionThreshold, MonotonicMs>;

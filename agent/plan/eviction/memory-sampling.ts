@@ -17,7 +17,7 @@ const FILL_RATE_BYTES_PER_SECOND = 512 * MEBIBYTE;
  * allows some 4,000 processes: a fork bomb has them in less than a second.
  */
 const FORK_RATE_PER_SECOND = 10_000;
-/** Twenty looks a second cost 0.1 % of a core here and 1 % on a small board, while memory is nearly gone. */
+/** Twenty samples a second cost 0.1 % of a core here and 1 % on a small board, while memory is nearly gone. */
 export const MEMORY_SAMPLE_MIN_INTERVAL = millis(50);
 /** With memory in plenty: 0.002 % of a core. */
 const LONGEST = millis(5_000);
@@ -63,7 +63,7 @@ export interface MemorySamplingView {
 
 const US_PER_MS = 1000;
 
-/** @returns the window to hand in at the next look, too */
+/** @returns also the window for the next sample */
 export function planMemorySampling(
   thresholds: readonly EvictionThreshold[],
   { reading, window, now, isEmpty = false }: MemorySamplingView,
