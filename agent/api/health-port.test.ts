@@ -4,6 +4,7 @@ import { connect } from "node:net";
 import { test } from "node:test";
 import { millis } from "@picolet/protocol/ports.ts";
 import { FakeAgentView } from "@picolet/test/support/unit/agent/fake-agent-view.ts";
+import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import fc from "fast-check";
@@ -23,7 +24,7 @@ class Port implements AsyncDisposable {
   constructor(components: Pick<HealthPortComponents, "checks" | "view" | "probeMetrics">, port = 0) {
     const { clock, log } = this;
     this.port = new HealthPort({ ...components, clock, log }, { address: "127.0.0.1", port });
-    this.#running = this.port.run(this.#stop.signal).catch(() => undefined);
+    this.#running = endOfRun(this.port.run(this.#stop.signal));
   }
 
   async listening(): Promise<number> {

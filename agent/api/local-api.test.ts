@@ -15,6 +15,7 @@ import {
 } from "@picolet/test/support/unit/agent/fake-agent-view.ts";
 import { heldMemory } from "@picolet/test/support/unit/machine/held-memory.ts";
 import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
+import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import fc from "fast-check";
@@ -61,7 +62,7 @@ class Bench {
     },
     { socketPath: this.socketPath },
   );
-  readonly running: Promise<void> = this.api.run(this.controller.signal);
+  readonly running: Promise<void> = endOfRun(this.api.run(this.controller.signal));
   readonly #agent = new Agent({ keepAlive: false, maxSockets: Number.POSITIVE_INFINITY });
 
   static async start(t: TestContext): Promise<Bench> {

@@ -1,4 +1,3 @@
-import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
 import type { FlashReport } from "@picolet/protocol/local-api/status.ts";
@@ -130,14 +129,10 @@ export class FlashMeter implements Component {
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    try {
-      for (;;) {
-        await this.#findDisks(signal);
-        await this.#look(signal);
-        await this.#components.clock.sleep(LOOK_INTERVAL, signal);
-      }
-    } catch (error) {
-      ignoreCancelled(error);
+    for (;;) {
+      await this.#findDisks(signal);
+      await this.#look(signal);
+      await this.#components.clock.sleep(LOOK_INTERVAL, signal);
     }
   }
 

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { WatchSource } from "@picolet/protocol/async/watch.ts";
 import { millis } from "@picolet/protocol/ports.ts";
+import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { IdleCollection } from "./idle-collection.ts";
 
@@ -23,7 +24,7 @@ async function withCollection(
     if (memory !== undefined) memory.bytes = FLOOR_BYTES;
   };
   const measured = memory === undefined ? {} : { memory: () => memory.bytes };
-  const running = new IdleCollection({ changes, collect, clock, ...measured }).run(stop.signal);
+  const running = endOfRun(new IdleCollection({ changes, collect, clock, ...measured }).run(stop.signal));
   await work({ clock, changes, count: () => collections });
   stop.abort();
   await running;
@@ -93,7 +94,7 @@ test("the young generation is collected every five seconds, whatever else is", a
     count += 1;
   };
   const components = { changes: new WatchSource(0), collect: () => undefined, collectYoung, clock };
-  const running = new IdleCollection(components).run(stop.signal);
+  const running = endOfRun(new IdleCollection(components).run(stop.signal));
   await clock.advance(millis(60_000));
   assert.equal(count, 12);
   stop.abort();

@@ -1,4 +1,3 @@
-import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { type Clock, type Millis, type MonotonicMs, seconds } from "@picolet/protocol/ports.ts";
@@ -63,7 +62,7 @@ export class IdleCollection implements Component {
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    await Promise.all([this.#afterBursts(signal), this.#atRest(signal), this.#ofYoung(signal)]).catch(ignoreCancelled);
+    await Promise.all([this.#afterBursts(signal), this.#atRest(signal), this.#ofYoung(signal)]);
   }
 
   async #afterBursts(signal: AbortSignal): Promise<void> {

@@ -1,4 +1,3 @@
-import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { type Clock, type Log, seconds } from "@picolet/protocol/ports.ts";
 import type { Shedder } from "../core/node/shedder.ts";
@@ -73,13 +72,9 @@ export class MemoryWatch implements Component {
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    try {
-      for (;;) {
-        await this.#components.clock.sleep(LOOK_INTERVAL, signal);
-        this.#look();
-      }
-    } catch (error) {
-      ignoreCancelled(error);
+    for (;;) {
+      await this.#components.clock.sleep(LOOK_INTERVAL, signal);
+      this.#look();
     }
   }
 
@@ -102,7 +97,7 @@ export class MemoryWatch implements Component {
     }
     const looksAbove = share >= 1 ? this.#state.looksAbove + 1 : 0;
     this.#state = { kind: "tight", shedAtMs, looksAbove };
-    if (looksAbove >= LOOKS_BEFORE_RESTART) this.#beginAnew();
+    if (looksAbove >= LOOKS_BEFORE_RESTART) this.#restart();
   }
 
   #share({ anonBytes, heapUsedBytes, heapLimitBytes }: OwnMemory): number {
@@ -128,7 +123,7 @@ export class MemoryWatch implements Component {
     }
   }
 
-  #beginAnew(): void {
+  #restart(): void {
     const { uptime, kept, bootId, log, restart } = this.#components;
     const now = uptime();
     if (now < this.#notBefore) {

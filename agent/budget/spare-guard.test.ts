@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { WatchSource } from "@picolet/protocol/async/watch.ts";
+import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import type { PressureCondition } from "../core/node/node-pressure.ts";
 import { SpareGuard } from "./spare-guard.ts";
 
@@ -25,7 +26,7 @@ test("what runtimes keep ready goes when memory is short, and for nothing else",
     {},
   ];
   const guard = new SpareGuard({ adapters, pressure });
-  const running = guard.run(stop.signal);
+  const running = endOfRun(guard.run(stop.signal));
   await new Promise(setImmediate);
   pressure.set([condition("DiskPressure", "True")]);
   await new Promise(setImmediate);

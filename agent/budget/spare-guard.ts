@@ -1,5 +1,4 @@
 /** Has runtimes give up what they only keep ready as long as the node is short of memory. */
-import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import type { RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
@@ -20,13 +19,9 @@ export class SpareGuard implements Component {
 
   async run(signal: AbortSignal): Promise<void> {
     const { adapters, pressure } = this.#components;
-    try {
-      for await (const conditions of pressure.changes(signal)) {
-        const isShort = conditions.some(({ type, status }) => type === "MemoryPressure" && status === "True");
-        if (isShort) for (const adapter of adapters) adapter.shed?.();
-      }
-    } catch (error) {
-      ignoreCancelled(error);
+    for await (const conditions of pressure.changes(signal)) {
+      const isShort = conditions.some(({ type, status }) => type === "MemoryPressure" && status === "True");
+      if (isShort) for (const adapter of adapters) adapter.shed?.();
     }
   }
 }

@@ -4,6 +4,7 @@ import { PicoletError } from "@picolet/protocol/errors.ts";
 import { type Millis, millis, podUid, seconds } from "@picolet/protocol/ports.ts";
 import type { ObservedContainer } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
+import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedEvents, RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import type { FilesystemUsage, NodeUsage, PodDiskUsage, PodUsage, Usage } from "../core/node/usage.ts";
@@ -128,7 +129,7 @@ class Board implements AsyncDisposable {
       },
       { nodeName: "edge-1", thresholds, transitionPeriod: seconds(60), maxGracePeriod, maxPids: 1000 },
     );
-    this.#running = this.manager.run(this.#life.signal);
+    this.#running = endOfRun(this.manager.run(this.#life.signal));
   }
 
   add(name: string, memory: number, { source = "api", disk = 0, terminating }: PodOptions = {}): void {

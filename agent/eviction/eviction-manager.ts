@@ -1,4 +1,3 @@
-import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
@@ -150,7 +149,7 @@ export class EvictionManager implements Component {
     await Promise.all([
       ...(this.#fast.length === 0 ? [] : [this.#memory.run(signal), this.#watchMemory(signal)]),
       ...(this.#ofDisk.length === 0 ? [] : [this.#disk.run(signal)]),
-    ]).catch(ignoreCancelled);
+    ]);
   }
 
   #publish(): void {

@@ -6,6 +6,7 @@ import { millis, type PodUid, podUid } from "@picolet/protocol/ports.ts";
 import type { DesiredPod, ImageInfo, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import { usagePod } from "@picolet/test/support/unit/pods/usage-pods.ts";
+import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedEvents, RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { seededRandom } from "@picolet/test/support/unit/ports/seeded-random.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
@@ -62,7 +63,7 @@ class Bench implements AsyncDisposable {
       desired: (uid) => this.pods.get(uid),
       hasRoom: () => this.hasRoom,
     });
-    this.#running = this.standIns.run(this.#stop.signal).catch(() => undefined);
+    this.#running = endOfRun(this.standIns.run(this.#stop.signal));
   }
 
   async set(...all: readonly DesiredPod[]): Promise<void> {

@@ -6,6 +6,7 @@ import type { DesiredPod, ImageInfo } from "@picolet/runtime-contract/runtime-ad
 import { FakeAdapter } from "@picolet/runtime-test-kit/fake/fake-adapter.ts";
 import { FakeRuntime } from "@picolet/runtime-test-kit/fake/fake-runtime.ts";
 import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
+import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedEvents, RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { MemoryDesiredStore } from "@picolet/test/support/unit/store/memory-desired-store.ts";
@@ -102,7 +103,7 @@ class Shelf implements AsyncDisposable {
       },
       { nodeName: "edge-1", policy: this.#policy },
     );
-    this.#running = this.#collector.run(this.#stop.signal);
+    this.#running = endOfRun(this.#collector.run(this.#stop.signal));
     await clock.settle();
   }
 

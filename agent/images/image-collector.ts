@@ -1,4 +1,4 @@
-import { aborted, ignoreCancelled } from "@picolet/protocol/async/abort.ts";
+import { aborted } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
@@ -84,13 +84,9 @@ export class ImageCollector implements Component {
     if (highThresholdPercent === 100 && maximumAge === 0) return await aborted(signal);
     const { clock } = this.#components;
     const startedAt = clock.monotonic();
-    try {
-      for (let delay = FIRST_DELAY; ; delay = INTERVAL) {
-        await clock.sleep(delay, signal);
-        if (this.#components.isSettled()) await this.collect(millis(clock.monotonic() - startedAt), signal);
-      }
-    } catch (error) {
-      ignoreCancelled(error);
+    for (let delay = FIRST_DELAY; ; delay = INTERVAL) {
+      await clock.sleep(delay, signal);
+      if (this.#components.isSettled()) await this.collect(millis(clock.monotonic() - startedAt), signal);
     }
   }
 

@@ -5,6 +5,7 @@ import { PicoletError } from "@picolet/protocol/errors.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
 import type { DesiredPod, ImageInfo, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { desired as desiredPod, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
+import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedEvents, RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { MemoryDesiredStore } from "@picolet/test/support/unit/store/memory-desired-store.ts";
@@ -78,7 +79,7 @@ class Bench {
       { nodeName: "edge-1" },
     );
     const stop = new AbortController();
-    const running = this.prefetcher.run(stop.signal);
+    const running = endOfRun(this.prefetcher.run(stop.signal));
     t.after(async () => {
       stop.abort();
       await running;

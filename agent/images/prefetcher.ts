@@ -4,7 +4,7 @@
  * picolet.io/prefetch=app:2,db:3`) or on a pod that runs here, whose pull secrets are used then. An image is for the
  * pod's runtime, or the node's first one, unless it names another one: `wasm=pump:2`. No image name has an equals sign.
  */
-import { ignoreCancelled, type JoinedSignal, joinSignals } from "@picolet/protocol/async/abort.ts";
+import { type JoinedSignal, joinSignals } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
@@ -107,8 +107,6 @@ export class Prefetcher implements Component {
         await this.#alarm.ring(life.signal);
         this.#round(life.signal);
       }
-    } catch (error) {
-      ignoreCancelled(error);
     } finally {
       life.abort();
       await Promise.all([...following, ...[...this.#tasks.values()].map(({ ended }) => ended)]);

@@ -1,4 +1,5 @@
 /** On a real folder. */
+
 import assert from "node:assert/strict";
 import { mkdirSync, readdirSync, readlinkSync, symlinkSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
@@ -7,6 +8,7 @@ import { millis } from "@picolet/protocol/ports.ts";
 import type { ObservedPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { desired, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
+import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import type { PodView } from "../plan/pod-view.ts";
@@ -58,7 +60,7 @@ class Bench implements AsyncDisposable {
       },
       { folder: this.folder.at("containers"), podLogsDir: this.folder.at("pods") },
     );
-    this.#running = links.run(this.#life.signal);
+    this.#running = endOfRun(links.run(this.#life.signal));
     await this.clock.settle();
   }
 

@@ -1,6 +1,6 @@
 import { lstatSync, mkdirSync, readdirSync, readlinkSync, rmSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
-import { aborted, ignoreCancelled } from "@picolet/protocol/async/abort.ts";
+import { aborted } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
@@ -67,7 +67,7 @@ export class LogLinks implements Component {
       await aborted(signal);
       return;
     }
-    await Promise.all([this.#follow(signal), this.#keep(signal)]).catch(ignoreCancelled);
+    await Promise.all([this.#follow(signal), this.#keep(signal)]);
   }
 
   async #follow(signal: AbortSignal): Promise<void> {

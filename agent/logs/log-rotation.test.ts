@@ -1,4 +1,5 @@
 /** On real files, with a runtime that writes to what it has open, and virtual time. */
+
 import assert from "node:assert/strict";
 import {
   closeSync,
@@ -23,6 +24,7 @@ import { gunzipSync, gzipSync } from "node:zlib";
 import { WatchSource } from "@picolet/protocol/async/watch.ts";
 import { type Millis, millis, podUid, seconds } from "@picolet/protocol/ports.ts";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
+import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { type LoggedContainer, LogRotation, type LogRotationInit } from "./log-rotation.ts";
@@ -374,7 +376,7 @@ test("the loop ends when it is told to, in the middle of a wait", async () => {
   using bench = new Bench();
   bench.start("app");
   const stop = new AbortController();
-  const done = bench.rotator.run(stop.signal);
+  const done = endOfRun(bench.rotator.run(stop.signal));
   while (bench.clock.sleeping === 0) await new Promise((resolve) => setImmediate(resolve));
   stop.abort();
   await done;
@@ -425,7 +427,7 @@ test("a container that floods its log is found within a second, and its files st
   using bench = new Bench({ maxSizeBytes, maxFiles: 3 });
   const app = bench.start("app");
   const stop = new AbortController();
-  const running = bench.rotator.run(stop.signal);
+  const running = endOfRun(bench.rotator.run(stop.signal));
   const settle = async (): Promise<void> => {
     while (bench.clock.sleeping === 0) await new Promise((resolve) => setImmediate(resolve));
   };
@@ -455,7 +457,7 @@ test("a container that floods its log is found within a second, and its files st
 test("while nothing runs nothing is looked at; with containers the disk is, by how much is free", async () => {
   using bench = new Bench({ maxSizeBytes: 10_000_000 });
   const stop = new AbortController();
-  const running = bench.rotator.run(stop.signal);
+  const running = endOfRun(bench.rotator.run(stop.signal));
   const settle = async (): Promise<void> => {
     for (let turn = 0; turn < 50; turn += 1) await bench.clock.settle();
   };

@@ -1,6 +1,5 @@
 import { link, lstat, rename, unlink } from "node:fs/promises";
 import { basename, dirname } from "node:path";
-import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
@@ -129,8 +128,6 @@ export class LogRotation implements Component {
         if (this.#seen.size === 0) await this.#untilOneRuns(signal);
         await this.#wait(next, signal);
       }
-    } catch (error) {
-      ignoreCancelled(error);
     } finally {
       await this[Symbol.asyncDispose]();
     }

@@ -74,7 +74,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   const linked = linkNode(base, { runtimes, pods, conditions, view, usage, logs });
   const upkeep = makeUpkeep(base, { runtimes, pods, view, usage, conditions: conditions.conditions });
   const { statuses } = pods;
-  // Disposed of in reverse: the store is closed last, when nobody writes any more.
+  // Disposed of in reverse: the store is closed last, after all parts that write to it.
   const parts: readonly Component[] = [
     store,
     telemetry,
@@ -125,7 +125,7 @@ function makeNodeBudget(
     {
       ...{ ...pods, clock, log, store, adapters, hierarchies: node.cgroups.hierarchies },
       collectGarbage: () => collectGarbage(cluster, "burst"),
-      restart: () => init.stops?.beginAnew(),
+      restart: () => init.stops?.restart(),
       stretch: (factor) => telemetry.stretch(factor),
     },
     { configuration: init.configuration, rootDir: init.args.rootDir },
@@ -137,8 +137,8 @@ function makeNodeBudget(
  * it, at rest what has not run since the last time. It is not "regular" collections, which give back no page that holds
  * anything. Without `--expose-gc`, as in tests, nothing happens.
  */
-function collectGarbage({ letGoOfParser }: NodeCluster, after: "burst" | "rest"): void {
-  letGoOfParser();
+function collectGarbage({ unloadParser }: NodeCluster, after: "burst" | "rest"): void {
+  unloadParser();
   unloadModules("manifest-pods", "push-source", "shown-configuration");
   for (let count = after === "burst" ? 2 : 1; count > 0; count -= 1)
     globalThis.gc?.({ type: "major", execution: "sync", flavor: "last-resort" });
@@ -166,7 +166,7 @@ function makeConditions(
   return new NodeConditions({ health, shutdown: shutdown.state, pressures, events, clock, log }, { nodeName });
 }
 
-/** What of the node can be shown, and asked for. */
+/** Parts of the node that the local API and the hub read. */
 interface ShownNode {
   readonly runtimes: Runtimes;
   readonly pods: Pods;

@@ -1,10 +1,13 @@
 /** Where this node itself can be asked: the local socket and the ports for health. */
 import type { Component } from "@picolet/protocol/async/component.ts";
+import type { Watch } from "@picolet/protocol/async/watch.ts";
+import type { HealthCheck } from "../api/health-port.ts";
 import { HealthPort } from "../api/health-port.ts";
 import { LocalApi, type LocalApiComponents } from "../api/local-api.ts";
+import type { RuntimeHealth } from "../observe/runtime-watcher.ts";
+import type { StoreState } from "../store/store-file.ts";
 import type { AgentBase } from "./base/agent-base.ts";
 import type { NodeBoardServices } from "./base/node-board-services.ts";
-import { healthChecks } from "./health-checks.ts";
 import type { NodeAgentView } from "./node/node-agent-view.ts";
 import type { Pods } from "./pods/make-pods.ts";
 import { pushedPods } from "./pods/pod-sources.ts";
@@ -40,4 +43,43 @@ export function makeLocalServers(base: AgentBase, components: LocalServersCompon
   const healthz = new HealthPort({ checks, clock, log }, { address: healthzBindAddress, port: healthzPort });
   const readOnly = new HealthPort({ checks, view, probeMetrics, clock, log }, { address, port: readOnlyPort });
   return [api, ...(healthzPort === 0 ? [] : [healthz]), ...(readOnlyPort === 0 ? [] : [readOnly])];
+}
+
+export interface HealthSources {
+  /** Joined with what the runtimes say of themselves. */
+  readonly runtimes: Watch<readonly RuntimeHealth[]>;
+  readonly store: Watch<StoreState>;
+  readonly wantedPods: () => number;
+  readonly workers: () => number;
+}
+
+const PLEG_REASON = "PLEGNotHealthy";
+
+/** The checks of `/healthz`. An answer shows that the agent's single thread is not blocked. */
+export function healthChecks({ runtimes, store, wantedPods, workers }: HealthSources): readonly HealthCheck[] {
+  const failing = (isPleg: boolean): string | undefined => {
+    const ill = runtimes.current.filter(({ healthy, reason }) => !healthy && (reason === PLEG_REASON) === isPleg);
+    return ill.length === 0 ? undefined : ill.map(({ name, message }) => `${name}: ${message}`).join(", ");
+  };
+  return [
+    { name: "ping", problem: () => undefined },
+    { name: "PLEG", problem: () => failing(true) },
+    {
+      name: "runtime",
+      problem: () => (runtimes.current.length === 0 ? "no runtime has answered yet" : failing(false)),
+    },
+    { name: "store", problem: () => storeProblem(store.current) },
+    {
+      name: "syncloop",
+      problem: () => {
+        const idle = wantedPods() - workers();
+        return idle > 0 ? `${idle} wanted pods have no worker` : undefined;
+      },
+    },
+  ];
+}
+
+function storeProblem(state: StoreState): string | undefined {
+  if (state.kind === "durable") return undefined;
+  return `${state.kind === "unwritable" ? "cannot be written to" : "is in memory only"}: ${state.reason}`;
 }

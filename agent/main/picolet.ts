@@ -76,7 +76,7 @@ async function run(args: AgentArguments, { board, configuration, origins }: Load
       { args, configuration, origins, stops },
       stops.signal,
     );
-    return stops.beginsAnew ? beginAnew(log) : 0;
+    return stops.isRestarting ? restart(log) : 0;
   } catch (error) {
     log.error("the agent cannot go on", { error: describeError(error) });
     return 1;
@@ -87,7 +87,7 @@ async function run(args: AgentArguments, { board, configuration, origins }: Load
  * The same program in the same process: its pid, cgroup and open output stay, which a service manager or a serial
  * console waits on. Components' reapers stay its children; as zombies they count as ended.
  */
-function beginAnew(log: Log): number {
+function restart(log: Log): number {
   try {
     process.execve?.(process.execPath, [process.argv0, ...process.execArgv, ...process.argv.slice(1)], process.env);
   } catch (error) {

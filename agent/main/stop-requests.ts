@@ -16,7 +16,7 @@ export class StopRequests {
   readonly #stop = new AbortController();
   #shutdown: NodeShutdownControl | undefined;
   #isWaiting = false;
-  #beginsAnew = false;
+  #isRestarting = false;
 
   constructor(log: Log) {
     this.#log = log;
@@ -30,15 +30,15 @@ export class StopRequests {
     return this.#stop.signal;
   }
 
-  /** Whether the next agent is to begin where this one ends. */
-  get beginsAnew(): boolean {
-    return this.#beginsAnew;
+  /** True when another agent must start after this one ends. */
+  get isRestarting(): boolean {
+    return this.#isRestarting;
   }
 
   /** Ends the agent, as SIGTERM does, for another one to begin at once in the same process. */
-  beginAnew(): void {
+  restart(): void {
     if (this.#stop.signal.aborted) return;
-    this.#beginsAnew = true;
+    this.#isRestarting = true;
     this.#stop.abort(cancelled("the agent"));
   }
 
@@ -72,10 +72,10 @@ export class StopRequests {
   }
 }
 
-/** Whether systemd is taking the system down. Elsewhere nobody can tell. */
+/** @returns whether systemd is stopping the system; false without systemd */
 function isSystemStopping(): Promise<boolean> {
   return new Promise((resolve) => {
-    // Its exit code is not 0 for whatever is not "running".
+    // Its exit code is not 0 for any state but "running".
     execFile("systemctl", ["is-system-running"], { timeout: SYSTEMCTL_LIMIT_MS }, (_, stdout) => {
       resolve(stdout.trim() === "stopping");
     });

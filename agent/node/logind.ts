@@ -64,27 +64,35 @@ export class LogindShutdown implements Component {
     const { clock, random, log } = this.#components;
     const backoff = new Backoff(random, RETRY);
     let told = "";
-    while (!signal.aborted) {
-      try {
-        await this.#follow(signal, () => {
+    try {
+      for (;;) {
+        const problem = await this.#followUntilBroken(signal, () => {
           backoff.reset();
           told = "";
         });
-      } catch (error) {
-        if (signal.aborted && isCancelled(error)) break;
-        const message = describeError(error);
-        if (message !== told) log.warn("logind is not followed: a shutdown ends no pods by itself", { error: message });
-        told = message;
-        await clock.sleep(backoff.next(), signal).catch(() => undefined);
+        if (problem !== told) log.warn("logind is not followed: a shutdown ends no pods by itself", { error: problem });
+        told = problem;
+        await clock.sleep(backoff.next(), signal);
       }
+    } finally {
+      await this[Symbol.asyncDispose]();
     }
-    await this[Symbol.asyncDispose]();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     const lock = this.#lock;
     this.#lock = undefined;
     await lock?.release();
+  }
+
+  /** @returns what broke the connection */
+  async #followUntilBroken(signal: AbortSignal, stands: () => void): Promise<string> {
+    try {
+      return await this.#follow(signal, stands);
+    } catch (error) {
+      if (signal.aborted && isCancelled(error)) throw error;
+      return describeError(error);
+    }
   }
 
   /** Until the connection breaks. @param stands called once logind is followed */

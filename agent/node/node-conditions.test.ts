@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { WatchSource } from "@picolet/protocol/async/watch.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
+import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedEvents, RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import type { PressureCondition } from "../core/node/node-pressure.ts";
@@ -66,7 +67,7 @@ test("each transition is one event and one line, and the condition follows", asy
   const shutdown = new WatchSource<ShutdownState>({ kind: "running" });
   const node = new NodeConditions({ health, shutdown, pressures: () => [], events, clock, log }, { nodeName: "board" });
   const stop = new AbortController();
-  const done = node.run(stop.signal);
+  const done = endOfRun(node.run(stop.signal));
   await clock.settle();
   assert.equal(readyOf(node)?.status, "False");
   for (const next of [
@@ -105,7 +106,7 @@ test("a node that is shutting down is not ready, until the shutdown is cancelled
     { nodeName: "board" },
   );
   const stop = new AbortController();
-  const done = node.run(stop.signal);
+  const done = endOfRun(node.run(stop.signal));
   for (const kind of ["ending", "ended", "running"] as const) {
     shutdown.set({ kind });
     await clock.settle();
@@ -142,7 +143,7 @@ test("pressures come before Ready, each change is one event, and transitions are
   // There from the first report on, whoever has spoken by then.
   assert.deepEqual(shown(), [...well, "PIDPressure=False KubeletHasSufficientPID", "Ready=False KubeletNotReady"]);
   const stop = new AbortController();
-  const done = node.run(stop.signal);
+  const done = endOfRun(node.run(stop.signal));
   await clock.settle();
   const began = node.conditions.current[0]?.lastTransitionTime;
   await clock.advance(seconds(60));

@@ -5,6 +5,7 @@ import { millis } from "@picolet/protocol/ports.ts";
 import { KUBERNETES_VERSION, VERSION } from "@picolet/protocol/version.ts";
 import { FakeAdapter } from "@picolet/runtime-test-kit/fake/fake-adapter.ts";
 import { FakeRuntime } from "@picolet/runtime-test-kit/fake/fake-runtime.ts";
+import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import type { NodeCondition } from "./node-conditions.ts";
@@ -95,7 +96,7 @@ function start() {
   );
   const life = new AbortController();
   const seen: unknown[] = [];
-  const done = reports.run(life.signal);
+  const done = endOfRun(reports.run(life.signal));
   const watching = (async () => {
     for await (const report of reports.report.changes(life.signal)) seen.push(report);
   })();

@@ -1,4 +1,3 @@
-import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
@@ -67,7 +66,7 @@ export class NodeReports implements Component {
         await this.#alarm.ring(signal);
       }
     };
-    await Promise.all([followConditions(), followPods(), lookAtImages()]).catch(ignoreCancelled);
+    await Promise.all([followConditions(), followPods(), lookAtImages()]);
   }
 
   #current(): NodeReportContent {

@@ -1,4 +1,4 @@
-import { ignoreCancelled, wokenOrAborted } from "@picolet/protocol/async/abort.ts";
+import { wokenOrAborted } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
@@ -44,7 +44,7 @@ export class OrphanSweep implements Component {
     if (signal.aborted) return;
     await this.#sweep(signal);
     const alarm = new Alarm(this.#components.clock);
-    await Promise.all([this.#follow(alarm, signal), this.#keep(alarm, signal)]).catch(ignoreCancelled);
+    await Promise.all([this.#follow(alarm, signal), this.#keep(alarm, signal)]);
   }
 
   async #follow(alarm: Alarm, signal: AbortSignal): Promise<void> {

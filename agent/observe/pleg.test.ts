@@ -6,6 +6,7 @@ import type { RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.t
 import { FakeAdapter } from "@picolet/runtime-test-kit/fake/fake-adapter.ts";
 import { FakeRuntime } from "@picolet/runtime-test-kit/fake/fake-runtime.ts";
 import { filePod } from "@picolet/test/support/unit/agent/small-agent.ts";
+import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { seededRandom } from "@picolet/test/support/unit/ports/seeded-random.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
@@ -47,7 +48,7 @@ class Bench implements AsyncDisposable {
   }
 
   start(): void {
-    this.#done = this.pleg.run(this.#stop.signal);
+    this.#done = endOfRun(this.pleg.run(this.#stop.signal));
   }
 
   get first(): FakeRuntime {

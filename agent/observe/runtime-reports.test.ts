@@ -3,6 +3,7 @@ import { test } from "node:test";
 import { WatchSource } from "@picolet/protocol/async/watch.ts";
 import { millis, seconds } from "@picolet/protocol/ports.ts";
 import type { RuntimeAdapter, RuntimeStatus } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { RuntimeReports } from "./runtime-reports.ts";
@@ -24,7 +25,7 @@ test("a runtime that answers nothing is reported at once, and as well again only
   const adapter = { name: "cri", status } as unknown as RuntimeAdapter;
   const reports = new RuntimeReports({ adapters: [adapter], relists, clock, log: new RecordedLog() });
   const stop = new AbortController();
-  const running = reports.run(stop.signal);
+  const running = endOfRun(reports.run(stop.signal));
   await clock.advance(seconds(60));
   assert.deepEqual(reports.health.current, [WELL]);
   answers = false;

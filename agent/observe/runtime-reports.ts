@@ -1,4 +1,3 @@
-import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
@@ -95,7 +94,7 @@ export class RuntimeReports implements Component {
         this.#alarm.set(this.#health.current.every(({ healthy }) => healthy) ? CALM_PERIOD : TROUBLED_PERIOD);
       }
     };
-    await Promise.all([follow(), ask()]).catch(ignoreCancelled);
+    await Promise.all([follow(), ask()]);
   }
 
   async #askAll(limit: Millis, signal: AbortSignal): Promise<void> {

@@ -1,7 +1,7 @@
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import { Backoff, type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
-import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
 import {
   type Clock,
   type Log,
@@ -119,16 +119,12 @@ export class RuntimeWatcher {
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    try {
-      await Promise.all([
-        this.#relistForEver(signal),
-        this.#listen(signal),
-        this.#pingForEver(signal),
-        this.#noticeLosses(signal),
-      ]);
-    } catch (error) {
-      if (!signal.aborted || !isCancelled(error)) throw error;
-    }
+    await Promise.all([
+      this.#relistForEver(signal),
+      this.#listen(signal),
+      this.#pingForEver(signal),
+      this.#noticeLosses(signal),
+    ]);
   }
 
   #hurry(): void {

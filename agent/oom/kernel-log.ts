@@ -101,7 +101,7 @@ export class KernelLog implements Disposable {
     this.#told = undefined;
     this.#wait?.stop();
     if (length > 0) this.#ahead = this.#recordOf(length);
-    else this.#beginAnew();
+    else this.#restart();
     told?.();
   }
 
@@ -116,7 +116,7 @@ export class KernelLog implements Disposable {
    * A handle that has met an error is done with, and so is its descriptor. The error is that records were overwritten
    * where this one was: so the oldest that the kernel has is the next one.
    */
-  #beginAnew(): void {
+  #restart(): void {
     this.#close();
     this.#ahead = LOST;
     this.#fd = -1;

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { millis, type PodUid, podUid, seconds } from "@picolet/protocol/ports.ts";
+import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedEvents, RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import type { KernelRecord } from "./kernel-log.ts";
@@ -41,7 +42,7 @@ class Kernel implements AsyncDisposable {
       },
       { nodeName: "edge-1" },
     );
-    this.#running = watch.run(this.#stop.signal);
+    this.#running = endOfRun(watch.run(this.#stop.signal));
     await this.clock.advance(seconds(2));
   }
 

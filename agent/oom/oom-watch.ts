@@ -1,5 +1,4 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { type Clock, type Log, type PodUid, seconds } from "@picolet/protocol/ports.ts";
 import { type EventRecorder, nodeReference } from "../core/store/store-ports.ts";
@@ -42,16 +41,12 @@ export class OomWatch implements Component {
 
   async run(signal: AbortSignal): Promise<void> {
     const { kills, clock } = this.#components;
-    try {
+    await this.#readAll(signal);
+    kills.takeUntold();
+    for await (const _ of kills.more.changes(signal)) {
       await this.#readAll(signal);
-      kills.takeUntold();
-      for await (const _ of kills.more.changes(signal)) {
-        await this.#readAll(signal);
-        this.#tellNew();
-        await clock.sleep(PAUSE, signal);
-      }
-    } catch (error) {
-      ignoreCancelled(error);
+      this.#tellNew();
+      await clock.sleep(PAUSE, signal);
     }
   }
 

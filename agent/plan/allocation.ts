@@ -1,6 +1,6 @@
 /**
- * What the node has granted to a pod (KEP 1287): its resources as they were when it was admitted, or when a change of
- * them was. All that the agent does for a pod it does by these; what its source wants beyond them is a request. Pure.
+ * The resources that the node has granted to a pod (KEP 1287), when it was admitted or when a change was granted. The
+ * agent always uses these; other resources in the pod's source are a request. Pure.
  */
 
 import { parseQuantity } from "@picolet/protocol/kubernetes/quantity.ts";
@@ -38,7 +38,7 @@ export function applyGrants(pod: Pod, grants: Grants): Pod {
 const withGrant = (container: Container, granted: ResourceRequirements | undefined): Container =>
   granted === undefined || areEqual(container.resources, granted) ? container : { ...container, resources: granted };
 
-/** Whether they are the same amounts, however they are written. */
+/** Compares amounts, not texts: "1" is "1000m". */
 function areEqual(left: ResourceRequirements, right: ResourceRequirements): boolean {
   return areAmountsEqual(left.requests, right.requests) && areAmountsEqual(left.limits, right.limits);
 }
@@ -61,15 +61,15 @@ function isSameAmount(left: string | undefined, right: string | undefined): bool
  */
 export function applyClaims(pod: Pod, status: PodStatus | undefined): Pod {
   if (status?.conditions?.some(({ type }) => type === "PodResizeInProgress") !== true) return pod;
-  const told = [...(status.initContainerStatuses ?? []), ...(status.containerStatuses ?? [])];
+  const reported = [...(status.initContainerStatuses ?? []), ...(status.containerStatuses ?? [])];
   const claims = resizableContainers(pod).map(({ name, resources }): [string, ResourceRequirements] => {
-    const actual = told.find((each) => each.name === name && each.state.running !== undefined)?.resources?.requests;
+    const actual = reported.find((each) => each.name === name && each.state.running !== undefined)?.resources?.requests;
     return [name, { ...resources, requests: { ...resources.requests, ...greater(resources.requests, actual) } }];
   });
   return applyGrants(pod, Object.fromEntries(claims));
 }
 
-/** Of CPU and memory, what is more in `actual`. */
+/** @returns CPU and memory where `actual` is greater */
 function greater(granted: Texts = {}, actual: Texts = {}): Record<string, string> {
   const more: Record<string, string> = {};
   for (const resource of ["cpu", "memory"]) {

@@ -1,4 +1,4 @@
-/** What kinds of containers a pod has, and when a run of each is followed by another. */
+/** The kinds of containers in a pod, and when each kind is restarted. */
 import type { Container, EphemeralContainer, Pod, RestartPolicy } from "@picolet/protocol/pod/pod.ts";
 
 export type ContainerRole = "init" | "sidecar" | "regular" | "ephemeral";
@@ -39,7 +39,7 @@ export function isRestartedAfterExit(
   }
 }
 
-/** Nobody asks for the exit code of what a probe has failed. */
+/** After a failed probe the exit code does not matter. */
 export const isRestartedAfterProbe = (pod: Pod, container: AnyContainer, role: ContainerRole): boolean =>
   role === "sidecar" || policyOf(pod, container) !== "Never";
 

@@ -92,7 +92,7 @@ class StepCollector {
         return;
       case "stop": {
         const { run, stop } = verdict;
-        // The next round starts its successor. One of which nobody knows whether it runs has to be gone by then.
+        // The next round starts its successor. A run of unknown state is removed before that.
         const remove: Unit = run.state.kind === "unknown" ? [{ kind: "removeContainer", containerId: run.id }] : [];
         this.#units.push([stop, ...remove]);
         return;
@@ -116,8 +116,8 @@ class StepCollector {
     for (const container of desired.pod.spec.ephemeralContainers ?? []) {
       const { name } = container;
       const run = currentRun(observed, name, "ephemeral");
-      const told = previous?.ephemeralContainerStatuses?.find((each) => each.name === name);
-      const isOver = run === undefined ? told?.containerID !== undefined : run.state.kind !== "created";
+      const reported = previous?.ephemeralContainerStatuses?.find((each) => each.name === name);
+      const isOver = run === undefined ? reported?.containerID !== undefined : run.state.kind !== "created";
       if (isOver) continue;
       this.#units.push([{ kind: "startContainer", name, init: false, attempt: 0, backoff: backoff.initial }]);
     }

@@ -1,6 +1,6 @@
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { type Millis, seconds } from "@picolet/protocol/ports.ts";
 
-/** What the pod's containers get to end in: as its deletion says, else as it says itself. */
+/** @returns the grace period of the pod's deletion, or else of its spec */
 export const gracePeriodOf = ({ metadata, spec }: Pod): Millis =>
   seconds(metadata.deletionGracePeriodSeconds ?? spec.terminationGracePeriodSeconds);

@@ -9,7 +9,7 @@ import { gracePeriodOf } from "./grace-period.ts";
 import { newestRun } from "./newest-run.ts";
 import type { PodView, StopContainer } from "./pod-view.ts";
 import { needsRestart, resizeOf } from "./resize.ts";
-import type { Replacement, RunMemories } from "./worker-state.ts";
+import type { Replacement, RunMemories } from "./run-memory.ts";
 
 export type Verdict =
   | { readonly kind: "running"; readonly run: ObservedContainer }
@@ -18,8 +18,8 @@ export type Verdict =
   | { readonly kind: "done"; readonly run: ObservedContainer; readonly exitCode: number };
 
 /**
- * The newest run of a container that counts: init containers run anew in every sandbox, so a dead one takes theirs
- * along.
+ * @returns the newest run of a container that counts: init containers run again in each sandbox, so that runs in a dead
+ * sandbox do not count
  */
 export function currentRun(observed: ObservedPod, name: string, role: ContainerRole): ObservedContainer | undefined {
   const newest = newestRun(observed, name);
@@ -54,7 +54,7 @@ export function judgeContainer(
         return { kind: "done", run, exitCode };
       }
       const attempt = run.attempt + 1;
-      // What was stopped for a change of its own waits for nothing.
+      // A container stopped because of its own change has no back-off.
       const isChanged = run.hash !== hash || memory?.replaced === "resized";
       const ended = isChanged ? undefined : memory?.ended;
       if (ended === undefined)
@@ -65,7 +65,7 @@ export function judgeContainer(
   }
 }
 
-/** Nobody knows whether it runs, so it is ended before its successor starts. */
+/** A run of unknown state may be running, so it is stopped before its successor starts. */
 function unknown(view: PodView, run: ObservedContainer, role: ContainerRole): Verdict {
   const kind = role === "init" || role === "sidecar" ? "Init container" : "Container";
   const message = `${kind} is in "unknown" state, try killing it before restart`;
@@ -85,10 +85,10 @@ function stopOfRunning(
   if (role === "init") return undefined;
   const isSidecar = role === "sidecar";
   const subject = isSidecar ? `Init container ${name}` : `Container ${name}`;
-  const told = (what: string, restarts: boolean): string =>
+  const messageOf = (what: string, restarts: boolean): string =>
     `${subject} ${what}${restarts && !isSidecar ? ", will be restarted" : ""}`;
   if (run.hash !== view.hashes.get(name)) {
-    return stopped(view, run, { message: told("definition changed", true), replaces: "changed" });
+    return stopped(view, run, { message: messageOf("definition changed", true), replaces: "changed" });
   }
   const failed = view.probes.get(run.id)?.failed;
   if (failed === undefined) {
@@ -97,7 +97,7 @@ function stopOfRunning(
     return stopped(view, run, { message: `Container ${name} resize requires restart`, replaces: "resized" });
   }
   const restarts = isRestartedAfterProbe(view.desired.pod, container, role);
-  const message = told(`failed ${failed.probe} probe`, restarts);
+  const message = messageOf(`failed ${failed.probe} probe`, restarts);
   return stopped(view, run, { message, replaces: restarts ? "unhealthy" : undefined, failed });
 }
 
@@ -108,7 +108,7 @@ function stopped(
   why: { readonly message: string; readonly replaces: Replacement | undefined; readonly failed?: ProbeFailure },
 ): Verdict {
   const { message, replaces, failed } = why;
-  // A pod that is being deleted has its own time, whatever its probes say.
+  // The grace period of a deletion has precedence over that of a probe.
   const own = pod.metadata.deletionGracePeriodSeconds === undefined ? failed?.gracePeriod : undefined;
   const stop: StopContainer = {
     kind: "stopContainer",
@@ -126,11 +126,11 @@ function stopped(
 /** The attempt goes on counting where the runtime has lost the runs before, or has them in an older sandbox. */
 function firstRun(view: PodView, runs: RunMemories, observed: ObservedPod, name: string): Verdict {
   const statuses = [...(view.previous?.containerStatuses ?? []), ...(view.previous?.initContainerStatuses ?? [])];
-  const told = statuses.find((each) => each.name === name);
+  const reported = statuses.find((each) => each.name === name);
   const last = Math.max(
     newestRun(observed, name)?.attempt ?? -1,
     runs.get(name)?.attempt ?? -1,
-    told?.containerID === undefined && told?.lastState.terminated === undefined ? -1 : told.restartCount,
+    reported?.containerID === undefined && reported?.lastState.terminated === undefined ? -1 : reported.restartCount,
   );
   return { kind: "start", attempt: last + 1, backoff: backoffOfNextRun(undefined, view.backoff), at: view.monotonic };
 }

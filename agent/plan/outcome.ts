@@ -1,4 +1,4 @@
-/** How a pod is over, or is to be: found out from what was written of it, or from what ends it. */
+/** Derives the outcome of a pod from its recorded status, or from what ends it. */
 
 import { DISRUPTION_TARGET, isNodeCondition } from "@picolet/protocol/pod/condition-owners.ts";
 import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
@@ -29,36 +29,36 @@ export const podEndOutcome = ({ reason, message, disruption }: PodEnd): Outcome 
 });
 
 /**
- * What a status says of the pod's end. Before a stop begins its reason is written down while the phase, which may only
- * change when nothing runs any more, is still another one: so an agent that takes over in the middle goes on ending it.
+ * Reads a pod's outcome from its status. The reason is written before a stop begins, and the phase changes only when
+ * nothing runs any more, so that an agent that takes over in the middle continues the end.
  */
 export function recordedOutcome(status: PodStatus | undefined): Outcome | undefined {
   if (status === undefined) return undefined;
   const { phase, reason = "", message = "", startTime, containerStatuses, conditions = [] } = status;
   const isOver = phase === "Succeeded" || phase === "Failed";
-  // A pod that nobody could run (it was not valid) has a reason, and has never been taken up.
+  // An invalid pod has a reason, and was never started.
   if (!isOver && (reason === "" || startTime === undefined)) return undefined;
   const disruption = conditions.find((each) => each.type === DISRUPTION_TARGET && isNodeCondition(each));
-  const told = disruption && { reason: disruption.reason ?? "", message: disruption.message ?? "" };
+  const reported = disruption && { reason: disruption.reason ?? "", message: disruption.message ?? "" };
   return {
     phase: isOver ? phase : "Failed",
     reason,
     message,
-    ...(told === undefined ? {} : { disruption: told }),
+    ...(reported === undefined ? {} : { disruption: reported }),
     ...(isOver && reason !== "" && containerStatuses === undefined ? { rejected: true } : {}),
   };
 }
 
 /**
- * Whether a pod that the agent has not looked at yet, with that status from before, counts for what else the node can
- * take. What the API server has over stays over; a pod of the node's own may run again.
+ * True when a pod that this agent has not inspected yet counts against the node's room, judged by its previous status.
+ * An ended pod of the API server stays ended; a pod of the node's own sources may run again.
  */
 export function wasAdmitted({ source }: DesiredPod, status: PodStatus | undefined): boolean {
   if (status?.startTime === undefined || recordedOutcome(status)?.rejected === true) return false;
   return source !== "api" || (status.phase !== "Succeeded" && status.phase !== "Failed");
 }
 
-/** Whether the node has said no to a pod of its own before, which it is to say again: nobody else makes it anew. */
+/** True for a rejected pod of the node's own sources: it is judged again, because no controller replaces it. */
 export const needsReadmission = ({ source }: DesiredPod, status: PodStatus | undefined): boolean =>
   source !== "api" && recordedOutcome(status)?.rejected === true;
 
@@ -74,6 +74,6 @@ export function deadlineOf({ desired }: PodView, state: WorkerState): MonotonicM
  */
 export function activeSince({ previous, monotonic, wallMs }: PodView): MonotonicMs {
   const startedAtMs = previous?.startTime === undefined ? wallMs : Date.parse(previous.startTime);
-  // A clock that was set back tells nothing.
+  // A clock that was set back gives no duration.
   return (monotonic - Math.max(0, wallMs - startedAtMs)) as MonotonicMs;
 }

@@ -8,16 +8,18 @@ import {
   failure,
   NOW,
   NOW_MS,
+  removed,
   run,
   running,
   sandbox,
+  takenUp,
   type ViewOptions,
   viewOf,
 } from "@picolet/test/support/unit/pods/pod-views.ts";
 import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import { planPod } from "./plan-pod.ts";
 import type { PlanAction } from "./pod-view.ts";
-import { transition } from "./worker-state.ts";
+import { transition } from "./worker-transition.ts";
 
 /** `start app/1 backoff=10000`: enough to tell one action from another. */
 function say(action: PlanAction): string {
@@ -64,7 +66,8 @@ const sidecarPod = podOf({
 });
 const ready = [sandbox(0)];
 const dead = [sandbox(0, "notReady")];
-const terminating = { kind: "terminating", since: NOW, sinceMs: NOW_MS } as const;
+const terminating = removed();
+const removedAt = (monotonic: MonotonicMs) => transition(takenUp(), { kind: "removed", monotonic, wallMs: NOW_MS });
 
 interface Row {
   readonly name: string;
@@ -210,10 +213,7 @@ const RESTARTING: readonly Row[] = [
     name: "a container that was stopped for its changed definition starts again even if the pod is never to restart",
     view: {
       pod: neverPod,
-      worker: transition(
-        { kind: "active", since: NOW, runs: new Map(), sandbox: undefined },
-        { kind: "replacing", name: "app", attempt: 0, why: "changed", monotonic: NOW },
-      ),
+      worker: transition(takenUp(), { kind: "replacing", name: "app", attempt: 0, why: "changed", monotonic: NOW }),
       sandboxes: ready,
       containers: [run(neverPod, "app", 0, exited(143), { hash: "old" })],
     },
@@ -317,12 +317,7 @@ const SANDBOXES: readonly Row[] = [
     view: {
       pod: alwaysPod,
       sandboxes: [sandbox(3, "notReady")],
-      worker: {
-        kind: "active",
-        since: NOW,
-        runs: new Map(),
-        sandbox: { attempt: 3, since: (NOW - 500) as MonotonicMs, backoff: millis(4000) },
-      },
+      worker: takenUp({ sandbox: { attempt: 3, since: (NOW - 500) as MonotonicMs, backoff: millis(4000) } }),
     },
     actions: [],
     wakeIn: 3500,
@@ -430,7 +425,7 @@ const REMOVALS: readonly Row[] = [
     name: "sidecars that are left end with the whole grace period, which is counted from where their end began",
     view: {
       pod: sidecarPod,
-      worker: { ...terminating, since: (NOW - 12_000) as MonotonicMs },
+      worker: removedAt((NOW - 12_000) as MonotonicMs),
       wanted: false,
       sandboxes: ready,
       containers: [run(sidecarPod, "app", 0, exited(0)), run(sidecarPod, "proxy", 0, running)],
@@ -559,8 +554,7 @@ const startupPod = podOf({
 const debugPod = podOf({ containers: [app], ephemeralContainers: [{ name: "debug", image }] });
 const deadlinePod = podOf({ activeDeadlineSeconds: 30, containers: [app] });
 const unwell = { started: true, ready: false, failed: { probe: "liveness", gracePeriod: millis(3000) } } as const;
-const activeFor = (durationMs: number) =>
-  ({ kind: "active", since: (NOW - durationMs) as MonotonicMs, runs: new Map(), sandbox: undefined }) as const;
+const activeFor = (durationMs: number) => takenUp({ since: (NOW - durationMs) as MonotonicMs });
 
 const LIFECYCLE: readonly Row[] = [
   {
@@ -766,13 +760,7 @@ describe("planPod: waits by the monotonic clock", () => {
   });
 
   function startedHere() {
-    return {
-      kind: "active",
-      since: NOW,
-      sandbox: undefined,
-      runs: new Map([
-        ["app", { attempt: 1, since: NOW, startedHere: true, replaced: "no" as const, ended: undefined }],
-      ]),
-    } as const;
+    const memory = { attempt: 1, since: NOW, startedHere: true, replaced: "no" as const, ended: undefined };
+    return takenUp({ runs: new Map([["app", memory]]) });
   }
 });

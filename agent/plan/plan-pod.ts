@@ -1,27 +1,22 @@
 /**
- * What to do next for one pod, by the kubelet's rules (pkg/kubelet/kuberuntime, computePodActions;
+ * Plans the next actions for one pod by the kubelet's rules (pkg/kubelet/kuberuntime, computePodActions;
  * pkg/kubelet/pod_workers). Pure and synchronous: the same view gives the same plan.
  */
-import type { MonotonicMs } from "@picolet/protocol/ports.ts";
-import type { ObservedPod, ObservedSandbox } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { type Millis, type MonotonicMs, millis } from "@picolet/protocol/ports.ts";
+import type { ObservedContainer, ObservedPod, ObservedSandbox } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { sidecarsOf } from "./container-roles.ts";
 import { type ContainerSteps, containerSteps, earliest, type Unit } from "./container-steps.ts";
-import {
-  activeSince,
-  DEADLINE_EXCEEDED,
-  deadlineOf,
-  podEndOutcome,
-  recordedOutcome,
-  rejectionOutcome,
-} from "./outcome.ts";
-import { stopsOf } from "./pod-stops.ts";
-import { isBarrier, type Plan, type PlanAction, type PodView, stepOf } from "./pod-view.ts";
+import { gracePeriodOf } from "./grace-period.ts";
+import { activeSince, DEADLINE_EXCEEDED, deadlineOf, recordedOutcome, rejectionOutcome } from "./outcome.ts";
+import { isBarrier, type Plan, type PlanAction, type PodView, type StopContainer, stepOf } from "./pod-view.ts";
 import { resizesOf } from "./resize.ts";
-import { type Outcome, transition, type WorkerState } from "./worker-state.ts";
+import type { ActiveState, Outcome, WorkerState } from "./worker-state.ts";
+import { transition } from "./worker-transition.ts";
 
-/** A container that its runtime could not stop as often goes with its sandbox, which is killed whole. */
+/** After this many failed stops of a container its whole sandbox is removed. */
 const MAX_STOP_TRIES = 2;
 
-/** @returns no action while the runtime could not be asked; that the pod is to be ended or removed is noted. */
+/** @returns no action while the runtime cannot be asked */
 export function planPod(view: PodView): Plan {
   const next = enter(view);
   const { observed } = view;
@@ -41,11 +36,7 @@ export function planPod(view: PodView): Plan {
 
 /** The state from which to plan. */
 function enter(view: PodView): WorkerState {
-  const { monotonic, wallMs, observed, backoff: limits, rejection, end } = view;
-  if (!view.wanted) return transition(view.worker, { kind: "removed", monotonic, wallMs });
-  if (end !== undefined) {
-    return transition(view.worker, { kind: "finished", outcome: podEndOutcome(end) });
-  }
+  const { monotonic, wallMs, observed, backoff: limits, rejection } = view;
   if (observed === undefined) return view.worker;
   const outcome = view.worker.kind === "waiting" ? outcomeBefore(view, observed) : undefined;
   if (outcome !== undefined) return transition(view.worker, { kind: "finished", outcome });
@@ -67,17 +58,17 @@ function enter(view: PodView): WorkerState {
  * server is never another one's namesake, and what it has ended is ended even when nothing of it is left.
  */
 function outcomeBefore(view: PodView, observed: ObservedPod): Outcome | undefined {
-  const told = recordedOutcome(view.previous);
-  if (told === undefined) return undefined;
-  // The node's own pods that had to make room, or to let it go down, are back when it is: nobody else makes them anew.
-  const isOver = view.previous?.phase === told.phase;
-  if (isOver && told.disruption !== undefined && view.desired.source !== "api") return undefined;
-  return observed.containers.length > 0 || told.reason !== "" || view.desired.source === "api" ? told : undefined;
+  const reported = recordedOutcome(view.previous);
+  if (reported === undefined) return undefined;
+  // A pod of the node's own sources that was ended for the node's sake runs again: no controller replaces it.
+  const isOver = view.previous?.phase === reported.phase;
+  if (isOver && reported.disruption !== undefined && view.desired.source !== "api") return undefined;
+  return observed.containers.length > 0 || reported.reason !== "" || view.desired.source === "api"
+    ? reported
+    : undefined;
 }
 
-type Active = Extract<WorkerState, { kind: "active" }>;
-
-function planActive(view: PodView, state: Active, observed: ObservedPod): Plan {
+function planActive(view: PodView, state: ActiveState, observed: ObservedPod): Plan {
   if (view.leaving !== undefined) return gated(view, state, leavingUnits(view, observed));
   const steps = containerSteps(view, state, observed);
   const outcome = steps.outcome ?? (isLostForGood(view, observed) ? FAILED : undefined);
@@ -99,7 +90,7 @@ function isLostForGood({ desired }: PodView, { sandboxes, containers }: Observed
 
 const FAILED: Outcome = { phase: "Failed", reason: "", message: "" };
 
-function activePlan(view: PodView, state: Active, observed: ObservedPod, steps: ContainerSteps): Plan {
+function activePlan(view: PodView, state: ActiveState, observed: ObservedPod, steps: ContainerSteps): Plan {
   const choice: Unit[] = view.undecided === true ? [[{ kind: "choose" }]] : [];
   // What is there already goes on where it is.
   const isNew = observed.sandboxes.length + observed.containers.length === 0;
@@ -125,8 +116,8 @@ function activePlan(view: PodView, state: Active, observed: ObservedPod, steps: 
 }
 
 /**
- * Prepares a running pod again, so that this agent goes on refreshing the files of its volumes: after a start of the
- * agent, and when the pod has changed or has another uid. Last, because nothing waits for it.
+ * Prepares a running pod again so that its volumes follow the objects of the API server: after the agent's start, and
+ * when the pod has changed. Comes last, because nothing waits for it.
  */
 function upkeep({ prepared, hasRefreshedVolumes }: PodView, { containers }: ObservedPod): Unit[] {
   const isRunning = containers.some((each) => each.state.kind === "running");
@@ -134,8 +125,8 @@ function upkeep({ prepared, hasRefreshedVolumes }: PodView, { containers }: Obse
 }
 
 /**
- * Before anything starts in the cgroup. What is stopped for it is to be gone first, or the cgroup would be too small
- * for what still runs in it.
+ * A resize comes before any start in the cgroup. Containers that restart for it must have ended before, because the
+ * cgroup may become too small for them.
  */
 function resizeUnits(view: PodView, observed: ObservedPod): Unit[] {
   if (observed.sandboxes[0]?.state !== "ready") return [];
@@ -145,7 +136,7 @@ function resizeUnits(view: PodView, observed: ObservedPod): Unit[] {
 }
 
 /** When the successor of a dead sandbox may be made. */
-function sandboxAt(state: Active, dead: ObservedSandbox | undefined): MonotonicMs {
+function sandboxAt(state: ActiveState, dead: ObservedSandbox | undefined): MonotonicMs {
   const { sandbox } = state;
   if (sandbox === undefined || sandbox.attempt !== dead?.attempt) return 0 as MonotonicMs;
   return (sandbox.since + sandbox.backoff) as MonotonicMs;
@@ -168,7 +159,7 @@ function removingUnits(view: PodView, observed: ObservedPod): Unit[] {
 function leavingUnits(view: PodView, observed: ObservedPod): Unit[] {
   const stops = stopsOf(view, observed);
   if (!areDeaf(view, stops)) return oneByOne(stops);
-  // The newest goes last: it tells an agent that has lost its store what the pod is, and how often it was restarted.
+  // The newest goes last: an agent without a store reads the manifest and the restart count from it.
   const remains: Unit[] = observed.sandboxes
     .toReversed()
     .map((each) => [stopSandbox(each.id), { kind: "removeSandbox", sandboxId: each.id }]);
@@ -187,8 +178,8 @@ const areDeaf = (view: PodView, stops: readonly PlanAction[]): boolean =>
 const stopSandbox = (sandboxId: string): PlanAction => ({ kind: "stopSandbox", sandboxId });
 
 /**
- * Of every container the newest run is kept, and the newest that ended, for `logs --previous`; so are their sandboxes.
- * What the newest runs have come to decides what is next, so they stay, whatever is short.
+ * Keeps each container's newest run, and its newest ended run for `logs --previous`, with their sandboxes. The newest
+ * run decides the next step, so a reclaim does not remove it either.
  */
 function garbage({ reclaim = false }: PodView, observed: ObservedPod): Unit[] {
   const seen = new Set<string>();
@@ -244,3 +235,37 @@ function gated(view: PodView, next: WorkerState, units: readonly Unit[], wake?: 
   const idle = !runs && actions.every((each) => each.kind === "prepare");
   return { next, actions: idle ? [] : actions, held, ...(wakeAt === undefined ? {} : { wakeAt }) };
 }
+
+/**
+ * Makes a stop for each running container. Each sidecar ends after all regular containers and after the sidecars that
+ * started later; the containers it waits for come before it in the list.
+ */
+function stopsOf(view: PodView, observed: ObservedPod): StopContainer[] {
+  const { pod } = view.desired;
+  const running = observed.containers.filter((each) => each.state.kind === "running");
+  const sidecars = new Set(sidecarsOf(pod).map(({ name }) => name));
+  const regular = new Set(pod.spec.containers.map(({ name }) => name));
+  const gracePeriod = graceIn(view);
+  const after = running.filter(({ name }) => regular.has(name)).map(({ id }) => id);
+  const stops = running.filter(({ name }) => !sidecars.has(name)).map((run) => stopOf(run, gracePeriod, []));
+  for (const name of [...sidecars].reverse()) {
+    for (const run of running.filter((each) => each.name === name)) {
+      stops.push(stopOf(run, gracePeriod, [...after]));
+      after.push(run.id);
+    }
+  }
+  return stops;
+}
+
+function graceIn({ desired, worker, leaving }: PodView): Millis {
+  const own = gracePeriodOf(desired.pod);
+  const isEnding = worker.kind === "finished" || worker.kind === "terminating";
+  const given = (isEnding ? worker.gracePeriod : undefined) ?? leaving?.gracePeriod;
+  return given === undefined ? own : millis(Math.min(own, given));
+}
+
+const stopOf = (run: ObservedContainer, gracePeriod: Millis, after: readonly string[]): StopContainer => ({
+  ...{ kind: "stopContainer", containerId: run.id, name: run.name, gracePeriod, running: true, after },
+  replaces: undefined,
+  message: `Stopping container ${run.name}`,
+});

@@ -1,4 +1,4 @@
-/** Whether a pod that comes under another UID may take over what runs for the one before it. Pure. */
+/** Decides whether a pod under another UID may take over the running containers of its predecessor. Pure. */
 import { canonicalJson } from "@picolet/protocol/pod/container-hash.ts";
 import type { Container, Pod } from "@picolet/protocol/pod/pod.ts";
 
@@ -20,7 +20,7 @@ function seenBy(pod: Pod): string | undefined {
     env.flatMap(({ valueFrom }) => valueFrom?.fieldRef?.fieldPath ?? []),
   );
   if (fields.includes(UID_FIELD)) return undefined;
-  // What somebody debugs the running pod with is nothing that an arriving one could have.
+  // Ephemeral containers are added to a running pod, so a new pod never has them.
   const {
     nodeName: _,
     ephemeralContainers: __,

@@ -1,31 +1,29 @@
-/** All that is known of one pod at one moment, and what a planner answers. */
+/** The planner's input and output for one pod. */
 import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
 import type { Millis, MonotonicMs, PodUid } from "@picolet/protocol/ports.ts";
 import type { DesiredPod, ObservedPod } from "@picolet/runtime-contract/runtime-adapter.ts";
-import type { PodEnd, PodLeave, Rejection } from "../core/pods/pod-admission.ts";
+import type { PodLeave, Rejection } from "../core/pods/pod-admission.ts";
 import type { ProbeResult } from "../core/pods/probe-ports.ts";
 import type { CrashBackoffLimits } from "./crash-backoff.ts";
 import type { ContainerResize } from "./resize.ts";
-import type { Replacement, WorkerState } from "./worker-state.ts";
+import type { Replacement } from "./run-memory.ts";
+import type { Failures } from "./worker-memory.ts";
+import type { PodResizeView, WorkerState } from "./worker-state.ts";
 
 export interface PodView {
   readonly desired: DesiredPod;
-  /** Whether a source wants it now. */
-  readonly wanted: boolean;
   /** Another incarnation of the same name that has to be gone first. */
   readonly blockedBy: PodUid | undefined;
-  /** What the node says to a pod of which nothing has started yet; `undefined`: it takes it, or was not asked now. */
+  /** Why the node rejects the new pod; `undefined`: it takes it, or the pod is not new. */
   readonly rejection: Rejection | undefined;
-  /** What it is run as has to be chosen before anything of it starts. */
+  /** True when a runtime must be chosen before anything of it starts. */
   readonly undecided?: boolean | undefined;
-  /** It is to go on in another runtime than the one that was looked at: nothing of it is to be left in this one. */
+  /** Set when the pod continues in another runtime than the inspected one, which must release it. */
   readonly leaving?: PodLeave | undefined;
-  /** How somebody on this node wants it ended, although its source wants it. */
-  readonly end: PodEnd | undefined;
   readonly worker: WorkerState;
   /** `undefined`: the runtime could not be asked yet. */
   readonly observed: ObservedPod | undefined;
-  /** Whether folders, volumes and cgroup have been made for this very `desired` by this agent. */
+  /** True when this agent has made folders, volumes and cgroup for this version of `desired`. */
   readonly prepared: boolean;
   /** True when files of its volumes are refreshed while the pod runs: a new agent must prepare a running pod again. */
   readonly hasRefreshedVolumes: boolean;
@@ -35,9 +33,9 @@ export interface PodView {
   readonly resize: PodResizeView;
   /** The disk is full: nothing dead is kept for its log alone. */
   readonly reclaim?: boolean | undefined;
-  /** What a prober says of running containers, by container id. One that is missing has no probes. */
+  /** Probe results of running containers, by container id. A missing container has no probes. */
   readonly probes: ReadonlyMap<string, ProbeResult>;
-  /** What ended containers left in their termination message file, by container id; "" is left out. */
+  /** Termination messages of ended containers, by container id, without empty ones. */
   readonly messages: ReadonlyMap<string, string>;
   /** As last written for this uid, also by an agent before this one. */
   readonly previous: PodStatus | undefined;
@@ -45,7 +43,7 @@ export interface PodView {
   readonly runtime: string;
   /** The node's own addresses; those of a pod on the host's network. */
   readonly hostIps: readonly string[];
-  /** Whether the pod's runtime can make a mount read-only with all that is mounted below it. */
+  /** True when the pod's runtime supports recursive read-only mounts. */
   readonly recursiveReadOnly: boolean;
   readonly backoff: CrashBackoffLimits;
   readonly monotonic: MonotonicMs;
@@ -53,40 +51,9 @@ export interface PodView {
   readonly wallMs: number;
 }
 
-/** What is known of changes of its resources besides its containers. */
-export interface PodResizeView {
-  /** Why it does not have what its source wants now. */
-  readonly pending: PendingResize | undefined;
-  /** Whether its cgroup has, as far as is known, what the pod is granted. */
-  readonly sized: boolean;
-  /** `metadata.generation` with the resources that were granted last, if this agent has granted any. */
-  readonly generation: number | undefined;
-}
-
-export interface PendingResize {
-  readonly reason: "Deferred" | "Infeasible";
-  readonly message: string;
-  /** The `metadata.generation` that it is about. */
-  readonly generation: number | undefined;
-}
-
-export const NO_RESIZE: PodResizeView = { pending: undefined, sized: true, generation: undefined };
-
-/** By `stepOf` an action. A step that succeeds takes its failure away. */
-export type Failures = ReadonlyMap<string, Failure>;
-
-export interface Failure {
-  /** Kubernetes' reason, CamelCase. */
-  readonly reason: string;
-  readonly message: string;
-  /** In a row. */
-  readonly count: number;
-  readonly retryAt: MonotonicMs;
-}
-
 /** One step for the worker. All are idempotent; the worker stops at the first that fails of those that `isBarrier`. */
 export type PlanAction =
-  /** Which runtime is to run it. All else waits for that. */
+  /** Chooses the runtime. All other steps wait for it. */
   | { readonly kind: "choose" }
   /** Folders, volumes, cgroup. */
   | { readonly kind: "prepare" }
@@ -95,7 +62,7 @@ export type PlanAction =
   | {
       readonly kind: "startContainer";
       readonly name: string;
-      /** Whether what comes after it in the plan has to wait for another round when it fails. */
+      /** True when the rest of the plan waits for another round if it fails. */
       readonly init: boolean;
       readonly attempt: number;
       readonly backoff: Millis;
@@ -116,15 +83,15 @@ export interface StopContainer {
   readonly kind: "stopContainer";
   readonly containerId: string;
   readonly name: string;
-  /** From when the stop of this container began, or from when it was given less, in whatever round. 0 kills at once. */
+  /** Counts from the begin of the stop in any round, or from when it was shortened. 0 kills at once. */
   readonly gracePeriod: Millis;
-  /** Whether it runs, so that a preStop hook of it can. */
+  /** True when the container runs, so that its preStop hook can run. */
   readonly running: boolean;
-  /** Ids of containers that are to end before it is told to, as long as the grace period lasts. */
+  /** Ids of containers that must end before it is stopped, within the grace period. */
   readonly after: readonly string[];
-  /** What its successor replaces; `undefined`: it has none. */
+  /** The run that the successor replaces; `undefined`: no successor follows. */
   readonly replaces: { readonly attempt: number; readonly why: Replacement } | undefined;
-  /** Of the event `Killing`. */
+  /** Message of the event `Killing`. */
   readonly message: string;
 }
 
@@ -164,7 +131,7 @@ export function stepOf(action: PlanAction): string {
   }
 }
 
-/** Whether what comes after it in a plan makes no sense without it. */
+/** @returns whether later actions of a plan need this one to succeed */
 export function isBarrier(action: PlanAction): boolean {
   switch (action.kind) {
     case "startContainer":
@@ -184,13 +151,13 @@ export function isBarrier(action: PlanAction): boolean {
   }
 }
 
-/** Where workers write down what they see; `agent/status` implements it. */
+/** Receives the workers' views; `agent/status` implements it. */
 export interface PodStatusRecorder {
-  /** As last written for this pod, also by an agent before this one. */
+  /** @returns the last status of this pod, also of an earlier agent */
   previous(uid: PodUid): PodStatus | undefined;
-  /** @param view with the worker's state as it is after planning. */
+  /** @param view with the worker's state after planning */
   publish(view: PodView): void;
-  /** What was published is known to an agent that takes over from now on, as far as the disk takes it. */
+  /** Writes published statuses to the disk, so that the next agent knows them. */
   flush(): void;
   /** Nothing of the pod is left on this node. */
   finish(desired: DesiredPod): void;

@@ -1,4 +1,4 @@
-/** What a pod's status says of changes of its resources, as the kubelet has it (KEP 1287). Pure. */
+/** Derives the parts of a pod's status about changes of its resources, as in the kubelet (KEP 1287). Pure. */
 
 import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import { formatQuantity, quantityOf } from "@picolet/protocol/kubernetes/quantity.ts";
@@ -6,7 +6,7 @@ import type { Container, ContainerStatus, PodCondition, ResourceRequirements } f
 import type { ObservedContainer } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { PodView } from "./pod-view.ts";
 import { type Amounts, actuatedResources, amountsOf, type Resizable, resizesOf } from "./resize.ts";
-import type { RunMemories } from "./worker-state.ts";
+import type { RunMemories } from "./run-memory.ts";
 
 type Resources = Pick<ContainerStatus, "resources" | "allocatedResources">;
 type ResizeCondition = "PodResizePending" | "PodResizeInProgress";
@@ -20,7 +20,7 @@ const SHARES_PER_CPU = 1024n;
 const MILLI_PER_CPU = 1000n;
 const NO_RUNS: RunMemories = new Map();
 
-/** Of one that runs what it has now, of any other what it is granted. */
+/** @returns the actual resources of a running container, the granted ones of any other */
 export function shownResources(view: PodView, container: Container, run: ObservedContainer): Resources {
   const { resources: granted } = container;
   const allocated = granted.requests === undefined ? {} : { allocatedResources: granted.requests };
@@ -39,25 +39,25 @@ function actualResources(
   const cpu = amountsOf(actuated, "cpu");
   const memory = amountsOf(actuated, "memory");
   const quota = cpuQuotaUs > 0 && cpuPeriodUs !== undefined ? milliOfQuota(cpuQuotaUs, cpuPeriodUs) : undefined;
-  const told: Record<Resizable, Partial<Amounts>> = {
+  const reported: Record<Resizable, Partial<Amounts>> = {
     cpu: {
       ...above(cpu.request, cpuShares === undefined ? undefined : milliOfShares(cpuShares), MIN_CPU_REQUEST, "request"),
       ...above(cpu.limit, quota, MIN_CPU_LIMIT, "limit"),
     },
-    memory: above(memory.limit, bytesTold(memory.limit, memoryLimitBytes), 0n, "limit"),
+    memory: above(memory.limit, reportedBytes(memory.limit, memoryLimitBytes), 0n, "limit"),
   };
   return {
     ...granted,
-    ...(granted.requests === undefined ? {} : { requests: shown(granted, actuated, told, "request") }),
-    ...(granted.limits === undefined ? {} : { limits: shown(granted, actuated, told, "limit") }),
+    ...(granted.requests === undefined ? {} : { requests: shown(granted, actuated, reported, "request") }),
+    ...(granted.limits === undefined ? {} : { limits: shown(granted, actuated, reported, "limit") }),
   };
 }
 
 /** The kernel counts whole pages. */
-function bytesTold(known: bigint, told: number): bigint | undefined {
-  if (told <= 0) return undefined;
-  const missing = known - BigInt(told);
-  return missing >= 0n && missing < PAGE_BYTES ? known : BigInt(told);
+function reportedBytes(known: bigint, reported: number): bigint | undefined {
+  if (reported <= 0) return undefined;
+  const missing = known - BigInt(reported);
+  return missing >= 0n && missing < PAGE_BYTES ? known : BigInt(reported);
 }
 
 const milliOfShares = (shares: number): bigint =>
@@ -66,21 +66,21 @@ const milliOfQuota = (quotaUs: number, periodUs: number): bigint =>
   (BigInt(quotaUs) * MILLI_PER_CPU) / BigInt(periodUs);
 
 /** Only what is another amount than is known, and more than both of them count at the least. */
-function above(known: bigint, told: bigint | undefined, least: bigint, which: keyof Amounts): Partial<Amounts> {
-  const isNew = told !== undefined && told !== known && (told > least || known > least);
-  return isNew ? { [which]: told } : {};
+function above(known: bigint, reported: bigint | undefined, least: bigint, which: keyof Amounts): Partial<Amounts> {
+  const isNew = reported !== undefined && reported !== known && (reported > least || known > least);
+  return isNew ? { [which]: reported } : {};
 }
 
 function shown(
   granted: ResourceRequirements,
   actuated: ResourceRequirements,
-  told: Readonly<Record<Resizable, Partial<Amounts>>>,
+  reported: Readonly<Record<Resizable, Partial<Amounts>>>,
   which: keyof Amounts,
 ): Record<string, string> {
   const part = `${which}s` as const;
   const all: Record<string, string> = { ...granted[part] };
   for (const resource of ["cpu", "memory"] as const) {
-    const amount = told[resource][which];
+    const amount = reported[resource][which];
     const text = amount === undefined ? actuated[part]?.[resource] : textOf(resource, amount);
     if (text === undefined) delete all[resource];
     else all[resource] = text;
@@ -100,16 +100,16 @@ export function resizeConditions(view: PodView, isOver: boolean): readonly PodCo
     return (view.previous?.conditions ?? []).filter(({ type }) => isResizeCondition(type));
   }
   const { pending } = view.resize;
-  const told = pending === undefined ? [] : [condition(view, "PodResizePending", pending)];
-  if (!isResizing(view)) return told;
+  const reported = pending === undefined ? [] : [condition(view, "PodResizePending", pending)];
+  if (!isResizing(view)) return reported;
   const before = view.previous?.conditions?.find(({ type }) => type === "PodResizeInProgress");
   const failure = view.failures.get("resize");
   const generation = view.resize.generation ?? before?.observedGeneration ?? view.desired.pod.metadata.generation;
   const error = failure === undefined ? {} : { reason: "Error", message: failure.message };
-  return [...told, condition(view, "PodResizeInProgress", { ...error, generation })];
+  return [...reported, condition(view, "PodResizeInProgress", { ...error, generation })];
 }
 
-/** Whether something that runs has other resources than the pod was granted. */
+/** @returns whether a running container has other resources than it was granted */
 export function isResizing(view: PodView): boolean {
   if (view.worker.kind !== "active" || view.observed === undefined) return false;
   const { inPlace, awaitsRestart } = resizesOf(view, view.observed);
@@ -139,7 +139,7 @@ function condition(
   };
 }
 
-/** Of the event ResizeCompleted. */
+/** Message of the event ResizeCompleted. */
 export function resizeCompletedMessage({ desired: { pod } }: Pick<PodView, "desired">): string {
   const summary = (containers: readonly Container[]) =>
     containers.map(({ name, resources: { limits, requests, claims } }) => ({

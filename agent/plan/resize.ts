@@ -9,7 +9,7 @@ import type { ObservedContainer, ObservedPod } from "@picolet/runtime-contract/r
 import { resizableContainers } from "./allocation.ts";
 import { newestRun } from "./newest-run.ts";
 import type { PodView } from "./pod-view.ts";
-import type { RunMemories } from "./worker-state.ts";
+import type { RunMemories } from "./run-memory.ts";
 
 /** The resources that change in place. */
 export type Resizable = "cpu" | "memory";
@@ -61,8 +61,8 @@ const texts = (all: Readonly<Record<string, string | undefined>>): Record<string
   Object.fromEntries(Object.entries(all).flatMap(([name, text]) => (text === undefined ? [] : [[name, text]])));
 
 /**
- * What a run has: what this agent has updated it to, else what was told of it last, else what it was made with. Of one
- * of which nobody knows it is what the container is granted.
+ * @returns the resources of a run: those of this agent's last update, else of the last status, else those at its
+ * creation. If all are unknown, the granted ones.
  */
 export function actuatedResources(
   { previous, runtime }: Pick<PodView, "previous" | "runtime">,
@@ -74,12 +74,12 @@ export function actuatedResources(
   const updated = memory?.attempt === run.attempt ? memory.resources : undefined;
   if (updated !== undefined) return updated;
   const { resources: made } = run;
-  const told = toldResources(previous, `${runtime}://${run.id}`);
-  if (told === undefined || made === undefined) return told ?? made ?? container.resources;
-  // What takes a restart is as it was made, however a runtime tells of it.
+  const reported = reportedResources(previous, `${runtime}://${run.id}`);
+  if (reported === undefined || made === undefined) return reported ?? made ?? container.resources;
+  // Resources that need a restart are those at the creation, even if the runtime reports others.
   return RESIZABLE.filter((each) => takesRestart(container, each)).reduce(
     (actual, each) => replaceResource(each, actual, made),
-    told,
+    reported,
   );
 }
 
@@ -88,10 +88,10 @@ const RESIZABLE: readonly Resizable[] = ["cpu", "memory"];
 const takesRestart = ({ resizePolicy = [] }: Container, resource: Resizable): boolean =>
   resizePolicy.some((each) => each.resourceName === resource && each.restartPolicy === "RestartContainer");
 
-function toldResources(previous: PodStatus | undefined, containerID: string): ResourceRequirements | undefined {
+function reportedResources(previous: PodStatus | undefined, containerID: string): ResourceRequirements | undefined {
   const { initContainerStatuses = [], containerStatuses = [] } = previous ?? {};
-  const told = [...initContainerStatuses, ...containerStatuses].find((each) => each.containerID === containerID);
-  return told?.state.running === undefined ? undefined : told.resources;
+  const reported = [...initContainerStatuses, ...containerStatuses].find((each) => each.containerID === containerID);
+  return reported?.state.running === undefined ? undefined : reported.resources;
 }
 
 /** `undefined`: it has what it is granted. */
@@ -108,13 +108,13 @@ export function resizeOf(
   return { containerId: run.id, name: run.name, attempt: run.attempt, from, to };
 }
 
-/** Whether the container says that a change of what changes here takes a restart. */
+/** @returns whether the container's resize policy asks for a restart for this change */
 export const needsRestart = (container: Container, { from, to }: ContainerResize): boolean =>
   RESIZABLE.some((each) => takesRestart(container, each) && isResized(each, from, to));
 
 export interface PodResizes {
   readonly inPlace: readonly ContainerResize[];
-  /** Some container that runs is to be stopped for it first. */
+  /** True when a running container must be stopped for it first. */
   readonly awaitsRestart: boolean;
 }
 

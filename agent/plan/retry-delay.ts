@@ -22,7 +22,7 @@ export function retryDelay(count: number, random: Random): Millis {
   return backoffDelay({ first: FIRST, max: MAX, jitter: JITTER }, count, random.next());
 }
 
-/** Of the start of a container. @param count as above */
+/** @returns the delay after a failed start of a container. @param count as above */
 export function startRetryDelay(count: number, random: Random): Millis {
   return backoffDelay({ first: FIRST, max: MAX_START, jitter: JITTER }, count, random.next());
 }

@@ -1,6 +1,6 @@
 /**
- * What a pod whose images are both, components and images for containers, is run as: what its annotations ask for, and
- * what follows from what its images have. Pure.
+ * Chooses the runtime of a pod whose images have both forms, component and container image: by its annotations and by
+ * the forms that are available. Pure.
  */
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Container, Pod } from "@picolet/protocol/pod/pod.ts";
@@ -29,10 +29,7 @@ export function runtimePreferenceOf({ metadata: { annotations = {} } }: Pod): Ru
   });
 }
 
-/**
- * Of one of its two forms. `here`: on this node; `there`: its registry has it; `none`: there is none; `unknown`: nobody
- * has said.
- */
+/** Availability of one form: `here` on this node, `there` in its registry, `none`, or `unknown`. */
 export type ImageAvailability = "here" | "there" | "none" | "unknown";
 
 export interface ImageForms {
@@ -40,7 +37,7 @@ export interface ImageForms {
   readonly policy: Container["imagePullPolicy"];
   readonly component: ImageAvailability;
   readonly container: ImageAvailability;
-  /** What its registry has: `linux/arm64`. */
+  /** Platforms in the registry, such as `linux/arm64`. */
   readonly platforms?: readonly string[] | undefined;
   /** Why its registry did not say; `undefined`: it did, or was not asked. */
   readonly failure?: unknown;
@@ -51,9 +48,9 @@ export interface ChoiceSituation {
   readonly prefer: RuntimeKind | undefined;
   /** Why it could never run as components. */
   readonly refusal: string | undefined;
-  /** Whether this node has a runtime for containers. */
+  /** True when this node has a runtime for containers. */
   readonly hasContainers: boolean;
-  /** Of its containers, those that begin with it and all others. Empty: nobody has looked. */
+  /** Images of all containers. Empty: not inspected. */
   readonly images: readonly ImageForms[];
 }
 
@@ -65,7 +62,7 @@ export type RuntimeChoice =
 
 const WORDS: Readonly<Record<RuntimeKind, string>> = { component: "a component", container: "an image for containers" };
 
-/** What follows without a look at any image. */
+/** @returns the choice that needs no inspection of images, if there is one */
 export function chooseWithoutImages({ prefer, refusal, hasContainers }: ChoiceSituation): ChosenRuntime | undefined {
   if (!hasContainers) return chosen("component", "OnlyRuntime", "this node runs components only");
   if (prefer === undefined) return chosen("container", "Preferred", "the pod prefers nothing else");
@@ -74,8 +71,8 @@ export function chooseWithoutImages({ prefer, refusal, hasContainers }: ChoiceSi
 }
 
 /**
- * What all images have is taken, the preferred form first. A registry that cannot be asked is done without where what
- * is on the node is enough for one form.
+ * Chooses a form that all images have, the preferred one first. A registry that cannot be reached is ignored if the
+ * node has all images in one form.
  */
 export function chooseRuntime(situation: ChoiceSituation): RuntimeChoice {
   const { images, prefer = "container" } = situation;
@@ -91,7 +88,7 @@ export function chooseRuntime(situation: ChoiceSituation): RuntimeChoice {
 
 const has = (image: ImageForms, kind: RuntimeKind): boolean => image[kind] === "here" || image[kind] === "there";
 
-/** What is to be as new as its registry's is not settled by what is here. */
+/** False for an image with the pull policy Always, whose registry may have a newer one. */
 const isCertain = (image: ImageForms, kind: RuntimeKind): boolean =>
   image[kind] === "there" || (image[kind] === "here" && (image.policy !== "Always" || image.wasAsked));
 

@@ -11,6 +11,7 @@ import type {
   RuntimeAdapter,
 } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { desired, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
+import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { seededRandom } from "@picolet/test/support/unit/ports/seeded-random.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import type { ProbeResult } from "../core/pods/probe-ports.ts";
@@ -515,7 +516,7 @@ test("metrics are the kubelet's, and go with their pod", async () => {
 test("when the agent ends, nothing is probed any more", async () => {
   const world = new World();
   const end = new AbortController();
-  const running = world.prober.run(end.signal);
+  const running = endOfRun(world.prober.run(end.signal));
   const pod = world.podWith({ liveness: {} });
   world.answer = () => "hang";
   world.follow(pod, ["app-0"]);

@@ -1,4 +1,3 @@
-import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { describeError } from "@picolet/protocol/errors.ts";
@@ -37,14 +36,10 @@ export class CgroupKeeper implements Component {
   async run(signal: AbortSignal): Promise<void> {
     const { pods, reserved, changes, clock } = this.#components;
     const isNeeded = (): boolean => reserved !== undefined || pods().length > 0;
-    try {
-      for (;;) {
-        if (!isNeeded()) for await (const _ of changes.changes(signal)) if (isNeeded()) break;
-        await this.#look();
-        await clock.sleep(INTERVAL, signal);
-      }
-    } catch (error) {
-      ignoreCancelled(error);
+    for (;;) {
+      if (!isNeeded()) for await (const _ of changes.changes(signal)) if (isNeeded()) break;
+      await this.#look();
+      await clock.sleep(INTERVAL, signal);
     }
   }
 

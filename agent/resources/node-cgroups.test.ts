@@ -1,6 +1,7 @@
 /**
  * Tiers, reserved cgroups and what keeps all of them as they are: on this machine's own cgroups where it is root on v1.
  */
+
 import assert from "node:assert/strict";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -15,6 +16,7 @@ import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { desired, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
+import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import fc from "fast-check";
@@ -225,7 +227,7 @@ test("the keeper looks at once, then every minute while there are pods, and goes
   const settled = async (): Promise<void> => {
     for (let turn = 0; turn < 10; turn += 1) await new Promise((resolve) => setImmediate(resolve));
   };
-  const running = keeper.run(stop.signal);
+  const running = endOfRun(keeper.run(stop.signal));
   await settled();
   assert.deepEqual([seen, clock.sleeping], [[], 0]);
   const pod = desired(BURSTABLE, "a");

@@ -11,6 +11,7 @@ import { PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
 import { TlsAuthority } from "@picolet/test/support/unit/identity/tls-authority.ts";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
+import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedEvents, RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { MemoryDesiredStore } from "@picolet/test/support/unit/store/memory-desired-store.ts";
@@ -68,7 +69,7 @@ class Bench implements AsyncDisposable {
       { clock, random: { next: () => 0.5 }, log: new RecordedLog(), store, events },
       { url, headers: {}, checkFrequency: CHECK, nodeName: "n", caFiles: [], ...init },
     );
-    this.#done = this.source.run(this.#stop.signal);
+    this.#done = endOfRun(this.source.run(this.#stop.signal));
   }
 
   /** The next look is over. @returns the pause after it */

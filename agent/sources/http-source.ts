@@ -1,5 +1,4 @@
 import { hash } from "node:crypto";
-import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import { backoffDelay, type Jitter } from "@picolet/protocol/async/backoff.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
@@ -94,8 +93,6 @@ export class HttpSource implements Component {
         this.#failures = problem === undefined ? 0 : this.#failures + 1;
         await this.#components.clock.sleep(this.#pause(), signal);
       }
-    } catch (error) {
-      ignoreCancelled(error);
     } finally {
       this.#fetch[Symbol.dispose]();
     }

@@ -16,17 +16,17 @@ export function containerStatuses(view: PodView, containers: readonly AnyContain
 function containerStatus(view: PodView, container: AnyContainer): ContainerStatus {
   const { observed, desired } = view;
   const role = roleOf(desired.pod, container);
-  const told = toldStatus(view, container, role);
+  const reported = reportedStatus(view, container, role);
   const runs = observed?.containers.filter((each) => each.name === container.name) ?? [];
   const [newest] = runs;
-  if (observed === undefined) return told ?? notStarted(view, container, role);
-  if (newest === undefined) return lost(view, container, role, told);
+  if (observed === undefined) return reported ?? notStarted(view, container, role);
+  if (newest === undefined) return lost(view, container, role, reported);
   // A container of a pod that is over has run in the sandbox that is stopped now.
   const current = view.worker.kind === "active" ? currentRun(observed, container.name, role) : newest;
   const previous = runs.find((each) => each !== newest && each.state.kind === "exited");
   if (current === undefined || newest.state.kind === "created") {
     const last = newest.state.kind === "exited" ? newest : previous;
-    const lastState = last === undefined ? lastTold(told, newest) : (terminated(view, last) ?? {});
+    const lastState = last === undefined ? lastReported(reported, newest) : (terminated(view, last) ?? {});
     return { ...notStarted(view, container, role), lastState, restartCount: newest.attempt };
   }
   const state = stateOf(view, observed, container, role, newest);
@@ -36,7 +36,7 @@ function containerStatus(view: PodView, container: AnyContainer): ContainerStatu
   return {
     name: container.name,
     state,
-    lastState: lastRun === undefined ? lastTold(told, newest) : (terminated(view, lastRun) ?? {}),
+    lastState: lastRun === undefined ? lastReported(reported, newest) : (terminated(view, lastRun) ?? {}),
     ready: isReady(role, state, started && (probed?.ready ?? container.readinessProbe === undefined)),
     restartCount: newest.attempt,
     image: newest.image,
@@ -50,15 +50,15 @@ function containerStatus(view: PodView, container: AnyContainer): ContainerStatu
 }
 
 /** How the run before this one ended, which the runtime has no longer: it was removed when the disk was full. */
-function lastTold(told: ContainerStatus | undefined, { attempt }: ObservedContainer): ContainerStatusState {
-  if (attempt === 0 || told === undefined) return {};
-  if (told.restartCount === attempt) return told.lastState;
-  // One that waited to run again had that run behind it.
-  const ended = told.state.terminated ?? (told.state.waiting && told.lastState.terminated);
-  return told.restartCount === attempt - 1 && ended !== undefined ? { terminated: ended } : {};
+function lastReported(reported: ContainerStatus | undefined, { attempt }: ObservedContainer): ContainerStatusState {
+  if (attempt === 0 || reported === undefined) return {};
+  if (reported.restartCount === attempt) return reported.lastState;
+  // A container that waited for its next run had ended that run.
+  const ended = reported.state.terminated ?? (reported.state.waiting && reported.lastState.terminated);
+  return reported.restartCount === attempt - 1 && ended !== undefined ? { terminated: ended } : {};
 }
 
-/** An init container is ready once it has succeeded. Nobody asks whether an ephemeral one is. */
+/** An init container is ready once it has succeeded. An ephemeral container is never ready. */
 function isReady(role: ContainerRole, state: ContainerStatusState, runningReady: boolean): boolean {
   if (role === "init") return state.terminated?.exitCode === 0;
   return role !== "ephemeral" && runningReady;
@@ -136,22 +136,22 @@ function lost(
   view: PodView,
   container: AnyContainer,
   role: ContainerRole,
-  told: ContainerStatus | undefined,
+  reported: ContainerStatus | undefined,
 ): ContainerStatus {
   const waiting = notStarted(view, container, role);
-  if (told === undefined) return waiting;
+  if (reported === undefined) return waiting;
   const isOver = view.worker.kind !== "active";
-  if (told.state.terminated !== undefined && (isOver || role === "init" || role === "ephemeral")) return told;
-  const hadRun = told.containerID !== undefined;
-  if (!hadRun) return { ...waiting, lastState: told.lastState, restartCount: told.restartCount };
-  const ended = told.state.terminated ?? told.lastState.terminated;
+  if (reported.state.terminated !== undefined && (isOver || role === "init" || role === "ephemeral")) return reported;
+  const hadRun = reported.containerID !== undefined;
+  if (!hadRun) return { ...waiting, lastState: reported.lastState, restartCount: reported.restartCount };
+  const ended = reported.state.terminated ?? reported.lastState.terminated;
   if (isOver || role === "ephemeral") {
-    return { ...told, state: { terminated: ended ?? UNKNOWN_END }, ready: false, ...startedOf(role, false) };
+    return { ...reported, state: { terminated: ended ?? UNKNOWN_END }, ready: false, ...startedOf(role, false) };
   }
-  return { ...waiting, restartCount: told.restartCount, lastState: { terminated: ended ?? LOST_WHILE_RUNNING } };
+  return { ...waiting, restartCount: reported.restartCount, lastState: { terminated: ended ?? LOST_WHILE_RUNNING } };
 }
 
-/** Of a pod that is over: a container that waits will not run any more, and how it would have ended nobody knows. */
+/** Shows a waiting container of a pod that is over as ended in an unknown way. */
 export function asTerminated(status: ContainerStatus): ContainerStatus {
   if (status.state.terminated !== undefined) return status;
   return { ...status, state: { terminated: UNKNOWN_END }, ready: false };
@@ -168,7 +168,7 @@ const LOST_WHILE_RUNNING = {
   message: "The container could not be located when the pod was deleted.  The container used to be Running",
 };
 
-function toldStatus(view: PodView, { name }: AnyContainer, role: ContainerRole): ContainerStatus | undefined {
+function reportedStatus(view: PodView, { name }: AnyContainer, role: ContainerRole): ContainerStatus | undefined {
   const { containerStatuses, initContainerStatuses, ephemeralContainerStatuses } = view.previous ?? {};
   const lists = {
     regular: containerStatuses,

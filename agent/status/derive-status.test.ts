@@ -11,11 +11,13 @@ import {
   run,
   running,
   sandbox,
+  takenUp,
   type ViewOptions,
   viewOf,
 } from "@picolet/test/support/unit/pods/pod-views.ts";
 import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import { planPod } from "../plan/plan-pod.ts";
+import { transition } from "../plan/worker-transition.ts";
 import { deriveStatus } from "./derive-status.ts";
 
 const image = "example/app:1";
@@ -278,7 +280,8 @@ test("a pod whose containers are done is not over while a sidecar of it runs", (
 test("a container that the runtime has lost is shown as unknown when the pod is over", () => {
   const before = statusOf({ pod: never, sandboxes: ready, containers: [run(never, "app", 0, running)] });
   const outcome = { phase: "Failed", reason: "Evicted", message: "The node was low on memory." } as const;
-  const view = viewOf({ pod: never, previous: before, worker: { kind: "finished", outcome } });
+  const worker = transition(takenUp(), { kind: "finished", outcome });
+  const view = viewOf({ pod: never, previous: before, worker });
   const status = deriveStatus(view);
   assert.deepEqual([status.phase, status.reason, status.message], ["Failed", "Evicted", "The node was low on memory."]);
   assert.equal(first(status).state.terminated?.reason, "ContainerStatusUnknown");

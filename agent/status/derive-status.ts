@@ -1,15 +1,15 @@
 /** A pod's status from what is known of it, exactly as a kubelet would write it (pkg/kubelet/kubelet_pods.go). */
 import { kubeTime } from "@picolet/protocol/kube-time.ts";
-import type { ContainerStatus, PodPhase, PodStatus } from "@picolet/protocol/pod/pod.ts";
+import type { Container, ContainerStatus, Pod, PodPhase, PodStatus } from "@picolet/protocol/pod/pod.ts";
 import { qosClass } from "@picolet/protocol/pod/qos.ts";
 import { podIpsInOrder } from "../core/pods/pod-ips.ts";
+import { type ContainerRole, isRestartedAfterExit, roleOf } from "../plan/container-roles.ts";
 import { hasInitialized } from "../plan/container-steps.ts";
 import { recordedOutcome } from "../plan/outcome.ts";
 import type { PodView } from "../plan/pod-view.ts";
 import type { Outcome } from "../plan/worker-state.ts";
 import { asTerminated, containerStatuses } from "./container-statuses.ts";
 import { podConditions } from "./pod-conditions.ts";
-import { podPhase } from "./pod-phase.ts";
 
 /** @param view with the worker's state as it is after planning. */
 export function deriveStatus(view: PodView): PodStatus {
@@ -56,12 +56,12 @@ function generationOf({ desired }: PodView): Pick<PodStatus, "observedGeneration
   return generation === undefined ? {} : { observedGeneration: generation };
 }
 
-/** A pod is started when the node has taken it, not while it waits for another of its name. */
+/** A pod starts when the node takes it, not while it waits for another one of its name. */
 function startTimeOf({ previous, worker, wallMs }: PodView): string | undefined {
   return previous?.startTime ?? (worker.kind === "waiting" ? undefined : kubeTime(wallMs));
 }
 
-/** As it is, or as it is to be when nothing runs any more. */
+/** @returns the outcome the pod has, or will have when nothing of it runs; `undefined`: it is not ending */
 function outcomeOf({ worker, previous, observed }: PodView): Outcome | undefined {
   switch (worker.kind) {
     case "finished":
@@ -131,4 +131,45 @@ function settled(view: PodView, { init, regular, ephemeral }: Statuses): Statuse
     regular: isInitialized ? regular.map(asTerminated) : regular,
     ephemeral,
   };
+}
+
+/**
+ * Derives the phase by the kubelet's rules (pkg/kubelet/kubelet_pods.go, getPhase).
+ * @param initialized whether a regular container has existed in the current sandbox
+ */
+function podPhase(pod: Pod, statuses: readonly ContainerStatus[], initialized: boolean): PodPhase {
+  const of = (container: Container) => statuses.find(({ name }) => name === container.name);
+  const initContainers = (pod.spec.initContainers ?? []).map((container) => {
+    const role = roleOf(pod, container);
+    return { role, judged: judge(pod, container, role, of(container)) };
+  });
+  const init = initContainers.filter(({ role }) => role === "init").map(({ judged }) => judged);
+  const sidecars = initContainers.filter(({ role }) => role === "sidecar").map(({ judged }) => judged);
+  const regular = pod.spec.containers.map((container) => judge(pod, container, "regular", of(container)));
+
+  if (init.some((each) => each.kind === "stopped" && each.exitCode !== 0 && !each.restarts)) return "Failed";
+  if (init.some((each) => each.kind === "waiting" || each.kind === "running")) return "Pending";
+  const isStarting = sidecars.some((each) => each.kind === "waiting" || (each.kind === "running" && !each.started));
+  if (isStarting && !initialized) return "Pending";
+  if ([...sidecars, ...regular].some((each) => each.kind === "waiting")) return "Pending";
+  if ([...sidecars, ...regular].some((each) => each.kind === "running")) return "Running";
+  const stopped = regular.filter((each) => each.kind === "stopped");
+  if (stopped.some((each) => each.restarts)) return "Running";
+  return stopped.every((each) => each.exitCode === 0 && !each.waits) ? "Succeeded" : "Failed";
+}
+
+type Judgement =
+  | { readonly kind: "waiting" }
+  | { readonly kind: "running"; readonly started: boolean }
+  /** `waits`: its next run is due, and its end is that of the previous run. */
+  | { readonly kind: "stopped"; readonly exitCode: number; readonly restarts: boolean; readonly waits: boolean };
+
+function judge(pod: Pod, container: Container, role: ContainerRole, status: ContainerStatus | undefined): Judgement {
+  const { running, terminated } = status?.state ?? {};
+  if (running !== undefined) return { kind: "running", started: status?.started === true };
+  const ended = terminated ?? status?.lastState.terminated;
+  if (ended === undefined) return { kind: "waiting" };
+  const { exitCode } = ended;
+  const restarts = isRestartedAfterExit(pod, container, role, exitCode);
+  return { kind: "stopped", exitCode, restarts, waits: terminated === undefined };
 }

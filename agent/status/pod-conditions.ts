@@ -59,7 +59,7 @@ export function podConditions(
   ];
 }
 
-/** What others have said of the pod stays as they have said it. */
+/** Conditions of other owners stay as they are. */
 const othersOf = ({ desired }: PodView): readonly PodCondition[] =>
   (desired.conditions ?? []).filter((each) => !isNodeCondition(each));
 
@@ -68,7 +68,7 @@ function condition(view: PodView, type: PodConditionType, judgement: Judgement):
   const { status, reason, message } = judgement;
   const before = view.previous?.conditions?.find((each) => each.type === type);
   const { generation } = view.desired.pod.metadata;
-  // Of which runtime it is the reason tells, not the status.
+  // The reason of RUNTIME_CONDITION names the runtime: a change of it is a transition too.
   const isSame = before?.status === status && (type !== RUNTIME_CONDITION || before.reason === reason);
   const since = isSame ? before.lastTransitionTime : undefined;
   return {
@@ -90,8 +90,8 @@ const judgeRuntime = ({ kind, message }: ChosenRuntime): Judgement => ({
 
 /** While the runtime cannot be asked, what was so is taken to be so still. */
 function judgeSandbox(view: PodView): Judgement {
-  const told = view.previous?.conditions?.find((each) => each.type === "PodReadyToStartContainers");
-  if (view.observed === undefined) return { status: told?.status ?? "False" };
+  const reported = view.previous?.conditions?.find((each) => each.type === "PodReadyToStartContainers");
+  if (view.observed === undefined) return { status: reported?.status ?? "False" };
   return view.observed.sandboxes[0]?.state === "ready" ? TRUE : { status: "False" };
 }
 

@@ -1,5 +1,5 @@
 /**
- * Pods drawn at random from the schema: whatever they are and whatever happens to them, there is a plan and a status.
+ * Pods drawn at random from the schema: with every fate of their containers there is a plan and a status.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -8,12 +8,13 @@ import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { parsePod } from "@picolet/protocol/pod/validation/parse-pod.ts";
 import { type MonotonicMs, millis } from "@picolet/protocol/ports.ts";
 import type { ContainerState, ObservedContainer, ObservedSandbox } from "@picolet/runtime-contract/runtime-adapter.ts";
-import { NOW, NOW_MS, sandbox, viewOf } from "@picolet/test/support/unit/pods/pod-views.ts";
+import { NOW, NOW_MS, removed, sandbox, viewOf } from "@picolet/test/support/unit/pods/pod-views.ts";
 import fc from "fast-check";
 import { containersOf } from "../plan/container-roles.ts";
 import { planPod } from "../plan/plan-pod.ts";
 import type { PlanAction, PodView } from "../plan/pod-view.ts";
-import { INITIAL_STATE, transition } from "../plan/worker-state.ts";
+import { INITIAL_STATE } from "../plan/worker-state.ts";
+import { transition } from "../plan/worker-transition.ts";
 import { deriveStatus } from "./derive-status.ts";
 
 /** Rounds of a pod's life, and of its end. More than any pod of so few containers needs to be gone. */
@@ -83,7 +84,7 @@ const manifest = fc.record({
   }),
 });
 
-/** What happens to a container that was started, or to the sandbox. */
+/** The fate of a started container, or of its sandbox. */
 const fate = fc.constantFrom(
   "runs",
   "succeeds",
@@ -100,7 +101,8 @@ function assertComesToAnEnd(pod: Pod, fates: readonly string[]): void {
   for (let round = 0; round < ROUNDS + LAST_ROUNDS; round += 1) {
     const wanted = round < ROUNDS;
     const monotonic = (NOW + round * 20_000) as MonotonicMs;
-    const now = { ...view, wanted, monotonic, wallMs: NOW_MS + round * 20_000, ...world.look(view) };
+    const state = wanted ? view.worker : removed(view.worker);
+    const now = { ...view, worker: state, monotonic, wallMs: NOW_MS + round * 20_000, ...world.look(view) };
     const { next: worker, actions, wakeAt } = planPod(now);
     assert.ok(wakeAt === undefined || Number.isFinite(wakeAt));
     const status = deriveStatus({ ...now, worker });

@@ -9,6 +9,7 @@ import {
   failure,
   NOW,
   NOW_MS,
+  removed,
   run,
   running,
   sandbox,
@@ -18,7 +19,7 @@ import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import { planPod } from "../plan/plan-pod.ts";
 import type { PodView } from "../plan/pod-view.ts";
 import { isResized, orderResizes, replaceResource } from "../plan/resize.ts";
-import { transition } from "../plan/worker-state.ts";
+import { transition } from "../plan/worker-transition.ts";
 import { deriveStatus } from "./derive-status.ts";
 
 const both = (cpu: string, memory: string): ResourceRequirements => ({
@@ -128,7 +129,7 @@ describe("a container that runs with other resources than it is granted", () => 
 
   test("of a pod that is over, or ends, stays as it is", () => {
     const view = resizing(OLD);
-    assert.deepEqual(kinds({ ...view, wanted: false }), ["stopContainer"]);
+    assert.deepEqual(kinds({ ...view, worker: removed(view.worker) }), ["stopContainer"]);
   });
 
   test("an init container that is to end by itself is left alone", () => {

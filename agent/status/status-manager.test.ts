@@ -3,11 +3,12 @@ import { test } from "node:test";
 import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
 import type { PodUid } from "@picolet/protocol/ports.ts";
 import {
-  NOW,
   NOW_MS,
+  removed,
   run,
   running,
   sandbox,
+  takenUp,
   type ViewOptions,
   viewOf,
 } from "@picolet/test/support/unit/pods/pod-views.ts";
@@ -69,7 +70,7 @@ function bench() {
   const manager = new StatusManager({ outbox, log });
   /** As a worker does it. */
   const publish = (options: ViewOptions): PodStatus | undefined => {
-    const view = viewOf({ worker: { kind: "active", since: NOW, runs: new Map(), sandbox: undefined }, ...options });
+    const view = viewOf({ worker: takenUp(), ...options });
     const previous = manager.previous(view.desired.uid);
     manager.publish({ ...view, previous });
     return manager.pods.get(view.desired.uid)?.status;
@@ -99,7 +100,7 @@ test("a change of the worker's state is told even if the status is the same", ()
   const { outbox, manager, publish } = bench();
   publish(states.up);
   const told = manager.changes.current;
-  publish({ ...states.up, worker: { kind: "terminating", since: viewOf().monotonic, sinceMs: NOW_MS } });
+  publish({ ...states.up, worker: removed() });
   assert.equal(manager.changes.current, told + 1);
   assert.equal(outbox.puts.length, 1);
 });

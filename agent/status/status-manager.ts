@@ -8,13 +8,13 @@ import type { PodStatusRecord, StatusOutbox } from "../core/store/store-ports.ts
 import type { PodStatusRecorder, PodView } from "../plan/pod-view.ts";
 import { deriveStatus } from "./derive-status.ts";
 
-/** One pod as its worker saw it last, with the status made of that. */
+/** A pod's last view, with the status derived from it. */
 export interface PodEntry {
   readonly view: PodView;
   readonly status: PodStatus;
 }
 
-/** Of a pod that its worker ended before it could look at it. */
+/** The status of a pod that was ended before its worker inspected it. */
 const NEVER_SEEN: PodStatus = { phase: "Failed" };
 
 const recordOf = (desired: DesiredPod, status: PodStatus): PodStatusRecord => {
@@ -22,11 +22,11 @@ const recordOf = (desired: DesiredPod, status: PodStatus): PodStatusRecord => {
   return { uid: desired.uid, apiUid: apiUidOf(desired), namespace, name, status };
 };
 
-/** Makes statuses of what the workers see, keeps the latest of each pod, and writes those that changed. */
+/** Derives statuses from the workers' views, keeps the latest of each pod, and writes those that changed. */
 export class StatusManager implements PodStatusRecorder {
   readonly #outbox: StatusOutbox;
   readonly #log: Log;
-  /** One for each pod with a worker. */
+  /** At most one for each pod with a worker. */
   readonly #entries = new Map<PodUid, PodEntry>();
   readonly #changes = new WatchSource(0);
 
@@ -58,9 +58,9 @@ export class StatusManager implements PodStatusRecorder {
     const same = before !== undefined && JSON.stringify(before.status) === JSON.stringify(derived);
     const status = same ? before.status : derived;
     this.#entries.set(uid, { view, status });
-    // A pod that took over what runs says it under its own UID, word for word.
+    // A pod that took over a running one has the same status under its own UID.
     const renamed = before !== undefined && apiUidOf(before.view.desired) !== apiUidOf(view.desired);
-    // A file that was damaged and replaced has lost it.
+    // A damaged file that was replaced has lost the status.
     const isStored =
       same && !renamed && this.#trying("cannot read a pod's status", uid, () => this.#outbox.has(uid)) !== false;
     if (isStored && before.view.worker.kind === view.worker.kind) return;
@@ -88,7 +88,7 @@ export class StatusManager implements PodStatusRecorder {
     if (this.#entries.delete(uid)) this.#changes.set(this.#changes.current + 1);
   }
 
-  /** A status that cannot be kept on disk is no reason to leave the pod alone. */
+  /** The pod continues even if its status cannot be read or written. */
   #trying<T>(message: string, uid: PodUid, access: () => T): T | undefined {
     try {
       return access();

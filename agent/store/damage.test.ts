@@ -1,4 +1,5 @@
 /** Files that were cut, flipped or replaced, and disks that are full or refuse: opening never throws for them. */
+
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import {
@@ -18,6 +19,7 @@ import { isPicoletError } from "@picolet/protocol/errors.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
 import type { RemoteObject } from "@picolet/protocol/tunnel/messages.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { sealerOf } from "@picolet/test/support/unit/store/sealers.ts";
@@ -360,7 +362,7 @@ test("a full database refuses the change whole, keeps the batch, and goes on whe
   const clock = new VirtualClock();
   await using store = open(path, { clock, maxBytes: 16 * 4096 });
   const stop = new AbortController();
-  const running = store.run(stop.signal);
+  const running = endOfRun(store.run(stop.signal));
   assert.equal(store.desired.replace("file", 1, [samplePod("small")]), "accepted");
   const large = Array.from({ length: 200 }, (_, n) => samplePod(`large-${n}`));
   const before = store.desired.desired.current;
@@ -431,7 +433,7 @@ test("on a disk that is really full `replace` changes nothing, and works when th
     assert.equal(stateOf(store), "durable");
     assert.equal(uids(store).length, 2);
     const stop = new AbortController();
-    const running = store.run(stop.signal);
+    const running = endOfRun(store.run(stop.signal));
     for (let n = 0; n < 15; n += 1) store.statuses.put(sampleStatus(`s${n}`, "y".repeat(2000)));
     await clock.advance(seconds(1));
     assert.equal(stateOf(store), "unwritable");
@@ -454,7 +456,7 @@ test("where no file can be made at all the store is in memory, and returns to di
     const { current } = store.state;
     assert.ok(current.kind === "inMemory", JSON.stringify(current));
     const stop = new AbortController();
-    const running = store.run(stop.signal);
+    const running = endOfRun(store.run(stop.signal));
     assert.equal(store.desired.replace("file", 1, PODS.slice(0, 2)), "accepted");
     recordSome(store, 1);
     await clock.advance(seconds(61));
@@ -483,7 +485,7 @@ test("on a read-only disk what was stored is still wanted", async (t) => {
     assert.ok(current.kind === "inMemory", JSON.stringify(current));
     assert.deepEqual(uids(store), ALL_UIDS);
     const stop = new AbortController();
-    const running = store.run(stop.signal);
+    const running = endOfRun(store.run(stop.signal));
     await clock.settle();
     execFileSync("mount", ["-o", "remount,rw", folder]);
     store.desired.replace("file", 5, PODS.slice(2));

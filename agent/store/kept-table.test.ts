@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { statSync } from "node:fs";
 import { test } from "node:test";
 import { seconds } from "@picolet/protocol/ports.ts";
+import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { samplePod, TemporaryFolder } from "@picolet/test/support/unit/store/store-samples.ts";
@@ -69,7 +70,7 @@ test("what is kept is there by area, at once and after a restart", async () => {
 test("equal content writes nothing, whatever the order of its keys; `soon` is a second, `later` a minute", async () => {
   await using bench = new Bench();
   const stop = new AbortController();
-  const running = bench.store.run(stop.signal);
+  const running = endOfRun(bench.store.run(stop.signal));
   bench.kept.put("days", "a", { x: 1, y: 2 }, "soon");
   const start = bench.written;
   await bench.clock.advance(seconds(2));

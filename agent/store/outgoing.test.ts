@@ -6,6 +6,7 @@ import { isPicoletError } from "@picolet/protocol/errors.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
 import { digestOf } from "@picolet/protocol/tunnel/digest.ts";
 import type { EventItem, RemoteObject } from "@picolet/protocol/tunnel/messages.ts";
+import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import {
@@ -168,7 +169,7 @@ test("an event is told until it is acknowledged, and again with its new count wh
 test("an event that goes on for a day is told at intervals that grow, and its last count is not lost", async () => {
   await using bench = new Bench();
   const stop = new AbortController();
-  const running = bench.store.run(stop.signal);
+  const running = endOfRun(bench.store.run(stop.signal));
   const told: number[] = [];
   const tell = (): void => {
     for (const { sequence, value } of bench.store.events.pending(9)) {

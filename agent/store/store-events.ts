@@ -1,4 +1,3 @@
-import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { type EventRecorder, nodeReference } from "../core/store/store-ports.ts";
@@ -21,14 +20,10 @@ export class StoreEvents implements Component {
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    try {
-      let before: StoreState | undefined;
-      for await (const state of this.#state.changes(signal)) {
-        this.#tell(state, before);
-        before = state;
-      }
-    } catch (error) {
-      ignoreCancelled(error);
+    let before: StoreState | undefined;
+    for await (const state of this.#state.changes(signal)) {
+      this.#tell(state, before);
+      before = state;
     }
   }
 

@@ -5,6 +5,7 @@ import { test } from "node:test";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { millis, podUid, seconds } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { withCpu } from "@picolet/test/support/unit/store/store-contents.ts";
@@ -564,7 +565,7 @@ test("file: what is batched is written once a tick, and nothing is when nothing 
   await using bench = new Bench("file");
   const { store, clock } = bench;
   const stop = new AbortController();
-  const running = store.run(stop.signal);
+  const running = endOfRun(store.run(stop.signal));
   const logBytes = (): number => statSync(bench.folder.file("root/picolet.db-wal")).size;
   await clock.settle();
   assert.equal(clock.sleeping, 0, "no timer while there is nothing to write");
@@ -588,7 +589,7 @@ test("file: a count that grows is written after a minute, or with whatever is wr
   await using bench = new Bench("file");
   const { store, clock } = bench;
   const stop = new AbortController();
-  const running = store.run(stop.signal);
+  const running = endOfRun(store.run(stop.signal));
   const logBytes = (): number => statSync(bench.folder.file("root/picolet.db-wal")).size;
   store.events.record(warning("a", "crash"));
   await clock.advance(seconds(2));

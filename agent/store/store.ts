@@ -1,4 +1,3 @@
-import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
@@ -122,16 +121,12 @@ export class Store implements Component {
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    try {
-      while (!signal.aborted) {
-        if (this.state.current.kind === "inMemory") this.#alarm.set(RETURN_TO_FILE);
-        await this.#alarm.ring(signal);
-        this.#ring.reportCounts("due");
-        this.#returnToFile();
-        await this.#flushUntilWritten(signal);
-      }
-    } catch (error) {
-      ignoreCancelled(error);
+    while (!signal.aborted) {
+      if (this.state.current.kind === "inMemory") this.#alarm.set(RETURN_TO_FILE);
+      await this.#alarm.ring(signal);
+      this.#ring.reportCounts("due");
+      this.#returnToFile();
+      await this.#flushUntilWritten(signal);
     }
   }
 

@@ -5,7 +5,8 @@ import type { TelemetryHandover } from "./handover.ts";
 import type { ClosedBatch } from "./telemetry-queue.ts";
 
 /**
- * With what stands around them: names, 64 labels of a pod. What is more is left out, for a batch must hold a record.
+ * Bounds names and labels in a batch, enough for 64 labels. More labels are left out, so that each batch has room for
+ * records.
  */
 const MAX_ORIGIN_BYTES = 12 * 1024;
 const ROOM_BYTES = MAX_BATCH_BYTES - MAX_ORIGIN_BYTES;
@@ -14,22 +15,22 @@ interface OpenBatch {
   readonly origin: TelemetryOrigin;
   readonly records: StampedRecord[];
   bytes: number;
-  /** Senders whose handovers up to a number are wholly in this batch, or in earlier ones. */
+  /** By run, the last handover that is completely in this batch or in earlier ones. */
   readonly runs: Map<string, number>;
 }
 
 export interface ContainerBatch extends ClosedBatch {
   readonly runs: ReadonlyMap<string, number>;
-  /** As its records were counted. */
+  /** By `recordSize`. */
   readonly size: number;
 }
 
-/** Records in memory, a batch a container, until each is closed. */
+/** Collects records in memory, one open batch for each container. */
 export class BatchBuilder {
   readonly #open = new Map<string, OpenBatch>();
   #bytes = 0;
 
-  /** As `recordSize` counts. */
+  /** By `recordSize`. */
   get bytes(): number {
     return this.#bytes;
   }
@@ -40,7 +41,7 @@ export class BatchBuilder {
     return sum;
   }
 
-  /** @returns batches that are full by it */
+  /** @returns batches that it filled */
   add({ origin, run, number, records }: TelemetryHandover): OpenBatch[] {
     const key = JSON.stringify([origin.namespace, origin.pod, origin.uid, origin.container]);
     const full: OpenBatch[] = [];
@@ -61,7 +62,7 @@ export class BatchBuilder {
     return full;
   }
 
-  /** All of them; none is open then. */
+  /** Removes and returns all open batches. */
   take(): OpenBatch[] {
     const batches = [...this.#open.values()].filter(({ records }) => records.length > 0);
     this.#open.clear();
@@ -85,7 +86,7 @@ function fittingLabels({ labels }: TelemetryOrigin): TelemetryOrigin["labels"] {
   });
 }
 
-/** @param place its id and its sequence */
+/** @param place the batch's id and sequence number */
 export function closeBatch(
   { origin, records, bytes, runs }: OpenBatch,
   place: { readonly id: number; readonly sequence: number },

@@ -1,23 +1,23 @@
 /**
- * When something was, on a board that learns late, or never, what time it is: everything is stamped by the machine's
- * monotonic clock, which is one for all processes of a boot, and gets its time when that is known. Pure.
+ * Times of records on a board that learns the time late or never. Records are stamped by the machine's monotonic clock,
+ * which all processes of a boot share, and get their wall time when that is known. Pure.
  */
 export interface BoardTime {
   readonly bootId: string;
   /** Microseconds of the monotonic clock since the boot. */
   nowUs(): number;
-  /** Microseconds since 1970; undefined while nobody has confirmed what the clock says. */
+  /** Microseconds since 1970; undefined while no time source has confirmed the clock. */
   wallUs(): number | undefined;
 }
 
-/** One life of an agent. */
+/** One run of an agent. */
 export interface Life {
   readonly id: number;
   readonly queue: string;
   readonly boot: string;
-  /** Of the wall clock, before the monotonic one; null: never known. */
+  /** Wall clock minus monotonic clock; null: never known. */
   readonly offsetUs: number | null;
-  /** The latest that is known of its monotonic clock. */
+  /** The latest known reading of its monotonic clock. */
   readonly lastUs: number;
 }
 
@@ -27,10 +27,10 @@ export interface BootOffset {
 }
 
 /**
- * The offset of each boot. One that never knew the time is taken to have ended when the next one began: nothing of it
- * is later than that, and a board that lost power usually has it back soon.
- * @param lives in their order
- * @param now of the current boot
+ * Derives the offset of each boot. A boot that never knew the time is assumed to have ended when the next one began: no
+ * record of it is later, and power usually returns soon.
+ * @param lives in order of time
+ * @param now the current boot
  */
 export function bootOffsets(
   lives: readonly Life[],

@@ -1,18 +1,18 @@
 import type { StampedRecord, TelemetryOrigin } from "@picolet/protocol/telemetry/records.ts";
 
 /**
- * What a run of a container hands over at once. Until it hears that a handover is kept it remembers it, for it outlives
- * the agent: one that is new says how far it knows of the run, and the rest comes again.
+ * Records that a run of a container hands over in one call. The sender outlives the agent: it remembers each handover
+ * until the agent acknowledges it as kept, and repeats to a new agent those that the agent does not have.
  */
 export interface TelemetryHandover {
   readonly origin: TelemetryOrigin;
-  /** Of one run of one container: names the sender. At most 128 characters. */
+  /** Names the sender: one run of one container. At most 128 characters. */
   readonly run: string;
-  /** The sender's handovers are numbered from 1 on. 0: nothing is handed over, only asked. */
+  /** The sender numbers its handovers from 1. 0: it only asks for its position. */
   readonly number: number;
-  /** The first that the sender does not know to be kept. */
+  /** The first handover that the sender does not know to be kept. */
   readonly firstUnkept: number;
   readonly records: readonly StampedRecord[];
-  /** Whoever handed it over waits for its being kept. */
+  /** True when the sender waits until it is kept. */
   readonly isUrgent: boolean;
 }

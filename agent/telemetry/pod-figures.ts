@@ -1,6 +1,6 @@
 import type { QueueDatabase } from "./queue-database.ts";
 
-/** What SQLite keeps around a batch. */
+/** SQLite's overhead for one batch. */
 export const ROW_BYTES = 64;
 
 export interface QueueFigures {
@@ -9,7 +9,7 @@ export interface QueueFigures {
   readonly bytes: number;
 }
 
-/** How much of each pod's telemetry is in the queue. */
+/** Counts each pod's telemetry in the queue. */
 export class PodFigures {
   readonly #pods: Map<string, QueueFigures>;
 
@@ -31,7 +31,7 @@ export class PodFigures {
     return sum;
   }
 
-  /** Whoever has most, what the newcomer brings counted to what it has. */
+  /** @returns the pod with most bytes; `bytes` count for the newcomer */
   heaviest(newcomer: string, bytes: number): string | undefined {
     const weights = new Map([...this.#pods].map(([pod, figures]) => [pod, figures.bytes]));
     if (weights.has(newcomer)) weights.set(newcomer, (weights.get(newcomer) ?? 0) + bytes);
@@ -55,7 +55,7 @@ export class PodFigures {
   }
 }
 
-/** As the database has it. @param upTo that batch */
+/** Reads the figures of batches up to `upTo` from the database. */
 export function figuresByPod(database: QueueDatabase, upTo: number): Map<string, QueueFigures> {
   const rows = database.rows(
     "SELECT pod, count(*) AS batches, sum(records) AS records, sum(length(body)) AS bytes FROM batches " +

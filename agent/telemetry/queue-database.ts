@@ -1,6 +1,6 @@
 import { PicoletError } from "@picolet/protocol/errors.ts";
 
-/** What the queue needs of SQLite; `main` brings the store's own connection. */
+/** The queue's view of SQLite. `main` passes the store's connection class. */
 
 export type Value = string | number | Buffer | null;
 
@@ -10,26 +10,26 @@ export interface QueueDatabase extends Disposable {
   run(sql: string, ...values: Value[]): number;
   row(sql: string, ...values: Value[]): Record<string, unknown> | undefined;
   rows(sql: string, ...values: Value[]): Record<string, unknown>[];
-  /** On the disk (fsync) when it returns. */
+  /** Runs a transaction that is on disk (fsync) when this returns. */
   durably(work: () => void): void;
   transaction(work: () => void): void;
 }
 
 export interface QueueDatabases {
-  /** @param maxBytes writes fail as on a full disk when it is reached. @throws whatever is wrong with file or disk */
+  /** @param maxBytes above it writes fail as on a full disk. @throws errors of the file or the disk */
   open(path: string, maxBytes: number): QueueDatabase;
-  /** Whether `error` says that the file contradicts itself. */
+  /** @returns whether `error` means that the file is damaged */
   isDamage(error: unknown): boolean;
 }
 
 const FORMAT = 1;
-/** "pict": nothing else is taken for a queue. */
+/** "pict": marks a file as a queue. */
 const APPLICATION_ID = 0x70696374;
 
 /**
- * `lives`: of agents, whose batches are numbered each by itself; `offsetUs` is what the machine's monotonic clock was
- * behind the time, of those that knew it; `lastUs` the latest of that clock when the row was written. `runs`: what was
- * taken of each sender, and the last batch with some of it.
+ * `lives`: runs of the agent, each of which numbers its batches; `offsetUs` is wall time minus monotonic time if it was
+ * known, `lastUs` the monotonic time when the row was written. `runs`: the last handover taken from each sender, and
+ * the last batch with a part of it.
  */
 const TABLES = [
   "CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID",
@@ -40,7 +40,7 @@ const TABLES = [
   "CREATE TABLE runs (run TEXT PRIMARY KEY, number INTEGER NOT NULL, batch INTEGER NOT NULL) STRICT, WITHOUT ROWID",
 ];
 
-/** Makes an empty file a queue. @throws `corrupt` when it is neither empty nor a queue, or damaged */
+/** Creates the tables in an empty file. @throws `corrupt` when the file is damaged, or neither empty nor a queue */
 export function prepareQueue(database: QueueDatabase): void {
   const verdict = database.pragma("quick_check(1)");
   if (verdict !== "ok") throw new PicoletError("corrupt", `the check found: ${String(verdict).slice(0, 200)}`);

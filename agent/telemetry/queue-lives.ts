@@ -1,22 +1,22 @@
 import { type BoardTime, type BootOffset, bootOffsets, type Life } from "./board-time.ts";
 import type { QueueDatabase } from "./queue-database.ts";
 
-/** What of this agent's own life is in the queue's file. */
+/** The row of this run of the agent in the queue's file. */
 export interface WrittenLife {
-  /** Its row; undefined: none yet. */
+  /** Undefined: there is no row yet. */
   readonly id: number | undefined;
-  /** Its row says what time it was. */
+  /** True when the row has the wall time. */
   readonly isTimed: boolean;
 }
 
-/** The lives of agents that have written batches, by which the time of each batch is told. */
+/** Keeps a row for each run of the agent that has written batches, from which the batches get their times. */
 export class QueueLives {
   readonly #time: BoardTime;
   readonly #queue: string;
   #id: number | undefined;
   #isTimed = false;
 
-  /** @param queue of this life: 16 hexadecimal digits */
+  /** @param queue names this run: 16 hexadecimal digits */
   constructor(time: BoardTime, queue: string) {
     this.#time = time;
     this.#queue = queue;
@@ -26,13 +26,13 @@ export class QueueLives {
     return { id: this.#id, isTimed: this.#isTimed };
   }
 
-  /** The transaction that wrote more came to nothing. */
-  takeBack({ id, isTimed }: WrittenLife): void {
+  /** Restores the state before a transaction that was rolled back. */
+  restore({ id, isTimed }: WrittenLife): void {
     this.#id = id;
     this.#isTimed = isTimed;
   }
 
-  /** Once, and once more when the time is known, which then is known of all that this boot has written. */
+  /** Writes the row, and once more when the time is known, which then holds for all batches of this boot. */
   write(database: QueueDatabase): number {
     const time = this.#time;
     const nowUs = time.nowUs();
@@ -55,7 +55,7 @@ export class QueueLives {
     return id;
   }
 
-  /** Without anybody's word the boot counts as the epoch: differences within it are right. */
+  /** While the time is unknown the boot counts as the epoch: differences within the boot are right. */
   get wallUs(): number {
     const time = this.#time;
     return time.wallUs() ?? time.nowUs();
@@ -73,7 +73,7 @@ export class QueueLives {
   }
 }
 
-/** Of a batch with its life's boot. */
+/** @param row a batch with the boot of its life */
 export function timeOf(
   row: Record<string, unknown>,
   offsets: ReadonlyMap<string, BootOffset>,

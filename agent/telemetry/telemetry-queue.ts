@@ -7,15 +7,15 @@ import { figuresByPod, PodFigures, type QueueFigures, ROW_BYTES } from "./pod-fi
 import { prepareQueue, type QueueDatabase, type QueueDatabases } from "./queue-database.ts";
 import { QueueLives, timeOf } from "./queue-lives.ts";
 
-/** A batch that is closed: nothing comes to it any more. */
+/** A batch to which no records are added. */
 export interface ClosedBatch {
   readonly id: number;
   readonly sequence: number;
   /** `namespace/name`. */
   readonly pod: string;
-  /** Of the first record, by the monotonic clock. */
+  /** Time of the first record by the monotonic clock. */
   readonly baseUs: number;
-  /** The same by the wall clock; undefined: it was not known. */
+  /** The same by the wall clock; undefined: unknown. */
   readonly wallUs: number | undefined;
   readonly records: number;
   readonly body: Uint8Array;
@@ -29,27 +29,27 @@ export interface TelemetryQueueComponents {
 
 export interface TelemetryQueueInit {
   readonly path: string;
-  /** Of batches, each with ROW_BYTES. */
+  /** Bounds the batches, each with ROW_BYTES. */
   readonly maxBytes: number;
   readonly maxAgeUs: number;
-  /** Of this life of the agent: 16 hexadecimal digits. */
+  /** Names this run of the agent: 16 hexadecimal digits. */
   readonly queue: string;
 }
 
-/** Pages that are partly full, the log, and what is deleted while the new is written. */
+/** Room in the file for partly filled pages, the log, and rows deleted in the same transaction as new ones. */
 const ROOM_BYTES = 2 * 1024 * 1024;
-/** As much of the quota is dropped at least: each time the oldest of one pod are looked for. */
+/** Divides the quota: at least this share is dropped at once, because each time costs a query. */
 const DROPPED_SHARE = 32;
-/** Batches looked at together, when some are to go. */
-const LOOK = 64;
-/** Senders remembered: five runs each of 200 containers. The one that was silent longest is forgotten. */
+/** Bounds the rows of one query for batches to drop. */
+const DROP_ROWS = 64;
+/** Bounds the known senders: five runs each of 200 containers. The one that was silent longest is forgotten. */
 const MAX_RUNS = 1024;
-/** What was acknowledged is deleted with the next write, or when it has grown to so many bytes. */
+/** Bounds acknowledged batches in the file; they are deleted with the next write, or above this. */
 const MAX_ACKNOWLEDGED_BYTES = 1024 * 1024;
 
 /**
- * Batches on the disk, the oldest first, in a database of their own. Bounded: when it is full the oldest batches of the
- * pod that takes most room go first, so that nobody pushes out another's; so does what is too old.
+ * Keeps batches on the disk in a database of their own, oldest first. When it is full the oldest batches of the pod
+ * with most bytes are dropped, so that no pod displaces another's. Batches that are too old are dropped too.
  */
 export class TelemetryQueue implements Disposable {
   readonly #components: TelemetryQueueComponents;
@@ -59,12 +59,12 @@ export class TelemetryQueue implements Disposable {
   #figures = new PodFigures(new Map());
   #acknowledged = 0;
   #acknowledgedBytes = 0;
-  /** What may be on its way to the hub is not dropped. */
+  /** Batches up to this id may be on their way to the hub, and are not dropped. */
   #sent = 0;
   #lastId = 0;
   #dropped = 0;
 
-  /** @throws whatever keeps the file from being opened; a damaged one is set aside */
+  /** @throws when the file cannot be opened; a damaged one is set aside */
   constructor(components: TelemetryQueueComponents, init: TelemetryQueueInit) {
     this.#components = components;
     this.#init = init;
@@ -76,25 +76,25 @@ export class TelemetryQueue implements Disposable {
     return this.#figures.sum;
   }
 
-  /** Records, since the queue was made: pushed out by newer ones, or too old. */
+  /** Records displaced by newer ones or too old, since the queue was made. */
   get dropped(): number {
     return this.#dropped;
   }
 
-  /** Of the newest batch; later ones have higher ids. */
+  /** Id of the newest batch; ids only grow. */
   get lastId(): number {
     return this.#lastId;
   }
 
-  /** The last handover of a run that is in the queue, or was; 0: none. */
+  /** @returns the last handover of the run that ever was in the queue; 0: none */
   numberOf(run: string): number {
     const row = this.#mustBeOpen().row("SELECT number FROM runs WHERE run = ?", run);
     return Number(row?.number ?? 0);
   }
 
   /**
-   * On the disk when it returns. @param runs what was taken of senders up to now
-   * @throws what SQLite throws; nothing has changed then
+   * Stores batches on disk. @param runs the last handover taken from each of their senders
+   * @throws what SQLite throws; then nothing has changed
    */
   store(batches: readonly ClosedBatch[], runs: ReadonlyMap<string, number>): void {
     const database = this.#mustBeOpen();
@@ -117,17 +117,17 @@ export class TelemetryQueue implements Disposable {
         if (this.#dropped !== before.dropped) this.#writeDropped();
       });
     } catch (error) {
-      // Taken back by SQLite, so here too.
+      // SQLite has rolled back.
       this.#figures = before.figures;
       this.#dropped = before.dropped;
-      this.#lives.takeBack(before.life);
+      this.#lives.restore(before.life);
       throw error;
     }
     this.#acknowledgedBytes = 0;
     this.#lastId = batches.at(-1)?.id ?? this.#lastId;
   }
 
-  /** The oldest after `after`, all of one life. */
+  /** @returns the oldest batches after `after`, all of one run of an agent */
   pending(after: number, limit: number): readonly OutgoingBatch[] {
     const rows = this.#mustBeOpen().rows(
       "SELECT b.id, b.life, l.queue, l.boot, b.sequence, b.baseUs, b.wallUs, b.body FROM batches b " +
@@ -154,7 +154,7 @@ export class TelemetryQueue implements Disposable {
     if (isAll || this.#acknowledgedBytes > MAX_ACKNOWLEDGED_BYTES) this.#settle();
   }
 
-  /** Nothing is on its way any more. */
+  /** No batch is on its way any more. */
   rewind(): void {
     this.#sent = this.#acknowledged;
   }
@@ -219,7 +219,7 @@ export class TelemetryQueue implements Disposable {
       this.#mustBeOpen().transaction(() => this.#deleteAcknowledged());
       this.#acknowledgedBytes = 0;
     } catch (error) {
-      // It goes with the next write; until then it is only sent again after a restart, and known to the hub.
+      // The next write deletes it. After a restart it would be sent again, and the hub knows it.
       this.#components.log.debug("cannot delete telemetry that the hub has", { error: describeError(error) });
     }
   }
@@ -232,7 +232,7 @@ export class TelemetryQueue implements Disposable {
     for (const [pod, figures] of gone) this.#figures.subtract(pod, figures);
   }
 
-  /** Of whoever has most, the newcomer's share counted. */
+  /** Drops batches of the pod with most bytes, the newcomer's included. */
   #makeRoom(newcomer: string, bytes: number): void {
     const { maxBytes } = this.#init;
     let missing = this.figures.bytes + bytes - maxBytes;
@@ -247,11 +247,11 @@ export class TelemetryQueue implements Disposable {
     }
   }
 
-  /** @returns bytes; 0: the rest of it is on its way */
+  /** @returns the freed bytes; 0: all other batches are on their way */
   #dropOldest(pod: string, bytes: number): number {
     const rows = this.#mustBeOpen().rows(
       "SELECT id, records, length(body) AS bytes FROM batches WHERE pod = ? AND id > ? ORDER BY id LIMIT ?",
-      ...[pod, Math.max(this.#sent, this.#acknowledged), LOOK],
+      ...[pod, Math.max(this.#sent, this.#acknowledged), DROP_ROWS],
     );
     let freed = 0;
     for (const row of rows) {
@@ -269,7 +269,7 @@ export class TelemetryQueue implements Disposable {
     return body + ROW_BYTES;
   }
 
-  /** The oldest come first, by what is known of their time. */
+  /** Drops batches that are too old, by their best known time. */
   #dropOld(): void {
     const offsets = this.#lives.offsets(this.#mustBeOpen());
     const nowUs = this.#lives.wallUs;
@@ -277,11 +277,11 @@ export class TelemetryQueue implements Disposable {
       const rows = this.#mustBeOpen().rows(
         "SELECT b.id, b.pod, b.records, length(b.body) AS bytes, b.baseUs, b.wallUs, l.boot FROM batches b " +
           "JOIN lives l ON l.id = b.life WHERE b.id > ? ORDER BY b.id LIMIT ?",
-        ...[Math.max(this.#sent, this.#acknowledged), LOOK],
+        ...[Math.max(this.#sent, this.#acknowledged), DROP_ROWS],
       );
       const old = rows.filter((row) => timeOf(row, offsets).baseUs < nowUs - this.#init.maxAgeUs);
       for (const row of old) this.#drop(String(row.pod), row);
-      if (old.length < LOOK) return;
+      if (old.length < DROP_ROWS) return;
     }
   }
 }
@@ -297,7 +297,7 @@ function outgoingOf(row: Record<string, unknown>, offsets: ReadonlyMap<string, B
   };
 }
 
-/** One is kept, to be looked at. */
+/** Keeps one damaged file for analysis. */
 function setAside(path: string): void {
   const aside = `${path}.damaged`;
   for (const companion of ["-wal", "-shm", "-journal"]) rmSync(path + companion, { force: true });

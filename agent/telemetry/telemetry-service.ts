@@ -11,11 +11,11 @@ import type { TelemetryHandover } from "./handover.ts";
 
 export interface TelemetryServiceComponents {
   readonly put: (handover: TelemetryHandover) => Promise<TelemetryPutAnswer>;
-  /** Of a pod of this node. */
+  /** @returns the labels of a pod of this node */
   readonly labelsOf: (uid: string) => Tags;
 }
 
-/** What a component is told to wait while nothing is taken. */
+/** How long a component waits before it tries again while memory and disk are full. */
 const RETRY_MS = 5000;
 
 /** `telemetry.put` of runners (`runtime-adapters/contract/telemetry-message.ts`). */
@@ -34,7 +34,7 @@ export class TelemetryService implements BoardService {
       const labels = this.#components.labelsOf(pod.uid);
       const { taken, kept } = await this.#components.put({
         origin: { namespace: pod.namespace, pod: pod.name, uid: pod.uid, container, labels },
-        // Nobody speaks for another's run.
+        // The id keeps a component from using another container's run.
         run: `${containerId.slice(0, 64)} ${run}`,
         ...{ number, firstUnkept, isUrgent, records: stamped },
       });

@@ -1,4 +1,3 @@
-import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
@@ -13,6 +12,18 @@ import type { BoardTime } from "./board-time.ts";
 import type { TelemetryHandover } from "./handover.ts";
 import type { QueueDatabases } from "./queue-database.ts";
 import { TelemetryQueue } from "./telemetry-queue.ts";
+import {
+  closedOf,
+  type FlushDelays,
+  initialState,
+  intervalOf,
+  problemOf,
+  type TelemetryEvent,
+  type TelemetryState,
+  timeLeft,
+  transition,
+  urgentDelayOf,
+} from "./telemetry-state.ts";
 
 export interface TelemetryComponents {
   readonly databases: QueueDatabases;
@@ -25,29 +36,26 @@ export interface TelemetryInit {
   readonly path: string;
   readonly maxBytes: number;
   readonly maxAge: Millis;
-  /** How long points wait in memory for the disk; what a power cut may take. */
+  /** How long records wait in memory for the disk: a power cut may take that much. */
   readonly flushInterval: Millis;
-  /** Of this life of the agent: 16 hexadecimal digits, never the same twice. */
+  /** Names this life of the agent: 16 hexadecimal digits, never the same twice. */
   readonly queue: string;
 }
 
 /**
- * What waits in memory: ten batches of 50 KiB, more than a board's components give in an interval. When it is reached
- * all of it goes to the disk; when the disk takes nothing, no more is taken from components.
+ * Bounds the records in memory: ten batches of 50 KiB, more than a board's components send in an interval. At the limit
+ * all go to the disk; if the disk takes nothing, components get `resource_exhausted`.
  */
 const MAX_MEMORY_BYTES = 512 * 1024;
-/** For batches to the hub: what comes within it goes together. */
+/** Records that arrive within it go to the hub in one batch. */
 const FORWARD_GATHER = seconds(1);
-/** For events of several components to have one write. */
+/** Urgent records of several components that arrive within it share one write. */
 const URGENT_GATHER = millis(50);
-/** What is urgent is first left to the hub, which spares the disk. */
+/** Urgent records wait so long for the hub's acknowledgement, which spares the disk. */
 const URGENT_FORWARD = seconds(2);
-/** After a failed write. */
+/** Delay after a failed write. */
 const RETRY = seconds(30);
-/** Wear of the flash makes points wait longer, by this at the most. */
-const MOST_STRETCHED = 10;
-
-/** Senders remembered in memory; of others the database knows. */
+/** Bounds the senders in memory; the database knows the others. */
 const MAX_RUNS = 1024;
 
 interface Waiter {
@@ -58,57 +66,53 @@ interface Waiter {
 }
 
 /**
- * The node's telemetry: takes what components hand over, keeps it in memory for a while and then on the disk, gives it
- * to the tunnel, oldest first. While the hub takes it in time nothing is written at all.
+ * Takes what components hand over, keeps it in memory for a while and then on the disk, and gives it to the tunnel,
+ * oldest first. While the hub takes it in time nothing is written to the disk. Its state is one `TelemetryState`.
  */
 export class Telemetry implements Component, OutgoingTelemetry {
   readonly name = "telemetry";
   readonly #components: TelemetryComponents;
   readonly #init: TelemetryInit;
+  readonly #delays: FlushDelays;
+  #state: TelemetryState;
   readonly #queue: TelemetryQueue;
-  readonly #gathering = new BatchBuilder();
-  /** Closed, in no database yet. */
-  #fresh: ContainerBatch[] = [];
+  readonly #builder = new BatchBuilder();
   readonly #latest: WatchSource<number>;
   readonly #closing: Alarm;
   readonly #flushing: Alarm;
-  /** Of the oldest that is in memory alone. */
-  #since: MonotonicMs | undefined;
-  #urgentAt: MonotonicMs | undefined;
-  #nextId: number;
-  #sequence = 0;
-  /** Taken of each sender, and of that what is kept. */
+  /** By run, the last handover that was taken, and the last that is on the disk or the hub. */
   readonly #taken = new Map<string, number>();
   readonly #kept = new Map<string, number>();
   #waiters: Waiter[] = [];
-  #isForwarding = false;
-  #stretch = 1;
-  #problem = "";
-  #refused = 0;
-  #forwarded = 0;
-  #lastForwardedAt: Date | undefined;
-  #isEnding = false;
-  #isUntaken = false;
 
   /** @throws when the database can be neither opened nor made */
   constructor(components: TelemetryComponents, init: TelemetryInit) {
     const { databases, time, clock, log } = components;
-    const { path, maxBytes, maxAge, queue } = init;
+    const { path, maxBytes, maxAge, queue, flushInterval } = init;
     this.#components = components;
     this.#init = init;
+    this.#delays = { interval: flushInterval, urgentForward: URGENT_FORWARD, urgentGather: URGENT_GATHER };
     this.#queue = new TelemetryQueue({ databases, time, log }, { path, maxBytes, maxAgeUs: maxAge * 1000, queue });
     this.#closing = new Alarm(clock);
     this.#flushing = new Alarm(clock);
     this.#latest = new WatchSource(this.#queue.lastId);
-    this.#nextId = this.#queue.lastId + 1;
+    this.#state = initialState(this.#queue.lastId + 1);
   }
 
   get latest(): Watch<number> {
     return this.#latest;
   }
 
+  #dispatch(event: TelemetryEvent): void {
+    this.#state = transition(this.#state, event);
+  }
+
+  get #now(): MonotonicMs {
+    return this.#components.clock.monotonic();
+  }
+
   /**
-   * Takes it into memory; what is urgent is kept when this resolves, unless the disk takes nothing.
+   * Takes a handover into memory. An urgent one is on the disk or the hub when this resolves, unless the disk fails.
    * @throws `invalid` with what is wrong with it; `resource_exhausted`, retryable, while disk and memory are full;
    *   `unavailable` when the agent ends before it is kept
    */
@@ -117,29 +121,30 @@ export class Telemetry implements Component, OutgoingTelemetry {
     try {
       this.#take(handover);
     } catch (error) {
-      this.#refused += handover.records.length;
+      this.#dispatch({ kind: "refused", records: handover.records.length });
       throw error;
     }
-    const { taken, kept } = this.#stateOf(run);
+    const { taken, kept } = this.#positionOf(run);
     if (isUrgent && taken > kept && number <= taken) await this.#untilKept(run, taken);
-    return this.#stateOf(run);
+    return this.#positionOf(run);
   }
 
-  #stateOf(run: string): TelemetryPutAnswer {
+  #positionOf(run: string): TelemetryPutAnswer {
     return { taken: this.#taken.get(run) ?? 0, kept: this.#kept.get(run) ?? 0 };
   }
 
   #take(handover: TelemetryHandover): void {
     const { run, number, firstUnkept, records, isUrgent } = handover;
-    if (this.#isEnding) throw new PicoletError("unavailable", "the agent is ending", { retryable: true });
+    if (this.#state.kind === "ended") throw new PicoletError("unavailable", "the agent is ending", { retryable: true });
     const taken = Math.max(this.#taken.get(run) ?? this.#recall(run), firstUnkept - 1);
     if (number !== taken + 1) return;
     checkRecords(records.map(({ record }) => record));
     this.#ensureRoom(records.reduce((sum, { record }) => sum + recordSize(record), 0));
-    for (const full of this.#gathering.add(handover)) this.#close(full);
-    // Nobody sends before he hears of the first, and nothing is closed in time before somebody sends.
-    if (this.#latest.current === 0) this.#latest.set(this.#nextId);
-    // Behind all others: who was silent for the longest is forgotten first.
+    this.#dispatch({ kind: "taken", now: this.#now, isUrgent });
+    for (const full of this.#builder.add(handover)) this.#close(full);
+    // The tunnel sends nothing before it sees a first id, and no batch is closed in time before the tunnel sends.
+    if (this.#latest.current === 0) this.#latest.set(this.#state.next.id);
+    // Deleted first, so that the map stays in the order of last use: the longest silent sender is forgotten first.
     this.#taken.delete(run);
     this.#taken.set(run, number);
     this.#schedule(isUrgent);
@@ -165,38 +170,27 @@ export class Telemetry implements Component, OutgoingTelemetry {
     if (this.#memoryBytes + bytes <= MAX_MEMORY_BYTES) return;
     this.#flush();
     if (this.#memoryBytes + bytes <= MAX_MEMORY_BYTES) return;
-    throw new PicoletError("resource_exhausted", `the board keeps no more telemetry: ${this.#problem}`, {
-      retryable: true,
-    });
+    const problem = problemOf(this.#state);
+    throw new PicoletError("resource_exhausted", `the board keeps no more telemetry: ${problem}`, { retryable: true });
   }
 
   get #memoryBytes(): number {
-    return this.#fresh.reduce((sum, { size }) => sum + size, this.#gathering.bytes);
+    return closedOf(this.#state).reduce((sum, { size }) => sum + size, this.#builder.bytes);
   }
 
   #schedule(isUrgent: boolean): void {
-    const now = this.#components.clock.monotonic();
-    this.#since ??= now;
-    if (isUrgent) this.#urgentAt ??= now;
-    if (this.#isForwarding) this.#closing.set(isUrgent ? URGENT_GATHER : FORWARD_GATHER);
-    this.#flushing.set(isUrgent ? this.#urgentDelay : this.#interval);
+    if (this.#state.hub.isForwarding) this.#closing.set(isUrgent ? URGENT_GATHER : FORWARD_GATHER);
+    const delay = isUrgent ? urgentDelayOf : intervalOf;
+    this.#flushing.set(delay(this.#state, this.#delays));
   }
 
-  get #interval(): Millis {
-    return millis(this.#init.flushInterval * this.#stretch);
-  }
-
-  get #urgentDelay(): Millis {
-    return this.#isForwarding ? URGENT_FORWARD : URGENT_GATHER;
-  }
-
-  /** What waits for the disk waits longer, so that less of the flash is worn; never what is urgent. */
+  /** @param factor by which records that are not urgent wait longer for the disk, to spare the flash */
   stretch(factor: number): void {
-    this.#stretch = Math.min(MOST_STRETCHED, Math.max(1, factor));
+    this.#dispatch({ kind: "stretched", factor });
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    await Promise.all([this.#closeInTime(signal), this.#flushInTime(signal)]).catch(ignoreCancelled);
+    await Promise.all([this.#closeInTime(signal), this.#flushInTime(signal)]);
   }
 
   async #closeInTime(signal: AbortSignal): Promise<never> {
@@ -209,67 +203,55 @@ export class Telemetry implements Component, OutgoingTelemetry {
   async #flushInTime(signal: AbortSignal): Promise<never> {
     for (;;) {
       await this.#flushing.ring(signal);
-      const left = this.#timeLeft();
+      // Records that the hub has taken meanwhile need no write.
+      const left = timeLeft(this.#state, this.#now, this.#delays);
       if (left === undefined) continue;
       if (left > 0) this.#flushing.set(millis(left));
       else if (!this.#flush()) this.#flushing.set(RETRY);
     }
   }
 
-  /** Until something in memory has to go to the disk; what the hub has taken meanwhile has not. */
-  #timeLeft(): number | undefined {
-    if (this.#since === undefined) return undefined;
-    const now = this.#components.clock.monotonic();
-    const due = this.#since + this.#interval;
-    const urgent = this.#urgentAt === undefined ? due : this.#urgentAt + this.#urgentDelay;
-    return Math.min(due, urgent) - now;
-  }
-
   #closeAll(): void {
-    for (const batch of this.#gathering.take()) this.#close(batch);
+    for (const batch of this.#builder.take()) this.#close(batch);
   }
 
   #close(batch: Parameters<typeof closeBatch>[0]): void {
-    this.#sequence += 1;
-    const place = { id: this.#nextId, sequence: this.#sequence };
-    this.#nextId += 1;
-    this.#fresh.push(closeBatch(batch, place, this.#components.time));
-    this.#latest.set(place.id);
+    const { next } = this.#state;
+    this.#dispatch({ kind: "batchClosed", batch: closeBatch(batch, next, this.#components.time) });
+    this.#latest.set(next.id);
   }
 
-  /** @returns false when the disk did not take it; it stays in memory then */
+  /** @returns false when the disk takes nothing; the records stay in memory then */
   #flush(): boolean {
     this.#closeAll();
-    if (this.#fresh.length === 0) return true;
+    const closed = closedOf(this.#state);
+    if (closed.length === 0) return true;
     try {
-      this.#queue.store(this.#fresh, this.#runsOf(this.#fresh));
+      this.#queue.store(closed, runsOf(closed));
     } catch (error) {
-      this.#tellProblem(error);
-      // They hear that it is taken and not kept, which they remember it for.
+      this.#reportProblem(error);
+      // Their senders learn that it is taken and not kept, and remember it.
       for (const { resolve } of this.#waiters.splice(0)) resolve();
       return false;
     }
-    if (this.#problem !== "") this.#components.log.info("telemetry is written to the disk again");
-    this.#problem = "";
-    this.#keep(this.#fresh);
-    this.#fresh = [];
-    this.#rested();
+    if (this.#state.disk.kind === "failing") this.#components.log.info("telemetry is written to the disk again");
+    this.#dispatch({ kind: "written", openRecords: this.#builder.records, now: this.#now });
+    this.#keep(closed);
+    this.#rescheduleFlush();
     return true;
   }
 
-  #tellProblem(error: unknown): void {
+  #reportProblem(error: unknown): void {
     const problem = describeError(error);
-    if (this.#problem === "") this.#components.log.warn("cannot write telemetry to the disk", { error: problem });
-    this.#problem = problem;
+    if (this.#state.disk.kind === "working") {
+      this.#components.log.warn("cannot write telemetry to the disk", { error: problem });
+    }
+    this.#dispatch({ kind: "diskFailed", problem });
   }
 
-  #runsOf(batches: readonly ContainerBatch[]): ReadonlyMap<string, number> {
-    return new Map(batches.flatMap(({ runs }) => [...runs]));
-  }
-
-  /** These cannot be lost any more: whoever handed them over hears of it. */
+  /** These batches cannot be lost any more: resolves the handovers that wait for that. */
   #keep(batches: readonly ContainerBatch[]): void {
-    for (const [run, number] of this.#runsOf(batches)) this.#kept.set(run, number);
+    for (const [run, number] of runsOf(batches)) this.#kept.set(run, number);
     const [kept, waiting] = [[] as Waiter[], [] as Waiter[]];
     for (const waiter of this.#waiters) {
       (waiter.number <= (this.#kept.get(waiter.run) ?? 0) ? kept : waiting).push(waiter);
@@ -278,13 +260,9 @@ export class Telemetry implements Component, OutgoingTelemetry {
     for (const { resolve } of kept) resolve();
   }
 
-  /** What is in memory now has only just come. */
-  #rested(): void {
-    const isEmpty = this.#fresh.length === 0 && this.#gathering.records === 0;
-    this.#since = isEmpty ? undefined : this.#components.clock.monotonic();
-    if (isEmpty) this.#urgentAt = undefined;
-    else
-      this.#flushing.set(this.#timeLeft() === undefined ? this.#interval : millis(Math.max(0, this.#timeLeft() ?? 0)));
+  #rescheduleFlush(): void {
+    const left = timeLeft(this.#state, this.#now, this.#delays);
+    if (left !== undefined) this.#flushing.set(millis(Math.max(0, left)));
   }
 
   pending(after: number, limit: number): readonly OutgoingBatch[] {
@@ -294,7 +272,7 @@ export class Telemetry implements Component, OutgoingTelemetry {
     const { time } = this.#components;
     const offsetUs = (time.wallUs() ?? time.nowUs()) - time.nowUs();
     const isEstimated = time.wallUs() === undefined;
-    return this.#fresh
+    return closedOf(this.#state)
       .filter(({ id }) => id > after)
       .slice(0, limit)
       .map(({ id, sequence, baseUs, wallUs, body }) => {
@@ -307,67 +285,77 @@ export class Telemetry implements Component, OutgoingTelemetry {
     try {
       return after < this.#queue.lastId ? this.#queue.pending(after, limit) : [];
     } catch (error) {
-      this.#tellProblem(error);
+      this.#reportProblem(error);
       return [];
     }
   }
 
-  /** Said once until a hub takes some: a session that comes and goes is no news. */
+  /** Logged once until a hub takes some: a session that comes and goes changes nothing. */
   untaken(reason: string): void {
-    if (this.#isUntaken) return;
-    this.#isUntaken = true;
+    if (this.#state.hub.isRefusalReported) return;
+    this.#dispatch({ kind: "refusalReported" });
     const { maxBytes } = this.#init;
     this.#components.log.warn("the hub takes no telemetry: the board keeps the newest", { reason, maxBytes });
   }
 
   ack(id: number): void {
-    this.#isUntaken = false;
     const before = this.#records;
     try {
       this.#queue.ack(id);
     } catch (error) {
-      this.#tellProblem(error);
+      this.#reportProblem(error);
     }
-    const acknowledged = this.#fresh.filter((batch) => batch.id <= id);
-    this.#fresh = this.#fresh.filter((batch) => batch.id > id);
+    const acknowledged = closedOf(this.#state).filter((batch) => batch.id <= id);
+    const inMemory = acknowledged.reduce((sum, { records }) => sum + records, 0);
+    this.#dispatch({
+      kind: "acknowledged",
+      id,
+      records: before - this.#records + inMemory,
+      openRecords: this.#builder.records,
+      now: this.#now,
+      wall: this.#components.clock.wall(),
+    });
     this.#keep(acknowledged);
-    this.#rested();
-    this.#forwarded += before - this.#records;
-    this.#lastForwardedAt = this.#components.clock.wall();
+    this.#rescheduleFlush();
   }
 
   get #records(): number {
-    const memory = this.#fresh.reduce((sum, { records }) => sum + records, this.#gathering.records);
+    const memory = closedOf(this.#state).reduce((sum, { records }) => sum + records, this.#builder.records);
     return memory + this.#queue.figures.records;
   }
 
   forwarding(isForwarding: boolean): void {
-    this.#isForwarding = isForwarding;
+    this.#dispatch({ kind: "forwardingChanged", isForwarding });
     if (!isForwarding) this.#queue.rewind();
-    else if (this.#gathering.records > 0) this.#closing.set(FORWARD_GATHER);
-    if (this.#since !== undefined) this.#flushing.set(millis(Math.max(0, this.#timeLeft() ?? 0)));
+    else if (this.#builder.records > 0) this.#closing.set(FORWARD_GATHER);
+    this.#rescheduleFlush();
   }
 
   report(): TelemetryReport {
     const { batches, bytes } = this.#queue.figures;
+    const { refused, forwarded, lastForwardedAt } = this.#state;
+    const inMemory = closedOf(this.#state).length;
     return {
-      queued: { records: this.#records, batches: batches + this.#fresh.length, bytes: bytes + this.#memoryBytes },
+      queued: { records: this.#records, batches: batches + inMemory, bytes: bytes + this.#memoryBytes },
       maxBytes: this.#init.maxBytes,
       dropped: this.#queue.dropped,
-      refused: this.#refused,
-      forwarded: this.#forwarded,
-      lastForwardedAt: this.#lastForwardedAt?.toISOString() ?? null,
-      problem: this.#problem,
+      refused,
+      forwarded,
+      lastForwardedAt: lastForwardedAt?.toISOString() ?? null,
+      problem: problemOf(this.#state),
     };
   }
 
-  /** What is in memory goes to the disk, if it can. */
+  /** Writes the records in memory to the disk, if it works. */
   async [Symbol.asyncDispose](): Promise<void> {
-    if (this.#isEnding) return;
-    this.#isEnding = true;
+    if (this.#state.kind === "ended") return;
     this.#flush();
+    this.#dispatch({ kind: "ended" });
     const gone = new PicoletError("unavailable", "the agent has ended before telemetry was kept", { retryable: true });
     for (const { reject } of this.#waiters.splice(0)) reject(gone);
     this.#queue[Symbol.dispose]();
   }
 }
+
+const runsOf = (batches: readonly ContainerBatch[]): ReadonlyMap<string, number> =>
+  new Map(batches.flatMap(({ runs }) => [...runs]));

@@ -5,6 +5,7 @@ import { type PodUid, podUid, seconds } from "@picolet/protocol/ports.ts";
 import type { Action, DesiredPod, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { placementBoard, scenarioPod } from "@picolet/test/support/unit/agent/placement-scenarios.ts";
 import { desired, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
+import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { CpusetReconciler, type PlacedContainer } from "./cpuset-reconciler.ts";
@@ -56,7 +57,7 @@ test("what is shared is moved at once when it becomes less or more, and only the
   const { board, clock, moves, reconciler } = makeNode();
   using _ = board;
   const stop = new AbortController();
-  const done = reconciler.run(stop.signal).catch(() => undefined);
+  const done = endOfRun(reconciler.run(stop.signal));
   await clock.advance(NOW);
   board.placements.admit(alone("a", "2"));
   await clock.advance(NOW);
@@ -73,7 +74,7 @@ test("a move that fails is tried again after a period, and what is over is given
   using _ = board;
   const stop = new AbortController();
   faults.next = 1;
-  const done = reconciler.run(stop.signal).catch(() => undefined);
+  const done = endOfRun(reconciler.run(stop.signal));
   await clock.advance(NOW);
   assert.deepEqual(moves, []);
   await clock.advance(PERIOD);
@@ -94,7 +95,7 @@ test("a pod that ran before there was a policy gets its CPUs", async () => {
   running.push({ pod: alone("early", "3"), name: "app", id: "c-early", adapter });
   running.push({ pod: alone("late", "1"), name: "app", id: "c-late", adapter });
   const stop = new AbortController();
-  const done = reconciler.run(stop.signal).catch(() => undefined);
+  const done = endOfRun(reconciler.run(stop.signal));
   await clock.advance(NOW);
   assert.deepEqual(moves.toSorted(), ["c-early 1-3", "c-late 0", "c-shared 0"]);
   stop.abort();

@@ -34,12 +34,12 @@ interface Staged {
 }
 
 type DesiredState =
-  /** Of the greeting, or of a resync: what is still under way from before is not looked at. */
+  /** After the hello or a resync request: messages that are still on their way from before are ignored. */
   | { readonly kind: "awaitingWelcome" }
   | { readonly kind: "following"; readonly epoch: Uint8Array; readonly staged: Staged | undefined }
   /**
-   * What came could not be stored or read yet, and is tried again. A hub waits for the ack before it sends more; for
-   * one that does not, `change` is given up: a resync then brings all of it.
+   * A change could not be stored or read, and is tried again. A hub waits for the ack before it sends more; if it does
+   * not, `change` is dropped, and a resync brings the whole set.
    */
   | { readonly kind: "stalled"; readonly epoch: Uint8Array; readonly change: RemoteChange | undefined };
 
@@ -47,13 +47,13 @@ interface DesiredSyncComponents {
   readonly objects: RemoteObjects;
   readonly log: Log;
   readonly send: (message: AgentMessage) => void;
-  /** `retry` is to be called after `delay`. */
+  /** Requests a call of `retry` after `delay`. */
   readonly retryIn: (delay: Millis) => void;
 }
 
 /**
- * The way down, of one session: desired state as the hub tells it, into the node's store. Nothing of a revision is kept
- * before all of it is here and comes to the digest that was told, so that a session may end at any point.
+ * Stores the desired state that the hub sends in one session. A revision is stored only when all of it has arrived and
+ * has the announced digest, so that a session may end at any point.
  */
 export class DesiredSync {
   readonly #components: DesiredSyncComponents;
@@ -98,7 +98,7 @@ export class DesiredSync {
     }
   }
 
-  /** What `retryIn` was asked for. */
+  /** Called after the delay given to `retryIn`. */
   retry(): void {
     if (this.#state.kind !== "stalled") return;
     const { epoch, change } = this.#state;

@@ -86,7 +86,7 @@ test("a node that has joined again belongs where it has joined", async () => {
   await bench.connected();
   await bench.kill();
   bench.hub.fleet = { id: OTHER, former: [] };
-  // What the identity's `onJoin` does.
+  // As the identity's `onJoin` does.
   bench.node.fleet.set("");
   await bench.restart();
   await bench.connected();

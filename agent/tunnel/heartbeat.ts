@@ -7,7 +7,7 @@ import { type Clock, type Millis, millis, seconds } from "@picolet/protocol/port
  * 1.6 + 3.2 s) and a hub in a long collection may take together.
  */
 const MIN_DEADLINE = seconds(10);
-/** Of a slow link, when the heartbeat's interval is shorter than that. */
+/** Least deadline on a slow link, when the heartbeat's interval is shorter. */
 const MAX_DEADLINE = seconds(20);
 
 /** RFC 6298, section 2: smoothing of the round trip and of how much it varies. */

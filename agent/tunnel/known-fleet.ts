@@ -24,10 +24,10 @@ export class KeptFleet implements KnownFleet {
 }
 
 /**
- * Whether a node of the fleet `known` takes desired state from a hub. The first hub's fleet is taken as it is: the hub
- * has proved by its certificate that it is the one that the node joined.
- * @param known "" when the node has met none yet
- * @returns the fleet that the node belongs to from now on, or why it keeps away from this hub
+ * Decides whether a node of the fleet `known` takes desired state from a hub. The first hub's fleet is accepted: its
+ * certificate proves that it is the hub that the node joined.
+ * @param known "" when the node knows none yet
+ * @returns the fleet of the node from now on, or why it refuses this hub
  */
 export function judgeFleet(
   known: string,

@@ -19,13 +19,13 @@ export interface Outage {
   readonly isRefused: boolean;
 }
 
-/** Which hub is next, and how often all of them have been tried in vain. */
+/** The next hub, and the number of failed rounds through all hubs. */
 export interface Attempt {
   /** Rounds through all hubs that failed since the last session that lived. */
   readonly rounds: number;
-  /** Of the list of hubs. */
+  /** Index in the list of hubs. */
   readonly hub: number;
-  /** Of this round, `hub` not counted. */
+  /** Hubs tried in this round, without `hub`. */
   readonly tried: number;
 }
 
@@ -88,7 +88,7 @@ export interface ReconnectSettings {
 
 /** A hub that asks for more is believed to be mistaken: a board must not be lost to one wrong number. */
 export const MAX_RETRY_AFTER = millis(3_600_000);
-/** What a drained hub may ask for. Its own limit is what it has left to live: minutes. */
+/** Bounds the delay that a draining hub may request. A hub drains for minutes. */
 const MAX_MOVE_DELAY = millis(600_000);
 
 export const initialState = (now: MonotonicMs): TunnelState => ({
@@ -101,7 +101,7 @@ export const initialState = (now: MonotonicMs): TunnelState => ({
 export const reconnectDelay = (rounds: number, lot: number, { initial, max }: ReconnectSettings): Millis =>
   backoffDelay({ first: initial, max, jitter: FULL_JITTER }, Math.max(1, rounds), lot);
 
-/** An event that does not belong to the state changes nothing: what told of it was overtaken. */
+/** An event that does not belong to the state changes nothing: it is late. */
 export function transition(state: TunnelState, event: TunnelEvent, settings: ReconnectSettings): TunnelState {
   switch (event.kind) {
     case "identityMissing":

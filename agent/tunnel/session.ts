@@ -41,9 +41,7 @@ export interface Greeting {
   readonly rttMs: number;
 }
 
-/**
- * One session with one hub, from the hello on. It never throws into the connection: whatever happens ends in `closed`.
- */
+/** One session with one hub, from the hello on. It never throws into the connection: every error ends in `closed`. */
 export class Session implements StreamOpener {
   readonly #components: SessionComponents;
   readonly #heartbeatInterval: Millis;

@@ -17,7 +17,7 @@ const MAX_AT_WORK: Readonly<Record<StreamKind, number>> = {
   telemetry: 0,
 };
 
-/** Hands what the hub opens to whoever answers such streams on this node. */
+/** Passes streams that the hub opens to their handlers. */
 export class StreamDispatch {
   readonly #handlers: StreamHandlers;
   readonly #atWork = new Map<StreamKind, number>();

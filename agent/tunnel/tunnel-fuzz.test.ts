@@ -1,4 +1,4 @@
-/** Whatever a hub sends, in whatever order: the agent goes on, and what is on its disk is what some hub made whole. */
+/** The agent survives random messages in random order, and its disk has only sets that some hub sent completely. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { digestOf } from "@picolet/protocol/tunnel/digest.ts";
@@ -114,14 +114,14 @@ for (const isGreeted of [true, false]) {
         await bench.start();
         for (const each of steps) {
           await play(bench, each);
-          // The digest that is told of is that of what is there: nobody else could have made it.
+          // The cursor's digest is that of the stored set, so a hub has made it.
           const { cursor, objects } = bench.disk;
           assert.ok(equalBytes(cursor.digest, digestOf(sha256, objects.values())), "the cursor lies");
         }
         // With a hub that behaves all is well again.
         bench.disk.isFull = false;
         bench.hub.intercept = () => false;
-        // Whatever fleet it was told to belong to.
+        // For any fleet that it was assigned to.
         bench.hub.fleet = { id: "h", former: ["f", "g"] };
         bench.hub.wanted.restart();
         bench.network.cut();

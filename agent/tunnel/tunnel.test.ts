@@ -192,7 +192,7 @@ test("events go up once each, in order, also over a reconnect", async () => {
   await bench.pass(500);
   assert.equal(bench.disk.events.length, 0);
   const expected = Array.from({ length: 201 }, (_, index) => `event-${index + 1}`);
-  // What was not acknowledged is told again under the same id.
+  // Unacknowledged events are sent again under the same id.
   assert.deepEqual(bench.hub.events, [...expected, "event-201"]);
 });
 

@@ -1,4 +1,4 @@
-import { cancelled, ignoreCancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
+import { cancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { describeError, isCancelled, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
 import type { TunnelReport } from "@picolet/protocol/local-api/status.ts";
@@ -46,8 +46,8 @@ export interface TunnelInit {
   readonly reconnectBackoff: { readonly initial: Millis; readonly max: Millis };
 }
 
-/** Of one outage; more are seldom, and the last one is always in the report. */
-const MAX_TOLD_PROBLEMS = 16;
+/** Bounds the logged problems of one outage; the last one is always in the report. */
+const MAX_LOGGED_PROBLEMS = 16;
 
 interface Current {
   readonly session: Session;
@@ -70,11 +70,11 @@ export class Tunnel implements Component {
   readonly #acknowledged = new AcknowledgedReport();
   #state: TunnelState;
   #current: Current | undefined;
-  /** Of sessions that are over. */
+  /** Counters of ended sessions. */
   #past: TunnelCounters = { bytesSent: 0, bytesReceived: 0 };
   /** Problems of this outage that are in the log and among the events. */
   readonly #told = new Set<string>();
-  /** Wakes whoever waits for the end of a session that is to be replaced. */
+  /** Ends the wait for the replacement of the current session. */
   #moveAsked: (() => void) | undefined;
 
   constructor(components: TunnelComponents, init: TunnelInit) {
@@ -113,8 +113,6 @@ export class Tunnel implements Component {
   async run(signal: AbortSignal): Promise<void> {
     try {
       while (!signal.aborted) await this.#step(signal);
-    } catch (error) {
-      ignoreCancelled(error);
     } finally {
       await this.#endCurrent();
     }
@@ -335,11 +333,11 @@ export class Tunnel implements Component {
   #apply(event: TunnelEvent): void {
     const before = this.#state;
     this.#state = transition(before, event, this.#settings);
-    if (this.#state !== before) this.#tell(before, this.#state);
+    if (this.#state !== before) this.#logChange(before, this.#state);
   }
 
-  /** A change for the better or the worse is told once, another problem when it is another. */
-  #tell(before: TunnelState, after: TunnelState): void {
+  /** Logs each change between connected and not connected once, and each new problem. */
+  #logChange(before: TunnelState, after: TunnelState): void {
     const { log } = this.#components;
     const wasUp = "session" in before;
     if ("session" in after) {
@@ -359,7 +357,7 @@ export class Tunnel implements Component {
 
   /** Several hubs fail in several ways in turn, for weeks. */
   #hasTold(problem: string): boolean {
-    return this.#told.has(problem) || this.#told.size >= MAX_TOLD_PROBLEMS;
+    return this.#told.has(problem) || this.#told.size >= MAX_LOGGED_PROBLEMS;
   }
 
   #record(type: "Normal" | "Warning", reason: string, message: string): void {

@@ -3,6 +3,7 @@ import { test } from "node:test";
 import { WatchSource } from "@picolet/protocol/async/watch.ts";
 import type { ObservedPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { desired, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
+import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import type { PodView } from "../plan/pod-view.ts";
@@ -37,7 +38,7 @@ class Bench implements AsyncDisposable {
       if (this.failure !== undefined) throw this.failure;
     };
     const ended = new EndedPods({ views: () => this.views, changes: this.#changes, release, log: this.log });
-    this.#running = ended.run(this.#life.signal);
+    this.#running = endOfRun(ended.run(this.#life.signal));
   }
 
   async change(...views: readonly PodView[]): Promise<void> {

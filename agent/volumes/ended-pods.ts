@@ -1,4 +1,3 @@
-import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
@@ -30,12 +29,8 @@ export class EndedPods implements Component {
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    try {
-      await this.#releaseEnded(signal);
-      for await (const _ of this.#components.changes.changes(signal)) await this.#releaseEnded(signal);
-    } catch (error) {
-      ignoreCancelled(error);
-    }
+    await this.#releaseEnded(signal);
+    for await (const _ of this.#components.changes.changes(signal)) await this.#releaseEnded(signal);
   }
 
   async #releaseEnded(signal: AbortSignal): Promise<void> {

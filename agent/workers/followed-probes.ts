@@ -3,14 +3,14 @@ import type { DesiredPod, ObservedPod, RuntimeAdapter } from "@picolet/runtime-c
 import type { ProbeResult } from "../core/pods/probe-ports.ts";
 import type { WorkerPorts } from "./ports/worker-ports.ts";
 
-/** What the prober has to know of one pod. */
+/** The prober's input for one pod. */
 export interface ProbedPod {
   readonly desired: DesiredPod;
   readonly adapter: RuntimeAdapter | undefined;
   readonly observed: ObservedPod;
-  /** Its status as it was told last. */
+  /** Its last published status. */
   readonly previous: PodStatus | undefined;
-  /** What is being ended is asked no more whether it is alive. */
+  /** A pod that is being ended gets no more probes. */
   readonly ending: boolean;
 }
 
@@ -21,12 +21,12 @@ export function updateProbes(
   const { desired, adapter, observed, previous, ending } = pod;
   if (adapter === undefined) return;
   const runtime = runtimeName(adapter);
-  const wasReady = (id: string): ProbeResult | undefined => readinessTold(previous, `${runtime}://${id}`);
+  const wasReady = (id: string): ProbeResult | undefined => reportedReadiness(previous, `${runtime}://${id}`);
   prober.follow(desired, observed, adapter, { ending, wasReady });
 }
 
-/** What was written of a run, by its id in statuses. */
-function readinessTold(previous: PodStatus | undefined, containerID: string): ProbeResult | undefined {
+/** @returns the published readiness of the run with that container id */
+function reportedReadiness(previous: PodStatus | undefined, containerID: string): ProbeResult | undefined {
   const { initContainerStatuses = [], containerStatuses = [] } = previous ?? {};
   const told = [...initContainerStatuses, ...containerStatuses].find((each) => each.containerID === containerID);
   return told?.state.running === undefined ? undefined : { started: told.started === true, ready: told.ready };

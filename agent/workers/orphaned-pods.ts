@@ -1,4 +1,7 @@
-/** Pods that a runtime has and the store does not know: it was lost, or an earlier agent died at the wrong moment. */
+/**
+ * Identifies pods that a runtime has and the store does not know, because the store was lost or an earlier agent died
+ * between two steps.
+ */
 
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
 import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
@@ -6,9 +9,9 @@ import { type Clock, type Log, type PodUid, type Random, seconds } from "@picole
 import type { DesiredPod, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { retryDelay } from "../plan/retry-delay.ts";
 
-/** Nobody waits for one that hangs; the others of its runtime do, if they are new. */
+/** Bounds one inspection. New pods of the runtime wait for it, because an orphan may have their name. */
 const TIMEOUT = seconds(10);
-/** Inspections of one pod that fail for so long will not succeed; then new pods start beside it all the same. */
+/** After failing inspections for this long an orphan is given up, and new pods start beside it. */
 const PATIENCE = seconds(120);
 
 export interface OrphanedPodsComponents {
@@ -22,10 +25,10 @@ export class OrphanedPods {
   readonly #random: Random;
   readonly #log: Log;
   readonly #adopt: (found: DesiredPod) => void;
-  /** Pods that were warned of, so that each is warned of once; no more than the runtimes list. */
+  /** Pods that were logged, so that each is logged once. At most those that the runtimes list. */
   readonly #warned = new Set<PodUid>();
 
-  /** @param adopt takes those that say what they are, each as soon as it has. */
+  /** @param adopt called for each pod whose manifest is found */
   constructor(components: OrphanedPodsComponents, adopt: (found: DesiredPod) => void) {
     this.#clock = components.clock;
     this.#random = components.random;
@@ -33,17 +36,17 @@ export class OrphanedPods {
     this.#adopt = adopt;
   }
 
-  /** Until each has been made out or was given up. @throws `cancelled` alone. */
+  /** Resolves when each is identified or given up. @throws `cancelled` alone */
   async identify(adapter: RuntimeAdapter, uids: readonly PodUid[], signal: AbortSignal): Promise<void> {
     await Promise.all(uids.map((uid) => this.#identifyOne(adapter, uid, signal)));
   }
 
   async #identifyOne(adapter: RuntimeAdapter, uid: PodUid, signal: AbortSignal): Promise<void> {
     const began = this.#clock.monotonic();
-    const look = (deadline: AbortSignal) => adapter.inspect(uid, deadline);
+    const inspect = (deadline: AbortSignal) => adapter.inspect(uid, deadline);
     for (let tries = 1; ; tries += 1) {
       try {
-        const seen = await withDeadline(this.#clock, TIMEOUT, `inspect pod ${uid}`, look, signal);
+        const seen = await withDeadline(this.#clock, TIMEOUT, `inspect pod ${uid}`, inspect, signal);
         if (seen.manifest !== undefined) {
           this.#log.info("adopting a pod that the store does not know", { pod: uid });
           this.#adopt(seen.manifest);

@@ -1,4 +1,4 @@
-/** Changes of the resources of pods that run, from what is wanted to what is told. */
+/** Changes of the resources of running pods, from the request to the published status. */
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { type CgroupValues, podCgroupValues } from "@picolet/protocol/cgroup/cgroup-values.ts";
@@ -223,7 +223,7 @@ describe("resources that are granted", () => {
       board.takeCalls().some((call) => call.startsWith("updateContainer")),
       false,
     );
-    // What was wanted before fits again.
+    // The earlier request fits again.
     await agent.order(apiPod("web", { resources: both("100m", "32Mi"), generation: 3 }));
     assert.equal(conditionOf(agent, pod, "PodResizeInProgress"), undefined);
   });

@@ -7,10 +7,10 @@ import { compareResizeRequests, type ResizeRequest } from "../plan/admission/res
 import type { PodStatusRecorder } from "../plan/pod-view.ts";
 import type { PodWorker } from "./pod-worker.ts";
 
-/** What is deferred is looked at when something changes; besides, as often as the kubelet does. */
+/** Deferred requests are judged again after each change, and at least this often, as in the kubelet. */
 const RETRY_PERIOD = seconds(180);
 
-/** Judges what pods want beyond what they were granted. At most one request a pod: the latest. */
+/** Judges requests for other resources. A pod has at most one: the latest. */
 export class PodResizes {
   readonly #components: {
     readonly store: DesiredStore;
@@ -20,11 +20,11 @@ export class PodResizes {
     readonly log: Log;
   };
   readonly #worker: (uid: PodUid) => PodWorker | undefined;
-  /** What the node has taken besides that pod, as granted. */
+  /** The other pods that the node has taken, with their granted resources. */
   readonly #others: (uid: PodUid) => readonly DesiredPod[];
-  /** Whether it is known what the pod's runtime has: before, nobody can say what is free. */
+  /** True when all pods of the pod's runtime are identified: before that, the free resources are unknown. */
   readonly #isSettled: (desired: DesiredPod) => boolean;
-  /** Pods that have been told that something stands against it. */
+  /** Pods whose worker has the reason why its request is pending. */
   readonly #pending = new Set<PodUid>();
   #reviewedAt: MonotonicMs;
 
@@ -49,12 +49,12 @@ export class PodResizes {
     this.#reviewedAt = components.clock.monotonic();
   }
 
-  /** Now and then, whether something has changed or not. */
+  /** Called regularly, without a change. */
   tick(): void {
     if (this.#components.clock.monotonic() - this.#reviewedAt >= RETRY_PERIOD) this.review();
   }
 
-  /** What is wanted, or what is free, has changed. */
+  /** Called when requests or free resources have changed. */
   review(): void {
     const { store, clock } = this.#components;
     this.#reviewedAt = clock.monotonic();
@@ -76,7 +76,7 @@ export class PodResizes {
   #judge({ requested, allocated }: ResizeRequest): void {
     const { uid } = requested;
     const worker = this.#worker(uid);
-    // What is over has no use for more.
+    // A pod that is over needs no resources.
     if (worker?.state.kind !== "active" && worker?.state.kind !== "waiting") return;
     if (!this.#isSettled(requested)) return;
     const verdict = this.#components.admission.resize(requested, allocated, this.#others(uid));
@@ -94,7 +94,7 @@ export class PodResizes {
     try {
       store.grant(uid);
     } catch (error) {
-      // The disk is full: it is tried again, and until then the pod has what it had.
+      // The disk is full. The next review tries again; until then the pod keeps its resources.
       log.warn("cannot grant a pod other resources", { pod: uid, error: describeError(error) });
       return;
     }

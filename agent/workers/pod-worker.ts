@@ -1,87 +1,69 @@
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
-import { isCancelled } from "@picolet/protocol/errors.ts";
+import { describeError, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { containerHash } from "@picolet/protocol/pod/container-hash.ts";
 import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
 import { millis, type PodUid } from "@picolet/protocol/ports.ts";
 import type { DesiredPod, ObservedPod, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { PodEnd, PodLeave } from "../core/pods/pod-admission.ts";
-import { hasRuntimeChoice } from "../core/pods/pod-runtime.ts";
+import { apiUidOf } from "../core/pods/pod-identity.ts";
+import { applyGrants, grantsOf } from "../plan/allocation.ts";
 import { containersOf } from "../plan/container-roles.ts";
 import { gracePeriodOf } from "../plan/grace-period.ts";
-import { DEADLINE_EXCEEDED, needsReadmission, wasAdmitted } from "../plan/outcome.ts";
-import { type PendingResize, type Plan, type PlanAction, type PodView, stepOf } from "../plan/pod-view.ts";
-import { INITIAL_STATE, transition, type WorkerState } from "../plan/worker-state.ts";
-import { BackOffEvents } from "./back-off-events.ts";
+import { DEADLINE_EXCEEDED, podEndOutcome, wasAdmitted } from "../plan/outcome.ts";
+import { type Plan, type PlanAction, type PodView, stepOf } from "../plan/pod-view.ts";
+import { isResizing, resizeCompletedMessage } from "../plan/resize-status.ts";
+import { retryDelay } from "../plan/retry-delay.ts";
+import { NO_EFFECT } from "../plan/worker-memory.ts";
+import { initialState, type PendingResize, type WorkerEvent, type WorkerState } from "../plan/worker-state.ts";
+import { transition } from "../plan/worker-transition.ts";
 import { updateProbes } from "./followed-probes.ts";
-import { PodEndings } from "./pod-endings.ts";
 import { PodInspection } from "./pod-inspection.ts";
 import type { WorkerPorts } from "./ports/worker-ports.ts";
 import { hasSamePreparation } from "./prepared-pods.ts";
+import { hasLeft, isOver, isReclaimed, StateWaiters } from "./state-waiters.ts";
 import { ContainerStops } from "./steps/container-stops.ts";
-import { PreviousSteps } from "./steps/last-steps.ts";
 import { PodImages } from "./steps/pod-images.ts";
-import { PodSteps } from "./steps/pod-steps.ts";
-import { StepFailures } from "./steps/step-failures.ts";
-import type { StepContext } from "./steps/step-run.ts";
-import { TerminationMessages } from "./termination-messages.ts";
-import { WorkerResize } from "./worker-resize.ts";
+import { identityOf, PodSteps } from "./steps/pod-steps.ts";
+import { nextFailure } from "./steps/step-failures.ts";
+import type { StepContext, StepListener } from "./steps/step-run.ts";
+import { readMessages } from "./termination-messages.ts";
 import { WorkerRounds } from "./worker-rounds.ts";
+import { previousStatus, viewOf } from "./worker-view.ts";
 
 /** The key of the failures of a change of resources. */
 const RESIZE = stepOf({ kind: "resize", containers: [] });
+const NOTHING_DONE: ReadonlySet<string> = new Set();
 
-/** Rounds of look, plan, act for one pod, until nothing is left of it. The only caller of `adapter.apply`. */
-export class PodWorker {
+/**
+ * Runs rounds of inspect, plan, act for one pod until nothing of it is left. The only caller of `adapter.apply`. Its
+ * state is one `WorkerState`; beside it are only the pod as its source wants it, calls, timers and promises.
+ */
+export class PodWorker implements StepListener {
   readonly #ports: WorkerPorts;
   readonly #rounds: WorkerRounds;
-  readonly #failures: StepFailures;
+  readonly #waiters = new StateWaiters();
   readonly #inspection: PodInspection;
   readonly #images: PodImages;
-  readonly #steps: PodSteps;
   readonly #stops: ContainerStops;
-  readonly #endings = new PodEndings();
-  readonly #lastSteps: PreviousSteps;
-  readonly #backOffs: BackOffEvents;
-  readonly #messages: TerminationMessages;
-  readonly #resize: WorkerResize;
+  readonly #steps: PodSteps;
   #desired: DesiredPod;
-  #wanted: boolean;
   #hashes: ReadonlyMap<string, string>;
-  #state: WorkerState = INITIAL_STATE;
-  /** For which `desired` folders, volumes and cgroup have been made. */
-  #preparedFor: DesiredPod | undefined;
-  /** As the runtime had it last. */
-  #shown: PodView | undefined;
+  #state: WorkerState;
 
   constructor(ports: WorkerPorts, desired: DesiredPod, wanted: boolean) {
     this.#ports = ports;
     this.#desired = desired;
-    this.#wanted = wanted;
     this.#hashes = hashesOf(desired);
-    this.#rounds = new WorkerRounds(ports);
-    this.#resize = new WorkerResize(ports.events, desired);
-    this.#failures = new StepFailures(ports);
-    this.#lastSteps = new PreviousSteps(this.#failures);
-    this.#backOffs = new BackOffEvents(ports.events);
-    this.#inspection = new PodInspection(ports, { uid: desired.uid, failures: this.#failures });
+    this.#state = initialState(desired);
+    this.#rounds = new WorkerRounds(ports.clock);
+    this.#inspection = new PodInspection(ports, desired.uid, this);
     this.#images = new PodImages(ports, () => this.poke());
-    this.#stops = new ContainerStops(ports);
-    this.#steps = new PodSteps(ports, {
-      failures: this.#failures,
-      images: this.#images,
-      stops: this.#stops,
-      listener: {
-        happened: (event) => {
-          this.#state = transition(this.#state, event);
-        },
-        prepared: (prepared) => {
-          this.#preparedFor = prepared;
-        },
-        resized: (resized) => this.#resize.done(resized, this.#desired),
-      },
-    });
-    this.#messages = new TerminationMessages(ports);
-    if (!wanted) this.occupyName();
+    this.#stops = new ContainerStops(ports, this);
+    this.#steps = new PodSteps(ports, { images: this.#images, stops: this.#stops, listener: this });
+    if (!wanted) {
+      this.#remove();
+      this.occupyName();
+    }
     this.poke();
   }
 
@@ -97,46 +79,52 @@ export class PodWorker {
     return this.#state;
   }
 
-  /**
-   * Whether the node has taken the pod, and something of it runs or is to: it counts for what else the node can take.
-   */
-  get isTaken(): boolean {
-    const { kind } = this.#state;
-    if (kind === "waiting") return wasAdmitted(this.#desired, this.#ports.statuses.previous(this.uid));
-    return kind === "active" || (kind !== "gone" && !this.#endings.isOver);
+  /** `containerHash` by container name. */
+  get hashes(): ReadonlyMap<string, string> {
+    return this.#hashes;
   }
 
-  /** The pod may have something on this node already. */
+  dispatch(event: WorkerEvent): void {
+    this.#enter(transition(this.#state, event));
+  }
+
+  #enter(next: WorkerState): void {
+    if (next === this.#state) return;
+    this.#state = next;
+    this.#waiters.settle(next);
+  }
+
+  /** True when the node has taken the pod and it is not over: the pod counts against the node's room. */
+  get isTaken(): boolean {
+    if (this.#state.kind === "waiting") return wasAdmitted(this.#desired, this.#ports.statuses.previous(this.uid));
+    return !isOver(this.#state, false);
+  }
+
+  /** Takes the name for a pod that may have traces on this node. */
   occupyName(): void {
     this.#ports.names.occupy(this.#desired);
   }
 
-  /** Something may be new. Poked twice or in the middle of a round, it looks once more after it. */
+  /** Something may have changed. A poke in the middle of a round makes another round due after it. */
   poke(why?: "hint" | "relist"): void {
-    if (why === "hint") this.#inspection.hinted();
-    if (why !== undefined) this.#inspection.touched();
+    if (why === "hint") this.dispatch({ kind: "hinted" });
+    if (why !== undefined) this.dispatch({ kind: "touched" });
     this.#rounds.dueIn(millis(0));
   }
 
   /**
-   * What its sources want now. A pod that is no longer wanted drops what it is doing, however long that would take; so
-   * does one that is being ended and has got less time for it.
+   * Follows the pod's sources. A pod that is no longer wanted drops what it is doing, however long that would take; so
+   * does a pod that is being removed and gets a shorter grace period.
    */
   want(desired: DesiredPod, wanted: boolean): void {
-    if (desired === this.#desired && wanted === this.#wanted) return;
-    if (desired !== this.#desired) {
-      this.#hashes = hashesOf(desired);
-      // What could not be done before may be possible now.
-      if (this.#resize.follow(this.#desired, desired)) this.#failures.delete(RESIZE);
-      if (this.#preparedFor === this.#desired && hasSamePreparation(this.#desired, desired))
-        this.#preparedFor = desired;
-    }
+    const wasTerminating = this.#state.kind === "terminating" || this.#state.kind === "gone";
+    const isRemoved = !wanted && !wasTerminating;
+    if (desired === this.#desired && !isRemoved) return;
     const isShortened = gracePeriodOf(desired.pod) < gracePeriodOf(this.#desired.pod);
-    this.#desired = desired;
-    this.#wanted = wanted;
-    if (!wanted && this.#state.kind !== "terminating") {
-      this.#rounds.breakOff();
-      this.#images.abandon();
+    if (desired !== this.#desired) this.#respecify(desired);
+    if (isRemoved) {
+      this.#remove();
+      this.#dropWork();
     } else if (!wanted && isShortened) {
       // A stop that is under way has the longer time.
       this.#rounds.breakOff();
@@ -144,127 +132,171 @@ export class PodWorker {
     this.poke();
   }
 
-  /** What stands against the resources that its source wants now. */
-  judged(resize: PendingResize | undefined): void {
-    if (this.#resize.judged(resize)) this.poke();
+  #respecify(to: DesiredPod): void {
+    const from = this.#desired;
+    this.#desired = to;
+    this.#hashes = hashesOf(to);
+    const { pod } = to;
+    if (applyGrants(pod, grantsOf(from.pod)) !== pod) {
+      this.dispatch({ kind: "granted", generation: pod.metadata.generation });
+      // A change that was impossible before may be possible now.
+      this.dispatch({ kind: "failureCleared", step: RESIZE });
+    }
+    if (this.#state.kind !== "active" || this.#state.preparedFor !== from) return;
+    this.dispatch({ kind: "respecified", from, to, isPreparationKept: hasSamePreparation(from, to) });
   }
 
-  /** What the API server gives this node has changed. */
+  #remove(): void {
+    const { clock } = this.#ports;
+    this.dispatch({ kind: "removed", monotonic: clock.monotonic(), wallMs: clock.wall().getTime() });
+  }
+
+  #dropWork(): void {
+    this.#rounds.breakOff();
+    this.#images.abandon();
+  }
+
+  /** Tells the worker why the pod does not get the resources that its source wants; `undefined`: it has them. */
+  judged(pending: PendingResize | undefined): void {
+    const before = this.#state;
+    this.dispatch({ kind: "judged", pending });
+    if (this.#state !== before) this.poke();
+  }
+
+  /** Objects that the API server gives this node have changed. */
   objectsChanged(): void {
-    if (this.#failures.objectsChanged()) this.poke();
+    const before = this.#state;
+    this.dispatch({ kind: "objectsChanged", monotonic: this.#ports.clock.monotonic() });
+    if (this.#state !== before) this.poke();
+  }
+
+  /** @see StepListener */
+  resized(pod: DesiredPod): void {
+    if (applyGrants(this.#desired.pod, grantsOf(pod.pod)) === this.#desired.pod) this.dispatch({ kind: "cgroupSized" });
   }
 
   /** @see PodEnder */
   end(how: PodEnd, signal: AbortSignal): Promise<void> {
-    if (this.#endings.begin(how)) {
-      this.#rounds.breakOff();
-      this.#images.abandon();
+    const before = this.#state;
+    this.dispatch({ kind: "ended", outcome: podEndOutcome(how), gracePeriod: how.gracePeriod });
+    if (this.#state !== before) {
+      this.#dropWork();
       this.poke();
-      this.#tellEnd();
+      if (before.kind === "active" && before.observed !== undefined) this.#publishEnd(before.observed);
     }
-    return this.#endings.ended(signal);
+    return this.#waiters.wait(isOver, this.#state, signal);
+  }
+
+  /**
+   * Published before any container is stopped, from the last inspection, because the runtime may be short of memory
+   * itself. If this agent dies in the middle, the next one continues the end. A pod that was never inspected is
+   * published after its first inspection.
+   */
+  #publishEnd(observed: ObservedPod): void {
+    const { statuses } = this.#ports;
+    statuses.publish(viewOf(this.#ports, this, { adapter: this.#ports.adapterOf(this.#desired), observed }));
+    statuses.flush();
   }
 
   /** @see PodMover */
   leave(how: PodLeave, signal: AbortSignal): Promise<void> {
-    const left = this.#endings.left(how, signal);
-    this.#rounds.breakOff();
-    this.#images.abandon();
+    this.dispatch({ kind: "leaveRequested", gracePeriod: how.gracePeriod });
+    this.#dropWork();
     this.poke();
-    return left;
+    return this.#waiters.wait(hasLeft, this.#state, signal);
   }
 
-  /**
-   * Before anybody kills what is to end, and without a look at a runtime that may be short of memory itself: an agent
-   * that takes over in the middle goes on ending it. What has never been looked at is told of when it has been.
-   */
-  #tellEnd(): void {
-    const { statuses, clock, planPod } = this.#ports;
-    if (this.#shown === undefined || this.#state.kind !== "active") return;
-    const now = { monotonic: clock.monotonic(), wallMs: clock.wall().getTime() };
-    const own = { desired: this.#desired, hashes: this.#hashes, wanted: this.#wanted, worker: this.#state };
-    const view = { ...this.#shown, ...own, ...now, end: this.#endings.end, previous: statuses.previous(this.uid) };
-    statuses.publish({ ...view, worker: planPod(view).next });
-    statuses.flush();
-  }
-
-  /** Runs again, if somebody on this node has ended it or the node has not taken it. */
+  /** Runs the pod again if the node has ended or rejected it. */
   revive(): void {
-    const revived = transition(this.#state, { kind: "revived" });
-    if (revived === this.#state) return;
-    this.#state = revived;
-    this.#endings.revived();
-    // Its volumes went when it had ended.
-    this.#preparedFor = undefined;
+    const before = this.#state;
+    this.dispatch({ kind: "revived" });
+    if (this.#state === before) return;
     this.#rounds.breakOff();
     this.poke();
   }
 
-  /**
-   * Removes what of it is kept only for logs. Resolves after a round that changed nothing else. @throws `cancelled`
-   * alone
-   */
+  /** Removes dead containers kept only for their logs. Resolves after a round for it. @throws `cancelled` alone */
   reclaim(signal: AbortSignal): Promise<void> {
-    const reclaimed = this.#endings.reclaimed(signal);
+    this.dispatch({ kind: "reclaimRequested" });
     this.poke();
-    return reclaimed;
+    return this.#waiters.wait(isReclaimed, this.#state, signal);
   }
 
-  /** Until nothing is left of the pod, or `signal` aborts. */
+  /** Resolves when nothing of the pod is left. @throws `cancelled` alone */
   async run(signal: AbortSignal): Promise<void> {
     try {
       while (this.#state.kind !== "gone") {
         await this.#rounds.due(signal);
-        await this.#interruptible(signal);
+        await this.#round(signal);
       }
-    } catch (error) {
-      if (!signal.aborted || !isCancelled(error)) throw error;
     } finally {
       this.#images.abandon();
-      this.#endings.workerEnded(this.#state.kind === "gone");
+      this.#waiters.settle(this.#state, true);
     }
   }
 
-  async #interruptible(signal: AbortSignal): Promise<void> {
-    const roundOver = this.#endings.round();
+  async #round(life: AbortSignal): Promise<void> {
     const before = this.#state.kind;
-    const round = (inner: AbortSignal): Promise<void> => this.#lookPlanAct(inner, signal);
+    let result: "done" | "brokenOff" | "faulted" = "brokenOff";
+    this.dispatch({ kind: "roundBegan" });
     try {
-      await this.#rounds.run(() => this.#desired, round, signal);
+      await this.#rounds.run((signal) => this.#inspectPlanAct(signal, life), life);
+      result = "done";
+    } catch (error) {
+      if (life.aborted) throw error;
+      if (!isCancelled(error)) {
+        result = "faulted";
+        this.#reportFault(error);
+      }
     } finally {
-      if (roundOver(this.#state.kind !== before)) this.poke();
+      const isPhaseChanged = this.#state.kind !== before;
+      const isReclaiming = this.#state.kind !== "gone" && this.#state.reclaim === "underWay";
+      this.dispatch({ kind: "roundEnded", result, isPhaseChanged });
+      if (isReclaiming && isPhaseChanged) this.poke();
     }
   }
 
-  /** @param life of the worker, for what outlasts the round. */
-  async #lookPlanAct(signal: AbortSignal, life: AbortSignal): Promise<void> {
+  /** A fault of ours that this pod has revealed must not end the other workers. */
+  #reportFault(error: unknown): void {
+    const { log, events, random } = this.#ports;
+    // An error of our own with a code explains itself; any other needs its stack.
+    const isOwn = isPicoletError(error) && error.code !== "internal";
+    const stack = error instanceof Error && !isOwn ? { stack: error.stack ?? "" } : {};
+    log.error("cannot go on with a pod for now", { pod: this.uid, error: describeError(error), ...stack });
+    events.record(this.#desired, "Warning", "FailedSync", `error syncing pod: ${describeError(error)}`);
+    const faults = this.#state.kind === "gone" ? 0 : this.#state.faults;
+    this.#rounds.dueIn(retryDelay(faults + 1, random));
+  }
+
+  /** @param life of the worker, for work that outlasts the round */
+  async #inspectPlanAct(signal: AbortSignal, life: AbortSignal): Promise<void> {
     const adapter = this.#ports.adapterOf(this.#desired);
-    const observed = await this.#inspection.look(adapter, this.#wanted, signal);
-    const view = this.#view(adapter, observed);
+    const observed = await this.#inspection.inspect(adapter, signal);
+    const view = this.#observe(adapter, observed);
     const plan = this.#ports.planPod(view);
-    this.#enter(view, plan.next, adapter);
-    if (observed !== undefined) this.#failures.keep(new Set([...plan.held, ...plan.actions.map(stepOf)]));
-    const work = this.#act(this.#effective(plan), { view, adapter, signal, life });
+    this.#adopt(view, plan.next, adapter);
+    if (observed !== undefined) {
+      this.dispatch({ kind: "planned", steps: new Set([...plan.held, ...plan.actions.map(stepOf)]) });
+    }
+    const work = this.#act(this.#dropFutile(plan), { view, adapter, signal, life });
     try {
-      // Published while the first call is under way: it must not wait for this.
+      // Published while the first call is under way: the call must not wait for it.
       this.#publish({ ...view, worker: plan.next });
       this.#wakeFor(plan, observed);
-      this.#backOffs.tell(this.#desired, plan);
+      this.#reportBackOffs(plan);
       await this.#finish(work, plan, { adapter, signal });
     } finally {
-      // The next round begins when nothing of this one is under way any more, however it went.
+      // The next round begins when nothing of this one is under way any more.
       await work.catch(() => undefined);
     }
   }
 
-  /** What a pod's end begins with. */
-  #enter(view: PodView, next: WorkerState, adapter: RuntimeAdapter | undefined): void {
-    const before = view.worker.kind;
-    this.#state = next;
-    if (next.kind !== "finished" || before === "finished") return;
+  /** Enters the planned state. @param view from which it was planned */
+  #adopt(view: PodView, next: WorkerState, adapter: RuntimeAdapter | undefined): void {
+    this.#enter(next);
+    if (next.kind !== "finished" || view.worker.kind === "finished") return;
     this.#images.abandon();
-    // What is being ended is asked no more whether it is alive.
-    if (view.observed !== undefined) this.#follow(adapter, view.observed, view.previous);
+    if (view.observed !== undefined) this.#updateProbes(adapter, view.observed, view.previous);
     const { reason, message } = next.outcome;
     const { events } = this.#ports;
     if (next.outcome === DEADLINE_EXCEEDED) events.record(view.desired, "Normal", reason, message);
@@ -274,22 +306,47 @@ export class PodWorker {
   }
 
   #publish(view: PodView): void {
-    this.#ports.statuses.publish(view);
-    const { observed, worker } = view;
+    const { statuses, placement, released } = this.#ports;
+    statuses.publish(view);
+    const { observed } = view;
     if (observed === undefined) return;
-    this.#shown = view;
-    this.#endings.seenLeaving(view, observed);
-    if (this.#resize.published(view, view.previous)) this.#ports.released();
-    const wasAdmitted = this.isTaken;
-    this.#endings.seen(worker, observed);
-    if (!wasAdmitted || this.isTaken) return;
-    this.#ports.placement?.release(this.uid);
-    this.#ports.released();
+    if (this.#isResizeCompleted(view)) {
+      this.#ports.events.record(view.desired, "Normal", "ResizeCompleted", resizeCompletedMessage(view));
+      released();
+    }
+    const wasTaken = this.isTaken;
+    this.dispatch({ kind: "published", observed, isLeaving: view.leaving !== undefined });
+    if (!wasTaken || this.isTaken) return;
+    placement?.release(this.uid);
+    released();
+  }
+
+  /** @returns whether this view shows the end of a change of resources */
+  #isResizeCompleted(view: PodView): boolean {
+    const before = this.#state;
+    if (before.kind !== "active") return false;
+    const wasReported = view.previous?.conditions?.some(({ type }) => type === "PodResizeInProgress") === true;
+    const { progress } = before.resize;
+    this.dispatch({ kind: "resizeObserved", isResizing: isResizing(view), wasReported });
+    const wasUnderWay = progress === "underWay" || (progress === "unknown" && wasReported);
+    return wasUnderWay && this.#state.kind === "active" && this.#state.resize.progress === "idle";
+  }
+
+  /** Records the kubelet's event of each container that waits before it starts again, once for each wait. */
+  #reportBackOffs({ backingOff = [] }: Plan): void {
+    for (const { name, attempt } of backingOff) {
+      if (this.#state.kind !== "active" || this.#state.backOffs.get(name) === attempt) continue;
+      this.dispatch({ kind: "backOffReported", name, attempt });
+      const { namespace, name: pod } = this.#desired.pod.metadata;
+      const container = `container ${name} in pod ${pod}_${namespace}(${apiUidOf(this.#desired)})`;
+      const message = `Back-off restarting failed ${container}`;
+      this.#ports.events.record(this.#desired, "Warning", "BackOff", message, name);
+    }
   }
 
   /**
-   * A pod that is ending takes its time: what happens to its containers meanwhile is told as it happens. All else is
-   * held up by what is under way, a hook above all, unless the pod's own time is over.
+   * Waits for the work of the round. While a pod is ending, changes of its containers are published as they happen. In
+   * all other rounds they wait for the work, for instance for a hook, unless the pod's own deadline cuts it short.
    */
   async #finish(
     work: Promise<void>,
@@ -316,27 +373,27 @@ export class PodWorker {
     try {
       for (;;) {
         await this.#rounds.due(busy);
-        const observed = await this.#inspection.look(adapter, this.#wanted, busy);
-        this.#publish(this.#view(adapter, observed));
-        this.#lookAgain(observed);
+        const observed = await this.#inspection.inspect(adapter, busy);
+        this.#publish(this.#observe(adapter, observed));
+        this.#recheck(observed);
       }
     } catch (error) {
       if (!busy.aborted || !isCancelled(error)) throw error;
-      // What rang is for the next round to look at.
+      // A poke that arrived meanwhile is left to the next round.
       this.poke();
     }
   }
 
   async #act(actions: readonly PlanAction[], context: StepContext): Promise<void> {
-    this.#lastSteps.were();
+    this.dispatch({ kind: "stepsTaken", done: NOTHING_DONE });
     if (actions.length === 0) return;
-    this.#inspection.touched();
+    this.dispatch({ kind: "touched" });
     const expect = (): void => {
       if (context.adapter !== undefined) this.#ports.observer.expect(context.adapter, this.uid);
     };
     expect();
     const { done, due } = await this.#steps.run(actions, context);
-    this.#lastSteps.were(done);
+    this.dispatch({ kind: "stepsTaken", done });
     if (!due) return;
     expect();
     this.poke();
@@ -347,72 +404,49 @@ export class PodWorker {
     if (plan.wakeAt !== undefined) this.#rounds.dueIn(millis(Math.max(0, plan.wakeAt - now)));
     const { retryAt } = this.#inspection;
     if (retryAt !== undefined) this.#rounds.dueIn(millis(Math.max(0, retryAt - now)));
-    this.#lookAgain(observed);
+    this.#recheck(observed);
   }
 
-  #lookAgain(observed: ObservedPod | undefined): void {
-    const wait = observed === undefined ? undefined : this.#inspection.takeLookAgain();
+  #recheck(observed: ObservedPod | undefined): void {
+    const wait = observed === undefined ? undefined : this.#inspection.takeRecheck();
     if (wait !== undefined) this.#rounds.dueIn(wait);
   }
 
-  #view(adapter: RuntimeAdapter | undefined, observed: ObservedPod | undefined): PodView {
-    const { clock, names, statuses, backoff, hostIps, runtimeName, prober, recursiveReadOnly } = this.#ports;
-    const claims = this.#wanted && observed !== undefined && this.#state.kind === "waiting";
-    const blockedBy = claims ? names.claim(this.#desired) : undefined;
-    const told = statuses.previous(this.uid);
-    const previous = claims && needsReadmission(this.#desired, told) ? undefined : told;
-    const runtime = adapter === undefined ? "" : runtimeName(adapter);
-    const isNew = claims && blockedBy === undefined && previous?.startTime === undefined && isNothing(observed);
-    if (observed !== undefined) {
-      this.#stops.seen(observed);
-      this.#follow(adapter, observed, previous);
+  /** Passes an inspection on to hooks, messages and probes. @returns the view of it */
+  #observe(adapter: RuntimeAdapter | undefined, observed: ObservedPod | undefined): PodView {
+    if (observed !== undefined && this.#state.kind !== "gone") {
+      const alive = new Set(observed.containers.filter((each) => each.state.kind !== "exited").map(({ id }) => id));
+      this.dispatch({ kind: "stopsObserved", alive });
+      this.#stops.release(alive);
+      const messages = readMessages(this.#ports, this.#desired, { observed, known: this.#state.messages });
+      this.dispatch({ kind: "messagesRead", messages });
+      this.#updateProbes(adapter, observed, previousStatus(this.#ports, this, observed));
     }
-    return {
-      desired: this.#desired,
-      wanted: this.#wanted,
-      blockedBy,
-      rejection: isNew && this.#endings.end === undefined ? this.#ports.admit(this.#desired) : undefined,
-      undecided:
-        this.#ports.choices !== undefined && this.#desired.runtime === undefined && hasRuntimeChoice(this.#desired.pod),
-      leaving:
-        adapter !== undefined && this.#ports.isLeaving(this.#desired, adapter)
-          ? (this.#endings.leave ?? {})
-          : undefined,
-      end: this.#endings.end,
-      worker: this.#state,
-      observed,
-      prepared: this.#preparedFor === this.#desired,
-      hasRefreshedVolumes: this.#ports.environment.hasRefreshedVolumes(this.#desired),
-      hashes: this.#hashes,
-      failures: this.#failures.current,
-      resize: this.#resize.view,
-      reclaim: this.#endings.isReclaimed,
-      probes: prober.results(this.uid),
-      messages: this.#messages.of(this.#desired, observed),
-      previous,
-      runtime,
-      hostIps: hostIps(),
-      recursiveReadOnly: recursiveReadOnly(this.#desired),
-      backoff,
-      monotonic: clock.monotonic(),
-      wallMs: clock.wall().getTime(),
-    };
+    return viewOf(this.#ports, this, { adapter, observed });
   }
 
-  #follow(adapter: RuntimeAdapter | undefined, observed: ObservedPod, previous: PodStatus | undefined): void {
-    const ending = !this.#wanted || this.#endings.end !== undefined || this.#state.kind === "finished";
+  #updateProbes(adapter: RuntimeAdapter | undefined, observed: ObservedPod, previous: PodStatus | undefined): void {
+    const ending = this.#state.kind !== "waiting" && this.#state.kind !== "active";
     updateProbes(this.#ports, { desired: this.#desired, adapter, observed, previous, ending });
   }
 
-  #effective(plan: Plan): readonly PlanAction[] {
-    const effective = this.#lastSteps.withoutVain(plan);
-    if (effective !== plan.actions) this.poke();
-    return effective;
+  /** An action of the previous round that is planned again had no effect: it becomes a failure, and waits. */
+  #dropFutile(plan: Plan): readonly PlanAction[] {
+    const state = this.#state;
+    if (state.kind === "waiting" || state.kind === "gone") return plan.actions;
+    const isFutile = (action: PlanAction): boolean => action.kind !== "prepare" && state.done.has(identityOf(action));
+    const index = plan.actions.findIndex(isFutile);
+    const action = plan.actions[index];
+    if (action === undefined) return plan.actions;
+    const step = stepOf(action);
+    const error = new PicoletError("failed", `cannot see any effect of ${step}`);
+    const failure = nextFailure(state.failures, { step, error, reason: NO_EFFECT }, this.#ports);
+    this.dispatch({ kind: "stepFailed", step, failure });
+    this.poke();
+    return plan.actions.slice(0, index);
   }
 }
 
 function hashesOf({ pod }: DesiredPod): ReadonlyMap<string, string> {
   return new Map(containersOf(pod).map((container) => [container.name, containerHash(container)]));
 }
-
-const isNothing = ({ sandboxes, containers }: ObservedPod): boolean => sandboxes.length + containers.length === 0;

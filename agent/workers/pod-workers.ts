@@ -27,25 +27,25 @@ import type { WorkerPorts } from "./ports/worker-ports.ts";
 import { TaskGroup } from "./task-group.ts";
 
 /**
- * Each pod is looked at this often even if nobody says that anything happened. Everything that happens is told, and the
- * relist finds what was not; so this is a net under a net, and costs one inspection per pod in 10 minutes.
+ * Each pod is inspected this often without any reason. Hints report changes and the relist finds missed ones; this is a
+ * second safety net, which costs one inspection per pod in 10 minutes.
  */
 const RESYNC_PERIOD = seconds(600);
-/** One pod after the other, as evenly as these allow, so that a whole node is not looked at at once. */
+/** Limits of the pause between the inspections of two pods, which spread the load of a whole node. */
 const RESYNC_SHORTEST = seconds(12);
 const RESYNC_LONGEST = seconds(60);
 /**
  * A sandbox costs a network setup of several processes: 40 at once would take a 512 MB board's memory, and are no
  * faster. On two busy cores 40 pods ran after 6.6 s two at a time, 3.9 s four, 4.5 s eight and 3.6 to 6.7 s forty at a
- * time. One that takes longer than the patience makes room.
+ * time. A sandbox that takes longer than `patience` frees its slot.
  */
 const SANDBOX_SLOTS = { count: 8, patience: seconds(5) };
 /**
- * To remove a container takes some 50 ms; a worker that waits for a hook or for a container's end does not keep the
- * others.
+ * The removal of a container takes some 50 ms. A worker that waits for a hook or for a container's end does not delay
+ * the caller for longer than this.
  */
 const RECLAIM_PATIENCE = seconds(20);
-/** Objects of the API server come one after the other; what waits for any of them looks once. */
+/** Objects of the API server arrive one by one; steps that wait for them are retried once for all within it. */
 const OBJECTS_SETTLE = millis(500);
 
 export interface PodWorkersComponents {
@@ -60,7 +60,7 @@ export interface PodWorkersComponents {
   readonly prober: Prober;
   readonly hooks: HookRunner;
   readonly admission: PodAdmission;
-  /** Missing: containers run wherever the kernel likes. */
+  /** Missing: containers run on any CPU. */
   readonly placement?: ContainerPlacement | undefined;
   /** Missing: pods have no cgroups here. */
   readonly podResources?: PodResources | undefined;
@@ -73,29 +73,29 @@ export interface PodWorkersComponents {
 }
 
 export interface PodWorkersInit {
-  /** The kubelet's unless given. */
+  /** Default: the kubelet's. */
   readonly crashBackoff?: CrashBackoffLimits;
   /** The node's addresses, for statuses. */
   readonly hostIps?: () => readonly string[];
-  /** What stands before `://` in container ids; the adapter's name unless given. */
+  /** The part of container ids before `://`. Default: the adapter's name. */
   readonly runtimeName?: (adapter: RuntimeAdapter) => string;
-  /** Whether the pod's runtime makes mounts read-only with what is below them; it does not unless given. */
+  /** True when the pod's runtime can make mounts recursively read-only. Default: false. */
   readonly recursiveReadOnly?: WorkerPorts["recursiveReadOnly"];
-  /** What that run of the container left in its termination message file; "" for nothing. */
+  /** Reads a run's termination message file; "" without one. */
   readonly terminationMessage?: WorkerPorts["terminationMessage"];
   readonly planPod?: PlanPod;
 }
 
-/** One worker for each pod that is wanted, or was and still has traces on this node. */
+/** Has one worker for each pod that is wanted, and for each that was wanted and still has traces on this node. */
 export class PodWorkers implements Component, PodObserverSink, PodEnder, PodMover {
   readonly name = "pod workers";
   readonly #components: PodWorkersComponents;
   readonly #ports: WorkerPorts;
   readonly #workers = new Map<PodUid, PodWorker>();
-  readonly #strangers: OrphanedPods;
+  readonly #orphans: OrphanedPods;
   readonly #resizes: PodResizes;
   readonly #tasks = new TaskGroup();
-  /** Runtimes whose pods have all been made out since the agent started. */
+  /** Runtimes all of whose pods have been identified since the agent's start. */
   readonly #settled = new Set<RuntimeAdapter>();
 
   constructor(components: PodWorkersComponents, init: PodWorkersInit = {}) {
@@ -132,7 +132,7 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder, PodMove
         return adapter === undefined || this.#settled.has(adapter);
       },
     });
-    this.#strangers = new OrphanedPods(components, (found) => {
+    this.#orphans = new OrphanedPods(components, (found) => {
       store.adopt([found], (uid) => this.#isUntouched(uid));
       this.#reconcile(store.desired.current);
       this.#workers.get(found.uid)?.occupyName();
@@ -169,12 +169,12 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder, PodMove
 
   /** @see PodMover */
   async leave(uid: PodUid, how: PodLeave, signal: AbortSignal): Promise<void> {
-    // A worker may not have been told yet that it has to leave.
+    // The worker may not have the pod's new version yet.
     this.#reconcile(this.#components.store.desired.current);
     await this.#workers.get(uid)?.leave(how, signal);
   }
 
-  /** Every pod removes what it keeps only for logs; one that is busy may do so later. @throws `cancelled` alone */
+  /** Removes dead containers kept only for their logs; a busy worker may do so later. @throws `cancelled` alone */
   async deleteDead(signal: AbortSignal): Promise<void> {
     const all = (deadline: AbortSignal) =>
       Promise.all([...this.#workers.values()].map((worker) => worker.reclaim(deadline)));
@@ -185,7 +185,7 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder, PodMove
     }
   }
 
-  /** Pods of this node's own sources that it has ended run again: what they had to make room for is over. */
+  /** Runs pods of this node's own sources again that the node has ended: the reason for it is over. */
   revive(): void {
     for (const worker of this.#workers.values()) if (worker.desired.source !== "api") worker.revive();
   }
@@ -196,10 +196,10 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder, PodMove
     else if (this.#settled.has(adapter) && this.#isListed(adapter, uid)) this.#identify(adapter, [uid]);
   }
 
-  /** Pods that nobody knows are made out before any new pod of this runtime may start: one may have its name. */
+  /** Orphans are identified before any new pod of this runtime may start: one of them may have its name. */
   listed(adapter: RuntimeAdapter): void {
     const isBack = this.#settled.has(adapter);
-    // What is wanted since is known before the runtime's own list is read.
+    // The latest desired set comes first, so that none of its pods counts as an orphan.
     this.#reconcile(this.#components.store.desired.current);
     const unknown: PodUid[] = [];
     for (const uid of this.#components.observer.listing(adapter)?.keys() ?? []) {
@@ -218,7 +218,7 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder, PodMove
     const { signal } = this.#tasks;
     if (signal === undefined) return;
     if (uids.length === 0) this.#settle(adapter);
-    else this.#tasks.start(this.#strangers.identify(adapter, uids, signal).then(() => this.#settle(adapter)));
+    else this.#tasks.start(this.#orphans.identify(adapter, uids, signal).then(() => this.#settle(adapter)));
   }
 
   #settle(adapter: RuntimeAdapter): void {
@@ -277,7 +277,7 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder, PodMove
     this.#ports.names.release(desired);
     const name = nameKeyOf(desired);
     for (const other of this.#workers.values()) if (nameKeyOf(other.desired) === name) other.poke();
-    // Wanted again while it was being ended: it starts afresh.
+    // A pod that became wanted again while it was being removed gets a new worker.
     const again = this.#components.store.desired.current.pods.get(uid);
     if (again !== undefined) this.#want(again, true);
   }
@@ -301,25 +301,25 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder, PodMove
     }
   }
 
-  /** What the node has taken besides that pod, with what it was granted or, if that is more, has still. */
+  /** The other pods that the node has taken, with the larger of granted and actual resources. */
   #others(uid: PodUid): DesiredPod[] {
     const { statuses } = this.#ports;
     const { pods, removed } = this.#components.store.desired.current;
     const { adapters } = this.#components.router;
-    // After a start a worker may not have looked yet at what the runtime shows of it.
+    // After the agent's start a worker may not have inspected its pod yet.
     const isListed = ({ state, uid: own }: PodWorker): boolean =>
       state.kind === "waiting" && adapters.some((each) => this.#isListed(each, own));
     return [...this.#workers.values()]
       .filter((each) => each.uid !== uid && (each.isTaken || isListed(each)))
       .map((each) => {
-        // A worker may not have been told yet.
+        // The worker may not have the latest version yet.
         const desired = pods.get(each.uid) ?? removed.get(each.uid) ?? each.desired;
         const pod = applyClaims(desired.pod, statuses.previous(each.uid));
         return pod === desired.pod ? desired : { ...desired, pod };
       });
   }
 
-  /** Nothing was started of it, and no runtime shows it. */
+  /** True when nothing of the pod was started and no runtime lists it. */
   #isUntouched(uid: PodUid): boolean {
     const { adapters } = this.#components.router;
     const worker = this.#workers.get(uid);
@@ -331,12 +331,12 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder, PodMove
     );
   }
 
-  /** Whether the pod is to be run by another runtime than this one. */
+  /** True when another runtime must run the pod. */
   #isElsewhere(desired: DesiredPod, adapter: RuntimeAdapter): boolean {
     try {
       return this.#components.router.adapterFor(desired) !== adapter;
     } catch {
-      // No runtime of this node may run it: whatever has it keeps it.
+      // No runtime of this node may run it: the one that has it keeps it.
       return false;
     }
   }
@@ -345,14 +345,14 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder, PodMove
     return this.#components.observer.listing(adapter)?.has(uid) ?? false;
   }
 
-  /** One that has the pod and is not to run it any more comes first: it has to let go of it. */
+  /** A runtime that has the pod and must not run it comes first, because it must release the pod. */
   #adapterOf(desired: DesiredPod): RuntimeAdapter | undefined {
     const { router, observer } = this.#components;
     const holders = router.adapters.filter((adapter) => this.#isListed(adapter, desired.uid));
     try {
       const own = router.adapterFor(desired);
       const isSwitched = desired.runtime?.reason === "MemoryPressure";
-      // What a runtime has that has not been listed yet nobody knows, and this pod has been in another one.
+      // A runtime that was not listed yet may still have this pod, which was switched to another one.
       const unlisted = isSwitched ? router.adapters.find((each) => observer.listing(each) === undefined) : undefined;
       if (desired.runtime === undefined) return holders[0] ?? own;
       return holders.find((each) => each !== own) ?? unlisted ?? own;

@@ -2,8 +2,8 @@ import { isDeepStrictEqual } from "node:util";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 
 /**
- * Whether folders, volumes and cgroup that were made for the one are those of the other. A hub gives each pod
- * tolerations some time after its start, of which nothing on the node is made.
+ * True when folders, volumes and cgroup of both are the same. A hub adds tolerations to each pod some time after its
+ * start; nothing on the node depends on them.
  */
 export const hasSamePreparation = (one: DesiredPod, other: DesiredPod): boolean =>
   isDeepStrictEqual(comparable(one), comparable(other));

@@ -1,7 +1,7 @@
 import { aborted, type JoinedSignal } from "@picolet/protocol/async/abort.ts";
 import { isCancelled } from "@picolet/protocol/errors.ts";
 
-/** Tasks that live and end together: an error of one ends all. Cancellation is none. */
+/** Runs tasks that live and end together: an error of one ends all. A cancellation is no error. */
 export class TaskGroup {
   readonly #running = new Set<Promise<void>>();
   readonly #fault = Promise.withResolvers<never>();
@@ -15,7 +15,7 @@ export class TaskGroup {
     this.#life = life;
   }
 
-  /** Aborts when all are to end; `undefined` before `open` and after the end. */
+  /** Aborts when all tasks must end; `undefined` before `open` and after the end. */
   get signal(): AbortSignal | undefined {
     return this.#life?.signal.aborted === false ? this.#life.signal : undefined;
   }
@@ -29,7 +29,7 @@ export class TaskGroup {
     this.#running.add(guarded);
   }
 
-  /** When the group's signal aborts, and all tasks with it. @throws the first error that is not a cancellation. */
+  /** Resolves when the group's signal has aborted and all tasks have ended. @throws the first error but a cancellation */
   async ended(): Promise<void> {
     const life = this.#life;
     if (life === undefined) return;

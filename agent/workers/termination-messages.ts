@@ -3,40 +3,44 @@ import type { DesiredPod, ObservedContainer, ObservedPod } from "@picolet/runtim
 import { containersOf } from "../plan/container-roles.ts";
 import type { WorkerPorts } from "./ports/worker-ports.ts";
 
-const NONE: ReadonlyMap<string, string> = new Map();
+type Messages = ReadonlyMap<string, string>;
 
-/** What the ended containers of one pod left behind, each read once. */
-export class TerminationMessages {
-  readonly #ports: Pick<WorkerPorts, "terminationMessage" | "log">;
-  /** By container id, "" included; of the containers that the runtime still has. */
-  #known: ReadonlyMap<string, string> = NONE;
+const NONE: Messages = new Map();
 
-  constructor(ports: Pick<WorkerPorts, "terminationMessage" | "log">) {
-    this.#ports = ports;
-  }
+/**
+ * Reads the termination messages of ended containers, each once.
+ * @param known those read before
+ * @returns by container id, "" for a container without a message
+ */
+export function readMessages(
+  ports: Pick<WorkerPorts, "terminationMessage" | "log">,
+  desired: DesiredPod,
+  { observed, known }: { readonly observed: ObservedPod; readonly known: Messages },
+): Messages {
+  const ended = observed.containers.filter((each) => each.state.kind === "exited");
+  if (ended.length === 0) return NONE;
+  if (ended.length === known.size && ended.every(({ id }) => known.has(id))) return known;
+  return new Map(
+    ended.map((container) => [container.id, known.get(container.id) ?? readOne(ports, desired, container)] as const),
+  );
+}
 
-  /** @returns by container id, without those that left nothing. */
-  of(desired: DesiredPod, observed: ObservedPod | undefined): ReadonlyMap<string, string> {
-    if (observed === undefined) return this.#known;
-    const ended = observed.containers.filter((each) => each.state.kind === "exited");
-    if (ended.length === 0) return NONE;
-    const known = new Map(
-      ended.map(
-        (container) => [container.id, this.#known.get(container.id) ?? this.#read(desired, container)] as const,
-      ),
-    );
-    this.#known = known;
-    return new Map([...known].filter(([, message]) => message !== ""));
-  }
+/** @returns `messages` without the containers that left none */
+export function withoutEmpty(messages: Messages): Messages {
+  return messages.size === 0 ? NONE : new Map([...messages].filter(([, message]) => message !== ""));
+}
 
-  #read(desired: DesiredPod, ended: ObservedContainer): string {
-    const container = containersOf(desired.pod).find((each) => each.name === ended.name);
-    if (container === undefined) return "";
-    try {
-      return this.#ports.terminationMessage(desired, container, ended);
-    } catch (error) {
-      this.#ports.log.debug("cannot read a termination message", { pod: desired.uid, error: describeError(error) });
-      return "";
-    }
+function readOne(
+  { terminationMessage, log }: Pick<WorkerPorts, "terminationMessage" | "log">,
+  desired: DesiredPod,
+  ended: ObservedContainer,
+): string {
+  const container = containersOf(desired.pod).find((each) => each.name === ended.name);
+  if (container === undefined) return "";
+  try {
+    return terminationMessage(desired, container, ended);
+  } catch (error) {
+    log.debug("cannot read a termination message", { pod: desired.uid, error: describeError(error) });
+    return "";
   }
 }

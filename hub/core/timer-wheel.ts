@@ -1,4 +1,4 @@
-import { aborted, cancelled, ignoreCancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
+import { aborted, cancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import { type Clock, type Millis, millis } from "@picolet/protocol/ports.ts";
 
@@ -60,13 +60,9 @@ export class TimerWheel {
 
   /** Turns until `signal` aborts. */
   async run(signal: AbortSignal): Promise<void> {
-    try {
-      for (;;) {
-        await this.#alarm.ring(signal);
-        this.#turn();
-      }
-    } catch (error) {
-      ignoreCancelled(error);
+    for (;;) {
+      await this.#alarm.ring(signal);
+      this.#turn();
     }
   }
 

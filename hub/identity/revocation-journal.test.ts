@@ -5,6 +5,7 @@ import { test } from "node:test";
 import { isRevoked } from "@picolet/hub-core/node-credentials.ts";
 import { MemorySecrets } from "@picolet/test/support/unit/identity/memory-secrets.ts";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
+import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { seededRandom } from "@picolet/test/support/unit/ports/seeded-random.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
@@ -84,7 +85,7 @@ test("what was revoked is refused after an older store was restored, and that st
     const kept = new KeptRevocations({ stored, journal, clock, log });
     await stored.restore(journal.current, never);
     const stop = new AbortController();
-    const parts = [stored, kept].map((each) => each.run(stop.signal).catch(() => undefined));
+    const parts = [stored, kept].map((each) => endOfRun(each.run(stop.signal)));
     await stored.ready(never);
     await work(stored, kept);
     stop.abort();

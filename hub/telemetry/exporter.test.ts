@@ -5,6 +5,7 @@ import { type ErrorCode, isPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, millis } from "@picolet/protocol/ports.ts";
 import { decodeBatch, encodeBatch } from "@picolet/protocol/telemetry/batch.ts";
 import type { TelemetryRecord } from "@picolet/protocol/telemetry/records.ts";
+import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { event, point, SAMPLE_ORIGIN } from "@picolet/test/support/unit/tunnel/telemetry-samples.ts";
 import { TimeSeriesStore } from "@picolet/test/support/unit/tunnel/time-series-store.ts";
@@ -46,8 +47,8 @@ async function exporting(
   time = clock,
 ): Promise<void> {
   const life = new AbortController();
-  const running = new TelemetryExporter({ store, sink, clock: time, random: { next: () => 0.5 }, log }).run(
-    life.signal,
+  const running = endOfRun(
+    new TelemetryExporter({ store, sink, clock: time, random: { next: () => 0.5 }, log }).run(life.signal),
   );
   try {
     await work();

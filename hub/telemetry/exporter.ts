@@ -1,4 +1,3 @@
-import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import { Backoff, type BackoffPolicy, EQUAL_JITTER } from "@picolet/protocol/async/backoff.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
@@ -48,14 +47,10 @@ export class TelemetryExporter implements Component {
 
   async run(signal: AbortSignal): Promise<void> {
     const { store, sink, clock } = this.#components;
-    try {
-      while (!signal.aborted) {
-        await store.more(store.exportedBy(sink.name), signal);
-        await clock.sleep(GATHER, signal);
-        for (let batches = this.#next(); batches.length > 0; batches = this.#next()) await this.#send(batches, signal);
-      }
-    } catch (error) {
-      ignoreCancelled(error);
+    while (!signal.aborted) {
+      await store.more(store.exportedBy(sink.name), signal);
+      await clock.sleep(GATHER, signal);
+      for (let batches = this.#next(); batches.length > 0; batches = this.#next()) await this.#send(batches, signal);
     }
   }
 

@@ -4,10 +4,7 @@ import { cancelled, ignoreCancelled, joinSignals } from "./abort.ts";
 import type { Component } from "./component.ts";
 import { withDeadline } from "./deadline.ts";
 
-/**
- * Bounds how long a component may take to dispose of its parts. Then the next one is disposed of, and the rest is left
- * to the end of the process.
- */
+/** Bounds the disposal of one component. After it the next one follows, and the process's end releases the rest. */
 const DISPOSE_LIMIT = seconds(5);
 
 /**

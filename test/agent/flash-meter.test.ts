@@ -7,6 +7,7 @@ import { WriteCounters } from "@picolet/agent/budget/write-counters.ts";
 import { Store } from "@picolet/agent/store/store.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { endOfRun } from "../support/unit/ports/end-of-run.ts";
 import { RecordedEvents, RecordedLog } from "../support/unit/ports/recorders.ts";
 import { VirtualClock } from "../support/unit/ports/virtual-clock.ts";
 import { samplePod, TemporaryFolder } from "../support/unit/store/store-samples.ts";
@@ -38,7 +39,7 @@ class Bench implements AsyncDisposable {
     this.own(0);
     this.store = this.#open();
     this.meter = this.#make();
-    this.#running = this.meter.run(this.#stop.signal);
+    this.#running = endOfRun(this.meter.run(this.#stop.signal));
     t.after(() => this[Symbol.asyncDispose]());
   }
 
@@ -107,7 +108,7 @@ class Bench implements AsyncDisposable {
     this.#stop = new AbortController();
     this.store = this.#open();
     this.meter = this.#make();
-    this.#running = this.meter.run(this.#stop.signal);
+    this.#running = endOfRun(this.meter.run(this.#stop.signal));
     await this.pass(0);
   }
 
@@ -298,7 +299,7 @@ test("stretched, what can wait is written later; what pods are to be at once", a
   const bench = new Bench(t);
   const stop = new AbortController();
   const { store } = bench;
-  const running = store.run(stop.signal);
+  const running = endOfRun(store.run(stop.signal));
   await bench.pass(120);
   store.stretch(30);
   store.kept.put("test", "a", 1, "soon");

@@ -11,6 +11,7 @@ import { WatchSource } from "@picolet/protocol/async/watch.ts";
 import { type Clock, millis, seconds } from "@picolet/protocol/ports.ts";
 import { MessageBus, messageBusMissing } from "../support/agent/message-bus.ts";
 import { TempFolder } from "../support/unit/machine/temp-folder.ts";
+import { endOfRun } from "../support/unit/ports/end-of-run.ts";
 import { RecordedLog } from "../support/unit/ports/recorders.ts";
 
 const skip = messageBusMissing();
@@ -62,7 +63,7 @@ class Following implements AsyncDisposable {
       { shutdown: this.pods, clock, random: { next: () => 0 }, log: this.log },
       { busPath: bus.socketPath, delay: seconds(delay), dropInFolder: bus.dropIns },
     );
-    this.#done = logind.run(this.#stop.signal);
+    this.#done = endOfRun(logind.run(this.#stop.signal));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -5,6 +5,7 @@ import { MemoryWatch } from "@picolet/agent/budget/memory-watch.ts";
 import { ownMemory } from "@picolet/agent/budget/own-memory.ts";
 import { Store } from "@picolet/agent/store/store.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
+import { endOfRun } from "../support/unit/ports/end-of-run.ts";
 import { RecordedEvents, RecordedLog } from "../support/unit/ports/recorders.ts";
 import { VirtualClock } from "../support/unit/ports/virtual-clock.ts";
 
@@ -73,7 +74,7 @@ class Bench {
       },
       { nodeName: "node", budgetBytes: 64 * MIB },
     );
-    return watch.run(this.#stop.signal);
+    return endOfRun(watch.run(this.#stop.signal));
   }
 }
 

@@ -1,4 +1,5 @@
 /** Certificates and CAs through an API server over HTTPS. */
+
 import assert from "node:assert/strict";
 import { generateKeyPairSync, sign as signBytes, X509Certificate } from "node:crypto";
 import { after, before, test } from "node:test";
@@ -15,6 +16,7 @@ import { nodeSubject } from "@picolet/protocol/pki/node-subject.ts";
 import { encodePem } from "@picolet/protocol/pki/pem.ts";
 import { millis } from "@picolet/protocol/ports.ts";
 import { BridgedCluster } from "../support/unit/kubernetes/bridged-cluster.ts";
+import { endOfRun } from "../support/unit/ports/end-of-run.ts";
 import { RecordedLog } from "../support/unit/ports/recorders.ts";
 import { seededRandom } from "../support/unit/ports/seeded-random.ts";
 
@@ -79,7 +81,7 @@ test("the client CA is the one that the API server publishes, also after it has 
   const ca = new ClusterClientCa(components);
   assert.notEqual(await ca.load(signal), "");
   const life = new AbortController();
-  const running = ca.run(life.signal);
+  const running = endOfRun(ca.run(life.signal));
   await cluster.client.patch(CONFIG_MAPS, ref, "merge", { data: { "client-ca-file": "second" } }, {}, signal);
   for await (const pem of ca.pem.changes(signal)) if (pem === "second") break;
   // Who shows kubelets a certificate of another CA says so; who does not uses its client CA.

@@ -1,4 +1,5 @@
 /** The hub's side of identity, part by part. */
+
 import assert from "node:assert/strict";
 import { createPrivateKey, generateKeyPairSync, sign, X509Certificate } from "node:crypto";
 import { once } from "node:events";
@@ -46,6 +47,7 @@ import { DAY_MS, START_MS, TestHub } from "../support/unit/identity/identity-hub
 import { LocalSigner } from "../support/unit/identity/local-signer.ts";
 import { MemorySecrets } from "../support/unit/identity/memory-secrets.ts";
 import { TempFolder } from "../support/unit/machine/temp-folder.ts";
+import { endOfRun } from "../support/unit/ports/end-of-run.ts";
 import { RecordedLog } from "../support/unit/ports/recorders.ts";
 import { seededRandom } from "../support/unit/ports/seeded-random.ts";
 import { VirtualClock } from "../support/unit/ports/virtual-clock.ts";
@@ -95,7 +97,7 @@ test("the hub's certificate is renewed at two thirds of its life, and for new na
   const parts = components(folder);
   const stop = new AbortController();
   const ca = await HubCa.open(parts, { names: ["hub.example"] }, never);
-  const running = ca.run(stop.signal).catch(() => undefined);
+  const running = endOfRun(ca.run(stop.signal));
   const first = ca.serving.current;
   while (ca.serving.current === first) await parts.clock.step();
   const days = (parts.clock.wall().getTime() - START_MS) / DAY_MS;
@@ -315,7 +317,7 @@ test("what one replica revokes is revoked at the others, and bad entries hurt on
   const [one, two] = [make(), make()];
   const stop = new AbortController();
   assert.equal(two.isRead, false);
-  const running = Promise.all([one, two].map((each) => each.run(stop.signal).catch(() => undefined)));
+  const running = Promise.all([one, two].map((each) => endOfRun(each.run(stop.signal))));
   await two.ready(stop.signal);
   const revoke = (by: RevokedKeysInKubernetes, key: string, node: string): Promise<void> =>
     by.revoke(node, { spkiHash: key.repeat(64), newKey: undefined }, never);
@@ -441,7 +443,7 @@ test("a connection is cut when its key is revoked, and when its certificate has 
   const revoked = new WatchSource<Revocations>({ keys: new Set(), nodes: new Map() });
   const connections = new LiveConnections({ revoked, clock, log: new RecordedLog() });
   const stop = new AbortController();
-  const running = connections.run(stop.signal).catch(() => undefined);
+  const running = endOfRun(connections.run(stop.signal));
   const certificate = new Uint8Array();
   const connect = (name: string, days: number): PassThrough => {
     const socket = new PassThrough();

@@ -45,7 +45,7 @@ export const CANARIES: readonly (readonly [mistake: string, mutant: Mutant, foun
   ],
   [
     "goes on with a pod that is not wanted",
-    { planPod: (view) => planPod({ ...view, wanted: true }) },
+    { planPod: (view) => (view.worker.kind === "terminating" ? { ...planPod(view), actions: [] } : planPod(view)) },
     /in the runtime|ready sandboxes|of the same name runs/,
   ],
   [

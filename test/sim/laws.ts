@@ -47,7 +47,6 @@ export class Laws {
   readonly #apiUids = new Map<PodUid, string>();
   /** What the worker of each pod last decided to be, in the current life. */
   readonly #states = new Map<PodUid, Plan["next"]["kind"]>();
-  readonly #wanted = new Map<PodUid, boolean>();
   /** By pod, container and attempt. */
   readonly #runs = new Map<string, RunRecord>();
   /** Runs whose start was answered with an error. */
@@ -88,7 +87,6 @@ export class Laws {
     this.#life += 1;
     this.#alive = true;
     this.#states.clear();
-    this.#wanted.clear();
     this.lifecycle.lifeBegan();
   }
 
@@ -107,7 +105,6 @@ export class Laws {
   planned(view: PodView, plan: Plan): void {
     const { uid } = view.desired;
     this.#states.set(uid, plan.next.kind);
-    this.#wanted.set(uid, view.wanted);
     this.lifecycle.planned(view, plan);
     this.#apiUids.set(uid, apiUidOf(view.desired));
     if (plan.actions.length > 0) {
@@ -167,7 +164,7 @@ export class Laws {
   applying(pod: DesiredPod, action: Action): void {
     this.#trace(`apply ${pod.uid} ${JSON.stringify(action)}`);
     this.lifecycle.applying(pod, action);
-    if (this.#states.get(pod.uid) !== "active" || this.#wanted.get(pod.uid) !== true) return;
+    if (this.#states.get(pod.uid) !== "active") return;
     for (const container of this.#containersOf(pod.uid)) {
       if (container.state.kind !== "running" || !hits(action, container)) continue;
       if (this.lifecycle.isUnwell(pod.uid, container.id)) continue;

@@ -1,4 +1,5 @@
 /** The real store under the real file source: what runs goes on through restarts, broken files and a damaged store. */
+
 import assert from "node:assert/strict";
 import { mkdirSync, renameSync, rmSync, utimesSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
@@ -6,6 +7,7 @@ import type { DesiredSnapshot } from "@picolet/agent/core/store/store-ports.ts";
 import { FileSource } from "@picolet/agent/sources/files/file-source.ts";
 import { Store } from "@picolet/agent/store/store.ts";
 import { millis } from "@picolet/protocol/ports.ts";
+import { endOfRun } from "../support/unit/ports/end-of-run.ts";
 import { RecordedLog } from "../support/unit/ports/recorders.ts";
 import { VirtualClock } from "../support/unit/ports/virtual-clock.ts";
 import { TemporaryFolder } from "../support/unit/store/store-samples.ts";
@@ -34,7 +36,10 @@ class Agent implements AsyncDisposable {
     const { desired, events } = this.store;
     const init = { path: folder.file("manifests"), nodeName: "n", checkFrequency: millis(10) };
     this.source = new FileSource({ clock, log, store: desired, events }, init);
-    this.#running = Promise.all([this.store.run(this.#stop.signal), this.source.run(this.#stop.signal)]);
+    this.#running = Promise.all([
+      endOfRun(this.store.run(this.#stop.signal)),
+      endOfRun(this.source.run(this.#stop.signal)),
+    ]);
   }
 
   async after(ms: number): Promise<string> {

@@ -1,4 +1,5 @@
 /** The agent's end and the hub's end of the tunnel together: real TLS, real WebSockets, a bad network between them. */
+
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import { TlsDialer } from "@picolet/agent/tunnel/dialing/tls-dialer.ts";
@@ -9,6 +10,7 @@ import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { describeError } from "@picolet/protocol/errors.ts";
 import { millis, seconds } from "@picolet/protocol/ports.ts";
 import { equalBytes } from "@picolet/protocol/tunnel/encoding/hex.ts";
+import { endOfRun } from "../support/unit/ports/end-of-run.ts";
 import { RecordedEvents, RecordedLog } from "../support/unit/ports/recorders.ts";
 import { seededRandom } from "../support/unit/ports/seeded-random.ts";
 import { HubTunnel } from "../support/unit/tunnel/hub-tunnel-bench.ts";
@@ -80,7 +82,7 @@ class Pair {
   }
 
   run(): void {
-    this.#running = this.tunnel.run(this.#stop.signal);
+    this.#running = endOfRun(this.tunnel.run(this.#stop.signal));
   }
 
   async kill(): Promise<void> {

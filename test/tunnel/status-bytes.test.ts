@@ -1,10 +1,12 @@
 /** What a change of a pod's status costs between a real agent's end and a real hub's end, on injected time. */
+
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { TlsDialer } from "@picolet/agent/tunnel/dialing/tls-dialer.ts";
 import { Tunnel } from "@picolet/agent/tunnel/tunnel.ts";
 import { cancelled } from "@picolet/protocol/async/abort.ts";
 import { millis, seconds } from "@picolet/protocol/ports.ts";
+import { endOfRun } from "../support/unit/ports/end-of-run.ts";
 import { RecordedEvents, RecordedLog } from "../support/unit/ports/recorders.ts";
 import { seededRandom } from "../support/unit/ports/seeded-random.ts";
 import { HubTunnel } from "../support/unit/tunnel/hub-tunnel-bench.ts";
@@ -47,7 +49,7 @@ class Board implements AsyncDisposable {
         reconnectBackoff: { initial: seconds(1), max: seconds(60) },
       },
     );
-    this.#running = this.tunnel.run(this.#stop.signal);
+    this.#running = endOfRun(this.tunnel.run(this.#stop.signal));
   }
 
   /** Of a fleet, as every hub in use is. */

@@ -7,10 +7,10 @@ export interface IssuedToken {
   readonly expirationTimestamp: string;
 }
 
-/** What the API server gives this node's pods besides themselves. A node without a hub has none of it. */
+/** Objects of the API server that this node's pods use. A node without a hub has none. */
 export interface ClusterObjects {
   /**
-   * What pods of this node name, as Kubernetes has it, cut down by the hub; undefined: the node was not given it.
+   * @returns an object that pods of this node reference, reduced by the hub; undefined: the node does not have it
    * - `Secret/NS/NAME`, `ConfigMap/NS/NAME`
    * - `PersistentVolumeClaim/NS/NAME`, also that of a generic ephemeral volume: uid, deletionTimestamp,
    * ownerReferences, spec, `status.phase`

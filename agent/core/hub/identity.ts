@@ -1,4 +1,4 @@
-/** Who this node is towards a hub. `agent/security` implements it, `agent/tunnel` dials with it. */
+/** The node's identity towards a hub. `agent/security` implements it, `agent/tunnel` dials with it. */
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { type ErrorCode, isPicoletError } from "@picolet/protocol/errors.ts";
 
@@ -7,7 +7,7 @@ export interface NodeCredentials {
   readonly privateKey: string;
   /** The node's, then its issuers. Subject `O=system:nodes, CN=system:node:NAME`. */
   readonly certificateChain: string;
-  /** What a hub's certificate is verified against. */
+  /** The CA certificates that verify a hub's certificate, as PEM. */
   readonly hubCa: string;
   readonly notBeforeMs: number;
   readonly notAfterMs: number;
@@ -30,7 +30,7 @@ const REFUSALS: ReadonlySet<ErrorCode> = new Set([
   "unimplemented",
 ]);
 
-/** Whether trying again is in vain until the configuration, the token or the hub has been changed. */
+/** @returns whether a retry is futile until the configuration, the token or the hub changes */
 export const isRefusal = (error: unknown): boolean => isPicoletError(error) && REFUSALS.has(error.code);
 
 /** For one TLS connection to a hub; `tls.connect` options. */
@@ -56,8 +56,8 @@ export interface NodeIdentity {
   verify(peerChain: readonly Uint8Array[], host: string): void;
   /** A session was authenticated with `credentials`: the pair before it is no longer needed. */
   worked(credentials: NodeCredentials): void;
-  /** The hub refused `credentials` (expired, revoked, unknown): renew or join anew if that is allowed. */
+  /** The hub refused `credentials` (expired, revoked, unknown): renew or join again if that is allowed. */
   refused(credentials: NodeCredentials, reason: string): void;
-  /** What an authenticated hub says the time is. Corrects `Clock.wall` where the machine's own clock is behind it. */
+  /** Takes the time of an authenticated hub. Corrects `Clock.wall` if the machine's clock is behind it. */
   observeTime(hubTimeMs: number, roundTripMs: number): void;
 }

@@ -5,7 +5,7 @@ import type { TelemetryDelivery } from "@picolet/protocol/telemetry/stream-messa
 export interface OutgoingBatch extends TelemetryDelivery {
   /** Its place on this node; grows. */
   readonly id: number;
-  /** What `sequence` counts within: a life of an agent. */
+  /** Names the run of the agent within which `sequence` counts. */
   readonly queue: string;
 }
 
@@ -25,7 +25,7 @@ export interface OutgoingTelemetry {
    */
   untaken(reason: string): void;
   /**
-   * Whether somebody sends what there is, from the oldest on. While it is so, points go to the disk only when the hub
+   * Reports whether a session sends telemetry, oldest first. While one does, records go to the disk only when the hub
    * does not acknowledge them in time.
    */
   forwarding(isForwarding: boolean): void;

@@ -19,7 +19,7 @@ import type { OutgoingTelemetry } from "./outgoing-telemetry.ts";
  * follow from them. Pods and cursor change in one transaction.
  */
 export interface RemoteObjects {
-  /** Of what is on disk; an empty epoch, revision 0 and the digest of nothing before the first change. */
+  /** Position of the set on disk; an empty epoch, revision 0 and the digest of the empty set before the first change. */
   readonly cursor: Cursor;
   inventory(): Iterable<{ readonly key: ObjectKey; readonly hash: ObjectHash }>;
   /** `digestOf` the set as it would be after `change`, without changing anything. */
@@ -35,12 +35,12 @@ export interface RemoteObjects {
   ready(change: RemoteChange): Promise<void> | undefined;
   /** The hub has confirmed that what is here is what is wanted: source `api` counts as synced. */
   confirm(cursor: Cursor): void;
-  /** What pods of this node name, by its key (see `ClusterObjects`); undefined: the node was not given it. */
+  /** @returns an object that pods of this node reference (see `ClusterObjects`); undefined: the node does not have it */
   object(key: ObjectKey): Readonly<Record<string, unknown>> | undefined;
   readonly changes: Watch<number>;
 }
 
-/** What is to be said of one pod. */
+/** An unsent status of one pod. */
 export interface OutgoingStatus {
   readonly namespace: string;
   readonly name: string;
@@ -58,7 +58,7 @@ export interface OutgoingStatuses {
   pendingCount(): number;
   /** @param except UIDs that stay pending */
   ack(sequence: number, except: ReadonlySet<string>): void;
-  /** What of these was acknowledged is to be told again: who was told may not have kept it. */
+  /** Sends the acknowledged statuses of these pods again: the API server may have lost them. */
   repeat(uids: ReadonlySet<string>): void;
   /**
    * The same of all pods that are gone and that the API server still seems to have. To be called when a session begins.
@@ -75,7 +75,7 @@ export interface OutgoingEvents {
   readonly latest: Watch<number>;
 }
 
-/** Which fleet the node's pods come from; kept across restarts. */
+/** The fleet of the node's pods; kept across restarts. */
 export interface KnownFleet {
   /** "" while the node has met none, and after it has joined again. */
   readonly id: string;
@@ -88,7 +88,7 @@ export interface MirrorSet {
   readonly digest: Uint8Array;
 }
 
-/** What the tunnel carries up and down, joined by `main`. */
+/** All ports of the tunnel to the rest of the agent, joined by `main`. */
 export interface TunnelPorts {
   readonly objects: RemoteObjects;
   readonly fleet: KnownFleet;

@@ -1,12 +1,12 @@
-/** One fast look at memory and processes. `agent/stats` takes it, `agent/eviction` waits by it. */
+/** One fast sample of memory and processes. `agent/stats` reads it, `agent/eviction` acts on it. */
 export interface MemoryReading {
   /** Undefined: the kernel does not say. A lower bound while there is plenty. */
   readonly node: MemorySpace | undefined;
-  /** Of the cgroup of all pods, where it has a limit; a lower bound while it is far from it. */
+  /** The cgroup of all pods, if it has a limit; a lower bound of usage while it is far from the limit. */
   readonly pods: MemorySpace | undefined;
-  /** Of processes and threads; missing: nobody asked for them, or the kernel does not say. */
+  /** Processes and threads; missing: not requested, or unknown to the kernel. */
   readonly pids?: MemorySpace | undefined;
-  /** How long nothing could go on for want of memory, of all time; undefined: no pressure stall information. */
+  /** Total time in which all tasks waited for memory (PSI full); undefined: no pressure stall information. */
   readonly stalledUs: number | undefined;
 }
 

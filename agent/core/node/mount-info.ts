@@ -3,7 +3,7 @@
 export interface MountEntry {
   /** `major:minor` of the file system. */
   readonly device: string;
-  /** Which folder of the file system is seen at the mount point. */
+  /** The folder of the file system that the mount point shows. */
   readonly root: string;
   /** Absolute, with the kernel's octal escapes undone. */
   readonly mountPoint: string;
@@ -15,7 +15,7 @@ export interface MountEntry {
   readonly superOptions: readonly string[];
 }
 
-/** Lines that do not look as proc(5) says are left out: a newer kernel may have more to tell. */
+/** Lines that differ from proc(5) are left out: a newer kernel may have other lines. */
 export function parseMountInfo(text: string): MountEntry[] {
   const entries: MountEntry[] = [];
   for (const line of text.split("\n")) {

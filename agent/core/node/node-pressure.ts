@@ -1,7 +1,4 @@
-/**
- * What the node is short of. Whoever finds out tells it as a condition of the node; the node's status and admission
- * listen.
- */
+/** The node's pressure conditions. Eviction publishes them; the node's status and admission read them. */
 
 /** One condition of the node beside Ready. All texts are the kubelet's where it has the condition. */
 export interface PressureCondition {

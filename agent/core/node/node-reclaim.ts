@@ -1,14 +1,14 @@
-/** What the node itself can give back before any pod has to go. `agent/images` and `agent/main` implement it. */
+/** Reclaims disk space of the node before pods are evicted. `agent/images` and `agent/main` implement it. */
 export interface NodeReclaim {
   /**
-   * Whether it is known by now what is in use: before that, right after the agent's start, next to nothing is given
-   * back.
+   * @returns whether the node knows what is in use. Before that, right after the agent's start, almost nothing is
+   * reclaimed.
    */
   isReady(): boolean;
-  /** Dead containers and sandboxes that are kept only for their logs and statuses, whatever their age. */
+  /** Removes dead containers and sandboxes kept only for their logs and statuses, of any age. */
   deleteDeadContainers(signal: AbortSignal): Promise<void>;
   /**
-   * Images, components and what was transpiled of them that nothing uses and nobody pinned, whatever their age.
+   * Removes images, components and transpiled code that are neither used nor pinned, of any age.
    * @returns bytes freed
    */
   deleteUnusedImages(signal: AbortSignal): Promise<number>;

@@ -1,4 +1,4 @@
-/** Who may have the node go down gracefully: the local API, signals, logind. `agent/node` implements it. */
+/** Starts a graceful shutdown of the node, for the local API, signals and logind. `agent/node` implements it. */
 export interface NodeShutdownControl {
   readonly isShuttingDown: boolean;
   /**

@@ -1,4 +1,4 @@
-/** What a node and its pods use. `agent/stats` implements it; the kubelet's HTTP API shows it. */
+/** Statistics of the node and its pods. `agent/stats` implements them; the kubelet's HTTP API serves them. */
 
 export interface NodeStats {
   /**

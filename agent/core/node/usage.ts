@@ -1,28 +1,28 @@
 /**
- * What a node, its pods, its containers and its file systems use. `agent/stats` looks; eviction, statistics and metrics
- * share its looks.
+ * Resource usage of the node, its pods, containers and file systems. `agent/stats` samples it; eviction, statistics and
+ * metrics share the samples.
  */
 import type { Millis, PodUid } from "@picolet/protocol/ports.ts";
 import type { ObservedContainer } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { AgentPod } from "../pods/agent-pod.ts";
 
-/** Of one cgroup with all below it, or of the whole machine. Counters are of all time. */
+/** Usage of one cgroup with its children, or of the whole machine. Counters start at its creation. */
 export interface Usage {
   readonly cpuNanoseconds: number;
-  /** What its CPU quota kept from it; undefined where it has no quota. */
+  /** Time in which the CPU quota throttled it; undefined without a quota. */
   readonly throttledNanoseconds?: number | undefined;
   readonly memoryBytes: number;
-  /** What cannot be given back at once: memory without inactive page cache, as cAdvisor and the kubelet have it. */
+  /** Memory without inactive page cache, as in cAdvisor and the kubelet. */
   readonly workingSetBytes: number;
   readonly rssBytes: number;
   readonly swapBytes: number;
-  /** Undefined: no limit of its own, or nobody says. */
+  /** Undefined: no limit of its own, or unknown. */
   readonly swapLimitBytes?: number | undefined;
   readonly pageFaults: number;
   readonly majorPageFaults: number;
   /** Undefined: none. */
   readonly memoryLimitBytes: number | undefined;
-  /** Processes and threads; undefined where nobody counts them. */
+  /** Processes and threads; undefined: not counted. */
   readonly pids?: number | undefined;
   /** Undefined: the kernel has no pressure stall information, or none for this cgroup. */
   readonly pressure?: PressureStalls | undefined;
@@ -42,7 +42,7 @@ export interface Stall {
   readonly avg10: number;
   readonly avg60: number;
   readonly avg300: number;
-  /** Of all time, microseconds. */
+  /** Total since boot, in microseconds. */
   readonly totalUs: number;
 }
 
@@ -64,10 +64,10 @@ export interface PodUsage {
 }
 
 export interface NodeUsage {
-  /** Wall time of the look. */
+  /** Wall time of the sample. */
   readonly atMs: number;
   readonly node: Usage;
-  /** Of all pods together, from the cgroup above theirs; undefined where there is none. */
+  /** All pods together, from their parent cgroup; undefined without one. */
   readonly allPods: Usage | undefined;
   /** Those of which there was something to read. */
   readonly pods: readonly PodUsage[];
@@ -101,7 +101,7 @@ export interface DiskUsage {
 
 /** Everything of one pod on the node's disks. */
 export interface PodDiskUsage {
-  /** What containers have written to their own file systems, by container name. */
+  /** Usage of writable layers, by container name. */
   readonly rootfs: ReadonlyMap<string, DiskUsage>;
   /** By container name. */
   readonly logs: ReadonlyMap<string, DiskUsage>;
@@ -117,15 +117,13 @@ export interface PodDiskUsage {
 }
 
 /**
- * The one collection. Who asks while a look is under way gets that look; nothing is read while nobody asks.
- * Processes and cgroups that vanish while they are read are left out, never an error.
+ * The only sampler of usage. A call during a sample shares that sample; nothing is read without a call. Processes and
+ * cgroups that vanish while they are read are left out, and are never an error.
  */
 export interface UsageSampler {
-  /** CPU, memory, processes, pressure. @param maxAge a look that is no older will do; 0: a new one */
+  /** CPU, memory, processes, pressure. @param maxAge of an acceptable earlier sample; 0: a new one */
   look(maxAge: Millis, signal: AbortSignal): Promise<NodeUsage>;
   filesystems(maxAge: Millis, signal: AbortSignal): Promise<NodeFilesystems>;
-  /**
-   * What pods have on disk: walks are paced, and a pod whose folders are large is measured less often than asked for.
-   */
+  /** Disk usage of pods. Walks are paced: a pod with large folders is measured less often than requested. */
   disk(maxAge: Millis, signal: AbortSignal): Promise<ReadonlyMap<PodUid, PodDiskUsage>>;
 }

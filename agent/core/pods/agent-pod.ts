@@ -1,12 +1,10 @@
-/**
- * A pod of this node with what is known of it, as whatever shows it (local API, streams of the tunnel) is handed it.
- */
+/** A pod of this node with its status, for the local API and the streams of the tunnel. */
 import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
 import type { DesiredPod, ObservedContainer } from "@picolet/runtime-contract/runtime-adapter.ts";
 
 export interface AgentPod {
   readonly desired: DesiredPod;
-  /** `undefined` until its worker has looked at it. */
+  /** `undefined` until its worker has inspected it. */
   readonly status: PodStatus | undefined;
   /** Since when it is being ended, milliseconds since the epoch; `undefined`: it is not. */
   readonly terminatingSinceMs: number | undefined;

@@ -4,7 +4,7 @@ import type { AgentPod } from "./agent-pod.ts";
 
 export type LogStream = "stdout" | "stderr";
 
-/** What of a log is wanted, and how it is to look. */
+/** Selects a part of a log, and its format. */
 export interface LogRequest {
   /** Entries written before it are left out. Milliseconds since the epoch. */
   readonly sinceMs: number | undefined;
@@ -12,7 +12,7 @@ export interface LogRequest {
   readonly timestamps: boolean;
   /** Output ends after this many bytes, in the middle of a line if need be. */
   readonly limitBytes: number | undefined;
-  /** The last so many lines only, whatever file they are in; of both streams. */
+  /** Only the last lines of both streams, across rotated files. */
   readonly tailLines: number | undefined;
   /** Goes on with what is written until the container has ended, across rotations. */
   readonly follow: boolean;
@@ -36,7 +36,7 @@ export function logStreamOf(value: string | undefined): LogStream | undefined {
 }
 
 export interface FoundLog {
-  /** What kubectl would say on standard error; "" for nothing. */
+  /** Message for standard error, as in kubectl; "" for none. */
   readonly notice: string;
   /**
    * The log as a user sees it, in pieces of at most some 100 KiB; read only as fast as they are taken. Ends early,

@@ -18,7 +18,7 @@ export interface ContainerPlacement {
   cpuset(pod: DesiredPod, container: string): Cpuset | undefined;
   /** That container is about to start: init containers before it need nothing any more. Again is harmless. */
   starting(pod: DesiredPod, container: string): void;
-  /** Whether a container of the pod has CPUs for itself alone, on which no quota is enforced. */
+  /** @returns whether a container of the pod has exclusive CPUs, on which no quota is enforced */
   hasExclusiveCpus(uid: PodUid): boolean;
   /**
    * @param changes whether it wants more or less of that. @returns why a pod that runs cannot have it, ever; undefined:

@@ -9,7 +9,7 @@ export interface PodName {
 }
 
 export interface ActivePull {
-  /** As whoever was first to want it wrote it. */
+  /** The name as the first request wrote it. */
   readonly image: string;
   /** The adapter's name. */
   readonly runtime: string;
@@ -17,9 +17,9 @@ export interface ActivePull {
   readonly state: "waiting" | "pulling";
   /** Milliseconds since the epoch; of the state. */
   readonly sinceMs: number;
-  /** As of the last look; undefined where the runtime does not tell. */
+  /** From the last sample; undefined: the runtime does not report it. */
   readonly progress: PullProgress | undefined;
-  /** Those that wait for it; none: it is prefetched, or somebody asked for it by hand. */
+  /** Pods that wait for it; none for a prefetch or a pull by a user. */
   readonly pods: readonly PodName[];
 }
 
@@ -51,12 +51,12 @@ export interface NodeImages {
     options: { readonly runtime: string | undefined; readonly force: boolean },
     signal: AbortSignal,
   ): Promise<readonly { readonly runtime: string; readonly image: ImageInfo }[]>;
-  /** Of a name, whether an image of that name is here yet or not. @throws `invalid` for what is no name */
+  /** Pins a name; the image need not exist. @throws `invalid` for a malformed name */
   setPinned(image: string, isPinned: boolean, signal: AbortSignal): Promise<void>;
   /** By us, or by the runtime. */
   isPinned(image: ImageInfo): boolean;
   /** Names that are pinned, canonical, sorted. */
   readonly pinned: readonly string[];
-  /** Somebody has brought images without a registry: whoever may do that lets every pod have them. */
+  /** Images were imported without a registry: every pod may use them. */
   imported(images: readonly ImageInfo[]): void;
 }

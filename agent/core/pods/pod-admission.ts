@@ -1,8 +1,8 @@
-/** Whether the node takes a pod, and who may end one that it has taken. */
+/** The node's admission of pods, and the ports that end or move admitted pods. */
 import type { Millis, PodUid } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 
-/** Of a pod's status, which fails with it. */
+/** Reason and message in the status of a pod that fails with it. */
 export interface Rejection {
   /** The kubelet's: OutOfcpu, OutOfmemory, OutOfpods, NodeAffinity, UnexpectedAdmissionError, SysctlForbidden … */
   readonly reason: string;
@@ -18,8 +18,8 @@ export interface PodAdmission {
    */
   admit(pod: DesiredPod, others: readonly DesiredPod[]): Rejection | undefined;
   /**
-   * Whether a pod that the node has taken gets other resources. Asked again whenever something has changed.
-   * @param requested as it is wanted; `allocated` as it has been granted so far
+   * Decides whether an admitted pod gets other resources. Called again after each change.
+   * @param requested the pod as its source wants it; `allocated` with the resources granted so far
    * @param others as for `admit`
    */
   resize(requested: DesiredPod, allocated: DesiredPod, others: readonly DesiredPod[]): ResizeVerdict;
@@ -27,15 +27,15 @@ export interface PodAdmission {
 
 export type ResizeVerdict =
   | { readonly kind: "granted" }
-  /** Of the condition PodResizePending: what may fit later, and what never will. */
+  /** For the condition PodResizePending: Deferred may fit later, Infeasible never fits. */
   | { readonly kind: "pending"; readonly reason: "Deferred" | "Infeasible"; readonly message: string };
 
-/** How a pod is ended that its source still wants: eviction, a shutdown of the node. Its status stays. */
+/** Describes the end of a pod that its source still wants: eviction, shutdown of the node. Its status stays. */
 export interface PodEnd {
   /** `Evicted`, `Terminated`, `NodeShutdown`, `Preempting` … */
   readonly reason: string;
   readonly message: string;
-  /** At most; the pod's own when it is shorter. 0 kills at once. `undefined`: the pod's own. */
+  /** Upper limit; 0 kills at once. `undefined`: the pod's own grace period. */
   readonly gracePeriod?: Millis | undefined;
   /** For the condition DisruptionTarget: `TerminationByKubelet`; none when it is missing. */
   readonly disruption?: { readonly reason: string; readonly message: string } | undefined;
@@ -43,16 +43,16 @@ export interface PodEnd {
 
 /** How a pod leaves a runtime, to go on in another one. */
 export interface PodLeave {
-  /** Of its containers, at most; the pod's own when it is shorter. `undefined`: the pod's own. */
+  /** Upper limit for its containers; `undefined`: the pod's own grace period. */
   readonly gracePeriod?: Millis | undefined;
 }
 
 export interface PodMover {
   /**
-   * Tells the pod, which the store says is to be run by another runtime now, how long it may take to leave the one that
-   * has it. It goes on in the other one by itself, also when nobody tells it anything.
-   * @returns when nothing of it runs in the runtime it leaves any more; at once for a pod that is unknown or over, or
-   * does not leave. @throws `cancelled` alone
+   * Bounds the time in which a pod leaves its runtime, after the store has assigned it to another one. The pod moves
+   * without this call too.
+   * @returns when nothing of it runs in the old runtime any more; at once for a pod that is unknown or over, or does
+   * not leave. @throws `cancelled` alone
    */
   leave(uid: PodUid, how: PodLeave, signal: AbortSignal): Promise<void>;
 }
@@ -68,9 +68,9 @@ export interface PodEnder {
 
 /** For pods that go on as components where they would have to go for memory. */
 export interface PodSwitch extends PodMover {
-  /** Whether all that its components need is on this node, ready to be started. Cheap: asked in need. */
+  /** @returns whether all its components are on this node, ready to start. Cheap: called under memory pressure. */
   canSwitch(uid: PodUid): boolean;
-  /** Whether it is switched, and the runtime that it leaves has it still; nothing runs as components then. */
+  /** @returns whether it is switched and its old runtime still has it; its components do not run yet */
   isLeaving(uid: PodUid): boolean;
   /**
    * From now on it is run as components: on disk when it returns. @throws `resource_exhausted` when the disk is full

@@ -6,12 +6,12 @@ import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 export type PodCgroupValues = Required<Readonly<Record<"cpuShares" | "cpuQuotaUs" | "memoryLimitBytes", number>>>;
 
 export interface PodResources {
-  /** What the pod's cgroup is to have by what it is granted. */
+  /** @returns the values for the pod's cgroup according to its granted resources */
   wanted(pod: DesiredPod): CgroupValues;
-  /** What it has; `undefined` when the pod has no cgroup of its own. */
+  /** @returns the current values; `undefined` when the pod has no cgroup of its own */
   current(pod: DesiredPod): Promise<PodCgroupValues | undefined>;
   /** Only what is named changes. @throws what the kernel refuses */
   write(pod: DesiredPod, values: CgroupValues): Promise<void>;
-  /** Bytes in use in the pod's cgroup, or in that of one of its containers; `undefined` when nobody knows. */
+  /** @returns bytes in use in the cgroup of the pod or of a container; `undefined`: unknown */
   memoryUsage(pod: DesiredPod, containerId?: string): Promise<number | undefined>;
 }

@@ -1,4 +1,4 @@
-/** What a pod worker needs besides the runtime adapter; `main` wires the real ones, the simulation its own. */
+/** Ports of pod workers besides the runtime adapter, implemented by the agent and by the simulation. */
 import type { Container } from "@picolet/protocol/pod/pod.ts";
 import type { Millis } from "@picolet/protocol/ports.ts";
 import type {
@@ -14,7 +14,8 @@ import type {
 export const COMPONENT_RUNTIME_CLASS = "wasm";
 
 /**
- * Which runtime runs a pod: `runtimeClassName: wasm`, or what was chosen for it, the component adapter, all else CRI.
+ * Routes pods to runtimes: pods with `runtimeClassName: wasm`, and those for which components were chosen, to the
+ * component adapter, all others to CRI.
  */
 export interface RuntimeRouter {
   readonly adapters: readonly RuntimeAdapter[];
@@ -25,10 +26,9 @@ export interface RuntimeRouter {
 /** For pods that may be either, components or containers. */
 export interface RuntimeChoices {
   /**
-   * What the pod is run as is in the store when it resolves.
-   * @param holder the runtime that has it already
-   * @throws with the reasons of images that cannot be had, and `CreateContainerConfigError` for annotations that are
-   * wrong
+   * Chooses a pod's runtime; the choice is in the store when this resolves.
+   * @param holder the runtime that already has it
+   * @throws the reasons of unavailable images, and `CreateContainerConfigError` for wrong annotations
    */
   choose(pod: DesiredPod, holder: RuntimeAdapter | undefined, signal: AbortSignal): Promise<void>;
 }
@@ -55,7 +55,7 @@ export interface PodEnvironment {
   cleanup(pod: DesiredPod, signal: AbortSignal): Promise<void>;
 }
 
-/** Who wants an image: a container, or a volume made of one. What is no container of the pod's spec is a volume. */
+/** The user of an image: a container, or an image volume if the pod's spec has no container of that name. */
 export type ImageConsumer = Pick<Container, "name" | "image" | "imagePullPolicy">;
 
 export interface ImageManager {

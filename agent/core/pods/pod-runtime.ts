@@ -10,19 +10,19 @@ export const PREFER_ANNOTATION = "wasm.picolet.io/prefer";
 /** `component`: where memory runs short the pod goes on as components, instead of being evicted. */
 export const UNDER_PRESSURE_ANNOTATION = "wasm.picolet.io/under-pressure";
 
-/** Whether anything has to be chosen for it. One of the RuntimeClass `wasm` is a component pod, whatever it prefers. */
+/** @returns whether a runtime must be chosen for the pod. Pods of the RuntimeClass `wasm` always run as components. */
 export function hasRuntimeChoice({ metadata: { annotations }, spec }: Pod): boolean {
   if (spec.runtimeClassName === COMPONENT_RUNTIME_CLASS) return false;
   return annotations?.[PREFER_ANNOTATION] !== undefined || annotations?.[UNDER_PRESSURE_ANNOTATION] !== undefined;
 }
 
-/** Whether it is run as components, as far as is known. */
+/** @returns whether it runs as components, as far as is known */
 export const isComponentPod = ({ pod, runtime }: DesiredPod): boolean =>
   pod.spec.runtimeClassName === COMPONENT_RUNTIME_CLASS || runtime?.kind === "component";
 
 /**
- * Runs as containers, and is to go on as components where it would have to go for memory. Its annotations have been
- * looked at.
+ * True for a pod that runs as containers and may switch to components instead of being evicted for memory. Its
+ * annotations were validated.
  */
 export const isSwitchable = ({ pod, runtime }: DesiredPod): boolean =>
   runtime?.kind === "container" && pod.metadata.annotations?.[UNDER_PRESSURE_ANNOTATION] === "component";

@@ -1,4 +1,4 @@
-/** What a pod worker needs of probes and hooks. `agent/probes` implements both. */
+/** Ports of pod workers to probes and hooks. `agent/probes` implements both. */
 import type { Container, LifecycleHandler } from "@picolet/protocol/pod/pod.ts";
 import type { Millis, PodUid } from "@picolet/protocol/ports.ts";
 import type { DesiredPod, ObservedPod, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
@@ -7,7 +7,7 @@ export interface ProbeResult {
   /** The start-up probe has passed, or there is none. */
   readonly started: boolean;
   readonly ready: boolean;
-  /** Set when the liveness or start-up probe has failed as often as it may: the container is to be restarted. */
+  /** Set when the liveness or start-up probe has reached its failure threshold: the container must restart. */
   readonly failed?: ProbeFailure | undefined;
 }
 
@@ -52,10 +52,11 @@ export interface HookTarget {
 /** Runs postStart and preStop handlers: exec, httpGet, sleep (tcpSocket does nothing and fails, as in Kubernetes). */
 export interface HookRunner {
   /**
-   * Until the handler has ended well or `signal` aborts (the grace period is over, the pod is removed).
-   * @throws PicoletError `failed` with the kubelet's message, which belongs into the container's status and the log;
-   * the events FailedPostStartHook and FailedPreStopHook say `PostStartHook failed` and `PreStopHook failed` and no
-   * more, so that nothing secret leaks. `cancelled` when `signal` aborts: the kubelet says nothing then.
+   * Resolves when the handler has succeeded.
+   * @throws PicoletError `failed` with the kubelet's message, which goes into the container's status and the log; the
+   * events FailedPostStartHook and FailedPreStopHook contain only `PostStartHook failed` and `PreStopHook failed`, so
+   * that no secret leaks. `cancelled` when `signal` aborts (end of the grace period, removal of the pod), which is not
+   * reported.
    */
   run(handler: LifecycleHandler, target: HookTarget, signal: AbortSignal): Promise<void>;
 }

@@ -1,4 +1,4 @@
-/** Pods that somebody sends to this node; `agent/sources` takes them, the local API offers it. */
+/** Pods pushed by users of the local API; `agent/sources` takes them. */
 import type { PushAnswer, PushProblem } from "@picolet/protocol/local-api/status.ts";
 
 export type PushOutcome =

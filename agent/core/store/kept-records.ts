@@ -16,5 +16,5 @@ export interface KeptRecords {
 
 /** Keys of all areas together. What is put beyond that is dropped, and said once. */
 export const MAX_KEPT_RECORDS = 4096;
-/** Of one value, encoded. */
+/** Bounds one encoded value. */
 export const MAX_KEPT_VALUE_BYTES = 4096;

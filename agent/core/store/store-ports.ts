@@ -1,4 +1,4 @@
-/** What the agent keeps across reboots and power cuts. `agent/store` implements it on SQLite. */
+/** Data that survives reboots and power cuts. `agent/store` implements it on SQLite. */
 
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
@@ -19,7 +19,7 @@ export interface DesiredSnapshot {
    * than before.
    */
   readonly pods: ReadonlyMap<PodUid, DesiredPod>;
-  /** Of those whose source wants other resources than they were granted: the pod as it is wanted. */
+  /** Pods whose source wants other resources than they were granted, as their source wants them. */
   readonly requested: ReadonlyMap<PodUid, DesiredPod>;
   /**
    * No longer wanted, but not yet known to be gone; kept until `forget`, across restarts, so that each is ended
@@ -77,7 +77,7 @@ export interface ApiPods {
 
 /** The API server's objects on disk. They change in one transaction with the pods that follow from them. */
 export interface ObjectStore {
-  /** Of what is on disk; an empty epoch and revision 0 when the set may not be whole. */
+  /** Position of the set on disk; an empty epoch and revision 0 when the set may be incomplete. */
   readonly cursor: Cursor;
   inventory(): Iterable<{ readonly key: ObjectKey; readonly hash: ObjectHash }>;
   digestAfter(change: Omit<RemoteChange, "cursor">): Uint8Array;
@@ -93,7 +93,7 @@ export interface ObjectStore {
 export interface PodStatusRecord {
   /** The node's own. */
   readonly uid: PodUid;
-  /** What the API server, or the mirror set, calls it: see `apiUidOf`. */
+  /** Its UID in the API server, or in the mirror set: see `apiUidOf`. */
   readonly apiUid: string;
   readonly namespace: string;
   readonly name: string;
@@ -105,19 +105,19 @@ export interface Sequenced<T> {
   readonly value: T;
 }
 
-/** The latest status of each pod. What of it is to be told is in `OutgoingStatuses`. */
+/** The latest status of each pod. `OutgoingStatuses` has those that must be sent. */
 export interface StatusOutbox {
   /** Batched: on disk with the next tick. Equal to the stored one: nothing happens. */
   put(record: PodStatusRecord): void;
-  /** What was put so far is written now, as far as the disk takes it: the agent may be killed after that. */
+  /** Writes all statuses to the disk now, if it works: the agent may be killed after that. */
   flush(): void;
   /** Not of a pod of which nothing is left. */
   get(uid: PodUid): PodStatusRecord | undefined;
-  /** Whether `get` would give something. */
+  /** @returns whether `get` returns a record */
   has(uid: PodUid): boolean;
   /**
-   * What is on disk is to be told, even if it has been before: an agent that died may have told what it had not written
-   * yet, and then that is what is believed. Nothing happens where nobody has been told anything.
+   * Sends the status on disk again: an agent that died may have sent a newer one that it had not written yet. Does
+   * nothing if no status of the pod was ever sent.
    */
   resend(uid: PodUid): void;
   /** Nothing is left of this pod. It goes out as `gone` if the API server waits for that; else it is forgotten. */

@@ -11,12 +11,12 @@ import { unlockSecrets } from "../node/secrets-at-rest.ts";
 import { detectNode, type ThisNode } from "../node/this-node.ts";
 import { makeCluster, type NodeCluster } from "./cluster.ts";
 
-/** What every part of the agent stands on: the time, what is on the disk, what this node is, and what it belongs to. */
+/** The base of every part of the agent: time, disk, the node's facts, and its cluster. */
 export interface AgentBase {
   readonly ports: { readonly clock: CorrectedClock; readonly random: Random; readonly log: Log };
   readonly init: AgentInit;
   readonly startedAt: Date;
-  /** What encrypts Secrets on the disk; undefined: this node keeps none. */
+  /** Keys that encrypt Secrets on the disk; undefined: this node keeps none. */
   readonly keys: DataKeys | undefined;
   readonly store: Store;
   readonly node: ThisNode;

@@ -1,4 +1,4 @@
-/** What this node has of a cluster: through the hub that it belongs to, or nothing. */
+/** The node's view of its cluster through its hub; empty without a hub. */
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Log, Random } from "@picolet/protocol/ports.ts";
@@ -19,8 +19,8 @@ export interface NodeCluster {
   readonly objectsChanged: Watch<unknown>;
   /** This node's object as the API server has it. */
   readonly node: Watch<Readonly<Record<string, unknown>> | undefined>;
-  /** What reads the API server's pods is not needed before the next of them comes. */
-  readonly letGoOfParser: () => void;
+  /** Unloads the parser of the API server's pods until the next one arrives. */
+  readonly unloadParser: () => void;
 }
 
 export interface ClusterComponents {
@@ -35,7 +35,7 @@ export async function makeCluster(components: ClusterComponents, init: AgentInit
   const parser = new PodParserOnDemand();
   const link = await makeHubLink(components, init, parser);
   return {
-    letGoOfParser: () => parser.letGo(),
+    unloadParser: () => parser.letGo(),
     link,
     objects: link ?? WITHOUT_CLUSTER,
     objectsChanged: link?.changes ?? new WatchSource(undefined),
@@ -73,7 +73,7 @@ class PodParserOnDemand implements PodParser {
   }
 }
 
-/** What pods get of a cluster that the node is not part of. */
+/** The cluster's objects for a node without a cluster. */
 const WITHOUT_CLUSTER: ClusterObjects = {
   object: () => undefined,
   keys: () => [],

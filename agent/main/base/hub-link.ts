@@ -48,7 +48,7 @@ export interface HubLinkInit {
   readonly rootDir: string;
 }
 
-/** What of the node the hub is told of and may ask. */
+/** Parts of the node that the hub reads. */
 export interface LinkedNode {
   readonly machine: Machine;
   readonly capacity: NodeCapacity;
@@ -156,7 +156,7 @@ export class HubLink implements ClusterObjects {
     return [reports, identity, tunnel];
   }
 
-  /** What the hub asks for somebody who looks at this node or its pods: loaded when it does. */
+  /** Handlers of streams for users who inspect this node or its pods; loaded with the first stream. */
   #makeHandlers(node: LinkedNode): StreamHandlers {
     const { clock, log } = this.#components;
     const { configuration, rootDir } = this.#init;
@@ -208,7 +208,7 @@ export class HubLink implements ClusterObjects {
     const { clock, random, log } = this.#components;
     const { configuration, hub, rootDir } = this.#init;
     return new NodeIdentityOnDisk(
-      // Whoever gives the node a new token says with it that the node is to belong there.
+      // A new token means that the node must join the token's fleet.
       { clock, random, log, onJoin: () => fleet.set("") },
       {
         nodeName: configuration.nodeName,

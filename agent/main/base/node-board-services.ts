@@ -1,4 +1,4 @@
-/** What components can ask the agent for (`wit/board`), each part loaded when the first of them asks. */
+/** The agent's services for components (`wit/board`), each loaded with its first call. */
 import { join } from "node:path";
 import { aborted } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
@@ -72,7 +72,7 @@ export class NodeBoardServices implements Component {
     (await this.#keyvalue)?.[Symbol.dispose]();
   }
 
-  /** What components keep, for whoever looks after the node. */
+  /** The components' key-value buckets, for users of `edgectl`. */
   async keyvalueBuckets(): Promise<KeyvalueBuckets> {
     return (await this.#keyvalueService()).administration();
   }
@@ -124,7 +124,7 @@ export class NodeBoardServices implements Component {
     return Object.entries(pods.find((each) => (each.pod.metadata.uid ?? each.uid) === uid)?.pod.metadata.labels ?? {});
   }
 
-  /** A board without a battery begins in 1970, which the clock shows as its floor until somebody tells it the time. */
+  /** A board without a battery starts in 1970: the clock stays at its floor until a time source sets it. */
   get #isClockSet(): boolean {
     const { clock } = this.#components;
     return clock.isConfirmed || clock.wall().getTime() > clock.floorMs;

@@ -37,11 +37,11 @@ export async function checkComponent(request: ComponentToolRequest, signal: Abor
   };
 }
 
-/** Whether it would be, given a port: what it may ask whom is judged with each request then. */
+/** @returns whether it would be served if it had a port. Its outgoing requests are judged one by one. */
 const isServed = ({ exports }: ComponentShape, grants: PodGrants | undefined): boolean =>
   exportsHandler(exports) && (!exportsRun(exports) || grants?.http !== undefined);
 
-/** @param onGrants is told what the pod gives, before that is compared with what the component wants. */
+/** @param onGrants called with the pod's grants before they are compared with the component's imports */
 async function wouldStart(
   request: ComponentToolRequest,
   onGrants: (grants: PodGrants) => void,

@@ -1,4 +1,4 @@
-/** What `edgectl wasm …` runs: `node component-tool.mjs '<ComponentToolRequest>'`. It needs no agent. */
+/** Program of `edgectl wasm …`: `node component-tool.mjs '<ComponentToolRequest>'`. It needs no agent. */
 import { createWriteStream, mkdtempSync, rmSync } from "node:fs";
 import { constants, tmpdir } from "node:os";
 import { join } from "node:path";
@@ -9,10 +9,10 @@ import { checkComponent, reportText } from "./check-component.ts";
 import { runComponent } from "./run-component.ts";
 import { maxComponentBytes } from "./tool-runtime.ts";
 
-/** Of a process that a signal ended, as shells have it: this and the signal's number. */
+/** Base of the exit code after a signal, as in shells: the signal's number is added. */
 const SIGNALLED = 128;
 const STANDARD_INPUT = "-";
-/** Of a node, as errors name it. */
+/** The node's setting that errors name. */
 const SIZE_LIMIT = "wasm.maxComponentSize";
 
 async function carryOut(request: ComponentToolRequest, signal: AbortSignal): Promise<number> {
@@ -52,7 +52,7 @@ async function carryOutFile(request: ComponentToolRequest, shown: string, signal
 const interrupted = new AbortController();
 // A terminal sends Ctrl-C to edgectl too, which passes it on: the second is no reason to leave anything behind.
 for (const signal of ENDING_SIGNALS) process.on(signal, () => interrupted.abort(signal));
-// Who reads no more, as `head`, and an edgectl that was killed end the component too: nobody else would.
+// A reader that stops, such as `head`, and a killed edgectl end the component too.
 for (const output of [process.stdout, process.stderr]) output.on("error", () => interrupted.abort("SIGPIPE"));
 process.on("disconnect", () => interrupted.abort("SIGHUP"));
 process.channel?.unref();

@@ -13,7 +13,7 @@ const NEVER = new AbortController().signal;
 /** As `timeout` has it. */
 const TIMED_OUT = 124;
 
-/** Of standard error, kept to see whether it says already why the component has ended: a trap's report has 3 KiB. */
+/** Bounds the kept end of standard error, which may already show why the component ended: a trap has 3 KiB. */
 const LAST_BYTES = 8192;
 
 type Exited = Extract<ContainerState, { kind: "exited" }>;
@@ -37,7 +37,7 @@ export async function runComponent(request: ComponentToolRequest, signal: AbortS
   using stop = joinSignals(signal, ...(timeout === undefined ? [] : [timeout]));
   try {
     const { exited, lastErrors } = await untilItEnds(runtime, stop.signal);
-    if (!stop.signal.aborted) return told(exited, lastErrors);
+    if (!stop.signal.aborted) return reportEnd(exited, lastErrors);
   } catch (error) {
     if (!stop.signal.aborted) throw error;
   }
@@ -66,8 +66,8 @@ async function untilItEnds(runtime: ToolRuntime, stop: AbortSignal): Promise<End
   return { exited, lastErrors };
 }
 
-/** What a status would say, where neither an exit code nor the log says it all. */
-function told({ exitCode, reason, message }: Exited, lastErrors: string): number {
+/** Prints the reason of the end if neither the exit code nor the log shows it. @returns the exit code */
+function reportEnd({ exitCode, reason, message }: Exited, lastErrors: string): number {
   if (message !== "" && lastErrors.includes(message)) return exitCode;
   if (reason !== "Completed" && (reason !== "Error" || message !== "")) {
     process.stderr.write(`edgectl: ${reason}${message === "" ? "" : `: ${message}`} (exit code ${exitCode})\n`);
@@ -111,7 +111,7 @@ class EndOf {
   }
 }
 
-/** @param stop nobody has to read it any more. @returns the last of it */
+/** @param stop ends the copy. @returns the last bytes */
 async function copyLog(path: string, stream: "stdout" | "stderr", end: EndOf, stop: AbortSignal): Promise<string> {
   const request = { sinceMs: undefined, timestamps: false, limitBytes: undefined, tailLines: undefined, follow: true };
   const writer = {

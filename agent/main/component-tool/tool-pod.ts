@@ -107,8 +107,8 @@ function withWishes(written: unknown, request: ComponentToolRequest, image: stri
 }
 
 /**
- * Who runs a component on folders of one's own wants it to write there: it is their owner, where the pod says nothing
- * else.
+ * The component runs as the owner of its folders if the pod sets no user, because users want it to write to their
+ * folders.
  */
 function ownerOf({ directories }: ComponentToolRequest, context: Fields): Fields {
   const [first] = directories;
@@ -160,7 +160,7 @@ function containerName({ spec }: Pod, wanted: string | undefined): string | unde
   throw new PicoletError("invalid", `the pod has the containers ${names}: say which with --container`);
 }
 
-/** What a cluster or a node would fill in is not at hand here. */
+/** Values that a cluster or a node would fill in do not exist here. */
 function environmentOf({ name, env = [], envFrom = [] }: Container): readonly EnvVar[] {
   const [foreign] = [
     ...envFrom.map(() => "envFrom"),

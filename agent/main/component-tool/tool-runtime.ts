@@ -6,20 +6,21 @@ import { ConsoleLog } from "@picolet/protocol/async/console-log.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { podCgroupValues } from "@picolet/protocol/cgroup/cgroup-values.ts";
 import type { ComponentToolRequest } from "@picolet/protocol/local-api/component-tool-messages.ts";
+import type { Container } from "@picolet/protocol/pod/pod.ts";
 import { type Log, millis } from "@picolet/protocol/ports.ts";
 import type { ContainerLaunch, DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { WasmAdapter } from "@picolet/runtime-wasm/adapter/wasm-adapter.ts";
+import type { CgroupHierarchies } from "../../resources/cgroup-hierarchies.ts";
 import { detectCgroups } from "../../resources/cgroup-hierarchies.ts";
 import { CgroupTree } from "../../resources/cgroup-tree.ts";
 import { componentPrograms } from "../node/component-programs.ts";
 import { nameFrom, type ToolPod, toolPod } from "./tool-pod.ts";
 import { ToolServices } from "./tool-services.ts";
-import { unkeptLimits } from "./unkept-limits.ts";
 
 const SETTINGS = { cpuCFSQuota: true, cpuPeriodUs: 100_000, podPidsLimit: -1 };
 /** `wasm.maxComponentSize`'s own. */
 const DEFAULT_MAX_COMPONENT_BYTES = 32 * 1024 * 1024;
-/** Of ending what still runs when the tool ends. */
+/** Bounds the end of running components when the tool ends. */
 const KILL_TIMEOUT_MS = 10_000;
 
 const complain = (line: string): void => void process.stderr.write(`edgectl: ${line}\n`);
@@ -145,7 +146,7 @@ export class ToolRuntime implements AsyncDisposable {
     this.#image = { requested, id: image?.id ?? "" };
   }
 
-  /** Whatever still runs ends. */
+  /** Ends all running components. */
   async [Symbol.asyncDispose](): Promise<void> {
     const signal = AbortSignal.timeout(KILL_TIMEOUT_MS);
     const { sandboxes } = await this.adapter.inspect(this.desired.uid, signal);
@@ -159,4 +160,26 @@ export class ToolRuntime implements AsyncDisposable {
     await this.#cgroups.remove(this.#cgroup);
     rmSync(this.#folder, { recursive: true, force: true });
   }
+}
+
+/**
+ * The container's limits that are not enforced without a cgroup. A node enforces them. @param uid of this process.
+ * @returns one line; undefined: nothing is asked for that is not kept
+ */
+export function unkeptLimits(
+  { resources }: Pick<Container, "resources">,
+  hierarchies: CgroupHierarchies,
+  uid: number,
+): string | undefined {
+  const { cpu, memory } = resources?.limits ?? {};
+  const unkept = [
+    ...(cpu === undefined ? [] : [`cpu ${cpu} is not kept`]),
+    ...(memory === undefined
+      ? []
+      : [`memory ${memory} is kept of the component's own memory alone, not of its process`]),
+  ];
+  if (unkept.length === 0) return undefined;
+  const refusal = uid === 0 ? "they cannot be changed here" : "it takes root";
+  const why = hierarchies.kind === "none" ? hierarchies.why : refusal;
+  return `no cgroup can be made for its limits (${why}): ${unkept.join("; ")}`;
 }

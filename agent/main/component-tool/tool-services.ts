@@ -1,7 +1,4 @@
-/**
- * What a component of the tool may ask for where there is no agent: a store that is empty at first, a node without a
- * hub.
- */
+/** Services for a component without an agent: a store that is empty at first, and a node without a hub. */
 import { hostname } from "node:os";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import type { Log } from "@picolet/protocol/ports.ts";
@@ -25,7 +22,7 @@ export class ToolServices implements Disposable {
       { conditions: () => [], labels: () => ({}), isClockSet: () => true, hub: () => "standalone" },
       { nodeName: hostname(), shownLabels: [] },
     );
-    // Judged as on a node, and then nobody's.
+    // Validated as on a node, and then dropped.
     const telemetry = new TelemetryService({
       put: async ({ number, records }) => {
         checkRecords(records.map(({ record }) => record));

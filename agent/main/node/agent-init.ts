@@ -19,12 +19,12 @@ export interface AgentPorts {
   readonly log: Log;
 }
 
-/** What the agent was started with. */
+/** The agent's arguments and configuration. */
 export interface AgentInit {
   readonly args: AgentArguments;
   readonly configuration: Configuration;
   /** `file`: null when there was none. */
   readonly origins: ConfigurationOrigins & { readonly file: string | null };
   /** Told who ends the pods when the machine goes down; asked for a new agent when this one has grown too large. */
-  readonly stops?: { through(shutdown: NodeShutdownControl): void; beginAnew(): void };
+  readonly stops?: { through(shutdown: NodeShutdownControl): void; restart(): void };
 }

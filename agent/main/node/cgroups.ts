@@ -35,7 +35,7 @@ interface Ports {
   readonly log: Log;
 }
 
-/** What of cgroups is known before anything of the agent is made. */
+/** Facts about cgroups, detected before any part of the agent is made. */
 export interface NodeCgroups {
   readonly tree: CgroupTree;
   readonly driver: CgroupDriver;
@@ -87,13 +87,19 @@ async function driverOf(ports: Ports, configuration: Configuration, signal: Abor
   if (endpoint === "") return configured;
   try {
     const ask = (deadline: AbortSignal) => runtimeCgroupDriver(ports, { endpoint, requestTimeoutMs }, deadline);
-    const told = await withDeadline(ports.clock, RUNTIME_LIMIT, "ask the runtime for its cgroup driver", ask, signal);
-    if (told === undefined || told === configured) return configured;
+    const reported = await withDeadline(
+      ports.clock,
+      RUNTIME_LIMIT,
+      "ask the runtime for its cgroup driver",
+      ask,
+      signal,
+    );
+    if (reported === undefined || reported === configured) return configured;
     ports.log.warn("the container runtime's cgroup driver is used, not the configured one", {
-      runtime: told,
+      runtime: reported,
       configured,
     });
-    return told;
+    return reported;
   } catch (error) {
     if (isCancelled(error)) throw error;
     const fields = { configured, error: describeError(error) };
@@ -150,14 +156,14 @@ export interface PodCgroupsComponents extends Ports {
   readonly events: EventRecorder;
   /** Every pod this node is to run. */
   readonly pods: () => Iterable<DesiredPod["pod"]>;
-  /** What the workers see of them. */
+  /** The workers' views of the pods. */
   readonly views: () => Iterable<PodView>;
   readonly changes: Watch<unknown>;
   /** Missing: no pod gets CPUs for itself alone. */
   readonly placement?: ContainerPlacement | undefined;
 }
 
-/** @throws PicoletError `invalid` where a cgroup whose resources are to be reserved is not there */
+/** @throws PicoletError `invalid` when a cgroup with reserved resources does not exist */
 export async function makePodCgroups(
   { node, events, pods, views, changes, placement, clock, log }: PodCgroupsComponents,
   init: CgroupsInit,

@@ -3,7 +3,7 @@ import type { WasmAdapterInit } from "@picolet/runtime-wasm/adapter/adapter-sett
 
 type ProgramPaths = Pick<WasmAdapterInit, "runnerPath" | "densePath" | "transpilePath" | "pullPath" | "devicesPath">;
 
-/** What the component adapter starts, as `scripts/build/build.ts` names it. @param folder of the programs */
+/** Paths of the component adapter's programs, as `scripts/build/build.ts` names them. @param folder of the programs */
 export const componentPrograms = (folder: string): ProgramPaths => ({
   runnerPath: join(folder, "wasm-runner.cjs"),
   densePath: join(folder, "wasm-dense.cjs"),

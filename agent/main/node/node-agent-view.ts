@@ -53,7 +53,7 @@ export interface NodeAgentViewInit {
   readonly startedAt: Date;
 }
 
-/** What the local API shows, read from where each part of the agent keeps it. */
+/** Gathers the local API's answers from all parts of the agent. */
 export class NodeAgentView implements AgentView {
   readonly #components: NodeAgentViewComponents;
   readonly #init: NodeAgentViewInit;
@@ -79,7 +79,7 @@ export class NodeAgentView implements AgentView {
     return this.#components.runtimes.reports;
   }
 
-  /** What the workers know, and what is wanted and has no worker yet. */
+  /** Pods with a worker, and desired pods without one yet. */
   pods(): readonly AgentPod[] {
     const entries = this.#components.statuses.pods;
     const { pods, removed } = this.#components.desired.desired.current;

@@ -26,7 +26,7 @@ export interface NodeTelemetryInit {
   readonly settings: Configuration["telemetry"];
 }
 
-/** Apart from the store: its damage, and its size, are nobody else's. */
+/** Separate from the store, so that damage and size of one do not affect the other. */
 const FILE = "telemetry.db";
 const QUEUE_BYTES = 8;
 
@@ -91,7 +91,7 @@ export class NodeTelemetry implements Component, OutgoingTelemetry {
     }
   }
 
-  /** Of an agent before this one. */
+  /** Opens the queue of an earlier agent. */
   async #loadWhatIsLeft(): Promise<void> {
     try {
       await this.load();

@@ -51,7 +51,7 @@ export function makeNodeUsageSampler(components: NodeUsageComponents, init: Node
   };
 }
 
-/** One that cannot tell now leaves its containers without figures, as one does that has just begun. */
+/** A runtime that does not answer leaves its containers without figures, like a container that has just started. */
 async function sharedUsages(
   { adapters, log }: Pick<NodeUsageComponents, "adapters" | "log">,
   signal: AbortSignal,

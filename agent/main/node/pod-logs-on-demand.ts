@@ -1,7 +1,7 @@
 import type { ContainerLogs } from "../../core/pods/container-logs.ts";
 import type { PodLogs } from "../../logs/pod-logs.ts";
 
-/** The logs of this node's pods; what reads them is loaded with the first that somebody wants to see. */
+/** The logs of this node's pods; the reader is loaded with the first request. */
 export function podLogs(components: ConstructorParameters<typeof PodLogs>[0]): ContainerLogs {
   let logs: PodLogs | undefined;
   return {

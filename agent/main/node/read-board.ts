@@ -4,7 +4,7 @@ import { dirname } from "node:path";
 import type { Board } from "../../config/board-defaults.ts";
 import { maxPids, swapBytes } from "../../node/machine.ts";
 
-/** What of this machine its configuration has to fit. @param rootDir may not be there yet */
+/** Reads the facts against which the configuration is validated. @param rootDir need not exist */
 export async function readBoard(rootDir: string): Promise<Board> {
   let folder = rootDir;
   while (!existsSync(folder) && dirname(folder) !== folder) folder = dirname(folder);

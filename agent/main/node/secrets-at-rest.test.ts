@@ -1,9 +1,11 @@
-/** Keys at the agent's start, and what the node tells of them. */
+/** Keys at the agent's start, and the node's report of them. */
+
 import assert from "node:assert/strict";
 import { existsSync, mkdirSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
 import type { RemoteObject } from "@picolet/protocol/tunnel/messages.ts";
 import { filesWith } from "@picolet/test/support/unit/machine/raw-bytes.ts";
+import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { remoteObject, TemporaryFolder } from "@picolet/test/support/unit/store/store-samples.ts";
@@ -32,7 +34,7 @@ class Start implements AsyncDisposable {
     const log = new RecordedLog();
     this.store = new Store({ clock: this.#clock, log, sealer: keys }, { path });
     this.secrets = new SecretsAtRest({ keys, store: this.store }, { nodeName: "node-a" });
-    this.#running = this.secrets.run(this.#life.signal);
+    this.#running = endOfRun(this.secrets.run(this.#life.signal));
   }
 
   static async of(folder: TemporaryFolder, text = WITH_HUB): Promise<Start> {

@@ -1,4 +1,4 @@
-/** How this node encrypts what it keeps of Secrets and tokens: the keys at the start, and what is told of them. */
+/** Encryption of kept Secrets and tokens on this node: the keys at the start, and their report. */
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
@@ -49,7 +49,7 @@ export async function unlockSecrets(
   return keys;
 }
 
-/** What a picolet before encryption at rest has left beside its store, which seals itself. */
+/** Seals files beside the store that a version without encryption at rest left. The store seals its own rows. */
 async function sealOldFiles(rootDir: string, sealer: DataKeys, log: Log): Promise<void> {
   const [{ sealPlainTokens }, { dropPlainHashes }] = await Promise.all([
     import("../../volumes/types/plain-tokens.ts"),

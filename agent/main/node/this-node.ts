@@ -1,4 +1,5 @@
 import type { CgroupSettings } from "@picolet/protocol/cgroup/cgroup-values.ts";
+import type { Configuration } from "../../config/configuration.ts";
 import {
   type Machine,
   maxPids,
@@ -8,13 +9,14 @@ import {
   readMachine,
 } from "../../node/machine.ts";
 import { NodeAddresses } from "../../node/node-addresses.ts";
-import type { NodeAllocatable } from "../../plan/node/node-allocatable.ts";
+import { evictionThresholds } from "../../plan/eviction/eviction-thresholds.ts";
+import { parseCpuList } from "../../plan/node/cpu-list.ts";
+import { effectiveReserved, type NodeAllocatable, nodeAllocatable } from "../../plan/node/node-allocatable.ts";
 import type { CgroupTree } from "../../resources/cgroup-tree.ts";
 import type { AgentInit, AgentPorts } from "./agent-init.ts";
 import { detectNodeCgroups, type NodeCgroups } from "./cgroups.ts";
-import { configuredAllocatable } from "./configured-allocatable.ts";
 
-/** What this node is, and where its things are; found out once. */
+/** Facts and paths of this node, detected once. */
 export interface ThisNode {
   readonly machine: Machine;
   readonly capacity: NodeCapacity;
@@ -25,7 +27,7 @@ export interface ThisNode {
   readonly cgroupSettings: CgroupSettings;
   /** cgroupfs path of the cgroup above those of pods; "": there is none. */
   readonly allPodsCgroup: string;
-  /** As statuses show them, asked anew now and then. */
+  /** The addresses in statuses; read again regularly. */
   readonly hostIps: () => readonly string[];
 }
 
@@ -52,4 +54,15 @@ export async function detectNode(
     allPodsCgroup: configuration.cgroupsPerQOS ? podCgroups.names.tier("Guaranteed") : "",
     hostIps: () => addresses.current,
   };
+}
+
+/** @returns Node Allocatable for this machine's configuration, which was validated against the machine */
+function configuredAllocatable(
+  configuration: Configuration,
+  capacity: NodeCapacity,
+  maxPids: number | undefined,
+): NodeAllocatable {
+  const reservedCpus = parseCpuList(configuration.reservedSystemCPUs)?.length ?? 0;
+  const thresholds = evictionThresholds(configuration);
+  return nodeAllocatable({ capacity, maxPids, ...effectiveReserved(configuration, reservedCpus), thresholds });
 }

@@ -1,10 +1,12 @@
-/** What gives pods what they need and runs them, put together. */
+/** Puts together the parts that prepare and run pods. */
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { KUBERNETES_VERSION } from "@picolet/protocol/version.ts";
 import { GrpcHealthClient } from "@picolet/runtime-cri/grpc-health-client.ts";
 import type { Configuration } from "../../config/configuration.ts";
 import type { AgentPod } from "../../core/pods/agent-pod.ts";
 import type { ContainerPlacement } from "../../core/pods/container-placement.ts";
+import type { RuntimeChoices } from "../../core/pods/pod-ports.ts";
+import type { RuntimeChooserComponents } from "../../images/runtime-chooser.ts";
 import { type CrashBackoffLimits, DEFAULT_CRASH_BACKOFF } from "../../plan/crash-backoff.ts";
 import { HttpGetter } from "../../probes/handlers/http-getter.ts";
 import { LifecycleHooks } from "../../probes/handlers/lifecycle-hooks.ts";
@@ -19,7 +21,7 @@ import type { AgentBase } from "../base/agent-base.ts";
 import { makePodCgroups } from "../node/cgroups.ts";
 import { type Images, makeImages } from "./make-images.ts";
 import type { NodeGuards } from "./node-guards.ts";
-import { runtimeChoices } from "./runtime-choices.ts";
+import type { NodeRuntimes } from "./runtime-router.ts";
 import type { Runtimes } from "./runtimes.ts";
 import { makeEnvironment } from "./storage.ts";
 
@@ -69,7 +71,7 @@ export async function makePods(base: AgentBase, components: PodsComponents): Pro
   return { statuses, cgroups, cgroupParts, environment, prober: probes.prober, images, workers };
 }
 
-/** What asks containers how they are, and what runs their hooks. */
+/** Makes the prober and the hook runner. */
 function makeProbes({ ports: { clock, random }, node: { hostIps }, store }: AgentBase) {
   const http = new HttpGetter();
   const grpc = new GrpcHealthClient({ clock }, { userAgent: `kube-probe/${KUBERNETES_VERSION}` });
@@ -109,4 +111,17 @@ function makeWorkers({ ports, init, node, store, cluster }: AgentBase, surroundi
 function crashBackoffOf({ crashLoopBackOff }: Configuration): CrashBackoffLimits {
   const { initialContainerRestartPeriod: initial, maxContainerRestartPeriod: max } = crashLoopBackOff;
   return { ...DEFAULT_CRASH_BACKOFF, initial, max };
+}
+
+/** Loaded with the first pod that has a choice: most nodes never have one. */
+function runtimeChoices({
+  router: { components, containers },
+  ...ports
+}: Omit<RuntimeChooserComponents, "components" | "containers"> & { readonly router: NodeRuntimes }): RuntimeChoices {
+  return {
+    choose: async (pod, holder, signal) => {
+      const { RuntimeChooser } = await import("../../images/runtime-chooser.ts");
+      await new RuntimeChooser({ ...ports, components, containers }).choose(pod, holder, signal);
+    },
+  };
 }

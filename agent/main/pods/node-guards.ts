@@ -1,4 +1,4 @@
-/** What decides whether a pod comes onto this node, and what has all of them leave it. */
+/** Puts together the admission of pods and the graceful shutdown of the node. */
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import type { Clock, Log, Random } from "@picolet/protocol/ports.ts";
@@ -34,7 +34,7 @@ export interface NodeGuardsComponents {
   readonly placement?: ContainerPlacement | undefined;
 }
 
-/** Who finds out what the node is short of; they are made later than those who ask. */
+/** Sources of pressure conditions. A function, because they are made after their readers. */
 export type PressureSources = () => readonly Watch<readonly PressureCondition[]>[];
 
 export interface NodeGuardsInit {

@@ -1,4 +1,4 @@
-/** What has to do with the kernel's OOM killer: the agent's own score, and what it has killed. */
+/** The agent's score for the kernel's OOM killer, and the log of OOM kills. */
 import { readFileSync, writeFileSync } from "node:fs";
 import { describeError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type PodUid, podUid } from "@picolet/protocol/ports.ts";
@@ -13,7 +13,7 @@ export interface OomComponents {
   readonly log: Log;
   readonly events: EventRecorder;
   readonly kills: OomKillLog;
-  /** Of all pods that this node has. */
+  /** UIDs of all pods on this node. */
   readonly uids: () => Iterable<string>;
   /** A process of that pod was killed: its runtime knows more. */
   readonly killed: (uid: PodUid) => void;
@@ -44,7 +44,7 @@ export function makeOomWatch(components: OomComponents, { nodeName, oomScoreAdj 
 const isOfPod = (cgroup: string, uid: string): boolean =>
   cgroup.split("/").some((part) => part === `pod${uid}` || part.endsWith(`-pod${uid.replaceAll("-", "_")}.slice`));
 
-/** The agent is to be the last that the kernel kills. */
+/** Makes the agent the last process that the kernel kills. */
 function takeOomScore(score: number, log: Log): void {
   try {
     if (readFileSync("/proc/self/oom_score_adj", "utf8").trim() === String(score)) return;

@@ -20,7 +20,7 @@ export async function makeSources({
   const components = { ...ports, store, events };
   const files = path === "" ? [] : [new FileSource(components, { path, nodeName, checkFrequency })];
   if (url === "") {
-    // Pods of a URL that is no longer configured: nobody would ever say that they are not wanted.
+    // Pods of a URL that is no longer configured: no source would ever remove them.
     const isLeft = [...store.desired.current.pods.values()].some(({ source }) => source === "http");
     if (isLeft) store.replace("http", store.revision("http") + 1, []);
     return files;
@@ -36,7 +36,7 @@ export async function makeSources({
   ];
 }
 
-/** Those that somebody sends. Loaded when somebody does. */
+/** Pods pushed by users. The source is loaded with the first push. */
 export function pushedPods({ ports: { clock, log }, init, store: { desired: store } }: AgentBase): PushedPods {
   const { nodeName } = init.configuration;
   return {

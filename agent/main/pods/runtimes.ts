@@ -1,14 +1,17 @@
-/** What runs pods' containers and components on this node, and what is known of it. */
+/** Makes the runtime adapters of this node, and detects their features. */
 import { createHash } from "node:crypto";
 import { realpathSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { aborted } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
+import type { Log } from "@picolet/protocol/ports.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
 import type { BoardServices } from "@picolet/runtime-contract/board-services.ts";
 import type { RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { CriAdapter } from "@picolet/runtime-cri/cri-adapter.ts";
 import { WasmOnDemand } from "@picolet/runtime-wasm/adapter/wasm-on-demand.ts";
+import { type ProxySettings, proxiesOf, proxyProblem } from "@picolet/runtime-wasm/shared/oci/proxies.ts";
+import type { Configuration } from "../../config/configuration.ts";
 import { warnOfPod } from "../../core/pods/pod-warning.ts";
 import { Pleg } from "../../observe/pleg.ts";
 import { RuntimeReports } from "../../observe/runtime-reports.ts";
@@ -17,7 +20,6 @@ import type { AgentBase } from "../base/agent-base.ts";
 import { componentPrograms } from "../node/component-programs.ts";
 import { DEFAULT_ROOT_DIR } from "../node/default-places.ts";
 import { makeOomKillLog } from "./oom.ts";
-import { registryProxies } from "./registry-proxies.ts";
 import { NodeRuntimes } from "./runtime-router.ts";
 
 export interface Runtimes {
@@ -61,7 +63,7 @@ function componentAdapter({ ports, init, node, store }: AgentBase, services: Boa
     },
     {
       rootDirectory: join(args.rootDir, "wasm"),
-      // What runs is forgotten at a reboot, as the processes are: beside the socket, on a tmpfs.
+      // Lost at a reboot, like the processes: it is on a tmpfs beside the socket.
       stateDirectory: join(dirname(args.socketPath), "wasm"),
       nodePath: process.execPath,
       ...componentPrograms(programs),
@@ -131,3 +133,21 @@ export function adapterComponent(adapter: RuntimeAdapter): Component {
     [Symbol.asyncDispose]: async () => await adapter[Symbol.asyncDispose](),
   };
 }
+
+/** Chooses the proxies for pulls of components: from the configuration, else from the agent's environment. */
+function registryProxies(
+  configured: Configuration["wasm"]["proxy"],
+  environment: Readonly<Record<string, string | undefined>>,
+  log: Pick<Log, "warn">,
+): ProxySettings {
+  const { httpProxy = "", httpsProxy = "", noProxy = "" } = configured;
+  if (`${httpProxy}${httpsProxy}${noProxy}` !== "") return { httpProxy, httpsProxy, noProxy };
+  const settings = proxiesOf(environment);
+  for (const name of ["httpProxy", "httpsProxy"] as const) {
+    const reason = settings[name] === "" ? undefined : proxyProblem(settings[name]);
+    if (reason !== undefined) log.warn("a proxy of the environment is not used", { variable: VARIABLES[name], reason });
+  }
+  return settings;
+}
+
+const VARIABLES = { httpProxy: "HTTP_PROXY", httpsProxy: "HTTPS_PROXY" } as const;

@@ -1,4 +1,4 @@
-/** What of pods' storage is for the node to say and to look after, put together. */
+/** Puts together the parts that provide and bound pods' storage. */
 import { join } from "node:path";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { objectKey } from "@picolet/protocol/tunnel/messages.ts";
@@ -35,7 +35,7 @@ export function makeEnvironment(
       sealer: keys,
       mounter: new SystemMounter(),
       hostIPs: node.hostIps,
-      // Labels that somebody gave it in the API server count where the node is told of them.
+      // Labels from the API server have precedence, if the hub sends them.
       nodeLabels: () => ({ ...ownLabels(nodeName, machine), ...nodeLabels, ...labelsOf(objects, nodeName) }),
       recursiveReadOnly: (pod, handler) => {
         const handlers = reports.answer(router.adapterFor(pod))?.handlers ?? [];
@@ -57,7 +57,7 @@ function labelsOf(objects: Pick<ClusterObjects, "object">, nodeName: string): Re
   return (metadata as { labels?: Readonly<Record<string, string>> } | undefined)?.labels ?? {};
 }
 
-/** What ends pods that take too much of the disk, frees what ended pods took, and shows where their logs are. */
+/** Makes the parts that evict pods above their storage limit, free storage of ended pods, and link to logs. */
 export function makeStorageKeepers(
   ports: Pick<StorageLimitsComponents, "clock" | "log" | "events">,
   init: { readonly rootDir: string; readonly podLogsDir: string },
@@ -97,7 +97,7 @@ export function makeStorageKeepers(
   return [limits, ended, links];
 }
 
-/** Whether that is all known, container by container. */
+/** @returns whether the workers have inspected all pods of the listing */
 export function isRuntimeListed(listing: ReturnType<PodObserver["listing"]>, { pods }: StatusManager): boolean {
   return listing !== undefined && [...listing.keys()].every((uid) => pods.get(uid)?.view.observed !== undefined);
 }

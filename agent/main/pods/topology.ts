@@ -134,7 +134,7 @@ function* runningContainers({ statuses, router, observer }: PlacedPods): Iterabl
     const { desired: pod, observed } = view;
     const running = (observed?.containers ?? []).filter(({ state }) => state.kind === "running");
     if (running.length === 0) continue;
-    // What has just started is not listed yet.
+    // A new pod is not listed yet.
     const holder = router.adapters.find((each) => observer.listing(each)?.has(pod.uid) === true);
     const adapter = holder ?? router.adapterFor(pod);
     for (const { name, id } of running) yield { pod, name, id, adapter };

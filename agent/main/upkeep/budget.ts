@@ -1,4 +1,4 @@
-/** What keeps the agent, and the node's disks, to their budgets. */
+/** Puts together the parts that hold the agent's memory and the disks' wear within their budgets. */
 import { uptime } from "node:os";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
@@ -27,9 +27,9 @@ export interface BudgetComponents {
   readonly podCgroup: (pod: DesiredPod) => string;
   readonly pods: () => readonly MeteredPod[];
   readonly collectGarbage: () => void;
-  /** Ends the agent in order and has it begin anew. */
+  /** Ends the agent in order and starts it again. */
   readonly restart: (reason: string) => void;
-  /** What else waits longer for the disk. */
+  /** Called with the factor by which other writes are delayed. */
   readonly stretch: (factor: number) => void;
   readonly clock: Clock;
   readonly log: Log;
@@ -56,7 +56,7 @@ export function makeBudget(components: BudgetComponents, { configuration, rootDi
       ...{ counters, kept, events, clock, log },
       findDisks: async (signal) => flashDisks([rootDir, podLogsDir, ...(await imageFolders(adapters, signal))]),
       pods: components.pods,
-      // Pods that share a cgroup cannot be told apart.
+      // Pods that share a cgroup cannot be distinguished.
       podCgroup: (pod) => (cgroupsPerQOS ? components.podCgroup(pod) : ""),
       stretch: (factor) => {
         store.stretch(factor);

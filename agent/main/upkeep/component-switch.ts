@@ -1,5 +1,5 @@
 import { freemem } from "node:os";
-import { aborted, ignoreCancelled } from "@picolet/protocol/async/abort.ts";
+import { aborted } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import type { PodUid } from "@picolet/protocol/ports.ts";
@@ -13,10 +13,10 @@ import type { ComponentFallbacks, ComponentFallbacksComponents } from "../../ima
 import { isMemorySignal } from "../../plan/eviction/eviction-signals.ts";
 import { amountOf, evictionThresholds } from "../../plan/eviction/eviction-thresholds.ts";
 
-/** What a pull takes at its most, and a usual component's transpilation, and a third more. */
+/** The memory of the largest pull and of a usual component's transpilation, plus a third. */
 const PREPARATION_BYTES = 128 * 1024 * 1024;
 
-/** Whether something may be made ready without bringing the node near an eviction threshold. */
+/** @returns whether there is memory to prepare a component without coming near an eviction threshold */
 export function makeRoomCheck(configuration: Configuration, memoryBytes: number): () => boolean {
   const ofMemory = evictionThresholds(configuration).filter(({ signal }) => isMemorySignal(signal));
   const kept = Math.max(0, ...ofMemory.map(({ value }) => amountOf(value, memoryBytes)));
@@ -30,24 +30,24 @@ export interface SwitchComponents extends Omit<ComponentFallbacksComponents, "de
   readonly mover: () => PodMover;
 }
 
-/** Who may be switched, and the switch; nothing of it is loaded before there is a pod that may. */
+/** Prepares and switches pods to components. Its parts are loaded with the first pod that may be switched. */
 export class ComponentSwitch implements PodSwitch, Component {
   readonly name = "stand-ins";
   readonly #components: SwitchComponents;
-  #standIns: ComponentFallbacks | undefined;
+  #fallbacks: ComponentFallbacks | undefined;
 
   constructor(components: SwitchComponents) {
     this.#components = components;
   }
 
   canSwitch(uid: PodUid): boolean {
-    return this.#standIns?.canSwitch(uid) === true;
+    return this.#fallbacks?.canSwitch(uid) === true;
   }
 
   isLeaving(uid: PodUid): boolean {
     const { store, observer, containers } = this.#components;
     const isSwitched = store.desired.current.pods.get(uid)?.runtime?.reason === "MemoryPressure";
-    // What has not been listed since the start may have it: nothing of it runs as components before that is known.
+    // A runtime not listed since the start may have the pod, which must not run as components meanwhile.
     return isSwitched && observer.listing(containers)?.has(uid) !== false;
   }
 
@@ -61,14 +61,10 @@ export class ComponentSwitch implements PodSwitch, Component {
 
   async run(signal: AbortSignal): Promise<void> {
     const { store, mover: _mover, containers: _containers, observer: _observer, ...ports } = this.#components;
-    try {
-      await untilOneMay(store.desired, signal);
-      const { ComponentFallbacks } = await import("../../images/component-fallbacks.ts");
-      this.#standIns = new ComponentFallbacks({ ...ports, desired: (uid) => store.desired.current.pods.get(uid) });
-      await this.#standIns.run(signal);
-    } catch (error) {
-      ignoreCancelled(error);
-    }
+    await untilOneMay(store.desired, signal);
+    const { ComponentFallbacks } = await import("../../images/component-fallbacks.ts");
+    this.#fallbacks = new ComponentFallbacks({ ...ports, desired: (uid) => store.desired.current.pods.get(uid) });
+    await this.#fallbacks.run(signal);
   }
 }
 

@@ -1,4 +1,4 @@
-/** What ends pods before the node runs out of something, put together. */
+/** Puts together the eviction of pods. */
 import { join } from "node:path";
 import { seconds } from "@picolet/protocol/ports.ts";
 import type { Configuration } from "../../config/configuration.ts";
@@ -43,7 +43,7 @@ export function makeEviction(components: EvictionComponents, init: EvictionInit)
       ...ports,
       memory: (range) => gauge.read(range),
       memoryEvents: memoryEventsOf(hierarchies, allPodsCgroup),
-      // Without cgroups of their own pods cannot be told apart.
+      // Without cgroups of their own pods cannot be distinguished.
       kill: !configuration.cgroupsPerQOS
         ? undefined
         : async (pod, signal) => {

@@ -1,4 +1,4 @@
-/** What collects garbage on this node: images, dead containers, their logs. */
+/** Puts together garbage collection on this node: images, dead containers, their logs. */
 
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
@@ -84,7 +84,7 @@ const bound = (adapter: RuntimeAdapter) => ({
   freeRemoved: adapter.freeRemoved?.bind(adapter),
 });
 
-/** Whether the run that wrote it is gone; one that is just being started may be known to its runtime alone. */
+/** @returns whether the run that wrote the log is gone. Only the runtime knows a run that is being started. */
 function isLogOfNothing(statuses: StatusManager, uid: string, container: string, attempt: number): boolean {
   const view = statuses.pods.get(podUid(uid))?.view;
   if (view?.observed === undefined) return false;
@@ -93,7 +93,7 @@ function isLogOfNothing(statuses: StatusManager, uid: string, container: string,
   return view.worker.kind === "finished" || runs.some((run) => run.attempt > attempt);
 }
 
-/** Runtimes that do not tell where their images are have them below the agent's root directory. */
+/** Runtimes that do not report the place of their images have them below the agent's root directory. */
 async function imageFilesystems(
   adapters: readonly RuntimeAdapter[],
   usage: Pick<UsageSampler, "filesystems">,

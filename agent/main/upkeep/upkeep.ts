@@ -1,4 +1,4 @@
-/** What looks after the node while pods run: logs, garbage, what the node is short of, and what pods have left. */
+/** Puts together the maintenance of the node while pods run: logs, garbage, eviction, budgets, orphans. */
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import type { NodeCondition } from "@picolet/protocol/local-api/status.ts";

@@ -1,4 +1,4 @@
-/** Whether a pod may be on a node of these labels and taints at all. Pure. */
+/** Checks a pod against the labels and taints of the node. Pure. */
 
 import { matchesRequirement } from "@picolet/protocol/kubernetes/selector-requirement.ts";
 import type { Pod, PodSpec, Toleration } from "@picolet/protocol/pod/pod.ts";

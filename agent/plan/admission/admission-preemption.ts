@@ -1,6 +1,6 @@
 /**
- * Which pods have to go so that a critical one has room: as few as can be, the least guaranteed first, of equal ones
- * those that request least (the kubelet's CriticalPodAdmissionHandler). Pure.
+ * Selects the pods to end so that a critical pod has room: as few as possible, the lowest quality of service first, of
+ * equal ones those that request least (the kubelet's CriticalPodAdmissionHandler). Pure.
  */
 
 import type { QosClass } from "@picolet/protocol/pod/pod.ts";

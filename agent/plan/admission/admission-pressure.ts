@@ -1,7 +1,4 @@
-/**
- * Which pods a node takes while it is short of something (the kubelet's eviction manager as an admission handler).
- * Pure.
- */
+/** Decides which pods a node under pressure takes (the kubelet's eviction manager as an admission handler). Pure. */
 import { qosClass } from "@picolet/protocol/pod/qos.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { PressureCondition } from "../../core/node/node-pressure.ts";

@@ -1,6 +1,4 @@
-/**
- * Whether what a pod requests is still free (the scheduler's NodeResourcesFit, which the kubelet asks once more). Pure.
- */
+/** Compares a pod's requests with the free resources (the scheduler's NodeResourcesFit, as the kubelet does). Pure. */
 
 import {
   parseQuantity,
@@ -21,7 +19,7 @@ export interface Shortage {
   readonly capacity: bigint;
 }
 
-/** In this order they are told of; those that a node is extended by come after them, by name. */
+/** The order in messages; extended resources follow, by name. */
 const ORDER = ["pods", "cpu", "memory", "ephemeral-storage"];
 
 const amountOf = (name: string, quantity: Quantity): bigint =>
@@ -51,8 +49,8 @@ const isExtended = (resource: string): boolean =>
   resource.includes("/") && !resource.includes("kubernetes.io/") && !resource.startsWith("requests.");
 
 /**
- * What of the pod's requests does not fit beside the others; empty when all of it does. An extended resource that the
- * node does not know is the cluster's business, and not asked for here.
+ * @returns the requests that do not fit beside the others, or none. An extended resource that the node does not have is
+ * managed by the cluster, and is not checked.
  */
 export function shortages(pod: Pod, others: readonly Pod[], allocatable: Amounts): readonly Shortage[] {
   const found: Shortage[] = [];

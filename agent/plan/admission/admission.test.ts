@@ -243,7 +243,7 @@ check({
 const sysctl = (name: string, more: Partial<Spec> = {}): DesiredPod =>
   api({ securityContext: { sysctls: [{ name, value: "1" }] }, ...more });
 
-/** What validation would not let through. */
+/** Makes a pod that validation would refuse. */
 const withSpec = (pod: DesiredPod, more: Partial<DesiredPod["pod"]["spec"]>): DesiredPod => ({
   ...pod,
   pod: { ...pod.pod, spec: { ...pod.pod.spec, ...more } },

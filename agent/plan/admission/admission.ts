@@ -1,10 +1,11 @@
-/** Whether this node takes a pod: the kubelet's admission handlers in their order (pkg/kubelet/lifecycle). Pure. */
-import type { Pod } from "@picolet/protocol/pod/pod.ts";
+/** Decides whether this node takes a pod: the kubelet's admission handlers in order (pkg/kubelet/lifecycle). Pure. */
+
+import { APPARMOR_ANNOTATION, APPARMOR_UNCONFINED, appArmorProfile } from "@picolet/protocol/pod/apparmor-profile.ts";
+import type { Container, Pod } from "@picolet/protocol/pod/pod.ts";
+import { isSidecar } from "@picolet/protocol/pod/pod-resources.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { Rejection } from "../../core/pods/pod-admission.ts";
-import { apparmorProblem } from "./admission-apparmor.ts";
 import { matchesNode, type NodeLabelsAndTaints, toleratesNode } from "./admission-node.ts";
-import { hasFreePorts } from "./admission-ports.ts";
 import { chooseVictims, describeRequirements } from "./admission-preemption.ts";
 import { type Pressure, pressureRejection } from "./admission-pressure.ts";
 import { type Amounts, type Shortage, shortages } from "./admission-resources.ts";
@@ -15,18 +16,18 @@ export interface AdmissionView {
   readonly node: NodeLabelsAndTaints;
   readonly allocatable: Amounts;
   readonly sysctls: SysctlAllowlist;
-  /** Whether the kernel enforces AppArmor. */
+  /** True when the kernel enforces AppArmor. */
   readonly apparmor: boolean;
-  /** Whether the runtime that gets the pod tells a container's groups by `supplementalGroupsPolicy`. */
+  /** True when the pod's runtime supports `supplementalGroupsPolicy`. */
   readonly supplementalGroupsPolicy: boolean;
   readonly isShuttingDown: boolean;
-  /** What the node is short of. */
+  /** Resources that the node is short of. */
   readonly pressures: readonly Pressure[];
 }
 
 export type Admission =
   | { readonly kind: "rejected"; readonly rejection: Rejection }
-  /** `victims` are to be ended for it. */
+  /** `victims` must be ended for it. */
   | { readonly kind: "admitted"; readonly victims: readonly DesiredPod[] };
 
 const ADMITTED: Admission = { kind: "admitted", victims: [] };
@@ -52,7 +53,7 @@ export function admitPod(desired: DesiredPod, others: readonly DesiredPod[], vie
   return placed;
 }
 
-/** What ending other pods would not mend. */
+/** Checks conditions that the end of other pods cannot change. */
 function unfitForNode({ metadata, spec }: Pod, view: AdmissionView): Admission | undefined {
   const label = metadata.labels?.[OS_LABEL];
   if (label !== undefined && label !== OS) {
@@ -118,4 +119,69 @@ function preempt(desired: DesiredPod, others: readonly DesiredPod[], short: read
     "Unexpected error while attempting to recover from admission failure: " +
       `preemption: error finding a set of pods to preempt: ${cause}`,
   );
+}
+
+/** A port of the host that a pod takes. No two pods may have the same. */
+interface HostPort {
+  readonly port: number;
+  readonly protocol: string;
+  readonly address: string;
+}
+
+const ANY_ADDRESS = "0.0.0.0";
+
+/** Yields the ports of containers that live as long as the pod. On the host's network container ports are host ports. */
+function* hostPorts({ spec }: Pod): Iterable<HostPort> {
+  const lasting = [...(spec.initContainers ?? []).filter(isSidecar), ...spec.containers];
+  for (const { ports = [] } of lasting) {
+    for (const { hostPort = 0, hostIP = "", protocol } of ports) {
+      if (hostPort > 0) yield { port: hostPort, protocol: protocol || "TCP", address: hostIP || ANY_ADDRESS };
+    }
+  }
+}
+
+function hasFreePorts(pod: Pod, others: readonly Pod[]): boolean {
+  const wanted = [...hostPorts(pod)];
+  if (wanted.length === 0) return true;
+  for (const other of others) {
+    for (const taken of hostPorts(other)) if (wanted.some((each) => clash(each, taken))) return false;
+  }
+  return true;
+}
+
+const clash = (left: HostPort, right: HostPort): boolean =>
+  left.port === right.port &&
+  left.protocol === right.protocol &&
+  (left.address === right.address || left.address === ANY_ADDRESS || right.address === ANY_ADDRESS);
+
+/**
+ * Explains in the kubelet's words why a pod's AppArmor profiles cannot be enforced here.
+ * @param enabled whether the kernel enforces AppArmor
+ */
+function apparmorProblem(pod: Pod, enabled: boolean): string | undefined {
+  if (!isRequired(pod)) return undefined;
+  if (!enabled) return "Cannot enforce AppArmor: AppArmor is not enabled on the host";
+  for (const container of containersOf(pod)) {
+    const profile = appArmorProfile(pod, container);
+    if (profile?.type === "Localhost" && (profile.localhostProfile ?? "").trim() === "") {
+      return `Cannot enforce AppArmor: invalid empty AppArmor profile name: "${profile.localhostProfile ?? ""}"`;
+    }
+  }
+  return undefined;
+}
+
+const containersOf = ({ spec }: Pod): readonly Container[] => [
+  ...(spec.initContainers ?? []),
+  ...spec.containers,
+  ...(spec.ephemeralContainers ?? []),
+];
+
+function isRequired(pod: Pod): boolean {
+  const contexts = [pod.spec.securityContext, ...containersOf(pod).map((each) => each.securityContext)];
+  const types = contexts.map((each) => each?.appArmorProfile?.type).filter((type) => type !== undefined);
+  if (types.some((type) => type !== "Unconfined")) return true;
+  const annotated = Object.entries(pod.metadata.annotations ?? {}).filter(([key]) =>
+    key.startsWith(APPARMOR_ANNOTATION),
+  );
+  return annotated.some(([, value]) => value !== APPARMOR_UNCONFINED);
 }

@@ -4,13 +4,13 @@ import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 /** Kubernetes' SystemCriticalPriority: where the classes system-cluster-critical and system-node-critical begin. */
 export const SYSTEM_CRITICAL_PRIORITY = 2_000_000_000;
 
-/** Not from an API server: nobody schedules it elsewhere. */
+/** True for a pod that no API server schedules. */
 export const isStatic = ({ source }: DesiredPod): boolean => source !== "api";
 
 export const isCritical = (desired: DesiredPod): boolean =>
   isStatic(desired) || (desired.pod.spec.priority ?? 0) >= SYSTEM_CRITICAL_PRIORITY;
 
-/** Whether `preemptor` may have `other` ended to get its room. */
+/** @returns whether `other` may be ended to make room for `preemptor` */
 export function isPreemptable(preemptor: DesiredPod, other: DesiredPod): boolean {
   if (isCritical(preemptor) && !isCritical(other)) return true;
   const own = preemptor.pod.spec.priority;

@@ -1,4 +1,4 @@
-/** Whether the node gives a pod that runs other resources than before (pkg/kubelet/allocation; KEP 1287). Pure. */
+/** Decides whether a running pod gets other resources (pkg/kubelet/allocation; KEP 1287). Pure. */
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { qosClass } from "@picolet/protocol/pod/qos.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
@@ -14,7 +14,7 @@ export interface ResizeView {
   readonly limitedSwap: boolean;
 }
 
-/** What will not be granted however much the others give up; `undefined`: it may be. */
+/** @returns why the request can never be granted; `undefined`: it may be granted some time */
 export function infeasibleResize(
   requested: DesiredPod,
   allocated: DesiredPod,
@@ -34,7 +34,7 @@ export function infeasibleResize(
   return undefined;
 }
 
-/** @param rejection what the node would say to the pod if it came anew with what it wants. */
+/** @param rejection the answer to a new pod with the requested resources */
 export const resizeVerdict = (rejection: Rejection | undefined): ResizeVerdict =>
   rejection === undefined ? { kind: "granted" } : { kind: "pending", reason: "Deferred", message: rejection.message };
 
@@ -53,7 +53,7 @@ function swapsInPlace(requested: Pod, allocated: Pod): boolean {
   });
 }
 
-/** Whether a container asks for more or less of it than it was granted. */
+/** @returns whether a container requests another amount of the resource than it was granted */
 export function resizeChanges(resource: "cpu" | "memory", requested: Pod, allocated: Pod): boolean {
   const before = new Map(resizableContainers(allocated).map(({ name, resources }) => [name, resources]));
   return resizableContainers(requested).some(({ name, resources }) =>

@@ -1,11 +1,11 @@
-/** Which sysctls a pod may set: the kubelet's safe ones and those that `allowedUnsafeSysctls` adds. Pure. */
+/** Checks a pod's sysctls: the kubelet's safe ones and those of `allowedUnsafeSysctls` are allowed. Pure. */
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 
 type Namespace = "IPC" | "Net";
 
 export interface SysctlAllowlist {
   readonly names: ReadonlyMap<string, Namespace>;
-  /** What a name may begin with. */
+  /** Allowed prefixes of names. */
   readonly prefixes: ReadonlyMap<string, Namespace>;
 }
 
@@ -45,7 +45,7 @@ export function normalizeSysctl(name: string): string {
   return first === "/" ? name.replace(/[./]/g, (each) => (each === "." ? "/" : ".")) : name;
 }
 
-/** Whether `allowedUnsafeSysctls` may have it: only what is known to be namespaced. */
+/** @returns whether `allowedUnsafeSysctls` may contain the pattern: only namespaced sysctls are allowed */
 export const isNamespacedSysctl = (pattern: string): boolean =>
   namespaceOf(normalizeSysctl(pattern).replace(/\*.*$/, "")) !== undefined;
 

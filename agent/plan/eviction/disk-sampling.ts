@@ -1,4 +1,4 @@
-/** When to look at file systems again. Pure. */
+/** Schedules the next sample of the file systems. Pure. */
 import { type Millis, type MonotonicMs, millis, seconds } from "@picolet/protocol/ports.ts";
 import { type Observations, quantityOfThreshold } from "./eviction-signals.ts";
 import type { EvictionThreshold } from "./eviction-thresholds.ts";
@@ -7,7 +7,7 @@ import type { EvictionThreshold } from "./eviction-thresholds.ts";
 export const DISK_SAMPLE_INTERVAL = seconds(10);
 /** Where nothing could fill the disks within a minute. */
 export const DISK_SAMPLE_MAX_INTERVAL = seconds(60);
-/** An SD card writes some 20 MB a second; a look asks the runtime where its images are, some milliseconds. */
+/** An SD card writes some 20 MB a second; a sample asks the runtime for its image folder, some milliseconds. */
 export const DISK_SAMPLE_MIN_INTERVAL = seconds(1);
 /**
  * No disk of a board takes more: an NVMe card writes 1 GB a second. So the usual interval is exceeded with more than 10
@@ -22,7 +22,7 @@ export interface DiskSample {
   readonly at: MonotonicMs;
 }
 
-/** Half of the time that is left until a threshold is met, if disks go on filling as they did between the two looks. */
+/** Half of the time that is left until a threshold is met, at the rate between the last two samples. */
 export function nextDiskSampleIn(
   thresholds: readonly EvictionThreshold[],
   before: DiskSample | undefined,

@@ -1,4 +1,4 @@
-/** What an evicted pod is told: the figures that led to it, in the kubelet's words. Pure. */
+/** Makes the message of an eviction, with its figures, in the kubelet's words. Pure. */
 
 import { formatQuantity, type Quantity, quantityOf } from "@picolet/protocol/kubernetes/quantity.ts";
 import type { Container } from "@picolet/protocol/pod/pod.ts";
@@ -18,7 +18,7 @@ export function evictionMessage(
   const format: Quantity["format"] = resource === "inodes" || resource === "pids" ? "DecimalSI" : "BinarySI";
   const show = (value: number): string => shown(value, format);
   const { value } = threshold;
-  // A share is told in the kubelet's binary form, of inodes and processes too.
+  // The kubelet formats a share in binary units, of inodes and processes too.
   const quantity =
     value.kind === "quantity"
       ? formatQuantity(quantityOf(value.text))

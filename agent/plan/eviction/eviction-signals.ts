@@ -1,4 +1,4 @@
-/** What the kubelet's eviction signals are at a moment, what they stand for, and what answers them. Pure. */
+/** The kubelet's eviction signals: their values, their resources and conditions, and how each is relieved. Pure. */
 import type { MemoryReading } from "../../core/node/memory-reading.ts";
 import type { PressureCondition } from "../../core/node/node-pressure.ts";
 import type { FilesystemUsage, NodeFilesystems, NodeUsage } from "../../core/node/usage.ts";
@@ -56,7 +56,7 @@ export function readingObservations({ node, pods, pids }: MemoryReading): Observ
   return observations;
 }
 
-/** @param maxPids undefined: nobody knows how many processes there may be */
+/** @param maxPids undefined: unknown */
 export function usageObservations({ node, allPods }: NodeUsage, maxPids: number | undefined): Observations {
   const observations = new Map<EvictionSignal, Observation>();
   const memory = spaceOf(node.memoryLimitBytes, node.workingSetBytes);
@@ -93,11 +93,11 @@ export function filesystemObservations({ nodefs, imagefs, containerfs }: NodeFil
   return observations;
 }
 
-/** What reports more free than there is, or nothing at all, is no ground to end a pod. */
+/** False for an impossible sample, such as more free than the capacity: it evicts no pod. */
 const isSound = (available: number, capacity: number): boolean =>
   Number.isFinite(available) && Number.isFinite(capacity) && available >= 0 && capacity > 0 && available <= capacity;
 
-/** Which file systems are one. */
+/** Describes which file systems are the same. */
 export interface DiskLayout {
   /** Images are on a file system of their own. */
   readonly dedicatedImagefs: boolean;
@@ -110,7 +110,7 @@ export const layoutOf = ({ nodefs, imagefs, containerfs }: NodeFilesystems): Dis
   splitContainerfs: imagefs !== nodefs && containerfs !== imagefs,
 });
 
-/** What of a pod's files counts for a signal. */
+/** Parts of a pod's files that count for a signal. */
 export type DiskPart = "rootfs" | "logs" | "volumes";
 
 const ALL: readonly DiskPart[] = ["rootfs", "logs", "volumes"];
@@ -125,7 +125,7 @@ export function countedParts(
   return isOfImages || signal.startsWith("containerfs.") ? ["rootfs"] : ["logs", "volumes"];
 }
 
-/** What the node can give back by itself for a signal, in the order in which it is to. */
+/** Steps with which the node reclaims a resource before pods are evicted, in order. */
 export type ReclaimStep = "deadContainers" | "unusedImages";
 
 export function reclaimSteps(signal: EvictionSignal, layout: DiskLayout): readonly ReclaimStep[] {

@@ -18,7 +18,7 @@ const seen = (values: Partial<Record<EvictionSignal, number>>): Observations =>
   );
 const at = (value: number): MonotonicMs => value as MonotonicMs;
 
-/** Judges one look after the other. */
+/** Judges one sample after the other. */
 class Judge {
   state: EvictionState = NO_EVICTION;
   readonly #rules: EvictionRules;

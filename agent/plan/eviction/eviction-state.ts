@@ -1,4 +1,4 @@
-/** What the eviction manager remembers from one look to the next, and what follows from a look. Pure. */
+/** The state of the eviction manager between samples, and its transition with each sample. Pure. */
 import { type Millis, type MonotonicMs, millis } from "@picolet/protocol/ports.ts";
 import {
   conditionOf,
@@ -10,9 +10,9 @@ import {
 import { amountOf, type EvictionThreshold } from "./eviction-thresholds.ts";
 
 export interface EvictionState {
-  /** Those that pods were to go for at the last look: they hold until their minimum reclaim is free too. */
+  /** Thresholds that were due at the last sample: they stay until their minimum reclaim is free too. */
   readonly due: readonly EvictionThreshold[];
-  /** Of those that are met, since when. */
+  /** Time since which each met threshold is met. */
   readonly metSince: ReadonlyMap<EvictionThreshold, MonotonicMs>;
   /** When a condition was last true by what was observed. */
   readonly lastSeen: ReadonlyMap<PressureType, MonotonicMs>;
@@ -24,14 +24,14 @@ export interface EvictionVerdict {
   readonly state: EvictionState;
   /** Those that are in force, with those that were so within the transition period. */
   readonly conditions: ReadonlySet<PressureType>;
-  /** What pods have to go for now, most urgent first: memory before all else. */
+  /** Thresholds for which pods must be evicted now, most urgent first: memory before all others. */
   readonly due: readonly EvictionThreshold[];
   /** When a grace period or a transition period ends, if nothing else happens; undefined: none runs. */
   readonly wakeIn: Millis | undefined;
 }
 
 export interface EvictionRules {
-  /** One list for all looks: its members are told apart by identity. */
+  /** The same list for all samples: its members are compared by identity. */
   readonly thresholds: readonly EvictionThreshold[];
   readonly transitionPeriod: Millis;
 }

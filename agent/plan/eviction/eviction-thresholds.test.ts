@@ -19,7 +19,7 @@ const NONE: EvictionSettings = {
   enforceNodeAllocatable: ["pods"],
 };
 
-/** `signal<amount`, with the grace period of a soft one and what is to be freed beyond it. */
+/** `signal<amount`, with the grace period of a soft threshold and its minimum reclaim. */
 const shown = (settings: Partial<EvictionSettings>): string[] =>
   evictionThresholds({ ...NONE, ...settings }).map(({ signal, value, gracePeriod, minReclaim }) => {
     const period = gracePeriod === undefined ? "" : ` for ${gracePeriod} ms`;

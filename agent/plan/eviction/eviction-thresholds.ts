@@ -40,7 +40,7 @@ export interface EvictionThreshold {
   readonly minReclaim: Amount | undefined;
 }
 
-/** Of the configuration: by signal. */
+/** Values of the configuration by signal. */
 type BySignal = Readonly<Record<string, string>>;
 
 export interface EvictionSettings {

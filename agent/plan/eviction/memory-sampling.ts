@@ -1,4 +1,4 @@
-/** When to look at memory and processes again, and when what is seen is reason to act. Pure. */
+/** Schedules the next sample of memory and processes, and decides when a sample is reason to act. Pure. */
 
 import { type Millis, type MonotonicMs, millis } from "@picolet/protocol/ports.ts";
 import { MEBIBYTE } from "@picolet/protocol/units.ts";
@@ -17,21 +17,21 @@ const FILL_RATE_BYTES_PER_SECOND = 512 * MEBIBYTE;
  * allows some 4,000 processes: a fork bomb has them in less than a second.
  */
 const FORK_RATE_PER_SECOND = 10_000;
-/** Twenty looks a second cost 0.1 % of a core here and 1 % on a small board, while memory is nearly gone. */
+/** Twenty samples a second cost 0.1 % of a core here and 1 % on a small board, while memory is nearly gone. */
 export const MEMORY_SAMPLE_MIN_INTERVAL = millis(50);
 /** With memory in plenty: 0.002 % of a core. */
 const LONGEST = millis(5_000);
 /**
- * What should be there and is not: the pods' limit comes a moment after the first pod, and a board of much memory would
- * not look again for 5 s. Where it never comes, 0.01 % of a core.
+ * Interval while the pods' limit is missing: it appears shortly after the first pod, and a board with much memory would
+ * otherwise sample again after 5 s. Where it never appears this costs 0.01 % of a core.
  */
 const UNSEEN = millis(1_000);
 /** While a soft threshold is met already: nothing is gained by looking faster than its grace period goes by. */
 const STARVED = millis(250);
 
 /**
- * Of the time: so much of it nothing at all could go on. A board that thrashes is beyond 0.5, one with a busy disk
- * below 0.1.
+ * Share of time in which all tasks waited for memory (PSI full). A board that thrashes is above 0.5, one with a busy
+ * disk below 0.1.
  */
 const STALL_SHARE = 0.3;
 /** Over which the share is taken. */
@@ -63,7 +63,7 @@ export interface MemorySamplingView {
 
 const US_PER_MS = 1000;
 
-/** @returns the window to hand in at the next look, too */
+/** @returns also the window for the next sample */
 export function planMemorySampling(
   thresholds: readonly EvictionThreshold[],
   { reading, window, now, isEmpty = false }: MemorySamplingView,

@@ -1,4 +1,4 @@
-/** Which pod goes first, case by case as Kubernetes documents it under "Node-pressure Eviction". */
+/** The order of evictions, case by case as Kubernetes documents it under "Node-pressure Eviction". */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { podUid } from "@picolet/protocol/ports.ts";

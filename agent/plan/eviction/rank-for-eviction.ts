@@ -1,4 +1,4 @@
-/** Which pod is to go first (the kubelet's ranking, documented under "Node-pressure Eviction"). Pure. */
+/** Ranks pods for eviction as the kubelet does, documented under "Node-pressure Eviction". Pure. */
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { DiskUsage, PodDiskUsage, PodUsage, Usage } from "../../core/node/usage.ts";
 import { requestOf } from "../admission/admission-resources.ts";
@@ -17,7 +17,7 @@ type Order = (left: Ranked, right: Ranked) => number;
 interface Ranked {
   readonly candidate: EvictionCandidate;
   readonly priority: number;
-  /** Of what is short; undefined: nobody knows. */
+  /** Usage of the resource that is short; undefined: unknown. */
   readonly used: number | undefined;
   readonly requested: number;
 }

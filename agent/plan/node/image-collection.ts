@@ -1,4 +1,4 @@
-/** Which images go when there is no room for all, by the kubelet's rules (pkg/kubelet/images, image_gc_manager). */
+/** Selects images for removal by the kubelet's rules (pkg/kubelet/images, image_gc_manager). */
 import type { Millis } from "@picolet/protocol/ports.ts";
 
 export interface ImageGcPolicy {
@@ -8,7 +8,7 @@ export interface ImageGcPolicy {
   readonly lowThresholdPercent: number;
   /** `imageMinimumGCAge`: what has been here for less stays. */
   readonly minimumAge: Millis;
-  /** `imageMaximumGCAge`: what nobody has used for longer goes, whatever room there is. 0: nothing does. */
+  /** `imageMaximumGCAge`: images unused for longer are removed even if there is room. 0: none is. */
   readonly maximumAge: Millis;
 }
 
@@ -18,7 +18,7 @@ export interface ImageSpace {
 }
 
 export interface AgedImage {
-  /** Something is made of it or about to be, or somebody wants it here. */
+  /** True when a container uses it or will use it, or it is pinned or prefetched. */
   readonly isKept: boolean;
   /** With what was made of it. */
   readonly sizeBytes: number;
@@ -47,8 +47,6 @@ export function collectionOrder<T extends AgedImage>(images: readonly T[]): read
     .sort((a, b) => (unused(a) === unused(b) ? b.age - a.age : unused(b) - unused(a)));
 }
 
-/**
- * Something that nobody has used yet counts from when it came. The kubelet would take it for older than anything else.
- */
+/** The age of an image that was never used counts from its arrival. The kubelet takes it for the oldest. */
 export const isTooOld = ({ unused, age }: AgedImage, { maximumAge }: ImageGcPolicy): boolean =>
   maximumAge > 0 && (unused ?? age) > maximumAge;

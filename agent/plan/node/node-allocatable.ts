@@ -1,6 +1,6 @@
 /**
- * What pods may have of a node: capacity without what is kept for the system, for the agent with its runtime, and for
- * the hard eviction thresholds (the kubelet's Node Allocatable). Pure.
+ * Computes the kubelet's Node Allocatable: capacity minus the reservations for the system, for the agent with its
+ * runtime, and for the hard eviction thresholds. Pure.
  */
 
 import { formatQuantity, type Quantity, quantityOf, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
@@ -8,7 +8,7 @@ import type { Quantities } from "@picolet/protocol/pod/pod-resources.ts";
 import { type Amounts, amountsOf } from "../admission/admission-resources.ts";
 import { amountOf, type EvictionThreshold } from "../eviction/eviction-thresholds.ts";
 
-/** What can be reserved; `pid` counts processes and threads, and is no resource of the node's status. */
+/** Resources that can be reserved; `pid` counts processes and threads, and is not in the node's status. */
 export const RESERVABLE_RESOURCES = ["cpu", "memory", "ephemeral-storage", "pid"] as const;
 
 /** Validated quantities by resource name. */
@@ -17,7 +17,7 @@ export type ResourceTexts = Readonly<Record<string, string>>;
 export interface AllocatableInit {
   /** `status.capacity` of the node. */
   readonly capacity: ResourceTexts;
-  /** How many processes and threads the kernel lets there be; undefined: nobody knows. */
+  /** The kernel's limit of processes and threads; undefined: unknown. */
   readonly maxPids: number | undefined;
   /** With `reservedSystemCPUs` applied (`effectiveReserved`). */
   readonly kubeReserved: ResourceTexts;
@@ -37,7 +37,7 @@ export interface NodeAllocatable {
   readonly podLimits: Amounts;
   /** For the same cgroup where `pods` is not enforced. */
   readonly capacity: Amounts;
-  /** Of what has been reserved alone. */
+  /** The reservation alone. */
   readonly kubeReserved: Amounts;
   readonly systemReserved: Amounts;
   /** Both lists and what hard eviction keeps free. */
@@ -56,7 +56,7 @@ export interface Excess {
 const NANO = 1_000_000_000n;
 const HUGE_PAGES = "hugepages-";
 
-/** The kubelet's rule: CPUs that are named are what is reserved, whatever the two lists say of CPU. */
+/** As in the kubelet, `reservedSystemCPUs` replaces the CPU amounts of both reservations. */
 export function effectiveReserved(
   { kubeReserved, systemReserved }: { readonly kubeReserved: ResourceTexts; readonly systemReserved: ResourceTexts },
   reservedCpus: number,
@@ -90,7 +90,7 @@ const quantitiesOf = (texts: ResourceTexts): Quantities =>
 
 const wholeQuantity = (value: number): Quantity => ({ nano: BigInt(value) * NANO, format: "BinarySI" });
 
-/** What the hard thresholds keep free of memory and of the file system that ephemeral storage is on. */
+/** @returns the memory and ephemeral storage that the hard thresholds keep free */
 function evictionReservation(capacity: Quantities, thresholds: readonly EvictionThreshold[]): Quantities {
   const reserved = new Map<string, Quantity>();
   for (const { signal, value, gracePeriod } of thresholds) {
@@ -125,7 +125,7 @@ const minus = (nano: bigint, taken: bigint | undefined, format: Quantity["format
   return { nano: rest < 0n ? 0n : rest, format };
 };
 
-/** Huge pages are memory that pods get under another name, or nobody does. */
+/** Huge pages are a resource of their own, so they reduce the allocatable memory. */
 function allocatableOf(capacity: Quantities, reserved: Quantities): ResourceTexts {
   const left = new Map(without(capacity, reserved));
   for (const [name, { nano }] of capacity) {

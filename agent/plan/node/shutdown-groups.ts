@@ -1,9 +1,9 @@
-/** Which pods are ended when, as a node goes down (pkg/kubelet/nodeshutdown). Pure. */
+/** Groups pods by the time at which they end when the node shuts down (pkg/kubelet/nodeshutdown). Pure. */
 import { type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { SYSTEM_CRITICAL_PRIORITY } from "../admission/critical-pods.ts";
 
-/** Of the pods from this priority on: how long they get, and how long the next group waits for them at most. */
+/** Bounds the end of the pods from this priority on, and the wait of the next group for them. */
 export interface ShutdownPeriod {
   readonly priority: number;
   readonly period: Millis;

@@ -1,4 +1,5 @@
 /** Anything may happen to the files at any time; when it is over, what is wanted is what they say. */
+
 import assert from "node:assert/strict";
 import {
   appendFileSync,
@@ -12,6 +13,7 @@ import {
 } from "node:fs";
 import { test } from "node:test";
 import { millis } from "@picolet/protocol/ports.ts";
+import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedEvents, RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { MemoryDesiredStore } from "@picolet/test/support/unit/store/memory-desired-store.ts";
@@ -104,7 +106,7 @@ class Bench implements AsyncDisposable {
     this.#stop = new AbortController();
     const components = { clock: this.clock, log: new RecordedLog(), store: this.store, events: new RecordedEvents() };
     const init = { path: this.folder.path, nodeName: "n", checkFrequency: millis(10) };
-    this.#running = new FileSource(components, init).run(this.#stop.signal);
+    this.#running = endOfRun(new FileSource(components, init).run(this.#stop.signal));
   }
 
   async #end(): Promise<void> {

@@ -1,4 +1,5 @@
 /** The whole source on real files with real inotify. What is waited for is always what the store or the report says. */
+
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import {
@@ -21,6 +22,7 @@ import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { SourceProblem } from "@picolet/protocol/local-api/status.ts";
 import { type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedEvents, RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { MemoryDesiredStore } from "@picolet/test/support/unit/store/memory-desired-store.ts";
@@ -68,7 +70,7 @@ class Bench implements AsyncDisposable {
     const init = { path, nodeName: "n", checkFrequency: seconds(3600) };
     const source = new FileSource({ clock: systemClock, log, store, events }, init);
     this.source = source;
-    this.#running = source.run(this.#stop.signal);
+    this.#running = endOfRun(source.run(this.#stop.signal));
     return this;
   }
 
@@ -499,7 +501,9 @@ class TimedBench implements AsyncDisposable {
   constructor(checkFrequency: Millis = millis(1)) {
     const { clock, store, events } = this;
     const init = { path: this.outer.path, nodeName: "n", checkFrequency };
-    this.#running = new FileSource({ clock, log: new RecordedLog(), store, events }, init).run(this.#stop.signal);
+    this.#running = endOfRun(
+      new FileSource({ clock, log: new RecordedLog(), store, events }, init).run(this.#stop.signal),
+    );
   }
 
   async after(ms: number): Promise<string> {

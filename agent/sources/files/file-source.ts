@@ -1,6 +1,5 @@
 import { type FSWatcher, watch } from "node:fs";
 import { basename, dirname, join, relative, sep } from "node:path";
-import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
@@ -88,8 +87,6 @@ export class FileSource implements Component {
         await this.#check(signal);
         await this.#alarm.ring(signal);
       }
-    } catch (error) {
-      ignoreCancelled(error);
     } finally {
       this.#watcher[Symbol.dispose]();
     }

@@ -6,9 +6,9 @@ import type { NodeCredentials } from "../../core/hub/identity.ts";
 /** One WebSocket, open and verified; messages are whole. */
 export interface Connection {
   send(bytes: Uint8Array): void;
-  /** What was sent and has not been handed to the kernel. */
+  /** Bytes sent that the kernel has not taken yet. */
   readonly bufferedBytes: number;
-  /** Of this connection, as the WebSocket carries them: without TLS and TCP. */
+  /** Bytes of WebSocket frames, without TLS and TCP. */
   readonly bytesSent: number;
   readonly bytesReceived: number;
   /** This end's own address; "" where there is none. */

@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { networkInterfaces } from "node:os";
 import { type Clock, seconds } from "@picolet/protocol/ports.ts";
 
-/** What happens to this machine's network, as far as a connection through it is concerned. */
+/** Changes of this machine's network that affect connections. */
 export interface NetworkChanges {
   /** Resolves when routes or addresses have become other than they were at the call. @throws `cancelled` */
   changed(signal: AbortSignal): Promise<void>;
@@ -11,9 +11,8 @@ export interface NetworkChanges {
 }
 
 /**
- * While there is no session. Node has no netlink; a look costs 0.1 ms on a fast machine and some 0.5 ms on a small
- * board: 0.02 % of a core, and a tenth of that once there is a session. Someone who plugs in a cable does not notice 3
- * s.
+ * Interval without a session. Node has no netlink; a check costs 0.1 ms on a fast machine and some 0.5 ms on a small
+ * board: 0.02 % of a core, and a tenth of that during a session. A user who plugs in a cable does not notice 3 s.
  */
 const LOOK_INTERVAL = seconds(3);
 /** With a session: a third of the default heartbeat, which finds the same a little later. */
@@ -26,7 +25,7 @@ const IPV6_DEFAULT = `${"0".repeat(32)} 00`;
 /** Interfaces that come and go with pods. */
 const OF_PODS = /^(?:veth|cali|lxc|tap)/;
 
-/** Looks at /proc and at the interfaces' addresses every few seconds, only while somebody waits. */
+/** Reads /proc and the interfaces' addresses every few seconds, only while a caller waits. */
 export class SystemNetworkChanges implements NetworkChanges {
   readonly #clock: Clock;
   readonly #fingerprint: () => string;

@@ -43,7 +43,7 @@ async function startHub(t: TestContext, clientCa?: string): Promise<TlsHub> {
   return hub;
 }
 
-/** What came, until it is closed. */
+/** Records received bytes until the connection is closed. */
 function listen(connection: Connection): { readonly bytes: Uint8Array[]; readonly closed: Promise<Error> } {
   const bytes: Uint8Array[] = [];
   const { promise, resolve } = Promise.withResolvers<Error>();

@@ -23,22 +23,22 @@ const DIAL_LIMIT = seconds(30);
 /** A frame of the mux is one message in one WebSocket frame; only the network cuts it, at worst into single bytes. */
 const MAX_FRAGMENTS = 1;
 const MAX_CHUNKS = MAX_FRAME_BYTES + 64;
-/** Of what a hub says with a refusal. */
+/** Bounds the text of a refusal. */
 const MAX_REFUSAL_BYTES = 512;
 /** More hubs than a configuration may name; the oldest ticket is dropped then. */
 const MAX_TICKETS = 16;
 
 /**
- * Alerts by which a TLS peer refuses a certificate (RFC 8446, section 6.2), as OpenSSL names them. They come after the
- * peer was authenticated, encrypted: nobody on the way can forge them.
+ * Alerts by which a TLS peer refuses a certificate (RFC 8446, section 6.2), as OpenSSL names them. They are encrypted
+ * and come after the peer was authenticated, so that no one on the way can forge them.
  */
 const CERTIFICATE_ALERT = /ALERT_(?:BAD_CERTIFICATE|UNSUPPORTED_CERTIFICATE|CERTIFICATE_\w+|UNKNOWN_CA|ACCESS_DENIED)$/;
 
-/** What lets the next handshake with one hub do without certificates. */
+/** A session ticket with which the next handshake with one hub needs no certificates. */
 interface Ticket {
   readonly credentials: NodeCredentials;
   readonly session: Buffer;
-  /** Of the full handshake: a resumed one shows the first of it only. */
+  /** The chain of the full handshake: a resumed one shows only its first certificate. */
   readonly chain: readonly Uint8Array[];
 }
 
@@ -99,7 +99,7 @@ export class TlsDialer implements Dialer {
       const onAbort = (): void => fail(signal.reason);
       signal.addEventListener("abort", onAbort, { once: true });
       const settle = (): void => signal.removeEventListener("abort", onAbort);
-      // Stays: an error after this is told of by the WebSocket's close.
+      // Stays attached: the WebSocket's close reports later errors.
       socket.on("error", fail);
       socket.once("close", () => {
         settle();
@@ -197,7 +197,7 @@ function upgrade(hub: HubAddress, socket: TLSSocket, signal: AbortSignal): Promi
   });
 }
 
-/** What the hub says, in one line; "" when it does not say it at once. */
+/** @returns the hub's message in one line; "" when it does not arrive at once */
 async function refusalText(response: IncomingMessage): Promise<string> {
   try {
     for await (const chunk of response) {

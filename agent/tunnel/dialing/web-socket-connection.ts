@@ -28,8 +28,8 @@ export class WebSocketConnection implements Connection {
   #received = 0;
 
   /**
-   * Each time something is with the operating system. Not the socket's `drain`: it tells only of a buffer that had been
-   * fuller than Node's mark, which is above ours. What cannot be sent ends the socket, which is told of by its close.
+   * Called each time the operating system has taken a frame. The socket's `drain` does not suffice: it fires only for a
+   * buffer above Node's mark, which is above ours. A failed send ends the socket, which its close reports.
    */
   readonly #onSent = (): void => this.#listener?.onDrain();
 

@@ -3,7 +3,7 @@ import type { AgentMessage, EventsAck } from "@picolet/protocol/tunnel/messages.
 import type { OutgoingEvents } from "../../core/hub/tunnel-ports.ts";
 import { Violation } from "./violation.ts";
 
-/** What a hub allows. The store keeps the others. */
+/** Bounds batches on their way, as the hub does. The store keeps the others. */
 const MAX_EVENT_BATCHES = MAX_IN_FLIGHT_MESSAGES;
 /** Events can wait: with two full batches under way the next waits, while the hub writes the first. */
 const MAX_UNDER_WAY_EVENTS = 2 * MAX_EVENT_ITEMS;

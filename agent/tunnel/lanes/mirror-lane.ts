@@ -4,7 +4,7 @@ import { MAX_AGENT_MESSAGE_BYTES, MAX_MIRROR_ITEMS } from "@picolet/protocol/tun
 import type { AgentMessage, MirrorItem } from "@picolet/protocol/tunnel/messages.ts";
 import type { MirrorSet } from "../../core/hub/tunnel-ports.ts";
 
-/** What a piece is cut to, in characters of JSON; a pod that is larger goes alone. */
+/** Bounds a piece, in characters of JSON; a larger pod is a piece by itself. */
 const MAX_PIECE_CHARACTERS = 64 * 1024;
 /**
  * No message holds more; an API server takes no annotations beyond half of it. Without a mirror pod it runs all the
@@ -25,7 +25,7 @@ interface MirrorLaneComponents {
 /** The way up for mirror pods, of one session: the whole set when the hub asks for it and when it has changed. */
 export class MirrorLane {
   readonly #components: MirrorLaneComponents;
-  /** What the hub has, as far as this session knows. */
+  /** Digest of the set that the hub has, as far as this session knows. */
   #sent: Uint8Array | undefined;
   readonly #helloDigest: Uint8Array;
 
@@ -59,12 +59,12 @@ export class MirrorLane {
       this.#components.send({ kind: "mirrors", items, last: index === pieces.length - 1 });
       await this.#components.flushed(signal);
     }
-    // A hub that lacks the mirror pods lacks their statuses too, whatever it once acknowledged.
+    // A hub without the mirror pods lacks their statuses too, even those it once acknowledged.
     this.#components.repeat(new Set(current.map(({ uid }) => uid)));
     return true;
   }
 
-  /** At least one piece: an empty set is told too. */
+  /** @returns at least one piece: an empty set is sent too */
   #cut(items: readonly MirrorItem[]): readonly (readonly MirrorItem[])[] {
     const pieces: MirrorItem[][] = [[]];
     let characters = 0;

@@ -11,7 +11,7 @@ interface Known {
 
 const known = (report: NodeReportContent): Known => ({ hash: statusHash(sha256, report), report });
 
-/** What the hub has acknowledged of the node's report; outlives the session. */
+/** The parts of the node's report that the hub has acknowledged; outlives the session. */
 export class AcknowledgedReport {
   #known: Known | undefined;
 
@@ -33,7 +33,7 @@ interface NodeLaneComponents {
 /** The way up for the node's report, of one session: one at a time, against the one acknowledged before. */
 export class NodeLane {
   readonly #components: NodeLaneComponents;
-  /** What the hello names. */
+  /** The report named in the hello. */
   readonly #hello: Known;
   #underWay: Known | undefined;
 
@@ -55,7 +55,7 @@ export class NodeLane {
     this.#components.acknowledged.set(wantsNode ? undefined : this.#hello);
   }
 
-  /** Something is to be sent, and may be. */
+  /** True when something must be sent and may be sent now. */
   get isDue(): boolean {
     if (this.#underWay !== undefined) return false;
     const base = this.#components.acknowledged.known;

@@ -13,7 +13,7 @@ import type { CompactStatus, StatusBody } from "@picolet/protocol/tunnel/message
 
 export const sha256 = (bytes: Uint8Array): Uint8Array => hash("sha256", bytes, "buffer");
 
-/** What a usual status and its dictionary take; zlib's state is 20 KiB then, and 130 KiB with the largest window. */
+/** Enough for a usual status with its dictionary; zlib then takes 20 KiB, and 130 KiB with the largest window. */
 const SMALL_WINDOW_BITS = 12;
 const SMALL_BYTES = 3500;
 
@@ -30,8 +30,8 @@ function deflate(bytes: Uint8Array, dictionary: Uint8Array): Uint8Array {
 type Json = Readonly<Record<string, unknown>>;
 
 /**
- * Of all statuses together, in characters. 110 pods of two containers take 300 KB; those that do not fit are sent whole
- * when they change, the ones that were quiet longest first.
+ * Bounds all statuses together, in characters. 110 pods of two containers take 300 KB. Above it the statuses that were
+ * unchanged longest are dropped, and are sent whole when they change.
  */
 const MAX_CHARACTERS = 512 * 1024;
 /** A delta that saves less than this share of the whole is not worth that the hub has to know the base. */
@@ -47,8 +47,8 @@ interface Sent {
 export type SentBody = StatusBody | ({ readonly kind: "compact" } & CompactStatus);
 
 /**
- * What the hub has of each pod's status, so that only what changed is sent. In memory alone: after a start of the agent
- * each is sent whole once.
+ * Remembers each pod's status as the hub has it, so that only changes are sent. Only in memory: after the agent's start
+ * each status is sent whole once.
  */
 export class SentStatuses {
   /** The one sent longest ago first. */

@@ -38,7 +38,7 @@ interface Batch {
   readonly upTo: number;
   readonly items: number;
   readonly characters: number;
-  /** Of compact items: the UID by the key in hex. */
+  /** UIDs of compact items by key in hex. */
   readonly uids: ReadonlyMap<string, string>;
   /** Sent again: their rows are older than those of the batches before. */
   readonly again: ReadonlySet<string>;
@@ -61,7 +61,7 @@ export class StatusLane {
   #number = 0;
   #acknowledged = 0;
   #hubTakesCompact = false;
-  /** Of the outbox; everything up to it was sent in this session. */
+  /** Position in the outbox up to which everything was sent in this session. */
   #sentUpTo = 0;
   /** Asked for whole, and not sent since. */
   readonly #wanted = new Set<string>();
@@ -158,7 +158,7 @@ export class StatusLane {
       } else items.push({ namespace, name, uid, body });
     }
     const count = items.length + compact.length;
-    // What was wanted and is not pending any more has been overtaken.
+    // A requested status that is no longer pending was superseded.
     if (count === 0) {
       this.#wanted.clear();
       return false;

@@ -29,7 +29,7 @@ const RETRY: BackoffPolicy = { first: seconds(2), max: seconds(60) };
  */
 export class TelemetryLane {
   readonly #components: TelemetryLaneComponents;
-  /** Of the queue: the last that the hub has acknowledged. */
+  /** Id of the last batch that the hub has acknowledged. */
   #acknowledged = 0;
 
   constructor(components: TelemetryLaneComponents) {
@@ -68,7 +68,7 @@ export class TelemetryLane {
     }
   }
 
-  /** What comes after those that are under way; waits for it when none are. */
+  /** @returns the batches after those on their way; waits for one when none are */
   async #next(underWay: number, signal: AbortSignal): Promise<readonly OutgoingBatch[]> {
     const { telemetry } = this.#components;
     for await (const _ of telemetry.latest.changes(signal)) {
@@ -89,7 +89,7 @@ export class TelemetryLane {
     try {
       const { received } = readTelemetryReply(stream.reply);
       const reading = readAcks(stream, sending, life.signal).finally(() => life.abort());
-      // Its error is awaited below, whatever comes first.
+      // Its error is awaited below in any case.
       reading.catch(() => undefined);
       await this.#write(stream, { queue, received }, sending, life.signal);
       const isOurs = !life.signal.aborted;
@@ -132,7 +132,7 @@ async function readAcks(stream: OpenedStream, sending: SentBatches, signal: Abor
   }
 }
 
-/** What was sent and not acknowledged, in order. */
+/** Batches sent and not acknowledged, in order. */
 class SentBatches {
   readonly #acknowledged: (id: number) => void;
   readonly #batches: { readonly id: number; readonly sequence: number }[] = [];

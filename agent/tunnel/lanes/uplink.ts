@@ -10,8 +10,8 @@ import type { SentStatuses } from "./sent-statuses.ts";
 import { StatusLane } from "./status-lane.ts";
 
 /**
- * After something was sent, what comes next is gathered for so long: the steps of a starting pod come within it, and
- * nobody who watches a pod notices it. The first change after a rest goes at once.
+ * Changes after a message are gathered for this long: it covers the steps of a starting pod, and users do not notice
+ * it. The first change after a pause is sent at once.
  */
 const GATHER = millis(100);
 /**
@@ -32,7 +32,7 @@ interface UplinkComponents {
   readonly flushed: (signal: AbortSignal) => Promise<void>;
 }
 
-/** The way up, of one session: what changed on the node is told as long as the session lives. */
+/** Sends the changes of the node to the hub during one session. */
 export class Uplink {
   readonly #clock: Clock;
   readonly #node: Omit<TunnelPorts, "objects">;
@@ -58,7 +58,7 @@ export class Uplink {
     this.#mirrors = new MirrorLane({ mirrors: () => node.mirrors.current, log, send, repeat, flushed });
   }
 
-  /** What the hello says of it. */
+  /** The uplink's part of the hello. */
   get hello(): { readonly mirrorsDigest: Uint8Array; readonly nodeHash: Uint8Array; readonly pendingStatuses: number } {
     return {
       mirrorsDigest: this.#mirrors.helloDigest,
@@ -131,7 +131,7 @@ export class Uplink {
       if (hasSentStatuses || hasSentEvents) this.#nextAt = this.#later(GATHER);
       const isLargeDue = this.#clock.monotonic() >= this.#nextLargeAt;
       if (!isLargeDue) {
-        // Looked at again then, whether it has changed or not.
+        // Checked again then, changed or not.
         if (this.#report.isDue || this.#mirrors.isDue) this.#alarm.set(this.#until(this.#nextLargeAt));
         continue;
       }

@@ -1,8 +1,8 @@
 import { PicoletError } from "@picolet/protocol/errors.ts";
 
-/** The hub did what it may not, or more than this node can hold: it is told so, and the session ends. */
+/** The hub broke the protocol or a limit of this node: it gets a refusal, and the session ends. */
 export class Violation extends PicoletError {
-  /** Of the refusal: `protocol`, `limit`. */
+  /** Code of the refusal. */
   readonly refusal: "protocol" | "limit";
 
   constructor(refusal: Violation["refusal"], message: string) {

@@ -1,4 +1,5 @@
 /** With real files, measured by the real du. */
+
 import assert from "node:assert/strict";
 import { linkSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
@@ -9,6 +10,7 @@ import { type Millis, podUid, seconds } from "@picolet/protocol/ports.ts";
 import type { DesiredPod, ObservedContainer, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
+import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedEvents, RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import fc from "fast-check";
@@ -85,7 +87,7 @@ class Bench implements AsyncDisposable {
       clock: this.clock,
       log: this.log,
     });
-    this.#running = limits.run(this.#life.signal);
+    this.#running = endOfRun(limits.run(this.#life.signal));
   }
 
   add(spec: Spec, source: DesiredPod["source"] = "api"): DesiredPod {

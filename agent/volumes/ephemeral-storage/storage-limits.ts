@@ -1,4 +1,3 @@
-import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
@@ -64,8 +63,11 @@ export class StorageLimits implements Component {
         await this.#round(signal);
       }
     };
-    await Promise.all([follow(), measure()]).catch(ignoreCancelled);
-    await Promise.all(this.#ending.values());
+    try {
+      await Promise.all([follow(), measure()]);
+    } finally {
+      await Promise.all(this.#ending.values());
+    }
   }
 
   #wake(): void {

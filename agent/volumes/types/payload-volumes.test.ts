@@ -1,4 +1,5 @@
 /** On a real file system, with real mounts where the process may mount. */
+
 import assert from "node:assert/strict";
 import { mkdirSync, openSync, readdirSync, readFileSync, readlinkSync, readSync, statSync } from "node:fs";
 import { test } from "node:test";
@@ -9,6 +10,7 @@ import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { TestClusterObjects } from "@picolet/test/support/unit/agent/memory-cluster-objects.ts";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { desired, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
+import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedEvents, RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { writeAtomically } from "../files/atomic-writer.ts";
@@ -34,7 +36,7 @@ class Bench implements AsyncDisposable {
   readonly paths = new PodPaths({ rootDir: this.folder.at("lib"), podLogsDir: this.folder.at("logs") });
   #life = new AbortController();
   #volumes = this.#make();
-  #running = this.#volumes.run(this.#life.signal);
+  #running = endOfRun(this.#volumes.run(this.#life.signal));
 
   /** A pod with one volume `v`, set up. */
   async pod(volume: Omit<ManifestVolume, "name">, spec: object = {}, metadata = {}): Promise<DesiredPod> {
@@ -63,7 +65,7 @@ class Bench implements AsyncDisposable {
     await this.#running;
     this.#life = new AbortController();
     this.#volumes = this.#make();
-    this.#running = this.#volumes.run(this.#life.signal);
+    this.#running = endOfRun(this.#volumes.run(this.#life.signal));
   }
 
   at(pod: DesiredPod, path = ""): string {

@@ -1,5 +1,4 @@
 import { chmod, chown, mkdir } from "node:fs/promises";
-import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
@@ -109,7 +108,7 @@ export class PayloadVolumes implements Component {
         for (const entry of [...this.#pods.values()]) await this.#refresh(entry, signal);
       }
     };
-    await Promise.all([follow(), refresh()]).catch(ignoreCancelled);
+    await Promise.all([follow(), refresh()]);
   }
 
   async #refresh(entry: Projected, signal: AbortSignal): Promise<void> {

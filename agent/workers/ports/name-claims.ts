@@ -1,15 +1,15 @@
-/** Which incarnation of each namespace and name may have anything on this node; the others wait. */
+/** Decides which incarnation of each namespace and name may start on this node; the others wait. */
 import type { PodUid } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 
 export const nameKeyOf = ({ pod }: DesiredPod): string => `${pod.metadata.namespace}/${pod.metadata.name}`;
 
 export class NameClaims {
-  /** The first owns the name. One entry for each pod that has a worker at most. */
+  /** The first of each set owns the name. At most one entry for each pod with a worker. */
   readonly #holders = new Map<string, Set<PodUid>>();
 
   /**
-   * Takes the name for a pod that is to start, unless it is another's.
+   * Takes the name for a new pod, unless another has it.
    * @returns the pod to wait for; `undefined` when the name is this pod's.
    */
   claim(desired: DesiredPod): PodUid | undefined {
@@ -19,7 +19,7 @@ export class NameClaims {
     return owner === desired.uid ? undefined : owner;
   }
 
-  /** A pod that may have traces has its name before all that have none. */
+  /** A pod that may have traces gets its name before all that have none. */
   occupy(desired: DesiredPod): void {
     this.#holdersOf(desired).add(desired.uid);
   }

@@ -2,8 +2,8 @@ import { cancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
 import type { Clock, Millis } from "@picolet/protocol/ports.ts";
 
 /**
- * So many may do something at once; the others wait, first come first served. Who takes longer than `patience` goes on,
- * but holds no place any more, so that those who hang never stop the rest.
+ * Bounds how many tasks run at once; the others wait in order. A task that takes longer than `patience` continues, but
+ * frees its slot, so that tasks that hang never stop the rest.
  */
 export class Slots {
   readonly #clock: Clock;
@@ -21,7 +21,7 @@ export class Slots {
   async use<T>(task: () => Promise<T>, signal: AbortSignal): Promise<T> {
     await this.#take(signal);
     using done = joinSignals(signal);
-    // Ends, by time or by the task's end, in any case; either way the place is free.
+    // Settles in any case, after `patience` or at the task's end; both free the slot.
     this.#clock.sleep(this.#patience, done.signal).then(
       () => this.#give(),
       () => this.#give(),

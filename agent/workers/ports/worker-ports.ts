@@ -1,4 +1,4 @@
-/** What all workers of a node share. */
+/** The ports that all workers of a node share. */
 
 import type { Container } from "@picolet/protocol/pod/pod.ts";
 import type { Clock, Log, Random } from "@picolet/protocol/ports.ts";
@@ -29,29 +29,29 @@ export interface WorkerPorts {
   readonly events: PodEvents;
   readonly names: NameClaims;
   readonly sandboxSlots: Slots;
-  /** The runtime that has the pod, or is to run it; `undefined` when this node has none for it. */
+  /** The runtime that has the pod, or else must run it; `undefined` when this node has none for it. */
   readonly adapterOf: (desired: DesiredPod) => RuntimeAdapter | undefined;
-  /** Whether that runtime, which `adapterOf` gave, is to have nothing of the pod any more. */
+  /** True when the runtime that `adapterOf` returned must release the pod. */
   readonly isLeaving: (desired: DesiredPod, adapter: RuntimeAdapter) => boolean;
-  /** Whether all pods that this runtime had when the agent started are known by name. */
+  /** True when all pods that this runtime had at the agent's start are identified. */
   readonly isSettled: (adapter: RuntimeAdapter) => boolean;
-  /** Tells the store that nothing is left of a pod; of one that is wanted again meanwhile it knows better. */
+  /** Reports to the store that nothing of a pod is left. The store ignores it if the pod is wanted again. */
   readonly forget: (desired: DesiredPod) => void;
   readonly backoff: CrashBackoffLimits;
   readonly hostIps: () => readonly string[];
   readonly runtimeName: (adapter: RuntimeAdapter) => string;
   readonly prober: Prober;
   readonly hooks: HookRunner;
-  /** Asked once, before anything of a pod starts. */
+  /** Called once, before anything of a pod starts. */
   readonly admit: (desired: DesiredPod) => Rejection | undefined;
   readonly recursiveReadOnly: (desired: DesiredPod) => boolean;
-  /** Missing: containers run wherever the kernel likes. */
+  /** Missing: containers run on any CPU. */
   readonly placement?: ContainerPlacement | undefined;
   /** Missing: pods have no cgroups here. */
   readonly podResources?: PodResources | undefined;
-  /** The pod has let go of what it was granted, or was granted less: what waits for room may have it now. */
+  /** Resources of a pod have become free: pending requests may fit now. */
   readonly released: () => void;
   readonly planPod: PlanPod;
-  /** What that ended run left in its termination message file; "" for nothing. */
+  /** Reads an ended run's termination message file; "" without one. */
   readonly terminationMessage: (desired: DesiredPod, container: Container, ended: ObservedContainer) => string;
 }

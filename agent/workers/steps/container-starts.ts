@@ -1,5 +1,7 @@
+import { cancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
 import { isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import type { LifecycleHandler } from "@picolet/protocol/pod/pod.ts";
+import type { Clock, Millis } from "@picolet/protocol/ports.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
 import type { Action, ContainerLaunch, ObservedPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { AnyContainer } from "../../plan/container-roles.ts";
@@ -7,12 +9,11 @@ import { gracePeriodOf } from "../../plan/grace-period.ts";
 import type { PlanAction, StopContainer } from "../../plan/pod-view.ts";
 import type { WorkerPorts } from "../ports/worker-ports.ts";
 import { HookFailure, ImageFailure } from "./failed-steps.ts";
-import { runWithGrace } from "./grace-period-signal.ts";
 import type { PodImages } from "./pod-images.ts";
 import { ACTION_TIMEOUT, type RuntimeCalls } from "./runtime-calls.ts";
 import { containerOf, hookTarget, type StepListener, type StepRun } from "./step-run.ts";
 
-/** How long a start may go on whose pod is to be removed: some ten times what one takes. */
+/** Grace for a start whose round is broken off: some ten times the usual duration of a start. */
 const START_LINGERS = seconds(5);
 
 type StartContainer = Extract<PlanAction, { kind: "startContainer" }>;
@@ -20,12 +21,12 @@ type StartContainer = Extract<PlanAction, { kind: "startContainer" }>;
 export interface ContainerStartsParts {
   readonly images: PodImages;
   readonly calls: RuntimeCalls;
-  readonly listener: Pick<StepListener, "happened">;
-  /** Ends a container whose hook has failed. Does not throw when it cannot. */
+  readonly listener: Pick<StepListener, "dispatch">;
+  /** Stops a container whose hook has failed. Never rejects. */
   readonly end: (stop: StopContainer, run: StepRun) => Promise<unknown>;
 }
 
-/** What starts one container: its image, its place among the others, the start, and the hook after it. */
+/** Starts one container: image, sandbox address, CPUs, the start itself, and the postStart hook. */
 export class ContainerStarts {
   readonly #ports: WorkerPorts;
   readonly #own: ContainerStartsParts;
@@ -35,7 +36,7 @@ export class ContainerStarts {
     this.#own = own;
   }
 
-  /** `pending`: its image is on its way. */
+  /** @returns `pending` while the image is being pulled */
   async start(action: StartContainer, context: StepRun): Promise<"done" | "pending"> {
     const { events, clock } = this.#ports;
     const { desired } = context.view;
@@ -43,11 +44,11 @@ export class ContainerStarts {
     const launch = await this.#launch(action, context);
     if (launch === undefined) return "pending";
     const start: Action = { kind: "startContainer", container: launch };
-    // A start that is cut off in its middle is an exit with code 128, which would be told of a pod that only was to go.
+    // A start that is cut off shows as an exit with code 128, which would be reported for a pod that is only removed.
     const run = (signal: AbortSignal): Promise<void> =>
       this.#own.calls.apply(start, ACTION_TIMEOUT, { ...context, signal });
     await runWithGrace(clock, START_LINGERS, run, context);
-    this.#own.listener.happened({ kind: "started", name, attempt, monotonic: clock.monotonic() });
+    this.#own.listener.dispatch({ kind: "started", name, attempt, monotonic: clock.monotonic() });
     events.record(desired, "Normal", "Created", `Created container: ${name}`, name);
     events.record(desired, "Normal", "Started", `Started container ${name}`, name);
     const postStart = containerOf(desired, name)?.lifecycle?.postStart;
@@ -55,10 +56,10 @@ export class ContainerStarts {
     return "done";
   }
 
-  /** A container whose postStart hook fails is ended; when another follows, the restart policy says. */
+  /** A container whose postStart hook fails is stopped; the restart policy decides whether it runs again. */
   async #postStart(handler: LifecycleHandler, { name, attempt }: StartContainer, context: StepRun): Promise<void> {
     const { desired } = context.view;
-    const observed = await this.#own.calls.look(context);
+    const observed = await this.#own.calls.inspect(context);
     const run = observed.containers.find((each) => each.name === name && each.attempt === attempt);
     const target = run && hookTarget(run, { ...context, observed });
     if (run === undefined || target === undefined) return;
@@ -77,13 +78,13 @@ export class ContainerStarts {
         replaces: undefined,
       } as const;
       const running = run.state.kind === "running";
-      // That it cannot be stopped is for the next round to find out.
+      // A failed stop is left to the next round.
       if (running) await this.#own.end({ ...stop, running, message: "FailedPostStartHook" }, { ...context, observed });
       throw new HookFailure("", { cause: error });
     }
   }
 
-  /** @returns `undefined` while the image is on its way. */
+  /** @returns `undefined` while the image is being pulled */
   async #launch(action: StartContainer, context: StepRun): Promise<ContainerLaunch | undefined> {
     const { desired } = context.view;
     const { name, attempt, backoff } = action;
@@ -106,8 +107,8 @@ export class ContainerStarts {
   }
 
   /**
-   * A new sandbox is looked at before the first container starts in it: its address belongs into the container's
-   * /etc/hosts. On the host's network there is nothing to learn.
+   * Inspects a new sandbox before its first container starts: the address goes into the container's /etc/hosts. On the
+   * host's network no inspection is needed.
    */
   async #withSandbox(run: StepRun): Promise<ObservedPod> {
     const { view, adapter } = run;
@@ -115,12 +116,12 @@ export class ContainerStarts {
     const nothing: ObservedPod = { uid, sandboxes: [], containers: [], manifest: undefined };
     if (run.observed !== undefined) return run.observed;
     if (adapter === undefined || pod.spec.hostNetwork === true) return view.observed ?? nothing;
-    run.observed = await this.#own.calls.look(run);
+    run.observed = await this.#own.calls.inspect(run);
     return run.observed;
   }
 }
 
-/** Whose processes an ephemeral container is to see. */
+/** @returns the container whose processes an ephemeral container sees */
 function targetOf(container: AnyContainer, { containers }: ObservedPod): string | undefined {
   const name = "targetContainerName" in container ? container.targetContainerName : undefined;
   if (name === undefined || name === "") return undefined;
@@ -128,4 +129,34 @@ function targetOf(container: AnyContainer, { containers }: ObservedPod): string 
   if (target !== undefined) return target.id;
   const reason = "CreateContainerConfigError";
   throw new PicoletError("not_found", `unable to find target container ${name}`, { reason, retryable: true });
+}
+
+/**
+ * Gives a task `grace` to finish after `signal` aborts: cut off at once, it would leave something that looks like a
+ * failure.
+ * @param signal if it aborts before the task began, the task never begins
+ * @param life cancels the task at once
+ * @throws what the task throws; `cancelled` if it never began
+ */
+export async function runWithGrace<T>(
+  clock: Clock,
+  grace: Millis,
+  task: (signal: AbortSignal) => Promise<T>,
+  { signal, life }: { readonly signal: AbortSignal; readonly life: AbortSignal },
+): Promise<T> {
+  if (signal.aborted) throw cancelled("the task");
+  using joined = joinSignals(life);
+  const cutOff = (): void => {
+    clock.sleep(grace, joined.signal).then(
+      () => joined.abort(),
+      () => undefined,
+    );
+  };
+  signal.addEventListener("abort", cutOff, { once: true });
+  try {
+    return await task(joined.signal);
+  } finally {
+    signal.removeEventListener("abort", cutOff);
+    joined.abort();
+  }
 }

@@ -1,21 +1,29 @@
 import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
-import type { Log } from "@picolet/protocol/ports.ts";
+import type { Clock, Log, Random } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { type PlanAction, stepOf } from "../../plan/pod-view.ts";
 import type { PodEvents } from "../ports/pod-events.ts";
-import type { StepFailures } from "./step-failures.ts";
+import { nextFailure } from "./step-failures.ts";
+import { failuresOf, type WorkerAccess } from "./worker-access.ts";
 
-/** What is told of steps that have failed: to their worker, in the log, and in the kubelet's events. */
+interface FailedStepsPorts {
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Log;
+  readonly events: PodEvents;
+}
+
+/** Records the failures of steps: in the worker's state, in the log, and as the kubelet's events. */
 export class FailedSteps {
-  readonly #ports: { readonly log: Log; readonly events: PodEvents };
-  readonly #failures: StepFailures;
+  readonly #ports: FailedStepsPorts;
+  readonly #worker: WorkerAccess;
 
-  constructor(ports: { readonly log: Log; readonly events: PodEvents }, failures: StepFailures) {
+  constructor(ports: FailedStepsPorts, worker: WorkerAccess) {
     this.#ports = ports;
-    this.#failures = failures;
+    this.#worker = worker;
   }
 
-  tell(action: PlanAction, desired: DesiredPod, error: unknown): void {
+  record(action: PlanAction, desired: DesiredPod, error: unknown): void {
     const { log, events } = this.#ports;
     const isImage = error instanceof ImageFailure;
     const isHook = error instanceof HookFailure;
@@ -23,10 +31,12 @@ export class FailedSteps {
     const { reason: usual, prefix } = FAILURES[action.kind];
     const own = isImage || isHook ? error.cause : error;
     const reason = isHook ? "PostStartHookError" : usual;
-    const failure = this.#failures.add(step, own, reason, kindOf(action, isImage, own));
+    const failed = { step, error: own, reason, kind: kindOf(action, isImage, own) };
+    const failure = nextFailure(failuresOf(this.#worker.state), failed, this.#ports);
+    this.#worker.dispatch({ kind: "stepFailed", step, failure });
     const { count, message } = failure;
     if (count === 1) log.warn("a step of a pod failed", { pod: desired.uid, step, error: message });
-    // The image manager has recorded its own failures, and what is left behind after a pod concerns its user no more.
+    // The image manager records its own failures, and leftovers of a removed pod do not concern its user.
     if (isImage || isHook || prefix === undefined) return;
     const container = action.kind === "startContainer" || action.kind === "stopContainer" ? action.name : undefined;
     const shown = action.kind === "startContainer" ? "Failed" : failure.reason;
@@ -36,7 +46,7 @@ export class FailedSteps {
   }
 }
 
-/** One for each event. @see PodEnvironment for errors that bring several. */
+/** @returns the message of each event. @see PodEnvironment for errors with several causes */
 function messagesOf(error: unknown, message: string): readonly string[] {
   const cause = error instanceof PicoletError ? error.cause : undefined;
   return cause instanceof AggregateError ? cause.errors.map(describeError) : [message];
@@ -44,21 +54,20 @@ function messagesOf(error: unknown, message: string): readonly string[] {
 
 function kindOf({ kind }: PlanAction, isImage: boolean, error: unknown): "image" | "start" | "other" {
   if (isImage || kind === "choose") return "image";
-  // One that took all its time, half a minute of computing perhaps, is not tried again as soon as one that cost
-  // nothing.
+  // A start that used up its deadline, perhaps half a minute of computing, is not repeated as soon as a cheap one.
   return kind === "startContainer" && !isPicoletError(error, "deadline_exceeded") ? "start" : "other";
 }
 
-/** Marks what the image manager threw on its way through a step. */
+/** Marks an error of the image manager. */
 export class ImageFailure extends Error {}
 
-/** Marks what a postStart hook threw. */
+/** Marks an error of a postStart hook. */
 export class HookFailure extends Error {}
 
 interface FailureShown {
-  /** When the error brings none. */
+  /** Used when the error has none. */
   readonly reason: string;
-  /** Of the event's message; `undefined`: no event. */
+  /** Begins the event's message; `undefined`: no event. */
   readonly prefix: string | undefined;
 }
 
@@ -69,7 +78,7 @@ const FAILURES: Readonly<Record<PlanAction["kind"], FailureShown>> = {
   createSandbox: { reason: "FailedCreatePodSandBox", prefix: "Failed to create pod sandbox: " },
   startContainer: { reason: "RunContainerError", prefix: "Error: " },
   stopContainer: KILL_FAILURE,
-  // The condition PodResizeInProgress says it.
+  // The condition PodResizeInProgress reports it.
   resize: { reason: "Error", prefix: undefined },
   stopSandbox: KILL_FAILURE,
   removeSandbox: KILL_FAILURE,

@@ -13,7 +13,7 @@ const image: ResolvedImage = { requested: container.image, id: "sha256:1" };
 const adapter = {} as RuntimeAdapter;
 const { signal } = new AbortController();
 
-/** Pulls that end when they are told to. */
+/** Pulls that end on demand. */
 function bench() {
   const clock = new VirtualClock();
   const pulls: { readonly image: string; readonly aborted: () => boolean; readonly end: (error?: Error) => void }[] =

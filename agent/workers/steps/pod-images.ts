@@ -1,4 +1,4 @@
-/** The images of one pod's containers on their way to the node, while the worker goes on with other things. */
+/** Pulls the images of one pod's containers while the worker continues with other steps. */
 
 import { type JoinedSignal, joinSignals } from "@picolet/protocol/async/abort.ts";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
@@ -8,11 +8,11 @@ import { type Clock, type MonotonicMs, millis, seconds } from "@picolet/protocol
 import type { DesiredPod, ResolvedImage, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { ImageManager } from "../../core/pods/pod-ports.ts";
 
-/** To look up an image that is on the node takes a few ms; what takes longer is a pull, which nobody waits for. */
+/** A lookup of an image on the node takes a few ms. A longer one is a pull, for which no round waits. */
 const PATIENCE = millis(500);
 /**
- * An image that a round got and did not come to use, because its pod had no sandbox, is good for the next ones this
- * long; later it may have been removed, or its tag may be another image's.
+ * How long an image that a round did not use, because the pod had no sandbox, serves later rounds. After that it may
+ * have been removed, or its tag may name another image.
  */
 const FRESH = seconds(60);
 
@@ -25,21 +25,21 @@ interface Track {
   waitedFor: boolean;
 }
 
-/** One track for each container at most. */
+/** Has at most one track for each container. */
 export class PodImages {
   readonly #components: { readonly images: ImageManager; readonly clock: Clock };
   readonly #arrived: () => void;
   readonly #tracks = new Map<string, Track>();
 
-  /** @param arrived called when an image that `take` did not wait for is there, or has failed. */
+  /** @param arrived called when the pull of an image for which `take` did not wait succeeds or fails */
   constructor(components: { readonly images: ImageManager; readonly clock: Clock }, arrived: () => void) {
     this.#components = components;
     this.#arrived = arrived;
   }
 
   /**
-   * Begins to get the image unless that is under way, or its arrival has been told of and not been used yet.
-   * @param life of the whole undertaking.
+   * Starts the pull unless it is under way, or its image has arrived and was not used yet.
+   * @param life ends the pull
    */
   begin(pod: DesiredPod, container: Container, adapter: RuntimeAdapter, life: AbortSignal): void {
     const known = this.#tracks.get(container.name);
@@ -62,8 +62,8 @@ export class PodImages {
   }
 
   /**
-   * @returns `undefined` while the image is still on its way; `arrived` will be called.
-   * @throws what the image manager throws.
+   * @returns `undefined` while the image is being pulled; `arrived` is called later
+   * @throws what the image manager throws
    */
   async take(name: string, signal: AbortSignal): Promise<ResolvedImage | undefined> {
     const track = this.#tracks.get(name);
@@ -82,7 +82,7 @@ export class PodImages {
     return track.result.image;
   }
 
-  /** Gives up all that is under way. */
+  /** Cancels all pulls. */
   abandon(): void {
     for (const [name, track] of this.#tracks) this.#end(name, track);
   }

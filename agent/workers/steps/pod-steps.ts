@@ -12,20 +12,19 @@ import { FailedSteps } from "./failed-steps.ts";
 import type { PodImages } from "./pod-images.ts";
 import { resizePod } from "./resize-step.ts";
 import { ACTION_TIMEOUT, RuntimeCalls } from "./runtime-calls.ts";
-import type { StepFailures } from "./step-failures.ts";
 import { containerOf, hookTarget, type StepContext, type StepListener, type StepRun } from "./step-run.ts";
+import { failuresOf } from "./worker-access.ts";
 
-/** A registry may be silent for a minute, and a pod has several images. */
+/** Bounds the choice of a runtime: a registry may be silent for a minute, and a pod has several images. */
 const CHOICE_TIMEOUT = seconds(300);
-/** A sandbox waits for its network; the kubelet gives it twice the time. */
+/** Bounds the creation of a sandbox, which waits for its network. Twice the usual limit, as in the kubelet. */
 const SANDBOX_TIMEOUT = seconds(240);
 
 type Outcome = "done" | "pending" | "failed";
 
-/** Carries out what was planned for one pod, one step after the other, with the kubelet's events. */
+/** Carries out the plan for one pod step by step, with the kubelet's events. */
 export class PodSteps {
   readonly #ports: WorkerPorts;
-  readonly #failures: StepFailures;
   readonly #images: PodImages;
   readonly #stops: ContainerStops;
   readonly #listener: StepListener;
@@ -36,7 +35,6 @@ export class PodSteps {
   constructor(
     ports: WorkerPorts,
     own: {
-      readonly failures: StepFailures;
       readonly images: PodImages;
       readonly stops: ContainerStops;
       readonly listener: StepListener;
@@ -44,19 +42,19 @@ export class PodSteps {
   ) {
     this.#ports = ports;
     this.#stops = own.stops;
-    this.#failures = own.failures;
     this.#images = own.images;
     this.#listener = own.listener;
     this.#calls = new RuntimeCalls(ports);
-    this.#failed = new FailedSteps(ports, own.failures);
+    this.#failed = new FailedSteps(ports, own.listener);
     const { images, listener } = own;
     const end = (stop: StopContainer, run: StepRun): Promise<unknown> => this.#step(stop, run);
     this.#starts = new ContainerStarts(ports, { images, listener, calls: this.#calls, end });
   }
 
   /**
-   * @returns the identities of what was done, and whether another look is due, because something was done or failed.
-   * @throws `cancelled` alone; a step that fails is in the failures.
+   * @returns the identities of the actions that were done, and whether another round is due, because a step succeeded
+   *   or failed
+   * @throws `cancelled` alone; a step that fails goes into the worker's state
    */
   async run(
     actions: readonly PlanAction[],
@@ -91,15 +89,15 @@ export class PodSteps {
   }
 
   /**
-   * Volumes are mounted before an image is asked for, so that one that cannot be is the first thing told of a pod, and
-   * each try does not tell of the images again; so it is with a sandbox that could not be made before.
+   * Volumes are mounted before images are pulled, so that a failed mount is the first event of a pod, and a retry does
+   * not repeat the events of the images. The same holds for a sandbox whose creation failed before.
    */
   #comesBeforeImages(action: PlanAction): boolean {
     if (action.kind === "prepare") return true;
-    return action.kind === "createSandbox" && this.#failures.current.has(stepOf(action));
+    return action.kind === "createSandbox" && failuresOf(this.#listener.state).has(stepOf(action));
   }
 
-  /** While the sandbox is being made. */
+  /** Pulls run while the sandbox is created. */
   #beginImages(actions: readonly PlanAction[], { view, adapter, life }: StepContext): void {
     for (const action of actions) {
       const container = action.kind === "startContainer" ? containerOf(view.desired, action.name) : undefined;
@@ -111,12 +109,14 @@ export class PodSteps {
     try {
       if (context.signal.aborted) throw cancelled("the step");
       const outcome = await this.#carryOut(action, context);
-      // While an image is on its way, what was wrong with it the last time is still all that is known.
-      if (outcome === "done" || action.kind === "choose") this.#failures.succeeded(stepOf(action));
+      // While an image is being pulled, its last failure stays the latest known state.
+      if (outcome === "done" || action.kind === "choose") {
+        this.#listener.dispatch({ kind: "stepSucceeded", step: stepOf(action) });
+      }
       return outcome;
     } catch (error) {
       if (context.signal.aborted) throw isCancelled(error) ? error : cancelled("the step");
-      this.#failed.tell(action, context.view.desired, error);
+      this.#failed.record(action, context.view.desired, error);
       return "failed";
     }
   }
@@ -125,7 +125,7 @@ export class PodSteps {
     switch (action.kind) {
       case "choose":
         await this.#choose(context);
-        // The store tells of the choice, and the next round goes by it.
+        // The store publishes the choice, and the next round follows it.
         return "pending";
       case "prepare":
         await this.#prepare(context);
@@ -138,7 +138,7 @@ export class PodSteps {
       case "stopContainer": {
         const { name, replaces } = action;
         const monotonic = this.#ports.clock.monotonic();
-        if (replaces !== undefined) this.#listener.happened({ kind: "replacing", name, ...replaces, monotonic });
+        if (replaces !== undefined) this.#listener.dispatch({ kind: "replacing", name, ...replaces, monotonic });
         await this.#stop(action, context);
         return "done";
       }
@@ -155,7 +155,7 @@ export class PodSteps {
         return "done";
       case "forget":
         this.#ports.forget(context.view.desired);
-        this.#listener.happened({ kind: "forgotten" });
+        this.#listener.dispatch({ kind: "forgotten" });
         return "done";
     }
   }
@@ -169,13 +169,13 @@ export class PodSteps {
         const cpuset = this.#ports.placement?.cpuset(pod, name);
         await this.#calls.apply({ kind: "updateContainer", containerId, resources, cpuset }, ACTION_TIMEOUT, context);
         const monotonic = this.#ports.clock.monotonic();
-        this.#listener.happened({ kind: "resized", name, attempt, resources, monotonic });
+        this.#listener.dispatch({ kind: "resized", name, attempt, resources, monotonic });
       },
     });
     this.#listener.resized(pod);
   }
 
-  /** A runtime whose pods are not all known may have this one: when they are, its worker looks again. */
+  /** Waits until all runtimes are identified, because one of them may have this pod. */
   async #choose({ view, adapter, observed, signal }: StepRun): Promise<void> {
     const { choices, router, isSettled, clock } = this.#ports;
     if (choices === undefined || !router.adapters.every(isSettled)) return;
@@ -188,13 +188,12 @@ export class PodSteps {
     const { desired } = view;
     const prepare = (deadline: AbortSignal) => this.#ports.environment.prepare(desired, deadline);
     await withDeadline(this.#ports.clock, ACTION_TIMEOUT, `prepare pod ${desired.uid}`, prepare, signal);
-    this.#listener.prepared(desired);
+    this.#listener.dispatch({ kind: "prepared", pod: desired });
   }
 
   async #cleanup({ view, signal }: StepContext): Promise<void> {
     const { desired } = view;
     const cleanup = (deadline: AbortSignal) => this.#ports.environment.cleanup(desired, deadline);
-    this.#listener.prepared(undefined);
     await withDeadline(this.#ports.clock, ACTION_TIMEOUT, `clean up after pod ${desired.uid}`, cleanup, signal);
   }
 
@@ -209,7 +208,7 @@ export class PodSteps {
     const create = (): Promise<void> => this.#calls.apply(action, SANDBOX_TIMEOUT, { ...context, adapter });
     await sandboxSlots.use(create, context.signal);
     context.observed = undefined;
-    this.#listener.happened({ kind: "sandboxCreated", attempt, monotonic: clock.monotonic() });
+    this.#listener.dispatch({ kind: "sandboxCreated", attempt, monotonic: clock.monotonic() });
   }
 
   async #stop(action: StopContainer, context: StepRun): Promise<void> {
@@ -231,14 +230,14 @@ export class PodSteps {
   }
 }
 
-/** Stops that follow one another are one batch; any other action is one by itself. */
+/** @returns consecutive stops as one batch, any other action by itself */
 function batchAt(actions: readonly PlanAction[], index: number): readonly PlanAction[] {
   let end = index;
   while (actions[end]?.kind === "stopContainer") end += 1;
   return actions.slice(index, Math.max(end, index + 1));
 }
 
-/** Tells an action from one like it that would be another step forward. */
+/** @returns a key that differs for a repetition of the step that makes progress, such as the next attempt */
 export function identityOf(action: PlanAction): string {
   switch (action.kind) {
     case "startContainer":

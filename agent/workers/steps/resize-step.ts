@@ -8,11 +8,11 @@ import { amountsOf, type ContainerResize, orderResizes, type Resizable, replaceR
 export interface ResizeOrder {
   readonly pod: DesiredPod;
   readonly containers: readonly ContainerResize[];
-  /** Of one container, all of its CPU and memory. */
+  /** Writes all CPU and memory resources of one container. */
   readonly update: (container: ContainerResize, resources: ResourceRequirements) => Promise<void>;
 }
 
-/** One value of the pod's cgroup: what it has and what it is to have. */
+/** The current and the next value of one control of the pod's cgroup. */
 interface Change {
   readonly now: number;
   readonly next: number;
@@ -20,24 +20,24 @@ interface Change {
 }
 
 /**
- * Gives a pod that runs what it has been granted (pkg/kubelet/kuberuntime, doPodResizeAction). Memory before CPU; the
- * pod's cgroup grows before its containers do and shrinks after them; limits grow before requests and shrink after
- * them. What fails in the middle is begun anew, and finds what is done.
+ * Gives a running pod its granted resources (pkg/kubelet/kuberuntime, doPodResizeAction). Memory comes before CPU. The
+ * pod's cgroup grows before its containers and shrinks after them; limits grow before requests and shrink after them.
+ * A resize that fails in the middle starts again and skips what is done.
  */
 export async function resizePod(resources: PodResources | undefined, order: ResizeOrder): Promise<void> {
   const { pod, containers } = order;
   const current = await resources?.current(pod);
   const wanted = resources?.wanted(pod) ?? {};
-  const pace = new Pace(resources, order);
+  const resizer = new Resizer(resources, order);
   if (resources !== undefined && current !== undefined) await refuseTooLittle(resources, order, current, wanted);
   const memory = changesOf("memory", current, wanted);
-  const afterMemory = await pace.turn("memory", containers, memory);
-  await pace.turn("cpu", afterMemory, changesOf("cpu", current, wanted));
+  const afterMemory = await resizer.resize("memory", containers, memory);
+  await resizer.resize("cpu", afterMemory, changesOf("cpu", current, wanted));
   const { memoryMinBytes, memoryLowBytes } = wanted;
   if (memoryMinBytes !== undefined) await resources?.write(pod, { memoryMinBytes, memoryLowBytes });
 }
 
-class Pace {
+class Resizer {
   readonly #resources: PodResources | undefined;
   readonly #order: ResizeOrder;
 
@@ -46,8 +46,8 @@ class Pace {
     this.#order = order;
   }
 
-  /** @returns the containers as they are then. */
-  async turn(
+  /** @returns the containers with their new resources */
+  async resize(
     resource: Resizable,
     containers: readonly ContainerResize[],
     changes: readonly Change[],
@@ -71,7 +71,7 @@ class Pace {
 const isGrowth = ({ now, next }: Change): boolean => height(next) > height(now);
 const height = (limit: number): number => (limit < 0 ? Number.POSITIVE_INFINITY : limit);
 
-/** Limits before requests. A limit that is not wanted is left as it is, as the kubelet does. */
+/** Lists limits before requests. A limit that is no longer granted stays, as in the kubelet. */
 function changesOf(resource: Resizable, current: PodCgroupValues | undefined, wanted: CgroupValues): readonly Change[] {
   if (current === undefined) return [];
   const { cpuShares = current.cpuShares, cpuQuotaUs = current.cpuQuotaUs, cpuPeriodUs } = wanted;
@@ -85,7 +85,7 @@ function changesOf(resource: Resizable, current: PodCgroupValues | undefined, wa
   ];
 }
 
-/** Best effort: what is used a moment later is the kernel's to refuse. */
+/** Best effort: usage may grow a moment later, and then the kernel refuses. */
 async function refuseTooLittle(
   resources: PodResources,
   { pod, containers }: ResizeOrder,

@@ -3,12 +3,12 @@ import { type Clock, type Millis, seconds } from "@picolet/protocol/ports.ts";
 import type { Action, ObservedPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { StepContext } from "./step-run.ts";
 
-/** A runtime answers in milliseconds; one that needs longer than this for one pod is taken not to answer for it. */
+/** Bounds one inspection, which usually takes milliseconds. */
 export const INSPECT_TIMEOUT = seconds(20);
 /** The kubelet's `runtimeRequestTimeout`. */
 export const ACTION_TIMEOUT = seconds(120);
 
-/** What the steps ask of a pod's runtime, each with its deadline. */
+/** The steps' calls of a pod's runtime, each with a deadline. */
 export class RuntimeCalls {
   readonly #clock: Clock;
 
@@ -16,11 +16,11 @@ export class RuntimeCalls {
     this.#clock = clock;
   }
 
-  async look({ view, adapter, signal }: StepContext): Promise<ObservedPod> {
+  async inspect({ view, adapter, signal }: StepContext): Promise<ObservedPod> {
     const { uid } = view.desired;
-    const look = async (deadline: AbortSignal): Promise<ObservedPod> =>
+    const inspect = async (deadline: AbortSignal): Promise<ObservedPod> =>
       (await adapter?.inspect(uid, deadline)) ?? { uid, sandboxes: [], containers: [], manifest: undefined };
-    return await withDeadline(this.#clock, INSPECT_TIMEOUT, `inspect pod ${uid}`, look, signal);
+    return await withDeadline(this.#clock, INSPECT_TIMEOUT, `inspect pod ${uid}`, inspect, signal);
   }
 
   async apply(action: Action, timeout: Millis, { view, adapter, signal }: StepContext): Promise<void> {

@@ -1,4 +1,4 @@
-/** What the steps of one round know, and what they have learnt on the way. */
+/** The input of the steps of one round, and results that later steps of the round use. */
 import type {
   DesiredPod,
   ObservedContainer,
@@ -8,38 +8,36 @@ import type {
 import type { HookTarget } from "../../core/pods/probe-ports.ts";
 import { type AnyContainer, containersOf } from "../../plan/container-roles.ts";
 import type { PodView } from "../../plan/pod-view.ts";
-import type { WorkerEvent } from "../../plan/worker-state.ts";
+import type { WorkerAccess } from "./worker-access.ts";
 
-/** Where the steps are taken: one plan's view, its runtime, and how long it is worth going on. */
+/** The view and the runtime of one plan, and the signals that end its steps. */
 export interface StepContext {
   readonly view: PodView;
   /** `undefined`: this node has no runtime for the pod. */
   readonly adapter: RuntimeAdapter | undefined;
-  /** Aborts when the pod is to be removed. */
+  /** Aborts with the round. */
   readonly signal: AbortSignal;
-  /** Aborts with the worker; for what outlasts one round. */
+  /** Aborts with the worker, for work that outlasts the round. */
   readonly life: AbortSignal;
 }
 
-/** A context with what its steps have learnt on the way. */
+/** A context with the results of its steps so far. */
 export type StepRun = StepContext & {
   observed: ObservedPod | undefined;
-  /** Of the stops of this batch, by container id: when each is over, well or not. */
+  /** By container id, of the stops of this batch: resolves when the stop has succeeded or failed. */
   readonly ends: Map<string, Promise<unknown>>;
 };
 
-/** What the steps tell their worker. */
-export interface StepListener {
-  happened(event: WorkerEvent): void;
-  prepared(desired: DesiredPod | undefined): void;
-  /** The pod's cgroup and its containers have what this one is granted. */
+/** The worker whose steps are taken. */
+export interface StepListener extends WorkerAccess {
+  /** The pod's cgroup and containers have the resources that `desired` is granted. */
   resized(desired: DesiredPod): void;
 }
 
 export const containerOf = ({ pod }: DesiredPod, name: string): AnyContainer | undefined =>
   containersOf(pod).find((container) => container.name === name);
 
-/** `undefined`: nothing of it could be reached. */
+/** @returns `undefined` when the container cannot be reached */
 export function hookTarget(
   { id: containerId, name }: ObservedContainer,
   { view, adapter, observed }: StepRun,

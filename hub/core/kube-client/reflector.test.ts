@@ -3,6 +3,7 @@ import { test } from "node:test";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { millis, seconds } from "@picolet/protocol/ports.ts";
 import { ScriptedKubeClient } from "@picolet/test/support/unit/kubernetes/scripted-kube-client.ts";
+import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { seededRandom } from "@picolet/test/support/unit/ports/seeded-random.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
@@ -38,7 +39,7 @@ function started(pageSize = 2) {
     },
   );
   const life = new AbortController();
-  const running = reflector.run(life.signal);
+  const running = endOfRun(reflector.run(life.signal));
   return {
     clock,
     server,

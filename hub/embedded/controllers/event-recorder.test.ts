@@ -3,6 +3,7 @@ import { test } from "node:test";
 import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
 import { EmbeddedCluster } from "@picolet/test/support/unit/embedded/in-process-cluster.ts";
+import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { EVENTS, EventRecorder } from "./event-recorder.ts";
@@ -17,7 +18,7 @@ test("an event that repeats is counted, at most every ten seconds, and made agai
   const { client } = cluster;
   const recorder = new EventRecorder({ client, clock, log: new RecordedLog() });
   const stop = new AbortController();
-  const running = recorder.run(stop.signal).catch(() => undefined);
+  const running = endOfRun(recorder.run(stop.signal));
   const { signal } = stop;
   const settle = async (): Promise<void> => {
     for (let turn = 0; turn < 20; turn += 1) await clock.settle();

@@ -3,6 +3,7 @@ import { test } from "node:test";
 import { WatchSource } from "@picolet/protocol/async/watch.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
+import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { seededRandom } from "@picolet/test/support/unit/ports/seeded-random.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
@@ -59,7 +60,7 @@ class Bench implements AsyncDisposable {
         return this.deed(key);
       },
     });
-    this.#running = this.loop.run(this.#stop.signal);
+    this.#running = endOfRun(this.loop.run(this.#stop.signal));
   }
 
   async pass(duration: Millis = millis(0)): Promise<void> {

@@ -2,6 +2,7 @@
  * What telemetry costs: a real component that writes as fast as it can, and what a board that is offline writes to its
  * disk.
  */
+
 import { randomBytes } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { Connection } from "@picolet/agent/store/connection.ts";
@@ -11,6 +12,7 @@ import { TelemetryService } from "@picolet/agent/telemetry/telemetry-service.ts"
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { millis, seconds } from "@picolet/protocol/ports.ts";
 import { TempFolder } from "../../support/unit/machine/temp-folder.ts";
+import { endOfRun } from "../../support/unit/ports/end-of-run.ts";
 import { RecordedLog } from "../../support/unit/ports/recorders.ts";
 import { VirtualClock } from "../../support/unit/ports/virtual-clock.ts";
 import { TelemetryBoard } from "../../support/unit/tunnel/telemetry-board.ts";
@@ -59,7 +61,7 @@ async function pointsPerSecond(): Promise<number> {
     },
   );
   const life = new AbortController();
-  const running = telemetry.run(life.signal);
+  const running = endOfRun(telemetry.run(life.signal));
   const service = new TelemetryService({ put: (handover) => telemetry.put(handover), labelsOf: () => [] });
   await using runtime = await WasmRuntime.create({ services: { telemetry: () => service } });
   await using adapter = runtime.adapter();

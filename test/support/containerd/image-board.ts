@@ -1,4 +1,5 @@
 /** Everything of images on a node, on a real containerd and with real registries; of pods their manifests alone. */
+
 import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -15,6 +16,7 @@ import { CapturedTerminal, type Outcome } from "../unit/agent/edgectl-bench.ts";
 import { FakeAgentView } from "../unit/agent/fake-agent-view.ts";
 import { TestClusterObjects } from "../unit/agent/memory-cluster-objects.ts";
 import { firstContainer, podOf } from "../unit/pods/sample-pods.ts";
+import { endOfRun } from "../unit/ports/end-of-run.ts";
 import { RecordedEvents, RecordedLog } from "../unit/ports/recorders.ts";
 import { seededRandom } from "../unit/ports/seeded-random.ts";
 import { MemoryDesiredStore } from "../unit/store/memory-desired-store.ts";
@@ -148,7 +150,7 @@ export class ImageBoard implements AsyncDisposable {
 
   /** Runs the part that prefetches. */
   prefetch(): void {
-    this.#running.push(this.images.prefetcher.run(this.#stop.signal));
+    this.#running.push(endOfRun(this.images.prefetcher.run(this.#stop.signal)));
   }
 
   /** A command line on this board's agent. */
@@ -160,7 +162,7 @@ export class ImageBoard implements AsyncDisposable {
       const components = { clock: systemClock, log, view, logs: view.logs, images: images.images };
       this.#api = new LocalApi(components, { socketPath: this.#socketPath });
       await this.#api.listen();
-      this.#running.push(this.#api.run(this.#stop.signal));
+      this.#running.push(endOfRun(this.#api.run(this.#stop.signal)));
     }
     const code = await runEdgectl(words, {
       terminal,

@@ -120,7 +120,7 @@ export class InitialObjects implements Component {
         await ensureInitialObjects(client, signal);
         break;
       } catch (error) {
-        if (signal.aborted || isCancelled(error)) return;
+        if (signal.aborted || isCancelled(error)) throw error;
         if (backoff.failures === 0) log.warn("cannot make the initial objects", { error: describeError(error) });
         await clock.sleep(backoff.next(), signal);
       }

@@ -74,7 +74,7 @@ export class PodCollector implements Component {
       try {
         await this.#collect(signal);
       } catch (error) {
-        if (signal.aborted || isCancelled(error)) return;
+        if (signal.aborted || isCancelled(error)) throw error;
         this.#ports.log.warn("cannot collect pods", { error: describeError(error) });
       }
       this.#alarm.set(PERIOD);

@@ -1,6 +1,7 @@
 /**
  * A hub as far as identity goes, on real TLS, and a board that dials it: what join, renewal and the tunnel's door need.
  */
+
 import { once } from "node:events";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Server } from "node:https";
@@ -23,6 +24,7 @@ import { WatchSource } from "@picolet/protocol/async/watch.ts";
 import { describeError } from "@picolet/protocol/errors.ts";
 import { type Millis, millis } from "@picolet/protocol/ports.ts";
 import { TempFolder } from "../machine/temp-folder.ts";
+import { endOfRun } from "../ports/end-of-run.ts";
 import { RecordedLog } from "../ports/recorders.ts";
 import { seededRandom } from "../ports/seeded-random.ts";
 import { VirtualClock } from "../ports/virtual-clock.ts";
@@ -120,7 +122,7 @@ export class TestHub implements AsyncDisposable {
     );
     this.server = createNodeServer({ serving: ca.serving, clientCa });
     this.server.on("request", (request, response) => this.#serve(request, response));
-    this.#running = ca.run(this.#stop.signal).catch(() => undefined);
+    this.#running = endOfRun(ca.run(this.#stop.signal));
     void followCertificates(this.server, { serving: ca.serving, clientCa }, this.#stop.signal);
   }
 
@@ -232,7 +234,7 @@ export class TestBoard implements AsyncDisposable {
         tokenFile: init.tokenFile ?? "",
       },
     );
-    this.#running = this.identity.run(this.#stop.signal).catch(() => undefined);
+    this.#running = endOfRun(this.identity.run(this.#stop.signal));
   }
 
   /** Waits until the state is as asked. */

@@ -1,4 +1,5 @@
 /** An API server with a hub's Kubernetes side in front of it, over HTTPS, with nothing but standard calls. */
+
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { KubernetesFleet, type KubernetesFleetInit } from "@picolet/hub/bridge/kubernetes-fleet.ts";
@@ -22,6 +23,7 @@ import type { Clock } from "@picolet/protocol/ports.ts";
 import type { NodeReportContent } from "@picolet/protocol/tunnel/messages.ts";
 import { parseAllDocuments } from "yaml";
 import { EmbeddedCluster } from "../embedded/in-process-cluster.ts";
+import { endOfRun } from "../ports/end-of-run.ts";
 import { RecordedLog } from "../ports/recorders.ts";
 import { seededRandom } from "../ports/seeded-random.ts";
 import { fixedAccess } from "./fixed-access.ts";
@@ -44,7 +46,7 @@ export class Replica implements AsyncDisposable {
       log: this.log,
     };
     this.fleet = new KubernetesFleet(components, { hub: "test", ...init });
-    this.#running = this.fleet.run(this.#life.signal);
+    this.#running = endOfRun(this.fleet.run(this.#life.signal));
   }
 
   async ready(): Promise<this> {

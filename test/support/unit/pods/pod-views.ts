@@ -1,8 +1,12 @@
 /** Views of one pod for planners, made of the few things that a case is about. */
+import type { PodEnd } from "@picolet/agent/core/pods/pod-admission.ts";
 import { containersOf } from "@picolet/agent/plan/container-roles.ts";
 import { DEFAULT_CRASH_BACKOFF } from "@picolet/agent/plan/crash-backoff.ts";
-import { type Failure, NO_RESIZE, type PodView } from "@picolet/agent/plan/pod-view.ts";
-import { INITIAL_STATE, transition, type WorkerState } from "@picolet/agent/plan/worker-state.ts";
+import { podEndOutcome } from "@picolet/agent/plan/outcome.ts";
+import type { PodView } from "@picolet/agent/plan/pod-view.ts";
+import type { Failure } from "@picolet/agent/plan/worker-memory.ts";
+import { type ActiveState, INITIAL_STATE, NO_RESIZE, type WorkerState } from "@picolet/agent/plan/worker-state.ts";
+import { transition } from "@picolet/agent/plan/worker-transition.ts";
 import { hasRefreshedVolumes } from "@picolet/agent/volumes/types/volume-types.ts";
 import { containerHash } from "@picolet/protocol/pod/container-hash.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
@@ -24,20 +28,22 @@ export interface ViewOptions extends Partial<PodView> {
   readonly pod?: Pod;
   readonly sandboxes?: readonly ObservedSandbox[];
   readonly containers?: readonly ObservedContainer[];
+  /** False: its source has removed it. */
+  readonly wanted?: boolean;
+  /** The node ends it. */
+  readonly end?: PodEnd;
 }
 
-/** The view of a pod that is wanted, inspected and prepared. */
-export function viewOf({ pod = podOf(), sandboxes = [], containers = [], ...given }: ViewOptions = {}): PodView {
+/** A view of a pod that is wanted, inspected and prepared, unless the options say otherwise. */
+export function viewOf(options: ViewOptions = {}): PodView {
+  const { pod = podOf(), sandboxes = [], containers = [], wanted = true, end, ...given } = options;
   const own = desired(pod);
   const all = containersOf(pod);
   return {
     desired: own,
-    wanted: true,
     blockedBy: undefined,
     rejection: undefined,
-    end: undefined,
     recursiveReadOnly: false,
-    worker: INITIAL_STATE,
     observed: { uid: own.uid, sandboxes, containers, manifest: own },
     prepared: true,
     hasRefreshedVolumes: hasRefreshedVolumes(pod),
@@ -53,7 +59,25 @@ export function viewOf({ pod = podOf(), sandboxes = [], containers = [], ...give
     monotonic: NOW,
     wallMs: NOW_MS,
     ...given,
+    worker: workerOf(given.worker ?? INITIAL_STATE, wanted, end),
   };
+}
+
+function workerOf(state: WorkerState, wanted: boolean, end: PodEnd | undefined): WorkerState {
+  if (!wanted) return removed(state);
+  if (end === undefined) return state;
+  return transition(state, { kind: "ended", outcome: podEndOutcome(end), gracePeriod: end.gracePeriod });
+}
+
+/** The state of a worker whose pod is no longer wanted. */
+export const removed = (state: WorkerState = INITIAL_STATE): WorkerState =>
+  transition(state, { kind: "removed", monotonic: NOW, wallMs: NOW_MS });
+
+/** The state of a worker that has taken its pod up and has seen nothing of it. */
+export function takenUp(given: Partial<ActiveState> = {}): ActiveState {
+  const state = transition(INITIAL_STATE, { kind: "unblocked", since: NOW });
+  if (state.kind !== "active") throw new Error("an unblocked pod is active");
+  return { ...state, ...given };
 }
 
 export const sandbox = (attempt: number, state: ObservedSandbox["state"] = "ready"): ObservedSandbox => ({
@@ -105,8 +129,7 @@ export function run(
 
 /** The state of a worker that has seen `observed` at `at`. */
 export function activeState(observed: ObservedPod, at: MonotonicMs = NOW, wallMs = NOW_MS): WorkerState {
-  const active = transition(INITIAL_STATE, { kind: "unblocked", since: NOW });
-  return transition(active, { kind: "observed", observed, monotonic: at, wallMs, limits: DEFAULT_CRASH_BACKOFF });
+  return transition(takenUp(), { kind: "observed", observed, monotonic: at, wallMs, limits: DEFAULT_CRASH_BACKOFF });
 }
 
 export const failure = (reason: string, message: string, retryInMs: number): Failure => ({

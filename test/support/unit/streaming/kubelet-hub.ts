@@ -13,6 +13,7 @@ import { WatchSource } from "@picolet/protocol/async/watch.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
 import { WebSocket } from "ws";
 import { TlsAuthority } from "../identity/tls-authority.ts";
+import { endOfRun } from "../ports/end-of-run.ts";
 import { RecordedLog } from "../ports/recorders.ts";
 import { LocalFleet } from "./local-fleet.ts";
 
@@ -70,7 +71,7 @@ export class KubeletHub implements AsyncDisposable {
       }),
       targets: new KubeletTargets({ own: this.proxy }, { networks: [] }),
     });
-    this.#running = this.proxy.run(this.#stop.signal);
+    this.#running = endOfRun(this.proxy.run(this.#stop.signal));
   }
 
   /** Resolves when the node's port is open. */

@@ -16,6 +16,7 @@ import type { DesiredPod, RuntimeAdapter } from "@picolet/runtime-contract/runti
 import type { ConformanceFixture, Program } from "@picolet/runtime-test-kit/conformance/conformance.ts";
 import { Bench } from "@picolet/runtime-test-kit/conformance/conformance-bench.ts";
 import { TlsAuthority } from "../identity/tls-authority.ts";
+import { endOfRun } from "../ports/end-of-run.ts";
 import { RecordedLog } from "../ports/recorders.ts";
 import { LocalFleet } from "./local-fleet.ts";
 
@@ -95,7 +96,7 @@ export class StreamingNode implements AsyncDisposable {
       }),
       targets: new KubeletTargets({ own: this.proxy }, { networks: [] }),
     });
-    this.#running = this.proxy.run(this.#stop.signal);
+    this.#running = endOfRun(this.proxy.run(this.#stop.signal));
   }
 
   get adapter(): RuntimeAdapter {

@@ -1,4 +1,5 @@
 /** A hub's tunnel end on real TLS sockets, and agents that say what a test tells them to. */
+
 import { once } from "node:events";
 import { createServer, type Server } from "node:https";
 import type { AddressInfo, Socket } from "node:net";
@@ -18,6 +19,7 @@ import { Mux } from "@picolet/protocol/tunnel/mux.ts";
 import type { IncomingStream } from "@picolet/protocol/tunnel/stream.ts";
 import { WebSocket } from "ws";
 import { TlsAuthority } from "../identity/tls-authority.ts";
+import { endOfRun } from "../ports/end-of-run.ts";
 import { RecordedLog } from "../ports/recorders.ts";
 import { seededRandom } from "../ports/seeded-random.ts";
 import { VirtualClock } from "../ports/virtual-clock.ts";
@@ -70,7 +72,7 @@ export class HubTunnel implements AsyncDisposable {
       const name = (socket as TLSSocket).getPeerCertificate().subject.CN;
       this.tunnels.handleUpgrade(request, socket, head, String(name).replace("system:node:", ""));
     });
-    this.#running = this.tunnels.run(this.#life.signal);
+    this.#running = endOfRun(this.tunnels.run(this.#life.signal));
   }
 
   static async start(init: Partial<TunnelServerInit> = {}): Promise<HubTunnel> {

@@ -1,6 +1,7 @@
 /**
  * A board's telemetry and a hub's, with a tunnel between them that comes and goes, on virtual time. Real SQLite files.
  */
+
 import { copyFileSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { Connection } from "@picolet/agent/store/connection.ts";
@@ -14,6 +15,7 @@ import { PicoletError } from "@picolet/protocol/errors.ts";
 import { millis, seconds } from "@picolet/protocol/ports.ts";
 import type { TelemetryOrigin, TelemetryRecord } from "@picolet/protocol/telemetry/records.ts";
 import type { TelemetryPutAnswer } from "@picolet/runtime-contract/telemetry-message.ts";
+import { endOfRun } from "../ports/end-of-run.ts";
 import { RecordedLog } from "../ports/recorders.ts";
 import type { VirtualClock } from "../ports/virtual-clock.ts";
 import { joinMuxes } from "./memory-link.ts";
@@ -65,7 +67,7 @@ export class TelemetryBoard {
         queue: life.toString(16).padStart(16, "0"),
       },
     );
-    this.#running = this.telemetry.run(this.#life.signal);
+    this.#running = endOfRun(this.telemetry.run(this.#life.signal));
   }
 
   /** Of a sender that never repeats itself. */

@@ -1,7 +1,9 @@
 /** A tunnel on virtual time, with what it needs on both sides. */
+
 import type { StreamHandlers } from "@picolet/agent/core/hub/tunnel-ports.ts";
 import { Tunnel, type TunnelInit } from "@picolet/agent/tunnel/tunnel.ts";
 import { millis, seconds } from "@picolet/protocol/ports.ts";
+import { endOfRun } from "../ports/end-of-run.ts";
 import { RecordedEvents, RecordedLog } from "../ports/recorders.ts";
 import { seededRandom } from "../ports/seeded-random.ts";
 import { VirtualClock } from "../ports/virtual-clock.ts";
@@ -58,7 +60,7 @@ export class TunnelBench implements AsyncDisposable {
 
   /** Runs, and lets the first session come about. */
   async start(): Promise<void> {
-    this.#running = this.tunnel.run(this.#stop.signal);
+    this.#running = endOfRun(this.tunnel.run(this.#stop.signal));
     await this.pass(200);
   }
 

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { isCancelled } from "@picolet/protocol/errors.ts";
 import { millis } from "@picolet/protocol/ports.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
-import { runWithGrace } from "./grace-period-signal.ts";
+import { runWithGrace } from "./container-starts.ts";
 
 function bench() {
   const clock = new VirtualClock();

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { CgroupHierarchies } from "../../resources/cgroup-hierarchies.ts";
-import { unkeptLimits } from "./unkept-limits.ts";
+import { unkeptLimits } from "./tool-runtime.ts";
 
 const V2: CgroupHierarchies = { kind: "v2", mountPoint: "/sys/fs/cgroup", controllers: new Set(["cpu"]) };
 const NONE: CgroupHierarchies = { kind: "none", why: "no cgroups are mounted" };

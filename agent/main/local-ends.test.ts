@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { WatchSource } from "@picolet/protocol/async/watch.ts";
 import type { RuntimeHealth } from "../observe/runtime-watcher.ts";
 import type { StoreState } from "../store/store-file.ts";
-import { type HealthSources, healthChecks } from "./health-checks.ts";
+import { type HealthSources, healthChecks } from "./local-ends.ts";
 
 const good: RuntimeHealth = { name: "cri", healthy: true, reason: "", message: "", sinceMs: 0 };
 const durable: StoreState = { kind: "durable", opening: { kind: "opened" } };
