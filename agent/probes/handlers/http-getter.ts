@@ -8,7 +8,7 @@ import { connect, type Socket, type TcpNetConnectOpts } from "node:net";
 import type { ConnectionOptions } from "node:tls";
 import { type ConnectionEnds, connectionError, dialError, goQuote, joinHostPort } from "./go-text.ts";
 import { type HttpRequest, redirectedRequest, requestText, urlOf } from "./http-request.ts";
-import { HttpResponseReader } from "./http-response-reader.ts";
+import { HttpResponse } from "./http-response.ts";
 import { lookup } from "./lookup.ts";
 import { isProbeTimeout } from "./probe-outcome.ts";
 
@@ -104,7 +104,7 @@ interface ExchangeInit {
 class Exchange {
   readonly #init: ExchangeInit;
   readonly #request: HttpRequest;
-  readonly #reader = new HttpResponseReader();
+  readonly #response = new HttpResponse();
   readonly #socket: Socket;
   readonly #onAbort = (): void => this.#end(this.#abortText());
   #state: "dialing" | "handshaking" | "open" | "over" = "dialing";
@@ -143,19 +143,19 @@ class Exchange {
   #read(bytes: Buffer): boolean {
     if (this.#state === "over") return false;
     try {
-      this.#reader.feed(bytes);
+      this.#response.feed(bytes);
     } catch (error) {
       this.#end((error as Error).message);
       return false;
     }
-    if (this.#reader.isDone) this.#end(undefined);
+    if (this.#response.isDone) this.#end(undefined);
     return true;
   }
 
   #atEnd(): void {
     if (this.#state === "over") return;
     try {
-      this.#reader.end();
+      this.#response.end();
       this.#end(undefined);
     } catch (error) {
       this.#end((error as Error).message);
@@ -168,11 +168,10 @@ class Exchange {
     const { signal, resolve, fail } = this.#init;
     signal.removeEventListener("abort", this.#onAbort);
     this.#socket.destroy();
-    const { head, body } = this.#reader;
-    if (head === undefined) fail(why ?? "EOF");
+    const { status, body } = this.#response;
+    if (status === undefined) fail(why ?? "EOF");
     else {
-      const { status } = head;
-      const location = REDIRECTS.has(status) ? head.location : "";
+      const location = REDIRECTS.has(status) ? this.#response.location : "";
       resolve({ answer: { status, body, bodyError: why }, location });
     }
   }
@@ -180,7 +179,7 @@ class Exchange {
   #abortText(): string {
     if (!isProbeTimeout(this.#init.signal)) return "context canceled";
     const { host, port } = this.#request;
-    if (this.#reader.head !== undefined) {
+    if (this.#response.status !== undefined) {
       return "context deadline exceeded (Client.Timeout or context cancellation while reading body)";
     }
     const what = this.#state === "dialing" ? dialTimeout(host, port) : "context deadline exceeded";

@@ -1,28 +1,27 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { HttpResponseReader, MAX_BODY_BYTES } from "./http-response-reader.ts";
+import { HttpResponse, MAX_BODY_BYTES } from "./http-response.ts";
 
 /** What a response comes to, fed in pieces of that size and then closed. */
 function read(text: string, size = text.length): string {
-  const reader = new HttpResponseReader();
+  const response = new HttpResponse();
   const bytes = Buffer.from(text, "latin1");
   const scratch = Buffer.alloc(Math.max(1, size));
   try {
-    for (let position = 0; position < bytes.length && !reader.isDone; position += size) {
+    for (let position = 0; position < bytes.length && !response.isDone; position += size) {
       const count = bytes.copy(scratch, 0, position, position + size);
-      reader.feed(scratch.subarray(0, count));
-      // What a reader keeps of its input would show.
+      response.feed(scratch.subarray(0, count));
+      // What a response keeps of its input would show.
       scratch.fill(0xee);
     }
-    const early = reader.isDone ? "" : " by closing";
-    reader.end();
+    const early = response.isDone ? "" : " by closing";
+    response.end();
     return (
-      `${reader.head?.status}${reader.head?.location ? ` -> ${reader.head.location}` : ""} ${reader.body}`.trim() +
-      early
+      `${response.status}${response.location === "" ? "" : ` -> ${response.location}`} ${response.body}`.trim() + early
     );
   } catch (error) {
-    return `${reader.head === undefined ? "" : `${reader.head.status} `}${(error as Error).message}`;
+    return `${response.status === undefined ? "" : `${response.status} `}${(error as Error).message}`;
   }
 }
 
