@@ -1,6 +1,6 @@
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import type { HealthCheck } from "../api/health-port.ts";
-import type { RuntimeHealth } from "../observe/runtime-watcher.ts";
+import type { RuntimeHealth } from "../core/node/runtime-health.ts";
 import type { StoreState } from "../store/store-file.ts";
 
 export interface HealthSources {

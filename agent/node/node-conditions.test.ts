@@ -5,11 +5,12 @@ import { seconds } from "@picolet/protocol/ports.ts";
 import { RecordedEvents, RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import type { PressureCondition } from "../core/node/node-pressure.ts";
-import { type NodeCondition, NodeConditions, type RuntimeHealth, readyCondition } from "./node-conditions.ts";
+import type { RuntimeHealth } from "../core/node/runtime-health.ts";
+import { type NodeCondition, NodeConditions, readyCondition } from "./node-conditions.ts";
 import type { ShutdownState } from "./node-shutdown.ts";
 
 const NOW = new Date("2026-01-01T00:00:00.999Z");
-const up = (name: string): RuntimeHealth => ({ name, healthy: true, reason: "", message: "" });
+const up = (name: string): RuntimeHealth => ({ name, healthy: true, reason: "", message: "", sinceMs: 0 });
 /** Of those that are in force. */
 const readyOf = (node: NodeConditions): NodeCondition | undefined =>
   node.conditions.current.find(({ type }) => type === "Ready");
@@ -18,6 +19,7 @@ const down = (name: string, reason = "RuntimeNotReady", message = "no socket"): 
   healthy: false,
   reason,
   message,
+  sinceMs: 0,
 });
 
 const WELL_AT_START = ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"].map(

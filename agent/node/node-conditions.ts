@@ -2,18 +2,9 @@ import type { Component } from "@picolet/protocol/async/component.ts";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import type { PressureCondition } from "../core/node/node-pressure.ts";
+import type { RuntimeHealth } from "../core/node/runtime-health.ts";
 import { type EventRecorder, nodeReference, type ObjectReference } from "../core/store/store-ports.ts";
 import type { ShutdownState } from "./node-shutdown.ts";
-
-/** How one runtime is, as whoever relists it sees it. */
-export interface RuntimeHealth {
-  /** The adapter's name. */
-  readonly name: string;
-  readonly healthy: boolean;
-  /** CamelCase; `RuntimeNotReady` when the runtime does not answer or says that it is not ready. "" while healthy. */
-  readonly reason: string;
-  readonly message: string;
-}
 
 /** One entry of `status.conditions` of a node. `lastHeartbeatTime` is the time at which it is reported. */
 export interface NodeCondition {

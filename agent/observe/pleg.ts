@@ -2,8 +2,9 @@ import type { Component } from "@picolet/protocol/async/component.ts";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
 import type { Clock, Log, PodUid, Random } from "@picolet/protocol/ports.ts";
 import type { RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { RuntimeHealth } from "../core/node/runtime-health.ts";
 import type { PodObserver, PodObserverSink } from "../core/pods/pod-observer.ts";
-import { type RuntimeHealth, RuntimeWatcher } from "./runtime-watcher.ts";
+import { RuntimeWatcher } from "./runtime-watcher.ts";
 
 export interface PlegComponents {
   readonly adapters: readonly RuntimeAdapter[];

@@ -7,7 +7,7 @@ import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
 import type { RuntimeReport } from "@picolet/protocol/local-api/status.ts";
 import { type Clock, type Log, type Millis, seconds } from "@picolet/protocol/ports.ts";
 import type { RuntimeAdapter, RuntimeStatus } from "@picolet/runtime-contract/runtime-adapter.ts";
-import type { RuntimeHealth } from "./runtime-watcher.ts";
+import type { RuntimeHealth } from "../core/node/runtime-health.ts";
 
 /** A status takes a millisecond; a runtime that needs so long for it is not well. */
 const STATUS_LIMIT = seconds(10);

@@ -13,19 +13,8 @@ import {
   seconds,
 } from "@picolet/protocol/ports.ts";
 import type { RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { RuntimeHealth } from "../core/node/runtime-health.ts";
 import type { PodObserverSink } from "../core/pods/pod-observer.ts";
-
-/** What a runtime is worth now; the node's condition Ready is made of these. */
-export interface RuntimeHealth {
-  /** The adapter's. */
-  readonly name: string;
-  readonly healthy: boolean;
-  /** "" while healthy; `RuntimeNotReady`: it is not there; `PLEGNotHealthy`: it does not answer as it should. */
-  readonly reason: string;
-  readonly message: string;
-  /** Of the last change of `healthy`, milliseconds since the epoch. */
-  readonly sinceMs: number;
-}
 
 /** While things change; the kubelet's period at all times. */
 const RELIST_PERIOD = seconds(1);

@@ -1,7 +1,15 @@
 import { cancelled } from "@picolet/protocol/async/abort.ts";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
 import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
-import { type Clock, type Log, type Millis, millis, type PodUid, seconds } from "@picolet/protocol/ports.ts";
+import {
+  type Clock,
+  type Log,
+  type Millis,
+  type MonotonicMs,
+  millis,
+  type PodUid,
+  seconds,
+} from "@picolet/protocol/ports.ts";
 import type { NodeStats } from "../core/node/node-stats.ts";
 import type { PodDiskUsage, PodUsage, Usage } from "../core/node/usage.ts";
 import { rfc3339 } from "../core/pods/pod-object.ts";
@@ -20,7 +28,6 @@ import {
   type PodDetails,
   podDetails,
 } from "./summary.ts";
-import { MIN_INTERVAL_MS, UsageRates } from "./usage-rates.ts";
 
 /** The collection, with what statistics want beyond `UsageSampler`. */
 export interface StatsSampler {
@@ -221,4 +228,52 @@ function keysOf({ node, allPods, pods }: TimedUsage, agent: Usage): ReadonlyMap<
     for (const each of containers) keys.set(each.path, each.usage.cpuNanoseconds);
   }
   return keys;
+}
+
+interface CpuSample {
+  readonly at: MonotonicMs;
+  readonly cpuNanoseconds: number;
+}
+
+/** Between two looks that make a rate. A shorter one is blurred by the kernel's ticks. */
+const MIN_INTERVAL_MS = 500;
+/** A look is compared with until it is so old; then the newest takes its place. */
+const REFRESH_MS = 10_000;
+/** A rate over more than this says nothing of now. */
+const MAX_INTERVAL_MS = 120_000;
+const MS_PER_SECOND = 1000;
+
+/** From what was used of all time, twice, what is used now. */
+class UsageRates {
+  /** By what was looked at; as many as the last look had. */
+  #samples = new Map<string, CpuSample>();
+
+  /** Whether each of `keys` can be given a rate by a look at that time. */
+  known(keys: Iterable<string>, now: MonotonicMs): boolean {
+    return [...keys].every((key) => {
+      const age = now - (this.#samples.get(key)?.at ?? Number.NEGATIVE_INFINITY);
+      return age >= MIN_INTERVAL_MS && age <= MAX_INTERVAL_MS;
+    });
+  }
+
+  /**
+   * @param at when it was looked, by a clock that nobody sets
+   * @returns nanocores; undefined for what was never seen before. What is not in `used` is forgotten.
+   */
+  take(used: ReadonlyMap<string, number>, at: MonotonicMs): ReadonlyMap<string, number | undefined> {
+    const next = new Map<string, CpuSample>();
+    const rates = new Map<string, number | undefined>();
+    for (const [key, cpuNanoseconds] of used) {
+      const before = this.#samples.get(key);
+      const age = before === undefined ? 0 : at - before.at;
+      const now = { at, cpuNanoseconds };
+      const usable = before !== undefined && age >= MIN_INTERVAL_MS && age <= MAX_INTERVAL_MS;
+      // A cgroup that was made anew counts from 0.
+      const from = before === undefined || before.cpuNanoseconds > cpuNanoseconds ? 0 : before.cpuNanoseconds;
+      rates.set(key, usable ? Math.round(((cpuNanoseconds - from) / age) * MS_PER_SECOND) : undefined);
+      next.set(key, before === undefined || from !== before.cpuNanoseconds || age > REFRESH_MS ? now : before);
+    }
+    this.#samples = next;
+    return rates;
+  }
 }
