@@ -5,7 +5,7 @@ import { connect, type TLSSocket } from "node:tls";
 import { cancelled } from "@picolet/protocol/async/abort.ts";
 import { type ErrorCode, PicoletError } from "@picolet/protocol/errors.ts";
 import { MAX_JOIN_ANSWER_BYTES } from "@picolet/protocol/pki/join-messages.ts";
-import { apiServerInstead } from "../core/hub/hub-address.ts";
+import { apiServerInstead, plainPortInstead } from "../core/hub/hub-address.ts";
 
 export interface HubEndpoint {
   readonly host: string;
@@ -61,7 +61,7 @@ export class HubConnection implements Disposable {
         signal.removeEventListener("abort", abort);
         socket.destroy();
         if (signal.aborted) reject(cancelled("the connection"));
-        else reject(new PicoletError("unavailable", `cannot connect to ${host}:${port}`, { cause, retryable: true }));
+        else reject(connectError(`${host}:${port}`, cause));
       };
       signal.addEventListener("abort", abort, { once: true });
       socket.once("error", fail);
@@ -111,6 +111,13 @@ export class HubConnection implements Disposable {
       sent.end(body);
     });
   }
+}
+
+function connectError(address: string, cause: unknown): PicoletError {
+  const plain = plainPortInstead(cause);
+  const message = `cannot connect to ${address}`;
+  if (plain === undefined) return new PicoletError("unavailable", message, { cause, retryable: true });
+  return new PicoletError("unavailable", `${message}: ${plain}`, { retryable: true });
 }
 
 function peerChainOf(socket: TLSSocket): Uint8Array[] {
