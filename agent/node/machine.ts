@@ -29,6 +29,8 @@ export interface NodeInfo {
   /** `containerd://1.7.2`; of several runtimes the first. */
   readonly containerRuntimeVersion: string;
   readonly kubeletVersion: string;
+  /** Always "": deprecated; the kubelet clears it since Kubernetes 1.33 (KEP-4004). */
+  readonly kubeProxyVersion: "";
   readonly operatingSystem: "linux";
   readonly architecture: string;
   /** Bytes; missing without swap. */
@@ -80,6 +82,7 @@ export function nodeInfo(machine: Machine, kubeletVersion: string, runtimes: rea
     osImage,
     containerRuntimeVersion: first === undefined ? "" : `${first.runtime}://${first.version}`,
     kubeletVersion,
+    kubeProxyVersion: "",
     operatingSystem: "linux",
     architecture,
     ...(swap === undefined ? {} : { swap: { capacity: swap } }),

@@ -50,7 +50,7 @@ export function nodeReport(init: NodeReportInit, view: NodeReportView): NodeRepo
         ...view.addresses.map((address) => ({ type: "InternalIP", address })),
         { type: "Hostname", address: nodeName },
       ],
-      nodeInfo: { ...nodeInfo(machine, KUBELET_VERSION, view.runtimes), kubeProxyVersion: "" },
+      nodeInfo: nodeInfo(machine, KUBELET_VERSION, view.runtimes),
       images: imagesOf(view.images, maxImages),
     },
   };

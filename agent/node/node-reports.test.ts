@@ -58,9 +58,10 @@ test("a report has the kubelet's labels and shapes, the operator's labels above 
     { type: "Hostname", address: "board" },
   ]);
   assert.deepEqual([report.status.capacity, report.status.allocatable], [CAPACITY, ALLOCATABLE]);
-  const nodeInfo = report.status.nodeInfo as { architecture: string; kubeletVersion: string };
+  const nodeInfo = report.status.nodeInfo as { architecture: string; kubeletVersion: string; kubeProxyVersion: string };
   assert.equal(nodeInfo.architecture, "arm64");
   assert.equal(nodeInfo.kubeletVersion, `v${KUBERNETES_VERSION}.0-picolet.${VERSION}`, "the API server's version");
+  assert.equal(nodeInfo.kubeProxyVersion, "", "as the kubelet since 1.33");
 });
 
 test("the largest images are told, and no more than asked for", () => {
