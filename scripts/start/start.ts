@@ -4,10 +4,10 @@
  * of it.
  */
 import { type ChildProcess, execFile, execFileSync, spawn } from "node:child_process";
-import { once } from "node:events";
-import { mkdirSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs";
+import { on, once } from "node:events";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, watch, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { promisify } from "node:util";
 import { mountPointsWithin, parseMountInfo } from "@picolet/agent/core/node/mount-info.ts";
 import { HttpKubeClient } from "@picolet/hub/kubernetes/http-kube-client.ts";
@@ -93,15 +93,29 @@ async function startAgent(node: Node): Promise<ChildProcess> {
     // The machine's own shutdown is no matter of this node's.
     env: { ...process.env, DBUS_SYSTEM_BUS_ADDRESS: "disabled:" },
   });
-  const answered = (async () => {
-    while (!(await answers(node))) await new Promise((wake) => setTimeout(wake, 50));
-  })();
-  const ended = once(agent, "exit").then(([code]) => {
+  const life = new AbortController();
+  const answered = waitInFolder(dirname(node.socketPath), () => answers(node), life.signal);
+  const ended = once(agent, "exit", { signal: life.signal }).then(([code]) => {
     throw new Error(`the agent ended with ${code}`);
   });
-  ended.catch(() => undefined);
-  await Promise.race([answered, ended]);
+  try {
+    await Promise.race([answered, ended]);
+  } finally {
+    life.abort();
+    await Promise.allSettled([answered, ended]);
+  }
   return agent;
+}
+
+/** Checks `condition` now and after each change in `folder`, until it holds. @throws when `signal` aborts */
+async function waitInFolder(
+  folder: string,
+  condition: () => boolean | Promise<boolean>,
+  signal: AbortSignal,
+): Promise<void> {
+  const changes = on(watch(folder, { signal }), "change", { signal });
+  if (await condition()) return void (await changes.return?.());
+  for await (const _ of changes) if (await condition()) return;
 }
 
 async function answers({ socketPath }: Node): Promise<boolean> {
@@ -188,12 +202,16 @@ async function end({ hub, node, agent, client, samples }: Started): Promise<void
 }
 
 /**
- * The agent takes an ended pod's volumes away a moment after its end; with one left, `.picolet` could not be removed.
+ * The agent unmounts an ended pod's volumes a moment after its end, and then removes the pod's folder. While a volume is
+ * mounted, `.picolet` cannot be removed.
  */
 async function untilUnmounted(folder: string): Promise<void> {
-  const deadline = performance.now() + END_LIMIT_MS;
-  const mounted = (): boolean => mountPointsWithin(parseMountInfo(readFileSync(MOUNTS, "utf8")), folder).length > 0;
-  while (mounted() && performance.now() < deadline) await new Promise((wake) => setTimeout(wake, 50));
+  const pods = join(folder, "root/pods");
+  const isUnmounted = (): boolean =>
+    mountPointsWithin(parseMountInfo(readFileSync(MOUNTS, "utf8")), folder).length === 0;
+  if (isUnmounted() || !existsSync(pods)) return;
+  // A volume that is still mounted then stays; the next start removes it.
+  await waitInFolder(pods, isUnmounted, AbortSignal.timeout(END_LIMIT_MS)).catch(() => undefined);
 }
 
 const MOUNTS = "/proc/self/mountinfo";
