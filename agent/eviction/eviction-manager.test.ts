@@ -50,13 +50,13 @@ class Board implements AsyncDisposable {
   /** A runtime that does not answer. */
   isStuck = false;
   areDisksStuck = false;
-  /** Whether everything that runs has been seen. */
+  /** True once every running pod has been observed. */
   isSettled = true;
   cannotRelease = false;
   /** Processes of each pod; 1000 are all that there may be. */
   readonly pids = new Map<string, number>();
   stalledUs: number | undefined;
-  /** As the kernel does when pods have hit a limit of memory; undefined: nobody listens. */
+  /** Reports, as the kernel does, that pods have hit a memory limit; undefined: there is no listener. */
   tell: (() => void) | undefined;
   /** At memory alone. */
   looks = 0;
@@ -286,7 +286,7 @@ test("a pod that takes its time to end is given less of it, once; one that ends 
   await board.clock.advance(seconds(6));
   assert.deepEqual(board.calls, ["end slow", "kill slow"]);
   assert.equal(board.ends.get("slow")?.gracePeriod, seconds(1));
-  // Of no help any more: its processes are gone, whatever the runtime says.
+  // The runtime still lists the pod, but its processes are gone: killing it again frees nothing.
   board.memory.set("slow", 600);
   await board.clock.advance(seconds(20));
   assert.deepEqual(board.calls.slice(2), ["end web", "kill web"]);

@@ -48,28 +48,27 @@ export interface EvictionManagerInit {
   readonly transitionPeriod: Millis;
   /** `evictionMaxPodGracePeriod`; undefined when it is negative: the pods' own. */
   readonly maxGracePeriod: Millis | undefined;
-  /** Undefined: nobody knows how many processes there may be. */
+  /** The node's limit of processes; undefined: unknown. */
   readonly maxPids: number | undefined;
 }
 
 /** The kubelet's monitoring interval, while a threshold is met or was met lately. */
 const INTERVAL = seconds(10);
-/** While none is: memory and processes are watched anyway, and whatever is crossed is judged at once. */
+/** The interval between samples while no threshold is near. Memory events still wake the loop at once. */
 const CALM_INTERVAL = seconds(60);
-/** What takes longer to look at than this is not waited for. */
+/** Bounds one sample, so that a runtime that hangs delays no eviction. */
 const LOOK_TIMEOUT = seconds(5);
-/** But pods' files: without what they take the wrong one may go, and many of them on a slow card take long to count. */
-const MEASURE_TIMEOUT = seconds(60);
 /**
- * So long after its start the node is waited for to know what it can give back; a runtime that is silent then has
- * nothing.
+ * Bounds counting pods' files. Without their sizes the wrong pod may be evicted, and a slow card takes long to count.
  */
+const MEASURE_TIMEOUT = seconds(60);
+/** After its start the node gets so long to learn what it can reclaim. A runtime that is silent then has nothing. */
 const RECLAIM_PATIENCE = seconds(30);
 const RECLAIM_POLL = millis(100);
-/** After an eviction for a disk of which nothing has come back yet, before another pod goes. */
+/** After an eviction for a disk, the wait for freed space before another pod is evicted. */
 const AWAITED_FOR = seconds(10);
 const AWAITED_POLL = millis(500);
-/** When memory of pods is so near to their limit, in thresholds, it is read exactly. */
+/** When pods' memory is this near to their limit, in multiples of the threshold, it is read exactly. */
 const NEARNESS = 2;
 const EXACTLY = { near: Infinity, short: Infinity };
 const NO_DISKS: DiskLayout = { dedicatedImagefs: false, splitContainerfs: false };
@@ -88,20 +87,20 @@ export class EvictionManager implements Component {
   readonly #evictor: Evictor;
   readonly #memory: PressureLoop;
   readonly #disk: PressureLoop;
-  /** Those of memory, and of processes. */
+  /** The thresholds of memory and processes. */
   readonly #fast: readonly EvictionThreshold[];
   #ofDisk: readonly EvictionThreshold[];
-  /** Of the last look, where something was short then. */
+  /** The last sample taken while a resource was short. */
   #usage: NodeUsage | undefined;
-  /** As last seen. */
+  /** The layout of the last sample. */
   #layout: DiskLayout | undefined;
   #disks: DiskSample | undefined;
   #untilDisks: Millis = DISK_SAMPLE_INTERVAL;
-  /** The last pod that went for a disk, and what was left before it did. */
+  /** The last pod that was evicted for a disk, and what was available before. */
   #awaited: { readonly due: EvictionThreshold; readonly available: number; readonly since: MonotonicMs } | undefined;
   #stalls: StallWindow | undefined;
   readonly #startedAt: MonotonicMs;
-  /** What could not be looked at, said once until it can. */
+  /** Signals that could not be sampled; each is logged once until it can be. */
   readonly #unseen = new Set<string>();
 
   constructor(components: EvictionManagerComponents, init: EvictionManagerInit) {
@@ -160,8 +159,8 @@ export class EvictionManager implements Component {
   }
 
   /**
-   * Looks at memory and processes alone, the more often the less is left. What the kernel tells makes it look sooner,
-   * but no more often: a pod that is held at its limit is told of a hundred times a second.
+   * Samples memory and processes only, more often the less is available. Memory events bring the next sample forward,
+   * but never make samples more frequent: a pod held at its limit causes a hundred events a second.
    */
   async #watchMemory(signal: AbortSignal): Promise<void> {
     const { clock, memory, memoryEvents, pods, log } = this.#components;

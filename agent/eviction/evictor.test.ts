@@ -350,7 +350,7 @@ describe("a pod that may go on as components", () => {
     const { relieve, switcher, clock } = bench();
     switcher.leaves = () => new Promise(() => undefined);
     assert.equal((await relieve())[1], "leave first in 1000");
-    // What it was killed with is given back by then.
+    // The memory of the killed pod is free by then.
     await clock.advance(millis(12_000));
     assert.deepEqual(await relieve(), ["end second", "kill second"]);
     await clock.advance(millis(30_000));

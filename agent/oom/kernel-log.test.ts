@@ -16,7 +16,7 @@ function refused(): string | false {
 }
 const skip = refused();
 
-/** Up to the end. @returns those that tell of a kill */
+/** Reads to the end. @returns the records of kills */
 function rest(log: KernelLog): readonly string[] {
   const texts: string[] = [];
   for (let record = log.next(); record.kind !== "end"; record = log.next())

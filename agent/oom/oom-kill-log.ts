@@ -10,7 +10,7 @@ import { killedGroupIn, type OomKill, OomKillReader } from "./oom-kills.ts";
  * that.
  */
 const RECORDS_AT_ONCE = 4_096;
-/** Kills within cgroups that are kept to be told; the rest is a number. */
+/** Bounds memory: kills within cgroups that are kept until they are reported; further ones are only counted. */
 const MAX_OF_CGROUPS = 10;
 /** The machine's: the kernel itself writes of ten in five seconds. */
 const MAX_OF_SYSTEM = 64;
@@ -19,9 +19,7 @@ const MAX_OF_SYSTEM = 64;
  * what is left of them stays, and who is asked for is not the next to go.
  */
 const MAX_CONTAINERS = 256;
-/**
- * What runtimes call containers, with a prefix and a suffix in the names of their cgroups: `cri-containerd-<id>.scope`.
- */
+/** The id of a container in the name of its cgroup, which has a prefix and a suffix: `cri-containerd-<id>.scope`. */
 const CONTAINER = /(?:^|[/-])([0-9a-f]{64})(?=\.scope|\/|$)/g;
 
 export interface FollowedLog extends Disposable {
@@ -31,7 +29,7 @@ export interface FollowedLog extends Disposable {
   whenMore(told: () => void): void;
 }
 
-/** What has not been told of yet. */
+/** Kills that have not been reported yet. */
 export interface UnreportedKills {
   readonly kills: readonly OomKill[];
   /** Within cgroups, besides those. */
@@ -45,10 +43,11 @@ type State =
   | { readonly kind: "closed" };
 
 /**
- * Whom the kernel has killed for want of memory, by its own log: told to one, and known of containers. containerd may
- * lose sight of a kill (it looks into the container's cgroup when it is told, which may be gone by then: its issue
- * 8893). The kernel writes of it before it kills; so who sees a container's end finds it here. Only of more than ten
- * kills in five seconds it leaves out where they were, but for those of a whole container (`memory.oom.group`, of v2).
+ * The processes that the kernel's OOM killer has killed, from the kernel's log: reported once, and remembered for
+ * containers. containerd may miss a kill, because it reads the container's cgroup after the event, which may be gone by
+ * then (containerd issue 8893). The kernel writes the record before it kills, so the reader of a container's end finds
+ * it here. Of more than ten kills in five seconds the kernel omits the cgroup, except for those of a whole container
+ * (`memory.oom.group` of cgroup v2).
  */
 export class OomKillLog implements KilledContainers, Disposable {
   readonly #openLog: () => FollowedLog;

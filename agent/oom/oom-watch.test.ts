@@ -45,7 +45,7 @@ class Kernel implements AsyncDisposable {
     await this.clock.advance(seconds(2));
   }
 
-  /** The kernel writes that, and whoever waits for it is told. */
+  /** Appends records to the log, and wakes the waiting reader. */
   async writes(...records: readonly (string | "lost")[]): Promise<void> {
     this.records.push(...records);
     this.#told?.();

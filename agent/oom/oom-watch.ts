@@ -6,11 +6,14 @@ import { type EventRecorder, nodeReference } from "../core/store/store-ports.ts"
 import type { OomKillLog } from "./oom-kill-log.ts";
 import type { OomKill } from "./oom-kills.ts";
 
-/** After a look, so that somebody who fills the kernel's log costs one a second. */
+/** The pause after a read, so that a process that floods the kernel's log costs one read a second. */
 const PAUSE = seconds(1);
-/** Read without a pause; some 2 µs each on a PC, twenty times that on a small board. */
+/** Records that are read without a pause; each takes about 2 µs on a PC, twenty times that on a small board. */
 const RECORDS_A_TURN = 256;
-/** The kernel's own buffer has some thousands; whoever writes faster than this reads is left for the next look. */
+/**
+ * Bounds one read: the kernel's buffer has some thousand records. A writer that is faster than the reader waits for the
+ * next read.
+ */
 const MAX_TURNS_A_LOOK = 256;
 
 export interface OomWatchComponents {
@@ -26,9 +29,8 @@ export interface OomWatchComponents {
 }
 
 /**
- * Tells of processes that the kernel has killed for want of memory as it writes of them: of the whole machine's by the
- * kubelet's event, of a cgroup's in the log, and whose pod it hit to its worker. What was killed before this agent is
- * not told.
+ * Reports processes that the kernel's OOM killer kills: those of the whole machine by the kubelet's event, those of a
+ * cgroup in the log, and the pod to its worker. Kills before the start of this agent are not reported.
  */
 export class OomWatch implements Component {
   readonly name = "OOM watch";

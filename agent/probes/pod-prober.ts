@@ -75,7 +75,7 @@ export class PodProber implements Prober, Component {
   }
 
   observe(changed: Changed): Disposable {
-    // One of its own, so that whoever observes twice is told twice and may leave twice.
+    // A closure of its own, so that an observer that subscribes twice is called twice and may unsubscribe twice.
     const observer: Changed = (uid) => changed(uid);
     this.#observers.add(observer);
     return { [Symbol.dispose]: () => this.#observers.delete(observer) };

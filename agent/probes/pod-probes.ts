@@ -52,7 +52,7 @@ export class PodProbes implements RunOwner {
   #adapter: RuntimeAdapter;
   #podIp: string | undefined;
   #results: ReadonlyMap<string, ProbeResult> = new Map();
-  /** When it was looked at last: what was not there then has not run for longer. */
+  /** The time of the last update: a run that was not there then cannot have begun earlier. */
   #lookedAt: MonotonicMs | undefined;
 
   constructor(components: PodProbesComponents, pod: DesiredPod, adapter: RuntimeAdapter) {
@@ -127,7 +127,7 @@ export class PodProbes implements RunOwner {
     this.#components.changed();
   }
 
-  /** Of `prober_probe_total`. */
+  /** The samples of `prober_probe_total`. */
   *totals(): Generator<string> {
     const uid = JSON.stringify(apiUidOf(this.#pod));
     for (const { container, common, counts, kind } of this.#counted()) {
@@ -135,7 +135,7 @@ export class PodProbes implements RunOwner {
     }
   }
 
-  /** Of `prober_probe_duration_seconds`. */
+  /** The samples of `prober_probe_duration_seconds`. */
   *histograms(): Generator<string> {
     for (const { container, common, counts, kind } of this.#counted()) {
       yield* counts.histogram(`${container},${common},probe_type="${kind}"`);
@@ -164,7 +164,7 @@ export class PodProbes implements RunOwner {
     if (!state.ending) run.begin();
   }
 
-  /** A new map only when there is something new in it: whoever has the old one keeps what it was told. */
+  /** Makes a new map only when a result has changed: holders of the old map keep a consistent view. */
   #collect(): void {
     const before = this.#results;
     const isSame = before.size === this.#runs.size;

@@ -1,4 +1,4 @@
-/** What the kubelet's /metrics/probes says of one probe of a container, over all of its runs. */
+/** The kubelet's metrics of one probe of a container (/metrics/probes), over all of its runs. */
 
 /** Prometheus' default buckets, seconds. */
 const BUCKETS: readonly number[] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
@@ -7,7 +7,7 @@ export class ProbeCounts {
   #successful = 0;
   #failed = 0;
   #seconds = 0;
-  /** Of successes, by the first bucket that they fit in; made with the first one. */
+  /** Durations of successes by the first bucket that fits; created with the first success. */
   #durations: Uint32Array | undefined;
 
   success(durationMs: number): void {

@@ -16,7 +16,7 @@ type ProbeDraft = NonNullable<ContainerDraft["livenessProbe"]>;
 
 const never = new AbortController().signal;
 
-/** What a probe of one container comes to: `failure: message`. */
+/** Runs a probe of one container. @returns `failure: message` */
 async function outcomeOf(
   probe: ProbeDraft,
   given: { readonly ports?: number; readonly answer?: GrpcHealthAnswer; readonly signal?: AbortSignal } = {},

@@ -7,7 +7,7 @@ import { isProbeTimeout, type ProbeOutcome, SUCCESS } from "./probe-outcome.ts";
 
 /** The kubelet's, of what a command prints. */
 const MAX_OUTPUT_BYTES = 10 * 1024;
-/** What a runtime gets over the probe's timeout to kill the command and to say so. */
+/** The time beyond the probe's timeout that a runtime has to kill the command and to report that. */
 const EXEC_GRACE_MS = 10_000;
 
 /** `$(NAME)` in a command, by what `lookup` gives. */

@@ -1,8 +1,8 @@
 /**
- * GET requests of probes and hooks: one connection each, read no further than anybody wants to know. On `node:net` by
- * hand: with the agent's flags a request of `node:http` takes twice the CPU (246 µs, 128 here, 86 a bare socket) and
- * leaves more than twice the garbage (Node 24.21); it refuses long heads, and its errors could not be told as the
- * kubelet tells them.
+ * GET requests of probes and hooks: one connection each, which is read no further than necessary. It uses `node:net`,
+ * because with the agent's flags a request of `node:http` takes twice the CPU (246 µs, 128 here, 86 a bare socket) and
+ * leaves more than twice the garbage (Node 24.21). `node:http` also refuses long heads, and its errors lack what the
+ * kubelet's texts need.
  */
 import { connect, type Socket, type TcpNetConnectOpts } from "node:net";
 import type { ConnectionOptions } from "node:tls";
@@ -24,7 +24,7 @@ export interface HttpAnswer {
 const REDIRECTS: ReadonlySet<number> = new Set([301, 302, 303, 307, 308]);
 /** Requests of one `get`, the first included. */
 const MAX_REQUESTS = 10;
-/** A probe's response fits into one read; all connections share it, for what is read is dealt with at once. */
+/** A probe's response fits into one read. All connections share the buffer, because each piece is processed at once. */
 const READ_BUFFER_BYTES = 4096;
 
 type Connect = (options: TcpNetConnectOpts) => Socket;
@@ -34,7 +34,7 @@ export class HttpGetter {
   #tls: Promise<Connect> | undefined;
 
   /**
-   * Follows redirects to the same host. Certificates are not looked at.
+   * Follows redirects to the same host. Certificates are not verified.
    * @throws Error with the text of Go's client, the URL included; when the signal aborts as well.
    */
   async get(request: HttpRequest, signal: AbortSignal): Promise<HttpAnswer> {
@@ -72,7 +72,7 @@ export class HttpGetter {
 /** Loaded when it is first needed: TLS takes 2 MiB, and a context of its own for each connection 100 KiB. */
 async function tlsConnect(): Promise<Connect> {
   const { connect: connectTls, createSecureContext } = await import("node:tls");
-  // Also what nobody should use any more is good enough for a probe.
+  // Outdated ciphers are accepted: a probe only asks whether the server answers.
   const secureContext = createSecureContext({ ciphers: "DEFAULT@SECLEVEL=0" });
   const options: ConnectionOptions = { secureContext, rejectUnauthorized: false, ALPNProtocols: ["http/1.1"] };
   return (target) => connectTls({ ...(target as ConnectionOptions), ...options });
@@ -201,7 +201,7 @@ class Exchange {
 
 export const dialTimeout = (host: string, port: number): string => `dial tcp ${joinHostPort(host, port)}: i/o timeout`;
 
-/** What a hook asks again without TLS for, as the kubelet does. */
+/** The error after which a hook is repeated without TLS, as the kubelet does. */
 export const PLAIN_ANSWER = "http: server gave HTTP response to HTTPS client";
 
 /** `undefined` for an error of the connection below. */

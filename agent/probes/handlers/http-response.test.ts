@@ -3,7 +3,7 @@ import { test } from "node:test";
 import fc from "fast-check";
 import { HttpResponse, MAX_BODY_BYTES } from "./http-response.ts";
 
-/** What a response comes to, fed in pieces of that size and then closed. */
+/** Reads a response in pieces of that size, then closes it. @returns its status, location and body, or the error */
 function read(text: string, size = text.length): string {
   const response = new HttpResponse();
   const bytes = Buffer.from(text, "latin1");
@@ -12,7 +12,7 @@ function read(text: string, size = text.length): string {
     for (let position = 0; position < bytes.length && !response.isDone; position += size) {
       const count = bytes.copy(scratch, 0, position, position + size);
       response.feed(scratch.subarray(0, count));
-      // What a response keeps of its input would show.
+      // Overwrites the input, so that a view kept of it would show.
       scratch.fill(0xee);
     }
     const early = response.isDone ? "" : " by closing";
