@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { TemporaryFolder } from "@picolet/test/support/unit/store/store-samples.ts";
 import { flashDisks } from "./flash-disks.ts";
 
-/** A machine's /sys and /proc, in which the file system of this test's own folder is whatever `device` says. */
+/** A machine's /sys and /proc, in which the file system of this test's own folder is on `device`. */
 class Machine extends TemporaryFolder {
   readonly data: string = this.file("data");
 

@@ -1,8 +1,11 @@
-/** Which disks wear when a folder is written to: whole ones, below partitions, device mapper, RAID and loop devices. */
+/**
+ * Finds the disks that wear when a folder is written to: whole disks, below partitions, device mapper, RAID and loop
+ * devices.
+ */
 import { existsSync, readdirSync, readFileSync, realpathSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 
-/** Loop on a file on dm on a partition is four; what nests deeper is nobody's board. */
+/** Bounds the walk; a loop device on a file on device mapper on a partition is four levels. */
 const MAX_DEPTH = 8;
 /** Memory, and what is not written to. */
 const NEVER_WORN = /^(?:zram|ram|sr|fd)\d/;

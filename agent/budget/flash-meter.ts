@@ -12,7 +12,10 @@ import { dayShare, FlashDays, keptDay, largest } from "./flash-days.ts";
 import type { DiskWrites, OwnWrites, WriteCounters } from "./write-counters.ts";
 import { writePace } from "./write-pace.ts";
 
-/** What a pod that ends writes in its last moments is missed, at most so much of it; 50 pods cost 10 ms a look. */
+/**
+ * The interval between samples. Writes of a pod's last moments are missed, at most those of one interval; a sample of
+ * 50 pods costs 10 ms.
+ */
 const LOOK_INTERVAL = seconds(60);
 /**
  * What is not on disk yet when the agent is killed is counted from the counters' last values; what it wrote itself is
@@ -30,7 +33,7 @@ const LAST_AREA = "flash-last";
 const READINGS_PER_RECORD = 50;
 /** Named in messages. */
 const NAMED_WRITERS = 3;
-/** What `edgectl status` shows. */
+/** The number of writers that `edgectl status` shows. */
 const SHOWN_WRITERS = 5;
 
 export interface MeteredPod {
@@ -47,7 +50,7 @@ export interface FlashMeterComponents {
   readonly pods: () => readonly MeteredPod[];
   /** A pod's cgroup; "": it has none. */
   readonly podCgroup: (pod: DesiredPod) => string;
-  /** How long what can wait is to be kept back, as a factor; called when it changes. */
+  /** Takes the factor by which delayable writes are delayed; called when it changes. */
   readonly stretch: (factor: number) => void;
   readonly events: EventRecorder;
   readonly clock: Clock;
@@ -56,13 +59,13 @@ export interface FlashMeterComponents {
 
 export interface FlashMeterInit {
   readonly nodeName: string;
-  /** Of all disks together, a day. 0: no budget, and no condition. */
+  /** The budget of all disks together, bytes a day. 0: no budget, and no condition. */
   readonly budgetBytes: number;
-  /** Of the agent. */
+  /** The agent's budget, bytes a day. */
   readonly agentBudgetBytes: number;
 }
 
-/** What the counters said at the last look. */
+/** The counters of the last sample. */
 interface Readings {
   readonly disks: Map<string, number>;
   readonly pods: Map<PodUid, number>;
@@ -83,7 +86,7 @@ export class FlashMeter implements Component {
   #disks: readonly string[] = [];
   #disksFoundAt: MonotonicMs | undefined;
   #keptAt: MonotonicMs;
-  /** The machine was started since they were last looked at: the next look counts all that their counters say. */
+  /** True when the machine was started since the last sample: the next one counts everything that the counters have. */
   #isFirstOfBoot: boolean;
   /** Their processes' parent is the agent. */
   readonly #componentPods = new Set<PodUid>();
@@ -291,13 +294,13 @@ export class FlashMeter implements Component {
     for (const [key, value] of chunks) kept.put(LAST_AREA, key, value);
   }
 
-  /** Counters go on when the agent comes back. @returns whether the machine has been started anew since */
+  /** Loads the last sample, so that counting continues. @returns whether the machine was started since */
   #loadReadings(): boolean {
     const records = this.#components.kept.all(LAST_AREA);
     const [bootId, disks] = asList(records.get("disks"));
     if (typeof bootId !== "string") return false;
     if (bootId !== this.#components.counters.bootId) return true;
-    // Of a disk that was not there, the first reading says only where to begin; so does each without a record.
+    // The first reading of a new disk, or of a counter without a record, is only the starting point.
     for (const [name, bytes] of pairs(disks)) this.#last.disks.set(name, bytes);
     for (const [key, value] of records)
       if (key.startsWith("pods-")) for (const [uid, bytes] of pairs(value)) this.#last.pods.set(uid as PodUid, bytes);
@@ -324,10 +327,10 @@ const UNKNOWN: PressureCondition = {
   message: "the system does not tell what is written to the disks that the node lives on",
 };
 
-/** A counter that has become less began anew: it stands for another thing of the same name. */
+/** A counter that has decreased counts another thing of the same name. */
 const grown = (now: number, last: number): number => (now >= last ? now - last : 0);
 
-/** Others come first: a look at 50 pods takes 10 ms, 50 on a small board. */
+/** Lets other work run first: a sample of 50 pods takes 10 ms, 50 on a small board. */
 const turn = (): Promise<void> => new Promise((resolve) => void setImmediate(resolve));
 
 const inUnits = (bytes: number): string =>

@@ -7,7 +7,7 @@ import { type Clock, type Millis, type MonotonicMs, seconds } from "@picolet/pro
 const QUIET = seconds(10);
 /** A collection of memory costs some 60 ms here and 400 ms on a small board: 0.2 % of a core at the most. */
 const MIN_INTERVAL = seconds(200);
-/** What a burst leaves to be written and sent, events above all, is a minute after it. */
+/** The wait after a burst: what it leaves to be written and sent, mainly events, is done a minute later. */
 const TAIL = seconds(75);
 const LOOK_INTERVAL = seconds(60);
 /** Less is not worth the time. */
@@ -49,7 +49,7 @@ export class IdleCollection implements Component {
   /** The last change whose garbage has been collected. */
   #collectedFor: unknown = this;
   #collectedAt: MonotonicMs;
-  /** What was in use after that. */
+  /** The heap in use after the last collection. */
   #floorBytes = Number.POSITIVE_INFINITY;
 
   constructor(

@@ -8,7 +8,7 @@ import type { OwnMemory } from "./own-memory.ts";
 
 /** A leak that takes a small board's rest within it is the OOM killer's; a look takes 30 µs. */
 const LOOK_INTERVAL = seconds(5);
-/** Of the budget; shedding costs the agent some 100 ms of work, and what was shed is made again. */
+/** The share of the budget at which memory is shed. Shedding costs about 100 ms, and what was shed is made again. */
 const SHED_SHARE = 0.8;
 /** Below it, it is over: what comes and goes near the limit is said once. */
 const WELL_SHARE = 0.7;
@@ -31,7 +31,7 @@ export interface MemoryWatchComponents {
   readonly read: () => OwnMemory;
   /** In this order; a collection of garbage belongs at the end. */
   readonly shedders: readonly Shedder[];
-  /** Ends the agent in order and has it begin anew; the pods run on. */
+  /** Ends the agent in order and starts it again; pods keep running. */
   readonly restart: (reason: string) => void;
   readonly kept: KeptRecords;
   /** Seconds since the machine started: a restart may correct the clock. */
@@ -44,7 +44,7 @@ export interface MemoryWatchComponents {
 
 export interface MemoryWatchInit {
   readonly nodeName: string;
-  /** Of anonymous memory, swapped or not. */
+  /** The budget of anonymous memory, swapped or not. */
   readonly budgetBytes: number;
 }
 
@@ -54,8 +54,8 @@ type State =
   | { readonly kind: "tight"; readonly shedAtMs: number; readonly looksAbove: number };
 
 /**
- * Keeps the agent's own memory to its budget: sheds what it can do without, says so, and as the last resort begins
- * anew.
+ * Keeps the agent's own memory within its budget: sheds what it can do without, reports that, and restarts the agent as
+ * the last resort.
  */
 export class MemoryWatch implements Component {
   readonly name = "memory watch";

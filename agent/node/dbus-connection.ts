@@ -9,7 +9,10 @@ import { type DbusCall, DbusDecoder, type DbusMessage, type DbusValue, encodeCal
 const CALL_LIMIT = seconds(25);
 /** The server's lines are of some 40 bytes. */
 const MAX_AUTHENTICATION_BYTES = 1024;
-/** Signals that nobody has taken. logind sends two a shutdown; with more the connection is given up, and made anew. */
+/**
+ * Bounds memory: signals that wait for their reader. logind sends two a shutdown. With more the connection is closed,
+ * and opened again.
+ */
 const MAX_SIGNALS = 64;
 /** Calls that wait for their answer; ours come one after the other. */
 const MAX_CALLS = 16;

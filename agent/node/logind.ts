@@ -20,7 +20,7 @@ export interface LogindComponents {
 export interface LogindInit {
   /** Socket of the system's message bus. */
   readonly busPath: string;
-  /** How long the shutdown is to be held up at most. */
+  /** Bounds the delay of the shutdown. */
   readonly delay: Millis;
   /** logind.conf(5)'s; where a file of ours raises logind's own limit when it is less than `delay`. */
   readonly dropInFolder: string;
@@ -35,14 +35,12 @@ const MANAGER = "org.freedesktop.login1.Manager";
 const SIGNAL = "PrepareForShutdown";
 const SIGHUP = 1;
 
-/** logind reads its files again in its own time after it was told to. */
+/** logind reloads its files some time after the request; its setting is read so often. */
 const RELOAD_LOOKS = 10;
 const RELOAD_LOOK_GAP = millis(200);
 /** A program that starts, asks logind and says so; on a board that is being loaded from a slow card. */
 const LOCK_LIMIT = seconds(30);
-/**
- * A bus that is restarted comes back within seconds. Where there is none at all, that is looked at as often as this.
- */
+/** A restarted bus is back within seconds. Without any bus the longest wait applies. */
 const RETRY: BackoffPolicy = { first: seconds(1), max: seconds(300), jitter: EQUAL_JITTER };
 
 /**
@@ -96,7 +94,7 @@ export class LogindShutdown implements Component {
     await this.#takeLock(bus, signal);
     log.info("shutdowns of the machine wait for the pods", { seconds: this.#init.delay / 1000 });
     stands();
-    // What was told before somebody listened.
+    // The shutdown may have begun before the subscription.
     if ((await property(bus, "PreparingForShutdown", signal)) === true) this.#begin();
     for (;;) {
       const { member, interface: from, body } = await bus.nextSignal(signal);
@@ -128,7 +126,7 @@ export class LogindShutdown implements Component {
     if (this.#lock?.isHeld === true) return;
     const lock = await ShutdownLock.take(this.#components.clock, this.#init.busPath, signal);
     this.#lock = lock;
-    // Ended by somebody else: all of it is begun anew.
+    // The lock was released by another process: connect again from the start.
     void lock.ended.then(() => {
       if (this.#lock === lock) bus[Symbol.dispose]();
     });
@@ -231,5 +229,5 @@ class ShutdownLock {
   }
 }
 
-/** What systemd-inhibit has to say fits a line. */
+/** Bounds the text of systemd-inhibit's error, which is one line. */
 const MAX_COMPLAINT = 500;

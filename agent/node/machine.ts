@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { formatQuantity } from "@picolet/protocol/kubernetes/quantity.ts";
 import type { RuntimeStatus } from "@picolet/runtime-contract/runtime-adapter.ts";
 
-/** What of this machine does not change while the agent runs. */
+/** Facts of this machine that do not change while the agent runs. */
 export interface Machine {
   readonly machineID: string;
   readonly systemUUID: string;
@@ -117,8 +117,8 @@ export async function nodeCapacity(machine: Machine, rootDir: string, maxPods: n
 const HUGE_PAGES_FOLDER = "sys/kernel/mm/hugepages";
 
 /**
- * Of each size that the kernel has, also those of which there is none: `hugepages-2Mi`, by how the kernel says it in
- * KiB.
+ * Reads the huge pages of each size that the kernel has, also where there are none: `hugepages-2Mi`, from the kernel's
+ * names in KiB.
  */
 export async function hugePages(root: string): Promise<Readonly<Record<`hugepages-${string}`, string>>> {
   const folder = join(root, HUGE_PAGES_FOLDER);
@@ -136,9 +136,7 @@ export async function hugePages(root: string): Promise<Readonly<Record<`hugepage
 const bytesText = (bytes: number): string =>
   formatQuantity({ nano: BigInt(bytes) * 1_000_000_000n, format: "BinarySI" });
 
-/**
- * Numbers below it are given to what starts first, and to nobody again (RESERVED_PIDS of the kernel's kernel/pid.c).
- */
+/** Process ids below it are given once after boot, and never again (RESERVED_PIDS of the kernel's kernel/pid.c). */
 const RESERVED_PIDS = 300;
 
 /** How many processes and threads there can be on this machine; undefined where the kernel does not say. */

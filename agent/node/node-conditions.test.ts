@@ -11,7 +11,7 @@ import type { ShutdownState } from "./node-shutdown.ts";
 
 const NOW = new Date("2026-01-01T00:00:00.999Z");
 const up = (name: string): RuntimeHealth => ({ name, healthy: true, reason: "", message: "", sinceMs: 0 });
-/** Of those that are in force. */
+/** The current condition Ready. */
 const readyOf = (node: NodeConditions): NodeCondition | undefined =>
   node.conditions.current.find(({ type }) => type === "Ready");
 const down = (name: string, reason = "RuntimeNotReady", message = "no socket"): RuntimeHealth => ({
@@ -141,7 +141,7 @@ test("pressures come before Ready, each change is one event, and transitions are
   const shown = (): string[] =>
     node.conditions.current.map(({ type, status, reason }) => `${type}=${status} ${reason}`);
   const well = ["MemoryPressure=False KubeletHasSufficientMemory", "DiskPressure=False KubeletHasNoDiskPressure"];
-  // There from the first report on, whoever has spoken by then.
+  // All conditions are there from the first report on.
   assert.deepEqual(shown(), [...well, "PIDPressure=False KubeletHasSufficientPID", "Ready=False KubeletNotReady"]);
   const stop = new AbortController();
   const done = node.run(stop.signal);

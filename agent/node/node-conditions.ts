@@ -21,7 +21,7 @@ const SHUTTING_DOWN = "node is shutting down";
 const PLEG_REASON = "PLEGNotHealthy";
 const RUNTIME_REASON = "RuntimeNotReady";
 
-/** The condition Ready of a node whose runtimes are so, with the kubelet's reasons. Pure. */
+/** Makes the condition Ready from the runtimes' health, with the kubelet's reasons. Pure. */
 export function readyCondition(
   health: readonly RuntimeHealth[],
   previous: NodeCondition | undefined,
@@ -50,7 +50,7 @@ function problemOf({ name, reason, message }: RuntimeHealth): string {
   return `container runtime is down: ${name}: ${message}`;
 }
 
-/** As the kubelet has them until its eviction manager says otherwise, in the order in which it writes them. */
+/** The kubelet's conditions until its eviction manager reports others, in the kubelet's order. */
 const NO_PRESSURE: readonly PressureCondition[] = [
   {
     type: "MemoryPressure",
@@ -85,8 +85,7 @@ export interface NodeConditionsComponents {
   readonly health: Watch<readonly RuntimeHealth[]>;
   readonly shutdown: Watch<ShutdownState>;
   /**
-   * Who finds out what the node is short of; asked once these conditions run. What nobody tells of is as if there were
-   * enough.
+   * The watches of pressure conditions; called when this component runs. A condition that no watch reports is False.
    */
   readonly pressures: () => readonly Watch<readonly PressureCondition[]>[];
   readonly events: EventRecorder;
@@ -113,8 +112,8 @@ export class NodeConditions implements Component {
   }
 
   /**
-   * In the kubelet's order: pressures, then Ready, which is not so before the first look at the runtimes. Changes only
-   * when one of them does.
+   * The conditions in the kubelet's order: pressures, then Ready, which is False before the first list of the runtimes.
+   * Changes only when one of them does.
    */
   get conditions(): Watch<readonly NodeCondition[]> {
     return this.#conditions;
@@ -123,7 +122,7 @@ export class NodeConditions implements Component {
   async run(signal: AbortSignal): Promise<void> {
     this.#event("Starting", "Starting picolet.");
     const sources = this.#components.pressures();
-    // As the kubelet does with each start; what has changed by the first look is said then.
+    // The kubelet records these with each start; changes up to the first update are reported then.
     for (const condition of this.#conditions.current) this.#sayPressure(condition, undefined);
     const follow = async (changes: AsyncIterable<unknown>): Promise<void> => {
       for await (const _ of changes) this.#update(sources.flatMap(({ current }) => current));
@@ -155,7 +154,7 @@ export class NodeConditions implements Component {
       this.#event("NodeReady", `Node ${this.#node.name} status is now: NodeReady`);
       return;
     }
-    // The first look that finds a runtime missing counts too: whoever reads the events shall see why.
+    // A runtime that is missing from the start is reported too, so that the events have the reason.
     if (previous?.status === "False" && previous.message !== NOT_CHECKED) return;
     log.warn("node is not ready", { reason: next.message });
     this.#event("NodeNotReady", `Node ${this.#node.name} status is now: NodeNotReady: ${next.message}`);

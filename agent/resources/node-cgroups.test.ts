@@ -166,7 +166,7 @@ describe("the node's cgroups on this machine", { skip }, () => {
       assert.match(describeError(error), /cannot enforce System Reserved Cgroup Limits on "\/system".*missing paths/);
       return true;
     });
-    // Whoever makes them needs no others of the hierarchies.
+    // The other hierarchies are not needed.
     for (const name of ["system", "kube"])
       for (const controller of ["cpu", "cpuset", "memory", "pids", "hugetlb"])
         if (mountOf(controller) !== "") mkdirSync(join(mountOf(controller), ROOT, name), { recursive: true });

@@ -41,7 +41,9 @@ export class PodCgroups implements PodResources {
       readonly tiers: TierCgroups;
       readonly clock: Clock;
       readonly log: Log;
-      /** Whether a container of the pod has CPUs that no quota is enforced on. Missing: none has. */
+      /**
+       * @returns whether a container of the pod has exclusive CPUs, on which no quota is enforced. Missing: none has.
+       */
       readonly hasExclusiveCpus?: ((uid: PodUid) => boolean) | undefined;
     },
     init: PodCgroupsInit,
@@ -122,8 +124,8 @@ export class PodCgroups implements PodResources {
   }
 
   /**
-   * What somebody else has changed in the tree is put right: the tiers', and those of these pods.
-   * @param pods those whose cgroups are made and not about to change; asked again before each is written
+   * Restores what other processes have changed in the cgroups of the tiers and of these pods.
+   * @param pods the pods whose cgroups exist and are not about to change; called again before each is written
    */
   async reconcile(pods: () => readonly DesiredPod[]): Promise<void> {
     if (!this.#init.cgroupsPerQOS || !this.#cgroups.usable) return;
@@ -148,7 +150,7 @@ export class PodCgroups implements PodResources {
     }
   }
 
-  /** Removes cgroups of pods that nobody knows and in which nothing runs. @returns their uids. */
+  /** Removes the cgroups of unknown pods in which nothing runs. @returns their uids */
   async sweep(known: Pick<ReadonlySet<string>, "has">): Promise<readonly string[]> {
     const removed: string[] = [];
     if (!this.#init.cgroupsPerQOS || !this.#cgroups.usable) return removed;

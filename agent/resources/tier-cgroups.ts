@@ -31,10 +31,10 @@ export interface TierCgroupsInit {
 export class TierCgroups {
   readonly #components: TierCgroupsComponents;
   readonly #init: TierCgroupsInit;
-  /** What was last written, as text; a tier that is missing is not made yet, or not as it should be. */
+  /** The values last written, as text; missing for a tier that is not made yet, or whose values were refused. */
   readonly #written = new Map<QosClass, string>();
   readonly #told = new Set<string>();
-  /** What was last told of each. */
+  /** The last reported problem of each tier. */
   readonly #problems = new Map<QosClass, string | undefined>();
 
   constructor(components: TierCgroupsComponents, init: TierCgroupsInit) {
@@ -62,7 +62,7 @@ export class TierCgroups {
     }
   }
 
-  /** The same, and what somebody else has changed is put right. */
+  /** Also restores what other processes have changed. */
   async reconcile(): Promise<void> {
     for (const [tier, text] of [...this.#written]) {
       const path = this.#init.names.tier(tier);

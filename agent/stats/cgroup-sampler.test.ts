@@ -15,7 +15,7 @@ const NEVER = new AbortController().signal;
 const NEW = millis(0);
 const MIB = 2 ** 20;
 
-/** Time passes with each look at the clock. */
+/** A clock that advances with each read. */
 class BusyClock extends VirtualClock {
   #reads = 0;
 
@@ -32,7 +32,7 @@ class Tree implements Disposable {
   /** Each time before a pod's cgroup is read. */
   beforeRead: () => void = () => undefined;
 
-  /** What containers use of processes that are not theirs alone. */
+  /** The usage of containers that share a process. */
   readonly shared = new Map<string, SharedUsage>();
 
   constructor({ clock = new VirtualClock(), cgroupsPerQOS = true, memory = true, swap = false } = {}) {

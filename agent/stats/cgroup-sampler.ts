@@ -13,7 +13,7 @@ export interface CgroupSamplerComponents {
   readonly pods: () => readonly AgentPod[];
   /** cgroupfs path of a pod's cgroup, in which its containers' are; "": it has none. */
   readonly podCgroup: (pod: DesiredPod) => string;
-  /** Of containers that share a process, whose cgroup is nobody's own, by id. Missing: there are none. */
+  /** The usage of containers that share a process and have no cgroup of their own, by id. Missing: there are none. */
   readonly shared?: ((signal: AbortSignal) => Promise<ReadonlyMap<string, SharedUsage>>) | undefined;
   readonly clock: Clock;
 }
@@ -27,20 +27,19 @@ export interface CgroupSamplerInit {
   readonly proc?: string;
 }
 
-/** With the time that nobody sets, for rates. */
+/** A sample with its monotonic time, for rates. */
 export interface TimedUsage extends NodeUsage {
   readonly at: MonotonicMs;
 }
 
 /** How long the event loop is held at most; a cgroup takes 60 µs on a PC and ten times that on a small board. */
 const SLICE_MS = 3;
-/** Of the process that watches a container, beside it (CRI-O). */
+/** The cgroup of the process that monitors a container, beside the container's (CRI-O). */
 const MONITOR = "conmon";
 const NONE: ReadonlyMap<string, SharedUsage> = new Map();
 
 /**
- * The one look at cgroups and /proc, for all who want to know. Nothing is kept but the last one, and where containers
- * are.
+ * The only reader of cgroups and /proc, shared by all callers. It keeps the last sample, and the paths of containers.
  */
 export class CgroupSampler {
   readonly #components: CgroupSamplerComponents;
@@ -65,7 +64,7 @@ export class CgroupSampler {
     return this.#looks.get(maxAge, signal);
   }
 
-  /** Of another cgroup, now. Undefined: there is no such one. */
+  /** Reads another cgroup now. Undefined: it does not exist. */
   cgroup(path: string, { node }: NodeUsage): Usage | undefined {
     return this.#cgroups.read(path, featuresOf(node));
   }
@@ -150,7 +149,7 @@ function withShared(found: PodUsage, shared: ReadonlyMap<string, SharedUsage>): 
   return { ...found, containers, usage };
 }
 
-/** What is in memory is all that can be told of it. */
+/** Only the memory in use is known of a shared process. */
 const usageOf = ({ cpuNanoseconds, memoryBytes }: SharedUsage): Usage => ({
   ...{ cpuNanoseconds, memoryBytes, workingSetBytes: memoryBytes, rssBytes: memoryBytes },
   ...{ swapBytes: 0, pageFaults: 0, majorPageFaults: 0, memoryLimitBytes: undefined },

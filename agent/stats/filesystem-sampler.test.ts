@@ -148,7 +148,7 @@ test("a file system that hangs is asked once until it answers, whoever wants to 
   const asked = (): number => node.asked.filter((path) => path === OTHER).length;
   const giveUp = new AbortController();
   const first = node.looks.filesystems(NEW, giveUp.signal);
-  // Real folders are looked at before it, in their own time: who asked later would be patient with it still.
+  // Real folders are read before it, which takes time: wait until the runtime is asked.
   while (asked() === 0) await new Promise(setImmediate);
   giveUp.abort();
   await assert.rejects(first);

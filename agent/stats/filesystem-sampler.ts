@@ -5,7 +5,7 @@ import { type Clock, type Log, type Millis, type MonotonicMs, seconds } from "@p
 import type { ImageService, RuntimeFilesystem } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { FilesystemUsage, NodeFilesystems } from "../core/node/usage.ts";
 
-/** What statfs(2) says, in its words. */
+/** The result of statfs(2), with its names. */
 export interface FilesystemStatistics {
   readonly type: number;
   readonly bsize: number;
@@ -17,9 +17,7 @@ export interface FilesystemStatistics {
 }
 
 export interface FilesystemSamplerComponents {
-  /**
-   * Of the runtime that the node's containers run in; undefined: there is none, images are below the root directory.
-   */
+  /** The image service of the containers' runtime; undefined: there is none, images are below the root directory. */
   readonly images: Pick<ImageService, "filesystems"> | undefined;
   readonly clock: Clock;
   readonly log: Log;
@@ -27,7 +25,7 @@ export interface FilesystemSamplerComponents {
   readonly statfs?: (path: string) => Promise<FilesystemStatistics>;
 }
 
-/** What the runtime itself says that it uses there. */
+/** The usage that the runtime reports of its file systems. */
 export interface RuntimeFilesystems {
   readonly images: RuntimeFilesystem;
   readonly containers: RuntimeFilesystem;
@@ -146,7 +144,7 @@ function same(seen: Seen, others: readonly Seen[]): Seen {
 const isSameBtrfs = (one: Seen, other: Seen): boolean =>
   one.isBtrfs && other.isBtrfs && one.usage.capacityBytes === other.usage.capacityBytes;
 
-/** @throws `corrupt` for what no file system can have: nobody must lose a pod to it */
+/** @throws `corrupt` for impossible figures, so that no pod is evicted because of them */
 export function usageOf(statistics: FilesystemStatistics): FilesystemUsage {
   const { bsize, blocks, bfree, bavail, files, ffree } = statistics;
   const isSane =

@@ -40,7 +40,7 @@ test("stalls are read as the kernel writes them, and nothing else is", () => {
   assert.equal(stallsIn("full avg10=0 avg60=0 avg300=0 total=0\n"), undefined);
 });
 
-/** What may be in a file of a kernel gone wrong: lines with the right names and wrong values, and just any bytes. */
+/** Lines of a broken kernel file: right names with wrong values, and arbitrary bytes. */
 const NAMES = [
   "usage_usec",
   "nr_periods",

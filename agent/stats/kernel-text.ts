@@ -5,7 +5,7 @@
 import { readFileSync } from "node:fs";
 import type { Stall, StallRecord } from "../core/node/usage.ts";
 
-/** Of a number: 20 digits are 2^64. What is longer is none. */
+/** Bounds a number: 2^64 has 20 digits. A longer text is no number. */
 const MAX_DIGITS = 24;
 
 /** Undefined: it is not there, not any more (ENODEV), or the kernel has it switched off (EOPNOTSUPP). */

@@ -63,7 +63,7 @@ const FILES = {
 
 for (const kind of ["v1", "v2"] as const) {
   const names = FILES[kind];
-  /** Of the pods' cgroup, in MiB. */
+  /** Writes the files of the pods' cgroup; MiB. */
   const write = (kernel: Kernel, used: number, limit: string, inactive: number): void => {
     kernel.write(`${SLICE}/${names.used}`, `${used * MIB}\n`);
     kernel.write(`${SLICE}/${names.limit}`, `${limit}\n`);

@@ -12,17 +12,17 @@ const NO_LIMIT_BYTES = 2 ** 60;
 export interface MemoryGaugeInit {
   /** cgroupfs path of the cgroup of all pods; "": there is none, or it has no limit that counts. */
   readonly allPodsCgroup: string;
-  /** How many processes and threads there may be; missing: they are not looked at. */
+  /** The limit of processes and threads; missing: they are not counted. */
   readonly maxPids?: number | undefined;
   /** Only tests name another one. */
   readonly proc?: string;
 }
 
-/** Of memory, in bytes. */
+/** Amounts of memory, in bytes. */
 export interface MemoryGaugeRange {
-  /** From the pods' limit: with more left than that, only a lower bound of it is read. */
+  /** For the pods' limit: with more available than this, only a lower bound is read. */
   readonly near: number;
-  /** Of the node: with more left than that, a lower bound is. */
+  /** For the node: with more available than this, only a lower bound is read. */
   readonly short: number;
 }
 

@@ -16,7 +16,7 @@ import type { TimedUsage } from "./cgroup-sampler.ts";
 import type { FilesystemSample } from "./filesystem-sampler.ts";
 import type { NetworkInterface } from "./machine-usage.ts";
 
-/** Of something that has a cgroup, or of the machine. */
+/** The usage of a cgroup or of the machine, with its rate. */
 export interface Rated {
   readonly usage: Usage;
   /** Undefined: not known yet. */
@@ -33,7 +33,7 @@ export interface MountedVolume {
 /** What is known of one pod besides its cgroups. */
 export interface PodDetails {
   readonly interfaces: readonly NetworkInterface[];
-  /** Undefined: nobody counts them. */
+  /** Undefined: they are not counted. */
   readonly processes: number | undefined;
   /** Undefined: not measured. */
   readonly disk: PodDiskUsage | undefined;
@@ -43,7 +43,7 @@ export interface PodDetails {
   readonly filesystems: FilesystemSample;
 }
 
-/** Which of a pod's interfaces is shown for the pod as a whole. */
+/** The interface that stands for the whole pod. */
 const DEFAULT_INTERFACE = "eth0";
 
 export function cpuAndMemory({ usage, nanoCores, atMs }: Rated): object {

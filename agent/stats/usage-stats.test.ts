@@ -224,7 +224,7 @@ test("the node's part: when it came up, swap, its file systems, the agent and al
   const { fs, runtime } = node as unknown as Record<"fs" | "runtime", Record<string, unknown>>;
   assert.deepEqual(runtime, { imageFs: fs, containerFs: fs });
   const [kubelet, pods] = node.systemContainers as Record<string, Record<string, unknown>>[];
-  // It is in several cgroups at once, so that none tells of it alone.
+  // The agent is in several cgroups at once, so no single one has its usage.
   assert.equal(kubelet?.name, "kubelet");
   assert.deepEqual([kubelet?.memory?.workingSetBytes, kubelet?.memory?.rssBytes], [64 * 1024, 16 * 1024]);
   assert.ok(Number(kubelet?.cpu?.usageCoreNanoSeconds) > 0);

@@ -29,16 +29,16 @@ import {
   podDetails,
 } from "./summary.ts";
 
-/** The collection, with what statistics want beyond `UsageSampler`. */
+/** The samples that statistics need beyond `UsageSampler`. */
 export interface StatsSampler {
   look(maxAge: Millis, signal: AbortSignal): Promise<TimedUsage>;
   /** Undefined: there is no such cgroup. */
   cgroup(path: string, look: TimedUsage): Usage | undefined;
-  /** Processes right in a cgroup. */
+  /** The processes directly in a cgroup. */
   processes(path: string): readonly number[];
   filesystems(maxAge: Millis, signal: AbortSignal): Promise<FilesystemSample>;
   disk(maxAge: Millis, signal: AbortSignal): Promise<ReadonlyMap<PodUid, PodDiskUsage>>;
-  /** As `disk` has them by now. */
+  /** The last results of `disk`, without a new measurement. */
   measuredDisk(): ReadonlyMap<PodUid, PodDiskUsage>;
 }
 
@@ -64,7 +64,7 @@ const NODE_KEY = "";
 const AGENT_KEY = "agent";
 const PODS_KEY = "pods";
 const NEW = millis(0);
-/** Of a period of 0, and of what is on disk besides volumes when those are not to be measured. */
+/** The period instead of 0, and for disk usage other than volumes if volumes are not measured. */
 const DEFAULT_VOLUME_PERIOD = seconds(60);
 /** An answer waits so long for a measurement; with large folders the next one has it. */
 const DISK_PATIENCE = seconds(2);
@@ -235,20 +235,20 @@ interface CpuSample {
   readonly cpuNanoseconds: number;
 }
 
-/** Between two looks that make a rate. A shorter one is blurred by the kernel's ticks. */
+/** The shortest time between two samples of a rate; the kernel's ticks blur a shorter one. */
 const MIN_INTERVAL_MS = 500;
-/** A look is compared with until it is so old; then the newest takes its place. */
+/** A sample is compared with until it is this old; then the newest replaces it. */
 const REFRESH_MS = 10_000;
-/** A rate over more than this says nothing of now. */
+/** The longest time between two samples of a rate; a longer one does not describe the present. */
 const MAX_INTERVAL_MS = 120_000;
 const MS_PER_SECOND = 1000;
 
-/** From what was used of all time, twice, what is used now. */
+/** Makes rates from cumulative counters. */
 class UsageRates {
-  /** By what was looked at; as many as the last look had. */
+  /** The last samples by key; bounded by the keys of the last call. */
   #samples = new Map<string, CpuSample>();
 
-  /** Whether each of `keys` can be given a rate by a look at that time. */
+  /** @returns whether a sample at `now` gives a rate for each key */
   known(keys: Iterable<string>, now: MonotonicMs): boolean {
     return [...keys].every((key) => {
       const age = now - (this.#samples.get(key)?.at ?? Number.NEGATIVE_INFINITY);
@@ -257,8 +257,8 @@ class UsageRates {
   }
 
   /**
-   * @param at when it was looked, by a clock that nobody sets
-   * @returns nanocores; undefined for what was never seen before. What is not in `used` is forgotten.
+   * @param at the monotonic time of the sample
+   * @returns nanocores; undefined for a key without an earlier sample. Keys that `used` lacks are forgotten.
    */
   take(used: ReadonlyMap<string, number>, at: MonotonicMs): ReadonlyMap<string, number | undefined> {
     const next = new Map<string, CpuSample>();
@@ -268,7 +268,7 @@ class UsageRates {
       const age = before === undefined ? 0 : at - before.at;
       const now = { at, cpuNanoseconds };
       const usable = before !== undefined && age >= MIN_INTERVAL_MS && age <= MAX_INTERVAL_MS;
-      // A cgroup that was made anew counts from 0.
+      // The counter of a cgroup that was made again starts at 0.
       const from = before === undefined || before.cpuNanoseconds > cpuNanoseconds ? 0 : before.cpuNanoseconds;
       rates.set(key, usable ? Math.round(((cpuNanoseconds - from) / age) * MS_PER_SECOND) : undefined);
       next.set(key, before === undefined || from !== before.cpuNanoseconds || age > REFRESH_MS ? now : before);
