@@ -1,4 +1,4 @@
-/** What the local API tells and takes of images; what really happens to them is tested on a real runtime. */
+/** Routes of images on the local API; their effect is tested on a real runtime. */
 import assert from "node:assert/strict";
 import { request as httpRequest } from "node:http";
 import { type TestContext, test } from "node:test";
@@ -73,7 +73,7 @@ class Bench {
     return bench;
   }
 
-  /** @param onPiece told of each piece of the answer */
+  /** @param onPiece called with each piece of the answer */
   ask(path: string, body?: unknown, onPiece: (text: string) => void = () => undefined): Promise<[number, string]> {
     return new Promise((resolve, reject) => {
       const method = body === undefined ? "GET" : "POST";

@@ -26,11 +26,11 @@ const FILES = ":files";
 
 export interface Candidate {
   readonly word: string;
-  /** What it is or does, in one line. */
+  /** Its description, in one line. */
   readonly does?: string | undefined;
 }
 
-/** What may stand in the place of the last of `words`. Without an agent: what needs none. Never throws. */
+/** Lists candidates for the last of `words`. Without an agent: those that need none. Never throws. */
 export async function completions(
   words: readonly string[],
   program: EdgectlProgram,
@@ -49,7 +49,7 @@ type Sources = Pick<Context, "client" | "readBeside">;
 interface PartialLine {
   /** The word being typed, or what is typed of a flag's value. */
   readonly current: string;
-  /** What stands before `current` in its word: `--output=`. */
+  /** The part of the word before `current`: `--output=`. */
   readonly prefix: string;
   readonly positionals: readonly string[];
   readonly values: ReadonlyMap<string, string>;

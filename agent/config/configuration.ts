@@ -23,13 +23,13 @@ import { validateConfiguration } from "./configuration-validation.ts";
 export type Configuration = Immutable<ReturnType<typeof applyConfigurationDefaults>>;
 
 export interface ConfigurationProblem extends FieldProblem {
-  /** Of the file, from 1, where it can be told. */
+  /** The line in the file, from 1, where it is known. */
   readonly line?: number;
 }
 
 /** Where values come from; paths as in problems. What is neither given nor derived is a default. */
 export interface ConfigurationOrigins {
-  /** What the file sets, mappings with what is in them. */
+  /** The paths that the file sets: mappings, and the fields in them. */
   readonly given: readonly string[];
   /** Defaults that follow from this machine. */
   readonly derived: readonly DerivedValue[];
@@ -120,7 +120,10 @@ function check(value: unknown, { hostName, board, table }: Setting, problems: Fi
   return { configuration, defaults };
 }
 
-/** Of thresholds for containerfs each, for the kubelet takes them and has its own. */
+/**
+ * Lists fields that are set but not acted upon. Thresholds for containerfs are listed one by one: the kubelet accepts
+ * them, and uses values of its own.
+ */
 function notActedUpon(
   { configuration, defaults: board }: Checked,
   { hostName, table }: Pick<Setting, "hostName" | "table">,
@@ -167,7 +170,7 @@ const pathSteps = (path: string): string[] =>
 export const formatConfigurationProblem = (origin: string, problem: ConfigurationProblem): string =>
   `${origin}${problem.line === undefined ? "" : `:${problem.line}`}: ${formatProblem(problem)}`;
 
-/** Steps from the document down: keys, and indices of lists as text. */
+/** Keys from the document down; an index of a list as text. */
 type YamlPath = readonly string[];
 
 type LocatedYaml =
@@ -175,12 +178,12 @@ type LocatedYaml =
       readonly ok: true;
       /** `undefined` for an empty document. */
       readonly value: unknown;
-      /** The line, from 1, of what is at `path`, or of the nearest thing above it. */
+      /** The line, from 1, of the value at `path`, or of the nearest value above it. */
       lineOf(path: YamlPath): number | undefined;
     }
   | { readonly ok: false; readonly problems: readonly { readonly message: string; readonly line: number }[] };
 
-/** Reads one YAML (or JSON) document as Kubernetes does, and knows where everything in it came from. Never throws. */
+/** Reads one YAML (or JSON) document as Kubernetes does, and keeps the lines of its values. Never throws. */
 function parseLocatedYaml(text: string): LocatedYaml {
   const lines = new LineCounter();
   const document = parseDocument(text, { ...KUBERNETES_YAML, lineCounter: lines });
@@ -189,7 +192,7 @@ function parseLocatedYaml(text: string): LocatedYaml {
     return { ok: false, problems: document.errors.map(({ message, pos }) => ({ message, line: lineAt(pos[0]) })) };
   }
   try {
-    // Throws for aliases that multiply (the package counts them) or that name nothing.
+    // Throws for aliases that expand too much (the package counts them) or that are not defined.
     const value: unknown = document.toJS();
     return { ok: true, value: value ?? undefined, lineOf: (path) => lineOf(document.contents, path, lineAt) };
   } catch (error) {

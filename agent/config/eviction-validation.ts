@@ -23,7 +23,7 @@ export interface SignalCapacity {
   readonly left: number;
 }
 
-/** Of those signals of which it is known. */
+/** The capacities of the signals for which it is known. */
 export type SignalCapacities = Readonly<Record<string, SignalCapacity | undefined>>;
 
 export function validateEviction(

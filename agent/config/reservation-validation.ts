@@ -59,7 +59,7 @@ export function validateReservedCpus(configuration: Configuration, board: Board,
   }
 }
 
-/** What each enforcement needs besides its cgroup, and which exclude each other. */
+/** Checks what each enforcement needs besides its cgroup, and which exclude each other. */
 function validateEnforcement(configuration: Configuration, problems: FieldProblems): void {
   const { enforceNodeAllocatable: enforced } = configuration;
   enforced.forEach((each, index) => {
@@ -110,7 +110,7 @@ function contributorOf(
   if (systemReserved[resource] !== undefined) return ["systemReserved", resource];
   return ["evictionHard", resource === "memory" ? "memory.available" : "nodefs.available"];
 }
-/** What pods may have of the board, as far as it is known. */
+/** Computes the share of the board for pods, as far as it is known. */
 export function boardShare(configuration: Configuration, board: Board): NodeAllocatable {
   const { memoryBytes, cpus, ephemeralStorageBytes } = board;
   const capacity = {

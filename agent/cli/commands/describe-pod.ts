@@ -7,7 +7,7 @@ import { age, humanDuration, printableLine, renderTable, wrap } from "../context
 
 /** Where values start. */
 const VALUE_COLUMN = 18;
-/** Of what belongs to a container. */
+/** The column of a container's values. */
 const INNER_COLUMN = 20;
 
 /** What is shown beside the pod's object. */

@@ -1,4 +1,4 @@
-/** The client against whatever may sit at the other end of the socket. */
+/** The client against any peer that may listen on the socket. */
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer, type Socket } from "node:net";

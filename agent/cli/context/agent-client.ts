@@ -5,16 +5,18 @@ import type { ApiError } from "@picolet/protocol/local-api/status.ts";
 import type { Millis } from "@picolet/protocol/ports.ts";
 import { unreachable } from "./exit-codes.ts";
 
-/** Above any answer: 110 pods of the 1.5 MB that etcd allows would be 165 MB, real ones are 1 MB together. */
+/**
+ * Bounds memory for one answer: 110 pods of the 1.5 MB that etcd allows would be 165 MB, real ones are 1 MB together.
+ */
 const MAX_BODY_BYTES = 256 * 1024 * 1024;
 /** Bounds the head of an answer; the agent's longest is about 300 bytes. */
 const MAX_HEAD_BYTES = 16 * 1024;
-/** A line of a watch is one object. */
+/** Bounds memory for one line of a watch, which is one object. */
 const MAX_LINE_BYTES = 16 * 1024 * 1024;
 
 export interface AgentClientInit {
   readonly socketPath: string;
-  /** How long the agent may be silent while an answer is due. */
+  /** Bounds how long the agent may be silent while an answer is due. */
   readonly timeout: Millis;
 }
 
@@ -24,10 +26,10 @@ interface Exchange {
 }
 
 /**
- * Asks the agent over its local socket, one connection a question. HTTP/1.1 by hand: Node's own client would double the
- * time edgectl needs to start.
+ * Calls the agent over its local socket, with one connection for each request. It reads HTTP/1.1 itself, because Node's
+ * client would double the time in which edgectl starts.
  *
- * Errors: with the reason `AgentUnreachable` when nobody answers there; else as the agent worded them.
+ * Errors: with the reason `AgentUnreachable` when no agent answers there; else with the agent's message.
  */
 export class AgentClient {
   readonly #init: AgentClientInit;
@@ -59,7 +61,7 @@ export class AgentClient {
     return (await this.#json(path, method, bytes, timeout)) as T;
   }
 
-  /** A body that may take its time; only its head is awaited. `notice` is for the user's eyes; `sent` as of `lines`. */
+  /** Requests a body that may take long; only its head is awaited. `notice` is for the user; `sent` as in `lines`. */
   async stream(
     path: string,
     sent?: unknown,
@@ -136,7 +138,7 @@ export class AgentClient {
     return { head, body };
   }
 
-  /** First an empty piece when the head is there, then the body as it comes. */
+  /** Yields an empty piece when the head is complete, then the body as it comes. */
   async *#body(socket: Socket, reader: HttpResponseReader, pieces: Buffer[]): AsyncGenerator<Buffer> {
     let begun = false;
     const incoming = new Incoming(socket);
@@ -187,12 +189,10 @@ export class AgentClient {
   }
 }
 
-/**
- * What comes from a socket, piece by piece, read no faster than it is taken. (Node's iterator takes 2 ms to set up.)
- */
+/** Reads a socket piece by piece, no faster than the pieces are taken. (Node's iterator takes 2 ms to set up.) */
 class Incoming {
   readonly #socket: Socket;
-  /** At most one: the socket is paused as soon as there is one. */
+  /** At most one piece: the socket is paused as soon as there is one. */
   #piece: Buffer | undefined;
   #ended = false;
   #error: Error | undefined;

@@ -1,6 +1,6 @@
 /** Text for people: at most so wide, ASCII only, free of control characters. Pure. */
 
-/** What a serial console has, and what is assumed where nothing is known. */
+/** The width of a serial console, and of an unknown terminal. */
 export const DEFAULT_WIDTH = 80;
 
 const GAP = "  ";
