@@ -6,7 +6,7 @@ import type { Gunzip } from "node:zlib";
 import { PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
 import { logHeaderAt, MAX_HEADER_BYTES } from "./cri-log-format.ts";
 
-/** What one read takes from a log file. A larger one gains nothing measurable. */
+/** Bounds one read of a log file. A larger read gains nothing measurable. */
 export const BLOCK_BYTES = 64 * 1024;
 
 /** `containerLogMaxFiles` is 5 unless configured; of more rotated files than this the oldest are not read. */

@@ -67,7 +67,7 @@ class Bench implements Disposable {
   readonly writers: Writer[] = [];
   readonly reopened: string[] = [];
   reopenError: Error | undefined;
-  /** Of the disk; a write of a test changes it only where the test says so. */
+  /** The free space of the disk; a test changes it explicitly, its writes do not. */
   freeBytes = 1_000_000_000;
   /** When the free space was asked for. */
   readonly comparedAt: number[] = [];
@@ -459,7 +459,7 @@ test("while nothing runs nothing is looked at; with containers the disk is, by h
   const settle = async (): Promise<void> => {
     for (let turn = 0; turn < 50; turn += 1) await bench.clock.settle();
   };
-  /** The usual time between two comparisons; the files that are looked at in between are real ones. */
+  /** The usual time between two comparisons; the files that are checked in between are real. */
   const interval = async (): Promise<number | undefined> => {
     bench.comparedAt.length = 0;
     for (let past = 0; past < 120_000; past += 500) {

@@ -32,11 +32,13 @@ export interface LogRotationComponents {
   readonly changes?: Watch<unknown>;
   /** The runtime goes on writing to a new file under the old name. */
   readonly reopen: (container: LoggedContainer, signal: AbortSignal) => Promise<void>;
-  /** Whether a pod is this node's: logs of others in the same folder are left alone. */
+  /** @returns whether a pod is this node's: logs of others in the same folder are left alone */
   readonly owns: (uid: string) => boolean;
-  /** Whether the container's output waits for the rotation when its log is full (`RuntimeAdapter.boundsLogs`). */
+  /**
+   * @returns whether the container's output waits for the rotation when its log is full (`RuntimeAdapter.boundsLogs`)
+   */
   readonly isBounded?: (container: LoggedContainer) => boolean;
-  /** Of the file system that the logs are on; missing: only the intervals decide when logs are checked. */
+  /** The free space of the logs' file system; missing: only the intervals decide when logs are checked. */
   readonly freeBytes?: () => number;
   readonly clock: Clock;
   readonly log: Log;
@@ -50,9 +52,9 @@ export interface LogRotationInit {
   readonly maxFiles: number;
   /** `containerLogMonitorInterval`. */
   readonly interval: Millis;
-  /** `containerLogMaxWorkers`: logs that are looked at, and put aside, at once. */
+  /** `containerLogMaxWorkers`: bounds the logs that are checked and rotated at once. */
   readonly maxWorkers: number;
-  /** Of all logs of this node together; `undefined`: no limit. */
+  /** Bounds all logs of this node together; `undefined`: no limit. */
   readonly totalMaxBytes: number | undefined;
 }
 
@@ -81,7 +83,7 @@ const ASIDE_TOLERANCE = 2;
 const MIN_ASIDE_BYTES = 8 * 1024 * 1024;
 /** How often everything is counted when nothing else calls for it: logs of dead containers grow no more. */
 const COUNT_INTERVAL_MS = 5 * 60_000;
-/** Of a container's runs: the last, and the one before for `logs --previous`. */
+/** The runs whose logs are kept: the last, and the one before for `logs --previous`. */
 const KEPT_ATTEMPTS = 2;
 /** What is deleted when the cap is reached goes down to this part of it, so that it is not reached again at once. */
 const LOW_WATER = 0.9;
@@ -94,12 +96,12 @@ interface Seen {
 }
 
 /**
- * Keeps the logs of containers small: each by itself as the kubelet does, and all of them together. Killed between the
- * renaming and the runtime's reopening, the next look finds the log missing and has it reopened.
+ * Bounds the logs of containers: each one as the kubelet does, and all of them together. If the agent is killed between
+ * the renaming and the runtime's reopening, the next check finds the log missing and has it reopened.
  *
- * A component's log cannot become too large, for its writer waits; rotating it once an interval at most is what limits
- * how fast the component can write to flash. A runtime's containers write on whatever happens, so their logs are
- * checked as fast as they grow.
+ * A component's log cannot become too large, because its writer waits; rotating it at most once an interval bounds how
+ * fast the component can write to flash. A runtime's containers never wait, so their logs are checked as fast as they
+ * grow.
  */
 export class LogRotation implements Component {
   readonly name = "log rotation";
@@ -141,7 +143,7 @@ export class LogRotation implements Component {
     while (this.#compressing !== undefined) await this.#compressing.done;
   }
 
-  /** One look at everything. @returns how long until the next. */
+  /** Checks all logs. @returns the time until the next check */
   async scan(signal: AbortSignal): Promise<Millis> {
     const { log } = this.#components;
     const before = this.#seen;
@@ -170,7 +172,7 @@ export class LogRotation implements Component {
     return millis(next);
   }
 
-  /** No log grows that nobody writes. */
+  /** Waits until a container runs: no other log grows. */
   async #untilOneRuns(signal: AbortSignal): Promise<void> {
     const { changes, containers } = this.#components;
     const runs = (): boolean => [...containers()].length > 0;
@@ -193,7 +195,7 @@ export class LogRotation implements Component {
     }
   }
 
-  /** Takes logs away, of pods that are this node's, whatever their age and however much room there is. */
+  /** Removes logs of this node's pods, of any age and with any free space. */
   async removeDead(
     isDead: (uid: string, container: string, attempt: number) => boolean,
     signal: AbortSignal,
@@ -207,7 +209,7 @@ export class LogRotation implements Component {
     }
   }
 
-  /** @returns milliseconds until it is to be checked again */
+  /** @returns milliseconds until it must be checked again */
   async #look(
     container: LoggedContainer,
     { size, before }: { readonly size: number | Error | undefined; readonly before: Seen | undefined },

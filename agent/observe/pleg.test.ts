@@ -12,7 +12,7 @@ import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts"
 import type { PodObserverSink } from "../core/pods/pod-observer.ts";
 import { Pleg } from "./pleg.ts";
 
-/** PLEG over two fake runtimes, with a sink that writes down what it is told. */
+/** PLEG over two fake runtimes, with a sink that records its calls. */
 class Bench implements AsyncDisposable {
   readonly clock = new VirtualClock();
   readonly runtimes = [new FakeRuntime(this), new FakeRuntime(this)];

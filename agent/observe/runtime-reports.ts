@@ -19,15 +19,15 @@ const TROUBLED_PERIOD = seconds(5);
 
 export interface RuntimeReportsComponents {
   readonly adapters: readonly RuntimeAdapter[];
-  /** What the relists say. */
+  /** The health according to the relists. */
   readonly relists: Watch<readonly RuntimeHealth[]>;
   readonly clock: Clock;
   readonly log: Log;
 }
 
 /**
- * What the runtimes say of themselves: name, version, and conditions that no relist shows, such as a network that is
- * not configured. Joined with the relists' health it is what the node's condition Ready is made of.
+ * Reads what the runtimes report of themselves: name, version, and conditions that no relist shows, such as a missing
+ * network configuration. With the relists' health they make the node's condition Ready.
  */
 export class RuntimeReports implements Component {
   readonly name = "runtime reports";
@@ -48,12 +48,12 @@ export class RuntimeReports implements Component {
     return this.#health;
   }
 
-  /** What stands before `://` in ids of this runtime's containers. */
+  /** The part before `://` in ids of this runtime's containers. */
   runtimeName(adapter: RuntimeAdapter): string {
     return this.#answers.get(adapter)?.runtime ?? adapter.name;
   }
 
-  /** What the runtime said last; undefined: nothing yet. */
+  /** The runtime's last answer; undefined: none yet. */
   answer(adapter: RuntimeAdapter): RuntimeStatus | undefined {
     return this.#answers.get(adapter);
   }

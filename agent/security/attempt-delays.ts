@@ -15,7 +15,7 @@ export class AttemptDelays {
     this.#random = components.random;
   }
 
-  /** @param forLong it was refused: somebody has to do something about it first */
+  /** @param forLong it was refused: an operator must act first */
   failed(max: Millis, forLong = false): void {
     this.#failures += 1;
     const policy = { first: forLong ? max : FIRST_DELAY, max, jitter: EQUAL_JITTER };
