@@ -30,7 +30,7 @@ export interface NodeStreamsComponents {
   readonly log: Log;
 }
 
-/** Each takes some 100 KiB while it is busy. A further one is refused. */
+/** Bounds memory: a busy session takes about 100 KiB. A further one is refused. */
 export const MAX_SESSIONS = 64;
 /** Pieces of an answer are gathered to about this size before they are sent. */
 const BODY_PIECE_BYTES = 16 * 1024;
@@ -39,13 +39,13 @@ const BODY_PIECE_BYTES = 16 * 1024;
 interface Exchange {
   readonly params: unknown;
   accept(reply: unknown): TunnelStream;
-  /** Aborts when the stream is over for whatever reason. */
+  /** Aborts when the stream is over for any reason. */
   readonly signal: AbortSignal;
 }
 
 type Session = (exchange: Exchange) => Promise<void>;
 
-/** What this node answers to streams that a hub opens: logs, exec, attach, port-forward, the kubelet's GETs. */
+/** Answers the streams that a hub opens: logs, exec, attach, port-forward, the kubelet's GETs. */
 export class NodeStreams {
   readonly handlers: StreamHandlers;
   readonly #components: NodeStreamsComponents;
@@ -63,7 +63,7 @@ export class NodeStreams {
     };
   }
 
-  /** How many are under way. */
+  /** The number of open sessions. */
   get sessions(): number {
     return this.#sessions;
   }
@@ -103,7 +103,8 @@ export class NodeStreams {
     const found = await this.#components.logs.find(pod, { container, previous });
     const pieces = found.read(request, signal);
     try {
-      // What is wrong at once is told instead of accepted; the first line of a followed log may be long in coming.
+      // A failure of the first read rejects the stream. The first line of a followed log may take long, so it is not
+      // awaited.
       const first = request.follow ? undefined : await pieces.next();
       const stream = accept({});
       if (first?.done === false) await stream.write(first.value, signal);
@@ -215,7 +216,7 @@ function failureOf(error: unknown): StreamError {
   return { code: error instanceof PicoletError ? error.code : "internal", message: describeError(error) };
 }
 
-/** The one that lives comes before those of the same name that are being ended. @throws `not_found` */
+/** Finds the pod of a request; a live one comes before those of the same name that are ending. @throws `not_found` */
 function findPod(pods: readonly AgentPod[], { namespace, pod: name, uid }: PodSelector): AgentPod {
   const named = pods.filter(({ desired }) => {
     const { metadata } = desired.pod;
