@@ -107,7 +107,7 @@ const refused: readonly (readonly [name: string, answer: string, fault: string])
   ["a chunk's size without end", `${chunked}5;${"x".repeat(5000)}`, "lineTooLong"],
   ["more framing than data", `${chunked}${`1;${"x".repeat(1000)}\r\ny\r\n`.repeat(20)}`, "framingTooLong"],
   ["trailers without end", `${chunked}0\r\n${"X: y\r\n".repeat(5000)}`, "framingTooLong"],
-  // What follows is understood in two ways by two readers.
+  // Two readers may understand these in two ways.
   ["a length beside chunks", head("Content-Length: 5", "Transfer-Encoding: chunked"), "lengthAndEncoding"],
   ["two lengths", head("Content-Length: 1", "Content-Length: 2"), "twoLengths"],
   ["two equal lengths", head("Content-Length: 1", "Content-Length: 1"), "twoLengths"],

@@ -71,7 +71,7 @@ async function makeNode(hub: HubProcess, hubDir: string, containerRuntimeEndpoin
 }
 
 async function startHub(dataDir: string): Promise<HubProcess> {
-  // What it says goes to a file: on the terminal it would stand between the lines of the agent.
+  // The hub's log goes to a file: on the terminal it would mix with the agent's.
   const lines: string[] = [];
   const log = join(dataDir, "..", "hub.log");
   return await HubProcess.start({
@@ -83,14 +83,14 @@ async function startHub(dataDir: string): Promise<HubProcess> {
   });
 }
 
-/** @throws when the agent ends before its socket answers; what it said stands above on the terminal */
+/** @throws when the agent ends before its socket answers; its output is on the terminal */
 async function startAgent(node: Node): Promise<ChildProcess> {
   const args = ["--config", node.configPath, "--root-dir", join(node.folder, "root"), "--socket", node.socketPath];
-  // A process group of its own: Ctrl-C reaches this script alone, which then ends the pods before the agent.
+  // A process group of its own: Ctrl-C reaches this script alone, which ends the pods before the agent.
   const agent = spawn("dist/board/bin/picolet", args, {
     stdio: ["ignore", "inherit", "inherit"],
     detached: true,
-    // The machine's own shutdown is no matter of this node's.
+    // This node does not follow the machine's own shutdown.
     env: { ...process.env, DBUS_SYSTEM_BUS_ADDRESS: "disabled:" },
   });
   const life = new AbortController();
@@ -172,7 +172,7 @@ async function apply(client: KubeClient, pod: KubeObject): Promise<void> {
   }
 }
 
-/** What there is to be ended; filled as it comes to be. */
+/** Everything that must be ended; filled as it is started. */
 interface Started {
   hub?: HubProcess;
   node?: Node;
@@ -312,7 +312,7 @@ const OPTIONS = {
 /** @returns the exit code */
 async function main(): Promise<number> {
   const leaves = readOptions(OPTIONS).flag(EXIT_WHEN_READY.name);
-  // Who reads this may go; what was started is to be ended all the same.
+  // The reader of the output may go away; everything that was started must be ended all the same.
   for (const output of [process.stdout, process.stderr]) output.on("error", () => undefined);
   say("building");
   await buildPrograms();
