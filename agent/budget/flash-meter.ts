@@ -16,7 +16,7 @@ import { writePace } from "./write-pace.ts";
  * The interval between samples. Writes of a pod's last moments are missed, at most those of one interval; a sample of
  * 50 pods costs 10 ms.
  */
-const LOOK_INTERVAL = seconds(60);
+const SAMPLE_INTERVAL = seconds(60);
 /**
  * What is not on disk yet when the agent is killed is counted from the counters' last values; what it wrote itself is
  * not.
@@ -136,8 +136,8 @@ export class FlashMeter implements Component {
     try {
       for (;;) {
         await this.#findDisks(signal);
-        await this.#look(signal);
-        await this.#components.clock.sleep(LOOK_INTERVAL, signal);
+        await this.#sample(signal);
+        await this.#components.clock.sleep(SAMPLE_INTERVAL, signal);
       }
     } catch (error) {
       ignoreCancelled(error);
@@ -146,7 +146,7 @@ export class FlashMeter implements Component {
 
   /** Keeps what has been counted: the store, which is disposed of later, writes it. */
   async [Symbol.asyncDispose](): Promise<void> {
-    if (this.#disksFoundAt !== undefined) await this.#look(NEVER);
+    if (this.#disksFoundAt !== undefined) await this.#sample(NEVER);
     this.#keep();
   }
 
@@ -161,20 +161,20 @@ export class FlashMeter implements Component {
     this.#disksFoundAt = now;
   }
 
-  async #look(signal: AbortSignal): Promise<void> {
+  async #sample(signal: AbortSignal): Promise<void> {
     const { clock, counters } = this.#components;
     const wall = clock.wall();
     const isNewDay = this.#days.turn(wall, clock.monotonic());
     const disks = counters.disks(this.#disks);
-    const { pods, reaped } = await this.#lookAtPods(disks, signal);
-    const agent = this.#lookAtAgent(reaped);
-    this.#days.add({ disks: this.#lookAtDisks(disks), agent, pods });
+    const { pods, reaped } = await this.#samplePods(disks, signal);
+    const agent = this.#sampleAgent(reaped);
+    this.#days.add({ disks: this.#sampleDisks(disks), agent, pods });
     this.#judge();
     this.#hold(wall);
     if (isNewDay || clock.monotonic() - this.#keptAt >= KEEP_INTERVAL) this.#keep();
   }
 
-  #lookAtDisks(disks: ReadonlyMap<string, DiskWrites>): number {
+  #sampleDisks(disks: ReadonlyMap<string, DiskWrites>): number {
     let sum = 0;
     for (const [name, { bytes }] of disks) {
       const last = this.#last.disks.get(name);
@@ -188,7 +188,7 @@ export class FlashMeter implements Component {
   /**
    * @returns what each wrote, and what processes of components had written that have ended: their parent is the agent
    */
-  async #lookAtPods(
+  async #samplePods(
     disks: ReadonlyMap<string, DiskWrites>,
     signal: AbortSignal,
   ): Promise<{ readonly pods: ReadonlyMap<string, number>; readonly reaped: number }> {
@@ -223,7 +223,7 @@ export class FlashMeter implements Component {
   }
 
   /** Children are its own as far as they were not components. */
-  #lookAtAgent(reaped: number): number {
+  #sampleAgent(reaped: number): number {
     const now = this.#components.counters.own();
     const { own: last } = this.#last;
     this.#last.own = now;

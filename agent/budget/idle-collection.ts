@@ -9,7 +9,7 @@ const QUIET = seconds(10);
 const MIN_INTERVAL = seconds(200);
 /** The wait after a burst: what it leaves to be written and sent, mainly events, is done a minute later. */
 const TAIL = seconds(75);
-const LOOK_INTERVAL = seconds(60);
+const CHECK_INTERVAL = seconds(60);
 /** Less is not worth the time. */
 const GROWTH_BYTES = 768 * 1024;
 /**
@@ -82,7 +82,7 @@ export class IdleCollection implements Component {
   async #atRest(signal: AbortSignal): Promise<void> {
     const { clock, memory } = this.#components;
     while (memory !== undefined) {
-      await clock.sleep(LOOK_INTERVAL, signal);
+      await clock.sleep(CHECK_INTERVAL, signal);
       if (clock.monotonic() - this.#collectedAt >= this.#minInterval && this.#hasGrown()) this.#collect("rest");
     }
   }

@@ -7,7 +7,7 @@ import { type EventRecorder, nodeReference } from "../core/store/store-ports.ts"
 import type { OwnMemory } from "./own-memory.ts";
 
 /** A leak that takes a small board's rest within it is the OOM killer's; a look takes 30 µs. */
-const LOOK_INTERVAL = seconds(5);
+const SAMPLE_INTERVAL = seconds(5);
 /** The share of the budget at which memory is shed. Shedding costs about 100 ms, and what was shed is made again. */
 const SHED_SHARE = 0.8;
 /** Below it, it is over: what comes and goes near the limit is said once. */
@@ -17,7 +17,7 @@ const HEAP_SHARE = 0.9;
 /** Between two attempts to shed while it does not get better. */
 const SHED_INTERVAL_MS = 300_000;
 /** Above the budget in so many looks, of which one was after shedding: no burst, which collections take back. */
-const LOOKS_BEFORE_RESTART = 3;
+const SAMPLES_BEFORE_RESTART = 3;
 /**
  * An agent that needs more than its budget must not restart all the time: it does some hundred writes and looks each
  * time.
@@ -51,7 +51,7 @@ export interface MemoryWatchInit {
 type State =
   | { readonly kind: "well" }
   /** Above the share at which caches go. */
-  | { readonly kind: "tight"; readonly shedAtMs: number; readonly looksAbove: number };
+  | { readonly kind: "tight"; readonly shedAtMs: number; readonly samplesAbove: number };
 
 /**
  * Keeps the agent's own memory within its budget: sheds what it can do without, reports that, and restarts the agent as
@@ -75,15 +75,15 @@ export class MemoryWatch implements Component {
   async run(signal: AbortSignal): Promise<void> {
     try {
       for (;;) {
-        await this.#components.clock.sleep(LOOK_INTERVAL, signal);
-        this.#look();
+        await this.#components.clock.sleep(SAMPLE_INTERVAL, signal);
+        this.#sample();
       }
     } catch (error) {
       ignoreCancelled(error);
     }
   }
 
-  #look(): void {
+  #sample(): void {
     const share = this.#share(this.#components.read());
     const now = this.#components.clock.monotonic();
     if (this.#state.kind === "well") {
@@ -100,9 +100,9 @@ export class MemoryWatch implements Component {
       this.#shed();
       shedAtMs = now;
     }
-    const looksAbove = share >= 1 ? this.#state.looksAbove + 1 : 0;
-    this.#state = { kind: "tight", shedAtMs, looksAbove };
-    if (looksAbove >= LOOKS_BEFORE_RESTART) this.#beginAnew();
+    const samplesAbove = share >= 1 ? this.#state.samplesAbove + 1 : 0;
+    this.#state = { kind: "tight", shedAtMs, samplesAbove };
+    if (samplesAbove >= SAMPLES_BEFORE_RESTART) this.#restart();
   }
 
   #share({ anonBytes, heapUsedBytes, heapLimitBytes }: OwnMemory): number {
@@ -113,7 +113,7 @@ export class MemoryWatch implements Component {
     const before = this.#figures();
     this.#shed();
     const after = this.#figures();
-    this.#state = { kind: "tight", shedAtMs: now, looksAbove: 0 };
+    this.#state = { kind: "tight", shedAtMs: now, samplesAbove: 0 };
     this.#components.log.warn("the agent's memory is near its budget: caches are shed", { before, after });
     this.#event(
       "AgentMemoryTight",
@@ -128,7 +128,7 @@ export class MemoryWatch implements Component {
     }
   }
 
-  #beginAnew(): void {
+  #restart(): void {
     const { uptime, kept, bootId, log, restart } = this.#components;
     const now = uptime();
     if (now < this.#notBefore) {

@@ -46,7 +46,7 @@ export class ShimCollection implements Component {
     const collecting = async (): Promise<void> => {
       while (!signal.aborted) {
         await collect().catch((error: unknown) => {
-          if (!isCancelled(error)) log.warn("cannot look for lost shims", { error: describeError(error) });
+          if (!isCancelled(error)) log.warn("cannot find lost shims", { error: describeError(error) });
         });
       }
     };

@@ -57,12 +57,12 @@ class Board implements AsyncDisposable {
   readonly pids = new Map<string, number>();
   stalledUs: number | undefined;
   /** Reports, as the kernel does, that pods have hit a memory limit; undefined: there is no listener. */
-  tell: (() => void) | undefined;
+  notify: (() => void) | undefined;
   /** At memory alone. */
-  looks = 0;
+  samples = 0;
   /** At what each pod uses. */
   measurements = 0;
-  diskLooks = 0;
+  diskSamples = 0;
   /** Just before pods are measured. */
   measuring: () => void = () => undefined;
   readonly #life = new AbortController();
@@ -75,19 +75,19 @@ class Board implements AsyncDisposable {
         ...{ clock, events, log },
         pods: () => pods,
         usage: {
-          look: async () => {
+          sample: async () => {
             this.measurements += 1;
             this.measuring();
             return this.#usage();
           },
           filesystems: async () => {
-            this.diskLooks += 1;
+            this.diskSamples += 1;
             return await this.#filesystems();
           },
           disk: async () => new Map([...this.disk].map(([name, mib]) => [podUid(name), diskOf(mib)])),
         },
         memory: () => {
-          this.looks += 1;
+          this.samples += 1;
           return {
             node: this.isBlind ? undefined : { capacity: GIB, available: GIB - this.#used() },
             pods: undefined,
@@ -97,10 +97,10 @@ class Board implements AsyncDisposable {
         },
         memoryEvents: {
           listen: (told) => {
-            this.tell = told;
+            this.notify = told;
           },
           [Symbol.dispose]: () => {
-            this.tell = undefined;
+            this.notify = undefined;
           },
         },
         ender: { end: (uid, how) => this.#end(uid, how) },
@@ -152,7 +152,7 @@ class Board implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     this.#life.abort();
     await this.#running;
-    assert.equal(this.tell, undefined, "nothing of it listens on");
+    assert.equal(this.notify, undefined, "nothing of it listens on");
     assert.equal(this.clock.sleeping, 0, "nothing of it sleeps on");
   }
 
@@ -320,10 +320,10 @@ test("at rest no pod is measured, memory is looked at by how much is left, and d
   await using board = new Board([...HARD, soft, threshold("nodefs.available", 100)]);
   for (let pod = 0; pod < 50; pod += 1) board.add(`web-${pod}`, 2);
   await board.clock.advance(seconds(60));
-  Object.assign(board, { looks: 0, measurements: 0, diskLooks: 0 });
+  Object.assign(board, { samples: 0, measurements: 0, diskSamples: 0 });
   await board.clock.advance(seconds(3600));
-  const { looks, measurements, diskLooks } = board;
-  assert.deepEqual({ looks, measurements, diskLooks }, { looks: 2606, measurements: 0, diskLooks: 360 });
+  const { samples, measurements, diskSamples } = board;
+  assert.deepEqual({ samples, measurements, diskSamples }, { samples: 2606, measurements: 0, diskSamples: 360 });
 });
 
 test("what was measured when a threshold is met is judged again: memory that came back meanwhile ends no pod", async () => {
@@ -461,14 +461,14 @@ test("what the kernel tells has memory looked at soon, and twenty times a second
   board.add("good", 100);
   board.add("leak", 100);
   await board.clock.advance(seconds(61));
-  board.looks = 0;
+  board.samples = 0;
   for (let told = 0; told < 200; told += 1) {
-    board.tell?.();
+    board.notify?.();
     await board.clock.advance(millis(10));
   }
-  assert.ok(board.looks >= 20 && board.looks <= 41, `${board.looks} looks in two seconds`);
+  assert.ok(board.samples >= 20 && board.samples <= 41, `${board.samples} samples in two seconds`);
   board.memory.set("leak", 830);
-  board.tell?.();
+  board.notify?.();
   await board.clock.advance(millis(100));
   assert.deepEqual([...board.ends.keys()], ["leak"]);
 });

@@ -37,7 +37,7 @@ export interface EvictionManagerComponents extends EvictorComponents {
    * @param range within which it is exact, in bytes: `near` the pods' limit, and where the node is `short` of memory
    */
   readonly memory: (range: { readonly near: number; readonly short: number }) => MemoryReading;
-  /** Missing: the kernel does not tell. */
+  /** Missing: the kernel does not report it. */
   readonly memoryEvents?: MemoryEvents | undefined;
   readonly reclaim: NodeReclaim;
 }
@@ -57,7 +57,7 @@ const INTERVAL = seconds(10);
 /** The interval between samples while no threshold is near. Memory events still wake the loop at once. */
 const CALM_INTERVAL = seconds(60);
 /** Bounds one sample, so that a runtime that hangs delays no eviction. */
-const LOOK_TIMEOUT = seconds(5);
+const SAMPLE_TIMEOUT = seconds(5);
 /**
  * Bounds counting pods' files. Without their sizes the wrong pod may be evicted, and a slow card takes long to count.
  */
@@ -120,7 +120,7 @@ export class EvictionManager implements Component {
         ...{ clock, log, conditionsChanged },
         thresholds: () => this.#fast,
         interval: () => (this.#memory.isCalm ? CALM_INTERVAL : INTERVAL),
-        observe: (signal) => this.#lookAtUsage(signal),
+        observe: (signal) => this.#sampleUsage(signal),
         canRelieve,
         relieve: (due, observations, signal) => this.#relieve(due, observations, signal),
       },
@@ -131,7 +131,7 @@ export class EvictionManager implements Component {
         ...{ clock, log, conditionsChanged },
         thresholds: () => this.#ofDisk,
         interval: () => this.#untilDisks,
-        observe: (signal) => this.#lookAtDisks(signal),
+        observe: (signal) => this.#sampleDisks(signal),
         canRelieve,
         relieve: (due, observations, signal) => this.#relieveDisk(due, observations, signal),
       },
@@ -196,8 +196,8 @@ export class EvictionManager implements Component {
    * The node's own figures are enough while nothing is short. Else it is judged by the same look that pods are chosen
    * by: a pod that the kernel kills in between would have another one go for it.
    */
-  async #lookAtUsage(signal: AbortSignal): Promise<Observations> {
-    const seen = this.#lookAtMemory();
+  async #sampleUsage(signal: AbortSignal): Promise<Observations> {
+    const seen = this.#sampleMemory();
     this.#usage = undefined;
     if (!this.#fast.some((each) => isMet(each, seen, true))) return seen;
     this.#usage = await this.#measured(signal);
@@ -206,21 +206,21 @@ export class EvictionManager implements Component {
 
   #measured(signal: AbortSignal): Promise<NodeUsage | undefined> {
     const { usage } = this.#components;
-    return this.#seen("look at what pods use", (limit) => usage.look(millis(0), limit), signal);
+    return this.#seen("sample the usage of pods", (limit) => usage.sample(millis(0), limit), signal);
   }
 
-  #lookAtMemory(): Observations {
+  #sampleMemory(): Observations {
     const { memory } = this.#components;
-    const what = "look at memory";
+    const what = "read memory";
     const observations = readingObservations(memory(EXACTLY));
     if (observations.has("memory.available")) this.#unseen.delete(what);
-    else this.#tellUnseen(what, "the kernel does not tell");
+    else this.#reportUnseen(what, "the kernel does not report it");
     return observations;
   }
 
-  async #lookAtDisks(signal: AbortSignal): Promise<Observations> {
+  async #sampleDisks(signal: AbortSignal): Promise<Observations> {
     const { usage } = this.#components;
-    const found = await this.#seen("look at file systems", (limit) => usage.filesystems(millis(0), limit), signal);
+    const found = await this.#seen("sample file systems", (limit) => usage.filesystems(millis(0), limit), signal);
     if (found === undefined) return new Map();
     if (this.#layout === undefined) this.#addContainerfs(found);
     this.#layout = layoutOf(found);
@@ -239,23 +239,23 @@ export class EvictionManager implements Component {
   /** Undefined when it cannot be seen now, which is said once. @throws `cancelled` alone */
   async #seen<T>(
     what: string,
-    look: (limit: AbortSignal) => Promise<T>,
+    sample: (limit: AbortSignal) => Promise<T>,
     signal: AbortSignal,
-    timeout = LOOK_TIMEOUT,
+    timeout = SAMPLE_TIMEOUT,
   ): Promise<T | undefined> {
     const { clock } = this.#components;
     try {
-      const found = await withDeadline(clock, timeout, what, look, signal);
+      const found = await withDeadline(clock, timeout, what, sample, signal);
       this.#unseen.delete(what);
       return found;
     } catch (error) {
       if (isCancelled(error)) throw error;
-      this.#tellUnseen(what, describeError(error));
+      this.#reportUnseen(what, describeError(error));
       return undefined;
     }
   }
 
-  #tellUnseen(what: string, error: string): void {
+  #reportUnseen(what: string, error: string): void {
     const message = "cannot see what is left: no pod is evicted for it until that is seen";
     if (!this.#unseen.has(what)) this.#components.log.warn(message, { error });
     this.#unseen.add(what);
@@ -265,12 +265,12 @@ export class EvictionManager implements Component {
     // Urged to: nothing was short by what the node itself showed.
     const usage = this.#usage ?? (await this.#measured(signal));
     if (usage === undefined) return false;
-    this.#tell(due);
+    this.#report(due);
     return await this.#evictor.evictOne(due, this.#figures(due, observations, { usage }), signal);
   }
 
   async #relieveDisk(due: EvictionThreshold, observations: Observations, signal: AbortSignal): Promise<boolean> {
-    if (!this.#isAwaited(due, observations)) this.#tell(due);
+    if (!this.#isAwaited(due, observations)) this.#report(due);
     const after = await this.#reclaim(due, signal);
     if (after !== undefined && !this.#ofDisk.some((each) => isMet(each, after, true))) return true;
     const { usage, clock } = this.#components;
@@ -298,7 +298,7 @@ export class EvictionManager implements Component {
     return available <= last.available && this.#components.clock.monotonic() - last.since < AWAITED_FOR;
   }
 
-  #tell({ signal }: EvictionThreshold): void {
+  #report({ signal }: EvictionThreshold): void {
     this.#components.events.record({
       regarding: nodeReference(this.#init.nodeName),
       type: "Warning",
@@ -331,7 +331,7 @@ export class EvictionManager implements Component {
         log.warn("cannot give back what the node has to spare", { step, error: describeError(error) });
       }
     }
-    return await this.#lookAtDisks(signal);
+    return await this.#sampleDisks(signal);
   }
 
   /**

@@ -19,7 +19,7 @@ const FOLDER_MODE = 0o755;
  */
 const MAX_ENTRIES = 10_000;
 /** Runs that have been replaced are removed soon after the pod's status has changed, which changes nothing of it. */
-const LOOK_AGAIN = seconds(10);
+const CHECK_AGAIN = seconds(10);
 
 export interface LogLinksComponents {
   /** The workers' current views. */
@@ -82,9 +82,9 @@ export class LogLinks implements Component {
   async #keep(signal: AbortSignal): Promise<void> {
     for (;;) {
       await this.#alarm.ring(signal);
-      if (this.#hasChanged) this.#alarm.set(LOOK_AGAIN);
+      if (this.#hasChanged) this.#alarm.set(CHECK_AGAIN);
       this.#hasChanged = false;
-      this.#look();
+      this.#check();
     }
   }
 
@@ -100,7 +100,7 @@ export class LogLinks implements Component {
     }
   }
 
-  #look(): void {
+  #check(): void {
     this.#isSettled ||= this.#components.isSettled();
     const unknown = new Set<PodUid>();
     const named = new Set<string>();

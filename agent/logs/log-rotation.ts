@@ -65,7 +65,7 @@ const MAX_INTERVALS = 3;
  * that, but not sooner than this. A container that writes 100 MB/s through its runtime overshoots by 25 MB then. A
  * check of one log costs 30 µs.
  */
-const FASTEST_LOOK = millis(250);
+const SHORTEST_CHECK_INTERVAL = millis(250);
 const FAST_GROWTH = 0.5;
 /**
  * How often the free space is compared between two checks, which finds a sudden burst: one statfs of 3 µs. At 100 MB/s
@@ -158,7 +158,7 @@ export class LogRotation implements Component {
         if (signal.aborted) break;
         try {
           const seen = { size: sizes[index], before: before.get(container.logPath) };
-          next = Math.min(next, await this.#look(container, seen, signal));
+          next = Math.min(next, await this.#check(container, seen, signal));
         } catch (error) {
           if (isCancelled(error)) throw error;
           log.warn("cannot rotate a log", { path: container.logPath, error: describeError(error) });
@@ -210,7 +210,7 @@ export class LogRotation implements Component {
   }
 
   /** @returns milliseconds until it must be checked again */
-  async #look(
+  async #check(
     container: LoggedContainer,
     { size, before }: { readonly size: number | Error | undefined; readonly before: Seen | undefined },
     signal: AbortSignal,
@@ -243,7 +243,7 @@ export class LogRotation implements Component {
     const fastBytes = Math.max(maxSizeBytes * FAST_GROWTH, MIN_FILLING_BYTES);
     const isFast = !isBounded && bytesPerMs * interval > fastBytes;
     const untilFull = (isFull ? maxSizeBytes : maxSizeBytes - size) / bytesPerMs;
-    return Math.max(untilFull / 2, isFast ? FASTEST_LOOK : interval);
+    return Math.max(untilFull / 2, isFast ? SHORTEST_CHECK_INTERVAL : interval);
   }
 
   /** Makes room, puts the log aside and has the runtime begin a new one; older ones are left to be compressed. */

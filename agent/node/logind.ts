@@ -36,8 +36,8 @@ const SIGNAL = "PrepareForShutdown";
 const SIGHUP = 1;
 
 /** logind reloads its files some time after the request; its setting is read so often. */
-const RELOAD_LOOKS = 10;
-const RELOAD_LOOK_GAP = millis(200);
+const RELOAD_CHECKS = 10;
+const RELOAD_CHECK_GAP = millis(200);
 /** A program that starts, asks logind and says so; on a board that is being loaded from a slow card. */
 const LOCK_LIMIT = seconds(30);
 /** A restarted bus is back within seconds. Without any bus the longest wait applies. */
@@ -61,18 +61,19 @@ export class LogindShutdown implements Component {
   async run(signal: AbortSignal): Promise<void> {
     const { clock, random, log } = this.#components;
     const backoff = new Backoff(random, RETRY);
-    let told = "";
+    let logged = "";
     while (!signal.aborted) {
       try {
         await this.#follow(signal, () => {
           backoff.reset();
-          told = "";
+          logged = "";
         });
       } catch (error) {
         if (signal.aborted && isCancelled(error)) break;
         const message = describeError(error);
-        if (message !== told) log.warn("logind is not followed: a shutdown ends no pods by itself", { error: message });
-        told = message;
+        if (message !== logged)
+          log.warn("logind is not followed: a shutdown ends no pods by itself", { error: message });
+        logged = message;
         await clock.sleep(backoff.next(), signal).catch(() => undefined);
       }
     }
@@ -141,9 +142,9 @@ export class LogindShutdown implements Component {
       const text = `# Made by picolet: shutdownGracePeriod takes so long.\n[Login]\nInhibitDelayMaxSec=${Math.ceil(delay / 1000)}\n`;
       writeFileSync(join(dropInFolder, DROP_IN), text);
       await bus.call(RELOAD, signal);
-      for (let look = 0; look < RELOAD_LOOKS; look += 1) {
+      for (let check = 0; check < RELOAD_CHECKS; check += 1) {
         if ((await limitOf(bus, signal)) >= delay) return;
-        await clock.sleep(RELOAD_LOOK_GAP, signal);
+        await clock.sleep(RELOAD_CHECK_GAP, signal);
       }
     } catch (error) {
       if (isCancelled(error)) throw error;

@@ -131,14 +131,14 @@ export class NodeConditions implements Component {
     await Promise.all([health, shutdown, ...sources].map((each) => follow(each.changes(signal))));
   }
 
-  #update(told: readonly PressureCondition[]): void {
+  #update(reported: readonly PressureCondition[]): void {
     const { health, shutdown, clock } = this.#components;
     const before = this.#conditions.current;
     const previous = (type: string): NodeCondition | undefined => before.find((each) => each.type === type);
     const now = clock.wall();
     const isShuttingDown = shutdown.current.kind !== "running";
     const ready = readyCondition(health.current, previous("Ready"), now, isShuttingDown);
-    const pressures = completed(told).map((each) => withTransition(each, previous(each.type), now));
+    const pressures = completed(reported).map((each) => withTransition(each, previous(each.type), now));
     const next = [...pressures, ready];
     if (next.length === before.length && next.every((each) => isSame(each, previous(each.type)))) return;
     this.#conditions.set(next);
@@ -174,9 +174,9 @@ export class NodeConditions implements Component {
   }
 }
 
-function completed(told: readonly PressureCondition[]): readonly PressureCondition[] {
-  const known = NO_PRESSURE.map((each) => told.find(({ type }) => type === each.type) ?? each);
-  return [...known, ...told.filter(({ type }) => known.every((each) => each.type !== type))];
+function completed(reported: readonly PressureCondition[]): readonly PressureCondition[] {
+  const known = NO_PRESSURE.map((each) => reported.find(({ type }) => type === each.type) ?? each);
+  return [...known, ...reported.filter(({ type }) => known.every((each) => each.type !== type))];
 }
 
 const isSame = (next: NodeCondition, previous: NodeCondition | undefined): boolean =>

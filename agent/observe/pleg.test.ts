@@ -18,7 +18,7 @@ class Bench implements AsyncDisposable {
   readonly runtimes = [new FakeRuntime(this), new FakeRuntime(this)];
   readonly adapters: readonly RuntimeAdapter[];
   readonly log = new RecordedLog();
-  readonly told: string[] = [];
+  readonly calls: string[] = [];
   /** Times of the lists of the first runtime. */
   readonly lists: number[] = [];
   readonly pleg: Pleg;
@@ -39,8 +39,8 @@ class Bench implements AsyncDisposable {
     };
     this.pleg = new Pleg({ adapters: this.adapters, clock: this.clock, random: seededRandom(1), log: this.log });
     const sink: PodObserverSink = {
-      podChanged: (adapter, uid, why) => this.told.push(`${adapter.name} ${uid} ${why}`),
-      listed: (adapter) => this.told.push(`${adapter.name} listed`),
+      podChanged: (adapter, uid, why) => this.calls.push(`${adapter.name} ${uid} ${why}`),
+      listed: (adapter) => this.calls.push(`${adapter.name} listed`),
     };
     this.pleg.observe(sink);
     if (start) this.start();
@@ -66,8 +66,8 @@ class Bench implements AsyncDisposable {
     return this.clock.advance(millis(durationMs));
   }
 
-  takeTold(): string[] {
-    return this.told.splice(0);
+  takeCalls(): string[] {
+    return this.calls.splice(0);
   }
 
   /** Something that changes a pod's version. */
@@ -100,7 +100,7 @@ describe("relisting", () => {
     const uid = bench.touch();
     await bench.pass(0);
     assert.deepEqual(
-      bench.takeTold().filter((each) => each.endsWith("listed")),
+      bench.takeCalls().filter((each) => each.endsWith("listed")),
       ["fake-0 listed", "fake-1 listed"],
     );
     assert.equal(bench.pleg.listing(bench.adapter)?.has(uid), true);
@@ -116,16 +116,16 @@ describe("relisting", () => {
   test("finds what no hint told of, and what is gone", async () => {
     await using bench = new Bench();
     await bench.pass(0);
-    bench.takeTold();
+    bench.takeCalls();
     bench.first.faults.hintDelays = () => [];
     const uid = bench.touch();
     await bench.pass(3000);
-    assert.deepEqual(bench.takeTold(), ["fake-0 web relist"]);
+    assert.deepEqual(bench.takeCalls(), ["fake-0 web relist"]);
     bench.first.removeSandbox(bench.first.inspect(uid).sandboxes[0]?.id ?? "");
     await bench.pass(3000);
-    assert.deepEqual(bench.takeTold(), ["fake-0 web relist"]);
+    assert.deepEqual(bench.takeCalls(), ["fake-0 web relist"]);
     await bench.pass(60_000);
-    assert.deepEqual(bench.takeTold(), []);
+    assert.deepEqual(bench.takeCalls(), []);
   });
 
   test("is every second while things change, and slows down to 30 s at rest when hints are seen to come", async () => {
@@ -261,10 +261,10 @@ describe("hints", () => {
     await bench.pass(0);
     bench.touch();
     await bench.pass(100_000);
-    bench.takeTold();
+    bench.takeCalls();
     bench.touch();
     await bench.clock.settle();
-    assert.deepEqual(bench.takeTold(), ["fake-0 web hint"]);
+    assert.deepEqual(bench.takeCalls(), ["fake-0 web hint"]);
     bench.lists.length = 0;
     await bench.pass(1000);
     assert.equal(bench.lists.length, 1);
@@ -284,10 +284,10 @@ describe("hints", () => {
     assert.ok(asked >= 4 && asked <= 7, `${asked} times in a minute`);
     bench.first.comeBack();
     await bench.pass(40_000);
-    bench.takeTold();
+    bench.takeCalls();
     bench.touch();
     await bench.clock.settle();
-    assert.deepEqual(bench.takeTold(), ["fake-0 web hint"]);
+    assert.deepEqual(bench.takeCalls(), ["fake-0 web hint"]);
   });
 });
 
@@ -305,11 +305,11 @@ describe("health", () => {
     );
     assert.ok((gone?.sinceMs ?? 0) > since);
     assert.equal(other?.healthy, true);
-    bench.takeTold();
+    bench.takeCalls();
     bench.first.comeBack();
     await bench.pass(7000);
     assert.equal(bench.pleg.health.current[0]?.healthy, true);
-    assert.ok(bench.takeTold().includes("fake-0 listed"), "the workers hear that it is back");
+    assert.ok(bench.takeCalls().includes("fake-0 listed"), "the workers hear that it is back");
   });
 
   test("a list that hangs is given up, and after three minutes the runtime is not healthy", async () => {

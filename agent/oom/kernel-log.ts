@@ -39,7 +39,7 @@ export class KernelLog implements Disposable {
   /** Waiting is reading, as libuv has it: the record that ended it. */
   #ahead: KernelRecord | undefined;
   /** Defined while it waits. */
-  #told: (() => void) | undefined;
+  #onMore: (() => void) | undefined;
 
   /** @throws `permission_denied`, `unavailable` */
   constructor({ waitFor, path = "/dev/kmsg" }: KernelLogInit) {
@@ -83,9 +83,9 @@ export class KernelLog implements Disposable {
   }
 
   /** Calls `told` once when there is something to read. Replaces an earlier callback. @throws `unavailable` */
-  whenMore(told: () => void): void {
-    const isWaiting = this.#told !== undefined;
-    this.#told = told;
+  whenMore(onMore: () => void): void {
+    const isWaiting = this.#onMore !== undefined;
+    this.#onMore = onMore;
     if (isWaiting) return;
     this.#wait ??= this.#makeWait();
     const status = this.#wait.start();
@@ -95,12 +95,12 @@ export class KernelLog implements Disposable {
   /** @param length bytes read into the buffer; below 0: errno; 0: another reader has read the record */
   #woken(length: number): void {
     if (length === 0) return;
-    const told = this.#told;
-    this.#told = undefined;
+    const onMore = this.#onMore;
+    this.#onMore = undefined;
     this.#wait?.stop();
     if (length > 0) this.#ahead = this.#recordOf(length);
-    else this.#beginAnew();
-    told?.();
+    else this.#restart();
+    onMore?.();
   }
 
   #makeWait(): RecordWait {
@@ -114,7 +114,7 @@ export class KernelLog implements Disposable {
    * A handle that has met an error is done with, and so is its descriptor. The error is that records were overwritten
    * where this one was: so the oldest that the kernel has is the next one.
    */
-  #beginAnew(): void {
+  #restart(): void {
     this.#close();
     this.#ahead = LOST;
     this.#fd = -1;
@@ -142,7 +142,7 @@ export class KernelLog implements Disposable {
     if (this.#wait !== undefined) this.#wait.close();
     else if (this.#fd >= 0) closeSync(this.#fd);
     this.#wait = undefined;
-    this.#told = undefined;
+    this.#onMore = undefined;
   }
 
   [Symbol.dispose](): void {

@@ -26,7 +26,7 @@ export interface FollowedLog extends Disposable {
   /** @throws PicoletError */
   next(): KernelRecord;
   /** Calls `told`, once, when there is something to read. @throws PicoletError */
-  whenMore(told: () => void): void;
+  whenMore(onMore: () => void): void;
 }
 
 /** Kills that have not been reported yet. */
@@ -55,7 +55,7 @@ export class OomKillLog implements KilledContainers, Disposable {
   readonly #reader = new OomKillReader();
   readonly #containers = new Set<string>();
   readonly #more = new WatchSource(0);
-  #untold: OomKill[] = [];
+  #unreported: OomKill[] = [];
   #ofCgroups = 0;
   #state: State = { kind: "notYet" };
   #hasSaidLost = false;
@@ -73,7 +73,7 @@ export class OomKillLog implements KilledContainers, Disposable {
 
   has(containerId: string): boolean {
     this.read(RECORDS_AT_ONCE);
-    if (this.#ofCgroups + this.#untold.length > 0) this.#tell();
+    if (this.#ofCgroups + this.#unreported.length > 0) this.#notify();
     const isKnown = this.#containers.delete(containerId);
     if (isKnown) this.#containers.add(containerId);
     return isKnown;
@@ -87,13 +87,13 @@ export class OomKillLog implements KilledContainers, Disposable {
       for (let count = 0; count < records; count += 1) {
         const record = log.next();
         if (record.kind === "end") {
-          log.whenMore(() => this.#tell());
+          log.whenMore(() => this.#notify());
           return false;
         }
         if (record.kind === "lost") this.#sayLost();
         else if (record.kind === "record") this.#take(record.text);
       }
-      this.#tell();
+      this.#notify();
       return true;
     } catch (error) {
       this.#refuse(error);
@@ -101,10 +101,10 @@ export class OomKillLog implements KilledContainers, Disposable {
     }
   }
 
-  takeUntold(): UnreportedKills {
-    const kills = this.#untold;
+  takeUnreported(): UnreportedKills {
+    const kills = this.#unreported;
     const more = Math.max(0, this.#ofCgroups - MAX_OF_CGROUPS);
-    this.#untold = [];
+    this.#unreported = [];
     this.#ofCgroups = 0;
     return { kills, more };
   }
@@ -138,8 +138,8 @@ export class OomKillLog implements KilledContainers, Disposable {
     if (kill === undefined) return;
     this.#note(kill.cgroup);
     if (!kill.isSystem) this.#ofCgroups += 1;
-    const isKept = kill.isSystem ? this.#untold.length < MAX_OF_SYSTEM : this.#ofCgroups <= MAX_OF_CGROUPS;
-    if (isKept) this.#untold.push(kill);
+    const isKept = kill.isSystem ? this.#unreported.length < MAX_OF_SYSTEM : this.#ofCgroups <= MAX_OF_CGROUPS;
+    if (isKept) this.#unreported.push(kill);
   }
 
   #note(cgroup: string | undefined): void {
@@ -153,7 +153,7 @@ export class OomKillLog implements KilledContainers, Disposable {
     }
   }
 
-  #tell(): void {
+  #notify(): void {
     this.#more.set(this.#more.current + 1);
   }
 

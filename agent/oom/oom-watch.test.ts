@@ -27,7 +27,7 @@ class Kernel implements AsyncDisposable {
   opened = 0;
   refusal: PicoletError | undefined;
   readonly kills = new OomKillLog({ openLog: () => this.#open(), log: this.log });
-  #told: (() => void) | undefined;
+  #onMore: (() => void) | undefined;
   readonly #stop = new AbortController();
   #running: Promise<void> = Promise.resolve();
 
@@ -48,11 +48,11 @@ class Kernel implements AsyncDisposable {
   /** Appends records to the log, and wakes the waiting reader. */
   async writes(...records: readonly (string | "lost")[]): Promise<void> {
     this.records.push(...records);
-    this.#told?.();
+    this.#onMore?.();
     await this.clock.settle();
   }
 
-  get told(): string[] {
+  get reported(): string[] {
     return this.events.all
       .splice(0)
       .map(
@@ -69,10 +69,10 @@ class Kernel implements AsyncDisposable {
       if (text === undefined) return { kind: "end" };
       return text === "lost" ? { kind: "lost" } : { kind: "record", text };
     };
-    const whenMore = (told: () => void): void => {
-      this.#told = () => {
-        this.#told = undefined;
-        told();
+    const whenMore = (reported: () => void): void => {
+      this.#onMore = () => {
+        this.#onMore = undefined;
+        reported();
       };
     };
     return { next, whenMore, [Symbol.dispose]: () => undefined };
@@ -89,7 +89,7 @@ describe("OOM watch", () => {
     await using kernel = new Kernel();
     await kernel.start();
     await kernel.writes(ofSystem(42, "/kubepods/burstable/podabc/c1"));
-    assert.deepEqual(kernel.told, [
+    assert.deepEqual(kernel.reported, [
       "Node/edge-1 Warning SystemOOM: System OOM encountered, victim process: leak, pid: 42",
     ]);
     assert.deepEqual(kernel.log.entries.at(-1)?.fields, {
@@ -105,7 +105,7 @@ describe("OOM watch", () => {
     await using kernel = new Kernel();
     await kernel.start();
     await kernel.writes(ofCgroup(43, "/kubepods/podabc"));
-    assert.deepEqual(kernel.told, []);
+    assert.deepEqual(kernel.reported, []);
     assert.deepEqual(kernel.killed, ["abc"]);
   });
 
@@ -114,7 +114,7 @@ describe("OOM watch", () => {
     kernel.records.push(ofSystem(44));
     await kernel.start();
     await kernel.writes(ofSystem(45));
-    assert.match(kernel.told.join(), /^[^,]*, victim process: leak, pid: 45$/);
+    assert.match(kernel.reported.join(), /^[^,]*, victim process: leak, pid: 45$/);
   });
 
   test("while the kernel writes nothing nothing is read, and once a second while it does not stop", async () => {
@@ -136,7 +136,7 @@ describe("OOM watch", () => {
     kernel.records.push(ofSystem(46));
     assert.equal(kernel.kills.has(CONTAINER), false);
     await kernel.clock.settle();
-    assert.equal(kernel.told.length, 1);
+    assert.equal(kernel.reported.length, 1);
   });
 
   test("a log that may not be read is said once", async () => {
@@ -154,7 +154,7 @@ describe("OOM watch", () => {
     const flood = Array.from({ length: 500 }, (_, index) => ofCgroup(100 + index, "/x"));
     await kernel.writes("lost", ...flood, ofSystem(48));
     await kernel.clock.advance(seconds(2));
-    assert.equal(kernel.told.length, 1);
+    assert.equal(kernel.reported.length, 1);
     assert.ok(kernel.log.entries.length < 20);
     assert.ok(kernel.log.entries.some(({ fields }) => fields.count === 490));
   });
@@ -167,7 +167,7 @@ describe("containers that were hit", () => {
     "with CRI-O": `/kubepods.slice/kubepods-podabc.slice/crio-${CONTAINER}.scope/container`,
     "in a cgroup of its own within": `/kubepods/podabc/${CONTAINER}/init.scope`,
   }))
-    test(`are known at once, before anybody has told of them: ${what}`, () => {
+    test(`are known at once, before anybody has reported of them: ${what}`, () => {
       const kernel = new Kernel();
       assert.equal(kernel.kills.has(CONTAINER), false);
       kernel.records.push(ofCgroup(1, cgroup));

@@ -14,7 +14,7 @@ const RECORDS_A_TURN = 256;
  * Bounds one read: the kernel's buffer has some thousand records. A writer that is faster than the reader waits for the
  * next read.
  */
-const MAX_TURNS_A_LOOK = 256;
+const MAX_TURNS_PER_READ = 256;
 
 export interface OomWatchComponents {
   /** Ends with the watch. */
@@ -46,10 +46,10 @@ export class OomWatch implements Component {
     const { kills, clock } = this.#components;
     try {
       await this.#readAll(signal);
-      kills.takeUntold();
+      kills.takeUnreported();
       for await (const _ of kills.more.changes(signal)) {
         await this.#readAll(signal);
-        this.#tellNew();
+        this.#reportNew();
         await clock.sleep(PAUSE, signal);
       }
     } catch (error) {
@@ -62,20 +62,20 @@ export class OomWatch implements Component {
   }
 
   async #readAll(signal: AbortSignal): Promise<void> {
-    for (let turn = 0; turn < MAX_TURNS_A_LOOK && !signal.aborted; turn += 1) {
+    for (let turn = 0; turn < MAX_TURNS_PER_READ && !signal.aborted; turn += 1) {
       if (!this.#components.kills.read(RECORDS_A_TURN)) return;
       await nextTurn();
     }
   }
 
-  #tellNew(): void {
-    const { kills, more } = this.#components.kills.takeUntold();
-    for (const kill of kills) this.#tell(kill);
+  #reportNew(): void {
+    const { kills, more } = this.#components.kills.takeUnreported();
+    for (const kill of kills) this.#report(kill);
     if (more > 0)
       this.#components.log.warn("more processes were killed for want of memory in their cgroups", { count: more });
   }
 
-  #tell({ pid, process, isSystem, cgroup }: OomKill): void {
+  #report({ pid, process, isSystem, cgroup }: OomKill): void {
     const { events, log, podOf, killed } = this.#components;
     const pod = cgroup === undefined ? undefined : podOf(cgroup);
     const fields = { process, pid, ...(cgroup === undefined ? {} : { cgroup }), ...(pod === undefined ? {} : { pod }) };

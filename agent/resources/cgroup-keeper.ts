@@ -28,7 +28,7 @@ const INTERVAL = seconds(60);
 export class CgroupKeeper implements Component {
   readonly name = "cgroup keeper";
   readonly #components: CgroupKeeperComponents;
-  #told = "";
+  #logged = "";
 
   constructor(components: CgroupKeeperComponents) {
     this.#components = components;
@@ -40,7 +40,7 @@ export class CgroupKeeper implements Component {
     try {
       for (;;) {
         if (!isNeeded()) for await (const _ of changes.changes(signal)) if (isNeeded()) break;
-        await this.#look();
+        await this.#check();
         await clock.sleep(INTERVAL, signal);
       }
     } catch (error) {
@@ -52,16 +52,16 @@ export class CgroupKeeper implements Component {
     this.#components.units?.[Symbol.dispose]();
   }
 
-  async #look(): Promise<void> {
+  async #check(): Promise<void> {
     const { cgroups, reserved, pods, log } = this.#components;
     try {
       await reserved?.reconcile();
       await cgroups.reconcile(pods);
-      this.#told = "";
+      this.#logged = "";
     } catch (error) {
       const message = describeError(error);
-      if (message !== this.#told) log.warn("cannot keep the cgroups of pods as they should be", { error: message });
-      this.#told = message;
+      if (message !== this.#logged) log.warn("cannot keep the cgroups of pods as they should be", { error: message });
+      this.#logged = message;
     }
   }
 }

@@ -155,10 +155,10 @@ describe("the node's cgroups on this machine", { skip }, () => {
       ]),
       isCompressible,
     });
-    const told: (string | undefined)[] = [];
+    const problems: (string | undefined)[] = [];
     const make = (...reservations: readonly Reservation[]): ReservedCgroups =>
       new ReservedCgroups(
-        { cgroups: tree, onEnforced: (_, problem) => told.push(problem) },
+        { cgroups: tree, onEnforced: (_, problem) => problems.push(problem) },
         { reservations, settings: SETTINGS },
       );
     await assert.rejects(make(reservation("system")).check(), (error) => {
@@ -174,7 +174,7 @@ describe("the node's cgroups on this machine", { skip }, () => {
     await reserved.check();
     await reserved.reconcile();
     await reserved.reconcile();
-    assert.deepEqual(told, [undefined, undefined]);
+    assert.deepEqual(problems, [undefined, undefined]);
     const value = (name: string, file: string) => tree.read(`${ROOT}/${name}`, file.split(".")[0] ?? "", file);
     assert.equal(await value("system", "cpu.shares"), "204");
     assert.equal(await value("system", "memory.limit_in_bytes"), String(32 * MIB));
@@ -186,7 +186,7 @@ describe("the node's cgroups on this machine", { skip }, () => {
     assert.equal(await value("system", "cpu.shares"), "204");
     await tree.remove(`${ROOT}/system`);
     await reserved.reconcile();
-    assert.match(told[2] ?? "", /is not there any more/);
+    assert.match(problems[2] ?? "", /is not there any more/);
   });
 });
 

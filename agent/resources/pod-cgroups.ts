@@ -33,7 +33,7 @@ export class PodCgroups implements PodResources {
   readonly #hasExclusiveCpus: ((uid: PodUid) => boolean) | undefined;
   readonly #init: PodCgroupsInit;
   /** Pods whose cgroup was put right, each said once. */
-  readonly #told = new Set<string>();
+  readonly #reported = new Set<string>();
 
   constructor(
     components: {
@@ -132,7 +132,7 @@ export class PodCgroups implements PodResources {
     await this.#tiers.reconcile();
     const current = pods();
     const uids = new Set<string>(current.map(({ uid }) => uid));
-    for (const uid of this.#told) if (!uids.has(uid)) this.#told.delete(uid);
+    for (const uid of this.#reported) if (!uids.has(uid)) this.#reported.delete(uid);
     let sliceFrom: number = this.#clock.monotonic();
     for (const pod of current) {
       if (this.#clock.monotonic() - sliceFrom >= SLICE_MS) {
@@ -143,8 +143,8 @@ export class PodCgroups implements PodResources {
       const found = this.#cgroups.deviations(path, this.wanted(pod));
       if ((found !== "gone" && found.length === 0) || !pods().includes(pod)) continue;
       await this.#cgroups.create(path, this.wanted(pod));
-      if (this.#told.has(pod.uid)) continue;
-      this.#told.add(pod.uid);
+      if (this.#reported.has(pod.uid)) continue;
+      this.#reported.add(pod.uid);
       const fields = { pod: pod.uid, cgroup: path, found: found === "gone" ? "it was removed" : found.join(", ") };
       this.#log.warn("somebody has changed a pod's cgroup: it is put right", fields);
     }

@@ -14,13 +14,13 @@ export class CgroupMemoryEvents implements MemoryEvents {
     this.#file = file;
   }
 
-  listen(told: () => void): void {
+  listen(onEvent: () => void): void {
     if (this.#watcher !== undefined || !existsSync(this.#file)) return;
     try {
       const watcher = watch(this.#file, { persistent: false }, (what) => {
         // Removed: the next cgroup of its name has another file.
         if (what === "rename") this.#stop();
-        told();
+        onEvent();
       });
       watcher.on("error", () => this.#stop());
       this.#watcher = watcher;

@@ -46,7 +46,7 @@ export class CgroupSampler {
   readonly #init: CgroupSamplerInit;
   readonly #proc: string;
   readonly #cgroups: CgroupUsages;
-  readonly #looks: SharedSample<TimedUsage>;
+  readonly #samples: SharedSample<TimedUsage>;
   /** Paths of containers' cgroups by their ids; as many as the last look had. */
   #paths = new Map<string, string>();
   /** As the last look found it. */
@@ -57,11 +57,11 @@ export class CgroupSampler {
     this.#init = init;
     this.#proc = init.proc ?? "/proc";
     this.#cgroups = new CgroupUsages(components.cgroups);
-    this.#looks = new SharedSample(components, "the look at what pods use", (signal) => this.#take(signal));
+    this.#samples = new SharedSample(components, "the sample of pods' usage", (signal) => this.#take(signal));
   }
 
-  look(maxAge: Millis, signal: AbortSignal): Promise<TimedUsage> {
-    return this.#looks.get(maxAge, signal);
+  sample(maxAge: Millis, signal: AbortSignal): Promise<TimedUsage> {
+    return this.#samples.get(maxAge, signal);
   }
 
   /** Reads another cgroup now. Undefined: it does not exist. */
@@ -89,7 +89,7 @@ export class CgroupSampler {
       if (found.usage !== undefined || found.containers.length > 0) used.push(found);
       if (clock.monotonic() - sliceFrom < SLICE_MS) continue;
       await new Promise<void>((resolve) => setImmediate(resolve));
-      if (signal.aborted) throw cancelled("the look at what pods use");
+      if (signal.aborted) throw cancelled("the sample of pods' usage");
       sliceFrom = clock.monotonic();
     }
     this.#paths = paths;

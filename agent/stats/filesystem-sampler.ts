@@ -59,7 +59,7 @@ interface Seen {
 export class FilesystemSampler {
   readonly #components: FilesystemSamplerComponents;
   readonly #rootDir: string;
-  readonly #looks: SharedSample<FilesystemSample>;
+  readonly #samples: SharedSample<FilesystemSample>;
   #runtime: RuntimeFilesystems | undefined;
   /**
    * By path: calls that nothing can end, each of which holds one of the few threads that all of the agent's files
@@ -72,12 +72,12 @@ export class FilesystemSampler {
   constructor(components: FilesystemSamplerComponents, init: { readonly rootDir: string }) {
     this.#components = components;
     this.#rootDir = init.rootDir;
-    this.#looks = new SharedSample(components, "the look at file systems", (signal) => this.#take(signal));
+    this.#samples = new SharedSample(components, "the sample of file systems", (signal) => this.#take(signal));
   }
 
   /** @throws `failed`, with the path, for a file system that cannot be asked or says what cannot be */
   filesystems(maxAge: Millis, signal: AbortSignal): Promise<FilesystemSample> {
-    return this.#looks.get(maxAge, signal);
+    return this.#samples.get(maxAge, signal);
   }
 
   async #take(signal: AbortSignal): Promise<FilesystemSample> {
@@ -129,7 +129,7 @@ export class FilesystemSampler {
       const statistics = await ask(path);
       return { device: dev, isBtrfs: statistics.type === BTRFS_MAGIC, usage: usageOf(statistics) };
     } catch (error) {
-      throw new PicoletError("failed", `cannot tell what is free on the file system of ${path}`, {
+      throw new PicoletError("failed", `cannot read the free space of the file system of ${path}`, {
         cause: error,
         retryable: true,
       });

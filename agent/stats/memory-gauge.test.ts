@@ -112,11 +112,11 @@ for (const kind of ["v1", "v2"] as const) {
     if (kind === "v1") kernel.write(`${SLICE}/cpuacct.usage`, "5\n");
     kernel.write("loadavg", "0.20 0.18 0.12 1/80 11206\n");
     kernel.write("zoneinfo", zoneinfo(250, 3, 2));
-    const looks = new CgroupSampler(
+    const sampler = new CgroupSampler(
       { cgroups: kernel.folders, pods: () => [], podCgroup: () => "", clock: new VirtualClock() },
       { allPodsCgroup: SLICE, cgroupsPerQOS: true, proc: kernel.folder.path },
     );
-    const observed = usageObservations(await looks.look(millis(0), NEVER), 1000);
+    const observed = usageObservations(await sampler.sample(millis(0), NEVER), 1000);
     const { node, pods, pids } = kernel.gauge.read(NEAR);
     assert.ok(node && pods && pids);
     assert.deepEqual(observed.get("memory.available"), node);

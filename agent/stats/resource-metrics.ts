@@ -63,12 +63,12 @@ function* family(
   }
 }
 
-/** @param look undefined: there is none */
-export function* resourceMetrics(look: NodeUsage | undefined): Generator<string> {
-  if (look !== undefined) yield* figures(look);
+/** @param sample undefined: there is none */
+export function* resourceMetrics(sample: NodeUsage | undefined): Generator<string> {
+  if (sample !== undefined) yield* figures(sample);
   const help = "1 if there was an error while getting container metrics, 0 otherwise";
   const failed = { name: "resource_scrape_error", type: "gauge", help } as const;
-  yield* family(failed, [[{}, look === undefined ? 1 : 0]], undefined);
+  yield* family(failed, [[{}, sample === undefined ? 1 : 0]], undefined);
 }
 
 function* figures({ atMs, node, pods }: NodeUsage): Generator<string> {

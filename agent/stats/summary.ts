@@ -122,13 +122,13 @@ const taken = ({ bytes, inodes }: DiskUsage) => ({ usedBytes: bytes, inodesUsed:
 export function containerDetails(
   { container, usage }: ContainerUsage,
   { disk, filesystems }: PodDetails,
-  look: Pick<TimedUsage, "atMs">,
+  sample: Pick<TimedUsage, "atMs">,
 ): object {
   const rootfs = disk?.rootfs.get(container.name);
   const logs = disk?.logs.get(container.name);
   const measuredAtMs = disk?.atMs ?? 0;
   return {
-    ...inputOutput(usage, look.atMs),
+    ...inputOutput(usage, sample.atMs),
     ...(rootfs === undefined ? {} : { rootfs: filesystem(filesystems.containerfs, taken(rootfs), measuredAtMs) }),
     ...(logs === undefined ? {} : { logs: filesystem(filesystems.nodefs, taken(logs), measuredAtMs) }),
   };

@@ -35,7 +35,7 @@ class Machine implements Disposable {
     const root = this.folder.at("cgroups");
     const cgroups: CgroupFolders = { kind, folder: (controller) => (kind === "v1" ? `${root}/${controller}` : root) };
     const rootDir = this.folder.path;
-    const looks = new CgroupSampler(
+    const sampler = new CgroupSampler(
       { cgroups, pods: () => this.pods, podCgroup: () => POD_PATH, clock: this.clock },
       { allPodsCgroup: "/kubepods", cgroupsPerQOS: true, proc: rootDir },
     );
@@ -44,9 +44,9 @@ class Machine implements Disposable {
     this.stats = new UsageStats(
       {
         looks: {
-          look: looks.look.bind(looks),
-          cgroup: looks.cgroup.bind(looks),
-          processes: looks.processes.bind(looks),
+          sample: sampler.sample.bind(sampler),
+          cgroup: sampler.cgroup.bind(sampler),
+          processes: sampler.processes.bind(sampler),
           filesystems: filesystems.filesystems.bind(filesystems),
           disk: async () => this.disk,
           measuredDisk: () => this.disk,
@@ -165,7 +165,7 @@ class Machine implements Disposable {
   }
 }
 
-test("the summary has the kubelet's names, and rates from two looks", async () => {
+test("the summary has the kubelet's names, and rates from two sampler", async () => {
   using machine = new Machine("v1");
   machine.addPod();
   for (const path of [POD_PATH, `${POD_PATH}/c1`, `${POD_PATH}/c0`]) machine.v1(path, 1_000_000_000);

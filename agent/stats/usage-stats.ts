@@ -31,9 +31,9 @@ import {
 
 /** The samples that statistics need beyond `UsageSampler`. */
 export interface StatsSampler {
-  look(maxAge: Millis, signal: AbortSignal): Promise<TimedUsage>;
+  sample(maxAge: Millis, signal: AbortSignal): Promise<TimedUsage>;
   /** Undefined: there is no such cgroup. */
-  cgroup(path: string, look: TimedUsage): Usage | undefined;
+  cgroup(path: string, sample: TimedUsage): Usage | undefined;
   /** The processes directly in a cgroup. */
   processes(path: string): readonly number[];
   filesystems(maxAge: Millis, signal: AbortSignal): Promise<FilesystemSample>;
@@ -88,51 +88,55 @@ export class UsageStats implements NodeStats {
     const disk = onlyCpuAndMemory ? undefined : this.#disk(signal);
     // It may fail before it is waited for.
     disk?.catch(() => undefined);
-    let look = await looks.look(NEW, signal);
-    let agent = this.#agent(look);
-    if (!this.#rates.known(keysOf(look, agent).keys(), look.at)) {
-      this.#rates.take(keysOf(look, agent), look.at);
+    let sample = await looks.sample(NEW, signal);
+    let agent = this.#agent(sample);
+    if (!this.#rates.known(keysOf(sample, agent).keys(), sample.at)) {
+      this.#rates.take(keysOf(sample, agent), sample.at);
       await clock.sleep(millis(MIN_INTERVAL_MS), signal);
-      look = await looks.look(NEW, signal);
-      agent = this.#agent(look);
+      sample = await looks.sample(NEW, signal);
+      agent = this.#agent(sample);
     }
-    const rates = this.#rates.take(keysOf(look, agent), look.at);
+    const rates = this.#rates.take(keysOf(sample, agent), sample.at);
     const filesystems = onlyCpuAndMemory ? undefined : await looks.filesystems(NEW, signal);
-    const { atMs } = look;
+    const { atMs } = sample;
     const node = {
       nodeName: this.#init.nodeName,
       startTime: rfc3339(atMs - machineUptimeMs(this.#proc)),
-      ...cpuAndMemory({ usage: look.node, nanoCores: rates.get(NODE_KEY), atMs }),
-      systemContainers: this.#systemContainers(look, agent, rates),
-      ...(filesystems === undefined ? {} : this.#nodeDetails(look, filesystems)),
+      ...cpuAndMemory({ usage: sample.node, nanoCores: rates.get(NODE_KEY), atMs }),
+      systemContainers: this.#systemContainers(sample, agent, rates),
+      ...(filesystems === undefined ? {} : this.#nodeDetails(sample, filesystems)),
     };
     const measured = await disk;
     const pods: unknown[] = [];
-    for (const each of look.pods) {
+    for (const each of sample.pods) {
       const details = filesystems && (await this.#details(each, filesystems, measured));
-      pods.push(podOf(each, details, rates, look));
+      pods.push(podOf(each, details, rates, sample));
     }
     return { node, pods };
   }
 
   async resourceMetrics(signal: AbortSignal): Promise<Iterable<string>> {
     try {
-      return resourceMetrics(await this.#components.looks.look(NEW, signal));
+      return resourceMetrics(await this.#components.looks.sample(NEW, signal));
     } catch (error) {
       if (isCancelled(error)) throw error;
-      this.#components.log.warn("cannot tell what pods use", { error: describeError(error) });
+      this.#components.log.warn("cannot sample the usage of pods", { error: describeError(error) });
       return resourceMetrics(undefined);
     }
   }
 
   /** The agent itself: its cgroup, or where it has none of its own its process. */
-  #agent(look: TimedUsage): Usage {
+  #agent(sample: TimedUsage): Usage {
     const path = ownCgroup(this.#proc);
-    return (path === undefined ? undefined : this.#components.looks.cgroup(path, look)) ?? ownUsage(this.#proc);
+    return (path === undefined ? undefined : this.#components.looks.cgroup(path, sample)) ?? ownUsage(this.#proc);
   }
 
-  #systemContainers(look: TimedUsage, agent: Usage, rates: ReadonlyMap<string, number | undefined>): readonly object[] {
-    const { atMs, allPods } = look;
+  #systemContainers(
+    sample: TimedUsage,
+    agent: Usage,
+    rates: ReadonlyMap<string, number | undefined>,
+  ): readonly object[] {
+    const { atMs, allPods } = sample;
     const { startedAt } = this.#init;
     const bootedAt = rfc3339(atMs - machineUptimeMs(this.#proc));
     const kubelet = {
@@ -197,12 +201,12 @@ function podOf(
   each: PodUsage,
   details: PodDetails | undefined,
   rates: ReadonlyMap<string, number | undefined>,
-  look: TimedUsage,
+  sample: TimedUsage,
 ): object {
   const { pod, path, usage, containers } = each;
   const { name, namespace, uid = pod.desired.uid, creationTimestamp } = pod.desired.pod.metadata;
   const startTime = pod.status?.startTime ?? creationTimestamp;
-  const { atMs } = look;
+  const { atMs } = sample;
   return {
     podRef: { name, namespace, uid },
     ...(startTime === undefined ? {} : { startTime }),
@@ -210,10 +214,10 @@ function podOf(
       name: container.container.name,
       startTime: rfc3339(container.startedAtMs),
       ...cpuAndMemory({ usage: container.usage, nanoCores: rates.get(container.path), atMs }),
-      ...(details === undefined ? {} : containerDetails(container, details, look)),
+      ...(details === undefined ? {} : containerDetails(container, details, sample)),
     })),
     ...(usage === undefined ? {} : cpuAndMemory({ usage, nanoCores: rates.get(path), atMs })),
-    ...(details === undefined ? {} : podDetails(each, details, look)),
+    ...(details === undefined ? {} : podDetails(each, details, sample)),
   };
 }
 

@@ -122,7 +122,7 @@ export interface PodDiskUsage {
  */
 export interface UsageSampler {
   /** CPU, memory, processes, pressure. @param maxAge a look that is no older will do; 0: a new one */
-  look(maxAge: Millis, signal: AbortSignal): Promise<NodeUsage>;
+  sample(maxAge: Millis, signal: AbortSignal): Promise<NodeUsage>;
   filesystems(maxAge: Millis, signal: AbortSignal): Promise<NodeFilesystems>;
   /**
    * What pods have on disk: walks are paced, and a pod whose folders are large is measured less often than asked for.
