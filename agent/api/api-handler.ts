@@ -37,7 +37,7 @@ export type Answer =
       readonly kind: "stream";
       /** NDJSON: one JSON object a line. */
       readonly contentType: "application/x-ndjson" | "text/plain";
-      /** For the user, beside what is streamed; "" for nothing. */
+      /** A note for the user beside the stream; "" for none. */
       readonly notice: string;
       /** To be called once there is room for another stream; what it gives must then be read or returned. */
       readonly open: () => Promise<AsyncIterable<string | Uint8Array>>;

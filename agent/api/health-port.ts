@@ -63,7 +63,7 @@ export class HealthPort implements Component {
     this.#init = init;
   }
 
-  /** Where it listens; undefined: it does not, yet. */
+  /** The address on which it listens; undefined while it does not. */
   get port(): number | undefined {
     const address = this.#server?.address();
     return typeof address === "object" ? address?.port : undefined;

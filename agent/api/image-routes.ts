@@ -132,7 +132,7 @@ export class ImageRoutes {
     return { kind: "json", body: { pinned: images.pinned } satisfies ImagePinAnswer };
   }
 
-  /** How far it is, whenever that changes, and in the end what has come. Who goes away gives it up. */
+  /** Streams the progress when it changes, and the image at the end. A client that disconnects cancels the pull. */
   async *#pullLines(images: NodeImages, request: HandPull, signal: AbortSignal): AsyncGenerator<string> {
     using life = joinSignals(signal);
     const pulling = images.pull(request, life.signal);

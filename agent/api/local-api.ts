@@ -19,7 +19,7 @@ export interface LocalApiComponents {
   readonly log: Log;
   readonly view: AgentView;
   readonly logs: ContainerLogs;
-  /** Where pods that are sent go; `undefined`: they are refused. */
+  /** Takes pushed pods; `undefined`: they are refused. */
   readonly pushed?: PushedPods;
   /** `undefined`: a shutdown of the node cannot be requested. */
   readonly shutdown?: NodeShutdownControl;
@@ -39,7 +39,7 @@ export const MAX_CONNECTIONS = 32;
 export const MAX_STREAMS = 16;
 /** Request line and headers; the longest proper one has two names of 253 characters. A longer one gets 431. */
 const MAX_HEADER_BYTES = 8 * 1024;
-/** How long a client may take to send its headers, and its whole request. */
+/** Bounds the time in which a client sends its headers, and its whole request. */
 const HEADERS_TIMEOUT_MS = 10_000;
 const REQUEST_TIMEOUT_MS = 30_000;
 const KEEP_ALIVE_TIMEOUT_MS = 5_000;

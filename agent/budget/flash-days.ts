@@ -51,7 +51,7 @@ export class FlashDays {
     return { day: this.#day, ...this.#today };
   }
 
-  /** Those that are over, oldest first. */
+  /** The past days, oldest first. */
   get past(): readonly DayRecord[] {
     return [...this.#past.values()].toSorted((a, b) => (a.day < b.day ? -1 : 1));
   }
@@ -115,7 +115,7 @@ export class FlashDays {
   }
 }
 
-/** Those that wrote most, most first. */
+/** The largest writers, largest first. */
 export const largest = (pods: ReadonlyMap<string, number>, count = KEPT_WRITERS): ReadonlyMap<string, number> =>
   new Map([...pods].toSorted(([, a], [, b]) => b - a).slice(0, count));
 

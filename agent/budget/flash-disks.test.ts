@@ -87,7 +87,7 @@ test("a file system with numbers of its own is found by its mount's source", () 
   assert.deepEqual(machine.disks, ["nvme0n1"]);
 });
 
-test("memory never wears; where nothing tells its disk, all hardware counts", () => {
+test("memory never wears; where the disk is unknown, all hardware counts", () => {
   using machine = new Machine();
   machine.block("virtual/block/zram0").block("virtual/block/loop0").holds("virtual/block/zram0");
   assert.deepEqual(machine.disks, []);

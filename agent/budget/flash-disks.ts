@@ -22,7 +22,7 @@ export function flashDisks(paths: readonly string[], root = "/"): readonly strin
   return structuredClone(disks.filter((name) => !NEVER_WORN.test(name)).toSorted());
 }
 
-/** Those that are hardware, or stand for it in a virtual machine. */
+/** The disks that are hardware, or represent it in a virtual machine. */
 const realDisks = (root: string): string[] =>
   namesIn(join(root, "sys/block")).filter((name) => existsSync(join(root, "sys/block", name, "device")));
 

@@ -33,7 +33,7 @@ export interface IdleCollectionComponents {
 
 export interface IdleCollectionInit {
   readonly name?: string;
-  /** Between two collections, but for what a burst leaves. Default: 200 s. */
+  /** The time between two collections, except those after a burst. Default: 200 s. */
   readonly minInterval?: Millis;
 }
 

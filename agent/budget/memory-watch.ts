@@ -14,9 +14,12 @@ const SHED_SHARE = 0.8;
 const WELL_SHARE = 0.7;
 /** V8 ends a process whose heap reaches its limit with no word: before that the heap counts like the budget. */
 const HEAP_SHARE = 0.9;
-/** Between two attempts to shed while it does not get better. */
+/** The time between two attempts to shed while memory stays above the share. */
 const SHED_INTERVAL_MS = 300_000;
-/** Above the budget in so many looks, of which one was after shedding: no burst, which collections take back. */
+/**
+ * The agent restarts after so many samples above the budget, one of them after shedding: that is no burst, which
+ * collections free.
+ */
 const SAMPLES_BEFORE_RESTART = 3;
 /**
  * An agent that needs more than its budget must not restart all the time: it does some hundred writes and looks each
@@ -50,7 +53,7 @@ export interface MemoryWatchInit {
 
 type State =
   | { readonly kind: "well" }
-  /** Above the share at which caches go. */
+  /** Memory is above the share at which caches are shed. */
   | { readonly kind: "tight"; readonly shedAtMs: number; readonly samplesAbove: number };
 
 /**

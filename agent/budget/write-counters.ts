@@ -42,7 +42,7 @@ export class WriteCounters {
     return (textOf(`${this.#proc}/sys/kernel/random/boot_id`) ?? "").trim();
   }
 
-  /** Those of `names` that are there, by name. */
+  /** The counters of `names` that exist, by name. */
   disks(names: readonly string[]): ReadonlyMap<string, DiskWrites> {
     const found = new Map<string, DiskWrites>();
     for (const line of (textOf(`${this.#proc}/diskstats`) ?? "").split("\n")) {

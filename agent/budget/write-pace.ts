@@ -1,4 +1,4 @@
-/** How long the agent keeps back what it has to write, so that a day's writes stay within its budget. Pure. */
+/** Computes how long the agent delays its writes, so that a day's writes stay within the budget. Pure. */
 
 /** The share of the budget that is available at the start of a day, because starting pods write a burst. */
 const FREE_SHARE = 0.25;

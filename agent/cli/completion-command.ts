@@ -43,7 +43,7 @@ export async function completions(
     .map((each) => (each.word === FILES ? each : { ...each, word: line.prefix + each.word }));
 }
 
-/** Where names come from. */
+/** The source of names. */
 type Sources = Pick<Context, "client" | "readBeside">;
 
 interface PartialLine {
@@ -117,7 +117,7 @@ async function candidatesFor(line: PartialLine, program: EdgectlProgram, sources
 
 interface Place {
   readonly line: PartialLine;
-  /** Those before the word being typed. */
+  /** The words before the one being typed. */
   readonly operands: readonly string[];
   readonly program: EdgectlProgram;
 }

@@ -27,7 +27,7 @@ export interface ConfigurationProblem extends FieldProblem {
   readonly line?: number;
 }
 
-/** Where values come from; paths as in problems. What is neither given nor derived is a default. */
+/** The origins of values; paths as in problems. A value that is neither given nor derived is a default. */
 export interface ConfigurationOrigins {
   /** The paths that the file sets: mappings, and the fields in them. */
   readonly given: readonly string[];

@@ -101,7 +101,7 @@ export function validateSums(
   }
 }
 
-/** Where the reader is to look first. */
+/** The field that the user should check first. */
 function contributorOf(
   { kubeReserved, systemReserved }: Configuration,
   resource: string,
@@ -118,7 +118,7 @@ export function boardShare(configuration: Configuration, board: Board): NodeAllo
     ...(cpus === undefined ? {} : { cpu: String(cpus) }),
     ...(ephemeralStorageBytes === undefined ? {} : { "ephemeral-storage": kibibytes(ephemeralStorageBytes) }),
   };
-  // Those that the machine does not have are said to be wrong elsewhere.
+  // Enforcements that the machine lacks are reported elsewhere.
   const reservedCpus = (parseCpuList(configuration.reservedSystemCPUs) ?? []).filter((cpu) => cpu < (cpus ?? cpu + 1));
   const thresholds = evictionThresholds(configuration);
   return nodeAllocatable({

@@ -208,7 +208,7 @@ const diskOf = (mib: number): PodDiskUsage => ({
 const FIFTY = { kind: "quantity", value: 50, text: "50" } as const;
 const HARD = [threshold("memory.available", 100)];
 
-test("a leak is noticed, told and ended within half a second of the crossing, however long memory was plenty before", async () => {
+test("a leak is noticed, reported and ended within half a second of the crossing, also after a long time with much memory", async () => {
   await using board = new Board(HARD);
   board.add("good", 200);
   board.add("leak", 100);
@@ -265,7 +265,7 @@ test("static pods are left, which is said, and the next one goes", async () => {
   assert.ok(board.log.problems.includes("cannot evict a critical pod"));
 });
 
-test("a pod that comes while nobody could go is not waited with", async () => {
+test("a pod that arrives while none could be evicted is evicted at once", async () => {
   await using board = new Board(HARD);
   board.add("static", 940, { source: "file" });
   await board.clock.advance(seconds(6));
@@ -315,7 +315,7 @@ test("a leak does not wait for a pod that a soft threshold is ending", async () 
   assert.deepEqual(board.calls, ["end big", "end leak", "kill leak"]);
 });
 
-test("at rest no pod is measured, memory is looked at by how much is left, and disks every ten seconds", async () => {
+test("at rest no pod is measured, memory is sampled by how much is left, and disks every ten seconds", async () => {
   const soft = threshold("memory.available", 200, { gracePeriod: seconds(30) });
   await using board = new Board([...HARD, soft, threshold("nodefs.available", 100)]);
   for (let pod = 0; pod < 50; pod += 1) board.add(`web-${pod}`, 2);
@@ -397,7 +397,7 @@ test("of disk the node gives back what it can first, and no pod goes when that i
   );
 });
 
-test("what cannot be seen evicts nobody, is said once, and is no recovery", async () => {
+test("a failed sample evicts no pod, is logged once, and is no recovery", async () => {
   await using board = new Board(HARD);
   board.add("web", 990);
   board.isBlind = true;
@@ -456,7 +456,7 @@ test("after the agent's start no pod goes for what unused images give back, whic
   }
 });
 
-test("what the kernel tells has memory looked at soon, and twenty times a second however often it tells", async () => {
+test("memory events bring the next sample forward, to at most twenty a second", async () => {
   await using board = new Board(HARD);
   board.add("good", 100);
   board.add("leak", 100);

@@ -106,11 +106,11 @@ const usageByPod = (usage: NodeUsage | undefined): ReadonlyMap<PodUid, PodUsage>
 export class Evictor {
   readonly #components: EvictorComponents;
   readonly #init: EvictorInit;
-  /** Those on their way out. */
+  /** The pods that are being ended. */
   readonly #leaving = new Set<PodUid>();
-  /** How much time those at most have got that are still there. */
+  /** The shortest grace period given to each pod that is still ending. */
   readonly #given = new Map<PodUid, Millis>();
-  /** When those were killed that are still there. */
+  /** The time of the kill of each pod that still exists. */
   readonly #killed = new Map<PodUid, MonotonicMs>();
   /** Since when those are switched of which something is left in the runtime that they were in, as far as is seen. */
   readonly #switched = new Map<PodUid, MonotonicMs>();

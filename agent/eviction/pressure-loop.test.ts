@@ -96,13 +96,13 @@ class LoopBench implements AsyncDisposable {
   }
 }
 
-test("at rest it looks every interval and no more", async () => {
+test("at rest it samples once an interval", async () => {
   await using bench = new LoopBench([HARD]);
   await bench.clock.advance(seconds(35));
   assert.deepEqual([bench.samples, bench.reliefs, bench.changes], [[0, 10_000, 20_000, 30_000], [], 0]);
 });
 
-test("what has been done is looked at at once", async () => {
+test("after a measure it samples at once", async () => {
   await using bench = new LoopBench([HARD], 50);
   await bench.clock.advance(millis(250));
   bench.available = 1000;
@@ -122,7 +122,7 @@ test("where nothing can be done it is tried every ten seconds, however often it 
   }
   assert.equal(bench.reliefs.length, 3, String(bench.reliefs));
   assert.ok(bench.samples.length <= 7, String(bench.samples));
-  assert.equal(bench.log.problems.length, 1, "a crossing is told once");
+  assert.equal(bench.log.problems.length, 1, "a crossing is logged once");
 });
 
 test("the fruitless time is over when something can be done", async () => {
@@ -179,7 +179,7 @@ test("urged, it does something once, though nothing is met", async () => {
   assert.deepEqual([bench.reliefs, bench.changes], [[1_000], 0]);
 });
 
-test("whatever happens when: one thing at a time is done, conditions are what was judged, and no look follows another without a cause", async () => {
+test("in any order of events one measure runs at a time, conditions are those that were judged, and each sample has a cause", async () => {
   const event = fc.record({
     afterMs: fc.nat(3_000),
     available: fc.constantFrom(undefined, 0, 99, 100, 299, 300, 1000, Number.NaN),

@@ -205,7 +205,7 @@ test("killed while it compressed: what is half goes, what is whole stays once", 
   assert.ok(files.includes("notes.txt"));
 });
 
-test("a runtime that cannot reopen keeps its file under its old name, and the next look tries again", async () => {
+test("a runtime that cannot reopen keeps its file under its old name, and the next check tries again", async () => {
   using bench = new Bench();
   const app = bench.start("app");
   app.write("x".repeat(1001));
@@ -345,7 +345,7 @@ test("logs of pods that are not this node's are neither counted nor touched", as
   assert.deepEqual(bench.log.problems, []);
 });
 
-test("at rest the next look is later, and sooner again when a log would be full before it", async () => {
+test("at rest the next check is later, and sooner again when a log would be full before it", async () => {
   using bench = new Bench({ maxSizeBytes: 1000 });
   const app = bench.start("app");
   assert.equal(await bench.scan(), seconds(10));
@@ -370,7 +370,7 @@ test("a clock that was set back does not make the newest file the oldest", async
   assert.deepEqual(contents, ["second", "third"]);
 });
 
-test("the loop ends when it is told to, in the middle of a wait", async () => {
+test("the loop ends when its signal aborts, in the middle of a wait", async () => {
   using bench = new Bench();
   bench.start("app");
   const stop = new AbortController();
@@ -452,7 +452,7 @@ test("a container that floods its log is found within a second, and its files st
   await running;
 });
 
-test("while nothing runs nothing is looked at; with containers the disk is, by how much is free", async () => {
+test("while nothing runs nothing is checked; with containers the disk is, by how much is free", async () => {
   using bench = new Bench({ maxSizeBytes: 10_000_000 });
   const stop = new AbortController();
   const running = bench.rotator.run(stop.signal);

@@ -26,7 +26,7 @@ export interface LoggedContainer {
 }
 
 export interface LogRotationComponents {
-  /** Those that run now. */
+  /** The containers that run now. */
   readonly containers: () => Iterable<LoggedContainer>;
   /** Fires when others may run; missing: everything is checked at the usual intervals while nothing runs, too. */
   readonly changes?: Watch<unknown>;
@@ -81,7 +81,7 @@ const MIN_FILLING_BYTES = 1024 * 1024;
 const ASIDE_TOLERANCE = 2;
 /** Below that, limits of a few kilobytes for instance, the number of files is limit enough. */
 const MIN_ASIDE_BYTES = 8 * 1024 * 1024;
-/** How often everything is counted when nothing else calls for it: logs of dead containers grow no more. */
+/** The interval of a full count without another cause: logs of dead containers do not grow. */
 const COUNT_INTERVAL_MS = 5 * 60_000;
 /** The runs whose logs are kept: the last, and the one before for `logs --previous`. */
 const KEPT_ATTEMPTS = 2;
@@ -180,7 +180,7 @@ export class LogRotation implements Component {
     for await (const _ of changes.changes(signal)) if (runs()) return;
   }
 
-  /** Until the next look is due, or the disk fills by what may be a log. */
+  /** Waits until the next check is due, or the disk fills, possibly by a log. */
   async #wait(duration: Millis, signal: AbortSignal): Promise<void> {
     const { clock, freeBytes } = this.#components;
     if (freeBytes === undefined) return await clock.sleep(duration, signal);
@@ -369,7 +369,7 @@ export class LogRotation implements Component {
       });
   }
 
-  /** When the logs being written are too large together, those with more than their share are put aside early. */
+  /** Rotates early the logs with more than their share when the logs being written are too large together. */
   async #rotateLargest(cap: number, signal: AbortSignal): Promise<void> {
     const running = [...this.#components.containers()];
     const share = cap / (2 * Math.max(1, running.length));
@@ -405,7 +405,7 @@ const sizeOf = (path: string): Promise<number | Error | undefined> =>
     },
   );
 
-/** How many of the files put aside, oldest first, have to go before another one of `sizeBytes` joins them. Pure. */
+/** Computes how many rotated files, oldest first, must be removed before another one of `sizeBytes` is added. Pure. */
 function excessFiles(
   aside: readonly LogFileUsage[],
   sizeBytes: number,

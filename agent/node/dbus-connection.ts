@@ -24,7 +24,7 @@ interface Waiting {
   readonly reject: (error: Error) => void;
 }
 
-/** Where the system's bus is: by the environment as libdbus reads it, else where it always is. */
+/** The address of the system bus: from the environment as libdbus reads it, else the standard one. */
 export function systemBusPath(environment: Readonly<Record<string, string | undefined>>): string {
   const address = environment.DBUS_SYSTEM_BUS_ADDRESS ?? "";
   const path = /(?:^|;)unix:(?:[^;]*,)?path=([^,;]+)/.exec(address)?.[1];
@@ -103,7 +103,7 @@ export class DbusConnection implements Disposable {
     }
   }
 
-  /** From then on such signals come. */
+  /** Subscribes to such signals. */
   async subscribe(rule: string, signal: AbortSignal): Promise<void> {
     await this.call({ ...BUS, member: "AddMatch", signature: "s", body: [rule] }, signal);
   }

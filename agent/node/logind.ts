@@ -86,7 +86,7 @@ export class LogindShutdown implements Component {
     await lock?.release();
   }
 
-  /** Until the connection breaks. @param stands called once logind is followed */
+  /** Follows logind until the connection breaks. @param stands called once logind is followed */
   async #follow(signal: AbortSignal, stands: () => void): Promise<never> {
     const { shutdown, clock, log } = this.#components;
     using bus = await DbusConnection.open(this.#init.busPath, clock, signal);

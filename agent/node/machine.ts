@@ -43,7 +43,7 @@ const GO_ARCHITECTURES: ReadonlyMap<string, string> = new Map([
   ["ppc64", "ppc64le"],
 ]);
 
-/** Where firmware says which machine this is, best first: DMI, then device trees, as cAdvisor looks for it. */
+/** The files in which firmware identifies the machine, best first: DMI, then device trees, in cAdvisor's order. */
 const SYSTEM_UUID_FILES = [
   "sys/class/dmi/id/product_uuid",
   "proc/device-tree/system-id",
@@ -139,7 +139,7 @@ const bytesText = (bytes: number): string =>
 /** Process ids below it are given once after boot, and never again (RESERVED_PIDS of the kernel's kernel/pid.c). */
 const RESERVED_PIDS = 300;
 
-/** How many processes and threads there can be on this machine; undefined where the kernel does not say. */
+/** The limit of processes and threads on this machine; undefined where the kernel has none. */
 export async function maxPids(root = "/"): Promise<number | undefined> {
   const read = async (name: string): Promise<number> => Number(await readLine(join(root, "proc/sys/kernel", name)));
   const [numbers, threads] = await Promise.all([read("pid_max"), read("threads-max")]);

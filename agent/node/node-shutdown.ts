@@ -36,7 +36,7 @@ const SHUTDOWN_MESSAGE = "Pod was terminated in response to imminent node shutdo
 
 export interface NodeShutdownComponents {
   readonly ender: () => PodEnder;
-  /** Those that are wanted on this node. */
+  /** The desired pods of this node. */
   readonly pods: () => readonly DesiredPod[];
   /** Static pods that a shutdown has ended run again: it was cancelled. */
   readonly revive: () => void;

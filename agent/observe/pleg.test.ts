@@ -95,7 +95,7 @@ class Bench implements AsyncDisposable {
 }
 
 describe("relisting", () => {
-  test("happens at once at the start and tells of it", async () => {
+  test("happens at once at the start and reports the pods", async () => {
     await using bench = new Bench();
     const uid = bench.touch();
     await bench.pass(0);
@@ -113,7 +113,7 @@ describe("relisting", () => {
     );
   });
 
-  test("finds what no hint told of, and what is gone", async () => {
+  test("finds changes without a hint, and removed pods", async () => {
     await using bench = new Bench();
     await bench.pass(0);
     bench.takeCalls();
@@ -204,7 +204,7 @@ describe("relisting", () => {
       assert.equal(state.tries, 1);
     });
 
-    test("is every 3 s while it cannot tell, which is asked every minute, and at 30 s when it can", async () => {
+    test("is every 3 s while hints cannot be tried, which is attempted every minute, and at 30 s when it can", async () => {
       await using bench = new Bench({ start: false });
       let answer = false;
       const state = withTries(bench, async () => answer);
@@ -228,7 +228,7 @@ describe("relisting", () => {
       assert.equal(state.tries, 2);
     });
 
-    test("is every 3 s for ten minutes once a hint was lost, whatever else comes", async () => {
+    test("is every 3 s for ten minutes once a hint was lost, in any case", async () => {
       await using bench = new Bench({ start: false });
       const state = withTries(bench, async () => true);
       bench.start();
@@ -349,7 +349,7 @@ describe("health", () => {
       return state;
     }
 
-    test("silence is told within nine seconds, once, and an answer within a few more", async () => {
+    test("silence is reported within nine seconds, once, and an answer within a few more", async () => {
       await using bench = new Bench({ start: false });
       const runtime = withPing(bench);
       bench.start();
@@ -395,7 +395,7 @@ describe("health", () => {
       assert.equal(runtime.pings, 0);
     });
 
-    test("a connection that breaks is told within a second or two, unless the runtime is back by then", async () => {
+    test("a connection that breaks is reported within a second or two, unless the runtime is back by then", async () => {
       await using bench = new Bench({ start: false });
       const runtime = withPing(bench);
       bench.start();

@@ -34,7 +34,7 @@ export class RuntimeReports implements Component {
   readonly #components: RuntimeReportsComponents;
   /** The last answer of each runtime that has ever answered. */
   readonly #answers = new Map<RuntimeAdapter, RuntimeStatus>();
-  /** Those that did not answer when they were asked last. */
+  /** The runtimes that did not answer the last request. */
   readonly #silent = new Set<RuntimeAdapter>();
   readonly #health = new WatchSource<readonly RuntimeHealth[]>([]);
   readonly #alarm: Alarm;

@@ -127,7 +127,7 @@ export class OomKillLog implements KilledContainers, Disposable {
 
   #refuse(error: unknown): void {
     this[Symbol.dispose]();
-    this.#log.warn("the kernel's log cannot be read: nobody tells when the machine is out of memory", {
+    this.#log.warn("cannot read the kernel's log: OOM kills are not reported", {
       error: describeError(error),
     });
   }

@@ -101,7 +101,7 @@ describe("OOM watch", () => {
     assert.deepEqual(kernel.killed, ["abc"]);
   });
 
-  test("a cgroup's is no event; its pod is looked at again", async () => {
+  test("a cgroup's kill is no event; its pod's worker is poked", async () => {
     await using kernel = new Kernel();
     await kernel.start();
     await kernel.writes(ofCgroup(43, "/kubepods/podabc"));
@@ -109,7 +109,7 @@ describe("OOM watch", () => {
     assert.deepEqual(kernel.killed, ["abc"]);
   });
 
-  test("what was killed before the agent is not told", async () => {
+  test("kills before the agent's start are not reported", async () => {
     await using kernel = new Kernel();
     kernel.records.push(ofSystem(44));
     await kernel.start();
@@ -130,7 +130,7 @@ describe("OOM watch", () => {
     assert.ok(kernel.read - before <= 50 + 6, `${kernel.read - before} reads`);
   });
 
-  test("what somebody else has found in the log is told all the same", async () => {
+  test("kills that another reader has found in the log are reported all the same", async () => {
     await using kernel = new Kernel();
     await kernel.start();
     kernel.records.push(ofSystem(46));

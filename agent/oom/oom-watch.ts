@@ -71,8 +71,7 @@ export class OomWatch implements Component {
   #reportNew(): void {
     const { kills, more } = this.#components.kills.takeUnreported();
     for (const kill of kills) this.#report(kill);
-    if (more > 0)
-      this.#components.log.warn("more processes were killed for want of memory in their cgroups", { count: more });
+    if (more > 0) this.#components.log.warn("more processes were OOM killed in their cgroups", { count: more });
   }
 
   #report({ pid, process, isSystem, cgroup }: OomKill): void {

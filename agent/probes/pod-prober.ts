@@ -24,7 +24,7 @@ export interface PodProberComponents {
 
 type Changed = (uid: PodUid) => void;
 
-/** Between the first probes of adopted containers that are not in service: fifty of them take a second. */
+/** The time between the first probes of adopted containers that are not in service: fifty of them take a second. */
 const ADOPTION_GAP = millis(20);
 
 const NO_RESULTS: ReadonlyMap<string, ProbeResult> = new Map();

@@ -29,7 +29,7 @@ export class Timetable implements Disposable {
     this.#clock = clock;
   }
 
-  /** How many are set. */
+  /** The number of entries. */
   get size(): number {
     return this.#heap.length;
   }

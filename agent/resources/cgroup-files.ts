@@ -87,7 +87,7 @@ function bytesOf(text: string): number | undefined {
   return value !== undefined && (value < 0 || value >= V1_UNLIMITED) ? Number.POSITIVE_INFINITY : value;
 }
 
-/** Where one value is read back from. */
+/** The file from which one value is read back. */
 export interface CgroupReading {
   readonly controller: string;
   readonly file: string;

@@ -11,11 +11,11 @@ export interface CgroupKeeperComponents {
   readonly cgroups: PodCgroups;
   /** Missing: nothing is reserved. */
   readonly reserved: ReservedCgroups | undefined;
-  /** Those whose cgroups are made and not about to change. */
+  /** The pods whose cgroups exist and are not about to change. */
   readonly pods: () => readonly DesiredPod[];
   /** Fires when there may be others. */
   readonly changes: Watch<unknown>;
-  /** Where cgroups are systemd's: let go at the end. */
+  /** The connection to systemd, if it manages the cgroups; closed at the end. */
   readonly units: Disposable | undefined;
   readonly clock: Clock;
   readonly log: Log;

@@ -36,7 +36,7 @@ export class CgroupProcesses {
     return pids;
   }
 
-  /** Until none is left. @throws `cancelled` alone */
+  /** Waits until no process is left. @throws only `cancelled` */
   async kill(path: string, signal: AbortSignal): Promise<void> {
     for (let kills = 1; ; kills += 1) {
       const pids = await this.pids(path);

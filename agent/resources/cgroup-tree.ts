@@ -262,7 +262,7 @@ export class CgroupTree implements CgroupPort {
   }
 }
 
-/** Those that the kubelet asks of cgroups that it is to limit. */
+/** The controllers that the kubelet requires of cgroups that it limits. */
 const KUBELETS: ReadonlySet<string> = new Set(["cpu", "cpuset", "memory", "pids", "hugetlb"]);
 const isSlice = (path: string): boolean => path.endsWith(SLICE);
 const NEVER: AbortSignal = new AbortController().signal;

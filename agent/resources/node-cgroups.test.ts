@@ -77,7 +77,7 @@ describe("the node's cgroups on this machine", { skip }, () => {
     await tree.remove(ROOT);
   });
 
-  test("what somebody changes or removes is put right, and said once", async () => {
+  test("changes and removals by other processes are undone, and logged once", async () => {
     const { tree, tiers, pods, log, wanted } = setUp();
     wanted.push(BURSTABLE);
     const pod = desired(BURSTABLE, "tampered");
@@ -142,7 +142,7 @@ describe("the node's cgroups on this machine", { skip }, () => {
     await tree.remove(path);
   });
 
-  test("reserved cgroups get what is reserved, and are to be there", async () => {
+  test("reserved cgroups get what is reserved, and must exist", async () => {
     const { tree } = setUp();
     const reservation = (name: string, isCompressible = false): Reservation => ({
       title: "System Reserved",
@@ -205,7 +205,7 @@ test("v1: huge pages are limited by size, also where they are only reserved", ()
   );
 });
 
-test("the keeper looks at once, then every minute while there are pods, and goes on when a look fails", async () => {
+test("the keeper checks at once, then every minute while there are pods, and goes on when a check fails", async () => {
   const clock = new VirtualClock();
   const log = new RecordedLog();
   const changes = new WatchSource<unknown>(undefined);
@@ -287,7 +287,7 @@ test("systemd makes slices; what is below them is ours, with processes where sys
   assert.equal(existsSync(join(root, "other.slice")), false);
 });
 
-test("systemd is told of every value that it has a property for", () => {
+test("systemd receives every value that it has a property for", () => {
   const values: CgroupValues = {
     cpuShares: 2,
     cpuQuotaUs: 5000,
@@ -345,7 +345,7 @@ test("v2: every value has its file", () => {
   );
 });
 
-test("whatever a file of the kernel holds, it is what was written, or it is not", () => {
+test("any text of a kernel file equals what was written, or does not", () => {
   for (const [file, wanted, text, is] of [
     ["memory", "100000", "98304", true],
     ["memory", "100000", "102400", false],

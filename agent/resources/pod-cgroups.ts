@@ -12,7 +12,7 @@ import { TIERS, type TierCgroups } from "./tier-cgroups.ts";
 /** A killed process that is still there then hangs in the kernel; the removal is tried again later. */
 const KILL_TIMEOUT = seconds(5);
 
-/** How long the event loop is held at most; a pod takes 0.1 ms on a PC and ten times that on a small board. */
+/** Bounds how long the event loop is held; a pod takes 0.1 ms on a PC and ten times that on a small board. */
 const SLICE_MS = 3;
 
 export interface PodCgroupsInit {

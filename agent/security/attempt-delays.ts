@@ -3,7 +3,7 @@ import { type Clock, type Millis, type MonotonicMs, millis, type Random, seconds
 
 const FIRST_DELAY = seconds(1);
 
-/** How long to wait between attempts that fail: twice as long each time, up to a bound, with jitter. */
+/** The wait between failed attempts: doubled each time up to a bound, with jitter. */
 export class AttemptDelays {
   readonly #clock: Clock;
   readonly #random: Random;

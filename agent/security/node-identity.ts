@@ -53,7 +53,7 @@ export interface NodeIdentityComponents {
 /** As the kubelet: somewhere between, so that a fleet that joined together does not renew together. */
 const ROTATE_FROM = 0.7;
 const ROTATE_TO = 0.9;
-/** So long a change of the hub's CAs may take to get to a board that stays connected; 5 KiB each time. */
+/** Bounds how late a connected board learns a change of the hub's CAs; 5 KiB each time. */
 const CA_CHECK_MS = 24 * 3_600_000;
 const CA_RETRY_MS = 3_600_000;
 /** Bounds how often due work is checked. */

@@ -80,7 +80,7 @@ const workingSets = ({
   readonly containers: readonly { readonly usage: { workingSetBytes: number } }[];
 }) => containers.map(({ usage }) => usage.workingSetBytes / MIB);
 
-test("a pod that the kernel kills while it looks is not seen small with memory as short as before", async () => {
+test("a pod that the kernel kills during a sample does not appear small while memory appears short", async () => {
   using tree = new Tree();
   tree.pods.push(usagePod("leak", ["app"]));
   tree.cgroup("kubepods.slice", 300);
@@ -99,7 +99,7 @@ test("a pod that the kernel kills while it looks is not seen small with memory a
   }
 });
 
-test("containers are found by their ids, whatever the driver and the runtime put around them", async () => {
+test("containers are found by their ids, with the names of every driver and runtime", async () => {
   using tree = new Tree();
   for (const [index, name] of ["%", "cri-containerd-%.scope", "crio-%.scope", "crio-%"].entries()) {
     const [uid, id] = [`pod${index}`, `c0ffee${index}`];
@@ -131,7 +131,7 @@ test("what a container uses of a process that it shares counts as its own, and a
   );
 });
 
-test("all that v2 tells of a cgroup, of all pods, and swap only where there is some", async () => {
+test("all figures of v2 for a cgroup and for all pods, and swap only where there is some", async () => {
   using tree = new Tree({ swap: true });
   tree.cgroup("kubepods.slice", 300);
   tree.pods.push(usagePod("pod", ["c"]));
@@ -151,7 +151,7 @@ test("all that v2 tells of a cgroup, of all pods, and swap only where there is s
   assert.equal((await without.sampler.sample(NEW, NEVER)).pods[0]?.usage?.swapBytes, 0);
 });
 
-test("a kernel that does not count memory still tells of CPU time", async () => {
+test("a kernel that does not count memory still has CPU time", async () => {
   using tree = new Tree({ memory: false });
   tree.pods.push(usagePod("pod", ["c"]));
   tree.write("kubepods.slice/pod/cpu.stat", "usage_usec 5\n");
@@ -193,7 +193,7 @@ test("without cgroups of their own nothing is said of pods but of their containe
   assert.equal(allPods, undefined);
 });
 
-test("a look gives way to whatever else has to be done, and ends when nobody waits for it any more", async () => {
+test("a sample gives way to other work, and ends when no caller waits for it any more", async () => {
   using tree = new Tree({ clock: new BusyClock() });
   for (let index = 0; index < 20; index += 1) {
     tree.pods.push(usagePod(`pod${index}`, []));

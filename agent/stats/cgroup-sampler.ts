@@ -32,7 +32,7 @@ export interface TimedUsage extends NodeUsage {
   readonly at: MonotonicMs;
 }
 
-/** How long the event loop is held at most; a cgroup takes 60 µs on a PC and ten times that on a small board. */
+/** Bounds how long the event loop is held; a cgroup takes 60 µs on a PC and ten times that on a small board. */
 const SLICE_MS = 3;
 /** The cgroup of the process that monitors a container, beside the container's (CRI-O). */
 const MONITOR = "conmon";
@@ -93,7 +93,8 @@ export class CgroupSampler {
       sliceFrom = clock.monotonic();
     }
     this.#paths = paths;
-    // After the pods: else one that the kernel has killed in between would be small, and memory as short as before.
+    // Read after the pods: otherwise a pod that the kernel kills in between would appear small while memory still
+    // appears short.
     const node = machineUsage(this.#proc);
     this.#machine = featuresOf(node);
     const allPods = allPodsCgroup === "" ? undefined : this.#cgroups.read(allPodsCgroup, this.#machine);

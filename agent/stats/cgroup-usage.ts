@@ -37,7 +37,7 @@ export class CgroupUsages {
     this.#pids = folders.folder("pids");
   }
 
-  /** Where the cgroups of containers can be seen as folders; undefined: nowhere. */
+  /** The folder in which the cgroups of containers are visible; undefined: none. */
   get folder(): string | undefined {
     return this.#memory ?? this.#cpuacct ?? this.#cpu;
   }

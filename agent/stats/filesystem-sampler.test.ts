@@ -58,7 +58,7 @@ class Node implements Disposable {
   }
 }
 
-test("one file system is one object, whoever uses it", async () => {
+test("one file system is one object for all of its users", async () => {
   using node = new Node();
   const { nodefs, imagefs, containerfs } = await node.sample();
   assert.ok(nodefs === imagefs && imagefs === containerfs);
@@ -139,7 +139,7 @@ test("one that cannot be read at all is one too, and so is a mount point that is
   await assert.rejects(node.sample(), (error) => isPicoletError(error, "failed"));
 });
 
-test("a file system that hangs is asked once until it answers, whoever wants to know", async () => {
+test("a file system that hangs is read once until it answers, for all callers", async () => {
   using node = new Node();
   node.images = OTHER;
   node.containers = OTHER;
@@ -164,7 +164,7 @@ test("a file system that hangs is asked once until it answers, whoever wants to 
   assert.ok((await node.sample()).imagefs.capacityBytes > 0);
 });
 
-test("whatever statfs says, figures are such as can be, or there are none", () => {
+test("with any result of statfs, figures are possible ones, or there are none", () => {
   const number = fc.oneof(fc.double(), fc.integer({ min: -5, max: 5 }), fc.nat());
   const statistics = fc.record({
     ...{ type: fc.nat(), bsize: number, blocks: number, bfree: number },

@@ -66,7 +66,7 @@ export class FilesystemSampler {
    * share.
    */
   readonly #asked = new Map<string, { readonly at: MonotonicMs; readonly seen: Promise<Seen> }>();
-  /** So that it is said once. */
+  /** True once the failure was logged. */
   #isSilent = false;
 
   constructor(components: FilesystemSamplerComponents, init: { readonly rootDir: string }) {

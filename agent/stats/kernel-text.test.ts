@@ -89,7 +89,7 @@ function assertSane(value: unknown): void {
   if (typeof value === "object" && value !== null) Object.values(value).forEach(assertSane);
 }
 
-test("whatever the kernel's files hold, nothing fails, and no figure is one that cannot be", () => {
+test("with any content of the kernel's files nothing fails, and no figure is impossible", () => {
   using folder = new TempFolder();
   const write = (name: string, content: Uint8Array): void => {
     mkdirSync(dirname(folder.at(name)), { recursive: true });

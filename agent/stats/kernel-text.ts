@@ -27,7 +27,7 @@ export function fieldIn(text: string, name: string): number | undefined {
   return at < 0 ? undefined : numberAt(text, at + name.length);
 }
 
-/** Where the line that begins with `name` begins; -1: there is none. */
+/** The offset of the line that begins with `name`; -1: there is none. */
 export function lineOf(text: string, name: string): number {
   if (text.startsWith(name)) return 0;
   const at = text.indexOf(`\n${name}`);

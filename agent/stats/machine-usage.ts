@@ -140,7 +140,7 @@ export function ownUsage(proc: string): Usage {
   };
 }
 
-/** How many processes and threads there may be; undefined where the kernel does not say. */
+/** The limit of processes and threads; undefined where the kernel has none. */
 export function maxProcesses(proc: string): number | undefined {
   const limits = ["pid_max", "threads-max"].flatMap(
     (name) => numberIn(readKernelFile(`${proc}/sys/kernel/${name}`)) ?? [],

@@ -136,7 +136,7 @@ test("the node: what is free, with what the kernel can give back; never more tha
   }
 });
 
-test("the node: free pages that CPUs keep count where it is short of memory, whatever the size of a page is", () => {
+test("the node: free pages that CPUs keep count where it is short of memory, with any page size", () => {
   using kernel = new Kernel("none");
   const available = (short: number): number => (kernel.gauge.read({ near: 0, short }).node?.available ?? 0) / KIB;
   kernel.write("zoneinfo", zoneinfo(250, 3, 2));
@@ -151,7 +151,7 @@ test("the node: free pages that CPUs keep count where it is short of memory, wha
   }
 });
 
-test("processes and stalls, where the kernel tells of them", () => {
+test("processes and stalls, where the kernel has them", () => {
   using kernel = new Kernel("none");
   assert.deepEqual([kernel.gauge.read(NEAR).pids, kernel.gauge.read(NEAR).stalledUs], [undefined, undefined]);
   kernel.write("loadavg", "0.20 0.18 0.12 1/80 11206\n");
@@ -180,7 +180,7 @@ test("this machine's /proc", () => {
   assert.ok(pids && pids.available < 10_000_000 && pids.available > 9_000_000);
 });
 
-test("whatever bytes are in the files, figures are numbers within bounds, or none", () => {
+test("with any bytes in the files, figures are numbers within bounds, or none", () => {
   const FIELDS = [
     "MemTotal:",
     "MemFree:",

@@ -1,4 +1,4 @@
-/** How much memory is left, asked so often that it must cost next to nothing. */
+/** Reads the available memory, so often that it must cost next to nothing. */
 import { existsSync } from "node:fs";
 import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import type { MemoryReading } from "../core/node/memory-reading.ts";

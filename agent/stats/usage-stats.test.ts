@@ -266,7 +266,7 @@ test("what a pod has on disk: by container, by volume, and all of it", async () 
   assert.ok(answer.pods[0]?.["ephemeral-storage"]);
 });
 
-test("pressure is shown where the kernel tells of it: of the machine, of pods and of containers", async () => {
+test("pressure is shown where the kernel has it: of the machine, of pods and of containers", async () => {
   using machine = new Machine("v2");
   machine.addPod();
   const line = (name: string, total: number) => `${name} avg10=1.50 avg60=0.25 avg300=0.00 total=${total}\n`;
@@ -297,7 +297,7 @@ interface Rate {
   readonly cpu: { readonly usageNanoCores: number };
 }
 
-test("the wall clock jumps, a cgroup is made anew: rates stay what they are", async () => {
+test("the wall clock jumps, a cgroup is made again: rates stay right", async () => {
   using machine = new Machine("v1");
   machine.addPod();
   machine.v1(POD_PATH, 5_000_000_000);

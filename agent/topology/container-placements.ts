@@ -25,7 +25,7 @@ export interface ContainerPlacementsInit {
   readonly memory: StaticMemory | undefined;
   /** The kubelet's gate DisableCPUQuotaWithExclusiveCPUs: no quota on CPUs that are a container's alone. */
   readonly withoutQuota: boolean;
-  /** Where the kubelet has its state files. */
+  /** The folder of the kubelet's state files. */
   readonly cpuStateFile: string;
   readonly memoryStateFile: string;
 }

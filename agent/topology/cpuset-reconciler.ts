@@ -19,7 +19,7 @@ export interface PlacedContainer {
 
 export interface CpusetReconcilerComponents {
   readonly placements: ContainerPlacements;
-  /** Those that run. */
+  /** The containers that run. */
   readonly running: () => Iterable<PlacedContainer>;
   /** @returns whether nothing of the pod runs or will run again; undefined while that is unknown */
   readonly isOver: (uid: PodUid) => boolean | undefined;

@@ -1,6 +1,6 @@
 /**
- * Where a container's resources could come from together, and which of that is best: the kubelet's topology hints.
- * Pure.
+ * Computes the NUMA nodes that can provide a container's resources together, and the best of them: the kubelet's
+ * topology hints.
  */
 
 /** NUMA nodes, one bit each. */

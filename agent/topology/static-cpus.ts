@@ -15,7 +15,7 @@ const SMT_ALIGNMENT = "SMTAlignmentError";
 export interface StaticCpusInit {
   readonly machine: CpuGroups;
   readonly options: CpuPolicyOptions;
-  /** How many are reserved. */
+  /** The number of reserved CPUs. */
   readonly reservedCount: number;
   /** `reservedSystemCPUs`; empty: those that such a container would get first. */
   readonly reservedCpus: CpuSet;

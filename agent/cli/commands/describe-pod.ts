@@ -5,7 +5,7 @@ import type { Container, ContainerStatus, ContainerStatusState, Pod, Probe } fro
 import { summarizePod } from "@picolet/protocol/pod/pod-summary.ts";
 import { age, humanDuration, printableLine, renderTable, wrap } from "../context/text-layout.ts";
 
-/** Where values start. */
+/** The column of values. */
 const VALUE_COLUMN = 18;
 /** The column of a container's values. */
 const INNER_COLUMN = 20;

@@ -72,7 +72,7 @@ async function listKeys(context: Context, input: Arguments, bucket: BucketAddres
   return EXIT_HEALTHY;
 }
 
-/** For a shell. */
+/** Quotes a text for a shell. */
 const quoted = (text: string): string =>
   /^[\w./:-]+$/.test(text) ? text : `'${printableLine(text).replaceAll("'", "'\\''")}'`;
 

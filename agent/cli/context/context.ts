@@ -4,7 +4,7 @@ import type { Clock } from "@picolet/protocol/ports.ts";
 import type { AgentClient } from "./agent-client.ts";
 import { DEFAULT_WIDTH, renderTable, type TableInit } from "./text-layout.ts";
 
-/** Where output goes. */
+/** The terminal or file that takes the output. */
 export interface Terminal {
   /** `undefined`: standard output is no terminal. */
   readonly columns: number | undefined;

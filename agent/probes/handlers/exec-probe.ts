@@ -20,7 +20,7 @@ export interface ExecTarget {
   readonly adapter: RuntimeAdapter;
 }
 
-/** How long an attempt may take before it is given up: the runtime is to end the command earlier. */
+/** The time after which an attempt is given up; the runtime should have ended the command before. */
 export const execDeadline = (timeout: Millis): Millis => millis(timeout + EXEC_GRACE_MS);
 
 /**

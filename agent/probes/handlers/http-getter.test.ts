@@ -186,7 +186,7 @@ for (const [what, [serve, message]] of Object.entries(MISBEHAVING)) {
   });
 }
 
-test("nobody there", async () => {
+test("no server", async () => {
   const server = await Listening.raw(() => undefined);
   const { port } = server;
   await server[Symbol.asyncDispose]();
@@ -222,7 +222,7 @@ test("a server that never answers is left when the time is over, wherever it sto
   }
 });
 
-test("a body that does not come to its end is told apart from one that does", async () => {
+test("an incomplete body is reported as such", async () => {
   const time = new AbortController();
   await using server = await Listening.raw((socket) => {
     socket.once("data", (request) => {
@@ -251,7 +251,7 @@ test("a connection that does not come to be is left when the time is over", asyn
   assert.match(await failureOf(requestTo(server.port), over), /i\/o timeout/);
 });
 
-test("https: certificates are not looked at, and what answers without TLS is found out", async () => {
+test("https: certificates are not verified, and an answer without TLS is recognized", async () => {
   const { privateKey: key, certificate: cert } = new TlsAuthority("unknown", new Date("2001-01-01")).issueServer();
   await using server = await Listening.of(
     createHttpsServer({ key, cert }, (request, response) => {

@@ -88,7 +88,7 @@ function orFailed<T>(url: string, make: () => T): T {
 
 interface Exchanged {
   readonly answer: HttpAnswer;
-  /** Where the response leads; "": nowhere. */
+  /** The target of a redirect; "" for any other response. */
   readonly location: string;
 }
 

@@ -1,6 +1,6 @@
 import { PicoletError } from "@picolet/protocol/errors.ts";
 
-/** How one attempt at a probe ended. Texts are the kubelet's. */
+/** The outcome of one attempt of a probe. Texts are the kubelet's. */
 export type ProbeOutcome =
   | { readonly kind: "success" }
   /** A success with something to say. */
