@@ -79,7 +79,7 @@ export class FlashDays {
     this.#drop();
   }
 
-  /** To be called at each look, before what it found is added. @returns whether another day has begun */
+  /** Must be called at each sample, before its figures are added. @returns whether another day has begun */
   turn(wall: Date, now: MonotonicMs): boolean {
     const day = wall.toISOString().slice(0, 10);
     if (day === this.#day) this.#behindSince = undefined;

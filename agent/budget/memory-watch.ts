@@ -6,7 +6,10 @@ import type { KeptRecords } from "../core/store/kept-records.ts";
 import { type EventRecorder, nodeReference } from "../core/store/store-ports.ts";
 import type { OwnMemory } from "./own-memory.ts";
 
-/** A leak that takes a small board's rest within it is the OOM killer's; a look takes 30 µs. */
+/**
+ * The interval between samples; a sample takes 30 µs. A leak that uses up a small board's memory faster is left to the
+ * OOM killer.
+ */
 const SAMPLE_INTERVAL = seconds(5);
 /** The share of the budget at which memory is shed. Shedding costs about 100 ms, and what was shed is made again. */
 const SHED_SHARE = 0.8;
@@ -21,10 +24,7 @@ const SHED_INTERVAL_MS = 300_000;
  * collections free.
  */
 const SAMPLES_BEFORE_RESTART = 3;
-/**
- * An agent that needs more than its budget must not restart all the time: it does some hundred writes and looks each
- * time.
- */
+/** Bounds restarts of an agent that needs more than its budget: each does about a hundred writes and scans. */
 const RESTART_INTERVAL_S = 3600;
 
 const AREA = "memory";

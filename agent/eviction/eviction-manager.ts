@@ -193,8 +193,8 @@ export class EvictionManager implements Component {
   }
 
   /**
-   * The node's own figures are enough while nothing is short. Else it is judged by the same look that pods are chosen
-   * by: a pod that the kernel kills in between would have another one go for it.
+   * The node's own figures suffice while nothing is short. Otherwise the sample that judges is the one that the pod is
+   * chosen by: if the kernel kills a pod in between, another one would be evicted for it.
    */
   async #sampleUsage(signal: AbortSignal): Promise<Observations> {
     const seen = this.#sampleMemory();

@@ -171,7 +171,7 @@ export class Evictor {
    */
   #isCandidate({ desired, containers, status, terminatingSinceMs }: AgentPod, due: EvictionThreshold): boolean {
     if (this.#leaving.has(desired.uid) || this.#isBeingSwitched(desired.uid)) return false;
-    // What is seen of a pod may be older than its eviction: on a board in need a look takes seconds.
+    // The view of a pod may be older than its eviction: on a board in need a sample takes seconds.
     const given = this.#given.get(desired.uid);
     const isEnding = terminatingSinceMs !== undefined || given !== undefined;
     if (!containers.some(({ state }) => state.kind === "running")) {
@@ -310,7 +310,7 @@ export class Evictor {
     const ended = ender.end(pod.uid, how, signal);
     if (!(await this.#killedAndOver(pod, due, ended, signal))) return;
     await ended;
-    // The next look is to see what this pod has given back, else another one goes for it.
+    // The next sample must include the memory that this pod has freed, otherwise another one is evicted for it.
     await release(pod, signal);
   }
 

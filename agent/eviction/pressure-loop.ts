@@ -74,8 +74,8 @@ export class PressureLoop {
   }
 
   /**
-   * A look that was taken elsewhere has found these crossed. What has been found before is waited for: it has its own
-   * time.
+   * Reports thresholds that another sample found crossed. A threshold that was crossed before is waited for: it has its
+   * own time.
    */
   crossed(thresholds: readonly EvictionThreshold[]): void {
     const isNews = thresholds.some(

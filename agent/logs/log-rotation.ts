@@ -58,7 +58,7 @@ export interface LogRotationInit {
   readonly totalMaxBytes: number | undefined;
 }
 
-/** While no log will be full by then, the next look may wait for so many intervals. */
+/** While no log will be full by then, the next check may wait for so many intervals. */
 const MAX_INTERVALS = 3;
 /**
  * A log that grows by more than half its size, and by `MIN_FILLING_BYTES`, within an interval is checked sooner than

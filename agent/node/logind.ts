@@ -45,7 +45,7 @@ const RETRY: BackoffPolicy = { first: seconds(1), max: seconds(300), jitter: EQU
 
 /**
  * Follows logind: while this runs it holds a delay lock, so that a shutdown of the machine waits until the pods have
- * been ended, or for logind's InhibitDelayMaxSec. Boards without logind have nothing of it but a look now and then.
+ * ended, or for logind's InhibitDelayMaxSec. Boards without logind only check for it now and then.
  */
 export class LogindShutdown implements Component {
   readonly name = "logind";

@@ -82,7 +82,7 @@ export class KernelLog implements Disposable {
     }
   }
 
-  /** Calls `told` once when there is something to read. Replaces an earlier callback. @throws `unavailable` */
+  /** Calls `onMore` once when there is something to read. Replaces an earlier callback. @throws `unavailable` */
   whenMore(onMore: () => void): void {
     const isWaiting = this.#onMore !== undefined;
     this.#onMore = onMore;
@@ -111,8 +111,8 @@ export class KernelLog implements Disposable {
   }
 
   /**
-   * A handle that has met an error is done with, and so is its descriptor. The error is that records were overwritten
-   * where this one was: so the oldest that the kernel has is the next one.
+   * Opens the log again. A handle with an error cannot be used, nor can its descriptor. The error means that the
+   * records at its position were overwritten, so the next record is the oldest that the kernel has.
    */
   #restart(): void {
     this.#close();

@@ -25,7 +25,7 @@ const CONTAINER = /(?:^|[/-])([0-9a-f]{64})(?=\.scope|\/|$)/g;
 export interface FollowedLog extends Disposable {
   /** @throws PicoletError */
   next(): KernelRecord;
-  /** Calls `told`, once, when there is something to read. @throws PicoletError */
+  /** Calls `onMore` once when there is something to read. @throws PicoletError */
   whenMore(onMore: () => void): void;
 }
 

@@ -21,7 +21,10 @@ export interface CgroupKeeperComponents {
   readonly log: Log;
 }
 
-/** As often as the kubelet updates the cgroups of its QoS classes. A look reads some ten small files for each pod. */
+/**
+ * The interval at which the kubelet updates the cgroups of its QoS classes. A check reads about ten small files for
+ * each pod.
+ */
 const INTERVAL = seconds(60);
 
 /** Looks once a minute, while there are pods, whether their cgroups are as they were made. */

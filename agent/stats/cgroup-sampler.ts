@@ -47,9 +47,9 @@ export class CgroupSampler {
   readonly #proc: string;
   readonly #cgroups: CgroupUsages;
   readonly #samples: SharedSample<TimedUsage>;
-  /** Paths of containers' cgroups by their ids; as many as the last look had. */
+  /** Paths of containers' cgroups by their ids; bounded by the containers of the last sample. */
   #paths = new Map<string, string>();
-  /** As the last look found it. */
+  /** The state of the last sample. */
   #machine: MachineFeatures | undefined;
 
   constructor(components: CgroupSamplerComponents, init: CgroupSamplerInit) {

@@ -32,7 +32,7 @@ export class MemoryGauge {
   readonly #pods: string | undefined;
   readonly #maxPids: number | undefined;
   readonly #proc: string;
-  /** True when the pods' cgroup was there at the last look. */
+  /** True when the pods' cgroup existed at the last read. */
   #hasPods = false;
 
   constructor(cgroups: CgroupFolders, { allPodsCgroup, maxPids, proc = "/proc" }: MemoryGaugeInit) {
@@ -70,7 +70,7 @@ export class MemoryGauge {
   }
 
   #ofPods(folder: string, nearBytes: number): MemoryReading["pods"] {
-    // The error of a file that is not there takes a KiB, and on a node without pods there would be two with each look.
+    // The error of a missing file takes a KiB, and on a node without pods there would be two with each read.
     this.#hasPods ||= existsSync(folder);
     if (!this.#hasPods) return undefined;
     const isV2 = this.#kind === "v2";

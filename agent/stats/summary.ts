@@ -1,4 +1,4 @@
-/** The kubelet's Summary API (k8s.io/kubelet, stats/v1alpha1, of Kubernetes 1.34), out of looks. Pure. */
+/** Makes the kubelet's Summary API (k8s.io/kubelet, stats/v1alpha1, of Kubernetes 1.34) from samples. Pure. */
 
 import type {
   ContainerUsage,

@@ -70,7 +70,7 @@ const DEFAULT_VOLUME_PERIOD = seconds(60);
 const DISK_PATIENCE = seconds(2);
 const FOR_EVER: AbortSignal = new AbortController().signal;
 
-/** Shows the collection's looks as the kubelet does, and keeps nothing but the last look's CPU time. */
+/** Presents samples as the kubelet does, and keeps only the CPU time of the last one. */
 export class UsageStats implements NodeStats {
   readonly #components: UsageStatsComponents;
   readonly #init: UsageStatsInit;
@@ -84,20 +84,20 @@ export class UsageStats implements NodeStats {
   }
 
   async summary({ onlyCpuAndMemory }: { readonly onlyCpuAndMemory: boolean }, signal: AbortSignal): Promise<unknown> {
-    const { looks, clock } = this.#components;
+    const { looks: sampler, clock } = this.#components;
     const disk = onlyCpuAndMemory ? undefined : this.#disk(signal);
     // It may fail before it is waited for.
     disk?.catch(() => undefined);
-    let sample = await looks.sample(NEW, signal);
+    let sample = await sampler.sample(NEW, signal);
     let agent = this.#agent(sample);
     if (!this.#rates.known(keysOf(sample, agent).keys(), sample.at)) {
       this.#rates.take(keysOf(sample, agent), sample.at);
       await clock.sleep(millis(MIN_INTERVAL_MS), signal);
-      sample = await looks.sample(NEW, signal);
+      sample = await sampler.sample(NEW, signal);
       agent = this.#agent(sample);
     }
     const rates = this.#rates.take(keysOf(sample, agent), sample.at);
-    const filesystems = onlyCpuAndMemory ? undefined : await looks.filesystems(NEW, signal);
+    const filesystems = onlyCpuAndMemory ? undefined : await sampler.filesystems(NEW, signal);
     const { atMs } = sample;
     const node = {
       nodeName: this.#init.nodeName,
