@@ -8,7 +8,7 @@ import { connect, type Socket, type TcpNetConnectOpts } from "node:net";
 import type { ConnectionOptions } from "node:tls";
 import { type ConnectionEnds, connectionError, dialError, goQuote, joinHostPort } from "./go-text.ts";
 import { type HttpRequest, redirectedRequest, requestText, urlOf } from "./http-request.ts";
-import { HttpResponse } from "./http-response.ts";
+import type { HttpResponse } from "./http-response.ts";
 import { lookup } from "./lookup.ts";
 import { isProbeTimeout } from "./probe-outcome.ts";
 
@@ -32,6 +32,8 @@ type Connect = (options: TcpNetConnectOpts) => Socket;
 export class HttpGetter {
   #buffer: Buffer | undefined;
   #tls: Promise<Connect> | undefined;
+  /** Loaded with the first request: a node without HTTP probes does not need it. */
+  #response: Promise<typeof HttpResponse> | undefined;
 
   /**
    * Follows redirects to the same host. Certificates are not verified.
@@ -56,10 +58,12 @@ export class HttpGetter {
     const text = orFailed(url, () => requestText(request));
     this.#buffer ??= Buffer.allocUnsafeSlow(READ_BUFFER_BYTES);
     const buffer = this.#buffer;
+    this.#response ??= import("./http-response.ts").then((module) => module.HttpResponse);
+    const response = new (await this.#response)();
     const open = request.scheme === "https" ? await this.#connectTls() : connect;
     return await new Promise((resolve, reject) => {
       const fail = (why: string): void => reject(new Error(`Get ${goQuote(url)}: ${why}`));
-      new Exchange({ open, buffer, signal, resolve, fail }, request, text);
+      new Exchange({ open, buffer, response, signal, resolve, fail }, request, text);
     });
   }
 
@@ -95,6 +99,7 @@ interface Exchanged {
 interface ExchangeInit {
   readonly open: Connect;
   readonly buffer: Buffer;
+  readonly response: HttpResponse;
   readonly signal: AbortSignal;
   readonly resolve: (exchanged: Exchanged) => void;
   readonly fail: (why: string) => void;
@@ -104,7 +109,7 @@ interface ExchangeInit {
 class Exchange {
   readonly #init: ExchangeInit;
   readonly #request: HttpRequest;
-  readonly #response = new HttpResponse();
+  readonly #response: HttpResponse;
   readonly #socket: Socket;
   readonly #onAbort = (): void => this.#end(this.#abortText());
   #state: "dialing" | "handshaking" | "open" | "over" = "dialing";
@@ -114,6 +119,7 @@ class Exchange {
     const { open, buffer, signal } = init;
     const { host, port, scheme } = request;
     this.#init = init;
+    this.#response = init.response;
     this.#request = request;
     const onread = { buffer, callback: (count: number) => this.#read(buffer.subarray(0, count)) };
     this.#socket = open({ host, port, lookup, onread });
