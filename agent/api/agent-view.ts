@@ -1,6 +1,6 @@
 /**
- * What the local API reads of the agent; `main` wires it. Every getter but `configuration` and `isolation` answers at
- * once, from memory.
+ * The agent's state as the local API reads it; `main` wires it. Every getter except `configuration` and `isolation`
+ * answers at once, from memory.
  */
 
 import type { Watch } from "@picolet/protocol/async/watch.ts";

@@ -31,13 +31,13 @@ import {
 export type Answer =
   | { readonly kind: "json"; readonly body: unknown; readonly refused?: true }
   | { readonly kind: "bytes"; readonly body: Uint8Array }
-  /** Of known end. */
+  /** A complete answer. */
   | { readonly kind: "pieces"; readonly pieces: Iterable<string> }
   | {
       readonly kind: "stream";
       /** NDJSON: one JSON object a line. */
       readonly contentType: "application/x-ndjson" | "text/plain";
-      /** For the user, beside what is streamed; "" for nothing. */
+      /** A note for the user beside the stream; "" for none. */
       readonly notice: string;
       /** To be called once there is room for another stream; what it gives must then be read or returned. */
       readonly open: () => Promise<AsyncIterable<string | Uint8Array>>;
@@ -126,17 +126,17 @@ export interface ApiHandlerComponents {
   readonly view: AgentView;
   readonly logs: ContainerLogs;
   readonly clock: Clock;
-  /** `undefined`: nobody may send pods. */
+  /** `undefined`: pushing pods is disabled. */
   readonly pushed?: PushedPods;
-  /** `undefined`: nothing is told of pulls, and nobody may ask for one. */
+  /** `undefined`: pulls are neither reported nor possible. */
   readonly images?: NodeImages;
-  /** `undefined`: nobody may have the node go down. */
+  /** `undefined`: a shutdown of the node cannot be requested. */
   readonly shutdown?: NodeShutdownControl;
   /** `undefined`: components keep nothing on this node. */
   readonly keyvalue?: () => Promise<KeyvalueBuckets>;
 }
 
-/** What the local API answers to one request; knows HTTP's requests, not its answers. */
+/** Answers one request of the local API. It reads HTTP requests, and leaves writing the response to its caller. */
 export class ApiHandler {
   readonly #view: AgentView;
   readonly #logs: ContainerLogs;

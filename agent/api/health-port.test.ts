@@ -75,7 +75,7 @@ test("what is ill is named, with its reason", async () => {
   assert.equal((await port.ask("/healthz?exclude=PLEG")).text, "ok");
 });
 
-test("the metrics of probes are shown where they are to be", async () => {
+test("the metrics of probes are served on their own path", async () => {
   await using port = new Port({ checks: [well], probeMetrics: () => ["# TYPE x counter\n", "x 1\n"] });
   const { status, type, text } = await port.ask("/metrics/probes");
   assert.deepEqual({ status, type, text }, { status: 200, type: METRICS, text: "# TYPE x counter\nx 1\n" });
@@ -107,7 +107,7 @@ test("a port that another has is waited for, and said once", async () => {
   assert.equal((await second.ask("/healthz")).status, 500);
 });
 
-test("garbage, and more connections than there is room for, hurt nobody", async () => {
+test("garbage and too many connections harm no other client", async () => {
   await using port = new Port({ checks: [well] });
   const number = await port.listening();
   const sockets = Array.from({ length: 40 }, () => {

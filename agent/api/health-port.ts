@@ -1,7 +1,4 @@
-/**
- * The kubelet's ports for whoever watches over the node itself: 10248 (`/healthz`) and, off by default, 10255 (`/pods`
- * too).
- */
+/** The kubelet's ports for monitoring of the node: 10248 (`/healthz`) and, off by default, 10255 (`/pods` too). */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
@@ -43,7 +40,7 @@ const REQUEST_TIMEOUT_MS = 5000;
 const KEEP_ALIVE_TIMEOUT_MS = 2000;
 /** A client that takes nothing of an answer for so long is let go. */
 const ANSWER_TIMEOUT_MS = 10_000;
-/** A port that somebody else has, or an address that is not there yet, is tried again, as by the kubelet. */
+/** The wait before a port in use, or an address that does not exist yet, is tried again, as by the kubelet. */
 const RETRY = seconds(5);
 
 interface Answer {
@@ -65,7 +62,7 @@ export class HealthPort implements Component {
     this.#init = init;
   }
 
-  /** Where it listens; undefined: it does not, yet. */
+  /** The address on which it listens; undefined while it does not. */
   get port(): number | undefined {
     const address = this.#server?.address();
     return typeof address === "object" ? address?.port : undefined;

@@ -1,4 +1,4 @@
-/** What the local API tells and takes of images; what really happens to them is tested on a real runtime. */
+/** Routes of images on the local API; their effect is tested on a real runtime. */
 import assert from "node:assert/strict";
 import { request as httpRequest } from "node:http";
 import { type TestContext, test } from "node:test";
@@ -73,7 +73,7 @@ class Bench {
     return bench;
   }
 
-  /** @param onPiece told of each piece of the answer */
+  /** @param onPiece called with each piece of the answer */
   ask(path: string, body?: unknown, onPiece: (text: string) => void = () => undefined): Promise<[number, string]> {
     return new Promise((resolve, reject) => {
       const method = body === undefined ? "GET" : "POST";
@@ -98,7 +98,7 @@ const linesOf = (text: string): unknown[] =>
     .split("\n")
     .map((line): unknown => JSON.parse(line));
 
-test("a pull tells how far it is whenever that changes, and ends with the image", async (t) => {
+test("a pull reports its progress when it changes, and ends with the image", async (t) => {
   const bench = await Bench.start(t);
   const begun = Promise.withResolvers<void>();
   const half = Promise.withResolvers<void>();
@@ -129,7 +129,7 @@ test("a pull tells how far it is whenever that changes, and ends with the image"
   assert.deepEqual(bench.images.asked, [wanted]);
 });
 
-test("a pull that fails says so in its last line, and one that nobody waits for any more is given up", async (t) => {
+test("a pull that fails reports it in its last line, and one whose client has gone is cancelled", async (t) => {
   const bench = await Bench.start(t);
   const failing = Promise.withResolvers<void>();
   const asking = bench.ask("/v1/images/pull", { image: "a.example/app:1" }, () => failing.resolve());

@@ -22,15 +22,15 @@ import { type Query, readJsonBody } from "./request-input.ts";
 
 /** The longest path Linux takes. */
 const MAX_PATH_LENGTH = 4096;
-/** Of a pull that somebody watches. */
+/** The interval between two reports of a pull's progress. */
 const PROGRESS_INTERVAL = seconds(1);
-/** Of a pull by hand; a pod has a few. */
+/** Bounds the credentials of a manual pull; a pod has a few. */
 const MAX_SECRETS = 32;
 
 export interface ImageRoutesComponents {
   readonly view: AgentView;
   readonly clock: Clock;
-  /** `undefined`: nothing is told of pulls, and nobody may ask for one. */
+  /** `undefined`: pulls are neither reported nor possible. */
   readonly images?: NodeImages;
 }
 
@@ -132,7 +132,7 @@ export class ImageRoutes {
     return { kind: "json", body: { pinned: images.pinned } satisfies ImagePinAnswer };
   }
 
-  /** How far it is, whenever that changes, and in the end what has come. Who goes away gives it up. */
+  /** Streams the progress when it changes, and the image at the end. A client that disconnects cancels the pull. */
   async *#pullLines(images: NodeImages, request: HandPull, signal: AbortSignal): AsyncGenerator<string> {
     using life = joinSignals(signal);
     const pulling = images.pull(request, life.signal);

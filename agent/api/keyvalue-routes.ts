@@ -10,7 +10,7 @@ export type KeyvalueVerb = "list" | "keys" | "get" | "set" | "delete" | "drop";
 
 /** As `wit/board/keyvalue.wit` says; a longer body is not read to its end. */
 const MAX_VALUE_BYTES = 1_048_576;
-/** Of keys of 1 KiB at the most. */
+/** Bounds one answer; a key has at most 1 KiB. */
 const MAX_LISTED = 1000;
 
 /** @param message of the verb `set` */

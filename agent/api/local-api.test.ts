@@ -233,7 +233,7 @@ test("a pod is found by its name, by a static pod's short name, and in any names
   assert.equal(await found("/v1/namespaces/-/pods/none"), '404 pod "none" not found');
 });
 
-test("a watch of pods tells of each once, of changes and of the end", async (t) => {
+test("a watch of pods reports each once, its changes and its end", async (t) => {
   const bench = await Bench.start(t);
   const web = podOf({}, { name: "web" });
   bench.view.setPods(agentPod(web));
@@ -250,7 +250,7 @@ test("a watch of pods tells of each once, of changes and of the end", async (t) 
   assert.equal(await next(), "DELETED Running");
 });
 
-test("a watch of events tells of the latest at first, then of new and of repeated ones", async (t) => {
+test("a watch of events reports the latest first, then new and repeated ones", async (t) => {
   const bench = await Bench.start(t);
   const regarding = { kind: "Pod" as const, namespace: "default", name: "b", uid: "b-uid", fieldPath: "" };
   const add = (message: string): void =>
@@ -326,7 +326,7 @@ test("logs: text, tail, errors in the head, and which container is meant", async
   assert.deepEqual(await bench.error(`${base}/web/log`), [404, "not_found", "there is no log yet"]);
 });
 
-test("the previous log is the one that lastState tells of, also while the container waits for its restart", async (t) => {
+test("the previous log is that of lastState, also while the container waits for its restart", async (t) => {
   const bench = await Bench.start(t);
   const { path, running } = bench.loggingPod("web", ["run 0"]);
   writeFileSync(join(dirname(path), "1.log"), "2026-11-20T11:59:00Z stdout F run 1\n");
@@ -513,7 +513,7 @@ test("the node is shut down, and comes back", async (t) => {
   assert.deepEqual((await bench.error(path, { method: "POST", body: "{}" })).slice(0, 2), [409, "conflict"]);
 });
 
-test("the configuration in force is told with where it comes from", async (t) => {
+test("the configuration in use is reported with its origins", async (t) => {
   const bench = await Bench.start(t);
   assert.deepEqual(await bench.json("/v1/config"), [200, bench.view.configAnswer]);
   assert.deepEqual((await bench.error("/v1/config?all=1")).slice(0, 2), [400, "invalid"]);
@@ -529,7 +529,7 @@ test("a fault of our own is answered, logged, and harms no later request", async
   assert.equal((await bench.json("/v1/version"))[0], 200);
 });
 
-test("when too many follow something, a further one is told so, and status still answers", async (t) => {
+test("when too many clients follow something, a further one is refused, and status still answers", async (t) => {
   const bench = await Bench.start(t);
   for (let n = 0; n < MAX_STREAMS; n += 1) await bench.open("/v1/pods?watch=true");
   assert.deepEqual((await bench.error("/v1/events?watch=true")).slice(0, 2), [429, "resource_exhausted"]);
@@ -591,7 +591,7 @@ test("a second agent on the same socket is refused", async (t) => {
   assert.equal((await bench.json("/v1/version"))[0], 200);
 });
 
-test("whatever is sent, the agent answers or closes, and goes on", async (t) => {
+test("to any bytes the agent answers or closes, and goes on", async (t) => {
   const bench = await Bench.start(t);
   bench.view.setPods(bench.loggingPod("web", ["a"]).ended);
   const piece = fc.oneof(

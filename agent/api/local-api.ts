@@ -19,11 +19,11 @@ export interface LocalApiComponents {
   readonly log: Log;
   readonly view: AgentView;
   readonly logs: ContainerLogs;
-  /** Where pods that are sent go; `undefined`: they are refused. */
+  /** Takes pushed pods; `undefined`: they are refused. */
   readonly pushed?: PushedPods;
-  /** `undefined`: nobody may have the node go down. */
+  /** `undefined`: a shutdown of the node cannot be requested. */
   readonly shutdown?: NodeShutdownControl;
-  /** Missing: nothing is told of pulls, and nobody may ask for one. */
+  /** Missing: pulls are neither reported nor possible. */
   readonly images?: NodeImages;
   /** Missing: components keep nothing on this node. */
   readonly keyvalue?: () => Promise<KeyvalueBuckets>;
@@ -35,17 +35,17 @@ export interface LocalApiInit {
 
 /** People and scripts on one board; each costs some 20 KiB. A further connection is closed at once. */
 export const MAX_CONNECTIONS = 32;
-/** Of those so many may follow something, so that `status` always finds a place. A further one gets 429. */
+/** Bounds the connections that follow something, so that `status` always finds a free one. A further one gets 429. */
 export const MAX_STREAMS = 16;
 /** Request line and headers; the longest proper one has two names of 253 characters. A longer one gets 431. */
 const MAX_HEADER_BYTES = 8 * 1024;
-/** How long a client may take to send its headers, and its whole request. */
+/** Bounds the time in which a client sends its headers, and its whole request. */
 const HEADERS_TIMEOUT_MS = 10_000;
 const REQUEST_TIMEOUT_MS = 30_000;
 const KEEP_ALIVE_TIMEOUT_MS = 5_000;
-/** How often those are looked at; Node's own 30 s would double them. */
+/** The interval of checking those timeouts; Node's default of 30 s would double them. */
 const TIMEOUT_CHECK_MS = 10_000;
-/** A client that takes nothing of a finished answer for so long is let go; one that follows may pause as it likes. */
+/** Bounds how long a client may leave a finished answer unread; a client that follows may pause as long as it likes. */
 const ANSWER_TIMEOUT_MS = 30_000;
 
 const HTTP_STATUS: Readonly<Record<ErrorCode, number>> = {
@@ -97,7 +97,7 @@ export class LocalApi implements Component {
   }
 
   /**
-   * Opens the socket; `run` does it too. For whoever must know at once that another agent has it.
+   * Opens the socket; `run` does it too. For a caller that must know at once that another agent has it.
    * @throws `conflict` when another agent answers there, `invalid`, `permission_denied`, `failed`.
    */
   async listen(): Promise<void> {
@@ -194,7 +194,7 @@ export class LocalApi implements Component {
     if (code === "internal") this.#log.error("cannot answer a request", { url: message.url, error });
     const body = `${JSON.stringify({ error: { code, message: describeError(error) } } satisfies ApiError)}\n`;
     if (!response.headersSent) {
-      // What is left of a body that was too large or in vain is not read.
+      // The rest of a body that is too large or not needed is not read.
       response.writeHead(HTTP_STATUS[code], { "content-type": "application/json", connection: "close" });
       response.end(body);
     } else if (response.getHeader("content-type") === "application/x-ndjson") {

@@ -88,7 +88,7 @@ export function sortPods(pods: readonly AgentPod[]): AgentPod[] {
     .map(({ pod }) => pod);
 }
 
-/** In a path, for whatever namespace; no namespace can be called so. */
+/** Stands for any namespace in a path; it is no valid name of a namespace. */
 export const ANY_NAMESPACE = "-";
 
 /**

@@ -1,6 +1,4 @@
-/**
- * What clients send, made values: the request line strictly, sizes limited. Errors are `invalid` and name the place.
- */
+/** Parses what clients send: the request line strictly, with bounded sizes. Errors are `invalid` and name the place. */
 import type { IncomingMessage } from "node:http";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 
@@ -31,7 +29,7 @@ function decodeSegment(segment: string): string {
   }
 }
 
-/** A query's parameters, each taken once; those nobody took are an error. */
+/** The parameters of a query; each is read once. Parameters that no route has read are an error. */
 export class Query {
   readonly #values = new Map<string, string>();
 

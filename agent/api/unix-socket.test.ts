@@ -63,7 +63,7 @@ test("a file in the way and a path that is too long are refused", async (t) => {
   await assert.rejects(listenOnSocket(server(), join(path, "below.sock")), fails("failed", /cannot listen on/));
 });
 
-test("a socket that somebody else made meanwhile is not taken away", async (t) => {
+test("a socket that another process made meanwhile is not removed", async (t) => {
   const { path, server } = place(t);
   const first = server();
   const remove = await listenOnSocket(first, path);

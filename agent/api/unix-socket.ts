@@ -7,7 +7,7 @@ import { errnoOf } from "@picolet/protocol/guards.ts";
 /** `sun_path` of unix(7) holds 108 bytes with the closing zero; a longer path would be cut without a word. */
 const MAX_SOCKET_PATH_BYTES = 107;
 
-/** Owner and group may talk to the agent, nobody else: whoever may is as good as root on this node. */
+/** Owner and group may connect, no one else: the socket gives the rights of root on this node. */
 const SOCKET_UMASK = 0o117;
 
 /**
@@ -41,11 +41,11 @@ async function removeStaleSocket(path: string, action: string): Promise<void> {
   if (stat === undefined) return;
   if (!stat.isSocket()) throw new PicoletError("conflict", `${action}: a file that is no socket is there`);
   if (await answers(path)) throw new PicoletError("conflict", `${action}: another agent answers there`);
-  // Gone meanwhile is as good: whoever else starts now meets the bind.
+  // It may be gone by now. Another agent that starts now fails at the bind.
   if (lstatSync(path, { throwIfNoEntry: false })?.ino === stat.ino) unlinkSync(path);
 }
 
-/** A full backlog (EAGAIN) is an answer too; only a refusal says that nobody listens. */
+/** A full backlog (EAGAIN) is an answer too; only a refusal means that no process listens. */
 function answers(path: string): Promise<boolean> {
   return new Promise((resolve, reject) => {
     const socket = connect(path);

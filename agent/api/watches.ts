@@ -9,10 +9,10 @@ import type { EventRecord } from "../core/store/store-ports.ts";
 import type { AgentView } from "./agent-view.ts";
 import { sortPods } from "./pod-objects.ts";
 
-/** Of how many of the newest events a watch sees changes; a reader that is further behind misses the ones between. */
+/** Bounds the newest events in which a watch sees changes; a reader that is further behind misses those between. */
 const WATCHED_EVENTS = 256;
 
-/** What the store is asked for when no limit is named. */
+/** The number of events without a limit in the request. */
 export const DEFAULT_EVENT_LIMIT = 500;
 
 export interface EventFilter {

@@ -10,13 +10,13 @@ export interface PodFacts {
   readonly pod: Pod;
   /** Under way for this pod. */
   readonly pull: ActivePull | undefined;
-  /** What this pod runs in; undefined: nothing on this node runs it. */
+  /** The pod's runtime; undefined: no runtime of this node runs it. */
   readonly runtime: RuntimeReport | undefined;
-  /** Of this pod, newest first; asked for only where the status says too little. */
+  /** The pod's warnings, newest first; called only where the status says too little. */
   readonly warnings: () => Iterable<EventRecord>;
 }
 
-/** Of containers that wait for something else than themselves. */
+/** Reasons of containers that wait for another part of the pod. */
 const UNTELLING: ReadonlySet<string> = new Set(["PodInitializing", "ContainerCreating"]);
 
 /** @returns "Reason: message" */
@@ -87,7 +87,7 @@ function probeReason(
   return undefined;
 }
 
-/** Volumes, network and rights of a pod that has not begun are told of by events alone. */
+/** Failures of volumes, network and rights of a pod that has not started are in events only. */
 function startReason(
   containers: readonly ContainerStatus[],
   { phase }: PodStatus,

@@ -1,11 +1,13 @@
-/** Bytes by day, pure bookkeeping. A day is one of UTC, by the clock of whoever calls. */
+/** Bytes written by day (UTC, by the caller's clock). Pure. */
 import type { MonotonicMs } from "@picolet/protocol/ports.ts";
 
-/** What the page of a month shows. The oldest goes. */
+/** Bounds the record: a month is shown. The oldest day is dropped. */
 export const MAX_DAYS = 30;
-/** Of a day that is over, those that wrote most; what the others wrote is in the disks' sum. */
+/** The writers kept of a past day, those that wrote most; the sum of the disks has what the others wrote. */
 const KEPT_WRITERS = 10;
-/** Of today: far more pods than a board runs in a day; of a newcomer beyond that nothing is counted. */
+/**
+ * Bounds memory against a churn of pods; a board runs far fewer in a day. Further writers of the day are not counted.
+ */
 const MAX_WRITERS = 1000;
 /** Characters of a writer's name on disk: a record of KEPT_WRITERS of them stays below 4 KiB. */
 const MAX_NAME_LENGTH = 300;
@@ -49,12 +51,12 @@ export class FlashDays {
     return { day: this.#day, ...this.#today };
   }
 
-  /** Those that are over, oldest first. */
+  /** The past days, oldest first. */
   get past(): readonly DayRecord[] {
     return [...this.#past.values()].toSorted((a, b) => (a.day < b.day ? -1 : 1));
   }
 
-  /** Of the days that are over; undefined while there are none. */
+  /** The average of past days; undefined while there are none. */
   get average(): { readonly disks: number; readonly agent: number; readonly days: number } | undefined {
     const days = this.#past.size;
     if (days === 0) return undefined;
@@ -63,7 +65,7 @@ export class FlashDays {
     return { disks: disks / days, agent: agent / days, days };
   }
 
-  /** What was kept; the newest goes on when it is today. What is no record is left out. */
+  /** Loads the stored records; the newest continues if it is today's. Invalid records are skipped. */
   load(kept: ReadonlyMap<string, unknown>): void {
     for (const [day, value] of kept) {
       const record = dayRecord(day, value);
@@ -77,7 +79,7 @@ export class FlashDays {
     this.#drop();
   }
 
-  /** To be called at each look, before what it found is added. @returns whether another day has begun */
+  /** Must be called at each sample, before its figures are added. @returns whether another day has begun */
   turn(wall: Date, now: MonotonicMs): boolean {
     const day = wall.toISOString().slice(0, 10);
     if (day === this.#day) this.#behindSince = undefined;
@@ -113,7 +115,7 @@ export class FlashDays {
   }
 }
 
-/** Those that wrote most, most first. */
+/** The largest writers, largest first. */
 export const largest = (pods: ReadonlyMap<string, number>, count = KEPT_WRITERS): ReadonlyMap<string, number> =>
   new Map([...pods].toSorted(([, a], [, b]) => b - a).slice(0, count));
 

@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { TemporaryFolder } from "@picolet/test/support/unit/store/store-samples.ts";
 import { flashDisks } from "./flash-disks.ts";
 
-/** A machine's /sys and /proc, in which the file system of this test's own folder is whatever `device` says. */
+/** A machine's /sys and /proc, in which the file system of this test's own folder is on `device`. */
 class Machine extends TemporaryFolder {
   readonly data: string = this.file("data");
 
@@ -87,7 +87,7 @@ test("a file system with numbers of its own is found by its mount's source", () 
   assert.deepEqual(machine.disks, ["nvme0n1"]);
 });
 
-test("memory never wears; where nothing tells its disk, all hardware counts", () => {
+test("memory never wears; where the disk is unknown, all hardware counts", () => {
   using machine = new Machine();
   machine.block("virtual/block/zram0").block("virtual/block/loop0").holds("virtual/block/zram0");
   assert.deepEqual(machine.disks, []);

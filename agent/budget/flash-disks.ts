@@ -1,8 +1,11 @@
-/** Which disks wear when a folder is written to: whole ones, below partitions, device mapper, RAID and loop devices. */
+/**
+ * Finds the disks that wear when a folder is written to: whole disks, below partitions, device mapper, RAID and loop
+ * devices.
+ */
 import { existsSync, readdirSync, readFileSync, realpathSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 
-/** Loop on a file on dm on a partition is four; what nests deeper is nobody's board. */
+/** Bounds the walk; a loop device on a file on device mapper on a partition is four levels. */
 const MAX_DEPTH = 8;
 /** Memory, and what is not written to. */
 const NEVER_WORN = /^(?:zram|ram|sr|fd)\d/;
@@ -19,7 +22,7 @@ export function flashDisks(paths: readonly string[], root = "/"): readonly strin
   return structuredClone(disks.filter((name) => !NEVER_WORN.test(name)).toSorted());
 }
 
-/** Those that are hardware, or stand for it in a virtual machine. */
+/** The disks that are hardware, or represent it in a virtual machine. */
 const realDisks = (root: string): string[] =>
   namesIn(join(root, "sys/block")).filter((name) => existsSync(join(root, "sys/block", name, "device")));
 

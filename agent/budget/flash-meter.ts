@@ -11,8 +11,11 @@ import { dayShare, FlashDays, keptDay, largest } from "./flash-days.ts";
 import type { DiskWrites, OwnWrites, WriteCounters } from "./write-counters.ts";
 import { writePace } from "./write-pace.ts";
 
-/** What a pod that ends writes in its last moments is missed, at most so much of it; 50 pods cost 10 ms a look. */
-const LOOK_INTERVAL = seconds(60);
+/**
+ * The interval between samples. Writes of a pod's last moments are missed, at most those of one interval; a sample of
+ * 50 pods costs 10 ms.
+ */
+const SAMPLE_INTERVAL = seconds(60);
 /**
  * What is not on disk yet when the agent is killed is counted from the counters' last values; what it wrote itself is
  * not.
@@ -29,7 +32,7 @@ const LAST_AREA = "flash-last";
 const READINGS_PER_RECORD = 50;
 /** Named in messages. */
 const NAMED_WRITERS = 3;
-/** What `edgectl status` shows. */
+/** The number of writers that `edgectl status` shows. */
 const SHOWN_WRITERS = 5;
 
 export interface MeteredPod {
@@ -46,7 +49,7 @@ export interface FlashMeterComponents {
   readonly pods: () => readonly MeteredPod[];
   /** A pod's cgroup; "": it has none. */
   readonly podCgroup: (pod: DesiredPod) => string;
-  /** How long what can wait is to be kept back, as a factor; called when it changes. */
+  /** Takes the factor by which delayable writes are delayed; called when it changes. */
   readonly stretch: (factor: number) => void;
   readonly events: EventRecorder;
   readonly clock: Clock;
@@ -55,13 +58,13 @@ export interface FlashMeterComponents {
 
 export interface FlashMeterInit {
   readonly nodeName: string;
-  /** Of all disks together, a day. 0: no budget, and no condition. */
+  /** The budget of all disks together, bytes a day. 0: no budget, and no condition. */
   readonly budgetBytes: number;
-  /** Of the agent. */
+  /** The agent's budget, bytes a day. */
   readonly agentBudgetBytes: number;
 }
 
-/** What the counters said at the last look. */
+/** The counters of the last sample. */
 interface Readings {
   readonly disks: Map<string, number>;
   readonly pods: Map<PodUid, number>;
@@ -82,7 +85,7 @@ export class FlashMeter implements Component {
   #disks: readonly string[] = [];
   #disksFoundAt: MonotonicMs | undefined;
   #keptAt: MonotonicMs;
-  /** The machine was started since they were last looked at: the next look counts all that their counters say. */
+  /** True when the machine was started since the last sample: the next one counts everything that the counters have. */
   #isFirstOfBoot: boolean;
   /** Their processes' parent is the agent. */
   readonly #componentPods = new Set<PodUid>();
@@ -131,14 +134,14 @@ export class FlashMeter implements Component {
   async run(signal: AbortSignal): Promise<void> {
     for (;;) {
       await this.#findDisks(signal);
-      await this.#look(signal);
-      await this.#components.clock.sleep(LOOK_INTERVAL, signal);
+      await this.#sample(signal);
+      await this.#components.clock.sleep(SAMPLE_INTERVAL, signal);
     }
   }
 
   /** Keeps what has been counted: the store, which is disposed of later, writes it. */
   async [Symbol.asyncDispose](): Promise<void> {
-    if (this.#disksFoundAt !== undefined) await this.#look(NEVER);
+    if (this.#disksFoundAt !== undefined) await this.#sample(NEVER);
     this.#keep();
   }
 
@@ -153,20 +156,20 @@ export class FlashMeter implements Component {
     this.#disksFoundAt = now;
   }
 
-  async #look(signal: AbortSignal): Promise<void> {
+  async #sample(signal: AbortSignal): Promise<void> {
     const { clock, counters } = this.#components;
     const wall = clock.wall();
     const isNewDay = this.#days.turn(wall, clock.monotonic());
     const disks = counters.disks(this.#disks);
-    const { pods, reaped } = await this.#lookAtPods(disks, signal);
-    const agent = this.#lookAtAgent(reaped);
-    this.#days.add({ disks: this.#lookAtDisks(disks), agent, pods });
+    const { pods, reaped } = await this.#samplePods(disks, signal);
+    const agent = this.#sampleAgent(reaped);
+    this.#days.add({ disks: this.#sampleDisks(disks), agent, pods });
     this.#judge();
     this.#hold(wall);
     if (isNewDay || clock.monotonic() - this.#keptAt >= KEEP_INTERVAL) this.#keep();
   }
 
-  #lookAtDisks(disks: ReadonlyMap<string, DiskWrites>): number {
+  #sampleDisks(disks: ReadonlyMap<string, DiskWrites>): number {
     let sum = 0;
     for (const [name, { bytes }] of disks) {
       const last = this.#last.disks.get(name);
@@ -180,7 +183,7 @@ export class FlashMeter implements Component {
   /**
    * @returns what each wrote, and what processes of components had written that have ended: their parent is the agent
    */
-  async #lookAtPods(
+  async #samplePods(
     disks: ReadonlyMap<string, DiskWrites>,
     signal: AbortSignal,
   ): Promise<{ readonly pods: ReadonlyMap<string, number>; readonly reaped: number }> {
@@ -215,7 +218,7 @@ export class FlashMeter implements Component {
   }
 
   /** Children are its own as far as they were not components. */
-  #lookAtAgent(reaped: number): number {
+  #sampleAgent(reaped: number): number {
     const now = this.#components.counters.own();
     const { own: last } = this.#last;
     this.#last.own = now;
@@ -286,13 +289,13 @@ export class FlashMeter implements Component {
     for (const [key, value] of chunks) kept.put(LAST_AREA, key, value);
   }
 
-  /** Counters go on when the agent comes back. @returns whether the machine has been started anew since */
+  /** Loads the last sample, so that counting continues. @returns whether the machine was started since */
   #loadReadings(): boolean {
     const records = this.#components.kept.all(LAST_AREA);
     const [bootId, disks] = asList(records.get("disks"));
     if (typeof bootId !== "string") return false;
     if (bootId !== this.#components.counters.bootId) return true;
-    // Of a disk that was not there, the first reading says only where to begin; so does each without a record.
+    // The first reading of a new disk, or of a counter without a record, is only the starting point.
     for (const [name, bytes] of pairs(disks)) this.#last.disks.set(name, bytes);
     for (const [key, value] of records)
       if (key.startsWith("pods-")) for (const [uid, bytes] of pairs(value)) this.#last.pods.set(uid as PodUid, bytes);
@@ -319,10 +322,10 @@ const UNKNOWN: PressureCondition = {
   message: "the system does not tell what is written to the disks that the node lives on",
 };
 
-/** A counter that has become less began anew: it stands for another thing of the same name. */
+/** A counter that has decreased counts another thing of the same name. */
 const grown = (now: number, last: number): number => (now >= last ? now - last : 0);
 
-/** Others come first: a look at 50 pods takes 10 ms, 50 on a small board. */
+/** Lets other work run first: a sample of 50 pods takes 10 ms, 50 on a small board. */
 const turn = (): Promise<void> => new Promise((resolve) => void setImmediate(resolve));
 
 const inUnits = (bytes: number): string =>

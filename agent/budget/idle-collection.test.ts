@@ -86,7 +86,7 @@ test("what grows at rest is collected, once in 200 seconds at most", async () =>
   }, memory);
 });
 
-test("the young generation is collected every five seconds, whatever else is", async () => {
+test("the young generation is collected every five seconds in any case", async () => {
   const clock = new VirtualClock();
   const stop = new AbortController();
   let count = 0;

@@ -6,9 +6,9 @@ import { type Clock, type Millis, type MonotonicMs, seconds } from "@picolet/pro
 const QUIET = seconds(10);
 /** A collection of memory costs some 60 ms here and 400 ms on a small board: 0.2 % of a core at the most. */
 const MIN_INTERVAL = seconds(200);
-/** What a burst leaves to be written and sent, events above all, is a minute after it. */
+/** The wait after a burst: what it leaves to be written and sent, mainly events, is done a minute later. */
 const TAIL = seconds(75);
-const LOOK_INTERVAL = seconds(60);
+const CHECK_INTERVAL = seconds(60);
 /** Less is not worth the time. */
 const GROWTH_BYTES = 768 * 1024;
 /**
@@ -32,7 +32,7 @@ export interface IdleCollectionComponents {
 
 export interface IdleCollectionInit {
   readonly name?: string;
-  /** Between two collections, but for what a burst leaves. Default: 200 s. */
+  /** The time between two collections, except those after a burst. Default: 200 s. */
   readonly minInterval?: Millis;
 }
 
@@ -48,7 +48,7 @@ export class IdleCollection implements Component {
   /** The last change whose garbage has been collected. */
   #collectedFor: unknown = this;
   #collectedAt: MonotonicMs;
-  /** What was in use after that. */
+  /** The heap in use after the last collection. */
   #floorBytes = Number.POSITIVE_INFINITY;
 
   constructor(
@@ -81,7 +81,7 @@ export class IdleCollection implements Component {
   async #atRest(signal: AbortSignal): Promise<void> {
     const { clock, memory } = this.#components;
     while (memory !== undefined) {
-      await clock.sleep(LOOK_INTERVAL, signal);
+      await clock.sleep(CHECK_INTERVAL, signal);
       if (clock.monotonic() - this.#collectedAt >= this.#minInterval && this.#hasGrown()) this.#collect("rest");
     }
   }

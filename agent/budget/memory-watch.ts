@@ -5,22 +5,25 @@ import type { KeptRecords } from "../core/store/kept-records.ts";
 import { type EventRecorder, nodeReference } from "../core/store/store-ports.ts";
 import type { OwnMemory } from "./own-memory.ts";
 
-/** A leak that takes a small board's rest within it is the OOM killer's; a look takes 30 µs. */
-const LOOK_INTERVAL = seconds(5);
-/** Of the budget; shedding costs the agent some 100 ms of work, and what was shed is made again. */
+/**
+ * The interval between samples; a sample takes 30 µs. A leak that uses up a small board's memory faster is left to the
+ * OOM killer.
+ */
+const SAMPLE_INTERVAL = seconds(5);
+/** The share of the budget at which memory is shed. Shedding costs about 100 ms, and what was shed is made again. */
 const SHED_SHARE = 0.8;
 /** Below it, it is over: what comes and goes near the limit is said once. */
 const WELL_SHARE = 0.7;
 /** V8 ends a process whose heap reaches its limit with no word: before that the heap counts like the budget. */
 const HEAP_SHARE = 0.9;
-/** Between two attempts to shed while it does not get better. */
+/** The time between two attempts to shed while memory stays above the share. */
 const SHED_INTERVAL_MS = 300_000;
-/** Above the budget in so many looks, of which one was after shedding: no burst, which collections take back. */
-const LOOKS_BEFORE_RESTART = 3;
 /**
- * An agent that needs more than its budget must not restart all the time: it does some hundred writes and looks each
- * time.
+ * The agent restarts after so many samples above the budget, one of them after shedding: that is no burst, which
+ * collections free.
  */
+const SAMPLES_BEFORE_RESTART = 3;
+/** Bounds restarts of an agent that needs more than its budget: each does about a hundred writes and scans. */
 const RESTART_INTERVAL_S = 3600;
 
 const AREA = "memory";
@@ -30,7 +33,7 @@ export interface MemoryWatchComponents {
   readonly read: () => OwnMemory;
   /** In this order; a collection of garbage belongs at the end. */
   readonly shedders: readonly Shedder[];
-  /** Ends the agent in order and has it begin anew; the pods run on. */
+  /** Ends the agent in order and starts it again; pods keep running. */
   readonly restart: (reason: string) => void;
   readonly kept: KeptRecords;
   /** Seconds since the machine started: a restart may correct the clock. */
@@ -43,18 +46,18 @@ export interface MemoryWatchComponents {
 
 export interface MemoryWatchInit {
   readonly nodeName: string;
-  /** Of anonymous memory, swapped or not. */
+  /** The budget of anonymous memory, swapped or not. */
   readonly budgetBytes: number;
 }
 
 type State =
   | { readonly kind: "well" }
-  /** Above the share at which caches go. */
-  | { readonly kind: "tight"; readonly shedAtMs: number; readonly looksAbove: number };
+  /** Memory is above the share at which caches are shed. */
+  | { readonly kind: "tight"; readonly shedAtMs: number; readonly samplesAbove: number };
 
 /**
- * Keeps the agent's own memory to its budget: sheds what it can do without, says so, and as the last resort begins
- * anew.
+ * Keeps the agent's own memory within its budget: sheds what it can do without, reports that, and restarts the agent as
+ * the last resort.
  */
 export class MemoryWatch implements Component {
   readonly name = "memory watch";
@@ -73,12 +76,12 @@ export class MemoryWatch implements Component {
 
   async run(signal: AbortSignal): Promise<void> {
     for (;;) {
-      await this.#components.clock.sleep(LOOK_INTERVAL, signal);
-      this.#look();
+      await this.#components.clock.sleep(SAMPLE_INTERVAL, signal);
+      this.#sample();
     }
   }
 
-  #look(): void {
+  #sample(): void {
     const share = this.#share(this.#components.read());
     const now = this.#components.clock.monotonic();
     if (this.#state.kind === "well") {
@@ -95,9 +98,9 @@ export class MemoryWatch implements Component {
       this.#shed();
       shedAtMs = now;
     }
-    const looksAbove = share >= 1 ? this.#state.looksAbove + 1 : 0;
-    this.#state = { kind: "tight", shedAtMs, looksAbove };
-    if (looksAbove >= LOOKS_BEFORE_RESTART) this.#restart();
+    const samplesAbove = share >= 1 ? this.#state.samplesAbove + 1 : 0;
+    this.#state = { kind: "tight", shedAtMs, samplesAbove };
+    if (samplesAbove >= SAMPLES_BEFORE_RESTART) this.#restart();
   }
 
   #share({ anonBytes, heapUsedBytes, heapLimitBytes }: OwnMemory): number {
@@ -108,7 +111,7 @@ export class MemoryWatch implements Component {
     const before = this.#figures();
     this.#shed();
     const after = this.#figures();
-    this.#state = { kind: "tight", shedAtMs: now, looksAbove: 0 };
+    this.#state = { kind: "tight", shedAtMs: now, samplesAbove: 0 };
     this.#components.log.warn("the agent's memory is near its budget: caches are shed", { before, after });
     this.#event(
       "AgentMemoryTight",

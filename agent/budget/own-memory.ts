@@ -1,4 +1,4 @@
-/** What this process takes of memory that nobody else has. */
+/** Reads the private memory of this process. */
 import { readFileSync } from "node:fs";
 import { getHeapStatistics } from "node:v8";
 

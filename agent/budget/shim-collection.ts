@@ -5,7 +5,7 @@ import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, millis, seconds } from "@picolet/protocol/ports.ts";
 import { IdleCollection } from "./idle-collection.ts";
 
-/** A look at all processes takes some 10 ms on a small board. */
+/** Bounds CPU: a scan of all processes takes about 10 ms on a small board. */
 const MIN_INTERVAL = seconds(30);
 /** A shim is ended only when it is old, by which time nothing else may happen on the node. */
 const MAX_INTERVAL = seconds(900);
@@ -18,9 +18,7 @@ export interface ShimCollectionComponents {
   readonly log: Log;
 }
 
-/**
- * Ends containerd's shims that nobody can reach any more: when whatever may have left some is over, and now and then.
- */
+/** Ends containerd's shims that no runtime reaches any more: after each event that may leave one, and now and then. */
 export class ShimCollection implements Component {
   readonly name = "collection of lost shims";
   readonly #components: ShimCollectionComponents;
@@ -48,7 +46,7 @@ export class ShimCollection implements Component {
     const collecting = async (): Promise<void> => {
       while (!signal.aborted) {
         await collect().catch((error: unknown) => {
-          if (!isCancelled(error)) log.warn("cannot look for lost shims", { error: describeError(error) });
+          if (!isCancelled(error)) log.warn("cannot find lost shims", { error: describeError(error) });
         });
       }
     };

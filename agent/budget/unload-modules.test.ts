@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { TemporaryFolder } from "@picolet/test/support/unit/store/store-samples.ts";
 import { unloadModules } from "./unload-modules.ts";
 
-test("a part goes with the files that it alone needs, and comes anew; what others need stays the one copy", () => {
+test("a module is unloaded with the files that only it needs, and can be loaded again; shared files stay the only copy", () => {
   using folder = new TemporaryFolder();
   const file = (name: string, text: string): void => writeFileSync(folder.file(name), text);
   file("main.cjs", 'exports.errors = require("./errors.cjs"); exports.load = (name) => require("./" + name);');

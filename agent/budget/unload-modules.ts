@@ -2,9 +2,9 @@ import { createRequire } from "node:module";
 import { basename } from "node:path";
 
 /**
- * Lets go of the code of parts that were loaded with `import()` and have done their work: what they left behind stays,
- * and whoever needs them again loads them again. Their names are those of the imported files, without ending. Run from
- * its sources the agent keeps them, as an ES module is never let go of.
+ * Unloads modules that were loaded with `import()` and have done their work. What they made stays; the next `import()`
+ * loads them again. A name is that of the imported file, without ending. An agent that runs from its sources keeps
+ * them, because an ES module cannot be unloaded.
  */
 export function unloadModules(...names: readonly string[]): void {
   const { cache } = createRequire(process.execPath);
@@ -28,7 +28,7 @@ function ownFiles(part: NodeJS.Module, cache: NodeJS.Dict<NodeJS.Module>): Reado
   return new Set([...needed].filter((each) => !shared.has(each)));
 }
 
-/** Whatever a file requires is among its children, also when it was loaded before. */
+/** All modules that a file requires are among its children, also those that were loaded before. */
 function withChildren(file: NodeJS.Module, found: Set<NodeJS.Module>): Set<NodeJS.Module> {
   if (found.has(file)) return found;
   found.add(file);

@@ -25,7 +25,7 @@ class Machine extends TemporaryFolder {
 const io = (written: number, cancelled = 0): string =>
   `rchar: 9\nwchar: 9\nsyscr: 1\nsyscw: 1\nread_bytes: 7\nwrite_bytes: ${written}\ncancelled_write_bytes: ${cancelled}\n`;
 
-test("disks are counted in sectors of 512 bytes, whatever their own are", () => {
+test("disks are counted in sectors of 512 bytes, also those with larger ones", () => {
   using machine = new Machine();
   const line = "7 12 10596 84 256 282 17534 106 0 204 286 12 0 196620 0 158 94";
   machine.write({

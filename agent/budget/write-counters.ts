@@ -1,8 +1,8 @@
 /**
- * What has been written, as the kernel counts it. Pods by `io.stat` (cgroup v2), which counts what reaches the disk,
- * later writeback too. Elsewhere, and for components, by their processes (`write_bytes` of proc(5), pages made dirty;
- * children that were waited for are in their parent's): the blkio controller of v1 counts neither writeback nor, on
- * newer kernels, anything at all of a cgroup without a limit.
+ * Reads the kernel's counts of written bytes. Pods: `io.stat` (cgroup v2), which counts what reaches the disk, later
+ * writeback too. Elsewhere, and for components: their processes (`write_bytes` of proc(5), pages made dirty; a parent
+ * includes children that it has waited for), because the blkio controller of v1 counts no writeback and, on newer
+ * kernels, nothing in a cgroup without a limit.
  */
 import { readdirSync, readFileSync, statSync } from "node:fs";
 
@@ -17,7 +17,7 @@ export interface DiskWrites {
   readonly bytes: number;
 }
 
-/** Of this process: its own threads, and with the children it has waited for. */
+/** The writes of this process: of its own threads, and with the children that it has waited for. */
 export interface OwnWrites {
   readonly threads: number;
   readonly whole: number;
@@ -42,7 +42,7 @@ export class WriteCounters {
     return (textOf(`${this.#proc}/sys/kernel/random/boot_id`) ?? "").trim();
   }
 
-  /** Those of `names` that are there, by name. */
+  /** The counters of `names` that exist, by name. */
   disks(names: readonly string[]): ReadonlyMap<string, DiskWrites> {
     const found = new Map<string, DiskWrites>();
     for (const line of (textOf(`${this.#proc}/diskstats`) ?? "").split("\n")) {
@@ -63,8 +63,8 @@ export class WriteCounters {
 
   /**
    * @param path the pod's cgroup
-   * @param by `processes`: whatever the cgroup says
-   * @returns what there is to be read now; undefined when there is no such cgroup (any more)
+   * @param by `processes`: ignores the cgroup's count
+   * @returns the count of now; undefined when the cgroup does not exist
    */
   pod(path: string, disks: ReadonlySet<string>, by: "cgroup" | "processes"): number | undefined {
     const { kind, mountPoint } = this.#init.cgroups;

@@ -1,12 +1,13 @@
-/** How long the agent keeps back what it has to write, so that a day's writes stay within its budget. Pure. */
+/** Computes how long the agent delays its writes, so that a day's writes stay within the budget. Pure. */
 
-/**
- * At the start of a day so much of the budget is there for whoever comes first: pods that are started write a burst.
- */
+/** The share of the budget that is available at the start of a day, because starting pods write a burst. */
 const FREE_SHARE = 0.25;
 /** Each twelfth of the budget beyond what is due doubles the wait. */
 const STEP_SHARE = 1 / 12;
-/** A second becomes a minute: so much of what was said can be lost with the power, and is found out anew. */
+/**
+ * Bounds the delay: a second becomes a minute. A power cut loses statuses of that time, which the next agent finds out
+ * again.
+ */
 export const MAX_STRETCH = 60;
 
 /**

@@ -26,11 +26,11 @@ const FILES = ":files";
 
 export interface Candidate {
   readonly word: string;
-  /** What it is or does, in one line. */
+  /** Its description, in one line. */
   readonly does?: string | undefined;
 }
 
-/** What may stand in the place of the last of `words`. Without an agent: what needs none. Never throws. */
+/** Lists candidates for the last of `words`. Without an agent: those that need none. Never throws. */
 export async function completions(
   words: readonly string[],
   program: EdgectlProgram,
@@ -43,13 +43,13 @@ export async function completions(
     .map((each) => (each.word === FILES ? each : { ...each, word: line.prefix + each.word }));
 }
 
-/** Where names come from. */
+/** The source of names. */
 type Sources = Pick<Context, "client" | "readBeside">;
 
 interface PartialLine {
   /** The word being typed, or what is typed of a flag's value. */
   readonly current: string;
-  /** What stands before `current` in its word: `--output=`. */
+  /** The part of the word before `current`: `--output=`. */
   readonly prefix: string;
   readonly positionals: readonly string[];
   readonly values: ReadonlyMap<string, string>;
@@ -117,7 +117,7 @@ async function candidatesFor(line: PartialLine, program: EdgectlProgram, sources
 
 interface Place {
   readonly line: PartialLine;
-  /** Those before the word being typed. */
+  /** The words before the one being typed. */
   readonly operands: readonly string[];
   readonly program: EdgectlProgram;
 }

@@ -226,7 +226,7 @@ test("an import that takes long says that it goes on, and not where its result i
   assert.equal(bench.clock.sleeping, 0, "nothing is left that says so");
 });
 
-test("an import says the name that was asked for, whatever else the same content is called", async (t) => {
+test("an import prints the requested name, also where the content has others", async (t) => {
   const bench = await healthy(t);
   const store = imageStore("wasm", [], ".wasm");
   const named: typeof store.images.import = async (...all) =>

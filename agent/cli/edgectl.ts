@@ -7,7 +7,7 @@ import { runEdgectl } from "./run-edgectl.ts";
 
 const terminal = new ProcessTerminal({
   environment: process.env,
-  // As `head` does to whatever feeds it: enough has been read, nothing went wrong.
+  // The reader has closed the pipe, as `head` does: no error.
   onClosed: () => process.exit(0),
 });
 

@@ -10,11 +10,11 @@ import type { EdgectlProgram } from "./context/command.ts";
 import type { Context, Terminal } from "./context/context.ts";
 import { EXIT_HEALTHY, EXIT_USAGE, exitCodeOf } from "./context/exit-codes.ts";
 
-/** Nobody waits longer for the Tab key. */
+/** Bounds the time of the Tab key. */
 const COMPLETION_TIMEOUT = seconds(2);
-/** What completion scripts call, with the words up to the cursor. */
+/** The command that completion scripts call, with the words up to the cursor. */
 const COMPLETE = "__complete";
-/** The same with what each candidate is, after a tab. */
+/** The same, with each candidate's description after a tab. */
 const COMPLETE_DESCRIBED = "__complete-described";
 
 export interface EdgectlComponents {

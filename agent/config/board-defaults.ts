@@ -9,11 +9,11 @@ export interface Board {
   readonly memoryBytes: number;
   readonly cpus?: number;
   readonly maxPids?: number | undefined;
-  /** Of the file system that ephemeral storage is on. */
+  /** The size of the file system of ephemeral storage. */
   readonly ephemeralStorageBytes?: number;
   /** zram is swap too. */
   readonly swapBytes?: number;
-  /** Whether cgroup v2 is all there is. */
+  /** True when the machine has cgroup v2 only. */
   readonly unifiedCgroups?: boolean;
 }
 
@@ -24,11 +24,11 @@ export interface DerivedValue {
 }
 
 /**
- * What is to be free when eviction begins. A container that fills memory at 100 MB/s has taken 50 MB until half a
- * second later it is killed (the goal, `npm run bench`: eviction.crossingToKillMs): a tenth of a 512 MB board. Smaller
- * boards keep a tenth too, but never less than 24 MiB: the kernel's own watermarks are at some 4 MiB, below which
- * everybody waits for it, and what the agent and the runtime have to read again from flash in order to kill is another
- * 20. From 1 GiB on it is the kubelet's 100Mi.
+ * The available memory below which eviction begins. A container that fills memory at 100 MB/s has taken 50 MB when it
+ * is killed half a second later (the goal, `npm run bench`: eviction.crossingToKillMs), which is a tenth of a 512 MB
+ * board. Smaller boards keep a tenth too, but at least 24 MiB: below the kernel's watermarks at about 4 MiB every
+ * allocation waits, and agent and runtime must read another 20 MiB from flash in order to kill. From 1 GiB on it is the
+ * kubelet's 100Mi.
  */
 const MEMORY_AVAILABLE = { share: 0.1, least: 24 * MEBIBYTE, most: 100 * MEBIBYTE };
 

@@ -238,7 +238,7 @@ test("thresholds for containerfs are taken and said not to be acted upon", () =>
   assert.deepEqual(result.notActedUpon, ["evictionHard[containerfs.available]"]);
 });
 
-test("what the file gives, and what follows from the board, is told", () => {
+test("values of the file, and those that follow from the board, are reported", () => {
   const result = loadConfiguration(
     "maxPods: 9\nevictionHard: {memory.available: 30Mi}\nwasm: {startTimeout: 3s}",
     "board",

@@ -1,5 +1,6 @@
 /**
- * What a field is when the file does not say: the table's default, or what follows from the machine and other fields.
+ * Sets fields that the file does not set: the table's default, or a value that follows from the machine and other
+ * fields.
  */
 import { seconds } from "@picolet/protocol/ports.ts";
 import type { BoardDefaults } from "./board-defaults.ts";

@@ -47,7 +47,7 @@ export interface ValueField {
    * for the default, as in the kubelet.
    */
   readonly takesEmpty?: true;
-  /** Of an item of a list. */
+  /** True for a field that each item of a list must have. */
   readonly isRequired?: true;
   /** Numbers as they are, sizes in bytes, durations in milliseconds. */
   readonly min?: number;
@@ -89,7 +89,7 @@ type GivenValue<F> = F extends { readonly fields: infer T }
     ? Given<T>[]
     : ValueOf<F>;
 
-/** What a file sets. */
+/** The type of what a file sets. */
 export type Given<T> = { [N in RequiredNames<T>]: GivenValue<T[N]> } & {
   [N in Exclude<keyof T, RequiredNames<T>>]?: GivenValue<T[N]> | undefined;
 };

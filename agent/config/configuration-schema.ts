@@ -63,7 +63,7 @@ function makeKinds(): Kinds {
   };
 }
 
-/** Made anew for each use: a configuration is read once, and the schema would stay in memory for nothing. */
+/** Makes the schema. It is not kept, because a configuration is read once and the schema would stay in memory. */
 export const makeConfigurationSchema = (table: FieldTable): z.core.$ZodType => mappingOf(table, makeKinds());
 
 function mappingOf(table: FieldTable, kinds: Kinds): z.core.$ZodType {

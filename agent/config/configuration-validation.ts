@@ -1,6 +1,4 @@
-/**
- * Whatever the kubelet refuses a configuration for (pkg/kubelet/apis/config/validation), and what ours must keep to.
- */
+/** Checks what the kubelet refuses (pkg/kubelet/apis/config/validation), and the rules of our own fields. */
 import type { FieldProblems } from "@picolet/protocol/kubernetes/field-problems.ts";
 import { ipProblems, nodeNameProblems } from "@picolet/protocol/kubernetes/name-rules.ts";
 import { childPath } from "@picolet/protocol/kubernetes/plain-data.ts";
@@ -56,7 +54,7 @@ export function validateConfiguration(
   validateShares(configuration, board, problems);
 }
 
-/** What the table says of each value. */
+/** Checks each value against the limits of the table. */
 function validateLimits(
   values: Readonly<Record<string, unknown>>,
   table: FieldTable,
@@ -109,7 +107,7 @@ function signalCapacities({ capacity, podLimits, excess }: NodeAllocatable): Sig
   return {
     "memory.available": of("memory"),
     "nodefs.available": of("ephemeral-storage"),
-    // Those that are reserved are available until somebody takes them.
+    // Reserved process ids are available until they are used.
     "pid.available": pids === undefined ? undefined : { whole: Number(pids), left: Number(pids) },
   };
 }

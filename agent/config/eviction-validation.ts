@@ -17,13 +17,13 @@ import type { Configuration } from "./configuration.ts";
 const FIELDS = ["evictionHard", "evictionSoft", "evictionSoftGracePeriod", "evictionMinimumReclaim"] as const;
 type Field = (typeof FIELDS)[number];
 
-/** How much there is of what a signal counts, and what of it is not reserved: more than that is never available. */
+/** The capacity of a signal's resource, and the part that is not reserved, which bounds what can be available. */
 export interface SignalCapacity {
   readonly whole: number;
   readonly left: number;
 }
 
-/** Of those signals of which it is known. */
+/** The capacities of the signals for which it is known. */
 export type SignalCapacities = Readonly<Record<string, SignalCapacity | undefined>>;
 
 export function validateEviction(

@@ -40,7 +40,7 @@ export function describeFields(
 
 interface Surroundings {
   readonly documentation: Readonly<Record<string, Documentation>>;
-  /** Of the field at the top; undefined at the top itself. */
+  /** Taken from the top-level field; undefined for that field itself. */
   readonly isActedUpon: boolean | undefined;
 }
 

@@ -1,6 +1,6 @@
 /**
- * What each field of the configuration means. Loaded by what makes docs/configuration.md and the data of `edgectl
- * explain`, never by the agent: texts would stay in its memory for nothing.
+ * Descriptions of the configuration's fields. Loaded by the generators of docs/configuration.md and of the data of
+ * `edgectl explain`, never by the agent: the texts would stay in its memory.
  */
 import type { CONFIGURATION_FIELDS } from "./configuration-fields.ts";
 

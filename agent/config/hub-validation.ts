@@ -1,4 +1,4 @@
-/** Of the section `hub`, and of what a node says of itself when it registers. */
+/** Validates the section `hub`, and the labels and taints with which a node registers. */
 import type { FieldProblems } from "@picolet/protocol/kubernetes/field-problems.ts";
 import { labelValueProblems, qualifiedNameProblems } from "@picolet/protocol/kubernetes/name-rules.ts";
 import { parseHubAddress } from "../core/hub/hub-address.ts";
@@ -6,7 +6,7 @@ import type { Configuration } from "./configuration.ts";
 
 /** Each costs a dial, of up to 30 s, before the back-off: replicas of one hub are behind one name. */
 const MAX_HUBS = 8;
-/** Of the CA in use, the next one, and a few more. */
+/** Bounds the hashes: the CA in use, the next one, and a few more. */
 const MAX_CA_HASHES = 16;
 
 const CA_HASH = /^sha256:[0-9a-f]{64}$/i;

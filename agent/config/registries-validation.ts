@@ -1,4 +1,4 @@
-/** Of `wasm.registries`, `wasm.proxy` and `wasm.http`. */
+/** Validates `wasm.registries`, `wasm.proxy` and `wasm.http`. */
 import type { FieldProblems } from "@picolet/protocol/kubernetes/field-problems.ts";
 import type { Configuration } from "./configuration.ts";
 
@@ -23,10 +23,13 @@ function isProxy(text: string): boolean {
   return url !== undefined && /^https?:$/.test(url.protocol) && `${url.pathname}${url.search}${url.hash}` === "/";
 }
 
-/** Its password is nobody's to read. */
+/** Hides the user and password of a URL. */
 const withoutUser = (text: string): string => text.replace(/\/\/[^/]*@/, "//***@");
 
-/** What is in it is looked at when the agent starts and with each container that needs it: it may come later. */
+/**
+ * Checks the path only. The file is read when the agent starts and with each container that needs it: it may be written
+ * later.
+ */
 export function validateHttp({ wasm }: Configuration, problems: FieldProblems): void {
   const { caFile = "" } = wasm.http;
   if (caFile !== "" && !caFile.startsWith("/")) {

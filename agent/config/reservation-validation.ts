@@ -59,7 +59,7 @@ export function validateReservedCpus(configuration: Configuration, board: Board,
   }
 }
 
-/** What each enforcement needs besides its cgroup, and which exclude each other. */
+/** Checks what each enforcement needs besides its cgroup, and which exclude each other. */
 function validateEnforcement(configuration: Configuration, problems: FieldProblems): void {
   const { enforceNodeAllocatable: enforced } = configuration;
   enforced.forEach((each, index) => {
@@ -101,7 +101,7 @@ export function validateSums(
   }
 }
 
-/** Where the reader is to look first. */
+/** The field that the user should check first. */
 function contributorOf(
   { kubeReserved, systemReserved }: Configuration,
   resource: string,
@@ -110,7 +110,7 @@ function contributorOf(
   if (systemReserved[resource] !== undefined) return ["systemReserved", resource];
   return ["evictionHard", resource === "memory" ? "memory.available" : "nodefs.available"];
 }
-/** What pods may have of the board, as far as it is known. */
+/** Computes the share of the board for pods, as far as it is known. */
 export function boardShare(configuration: Configuration, board: Board): NodeAllocatable {
   const { memoryBytes, cpus, ephemeralStorageBytes } = board;
   const capacity = {
@@ -118,7 +118,7 @@ export function boardShare(configuration: Configuration, board: Board): NodeAllo
     ...(cpus === undefined ? {} : { cpu: String(cpus) }),
     ...(ephemeralStorageBytes === undefined ? {} : { "ephemeral-storage": kibibytes(ephemeralStorageBytes) }),
   };
-  // Those that the machine does not have are said to be wrong elsewhere.
+  // Enforcements that the machine lacks are reported elsewhere.
   const reservedCpus = (parseCpuList(configuration.reservedSystemCPUs) ?? []).filter((cpu) => cpu < (cpus ?? cpu + 1));
   const thresholds = evictionThresholds(configuration);
   return nodeAllocatable({

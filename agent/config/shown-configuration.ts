@@ -31,7 +31,7 @@ export function shownConfiguration(
   );
 }
 
-/** Who a proxy is told that this is goes to nobody else. */
+/** Hides the user and password of proxies, which are for the proxy only. */
 const withoutUsers = (proxy: Readonly<Record<string, string | undefined>>): Fields =>
   Object.fromEntries(
     Object.entries(proxy).map(([name, text]) => [name, text?.replace(/\/\/[^/]*@/, `//${REDACTED}@`)] as const),

@@ -1,4 +1,4 @@
-/** What the kubelet's CPU, memory and topology managers refuse to start with. */
+/** Checks the configurations with which the kubelet's CPU, memory and topology managers refuse to start. */
 import type { FieldProblems } from "@picolet/protocol/kubernetes/field-problems.ts";
 import { nearestName } from "@picolet/protocol/kubernetes/nearest-name.ts";
 import { childPath } from "@picolet/protocol/kubernetes/plain-data.ts";
@@ -101,8 +101,8 @@ function validateReservedMemory({ reservedMemory }: Configuration, problems: Fie
 }
 
 /**
- * What the static policies need of reservations, all of which can be read.
- * @param reserved of CPU in thousandths, and of memory in bytes with what hard eviction keeps free
+ * Checks the reservations that the static policies need, once all of them can be read.
+ * @param reserved CPU in thousandths, and memory in bytes with what hard eviction keeps free
  */
 export function validateStaticPolicies(
   configuration: Configuration,

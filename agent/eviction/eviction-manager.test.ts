@@ -51,19 +51,19 @@ class Board implements AsyncDisposable {
   /** A runtime that does not answer. */
   isStuck = false;
   areDisksStuck = false;
-  /** Whether everything that runs has been seen. */
+  /** True once every running pod has been observed. */
   isSettled = true;
   cannotRelease = false;
   /** Processes of each pod; 1000 are all that there may be. */
   readonly pids = new Map<string, number>();
   stalledUs: number | undefined;
-  /** As the kernel does when pods have hit a limit of memory; undefined: nobody listens. */
-  tell: (() => void) | undefined;
+  /** Reports, as the kernel does, that pods have hit a memory limit; undefined: there is no listener. */
+  notify: (() => void) | undefined;
   /** At memory alone. */
-  looks = 0;
+  samples = 0;
   /** At what each pod uses. */
   measurements = 0;
-  diskLooks = 0;
+  diskSamples = 0;
   /** Just before pods are measured. */
   measuring: () => void = () => undefined;
   readonly #life = new AbortController();
@@ -76,19 +76,19 @@ class Board implements AsyncDisposable {
         ...{ clock, events, log },
         pods: () => pods,
         usage: {
-          look: async () => {
+          sample: async () => {
             this.measurements += 1;
             this.measuring();
             return this.#usage();
           },
           filesystems: async () => {
-            this.diskLooks += 1;
+            this.diskSamples += 1;
             return await this.#filesystems();
           },
           disk: async () => new Map([...this.disk].map(([name, mib]) => [podUid(name), diskOf(mib)])),
         },
         memory: () => {
-          this.looks += 1;
+          this.samples += 1;
           return {
             node: this.isBlind ? undefined : { capacity: GIB, available: GIB - this.#used() },
             pods: undefined,
@@ -98,10 +98,10 @@ class Board implements AsyncDisposable {
         },
         memoryEvents: {
           listen: (told) => {
-            this.tell = told;
+            this.notify = told;
           },
           [Symbol.dispose]: () => {
-            this.tell = undefined;
+            this.notify = undefined;
           },
         },
         ender: { end: (uid, how) => this.#end(uid, how) },
@@ -153,7 +153,7 @@ class Board implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     this.#life.abort();
     await this.#running;
-    assert.equal(this.tell, undefined, "nothing of it listens on");
+    assert.equal(this.notify, undefined, "nothing of it listens on");
     assert.equal(this.clock.sleeping, 0, "nothing of it sleeps on");
   }
 
@@ -209,7 +209,7 @@ const diskOf = (mib: number): PodDiskUsage => ({
 const FIFTY = { kind: "quantity", value: 50, text: "50" } as const;
 const HARD = [threshold("memory.available", 100)];
 
-test("a leak is noticed, told and ended within half a second of the crossing, however long memory was plenty before", async () => {
+test("a leak is noticed, reported and ended within half a second of the crossing, also after a long time with much memory", async () => {
   await using board = new Board(HARD);
   board.add("good", 200);
   board.add("leak", 100);
@@ -266,7 +266,7 @@ test("static pods are left, which is said, and the next one goes", async () => {
   assert.ok(board.log.problems.includes("cannot evict a critical pod"));
 });
 
-test("a pod that comes while nobody could go is not waited with", async () => {
+test("a pod that arrives while none could be evicted is evicted at once", async () => {
   await using board = new Board(HARD);
   board.add("static", 940, { source: "file" });
   await board.clock.advance(seconds(6));
@@ -287,7 +287,7 @@ test("a pod that takes its time to end is given less of it, once; one that ends 
   await board.clock.advance(seconds(6));
   assert.deepEqual(board.calls, ["end slow", "kill slow"]);
   assert.equal(board.ends.get("slow")?.gracePeriod, seconds(1));
-  // Of no help any more: its processes are gone, whatever the runtime says.
+  // The runtime still lists the pod, but its processes are gone: killing it again frees nothing.
   board.memory.set("slow", 600);
   await board.clock.advance(seconds(20));
   assert.deepEqual(board.calls.slice(2), ["end web", "kill web"]);
@@ -316,15 +316,15 @@ test("a leak does not wait for a pod that a soft threshold is ending", async () 
   assert.deepEqual(board.calls, ["end big", "end leak", "kill leak"]);
 });
 
-test("at rest no pod is measured, memory is looked at by how much is left, and disks every ten seconds", async () => {
+test("at rest no pod is measured, memory is sampled by how much is left, and disks every ten seconds", async () => {
   const soft = threshold("memory.available", 200, { gracePeriod: seconds(30) });
   await using board = new Board([...HARD, soft, threshold("nodefs.available", 100)]);
   for (let pod = 0; pod < 50; pod += 1) board.add(`web-${pod}`, 2);
   await board.clock.advance(seconds(60));
-  Object.assign(board, { looks: 0, measurements: 0, diskLooks: 0 });
+  Object.assign(board, { samples: 0, measurements: 0, diskSamples: 0 });
   await board.clock.advance(seconds(3600));
-  const { looks, measurements, diskLooks } = board;
-  assert.deepEqual({ looks, measurements, diskLooks }, { looks: 2606, measurements: 0, diskLooks: 360 });
+  const { samples, measurements, diskSamples } = board;
+  assert.deepEqual({ samples, measurements, diskSamples }, { samples: 2606, measurements: 0, diskSamples: 360 });
 });
 
 test("what was measured when a threshold is met is judged again: memory that came back meanwhile ends no pod", async () => {
@@ -398,7 +398,7 @@ test("of disk the node gives back what it can first, and no pod goes when that i
   );
 });
 
-test("what cannot be seen evicts nobody, is said once, and is no recovery", async () => {
+test("a failed sample evicts no pod, is logged once, and is no recovery", async () => {
   await using board = new Board(HARD);
   board.add("web", 990);
   board.isBlind = true;
@@ -457,19 +457,19 @@ test("after the agent's start no pod goes for what unused images give back, whic
   }
 });
 
-test("what the kernel tells has memory looked at soon, and twenty times a second however often it tells", async () => {
+test("memory events bring the next sample forward, to at most twenty a second", async () => {
   await using board = new Board(HARD);
   board.add("good", 100);
   board.add("leak", 100);
   await board.clock.advance(seconds(61));
-  board.looks = 0;
+  board.samples = 0;
   for (let told = 0; told < 200; told += 1) {
-    board.tell?.();
+    board.notify?.();
     await board.clock.advance(millis(10));
   }
-  assert.ok(board.looks >= 20 && board.looks <= 41, `${board.looks} looks in two seconds`);
+  assert.ok(board.samples >= 20 && board.samples <= 41, `${board.samples} samples in two seconds`);
   board.memory.set("leak", 830);
-  board.tell?.();
+  board.notify?.();
   await board.clock.advance(millis(100));
   assert.deepEqual([...board.ends.keys()], ["leak"]);
 });

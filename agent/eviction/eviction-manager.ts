@@ -36,7 +36,7 @@ export interface EvictionManagerComponents extends EvictorComponents {
    * @param range within which it is exact, in bytes: `near` the pods' limit, and where the node is `short` of memory
    */
   readonly memory: (range: { readonly near: number; readonly short: number }) => MemoryReading;
-  /** Missing: the kernel does not tell. */
+  /** Missing: the kernel does not report it. */
   readonly memoryEvents?: MemoryEvents | undefined;
   readonly reclaim: NodeReclaim;
 }
@@ -47,28 +47,27 @@ export interface EvictionManagerInit {
   readonly transitionPeriod: Millis;
   /** `evictionMaxPodGracePeriod`; undefined when it is negative: the pods' own. */
   readonly maxGracePeriod: Millis | undefined;
-  /** Undefined: nobody knows how many processes there may be. */
+  /** The node's limit of processes; undefined: unknown. */
   readonly maxPids: number | undefined;
 }
 
 /** The kubelet's monitoring interval, while a threshold is met or was met lately. */
 const INTERVAL = seconds(10);
-/** While none is: memory and processes are watched anyway, and whatever is crossed is judged at once. */
+/** The interval between samples while no threshold is near. Memory events still wake the loop at once. */
 const CALM_INTERVAL = seconds(60);
-/** What takes longer to look at than this is not waited for. */
-const LOOK_TIMEOUT = seconds(5);
-/** But pods' files: without what they take the wrong one may go, and many of them on a slow card take long to count. */
-const MEASURE_TIMEOUT = seconds(60);
+/** Bounds one sample, so that a runtime that hangs delays no eviction. */
+const SAMPLE_TIMEOUT = seconds(5);
 /**
- * So long after its start the node is waited for to know what it can give back; a runtime that is silent then has
- * nothing.
+ * Bounds counting pods' files. Without their sizes the wrong pod may be evicted, and a slow card takes long to count.
  */
+const MEASURE_TIMEOUT = seconds(60);
+/** After its start the node gets so long to learn what it can reclaim. A runtime that is silent then has nothing. */
 const RECLAIM_PATIENCE = seconds(30);
 const RECLAIM_POLL = millis(100);
-/** After an eviction for a disk of which nothing has come back yet, before another pod goes. */
+/** After an eviction for a disk, the wait for freed space before another pod is evicted. */
 const AWAITED_FOR = seconds(10);
 const AWAITED_POLL = millis(500);
-/** When memory of pods is so near to their limit, in thresholds, it is read exactly. */
+/** When pods' memory is this near to their limit, in multiples of the threshold, it is read exactly. */
 const NEARNESS = 2;
 const EXACTLY = { near: Infinity, short: Infinity };
 const NO_DISKS: DiskLayout = { dedicatedImagefs: false, splitContainerfs: false };
@@ -87,20 +86,20 @@ export class EvictionManager implements Component {
   readonly #evictor: Evictor;
   readonly #memory: PressureLoop;
   readonly #disk: PressureLoop;
-  /** Those of memory, and of processes. */
+  /** The thresholds of memory and processes. */
   readonly #fast: readonly EvictionThreshold[];
   #ofDisk: readonly EvictionThreshold[];
-  /** Of the last look, where something was short then. */
+  /** The last sample taken while a resource was short. */
   #usage: NodeUsage | undefined;
-  /** As last seen. */
+  /** The layout of the last sample. */
   #layout: DiskLayout | undefined;
   #disks: DiskSample | undefined;
   #untilDisks: Millis = DISK_SAMPLE_INTERVAL;
-  /** The last pod that went for a disk, and what was left before it did. */
+  /** The last pod that was evicted for a disk, and what was available before. */
   #awaited: { readonly due: EvictionThreshold; readonly available: number; readonly since: MonotonicMs } | undefined;
   #stalls: StallWindow | undefined;
   readonly #startedAt: MonotonicMs;
-  /** What could not be looked at, said once until it can. */
+  /** Signals that could not be sampled; each is logged once until it can be. */
   readonly #unseen = new Set<string>();
 
   constructor(components: EvictionManagerComponents, init: EvictionManagerInit) {
@@ -120,7 +119,7 @@ export class EvictionManager implements Component {
         ...{ clock, log, conditionsChanged },
         thresholds: () => this.#fast,
         interval: () => (this.#memory.isCalm ? CALM_INTERVAL : INTERVAL),
-        observe: (signal) => this.#lookAtUsage(signal),
+        observe: (signal) => this.#sampleUsage(signal),
         canRelieve,
         relieve: (due, observations, signal) => this.#relieve(due, observations, signal),
       },
@@ -131,7 +130,7 @@ export class EvictionManager implements Component {
         ...{ clock, log, conditionsChanged },
         thresholds: () => this.#ofDisk,
         interval: () => this.#untilDisks,
-        observe: (signal) => this.#lookAtDisks(signal),
+        observe: (signal) => this.#sampleDisks(signal),
         canRelieve,
         relieve: (due, observations, signal) => this.#relieveDisk(due, observations, signal),
       },
@@ -159,8 +158,8 @@ export class EvictionManager implements Component {
   }
 
   /**
-   * Looks at memory and processes alone, the more often the less is left. What the kernel tells makes it look sooner,
-   * but no more often: a pod that is held at its limit is told of a hundred times a second.
+   * Samples memory and processes only, more often the less is available. Memory events bring the next sample forward,
+   * but never make samples more frequent: a pod held at its limit causes a hundred events a second.
    */
   async #watchMemory(signal: AbortSignal): Promise<void> {
     const { clock, memory, memoryEvents, pods, log } = this.#components;
@@ -193,11 +192,11 @@ export class EvictionManager implements Component {
   }
 
   /**
-   * The node's own figures are enough while nothing is short. Else it is judged by the same look that pods are chosen
-   * by: a pod that the kernel kills in between would have another one go for it.
+   * The node's own figures suffice while nothing is short. Otherwise the sample that judges is the one that the pod is
+   * chosen by: if the kernel kills a pod in between, another one would be evicted for it.
    */
-  async #lookAtUsage(signal: AbortSignal): Promise<Observations> {
-    const seen = this.#lookAtMemory();
+  async #sampleUsage(signal: AbortSignal): Promise<Observations> {
+    const seen = this.#sampleMemory();
     this.#usage = undefined;
     if (!this.#fast.some((each) => isMet(each, seen, true))) return seen;
     this.#usage = await this.#measured(signal);
@@ -206,21 +205,21 @@ export class EvictionManager implements Component {
 
   #measured(signal: AbortSignal): Promise<NodeUsage | undefined> {
     const { usage } = this.#components;
-    return this.#seen("look at what pods use", (limit) => usage.look(millis(0), limit), signal);
+    return this.#seen("sample the usage of pods", (limit) => usage.sample(millis(0), limit), signal);
   }
 
-  #lookAtMemory(): Observations {
+  #sampleMemory(): Observations {
     const { memory } = this.#components;
-    const what = "look at memory";
+    const what = "read memory";
     const observations = readingObservations(memory(EXACTLY));
     if (observations.has("memory.available")) this.#unseen.delete(what);
-    else this.#tellUnseen(what, "the kernel does not tell");
+    else this.#reportUnseen(what, "the kernel does not report it");
     return observations;
   }
 
-  async #lookAtDisks(signal: AbortSignal): Promise<Observations> {
+  async #sampleDisks(signal: AbortSignal): Promise<Observations> {
     const { usage } = this.#components;
-    const found = await this.#seen("look at file systems", (limit) => usage.filesystems(millis(0), limit), signal);
+    const found = await this.#seen("sample file systems", (limit) => usage.filesystems(millis(0), limit), signal);
     if (found === undefined) return new Map();
     if (this.#layout === undefined) this.#addContainerfs(found);
     this.#layout = layoutOf(found);
@@ -239,23 +238,23 @@ export class EvictionManager implements Component {
   /** Undefined when it cannot be seen now, which is said once. @throws `cancelled` alone */
   async #seen<T>(
     what: string,
-    look: (limit: AbortSignal) => Promise<T>,
+    sample: (limit: AbortSignal) => Promise<T>,
     signal: AbortSignal,
-    timeout = LOOK_TIMEOUT,
+    timeout = SAMPLE_TIMEOUT,
   ): Promise<T | undefined> {
     const { clock } = this.#components;
     try {
-      const found = await withDeadline(clock, timeout, what, look, signal);
+      const found = await withDeadline(clock, timeout, what, sample, signal);
       this.#unseen.delete(what);
       return found;
     } catch (error) {
       if (isCancelled(error)) throw error;
-      this.#tellUnseen(what, describeError(error));
+      this.#reportUnseen(what, describeError(error));
       return undefined;
     }
   }
 
-  #tellUnseen(what: string, error: string): void {
+  #reportUnseen(what: string, error: string): void {
     const message = "cannot see what is left: no pod is evicted for it until that is seen";
     if (!this.#unseen.has(what)) this.#components.log.warn(message, { error });
     this.#unseen.add(what);
@@ -265,12 +264,12 @@ export class EvictionManager implements Component {
     // Urged to: nothing was short by what the node itself showed.
     const usage = this.#usage ?? (await this.#measured(signal));
     if (usage === undefined) return false;
-    this.#tell(due);
+    this.#report(due);
     return await this.#evictor.evictOne(due, this.#figures(due, observations, { usage }), signal);
   }
 
   async #relieveDisk(due: EvictionThreshold, observations: Observations, signal: AbortSignal): Promise<boolean> {
-    if (!this.#isAwaited(due, observations)) this.#tell(due);
+    if (!this.#isAwaited(due, observations)) this.#report(due);
     const after = await this.#reclaim(due, signal);
     if (after !== undefined && !this.#ofDisk.some((each) => isMet(each, after, true))) return true;
     const { usage, clock } = this.#components;
@@ -298,7 +297,7 @@ export class EvictionManager implements Component {
     return available <= last.available && this.#components.clock.monotonic() - last.since < AWAITED_FOR;
   }
 
-  #tell({ signal }: EvictionThreshold): void {
+  #report({ signal }: EvictionThreshold): void {
     this.#components.events.record({
       regarding: nodeReference(this.#init.nodeName),
       type: "Warning",
@@ -331,7 +330,7 @@ export class EvictionManager implements Component {
         log.warn("cannot give back what the node has to spare", { step, error: describeError(error) });
       }
     }
-    return await this.#lookAtDisks(signal);
+    return await this.#sampleDisks(signal);
   }
 
   /**

@@ -30,7 +30,7 @@ function drawnPod({ source, priority, runs, terminating }: Drawn, index: number)
   return { ...made, desired: { ...desired, source, pod }, terminatingSinceMs: terminating ? 0 : undefined };
 }
 
-test("whatever runs: never a critical pod, never one that does not run, one at a time, one whenever it says that one can go", async () => {
+test("with any pods: never a critical one, never one that does not run, one at a time, and one whenever canEvict is true", async () => {
   const drawn = fc.record({
     source: fc.constantFrom("api", "file"),
     priority: fc.constantFrom(-5, 0, 7, 1_999_999_999, 2_000_000_000, 2_000_001_000),
@@ -239,7 +239,7 @@ test("a killed pod that holds too little is not waited for", async () => {
   assert.deepEqual(await evict(6_000), ["leak", "good"]);
 });
 
-test("a pod that has filled the memory before its runtime tells that it runs goes before those that do run", async () => {
+test("a pod that has filled the memory before its runtime reports it running is evicted before those that run", async () => {
   const evict = starved({ pods: [usagePod("good", ["app"]), usagePod("starts", [])], held: { starts: 300, good: 10 } });
   assert.deepEqual(await evict(3_000), ["starts"]);
 });
@@ -313,7 +313,7 @@ describe("a pod that may go on as components", () => {
     assert.deepEqual(await relieve(), ["end first", "kill first"]);
   });
 
-  test("by a soft threshold it is told to end, and not killed", async () => {
+  test("by a soft threshold it is ended, and not killed", async () => {
     const { relieve } = bench();
     assert.deepEqual((await relieve("memory.available", millis(1))).slice(1), ["leave first in 7000"]);
   });
@@ -346,11 +346,11 @@ describe("a pod that may go on as components", () => {
     assert.deepEqual(await relieve(), ["end first", "kill first"]);
   });
 
-  test("is left alone while its runtime takes its time to let go of it, half a minute long", async () => {
+  test("is left alone while its runtime releases it, for up to half a minute", async () => {
     const { relieve, switcher, clock } = bench();
     switcher.leaves = () => new Promise(() => undefined);
     assert.equal((await relieve())[1], "leave first in 1000");
-    // What it was killed with is given back by then.
+    // The memory of the killed pod is free by then.
     await clock.advance(millis(12_000));
     assert.deepEqual(await relieve(), ["end second", "kill second"]);
     await clock.advance(millis(30_000));

@@ -28,9 +28,9 @@ export interface EvictorComponents {
   readonly ender: PodEnder;
   /** Missing: no pod can go on as anything else. */
   readonly switcher?: PodSwitch | undefined;
-  /** SIGKILL to whatever runs in the pod's cgroup, now; missing: there are no cgroups. */
+  /** Sends SIGKILL to all processes in the pod's cgroup; missing: there are no cgroups. */
   readonly kill?: ((pod: DesiredPod, signal: AbortSignal) => Promise<void>) | undefined;
-  /** Takes away what an ended pod holds, volumes in memory and on disk. */
+  /** Removes what an ended pod holds, volumes in memory and on disk. */
   readonly release: (pod: DesiredPod, signal: AbortSignal) => Promise<void>;
   readonly events: EventRecorder;
   readonly clock: Clock;
@@ -54,9 +54,12 @@ export interface EvictionFigures {
 const IMMEDIATE = seconds(1);
 /** The kubelet's: so long an evicted pod is waited for before another one goes. */
 const CLEANUP_TIMEOUT = seconds(30);
-/** What a killed process held is given back within some milliseconds; so long the figures may be those of before. */
+/**
+ * The kernel frees the memory of a killed process within some milliseconds; until then figures may be from before the
+ * kill.
+ */
 const AFTER_EVICTION = millis(100);
-/** A runtime tells within some 100 ms that a container has been killed; one that does not is short of memory itself. */
+/** A runtime reports within about 100 ms that a container was killed; one that does not is short of memory itself. */
 const AFTER_KILL = seconds(2);
 /**
  * SIGKILL frees memory within milliseconds, on a starved board within seconds; what is held longer is held by something
@@ -103,11 +106,11 @@ const usageByPod = (usage: NodeUsage | undefined): ReadonlyMap<PodUid, PodUsage>
 export class Evictor {
   readonly #components: EvictorComponents;
   readonly #init: EvictorInit;
-  /** Those on their way out. */
+  /** The pods that are being ended. */
   readonly #leaving = new Set<PodUid>();
-  /** How much time those at most have got that are still there. */
+  /** The shortest grace period given to each pod that is still ending. */
   readonly #given = new Map<PodUid, Millis>();
-  /** When those were killed that are still there. */
+  /** The time of the kill of each pod that still exists. */
   readonly #killed = new Map<PodUid, MonotonicMs>();
   /** Since when those are switched of which something is left in the runtime that they were in, as far as is seen. */
   readonly #switched = new Map<PodUid, MonotonicMs>();
@@ -145,7 +148,7 @@ export class Evictor {
     return false;
   }
 
-  /** Whether there is a pod that may go now. Cheap: no figures are read. */
+  /** @returns whether some pod may be evicted now. Cheap: no figures are read. */
   canEvict(due: EvictionThreshold): boolean {
     const { switcher } = this.#components;
     const isMoved = ({ uid }: DesiredPod): boolean =>
@@ -168,7 +171,7 @@ export class Evictor {
    */
   #isCandidate({ desired, containers, status, terminatingSinceMs }: AgentPod, due: EvictionThreshold): boolean {
     if (this.#leaving.has(desired.uid) || this.#isBeingSwitched(desired.uid)) return false;
-    // What is seen of a pod may be older than its eviction: on a board in need a look takes seconds.
+    // The view of a pod may be older than its eviction: on a board in need a sample takes seconds.
     const given = this.#given.get(desired.uid);
     const isEnding = terminatingSinceMs !== undefined || given !== undefined;
     if (!containers.some(({ state }) => state.kind === "running")) {
@@ -188,14 +191,18 @@ export class Evictor {
     return isMemorySignal(due.signal) && !isOver && !isEnding && Number.isFinite(held) && held >= UNSEEN_BYTES;
   }
 
-  /** A runtime that is short of memory itself takes its time to let go of it; for ever nobody waits. */
+  /**
+   * True while a switched pod's runtime may still release its memory. The wait is bounded: a runtime that is short of
+   * memory itself may take for ever.
+   */
   #isBeingSwitched(uid: PodUid): boolean {
     const since = this.#switched.get(uid);
     return since !== undefined && this.#components.clock.monotonic() - since < CLEANUP_TIMEOUT;
   }
 
   /**
-   * Whether what has been killed already holds enough still: processes too, of which the kernel has many to take away.
+   * @returns whether the pods killed so far still hold enough to end the shortage; processes count too, because the
+   * kernel may have many to remove.
    */
   #isOnItsWay({ signal, value }: EvictionThreshold, { usage, observed }: EvictionFigures): boolean {
     if (conditionOf(signal) === "DiskPressure" || this.#killed.size === 0) return false;
@@ -253,7 +260,7 @@ export class Evictor {
     const left = switcher?.leave(pod.uid, { gracePeriod: this.#graceFor(due) }, signal) ?? Promise.resolve();
     if (!(await this.#killedAndOver(pod, due, left, signal))) return;
     await left;
-    // What it holds from now on its components hold.
+    // Memory that the pod uses from now on is that of its components.
     this.#killed.delete(pod.uid);
     this.#switched.delete(pod.uid);
   }
@@ -303,7 +310,7 @@ export class Evictor {
     const ended = ender.end(pod.uid, how, signal);
     if (!(await this.#killedAndOver(pod, due, ended, signal))) return;
     await ended;
-    // The next look is to see what this pod has given back, else another one goes for it.
+    // The next sample must include the memory that this pod has freed, otherwise another one is evicted for it.
     await release(pod, signal);
   }
 
@@ -321,7 +328,7 @@ export class Evictor {
     const isHard = due.gracePeriod === undefined;
     const killed = isHard && !isOfDisk(due) ? kill?.(pod, signal) : undefined;
     if (killed === undefined) return true;
-    // The kill may take longer than there is time for both; then nobody waits for the end any more.
+    // The kill may use up the time for both; then nothing awaits the end.
     ended.catch(() => undefined);
     this.#killed.set(pod.uid, clock.monotonic());
     await killed.catch((error: unknown) => this.#cannotKill(pod, error));
@@ -329,8 +336,7 @@ export class Evictor {
   }
 
   /**
-   * Its memory is free: with a runtime that does not answer the pod goes on ending by itself, and the node is looked at
-   * again.
+   * Its memory is free. If the runtime does not answer, the pod ends in the background, and the node is sampled again.
    */
   async #isOverSoon(ended: Promise<void>, signal: AbortSignal): Promise<boolean> {
     using wait = joinSignals(signal);
@@ -340,7 +346,7 @@ export class Evictor {
     );
     const isOver = await Promise.race([ended.then(() => true), late]);
     wait.abort();
-    // Nobody waits for it any more.
+    // Nothing awaits it any more.
     if (!isOver) ended.catch(() => undefined);
     return isOver;
   }

@@ -23,14 +23,14 @@ const SOFT: EvictionThreshold = {
 const QUICK: EvictionThreshold = { ...SOFT, gracePeriod: millis(1) };
 
 /** A loop over memory of which so much is left. */
-class Looked implements AsyncDisposable {
+class LoopBench implements AsyncDisposable {
   readonly clock = new VirtualClock();
   readonly log = new RecordedLog();
   readonly loop: PressureLoop;
   /** Undefined: it cannot be seen. */
   available: number | undefined;
   /** When it looked, in ms. */
-  readonly looks: number[] = [];
+  readonly samples: number[] = [];
   /** When it did something, in ms. */
   readonly reliefs: number[] = [];
   changes = 0;
@@ -71,7 +71,7 @@ class Looked implements AsyncDisposable {
   }
 
   #observe(thresholds: readonly EvictionThreshold[]): Observations {
-    this.looks.push(this.clock.monotonic());
+    this.samples.push(this.clock.monotonic());
     const observed: Observations =
       this.available === undefined
         ? new Map()
@@ -96,60 +96,60 @@ class Looked implements AsyncDisposable {
   }
 }
 
-test("at rest it looks every interval and no more", async () => {
-  await using looked = new Looked([HARD]);
-  await looked.clock.advance(seconds(35));
-  assert.deepEqual([looked.looks, looked.reliefs, looked.changes], [[0, 10_000, 20_000, 30_000], [], 0]);
+test("at rest it samples once an interval", async () => {
+  await using bench = new LoopBench([HARD]);
+  await bench.clock.advance(seconds(35));
+  assert.deepEqual([bench.samples, bench.reliefs, bench.changes], [[0, 10_000, 20_000, 30_000], [], 0]);
 });
 
-test("what has been done is looked at at once", async () => {
-  await using looked = new Looked([HARD], 50);
-  await looked.clock.advance(millis(250));
-  looked.available = 1000;
-  await looked.clock.advance(seconds(5));
-  assert.deepEqual(looked.reliefs, [0, 100, 200]);
-  assert.deepEqual(looked.looks, [0, 100, 200, 300]);
-  assert.equal(looked.changes, 1, "the transition period");
+test("after a measure it samples at once", async () => {
+  await using bench = new LoopBench([HARD], 50);
+  await bench.clock.advance(millis(250));
+  bench.available = 1000;
+  await bench.clock.advance(seconds(5));
+  assert.deepEqual(bench.reliefs, [0, 100, 200]);
+  assert.deepEqual(bench.samples, [0, 100, 200, 300]);
+  assert.equal(bench.changes, 1, "the transition period");
 });
 
 test("where nothing can be done it is tried every ten seconds, however often it is found crossed, woken and urged", async () => {
-  await using looked = new Looked([HARD], 50);
-  looked.isDone = false;
+  await using bench = new LoopBench([HARD], 50);
+  bench.isDone = false;
   for (let ms = 0; ms < 30_000; ms += 50) {
-    await looked.clock.advance(millis(50));
-    looked.loop.crossed([HARD]);
-    looked.loop.urge(HARD);
+    await bench.clock.advance(millis(50));
+    bench.loop.crossed([HARD]);
+    bench.loop.urge(HARD);
   }
-  assert.equal(looked.reliefs.length, 3, String(looked.reliefs));
-  assert.ok(looked.looks.length <= 7, String(looked.looks));
-  assert.equal(looked.log.problems.length, 1, "a crossing is told once");
+  assert.equal(bench.reliefs.length, 3, String(bench.reliefs));
+  assert.ok(bench.samples.length <= 7, String(bench.samples));
+  assert.equal(bench.log.problems.length, 1, "a crossing is logged once");
 });
 
 test("the fruitless time is over when something can be done", async () => {
-  await using looked = new Looked([HARD], 50);
-  looked.isDone = false;
-  await looked.clock.advance(seconds(1));
-  looked.loop.crossed([HARD]);
-  await looked.clock.advance(seconds(1));
-  assert.equal(looked.reliefs.length, 1);
-  looked.canRelieve = true;
-  looked.isDone = true;
-  looked.loop.crossed([HARD]);
-  await looked.clock.advance(millis(1));
-  assert.deepEqual(looked.reliefs, [0, 2_000]);
+  await using bench = new LoopBench([HARD], 50);
+  bench.isDone = false;
+  await bench.clock.advance(seconds(1));
+  bench.loop.crossed([HARD]);
+  await bench.clock.advance(seconds(1));
+  assert.equal(bench.reliefs.length, 1);
+  bench.canRelieve = true;
+  bench.isDone = true;
+  bench.loop.crossed([HARD]);
+  await bench.clock.advance(millis(1));
+  assert.deepEqual(bench.reliefs, [0, 2_000]);
 });
 
 test("a soft threshold that is found crossed again and again wakes it once", async () => {
-  await using looked = new Looked([SOFT]);
-  await looked.clock.advance(seconds(1));
-  looked.available = 200;
+  await using bench = new LoopBench([SOFT]);
+  await bench.clock.advance(seconds(1));
+  bench.available = 200;
   for (let ms = 0; ms < 29_000; ms += 250) {
-    looked.loop.crossed([SOFT]);
-    await looked.clock.advance(millis(250));
+    bench.loop.crossed([SOFT]);
+    await bench.clock.advance(millis(250));
   }
-  assert.deepEqual([looked.looks, looked.reliefs], [[0, 1_000, 11_000, 21_000], []]);
-  await looked.clock.advance(seconds(2));
-  assert.equal(looked.reliefs[0], 31_000);
+  assert.deepEqual([bench.samples, bench.reliefs], [[0, 1_000, 11_000, 21_000], []]);
+  await bench.clock.advance(seconds(2));
+  assert.equal(bench.reliefs[0], 31_000);
 });
 
 test("a hard one does not wait for what is done about a soft one; a soft one does, and so does a hard one for a hard one", async () => {
@@ -159,27 +159,27 @@ test("a hard one does not wait for what is done about a soft one; a soft one doe
     { of: [HARD], next: HARD, reliefs: 1 },
   ];
   for (const { of, next, reliefs } of cases) {
-    await using looked = new Looked([...of, next], of[0] === HARD ? 50 : 200);
-    looked.reliefTakes = seconds(20);
-    await looked.clock.advance(seconds(2));
-    assert.equal(looked.reliefs.length, 1);
-    looked.available = 50;
-    looked.loop.crossed([next]);
-    await looked.clock.advance(millis(10));
-    assert.equal(looked.reliefs.length, reliefs);
-    assert.equal(looked.mostUnderWay, 1);
+    await using bench = new LoopBench([...of, next], of[0] === HARD ? 50 : 200);
+    bench.reliefTakes = seconds(20);
+    await bench.clock.advance(seconds(2));
+    assert.equal(bench.reliefs.length, 1);
+    bench.available = 50;
+    bench.loop.crossed([next]);
+    await bench.clock.advance(millis(10));
+    assert.equal(bench.reliefs.length, reliefs);
+    assert.equal(bench.mostUnderWay, 1);
   }
 });
 
 test("urged, it does something once, though nothing is met", async () => {
-  await using looked = new Looked([HARD]);
-  await looked.clock.advance(seconds(1));
-  looked.loop.urge(HARD);
-  await looked.clock.advance(seconds(8));
-  assert.deepEqual([looked.reliefs, looked.changes], [[1_000], 0]);
+  await using bench = new LoopBench([HARD]);
+  await bench.clock.advance(seconds(1));
+  bench.loop.urge(HARD);
+  await bench.clock.advance(seconds(8));
+  assert.deepEqual([bench.reliefs, bench.changes], [[1_000], 0]);
 });
 
-test("whatever happens when: one thing at a time is done, conditions are what was judged, and no look follows another without a cause", async () => {
+test("in any order of events one measure runs at a time, conditions are those that were judged, and each sample has a cause", async () => {
   const event = fc.record({
     afterMs: fc.nat(3_000),
     available: fc.constantFrom(undefined, 0, 99, 100, 299, 300, 1000, Number.NaN),
@@ -190,20 +190,20 @@ test("whatever happens when: one thing at a time is done, conditions are what wa
   });
   await fc.assert(
     fc.asyncProperty(fc.array(event, { maxLength: 20 }), async (events) => {
-      await using looked = new Looked([HARD, SOFT]);
+      await using bench = new LoopBench([HARD, SOFT]);
       let woken = 0;
       for (const { afterMs, available, how, isDone, canRelieve, takesMs } of events) {
-        Object.assign(looked, { available, isDone, canRelieve, reliefTakes: millis(takesMs + 1) });
-        if (how === "crossed hard") looked.loop.crossed([HARD, SOFT]);
-        if (how === "crossed soft") looked.loop.crossed([SOFT]);
-        if (how === "urge") looked.loop.urge(HARD);
+        Object.assign(bench, { available, isDone, canRelieve, reliefTakes: millis(takesMs + 1) });
+        if (how === "crossed hard") bench.loop.crossed([HARD, SOFT]);
+        if (how === "crossed soft") bench.loop.crossed([SOFT]);
+        if (how === "urge") bench.loop.urge(HARD);
         woken += how === "nothing" ? 0 : 1;
-        await looked.clock.advance(millis(afterMs + 1));
-        assert.deepEqual(looked.loop.conditions, looked.expected);
-        assert.ok(looked.mostUnderWay <= 1);
+        await bench.clock.advance(millis(afterMs + 1));
+        assert.deepEqual(bench.loop.conditions, bench.expected);
+        assert.ok(bench.mostUnderWay <= 1);
       }
-      const byTime = 2 + Math.ceil(looked.clock.monotonic() / 5_000);
-      assert.ok(looked.looks.length <= byTime + woken + looked.reliefs.length, String(looked.looks));
+      const byTime = 2 + Math.ceil(bench.clock.monotonic() / 5_000);
+      assert.ok(bench.samples.length <= byTime + woken + bench.reliefs.length, String(bench.samples));
     }),
     { numRuns: 150 },
   );

@@ -13,9 +13,9 @@ export interface PressureLoopComponents {
   readonly conditionsChanged: () => void;
   /** @returns whether anything was done: if not, nothing will have changed for a while. @throws `cancelled` alone */
   readonly relieve: (due: EvictionThreshold, observations: Observations, signal: AbortSignal) => Promise<boolean>;
-  /** Whether there is something that could be done about it by now. Asked while nothing could be: it must be cheap. */
+  /** @returns whether a measure is possible now. Called while none was, so it must be cheap. */
   readonly canRelieve: (due: EvictionThreshold) => boolean;
-  /** Until the next look, when nothing wakes it; asked after each. */
+  /** The interval to the next sample unless something wakes the loop; called after each sample. */
   readonly interval: () => Millis;
   readonly clock: Clock;
   readonly log: Log;
@@ -29,7 +29,8 @@ export interface PressureLoopInit {
 const FRUITLESS = seconds(10);
 
 /**
- * Looks, judges, and has one thing done about it; one loop for each kind of thing that takes its own time to look at.
+ * Samples, judges the thresholds, and starts one measure. Each kind of resource that takes its own time to sample has a
+ * loop.
  */
 export class PressureLoop {
   readonly #components: PressureLoopComponents;
@@ -38,7 +39,7 @@ export class PressureLoop {
   #state: EvictionState = NO_EVICTION;
   #conditions: ReadonlySet<PressureType> = new Set();
   #fruitlessUntil = 0 as MonotonicMs;
-  /** Of what is done for a soft threshold, which a hard one does not wait for. */
+  /** The signal of a measure for a soft threshold; a hard threshold aborts it. */
   #patience: JoinedSignal | undefined;
   #urged: EvictionThreshold | undefined;
 
@@ -73,8 +74,8 @@ export class PressureLoop {
   }
 
   /**
-   * A look that was taken elsewhere has found these crossed. What has been found before is waited for: it has its own
-   * time.
+   * Reports thresholds that another sample found crossed. A threshold that was crossed before is waited for: it has its
+   * own time.
    */
   crossed(thresholds: readonly EvictionThreshold[]): void {
     const isNews = thresholds.some(

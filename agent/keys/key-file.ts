@@ -24,7 +24,7 @@ export interface KeyFolder {
   sync(): void;
 }
 
-/** What a provider needs to recover the key-encryption key. Binary fields are base64. */
+/** The record from which a provider recovers the key-encryption key. Binary fields are base64. */
 export type ProviderRecord =
   | { readonly kind: "tpm2"; readonly public: string; readonly private: string }
   | { readonly kind: "systemd-creds"; readonly credential: string; readonly boundTo: "host" | "host+tpm2" }

@@ -16,13 +16,13 @@ export interface KeyProvider<R extends ProviderRecord = ProviderRecord> {
   readonly kind: R["kind"];
   /** Why this board has no such thing; undefined: it has. */
   missing(): Promise<string | undefined>;
-  /** Whether the key stays with the board when its disk is taken away. */
+  /** @returns whether the key stays with the board when its disk is removed */
   isBoundToBoard(): Promise<boolean>;
   /** A new key-encryption key, and what recovers it. @throws `unavailable` */
   create(): Promise<{ readonly kek: Buffer; readonly record: R }>;
   /** @throws `corrupt` when this board will never recover it, `unavailable` when a later start may */
   recover(record: R): Promise<Buffer>;
-  /** Whether `create` would keep it elsewhere than this record says. */
+  /** @returns whether `create` would keep the key in another place than this record names */
   hasMoved?(record: R): boolean;
   /** Removes what `record` left on the disk; nothing needs it any more. */
   discard?(record: R): void;
@@ -41,7 +41,7 @@ export interface KeyProvidersInit {
   readonly systemdFolder?: string;
   /** Default `/sys/bus/nvmem/devices`. */
   readonly nvmemFolder?: string;
-  /** Of the provider `file`, absolute. */
+  /** The path of the provider `file`, absolute. */
   readonly keyFile: string;
   /** That of the store. */
   readonly rootDir: string;

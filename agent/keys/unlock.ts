@@ -1,6 +1,6 @@
 /**
- * Chooses the provider of the key-encryption key and unlocks the data keys, once at the start. Whatever has become of
- * provider or files, the agent gets keys: what an earlier process sealed with a lost key is asked of the hub again.
+ * Chooses the provider of the key-encryption key and unlocks the data keys, once at the start. The agent gets keys in
+ * any case: what an earlier process sealed with a lost key is requested from the hub again.
  */
 import { randomBytes } from "node:crypto";
 import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
@@ -49,7 +49,7 @@ export interface UnlockInit {
   readonly waits?: readonly Millis[];
 }
 
-/** What the key file has come to. */
+/** The state of the key file. */
 type Found =
   | { readonly kind: "none" }
   | { readonly kind: "unlocked"; readonly keys: UnlockedKeys }
@@ -87,7 +87,7 @@ export async function unlockDataKeys(
     const reason = describeError(error);
     log.error("Secrets are sealed with a key that ends with this process", { reason });
     problem = { kind: "unavailable", provider: choice === "auto" ? "unknown" : choice, reason };
-    // What can be read stays readable: the provider in use goes on.
+    // The data stays readable: the current provider remains.
     unlocked = kept;
   }
   return new DataKeys({ clock, log, folder }, { unlocked, problem });

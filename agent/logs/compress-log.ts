@@ -39,7 +39,7 @@ export async function compressLog(path: string, signal: AbortSignal): Promise<vo
     await unlink(path);
   } catch (error) {
     if (errnoOf(error) !== "ENOENT") throw error;
-    // Somebody found it too old meanwhile: then its gzip is too.
+    // The log was deleted for its age meanwhile: so is its gzip.
     await unlink(`${path}.gz`);
   }
 }

@@ -16,11 +16,11 @@ export interface LogHeader {
   /** As it stands in the file. */
   readonly timestamp: string;
   readonly stream: LogStream;
-  /** Whether the line goes on in the next entry of this stream. */
+  /** True when the line continues in the next entry of this stream. */
   readonly partial: boolean;
 }
 
-/** What stands before the third space of an entry; `undefined` when it is none. */
+/** Parses the part of an entry before its third space; `undefined` if it is no header. */
 export function parseLogHeader(text: string): LogHeader | undefined {
   const [timestamp = "", stream, tags = "", ...rest] = text.split(" ");
   if (rest.length > 0 || (stream !== "stdout" && stream !== "stderr")) return undefined;

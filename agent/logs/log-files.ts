@@ -6,7 +6,7 @@ import type { Gunzip } from "node:zlib";
 import { PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
 import { logHeaderAt, MAX_HEADER_BYTES } from "./cri-log-format.ts";
 
-/** What one read takes from a log file. A larger one gains nothing measurable. */
+/** Bounds one read of a log file. A larger read gains nothing measurable. */
 export const BLOCK_BYTES = 64 * 1024;
 
 /** `containerLogMaxFiles` is 5 unless configured; of more rotated files than this the oldest are not read. */
@@ -22,7 +22,7 @@ export interface LogFile {
   readonly handle: FileHandle;
   readonly compressed: boolean;
   readonly inode: number;
-  /** When it was opened. */
+  /** The time at which the file was opened. */
   readonly size: number;
   readonly modifiedAtMs: number;
 }
@@ -164,7 +164,7 @@ async function feed(unzip: Gunzip, file: LogFile): Promise<void> {
   }
 }
 
-/** How many lines a compressed file completes. */
+/** Counts the complete lines of a compressed file. */
 export async function countLines(file: LogFile): Promise<number> {
   let count = 0;
   let rest: Buffer = Buffer.alloc(0);
@@ -183,11 +183,7 @@ export async function countLines(file: LogFile): Promise<number> {
   return count;
 }
 
-/**
- * Where the last `wanted` lines of a plain file start, found from its end.
- * @param open whether an unfinished line at the end counts as one: only in the newest file.
- * @returns also how many lines that is, fewer than `wanted` when the file has no more.
- */
+/** Finds the start of the last `wanted` lines of a plain file, from its end. */
 export async function findTail(
   file: LogFile,
   wanted: number,

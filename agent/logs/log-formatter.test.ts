@@ -31,7 +31,7 @@ const cases: readonly {
   { name: "lines of both streams in order", log: `${STAMP} stdout F a\n${STAMP} stderr F b\n`, shows: "a\nb\n" },
   { name: "an empty line", log: `${STAMP} stdout F \n`, shows: "\n" },
   { name: "parts are joined", log: `${STAMP} stdout P a\n${STAMP} stdout P b\n${STAMP} stdout F c\n`, shows: "abc\n" },
-  { name: "further tags are not looked at", log: `${STAMP} stdout F:x:y a\n`, shows: "a\n" },
+  { name: "further tags are ignored", log: `${STAMP} stdout F:x:y a\n`, shows: "a\n" },
   { name: "spaces in the text stay", log: `${STAMP} stdout F  a  b \n`, shows: " a  b \n" },
   {
     name: "a time stamp once a line",
@@ -77,7 +77,7 @@ for (const { name, log, options, shows } of cases) {
   });
 }
 
-test("lines to be skipped are counted as whole lines, whatever parts they come in", () => {
+test("lines to skip are counted as whole lines, in any division into parts", () => {
   const formatter = new LogFormatter(PLAIN);
   formatter.skip(2);
   const log = `${STAMP} stdout P a\n${STAMP} stdout F a\n${STAMP} stderr F b\n${STAMP} stdout F c\n`;

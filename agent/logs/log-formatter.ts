@@ -32,7 +32,7 @@ export class LogFormatter {
   #skipLines = 0;
   #left: number;
   #state: State = AT_LINE_START;
-  /** Of each stream: the line that is unfinished, and whether it is shown. */
+  /** The unfinished line of each stream, and whether it is shown. */
   readonly #unfinished: Record<LogStream, { readonly shown: boolean } | undefined> = {
     stdout: undefined,
     stderr: undefined,
@@ -50,7 +50,7 @@ export class LogFormatter {
     this.#left = format.limitBytes ?? Number.POSITIVE_INFINITY;
   }
 
-  /** Whether `limitBytes` is reached: nothing more will come out. */
+  /** True when `limitBytes` is reached: no more output follows. */
   get full(): boolean {
     return this.#left <= 0;
   }

@@ -28,9 +28,7 @@ class Bench implements AsyncDisposable {
     mkdirSync(this.folder.at("pods/web"), { recursive: true });
   }
 
-  /**
-   * `id`s of containers with a log; one that ends with `!` has been made and has not run. `undefined`: nobody knows.
-   */
+  /** @param ids ids of containers with a log; one that ends with `!` was made and has not run. `undefined`: unknown. */
   view(uid: string, ids: readonly string[] | undefined): PodView {
     for (const id of ids ?? []) writeFileSync(this.logOf(id), "");
     const containers = ids?.map((id) => ({

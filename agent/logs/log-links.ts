@@ -14,17 +14,19 @@ import type { PodView } from "../plan/pod-view.ts";
 const MAX_NAME_CHARACTERS = 255;
 const SUFFIX = ".log";
 const FOLDER_MODE = 0o755;
-/** Links of a start that are looked at; a node has 110 pods of a few containers. Others stay until the next start. */
+/**
+ * Bounds the links that one start checks; a node has 110 pods of a few containers. Others stay until the next start.
+ */
 const MAX_ENTRIES = 10_000;
 /** Runs that have been replaced are removed soon after the pod's status has changed, which changes nothing of it. */
-const LOOK_AGAIN = seconds(10);
+const CHECK_AGAIN = seconds(10);
 
 export interface LogLinksComponents {
-  /** What the workers see now. */
+  /** The workers' current views. */
   readonly views: () => Iterable<PodView>;
   /** Fires when one of them may have changed. */
   readonly changes: Watch<unknown>;
-  /** Whether `views` has all that the runtimes had when the agent started. */
+  /** @returns whether `views` has everything that the runtimes had when the agent started */
   readonly isSettled: () => boolean;
   readonly clock: Clock;
   readonly log: Log;
@@ -33,7 +35,7 @@ export interface LogLinksComponents {
 export interface LogLinksInit {
   /** The kubelet's `/var/log/containers`. */
   readonly folder: string;
-  /** Links to what lies elsewhere are somebody else's. */
+  /** Only links into this folder are managed; others have another owner. */
   readonly podLogsDir: string;
 }
 
@@ -46,7 +48,7 @@ export class LogLinks implements Component {
   readonly #components: LogLinksComponents;
   readonly #init: LogLinksInit;
   readonly #alarm: Alarm;
-  /** Of links that are there: whose they are; `undefined` for one of an earlier agent. */
+  /** The existing links with their pods; `undefined` for a link of an earlier agent. */
   readonly #links = new Map<string, PodUid | undefined>();
   #isSettled = false;
   #hasChanged = false;
@@ -62,7 +64,7 @@ export class LogLinks implements Component {
       mkdirSync(this.#init.folder, { recursive: true, mode: FOLDER_MODE });
       this.#takeOver();
     } catch (error) {
-      // Nobody but collectors of logs needs them: the node goes on without.
+      // Only collectors of logs need the links: the node works without them.
       this.#components.log.warn("cannot keep links to logs", { error: describeError(error) });
       await aborted(signal);
       return;
@@ -80,9 +82,9 @@ export class LogLinks implements Component {
   async #keep(signal: AbortSignal): Promise<void> {
     for (;;) {
       await this.#alarm.ring(signal);
-      if (this.#hasChanged) this.#alarm.set(LOOK_AGAIN);
+      if (this.#hasChanged) this.#alarm.set(CHECK_AGAIN);
       this.#hasChanged = false;
-      this.#look();
+      this.#check();
     }
   }
 
@@ -98,7 +100,7 @@ export class LogLinks implements Component {
     }
   }
 
-  #look(): void {
+  #check(): void {
     this.#isSettled ||= this.#components.isSettled();
     const unknown = new Set<PodUid>();
     const named = new Set<string>();

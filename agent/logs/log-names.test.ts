@@ -25,7 +25,7 @@ test("a container's log files by their names", () => {
     assert.equal(parseLogName(name), undefined, name);
 });
 
-test("a stamp is of its time, and later than those in use whatever the clock says", () => {
+test("a stamp is of its time, and later than those in use even if the clock goes back", () => {
   const now = new Date("2026-11-20T11:43:22.999Z");
   assert.equal(nextStamp(now, []), "20261120-114322");
   assert.equal(nextStamp(now, ["20261120-114321"]), "20261120-114322");

@@ -13,7 +13,7 @@ export interface LogName {
 
 const NAME = /^(\d{1,9})\.log(?:\.(\d{8}-\d{6})(\.gz)?(\.tmp)?)?$/;
 
-/** `undefined` for a file that is nobody's log. */
+/** `undefined` for a file that is no log of a container. */
 export function parseLogName(name: string): LogName | undefined {
   const match = NAME.exec(name);
   if (match === null) return undefined;

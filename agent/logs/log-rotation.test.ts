@@ -69,7 +69,7 @@ class Bench implements Disposable {
   readonly writers: Writer[] = [];
   readonly reopened: string[] = [];
   reopenError: Error | undefined;
-  /** Of the disk; a write of a test changes it only where the test says so. */
+  /** The free space of the disk; a test changes it explicitly, its writes do not. */
   freeBytes = 1_000_000_000;
   /** When the free space was asked for. */
   readonly comparedAt: number[] = [];
@@ -207,7 +207,7 @@ test("killed while it compressed: what is half goes, what is whole stays once", 
   assert.ok(files.includes("notes.txt"));
 });
 
-test("a runtime that cannot reopen keeps its file under its old name, and the next look tries again", async () => {
+test("a runtime that cannot reopen keeps its file under its old name, and the next check tries again", async () => {
   using bench = new Bench();
   const app = bench.start("app");
   app.write("x".repeat(1001));
@@ -347,7 +347,7 @@ test("logs of pods that are not this node's are neither counted nor touched", as
   assert.deepEqual(bench.log.problems, []);
 });
 
-test("at rest the next look is later, and sooner again when a log would be full before it", async () => {
+test("at rest the next check is later, and sooner again when a log would be full before it", async () => {
   using bench = new Bench({ maxSizeBytes: 1000 });
   const app = bench.start("app");
   assert.equal(await bench.scan(), seconds(10));
@@ -372,7 +372,7 @@ test("a clock that was set back does not make the newest file the oldest", async
   assert.deepEqual(contents, ["second", "third"]);
 });
 
-test("the loop ends when it is told to, in the middle of a wait", async () => {
+test("the loop ends when its signal aborts, in the middle of a wait", async () => {
   using bench = new Bench();
   bench.start("app");
   const stop = new AbortController();
@@ -454,14 +454,14 @@ test("a container that floods its log is found within a second, and its files st
   await running;
 });
 
-test("while nothing runs nothing is looked at; with containers the disk is, by how much is free", async () => {
+test("while nothing runs nothing is checked; with containers the disk is, by how much is free", async () => {
   using bench = new Bench({ maxSizeBytes: 10_000_000 });
   const stop = new AbortController();
   const running = endOfRun(bench.rotator.run(stop.signal));
   const settle = async (): Promise<void> => {
     for (let turn = 0; turn < 50; turn += 1) await bench.clock.settle();
   };
-  /** The usual time between two comparisons; the files that are looked at in between are real ones. */
+  /** The usual time between two comparisons; the files that are checked in between are real. */
   const interval = async (): Promise<number | undefined> => {
     bench.comparedAt.length = 0;
     for (let past = 0; past < 120_000; past += 500) {

@@ -25,17 +25,19 @@ export interface LoggedContainer {
 }
 
 export interface LogRotationComponents {
-  /** Those that run now. */
+  /** The containers that run now. */
   readonly containers: () => Iterable<LoggedContainer>;
   /** Fires when others may run; missing: everything is checked at the usual intervals while nothing runs, too. */
   readonly changes?: Watch<unknown>;
   /** The runtime goes on writing to a new file under the old name. */
   readonly reopen: (container: LoggedContainer, signal: AbortSignal) => Promise<void>;
-  /** Whether a pod is this node's: logs of others in the same folder are left alone. */
+  /** @returns whether a pod is this node's: logs of others in the same folder are left alone */
   readonly owns: (uid: string) => boolean;
-  /** Whether the container's output waits for the rotation when its log is full (`RuntimeAdapter.boundsLogs`). */
+  /**
+   * @returns whether the container's output waits for the rotation when its log is full (`RuntimeAdapter.boundsLogs`)
+   */
   readonly isBounded?: (container: LoggedContainer) => boolean;
-  /** Of the file system that the logs are on; missing: only the intervals decide when logs are checked. */
+  /** The free space of the logs' file system; missing: only the intervals decide when logs are checked. */
   readonly freeBytes?: () => number;
   readonly clock: Clock;
   readonly log: Log;
@@ -49,20 +51,20 @@ export interface LogRotationInit {
   readonly maxFiles: number;
   /** `containerLogMonitorInterval`. */
   readonly interval: Millis;
-  /** `containerLogMaxWorkers`: logs that are looked at, and put aside, at once. */
+  /** `containerLogMaxWorkers`: bounds the logs that are checked and rotated at once. */
   readonly maxWorkers: number;
-  /** Of all logs of this node together; `undefined`: no limit. */
+  /** Bounds all logs of this node together; `undefined`: no limit. */
   readonly totalMaxBytes: number | undefined;
 }
 
-/** While no log will be full by then, the next look may wait for so many intervals. */
+/** While no log will be full by then, the next check may wait for so many intervals. */
 const MAX_INTERVALS = 3;
 /**
  * A log that grows by more than half its size, and by `MIN_FILLING_BYTES`, within an interval is checked sooner than
  * that, but not sooner than this. A container that writes 100 MB/s through its runtime overshoots by 25 MB then. A
  * check of one log costs 30 µs.
  */
-const FASTEST_LOOK = millis(250);
+const SHORTEST_CHECK_INTERVAL = millis(250);
 const FAST_GROWTH = 0.5;
 /**
  * How often the free space is compared between two checks, which finds a sudden burst: one statfs of 3 µs. At 100 MB/s
@@ -78,9 +80,9 @@ const MIN_FILLING_BYTES = 1024 * 1024;
 const ASIDE_TOLERANCE = 2;
 /** Below that, limits of a few kilobytes for instance, the number of files is limit enough. */
 const MIN_ASIDE_BYTES = 8 * 1024 * 1024;
-/** How often everything is counted when nothing else calls for it: logs of dead containers grow no more. */
+/** The interval of a full count without another cause: logs of dead containers do not grow. */
 const COUNT_INTERVAL_MS = 5 * 60_000;
-/** Of a container's runs: the last, and the one before for `logs --previous`. */
+/** The runs whose logs are kept: the last, and the one before for `logs --previous`. */
 const KEPT_ATTEMPTS = 2;
 /** What is deleted when the cap is reached goes down to this part of it, so that it is not reached again at once. */
 const LOW_WATER = 0.9;
@@ -93,12 +95,12 @@ interface Seen {
 }
 
 /**
- * Keeps the logs of containers small: each by itself as the kubelet does, and all of them together. Killed between the
- * renaming and the runtime's reopening, the next look finds the log missing and has it reopened.
+ * Bounds the logs of containers: each one as the kubelet does, and all of them together. If the agent is killed between
+ * the renaming and the runtime's reopening, the next check finds the log missing and has it reopened.
  *
- * A component's log cannot become too large, for its writer waits; rotating it once an interval at most is what limits
- * how fast the component can write to flash. A runtime's containers write on whatever happens, so their logs are
- * checked as fast as they grow.
+ * A component's log cannot become too large, because its writer waits; rotating it at most once an interval bounds how
+ * fast the component can write to flash. A runtime's containers never wait, so their logs are checked as fast as they
+ * grow.
  */
 export class LogRotation implements Component {
   readonly name = "log rotation";
@@ -138,7 +140,7 @@ export class LogRotation implements Component {
     while (this.#compressing !== undefined) await this.#compressing.done;
   }
 
-  /** One look at everything. @returns how long until the next. */
+  /** Checks all logs. @returns the time until the next check */
   async scan(signal: AbortSignal): Promise<Millis> {
     const { log } = this.#components;
     const before = this.#seen;
@@ -153,7 +155,7 @@ export class LogRotation implements Component {
         if (signal.aborted) break;
         try {
           const seen = { size: sizes[index], before: before.get(container.logPath) };
-          next = Math.min(next, await this.#look(container, seen, signal));
+          next = Math.min(next, await this.#check(container, seen, signal));
         } catch (error) {
           if (isCancelled(error)) throw error;
           log.warn("cannot rotate a log", { path: container.logPath, error: describeError(error) });
@@ -167,7 +169,7 @@ export class LogRotation implements Component {
     return millis(next);
   }
 
-  /** No log grows that nobody writes. */
+  /** Waits until a container runs: no other log grows. */
   async #untilOneRuns(signal: AbortSignal): Promise<void> {
     const { changes, containers } = this.#components;
     const runs = (): boolean => [...containers()].length > 0;
@@ -175,7 +177,7 @@ export class LogRotation implements Component {
     for await (const _ of changes.changes(signal)) if (runs()) return;
   }
 
-  /** Until the next look is due, or the disk fills by what may be a log. */
+  /** Waits until the next check is due, or the disk fills, possibly by a log. */
   async #wait(duration: Millis, signal: AbortSignal): Promise<void> {
     const { clock, freeBytes } = this.#components;
     if (freeBytes === undefined) return await clock.sleep(duration, signal);
@@ -190,7 +192,7 @@ export class LogRotation implements Component {
     }
   }
 
-  /** Takes logs away, of pods that are this node's, whatever their age and however much room there is. */
+  /** Removes logs of this node's pods, of any age and with any free space. */
   async removeDead(
     isDead: (uid: string, container: string, attempt: number) => boolean,
     signal: AbortSignal,
@@ -204,8 +206,8 @@ export class LogRotation implements Component {
     }
   }
 
-  /** @returns milliseconds until it is to be checked again */
-  async #look(
+  /** @returns milliseconds until it must be checked again */
+  async #check(
     container: LoggedContainer,
     { size, before }: { readonly size: number | Error | undefined; readonly before: Seen | undefined },
     signal: AbortSignal,
@@ -238,7 +240,7 @@ export class LogRotation implements Component {
     const fastBytes = Math.max(maxSizeBytes * FAST_GROWTH, MIN_FILLING_BYTES);
     const isFast = !isBounded && bytesPerMs * interval > fastBytes;
     const untilFull = (isFull ? maxSizeBytes : maxSizeBytes - size) / bytesPerMs;
-    return Math.max(untilFull / 2, isFast ? FASTEST_LOOK : interval);
+    return Math.max(untilFull / 2, isFast ? SHORTEST_CHECK_INTERVAL : interval);
   }
 
   /** Makes room, puts the log aside and has the runtime begin a new one; older ones are left to be compressed. */
@@ -364,7 +366,7 @@ export class LogRotation implements Component {
       });
   }
 
-  /** When the logs being written are too large together, those with more than their share are put aside early. */
+  /** Rotates early the logs with more than their share when the logs being written are too large together. */
   async #rotateLargest(cap: number, signal: AbortSignal): Promise<void> {
     const running = [...this.#components.containers()];
     const share = cap / (2 * Math.max(1, running.length));
@@ -400,7 +402,7 @@ const sizeOf = (path: string): Promise<number | Error | undefined> =>
     },
   );
 
-/** How many of the files put aside, oldest first, have to go before another one of `sizeBytes` joins them. Pure. */
+/** Computes how many rotated files, oldest first, must be removed before another one of `sizeBytes` is added. Pure. */
 function excessFiles(
   aside: readonly LogFileUsage[],
   sizeBytes: number,

@@ -17,10 +17,7 @@ export interface ContainerLogUsage {
   readonly files: readonly LogFileUsage[];
 }
 
-/**
- * A node has 110 pods of a few containers with five files each; a folder with more than this has something else in
- * it, and what is beyond is not looked at.
- */
+/** Bounds one scan: a node has 110 pods of a few containers with five files each. Entries beyond it are not counted. */
 const MAX_ENTRIES = 10_000;
 
 /** `<podLogsDir>/<namespace>_<name>_<uid>/<container>/<attempt>.log…`, of the pods that `owns` says are this node's. */

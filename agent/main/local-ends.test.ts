@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { WatchSource } from "@picolet/protocol/async/watch.ts";
-import type { RuntimeHealth } from "../observe/runtime-watcher.ts";
+import type { RuntimeHealth } from "../core/node/runtime-health.ts";
 import type { StoreState } from "../store/store-file.ts";
 import { type HealthSources, healthChecks } from "./local-ends.ts";
 

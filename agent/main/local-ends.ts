@@ -4,7 +4,7 @@ import type { Watch } from "@picolet/protocol/async/watch.ts";
 import type { HealthCheck } from "../api/health-port.ts";
 import { HealthPort } from "../api/health-port.ts";
 import { LocalApi, type LocalApiComponents } from "../api/local-api.ts";
-import type { RuntimeHealth } from "../observe/runtime-watcher.ts";
+import type { RuntimeHealth } from "../core/node/runtime-health.ts";
 import type { StoreState } from "../store/store-file.ts";
 import type { AgentBase } from "./base/agent-base.ts";
 import type { NodeBoardServices } from "./base/node-board-services.ts";

@@ -1,7 +1,7 @@
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 
-/** Whether the kernel enforces AppArmor profiles. @param root only tests name another one */
+/** @returns whether the kernel enforces AppArmor profiles. @param root only tests name another one */
 export function isApparmorEnabled(root = "/"): boolean {
   if (!existsSync(join(root, "sys/kernel/security/apparmor"))) return false;
   try {

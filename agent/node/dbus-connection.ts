@@ -11,7 +11,10 @@ import { type DbusCall, DbusDecoder, type DbusMessage, type DbusValue, encodeCal
 const CALL_LIMIT = seconds(25);
 /** The server's lines are of some 40 bytes. */
 const MAX_AUTHENTICATION_BYTES = 1024;
-/** Signals that nobody has taken. logind sends two a shutdown; with more the connection is given up, and made anew. */
+/**
+ * Bounds memory: signals that wait for their reader. logind sends two a shutdown. With more the connection is closed,
+ * and opened again.
+ */
 const MAX_SIGNALS = 64;
 /** Calls that wait for their answer; ours come one after the other. */
 const MAX_CALLS = 16;
@@ -23,7 +26,7 @@ interface Waiting {
   readonly reject: (error: Error) => void;
 }
 
-/** Where the system's bus is: by the environment as libdbus reads it, else where it always is. */
+/** The address of the system bus: from the environment as libdbus reads it, else the standard one. */
 export function systemBusPath(environment: Readonly<Record<string, string | undefined>>): string {
   const address = environment.DBUS_SYSTEM_BUS_ADDRESS ?? "";
   const path = /(?:^|;)unix:(?:[^;]*,)?path=([^,;]+)/.exec(address)?.[1];
@@ -102,7 +105,7 @@ export class DbusConnection implements Disposable {
     }
   }
 
-  /** From then on such signals come. */
+  /** Subscribes to such signals. */
   async subscribe(rule: string, signal: AbortSignal): Promise<void> {
     await this.call({ ...BUS, member: "AddMatch", signature: "s", body: [rule] }, signal);
   }

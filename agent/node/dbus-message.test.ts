@@ -86,7 +86,7 @@ const decodes = (chunks: readonly Uint8Array[]): void => {
   }
 };
 
-test("whatever comes, it is read or refused as corrupt", () => {
+test("any bytes are read or refused as corrupt", () => {
   fc.assert(fc.property(fc.array(fc.uint8Array({ maxLength: 200 }), { maxLength: 5 }), decodes));
 });
 

@@ -17,7 +17,7 @@ export interface DbusCall {
   readonly path: string;
   readonly interface: string;
   readonly member: string;
-  /** Of `s`, `o`, `g`, `b`, `i`, `u`, `x`, `t`, `v`, arrays and structs of them. */
+  /** Consists of `s`, `o`, `g`, `b`, `i`, `u`, `x`, `t`, `v`, and arrays and structs of them. */
   readonly signature: string;
   readonly body: readonly DbusArgument[];
 }
@@ -25,7 +25,7 @@ export interface DbusCall {
 export interface DbusMessage {
   readonly kind: "call" | "return" | "error" | "signal";
   readonly serial: number;
-  /** Of the call that is answered; 0 for what answers nothing. */
+  /** The serial of the call that is answered; 0 for a message that is no answer. */
   readonly replySerial: number;
   readonly path: string;
   readonly interface: string;
@@ -36,13 +36,16 @@ export interface DbusMessage {
   readonly body: readonly DbusValue[];
 }
 
-/** The specification allows 128 MiB; what logind sends us has 300 bytes. Whoever sends more is not logind. */
+/**
+ * Bounds memory: the specification allows 128 MiB, logind's messages have 300 bytes. A peer that sends more is not
+ * logind.
+ */
 export const MAX_MESSAGE_BYTES = 64 * 1024;
 /** A variant holds a value; ours are never held by other variants. */
 const MAX_VARIANT_DEPTH = 4;
 
 const KINDS = ["call", "return", "error", "signal"] as const;
-/** Of the header: endianness, type, flags, version, body length, serial, length of the fields. */
+/** The fixed part of the header: endianness, type, flags, version, body length, serial, length of the fields. */
 const FIXED_HEADER_BYTES = 16;
 const LITTLE = 0x6c;
 const BIG = 0x42;

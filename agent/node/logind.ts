@@ -20,7 +20,7 @@ export interface LogindComponents {
 export interface LogindInit {
   /** Socket of the system's message bus. */
   readonly busPath: string;
-  /** How long the shutdown is to be held up at most. */
+  /** Bounds the delay of the shutdown. */
   readonly delay: Millis;
   /** logind.conf(5)'s; where a file of ours raises logind's own limit when it is less than `delay`. */
   readonly dropInFolder: string;
@@ -35,19 +35,17 @@ const MANAGER = "org.freedesktop.login1.Manager";
 const SIGNAL = "PrepareForShutdown";
 const SIGHUP = 1;
 
-/** logind reads its files again in its own time after it was told to. */
-const RELOAD_LOOKS = 10;
-const RELOAD_LOOK_GAP = millis(200);
+/** logind reloads its files some time after the request; its setting is read so often. */
+const RELOAD_CHECKS = 10;
+const RELOAD_CHECK_GAP = millis(200);
 /** A program that starts, asks logind and says so; on a board that is being loaded from a slow card. */
 const LOCK_LIMIT = seconds(30);
-/**
- * A bus that is restarted comes back within seconds. Where there is none at all, that is looked at as often as this.
- */
+/** A restarted bus is back within seconds. Without any bus the longest wait applies. */
 const RETRY: BackoffPolicy = { first: seconds(1), max: seconds(300), jitter: EQUAL_JITTER };
 
 /**
  * Follows logind: while this runs it holds a delay lock, so that a shutdown of the machine waits until the pods have
- * been ended, or for logind's InhibitDelayMaxSec. Boards without logind have nothing of it but a look now and then.
+ * ended, or for logind's InhibitDelayMaxSec. Boards without logind only check for it now and then.
  */
 export class LogindShutdown implements Component {
   readonly name = "logind";
@@ -63,15 +61,16 @@ export class LogindShutdown implements Component {
   async run(signal: AbortSignal): Promise<void> {
     const { clock, random, log } = this.#components;
     const backoff = new Backoff(random, RETRY);
-    let told = "";
+    let logged = "";
     try {
       for (;;) {
         const problem = await this.#followUntilBroken(signal, () => {
           backoff.reset();
-          told = "";
+          logged = "";
         });
-        if (problem !== told) log.warn("logind is not followed: a shutdown ends no pods by itself", { error: problem });
-        told = problem;
+        if (problem !== logged)
+          log.warn("logind is not followed: a shutdown ends no pods by itself", { error: problem });
+        logged = problem;
         await clock.sleep(backoff.next(), signal);
       }
     } finally {
@@ -95,7 +94,7 @@ export class LogindShutdown implements Component {
     }
   }
 
-  /** Until the connection breaks. @param stands called once logind is followed */
+  /** Follows logind until the connection breaks. @param stands called once logind is followed */
   async #follow(signal: AbortSignal, stands: () => void): Promise<never> {
     const { shutdown, clock, log } = this.#components;
     using bus = await DbusConnection.open(this.#init.busPath, clock, signal);
@@ -104,7 +103,7 @@ export class LogindShutdown implements Component {
     await this.#takeLock(bus, signal);
     log.info("shutdowns of the machine wait for the pods", { seconds: this.#init.delay / 1000 });
     stands();
-    // What was told before somebody listened.
+    // The shutdown may have begun before the subscription.
     if ((await property(bus, "PreparingForShutdown", signal)) === true) this.#begin();
     for (;;) {
       const { member, interface: from, body } = await bus.nextSignal(signal);
@@ -136,7 +135,7 @@ export class LogindShutdown implements Component {
     if (this.#lock?.isHeld === true) return;
     const lock = await ShutdownLock.take(this.#components.clock, this.#init.busPath, signal);
     this.#lock = lock;
-    // Ended by somebody else: all of it is begun anew.
+    // The lock was released by another process: connect again from the start.
     void lock.ended.then(() => {
       if (this.#lock === lock) bus[Symbol.dispose]();
     });
@@ -151,9 +150,9 @@ export class LogindShutdown implements Component {
       const text = `# Made by picolet: shutdownGracePeriod takes so long.\n[Login]\nInhibitDelayMaxSec=${Math.ceil(delay / 1000)}\n`;
       writeFileSync(join(dropInFolder, DROP_IN), text);
       await bus.call(RELOAD, signal);
-      for (let look = 0; look < RELOAD_LOOKS; look += 1) {
+      for (let check = 0; check < RELOAD_CHECKS; check += 1) {
         if ((await limitOf(bus, signal)) >= delay) return;
-        await clock.sleep(RELOAD_LOOK_GAP, signal);
+        await clock.sleep(RELOAD_CHECK_GAP, signal);
       }
     } catch (error) {
       if (isCancelled(error)) throw error;
@@ -239,5 +238,5 @@ class ShutdownLock {
   }
 }
 
-/** What systemd-inhibit has to say fits a line. */
+/** Bounds the text of systemd-inhibit's error, which is one line. */
 const MAX_COMPLAINT = 500;

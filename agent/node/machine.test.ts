@@ -44,7 +44,7 @@ test("a machine that says nothing is still a node", async () => {
   assert.deepEqual([machine.machineID, machine.systemUUID, machine.bootID, machine.osImage], ["", "", "", "Linux"]);
 });
 
-test("huge pages are told of by size, also those of which there is none", async () => {
+test("huge pages are reported by size, also sizes of which there are none", async () => {
   using board = tree({
     "sys/kernel/mm/hugepages/hugepages-64kB/nr_hugepages": "0\n",
     "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "3\n",

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { formatQuantity } from "@picolet/protocol/kubernetes/quantity.ts";
 import type { RuntimeStatus } from "@picolet/runtime-contract/runtime-adapter.ts";
 
-/** What of this machine does not change while the agent runs. */
+/** Facts of this machine that do not change while the agent runs. */
 export interface Machine {
   readonly machineID: string;
   readonly systemUUID: string;
@@ -29,6 +29,8 @@ export interface NodeInfo {
   /** `containerd://1.7.2`; of several runtimes the first. */
   readonly containerRuntimeVersion: string;
   readonly kubeletVersion: string;
+  /** Always "": deprecated; the kubelet clears it since Kubernetes 1.33 (KEP-4004). */
+  readonly kubeProxyVersion: "";
   readonly operatingSystem: "linux";
   readonly architecture: string;
   /** Bytes; missing without swap. */
@@ -41,7 +43,7 @@ const GO_ARCHITECTURES: ReadonlyMap<string, string> = new Map([
   ["ppc64", "ppc64le"],
 ]);
 
-/** Where firmware says which machine this is, best first: DMI, then device trees, as cAdvisor looks for it. */
+/** The files in which firmware identifies the machine, best first: DMI, then device trees, in cAdvisor's order. */
 const SYSTEM_UUID_FILES = [
   "sys/class/dmi/id/product_uuid",
   "proc/device-tree/system-id",
@@ -80,6 +82,7 @@ export function nodeInfo(machine: Machine, kubeletVersion: string, runtimes: rea
     osImage,
     containerRuntimeVersion: first === undefined ? "" : `${first.runtime}://${first.version}`,
     kubeletVersion,
+    kubeProxyVersion: "",
     operatingSystem: "linux",
     architecture,
     ...(swap === undefined ? {} : { swap: { capacity: swap } }),
@@ -114,8 +117,8 @@ export async function nodeCapacity(machine: Machine, rootDir: string, maxPods: n
 const HUGE_PAGES_FOLDER = "sys/kernel/mm/hugepages";
 
 /**
- * Of each size that the kernel has, also those of which there is none: `hugepages-2Mi`, by how the kernel says it in
- * KiB.
+ * Reads the huge pages of each size that the kernel has, also where there are none: `hugepages-2Mi`, from the kernel's
+ * names in KiB.
  */
 export async function hugePages(root: string): Promise<Readonly<Record<`hugepages-${string}`, string>>> {
   const folder = join(root, HUGE_PAGES_FOLDER);
@@ -133,12 +136,10 @@ export async function hugePages(root: string): Promise<Readonly<Record<`hugepage
 const bytesText = (bytes: number): string =>
   formatQuantity({ nano: BigInt(bytes) * 1_000_000_000n, format: "BinarySI" });
 
-/**
- * Numbers below it are given to what starts first, and to nobody again (RESERVED_PIDS of the kernel's kernel/pid.c).
- */
+/** Process ids below it are given once after boot, and never again (RESERVED_PIDS of the kernel's kernel/pid.c). */
 const RESERVED_PIDS = 300;
 
-/** How many processes and threads there can be on this machine; undefined where the kernel does not say. */
+/** The limit of processes and threads on this machine; undefined where the kernel has none. */
 export async function maxPids(root = "/"): Promise<number | undefined> {
   const read = async (name: string): Promise<number> => Number(await readLine(join(root, "proc/sys/kernel", name)));
   const [numbers, threads] = await Promise.all([read("pid_max"), read("threads-max")]);

@@ -1,7 +1,7 @@
 import { networkInterfaces } from "node:os";
 import { type Clock, type MonotonicMs, seconds } from "@picolet/protocol/ports.ts";
 
-/** How old the list may be; asking the kernel for every status would cost more than it tells. */
+/** Bounds the age of the list; reading it for every status would cost more than it is worth. */
 const MAX_AGE = seconds(30);
 
 /** The node's own addresses, IPv4 first, as `status.hostIPs` shows them. Link-local ones are left out. */

@@ -68,7 +68,7 @@ test("a critical pod is taken at once, and what it displaces is ended for it", a
   await admission[Symbol.asyncDispose]();
 });
 
-test("what is being ended for somebody counts no more, and nobody is ended for it twice", async () => {
+test("a pod that is being ended to make room counts no more, and no pod is ended for it twice", async () => {
   const { admission, ends } = makeAdmission();
   const victim = asking("small", "api", "800m");
   const first = asking("static", "file", "500m");
@@ -113,7 +113,7 @@ test("a node short of disk takes no pod, and takes it again when it is no longer
   assert.equal(admission.admit(pod, []), undefined);
 });
 
-test("a pod that cannot have CPUs of its own is refused, and displaces nobody", async () => {
+test("a pod that cannot have CPUs of its own is refused, and displaces no pod", async () => {
   const rejection = { reason: "SMTAlignmentError", message: "SMT Alignment Error" };
   const { admission, ends } = makeAdmission({ admit: () => rejection });
   assert.equal(admission.admit(asking("static", "file", "500m"), [asking("small", "api", "800m")]), rejection);

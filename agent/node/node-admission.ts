@@ -16,26 +16,26 @@ import { infeasibleResize, resizeChanges, resizeVerdict } from "../plan/admissio
 import type { SysctlAllowlist } from "../plan/admission/sysctls.ts";
 
 export interface NodeAdmissionComponents {
-  /** Who ends the pods that have to make room; asked when that is so. */
+  /** Ends the pods that must make room; called when some must. */
   readonly ender: () => PodEnder;
   readonly events: EventRecorder;
   readonly log: Log;
   /** As it is now, the API server's own labels and taints included. */
   readonly node: () => NodeLabelsAndTaints;
-  /** What pods may have together, as the node's status has it. */
+  /** The resources of all pods together, as in the node's status. */
   readonly allocatable: () => Readonly<Record<string, string>>;
   readonly isShuttingDown: () => boolean;
   /** Missing: no pod gets CPUs or memory for itself alone. */
   readonly placement?: ContainerPlacement | undefined;
-  /** What the node may be short of, as it is now. */
+  /** The node's pressure conditions of now. */
   readonly pressures: () => readonly PressureCondition[];
-  /** Whether the runtime of this pod tells a container's groups by `supplementalGroupsPolicy`. */
+  /** @returns whether the pod's runtime supports `supplementalGroupsPolicy` */
   readonly supplementalGroupsPolicy: (pod: DesiredPod) => boolean;
 }
 
 export interface NodeAdmissionInit {
   readonly sysctls: SysctlAllowlist;
-  /** Whether the kernel enforces AppArmor. */
+  /** True when the kernel enforces AppArmor. */
   readonly apparmor: boolean;
   /** The kubelet's `memorySwap.swapBehavior` is LimitedSwap. */
   readonly limitedSwap: boolean;

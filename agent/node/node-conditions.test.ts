@@ -6,12 +6,13 @@ import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedEvents, RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import type { PressureCondition } from "../core/node/node-pressure.ts";
-import { type NodeCondition, NodeConditions, type RuntimeHealth, readyCondition } from "./node-conditions.ts";
+import type { RuntimeHealth } from "../core/node/runtime-health.ts";
+import { type NodeCondition, NodeConditions, readyCondition } from "./node-conditions.ts";
 import type { ShutdownState } from "./node-shutdown.ts";
 
 const NOW = new Date("2026-01-01T00:00:00.999Z");
-const up = (name: string): RuntimeHealth => ({ name, healthy: true, reason: "", message: "" });
-/** Of those that are in force. */
+const up = (name: string): RuntimeHealth => ({ name, healthy: true, reason: "", message: "", sinceMs: 0 });
+/** The current condition Ready. */
 const readyOf = (node: NodeConditions): NodeCondition | undefined =>
   node.conditions.current.find(({ type }) => type === "Ready");
 const down = (name: string, reason = "RuntimeNotReady", message = "no socket"): RuntimeHealth => ({
@@ -19,6 +20,7 @@ const down = (name: string, reason = "RuntimeNotReady", message = "no socket"): 
   healthy: false,
   reason,
   message,
+  sinceMs: 0,
 });
 
 const WELL_AT_START = ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"].map(
@@ -140,7 +142,7 @@ test("pressures come before Ready, each change is one event, and transitions are
   const shown = (): string[] =>
     node.conditions.current.map(({ type, status, reason }) => `${type}=${status} ${reason}`);
   const well = ["MemoryPressure=False KubeletHasSufficientMemory", "DiskPressure=False KubeletHasNoDiskPressure"];
-  // There from the first report on, whoever has spoken by then.
+  // All conditions are there from the first report on.
   assert.deepEqual(shown(), [...well, "PIDPressure=False KubeletHasSufficientPID", "Ready=False KubeletNotReady"]);
   const stop = new AbortController();
   const done = endOfRun(node.run(stop.signal));

@@ -2,18 +2,9 @@ import type { Component } from "@picolet/protocol/async/component.ts";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import type { PressureCondition } from "../core/node/node-pressure.ts";
+import type { RuntimeHealth } from "../core/node/runtime-health.ts";
 import { type EventRecorder, nodeReference, type ObjectReference } from "../core/store/store-ports.ts";
 import type { ShutdownState } from "./node-shutdown.ts";
-
-/** How one runtime is, as whoever relists it sees it. */
-export interface RuntimeHealth {
-  /** The adapter's name. */
-  readonly name: string;
-  readonly healthy: boolean;
-  /** CamelCase; `RuntimeNotReady` when the runtime does not answer or says that it is not ready. "" while healthy. */
-  readonly reason: string;
-  readonly message: string;
-}
 
 /** One entry of `status.conditions` of a node. `lastHeartbeatTime` is the time at which it is reported. */
 export interface NodeCondition {
@@ -30,7 +21,7 @@ const SHUTTING_DOWN = "node is shutting down";
 const PLEG_REASON = "PLEGNotHealthy";
 const RUNTIME_REASON = "RuntimeNotReady";
 
-/** The condition Ready of a node whose runtimes are so, with the kubelet's reasons. Pure. */
+/** Makes the condition Ready from the runtimes' health, with the kubelet's reasons. Pure. */
 export function readyCondition(
   health: readonly RuntimeHealth[],
   previous: NodeCondition | undefined,
@@ -59,7 +50,7 @@ function problemOf({ name, reason, message }: RuntimeHealth): string {
   return `container runtime is down: ${name}: ${message}`;
 }
 
-/** As the kubelet has them until its eviction manager says otherwise, in the order in which it writes them. */
+/** The kubelet's conditions until its eviction manager reports others, in the kubelet's order. */
 const NO_PRESSURE: readonly PressureCondition[] = [
   {
     type: "MemoryPressure",
@@ -94,8 +85,7 @@ export interface NodeConditionsComponents {
   readonly health: Watch<readonly RuntimeHealth[]>;
   readonly shutdown: Watch<ShutdownState>;
   /**
-   * Who finds out what the node is short of; asked once these conditions run. What nobody tells of is as if there were
-   * enough.
+   * The watches of pressure conditions; called when this component runs. A condition that no watch reports is False.
    */
   readonly pressures: () => readonly Watch<readonly PressureCondition[]>[];
   readonly events: EventRecorder;
@@ -122,8 +112,8 @@ export class NodeConditions implements Component {
   }
 
   /**
-   * In the kubelet's order: pressures, then Ready, which is not so before the first look at the runtimes. Changes only
-   * when one of them does.
+   * The conditions in the kubelet's order: pressures, then Ready, which is False before the first list of the runtimes.
+   * Changes only when one of them does.
    */
   get conditions(): Watch<readonly NodeCondition[]> {
     return this.#conditions;
@@ -132,7 +122,7 @@ export class NodeConditions implements Component {
   async run(signal: AbortSignal): Promise<void> {
     this.#event("Starting", "Starting picolet.");
     const sources = this.#components.pressures();
-    // As the kubelet does with each start; what has changed by the first look is said then.
+    // The kubelet records these with each start; changes up to the first update are reported then.
     for (const condition of this.#conditions.current) this.#sayPressure(condition, undefined);
     const follow = async (changes: AsyncIterable<unknown>): Promise<void> => {
       for await (const _ of changes) this.#update(sources.flatMap(({ current }) => current));
@@ -141,14 +131,14 @@ export class NodeConditions implements Component {
     await Promise.all([health, shutdown, ...sources].map((each) => follow(each.changes(signal))));
   }
 
-  #update(told: readonly PressureCondition[]): void {
+  #update(reported: readonly PressureCondition[]): void {
     const { health, shutdown, clock } = this.#components;
     const before = this.#conditions.current;
     const previous = (type: string): NodeCondition | undefined => before.find((each) => each.type === type);
     const now = clock.wall();
     const isShuttingDown = shutdown.current.kind !== "running";
     const ready = readyCondition(health.current, previous("Ready"), now, isShuttingDown);
-    const pressures = completed(told).map((each) => withTransition(each, previous(each.type), now));
+    const pressures = completed(reported).map((each) => withTransition(each, previous(each.type), now));
     const next = [...pressures, ready];
     if (next.length === before.length && next.every((each) => isSame(each, previous(each.type)))) return;
     this.#conditions.set(next);
@@ -164,7 +154,7 @@ export class NodeConditions implements Component {
       this.#event("NodeReady", `Node ${this.#node.name} status is now: NodeReady`);
       return;
     }
-    // The first look that finds a runtime missing counts too: whoever reads the events shall see why.
+    // A runtime that is missing from the start is reported too, so that the events have the reason.
     if (previous?.status === "False" && previous.message !== NOT_CHECKED) return;
     log.warn("node is not ready", { reason: next.message });
     this.#event("NodeNotReady", `Node ${this.#node.name} status is now: NodeNotReady: ${next.message}`);
@@ -184,9 +174,9 @@ export class NodeConditions implements Component {
   }
 }
 
-function completed(told: readonly PressureCondition[]): readonly PressureCondition[] {
-  const known = NO_PRESSURE.map((each) => told.find(({ type }) => type === each.type) ?? each);
-  return [...known, ...told.filter(({ type }) => known.every((each) => each.type !== type))];
+function completed(reported: readonly PressureCondition[]): readonly PressureCondition[] {
+  const known = NO_PRESSURE.map((each) => reported.find(({ type }) => type === each.type) ?? each);
+  return [...known, ...reported.filter(({ type }) => known.every((each) => each.type !== type))];
 }
 
 const isSame = (next: NodeCondition, previous: NodeCondition | undefined): boolean =>

@@ -19,7 +19,7 @@ test("a node that no API server knows has the labels and taints of its configura
   assert.deepEqual([name, labels["kubernetes.io/arch"], labels.zone, taints], ["board", "arm64", "shed", INIT.taints]);
 });
 
-test("what the API server says of the node counts, whatever else is in it", () => {
+test("the API server's labels and taints of the node count, and values of another type are skipped", () => {
   const { labels, taints } = nodeLabelsAndTaints(INIT, {
     metadata: { labels: { zone: "barn", rack: "1", odd: 7 } },
     spec: { taints: [{ key: "wet", value: "very", effect: "NoSchedule" }, { key: "x" }, null, 1] },

@@ -1,4 +1,4 @@
-/** What pods are held against: this node's labels and taints. Pure. */
+/** This node's labels and taints, as admission of pods compares them. Pure. */
 import type { NodeLabelsAndTaints, NodeTaint } from "../plan/admission/admission-node.ts";
 import type { Machine } from "./machine.ts";
 import { ownLabels } from "./node-report.ts";

@@ -1,4 +1,4 @@
-/** What a Node object gets from its node, in the shape in which the kubelet fills it: pure. */
+/** Makes what a Node object gets from its node, in the kubelet's shape. Pure. */
 import type { NodeReportContent } from "@picolet/protocol/tunnel/messages.ts";
 import { KUBERNETES_VERSION, VERSION } from "@picolet/protocol/version.ts";
 import type { ImageInfo, RuntimeStatus } from "@picolet/runtime-contract/runtime-adapter.ts";
@@ -17,7 +17,7 @@ export interface NodeReportInit {
   readonly maxImages: number;
   readonly machine: Machine;
   readonly capacity: NodeCapacity;
-  /** What pods may have of it together. */
+  /** The part of `capacity` that pods may use together. */
   readonly allocatable: Readonly<Record<string, string>>;
 }
 
@@ -25,7 +25,7 @@ export interface NodeReportView {
   readonly conditions: readonly NodeCondition[];
   /** The node's own, IPv4 first. */
   readonly addresses: readonly string[];
-  /** Of the runtimes that have answered, containers' first. */
+  /** The status of the runtimes that have answered, that of containers first. */
   readonly runtimes: readonly RuntimeStatus[];
   readonly images: readonly ImageInfo[];
 }
@@ -50,7 +50,7 @@ export function nodeReport(init: NodeReportInit, view: NodeReportView): NodeRepo
         ...view.addresses.map((address) => ({ type: "InternalIP", address })),
         { type: "Hostname", address: nodeName },
       ],
-      nodeInfo: { ...nodeInfo(machine, KUBELET_VERSION, view.runtimes), kubeProxyVersion: "" },
+      nodeInfo: nodeInfo(machine, KUBELET_VERSION, view.runtimes),
       images: imagesOf(view.images, maxImages),
     },
   };

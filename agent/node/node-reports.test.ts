@@ -59,12 +59,13 @@ test("a report has the kubelet's labels and shapes, the operator's labels above 
     { type: "Hostname", address: "board" },
   ]);
   assert.deepEqual([report.status.capacity, report.status.allocatable], [CAPACITY, ALLOCATABLE]);
-  const nodeInfo = report.status.nodeInfo as { architecture: string; kubeletVersion: string };
+  const nodeInfo = report.status.nodeInfo as { architecture: string; kubeletVersion: string; kubeProxyVersion: string };
   assert.equal(nodeInfo.architecture, "arm64");
   assert.equal(nodeInfo.kubeletVersion, `v${KUBERNETES_VERSION}.0-picolet.${VERSION}`, "the API server's version");
+  assert.equal(nodeInfo.kubeProxyVersion, "", "as the kubelet since 1.33");
 });
 
-test("the largest images are told, and no more than asked for", () => {
+test("the largest images are reported, up to the configured number", () => {
   const images = [image("small", 1), image("large", 3), image("middle", 2)];
   const names = (maxImages: number): unknown =>
     nodeReport({ ...INIT, maxImages }, { conditions: [], addresses: [], runtimes: [], images }).status.images;
@@ -116,7 +117,7 @@ function start() {
   };
 }
 
-test("a condition is told at once, an image soon after a pod changed, an address with the next look", async () => {
+test("a condition is reported at once, an image soon after a pod changed, an address with the next interval", async () => {
   const { clock, runtime, reports, conditions, podsChanged, addresses, seen, stop } = start();
   await clock.advance(millis(1));
   const before = seen.length;
@@ -138,7 +139,7 @@ test("a condition is told at once, an image soon after a pod changed, an address
   await stop();
 });
 
-test("nothing is told while nothing changes, and images outlive a runtime that does not answer", async () => {
+test("nothing is reported while nothing changes, and images outlive a runtime that does not answer", async () => {
   const { clock, runtime, reports, podsChanged, seen, stop } = start();
   runtime.addImage("localhost/app:1");
   podsChanged.set(1);

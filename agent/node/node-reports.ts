@@ -20,11 +20,12 @@ export interface NodeReportsComponents {
   readonly log: Log;
 }
 
-/** Images that pods have pulled are told together: a burst of pods is one report. */
+/** The wait after a change of pods, so that a burst of pods is one report of images. */
 const AFTER_PODS = seconds(10);
 
 /**
- * Keeps `report` true: at once when a condition changes, soon after pods did, and every `interval` whatever happens.
+ * Keeps `report` current: updates it at once when a condition changes, soon after pods change, and every `interval` in
+ * any case.
  */
 export class NodeReports implements Component {
   readonly name = "node reports";
@@ -32,11 +33,11 @@ export class NodeReports implements Component {
   readonly #init: NodeReportInit & { readonly interval: Millis };
   readonly #report: WatchSource<NodeReportContent>;
   readonly #alarm: Alarm;
-  /** What each runtime said last. */
+  /** The last images of each runtime. */
   readonly #images = new Map<RuntimeAdapter, readonly ImageInfo[]>();
 
   /**
-   * @param init `interval`: `nodeStatusReportFrequency`, at which what nobody tells of (addresses, disks) is looked at
+   * @param init `interval`: `nodeStatusReportFrequency`, at which things without an event (addresses, disks) are read
    */
   constructor(components: NodeReportsComponents, init: NodeReportInit & { readonly interval: Millis }) {
     this.#components = components;

@@ -20,7 +20,7 @@ class Board {
   readonly clock = new VirtualClock();
   readonly events = new RecordedEvents();
   readonly log = new RecordedLog();
-  readonly told: string[] = [];
+  readonly calls: string[] = [];
   readonly hows: PodEnd[] = [];
   revived = 0;
   readonly shutdown: NodeShutdown;
@@ -31,11 +31,11 @@ class Board {
       {
         ender: () => ({
           end: async (uid, how, signal) => {
-            this.told.push(`${this.#now()} ${uid} has ${(how.gracePeriod ?? -1000) / 1000}`);
+            this.calls.push(`${this.#now()} ${uid} has ${(how.gracePeriod ?? -1000) / 1000}`);
             this.hows.push(how);
             const took = lasts.get(uid);
             await this.clock.sleep(millis(took === undefined ? 1e9 : took * 1000), signal);
-            this.told.push(`${this.#now()} ${uid} ended`);
+            this.calls.push(`${this.#now()} ${uid} ended`);
           },
         }),
         pods: () => pods.map(([pod]) => pod),
@@ -52,7 +52,7 @@ class Board {
 
   begin(): Promise<void> {
     return this.shutdown.begin("test").then(() => {
-      this.told.push(`${this.#now()} done`);
+      this.calls.push(`${this.#now()} done`);
     });
   }
 
@@ -73,7 +73,7 @@ test("pods end in the order of their priority, each with what is shorter: its ow
   const begun = board.begin();
   await board.clock.advance(seconds(60));
   await begun;
-  assert.deepEqual(board.told, [
+  assert.deepEqual(board.calls, [
     "0 slow has 20",
     "0 quick has 5",
     "1 quick ended",
@@ -103,7 +103,7 @@ test("one that does not end holds up neither the next group nor the end", async 
   const begun = board.begin();
   await board.clock.advance(seconds(60));
   await begun;
-  assert.deepEqual(board.told, ["0 deaf has 20", "20 critical has 10", "30 done"]);
+  assert.deepEqual(board.calls, ["0 deaf has 20", "20 critical has 10", "30 done"]);
   await board.shutdown[Symbol.asyncDispose]();
 });
 
@@ -112,7 +112,7 @@ test("asked twice it waits for the same end", async () => {
   const both = Promise.all([board.begin(), board.begin()]);
   await board.clock.advance(seconds(60));
   await both;
-  assert.deepEqual(board.told, ["0 slow has 20", "10 slow ended", "10 done", "10 done"]);
+  assert.deepEqual(board.calls, ["0 slow has 20", "10 slow ended", "10 done", "10 done"]);
 });
 
 test("a shutdown that is cancelled goes no further; the node comes back, and can go down again", async () => {
@@ -127,7 +127,7 @@ test("a shutdown that is cancelled goes no further; the node comes back, and can
   assert.equal(board.shutdown.isShuttingDown, false);
   assert.equal(board.revived, 1);
   await board.clock.advance(seconds(60));
-  assert.deepEqual(board.told, ["0 slow has 20", "2 done", "10 slow ended"]);
+  assert.deepEqual(board.calls, ["0 slow has 20", "2 done", "10 slow ended"]);
   assert.deepEqual(board.events.lines, [
     "Normal NodeShutdown: Shutdown manager detected shutdown event",
     "Normal NodeShutdown: Shutdown manager detected shutdown cancellation",
@@ -135,7 +135,7 @@ test("a shutdown that is cancelled goes no further; the node comes back, and can
   const again = board.begin();
   await board.clock.advance(seconds(60));
   await again;
-  assert.equal(board.told.at(-1), "73 done");
+  assert.equal(board.calls.at(-1), "73 done");
 });
 
 test("a cancellation of nothing is nothing", async () => {
@@ -149,5 +149,5 @@ test("without a time for it there is no graceful shutdown", async () => {
   const board = new Board([[pod("web"), 1]], []);
   await assert.rejects(board.begin(), (error) => isPicoletError(error, "conflict"));
   assert.equal(board.shutdown.isShuttingDown, false);
-  assert.deepEqual(board.told, []);
+  assert.deepEqual(board.calls, []);
 });

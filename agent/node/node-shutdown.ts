@@ -31,12 +31,12 @@ export function transition(state: ShutdownState, event: ShutdownEvent): Shutdown
 }
 
 const REASON = "Terminated";
-/** Of the pods' status and of its condition DisruptionTarget. */
+/** The message of the pods' status and of its condition DisruptionTarget. */
 const SHUTDOWN_MESSAGE = "Pod was terminated in response to imminent node shutdown.";
 
 export interface NodeShutdownComponents {
   readonly ender: () => PodEnder;
-  /** Those that are wanted on this node. */
+  /** The desired pods of this node. */
   readonly pods: () => readonly DesiredPod[];
   /** Static pods that a shutdown has ended run again: it was cancelled. */
   readonly revive: () => void;
@@ -133,7 +133,10 @@ export class NodeShutdown implements NodeShutdownControl, Component {
     this.#happened({ kind: "done" });
   }
 
-  /** Until all of its pods have ended, or its time is over: what still runs then has been told to end, too. */
+  /**
+   * Ends a group of pods. Resolves when all have ended, or when the group's time is over; those that still run are
+   * being ended by then.
+   */
   async #endGroup({ pods, period, priority }: ShutdownGroup, signal: AbortSignal): Promise<void> {
     const { clock, log } = this.#components;
     const ends = Promise.all(pods.map((pod) => this.#end(pod, period, this.#life.signal)));

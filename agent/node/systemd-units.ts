@@ -22,7 +22,7 @@ const MAX_ENDED_JOBS = 32;
 const MAX_KNOWN = 1024;
 const NEVER: AbortSignal = new AbortController().signal;
 
-/** Of every slice of ours: accounting is what makes systemd turn the controllers on. */
+/** The properties of each of our slices. Accounting makes systemd enable the controllers. */
 const OF_EVERY_SLICE: readonly UnitProperty[] = [
   { name: "DefaultDependencies", type: "b", value: false },
   ...["CPUAccounting", "MemoryAccounting", "TasksAccounting", "IOAccounting"].map(
@@ -133,7 +133,7 @@ export class SystemdUnits implements CgroupUnits, Disposable {
     try {
       return await (await opening).call({ ...MANAGER, member, signature, body }, NEVER);
     } catch (error) {
-      // Whatever is not systemd's own answer is a fault of the connection: the next call makes another one.
+      // Any error that is not systemd's answer is a fault of the connection: the next call opens another one.
       if (!isPicoletError(error, "failed") && this.#opening === opening) {
         this[Symbol.dispose]();
         this.#log.warn("the message bus does not answer: cgroups of pods wait for it", { bus: this.#busPath });
@@ -175,7 +175,7 @@ function described(name: string): UnitProperty[] {
 
 const argumentOf = ({ name, type, value }: UnitProperty): DbusArgument => [name, { type, value }];
 
-/** Whether the other side has answered with that error. */
+/** @returns whether the peer has answered with that D-Bus error */
 function isNamed(error: unknown, name: string): boolean {
   const cause = isPicoletError(error) ? error.cause : undefined;
   return cause instanceof Error && cause.message.startsWith(`${name}:`);

@@ -14,15 +14,15 @@ export interface OrphanSweepComponents {
   readonly adapters: readonly RuntimeAdapter[];
   readonly observer: PodObserver;
   readonly store: DesiredStore;
-  /** Each removes what is left on this node of pods that nobody knows. @returns their uids */
+  /** Each removes what unknown pods have left on this node. @returns their uids */
   readonly sweeps: readonly ((known: Known, signal: AbortSignal) => Promise<readonly string[]>)[];
   readonly clock: Clock;
   readonly log: Log;
 }
 
 /**
- * After pods have come or gone, and no sooner than so long after the sweep before: a folder that is left costs a little
- * room, a look at all of them some file accesses.
+ * The shortest time between two sweeps, which follow changes of the pods. A remaining folder costs little space, a
+ * sweep some file accesses.
  */
 const INTERVAL = seconds(300);
 

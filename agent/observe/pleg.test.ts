@@ -13,13 +13,13 @@ import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts"
 import type { PodObserverSink } from "../core/pods/pod-observer.ts";
 import { Pleg } from "./pleg.ts";
 
-/** PLEG over two fake runtimes, with a sink that writes down what it is told. */
+/** PLEG over two fake runtimes, with a sink that records its calls. */
 class Bench implements AsyncDisposable {
   readonly clock = new VirtualClock();
   readonly runtimes = [new FakeRuntime(this), new FakeRuntime(this)];
   readonly adapters: readonly RuntimeAdapter[];
   readonly log = new RecordedLog();
-  readonly told: string[] = [];
+  readonly calls: string[] = [];
   /** Times of the lists of the first runtime. */
   readonly lists: number[] = [];
   readonly pleg: Pleg;
@@ -40,8 +40,8 @@ class Bench implements AsyncDisposable {
     };
     this.pleg = new Pleg({ adapters: this.adapters, clock: this.clock, random: seededRandom(1), log: this.log });
     const sink: PodObserverSink = {
-      podChanged: (adapter, uid, why) => this.told.push(`${adapter.name} ${uid} ${why}`),
-      listed: (adapter) => this.told.push(`${adapter.name} listed`),
+      podChanged: (adapter, uid, why) => this.calls.push(`${adapter.name} ${uid} ${why}`),
+      listed: (adapter) => this.calls.push(`${adapter.name} listed`),
     };
     this.pleg.observe(sink);
     if (start) this.start();
@@ -67,8 +67,8 @@ class Bench implements AsyncDisposable {
     return this.clock.advance(millis(durationMs));
   }
 
-  takeTold(): string[] {
-    return this.told.splice(0);
+  takeCalls(): string[] {
+    return this.calls.splice(0);
   }
 
   /** Something that changes a pod's version. */
@@ -96,12 +96,12 @@ class Bench implements AsyncDisposable {
 }
 
 describe("relisting", () => {
-  test("happens at once at the start and tells of it", async () => {
+  test("happens at once at the start and reports the pods", async () => {
     await using bench = new Bench();
     const uid = bench.touch();
     await bench.pass(0);
     assert.deepEqual(
-      bench.takeTold().filter((each) => each.endsWith("listed")),
+      bench.takeCalls().filter((each) => each.endsWith("listed")),
       ["fake-0 listed", "fake-1 listed"],
     );
     assert.equal(bench.pleg.listing(bench.adapter)?.has(uid), true);
@@ -114,19 +114,19 @@ describe("relisting", () => {
     );
   });
 
-  test("finds what no hint told of, and what is gone", async () => {
+  test("finds changes without a hint, and removed pods", async () => {
     await using bench = new Bench();
     await bench.pass(0);
-    bench.takeTold();
+    bench.takeCalls();
     bench.first.faults.hintDelays = () => [];
     const uid = bench.touch();
     await bench.pass(3000);
-    assert.deepEqual(bench.takeTold(), ["fake-0 web relist"]);
+    assert.deepEqual(bench.takeCalls(), ["fake-0 web relist"]);
     bench.first.removeSandbox(bench.first.inspect(uid).sandboxes[0]?.id ?? "");
     await bench.pass(3000);
-    assert.deepEqual(bench.takeTold(), ["fake-0 web relist"]);
+    assert.deepEqual(bench.takeCalls(), ["fake-0 web relist"]);
     await bench.pass(60_000);
-    assert.deepEqual(bench.takeTold(), []);
+    assert.deepEqual(bench.takeCalls(), []);
   });
 
   test("is every second while things change, and slows down to 30 s at rest when hints are seen to come", async () => {
@@ -205,7 +205,7 @@ describe("relisting", () => {
       assert.equal(state.tries, 1);
     });
 
-    test("is every 3 s while it cannot tell, which is asked every minute, and at 30 s when it can", async () => {
+    test("is every 3 s while hints cannot be tried, which is attempted every minute, and at 30 s when it can", async () => {
       await using bench = new Bench({ start: false });
       let answer = false;
       const state = withTries(bench, async () => answer);
@@ -229,7 +229,7 @@ describe("relisting", () => {
       assert.equal(state.tries, 2);
     });
 
-    test("is every 3 s for ten minutes once a hint was lost, whatever else comes", async () => {
+    test("is every 3 s for ten minutes once a hint was lost, in any case", async () => {
       await using bench = new Bench({ start: false });
       const state = withTries(bench, async () => true);
       bench.start();
@@ -262,10 +262,10 @@ describe("hints", () => {
     await bench.pass(0);
     bench.touch();
     await bench.pass(100_000);
-    bench.takeTold();
+    bench.takeCalls();
     bench.touch();
     await bench.clock.settle();
-    assert.deepEqual(bench.takeTold(), ["fake-0 web hint"]);
+    assert.deepEqual(bench.takeCalls(), ["fake-0 web hint"]);
     bench.lists.length = 0;
     await bench.pass(1000);
     assert.equal(bench.lists.length, 1);
@@ -285,10 +285,10 @@ describe("hints", () => {
     assert.ok(asked >= 4 && asked <= 7, `${asked} times in a minute`);
     bench.first.comeBack();
     await bench.pass(40_000);
-    bench.takeTold();
+    bench.takeCalls();
     bench.touch();
     await bench.clock.settle();
-    assert.deepEqual(bench.takeTold(), ["fake-0 web hint"]);
+    assert.deepEqual(bench.takeCalls(), ["fake-0 web hint"]);
   });
 });
 
@@ -306,11 +306,11 @@ describe("health", () => {
     );
     assert.ok((gone?.sinceMs ?? 0) > since);
     assert.equal(other?.healthy, true);
-    bench.takeTold();
+    bench.takeCalls();
     bench.first.comeBack();
     await bench.pass(7000);
     assert.equal(bench.pleg.health.current[0]?.healthy, true);
-    assert.ok(bench.takeTold().includes("fake-0 listed"), "the workers hear that it is back");
+    assert.ok(bench.takeCalls().includes("fake-0 listed"), "the workers hear that it is back");
   });
 
   test("a list that hangs is given up, and after three minutes the runtime is not healthy", async () => {
@@ -350,7 +350,7 @@ describe("health", () => {
       return state;
     }
 
-    test("silence is told within nine seconds, once, and an answer within a few more", async () => {
+    test("silence is reported within nine seconds, once, and an answer within a few more", async () => {
       await using bench = new Bench({ start: false });
       const runtime = withPing(bench);
       bench.start();
@@ -396,7 +396,7 @@ describe("health", () => {
       assert.equal(runtime.pings, 0);
     });
 
-    test("a connection that breaks is told within a second or two, unless the runtime is back by then", async () => {
+    test("a connection that breaks is reported within a second or two, unless the runtime is back by then", async () => {
       await using bench = new Bench({ start: false });
       const runtime = withPing(bench);
       bench.start();

@@ -2,8 +2,9 @@ import type { Component } from "@picolet/protocol/async/component.ts";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
 import type { Clock, Log, PodUid, Random } from "@picolet/protocol/ports.ts";
 import type { RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { RuntimeHealth } from "../core/node/runtime-health.ts";
 import type { PodObserver, PodObserverSink } from "../core/pods/pod-observer.ts";
-import { type RuntimeHealth, RuntimeWatcher } from "./runtime-watcher.ts";
+import { RuntimeWatcher } from "./runtime-watcher.ts";
 
 export interface PlegComponents {
   readonly adapters: readonly RuntimeAdapter[];
@@ -13,8 +14,8 @@ export interface PlegComponents {
 }
 
 /**
- * The pod life-cycle event generator: tells of every pod in which something may have happened. Each runtime is watched
- * by itself, so that one that hangs hides nothing of another.
+ * The pod lifecycle event generator: reports each pod in which something may have happened. Each runtime has a watcher
+ * of its own, so that one that hangs delays no other.
  */
 export class Pleg implements Component, PodObserver {
   readonly name = "pleg";
@@ -41,7 +42,8 @@ export class Pleg implements Component, PodObserver {
   }
 
   /**
-   * Of every runtime, in their order; empty until each has answered once, or failed to. Changes with `healthy` alone.
+   * The health of every runtime, in their order; empty until each has answered or failed once. Changes with `healthy`
+   * only.
    */
   get health(): Watch<readonly RuntimeHealth[]> {
     return this.#health;

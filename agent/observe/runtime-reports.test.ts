@@ -6,8 +6,8 @@ import type { RuntimeAdapter, RuntimeStatus } from "@picolet/runtime-contract/ru
 import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
+import type { RuntimeHealth } from "../core/node/runtime-health.ts";
 import { RuntimeReports } from "./runtime-reports.ts";
-import type { RuntimeHealth } from "./runtime-watcher.ts";
 
 const WELL: RuntimeHealth = { name: "cri", healthy: true, reason: "", message: "", sinceMs: 0 };
 const SILENT: RuntimeHealth = { ...WELL, healthy: false, reason: "RuntimeNotReady", message: "no answer" };

@@ -6,7 +6,7 @@ import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
 import type { RuntimeReport } from "@picolet/protocol/local-api/status.ts";
 import { type Clock, type Log, type Millis, seconds } from "@picolet/protocol/ports.ts";
 import type { RuntimeAdapter, RuntimeStatus } from "@picolet/runtime-contract/runtime-adapter.ts";
-import type { RuntimeHealth } from "./runtime-watcher.ts";
+import type { RuntimeHealth } from "../core/node/runtime-health.ts";
 
 /** A status takes a millisecond; a runtime that needs so long for it is not well. */
 const STATUS_LIMIT = seconds(10);
@@ -18,22 +18,22 @@ const TROUBLED_PERIOD = seconds(5);
 
 export interface RuntimeReportsComponents {
   readonly adapters: readonly RuntimeAdapter[];
-  /** What the relists say. */
+  /** The health according to the relists. */
   readonly relists: Watch<readonly RuntimeHealth[]>;
   readonly clock: Clock;
   readonly log: Log;
 }
 
 /**
- * What the runtimes say of themselves: name, version, and conditions that no relist shows, such as a network that is
- * not configured. Joined with the relists' health it is what the node's condition Ready is made of.
+ * Reads what the runtimes report of themselves: name, version, and conditions that no relist shows, such as a missing
+ * network configuration. With the relists' health they make the node's condition Ready.
  */
 export class RuntimeReports implements Component {
   readonly name = "runtime reports";
   readonly #components: RuntimeReportsComponents;
   /** The last answer of each runtime that has ever answered. */
   readonly #answers = new Map<RuntimeAdapter, RuntimeStatus>();
-  /** Those that did not answer when they were asked last. */
+  /** The runtimes that did not answer the last request. */
   readonly #silent = new Set<RuntimeAdapter>();
   readonly #health = new WatchSource<readonly RuntimeHealth[]>([]);
   readonly #alarm: Alarm;
@@ -47,12 +47,12 @@ export class RuntimeReports implements Component {
     return this.#health;
   }
 
-  /** What stands before `://` in ids of this runtime's containers. */
+  /** The part before `://` in ids of this runtime's containers. */
   runtimeName(adapter: RuntimeAdapter): string {
     return this.#answers.get(adapter)?.runtime ?? adapter.name;
   }
 
-  /** What the runtime said last; undefined: nothing yet. */
+  /** The runtime's last answer; undefined: none yet. */
   answer(adapter: RuntimeAdapter): RuntimeStatus | undefined {
     return this.#answers.get(adapter);
   }

@@ -13,59 +13,50 @@ import {
   seconds,
 } from "@picolet/protocol/ports.ts";
 import type { RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { RuntimeHealth } from "../core/node/runtime-health.ts";
 import type { PodObserverSink } from "../core/pods/pod-observer.ts";
 
-/** What a runtime is worth now; the node's condition Ready is made of these. */
-export interface RuntimeHealth {
-  /** The adapter's. */
-  readonly name: string;
-  readonly healthy: boolean;
-  /** "" while healthy; `RuntimeNotReady`: it is not there; `PLEGNotHealthy`: it does not answer as it should. */
-  readonly reason: string;
-  readonly message: string;
-  /** Of the last change of `healthy`, milliseconds since the epoch. */
-  readonly sinceMs: number;
-}
-
-/** While things change; the kubelet's period at all times. */
+/** The period while things change; the kubelet's period at all times. */
 const RELIST_PERIOD = seconds(1);
 /**
- * At rest, when hints are seen to come: the relist only finds what a hint was lost for, and the resync is behind it.
- * Listing 50 pods costs some 3 ms, so that this is 0.01 % of a core.
+ * The longest period while hints arrive: a relist only finds changes whose hint was lost, and the resync follows.
+ * Listing 50 pods takes about 3 ms, which is 0.01 % of a core.
  */
 const MAX_PERIOD_WITH_HINTS = seconds(30);
 /**
- * A node on which nothing happens sees no hint, so the runtime is asked for one. After a hint was lost it is relied on
- * no sooner than this.
+ * Without changes there are no hints, so the runtime is asked for one. After a lost hint, hints are relied on again
+ * after this time at the earliest.
  */
 const TRY_HINTS_PERIOD = seconds(600);
-/** After it could not tell, which may be that it has just been started. */
+/** The wait after the runtime could not answer, for example because it has just been started. */
 const ASK_HINTS_PERIOD = seconds(60);
 const TRY_HINTS_LIMIT = seconds(2);
 /** A change shows in the next list or two after its hint. */
 const HINTED_FOR = seconds(5);
-/** A worker tells before and after what it does: a sandbox shows in lists long before it is done. */
+/** A worker announces what it does, before and after: a sandbox shows in lists long before it is done. */
 const EXPECTED_FOR = seconds(60);
-/** At rest without hints, which is how late a crash may be seen then. 3 ms every 3 s are 0.1 % of a core. */
+/** The longest period without hints, which bounds how late a crash is seen. 3 ms every 3 s are 0.1 % of a core. */
 const MAX_PERIOD_WITHOUT_HINTS = seconds(3);
-/** A list takes milliseconds; the runtime of a busy board a second or two. */
+/** Bounds one list, which takes milliseconds; on a busy board a second or two. */
 const LIST_TIMEOUT = seconds(20);
-/** Between tries of a list that fails: soon enough to see a runtime come back, doubling to the longest wait. */
+/** The wait after a failed list: short enough to see a runtime come back, doubled up to the longest wait. */
 const RELIST_RETRY: BackoffPolicy = { first: RELIST_PERIOD, max: seconds(5), jitter: [0.75, 1.25] };
-/** The kubelet's `relistThreshold`. A runtime whose socket is gone is said at once. */
+/** The kubelet's `relistThreshold`. A runtime without a socket is reported at once. */
 const RELIST_THRESHOLD = seconds(180);
-/**
- * Between two questions whether the runtime answers at all; a relist that was answered meanwhile is one. 0.3 ms each.
- */
+/** The time between two pings of the runtime; a successful relist counts as one. 0.3 ms each. */
 const PING_PERIOD = seconds(3);
-/** A version takes a millisecond; a board that swaps may keep a healthy runtime from the processor for some seconds. */
+/**
+ * Bounds one ping. An answer takes a millisecond, but on a board that swaps a healthy runtime may not run for some
+ * seconds.
+ */
 const PING_LIMIT = seconds(6);
 /**
- * A runtime that was silent more than once lately is given twice as long each time, so that a slow board does not flap.
+ * Bounds the ping limit, which doubles each time a runtime is silent again within `LATELY`, so that a slow board does
+ * not flap.
  */
 const MAX_PING_LIMIT = seconds(60);
 const LATELY = seconds(600);
-/** Between subscriptions to hints that end. */
+/** The wait between subscriptions to hints that end. */
 const RESUBSCRIBE: BackoffPolicy = { first: seconds(1), max: seconds(30), jitter: [0.75, 1.25] };
 
 interface Announcement {
@@ -82,16 +73,16 @@ export interface RuntimeWatcherComponents {
   readonly log: Log;
 }
 
-/** One runtime: lists its pods, more often while things change, and listens to its hints. */
+/** Watches one runtime: lists its pods, more often while things change, and listens to its hints. */
 export class RuntimeWatcher {
   readonly #components: RuntimeWatcherComponents;
   readonly #alarm: Alarm;
   #listing: ReadonlyMap<PodUid, string> | undefined;
   #health: RuntimeHealth | undefined;
   #period: Millis = RELIST_PERIOD;
-  /** Of pods that changed lately, as far as anybody said so. One entry for each pod at most. */
+  /** The pods with a recent hint or an expected change; at most one entry for each pod. */
   readonly #announced = new Map<PodUid, Announcement>();
-  /** Whether the last change that a relist found had been hinted, or there was none since hints were tried. */
+  /** True when the last change that a relist found had a hint, or there was none since hints were tried. */
   #hintsCome = false;
   #tryHintsAfter = 0 as MonotonicMs;
   #succeededAt: MonotonicMs | undefined;
@@ -152,7 +143,7 @@ export class RuntimeWatcher {
     this.#announced.set(uid, { how, at: this.#components.clock.monotonic() });
   }
 
-  /** What a change of the pod that is found now comes from; undefined: nobody has told of it. */
+  /** The origin of a change of the pod that is found now; undefined: neither hinted nor expected. */
   #announcement(uid: PodUid): Announcement["how"] | undefined {
     const found = this.#announced.get(uid);
     if (found === undefined) return undefined;
@@ -219,7 +210,7 @@ export class RuntimeWatcher {
     this.#tryHintsAfter = (this.#components.clock.monotonic() + duration) as MonotonicMs;
   }
 
-  /** A runtime that is there but answers nothing hangs a list, which is given much longer. */
+  /** Pings the runtime: one that does not answer also hangs lists, whose limit is much longer. */
   async #pingForEver(signal: AbortSignal): Promise<void> {
     const { adapter, clock } = this.#components;
     if (adapter.ping === undefined) return;
@@ -231,7 +222,7 @@ export class RuntimeWatcher {
       if (listedAgo !== undefined && listedAgo < PING_PERIOD) continue;
       try {
         await withDeadline(clock, this.#pingLimit, what, ping, signal);
-        // A list shows that it is well again.
+        // A list decides whether it is healthy again.
         if (this.#health?.healthy === false) this.#alarm.set(millis(0));
       } catch (error) {
         if (signal.aborted) throw error;
@@ -250,7 +241,7 @@ export class RuntimeWatcher {
     this.#setHealth(false, "RuntimeNotReady", message);
   }
 
-  /** One that is back within a second was only restarted; otherwise the list fails. */
+  /** A runtime that is back within a second was restarted; otherwise the list fails. */
   async #noticeLosses(signal: AbortSignal): Promise<void> {
     const { adapter, clock } = this.#components;
     while (adapter.disconnected !== undefined && !signal.aborted) {
@@ -278,7 +269,7 @@ export class RuntimeWatcher {
     while (!signal.aborted) {
       const began = clock.monotonic();
       if (!(await this.#hear(adapter.hints(signal), signal))) return;
-      // What happened while nobody listened shows in the next list.
+      // Changes without a subscription show in the next list.
       this.#hintsCome = false;
       this.#hurry();
       if (clock.monotonic() - began > RESUBSCRIBE.max) backoff.reset();
@@ -286,7 +277,7 @@ export class RuntimeWatcher {
     }
   }
 
-  /** @returns whether it is worth listening again. */
+  /** @returns whether to subscribe again */
   async #hear(hints: AsyncIterable<PodUid>, signal: AbortSignal): Promise<boolean> {
     const { adapter, sink, log } = this.#components;
     try {

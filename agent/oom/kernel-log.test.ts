@@ -16,7 +16,7 @@ function refused(): string | false {
 }
 const skip = refused();
 
-/** Up to the end. @returns those that tell of a kill */
+/** Reads to the end. @returns the records of kills */
 function rest(log: KernelLog): readonly string[] {
   const texts: string[] = [];
   for (let record = log.next(); record.kind !== "end"; record = log.next())
@@ -62,7 +62,7 @@ for (const [name, waitFor] of WAYS) {
     }
   });
 
-  test(`who waits is told once, by whoever asked last, and reading meanwhile does no harm (${name})`, {
+  test(`the last callback is called once, and reading meanwhile does no harm (${name})`, {
     skip,
   }, async () => {
     using log = new KernelLog({ waitFor });
@@ -81,7 +81,7 @@ for (const [name, waitFor] of WAYS) {
     assert.equal(first, 0);
   });
 
-  test(`a log that is closed tells nobody (${name})`, { skip }, async () => {
+  test(`a closed log calls no one back (${name})`, { skip }, async () => {
     const log = new KernelLog({ waitFor });
     rest(log);
     log.whenMore(() => assert.fail("told"));
@@ -94,7 +94,7 @@ for (const [name, waitFor] of WAYS) {
     assert.throws(() => log.next(), { code: "unavailable" });
   });
 
-  test(`the real kernel's kill of a real process is told and read (${name})`, { skip: skipKill }, async () => {
+  test(`the real kernel's kill of a real process is reported and read (${name})`, { skip: skipKill }, async () => {
     const folder = `${MEMORY}/picolet-test-oom-${process.pid}`;
     mkdirSync(folder);
     try {

@@ -5,7 +5,7 @@ import type { MakeRecordWait, RecordWait } from "./record-wait.ts";
 
 /** The longest record there is (CONSOLE_EXT_LOG_MAX); a shorter buffer could never get past it. */
 const MAX_RECORD_BYTES = 8192;
-/** Whatever tells of a kill has one of them in it. Of a thousand records few do: the others become no text. */
+/** Every record of a kill has one of these words. Few records of a thousand do; the others are not decoded. */
 const MARKS = [Buffer.from("kill"), Buffer.from("Kill")];
 const OTHER: KernelRecord = { kind: "other" };
 const END: KernelRecord = { kind: "end" };
@@ -19,9 +19,9 @@ export interface KernelLogInit {
 
 export type KernelRecord =
   | { readonly kind: "record"; readonly text: string }
-  /** It tells of no kill. */
+  /** A record that is not about a kill. */
   | { readonly kind: "other" }
-  /** The kernel has overwritten some that were not read. */
+  /** The kernel has overwritten records that were not read. */
   | { readonly kind: "lost" }
   | { readonly kind: "end" };
 
@@ -39,7 +39,7 @@ export class KernelLog implements Disposable {
   /** Waiting is reading, as libuv has it: the record that ended it. */
   #ahead: KernelRecord | undefined;
   /** Defined while it waits. */
-  #told: (() => void) | undefined;
+  #onMore: (() => void) | undefined;
 
   /** @throws `permission_denied`, `unavailable` */
   constructor({ waitFor, path = "/dev/kmsg" }: KernelLogInit) {
@@ -82,27 +82,25 @@ export class KernelLog implements Disposable {
     }
   }
 
-  /**
-   * Calls `told`, once, and nobody who was to be told before, when there is something to read. @throws `unavailable`
-   */
-  whenMore(told: () => void): void {
-    const isWaiting = this.#told !== undefined;
-    this.#told = told;
+  /** Calls `onMore` once when there is something to read. Replaces an earlier callback. @throws `unavailable` */
+  whenMore(onMore: () => void): void {
+    const isWaiting = this.#onMore !== undefined;
+    this.#onMore = onMore;
     if (isWaiting) return;
     this.#wait ??= this.#makeWait();
     const status = this.#wait.start();
     if (status < 0) throw new PicoletError("unavailable", `cannot wait for ${this.#path}: error ${status}`);
   }
 
-  /** @param length of what was read into the buffer; below 0: errno; 0: somebody has read it meanwhile */
+  /** @param length bytes read into the buffer; below 0: errno; 0: another reader has read the record */
   #woken(length: number): void {
     if (length === 0) return;
-    const told = this.#told;
-    this.#told = undefined;
+    const onMore = this.#onMore;
+    this.#onMore = undefined;
     this.#wait?.stop();
     if (length > 0) this.#ahead = this.#recordOf(length);
     else this.#restart();
-    told?.();
+    onMore?.();
   }
 
   #makeWait(): RecordWait {
@@ -113,8 +111,8 @@ export class KernelLog implements Disposable {
   }
 
   /**
-   * A handle that has met an error is done with, and so is its descriptor. The error is that records were overwritten
-   * where this one was: so the oldest that the kernel has is the next one.
+   * Opens the log again. A handle with an error cannot be used, nor can its descriptor. The error means that the
+   * records at its position were overwritten, so the next record is the oldest that the kernel has.
    */
   #restart(): void {
     this.#close();
@@ -123,7 +121,7 @@ export class KernelLog implements Disposable {
     try {
       this.#fd = this.#open();
     } catch {
-      // Whoever reads next is told so.
+      // The next read reports the failure.
     }
   }
 
@@ -144,7 +142,7 @@ export class KernelLog implements Disposable {
     if (this.#wait !== undefined) this.#wait.close();
     else if (this.#fd >= 0) closeSync(this.#fd);
     this.#wait = undefined;
-    this.#told = undefined;
+    this.#onMore = undefined;
   }
 
   [Symbol.dispose](): void {

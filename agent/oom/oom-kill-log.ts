@@ -10,7 +10,7 @@ import { killedGroupIn, type OomKill, OomKillReader } from "./oom-kills.ts";
  * that.
  */
 const RECORDS_AT_ONCE = 4_096;
-/** Kills within cgroups that are kept to be told; the rest is a number. */
+/** Bounds memory: kills within cgroups that are kept until they are reported; further ones are only counted. */
 const MAX_OF_CGROUPS = 10;
 /** The machine's: the kernel itself writes of ten in five seconds. */
 const MAX_OF_SYSTEM = 64;
@@ -19,19 +19,17 @@ const MAX_OF_SYSTEM = 64;
  * what is left of them stays, and who is asked for is not the next to go.
  */
 const MAX_CONTAINERS = 256;
-/**
- * What runtimes call containers, with a prefix and a suffix in the names of their cgroups: `cri-containerd-<id>.scope`.
- */
+/** The id of a container in the name of its cgroup, which has a prefix and a suffix: `cri-containerd-<id>.scope`. */
 const CONTAINER = /(?:^|[/-])([0-9a-f]{64})(?=\.scope|\/|$)/g;
 
 export interface FollowedLog extends Disposable {
   /** @throws PicoletError */
   next(): KernelRecord;
-  /** Calls `told`, once, when there is something to read. @throws PicoletError */
-  whenMore(told: () => void): void;
+  /** Calls `onMore` once when there is something to read. @throws PicoletError */
+  whenMore(onMore: () => void): void;
 }
 
-/** What has not been told of yet. */
+/** Kills that have not been reported yet. */
 export interface UnreportedKills {
   readonly kills: readonly OomKill[];
   /** Within cgroups, besides those. */
@@ -45,10 +43,11 @@ type State =
   | { readonly kind: "closed" };
 
 /**
- * Whom the kernel has killed for want of memory, by its own log: told to one, and known of containers. containerd may
- * lose sight of a kill (it looks into the container's cgroup when it is told, which may be gone by then: its issue
- * 8893). The kernel writes of it before it kills; so who sees a container's end finds it here. Only of more than ten
- * kills in five seconds it leaves out where they were, but for those of a whole container (`memory.oom.group`, of v2).
+ * The processes that the kernel's OOM killer has killed, from the kernel's log: reported once, and remembered for
+ * containers. containerd may miss a kill, because it reads the container's cgroup after the event, which may be gone by
+ * then (containerd issue 8893). The kernel writes the record before it kills, so the reader of a container's end finds
+ * it here. Of more than ten kills in five seconds the kernel omits the cgroup, except for those of a whole container
+ * (`memory.oom.group` of cgroup v2).
  */
 export class OomKillLog implements KilledContainers, Disposable {
   readonly #openLog: () => FollowedLog;
@@ -56,7 +55,7 @@ export class OomKillLog implements KilledContainers, Disposable {
   readonly #reader = new OomKillReader();
   readonly #containers = new Set<string>();
   readonly #more = new WatchSource(0);
-  #untold: OomKill[] = [];
+  #unreported: OomKill[] = [];
   #ofCgroups = 0;
   #state: State = { kind: "notYet" };
   #hasSaidLost = false;
@@ -74,7 +73,7 @@ export class OomKillLog implements KilledContainers, Disposable {
 
   has(containerId: string): boolean {
     this.read(RECORDS_AT_ONCE);
-    if (this.#ofCgroups + this.#untold.length > 0) this.#tell();
+    if (this.#ofCgroups + this.#unreported.length > 0) this.#notify();
     const isKnown = this.#containers.delete(containerId);
     if (isKnown) this.#containers.add(containerId);
     return isKnown;
@@ -88,13 +87,13 @@ export class OomKillLog implements KilledContainers, Disposable {
       for (let count = 0; count < records; count += 1) {
         const record = log.next();
         if (record.kind === "end") {
-          log.whenMore(() => this.#tell());
+          log.whenMore(() => this.#notify());
           return false;
         }
         if (record.kind === "lost") this.#sayLost();
         else if (record.kind === "record") this.#take(record.text);
       }
-      this.#tell();
+      this.#notify();
       return true;
     } catch (error) {
       this.#refuse(error);
@@ -102,10 +101,10 @@ export class OomKillLog implements KilledContainers, Disposable {
     }
   }
 
-  takeUntold(): UnreportedKills {
-    const kills = this.#untold;
+  takeUnreported(): UnreportedKills {
+    const kills = this.#unreported;
     const more = Math.max(0, this.#ofCgroups - MAX_OF_CGROUPS);
-    this.#untold = [];
+    this.#unreported = [];
     this.#ofCgroups = 0;
     return { kills, more };
   }
@@ -128,7 +127,7 @@ export class OomKillLog implements KilledContainers, Disposable {
 
   #refuse(error: unknown): void {
     this[Symbol.dispose]();
-    this.#log.warn("the kernel's log cannot be read: nobody tells when the machine is out of memory", {
+    this.#log.warn("cannot read the kernel's log: OOM kills are not reported", {
       error: describeError(error),
     });
   }
@@ -139,8 +138,8 @@ export class OomKillLog implements KilledContainers, Disposable {
     if (kill === undefined) return;
     this.#note(kill.cgroup);
     if (!kill.isSystem) this.#ofCgroups += 1;
-    const isKept = kill.isSystem ? this.#untold.length < MAX_OF_SYSTEM : this.#ofCgroups <= MAX_OF_CGROUPS;
-    if (isKept) this.#untold.push(kill);
+    const isKept = kill.isSystem ? this.#unreported.length < MAX_OF_SYSTEM : this.#ofCgroups <= MAX_OF_CGROUPS;
+    if (isKept) this.#unreported.push(kill);
   }
 
   #note(cgroup: string | undefined): void {
@@ -154,7 +153,7 @@ export class OomKillLog implements KilledContainers, Disposable {
     }
   }
 
-  #tell(): void {
+  #notify(): void {
     this.#more.set(this.#more.current + 1);
   }
 

@@ -22,8 +22,8 @@ const CGROUP = [
   "Memory cgroup out of memory: Killed process 2905 (MainThread) total-vm:9444828kB, anon-rss:31608kB, UID:0 pgtables:612kB oom_score_adj:999",
 ];
 
-describe("kills for want of memory", () => {
-  test("the machine's, with whom it hit and where; told once", () => {
+describe("OOM kills", () => {
+  test("the machine's, with the victim and its cgroup; returned once", () => {
     const kill = { pid: 1234, process: "stress", isSystem: true, cgroup: "/kubepods/besteffort/pod1/abc" };
     assert.deepEqual(killsIn(...SYSTEM), [kill]);
   });
@@ -47,7 +47,7 @@ describe("kills for want of memory", () => {
     );
   });
 
-  test("one that the kernel writes of twice, as it goes with all of its cgroup, is told once, also without the verdict", () => {
+  test("one that the kernel writes twice, because all of its cgroup is killed, is returned once, also without the verdict", () => {
     const grouped = "Tasks in /kubepods/podx/065c are going to be killed due to memory.oom.group set";
     for (const texts of [SYSTEM, SYSTEM.slice(2)])
       assert.deepEqual(
@@ -90,7 +90,7 @@ describe("kills for want of memory", () => {
     assert.equal(reader.read(record(`evil: ${SYSTEM[2]}`)), undefined);
   });
 
-  test("whatever comes: no error, and a pid that is one", () => {
+  test("any text: no error, and a valid pid", () => {
     const pieces = fc.constantFrom(
       ...SYSTEM,
       ...CGROUP,

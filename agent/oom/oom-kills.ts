@@ -1,6 +1,6 @@
 /**
- * What the kernel writes about processes that it killed for want of memory, in the forms of Linux 4.9 to 6.18
- * (mm/oom_kill.c, mm/memcontrol.c; Documentation/ABI/testing/dev-kmsg). Names of processes are anybody's choice and may
+ * Parses what the kernel writes about processes that its OOM killer has killed, in the forms of Linux 4.9 to 6.18
+ * (mm/oom_kill.c, mm/memcontrol.c; Documentation/ABI/testing/dev-kmsg). A process chooses its own name, so a name may
  * look like anything.
  */
 
@@ -10,11 +10,11 @@ export interface OomKill {
   readonly process: string;
   /** The whole machine was out of memory, not one cgroup. */
   readonly isSystem: boolean;
-  /** Of the victim, as the kernel names it; undefined where it does not say. */
+  /** The victim's cgroup, as the kernel names it; undefined where the record has none. */
   readonly cgroup: string | undefined;
 }
 
-/** Facility 0: the kernel's own. Whatever else writes there cannot have it. */
+/** Facility 0 is the kernel's own; no process can write with it. */
 const KERNEL_RECORD = /^(\d+),\d+,\d+,[^;]*;([^\n]*)/;
 const VERDICT =
   /^oom-kill:constraint=[A-Z_]+,nodemask=.*?,(?:(global_oom)|oom_memcg=(.*?)),task_memcg=(.*?),task=(.{0,60}),pid=(\d{1,10}),uid=\d+$/;
@@ -23,7 +23,10 @@ const OLD_CGROUP = /^Task in (.*) killed as a result of limit of (.*)$/;
 const CANDIDATE = /^(Memory cgroup o|O)ut of memory(?: \([a-z_]+\))?: Kill process \d/;
 const KILLED =
   /^(?:(Memory cgroup o|O)ut of memory(?: \([a-z_]+\))?: )?Killed process (\d{1,10}) \((.{0,60}?)\),? (?:UID:\d+,? )?total-vm:/;
-/** Of a cgroup with `memory.oom.group`, after the first of its processes; never left out, as the verdict may be. */
+/**
+ * The record of a cgroup with `memory.oom.group`, after the first of its processes. Unlike the verdict it is never
+ * omitted.
+ */
 const GROUP = /^Tasks in (.*) are going to be killed due to memory\.oom\.group set$/;
 
 /** @param record one read of /dev/kmsg. @returns the cgroup that it says is killed as a whole */
@@ -40,10 +43,10 @@ interface Pending {
 /** Reads record after record. What it remembers of the last ones is bounded. */
 export class OomKillReader {
   #pending: Pending | undefined;
-  /** Told of already; the line that follows tells the same, and once more where it is killed with all of its cgroup. */
+  /** The last process that was returned. The next line repeats it, and another one if its whole cgroup is killed. */
   #lastPid: number | undefined;
 
-  /** @param record one read of /dev/kmsg. Never throws. @returns undefined: nobody was killed, or it was told before */
+  /** @param record one read of /dev/kmsg. Never throws. @returns undefined: no kill, or one that was returned before */
   read(record: string): OomKill | undefined {
     const [, prefix, escaped] = KERNEL_RECORD.exec(record) ?? [];
     if (prefix === undefined || escaped === undefined || Number(prefix) >= 8) return undefined;

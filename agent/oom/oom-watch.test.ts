@@ -28,7 +28,7 @@ class Kernel implements AsyncDisposable {
   opened = 0;
   refusal: PicoletError | undefined;
   readonly kills = new OomKillLog({ openLog: () => this.#open(), log: this.log });
-  #told: (() => void) | undefined;
+  #onMore: (() => void) | undefined;
   readonly #stop = new AbortController();
   #running: Promise<void> = Promise.resolve();
 
@@ -46,14 +46,14 @@ class Kernel implements AsyncDisposable {
     await this.clock.advance(seconds(2));
   }
 
-  /** The kernel writes that, and whoever waits for it is told. */
+  /** Appends records to the log, and wakes the waiting reader. */
   async writes(...records: readonly (string | "lost")[]): Promise<void> {
     this.records.push(...records);
-    this.#told?.();
+    this.#onMore?.();
     await this.clock.settle();
   }
 
-  get told(): string[] {
+  get reported(): string[] {
     return this.events.all
       .splice(0)
       .map(
@@ -70,10 +70,10 @@ class Kernel implements AsyncDisposable {
       if (text === undefined) return { kind: "end" };
       return text === "lost" ? { kind: "lost" } : { kind: "record", text };
     };
-    const whenMore = (told: () => void): void => {
-      this.#told = () => {
-        this.#told = undefined;
-        told();
+    const whenMore = (reported: () => void): void => {
+      this.#onMore = () => {
+        this.#onMore = undefined;
+        reported();
       };
     };
     return { next, whenMore, [Symbol.dispose]: () => undefined };
@@ -90,7 +90,7 @@ describe("OOM watch", () => {
     await using kernel = new Kernel();
     await kernel.start();
     await kernel.writes(ofSystem(42, "/kubepods/burstable/podabc/c1"));
-    assert.deepEqual(kernel.told, [
+    assert.deepEqual(kernel.reported, [
       "Node/edge-1 Warning SystemOOM: System OOM encountered, victim process: leak, pid: 42",
     ]);
     assert.deepEqual(kernel.log.entries.at(-1)?.fields, {
@@ -102,20 +102,20 @@ describe("OOM watch", () => {
     assert.deepEqual(kernel.killed, ["abc"]);
   });
 
-  test("a cgroup's is no event; its pod is looked at again", async () => {
+  test("a cgroup's kill is no event; its pod's worker is poked", async () => {
     await using kernel = new Kernel();
     await kernel.start();
     await kernel.writes(ofCgroup(43, "/kubepods/podabc"));
-    assert.deepEqual(kernel.told, []);
+    assert.deepEqual(kernel.reported, []);
     assert.deepEqual(kernel.killed, ["abc"]);
   });
 
-  test("what was killed before the agent is not told", async () => {
+  test("kills before the agent's start are not reported", async () => {
     await using kernel = new Kernel();
     kernel.records.push(ofSystem(44));
     await kernel.start();
     await kernel.writes(ofSystem(45));
-    assert.match(kernel.told.join(), /^[^,]*, victim process: leak, pid: 45$/);
+    assert.match(kernel.reported.join(), /^[^,]*, victim process: leak, pid: 45$/);
   });
 
   test("while the kernel writes nothing nothing is read, and once a second while it does not stop", async () => {
@@ -131,13 +131,13 @@ describe("OOM watch", () => {
     assert.ok(kernel.read - before <= 50 + 6, `${kernel.read - before} reads`);
   });
 
-  test("what somebody else has found in the log is told all the same", async () => {
+  test("kills that another reader has found in the log are reported all the same", async () => {
     await using kernel = new Kernel();
     await kernel.start();
     kernel.records.push(ofSystem(46));
     assert.equal(kernel.kills.has(CONTAINER), false);
     await kernel.clock.settle();
-    assert.equal(kernel.told.length, 1);
+    assert.equal(kernel.reported.length, 1);
   });
 
   test("a log that may not be read is said once", async () => {
@@ -155,7 +155,7 @@ describe("OOM watch", () => {
     const flood = Array.from({ length: 500 }, (_, index) => ofCgroup(100 + index, "/x"));
     await kernel.writes("lost", ...flood, ofSystem(48));
     await kernel.clock.advance(seconds(2));
-    assert.equal(kernel.told.length, 1);
+    assert.equal(kernel.reported.length, 1);
     assert.ok(kernel.log.entries.length < 20);
     assert.ok(kernel.log.entries.some(({ fields }) => fields.count === 490));
   });
@@ -168,7 +168,7 @@ describe("containers that were hit", () => {
     "with CRI-O": `/kubepods.slice/kubepods-podabc.slice/crio-${CONTAINER}.scope/container`,
     "in a cgroup of its own within": `/kubepods/podabc/${CONTAINER}/init.scope`,
   }))
-    test(`are known at once, before anybody has told of them: ${what}`, () => {
+    test(`are known at once, before anybody has reported of them: ${what}`, () => {
       const kernel = new Kernel();
       assert.equal(kernel.kills.has(CONTAINER), false);
       kernel.records.push(ofCgroup(1, cgroup));

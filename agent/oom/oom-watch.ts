@@ -5,12 +5,15 @@ import { type EventRecorder, nodeReference } from "../core/store/store-ports.ts"
 import type { OomKillLog } from "./oom-kill-log.ts";
 import type { OomKill } from "./oom-kills.ts";
 
-/** After a look, so that somebody who fills the kernel's log costs one a second. */
+/** The pause after a read, so that a process that floods the kernel's log costs one read a second. */
 const PAUSE = seconds(1);
-/** Read without a pause; some 2 µs each on a PC, twenty times that on a small board. */
+/** Records that are read without a pause; each takes about 2 µs on a PC, twenty times that on a small board. */
 const RECORDS_A_TURN = 256;
-/** The kernel's own buffer has some thousands; whoever writes faster than this reads is left for the next look. */
-const MAX_TURNS_A_LOOK = 256;
+/**
+ * Bounds one read: the kernel's buffer has some thousand records. A writer that is faster than the reader waits for the
+ * next read.
+ */
+const MAX_TURNS_PER_READ = 256;
 
 export interface OomWatchComponents {
   /** Ends with the watch. */
@@ -25,9 +28,8 @@ export interface OomWatchComponents {
 }
 
 /**
- * Tells of processes that the kernel has killed for want of memory as it writes of them: of the whole machine's by the
- * kubelet's event, of a cgroup's in the log, and whose pod it hit to its worker. What was killed before this agent is
- * not told.
+ * Reports processes that the kernel's OOM killer kills: those of the whole machine by the kubelet's event, those of a
+ * cgroup in the log, and the pod to its worker. Kills before the start of this agent are not reported.
  */
 export class OomWatch implements Component {
   readonly name = "OOM watch";
@@ -42,10 +44,10 @@ export class OomWatch implements Component {
   async run(signal: AbortSignal): Promise<void> {
     const { kills, clock } = this.#components;
     await this.#readAll(signal);
-    kills.takeUntold();
+    kills.takeUnreported();
     for await (const _ of kills.more.changes(signal)) {
       await this.#readAll(signal);
-      this.#tellNew();
+      this.#reportNew();
       await clock.sleep(PAUSE, signal);
     }
   }
@@ -55,20 +57,19 @@ export class OomWatch implements Component {
   }
 
   async #readAll(signal: AbortSignal): Promise<void> {
-    for (let turn = 0; turn < MAX_TURNS_A_LOOK && !signal.aborted; turn += 1) {
+    for (let turn = 0; turn < MAX_TURNS_PER_READ && !signal.aborted; turn += 1) {
       if (!this.#components.kills.read(RECORDS_A_TURN)) return;
       await nextTurn();
     }
   }
 
-  #tellNew(): void {
-    const { kills, more } = this.#components.kills.takeUntold();
-    for (const kill of kills) this.#tell(kill);
-    if (more > 0)
-      this.#components.log.warn("more processes were killed for want of memory in their cgroups", { count: more });
+  #reportNew(): void {
+    const { kills, more } = this.#components.kills.takeUnreported();
+    for (const kill of kills) this.#report(kill);
+    if (more > 0) this.#components.log.warn("more processes were OOM killed in their cgroups", { count: more });
   }
 
-  #tell({ pid, process, isSystem, cgroup }: OomKill): void {
+  #report({ pid, process, isSystem, cgroup }: OomKill): void {
     const { events, log, podOf, killed } = this.#components;
     const pod = cgroup === undefined ? undefined : podOf(cgroup);
     const fields = { process, pid, ...(cgroup === undefined ? {} : { cgroup }), ...(pod === undefined ? {} : { pod }) };

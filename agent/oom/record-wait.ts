@@ -13,7 +13,7 @@ import { type Clock, seconds } from "@picolet/protocol/ports.ts";
 const POLL_INTERVAL = seconds(2);
 
 export interface RecordWait {
-  /** Until `onRead` is called. @returns below 0: errno */
+  /** Waits for a record until `onRead` is called. @returns below 0: errno */
   start(): number;
   stop(): void;
   /** And the descriptor, which is the wait's. */

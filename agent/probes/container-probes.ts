@@ -13,7 +13,7 @@ export interface RunComponents extends TaskComponents {
   readonly adoptionSlot: () => MonotonicMs;
 }
 
-/** What a run needs of its pod. */
+/** The part of a pod that the probes of one run need. */
 export interface RunOwner {
   deadlineOf(probe: Probe): Millis;
   attempt(run: ContainerProbes, probe: Probe, signal: AbortSignal): Promise<ProbeOutcome>;
@@ -27,7 +27,7 @@ export interface RunInit {
   readonly container: Container;
   /** As far as it is known. */
   readonly startedAt: MonotonicMs;
-  /** What was said of this very run before this agent began to probe it. */
+  /** The result that the previous agent reported for this run. */
   readonly before: ProbeResult | undefined;
 }
 
@@ -38,9 +38,9 @@ export class ContainerProbes implements TaskOwner {
   readonly #components: RunComponents;
   readonly #owner: RunOwner;
   readonly #startedAt: MonotonicMs;
-  /** It ran before this agent did. */
+  /** True when the run began before this agent did. */
   readonly #isAdopted: boolean;
-  /** What the agent before this one reported of it holds until the first result. */
+  /** True when the previous agent reported a result, which counts until the first probe. */
   readonly #isReported: boolean;
   readonly #startup: ProbeTask | undefined;
   readonly #liveness: ProbeTask | undefined;
@@ -75,7 +75,7 @@ export class ContainerProbes implements TaskOwner {
     }
   }
 
-  /** The pod is being ended: what would restart the container is of no interest any more, and counts as passed. */
+  /** Called when the pod begins to end. Probes that would restart the container stop, and count as passed. */
   end(): void {
     if (this.#isEnding) return;
     this.#isEnding = true;
@@ -149,7 +149,7 @@ export class ContainerProbes implements TaskOwner {
     const isFirstRound = this.#isAdopted && now - startedAt < period;
     // When an agent finds a whole node running, its probes are spread over their periods, as by the kubelet.
     const spread = isFirstRound ? Math.max(earliest, now + random.next() * period) : earliest;
-    // What is in service stays so until then. Whatever is not may have become ready while no agent was there.
+    // A container in service stays ready until its first probe. Any other may have become ready while no agent ran.
     const isInService = this.#isReported && (task.kind === "Liveness" || this.#result.ready);
     const first = isFirstRound && !isInService ? earliest + ((adoptionSlot() - now) % period) : spread;
     const isWaiting = earliest > now;

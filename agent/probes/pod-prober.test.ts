@@ -337,7 +337,7 @@ test("a pod that is ended before it has started counts as started", async () => 
   assert.equal(world.ran.filter((each) => each.includes("startup")).length, 1, "and is asked no more");
 });
 
-test("a command that hangs fails when its time is over, and delays nobody", async () => {
+test("a command that hangs fails when its time is over, and delays no other probe", async () => {
   const world = new World();
   const pod = world.podWith({ liveness: { timeoutSeconds: 90, failureThreshold: 1 }, readiness: { periodSeconds: 1 } });
   world.answer = (word) => (word === "liveness" ? "hang" : 0);
@@ -378,7 +378,7 @@ test("one that takes longer than its period is made up for once, then comes on i
   );
 });
 
-test("what cannot be carried out is tried three times, told, and counts for nothing", async () => {
+test("a probe that cannot be carried out is tried three times, reported, and counts for nothing", async () => {
   const world = new World();
   const pod = world.podWith({ liveness: { failureThreshold: 1 } });
   world.answer = () => new PicoletError("unavailable", "the runtime is gone");
@@ -421,7 +421,7 @@ test("references in a command stand for the plain values of the container's env"
   assert.deepEqual(world.ran, ["0 value $(OTHER) $$ app-0"]);
 });
 
-test("no more of what a command prints is told than the kubelet tells", async () => {
+test("as much of a command's output is reported as by the kubelet", async () => {
   const world = new World();
   const pod = world.podWith({ liveness: {} });
   world.answer = () => exited(1, "x".repeat(20_000), "y");

@@ -24,7 +24,7 @@ export interface PodProberComponents {
 
 type Changed = (uid: PodUid) => void;
 
-/** Between the first probes of adopted containers that are not in service: fifty of them take a second. */
+/** The time between the first probes of adopted containers that are not in service: fifty of them take a second. */
 const ADOPTION_GAP = millis(20);
 
 const NO_RESULTS: ReadonlyMap<string, ProbeResult> = new Map();
@@ -75,7 +75,7 @@ export class PodProber implements Prober, Component {
   }
 
   observe(changed: Changed): Disposable {
-    // One of its own, so that whoever observes twice is told twice and may leave twice.
+    // A closure of its own, so that an observer that subscribes twice is called twice and may unsubscribe twice.
     const observer: Changed = (uid) => changed(uid);
     this.#observers.add(observer);
     return { [Symbol.dispose]: () => this.#observers.delete(observer) };

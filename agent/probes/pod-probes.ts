@@ -53,8 +53,8 @@ export class PodProbes implements RunOwner {
   #adapter: RuntimeAdapter;
   #podIp: string | undefined;
   #results: ReadonlyMap<string, ProbeResult> = new Map();
-  /** When it was looked at last: what was not there then has not run for longer. */
-  #lookedAt: MonotonicMs | undefined;
+  /** The time of the last update: a run that was not there then cannot have begun earlier. */
+  #updatedAt: MonotonicMs | undefined;
 
   constructor(components: PodProbesComponents, pod: DesiredPod, adapter: RuntimeAdapter) {
     this.#components = components;
@@ -84,7 +84,7 @@ export class PodProbes implements RunOwner {
       this.#runs.delete(id);
     }
     if (state.ending) for (const run of this.#runs.values()) run.end();
-    this.#lookedAt = this.#components.clock.monotonic();
+    this.#updatedAt = this.#components.clock.monotonic();
     this.#collect();
   }
 
@@ -104,7 +104,7 @@ export class PodProbes implements RunOwner {
   }
 
   ran({ container }: ContainerProbes, kind: ProbeKind, outcome: ProbeOutcome, duration: number): void {
-    const tell = (reason: string, message: string): void =>
+    const record = (reason: string, message: string): void =>
       this.#components.events.record(this.#pod, "Warning", reason, message, container.name);
     switch (outcome.kind) {
       case "success":
@@ -112,14 +112,14 @@ export class PodProbes implements RunOwner {
         return;
       case "warning":
         this.#countsOf(container, kind).success(duration);
-        tell("ProbeWarning", `${kind} probe warning: ${outcome.message}`);
+        record("ProbeWarning", `${kind} probe warning: ${outcome.message}`);
         return;
       case "failure":
         this.#countsOf(container, kind).failure();
-        tell("Unhealthy", `${kind} probe failed: ${outcome.message}`);
+        record("Unhealthy", `${kind} probe failed: ${outcome.message}`);
         return;
       case "error":
-        tell("Unhealthy", `${kind} probe errored and resulted in ${outcome.state} state: ${outcome.message}`);
+        record("Unhealthy", `${kind} probe errored and resulted in ${outcome.state} state: ${outcome.message}`);
     }
   }
 
@@ -142,7 +142,7 @@ export class PodProbes implements RunOwner {
     const now = clock.monotonic();
     const byWall = Math.max(0, clock.wall().getTime() - startedAtMs);
     // The wall clock may have jumped since; how long it was not there is certain.
-    const age = this.#lookedAt === undefined ? byWall : Math.min(byWall, now - this.#lookedAt);
+    const age = this.#updatedAt === undefined ? byWall : Math.min(byWall, now - this.#updatedAt);
     const startedAt = (now - age) as MonotonicMs;
     const before = state.wasReady(id);
     const run = new ContainerProbes(this.#components, this, { id, container, startedAt, before });
@@ -150,7 +150,7 @@ export class PodProbes implements RunOwner {
     if (!state.ending) run.begin();
   }
 
-  /** A new map only when there is something new in it: whoever has the old one keeps what it was told. */
+  /** Makes a new map only when a result has changed: holders of the old map keep a consistent view. */
   #collect(): void {
     const before = this.#results;
     const isSame = before.size === this.#runs.size;

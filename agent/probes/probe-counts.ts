@@ -1,3 +1,4 @@
+/** The kubelet's metrics of one probe of a container (/metrics/probes), over all of its runs. */
 import type { HistogramValue } from "@picolet/protocol/metrics/metrics.ts";
 
 /** Prometheus' default buckets, seconds. */
@@ -8,7 +9,7 @@ export class ProbeCounts {
   #successful = 0;
   #failed = 0;
   #seconds = 0;
-  /** Successful probes by the first bucket that they fit in; made with the first one. */
+  /** Durations of successes by the first bucket that fits; created with the first success. */
   #durations: Uint32Array | undefined;
 
   success(durationMs: number): void {

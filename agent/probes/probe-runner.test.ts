@@ -16,7 +16,7 @@ type ProbeDraft = NonNullable<ContainerDraft["livenessProbe"]>;
 
 const never = new AbortController().signal;
 
-/** What a probe of one container comes to: `failure: message`. */
+/** Runs a probe of one container. @returns `failure: message` */
 async function outcomeOf(
   probe: ProbeDraft,
   given: { readonly ports?: number; readonly answer?: GrpcHealthAnswer; readonly signal?: AbortSignal } = {},
@@ -65,7 +65,7 @@ test("httpGet: what a status means", async () => {
   assert.equal(await outcomeOf({ httpGet: { port: "http" } }), 'error: strconv.Atoi: parsing "http": invalid syntax');
 });
 
-test("tcpSocket: whether somebody takes a connection", async () => {
+test("tcpSocket: whether the port accepts a connection", async () => {
   const server = createServer();
   server.listen(0, "127.0.0.1");
   await once(server, "listening");

@@ -20,10 +20,10 @@ export interface ProbeRunnerComponents {
   readonly expand: Expand;
 }
 
-/** What the gRPC client, which watches the time itself, gets over it. */
+/** The time beyond the timeout for the gRPC client, which has a deadline of its own. */
 const GRPC_GRACE_MS = 1_000;
 
-/** One attempt at a probe of whatever kind. */
+/** Runs one attempt of a probe of any kind. */
 export class ProbeRunner {
   readonly #components: ProbeRunnerComponents;
 

@@ -17,21 +17,21 @@ export interface TaskOwner {
   deadlineOf(probe: Probe): Millis;
   /** Never rejects. */
   attempt(probe: Probe, signal: AbortSignal): Promise<ProbeOutcome>;
-  /** After each run that was not stopped, the attempts at it together. */
+  /** Called after each run that was not stopped, with the attempts of the run together. */
   ran(task: ProbeTask, outcome: ProbeOutcome, duration: number): void;
-  /** So often in a row that it counts. */
+  /** Called when a result has come so often in a row that it counts. */
   judged(task: ProbeTask, result: Streak["result"]): void;
 }
 
 type TaskState =
-  /** Not begun, or over for this run of the container. */
+  /** Not started, or finished for this run of the container. */
   | { readonly kind: "resting" }
   | ({ readonly kind: "waiting" } & Beat)
   | ({ readonly kind: "running"; readonly abort: AbortController } & Beat);
 
 interface Beat {
   readonly due: MonotonicMs;
-  /** When its beat begins; undefined: with this run. */
+  /** When its period begins; undefined: with this run. */
   readonly beat?: MonotonicMs | undefined;
 }
 
@@ -40,7 +40,7 @@ interface Beat {
  * several at once: a third of the CPU with 300 probes a node (`npm run bench`). The first run waits for nothing.
  */
 const BEAT_MS = 250;
-/** One that cannot be carried out is tried again at once, by the kubelet too. */
+/** Bounds the attempts of one run. An attempt that cannot be carried out is repeated at once, as in the kubelet. */
 const MAX_ATTEMPTS = 3;
 const RESTING: TaskState = { kind: "resting" };
 
@@ -62,14 +62,14 @@ export class ProbeTask {
   }
 
   /**
-   * From then on once a period. Begun twice, it goes on as it was.
+   * Runs from `at` on once a period. If it has begun already, it goes on unchanged.
    * @param beat when the second run comes; undefined: a period after the first
    */
   begin(at: MonotonicMs, beat?: MonotonicMs): void {
     if (this.#state.kind === "resting") this.#waitUntil({ due: at, beat });
   }
 
-  /** What it is about to find out matters no more. */
+  /** Stops the probe; a running attempt is aborted. */
   stop(): void {
     const state = this.#state;
     this.#state = RESTING;
@@ -93,7 +93,7 @@ export class ProbeTask {
     }
     if (outcome === undefined) return;
     const now = clock.monotonic();
-    // Before anybody is told, who may stop it.
+    // Set before the owner is called, because the owner may stop the task.
     const period = seconds(this.probe.periodSeconds);
     this.#waitUntil({ due: beat !== undefined && beat > now ? beat : nextDue(due, period, now) });
     this.#owner.ran(this, outcome, now - startedAt);

@@ -1,4 +1,4 @@
-/** How often a probe has to end in one way before that counts. */
+/** Counts equal results of a probe, which take effect at its threshold. */
 
 export interface Streak {
   readonly result: "success" | "failure";

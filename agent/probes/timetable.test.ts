@@ -78,7 +78,7 @@ test("what a wake sets for later does not hold up what is due before", async () 
   assert.deepEqual(called, [100, 200, 500]);
 });
 
-test("whatever is set, moved and cancelled, each is called once, never early, and in order", async () => {
+test("entries set, moved and cancelled in any order are called once, never early, and in order", async () => {
   const step = fc.record({ index: fc.nat(30), time: fc.nat(1000), cancel: fc.boolean() });
   await fc.assert(
     fc.asyncProperty(fc.array(step, { maxLength: 120 }), async (steps) => {

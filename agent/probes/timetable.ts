@@ -22,14 +22,14 @@ export class Timetable implements Disposable {
   readonly #clock: Clock;
   readonly #heap: TimetableEntry[] = [];
   #sleep: { readonly until: number; readonly abort: AbortController } | undefined;
-  /** What is set meanwhile is looked at afterwards. */
+  /** True while entries are called; entries set meanwhile are handled afterwards. */
   #isRinging = false;
 
   constructor(clock: Clock) {
     this.#clock = clock;
   }
 
-  /** How many are set. */
+  /** The number of entries. */
   get size(): number {
     return this.#heap.length;
   }
@@ -42,7 +42,7 @@ export class Timetable implements Disposable {
     if (!this.#isRinging && (this.#sleep === undefined || at < this.#sleep.until)) this.#sleepUntil(at);
   }
 
-  /** What is slept for is the next one then: to wake for nothing takes more than to sleep anew. */
+  /** The current sleep is kept: an early wakeup costs less than a new sleep. */
   cancel(wake: TimetableEntry): void {
     this.#remove(wake);
     const [next] = this.#heap;

@@ -5,7 +5,7 @@ export interface CgroupFile {
   readonly controller: string;
   readonly file: string;
   readonly content: string;
-  /** Many kernels are built without it, and nobody misses it. */
+  /** True for a file that many kernels lack, and whose absence is not reported. */
   readonly isOptional?: boolean;
 }
 
@@ -16,7 +16,7 @@ const MAX_SHARES = 262_144;
 const MIN_WEIGHT = 1;
 const MAX_WEIGHT = 10_000;
 
-/** In the order in which they are to be written: a quota is judged against the period that is set. */
+/** Returns the files in the order of writing: the kernel checks a quota against the current period. */
 export function v1Files(values: CgroupValues): CgroupFile[] {
   const { cpuShares, cpuPeriodUs, cpuQuotaUs, memoryLimitBytes } = values;
   return [
@@ -59,8 +59,7 @@ function fileOf(file: string, value: string | number | undefined, isOptional = f
 }
 
 /**
- * What is reserved by mmap() is limited as well, so that a program is told at once rather than killed at its first
- * access.
+ * Also limits reservations by mmap(), so that a program gets an error at once instead of a signal at its first access.
  */
 function hugePageFiles({ hugePageLimits }: CgroupValues, name: string, text: (bytes: number) => string): CgroupFile[] {
   return Object.entries(hugePageLimits ?? {}).flatMap(([size, bytes]) => [
@@ -72,7 +71,7 @@ function hugePageFiles({ hugePageLimits }: CgroupValues, name: string, text: (by
 /** The kernel counts memory in pages; those of boards have 64 KiB at most. */
 const MAX_PAGE_BYTES = 65_536;
 
-/** Whether the file's text says what was written to it, rounded as the kernel rounds. */
+/** @returns whether the file's text is what was written to it, as the kernel rounds it */
 export function isWritten({ controller, content }: Pick<CgroupFile, "controller" | "content">, text: string): boolean {
   const actual = text.trim();
   if (actual === content) return true;
@@ -88,7 +87,7 @@ function bytesOf(text: string): number | undefined {
   return value !== undefined && (value < 0 || value >= V1_UNLIMITED) ? Number.POSITIVE_INFINITY : value;
 }
 
-/** Where one value is read back from. */
+/** The file from which one value is read back. */
 export interface CgroupReading {
   readonly controller: string;
   readonly file: string;

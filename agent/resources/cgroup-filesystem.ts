@@ -1,10 +1,10 @@
-/** Folders and files of a mounted cgroup hierarchy. What goes while it is looked at counts as not there. */
+/** Folders and files of a mounted cgroup hierarchy. An entry that disappears during a read counts as missing. */
 import { readFileSync } from "node:fs";
 import { access, readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 
-/** Below a pod are its containers, below those what they made themselves; a tree deeper than this is nobody's. */
+/** Bounds recursion: below a pod are its containers, and below those the cgroups that they make. */
 const MAX_DEPTH = 16;
 
 export const exists = (path: string): Promise<boolean> =>

@@ -4,7 +4,7 @@ import { errnoOf } from "@picolet/protocol/guards.ts";
 import { readTextSync } from "./cgroup-filesystem.ts";
 import type { CgroupHierarchies } from "./cgroup-hierarchies.ts";
 
-/** What pods get on v2, of what there is. */
+/** The controllers that pods get on v2, as far as the kernel has them. */
 const V2_DELEGATED: ReadonlySet<string> = new Set(["cpu", "cpuset", "memory", "pids", "io", "hugetlb"]);
 
 /** Makes cgroups as folders, with what their parents have to pass on to them. */
@@ -16,10 +16,10 @@ export class CgroupFolders {
   }
 
   /**
-   * Parents are there but for the first pod after a boot, so they are looked after only when they are missing. At once,
-   * as is whatever the kernel does without waiting: each step by the thread of all file access would take longer than
-   * all of them.
-   * @returns whether it was not there
+   * Makes a cgroup. Parents exist except for the first pod after a boot, so they are made only after a failure.
+   * Synchronous, like all calls that the kernel answers without waiting: file access through the thread pool would take
+   * longer for each step than all of them together.
+   * @returns whether it did not exist
    */
   make(mountPoint: string, folder: string): boolean {
     if (folder === mountPoint) return false;

@@ -2,7 +2,7 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { type MountEntry, parseMountInfo } from "../core/node/mount-info.ts";
 
-/** Which cgroups this machine has. */
+/** The cgroup hierarchies of this machine. */
 export type CgroupHierarchies =
   | {
       readonly kind: "v1";
@@ -17,7 +17,7 @@ export type CgroupHierarchies =
   | {
       readonly kind: "v2";
       readonly mountPoint: string;
-      /** What the root passes on to its children, or can be told to. */
+      /** The controllers that the root delegates to its children, or can be made to. */
       readonly controllers: ReadonlySet<string>;
     }
   | { readonly kind: "none"; readonly why: string };
@@ -65,7 +65,7 @@ function v1Controllers(mounts: readonly MountEntry[]): Map<string, string> {
     if (mount.fileSystem !== "cgroup") continue;
     for (const option of mount.superOptions) {
       const controller = option === "name=systemd" ? "systemd" : option;
-      // The first mount counts: a later one of the same hierarchy is a copy for somebody else's eyes.
+      // The first mount counts: a later one of the same hierarchy is a copy for other users.
       const known = controller === "systemd" || V1_CONTROLLERS.has(controller);
       if (known && !controllers.has(controller)) controllers.set(controller, mount.mountPoint);
     }

@@ -10,24 +10,27 @@ export interface CgroupKeeperComponents {
   readonly cgroups: PodCgroups;
   /** Missing: nothing is reserved. */
   readonly reserved: ReservedCgroups | undefined;
-  /** Those whose cgroups are made and not about to change. */
+  /** The pods whose cgroups exist and are not about to change. */
   readonly pods: () => readonly DesiredPod[];
   /** Fires when there may be others. */
   readonly changes: Watch<unknown>;
-  /** Where cgroups are systemd's: let go at the end. */
+  /** The connection to systemd, if it manages the cgroups; closed at the end. */
   readonly units: Disposable | undefined;
   readonly clock: Clock;
   readonly log: Log;
 }
 
-/** As often as the kubelet updates the cgroups of its QoS classes. A look reads some ten small files for each pod. */
+/**
+ * The interval at which the kubelet updates the cgroups of its QoS classes. A check reads about ten small files for
+ * each pod.
+ */
 const INTERVAL = seconds(60);
 
 /** Looks once a minute, while there are pods, whether their cgroups are as they were made. */
 export class CgroupKeeper implements Component {
   readonly name = "cgroup keeper";
   readonly #components: CgroupKeeperComponents;
-  #told = "";
+  #logged = "";
 
   constructor(components: CgroupKeeperComponents) {
     this.#components = components;
@@ -38,7 +41,7 @@ export class CgroupKeeper implements Component {
     const isNeeded = (): boolean => reserved !== undefined || pods().length > 0;
     for (;;) {
       if (!isNeeded()) for await (const _ of changes.changes(signal)) if (isNeeded()) break;
-      await this.#look();
+      await this.#check();
       await clock.sleep(INTERVAL, signal);
     }
   }
@@ -47,16 +50,16 @@ export class CgroupKeeper implements Component {
     this.#components.units?.[Symbol.dispose]();
   }
 
-  async #look(): Promise<void> {
+  async #check(): Promise<void> {
     const { cgroups, reserved, pods, log } = this.#components;
     try {
       await reserved?.reconcile();
       await cgroups.reconcile(pods);
-      this.#told = "";
+      this.#logged = "";
     } catch (error) {
       const message = describeError(error);
-      if (message !== this.#told) log.warn("cannot keep the cgroups of pods as they should be", { error: message });
-      this.#told = message;
+      if (message !== this.#logged) log.warn("cannot keep the cgroups of pods as they should be", { error: message });
+      this.#logged = message;
     }
   }
 }

@@ -5,7 +5,7 @@ import { type Clock, millis } from "@picolet/protocol/ports.ts";
 import { foldersWithin, readText } from "./cgroup-filesystem.ts";
 import type { CgroupHierarchies } from "./cgroup-hierarchies.ts";
 
-/** Between two looks at processes that were just killed. They go in well under a millisecond unless in disk sleep. */
+/** The wait between two checks of killed processes. They end in well under a millisecond unless in disk sleep. */
 const KILL_WAIT: BackoffPolicy = { first: millis(2), max: millis(100) };
 
 /** The processes of cgroups: which there are, and the end of all of them. */
@@ -36,7 +36,7 @@ export class CgroupProcesses {
     return pids;
   }
 
-  /** Until none is left. @throws `cancelled` alone */
+  /** Waits until no process is left. @throws only `cancelled` */
   async kill(path: string, signal: AbortSignal): Promise<void> {
     for (let kills = 1; ; kills += 1) {
       const pids = await this.pids(path);

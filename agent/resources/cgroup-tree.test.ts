@@ -145,7 +145,7 @@ describe("cgroup v1 on this machine", { skip }, () => {
     });
   });
 
-  test("an ordinary user is told once, and everything else goes on", async () => {
+  test("without rights that is logged once, and everything else goes on", async () => {
     const log = new RecordedLog();
     const tree = treeOf(hierarchies, log);
     process.seteuid?.(65_534);

@@ -24,13 +24,13 @@ type Access = "untried" | "granted" | "refused";
 const INNER = "processes";
 
 /**
- * cgroups by their cgroupfs path, the same below every mounted hierarchy. Where there are none, or this process may not
- * make any, that is said once and every call does nothing.
+ * Manages cgroups by their cgroupfs path, which is the same below every mounted hierarchy. Where cgroups are missing,
+ * or this process may not make any, that is reported once and every call does nothing.
  *
- * With systemd those whose name ends with `.slice` are its units. What is made below a slice stays ours: a scope would
- * have to be given a process that is there already, and takes what the kernel counted with it when that ends. systemd
- * takes controllers from a slice in which it knows of nobody who needs them, but not while somebody below passes them
- * on; so on v2 processes are one level further down.
+ * With systemd, cgroups whose name ends with `.slice` are its units. Cgroups below a slice stay ours: a scope needs a
+ * process that exists already, and takes the kernel's counters with it when that process ends. systemd removes
+ * controllers from a slice in which no unit needs them, except while a child delegates them; so on v2 processes are one
+ * level further down.
  */
 export class CgroupTree implements CgroupPort {
   readonly #log: Log;
@@ -62,7 +62,7 @@ export class CgroupTree implements CgroupPort {
     this.#allMountPoints = [...this.#mountPoints, ...runtimesOwn];
   }
 
-  /** Whether cgroups can be made here, as far as is known: before the first `create` only that they are mounted. */
+  /** True unless cgroups are known to be unusable; before the first `create` only their mounts are known. */
   get usable(): boolean {
     return this.#access !== "refused" && this.#mountPoints.length > 0;
   }
@@ -106,10 +106,7 @@ export class CgroupTree implements CgroupPort {
     return this.#units !== undefined && this.#hierarchies.kind === "v2" && !isSlice(path) && isSlice(dirname(path));
   }
 
-  /**
-   * What of these values the kernel does not have any more, for somebody else has changed it. `"gone"`: the cgroup
-   * itself is not there, in one of the hierarchies at least.
-   */
+  /** Lists the values that another process has changed. `"gone"`: the cgroup does not exist in some hierarchy. */
   deviations(path: string, values: CgroupValues): "gone" | readonly string[] {
     for (const mountPoint of this.#mountPoints) if (!existsSync(`${mountPoint}${path}`)) return "gone";
     const found: string[] = [];
@@ -143,7 +140,7 @@ export class CgroupTree implements CgroupPort {
     const segments = segmentsOf(path);
     if (segments.length === 0) throw new PicoletError("invalid", "cannot remove the root cgroup");
     if (this.#units !== undefined && isSlice(path)) {
-      // With a slice systemd ends whatever is in it.
+      // systemd ends all processes in a slice that it stops.
       if ((await this.pids(path)).size > 0)
         throw new PicoletError("conflict", `cannot remove cgroup ${path}: processes are in it`, { retryable: true });
       await this.#units.removeSlice(basename(path));
@@ -201,8 +198,8 @@ export class CgroupTree implements CgroupPort {
   }
 
   /**
-   * @param isNew of one that nobody is in: no limit makes the kernel take anything back, for which the writer would
-   * wait
+   * @param isNew for a cgroup without processes: no limit makes the kernel reclaim memory, which the writer would wait
+   * for
    */
   async #write(path: string, values: CgroupValues, isNew: boolean): Promise<void> {
     for (const each of this.#filesOf(values)) {
@@ -265,7 +262,7 @@ export class CgroupTree implements CgroupPort {
   }
 }
 
-/** Those that the kubelet asks of cgroups that it is to limit. */
+/** The controllers that the kubelet requires of cgroups that it limits. */
 const KUBELETS: ReadonlySet<string> = new Set(["cpu", "cpuset", "memory", "pids", "hugetlb"]);
 const isSlice = (path: string): boolean => path.endsWith(SLICE);
 const NEVER: AbortSignal = new AbortController().signal;
@@ -290,5 +287,5 @@ function segmentsOf(path: string): string[] {
 
 const isRefusal = (error: unknown): boolean => ["EACCES", "EPERM", "EROFS"].includes(systemErrorCode(error));
 
-/** Of the system call itself, also when a write has named its file and value around it. */
+/** The code of the system call, also when the error of a write wraps it. */
 const systemErrorCode = (error: unknown): string => errnoOf(isPicoletError(error) ? error.cause : error);

@@ -30,7 +30,7 @@ for (const [files, where] of [
   [{ "boot/cmdline.txt": "" }, "the line in /boot/cmdline.txt"],
   [{}, "the kernel's command line"],
 ] as const) {
-  test(`a memory controller that is off is told, with what to add to ${where}`, async () => {
+  test(`a disabled memory controller is reported, with what to add to ${where}`, async () => {
     using here = board({ ...files, "proc/cgroups": OFF });
     const v1: CgroupHierarchies = {
       kind: "v1",
@@ -67,7 +67,7 @@ test("what a kernel was built without is not to be had by its command line", asy
   assert.deepEqual(await missingControllers({ kind: "none", why: "" }, [], here.root), []);
 });
 
-test("the root of cgroup v2 is told to pass controllers on; what it does not is told", async () => {
+test("controllers are delegated at the root of cgroup v2; those that are not are reported", async () => {
   using here = board({ "cgroup.subtree_control": "cpu\n" });
   const all = v2(here.root, "cpu", "memory", "io");
   assert.deepEqual(await withheldControllers(all), []);
@@ -81,7 +81,7 @@ test("the root of cgroup v2 is told to pass controllers on; what it does not is 
   assert.match(first?.message ?? "", /^CPU limits of pods are not enforced: the root of cgroup v2 does not pass/);
 });
 
-test("whatever /proc/cgroups and the auxiliary vector hold is read or passed over", async () => {
+test("any /proc/cgroups and auxiliary vector is read or skipped", async () => {
   assert.deepEqual(
     [...controllersOf(OFF)],
     [

@@ -1,4 +1,4 @@
-/** What of limits this kernel cannot enforce, and what to do about it. */
+/** Finds limits that this kernel cannot enforce, and how to mend that. */
 import { access, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { errnoOf } from "@picolet/protocol/guards.ts";
@@ -48,8 +48,7 @@ async function memoryAdvice(enabled: ReadonlyMap<string, boolean>, root: string)
 }
 
 /**
- * Of `/proc/cgroups`: name, hierarchy, number of cgroups, whether it is enabled. What is not of that form is passed
- * over.
+ * Parses `/proc/cgroups`: name, hierarchy, number of cgroups, whether it is enabled. Lines of another form are skipped.
  */
 export function controllersOf(text: string): ReadonlyMap<string, boolean> {
   const found = new Map<string, boolean>();

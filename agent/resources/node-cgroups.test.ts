@@ -79,7 +79,7 @@ describe("the node's cgroups on this machine", { skip }, () => {
     await tree.remove(ROOT);
   });
 
-  test("what somebody changes or removes is put right, and said once", async () => {
+  test("changes and removals by other processes are undone, and logged once", async () => {
     const { tree, tiers, pods, log, wanted } = setUp();
     wanted.push(BURSTABLE);
     const pod = desired(BURSTABLE, "tampered");
@@ -144,7 +144,7 @@ describe("the node's cgroups on this machine", { skip }, () => {
     await tree.remove(path);
   });
 
-  test("reserved cgroups get what is reserved, and are to be there", async () => {
+  test("reserved cgroups get what is reserved, and must exist", async () => {
     const { tree } = setUp();
     const reservation = (name: string, isCompressible = false): Reservation => ({
       title: "System Reserved",
@@ -157,10 +157,10 @@ describe("the node's cgroups on this machine", { skip }, () => {
       ]),
       isCompressible,
     });
-    const told: (string | undefined)[] = [];
+    const problems: (string | undefined)[] = [];
     const make = (...reservations: readonly Reservation[]): ReservedCgroups =>
       new ReservedCgroups(
-        { cgroups: tree, onEnforced: (_, problem) => told.push(problem) },
+        { cgroups: tree, onEnforced: (_, problem) => problems.push(problem) },
         { reservations, settings: SETTINGS },
       );
     await assert.rejects(make(reservation("system")).check(), (error) => {
@@ -168,7 +168,7 @@ describe("the node's cgroups on this machine", { skip }, () => {
       assert.match(describeError(error), /cannot enforce System Reserved Cgroup Limits on "\/system".*missing paths/);
       return true;
     });
-    // Whoever makes them needs no others of the hierarchies.
+    // The other hierarchies are not needed.
     for (const name of ["system", "kube"])
       for (const controller of ["cpu", "cpuset", "memory", "pids", "hugetlb"])
         if (mountOf(controller) !== "") mkdirSync(join(mountOf(controller), ROOT, name), { recursive: true });
@@ -176,7 +176,7 @@ describe("the node's cgroups on this machine", { skip }, () => {
     await reserved.check();
     await reserved.reconcile();
     await reserved.reconcile();
-    assert.deepEqual(told, [undefined, undefined]);
+    assert.deepEqual(problems, [undefined, undefined]);
     const value = (name: string, file: string) => tree.read(`${ROOT}/${name}`, file.split(".")[0] ?? "", file);
     assert.equal(await value("system", "cpu.shares"), "204");
     assert.equal(await value("system", "memory.limit_in_bytes"), String(32 * MIB));
@@ -188,7 +188,7 @@ describe("the node's cgroups on this machine", { skip }, () => {
     assert.equal(await value("system", "cpu.shares"), "204");
     await tree.remove(`${ROOT}/system`);
     await reserved.reconcile();
-    assert.match(told[2] ?? "", /is not there any more/);
+    assert.match(problems[2] ?? "", /is not there any more/);
   });
 });
 
@@ -207,7 +207,7 @@ test("v1: huge pages are limited by size, also where they are only reserved", ()
   );
 });
 
-test("the keeper looks at once, then every minute while there are pods, and goes on when a look fails", async () => {
+test("the keeper checks at once, then every minute while there are pods, and goes on when a check fails", async () => {
   const clock = new VirtualClock();
   const log = new RecordedLog();
   const changes = new WatchSource<unknown>(undefined);
@@ -289,7 +289,7 @@ test("systemd makes slices; what is below them is ours, with processes where sys
   assert.equal(existsSync(join(root, "other.slice")), false);
 });
 
-test("systemd is told of every value that it has a property for", () => {
+test("systemd receives every value that it has a property for", () => {
   const values: CgroupValues = {
     cpuShares: 2,
     cpuQuotaUs: 5000,
@@ -347,7 +347,7 @@ test("v2: every value has its file", () => {
   );
 });
 
-test("whatever a file of the kernel holds, it is what was written, or it is not", () => {
+test("any text of a kernel file equals what was written, or does not", () => {
   for (const [file, wanted, text, is] of [
     ["memory", "100000", "98304", true],
     ["memory", "100000", "102400", false],

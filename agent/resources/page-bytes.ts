@@ -1,9 +1,9 @@
 import { readFile } from "node:fs/promises";
 
-/** Of the auxiliary vector (getauxval(3)): what tells a program how large the kernel's pages are. */
+/** The entry of the auxiliary vector (getauxval(3)) with the size of the kernel's pages. */
 const AT_PAGESZ = 6n;
 const ENTRY_BYTES = 16;
-/** Of kernels that do not tell. */
+/** The page size of kernels without that entry. */
 const DEFAULT_PAGE_BYTES = 4096;
 
 /** Bytes: 4096, on some boards 16384 or 65536. @param path only tests name another one */
@@ -12,7 +12,7 @@ export async function pageBytes(path = "/proc/self/auxv"): Promise<number> {
   return pageBytesIn(vector);
 }
 
-/** Of machines with 64 bits in a word, smallest byte first, which is what there is. */
+/** Reads a vector of a machine with 64-bit words, least significant byte first, which all of ours are. */
 export function pageBytesIn(vector: Buffer): number {
   for (let at = 0; at + ENTRY_BYTES <= vector.length; at += ENTRY_BYTES) {
     if (vector.readBigUInt64LE(at) !== AT_PAGESZ) continue;

@@ -203,7 +203,7 @@ test("on cgroup v2 values are read back in v1's units", async () => {
   }
 });
 
-test("a process that cannot be killed is waited for 5 s, then the removal is to be tried again", async () => {
+test("a process that cannot be killed is waited for 5 s, then the removal fails as retryable", async () => {
   // A plain folder in place of cgroupfs, whose list of processes never gets shorter.
   const root = mkdtempSync(join(tmpdir(), "cgroup-"));
   try {

@@ -12,7 +12,7 @@ import { TIERS, type TierCgroups } from "./tier-cgroups.ts";
 /** A killed process that is still there then hangs in the kernel; the removal is tried again later. */
 const KILL_TIMEOUT = seconds(5);
 
-/** How long the event loop is held at most; a pod takes 0.1 ms on a PC and ten times that on a small board. */
+/** Bounds how long the event loop is held; a pod takes 0.1 ms on a PC and ten times that on a small board. */
 const SLICE_MS = 3;
 
 export interface PodCgroupsInit {
@@ -33,7 +33,7 @@ export class PodCgroups implements PodResources {
   readonly #hasExclusiveCpus: ((uid: PodUid) => boolean) | undefined;
   readonly #init: PodCgroupsInit;
   /** Pods whose cgroup was put right, each said once. */
-  readonly #told = new Set<string>();
+  readonly #reported = new Set<string>();
 
   constructor(
     components: {
@@ -41,7 +41,9 @@ export class PodCgroups implements PodResources {
       readonly tiers: TierCgroups;
       readonly clock: Clock;
       readonly log: Log;
-      /** Whether a container of the pod has CPUs that no quota is enforced on. Missing: none has. */
+      /**
+       * @returns whether a container of the pod has exclusive CPUs, on which no quota is enforced. Missing: none has.
+       */
       readonly hasExclusiveCpus?: ((uid: PodUid) => boolean) | undefined;
     },
     init: PodCgroupsInit,
@@ -122,15 +124,15 @@ export class PodCgroups implements PodResources {
   }
 
   /**
-   * What somebody else has changed in the tree is put right: the tiers', and those of these pods.
-   * @param pods those whose cgroups are made and not about to change; asked again before each is written
+   * Restores what other processes have changed in the cgroups of the tiers and of these pods.
+   * @param pods the pods whose cgroups exist and are not about to change; called again before each is written
    */
   async reconcile(pods: () => readonly DesiredPod[]): Promise<void> {
     if (!this.#init.cgroupsPerQOS || !this.#cgroups.usable) return;
     await this.#tiers.reconcile();
     const current = pods();
     const uids = new Set<string>(current.map(({ uid }) => uid));
-    for (const uid of this.#told) if (!uids.has(uid)) this.#told.delete(uid);
+    for (const uid of this.#reported) if (!uids.has(uid)) this.#reported.delete(uid);
     let sliceFrom: number = this.#clock.monotonic();
     for (const pod of current) {
       if (this.#clock.monotonic() - sliceFrom >= SLICE_MS) {
@@ -141,14 +143,14 @@ export class PodCgroups implements PodResources {
       const found = this.#cgroups.deviations(path, this.wanted(pod));
       if ((found !== "gone" && found.length === 0) || !pods().includes(pod)) continue;
       await this.#cgroups.create(path, this.wanted(pod));
-      if (this.#told.has(pod.uid)) continue;
-      this.#told.add(pod.uid);
+      if (this.#reported.has(pod.uid)) continue;
+      this.#reported.add(pod.uid);
       const fields = { pod: pod.uid, cgroup: path, found: found === "gone" ? "it was removed" : found.join(", ") };
       this.#log.warn("somebody has changed a pod's cgroup: it is put right", fields);
     }
   }
 
-  /** Removes cgroups of pods that nobody knows and in which nothing runs. @returns their uids. */
+  /** Removes the cgroups of unknown pods in which nothing runs. @returns their uids */
   async sweep(known: Pick<ReadonlySet<string>, "has">): Promise<readonly string[]> {
     const removed: string[] = [];
     if (!this.#init.cgroupsPerQOS || !this.#cgroups.usable) return removed;

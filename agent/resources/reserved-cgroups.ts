@@ -16,7 +16,7 @@ export interface Reservation {
 
 export interface ReservedCgroupsComponents {
   readonly cgroups: CgroupTree;
-  /** Told of each, when it changes: what keeps its limits from being set; `undefined`: they are set. */
+  /** Called when the problem of a reservation changes: why its limits cannot be set; `undefined`: they are set. */
   readonly onEnforced: (reservation: Reservation, problem: string | undefined) => void;
 }
 
@@ -47,7 +47,7 @@ export class ReservedCgroups {
     }
   }
 
-  /** Writes what is not as it should be. What the kernel refuses is told, and tried again by the next look. */
+  /** Writes the limits that differ. A refusal of the kernel is reported, and the next call tries again. */
   async reconcile(): Promise<void> {
     for (const reservation of this.#reservations) {
       const problem = await this.#enforce(reservation);

@@ -31,10 +31,10 @@ export interface TierCgroupsInit {
 export class TierCgroups {
   readonly #components: TierCgroupsComponents;
   readonly #init: TierCgroupsInit;
-  /** What was last written, as text; a tier that is missing is not made yet, or not as it should be. */
+  /** The values last written, as text; missing for a tier that is not made yet, or whose values were refused. */
   readonly #written = new Map<QosClass, string>();
-  readonly #told = new Set<string>();
-  /** What was last told of each. */
+  readonly #reported = new Set<string>();
+  /** The last reported problem of each tier. */
   readonly #problems = new Map<QosClass, string | undefined>();
 
   constructor(components: TierCgroupsComponents, init: TierCgroupsInit) {
@@ -62,15 +62,15 @@ export class TierCgroups {
     }
   }
 
-  /** The same, and what somebody else has changed is put right. */
+  /** Also restores what other processes have changed. */
   async reconcile(): Promise<void> {
     for (const [tier, text] of [...this.#written]) {
       const path = this.#init.names.tier(tier);
       const found = this.#components.cgroups.deviations(path, JSON.parse(text) as CgroupValues);
       if (found !== "gone" && found.length === 0) continue;
       this.#written.delete(tier);
-      if (this.#told.has(tier)) continue;
-      this.#told.add(tier);
+      if (this.#reported.has(tier)) continue;
+      this.#reported.add(tier);
       const fields = { cgroup: path, found: found === "gone" ? "it was removed" : found.join(", ") };
       this.#components.log.warn("somebody has changed a cgroup of pods: it is put right", fields);
     }
@@ -90,17 +90,17 @@ export class TierCgroups {
     const possible = isTooLow ? { ...others, ...(tier !== "Guaranteed" && { memoryLimitBytes: usage }) } : values;
     try {
       if ((await cgroups.create(path, possible)) === undefined) return "no cgroups";
-      this.#tell(tier, isTooLow ? `the memory limit ${limit} is below what is in use: ${usage}` : undefined);
+      this.#report(tier, isTooLow ? `the memory limit ${limit} is below what is in use: ${usage}` : undefined);
       return isTooLow ? "in part" : "all";
     } catch (error) {
       // Pods do not wait for a limit that is refused, only for a cgroup that cannot be made.
       if (cgroups.deviations(path, {}) === "gone") throw error;
-      this.#tell(tier, describeError(error));
+      this.#report(tier, describeError(error));
       return "in part";
     }
   }
 
-  #tell(tier: QosClass, problem: string | undefined): void {
+  #report(tier: QosClass, problem: string | undefined): void {
     const { onEnforced, log } = this.#components;
     const path = this.#init.names.tier(tier);
     if (this.#problems.get(tier) === problem && this.#problems.has(tier)) return;

@@ -1,4 +1,4 @@
-/** What systemd is told of a cgroup, so that it does not write its own values over ours. Pure. */
+/** Converts cgroup values to systemd's properties, so that systemd does not write its own values over ours. Pure. */
 import type { CgroupValues } from "@picolet/protocol/cgroup/cgroup-values.ts";
 import type { UnitProperty } from "../core/node/cgroup-units.ts";
 import { weightOfShares } from "./cgroup-files.ts";

@@ -3,7 +3,7 @@ import { type Clock, type Millis, type MonotonicMs, millis, type Random, seconds
 
 const FIRST_DELAY = seconds(1);
 
-/** How long to wait between attempts that fail: twice as long each time, up to a bound, with jitter. */
+/** The wait between failed attempts: doubled each time up to a bound, with jitter. */
 export class AttemptDelays {
   readonly #clock: Clock;
   readonly #random: Random;
@@ -15,7 +15,7 @@ export class AttemptDelays {
     this.#random = components.random;
   }
 
-  /** @param forLong it was refused: somebody has to do something about it first */
+  /** @param forLong it was refused: an operator must act first */
   failed(max: Millis, forLong = false): void {
     this.#failures += 1;
     const policy = { first: forLong ? max : FIRST_DELAY, max, jitter: EQUAL_JITTER };

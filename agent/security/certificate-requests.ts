@@ -1,4 +1,4 @@
-/** What the board says to a hub to get a certificate, a bundle of CAs, the time; and what it takes for an answer. */
+/** The board's requests to a hub for a certificate, a bundle of CAs and the time, and the checks of the answers. */
 import { createPrivateKey, createPublicKey, randomBytes, sign, verify, X509Certificate } from "node:crypto";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { encodeCertificateRequest } from "@picolet/protocol/pki/certificate-request.ts";
@@ -57,8 +57,8 @@ export async function renew(
 }
 
 /**
- * The time as one of the CAs of `hubCa` signed it for this very question: believed whatever certificate the peer has.
- * @throws `permission_denied` when none of them did
+ * Requests the time, signed by one of the CAs of `hubCa` for this request: trusted with any certificate of the peer.
+ * @throws `permission_denied` when no CA signed it
  */
 export async function requestTime(connection: HubConnection, hubCa: string, signal: AbortSignal): Promise<number> {
   const nonce = randomBytes(NONCE_BYTES);
@@ -80,7 +80,7 @@ export async function requestTime(connection: HubConnection, hubCa: string, sign
 /** One by the CA, one by the CA before it. */
 const MAX_SIGNATURES = 4;
 
-/** @throws `invalid`. What the certificate says is not looked at here. */
+/** Parses the answer; the certificate's fields are checked elsewhere. @throws `invalid` */
 export function certificateAnswer(body: Readonly<Record<string, unknown>>): CertificateAnswer {
   const { timeMs } = body;
   if (typeof timeMs !== "number" || !Number.isSafeInteger(timeMs)) throw new PicoletError("invalid", "no time");

@@ -8,7 +8,7 @@ export interface ConfiguredPins {
   readonly caFile: string;
 }
 
-/** What the configuration says the hub is known by at first contact. Its file is read once, when it is needed. */
+/** The configured trust for first contact with the hub. Its file is read once, when it is needed. */
 export class ConfiguredTrust {
   readonly #configured: ConfiguredPins;
   #pins: HubPins | undefined;
@@ -28,7 +28,7 @@ export class ConfiguredTrust {
     return this.#pins;
   }
 
-  /** Whether it is another CA than what is believed comes from. */
+  /** @returns whether the configured CA differs from the one that the current trust comes from */
   isOther({ trust }: { readonly trust: string }): boolean {
     try {
       return trust !== trustOf(this.read());

@@ -60,7 +60,7 @@ test("an answer that took too long, or says nothing, changes nothing", () => {
   assert.equal(clock.wall().getTime(), FLOOR);
 });
 
-test("whatever the machine's clock does, it is not before the floor, and near the hub once that has spoken", async () => {
+test("with any jumps of the machine's clock it is not before the floor, and near the hub's time once that is known", async () => {
   const event = fc.oneof(
     fc.record({ kind: fc.constant("machine" as const), ms: fc.integer({ min: -1e12, max: 8e12 }) }),
     fc.record({ kind: fc.constant("pass" as const), ms: fc.nat(HOUR) }),

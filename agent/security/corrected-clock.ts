@@ -1,6 +1,6 @@
 import { type CancelSignal, type Clock, type Millis, type MonotonicMs, millis } from "@picolet/protocol/ports.ts";
 
-/** What an authenticated hub said the time was, and when. */
+/** The time of an authenticated hub, and when it was received. */
 interface Reference {
   readonly timeMs: number;
   readonly at: MonotonicMs;
@@ -47,17 +47,20 @@ export class CorrectedClock implements Clock {
     return this.#floorMs;
   }
 
-  /** Whether a hub has confirmed the time in this life. Before, `wall` may be behind: it is a lower bound, or wrong. */
+  /**
+   * True once a hub has confirmed the time since the start. Before that `wall` may be behind: it is a lower bound, or
+   * wrong.
+   */
   get isConfirmed(): boolean {
     return this.#reference !== undefined;
   }
 
-  /** Whether what does not ask this clock, like OpenSSL, has the right time too. */
+  /** True when the machine's clock, which OpenSSL uses, is right too. */
   get isMachineRight(): boolean {
     return this.#reference !== undefined && this.#isRight(this.#machine.wall());
   }
 
-  /** @param timeMs known, from somebody who is trusted in this, to be over */
+  /** @param timeMs a past time, from a trusted source */
   raiseFloor(timeMs: number): void {
     if (timeMs > this.#floorMs) this.#floorMs = timeMs;
   }
@@ -81,5 +84,8 @@ export class CorrectedClock implements Clock {
   }
 }
 
-/** How far behind the floor on disk may be: what a board at 1970 could be told is valid that ended meanwhile. */
+/**
+ * Bounds how far the floor on disk may be behind, and with it the certificates that have expired and that a board whose
+ * clock says 1970 may still accept.
+ */
 export const FLOOR_LAG: Millis = millis(6 * 3_600_000);

@@ -28,7 +28,7 @@ export interface DurableFolder {
   rename(from: string, to: string): void;
   /** Nothing happens when there is no such file. */
   remove(name: string): void;
-  /** What was renamed, made and removed is so after a power cut. */
+  /** Makes renames, new files and removals survive a power cut. */
   sync(): void;
 }
 

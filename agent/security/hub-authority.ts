@@ -74,7 +74,7 @@ export class HubAuthority {
     );
   }
 
-  /** What the hub's CAs are now, from a hub that is known. It may have to prove the time for it. @returns PEM */
+  /** Requests the hub's current CAs from a known hub, which may have to prove the time for it. @returns PEM */
   currentCa(hubCa: string, signal: AbortSignal): Promise<string> {
     return this.#withHub(
       undefined,
@@ -86,7 +86,7 @@ export class HubAuthority {
     );
   }
 
-  /** The hub's CAs by the configuration's pins alone, whatever was believed before. @returns PEM */
+  /** Learns the hub's CAs by the configured pins alone, regardless of earlier trust. @returns PEM */
   learnCa(pins: HubPins, signal: AbortSignal): Promise<string> {
     return this.#withHub(
       undefined,

@@ -5,7 +5,7 @@ import { connect, type TLSSocket } from "node:tls";
 import { cancelled } from "@picolet/protocol/async/abort.ts";
 import { type ErrorCode, PicoletError } from "@picolet/protocol/errors.ts";
 import { MAX_JOIN_ANSWER_BYTES } from "@picolet/protocol/pki/join-messages.ts";
-import { apiServerInstead } from "../core/hub/hub-address.ts";
+import { apiServerInstead, plainPortInstead } from "../core/hub/hub-address.ts";
 
 export interface HubEndpoint {
   readonly host: string;
@@ -17,12 +17,12 @@ export interface ClientPair {
   readonly key: string;
 }
 
-/** A hub shows its own and perhaps two above it. */
+/** Bounds the chain: a hub sends its certificate and perhaps two above it. */
 const MAX_PEER_CHAIN = 8;
 
 /**
- * Nothing is known of the peer but that it has the key of the certificate it shows: whoever uses this has to judge
- * `peerChain` before anything that matters is sent, or believed.
+ * A TLS connection whose peer is only known to have the key of its certificate: the caller must verify `peerChain`
+ * before it sends or trusts anything that matters.
  */
 export class HubConnection implements Disposable {
   /** DER, the peer's own first; taken while the connection stands. */
@@ -36,9 +36,9 @@ export class HubConnection implements Disposable {
     this.#address = address;
     this.peerChain = peerChainOf(socket);
     this.#agent = new Agent({ keepAlive: true, maxSockets: 1 });
-    // Both requests go over this one socket; there is no second one to be had.
+    // All requests use this one socket.
     this.#agent.createConnection = () => socket;
-    // Between requests nobody listens otherwise; the next one finds it closed.
+    // There is no other listener between requests; the next request finds the socket closed.
     socket.on("error", () => socket.destroy());
   }
 
@@ -52,7 +52,7 @@ export class HubConnection implements Disposable {
         ...(isIP(host) === 0 ? { servername: host } : {}),
         ...pair,
         minVersion: "TLSv1.3",
-        // Judged by the caller: OpenSSL has only the machine's clock to go by.
+        // The caller verifies the chain: OpenSSL would use the machine's clock.
         rejectUnauthorized: false,
         ALPNProtocols: ["http/1.1"],
       });
@@ -61,7 +61,7 @@ export class HubConnection implements Disposable {
         signal.removeEventListener("abort", abort);
         socket.destroy();
         if (signal.aborted) reject(cancelled("the connection"));
-        else reject(new PicoletError("unavailable", `cannot connect to ${host}:${port}`, { cause, retryable: true }));
+        else reject(connectError(`${host}:${port}`, cause));
       };
       signal.addEventListener("abort", abort, { once: true });
       socket.once("error", fail);
@@ -113,6 +113,13 @@ export class HubConnection implements Disposable {
   }
 }
 
+function connectError(address: string, cause: unknown): PicoletError {
+  const plain = plainPortInstead(cause);
+  const message = `cannot connect to ${address}`;
+  if (plain === undefined) return new PicoletError("unavailable", message, { cause, retryable: true });
+  return new PicoletError("unavailable", `${message}: ${plain}`, { retryable: true });
+}
+
 function peerChainOf(socket: TLSSocket): Uint8Array[] {
   const chain: Uint8Array[] = [];
   let certificate = socket.getPeerX509Certificate();
@@ -147,7 +154,7 @@ export function parseObject(text: string): Readonly<Record<string, unknown>> {
   return value as Readonly<Record<string, unknown>>;
 }
 
-/** What a hub may say; from anything else only the status counts. */
+/** The codes that a hub may send; with any other only the HTTP status counts. */
 const CODES: readonly ErrorCode[] = [
   "invalid",
   "permission_denied",

@@ -1,7 +1,4 @@
-/**
- * Whether a peer is the hub: its certificate leads up to a CA that this board was told of, and names the host it
- * dialled.
- */
+/** Checks that a peer is the hub: its certificate leads to a CA that this board trusts, and names the dialled host. */
 import { hash, X509Certificate } from "node:crypto";
 import { isIP } from "node:net";
 import { PicoletError } from "@picolet/protocol/errors.ts";
@@ -17,7 +14,10 @@ export interface HubPins {
   readonly ca: string;
 }
 
-/** Of the configuration: changes with it, so that a board that is told of another CA learns the hub anew. */
+/**
+ * Identifies the configured trust: it changes with the configuration, so that a board with another CA learns the hub
+ * again.
+ */
 export const trustOf = ({ caHashes, ca }: HubPins): string =>
   [...caHashes.map((each) => each.toLowerCase()), ...(ca === "" ? [] : [`file:${hash("sha256", ca)}`])]
     .toSorted()
@@ -79,14 +79,14 @@ export function verifyHub(
   return path;
 }
 
-/** OpenSSL looks at names, key identifiers and key usage too. */
+/** OpenSSL also checks names, key identifiers and key usage. */
 function isSignedBy({ raw }: Certificate, issuer: Certificate): boolean {
   try {
     const authority = new X509Certificate(issuer.raw);
     const own = new X509Certificate(raw);
     return own.checkIssued(authority) && own.verify(authority.publicKey);
   } catch {
-    // What OpenSSL cannot read is no certificate, whatever we made of it.
+    // A certificate that OpenSSL cannot read is refused, even if our parser accepts it.
     return false;
   }
 }

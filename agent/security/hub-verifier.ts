@@ -26,8 +26,8 @@ export class HubVerifier {
   }
 
   /**
-   * Whether a hub may be believed about the time: within the life of the certificate that it shows, so that a hub whose
-   * own clock is lost cannot send its boards into another century for good.
+   * @returns whether a hub's time is within the life of its certificate, so that a hub with a wrong clock cannot move
+   * its boards into another century for good
    */
   isPlausible(hubTimeMs: number): boolean {
     const validity = this.#validity;

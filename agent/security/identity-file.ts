@@ -17,7 +17,7 @@ export interface StoredIdentity {
   readonly certificateChain: string;
   /** PEM. */
   readonly hubCa: string;
-  /** What the configuration gave to know the hub by when `hubCa` came to be (`trustOf`). */
+  /** The configured trust when `hubCa` was learned (`trustOf`). */
   readonly trust: string;
 }
 

@@ -12,7 +12,7 @@ const CURRENT = "identity.pem";
 const PREVIOUS = "identity.previous.pem";
 /** Being written; nothing reads it. */
 const NEXT = "identity.new.pem";
-/** The last that could not be read, for whoever wants to know why. It holds a key like the others. */
+/** The last unreadable file, kept for diagnosis. It holds a key like the others. */
 const DAMAGED = "identity.damaged.pem";
 /** The key of a request that is under way: the answer may be lost, and the hub knows the node by it from then on. */
 const PENDING_KEY = "pending-key.pem";

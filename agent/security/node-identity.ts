@@ -1,9 +1,9 @@
 /**
- * Who this node is towards a hub: joins with a token, renews in time, falls back when what it got does not work, and
- * keeps all of it on disk so that a power cut leaves one pair that works. docs/threat-model.md says what each check is
- * for.
+ * Keeps this node's identity for a hub: joins with a token, renews in time, falls back when a new certificate does not
+ * work, and stores everything so that a power cut leaves one working pair. docs/threat-model.md has the purpose of each
+ * check.
  *
- * `main` imports this module only where a hub is configured: it brings node:tls and node:crypto with it.
+ * `main` imports this module only where a hub is configured, because it loads node:tls and node:crypto.
  */
 import { isIP } from "node:net";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
@@ -33,8 +33,8 @@ import { TimeFloor } from "./time-floor.ts";
 
 export interface NodeIdentityInit extends HubAuthorityInit, JoinTokenInit {
   /**
-   * What the hub is known by at first contact; `pins.caFile` is the path of PEM, "" for none. A file that cannot be
-   * read is a problem to show: what has joined goes on without it.
+   * The trust for first contact with the hub; `pins.caFile` is the path of PEM, "" for none. An unreadable file is a
+   * reported problem: a joined node works without it.
    */
   readonly pins: ConfiguredPins;
   /** Path of a folder of its own, made if it is not there. */
@@ -53,14 +53,14 @@ export interface NodeIdentityComponents {
 /** As the kubelet: somewhere between, so that a fleet that joined together does not renew together. */
 const ROTATE_FROM = 0.7;
 const ROTATE_TO = 0.9;
-/** So long a change of the hub's CAs may take to get to a board that stays connected; 5 KiB each time. */
+/** Bounds how late a connected board learns a change of the hub's CAs; 5 KiB each time. */
 const CA_CHECK_MS = 24 * 3_600_000;
 const CA_RETRY_MS = 3_600_000;
-/** Between two looks at what is due. */
+/** Bounds how often due work is checked. */
 const MIN_WAIT_MS = 1000;
-/** Somebody stands beside a board that joins. */
+/** The longest wait between attempts to join: an operator waits for it. */
 const MAX_JOIN_DELAY = seconds(60);
-/** There are weeks left for a renewal, and offline each attempt is in vain. */
+/** The longest wait between attempts to renew: there are weeks left, and offline each attempt fails. */
 const MAX_RENEW_DELAY = seconds(600);
 
 export class NodeIdentityOnDisk implements NodeIdentity, Component {
@@ -333,7 +333,7 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
     } else this.#shown.joined(usable, problem);
   }
 
-  /** "" when there is none. A new one is tried at once, whatever became of the one before. */
+  /** Reads the join token; "" without one. A new token is tried at once, regardless of the one before. */
   #readToken(): string {
     const token = readJoinToken(this.#init);
     if (token !== "" && token !== this.#lastToken) this.#delays.reset();
@@ -349,7 +349,7 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
     this.#attempt("write the time down", () => this.#disk?.floor.keep());
   }
 
-  /** What may fail without consequence. */
+  /** Runs a task whose failure is only logged. */
   #attempt(what: string, task: () => void): void {
     try {
       task();
@@ -358,7 +358,7 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
     }
   }
 
-  /** @param forLong it was refused: somebody has to do something about it first */
+  /** @param forLong it was refused: an operator must act first */
   #failed(forLong = false): void {
     const isJoined = this.#shown.state.current.kind === "joined";
     this.#delays.failed(isJoined ? MAX_RENEW_DELAY : MAX_JOIN_DELAY, forLong);

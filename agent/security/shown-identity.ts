@@ -9,11 +9,11 @@ export interface UsableIdentity {
   readonly facts: NodeCertificateFacts;
 }
 
-/** Who this node is, as others see it. What changes is logged, once. */
+/** This node's identity as other parts see it. Each change is logged once. */
 export class ShownIdentity {
   readonly #log: Log;
   readonly #state = new WatchSource<IdentityState>({ kind: "joining", problem: "", isRefused: false });
-  /** Of the last failure with a certificate that still counts: logged when it changes. */
+  /** The last failure while the certificate is still valid: logged when it changes. */
   #problem = "";
 
   constructor({ log }: { readonly log: Log }) {

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { TemporaryFolder } from "@picolet/test/support/unit/store/store-samples.ts";
 import { CgroupMemoryEvents } from "./cgroup-memory-events.ts";
 
-test("a cgroup that is made later, removed, and made anew is listened to each time", { timeout: 60_000 }, async () => {
+test("a cgroup that is made later, removed, and made again is followed each time", { timeout: 60_000 }, async () => {
   using folder = new TemporaryFolder();
   const file = folder.file("memory.events");
   using events = new CgroupMemoryEvents(file);

@@ -2,9 +2,9 @@ import { existsSync, type FSWatcher, watch } from "node:fs";
 import type { MemoryEvents } from "../core/node/memory-events.ts";
 
 /**
- * Of a cgroup of v2 and those below it, by inotify on its `memory.events` (Documentation/admin-guide/cgroup-v2.rst): v1
- * tells only through an eventfd, which Node cannot make. The cgroup of all pods is made with the first of them, long
- * after the agent's start.
+ * Reports memory events of a cgroup of v2 and those below it, by inotify on its `memory.events`
+ * (Documentation/admin-guide/cgroup-v2.rst). v1 reports only through an eventfd, which Node cannot make. The cgroup of
+ * all pods is made with the first pod, long after the agent's start.
  */
 export class CgroupMemoryEvents implements MemoryEvents {
   readonly #file: string;
@@ -14,18 +14,18 @@ export class CgroupMemoryEvents implements MemoryEvents {
     this.#file = file;
   }
 
-  listen(told: () => void): void {
+  listen(onEvent: () => void): void {
     if (this.#watcher !== undefined || !existsSync(this.#file)) return;
     try {
       const watcher = watch(this.#file, { persistent: false }, (what) => {
         // Removed: the next cgroup of its name has another file.
         if (what === "rename") this.#stop();
-        told();
+        onEvent();
       });
       watcher.on("error", () => this.#stop());
       this.#watcher = watcher;
     } catch {
-      // It went meanwhile, or the user's inotify instances are used up: whoever counts on it looks by itself too.
+      // The cgroup is gone, or the user's inotify instances are used up: callers sample periodically too.
     }
   }
 

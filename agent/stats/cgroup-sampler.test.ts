@@ -15,7 +15,7 @@ const NEVER = new AbortController().signal;
 const NEW = millis(0);
 const MIB = 2 ** 20;
 
-/** Time passes with each look at the clock. */
+/** A clock that advances with each read. */
 class BusyClock extends VirtualClock {
   #reads = 0;
 
@@ -28,16 +28,16 @@ class BusyClock extends VirtualClock {
 class Tree implements Disposable {
   readonly folder = new TempFolder();
   readonly pods: AgentPod[] = [];
-  readonly looks: CgroupSampler;
+  readonly sampler: CgroupSampler;
   /** Each time before a pod's cgroup is read. */
   beforeRead: () => void = () => undefined;
 
-  /** What containers use of processes that are not theirs alone. */
+  /** The usage of containers that share a process. */
   readonly shared = new Map<string, SharedUsage>();
 
   constructor({ clock = new VirtualClock(), cgroupsPerQOS = true, memory = true, swap = false } = {}) {
     const { path } = this.folder;
-    this.looks = new CgroupSampler(
+    this.sampler = new CgroupSampler(
       {
         cgroups: { kind: "v2", folder: (name) => (name === "memory" && !memory ? undefined : path) },
         pods: () => this.pods,
@@ -80,7 +80,7 @@ const workingSets = ({
   readonly containers: readonly { readonly usage: { workingSetBytes: number } }[];
 }) => containers.map(({ usage }) => usage.workingSetBytes / MIB);
 
-test("a pod that the kernel kills while it looks is not seen small with memory as short as before", async () => {
+test("a pod that the kernel kills during a sample does not appear small while memory appears short", async () => {
   using tree = new Tree();
   tree.pods.push(usagePod("leak", ["app"]));
   tree.cgroup("kubepods.slice", 300);
@@ -92,14 +92,14 @@ test("a pod that the kernel kills while it looks is not seen small with memory a
   };
   for (const look of ["the first", "another"]) {
     tree.write("meminfo", "MemTotal: 1000 kB\nMemFree: 1 kB\n");
-    const { node, allPods, pods } = await tree.looks.look(NEW, NEVER);
+    const { node, allPods, pods } = await tree.sampler.sample(NEW, NEVER);
     assert.equal(pods[0]?.usage?.workingSetBytes, MIB, look);
     assert.equal(node.workingSetBytes, 100 * 1024, look);
     assert.equal(allPods?.workingSetBytes, MIB, look);
   }
 });
 
-test("containers are found by their ids, whatever the driver and the runtime put around them", async () => {
+test("containers are found by their ids, with the names of every driver and runtime", async () => {
   using tree = new Tree();
   for (const [index, name] of ["%", "cri-containerd-%.scope", "crio-%.scope", "crio-%"].entries()) {
     const [uid, id] = [`pod${index}`, `c0ffee${index}`];
@@ -108,7 +108,7 @@ test("containers are found by their ids, whatever the driver and the runtime put
     tree.cgroup(`kubepods.slice/${uid}/crio-conmon-${id}.scope`, 1);
     tree.cgroup(`kubepods.slice/${uid}/${name.replace("%", id)}`, 40 + index);
   }
-  const { pods } = await tree.looks.look(NEW, NEVER);
+  const { pods } = await tree.sampler.sample(NEW, NEVER);
   assert.deepEqual(pods.map(workingSets), [[40], [41], [42], [43]]);
   assert.equal(pods[1]?.containers[0]?.path, "/kubepods.slice/pod1/cri-containerd-c0ffee1.scope");
 });
@@ -120,7 +120,7 @@ test("what a container uses of a process that it shares counts as its own, and a
   tree.shared.set("one", { cpuNanoseconds: 7, memoryBytes: 3 * MIB });
   tree.shared.set("other", { cpuNanoseconds: 8, memoryBytes: 4 * MIB });
   tree.shared.set("gone", { cpuNanoseconds: 9, memoryBytes: 5 * MIB });
-  const { pods } = await tree.looks.look(NEW, NEVER);
+  const { pods } = await tree.sampler.sample(NEW, NEVER);
   assert.deepEqual(pods.map(workingSets), [[10], [3, 4]]);
   assert.deepEqual(
     pods.map(({ usage }) => [usage?.workingSetBytes, usage?.cpuNanoseconds]),
@@ -131,7 +131,7 @@ test("what a container uses of a process that it shares counts as its own, and a
   );
 });
 
-test("all that v2 tells of a cgroup, of all pods, and swap only where there is some", async () => {
+test("all figures of v2 for a cgroup and for all pods, and swap only where there is some", async () => {
   using tree = new Tree({ swap: true });
   tree.cgroup("kubepods.slice", 300);
   tree.pods.push(usagePod("pod", ["c"]));
@@ -141,21 +141,21 @@ test("all that v2 tells of a cgroup, of all pods, and swap only where there is s
     ...{ rssBytes: 3, swapBytes: 4096, swapLimitBytes: 8192, pageFaults: 5, majorPageFaults: 6 },
     ...{ memoryLimitBytes: undefined, pids: 4, pressure: undefined },
   };
-  const { allPods, pods, node } = await tree.looks.look(NEW, NEVER);
+  const { allPods, pods, node } = await tree.sampler.sample(NEW, NEVER);
   assert.deepEqual(pods[0]?.usage, usage);
   assert.equal(allPods?.workingSetBytes, 300 * MIB);
   assert.equal(node.swapBytes, 40 * 1024);
   using without = new Tree();
   without.pods.push(usagePod("pod", []));
   without.cgroup("kubepods.slice/pod", 100);
-  assert.equal((await without.looks.look(NEW, NEVER)).pods[0]?.usage?.swapBytes, 0);
+  assert.equal((await without.sampler.sample(NEW, NEVER)).pods[0]?.usage?.swapBytes, 0);
 });
 
-test("a kernel that does not count memory still tells of CPU time", async () => {
+test("a kernel that does not count memory still has CPU time", async () => {
   using tree = new Tree({ memory: false });
   tree.pods.push(usagePod("pod", ["c"]));
   tree.write("kubepods.slice/pod/cpu.stat", "usage_usec 5\n");
-  const { pods } = await tree.looks.look(NEW, NEVER);
+  const { pods } = await tree.sampler.sample(NEW, NEVER);
   assert.deepEqual([pods[0]?.usage?.cpuNanoseconds, pods[0]?.usage?.workingSetBytes], [5000, 0]);
   assert.equal(pods[0]?.usage?.throttledNanoseconds, undefined);
 });
@@ -165,10 +165,10 @@ test("what is gone is left out, what comes back elsewhere is found again", async
   tree.pods.push(usagePod("pod", ["c1"]), usagePod("gone", ["c2"]), usagePod("unusable", ["c3"]));
   tree.cgroup("kubepods.slice/pod", 100);
   tree.cgroup("kubepods.slice/pod/c1", 40);
-  assert.deepEqual((await tree.looks.look(NEW, NEVER)).pods.map(workingSets), [[40]]);
+  assert.deepEqual((await tree.sampler.sample(NEW, NEVER)).pods.map(workingSets), [[40]]);
   renameSync(tree.folder.at("kubepods.slice/pod/c1"), tree.folder.at("kubepods.slice/pod/crio-c1.scope"));
-  assert.deepEqual((await tree.looks.look(NEW, NEVER)).pods.map(workingSets), [[]]);
-  assert.deepEqual((await tree.looks.look(NEW, NEVER)).pods.map(workingSets), [[40]]);
+  assert.deepEqual((await tree.sampler.sample(NEW, NEVER)).pods.map(workingSets), [[]]);
+  assert.deepEqual((await tree.sampler.sample(NEW, NEVER)).pods.map(workingSets), [[40]]);
 });
 
 test("a cgroup that goes while it is read counts as gone, not as one that uses all of its page cache", async () => {
@@ -176,7 +176,7 @@ test("a cgroup that goes while it is read counts as gone, not as one that uses a
   tree.pods.push(usagePod("pod", []));
   tree.cgroup("kubepods.slice/pod", 100);
   rmSync(tree.folder.at("kubepods.slice/pod/memory.stat"));
-  assert.deepEqual((await tree.looks.look(NEW, NEVER)).pods, []);
+  assert.deepEqual((await tree.sampler.sample(NEW, NEVER)).pods, []);
 });
 
 test("without cgroups of their own nothing is said of pods but of their containers", async () => {
@@ -184,7 +184,7 @@ test("without cgroups of their own nothing is said of pods but of their containe
   tree.cgroup("shared", 500);
   tree.pods.push(usagePod("one", ["c1"]), usagePod("two", ["c2"]));
   for (const id of ["c1", "c2"]) tree.cgroup(`shared/${id}`, 7);
-  const { pods, allPods } = await tree.looks.look(NEW, NEVER);
+  const { pods, allPods } = await tree.sampler.sample(NEW, NEVER);
   assert.deepEqual(pods.map(workingSets), [[7], [7]]);
   assert.deepEqual(
     pods.map(({ usage, path }) => ({ usage, path })),
@@ -193,7 +193,7 @@ test("without cgroups of their own nothing is said of pods but of their containe
   assert.equal(allPods, undefined);
 });
 
-test("a look gives way to whatever else has to be done, and ends when nobody waits for it any more", async () => {
+test("a sample gives way to other work, and ends when no caller waits for it any more", async () => {
   using tree = new Tree({ clock: new BusyClock() });
   for (let index = 0; index < 20; index += 1) {
     tree.pods.push(usagePod(`pod${index}`, []));
@@ -208,13 +208,13 @@ test("a look gives way to whatever else has to be done, and ends when nobody wai
     }
   };
   const counting = count();
-  const { pods } = await tree.looks.look(NEW, NEVER);
+  const { pods } = await tree.sampler.sample(NEW, NEVER);
   over = true;
   await counting;
   assert.equal(pods.length, 20);
   assert.ok(turns >= 4, String(turns));
   const asker = new AbortController();
-  const asked = tree.looks.look(NEW, asker.signal);
+  const asked = tree.sampler.sample(NEW, asker.signal);
   asker.abort();
   await assert.rejects(asked, { code: "cancelled" });
 });

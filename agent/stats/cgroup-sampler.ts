@@ -13,7 +13,7 @@ export interface CgroupSamplerComponents {
   readonly pods: () => readonly AgentPod[];
   /** cgroupfs path of a pod's cgroup, in which its containers' are; "": it has none. */
   readonly podCgroup: (pod: DesiredPod) => string;
-  /** Of containers that share a process, whose cgroup is nobody's own, by id. Missing: there are none. */
+  /** The usage of containers that share a process and have no cgroup of their own, by id. Missing: there are none. */
   readonly shared?: ((signal: AbortSignal) => Promise<ReadonlyMap<string, SharedUsage>>) | undefined;
   readonly clock: Clock;
 }
@@ -27,30 +27,29 @@ export interface CgroupSamplerInit {
   readonly proc?: string;
 }
 
-/** With the time that nobody sets, for rates. */
+/** A sample with its monotonic time, for rates. */
 export interface TimedUsage extends NodeUsage {
   readonly at: MonotonicMs;
 }
 
-/** How long the event loop is held at most; a cgroup takes 60 µs on a PC and ten times that on a small board. */
+/** Bounds how long the event loop is held; a cgroup takes 60 µs on a PC and ten times that on a small board. */
 const SLICE_MS = 3;
-/** Of the process that watches a container, beside it (CRI-O). */
+/** The cgroup of the process that monitors a container, beside the container's (CRI-O). */
 const MONITOR = "conmon";
 const NONE: ReadonlyMap<string, SharedUsage> = new Map();
 
 /**
- * The one look at cgroups and /proc, for all who want to know. Nothing is kept but the last one, and where containers
- * are.
+ * The only reader of cgroups and /proc, shared by all callers. It keeps the last sample, and the paths of containers.
  */
 export class CgroupSampler {
   readonly #components: CgroupSamplerComponents;
   readonly #init: CgroupSamplerInit;
   readonly #proc: string;
   readonly #cgroups: CgroupUsages;
-  readonly #looks: SharedSample<TimedUsage>;
-  /** Paths of containers' cgroups by their ids; as many as the last look had. */
+  readonly #samples: SharedSample<TimedUsage>;
+  /** Paths of containers' cgroups by their ids; bounded by the containers of the last sample. */
   #paths = new Map<string, string>();
-  /** As the last look found it. */
+  /** The state of the last sample. */
   #machine: MachineFeatures | undefined;
 
   constructor(components: CgroupSamplerComponents, init: CgroupSamplerInit) {
@@ -58,14 +57,14 @@ export class CgroupSampler {
     this.#init = init;
     this.#proc = init.proc ?? "/proc";
     this.#cgroups = new CgroupUsages(components.cgroups);
-    this.#looks = new SharedSample(components, "the look at what pods use", (signal) => this.#take(signal));
+    this.#samples = new SharedSample(components, "the sample of pods' usage", (signal) => this.#take(signal));
   }
 
-  look(maxAge: Millis, signal: AbortSignal): Promise<TimedUsage> {
-    return this.#looks.get(maxAge, signal);
+  sample(maxAge: Millis, signal: AbortSignal): Promise<TimedUsage> {
+    return this.#samples.get(maxAge, signal);
   }
 
-  /** Of another cgroup, now. Undefined: there is no such one. */
+  /** Reads another cgroup now. Undefined: it does not exist. */
   cgroup(path: string, { node }: NodeUsage): Usage | undefined {
     return this.#cgroups.read(path, featuresOf(node));
   }
@@ -90,11 +89,12 @@ export class CgroupSampler {
       if (found.usage !== undefined || found.containers.length > 0) used.push(found);
       if (clock.monotonic() - sliceFrom < SLICE_MS) continue;
       await new Promise<void>((resolve) => setImmediate(resolve));
-      if (signal.aborted) throw cancelled("the look at what pods use");
+      if (signal.aborted) throw cancelled("the sample of pods' usage");
       sliceFrom = clock.monotonic();
     }
     this.#paths = paths;
-    // After the pods: else one that the kernel has killed in between would be small, and memory as short as before.
+    // Read after the pods: otherwise a pod that the kernel kills in between would appear small while memory still
+    // appears short.
     const node = machineUsage(this.#proc);
     this.#machine = featuresOf(node);
     const allPods = allPodsCgroup === "" ? undefined : this.#cgroups.read(allPodsCgroup, this.#machine);
@@ -150,7 +150,7 @@ function withShared(found: PodUsage, shared: ReadonlyMap<string, SharedUsage>): 
   return { ...found, containers, usage };
 }
 
-/** What is in memory is all that can be told of it. */
+/** Only the memory in use is known of a shared process. */
 const usageOf = ({ cpuNanoseconds, memoryBytes }: SharedUsage): Usage => ({
   ...{ cpuNanoseconds, memoryBytes, workingSetBytes: memoryBytes, rssBytes: memoryBytes },
   ...{ swapBytes: 0, pageFaults: 0, majorPageFaults: 0, memoryLimitBytes: undefined },

@@ -1,9 +1,9 @@
-/** What a cgroup has used, from the kernel's own files of either version. */
+/** Reads the usage of a cgroup from the kernel's files of either version. */
 import type { PressureStalls, Usage } from "../core/node/usage.ts";
 import { fieldIn, numberIn, readKernelFile, stallsIn } from "./kernel-text.ts";
 
 export interface CgroupFolders {
-  /** Which files there are; `none`: no cgroups on this machine. */
+  /** The version of the files; `none`: no cgroups on this machine. */
   readonly kind: "v1" | "v2" | "none";
   /**
    * Where a controller's cgroups begin; undefined: the kernel has none of it. v2 counts CPU time without a controller.
@@ -11,7 +11,7 @@ export interface CgroupFolders {
   folder(controller: "cpu" | "cpuacct" | "memory" | "pids"): string | undefined;
 }
 
-/** What the machine has, so that no file is looked for in vain in each cgroup. */
+/** The machine's features: files of missing ones are not opened in each cgroup. */
 export interface MachineFeatures {
   readonly swap: boolean;
   readonly pressure: boolean;
@@ -37,7 +37,7 @@ export class CgroupUsages {
     this.#pids = folders.folder("pids");
   }
 
-  /** Where the cgroups of containers can be seen as folders; undefined: nowhere. */
+  /** The folder in which the cgroups of containers are visible; undefined: none. */
   get folder(): string | undefined {
     return this.#memory ?? this.#cpuacct ?? this.#cpu;
   }
@@ -156,7 +156,7 @@ function memoryOfV2(folder: string, swap: boolean): MemoryUsage | undefined {
   };
 }
 
-/** Of a cgroup's three files, or the machine's. Undefined: none of them says anything. */
+/** Reads the pressure files of a cgroup or of the machine. Undefined: none of the three exists. */
 export function pressureOf(prefix: string, suffix: string): PressureStalls | undefined {
   const memory = stallsIn(readKernelFile(`${prefix}memory${suffix}`));
   if (memory === undefined) return undefined;

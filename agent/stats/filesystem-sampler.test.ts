@@ -27,7 +27,7 @@ class Node implements Disposable {
   /** The runtime does not answer. */
   isSilent = false;
   readonly said = new Map<string, FilesystemStatistics | Error>();
-  readonly looks = new FilesystemSampler(
+  readonly sampler = new FilesystemSampler(
     {
       clock: this.clock,
       log: this.log,
@@ -49,8 +49,8 @@ class Node implements Disposable {
     { rootDir: this.folder.path },
   );
 
-  look() {
-    return this.looks.filesystems(NEW, NEVER);
+  sample() {
+    return this.sampler.filesystems(NEW, NEVER);
   }
 
   [Symbol.dispose](): void {
@@ -58,9 +58,9 @@ class Node implements Disposable {
   }
 }
 
-test("one file system is one object, whoever uses it", async () => {
+test("one file system is one object for all of its users", async () => {
   using node = new Node();
-  const { nodefs, imagefs, containerfs } = await node.look();
+  const { nodefs, imagefs, containerfs } = await node.sample();
   assert.ok(nodefs === imagefs && imagefs === containerfs);
   assert.deepEqual(nodefs, {
     ...{ capacityBytes: 4_096_000, availableBytes: 1_433_600, usedBytes: 2_457_600 },
@@ -72,14 +72,14 @@ test("images, and what containers write, may be elsewhere, together or each by i
   using node = new Node();
   node.images = OTHER;
   node.containers = OTHER;
-  const together = await node.look();
+  const together = await node.sample();
   assert.ok(together.imagefs !== together.nodefs && together.containerfs === together.imagefs);
   // CRI-O's read-only images on a disk of their own.
   node.containers = node.folder.path;
-  const split = await node.look();
+  const split = await node.sample();
   assert.ok(split.imagefs !== split.nodefs && split.containerfs === split.nodefs);
   node.containers = THIRD;
-  const three = await node.look();
+  const three = await node.sample();
   assert.equal(new Set([three.nodefs, three.imagefs, three.containerfs]).size, 3);
   assert.deepEqual(three.runtime?.images, { mountPoint: OTHER, usedBytes: 7, inodesUsed: 3 });
 });
@@ -89,7 +89,7 @@ test("subvolumes of one btrfs are one file system", async () => {
   node.images = OTHER;
   const btrfs = { ...SANE, type: 0x9123683e, files: 0, ffree: 0 };
   for (const path of [node.folder.path, OTHER]) node.said.set(path, btrfs);
-  const { nodefs, imagefs } = await node.look();
+  const { nodefs, imagefs } = await node.sample();
   assert.equal(imagefs, nodefs);
   assert.equal(nodefs.inodes, 0);
 });
@@ -97,14 +97,14 @@ test("subvolumes of one btrfs are one file system", async () => {
 test("a runtime that does not answer hides no disk: where its images are is remembered, and it is said once", async () => {
   using node = new Node();
   node.isSilent = true;
-  const first = await node.look();
+  const first = await node.sample();
   assert.ok(first.imagefs === first.nodefs && first.runtime === undefined);
   node.isSilent = false;
   node.images = OTHER;
-  await node.look();
+  await node.sample();
   node.isSilent = true;
-  for (let look = 0; look < 3; look += 1) {
-    const { nodefs, imagefs } = await node.look();
+  for (let round = 0; round < 3; round += 1) {
+    const { nodefs, imagefs } = await node.sample();
     assert.ok(nodefs !== imagefs);
   }
   assert.deepEqual(
@@ -121,7 +121,7 @@ test("a disk that reports nonsense is an error that names it, never figures to a
   for (const wrong of nonsense) {
     using node = new Node();
     node.said.set(node.folder.path, { ...SANE, ...wrong });
-    await assert.rejects(node.look(), (error) => {
+    await assert.rejects(node.sample(), (error) => {
       assert.ok(isPicoletError(error, "failed"), String(error));
       assert.ok(error.message.includes(node.folder.path), error.message);
       return true;
@@ -133,13 +133,13 @@ test("one that cannot be read at all is one too, and so is a mount point that is
   using node = new Node();
   node.images = OTHER;
   node.said.set(OTHER, Object.assign(new Error("EIO: i/o error, statfs '/proc'"), { code: "EIO" }));
-  await assert.rejects(node.look(), { message: "cannot tell what is free on the file system of /proc" });
+  await assert.rejects(node.sample(), { message: "cannot read the free space of the file system of /proc" });
   node.said.clear();
   node.images = node.folder.at("gone");
-  await assert.rejects(node.look(), (error) => isPicoletError(error, "failed"));
+  await assert.rejects(node.sample(), (error) => isPicoletError(error, "failed"));
 });
 
-test("a file system that hangs is asked once until it answers, whoever wants to know", async () => {
+test("a file system that hangs is read once until it answers, for all callers", async () => {
   using node = new Node();
   node.images = OTHER;
   node.containers = OTHER;
@@ -147,24 +147,24 @@ test("a file system that hangs is asked once until it answers, whoever wants to 
   node.hanging.set(OTHER, promise);
   const asked = (): number => node.asked.filter((path) => path === OTHER).length;
   const giveUp = new AbortController();
-  const first = node.looks.filesystems(NEW, giveUp.signal);
-  // Real folders are looked at before it, in their own time: who asked later would be patient with it still.
+  const first = node.sampler.filesystems(NEW, giveUp.signal);
+  // Real folders are read before it, which takes time: wait until the runtime is asked.
   while (asked() === 0) await new Promise(setImmediate);
   giveUp.abort();
   await assert.rejects(first);
   for (let times = 0; times < 10; times += 1) {
     await node.clock.advance(seconds(10));
-    await assert.rejects(node.look(), (error) => isPicoletError(error, "unavailable"));
+    await assert.rejects(node.sample(), (error) => isPicoletError(error, "unavailable"));
   }
   assert.equal(asked(), 1);
   node.hanging.clear();
   resolve();
   await promise;
   await new Promise(setImmediate);
-  assert.ok((await node.look()).imagefs.capacityBytes > 0);
+  assert.ok((await node.sample()).imagefs.capacityBytes > 0);
 });
 
-test("whatever statfs says, figures are such as can be, or there are none", () => {
+test("with any result of statfs, figures are possible ones, or there are none", () => {
   const number = fc.oneof(fc.double(), fc.integer({ min: -5, max: 5 }), fc.nat());
   const statistics = fc.record({
     ...{ type: fc.nat(), bsize: number, blocks: number, bfree: number },
@@ -188,11 +188,11 @@ test("whatever statfs says, figures are such as can be, or there are none", () =
 
 test("this machine's own disk is understood", async () => {
   using folder = new TempFolder();
-  const looks = new FilesystemSampler(
+  const sampler = new FilesystemSampler(
     { images: undefined, clock: new VirtualClock(), log: new RecordedLog() },
     { rootDir: folder.path },
   );
-  const { nodefs, runtime } = await looks.filesystems(NEW, NEVER);
+  const { nodefs, runtime } = await sampler.filesystems(NEW, NEVER);
   assert.ok(nodefs.capacityBytes > 2 ** 20 && nodefs.usedBytes > 0);
   assert.equal(runtime, undefined);
 });

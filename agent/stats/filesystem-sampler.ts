@@ -5,7 +5,7 @@ import { type Clock, type Log, type Millis, type MonotonicMs, seconds } from "@p
 import type { ImageService, RuntimeFilesystem } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { FilesystemUsage, NodeFilesystems } from "../core/node/usage.ts";
 
-/** What statfs(2) says, in its words. */
+/** The result of statfs(2), with its names. */
 export interface FilesystemStatistics {
   readonly type: number;
   readonly bsize: number;
@@ -17,9 +17,7 @@ export interface FilesystemStatistics {
 }
 
 export interface FilesystemSamplerComponents {
-  /**
-   * Of the runtime that the node's containers run in; undefined: there is none, images are below the root directory.
-   */
+  /** The image service of the containers' runtime; undefined: there is none, images are below the root directory. */
   readonly images: Pick<ImageService, "filesystems"> | undefined;
   readonly clock: Clock;
   readonly log: Log;
@@ -27,7 +25,7 @@ export interface FilesystemSamplerComponents {
   readonly statfs?: (path: string) => Promise<FilesystemStatistics>;
 }
 
-/** What the runtime itself says that it uses there. */
+/** The usage that the runtime reports of its file systems. */
 export interface RuntimeFilesystems {
   readonly images: RuntimeFilesystem;
   readonly containers: RuntimeFilesystem;
@@ -61,25 +59,25 @@ interface Seen {
 export class FilesystemSampler {
   readonly #components: FilesystemSamplerComponents;
   readonly #rootDir: string;
-  readonly #looks: SharedSample<FilesystemSample>;
+  readonly #samples: SharedSample<FilesystemSample>;
   #runtime: RuntimeFilesystems | undefined;
   /**
    * By path: calls that nothing can end, each of which holds one of the few threads that all of the agent's files
    * share.
    */
   readonly #asked = new Map<string, { readonly at: MonotonicMs; readonly seen: Promise<Seen> }>();
-  /** So that it is said once. */
+  /** True once the failure was logged. */
   #isSilent = false;
 
   constructor(components: FilesystemSamplerComponents, init: { readonly rootDir: string }) {
     this.#components = components;
     this.#rootDir = init.rootDir;
-    this.#looks = new SharedSample(components, "the look at file systems", (signal) => this.#take(signal));
+    this.#samples = new SharedSample(components, "the sample of file systems", (signal) => this.#take(signal));
   }
 
   /** @throws `failed`, with the path, for a file system that cannot be asked or says what cannot be */
   filesystems(maxAge: Millis, signal: AbortSignal): Promise<FilesystemSample> {
-    return this.#looks.get(maxAge, signal);
+    return this.#samples.get(maxAge, signal);
   }
 
   async #take(signal: AbortSignal): Promise<FilesystemSample> {
@@ -131,7 +129,7 @@ export class FilesystemSampler {
       const statistics = await ask(path);
       return { device: dev, isBtrfs: statistics.type === BTRFS_MAGIC, usage: usageOf(statistics) };
     } catch (error) {
-      throw new PicoletError("failed", `cannot tell what is free on the file system of ${path}`, {
+      throw new PicoletError("failed", `cannot read the free space of the file system of ${path}`, {
         cause: error,
         retryable: true,
       });
@@ -146,7 +144,7 @@ function same(seen: Seen, others: readonly Seen[]): Seen {
 const isSameBtrfs = (one: Seen, other: Seen): boolean =>
   one.isBtrfs && other.isBtrfs && one.usage.capacityBytes === other.usage.capacityBytes;
 
-/** @throws `corrupt` for what no file system can have: nobody must lose a pod to it */
+/** @throws `corrupt` for impossible figures, so that no pod is evicted because of them */
 export function usageOf(statistics: FilesystemStatistics): FilesystemUsage {
   const { bsize, blocks, bfree, bavail, files, ffree } = statistics;
   const isSane =

@@ -40,7 +40,7 @@ test("stalls are read as the kernel writes them, and nothing else is", () => {
   assert.equal(stallsIn("full avg10=0 avg60=0 avg300=0 total=0\n"), undefined);
 });
 
-/** What may be in a file of a kernel gone wrong: lines with the right names and wrong values, and just any bytes. */
+/** Lines of a broken kernel file: right names with wrong values, and arbitrary bytes. */
 const NAMES = [
   "usage_usec",
   "nr_periods",
@@ -89,7 +89,7 @@ function assertSane(value: unknown): void {
   if (typeof value === "object" && value !== null) Object.values(value).forEach(assertSane);
 }
 
-test("whatever the kernel's files hold, nothing fails, and no figure is one that cannot be", () => {
+test("with any content of the kernel's files nothing fails, and no figure is impossible", () => {
   using folder = new TempFolder();
   const write = (name: string, content: Uint8Array): void => {
     mkdirSync(dirname(folder.at(name)), { recursive: true });

@@ -5,7 +5,7 @@
 import { readFileSync } from "node:fs";
 import type { Stall, StallRecord } from "../core/node/usage.ts";
 
-/** Of a number: 20 digits are 2^64. What is longer is none. */
+/** Bounds a number: 2^64 has 20 digits. A longer text is no number. */
 const MAX_DIGITS = 24;
 
 /** Undefined: it is not there, not any more (ENODEV), or the kernel has it switched off (EOPNOTSUPP). */
@@ -27,7 +27,7 @@ export function fieldIn(text: string, name: string): number | undefined {
   return at < 0 ? undefined : numberAt(text, at + name.length);
 }
 
-/** Where the line that begins with `name` begins; -1: there is none. */
+/** The offset of the line that begins with `name`; -1: there is none. */
 export function lineOf(text: string, name: string): number {
   if (text.startsWith(name)) return 0;
   const at = text.indexOf(`\n${name}`);

@@ -1,4 +1,4 @@
-/** What the whole machine has used, from /proc. */
+/** Reads the usage of the whole machine from /proc. */
 import { join } from "node:path";
 import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import type { Usage } from "../core/node/usage.ts";
@@ -30,9 +30,8 @@ const BUSY_FIELDS = [0, 1, 2, 5, 6, 7];
 const MAX_STAT_LINE = 256;
 
 /**
- * Memory is what the kernel cannot give back: free memory, page cache that was not used lately and the caches of the
- * file systems' entries are left out. The kubelet leaves out whatever the kernel has for itself, on a small board some
- * 50 MB.
+ * Reads the machine's usage. Memory is what the kernel cannot reclaim: free memory, inactive page cache and the caches
+ * of file system entries are excluded. The kubelet also excludes the kernel's own memory, about 50 MB on a small board.
  * @param proc `/proc`; only tests name another one
  */
 export function machineUsage(proc: string): Usage {
@@ -73,7 +72,7 @@ export function threadsOf(loadavg: string): number | undefined {
 }
 
 /**
- * Of the network namespace of `pid`.
+ * Reads the interfaces of the network namespace of `pid`.
  * @param pid undefined: our own
  */
 export function networkInterfaces(proc: string, pid: number | undefined): readonly NetworkInterface[] {
@@ -122,7 +121,7 @@ export function ownCgroup(proc: string): string | undefined {
 
 const COUNTING = ["", "memory", "cpuacct"];
 
-/** Of this process alone. */
+/** Reads the usage of this process alone. */
 export function ownUsage(proc: string): Usage {
   const status = readKernelFile(`${proc}/self/status`) ?? "";
   const bytes = (name: string): number => (fieldIn(status, name) ?? 0) * KIBIBYTE;
@@ -141,7 +140,7 @@ export function ownUsage(proc: string): Usage {
   };
 }
 
-/** How many processes and threads there may be; undefined where the kernel does not say. */
+/** The limit of processes and threads; undefined where the kernel has none. */
 export function maxProcesses(proc: string): number | undefined {
   const limits = ["pid_max", "threads-max"].flatMap(
     (name) => numberIn(readKernelFile(`${proc}/sys/kernel/${name}`)) ?? [],

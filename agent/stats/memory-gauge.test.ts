@@ -63,7 +63,7 @@ const FILES = {
 
 for (const kind of ["v1", "v2"] as const) {
   const names = FILES[kind];
-  /** Of the pods' cgroup, in MiB. */
+  /** Writes the files of the pods' cgroup; MiB. */
   const write = (kernel: Kernel, used: number, limit: string, inactive: number): void => {
     kernel.write(`${SLICE}/${names.used}`, `${used * MIB}\n`);
     kernel.write(`${SLICE}/${names.limit}`, `${limit}\n`);
@@ -112,11 +112,11 @@ for (const kind of ["v1", "v2"] as const) {
     if (kind === "v1") kernel.write(`${SLICE}/cpuacct.usage`, "5\n");
     kernel.write("loadavg", "0.20 0.18 0.12 1/80 11206\n");
     kernel.write("zoneinfo", zoneinfo(250, 3, 2));
-    const looks = new CgroupSampler(
+    const sampler = new CgroupSampler(
       { cgroups: kernel.folders, pods: () => [], podCgroup: () => "", clock: new VirtualClock() },
       { allPodsCgroup: SLICE, cgroupsPerQOS: true, proc: kernel.folder.path },
     );
-    const observed = usageObservations(await looks.look(millis(0), NEVER), 1000);
+    const observed = usageObservations(await sampler.sample(millis(0), NEVER), 1000);
     const { node, pods, pids } = kernel.gauge.read(NEAR);
     assert.ok(node && pods && pids);
     assert.deepEqual(observed.get("memory.available"), node);
@@ -136,7 +136,7 @@ test("the node: what is free, with what the kernel can give back; never more tha
   }
 });
 
-test("the node: free pages that CPUs keep count where it is short of memory, whatever the size of a page is", () => {
+test("the node: free pages that CPUs keep count where it is short of memory, with any page size", () => {
   using kernel = new Kernel("none");
   const available = (short: number): number => (kernel.gauge.read({ near: 0, short }).node?.available ?? 0) / KIB;
   kernel.write("zoneinfo", zoneinfo(250, 3, 2));
@@ -151,7 +151,7 @@ test("the node: free pages that CPUs keep count where it is short of memory, wha
   }
 });
 
-test("processes and stalls, where the kernel tells of them", () => {
+test("processes and stalls, where the kernel has them", () => {
   using kernel = new Kernel("none");
   assert.deepEqual([kernel.gauge.read(NEAR).pids, kernel.gauge.read(NEAR).stalledUs], [undefined, undefined]);
   kernel.write("loadavg", "0.20 0.18 0.12 1/80 11206\n");
@@ -180,7 +180,7 @@ test("this machine's /proc", () => {
   assert.ok(pids && pids.available < 10_000_000 && pids.available > 9_000_000);
 });
 
-test("whatever bytes are in the files, figures are numbers within bounds, or none", () => {
+test("with any bytes in the files, figures are numbers within bounds, or none", () => {
   const FIELDS = [
     "MemTotal:",
     "MemFree:",

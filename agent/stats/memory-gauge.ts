@@ -1,4 +1,4 @@
-/** How much memory is left, asked so often that it must cost next to nothing. */
+/** Reads the available memory, so often that it must cost next to nothing. */
 import { existsSync } from "node:fs";
 import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import type { MemoryReading } from "../core/node/memory-reading.ts";
@@ -12,17 +12,17 @@ const NO_LIMIT_BYTES = 2 ** 60;
 export interface MemoryGaugeInit {
   /** cgroupfs path of the cgroup of all pods; "": there is none, or it has no limit that counts. */
   readonly allPodsCgroup: string;
-  /** How many processes and threads there may be; missing: they are not looked at. */
+  /** The limit of processes and threads; missing: they are not counted. */
   readonly maxPids?: number | undefined;
   /** Only tests name another one. */
   readonly proc?: string;
 }
 
-/** Of memory, in bytes. */
+/** Amounts of memory, in bytes. */
 export interface MemoryGaugeRange {
-  /** From the pods' limit: with more left than that, only a lower bound of it is read. */
+  /** For the pods' limit: with more available than this, only a lower bound is read. */
   readonly near: number;
-  /** Of the node: with more left than that, a lower bound is. */
+  /** For the node: with more available than this, only a lower bound is read. */
   readonly short: number;
 }
 
@@ -32,7 +32,7 @@ export class MemoryGauge {
   readonly #pods: string | undefined;
   readonly #maxPids: number | undefined;
   readonly #proc: string;
-  /** True when the pods' cgroup was there at the last look. */
+  /** True when the pods' cgroup existed at the last read. */
   #hasPods = false;
 
   constructor(cgroups: CgroupFolders, { allPodsCgroup, maxPids, proc = "/proc" }: MemoryGaugeInit) {
@@ -70,7 +70,7 @@ export class MemoryGauge {
   }
 
   #ofPods(folder: string, nearBytes: number): MemoryReading["pods"] {
-    // The error of a file that is not there takes a KiB, and on a node without pods there would be two with each look.
+    // The error of a missing file takes a KiB, and on a node without pods there would be two with each read.
     this.#hasPods ||= existsSync(folder);
     if (!this.#hasPods) return undefined;
     const isV2 = this.#kind === "v2";

@@ -3,10 +3,10 @@ import { readKernelFile } from "./kernel-text.ts";
 const COUNT = /^ +(count:|managed) +(\d{1,15})$/gm;
 
 /**
- * Free pages that CPUs keep for themselves, in bytes. `MemFree` does not count them, though whoever asks for memory
- * gets them: since Linux 6.7 up to an eighth of it all, for minutes after a large process has ended. Takes some 80 µs
- * on a PC.
- * @param totalBytes of memory, by which the size of a page is told: 4 KiB, on some boards 16 or 64
+ * Reads the free pages in the lists of the CPUs, in bytes. `MemFree` excludes them, though an allocation gets them:
+ * since Linux 6.7 up to an eighth of all memory, for minutes after a large process has ended. Takes about 80 µs on a
+ * PC.
+ * @param totalBytes all memory, from which the page size follows: 4 KiB, on some boards 16 or 64
  */
 export function perCpuFreeBytes(proc: string, totalBytes: number): number {
   let [kept, managed] = [0, 0];

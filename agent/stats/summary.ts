@@ -1,4 +1,4 @@
-/** The kubelet's Summary API (k8s.io/kubelet, stats/v1alpha1, of Kubernetes 1.34), out of looks. Pure. */
+/** Makes the kubelet's Summary API (k8s.io/kubelet, stats/v1alpha1, of Kubernetes 1.34) from samples. Pure. */
 
 import type {
   ContainerUsage,
@@ -16,7 +16,7 @@ import type { TimedUsage } from "./cgroup-sampler.ts";
 import type { FilesystemSample } from "./filesystem-sampler.ts";
 import type { NetworkInterface } from "./machine-usage.ts";
 
-/** Of something that has a cgroup, or of the machine. */
+/** The usage of a cgroup or of the machine, with its rate. */
 export interface Rated {
   readonly usage: Usage;
   /** Undefined: not known yet. */
@@ -33,7 +33,7 @@ export interface MountedVolume {
 /** What is known of one pod besides its cgroups. */
 export interface PodDetails {
   readonly interfaces: readonly NetworkInterface[];
-  /** Undefined: nobody counts them. */
+  /** Undefined: they are not counted. */
   readonly processes: number | undefined;
   /** Undefined: not measured. */
   readonly disk: PodDiskUsage | undefined;
@@ -43,7 +43,7 @@ export interface PodDetails {
   readonly filesystems: FilesystemSample;
 }
 
-/** Which of a pod's interfaces is shown for the pod as a whole. */
+/** The interface that stands for the whole pod. */
 const DEFAULT_INTERFACE = "eth0";
 
 export function cpuAndMemory({ usage, nanoCores, atMs }: Rated): object {
@@ -122,13 +122,13 @@ const taken = ({ bytes, inodes }: DiskUsage) => ({ usedBytes: bytes, inodesUsed:
 export function containerDetails(
   { container, usage }: ContainerUsage,
   { disk, filesystems }: PodDetails,
-  look: Pick<TimedUsage, "atMs">,
+  sample: Pick<TimedUsage, "atMs">,
 ): object {
   const rootfs = disk?.rootfs.get(container.name);
   const logs = disk?.logs.get(container.name);
   const measuredAtMs = disk?.atMs ?? 0;
   return {
-    ...inputOutput(usage, look.atMs),
+    ...inputOutput(usage, sample.atMs),
     ...(rootfs === undefined ? {} : { rootfs: filesystem(filesystems.containerfs, taken(rootfs), measuredAtMs) }),
     ...(logs === undefined ? {} : { logs: filesystem(filesystems.nodefs, taken(logs), measuredAtMs) }),
   };

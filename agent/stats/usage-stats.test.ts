@@ -35,7 +35,7 @@ class Machine implements Disposable {
     const root = this.folder.at("cgroups");
     const cgroups: CgroupFolders = { kind, folder: (controller) => (kind === "v1" ? `${root}/${controller}` : root) };
     const rootDir = this.folder.path;
-    const looks = new CgroupSampler(
+    const sampler = new CgroupSampler(
       { cgroups, pods: () => this.pods, podCgroup: () => POD_PATH, clock: this.clock },
       { allPodsCgroup: "/kubepods", cgroupsPerQOS: true, proc: rootDir },
     );
@@ -44,9 +44,9 @@ class Machine implements Disposable {
     this.stats = new UsageStats(
       {
         looks: {
-          look: looks.look.bind(looks),
-          cgroup: looks.cgroup.bind(looks),
-          processes: looks.processes.bind(looks),
+          sample: sampler.sample.bind(sampler),
+          cgroup: sampler.cgroup.bind(sampler),
+          processes: sampler.processes.bind(sampler),
           filesystems: filesystems.filesystems.bind(filesystems),
           disk: async () => this.disk,
           measuredDisk: () => this.disk,
@@ -165,7 +165,7 @@ class Machine implements Disposable {
   }
 }
 
-test("the summary has the kubelet's names, and rates from two looks", async () => {
+test("the summary has the kubelet's names, and rates from two sampler", async () => {
   using machine = new Machine("v1");
   machine.addPod();
   for (const path of [POD_PATH, `${POD_PATH}/c1`, `${POD_PATH}/c0`]) machine.v1(path, 1_000_000_000);
@@ -224,7 +224,7 @@ test("the node's part: when it came up, swap, its file systems, the agent and al
   const { fs, runtime } = node as unknown as Record<"fs" | "runtime", Record<string, unknown>>;
   assert.deepEqual(runtime, { imageFs: fs, containerFs: fs });
   const [kubelet, pods] = node.systemContainers as Record<string, Record<string, unknown>>[];
-  // It is in several cgroups at once, so that none tells of it alone.
+  // The agent is in several cgroups at once, so no single one has its usage.
   assert.equal(kubelet?.name, "kubelet");
   assert.deepEqual([kubelet?.memory?.workingSetBytes, kubelet?.memory?.rssBytes], [64 * 1024, 16 * 1024]);
   assert.ok(Number(kubelet?.cpu?.usageCoreNanoSeconds) > 0);
@@ -266,7 +266,7 @@ test("what a pod has on disk: by container, by volume, and all of it", async () 
   assert.ok(answer.pods[0]?.["ephemeral-storage"]);
 });
 
-test("pressure is shown where the kernel tells of it: of the machine, of pods and of containers", async () => {
+test("pressure is shown where the kernel has it: of the machine, of pods and of containers", async () => {
   using machine = new Machine("v2");
   machine.addPod();
   const line = (name: string, total: number) => `${name} avg10=1.50 avg60=0.25 avg300=0.00 total=${total}\n`;
@@ -297,7 +297,7 @@ interface Rate {
   readonly cpu: { readonly usageNanoCores: number };
 }
 
-test("the wall clock jumps, a cgroup is made anew: rates stay what they are", async () => {
+test("the wall clock jumps, a cgroup is made again: rates stay right", async () => {
   using machine = new Machine("v1");
   machine.addPod();
   machine.v1(POD_PATH, 5_000_000_000);

@@ -1,7 +1,15 @@
 import { cancelled } from "@picolet/protocol/async/abort.ts";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
 import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
-import { type Clock, type Log, type Millis, millis, type PodUid, seconds } from "@picolet/protocol/ports.ts";
+import {
+  type Clock,
+  type Log,
+  type Millis,
+  type MonotonicMs,
+  millis,
+  type PodUid,
+  seconds,
+} from "@picolet/protocol/ports.ts";
 import type { NodeStats } from "../core/node/node-stats.ts";
 import type { PodDiskUsage, PodUsage, Usage } from "../core/node/usage.ts";
 import { rfc3339 } from "../core/pods/pod-object.ts";
@@ -19,18 +27,17 @@ import {
   type PodDetails,
   podDetails,
 } from "./summary.ts";
-import { MIN_INTERVAL_MS, UsageRates } from "./usage-rates.ts";
 
-/** The collection, with what statistics want beyond `UsageSampler`. */
+/** The samples that statistics need beyond `UsageSampler`. */
 export interface StatsSampler {
-  look(maxAge: Millis, signal: AbortSignal): Promise<TimedUsage>;
+  sample(maxAge: Millis, signal: AbortSignal): Promise<TimedUsage>;
   /** Undefined: there is no such cgroup. */
-  cgroup(path: string, look: TimedUsage): Usage | undefined;
-  /** Processes right in a cgroup. */
+  cgroup(path: string, sample: TimedUsage): Usage | undefined;
+  /** The processes directly in a cgroup. */
   processes(path: string): readonly number[];
   filesystems(maxAge: Millis, signal: AbortSignal): Promise<FilesystemSample>;
   disk(maxAge: Millis, signal: AbortSignal): Promise<ReadonlyMap<PodUid, PodDiskUsage>>;
-  /** As `disk` has them by now. */
+  /** The last results of `disk`, without a new measurement. */
   measuredDisk(): ReadonlyMap<PodUid, PodDiskUsage>;
 }
 
@@ -56,13 +63,13 @@ const NODE_KEY = "";
 const AGENT_KEY = "agent";
 const PODS_KEY = "pods";
 const NEW = millis(0);
-/** Of a period of 0, and of what is on disk besides volumes when those are not to be measured. */
+/** The period instead of 0, and for disk usage other than volumes if volumes are not measured. */
 const DEFAULT_VOLUME_PERIOD = seconds(60);
 /** An answer waits so long for a measurement; with large folders the next one has it. */
 const DISK_PATIENCE = seconds(2);
 const FOR_EVER: AbortSignal = new AbortController().signal;
 
-/** Shows the collection's looks as the kubelet does, and keeps nothing but the last look's CPU time. */
+/** Presents samples as the kubelet does, and keeps only the CPU time of the last one. */
 export class UsageStats implements NodeStats {
   readonly #components: UsageStatsComponents;
   readonly #init: UsageStatsInit;
@@ -76,33 +83,33 @@ export class UsageStats implements NodeStats {
   }
 
   async summary({ onlyCpuAndMemory }: { readonly onlyCpuAndMemory: boolean }, signal: AbortSignal): Promise<unknown> {
-    const { looks, clock } = this.#components;
+    const { looks: sampler, clock } = this.#components;
     const disk = onlyCpuAndMemory ? undefined : this.#disk(signal);
     // It may fail before it is waited for.
     disk?.catch(() => undefined);
-    let look = await looks.look(NEW, signal);
-    let agent = this.#agent(look);
-    if (!this.#rates.known(keysOf(look, agent).keys(), look.at)) {
-      this.#rates.take(keysOf(look, agent), look.at);
+    let sample = await sampler.sample(NEW, signal);
+    let agent = this.#agent(sample);
+    if (!this.#rates.known(keysOf(sample, agent).keys(), sample.at)) {
+      this.#rates.take(keysOf(sample, agent), sample.at);
       await clock.sleep(millis(MIN_INTERVAL_MS), signal);
-      look = await looks.look(NEW, signal);
-      agent = this.#agent(look);
+      sample = await sampler.sample(NEW, signal);
+      agent = this.#agent(sample);
     }
-    const rates = this.#rates.take(keysOf(look, agent), look.at);
-    const filesystems = onlyCpuAndMemory ? undefined : await looks.filesystems(NEW, signal);
-    const { atMs } = look;
+    const rates = this.#rates.take(keysOf(sample, agent), sample.at);
+    const filesystems = onlyCpuAndMemory ? undefined : await sampler.filesystems(NEW, signal);
+    const { atMs } = sample;
     const node = {
       nodeName: this.#init.nodeName,
       startTime: rfc3339(atMs - machineUptimeMs(this.#proc)),
-      ...cpuAndMemory({ usage: look.node, nanoCores: rates.get(NODE_KEY), atMs }),
-      systemContainers: this.#systemContainers(look, agent, rates),
-      ...(filesystems === undefined ? {} : this.#nodeDetails(look, filesystems)),
+      ...cpuAndMemory({ usage: sample.node, nanoCores: rates.get(NODE_KEY), atMs }),
+      systemContainers: this.#systemContainers(sample, agent, rates),
+      ...(filesystems === undefined ? {} : this.#nodeDetails(sample, filesystems)),
     };
     const measured = await disk;
     const pods: unknown[] = [];
-    for (const each of look.pods) {
+    for (const each of sample.pods) {
       const details = filesystems && (await this.#details(each, filesystems, measured));
-      pods.push(podOf(each, details, rates, look));
+      pods.push(podOf(each, details, rates, sample));
     }
     return { node, pods };
   }
@@ -115,22 +122,26 @@ export class UsageStats implements NodeStats {
 
   async #usageForMetrics(signal: AbortSignal): Promise<TimedUsage | undefined> {
     try {
-      return await this.#components.looks.look(NEW, signal);
+      return await this.#components.looks.sample(NEW, signal);
     } catch (error) {
       if (isCancelled(error)) throw error;
-      this.#components.log.warn("cannot tell what pods use", { error: describeError(error) });
+      this.#components.log.warn("cannot sample the usage of pods", { error: describeError(error) });
       return undefined;
     }
   }
 
   /** The agent itself: its cgroup, or where it has none of its own its process. */
-  #agent(look: TimedUsage): Usage {
+  #agent(sample: TimedUsage): Usage {
     const path = ownCgroup(this.#proc);
-    return (path === undefined ? undefined : this.#components.looks.cgroup(path, look)) ?? ownUsage(this.#proc);
+    return (path === undefined ? undefined : this.#components.looks.cgroup(path, sample)) ?? ownUsage(this.#proc);
   }
 
-  #systemContainers(look: TimedUsage, agent: Usage, rates: ReadonlyMap<string, number | undefined>): readonly object[] {
-    const { atMs, allPods } = look;
+  #systemContainers(
+    sample: TimedUsage,
+    agent: Usage,
+    rates: ReadonlyMap<string, number | undefined>,
+  ): readonly object[] {
+    const { atMs, allPods } = sample;
     const { startedAt } = this.#init;
     const bootedAt = rfc3339(atMs - machineUptimeMs(this.#proc));
     const kubelet = {
@@ -195,12 +206,12 @@ function podOf(
   each: PodUsage,
   details: PodDetails | undefined,
   rates: ReadonlyMap<string, number | undefined>,
-  look: TimedUsage,
+  sample: TimedUsage,
 ): object {
   const { pod, path, usage, containers } = each;
   const { name, namespace, uid = pod.desired.uid, creationTimestamp } = pod.desired.pod.metadata;
   const startTime = pod.status?.startTime ?? creationTimestamp;
-  const { atMs } = look;
+  const { atMs } = sample;
   return {
     podRef: { name, namespace, uid },
     ...(startTime === undefined ? {} : { startTime }),
@@ -208,10 +219,10 @@ function podOf(
       name: container.container.name,
       startTime: rfc3339(container.startedAtMs),
       ...cpuAndMemory({ usage: container.usage, nanoCores: rates.get(container.path), atMs }),
-      ...(details === undefined ? {} : containerDetails(container, details, look)),
+      ...(details === undefined ? {} : containerDetails(container, details, sample)),
     })),
     ...(usage === undefined ? {} : cpuAndMemory({ usage, nanoCores: rates.get(path), atMs })),
-    ...(details === undefined ? {} : podDetails(each, details, look)),
+    ...(details === undefined ? {} : podDetails(each, details, sample)),
   };
 }
 
@@ -226,4 +237,52 @@ function keysOf({ node, allPods, pods }: TimedUsage, agent: Usage): ReadonlyMap<
     for (const each of containers) keys.set(each.path, each.usage.cpuNanoseconds);
   }
   return keys;
+}
+
+interface CpuSample {
+  readonly at: MonotonicMs;
+  readonly cpuNanoseconds: number;
+}
+
+/** The shortest time between two samples of a rate; the kernel's ticks blur a shorter one. */
+const MIN_INTERVAL_MS = 500;
+/** A sample is compared with until it is this old; then the newest replaces it. */
+const REFRESH_MS = 10_000;
+/** The longest time between two samples of a rate; a longer one does not describe the present. */
+const MAX_INTERVAL_MS = 120_000;
+const MS_PER_SECOND = 1000;
+
+/** Makes rates from cumulative counters. */
+class UsageRates {
+  /** The last samples by key; bounded by the keys of the last call. */
+  #samples = new Map<string, CpuSample>();
+
+  /** @returns whether a sample at `now` gives a rate for each key */
+  known(keys: Iterable<string>, now: MonotonicMs): boolean {
+    return [...keys].every((key) => {
+      const age = now - (this.#samples.get(key)?.at ?? Number.NEGATIVE_INFINITY);
+      return age >= MIN_INTERVAL_MS && age <= MAX_INTERVAL_MS;
+    });
+  }
+
+  /**
+   * @param at the monotonic time of the sample
+   * @returns nanocores; undefined for a key without an earlier sample. Keys that `used` lacks are forgotten.
+   */
+  take(used: ReadonlyMap<string, number>, at: MonotonicMs): ReadonlyMap<string, number | undefined> {
+    const next = new Map<string, CpuSample>();
+    const rates = new Map<string, number | undefined>();
+    for (const [key, cpuNanoseconds] of used) {
+      const before = this.#samples.get(key);
+      const age = before === undefined ? 0 : at - before.at;
+      const now = { at, cpuNanoseconds };
+      const usable = before !== undefined && age >= MIN_INTERVAL_MS && age <= MAX_INTERVAL_MS;
+      // The counter of a cgroup that was made again starts at 0.
+      const from = before === undefined || before.cpuNanoseconds > cpuNanoseconds ? 0 : before.cpuNanoseconds;
+      rates.set(key, usable ? Math.round(((cpuNanoseconds - from) / age) * MS_PER_SECOND) : undefined);
+      next.set(key, before === undefined || from !== before.cpuNanoseconds || age > REFRESH_MS ? now : before);
+    }
+    this.#samples = next;
+    return rates;
+  }
 }

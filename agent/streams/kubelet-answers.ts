@@ -1,4 +1,4 @@
-/** What the node answers to a GET of the kubelet's HTTP API, as far as it needs no stream of its own. */
+/** Answers GET requests of the kubelet's HTTP API that need no stream of their own. */
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { PROMETHEUS_TEXT } from "@picolet/protocol/metrics/content-type.ts";
 import type { KubeletReply } from "@picolet/protocol/tunnel/stream.ts";
@@ -11,7 +11,7 @@ export interface KubeletAnswer extends KubeletReply {
   readonly body: Iterable<string>;
 }
 
-/** What the node is, for /configz and /spec. */
+/** Facts of the node for /configz and /spec. */
 export interface KubeletNode {
   /** With the kubelet's field names (KubeletConfiguration v1beta1). */
   readonly configuration: Readonly<Record<string, unknown>>;

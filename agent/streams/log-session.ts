@@ -75,7 +75,7 @@ export async function copyLog(
   }
 }
 
-/** Until the client goes. What it sends has nowhere to go: input was refused when it asked. */
+/** Waits until the client disconnects. Its input is dropped: it was refused at the start. */
 async function untilLeft(stream: TunnelStream, signal: AbortSignal): Promise<void> {
   try {
     while ((await stream.read(signal)) !== undefined);

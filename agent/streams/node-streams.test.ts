@@ -321,7 +321,7 @@ test("no more sessions than the limit; a place is free again afterwards", async 
   await node.idle();
 });
 
-test("whatever is asked for, it is answered or refused with a reason", async () => {
+test("any request is answered or refused with a reason", async () => {
   using node = new Node();
   node.addPod(RUNNING);
   const kinds = fc.constantFrom<StreamKind>("logs", "exec", "attach", "portForward", "kubelet");

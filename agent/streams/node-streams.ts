@@ -1,5 +1,6 @@
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import type { ContainerStatus } from "@picolet/protocol/pod/pod.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import type {
   ExecParams,
@@ -9,17 +10,16 @@ import type {
   StreamError,
   TunnelStream,
 } from "@picolet/protocol/tunnel/stream.ts";
-import type { RuntimeStream, StreamRequest } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { ObservedContainer, RuntimeStream, StreamRequest } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { StreamHandlers } from "../core/hub/tunnel-ports.ts";
 import type { AgentPod } from "../core/pods/agent-pod.ts";
 import type { ContainerLogs, LogStream } from "../core/pods/container-logs.ts";
 import type { RuntimeRouter } from "../core/pods/pod-ports.ts";
-import { findPod, findRunning } from "./find-pod.ts";
 import type { KubeletAnswers } from "./kubelet-answers.ts";
 import { parseLogQuery } from "./log-query.ts";
 import { copyLog } from "./log-session.ts";
 import { copyRaw, RuntimeConnection, upgradeRequest } from "./raw-session.ts";
-import { execParams, kubeletParams, logsParams, portForwardParams } from "./stream-params.ts";
+import { execParams, kubeletParams, logsParams, type PodSelector, portForwardParams } from "./stream-params.ts";
 
 export interface NodeStreamsComponents {
   readonly pods: () => readonly AgentPod[];
@@ -30,7 +30,7 @@ export interface NodeStreamsComponents {
   readonly log: Log;
 }
 
-/** Each takes some 100 KiB while it is busy. A further one is refused. */
+/** Bounds memory: a busy session takes about 100 KiB. A further one is refused. */
 export const MAX_SESSIONS = 64;
 /** Pieces of an answer are gathered to about this size before they are sent. */
 const BODY_PIECE_BYTES = 16 * 1024;
@@ -39,13 +39,13 @@ const BODY_PIECE_BYTES = 16 * 1024;
 interface Exchange {
   readonly params: unknown;
   accept(reply: unknown): TunnelStream;
-  /** Aborts when the stream is over for whatever reason. */
+  /** Aborts when the stream is over for any reason. */
   readonly signal: AbortSignal;
 }
 
 type Session = (exchange: Exchange) => Promise<void>;
 
-/** What this node answers to streams that a hub opens: logs, exec, attach, port-forward, the kubelet's GETs. */
+/** Answers the streams that a hub opens: logs, exec, attach, port-forward, the kubelet's GETs. */
 export class NodeStreams {
   readonly handlers: StreamHandlers;
   readonly #components: NodeStreamsComponents;
@@ -63,7 +63,7 @@ export class NodeStreams {
     };
   }
 
-  /** How many are under way. */
+  /** The number of open sessions. */
   get sessions(): number {
     return this.#sessions;
   }
@@ -103,7 +103,8 @@ export class NodeStreams {
     const found = await this.#components.logs.find(pod, { container, previous });
     const pieces = found.read(request, signal);
     try {
-      // What is wrong at once is told instead of accepted; the first line of a followed log may be long in coming.
+      // A failure of the first read rejects the stream. The first line of a followed log may take long, so it is not
+      // awaited.
       const first = request.follow ? undefined : await pieces.next();
       const stream = accept({});
       if (first?.done === false) await stream.write(first.value, signal);
@@ -213,4 +214,50 @@ const outputs = ({ stdin, stdout, stderr, tty }: ExecParams) => ({ stdin, stdout
 function failureOf(error: unknown): StreamError {
   if (isCancelled(error)) return { code: "cancelled", message: "the stream was cancelled" };
   return { code: error instanceof PicoletError ? error.code : "internal", message: describeError(error) };
+}
+
+/** Finds the pod of a request; a live one comes before those of the same name that are ending. @throws `not_found` */
+function findPod(pods: readonly AgentPod[], { namespace, pod: name, uid }: PodSelector): AgentPod {
+  const named = pods.filter(({ desired }) => {
+    const { metadata } = desired.pod;
+    if (metadata.namespace !== namespace || metadata.name !== name) return false;
+    // The node's own identity of a pod can differ from the API server's.
+    return uid === "" || metadata.uid === uid || desired.uid === uid;
+  });
+  const found = named.find((each) => each.terminatingSinceMs === undefined) ?? named[0];
+  if (found !== undefined) return found;
+  throw new PicoletError("not_found", `pods "${name}" not found`);
+}
+
+const namesIn = ({ desired }: AgentPod): readonly string[] => {
+  const { containers, initContainers = [], ephemeralContainers = [] } = desired.pod.spec;
+  return [...containers, ...initContainers, ...ephemeralContainers].map((each) => each.name);
+};
+
+/**
+ * @param name "" for the first
+ * @throws `not_found` for a container that the pod has not, `unavailable` for one that has not started yet, `conflict`
+ * for one that has ended
+ */
+function findRunning(pod: AgentPod, name: string): ObservedContainer {
+  const names = namesIn(pod);
+  const wanted = name === "" ? (names[0] ?? "") : name;
+  if (!names.includes(wanted)) throw new PicoletError("not_found", `container not found ("${wanted}")`);
+  const runs = pod.containers.filter((each) => each.name === wanted);
+  const running = runs.find((each) => each.state.kind === "running");
+  if (running !== undefined) return running;
+  const { name: podName } = pod.desired.pod.metadata;
+  const status = statusOf(pod, wanted);
+  if (status?.state.waiting !== undefined || runs.length === 0) {
+    const reason = status?.state.waiting?.reason ?? "ContainerCreating";
+    throw new PicoletError("unavailable", `container "${wanted}" in pod "${podName}" is waiting to start: ${reason}`);
+  }
+  throw new PicoletError("conflict", `container "${wanted}" in pod "${podName}" is not running`);
+}
+
+function statusOf({ status }: AgentPod, name: string): ContainerStatus | undefined {
+  const { containerStatuses = [], initContainerStatuses = [], ephemeralContainerStatuses = [] } = status ?? {};
+  return [...containerStatuses, ...initContainerStatuses, ...ephemeralContainerStatuses].find(
+    (each) => each.name === name,
+  );
 }

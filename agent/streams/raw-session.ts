@@ -46,7 +46,7 @@ export class RuntimeConnection implements Disposable {
     this.#socket.resume();
   }
 
-  /** @param what it is, for who reads of a failure @throws `unavailable` when nobody listens there. */
+  /** @param what names the target in errors @throws `unavailable` when no process listens there */
   static async open(address: RuntimeAddress, what: string, signal: AbortSignal): Promise<RuntimeConnection> {
     const connection = new RuntimeConnection(address);
     const socket = connection.#socket;
@@ -72,7 +72,7 @@ export class RuntimeConnection implements Disposable {
     }
   }
 
-  /** The next bytes, of memory of their own; undefined when the connection has ended, in whatever way. */
+  /** The next bytes, in memory of their own; undefined when the connection has ended for any reason. */
   async read(): Promise<Uint8Array | undefined> {
     while (this.#pieces.length === 0 && !this.#ended) {
       await new Promise<void>((resolve) => {
@@ -84,7 +84,7 @@ export class RuntimeConnection implements Disposable {
     return piece;
   }
 
-  /** Resolves when more can be taken; at once when the runtime has gone, which `read` tells of. */
+  /** Resolves when more can be written; at once when the runtime has gone, which `read` reports. */
   async write(bytes: Uint8Array): Promise<void> {
     // Lets what has come be read first.
     await new Promise((resolve) => setImmediate(resolve));

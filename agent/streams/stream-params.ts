@@ -1,4 +1,4 @@
-/** What a hub asks for, checked field by field. Every error is `invalid` and names the field. */
+/** Parses a hub's parameters field by field. Every error is `invalid` and names the field. */
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { ExecParams, KubeletParams, LogsParams, PortForwardParams } from "@picolet/protocol/tunnel/stream.ts";
 
@@ -14,7 +14,7 @@ const MAX_PORTS = 256;
 const MAX_PATH_LENGTH = 4096;
 const MAX_QUERY_OPTIONS = 32;
 
-/** What an upgrade to one of Kubernetes' protocols takes; everything else of a client's request stays with the hub. */
+/** The headers of an upgrade to one of Kubernetes' protocols; all others of a client's request stay with the hub. */
 const UPGRADE_HEADERS: ReadonlySet<string> = new Set([
   "upgrade",
   "sec-websocket-key",

@@ -1,4 +1,4 @@
-/** CPUs and memory for containers alone: decided as a kubelet decides, whatever comes and goes. */
+/** Exclusive CPUs and memory are decided as a kubelet decides, through all changes. */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";

@@ -25,7 +25,7 @@ export interface ContainerPlacementsInit {
   readonly memory: StaticMemory | undefined;
   /** The kubelet's gate DisableCPUQuotaWithExclusiveCPUs: no quota on CPUs that are a container's alone. */
   readonly withoutQuota: boolean;
-  /** Where the kubelet has its state files. */
+  /** The folder of the kubelet's state files. */
   readonly cpuStateFile: string;
   readonly memoryStateFile: string;
 }
@@ -41,7 +41,7 @@ export class ContainerPlacements implements ContainerPlacement {
   /** What is in the files, as text. */
   #written: { readonly cpus?: string; readonly memory?: string } = {};
 
-  /** Writes the state files when they are not as they are to be. @throws what writing them throws */
+  /** Writes the state files if they differ from the state. @throws what writing them throws */
   constructor(components: { readonly log: Log }, init: ContainerPlacementsInit) {
     this.#log = components.log;
     this.#init = init;
@@ -109,7 +109,7 @@ export class ContainerPlacements implements ContainerPlacement {
     return [...new Set(uids)] as PodUid[];
   }
 
-  /** What could not be written when it changed is written now, if that works again. */
+  /** Writes changes that could not be written before. */
   flush(): void {
     try {
       this.#write();
@@ -141,7 +141,7 @@ export class ContainerPlacements implements ContainerPlacement {
     this.#changes.set(this.#changes.current + 1);
   }
 
-  /** Before anybody is told what is theirs: after a power cut it must be theirs still. */
+  /** Called before an assignment is reported: it must survive a power cut. */
   #write(): void {
     const { cpus, memory, cpuStateFile, memoryStateFile } = this.#init;
     if (cpus !== undefined) {

@@ -1,6 +1,6 @@
 import { ascending, type CpuSet } from "./cpu-set.ts";
 
-/** Where a CPU is. */
+/** The place of a CPU. */
 export interface CpuPlace {
   readonly numaNode: number;
   /** On many boards a cluster of cores. */
@@ -50,7 +50,7 @@ export class CpuGroups {
     return ascending([...this.places].flatMap(([cpu, place]) => (ids.includes(place[level]) ? [cpu] : [])));
   }
 
-  /** How many CPUs such a group has; where they differ, on average, rounded down. */
+  /** The number of CPUs of such a group; where groups differ, the average, rounded down. */
   perGroup(level: Level): number {
     return Math.floor(this.size / Math.max(1, this.ids(level).length));
   }

@@ -2,7 +2,7 @@
  * `cpuManagerPolicyOptions` and `topologyManagerPolicyOptions`, which the configuration's validation has judged. Pure.
  */
 
-/** Of the static CPU manager. */
+/** The options of the static CPU manager. */
 export interface CpuPolicyOptions {
   /** `full-pcpus-only`: no two containers on the threads of one core. */
   readonly fullPhysicalCpusOnly: boolean;
@@ -10,7 +10,7 @@ export interface CpuPolicyOptions {
   readonly distributeAcrossNuma: boolean;
   /** `distribute-cpus-across-cores`: one thread of each core before the second of any. */
   readonly distributeAcrossCores: boolean;
-  /** `align-by-socket`: a socket, not a NUMA node, is what CPUs are to be together on. */
+  /** `align-by-socket`: CPUs are aligned by socket instead of by NUMA node. */
   readonly alignBySocket: boolean;
   /** `strict-cpu-reservation`: reserved CPUs are not in the shared pool either. */
   readonly strictReservation: boolean;
@@ -21,7 +21,7 @@ export interface CpuPolicyOptions {
 export interface TopologyPolicyOptions {
   /** `prefer-closest-numa-nodes`. */
   readonly preferClosestNuma: boolean;
-  /** `max-allowable-numa-nodes`: whatever combinations of them there are, all are looked at. */
+  /** `max-allowable-numa-nodes`: all combinations of so many nodes are tried. */
   readonly maxNumaNodes: number;
 }
 

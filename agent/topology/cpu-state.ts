@@ -15,9 +15,9 @@ import {
 /** By container name. */
 export type PodCpus = ReadonlyMap<string, CpuSet>;
 
-/** Which CPUs are whose. */
+/** The assignment of CPUs. */
 export interface CpuState {
-  /** Everybody's who has none of their own. */
+  /** The CPUs shared by all containers without exclusive ones. */
   readonly shared: CpuSet;
   /** By pod uid. */
   readonly exclusive: ReadonlyMap<string, PodCpus>;
@@ -84,9 +84,7 @@ function stateOf({ policyName, defaultCpuSet, entries }: Checkpoint, policy: str
   return { shared: new Set(shared), exclusive };
 }
 
-/**
- * @throws `corrupt`; `conflict` for one from before Kubernetes 1.18, which has containers that nobody knows the pods of
- */
+/** @throws `corrupt`; `conflict` for a file from before Kubernetes 1.18, which has containers without their pods */
 function checkpointOf(fields: Fields): Checkpoint {
   const { policyName = "", defaultCpuSet = "", entries = {}, checksum = 0 } = fields;
   if (typeof policyName !== "string" || typeof defaultCpuSet !== "string") throw corrupt();

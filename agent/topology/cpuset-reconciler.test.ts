@@ -17,7 +17,7 @@ const MACHINE = {
   nodes: [{ id: 0, memoryBytes: 1024 ** 3, hugePages: [], distances: [10] }],
 } as const;
 
-/** A node of four CPUs on which a shared container runs, with a runtime that writes down what it is told. */
+/** A node of four CPUs on which a shared container runs, with a runtime that records its calls. */
 function makeNode() {
   const board = placementBoard(MACHINE, {
     ...{ options: {}, policy: "none", scope: "container", closest: false, reservedCpus: 1 },

@@ -19,9 +19,9 @@ export interface PlacedContainer {
 
 export interface CpusetReconcilerComponents {
   readonly placements: ContainerPlacements;
-  /** Those that run. */
+  /** The containers that run. */
   readonly running: () => Iterable<PlacedContainer>;
-  /** Whether nothing of that pod runs any more or ever will; undefined as long as nobody can know. */
+  /** @returns whether nothing of the pod runs or will run again; undefined while that is unknown */
   readonly isOver: (uid: PodUid) => boolean | undefined;
   readonly clock: Clock;
   readonly log: Log;
@@ -36,7 +36,7 @@ export class CpusetReconciler implements Component {
   readonly #components: CpusetReconcilerComponents;
   readonly #period: Millis;
   readonly #alarm: Alarm;
-  /** What containers were last moved to, by id; those of an earlier life of the agent are moved once more. */
+  /** The CPUs to which containers were last moved, by id; those of an earlier agent are moved once more. */
   #moved = new Map<string, string>();
   /** Running pods that were asked once whether they can have what they should have had when they began. */
   readonly #asked = new Set<PodUid>();

@@ -89,7 +89,7 @@ test("two sockets with two threads for each core, and what is offline left out",
   });
 });
 
-test("a kernel that tells nothing, or nonsense, has as many cores as CPUs", async () => {
+test("a kernel without topology, or with nonsense, has as many cores as CPUs", async () => {
   const expected = [
     [0, 0, 0, 0, 0],
     [1, 0, 0, 1, 0],

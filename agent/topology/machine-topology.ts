@@ -4,7 +4,7 @@ import { parseCpuList } from "../plan/node/cpu-list.ts";
 import type { CpuPlace } from "./cpu-groups.ts";
 
 export interface MachineTopology {
-  /** Of the CPUs that are online. */
+  /** The CPUs that are online, with their places. */
   readonly cpus: ReadonlyMap<number, CpuPlace>;
   /** At least one, in ascending order. */
   readonly nodes: readonly NumaNode[];
@@ -13,7 +13,7 @@ export interface MachineTopology {
 export interface NumaNode {
   readonly id: number;
   readonly memoryBytes: number;
-  /** What has been set aside of each size. */
+  /** The number of huge pages of each size. */
   readonly hugePages: readonly { readonly sizeBytes: number; readonly count: number }[];
   /** To each node in ascending order; undefined where the kernel does not say. */
   readonly distances: readonly number[] | undefined;

@@ -20,7 +20,7 @@ export interface MemoryTable {
 }
 
 export interface NumaNodeState {
-  /** Of this node's memory, counted once for each resource of a container. */
+  /** The number of assignments of this node's memory, one for each resource of a container. */
   numberOfAssignments: number;
   /** By resource: `memory`, `hugepages-2Mi` … */
   memoryMap: Record<string, MemoryTable>;
@@ -28,7 +28,7 @@ export interface NumaNodeState {
   cells: number[];
 }
 
-/** What a container has of one resource. */
+/** A container's share of one resource. */
 export interface MemoryBlock {
   numaAffinity: number[];
   type: string;

@@ -114,7 +114,7 @@ function areMachinesEqual(found: MachineMemory, expected: MachineMemory): boolea
   });
 }
 
-/** Of nodes that give memory together it is not written down from which a container has what. */
+/** The table of nodes that provide memory together does not record from which of them a container has its share. */
 function areTablesEqual(found: MachineMemory, expected: MachineMemory, node: number, resource: string): boolean {
   const [left, right] = [found[node]?.memoryMap[resource], expected[node]?.memoryMap[resource]];
   if (left === undefined || right === undefined) return false;

@@ -1,6 +1,6 @@
 /**
- * Where a container's resources could come from together, and which of that is best: the kubelet's topology hints.
- * Pure.
+ * Computes the NUMA nodes that can provide a container's resources together, and the best of them: the kubelet's
+ * topology hints.
  */
 
 /** NUMA nodes, one bit each. */
@@ -13,7 +13,10 @@ export interface Hint {
   readonly preferred: boolean;
 }
 
-/** Of one provider, by resource. Empty: it does not care. An empty list: it cannot be had as it is wanted. */
+/**
+ * The hints of one provider, by resource. Empty: it has no preference. An empty list: the request cannot be met as
+ * required.
+ */
 export type ResourceHints = ReadonlyMap<string, readonly Hint[]>;
 
 export const NO_HINTS: ResourceHints = new Map();
@@ -37,7 +40,7 @@ type Distances = ReadonlyMap<number, ReadonlyMap<number, number>>;
 
 export interface NumaInfo {
   readonly nodes: readonly number[];
-  /** From node to node, as the kernel has them. Missing: nobody is to be close to anybody. */
+  /** The kernel's distances between nodes. Missing: distances do not count. */
   readonly distances?: Distances | undefined;
 }
 
@@ -48,7 +51,7 @@ export interface Merged {
   readonly admitted: boolean;
 }
 
-/** What all of them can agree on best. @param policy any but `none` */
+/** Merges the providers' hints into the best common one. @param policy any but `none` */
 export function mergeHints(info: NumaInfo, policy: TopologyPolicyName, providers: readonly ResourceHints[]): Merged {
   const all = maskOf(info.nodes);
   const isSingle = policy === "single-numa-node";

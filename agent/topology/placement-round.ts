@@ -2,7 +2,7 @@ import type { Container } from "@picolet/protocol/pod/pod.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { Hint, ResourceHints } from "./numa-hints.ts";
 
-/** What one pod is given by one manager: begun anew for each pod, and thrown away when it cannot be had. */
+/** One manager's assignment for one pod: made for each pod, and dropped if the pod cannot have it. */
 export interface PlacementRound {
   hints(container: Container): ResourceHints;
   podHints(): ResourceHints;

@@ -1,4 +1,4 @@
-/** What of a pod the managers give out: whole CPUs and memory of guaranteed pods. Pure. */
+/** Computes the exclusive resources of a pod: whole CPUs and memory of guaranteed pods. Pure. */
 
 import { quantityMilliValue, quantityOf, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
 import type { Container, Pod } from "@picolet/protocol/pod/pod.ts";
@@ -38,7 +38,10 @@ export function exclusiveMemory(pod: Pod, { resources }: Container): MemoryReque
   return new Map(sorted.map(([name, text]) => [name, Number(quantityValue(quantityOf(text)))]));
 }
 
-/** What the pod needs at its worst moment: init containers one after the other, beside the sidecars before them. */
+/**
+ * Computes the pod's largest need at any moment: init containers run one after the other, beside the sidecars before
+ * them.
+ */
 export function podNeeds(pod: Pod, of: (container: Container) => number): number {
   let [sidecars, initial] = [0, 0];
   for (const container of pod.spec.initContainers ?? []) {

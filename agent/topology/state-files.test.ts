@@ -107,7 +107,7 @@ test("a memory state file of another policy, without a checksum or changed is re
   }
 });
 
-test("whatever is in a file, it is read or refused", () => {
+test("any file is read or refused", () => {
   const texts = fc.oneof(
     fc.string(),
     fc.json(),
@@ -142,7 +142,7 @@ test("whatever is in a file, it is read or refused", () => {
   );
 });
 
-test("whatever is whose is read as it was written", () => {
+test("any assignment is read as it was written", () => {
   const sets = fc.uniqueArray(fc.nat(300), { maxLength: 20 }).map((cpus) => new Set(cpus));
   const pods = fc.array(fc.tuple(fc.uuid(), fc.array(fc.tuple(fc.string(), sets), { minLength: 1, maxLength: 3 })), {
     maxLength: 4,

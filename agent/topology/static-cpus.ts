@@ -15,7 +15,7 @@ const SMT_ALIGNMENT = "SMTAlignmentError";
 export interface StaticCpusInit {
   readonly machine: CpuGroups;
   readonly options: CpuPolicyOptions;
-  /** How many are reserved. */
+  /** The number of reserved CPUs. */
   readonly reservedCount: number;
   /** `reservedSystemCPUs`; empty: those that such a container would get first. */
   readonly reservedCpus: CpuSet;
@@ -77,7 +77,7 @@ export class StaticCpus implements PlacementManager {
   }
 
   begin({ uid, pod }: DesiredPod): PlacementRound {
-    /** Of init containers, which will have ended. */
+    /** The CPUs of init containers that will have ended. */
     let reusable: CpuSet = NO_CPUS;
     const request = (container: Container): number => exclusiveCpus(pod, container);
     return {
@@ -94,7 +94,7 @@ export class StaticCpus implements PlacementManager {
     };
   }
 
-  /** What the pod had is everybody's. @returns whether it had anything */
+  /** Returns the pod's CPUs to the shared pool. @returns whether it had any */
   release(uid: string): boolean {
     const own = this.#state.exclusive.get(uid);
     if (own === undefined) return false;

@@ -89,8 +89,8 @@ export class StaticMemory implements PlacementManager {
   }
 
   /**
-   * Init containers before that one have ended: what none of the others has taken over is everybody's. @returns whether
-   * it was
+   * Frees memory of the init containers before that one, which have ended, if no other container has taken it over.
+   * @returns whether any was freed
    */
   started({ uid, pod }: DesiredPod, container: string): boolean {
     const own = this.#state.entries[uid];
@@ -219,7 +219,7 @@ interface Wish {
   readonly reusable: ReusableMemory;
 }
 
-/** What init containers had, which will have ended: by NUMA nodes, then by resource. */
+/** The memory of init containers that will have ended: by NUMA nodes, then by resource. */
 class ReusableMemory {
   readonly #byNodes = new Map<string, Map<string, number>>();
 
@@ -237,7 +237,7 @@ class ReusableMemory {
   }
 }
 
-/** What a container takes over of init containers before it is counted as its own. */
+/** Takes over memory of init containers before it is counted as the container's own. */
 function takeOver(pod: Pod, container: string, own: Record<string, MemoryBlock[]>): void {
   for (const { type, size, numaAffinity } of own[container] ?? []) {
     let left = size;
@@ -266,7 +266,7 @@ function bestOf(hints: readonly Hint[]): Hint | undefined {
   }, undefined);
 }
 
-/** Of what it has already; empty when that is not what it asks for. */
+/** The hints for memory that the container has already; empty when it differs from the request. */
 function hintsOfBlocks(blocks: readonly MemoryBlock[], request: MemoryRequest): ResourceHints {
   if (blocks.length !== request.size || blocks.some(({ type, size }) => request.get(type) !== size)) return NO_HINTS;
   return new Map(blocks.map(({ type, numaAffinity }) => [type, [{ nodes: maskOf(numaAffinity), preferred: true }]]));

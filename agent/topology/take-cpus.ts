@@ -1,5 +1,5 @@
 /**
- * Which of the free CPUs a container gets: as much as possible of what shares something, as the kubelet takes them.
+ * Chooses the free CPUs of a container as the kubelet does: as many as possible that share a core, cache or socket.
  * Pure.
  */
 import type { CpuGroups, Level } from "./cpu-groups.ts";
@@ -64,7 +64,7 @@ class Taker {
     return this.groups(level).flatMap((id) => this.#byFreeCpus("core", this.#free.ids("core", { level, id })));
   }
 
-  /** Of these groups those of which every CPU is free, as long as one does not hold more than is needed. */
+  /** Takes the groups whose CPUs are all free, except groups larger than what is still needed. */
   takeWhole(level: Level, ids: readonly number[]): void {
     for (const id of ids) {
       const cpus = this.#machine.cpus(level, id);

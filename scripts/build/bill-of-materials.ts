@@ -26,7 +26,7 @@ export interface ForeignLibrary {
   readonly version: string;
   /** SPDX expression. */
   readonly license: string;
-  /** Of its source. */
+  /** The hash of its source. */
   readonly sha512: string;
 }
 

@@ -16,7 +16,7 @@ const JCO = "node_modules/@bytecodealliance/jco/lib";
 /** From the preview 1 that wasi-libc knows to WASI 0.2. */
 const COMMAND_ADAPTER = `${JCO}/wasi_snapshot_preview1.command.wasm`;
 const WASI_WIT = `${JCO}/wit/builtin/0.2.12`;
-/** What the C example needs, by a file of each. */
+/** One file of each package that the C example needs. */
 const C_TOOLS = ["/usr/bin/clang", "/usr/bin/wasm-ld", "/usr/lib/wasm32-wasi/libc.a"];
 
 type Build = (folder: string, name: string) => Uint8Array | Promise<Uint8Array>;
@@ -42,7 +42,7 @@ async function buildIfChanged(name: string, build: Build): Promise<void> {
   writeFileSync(stamp, source);
 }
 
-/** Of the sources, and of what makes components of them. */
+/** Hashes the sources and the tools that make components of them. */
 function digestOf(folder: string): string {
   const hash = createHash("sha256").update(readFileSync("package-lock.json"));
   for (const entry of readdirSync(folder, { recursive: true, withFileTypes: true })) {

@@ -15,9 +15,9 @@ export interface ImageRecipe {
   readonly entrypoint?: readonly string[];
   readonly command?: readonly string[];
   readonly environment?: readonly string[];
-  /** Those of `files` that run as their owner, root, whoever starts them. */
+  /** The setuid programs in `files`, owned by root. */
   readonly setuid?: readonly string[];
-  /** As whom its programs run unless a pod says otherwise: `1234`. */
+  /** The user of its programs unless a pod names another: `1234`. */
   readonly user?: string;
 }
 

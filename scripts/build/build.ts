@@ -49,8 +49,8 @@ const shared: BuildOptions = {
 const WS_CLIENT = resolve("node_modules/ws/lib/websocket.js");
 
 /**
- * Of `ws` the client alone, without what the tunnel never uses: compression loads `node:zlib`, and `wss:` URLs
- * `node:https` (the tunnel hands it a socket that does TLS already). With the server's code half a MiB.
+ * Bundles only the client of `ws`, without parts that the tunnel never uses: compression loads `node:zlib`, and `wss:`
+ * URLs `node:https` (the tunnel passes a socket that has done TLS already). The server's code would take half a MiB.
  */
 const leanWebSocket: Plugin = {
   name: "lean ws",
@@ -137,9 +137,10 @@ function kubernetesModels(): string {
 }
 
 /**
- * What thousands of sessions make and drop is small: a young generation of 4 MiB instead of 64 saves 20 KiB an agent.
- * The old one may grow by a fifth of what lives before it is collected, not to a multiple: what it grew to in a storm
- * stays resident. With 1,000 agents that is a collection every 29 s at rest, and 9 KiB an agent less than with a half.
+ * The heap of a hub with thousands of sessions: a young generation of 4 MiB instead of 64 saves 20 KiB an agent. The
+ * old generation may grow by a fifth of the live objects before it is collected, not to a multiple: what it reaches in
+ * a storm stays resident. With 1,000 agents that is a collection every 29 s at rest, and 9 KiB an agent less than with
+ * a half.
  */
 const HUB_FLAGS = "--max-semi-space-size=4 --heap-growing-percent=20 ";
 // Each connection has a buffer of 64 KiB to read into, of which it touches a page or two. Only mappings of their own

@@ -10,7 +10,7 @@ import { boardWitSource } from "./wit-source.ts";
 
 const FOLDER = "wit/generated";
 const HEADER = "// Generated from wit/board by `npm run wit-types`; do not edit.\n";
-/** What jco makes for each interface; the rest is of no use here. */
+/** The folder of jco's types for each interface; its other files are not used. */
 const INTERFACES = "interfaces/";
 
 async function generated(): Promise<Map<string, string>> {

@@ -19,7 +19,7 @@ function hasDuplicates(folder: string): boolean {
   const report = ["--reporters", "console", "--exit-code", "1"];
   const { status, stdout } = spawnSync("jscpd", [...size, ...where, ...report, folder], { encoding: "utf8" });
   if (status !== 0 && status !== 1) throw new Error(`jscpd ended with ${status}: ${stdout}`);
-  if (!/Files analyzed/.test(stdout)) throw new Error(`jscpd looked at nothing in ${folder}`);
+  if (!/Files analyzed/.test(stdout)) throw new Error(`jscpd analyzed no file in ${folder}`);
   if (status === 1) console.log(stdout);
   return status === 1;
 }

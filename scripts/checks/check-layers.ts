@@ -14,7 +14,7 @@ export interface Row {
   readonly owns: string;
   /** Rooms of the same package ("plan/") and of others ("@picolet/protocol/pod/"). */
   readonly imports: readonly string[];
-  /** Whether `node:` modules are allowed; default false. */
+  /** True when `node:` modules are allowed; default false. */
   readonly node?: boolean;
 }
 
@@ -85,7 +85,7 @@ const nameOf = (place: Place, from: Package): string =>
 /** Entries of rows that a file needs, by the row's key `FOLDER ENTRY`; what no file needs is said. */
 const needed = new Set<string>();
 
-/** What unit tests share must not need what they must not need. */
+/** Finds imports by which the shared parts of unit tests depend on other test code or on scripts. */
 function unitSupportViolations(path: string, source: string): string[] {
   return specifiersOf(path, source).flatMap((specifier) => {
     const file = fileOf(path, specifier, PACKAGES);

@@ -11,7 +11,7 @@ import { ImportGraph, SOURCE_FOLDERS, sourceFilesOf, workspacesOf } from "./sour
 
 const EX_USAGE = 64;
 const LARGEST = 10;
-/** What picolet is; the rest is tests, their support, and scripts. */
+/** The folders of the product; all others are tests, their support, and scripts. */
 const PROGRAM = new Set(["protocol", "runtime-adapters", "agent", "hub"]);
 
 interface Amount {
@@ -78,7 +78,7 @@ function add(amount: Amount, lines: number): void {
   amount.lines += lines;
 }
 
-/** Of a revision of the repository that this is run in. */
+/** Measures a revision of this repository. */
 function sizeOfRevision(revision: string): Size {
   const folder = mkdtempSync(join(tmpdir(), "picolet-size-"));
   try {

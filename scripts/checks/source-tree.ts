@@ -64,7 +64,7 @@ export function fileOf(path: string, specifier: string, workspaces: readonly Wor
   return owner === undefined ? undefined : `${owner.folder}${specifier.slice(owner.name.length + 1)}`;
 }
 
-/** Which file imports which, read when it is asked for. */
+/** The imports of each file, read on demand. */
 export class ImportGraph {
   readonly #root: string;
   readonly #workspaces: readonly Workspace[];

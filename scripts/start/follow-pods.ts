@@ -7,9 +7,9 @@ import type { Pod } from "@picolet/protocol/pod/pod.ts";
 export type PodsByName = ReadonlyMap<string, Pod>;
 
 export interface Followed {
-  /** Whether the condition came to hold before the time was over. */
+  /** True when the condition held before the time was over. */
   readonly reached: boolean;
-  /** Every incarnation that there was at the end. */
+  /** Every incarnation at the end. */
   readonly pods: readonly Pod[];
 }
 
@@ -28,7 +28,7 @@ export async function followPods(
   }, limitMs);
   const answer = (reached: boolean): Followed => ({ reached, pods: [...pods.values()] });
   try {
-    // The list after the watch has begun: an empty node is told from one of which nothing has been said yet.
+    // The list is read after the watch has begun, which tells an empty node from one that has not reported yet.
     const list = JSON.parse(await textOf(await requestAgent(socketPath, "/v1/pods"))) as PodList;
     for (const pod of list.items) pods.set(pod.metadata.uid, pod);
     if (condition(byName(pods.values()))) return answer(true);
@@ -73,7 +73,7 @@ export async function* linesOf(response: IncomingMessage): AsyncIterable<string>
 export const isReady = (pod: Pod | undefined): boolean =>
   pod?.status?.conditions?.some(({ type, status }) => type === "Ready" && status === "True") ?? false;
 
-/** Of two incarnations of one name the one that is not being ended. */
+/** Keeps one pod of each name, preferably one that is not ending. */
 export function byName(pods: Iterable<Pod>): PodsByName {
   const endingFirst = [...pods].sort((a, b) => Number(isEnding(b)) - Number(isEnding(a)));
   return new Map(endingFirst.map((pod) => [pod.metadata.name, pod]));

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { createInterface } from "node:readline";
 import { promisify } from "node:util";
 
-/** What `picolet-hub serve` prints on standard output once it serves: one line of JSON. */
+/** The line of JSON that `picolet-hub serve` prints on standard output once it serves. */
 export interface HubReady {
   /** `https://127.0.0.1:10270`, for boards. */
   readonly tunnel: string;
@@ -16,9 +16,9 @@ export interface HubReady {
 }
 
 export interface HubProcessInit {
-  /** Of the embedded API server. */
+  /** The data directory of the embedded API server. */
   readonly dataDir?: string;
-  /** In front of the API server that this file names, instead of an embedded one. */
+  /** The kubeconfig of another API server, used instead of an embedded one. */
   readonly kubeconfig?: string;
   /** 0: any free one. */
   readonly tunnelPort?: number;
@@ -51,7 +51,7 @@ export class HubProcess {
     const args = ["serve", ...flags, "--advertise-address", "127.0.0.1", "--tunnel-address", `127.0.0.1:${tunnelPort}`];
     if (dataDir !== undefined) args.push("--embedded", "--data-dir", dataDir, "--api-address", `127.0.0.1:${apiPort}`);
     if (kubeconfig !== undefined) args.push("--kubeconfig", kubeconfig);
-    // A process group of its own: a Ctrl-C in the terminal reaches whoever started it, not the hub.
+    // A process group of its own: a Ctrl-C in the terminal reaches its parent only.
     const child = spawn(program, [...first, ...args], {
       stdio: ["ignore", "pipe", "pipe"],
       detached: true,

@@ -19,7 +19,7 @@ const LEFT_OUT = "the sample container is left out";
 export interface ContainerRuntimeProbe {
   /** "" when no container can run here. */
   readonly endpoint: string;
-  /** Which runtime, or why none. */
+  /** Names the runtime, or why there is none. */
   readonly message: string;
 }
 

@@ -4,10 +4,10 @@
  * of it.
  */
 import { type ChildProcess, execFile, execFileSync, spawn } from "node:child_process";
-import { once } from "node:events";
-import { mkdirSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs";
+import { on, once } from "node:events";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, watch, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { promisify } from "node:util";
 import { mountPointsWithin, parseMountInfo } from "@picolet/agent/core/node/mount-info.ts";
 import { HttpKubeClient } from "@picolet/hub/kubernetes/http-kube-client.ts";
@@ -71,7 +71,7 @@ async function makeNode(hub: HubProcess, hubDir: string, containerRuntimeEndpoin
 }
 
 async function startHub(dataDir: string): Promise<HubProcess> {
-  // What it says goes to a file: on the terminal it would stand between the lines of the agent.
+  // The hub's log goes to a file: on the terminal it would mix with the agent's.
   const lines: string[] = [];
   const log = join(dataDir, "..", "hub.log");
   return await HubProcess.start({
@@ -83,25 +83,39 @@ async function startHub(dataDir: string): Promise<HubProcess> {
   });
 }
 
-/** @throws when the agent ends before its socket answers; what it said stands above on the terminal */
+/** @throws when the agent ends before its socket answers; its output is on the terminal */
 async function startAgent(node: Node): Promise<ChildProcess> {
   const args = ["--config", node.configPath, "--root-dir", join(node.folder, "root"), "--socket", node.socketPath];
-  // A process group of its own: Ctrl-C reaches this script alone, which then ends the pods before the agent.
+  // A process group of its own: Ctrl-C reaches this script alone, which ends the pods before the agent.
   const agent = spawn("dist/board/bin/picolet", args, {
     stdio: ["ignore", "inherit", "inherit"],
     detached: true,
-    // The machine's own shutdown is no matter of this node's.
+    // This node does not follow the machine's own shutdown.
     env: { ...process.env, DBUS_SYSTEM_BUS_ADDRESS: "disabled:" },
   });
-  const answered = (async () => {
-    while (!(await answers(node))) await new Promise((wake) => setTimeout(wake, 50));
-  })();
-  const ended = once(agent, "exit").then(([code]) => {
+  const life = new AbortController();
+  const answered = waitInFolder(dirname(node.socketPath), () => answers(node), life.signal);
+  const ended = once(agent, "exit", { signal: life.signal }).then(([code]) => {
     throw new Error(`the agent ended with ${code}`);
   });
-  ended.catch(() => undefined);
-  await Promise.race([answered, ended]);
+  try {
+    await Promise.race([answered, ended]);
+  } finally {
+    life.abort();
+    await Promise.allSettled([answered, ended]);
+  }
   return agent;
+}
+
+/** Checks `condition` now and after each change in `folder`, until it holds. @throws when `signal` aborts */
+async function waitInFolder(
+  folder: string,
+  condition: () => boolean | Promise<boolean>,
+  signal: AbortSignal,
+): Promise<void> {
+  const changes = on(watch(folder, { signal }), "change", { signal });
+  if (await condition()) return void (await changes.return?.());
+  for await (const _ of changes) if (await condition()) return;
 }
 
 async function answers({ socketPath }: Node): Promise<boolean> {
@@ -158,7 +172,7 @@ async function apply(client: KubeClient, pod: KubeObject): Promise<void> {
   }
 }
 
-/** What there is to be ended; filled as it comes to be. */
+/** Everything that must be ended; filled as it is started. */
 interface Started {
   hub?: HubProcess;
   node?: Node;
@@ -188,12 +202,16 @@ async function end({ hub, node, agent, client, samples }: Started): Promise<void
 }
 
 /**
- * The agent takes an ended pod's volumes away a moment after its end; with one left, `.picolet` could not be removed.
+ * The agent unmounts an ended pod's volumes a moment after its end, and then removes the pod's folder. While a volume is
+ * mounted, `.picolet` cannot be removed.
  */
 async function untilUnmounted(folder: string): Promise<void> {
-  const deadline = performance.now() + END_LIMIT_MS;
-  const mounted = (): boolean => mountPointsWithin(parseMountInfo(readFileSync(MOUNTS, "utf8")), folder).length > 0;
-  while (mounted() && performance.now() < deadline) await new Promise((wake) => setTimeout(wake, 50));
+  const pods = join(folder, "root/pods");
+  const isUnmounted = (): boolean =>
+    mountPointsWithin(parseMountInfo(readFileSync(MOUNTS, "utf8")), folder).length === 0;
+  if (isUnmounted() || !existsSync(pods)) return;
+  // A volume that is still mounted then stays; the next start removes it.
+  await waitInFolder(pods, isUnmounted, AbortSignal.timeout(END_LIMIT_MS)).catch(() => undefined);
 }
 
 const MOUNTS = "/proc/self/mountinfo";
@@ -294,7 +312,7 @@ const OPTIONS = {
 /** @returns the exit code */
 async function main(): Promise<number> {
   const leaves = readOptions(OPTIONS).flag(EXIT_WHEN_READY.name);
-  // Who reads this may go; what was started is to be ended all the same.
+  // The reader of the output may go away; everything that was started must be ended all the same.
   for (const output of [process.stdout, process.stderr]) output.on("error", () => undefined);
   say("building");
   await buildPrograms();

@@ -14,7 +14,7 @@ export interface Settings {
 }
 
 interface Part {
-  /** Of a whole run on a quiet machine; parts that wait do so at the same time. */
+  /** The duration on a quiet machine; parts that wait do so at the same time. */
   readonly minutes: number;
   readonly what: string;
 }
@@ -148,7 +148,7 @@ const failed: PartName[] = [];
   }
 }
 
-/** What the others have measured is not lost with a part that fails. */
+/** Runs a part; its failure loses no result of the others. */
 async function attempt(name: PartName, work: () => Promise<void>): Promise<void> {
   try {
     await work();

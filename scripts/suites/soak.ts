@@ -42,12 +42,12 @@ if (requests !== undefined && what !== "http")
   endWithUsageError("soak", usageError("--requests goes with --what http"));
 await buildPrograms();
 if (what === "growth" || what === "disk") process.exit(await measureOnce(what));
-let toldAt = 0;
+let loggedAt = 0;
 const isOver = (all: readonly Sample[], done: string): boolean => {
   const last = all.at(-1);
   if (last === undefined) return false;
-  if (last.minutes - toldAt >= 1) {
-    toldAt = last.minutes;
+  if (last.minutes - loggedAt >= 1) {
+    loggedAt = last.minutes;
     console.error(`${last.minutes.toFixed(0)} min: ${done}, ${last.anonMiB.toFixed(1)} MiB`);
   }
   return last.minutes >= minutes;

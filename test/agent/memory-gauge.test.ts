@@ -53,7 +53,7 @@ describe("the memory that is left by a fast look", { skip }, () => {
 
     const { pods, node, pids } = gauge.read({ near: Infinity, short: Infinity });
     const far = gauge.read({ near: 0, short: 0 }).pods;
-    const observed = usageObservations(await looks.look(millis(0), NEVER), MAX_PIDS);
+    const observed = usageObservations(await looks.sample(millis(0), NEVER), MAX_PIDS);
     assert.ok(pods && node && pids && far);
     const seen = (signal: "memory.available" | "allocatableMemory.available" | "pid.available") => {
       const found = observed.get(signal);

@@ -62,7 +62,7 @@ describe("what real cgroups use", { skip }, () => {
 
   /** Of a pod and of its container. */
   async function usageOf(uid: string): Promise<readonly Usage[]> {
-    const look = await looks.look(NEW, NEVER);
+    const look = await looks.sample(NEW, NEVER);
     const found = look.pods.find(({ pod }) => pod.desired.uid === uid);
     assert.ok(found?.usage, `${uid} is not there`);
     return [found.usage, ...found.containers.map(({ usage }) => usage)];
@@ -78,7 +78,7 @@ describe("what real cgroups use", { skip }, () => {
       assert.ok(usage.pageFaults >= (64 * MIB) / 4096 && usage.cpuNanoseconds > 0);
       assert.equal(usage.throttledNanoseconds, undefined);
     }
-    const { allPods, node } = await looks.look(NEW, NEVER);
+    const { allPods, node } = await looks.sample(NEW, NEVER);
     assert.ok(allPods && allPods.rssBytes >= 64 * MIB && allPods.memoryLimitBytes === undefined);
     assert.ok(node.workingSetBytes > allPods.rssBytes && (node.pids ?? 0) > 1);
   });
@@ -124,7 +124,7 @@ describe("what real cgroups use", { skip }, () => {
     pods.push(usagePod("races", ["c"]));
     let seen = 0;
     for (let race = 0; race < RACES; race += 1) {
-      const look = await looks.look(NEW, NEVER);
+      const look = await looks.sample(NEW, NEVER);
       const races = look.pods.find(({ pod }) => pod.desired.uid === "races");
       seen += races?.containers.length ?? 0;
       for (const { usage } of races?.containers ?? [])
@@ -138,7 +138,7 @@ describe("what real cgroups use", { skip }, () => {
   test("pods whose cgroups have gone are not shown", async () => {
     await tree.kill(`${ROOT}/forks`, NEVER);
     await tree.remove(`${ROOT}/forks`);
-    const { pods: shown } = await looks.look(NEW, NEVER);
+    const { pods: shown } = await looks.sample(NEW, NEVER);
     assert.equal(
       shown.some(({ pod }) => pod.desired.uid === "forks"),
       false,

@@ -16,7 +16,7 @@ async function look([path = "", id = ""]: readonly string[]): Promise<void> {
     { rootDir: "/", podLogsDir: "/", allPodsCgroup: path, cgroupsPerQOS: true },
   );
   const { signal } = new AbortController();
-  const { node, allPods, pods } = await looks.look(millis(0), signal);
+  const { node, allPods, pods } = await looks.sample(millis(0), signal);
   const { nodefs, imagefs } = await looks.filesystems(millis(0), signal);
   const [pod] = pods;
   console.log(JSON.stringify({ node, allPods, pod: pod?.usage, containers: pod?.containers, nodefs, imagefs }));

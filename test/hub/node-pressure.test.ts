@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import type { PressureCondition } from "@picolet/agent/core/node/node-pressure.ts";
-import { NodeConditions, type RuntimeHealth } from "@picolet/agent/node/node-conditions.ts";
+import type { RuntimeHealth } from "@picolet/agent/core/node/runtime-health.ts";
+import { NodeConditions } from "@picolet/agent/node/node-conditions.ts";
 import { nodeReport } from "@picolet/agent/node/node-report.ts";
 import type { ShutdownState } from "@picolet/agent/node/node-shutdown.ts";
 import { conditionPatch, nodeStatusPatch } from "@picolet/hub/bridge/node-object.ts";
@@ -38,7 +39,7 @@ class PressedBoard {
 
   constructor(cluster: KubectlCluster) {
     this.#cluster = cluster;
-    const health: RuntimeHealth = { name: "cri", healthy: true, reason: "", message: "" };
+    const health: RuntimeHealth = { name: "cri", healthy: true, reason: "", message: "", sinceMs: 0 };
     this.#conditions = new NodeConditions(
       {
         health: new WatchSource([health]),

@@ -7,7 +7,7 @@ import { machineFormat, printObject } from "../context/objects.ts";
 import { wrap } from "../context/text-layout.ts";
 import { toYaml } from "../context/yaml-writer.ts";
 
-/** `edgectl config`: what is in force as a file could have it, with a comment at whatever no file has set. */
+/** `edgectl config`: the configuration in use as a file, with a comment at each value that no file has set. */
 export async function runConfig(context: Context, input: Arguments): Promise<number> {
   const answer = await context.client.get<ConfigAnswer>("/v1/config");
   const format = machineFormat(input);
@@ -22,7 +22,7 @@ export async function runConfig(context: Context, input: Arguments): Promise<num
 interface Layout {
   readonly width: number;
   readonly withDefaults: boolean;
-  /** What is in a mapping that nobody has set is marked at its head alone. */
+  /** True inside a mapping that is marked itself. */
   readonly isMarked?: boolean;
 }
 

@@ -5,9 +5,9 @@ import type { Container, ContainerStatus, ContainerStatusState, Pod, Probe } fro
 import { summarizePod } from "@picolet/protocol/pod/pod-summary.ts";
 import { age, humanDuration, printableLine, renderTable, wrap } from "../context/text-layout.ts";
 
-/** Where values start. */
+/** The column of values. */
 const VALUE_COLUMN = 18;
-/** Of what belongs to a container. */
+/** The column of a container's values. */
 const INNER_COLUMN = 20;
 
 /** What is shown beside the pod's object. */

@@ -44,7 +44,7 @@ const namesOf = ({ tags, digests }: ImageReport): readonly string[] => {
 };
 
 /** The one that people would say. */
-/** @param asked how somebody called it: that name, where it has several */
+/** @param asked the name in the request, which is preferred where the image has several */
 export function nameOf(image: ImageReport, asked = ""): string {
   const names = namesOf(image);
   const parsed = parseImageReference(asked);
@@ -90,7 +90,7 @@ function imageTable(context: Context, input: Arguments, images: readonly ImageRe
   return table(context, input, { headers, rows, nameColumns: 1 });
 }
 
-/** Often enough that nobody takes it for hung. */
+/** The interval of progress lines, so that a pull does not seem to hang. */
 const WORD_INTERVAL = seconds(5);
 
 /** On standard error, so that what a script reads is the result alone. */

@@ -15,7 +15,7 @@ import { type BucketAddress, bucketLabel, bucketPath, parseBucket } from "./keyv
 
 /** As much as a component may set. */
 const MAX_VALUE_BYTES = 1_048_576;
-/** Of keys that are shown unless the command says; the agent gives so many at a time. */
+/** The number of keys without `--limit`; the agent returns as many at a time. */
 const PAGE_KEYS = 1000;
 /** A commit waits 600 ms at the most when flash is short, and for a slow card. */
 const CHANGE_TIMEOUT = seconds(30);
@@ -72,7 +72,7 @@ async function listKeys(context: Context, input: Arguments, bucket: BucketAddres
   return EXIT_HEALTHY;
 }
 
-/** For a shell. */
+/** Quotes a text for a shell. */
 const quoted = (text: string): string =>
   /^[\w./:-]+$/.test(text) ? text : `'${printableLine(text).replaceAll("'", "'\\''")}'`;
 
@@ -90,7 +90,7 @@ export async function runGet(context: Context, input: Arguments): Promise<number
   return EXIT_HEALTHY;
 }
 
-/** Of what a terminal may be shown: a value can be made to change its settings. */
+/** True for text that is safe on a terminal: a value may hold control sequences. */
 function isText(value: Buffer): boolean {
   const text = value.toString("utf8");
   return Buffer.from(text).equals(value) && !/(?![\t\n\r])\p{Cc}/u.test(text);

@@ -1,4 +1,4 @@
-/** How buckets are named on the command line. Pure. */
+/** Parses the names of buckets on the command line. Pure. */
 import { usageError } from "../context/exit-codes.ts";
 import { DEFAULT_NAMESPACE } from "../context/objects.ts";
 

@@ -64,7 +64,7 @@ async function copyLog(context: Context, path: string, prefix: string | undefine
     await context.terminal.write(bytes);
 }
 
-/** Whole lines, each with `prefix`, so that several logs can be told apart. */
+/** Yields complete lines, each with `prefix`, which names the log. */
 async function* prefixed(chunks: AsyncIterable<Buffer>, prefix: string): AsyncGenerator<Buffer> {
   const start = Buffer.from(prefix);
   const end = Buffer.from("\n");

@@ -74,7 +74,7 @@ function rowOf(context: Context, input: Arguments, pod: Pod): string[] {
   ];
 }
 
-/** Of the first container that has run: what stands before its id. */
+/** The runtime of the first container that has run: the part of its id before `://`. */
 function runtimeOf({ status }: Pod): string {
   const ids = (status?.containerStatuses ?? []).map(({ containerID = "" }) => containerID);
   return ids.find((id) => id !== "")?.replace(/:.*$/, "") ?? "<none>";

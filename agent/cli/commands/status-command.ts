@@ -158,7 +158,7 @@ function telemetryText(context: Context, telemetry: StatusAnswer["telemetry"]): 
     .join(", ");
 }
 
-/** What pods may request together. */
+/** The resources that pods may request together. */
 function forPods({ resources }: StatusAnswer, resource: string): string {
   const parsed = parseQuantity(resources.allocatable[resource] ?? "");
   return parsed.ok ? `, ${humanBytes(Number(quantityValue(parsed.quantity)))} for pods` : "";

@@ -10,7 +10,7 @@ import { usageError } from "../context/exit-codes.ts";
 import { STANDARD_INPUT } from "../context/input-file.ts";
 import { CPU, MAX_SIZE, MEMORY, TIME_LIMIT } from "./wasm.ts";
 
-/** Of a process that a signal ended, as shells have it: this and the signal's number. */
+/** The base of the exit code after a signal, to which shells add the signal's number. */
 const SIGNALLED = 128;
 const TOOL = "component-tool.mjs";
 

@@ -1,4 +1,4 @@
-/** The client against whatever may sit at the other end of the socket. */
+/** The client against any peer that may listen on the socket. */
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer, type Socket } from "node:net";
@@ -82,7 +82,7 @@ for (const [name, answer, message] of [
   ["an end before the answer", "", /ended early/],
   ["an end within the head", "HTTP/1.1 200 OK\r\nConte", /ended early/],
 ] as const) {
-  test(`nobody of ours: ${name}`, async (t) => {
+  test(`not our agent: ${name}`, async (t) => {
     const client = await serve(t, (socket) => socket.end(answer));
     await assert.rejects(client.get("/"), unreachable(message));
     const lines = name === "no JSON" ? /is not picolet: an unfinished line/ : message;
@@ -119,7 +119,7 @@ test("no socket, a dead one, and what is none", async (t) => {
   await assert.rejects(ask("x".repeat(200)), unreachable(/cannot talk to the agent|there is no socket/));
 });
 
-test("whatever is answered, the client ends with a value or an error of ours", async (t) => {
+test("to any answer the client ends with a value or an error of ours", async (t) => {
   let answer: Buffer = Buffer.alloc(0);
   const client = await serve(t, (socket) => socket.end(answer));
   const piece = fc.oneof(

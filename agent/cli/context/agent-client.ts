@@ -1,18 +1,22 @@
 import { connect, type Socket } from "node:net";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { HttpResponseError, HttpResponseReader, type ResponseHead } from "@picolet/protocol/http/response-reader.ts";
 import type { ApiError } from "@picolet/protocol/local-api/status.ts";
 import type { Millis } from "@picolet/protocol/ports.ts";
 import { unreachable } from "./exit-codes.ts";
-import { HttpResponseReader, type ResponseHead } from "./http-response.ts";
 
-/** Above any answer: 110 pods of the 1.5 MB that etcd allows would be 165 MB, real ones are 1 MB together. */
+/**
+ * Bounds memory for one answer: 110 pods of the 1.5 MB that etcd allows would be 165 MB, real ones are 1 MB together.
+ */
 const MAX_BODY_BYTES = 256 * 1024 * 1024;
-/** A line of a watch is one object. */
+/** Bounds the head of an answer; the agent's longest is about 300 bytes. */
+const MAX_HEAD_BYTES = 16 * 1024;
+/** Bounds memory for one line of a watch, which is one object. */
 const MAX_LINE_BYTES = 16 * 1024 * 1024;
 
 export interface AgentClientInit {
   readonly socketPath: string;
-  /** How long the agent may be silent while an answer is due. */
+  /** Bounds how long the agent may be silent while an answer is due. */
   readonly timeout: Millis;
 }
 
@@ -22,10 +26,10 @@ interface Exchange {
 }
 
 /**
- * Asks the agent over its local socket, one connection a question. HTTP/1.1 by hand: Node's own client would double the
- * time edgectl needs to start.
+ * Calls the agent over its local socket, with one connection for each request. It reads HTTP/1.1 itself, because Node's
+ * client would double the time in which edgectl starts.
  *
- * Errors: with the reason `AgentUnreachable` when nobody answers there; else as the agent worded them.
+ * Errors: with the reason `AgentUnreachable` when no agent answers there; else with the agent's message.
  */
 export class AgentClient {
   readonly #init: AgentClientInit;
@@ -57,7 +61,7 @@ export class AgentClient {
     return (await this.#json(path, method, bytes, timeout)) as T;
   }
 
-  /** A body that may take its time; only its head is awaited. `notice` is for the user's eyes; `sent` as of `lines`. */
+  /** Requests a body that may take long; only its head is awaited. `notice` is for the user; `sent` as in `lines`. */
   async stream(
     path: string,
     sent?: unknown,
@@ -65,7 +69,7 @@ export class AgentClient {
     const [method, text] = sent === undefined ? ["GET", undefined] : ["POST", JSON.stringify(sent)];
     const { head, body } = await this.#exchange(path, method, text, this.#init.timeout, true);
     if (head.status !== 200) throw await this.#refusal(head, body);
-    return { notice: head.headers.get("picolet-notice") ?? "", chunks: body };
+    return { notice: head.headers.get("picolet-notice")?.[0] ?? "", chunks: body };
   }
 
   /** The objects of a stream that has one a line. @param sent the body of a POST; missing: it is a GET */
@@ -121,8 +125,11 @@ export class AgentClient {
     const length = sent === undefined ? "" : `Content-Length: ${Buffer.byteLength(sent)}\r\n`;
     socket.write(`${method} ${path} HTTP/1.1\r\nHost: picolet\r\nConnection: close\r\n${length}\r\n`);
     if (sent !== undefined && sent.length > 0) socket.write(sent);
-    const reader = new HttpResponseReader();
-    const body = this.#body(socket, reader);
+    const pieces: Buffer[] = [];
+    const reader = new HttpResponseReader({ maxHeadBytes: MAX_HEAD_BYTES }, ({ buffer, byteOffset, length }) =>
+      pieces.push(Buffer.from(buffer, byteOffset, length)),
+    );
+    const body = this.#body(socket, reader, pieces);
     // The first piece is empty and comes with the head.
     await body.next();
     const { head } = reader;
@@ -131,22 +138,23 @@ export class AgentClient {
     return { head, body };
   }
 
-  /** First an empty piece when the head is there, then the body as it comes. */
-  async *#body(socket: Socket, reader: HttpResponseReader): AsyncGenerator<Buffer> {
+  /** Yields an empty piece when the head is complete, then the body as it comes. */
+  async *#body(socket: Socket, reader: HttpResponseReader, pieces: Buffer[]): AsyncGenerator<Buffer> {
     let begun = false;
     const incoming = new Incoming(socket);
     try {
       for (let bytes = await incoming.next(); bytes !== undefined; bytes = await incoming.next()) {
-        const pieces = reader.push(bytes);
+        reader.push(bytes);
         if (!begun && reader.head !== undefined) {
           begun = true;
           yield Buffer.alloc(0);
         }
-        yield* pieces;
-        if (reader.done) return;
+        yield* pieces.splice(0);
+        if (reader.isDone) return;
       }
       reader.end();
-    } catch (error) {
+    } catch (cause) {
+      const error = isEarlyEnd(cause) ? new PicoletError("unavailable", "the agent's answer ended early") : cause;
       throw begun && isPicoletError(error) ? error : this.#connectionError(error);
     } finally {
       socket.destroy();
@@ -181,12 +189,10 @@ export class AgentClient {
   }
 }
 
-/**
- * What comes from a socket, piece by piece, read no faster than it is taken. (Node's iterator takes 2 ms to set up.)
- */
+/** Reads a socket piece by piece, no faster than the pieces are taken. (Node's iterator takes 2 ms to set up.) */
 class Incoming {
   readonly #socket: Socket;
-  /** At most one: the socket is paused as soon as there is one. */
+  /** At most one piece: the socket is paused as soon as there is one. */
   #piece: Buffer | undefined;
   #ended = false;
   #error: Error | undefined;
@@ -223,6 +229,8 @@ class Incoming {
     return piece;
   }
 }
+
+const isEarlyEnd = (error: unknown): boolean => error instanceof HttpResponseError && error.code === "unavailable";
 
 const HOW_TO_START = `Is the agent running? Start it with: systemctl start picolet
 If it listens elsewhere, name its socket: --socket PATH or PICOLET_SOCKET=PATH`;

@@ -1,4 +1,4 @@
-/** What a command is, and the flags that many have. */
+/** The type of a command, and flags that many commands share. */
 import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
 import type { CommandText, Flag, Program } from "@picolet/protocol/command-line/program.ts";
 import type { Context } from "./context.ts";

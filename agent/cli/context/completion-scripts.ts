@@ -1,6 +1,6 @@
 /**
- * What the shells run to complete edgectl. Each gives the words up to the cursor to edgectl, which answers one
- * candidate a line, `:files` where a file is meant, and for shells that show it what a candidate is, after a tab.
+ * The completion scripts of the shells. Each passes the words up to the cursor to edgectl, which prints one candidate a
+ * line, `:files` for a file, and a tab with the candidate's description for shells that show it.
  */
 
 /** For bash 4 and later. */

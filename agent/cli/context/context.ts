@@ -4,20 +4,20 @@ import type { Clock } from "@picolet/protocol/ports.ts";
 import type { AgentClient } from "./agent-client.ts";
 import { DEFAULT_WIDTH, renderTable, type TableInit } from "./text-layout.ts";
 
-/** Where output goes. */
+/** The terminal or file that takes the output. */
 export interface Terminal {
   /** `undefined`: standard output is no terminal. */
   readonly columns: number | undefined;
-  /** Whether it shows colours and its user wants them. */
+  /** True when it shows colours and its user wants them. */
   readonly colour: boolean;
-  /** Whether there is a person to ask. */
+  /** True when a user can answer questions. */
   readonly interactive: boolean;
   /** Resolves when it has been taken; a reader that has gone ends the program. */
   write(text: string | Buffer): Promise<void>;
   writeError(text: string): void;
 }
 
-/** What a command works with. */
+/** The environment of a command. */
 export interface Context {
   /** The table of commands that is in use. */
   readonly program: Program;
@@ -35,7 +35,7 @@ export interface Context {
 
 export const widthOf = (context: Context): number => context.terminal.columns ?? DEFAULT_WIDTH;
 
-/** What `-o wide` and `--no-headers` mean for every table. */
+/** Formats a table, with the effect of `-o wide` and `--no-headers`. */
 export function table(
   context: Context,
   input: Arguments,
@@ -45,7 +45,7 @@ export function table(
     ...init,
     withHeaders: (init.withHeaders ?? true) && !input.flag("no-headers"),
     width: input.text("output") === "wide" ? undefined : widthOf(context),
-    // Who reads a pipe wants a row to be a line.
+    // In a pipe each row is one line.
     nameColumns: context.terminal.columns === undefined ? 0 : (init.nameColumns ?? 0),
   });
 }

@@ -3,7 +3,7 @@ import { PicoletError } from "@picolet/protocol/errors.ts";
 
 export { usageError } from "@picolet/protocol/command-line/usage-error.ts";
 
-/** What scripts rely on. */
+/** The exit codes, which scripts rely on. */
 export const EXIT_HEALTHY = 0;
 /** `status`: something is not as it should be; any other command: it failed. */
 export const EXIT_DEGRADED = 1;

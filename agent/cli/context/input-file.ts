@@ -1,4 +1,4 @@
-/** What a command is given in a file, or on standard input. */
+/** Reads a command's input from a file or from standard input. */
 import { closeSync, openSync, readSync } from "node:fs";
 import { resolve } from "node:path";
 import { PicoletError } from "@picolet/protocol/errors.ts";

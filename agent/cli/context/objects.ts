@@ -6,7 +6,7 @@ import { usageError } from "./exit-codes.ts";
 import { age } from "./text-layout.ts";
 import { toYaml } from "./yaml-writer.ts";
 
-/** Where pods are when nothing else is said, as for kubectl. */
+/** The default namespace, as for kubectl. */
 export const DEFAULT_NAMESPACE = "default";
 
 export type MachineFormat = "json" | "yaml";

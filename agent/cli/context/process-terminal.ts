@@ -45,7 +45,7 @@ export class ProcessTerminal implements Terminal {
     }
   }
 
-  /** Somebody who shares it made it non-blocking: Node's own stream knows how to wait. */
+  /** A process that shares the terminal made it non-blocking: Node's own stream can wait. */
   #writeLater(bytes: Buffer): Promise<void> {
     return new Promise((resolve, reject) => {
       const fail = (error: Error): void => {
@@ -65,7 +65,7 @@ export class ProcessTerminal implements Terminal {
     try {
       writeSync(STDERR, text);
     } catch {
-      // Nobody reads it; the exit code still tells.
+      // The reader is gone; the exit code remains.
     }
   }
 }

@@ -1,6 +1,6 @@
 /** Text for people: at most so wide, ASCII only, free of control characters. Pure. */
 
-/** What a serial console has, and what is assumed where nothing is known. */
+/** The width of a serial console, and of an unknown terminal. */
 export const DEFAULT_WIDTH = 80;
 
 const GAP = "  ";
@@ -143,7 +143,7 @@ function renderRow(init: TableInit, row: readonly string[], widths: readonly num
   return `${line.trimEnd()}\n`;
 }
 
-/** How long ago, in kubectl's short form: `42s`, `5m30s`, `3h`, `2d4h`, `1y20d`. */
+/** Formats a duration in kubectl's short form: `42s`, `5m30s`, `3h`, `2d4h`, `1y20d`. */
 export function humanDuration(ms: number): string {
   const seconds = Math.floor(ms / 1000);
   if (seconds < -1) return "<invalid>";
@@ -164,7 +164,7 @@ export function humanDuration(ms: number): string {
 const pair = (large: number, largeUnit: string, small: number, smallUnit: string): string =>
   `${large}${largeUnit}${small === 0 ? "" : `${small}${smallUnit}`}`;
 
-/** From an RFC 3339 time until now; `<unknown>` without one, as kubectl. */
+/** Formats the time since an RFC 3339 time; `<unknown>` without one, as kubectl does. */
 export function age(time: string | null | undefined, nowMs: number): string {
   const then = Date.parse(time ?? "");
   return Number.isNaN(then) ? "<unknown>" : humanDuration(nowMs - then);

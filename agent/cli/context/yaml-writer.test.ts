@@ -40,7 +40,7 @@ status:
   );
 });
 
-test("whatever is written is read back the same, by readers of YAML 1.2 and 1.1", () => {
+test("any value is read back the same, by readers of YAML 1.2 and 1.1", () => {
   const tricky = fc.constantFrom(
     ...[
       "",

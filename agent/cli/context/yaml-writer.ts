@@ -33,7 +33,7 @@ function entryLines(key: string, value: unknown, indent: number): string[] {
 /** Text that no reader of YAML 1.1 or 1.2 takes for anything but text. Of what begins with a digit only quantities. */
 const PLAIN_TEXT = /^(?:[A-Za-z_/][\w./@+-]*(?:[ :=,][\w./@+=-]+)*|[1-9]\d*(?:m|k|M|G|T|Ki|Mi|Gi|Ti))$/;
 const NOT_TEXT = /^(?:true|false|yes|no|on|off|y|n|null|e[-+]?\d+)$/i;
-/** What JSON leaves as it is and YAML does not allow or takes for a line end. */
+/** Characters that JSON does not escape, and that YAML forbids or takes as a line end. */
 const UNPRINTABLE = /[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]/g;
 
 function scalar(value: unknown): string {

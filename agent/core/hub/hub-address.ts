@@ -1,3 +1,5 @@
+import { errnoOf } from "@picolet/protocol/guards.ts";
+
 export interface HubAddress {
   /** Name or address; an IPv6 address without brackets. */
   readonly host: string;
@@ -20,6 +22,15 @@ export function parseHubAddress(url: string): HubAddress | string {
   }
   const port = parsed.port === "" ? DEFAULT_PORT : Number(parsed.port);
   return { host: parsed.hostname.replace(/^\[|\]$/g, ""), port, url };
+}
+
+/** OpenSSL's codes for an answer to the handshake that is no TLS record. */
+const NO_TLS_CODES: ReadonlySet<string> = new Set(["ERR_SSL_WRONG_VERSION_NUMBER", "ERR_SSL_PACKET_LENGTH_TOO_LONG"]);
+
+/** @returns the cause of a failed connection and how to mend it, if the peer speaks no TLS; undefined otherwise */
+export function plainPortInstead(error: unknown): string | undefined {
+  if (!NO_TLS_CODES.has(errnoOf(error))) return undefined;
+  return "it speaks no TLS, so it is not a hub's port for boards: set hub.server to what picolet-hub has as --tunnel-address (port 10270 unless it says otherwise)";
 }
 
 /**

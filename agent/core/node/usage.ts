@@ -122,7 +122,7 @@ export interface PodDiskUsage {
  */
 export interface UsageSampler {
   /** CPU, memory, processes, pressure. @param maxAge of an acceptable earlier sample; 0: a new one */
-  look(maxAge: Millis, signal: AbortSignal): Promise<NodeUsage>;
+  sample(maxAge: Millis, signal: AbortSignal): Promise<NodeUsage>;
   filesystems(maxAge: Millis, signal: AbortSignal): Promise<NodeFilesystems>;
   /** Disk usage of pods. Walks are paced: a pod with large folders is measured less often than requested. */
   disk(maxAge: Millis, signal: AbortSignal): Promise<ReadonlyMap<PodUid, PodDiskUsage>>;

@@ -42,7 +42,7 @@ export function makeNodeUsageSampler(components: NodeUsageComponents, init: Node
   const filesystems = new FilesystemSampler({ ...components, images: adapters[0]?.images }, init);
   const disks = new DiskUsageSampler({ ...components, writtenFolders: readWritableLayers, paths: new PodPaths(init) });
   return {
-    look: (maxAge, signal) => cgroups.look(maxAge, signal),
+    sample: (maxAge, signal) => cgroups.sample(maxAge, signal),
     cgroup: (path, look) => cgroups.cgroup(path, look),
     processes: (path) => cgroups.processes(path),
     filesystems: (maxAge: Millis, signal) => filesystems.filesystems(maxAge, signal),

@@ -7,7 +7,7 @@ import { isProbeTimeout, type ProbeOutcome, SUCCESS } from "./probe-outcome.ts";
 
 /** The kubelet's, of what a command prints. */
 const MAX_OUTPUT_BYTES = 10 * 1024;
-/** What a runtime gets over the probe's timeout to kill the command and to say so. */
+/** The time beyond the probe's timeout that a runtime has to kill the command and to report that. */
 const EXEC_GRACE_MS = 10_000;
 
 /** `$(NAME)` in a command, by what `lookup` gives. */
@@ -20,7 +20,7 @@ export interface ExecTarget {
   readonly adapter: RuntimeAdapter;
 }
 
-/** How long an attempt may take before it is given up: the runtime is to end the command earlier. */
+/** The time after which an attempt is given up; the runtime should have ended the command before. */
 export const execDeadline = (timeout: Millis): Millis => millis(timeout + EXEC_GRACE_MS);
 
 /**

@@ -21,7 +21,7 @@ class Listening implements AsyncDisposable {
     server.on("connection", (socket: Socket) => {
       this.connections += 1;
       this.#sockets.add(socket);
-      // One that nobody reads would never see the other end close.
+      // A socket that is not read would never see the other end close.
       socket.on("error", () => undefined).resume();
       socket.on("close", () => this.#sockets.delete(socket));
     });
@@ -145,11 +145,11 @@ test("a server that sends without end costs ten KiB", async () => {
   });
   assert.equal((await get(requestTo(server.port))).status, 200);
   await server.quiet();
-  // What fits into the buffers of two sockets; the rest is never taken.
+  // Bounded by the buffers of two sockets; the client takes no more.
   assert.ok(sent < 16 * 1024 * 1024, `${sent}`);
 });
 
-/** What a server does with a connection, and what is said of it. */
+/** The server's behaviour on a connection, and the expected message. */
 const MISBEHAVING: Readonly<Record<string, readonly [serve: (socket: Socket) => void, message: string | RegExp]>> = {
   "closes at once": [(socket) => socket.end(), 'Get "http://HERE/": EOF'],
   resets: [
@@ -186,7 +186,7 @@ for (const [what, [serve, message]] of Object.entries(MISBEHAVING)) {
   });
 }
 
-test("nobody there", async () => {
+test("no server", async () => {
   const server = await Listening.raw(() => undefined);
   const { port } = server;
   await server[Symbol.asyncDispose]();
@@ -222,7 +222,7 @@ test("a server that never answers is left when the time is over, wherever it sto
   }
 });
 
-test("a body that does not come to its end is told apart from one that does", async () => {
+test("an incomplete body is reported as such", async () => {
   const time = new AbortController();
   await using server = await Listening.raw((socket) => {
     socket.once("data", (request) => {
@@ -238,7 +238,7 @@ test("a body that does not come to its end is told apart from one that does", as
 });
 
 test("a connection that does not come to be is left when the time is over", async () => {
-  // Nobody answers at an address that is set apart for documentation, or there is no way to it at all.
+  // The address is reserved for documentation (RFC 5737): no host answers, or there is no route.
   const time = new AbortController();
   const waiting = failureOf(requestTo(81, "/", { host: "192.0.2.1" }), time.signal);
   setImmediate(() => time.abort(new ProbeTimeout()));
@@ -251,7 +251,7 @@ test("a connection that does not come to be is left when the time is over", asyn
   assert.match(await failureOf(requestTo(server.port), over), /i\/o timeout/);
 });
 
-test("https: certificates are not looked at, and what answers without TLS is found out", async () => {
+test("https: certificates are not verified, and an answer without TLS is recognized", async () => {
   const { privateKey: key, certificate: cert } = new TlsAuthority("unknown", new Date("2001-01-01")).issueServer();
   await using server = await Listening.of(
     createHttpsServer({ key, cert }, (request, response) => {

@@ -1,14 +1,14 @@
 /**
- * GET requests of probes and hooks: one connection each, read no further than anybody wants to know. On `node:net` by
- * hand: with the agent's flags a request of `node:http` takes twice the CPU (246 µs, 128 here, 86 a bare socket) and
- * leaves more than twice the garbage (Node 24.21); it refuses long heads, and its errors could not be told as the
- * kubelet tells them.
+ * GET requests of probes and hooks: one connection each, which is read no further than necessary. It uses `node:net`,
+ * because with the agent's flags a request of `node:http` takes twice the CPU (246 µs, 128 here, 86 a bare socket) and
+ * leaves more than twice the garbage (Node 24.21). `node:http` also refuses long heads, and its errors lack what the
+ * kubelet's texts need.
  */
 import { connect, type Socket, type TcpNetConnectOpts } from "node:net";
 import type { ConnectionOptions } from "node:tls";
 import { type ConnectionEnds, connectionError, dialError, goQuote, joinHostPort } from "./go-text.ts";
 import { type HttpRequest, redirectedRequest, requestText, urlOf } from "./http-request.ts";
-import { HttpResponseReader } from "./http-response-reader.ts";
+import type { HttpResponse } from "./http-response.ts";
 import { lookup } from "./lookup.ts";
 import { isProbeTimeout } from "./probe-outcome.ts";
 
@@ -24,7 +24,7 @@ export interface HttpAnswer {
 const REDIRECTS: ReadonlySet<number> = new Set([301, 302, 303, 307, 308]);
 /** Requests of one `get`, the first included. */
 const MAX_REQUESTS = 10;
-/** A probe's response fits into one read; all connections share it, for what is read is dealt with at once. */
+/** A probe's response fits into one read. All connections share the buffer, because each piece is processed at once. */
 const READ_BUFFER_BYTES = 4096;
 
 type Connect = (options: TcpNetConnectOpts) => Socket;
@@ -32,9 +32,11 @@ type Connect = (options: TcpNetConnectOpts) => Socket;
 export class HttpGetter {
   #buffer: Buffer | undefined;
   #tls: Promise<Connect> | undefined;
+  /** Loaded with the first request: a node without HTTP probes does not need it. */
+  #response: Promise<typeof HttpResponse> | undefined;
 
   /**
-   * Follows redirects to the same host. Certificates are not looked at.
+   * Follows redirects to the same host. Certificates are not verified.
    * @throws Error with the text of Go's client, the URL included; when the signal aborts as well.
    */
   async get(request: HttpRequest, signal: AbortSignal): Promise<HttpAnswer> {
@@ -56,10 +58,12 @@ export class HttpGetter {
     const text = orFailed(url, () => requestText(request));
     this.#buffer ??= Buffer.allocUnsafeSlow(READ_BUFFER_BYTES);
     const buffer = this.#buffer;
+    this.#response ??= import("./http-response.ts").then((module) => module.HttpResponse);
+    const response = new (await this.#response)();
     const open = request.scheme === "https" ? await this.#connectTls() : connect;
     return await new Promise((resolve, reject) => {
       const fail = (why: string): void => reject(new Error(`Get ${goQuote(url)}: ${why}`));
-      new Exchange({ open, buffer, signal, resolve, fail }, request, text);
+      new Exchange({ open, buffer, response, signal, resolve, fail }, request, text);
     });
   }
 
@@ -72,7 +76,7 @@ export class HttpGetter {
 /** Loaded when it is first needed: TLS takes 2 MiB, and a context of its own for each connection 100 KiB. */
 async function tlsConnect(): Promise<Connect> {
   const { connect: connectTls, createSecureContext } = await import("node:tls");
-  // Also what nobody should use any more is good enough for a probe.
+  // Outdated ciphers are accepted: a probe only asks whether the server answers.
   const secureContext = createSecureContext({ ciphers: "DEFAULT@SECLEVEL=0" });
   const options: ConnectionOptions = { secureContext, rejectUnauthorized: false, ALPNProtocols: ["http/1.1"] };
   return (target) => connectTls({ ...(target as ConnectionOptions), ...options });
@@ -88,13 +92,14 @@ function orFailed<T>(url: string, make: () => T): T {
 
 interface Exchanged {
   readonly answer: HttpAnswer;
-  /** Where the response leads; "": nowhere. */
+  /** The target of a redirect; "" for any other response. */
   readonly location: string;
 }
 
 interface ExchangeInit {
   readonly open: Connect;
   readonly buffer: Buffer;
+  readonly response: HttpResponse;
   readonly signal: AbortSignal;
   readonly resolve: (exchanged: Exchanged) => void;
   readonly fail: (why: string) => void;
@@ -104,7 +109,7 @@ interface ExchangeInit {
 class Exchange {
   readonly #init: ExchangeInit;
   readonly #request: HttpRequest;
-  readonly #reader = new HttpResponseReader();
+  readonly #response: HttpResponse;
   readonly #socket: Socket;
   readonly #onAbort = (): void => this.#end(this.#abortText());
   #state: "dialing" | "handshaking" | "open" | "over" = "dialing";
@@ -114,6 +119,7 @@ class Exchange {
     const { open, buffer, signal } = init;
     const { host, port, scheme } = request;
     this.#init = init;
+    this.#response = init.response;
     this.#request = request;
     const onread = { buffer, callback: (count: number) => this.#read(buffer.subarray(0, count)) };
     this.#socket = open({ host, port, lookup, onread });
@@ -143,19 +149,19 @@ class Exchange {
   #read(bytes: Buffer): boolean {
     if (this.#state === "over") return false;
     try {
-      this.#reader.feed(bytes);
+      this.#response.feed(bytes);
     } catch (error) {
       this.#end((error as Error).message);
       return false;
     }
-    if (this.#reader.isDone) this.#end(undefined);
+    if (this.#response.isDone) this.#end(undefined);
     return true;
   }
 
   #atEnd(): void {
     if (this.#state === "over") return;
     try {
-      this.#reader.end();
+      this.#response.end();
       this.#end(undefined);
     } catch (error) {
       this.#end((error as Error).message);
@@ -168,11 +174,10 @@ class Exchange {
     const { signal, resolve, fail } = this.#init;
     signal.removeEventListener("abort", this.#onAbort);
     this.#socket.destroy();
-    const { head, body } = this.#reader;
-    if (head === undefined) fail(why ?? "EOF");
+    const { status, body } = this.#response;
+    if (status === undefined) fail(why ?? "EOF");
     else {
-      const { status } = head;
-      const location = REDIRECTS.has(status) ? head.location : "";
+      const location = REDIRECTS.has(status) ? this.#response.location : "";
       resolve({ answer: { status, body, bodyError: why }, location });
     }
   }
@@ -180,7 +185,7 @@ class Exchange {
   #abortText(): string {
     if (!isProbeTimeout(this.#init.signal)) return "context canceled";
     const { host, port } = this.#request;
-    if (this.#reader.head !== undefined) {
+    if (this.#response.status !== undefined) {
       return "context deadline exceeded (Client.Timeout or context cancellation while reading body)";
     }
     const what = this.#state === "dialing" ? dialTimeout(host, port) : "context deadline exceeded";
@@ -202,7 +207,7 @@ class Exchange {
 
 export const dialTimeout = (host: string, port: number): string => `dial tcp ${joinHostPort(host, port)}: i/o timeout`;
 
-/** What a hook asks again without TLS for, as the kubelet does. */
+/** The error after which a hook is repeated without TLS, as the kubelet does. */
 export const PLAIN_ANSWER = "http: server gave HTTP response to HTTPS client";
 
 /** `undefined` for an error of the connection below. */

@@ -13,7 +13,7 @@ export interface HttpRequest {
   readonly port: number;
   /** Path and query, escaped. */
   readonly target: string;
-  /** Of the header `Host`; "": host and port. */
+  /** The header `Host`; "": host and port. */
   readonly hostHeader: string;
   /** In the order of the wire; names as they are written. Neither `Host` nor `Connection: close`. */
   readonly headers: readonly (readonly [name: string, value: string])[];
@@ -27,7 +27,7 @@ const CONTROL = /[\u0000-\u0008\u000a-\u001f\u007f]/;
 
 /**
  * @param podIp for an action that names no host.
- * @throws Error with the kubelet's text when its port cannot be told.
+ * @throws Error with the kubelet's text when its port is unknown.
  */
 export function httpRequestOf(
   action: HttpGetAction,
@@ -78,8 +78,8 @@ export function requestText(request: HttpRequest): string {
 }
 
 /**
- * What a redirect leads to. Headers go along, and so does a `Host` of the action's own as long as the way is relative.
- * @throws Error with Go's text for one that leads nowhere.
+ * Makes the request of a redirect. It keeps the headers, and a `Host` of the action's own if the location is relative.
+ * @throws Error with Go's text for a location that is no URL.
  */
 export function redirectedRequest(from: HttpRequest, location: string): HttpRequest {
   const url = URL.parse(location, urlOf(from));
@@ -108,7 +108,7 @@ function withReferer(from: HttpRequest, scheme: "http" | "https"): HttpRequest["
 const canonical = (name: string): string =>
   TOKEN.test(name) ? name.toLowerCase().replaceAll(/(?:^|-)[a-z]/g, (start) => start.toUpperCase()) : name;
 
-/** What must be escaped in a path; `%` unless two digits follow. */
+/** Matches what must be escaped in a path; `%` unless two digits follow. */
 const UNSAFE_IN_PATH = /%(?![0-9A-Fa-f]{2})|[^A-Za-z0-9!$&'()*+,;=:@[\]/_.~%-]/gu;
 const UNSAFE_IN_QUERY = /[^\u0021-\u007e]/gu;
 

@@ -49,7 +49,7 @@ async function run(
   );
 }
 
-test("exec: done when the command ends well, else told as the kubelet tells it", async () => {
+test("exec: succeeds when the command does, else fails with the kubelet's text", async () => {
   const exec = { command: ["sh", "-c", 'echo "hi"'] };
   assert.equal(await run({ exec }), "done");
   const fails: Exec = () => Promise.resolve({ exitCode: 3, stdout: Buffer.from("out\n"), stderr: Buffer.from("err") });

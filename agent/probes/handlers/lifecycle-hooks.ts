@@ -44,7 +44,7 @@ export class LifecycleHooks implements HookRunner {
     else throw new PicoletError("failed", `Cannot run handler: invalid handler: ${shown(tcpSocket)}`);
   }
 
-  /** Whatever the server answers is good. */
+  /** Succeeds with any answer of the server. */
   async #httpGet(
     action: NonNullable<LifecycleHandler["httpGet"]>,
     target: HookTarget,

@@ -41,7 +41,7 @@ async function resolve(name: string): Promise<readonly LookupAddress[]> {
   return found;
 }
 
-/** Of a hosts(5) file. Pure. */
+/** Finds the addresses of a name in the text of a hosts(5) file. Pure. */
 export function addressesIn(hosts: string, name: string): LookupAddress[] {
   const wanted = name.toLowerCase();
   return hosts.split("\n").flatMap((line) => {

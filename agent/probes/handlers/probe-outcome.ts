@@ -1,6 +1,6 @@
 import { PicoletError } from "@picolet/protocol/errors.ts";
 
-/** How one attempt at a probe ended. Texts are the kubelet's. */
+/** The outcome of one attempt of a probe. Texts are the kubelet's. */
 export type ProbeOutcome =
   | { readonly kind: "success" }
   /** A success with something to say. */
@@ -21,9 +21,9 @@ export type ProbeOutcome =
 export const SUCCESS: ProbeOutcome = { kind: "success" };
 
 /**
- * The reason of an attempt's signal when its time is over; with any other reason nobody wants to know any more. Made
- * when it is needed: one that is made while the program loads keeps, with its stack, the code that loads all of it, 0.2
- * MiB.
+ * The reason of an attempt's signal when its time is over; any other reason means that the result is not needed. It is
+ * created on demand: an error that is created while the program loads keeps, with its stack, the code that loads all
+ * modules, 0.2 MiB.
  */
 export class ProbeTimeout extends PicoletError {
   constructor() {

@@ -4,7 +4,7 @@ import { dialTimeout } from "./http-getter.ts";
 import { lookup } from "./lookup.ts";
 import { isProbeTimeout, type ProbeOutcome, SUCCESS } from "./probe-outcome.ts";
 
-/** Whether somebody takes a connection. Nothing is read of it. */
+/** Checks whether the port accepts a connection. Nothing is read. */
 export function tcpProbe(host: string, port: number, signal: AbortSignal): Promise<ProbeOutcome> {
   return new Promise((resolve) => {
     const socket = connect({ host, port, lookup });

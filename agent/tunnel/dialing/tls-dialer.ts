@@ -12,7 +12,7 @@ import { type Clock, millis, seconds } from "@picolet/protocol/ports.ts";
 import { MAX_FRAME_BYTES } from "@picolet/protocol/tunnel/frames.ts";
 import { TUNNEL_PATH, TUNNEL_SUBPROTOCOL } from "@picolet/protocol/tunnel/messages.ts";
 import { type ClientOptions, WebSocket } from "ws";
-import { apiServerInstead, type HubAddress } from "../../core/hub/hub-address.ts";
+import { apiServerInstead, type HubAddress, plainPortInstead } from "../../core/hub/hub-address.ts";
 import type { NodeCredentials, NodeIdentity } from "../../core/hub/identity.ts";
 import type { Connection, Dialer } from "./dialer.ts";
 import { TunnelError } from "./tunnel-error.ts";
@@ -141,6 +141,8 @@ function toTunnelError(hub: HubAddress, error: unknown): unknown {
   if (isPicoletError(error, "cancelled")) return error;
   const message = `cannot connect to hub ${hub.url}`;
   if (isPicoletError(error)) return new TunnelError(error.code, message, { cause: error });
+  const plain = plainPortInstead(error);
+  if (plain !== undefined) return new TunnelError("unavailable", `${message}: ${plain}`);
   return new TunnelError("unavailable", message, { cause: error, isRefusal: isCertificateAlert(error) });
 }
 

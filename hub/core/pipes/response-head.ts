@@ -1,44 +1,31 @@
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { HttpResponseReader } from "@picolet/protocol/http/response-reader.ts";
 import type { BytePipe } from "./byte-pipe.ts";
 
 export interface ResponseHead {
   readonly status: number;
-  /** Names in lower case; of a name that comes twice the values are joined with a comma. */
+  /** Names in lower case; the values of a repeated header are joined with a comma. */
   readonly headers: Readonly<Record<string, string>>;
-  /** Bytes that arrived behind the head. */
+  /** The bytes after the head that came with it. */
   readonly rest: Buffer;
 }
 
-/** A runtime answers an upgrade with some hundred bytes. */
+/** Bounds memory against an endless head; a runtime answers an upgrade with some hundred bytes. */
 const MAX_HEAD_BYTES = 16 * 1024;
-const HEAD_END = "\r\n\r\n";
 
-/** Reads the head of an HTTP/1.1 response. @throws `corrupt` for what is none, `unavailable` when it ends before */
+/**
+ * Reads the head of an HTTP/1.1 response.
+ * @throws `corrupt` for bytes that are no HTTP/1.1 response, `unavailable` when the connection ends before
+ */
 export async function readResponseHead(pipe: BytePipe, signal: AbortSignal): Promise<ResponseHead> {
-  let bytes = Buffer.alloc(0);
+  const reader = new HttpResponseReader({ maxHeadBytes: MAX_HEAD_BYTES, maxBodyBytes: 0 });
   for (;;) {
     const piece = await pipe.read(signal);
     if (piece === undefined) throw new PicoletError("unavailable", "the connection ended before it was answered");
-    bytes = Buffer.concat([bytes, piece]);
-    const end = bytes.indexOf(HEAD_END);
-    if (end >= 0)
-      return { ...parseHead(bytes.toString("latin1", 0, end)), rest: bytes.subarray(end + HEAD_END.length) };
-    if (bytes.length > MAX_HEAD_BYTES) throw new PicoletError("corrupt", "the answer's head is too long");
+    const read = reader.push(piece);
+    if (reader.head === undefined) continue;
+    const { status, headers } = reader.head;
+    const joined = [...headers].map(([name, values]) => [name, values.join(", ")]);
+    return { status, headers: Object.fromEntries(joined), rest: Buffer.from(piece.subarray(read)) };
   }
-}
-
-function parseHead(text: string): Omit<ResponseHead, "rest"> {
-  const [first = "", ...lines] = text.split("\r\n");
-  const status = /^HTTP\/1\.[01] (\d{3})(?: |$)/.exec(first)?.[1];
-  if (status === undefined) throw new PicoletError("corrupt", "the answer is no HTTP/1.1");
-  const headers = new Map<string, string>();
-  for (const line of lines) {
-    const colon = line.indexOf(":");
-    if (colon <= 0) throw new PicoletError("corrupt", "the answer has a line that is no header");
-    const name = line.slice(0, colon).toLowerCase();
-    const value = line.slice(colon + 1).trim();
-    const before = headers.get(name);
-    headers.set(name, before === undefined ? value : `${before}, ${value}`);
-  }
-  return { status: Number(status), headers: Object.fromEntries(headers) };
 }

@@ -39,6 +39,12 @@ const MIN_FAILURE_STATUS = 400;
 const asFields = (value: unknown): Fields => (typeof value === "object" && value !== null ? (value as Fields) : {});
 const asList = (value: unknown): readonly Fields[] => (Array.isArray(value) ? value.map(asFields) : []);
 
+/**
+ * Bounds the listeners of a socket under two pipelines: each listens several times for the end and the close of both
+ * of its sockets, beside HTTP and TLS. The number is the same for every connection; Node warns above 10.
+ */
+const MAX_UPGRADED_LISTENERS = 24;
+
 export class KubeletEndpoint {
   readonly #lookup: ObjectLookup;
   readonly #kubelets: KubeletConnector | undefined;
@@ -98,6 +104,8 @@ export class KubeletEndpoint {
     const { connection } = answer;
     socket.write(headText(101, answer.headers));
     if (head.length > 0) connection.write(head);
+    socket.setMaxListeners(MAX_UPGRADED_LISTENERS);
+    connection.setMaxListeners(MAX_UPGRADED_LISTENERS);
     await Promise.all([
       pipeline(socket, connection, { signal }).catch(() => connection.destroy()),
       pipeline(connection, socket, { signal }).catch(() => socket.destroy()),

@@ -52,7 +52,7 @@ process.once("message", async ({ root, pods: count, looks, measurements, folder 
       { rootDir: folder, podLogsDir: `${folder}/logs`, allPodsCgroup: root, cgroupsPerQOS: true },
     );
   const usage = makeUsage();
-  for (let look = 0; look < WARM_UP_LOOKS; look += 1) await usage.look(NEW, NEVER);
+  for (let look = 0; look < WARM_UP_LOOKS; look += 1) await usage.sample(NEW, NEVER);
   await usage.disk(NEW, NEVER);
   const delays = monitorEventLoopDelay({ resolution: 1 });
   delays.enable();
@@ -60,7 +60,7 @@ process.once("message", async ({ root, pods: count, looks, measurements, folder 
   const lookMs: number[] = [];
   for (let look = 0; look < looks; look += 1) {
     const from = performance.now();
-    await usage.look(NEW, NEVER);
+    await usage.sample(NEW, NEVER);
     lookMs.push(performance.now() - from);
   }
   const { user, system } = process.cpuUsage(before);

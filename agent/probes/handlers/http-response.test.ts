@@ -1,28 +1,27 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { HttpResponseReader, MAX_BODY_BYTES } from "./http-response-reader.ts";
+import { HttpResponse, MAX_BODY_BYTES } from "./http-response.ts";
 
-/** What a response comes to, fed in pieces of that size and then closed. */
+/** Reads a response in pieces of that size, then closes it. @returns its status, location and body, or the error */
 function read(text: string, size = text.length): string {
-  const reader = new HttpResponseReader();
+  const response = new HttpResponse();
   const bytes = Buffer.from(text, "latin1");
   const scratch = Buffer.alloc(Math.max(1, size));
   try {
-    for (let position = 0; position < bytes.length && !reader.isDone; position += size) {
+    for (let position = 0; position < bytes.length && !response.isDone; position += size) {
       const count = bytes.copy(scratch, 0, position, position + size);
-      reader.feed(scratch.subarray(0, count));
-      // What a reader keeps of its input would show.
+      response.feed(scratch.subarray(0, count));
+      // Overwrites the input, so that a view kept of it would show.
       scratch.fill(0xee);
     }
-    const early = reader.isDone ? "" : " by closing";
-    reader.end();
+    const early = response.isDone ? "" : " by closing";
+    response.end();
     return (
-      `${reader.head?.status}${reader.head?.location ? ` -> ${reader.head.location}` : ""} ${reader.body}`.trim() +
-      early
+      `${response.status}${response.location === "" ? "" : ` -> ${response.location}`} ${response.body}`.trim() + early
     );
   } catch (error) {
-    return `${reader.head === undefined ? "" : `${reader.head.status} `}${(error as Error).message}`;
+    return `${response.status === undefined ? "" : `${response.status} `}${(error as Error).message}`;
   }
 }
 
@@ -115,7 +114,7 @@ for (const [what, text, result] of CASES) {
   });
 }
 
-test("no more of a body is read, or kept, than anybody looks at", () => {
+test("a body is read and kept up to its limit", () => {
   const endless = `HTTP/1.1 307 X\r\nLocation: /\r\n\r\n${"y".repeat(MAX_BODY_BYTES + 5000)}`;
   assert.equal(read(endless, 777), `307 -> / ${"y".repeat(MAX_BODY_BYTES)}`);
   assert.equal(read(`HTTP/1.1 200 X\r\n\r\n${"y".repeat(MAX_BODY_BYTES)}`), "200");
@@ -135,7 +134,7 @@ test("heads, lines and framing without end fail", () => {
   assert.equal(read(size, 4096), "200 header line too long");
 });
 
-test("a header longer than is looked at is skipped, unless it matters", () => {
+test("a header longer than a line may be is skipped, unless it is needed", () => {
   const long = "y".repeat(9000);
   assert.equal(read(`HTTP/1.1 200 OK\r\nX-Long: ${long}\r\nContent-Length: 0\r\n\r\n`, 1000), "200");
   assert.match(
