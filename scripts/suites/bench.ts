@@ -14,7 +14,7 @@ export interface Settings {
 }
 
 interface Part {
-  /** Of a whole run on a quiet machine; parts that wait do so at the same time. */
+  /** The time of a whole run on a quiet machine; parts that wait run side by side. */
   readonly minutes: number;
   readonly what: string;
 }
@@ -148,7 +148,7 @@ const failed: PartName[] = [];
   }
 }
 
-/** What the others have measured is not lost with a part that fails. */
+/** Measures one part. A part that fails loses no results of the others. */
 async function attempt(name: PartName, work: () => Promise<void>): Promise<void> {
   try {
     await work();

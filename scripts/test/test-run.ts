@@ -5,8 +5,8 @@ import { describeError } from "@picolet/protocol/errors.ts";
 import { LAST_TEST } from "./last-test.ts";
 
 /**
- * Preloaded by each test process: Node strips the types of a shared module and compiles it once for all processes. It is
- * JavaScript because stripping a single file loads the stripper, a quarter of a unit test's time.
+ * Preloaded by each test process: Node strips the types of a shared module and compiles it once for all processes. It
+ * is JavaScript because stripping a single file loads the stripper, a quarter of a unit test's time.
  */
 const COMPILE_CACHE = `data:text/javascript,${encodeURIComponent(
   `import { enableCompileCache } from "node:module"; enableCompileCache(${JSON.stringify(resolve("node_modules/.cache/picolet/compiled"))});`,

@@ -2,8 +2,8 @@
  * `npm test`: installs and builds what the tests need, runs every test file and `npm run check`, and lists the skipped
  * tests. Unit test files share processes, as in `npm run unit`; each other file has a process of its own.
  *
- * - `npm test -- FILTER …` runs only the test files whose path contains one of the filters, without the checks. When all
- *   of them are unit tests, nothing is installed or built.
+ * - `npm test -- FILTER …` runs only the test files whose path contains one of the filters, without the checks. When
+ *   all of them are unit tests, nothing is installed or built.
  * - Under CI=true a skipped test is a failure, because CI has all that tests need.
  * - PICOLET_FILE_TIMEOUT_MS replaces the time limits of files and of unit tests.
  */
