@@ -25,7 +25,7 @@ export interface ViewOptions extends Partial<PodView> {
   readonly containers?: readonly ObservedContainer[];
 }
 
-/** Of a pod that is wanted, inspected and prepared. */
+/** A view of a pod that is desired, inspected and prepared. */
 export function viewOf({ pod = podOf(), sandboxes = [], containers = [], ...given }: ViewOptions = {}): PodView {
   const own = desired(pod);
   const all = containersOf(pod);
