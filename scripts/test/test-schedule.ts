@@ -11,8 +11,11 @@ const UNKNOWN: TestCost = { seconds: 1, cores: 1 };
 const SURPLUS_CORES = 0.25;
 /** A file that computes on all processors counts as one, or shorter files would always find room before it. */
 const MAX_SHARE = 1;
-/** A process of node and what it starts each; a board of a test's own takes some 300 MiB. */
-const MAX_AT_ONCE = 3;
+/**
+ * Bounds memory: a test file with a board of its own takes some 300 MiB. Most files compute for a third of their time, so
+ * that fewer would leave processors idle.
+ */
+const MAX_AT_ONCE = 4;
 
 export interface ScheduleOptions {
   /** The costs of measured files. */

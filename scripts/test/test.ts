@@ -1,6 +1,6 @@
 /**
- * `npm test`: installs and builds what the tests need, runs every test file and `npm run check`, and lists the skipped
- * tests. Unit test files share processes, as in `npm run unit`; each other file has a process of its own.
+ * `npm test`: runs the unit tests and `npm run check` while it installs and builds what the other tests need, then these,
+ * and lists the skipped ones. Unit test files share processes, as in `npm run unit`; each other file has its own.
  *
  * - `npm test -- FILTER …` runs only the test files whose path contains one of the filters, without the checks. When
  *   all of them are unit tests, nothing is installed or built.
@@ -37,7 +37,13 @@ const GUEST_TESTS = "test/guest/";
 /** Tests that measure the free memory or processes of the whole machine, which other large tests change by hundreds. */
 const SHY: ReadonlySet<string> = new Set(["test/e2e/node/pid-pressure.test.ts", "test/e2e/node/soft-eviction.test.ts"]);
 
-/** Runs beside the end-to-end test files: a group of unit tests, or the checks. */
+/**
+ * Tests within one process that take little memory and start few processes. They run last, beside the shy ones, which
+ * wait for most of their time.
+ */
+const SMALL_TESTS = /^test\/(?:identity|sim|store|telemetry|tunnel)\/|^test\/hub\/authorization/;
+
+/** Needs nothing installed or built: a group of unit tests, or the checks. */
 interface Job {
   readonly name: string;
   readonly cost: TestCost;
@@ -67,18 +73,13 @@ function report(failure: Outcome["failed"][number], outcome: Outcome): void {
   REPORTING.onFailure?.(failure);
 }
 
-/** Installs the system packages and builds the programs and examples that end-to-end tests need. */
+/** In a process of its own, because apt and kubectl's downloads block it while the unit tests run here. */
 async function installAndBuild(): Promise<void> {
-  const [{ installTestSystem }, { installKubectl }, { buildPrograms }, { buildExamples }] = await Promise.all([
-    import("./install-test-system.ts"),
-    import("./install-kubectl.ts"),
-    import("../build/build.ts"),
-    import("../build/build-examples.ts"),
-  ]);
-  installTestSystem();
-  installKubectl();
-  await buildPrograms();
-  await buildExamples();
+  const child = spawn(process.execPath, ["scripts/test/install-and-build.ts"], { stdio: "inherit" });
+  const [code, signal] = await once(child, "close");
+  if (code === 0) return;
+  console.error(`cannot install and build what the tests need: it ended with ${code ?? signal}`);
+  process.exit(1);
 }
 
 /** Unit test files in shared processes. A job with one file has its name. */
@@ -100,14 +101,18 @@ async function runTests(files: readonly string[], jobs: readonly Job[], outcome:
     cores: availableParallelism(),
     isShy: (file) => SHY.has(file),
     turnOf: (file) => (file.startsWith(GUEST_TESTS) ? GUEST_TESTS : undefined),
-    isSmall: (file) => jobsByName.has(file),
+    isSmall: (file) => jobsByName.has(file) || SMALL_TESTS.test(file),
   });
   await runScheduled(schedule, async (name) => {
     const begun = performance.now();
-    const before = outcome.passed;
-    await (jobsByName.get(name)?.run(outcome) ?? runFile(name, outcome, REPORTING));
+    // Others run at the same time: each has an outcome of its own.
+    const own = newOutcome();
+    await (jobsByName.get(name)?.run(own) ?? runFile(name, own, REPORTING));
+    outcome.passed += own.passed;
+    outcome.failed.push(...own.failed);
+    outcome.skipped.push(...own.skipped);
     const seconds = (performance.now() - begun) / 1000;
-    console.log(`${name}: ${outcome.passed - before} passed, ${seconds.toFixed(1)} s`);
+    console.log(`${name}: ${own.passed} passed, ${seconds.toFixed(1)} s`);
   });
 }
 
@@ -141,9 +146,9 @@ const units = new Set(unitFiles(files));
 const others = files.filter((file) => !units.has(file));
 const jobs = [...unitJobs([...units])];
 if (filters.length === 0) jobs.push({ name: "npm run check", cost: CHECK_COST, run: runCheck });
-if (others.length > 0) await installAndBuild();
 const outcome = newOutcome();
-await runTests(others, jobs, outcome);
+await Promise.all([others.length > 0 && installAndBuild(), runTests([], jobs, outcome)]);
+await runTests(others, [], outcome);
 if (filters.length === 0) tryStart(outcome);
 const { passed, failed, skipped } = outcome;
 for (const each of skipped) console.log(`SKIPPED ${each}`);
