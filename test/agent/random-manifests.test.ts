@@ -73,7 +73,7 @@ class Bench implements Disposable {
     return { ...names, hostFolder, firstHostPort: 8080, failingComponent: "example/none:1" };
   }
 
-  /** Files of the pod that must be gone; what hostPath volumes created stays. */
+  /** The entries that must be gone in the end; folders that hostPath volumes created stay. */
   get leftovers(): readonly string[] {
     return ["lib/pods", "logs"].flatMap((name) => {
       const path = this.folder.at(name);

@@ -164,7 +164,7 @@ function kill({ dice, runtimes }: Board): void {
   if (running.length > 0) runtime.kill(dice.pick(running).id, "SIGKILL");
 }
 
-/** Init containers have no probes. */
+/** Fails the probe of a running container; init containers have no probes. */
 function failProbe({ dice, runtimes, life, laws }: Board): void {
   const runtime = dice.pick(runtimes);
   const running = runtime

@@ -194,7 +194,7 @@ for (const { name, host, udp, anywhere, largest, pieces, mebibytes } of FAMILIES
       assert.equal(String(data), "word");
     });
 
-    /** Sends the byte that it waits for. */
+    /** Sends the word that the component waits for. */
     function say(port: number): Promise<void> {
       const socket = createSocket(udp);
       return new Promise((done) => socket.send("word", port, host, () => void socket.close(() => done())));

@@ -49,7 +49,7 @@ export class ScriptedRegistry implements AsyncDisposable {
     for (const blob of blobs) this.#blobs.set(digestOf(blob), blob);
   }
 
-  /** Waits until a blob was requested, after so many requests. */
+  /** Waits until a blob was requested, without the first `after` requests. */
   async untilBlobAsked(after = 0): Promise<void> {
     while (!this.requests.slice(after).some((each) => each.includes("/blobs/"))) await once(this.#asked, "request");
   }
