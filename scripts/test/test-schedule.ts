@@ -12,8 +12,8 @@ const SURPLUS_CORES = 0.25;
 /** A file that computes on all processors counts as one, or shorter files would always find room before it. */
 const MAX_SHARE = 1;
 /**
- * Bounds memory: a test file with a board of its own takes some 300 MiB. Most files compute for a third of their time, so
- * that fewer would leave processors idle.
+ * Bounds memory: a test file with a board of its own takes some 300 MiB. Most files compute for a third of their time,
+ * so that fewer would leave processors idle.
  */
 const MAX_AT_ONCE = 4;
 
