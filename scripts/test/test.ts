@@ -1,7 +1,7 @@
 /**
  * `npm test`: runs the unit tests and `npm run check` while it installs and builds what the other tests need. Then it
- * runs these, and lists the skipped ones. Unit test files share processes, as in `npm run unit`; each other file has its
- * own.
+ * runs these, and lists the skipped ones. Unit test files share processes, as in `npm run unit`; each other file has a
+ * process of its own.
  *
  * - `npm test -- FILTER …` runs only the test files whose path contains one of the filters, without the checks. When
  *   all of them are unit tests, nothing is installed or built.
