@@ -1,4 +1,4 @@
-/** The parts of `npm run bench` with their measurements. Loaded after the command line was read. */
+/** The measurements of each part of `npm run bench`. Loaded after the command line was read. */
 
 import type { RestingAgent } from "@picolet/test/bench/agent/agent-figures.ts";
 import * as agent from "@picolet/test/bench/agent/agent-figures.ts";

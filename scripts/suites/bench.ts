@@ -14,7 +14,7 @@ export interface Settings {
 }
 
 interface Part {
-  /** The duration on a quiet machine; parts that wait do so at the same time. */
+  /** The time of a whole run on a quiet machine; parts that wait run side by side. */
   readonly minutes: number;
   readonly what: string;
 }
@@ -148,7 +148,7 @@ const failed: PartName[] = [];
   }
 }
 
-/** Runs a part; its failure loses no result of the others. */
+/** Measures one part. A part that fails loses no results of the others. */
 async function attempt(name: PartName, work: () => Promise<void>): Promise<void> {
   try {
     await work();

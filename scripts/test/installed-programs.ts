@@ -12,7 +12,7 @@ const INSTALLED: ReadonlySet<string> = new Set([
   "docker",
 ]);
 const BUILT = "dist/";
-/** What tests bundle for themselves. */
+/** Bundles that tests make for themselves. */
 const BUNDLED = "dist/test-components/";
 
 const isBuilt = (path: string): boolean => path.startsWith(BUILT) && !path.startsWith(BUNDLED);

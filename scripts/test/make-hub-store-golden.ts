@@ -1,6 +1,6 @@
 /**
  * Writes test/golden/hub-store/format-<n>.sql and its hub-keys.json: the embedded API server's store as this
- * picolet-hub leaves it on disk, with a Secret sealed by keys that are nobody's. Run once when a new format is made,
+ * picolet-hub leaves it on disk, with a Secret sealed by keys that no hub uses. Run it once when a new format is made,
  * before it is released; the files of a released format are never made again.
  */
 import { copyFileSync, existsSync, mkdirSync, writeFileSync } from "node:fs";

@@ -1,6 +1,6 @@
 /**
- * The process of several unit test files, which are its arguments: imports all of them before the first test begins. Of
- * one file errors that nothing catches are told of the test they come from; with several, the process fails.
+ * The process of several unit test files, which are its arguments. It imports all of them before the first test begins.
+ * With one file, an uncaught error is reported for the test that it comes from; with several, the process fails.
  */
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";

@@ -27,7 +27,11 @@ const WRITE = `
   const file = fs.openSync(process.argv[1], "w");
   const block = Buffer.alloc(2 ** 20, 1);
   let at = 0;
-  setInterval(() => { fs.writeSync(file, block, 0, block.length, at); fs.fsyncSync(file); at = (at + block.length) % 2 ** 26; }, 0);`;
+  setInterval(() => {
+    fs.writeSync(file, block, 0, block.length, at);
+    fs.fsyncSync(file);
+    at = (at + block.length) % 2 ** 26;
+  }, 0);`;
 
 /** Keeps the machine busy until it is disposed of. */
 class Load implements Disposable {

@@ -46,7 +46,7 @@ function isPure(file: string, graph: ImportGraph): boolean {
     .every((each) => each.startsWith(folder) && !each.startsWith("test/support/") && isPure(each, graph));
 }
 
-/** Of the files that take long; `measure-tests.ts` writes them. */
+/** Reads the costs of slow files; `measure-tests.ts` writes them. */
 export function readTestCosts(): Map<string, TestCost> {
   const costs = JSON.parse(readFileSync(COSTS, "utf8")) as Readonly<Record<string, readonly [number, number]>>;
   return new Map(Object.entries(costs).map(([file, [seconds, cores]]) => [file, { seconds, cores }]));

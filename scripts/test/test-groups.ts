@@ -1,16 +1,19 @@
 import { readTestCosts } from "./test-files.ts";
 import type { TestCost } from "./test-schedule.ts";
 
-/**
- * A process loads the modules that its files share once; with more files in it, the last one to end is alone for
- * longer.
- */
+/** A process loads the modules that its files share once. Larger groups leave processors idle while the last one ends. */
 const FILES_OF_A_GROUP = 40;
-/** A unit test file that is not measured takes about this long. */
+/** A unit test file without a measured cost takes about this long. */
 const UNKNOWN_SECONDS = 0.2;
 
 const secondsOf = (file: string, costs: ReadonlyMap<string, TestCost>): number =>
   costs.get(file)?.seconds ?? UNKNOWN_SECONDS;
+
+/** The tests of a group run one after the other, and most of them compute. */
+export const groupCost = (files: readonly string[], costs = readTestCosts()): TestCost => ({
+  seconds: files.reduce((sum, file) => sum + secondsOf(file, costs), 0),
+  cores: 1,
+});
 
 /** Divides unit test files among processes, so that each takes about as long. */
 export function groupsOf(files: readonly string[], costs = readTestCosts()): readonly (readonly string[])[] {

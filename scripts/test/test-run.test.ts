@@ -16,18 +16,26 @@ const { NODE_TEST_CONTEXT: _, ...ENVIRONMENT } = process.env;
 const RUN = `
   import { newOutcome, runTogether } from ${JSON.stringify(resolve("scripts/test/test-run.ts"))};
   const outcome = newOutcome();
-  await runTogether(process.argv.slice(2), outcome, { timeoutMs: 60_000 });
+  const [limits, ...files] = process.argv.slice(2);
+  await runTogether(files, outcome, JSON.parse(limits));
   console.log(JSON.stringify(outcome));`;
 
 /** Runs test files of these contents in one process. */
-function together(folder: TempFolder, ...bodies: readonly string[]): Outcome {
+const together = (folder: TempFolder, ...bodies: readonly string[]): Outcome =>
+  within({ timeoutMs: 60_000 }, folder, ...bodies);
+
+function within(
+  limits: { readonly timeoutMs: number; readonly testTimeoutMs?: number },
+  folder: TempFolder,
+  ...bodies: readonly string[]
+): Outcome {
   const files = bodies.map((body, index) => {
     const path = folder.at(`${index}.test.mjs`);
     writeFileSync(path, `import { test } from "node:test"; import { spawnSync } from "node:child_process"; ${body}`);
     return relative(".", path);
   });
   writeFileSync(folder.at("run.mjs"), RUN);
-  const args = [folder.at("run.mjs"), ...files];
+  const args = [folder.at("run.mjs"), JSON.stringify(limits), ...files];
   const { stdout, stderr } = spawnSync(process.execPath, args, { encoding: "utf8", env: ENVIRONMENT });
   assert.notEqual(stdout, "", stderr);
   return JSON.parse(stdout) as Outcome;
@@ -60,6 +68,33 @@ test("a file that ends its process, or that cannot be imported, is the only one 
   assert.deepEqual(failedOf(together(folder, 'test("ends", () => process.exit(0));', GOOD)), ["0.test.mjs"]);
   const [broken] = failedOf(together(folder, 'import "./absent.mjs";', GOOD));
   assert.match(broken ?? "", /0\.test\.mjs cannot be imported$/);
+});
+
+const HANGS = `test("hangs", async ({ signal }) => {
+  const alive = setInterval(() => {}, 1000);
+  signal.addEventListener("abort", () => clearInterval(alive));
+  await new Promise(() => {});
+});`;
+
+test("a test that hangs is named and ended, and so is the process that it keeps alive", () => {
+  using folder = new TempFolder();
+  const hung = within({ timeoutMs: 60_000, testTimeoutMs: 300 }, folder, HANGS, GOOD);
+  assert.deepEqual(failedOf(hung), ["0.test.mjs: hangs"]);
+  assert.equal(hung.passed, 1);
+  const kept = within({ timeoutMs: 1000 }, folder, `${GOOD} setInterval(() => {}, 1000);`);
+  assert.deepEqual(failedOf(kept), ["0.test.mjs"]);
+  assert.match(kept.failed[0]?.details ?? "", /did not end within 1 s/);
+});
+
+test("files that fail together are a failure, though each passes alone", () => {
+  using folder = new TempFolder();
+  const outcome = together(
+    folder,
+    "globalThis.isShared = true;",
+    'test("ends", () => globalThis.isShared && process.exit(0));',
+  );
+  assert.deepEqual(failedOf(outcome), ["2 unit test files in one process"]);
+  assert.match(outcome.failed[0]?.details ?? "", /Each of these files passes alone: .*1\.test\.mjs/);
 });
 
 test("a unit test that starts what must be installed or built is told where it belongs", () => {

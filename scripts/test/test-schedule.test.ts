@@ -64,7 +64,7 @@ describe("the schedule of test files", () => {
       isSmall: () => false,
       turnOf: () => undefined,
     };
-    assert.equal(begun(new TestSchedule(files, options)).length, 3);
+    assert.equal(begun(new TestSchedule(files, options)).length, 4);
   });
 
   it("leaves a shy one no company but what is small, and that only at the end", () => {

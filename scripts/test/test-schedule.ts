@@ -1,27 +1,30 @@
-/** What a test file takes on a quiet machine, when it has that to itself. */
+/** The cost of a test file that runs alone on a quiet machine. */
 export interface TestCost {
   readonly seconds: number;
   /** Processors that it keeps busy on average: 0.2 is a file that waits for most of its time. */
   readonly cores: number;
 }
 
-/** A file that nobody has measured: most are unit tests. */
+/** The cost of a file that was never measured; most of these are short. */
 const UNKNOWN: TestCost = { seconds: 1, cores: 1 };
 /** More than the processors have to do, so that they are not idle while a file does less than it does on average. */
 const SURPLUS_CORES = 0.25;
-/** What computes on all processors counts as if it did on one, or what is shorter would always find room before it. */
+/** A file that computes on all processors counts as one, or shorter files would always find room before it. */
 const MAX_SHARE = 1;
-/** A process of node and what it starts each; a board of a test's own takes some 300 MiB. */
-const MAX_AT_ONCE = 3;
+/**
+ * Bounds memory: a test file with a board of its own takes some 300 MiB. Most files compute for a third of their time,
+ * so that fewer would leave processors idle.
+ */
+const MAX_AT_ONCE = 4;
 
 export interface ScheduleOptions {
-  /** Of some files. */
+  /** The costs of measured files. */
   readonly costs: ReadonlyMap<string, TestCost>;
   /** Processors of this machine. */
   readonly cores: number;
   /** Beside it nothing runs but what is small. */
   readonly isShy: (file: string) => boolean;
-  /** Of those with the same turn, one runs at a time; `undefined`: it waits for none. */
+  /** Files with the same turn run one at a time; `undefined`: the file waits for none. */
   readonly turnOf: (file: string) => string | undefined;
   /** One process, that takes little of anything but of a processor. */
   readonly isSmall: (file: string) => boolean;
@@ -38,8 +41,9 @@ interface TestFile extends TestCost {
 const ORDER: readonly Kind[] = ["large", "shy", "small"];
 
 /**
- * Which test file begins when: always the longest of those for which the processors have room, so that what waits runs
- * beside what computes, and nothing long is left for the end. Small ones come last, where the shy ones need company.
+ * Decides when each test file begins: always the longest one for which the processors have room, so that files that
+ * wait run beside files that compute, and no long file is left for the end. Small files come last, because the shy ones
+ * run beside small ones only.
  */
 export class TestSchedule {
   readonly #waiting: TestFile[];

@@ -1,11 +1,12 @@
 /**
- * `npm test`: runs every test file, the checks beside them, and accounts for skips. What the tests need is installed
- * and built first.
+ * `npm test`: runs the unit tests and `npm run check` while it installs and builds what the other tests need. Then it
+ * runs these, and lists the skipped ones. Unit test files share processes, as in `npm run unit`; each other file has a
+ * process of its own.
  *
- * - `npm test -- FILTER …` runs only the test files whose path contains one of the filters, without the checks. Where
- * all of them are unit tests, nothing is installed or built.
- * - Under CI=true a skipped test is a failure: here everything must be there.
- * - PICOLET_FILE_TIMEOUT_MS: see FILE_TIMEOUT_MS.
+ * - `npm test -- FILTER …` runs only the test files whose path contains one of the filters, without the checks. When
+ *   all of them are unit tests, nothing is installed or built.
+ * - Under CI=true a skipped test is a failure, because CI has all that tests need.
+ * - PICOLET_FILE_TIMEOUT_MS replaces the time limits of files and of unit tests.
  */
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
@@ -13,23 +14,37 @@ import { availableParallelism } from "node:os";
 import { text } from "node:stream/consumers";
 import type { StatusReport } from "@picolet/protocol/local-api/status.ts";
 import { readOptions } from "../start/options.ts";
+import { createMemoryFolder } from "./memory-folder.ts";
 import { readTestCosts, testFiles, unitFiles } from "./test-files.ts";
-import { detailsOf, newOutcome, type Outcome, type RunOptions, runFile } from "./test-run.ts";
+import { groupCost, groupsOf } from "./test-groups.ts";
+import {
+  detailsOf,
+  newOutcome,
+  type Outcome,
+  type RunOptions,
+  runFile,
+  runTogether,
+  UNIT_TIMEOUTS,
+} from "./test-run.ts";
 import { runScheduled, type TestCost, TestSchedule } from "./test-schedule.ts";
 
-/** A hung test file is ended and reported after this long; the slowest takes about a tenth of it on a quiet machine. */
-const FILE_TIMEOUT_MS = Number(process.env.PICOLET_FILE_TIMEOUT_MS ?? 8 * 60_000);
-/** A test that takes longer is named with its time. */
+const FILE_TIMEOUT = process.env.PICOLET_FILE_TIMEOUT_MS;
+/** A test file that takes longer is ended and reported; the slowest takes about a tenth of it on a quiet machine. */
+const FILE_TIMEOUT_MS = Number(FILE_TIMEOUT ?? 8 * 60_000);
+/** Slower tests are printed with their time. */
 const SLOW_SECONDS = 15;
-/** Each waits for the one emulated board that a machine has. */
+/** Their tests wait for the one emulated board of a machine. */
 const GUEST_TESTS = "test/guest/";
-/**
- * They go by what the whole machine has left of memory and processes, which others would take and give back by the
- * hundreds.
- */
+/** Tests that measure the free memory or processes of the whole machine, which other large tests change by hundreds. */
 const SHY: ReadonlySet<string> = new Set(["test/e2e/node/pid-pressure.test.ts", "test/e2e/node/soft-eviction.test.ts"]);
 
-/** What is run besides test files: the checks. */
+/**
+ * Tests within one process that take little memory and start few processes. They run last, beside the shy ones, which
+ * wait for most of their time.
+ */
+const SMALL_TESTS = /^test\/(?:identity|sim|store|telemetry|tunnel)\/|^test\/hub\/authorization/;
+
+/** Needs nothing installed or built: a group of unit tests, or the checks. */
 interface Job {
   readonly name: string;
   readonly cost: TestCost;
@@ -44,7 +59,7 @@ const REPORTING: RunOptions = {
   },
 };
 
-/** Of all of `npm run check`, on a quiet machine. */
+/** The cost of the whole `npm run check` on a quiet machine. */
 const CHECK_COST: TestCost = { seconds: 25, cores: 1 };
 
 async function runCheck(outcome: Outcome): Promise<void> {
@@ -59,18 +74,25 @@ function report(failure: Outcome["failed"][number], outcome: Outcome): void {
   REPORTING.onFailure?.(failure);
 }
 
-/** The programs and examples that tests of the whole run, and the system packages that they need. */
+/** In a process of its own, because apt and kubectl's downloads block it while the unit tests run here. */
 async function installAndBuild(): Promise<void> {
-  const [{ installTestSystem }, { installKubectl }, { buildPrograms }, { buildExamples }] = await Promise.all([
-    import("./install-test-system.ts"),
-    import("./install-kubectl.ts"),
-    import("../build/build.ts"),
-    import("../build/build-examples.ts"),
-  ]);
-  installTestSystem();
-  installKubectl();
-  await buildPrograms();
-  await buildExamples();
+  const child = spawn(process.execPath, ["scripts/test/install-and-build.ts"], { stdio: "inherit" });
+  const [code, signal] = await once(child, "close");
+  if (code === 0) return;
+  console.error(`cannot install and build what the tests need: it ended with ${code ?? signal}`);
+  process.exit(1);
+}
+
+/** Unit test files in shared processes. A job with one file has its name. */
+function unitJobs(files: readonly string[]): readonly Job[] {
+  const timeouts = FILE_TIMEOUT === undefined ? UNIT_TIMEOUTS : { timeoutMs: FILE_TIMEOUT_MS };
+  const temporaryFolder = files.length === 0 ? undefined : createMemoryFolder();
+  const options = { ...REPORTING, ...timeouts, temporaryFolder };
+  return groupsOf(files).map((group, index, { length }) => ({
+    name: group.length === 1 ? group.join() : `unit tests ${index + 1} of ${length}`,
+    cost: groupCost(group),
+    run: (outcome) => runTogether(group, outcome, options),
+  }));
 }
 
 async function runTests(files: readonly string[], jobs: readonly Job[], outcome: Outcome): Promise<void> {
@@ -80,18 +102,22 @@ async function runTests(files: readonly string[], jobs: readonly Job[], outcome:
     cores: availableParallelism(),
     isShy: (file) => SHY.has(file),
     turnOf: (file) => (file.startsWith(GUEST_TESTS) ? GUEST_TESTS : undefined),
-    isSmall: (file) => units.has(file) || jobsByName.has(file),
+    isSmall: (file) => jobsByName.has(file) || SMALL_TESTS.test(file),
   });
   await runScheduled(schedule, async (name) => {
     const begun = performance.now();
-    const before = outcome.passed;
-    await (jobsByName.get(name)?.run(outcome) ?? runFile(name, outcome, REPORTING));
+    // Others run at the same time: each has an outcome of its own.
+    const own = newOutcome();
+    await (jobsByName.get(name)?.run(own) ?? runFile(name, own, REPORTING));
+    outcome.passed += own.passed;
+    outcome.failed.push(...own.failed);
+    outcome.skipped.push(...own.skipped);
     const seconds = (performance.now() - begun) / 1000;
-    console.log(`${name}: ${outcome.passed - before} passed, ${seconds.toFixed(1)} s`);
+    console.log(`${name}: ${own.passed} passed, ${seconds.toFixed(1)} s`);
   });
 }
 
-/** Last, as it builds anew and has a folder of its own: what a user does first. */
+/** Runs last, because it builds again. */
 function tryStart(outcome: Outcome): void {
   const name = "npm start -- --exit-when-ready ends with every sample pod Ready";
   const { status, stdout, stderr } = spawnSync("npm", ["start", "--", "--exit-when-ready"], { encoding: "utf8" });
@@ -118,11 +144,12 @@ if (files.length === 0) {
   process.exit(64);
 }
 const units = new Set(unitFiles(files));
-const jobs: Job[] = [];
+const others = files.filter((file) => !units.has(file));
+const jobs = [...unitJobs([...units])];
 if (filters.length === 0) jobs.push({ name: "npm run check", cost: CHECK_COST, run: runCheck });
-if (files.some((file) => !units.has(file))) await installAndBuild();
 const outcome = newOutcome();
-await runTests(files, jobs, outcome);
+await Promise.all([others.length > 0 && installAndBuild(), runTests([], jobs, outcome)]);
+await runTests(others, [], outcome);
 if (filters.length === 0) tryStart(outcome);
 const { passed, failed, skipped } = outcome;
 for (const each of skipped) console.log(`SKIPPED ${each}`);

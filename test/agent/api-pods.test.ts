@@ -1,6 +1,4 @@
-/**
- * Pods of the API server from their object to the last that is told of them: store, source, workers, one fake runtime.
- */
+/** Pods of the API server, from their object to their last report: store, source, workers, one fake runtime. */
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { podObject } from "@picolet/agent/core/pods/pod-object.ts";
@@ -40,7 +38,7 @@ class Bench implements AsyncDisposable {
     [this.#store, this.agent, this.source] = this.#start();
   }
 
-  /** What the hub wants is brought, and what follows from it at once has happened. */
+  /** Brings the hub's set to the agent, and runs what follows from it at once. */
   async sync(): Promise<void> {
     this.hub.bringTo(this.source);
     await this.board.clock.settle();

@@ -20,11 +20,11 @@ const TOKEN_VOLUME = "kube-api-access-";
 interface PodInit {
   readonly uid?: string;
   readonly image?: string;
-  /** Of the token volume's name. */
+  /** Part of the token volume's name. */
   readonly suffix?: string;
   readonly labels?: Readonly<Record<string, string>>;
   readonly annotations?: Readonly<Record<string, string>>;
-  /** Of an environment variable. */
+  /** The source of an environment variable. */
   readonly fieldPath?: string;
 }
 
@@ -92,7 +92,7 @@ class Bench implements AsyncDisposable {
     return found;
   }
 
-  /** What its worker does when nothing is left. */
+  /** Ends the pod as its worker does when nothing is left. */
   end(name: string): void {
     const { uid, pod } = this.desired(name);
     const { namespace, uid: apiUid = "" } = pod.metadata;

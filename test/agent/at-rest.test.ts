@@ -1,4 +1,4 @@
-/** What an agent does in an hour in which nothing happens, to the last call, wake-up and commit: one more fails. */
+/** An agent in an hour without events, to the last call, wakeup and commit: one more fails. */
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -14,7 +14,7 @@ const HOUR_MS = 3_600_000;
 
 interface Rest {
   readonly lists: number;
-  /** Of one pod each. */
+  /** Calls per pod. */
   readonly inspections: number;
   readonly otherCalls: number;
   readonly wakeups: number;

@@ -33,7 +33,7 @@ for (const restartPolicy of ["Always", "Never"] as const)
     board.onCall = ({ kind }) => (kind === "inspect" ? { kind: "hang", heedsSignal: true } : undefined);
     agent.workers.end(pod.uid, EVICTED, signal).catch(() => undefined);
     agent.kill(pod);
-    // What the next agent would find.
+    // A copy of the disk as the next agent would find it.
     cpSync(folder.at("first"), folder.at("second"), { recursive: true });
     board.onCall = () => undefined;
     await agent[Symbol.asyncDispose]();

@@ -31,7 +31,7 @@ describe("image collection on containerd", { skip }, () => {
   let fixture: CriFixture;
   let store: Store;
   let collector: ImageCollector;
-  /** Of the image file system, as far as the collector is told. */
+  /** The usage of the image file system that the collector reads. */
   let usedPercent = 0;
 
   before(async () => {
@@ -103,7 +103,7 @@ describe("image collection on containerd", { skip }, () => {
       assert.equal(state.kind, isShort ? "exited" : "running");
     }
     assert.deepEqual(events.all, []);
-    // What runs can be started again.
+    // A running container can be started again.
     const [again] = started.slice(1);
     assert.ok(again !== undefined);
     const program = { image: appImage(1), command: ["/bin/sh", "-c", script], args: [] };

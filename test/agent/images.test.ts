@@ -139,7 +139,7 @@ describe("images of a node", { skip }, () => {
       'Warning FailedToRetrieveImagePullSecret: Unable to use image pull secret "broken": cannot read the registry credentials: it is not JSON; attempting to pull the image may not succeed.',
       `Normal Pulling spec.containers{app}: Pulling image "${image}"`,
     ]);
-    // What came without credentials is for everybody.
+    // An image that was pulled without credentials is open to all pods.
     assert.match(await board.ensure({ name: "b", image, policy: "Never" }), /^sha256:/);
   });
 
@@ -246,7 +246,7 @@ describe("images of a node", { skip }, () => {
     });
     proxy.behave({ silent: true });
     const behind = board.ensure({ name: "behind", image: small }, watched);
-    // Who comes second asks the runtime what it has before it waits.
+    // The second caller asks the runtime for the image before it waits.
     const { puller } = board.images;
     do await puller.refresh(signal);
     while (puller.active.length < 2);
@@ -308,7 +308,7 @@ describe("images of a node", { skip }, () => {
     await new Promise<void>((resolve) => {
       proxy.onForwarded = () => {
         if (proxy.bytes.down < LARGE_BYTES / 2) return;
-        // It stays under way for as long as it is looked at.
+        // The pull stays under way while the test inspects it.
         proxy.onForwarded = () => undefined;
         proxy.behave({ silent: true });
         resolve();

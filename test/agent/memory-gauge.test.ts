@@ -1,4 +1,4 @@
-/** The fast look at memory, on real cgroups of this machine: it says what the look says by which pods are evicted. */
+/** The fast sample of memory, on real cgroups of this machine: it agrees with the sample by which pods are evicted. */
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { after, before, describe, test } from "node:test";

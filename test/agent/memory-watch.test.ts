@@ -20,7 +20,7 @@ class Bench {
   readonly store = new Store({ clock: this.clock, log: this.log }, { path: ":memory:" });
   anonMib = 20;
   heapMib = 10;
-  /** What shedding gives back. */
+  /** The memory that shedding frees. */
   cachesMib = 0;
   sheds = 0;
   restarts = 0;

@@ -1,6 +1,6 @@
 /**
- * Whatever a manifest is, it is refused at a path, or comes to a verdict, a plan, a status, folders and what a runtime
- * is asked for, or to an error that says why not; and when it goes, nothing of it is on disk.
+ * Random manifests: each is refused at a path, or leads to a verdict, a plan, a status, folders and runtime calls, or
+ * to an error that says why not. When it goes, nothing of it is left on disk.
  */
 import assert from "node:assert/strict";
 import { existsSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
@@ -73,7 +73,7 @@ class Bench implements Disposable {
     return { ...names, hostFolder, firstHostPort: 8080, failingComponent: "example/none:1" };
   }
 
-  /** What is made of hostPath volumes stays, as it should; all else is to be gone. */
+  /** The entries that must be gone in the end; folders that hostPath volumes created stay. */
   get leftovers(): readonly string[] {
     return ["lib/pods", "logs"].flatMap((name) => {
       const path = this.folder.at(name);

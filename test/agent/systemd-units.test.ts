@@ -1,4 +1,7 @@
-/** On a real message bus, whose daemon closes the connection of whoever sends a message that is not well formed. */
+/**
+ * Messages of systemd's interface on a real message bus, whose daemon disconnects a client that sends a malformed
+ * message.
+ */
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import type { UnitProperty } from "@picolet/agent/core/node/cgroup-units.ts";
@@ -101,7 +104,7 @@ describe("slices by systemd's interface", { skip: messageBusMissing() ?? false }
   });
 });
 
-/** What happened, with the properties. */
+/** The calls that the fake systemd received, with their properties. */
 async function said(bus: MessageBus, atLeast: number): Promise<readonly (readonly [string, string, unknown])[]> {
   return (await bus.rest(atLeast)).flatMap((line) => {
     const match = /^(\S+) (\S+)(?: (.*))?$/.exec(line);

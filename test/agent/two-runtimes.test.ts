@@ -50,7 +50,7 @@ class DualBoard extends SmallBoard {
     return new SmallAgent(this, { store: this.store, components: this.components, choices });
   }
 
-  /** Of how many runtimes something of the pod runs now. */
+  /** The runtimes in which something of the pod runs now. */
   get running(): readonly string[] {
     const runs = (runtime: FakeRuntime): boolean =>
       runtime.inspect(web.uid).containers.some(({ state }) => state.kind === "running");

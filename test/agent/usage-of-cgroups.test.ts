@@ -60,7 +60,7 @@ describe("what real cgroups use", { skip }, () => {
     return child;
   }
 
-  /** Of a pod and of its container. */
+  /** The usage of a pod and of its container. */
   async function usageOf(uid: string): Promise<readonly Usage[]> {
     const look = await looks.sample(NEW, NEVER);
     const found = look.pods.find(({ pod }) => pod.desired.uid === uid);
@@ -117,7 +117,7 @@ describe("what real cgroups use", { skip }, () => {
     const cpuacct = hierarchies.kind === "v1" ? hierarchies.controllers.get("cpuacct") : undefined;
     const folders = [memory, cpuacct].map((mount) => `${mount}${ROOT}/races`);
     for (const each of folders) await tree.create(each.slice(each.indexOf(ROOT)), {});
-    // As fast as it can: each round is about as long as a look at one cgroup.
+    // Moves as fast as it can: each round takes about as long as a sample of one cgroup.
     const names = JSON.stringify(folders.map((each) => `${each}/c`));
     const loop = `const fs = require("fs"); for (;;) { ${names}.forEach((f) => fs.mkdirSync(f)); ${names}.forEach((f) => fs.rmdirSync(f)); }`;
     const child = spawn(process.execPath, ["-e", loop], { stdio: "ignore" });

@@ -6,10 +6,10 @@ import { Bystander } from "./bystander.ts";
 export type Attacker = "board" | "join token" | "service account" | "network" | "thief";
 
 export interface AttackCase {
-  /** What the attacker tries, as a sentence. */
+  /** The attack, as a sentence. */
   readonly name: string;
   readonly attacker: Attacker;
-  /** Whether `npm test` runs it as well. */
+  /** True when `npm test` runs it too. */
   readonly inTest: boolean;
   /** Milliseconds another client may wait at most meanwhile; undefined: the case is no freeze. */
   readonly maxWaitMs?: number;

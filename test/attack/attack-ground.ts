@@ -46,7 +46,7 @@ export interface ApiRequest {
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-/** Whoever asks the embedded API server over HTTPS. */
+/** A client of the embedded API server over HTTPS. */
 export class ApiClient implements AsyncDisposable {
   readonly #server: string;
   readonly #token: string | undefined;
@@ -99,7 +99,7 @@ export interface JoinAnswer {
   readonly body: unknown;
 }
 
-/** A board's end of the tunnel, opened by hand: it sends whatever the attacker likes. */
+/** A board's end of the tunnel, opened by hand: it sends any bytes. */
 export interface RawTunnel {
   readonly socket: WebSocket;
   readonly mux: Mux;
@@ -277,7 +277,7 @@ export class AttackGround implements AsyncDisposable {
     return client;
   }
 
-  /** What another client, which has nothing to do with the attack, asks for. */
+  /** The requests of another client that has no part in the attack. */
   bystander(): BystanderInit {
     return { url: `${this.api}/api/v1/namespaces/default`, token: this.#adminToken, ca: this.ca };
   }

@@ -1,4 +1,4 @@
-/** What the project has set itself, and how the bench's document and the guard in `npm test` are judged by it. */
+/** The project's goals, by which the bench's document and the guard in `npm test` are judged. */
 import type { LeanFigures } from "./memory/lean-figures.ts";
 
 export interface Goal {
@@ -46,9 +46,9 @@ export const GOALS: readonly Goal[] = [
 ];
 
 /**
- * What the guard in `npm test` (test/e2e/node/lean.test.ts) lets an agent with a hub take at rest: close above what it
- * takes, so that what adds to it fails. `npm run bench -- --only lean` prints the figures; each is the least of several
- * periods of 30 s. Beside each what was seen on a machine with much else to do, in single periods.
+ * The limits of the guard in `npm test` (test/e2e/node/lean.test.ts) for an agent with a hub at rest: close above the
+ * measured figures, so that any addition fails. `npm run bench -- --only lean` prints the figures; each is the least of
+ * several periods of 30 s. The comments give the figures of single periods on a busy machine.
  */
 export const LEAN_LIMITS: Readonly<Record<"pods0" | "pods10", Readonly<Record<keyof LeanFigures, number>>>> = {
   pods0: {
@@ -89,7 +89,7 @@ export interface Verdict extends Goal {
 }
 
 export interface JudgeOptions {
-  /** Of the document's top level; goals of others are left out. */
+  /** Parts at the document's top level; goals of other parts are left out. */
   readonly parts: readonly string[];
   readonly quick?: boolean;
 }

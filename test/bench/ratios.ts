@@ -1,6 +1,6 @@
 import { round } from "./measure/process-usage.ts";
 
-/** What of a process at rest is compared. */
+/** The compared figures of a process at rest. */
 const COMPARED = ["anonMiB", "rssMiB", "cpuPercent"] as const;
 
 type Figures = Partial<Record<(typeof COMPARED)[number], number>>;
@@ -19,7 +19,7 @@ export interface Ratios {
   readonly ofBareTls: Readonly<Record<string, Figures>>;
 }
 
-/** Of figures of one run, so that the machine's speed is in both of them. */
+/** Divides figures of one run, so that the machine's speed is in both of them. */
 export function ratiosOf(document: Document): Ratios {
   const ofKubelet: Record<string, Figures> = {};
   const ofBareTls: Record<string, Figures> = {};

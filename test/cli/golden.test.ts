@@ -1,5 +1,5 @@
 /**
- * What edgectl shows to people, word for word: test/golden/cli. After a wanted change run this file with
+ * The output of edgectl for people, word for word: test/golden/cli. After an intended change run this file with
  * UPDATE_GOLDEN=1 and read the difference.
  */
 import assert from "node:assert/strict";
@@ -15,7 +15,7 @@ const WIDTH = 80;
 interface Golden {
   readonly node: "empty" | "healthy" | "degraded" | "pressed";
   readonly words: string;
-  /** Of a table that is as wide as it gets. */
+  /** The table has all its columns. */
   readonly wide?: true;
 }
 

@@ -68,7 +68,7 @@ class Bench {
     return out;
   }
 
-  /** What a component finds. */
+  /** Reads a value as a component does. */
   async found(key: string): Promise<string | undefined> {
     const { value, bytes } = await this.service.call(KEYVALUE_PEER, "get", { value: { bucket: "b", key }, bytes: [] });
     return value === true ? Buffer.from(bytes[0] ?? []).toString("latin1") : undefined;

@@ -13,7 +13,7 @@ import { EdgectlBench } from "../support/unit/agent/edgectl-bench.ts";
 
 const directory = mkdtempSync(join(tmpdir(), "picolet-program-"));
 after(() => rmSync(directory, { recursive: true }));
-// Readable by whoever is told to run it.
+// Another user reads it.
 chmodSync(directory, 0o755);
 const program = join(directory, "edgectl.cjs");
 const { metafile } = await build({
@@ -199,7 +199,7 @@ async function printed(file: string, args: readonly string[], socketPath: string
     .toSorted();
 }
 
-/** What each shell answers to a line, as words alone. */
+/** The words that each shell completes for a line. */
 const SHELL_CASES: readonly (readonly [line: string, words: readonly string[]])[] = [
   ["edgectl lo", ["logs"]],
   ["edgectl image p", ["pin", "pull"]],

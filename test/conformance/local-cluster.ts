@@ -1,6 +1,6 @@
 /**
- * What the conformance tests run against when they are given nothing: a hub with its embedded API server, an agent, a
- * real containerd, registries.
+ * The default cluster of the conformance tests: a hub with its embedded API server, an agent, a real containerd,
+ * registries.
  */
 import { execFileSync } from "node:child_process";
 import { existsSync } from "node:fs";

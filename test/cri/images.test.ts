@@ -18,7 +18,7 @@ import { LinkProxy } from "../support/unit/tunnel/link-proxy.ts";
 
 const skip = containerdMissing() ?? registryMissing() ?? false;
 const { signal } = new AbortController();
-/** Enough for several looks at it while it comes. */
+/** Enough for several samples of its progress. */
 const IMAGE_BYTES = 6_000_000;
 /** Resolves when so many bytes have come from the registry. */
 const passed = (proxy: LinkProxy, bytes: number): Promise<void> =>

@@ -32,7 +32,7 @@ async function leakShim(containerd: Containerd, namespace: string, id: string): 
   execFileSync("/usr/bin/containerd-shim-runc-v2", args, { cwd: bundle, env, stdio: ["ignore", "ignore", "ignore"] });
   for (;;) {
     const [pid] = shimsOf(containerd, id);
-    // What it does last before it serves.
+    // The shim opens its log last before it serves.
     if (pid !== undefined && openFilesOf(pid).includes(join(bundle, "log"))) return pid;
     await wait(RETRY_MS);
   }

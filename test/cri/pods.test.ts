@@ -1,4 +1,4 @@
-/** What of a pod's spec reaches a real containerd, read back from it and from the files it makes. */
+/** A pod's spec in a real containerd, read back from containerd and from the files it makes. */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";
@@ -32,7 +32,7 @@ const TIMEOUT_MS = 60_000;
 
 type Fields = Readonly<Record<string, unknown>>;
 
-/** The parts of an OCI runtime specification that are looked at. */
+/** The parts of an OCI runtime specification that these tests check. */
 interface Spec {
   readonly hostname?: string;
   readonly process: {
@@ -127,7 +127,7 @@ describe("pods over CRI", { skip }, () => {
     }
   }
 
-  /** What the container printed. */
+  /** Returns the container's output. */
   async function output(pod: DesiredPod, script: string, launch: Partial<ContainerLaunch> = {}): Promise<string> {
     const container = await start(pod, { command: ["/bin/sh", "-c", script], ...launch });
     await exited(pod);

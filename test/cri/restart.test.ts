@@ -139,7 +139,7 @@ describe("a containerd that dies and comes back", { skip }, () => {
     await containerd.killDaemon();
     await lost;
     await containerd.startDaemon();
-    // What the dead one left half-made keeps the name until it is cleaned up: a new attempt never meets it.
+    // A half-made sandbox of the dead agent keeps the name until it is removed: a new attempt never meets it.
     for (let attempt = 0; ; attempt += 1) {
       const next = { ...sandbox, attempt };
       const done = await fixture.adapter.apply(pod, { kind: "createSandbox", sandbox: next }, signal).then(

@@ -46,7 +46,7 @@ describe("volumes in containers", { skip }, () => {
     folder?.[Symbol.dispose]();
   });
 
-  /** What an agent has: another one knows nothing of what this one did. */
+  /** The state of one agent: another agent knows nothing of it. */
   function agent(): { environment: PodEnvironmentOnDisk; images: ImageManager } {
     const environment = new PodEnvironmentOnDisk(
       {
@@ -134,7 +134,7 @@ describe("volumes in containers", { skip }, () => {
     );
     const target = folder.at("lib/pods", pod.uid, "volumes/kubernetes.io~image/image");
     assert.ok(snapshots().some((line) => line.startsWith(target)));
-    // The image is in use: containerd keeps its layers whatever becomes of its name.
+    // The image is in use: containerd keeps its layers, even without its name.
     containerd.ctr("--namespace", "k8s.io", "leases", "rm", "--sync", target);
     assert.ok(snapshots().some((line) => line.startsWith(target)));
     assert.equal(await inside(pod, id, "ls /image/bin/sh"), "/image/bin/sh");

@@ -75,6 +75,6 @@ test("commands overlap, are told whole, end with their code, and go with what th
     guest.run("sleep 1000 & echo $! > /root/pid; wait", { timeoutMs: 2_000 }),
     /took longer than 2000 ms/,
   );
-  // What it had started goes too.
+  // The process that it had started goes too.
   await guest.output("while kill -0 $(cat /root/pid) 2>/dev/null; do sleep 0.1; done", { timeoutMs: 60_000 });
 });

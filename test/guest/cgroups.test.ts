@@ -229,10 +229,7 @@ async function component(board: Board): Promise<void> {
   assert.equal((await board.values(pod, "memory.max"))[0], max);
 }
 
-/**
- * A runner, and the process of several, in a mount namespace of their own, as somebody who has no rights and gains
- * none.
- */
+/** A runner and the dense process, in mount namespaces of their own, as a user without rights who gains none. */
 async function inJails(board: Board): Promise<void> {
   const { guest, agent } = board;
   const wasm = (await agent.status()).runtimes.find(({ name }) => name === "wasm");
@@ -247,7 +244,10 @@ async function inJails(board: Board): Promise<void> {
   }
 }
 
-/** What they ask for and may have together, and what a process takes itself. @returns its cgroup */
+/**
+ * Checks the requests and limits of the containers in a shared process, and the process's own usage.
+ * @returns its cgroup
+ */
 async function sharesAProcess(board: Board): Promise<string> {
   const { guest } = board;
   // One that has ended is taken away while the next one starts.
@@ -306,9 +306,8 @@ async function allPods(board: Board, burstablePods: number): Promise<void> {
 }
 
 /**
- * systemd writes what it knows of its units anew, and takes controllers from slices where it thinks that nobody needs
- * them. It takes `memory.oom.group` from the scopes of runc, which does not tell it of that: no cgroup of ours is
- * concerned.
+ * systemd writes the values of its units again, and removes controllers from slices where no unit needs them. It clears
+ * `memory.oom.group` of runc's scopes, because runc does not report it to systemd; no cgroup of ours is affected.
  */
 async function reloaded(board: Board): Promise<void> {
   const list = `find ${board.tier("Guaranteed")} ${DENSE_ROOT} \\( -name 'memory.*' -o -name 'cpu.*' -o -name 'pids.max' -o -name cgroup.subtree_control \\)`;

@@ -1,6 +1,6 @@
 /**
- * In the guest: `node program CGROUP COMMAND …`: what the kernel tells of the memory of all pods, whose cgroup that is,
- * while a command runs that is held at a limit; as JSON, as soon as it has told both by an event and by a stall.
+ * Runs in the guest: `node program CGROUP COMMAND …` runs a command that is held at a limit, and prints as JSON the
+ * kernel's events for the memory of all pods, whose cgroup that is, as soon as both an event and a stall have come.
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";

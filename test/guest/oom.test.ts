@@ -1,7 +1,4 @@
-/**
- * Whom the OOM killer of a board of 512 MB takes first, and whom last; and what is told of those it has taken. cgroup
- * v2.
- */
+/** The order of the OOM killer's victims on a board of 512 MB, and the reports about them. cgroup v2. */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { isReady } from "@picolet/scripts/start/follow-pods.ts";
@@ -49,7 +46,7 @@ test("the agent, sandboxes and containers have the kubelet's scores", { skip }, 
   assert.deepEqual([...new Set(ofOthers)].sort(), [-997, 1000], all);
 });
 
-/** Of the agent, the runtime, and both pods that behave. */
+/** Processes of the agent, the runtime, and both pods that behave. */
 const processes = async (): Promise<string> =>
   await guest.output(
     "systemctl show -P MainPID picolet containerd; find /sys/fs/cgroup/kubepods* -name cgroup.procs -exec cat {} + | sort -n",

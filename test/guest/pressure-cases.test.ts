@@ -1,12 +1,12 @@
 /**
  * Random mixes of pods on a board of 512 MB that runs short of memory, disk, inodes or processes, each judged by an
- * oracle that knows nothing of the code that evicts. `PICOLET_MIXES=50` runs fifty (as `npm run chaos` does),
- * `PICOLET_MIX_SEED=2,14` these two; without either one runs that is soon over: a fork bomb, for which an innocent pod
- * of less priority goes first.
+ * oracle that shares no code with eviction. `PICOLET_MIXES=50` runs fifty (as `npm run chaos` does),
+ * `PICOLET_MIX_SEED=2,14` these two; without either a short one runs: a fork bomb, for which an innocent pod of less
+ * priority goes first.
  *
- * Then pods that take 100 MiB a second and more, where the agent and the kernel's OOM killer are after the same:
- * whoever is first, the pod that leaks goes, and nothing else. With `PICOLET_MIXES` components too: to transpile them
- * takes the emulated board minutes. And one that may be a component instead, which stays.
+ * Then pods that take 100 MiB a second and more, which both the agent and the kernel's OOM killer end: in any order,
+ * only the leaking pod goes. With `PICOLET_MIXES` components too: the emulated board takes minutes to transpile them.
+ * And a pod that may be a component instead, which stays.
  */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -132,8 +132,9 @@ for (const [kind, leak] of Object.entries(leaks)) {
 }
 
 /**
- * Waits for its gate as a container, and takes ever more then; as a component it holds still. Both are started with `sh
- * hold`: the one reads a file of that name in its folder, the other one does what it is told.
+ * As a container it waits for its gate and then takes ever more memory; as a component it holds a constant amount. Both
+ * are started with `sh hold`: the container reads a file of that name in its folder, the component takes it as its
+ * command.
  */
 const EITHER = "picolet.example/either:1";
 const GATE = "/root/gate";
@@ -224,7 +225,7 @@ async function othersRun(): Promise<void> {
   );
 }
 
-/** Of all pods, of the agent and of containerd, with their names and cgroups. */
+/** Processes of all pods, of the agent and of containerd, with their names and cgroups. */
 async function processes(): Promise<string> {
   return await board.guest.output(
     "for pid in $(systemctl show -P MainPID picolet containerd; find /sys/fs/cgroup/kubepods* -name cgroup.procs -exec cat {} + | sort -n); do echo $pid $(cat /proc/$pid/comm /proc/$pid/cgroup); done",

@@ -1,4 +1,4 @@
-/** In the guest: `node program POD-PATH CONTAINER-ID`: one look at a pod's cgroup, as JSON. */
+/** Runs in the guest: `node program POD-PATH CONTAINER-ID` prints one sample of a pod's cgroup as JSON. */
 import { makeNodeUsageSampler } from "@picolet/agent/main/node/node-usage.ts";
 import { detectCgroups } from "@picolet/agent/resources/cgroup-hierarchies.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";

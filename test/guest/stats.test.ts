@@ -1,6 +1,6 @@
 /**
- * What is collected on cgroup v2 of a real kernel, in a slice of systemd's: memory, processes, throttling, pressure;
- * and what the kernel tells of it.
+ * Figures of cgroup v2 on a real kernel, in a slice of systemd's: memory, processes, throttling, pressure; and the
+ * kernel's events.
  */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";

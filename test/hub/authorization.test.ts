@@ -20,7 +20,7 @@ const golden = JSON.parse(readFileSync("test/golden/authorization-1.34.json", "u
 
 /** Requests at one time. */
 const WORKERS = 4;
-/** Of what Kubernetes refuses to subjects without roles one in so many is asked, each time of another of them. */
+/** Asks one in so many of the requests that Kubernetes refuses to subjects without roles, another one each time. */
 const REFUSALS_PER_QUESTION = 4;
 /** These are asked everything. */
 const ALWAYS: ReadonlySet<string> = new Set(["board-a", "board-c", "operator", "granter"]);
@@ -34,7 +34,7 @@ function decisionOf(answer: string): string {
 }
 
 interface Difference {
-  /** Of the lines `USER REQUEST: STATUS there, STATUS here`. */
+  /** Matches the lines `USER REQUEST: STATUS there, STATUS here`. */
   readonly lines: RegExp;
   readonly why: string;
 }

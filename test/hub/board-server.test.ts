@@ -1,4 +1,4 @@
-/** What probes and balancers see of the port that boards reach. A real hub process. */
+/** Answers to probes and balancers on the port for boards. A real hub process. */
 import assert from "node:assert/strict";
 import { request } from "node:https";
 import { test } from "node:test";

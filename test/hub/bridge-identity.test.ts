@@ -84,7 +84,7 @@ test("the client CA is the one that the API server publishes, also after it has 
   const running = endOfRun(ca.run(life.signal));
   await cluster.client.patch(CONFIG_MAPS, ref, "merge", { data: { "client-ca-file": "second" } }, {}, signal);
   for await (const pem of ca.pem.changes(signal)) if (pem === "second") break;
-  // Who shows kubelets a certificate of another CA says so; who does not uses its client CA.
+  // A hub that shows kubelets a certificate of another CA names it; else it uses the hub's client CA.
   for await (const pem of ca.kubeletClientPem.changes(signal)) if (pem === "second") break;
   const data = { "picolet-kubelet-client-ca-file": "third" };
   await cluster.client.patch(CONFIG_MAPS, ref, "merge", { data }, {}, signal);

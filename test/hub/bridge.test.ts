@@ -283,7 +283,7 @@ test("a node has the services of its pods' namespaces that have an address, and 
   await untilDesired(backend, (found) => found.has("Service/links-17/later"));
   await cluster.client.delete(SERVICES, { namespace: "links-17", name: "web" }, {}, signal);
   await untilDesired(backend, (found) => !found.has("Service/links-17/web"));
-  // What of a service does not concern its address is nothing new for a node.
+  // A change of a service that does not concern its address changes nothing for a node.
   const { revision } = backend.desired.current;
   const label = { metadata: { labels: { a: "b" } } };
   await cluster.client.patch(SERVICES, { namespace: "links-17", name: "later" }, "merge", label, {}, signal);
@@ -320,7 +320,7 @@ function unlessThere(error: unknown): void {
   if (!isPicoletError(error, "already_exists")) throw error;
 }
 
-/** As the controller of volumes does, where nobody else is it. */
+/** Binds a claim as the controller of volumes does, which is absent here. */
 async function bind(name: string): Promise<void> {
   const ref = { namespace: "default", name };
   await cluster.client
@@ -724,7 +724,7 @@ test("a node that has gone to another replica is not said to be away", async () 
   );
   await old[Symbol.asyncDispose]();
   await looked;
-  // What it would write comes right after its look at the Lease: this goes the same way after it.
+  // A write of its own would come right after it has read the Lease: this connection comes after that.
   await using third = first.fleet.connect("board-15");
   await third.putNode(reportOf("board-15"), signal);
   const node = await cluster.client.get(NODES, { namespace: "", name: "board-14" }, signal);

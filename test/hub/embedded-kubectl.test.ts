@@ -1,4 +1,4 @@
-/** What kubectl, old and new, shows and does with the embedded API server and its controllers; agents are played. */
+/** kubectl, old and new, with the embedded API server and its controllers; agents are simulated. */
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { PERSISTENT_VOLUME_CLAIMS, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";

@@ -1,5 +1,6 @@
 /**
- * What the hub's embedded API server gives a pod with its binding, so that the hub changes nothing of it afterwards.
+ * Defaults that the hub's embedded API server gives a pod with its binding, so that the hub changes nothing of it
+ * afterwards.
  */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";

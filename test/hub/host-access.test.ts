@@ -9,7 +9,7 @@ import { type Protocol, parseNetworkRules } from "@picolet/runtime-wasm/shared/n
 import fc from "fast-check";
 
 const ANNOTATION = "wasm.picolet.io/network";
-/** What only a rule with such an address may reach. */
+/** Addresses that only a rule with such an address may reach. */
 const LOCAL = [
   ...["127.0.0.1", "127.8.8.8", "0.0.0.0", "169.254.169.254", "224.0.0.251", "255.255.255.255"],
   ...["::1", "::", "fe80::1", "ff02::fb", "::ffff:127.0.0.1", "::ffff:a9fe:a9fe", "64:ff9b::7f00:1", "::127.0.0.1"],

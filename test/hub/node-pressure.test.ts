@@ -1,4 +1,4 @@
-/** What a board is short of, from the agent's conditions to what kubectl shows and the scheduler does. */
+/** Pressure of a board, from the agent's conditions to kubectl's output and the scheduler. */
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import type { PressureCondition } from "@picolet/agent/core/node/node-pressure.ts";
@@ -162,7 +162,7 @@ test("a transition has the date that the node tells, and keeps it while the stat
     ]);
   assert.deepEqual(dated("DiskPressure", "False"), [["2026-01-01T00:00:00Z", at]]);
   assert.deepEqual(dated("DiskPressure", "True"), [["2026-02-02T00:00:00Z", at]]);
-  // Of a node whose clock is not set, or is ahead.
+  // The clock of a node is not set, or is ahead.
   for (const told of ["1970-01-01T00:00:07Z", "2026-03-01T00:00:01Z"])
     assert.deepEqual(dated("DiskPressure", "True", told), [[at, at]]);
   assert.deepEqual(dated("MemoryPressure", "False"), [["2026-02-02T00:00:00Z", at]]);

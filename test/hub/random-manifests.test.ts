@@ -1,6 +1,6 @@
 /**
- * Whatever is given to the API server as a pod, it takes it or says at which path it is wrong; and what it takes, a
- * node can read.
+ * Random pods for the API server: it accepts each, or names the path that is wrong; and a node can read what it
+ * accepts.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -18,7 +18,7 @@ const pod = (metadata: object, spec: object): [Json] => [
   { apiVersion: "v1", kind: "Pod", metadata: { name: "web", ...metadata }, spec: { containers: CONTAINERS, ...spec } },
 ];
 const TOO_MUCH = { preferredDuringSchedulingIgnoredDuringExecution: [{ weight: 2 ** 40, podAffinityTerm: {} }] };
-/** What was drawn and broke the server down. */
+/** Drawn pods that broke the server before. */
 const DRAWN_BEFORE: [Json][] = [
   [{ metadata: { annotations: {} } }],
   pod({ annotations: null, finalizers: null }, {}),

@@ -1,4 +1,4 @@
-/** Boards and a hub on real TLS: who gets in, who does not, and what they are told. */
+/** Boards and a hub on real TLS: which boards get in, which do not, and with what message. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";

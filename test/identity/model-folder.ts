@@ -47,7 +47,7 @@ export class ModelFolder implements DurableFolder {
     const text = this.#live.get(from);
     if (text === undefined) throw Object.assign(new Error("no such file"), { code: "ENOENT" });
     const change: Change = (names) => {
-      // The file that had the name when this was done, whatever names survive.
+      // The file that had the name at that time, even if another name survives.
       if (names.get(from) === text) names.delete(from);
       names.set(to, text);
     };

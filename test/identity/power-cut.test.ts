@@ -21,7 +21,7 @@ const MAX_STEPS = 12;
 
 type Action = "replace" | "worked" | "fallBack" | "trust" | "pending";
 
-/** Which certificates are known to work. Two while it is being written down that the newer one does. */
+/** The certificates that are known to work: two while the newer one's success is being written down. */
 interface World {
   disk: ReadonlyMap<string, string>;
   proven: ReadonlySet<string>;
@@ -98,7 +98,7 @@ test("a disk that refuses one step, and then no more, costs no identity either",
     };
     attempt("pending");
     attempt("replace");
-    // What the agent has is what it connects with, and that works.
+    // The agent connects with the certificate that it has, and that works.
     const used = certificateOf(store.current);
     attempt("worked");
     const found = new IdentityStore({

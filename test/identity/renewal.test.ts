@@ -205,7 +205,7 @@ test("a hub's certificate that has ended is refused, and the time that its holde
   using disk = new TempFolder();
   const folder = disk.at("identity");
   await joinedOnce(hub, folder);
-  // Somebody has the hub's old key and certificate, but not the CA's key: the time it signs is signed by another.
+  // A thief has the hub's old key and certificate, but not the CA's key: another key signs the time.
   const stolen = hub.ca.serving.current;
   const thief = makeAuthority("thief", { days: 1, now: new Date(START_MS) });
   Object.assign(stolen, { caKeys: [thief.key] });
@@ -219,7 +219,7 @@ test("a hub's certificate that has ended is refused, and the time that its holde
   };
   const expired = { code: "permission_denied", reason: "CertificateExpired" };
   await assert.rejects(board.dial(), expired);
-  // It asks what the time is, and is told a lie.
+  // It asks for the time, and gets a wrong one.
   while (asked.length === 0) await board.machine.settle();
   await board.idle();
   assert.deepEqual(asked, ["/v1/time"]);
@@ -401,7 +401,7 @@ test("after its end only the key that is the last on record is renewed; before, 
   using disk = new TempFolder();
   const mine = await joinedOnce(hub, disk.at("identity"));
   assert.equal(await renewBy(hub, mine), "renewed");
-  // Somebody renewed with a copy of the board's disk; now the board does.
+  // A copy of the board's disk was renewed first; now the board renews.
   assert.equal(await renewBy(hub, mine), "renewed");
   assert.ok(hub.log.problems.some((each) => /are there two boards of this name/.test(each)));
   hub.clock.setWall(START_MS + 366 * DAY_MS);

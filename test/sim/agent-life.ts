@@ -56,7 +56,7 @@ export class AgentLife {
   readonly fence: Fence;
   readonly api: ApiSource;
   readonly prober = new FakeProber();
-  /** What a component rejected with; an agent would have ended. */
+  /** The error of a component, which would have ended the agent. */
   fault: unknown;
   readonly #components: AgentLifeComponents;
   readonly #clock: Clock;
@@ -123,7 +123,7 @@ export class AgentLife {
     await this.store[Symbol.asyncDispose]();
   }
 
-  /** What fails and what runs twice is the laws' business. */
+  /** The laws judge failing hooks and hooks that run twice. */
   #hooks(clock: Clock): HookRunner {
     const hooks = new FakeHooks(clock);
     const { laws } = this.#components;
@@ -180,7 +180,7 @@ export class AgentLife {
   }
 }
 
-/** Tells of what changes when running pods are found. */
+/** Reports the changes when running pods are found. */
 function watched(store: DesiredStore, laws: Laws, changing: (change: () => void) => void): DesiredStore {
   return {
     desired: store.desired,

@@ -1,4 +1,4 @@
-/** What a simulation draws from one seed. */
+/** The random draws of a simulation, from one seed. */
 import { type Millis, millis, type Random } from "@picolet/protocol/ports.ts";
 import { seededRandom } from "../support/unit/ports/seeded-random.ts";
 

@@ -1,6 +1,6 @@
 /**
- * The line between one life of the agent and the world. When the life ends as by kill -9, nothing passes it any more:
- * what was awaited never comes, and nothing is told to anybody.
+ * The border between one life of the agent and the world. After a kill -9 nothing passes it any more: no awaited result
+ * comes, and no listener is called.
  */
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import type { Clock, Millis, PodUid } from "@picolet/protocol/ports.ts";
@@ -55,7 +55,7 @@ export class Fence {
     this.#callsLeft = Number.MAX_SAFE_INTEGER;
   }
 
-  /** Whoever is at the other end notices that the caller is gone. */
+  /** The peers notice that the caller is gone. */
   cutOff(): void {
     for (const call of this.#inFlight) call.abort();
     this.#inFlight.clear();
@@ -118,7 +118,10 @@ export class Fence {
     };
   }
 
-  /** @param listener is told of an action as it is let through, and when its answer is an error. */
+  /**
+   * Passes calls on to the runtime.
+   * @param listener called for an action as it is let through, and when its answer is an error
+   */
   adapter(inner: RuntimeAdapter, listener: ActionListener): RuntimeAdapter {
     const call = <T>(task: (signal: AbortSignal) => Promise<T>, signal: AbortSignal): Promise<T> =>
       this.call(task, signal);

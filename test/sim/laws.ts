@@ -1,4 +1,4 @@
-/** What must hold at every moment of a simulation. The first breach is kept; all else follows from it. */
+/** The laws that hold at every moment of a simulation. The first breach is kept, because the others follow from it. */
 
 import type { OutgoingStatus } from "@picolet/agent/core/hub/tunnel-ports.ts";
 import { apiUidOf } from "@picolet/agent/core/pods/pod-identity.ts";
@@ -43,9 +43,9 @@ export class Laws {
   readonly #trace: (line: string) => void;
   readonly #hub: SimHub;
   readonly #disk: FakePodEnvironment;
-  /** What each incarnation on this node was last called by the API server. */
+  /** The API server's last UID of each incarnation on this node. */
   readonly #apiUids = new Map<PodUid, string>();
-  /** What the worker of each pod last decided to be, in the current life. */
+  /** The last decided state of each pod's worker in the current life. */
   readonly #states = new Map<PodUid, Plan["next"]["kind"]>();
   /** By pod, container and attempt. */
   readonly #runs = new Map<string, RunRecord>();
@@ -91,7 +91,8 @@ export class Laws {
   }
 
   /**
-   * Of a pod that was half removed nobody knows any more how often its containers had run, nor whose its folders are.
+   * With the disk lost, neither the number of runs of a half-removed pod's containers nor the owner of its folders is
+   * known.
    */
   diskLost(): void {
     this.#runs.clear();
@@ -114,7 +115,7 @@ export class Laws {
     if (starts && plan.next.kind !== "active") this.broken(`${uid} is ${plan.next.kind} and is to start something`);
   }
 
-  /** What runs as the hub wants it goes on, under whatever UID that wants it now. */
+  /** Pods that run as the hub wants them go on, under any UID. */
   changing(desired: Watch<DesiredSnapshot>, change: () => void): void {
     const before = desired.current.removed;
     change();
@@ -141,7 +142,7 @@ export class Laws {
     if (!hasRoom(all.map(({ pod }) => pod))) this.broken(`${uid} is granted more than there is`);
   }
 
-  /** Nobody hears that a pod is gone while anything of it is there. */
+  /** No pod is reported gone while anything of it exists. */
   told({ name, uid: apiUid, gone }: OutgoingStatus): void {
     if (!gone) return;
     this.#trace(`told that ${name} ${apiUid} is gone`);
@@ -177,7 +178,7 @@ export class Laws {
     }
   }
 
-  /** Whether it started nevertheless, and when, its agent can only guess. */
+  /** Its agent can only guess whether it started nevertheless, and when. */
   failed(pod: DesiredPod, action: Action): void {
     if (action.kind === "stopContainer") this.lifecycle.stopFailed(pod);
     if (action.kind === "startContainer") {
@@ -242,15 +243,15 @@ export class Laws {
     const key = `${pod.uid} ${name} ${attempt - 1}`;
     const before = this.#runs.get(key);
     if (before?.endedAt === undefined || before.hash !== hash || this.#guessed.has(key)) return backoff;
-    // A pod begins anew in a new sandbox.
+    // A pod starts from the beginning in a new sandbox.
     const isInit = pod.pod.spec.initContainers?.some((each) => each.name === name) === true;
     if (isInit && before.sandboxId !== container.sandboxId) return backoff;
-    // Of what happened under an agent that is gone only the wall clock tells, and that jumps here.
+    // Only the wall clock, which jumps here, has the times of events under a former agent.
     if (before.life !== this.#life || !this.#alive) return backoff;
     const forgiven = before.endedAt - before.startedAt >= RESET_AFTER_MS;
     const due = before.backoff === 0 || forgiven ? INITIAL_BACKOFF_MS : Math.min(before.backoff * 2, MAX_BACKOFF_MS);
     if (backoff !== due) this.broken(`${name}/${attempt} of ${pod.uid} has back-off ${backoff} instead of ${due}`);
-    // What a probe has failed waits from the end of the run before it.
+    // A container that failed a probe waits from the end of the run before it.
     const since = this.lifecycle.isUnwell(pod.uid, before.id) ? before.startedAt : before.endedAt;
     const waited = this.#clock.monotonic() - since;
     if (!forgiven && waited + BACKOFF_TOLERANCE_MS < before.backoff) {

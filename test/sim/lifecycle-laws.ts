@@ -1,4 +1,4 @@
-/** What must hold of the order in which a pod's containers start and end, and of what runs beside them. */
+/** The laws of the order in which a pod's containers start and end, and of what runs beside them. */
 import { containersOf, roleOf, sidecarsOf } from "@picolet/agent/plan/container-roles.ts";
 import { gracePeriodOf } from "@picolet/agent/plan/grace-period.ts";
 import type { Plan, PodView } from "@picolet/agent/plan/pod-view.ts";
@@ -6,7 +6,7 @@ import type { Clock, PodUid } from "@picolet/protocol/ports.ts";
 import type { Action, DesiredPod, ObservedContainer, ObservedPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { isRejected } from "./sim-manifests.ts";
 
-/** What a call to the runtime may take before it is carried out, and an exit before it shows. */
+/** Bounds the time that a call to the runtime takes before it is carried out, and an exit before it is visible. */
 const TOLERANCE_MS = 1000;
 
 export class LifecycleLaws {
@@ -19,7 +19,7 @@ export class LifecycleLaws {
   readonly #unstopped = new Set<PodUid>();
   /** `preStop of container-3 of pod`, begun in the current life. */
   readonly #hooks = new Set<string>();
-  /** Containers that somebody wants stopped although they are as they should be. */
+  /** Containers that must stop although they are as they should be. */
   readonly #unwell = new Set<string>();
 
   constructor(components: {
@@ -102,7 +102,7 @@ export class LifecycleLaws {
   }
 }
 
-/** Whether one has to end before the other is told to. */
+/** True when the first has to end before the second is stopped. */
 function comesBefore({ pod }: DesiredPod, first: string, second: string): boolean {
   const sidecars = sidecarsOf(pod).map(({ name }) => name);
   const index = sidecars.indexOf(second);

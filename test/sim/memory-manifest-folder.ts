@@ -1,7 +1,7 @@
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 
-/** What one source wants, by pod name; it outlives the agent. */
+/** The manifests of one source, by pod name; they outlive the agent. */
 export class Manifests {
   readonly #watch = new WatchSource<ReadonlyMap<string, DesiredPod>>(new Map());
 

@@ -40,7 +40,7 @@ Error.stackTraceLimit = 0;
 const SILENT: Log = { debug: nothing, info: nothing, warn: nothing, error: nothing, child: () => SILENT };
 
 function nothing(): void {
-  // Whatever a test kept of it would count.
+  // A reference kept by a test would count.
 }
 
 class Month implements AsyncDisposable {
@@ -162,7 +162,7 @@ export interface Lived {
   readonly pods: number;
   /** Since it had seen everything once. */
   readonly grownBytes: number;
-  /** Of all pods, when the last one has gone. */
+  /** Counts of all pods, after the last one has gone. */
   readonly left: { readonly statuses: number; readonly desired: number };
 }
 

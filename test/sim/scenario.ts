@@ -164,7 +164,7 @@ function kill({ dice, runtimes }: Board): void {
   if (running.length > 0) runtime.kill(dice.pick(running).id, "SIGKILL");
 }
 
-/** Of an init container nobody asks. */
+/** Fails the probe of a running container; init containers have no probes. */
 function failProbe({ dice, runtimes, life, laws }: Board): void {
   const runtime = dice.pick(runtimes);
   const running = runtime
@@ -240,7 +240,7 @@ function notAsDesired(board: Board): string | undefined {
   return unhealthy === undefined ? undefined : `${unhealthy.name} is not healthy: ${unhealthy.message}`;
 }
 
-/** What the hub heard last is how it is. */
+/** The hub's last report of a pod must be its present status. */
 function notTold({ hub, life }: Board, pod: DesiredPod): string | undefined {
   const told = hub.statuses.get(apiUidOf(pod));
   return isDeepStrictEqual(told, life?.store.statuses.get(pod.uid)?.status) ? undefined : "the hub has another status";
@@ -255,7 +255,7 @@ function podNotAsDesired(board: Board, pod: DesiredPod, fate: Fate): string | un
   const phase = status?.phase;
   switch (fate) {
     case "runs": {
-      // A pod that is never to be restarted has failed when somebody killed it.
+      // A pod that is never restarted has failed when it was killed.
       if (pod.pod.spec.restartPolicy === "Never" && phase === "Failed") return undefined;
       const wrong = notRunning(runtime, pod);
       if (wrong !== undefined) return wrong;
@@ -282,7 +282,7 @@ function podNotAsDesired(board: Board, pod: DesiredPod, fate: Fate): string | un
   }
 }
 
-/** A request that fits is granted, and one that does not is told of. */
+/** A request that fits is granted, and one that does not is reported. */
 function heldBack(life: AgentLife, own: DesiredPod, asked: DesiredPod): string | undefined {
   const status = life.statuses.pods.get(own.uid)?.status;
   const isOver = (uid: PodUid): boolean =>

@@ -24,7 +24,7 @@ export interface BoardInit {
   readonly trace: (line: string) => void;
   /** Instead of the real one, to see that the simulation finds what is wrong with it. */
   readonly planPod?: PlanPod;
-  /** What the agent makes of a Pod object; as it is unless given. */
+  /** Parses a Pod object as the agent does; the object as it is by default. */
   readonly parse?: (object: object) => Pod;
 }
 
@@ -35,7 +35,7 @@ interface Climate {
   readonly lostHints: number;
   readonly lateHintsMs: number;
   readonly exitLagMs: number;
-  /** Mean number of calls that an agent lives; 0: until it is told to die. */
+  /** Mean number of calls in an agent's life; 0: it lives until it is killed. */
   readonly callsPerLife: number;
   readonly smallDisk: number;
   /** How often a start finds nothing on the disk. */
@@ -94,7 +94,7 @@ export class Board {
   }
 
   /**
-   * Whether an agent found its disk empty: folders of pods that only the lost store knew are for the next start's
+   * True when an agent found its disk empty: folders of pods that only the lost store knew are for the next start's
    * sweep.
    */
   get hasLostDisks(): boolean {
@@ -145,7 +145,7 @@ export class Board {
       runtime.faults.latency = () => millis(1);
       runtime.faults.exitLag = () => millis(0);
     }
-    // One whose disk is full cannot come right, and of the others one in two has to without being started anew.
+    // An agent whose disk is full cannot recover; half of the others must recover without a restart.
     if (this.#isDiskSmall || this.dice.chance(0.5)) this.#life?.fence.kill();
     else this.#life?.fence.spare();
   }
@@ -198,7 +198,7 @@ export class Board {
   #fault(call: FakeCall): FakeFault {
     const code = this.dice.pick(["unavailable", "failed", "deadline_exceeded", "internal"] as const);
     const error = new PicoletError(code, `cannot carry out ${call.kind}`, { retryable: true });
-    // Nobody knows how long a pull may take; the adapter itself ends one that hangs.
+    // A pull may take any time; the adapter itself ends one that hangs.
     const late: FakeFault = { kind: "refuse", error, after: this.dice.millis(1000, 60_000) };
     const image = call.kind === "imageStatus" || call.kind === "imagePull";
     const fault = this.dice.pick<FakeFault>([
@@ -217,12 +217,12 @@ export class Board {
     this.laws.lifeEnded();
     this.after(this.dice.between(0, 3000), () => {
       this.#life?.fence.cutOff();
-      // What the runtime was doing for the dead agent ends before the new one is there.
+      // The runtime finishes its work for the dead agent before the new one starts.
       this.after(1, () => this.start());
     });
   }
 
-  /** What a crash leaves of the disk: all that was committed, nothing that was kept back; sometimes nothing at all. */
+  /** The disk after a crash: all that was committed, nothing that was kept back; sometimes nothing at all. */
   #nextDisk(): string {
     const from = this.#pathOf(this.#lives);
     this.#lives += 1;

@@ -1,7 +1,4 @@
-/**
- * The agent's end of the link to the hub: brings what has changed, tells what is to be told, and breaks off at any
- * point.
- */
+/** The agent's end of the link to the hub: it brings changes, sends reports, and breaks off at any point. */
 import type { RemoteObjects } from "@picolet/agent/core/hub/tunnel-ports.ts";
 import type { Store } from "@picolet/agent/store/store.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
@@ -31,7 +28,7 @@ export interface HubLinkComponents {
 export class HubLink {
   readonly #components: HubLinkComponents;
   readonly #alarm: Alarm;
-  /** Of the hub that the present session is with. */
+  /** The epoch of the present session's hub. */
   #epoch: Uint8Array | undefined;
 
   constructor(components: HubLinkComponents) {

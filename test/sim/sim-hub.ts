@@ -1,4 +1,6 @@
-/** The hub in a simulation: what it wants, what it was told, and whether it can be reached. It outlives the agent. */
+/**
+ * The hub in a simulation: its desired pods, the reports to it, and whether it can be reached. It outlives the agent.
+ */
 
 import type { OutgoingStatus } from "@picolet/agent/core/hub/tunnel-ports.ts";
 import { WatchSource } from "@picolet/protocol/async/watch.ts";
@@ -11,10 +13,10 @@ export class SimHub {
   readonly remote = new RemoteHub();
   /** Counts up with everything that a session may have to carry. */
   readonly changed = new WatchSource(0);
-  /** By UID: the last that was told of each pod that is there. */
+  /** The last report of each pod that exists, by UID. */
   readonly statuses = new Map<string, OutgoingStatus["status"]>();
   isReachable = true;
-  /** How often what was told is not acknowledged, or asked for again. */
+  /** The share of reports that are not acknowledged, or asked for again. */
   lossiness = 0;
   #backup: ReadonlyMap<ObjectKey, RemoteObject> = new Map();
 
@@ -63,7 +65,10 @@ export class SimHub {
     this.#poke();
   }
 
-  /** @returns what is wrong with what it is told. */
+  /**
+   * Takes a report of the agent.
+   * @returns the fault in the report
+   */
   receive({ namespace, name, uid, status, gone }: OutgoingStatus): void {
     const object = this.remote.objects.get(objectKey("Pod", namespace, name))?.object as PodObject | undefined;
     if (object?.metadata.uid !== uid) return;
@@ -71,7 +76,7 @@ export class SimHub {
     if (gone && object.metadata.deletionTimestamp !== undefined) this.remove(name);
   }
 
-  /** Whether what runs as `running` is what is wanted now, only under another UID. */
+  /** True when a desired pod equals the running one, only under another UID. */
   hasSuccessorOf(running: Pod): boolean {
     const pod = this.pod(running.metadata.name);
     if (pod === undefined || pod.metadata.deletionTimestamp !== undefined) return false;

@@ -12,7 +12,7 @@ export const IMAGE = "registry.example/program:1";
 export const REMOTE_IMAGE = "registry.example/remote:1";
 export const MISSING_IMAGE = "registry.example/missing:1";
 
-/** What becomes of a pod in the end: it runs, it ends so, it keeps crashing, or it never starts. */
+/** The final state of a pod: it runs, it ends so, it keeps crashing, or it never starts. */
 export type Fate = "runs" | "Succeeded" | "Failed" | "crashes" | "never" | "rejected";
 
 interface Program {
@@ -21,7 +21,7 @@ interface Program {
   readonly commands: readonly (readonly string[])[];
   readonly image: string;
   readonly init?: readonly { readonly command: readonly string[]; readonly sidecar?: boolean }[];
-  /** Of the first container. */
+  /** Hooks of the first container. */
   readonly lifecycle?: Container["lifecycle"];
   readonly deadlineS?: number;
 }
@@ -36,7 +36,7 @@ const program = (fate: Fate, restartPolicy: Program["restartPolicy"], ...command
 /** In place of a command. */
 const REJECTED = "rejected";
 
-/** By what it holds, because the agent's own copies have to be told, too. */
+/** True for a rejected pod, by its content, because the agent's own copies must be recognized too. */
 export const isRejected = ({ spec }: Pod): boolean => spec.containers[0]?.command?.[0] === REJECTED;
 
 const nap = (durationS: number) => ({ sleep: { seconds: durationS } });
@@ -129,13 +129,13 @@ export function makePod(dice: Dice, source: SourceId, name: string, uid?: string
   return { uid: own, source, origin: `/manifests/${name}.yaml`, pod };
 }
 
-/** A pod as the API server makes it: under a UID of its own, with a volume whose name nobody can foresee. */
+/** A pod as the API server makes it: under a UID of its own, with a volume whose name is random. */
 export function makeApiPod(dice: Dice, name: string): Pod {
   const { pod } = makePod(dice, "api", name, uidOf(dice));
   return withTokenVolume(dice, pod, fateOf(pod));
 }
 
-/** The same pod while somebody debugs it; not if somebody has before. */
+/** The same pod with a debug container, unless it has one already. */
 export function debugged(known: DesiredPod): DesiredPod {
   const [container] = known.pod.spec.containers;
   if (container === undefined || known.pod.spec.ephemeralContainers !== undefined) return known;
@@ -147,7 +147,7 @@ export function debugged(known: DesiredPod): DesiredPod {
   return { ...known, pod };
 }
 
-/** The same pod made anew: only what is drawn at random is another. */
+/** The same pod with new random draws. */
 export function remade(dice: Dice, pod: Pod): Pod {
   const { deletionTimestamp: _, deletionGracePeriodSeconds: __, ...metadata } = pod.metadata;
   return withTokenVolume(dice, { ...pod, metadata: { ...metadata, uid: uidOf(dice) } }, fateOf(pod));
@@ -173,7 +173,7 @@ export function redefine(dice: Dice, known: Pod): Pod {
   return pod;
 }
 
-/** What the resizes of a simulation may have together, in thousandths of a CPU. No pod asks for any when it is made. */
+/** Bounds the resizes of a simulation together, in thousandths of a CPU. No pod requests any when it is made. */
 const SIM_CPU = 1000n;
 
 export const hasRoom = (pods: readonly Pod[]): boolean =>
@@ -191,7 +191,7 @@ export function resized(dice: Dice, known: Pod): Pod {
   return pod;
 }
 
-/** Whether one does what the other does, by all that is drawn for them. */
+/** True when both pods do the same work, by all that is drawn for them. */
 export const isSameWork = (one: Pod, other: Pod): boolean => workOf(one) === workOf(other);
 
 const workOf = ({ spec }: Pod): string => {

@@ -1,6 +1,4 @@
-/**
- * What the runner of a component that serves HTTP does to its memory while real clients ask it, request after request.
- */
+/** The memory of the runner of a component that serves HTTP, while real clients send request after request. */
 
 import { memoryOf } from "../bench/measure/process-usage.ts";
 import { httpLoad } from "../bench/wasm/http-load.ts";
@@ -20,9 +18,7 @@ export interface HttpSample extends Sample {
 
 const IMAGE = "localhost/http-server:1";
 const CONNECTIONS = 16;
-/**
- * What one round asks, and how often. The large ones come first: what they leave of garbage is not what is looked at.
- */
+/** The requests of one round. The large ones come first, so that their garbage is collected before the measurement. */
 const ROUND: readonly (readonly [path: string, requests: number])[] = [
   ["/count/100000", 400],
   ["/query?a=b", 10_000],

@@ -6,7 +6,7 @@ import { plotSamples } from "./plot.ts";
 import { judge, type Sample, soak } from "./soak.ts";
 
 const SEED = Number(process.env.PICOLET_SEED ?? 20_261_120);
-/** Rounds of the real one: some 15 seconds; `npm run soak` has them for as long as it is told. */
+/** Rounds of the real suite: some 15 seconds; `npm run soak` takes their number as an argument. */
 const ROUNDS = 10;
 /** An agent that rests takes half of it. */
 const MAX_ANON_MIB = 40;

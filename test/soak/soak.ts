@@ -1,4 +1,4 @@
-/** What an agent's memory does while pods come, go, crash and are probed; and whether it grows. */
+/** An agent's memory while pods come, go, crash and are probed; and whether it grows. */
 import { setTimeout as delay } from "node:timers/promises";
 import { textOf } from "@picolet/scripts/start/follow-pods.ts";
 import { PodChurn } from "../support/agent/pod-churn.ts";

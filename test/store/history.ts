@@ -2,7 +2,7 @@ import type { RemoteObject } from "@picolet/protocol/tunnel/messages.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { remoteObject, remotePod, samplePod } from "../support/unit/store/store-samples.ts";
 
-/** What the writer wants in each revision: pods come, change and go. */
+/** The desired pods of each revision: pods come, change and go. */
 export function podsOf(revision: number): readonly DesiredPod[] {
   const names = ["a", "b", "c", "d", "e"].filter((_, n) => (revision >> n) % 2 === 0);
   return names.map((name, n) => samplePod(name, { image: `example/${name}:${Math.floor(revision / (n + 2))}` }));
@@ -10,7 +10,7 @@ export function podsOf(revision: number): readonly DesiredPod[] {
 
 export const EPOCH: Uint8Array = Uint8Array.of(1, 2, 3, 4, 5, 6, 7, 8);
 
-/** What the hub sends in each revision, and the pods that are made of it. */
+/** The hub's objects of each revision, and the pods that are made of them. */
 export function remoteOf(revision: number): {
   readonly upserts: readonly RemoteObject[];
   readonly deletes: readonly string[];

@@ -1,6 +1,4 @@
-/**
- * A process that changes a bucket as fast as it can and says on stdout what it was told is kept, until it is killed.
- */
+/** A process that changes a bucket as fast as it can and prints each acknowledged change, until it is killed. */
 import { writeSync } from "node:fs";
 import { KeyvalueService } from "@picolet/agent/store/keyvalue/keyvalue-service.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";

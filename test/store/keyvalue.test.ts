@@ -1,4 +1,4 @@
-/** The key-value store of components: what it was told to keep it keeps, whatever is sent to it and happens to it. */
+/** The key-value store of components: it keeps each acknowledged value after any input and any event. */
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -82,7 +82,7 @@ class Bench implements Disposable {
   }
 }
 
-/** Nobody waits for others to go to the disk with. */
+/** A clock without waits: no commit waits for others. */
 class ImmediateClock implements Clock {
   monotonic = (): ReturnType<Clock["monotonic"]> => systemClock.monotonic();
   wall = (): Date => systemClock.wall();

@@ -15,7 +15,10 @@ import { podsOf, remoteOf } from "./history.ts";
 const WRITER = await testProgram("test/store/writer.ts");
 const KILLS = 25;
 
-/** Kills the writer some time after it has accepted `lines` revisions. @returns the last one it told of. */
+/**
+ * Kills the writer some time after it has accepted `lines` revisions.
+ * @returns the last printed revision
+ */
 async function writeAndKill(path: string, lines: number, spins: number): Promise<number> {
   const child = spawn(process.execPath, [WRITER, path], { stdio: ["ignore", "pipe", "inherit"] });
   let last = 0;
@@ -57,7 +60,7 @@ test(`a store whose process is killed ${KILLS} times holds what it had accepted,
     await using store = new Store({ clock: systemClock, log: new RecordedLog() }, { path });
     assert.deepEqual(store.state.current, { kind: "durable", opening: { kind: "opened" } });
     const revision = store.desired.revision("file");
-    // The one it was about to tell of may be there.
+    // The next revision, not yet printed, may be there.
     assert.ok(revision === accepted || revision === accepted + 1, `${accepted} accepted, ${revision} found`);
     const wanted = podsOf(revision);
     const found = [...store.desired.desired.current.pods.values()].filter(({ source }) => source === "file");

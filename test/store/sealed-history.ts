@@ -1,4 +1,4 @@
-/** What a hub has sent by each revision, and a store as the agent opens it: keys on the disk beside it. */
+/** The objects that a hub has sent by each revision, and a store as the agent opens it: keys on the disk beside it. */
 import { join } from "node:path";
 import type { DataKeys } from "@picolet/agent/keys/data-keys.ts";
 import { makeKeyProviders } from "@picolet/agent/keys/key-providers.ts";

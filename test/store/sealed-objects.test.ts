@@ -1,4 +1,4 @@
-/** What a disk shows of Secrets: nothing, through updates, rotations, upgrades, damage and lost keys. */
+/** Secrets on a disk stay unreadable through updates, rotations, upgrades, damage and lost keys. */
 import assert from "node:assert/strict";
 import { cpSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
@@ -187,7 +187,7 @@ test("with nothing to seal again nothing is written", async () => {
   assert.deepEqual(readFileSync(path), before);
 });
 
-/** Changes rows of the closed database as somebody with the disk in hand could. */
+/** Changes rows of the closed database as an attacker with the disk can. */
 function tamper(path: string, ...statements: readonly string[]): void {
   const database = new Database(path);
   for (const statement of statements) database.exec(statement);

@@ -24,7 +24,7 @@ const ECHO_PORT = 7010;
 const TIMEOUT = { timeout: 120_000 };
 const missing = containerdMissing();
 
-/** Counts, and answers whoever connects. */
+/** Counts, and answers each connection. */
 const PROGRAM = {
   image: BUSYBOX_IMAGE,
   command: [

@@ -1,4 +1,4 @@
-/** What a real container uses, read from this machine's own cgroups. */
+/** The usage of a real container, read from this machine's own cgroups. */
 import assert from "node:assert/strict";
 import { tmpdir } from "node:os";
 import { test } from "node:test";

@@ -1,6 +1,6 @@
 /**
- * A runner's end and the agent's, without the socket between them: what a component wrote is kept whatever becomes of
- * the agent.
+ * A runner's end and the agent's, without the socket between them: a component's telemetry is kept after any end of the
+ * agent.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

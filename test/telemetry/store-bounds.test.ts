@@ -1,4 +1,4 @@
-/** What the hub's store of telemetry never exceeds, whatever boards send. */
+/** Bounds of the hub's telemetry store, which no board's data exceeds. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { TelemetryStreams } from "@picolet/hub/telemetry/telemetry-streams.ts";
@@ -101,7 +101,7 @@ test("a board that floods a full store pushes out its own points, not those of o
   const kept = hub.after(0, 1000, 1e9).map(({ node }) => node);
   assert.equal(kept.filter((node) => node === "edge-1").length, 10);
   assert.ok(kept.length >= 95 && hub.bytes <= 100 * size);
-  // What a hub has after its restart is the same.
+  // A hub has the same after its restart.
   await put("edge-1", 11, 10);
   assert.equal(hub.after(0, 1000, 1e9).filter(({ node }) => node === "edge-1").length, 20);
 });

@@ -1,7 +1,7 @@
 /**
- * The tunnel against bytes that nobody sane would send, at both ends: noise, valid frames with some bytes changed,
- * valid frames in any order, and the committed corpus. Whatever comes, an end either goes on or closes the session as a
- * violation by its peer; it throws nothing and keeps no more than its limits.
+ * The tunnel against malformed bytes at both ends: noise, valid frames with some bytes changed, valid frames in any
+ * order, and the committed corpus. An end either goes on or closes the session as a violation by its peer; it throws
+ * nothing and keeps no more than its limits.
  */
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";

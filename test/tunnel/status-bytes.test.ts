@@ -1,5 +1,4 @@
-/** What a change of a pod's status costs between a real agent's end and a real hub's end, on injected time. */
-
+/** The bytes of a change of a pod's status between a real agent's end and a real hub's end, on injected time. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { TlsDialer } from "@picolet/agent/tunnel/dialing/tls-dialer.ts";
@@ -52,7 +51,7 @@ class Board implements AsyncDisposable {
     this.#running = endOfRun(this.tunnel.run(this.#stop.signal));
   }
 
-  /** Of a fleet, as every hub in use is. */
+  /** Starts a board of a fleet, as every real hub has one. */
   static async start(): Promise<Board> {
     const hub = await HubTunnel.start({ fleet: { id: "4f1c1ea2-6e36-4f0a-8f0c-0a1b2c3d4e5f", former: [] } });
     hub.backend.node(NODE).set({});
@@ -74,7 +73,7 @@ class Board implements AsyncDisposable {
     await assert.rejects(opening);
   }
 
-  /** Of all frames, in both directions. */
+  /** The bytes of all frames, in both directions. */
   get bytes(): number {
     const { bytesSent = 0, bytesReceived = 0 } = this.tunnel.report();
     return bytesSent + bytesReceived;
@@ -146,7 +145,7 @@ test("a change of a pod's status takes some forty bytes of frames, and its ackno
   const { clock } = board.hub;
   await board.reports(podStatus("running"));
   await board.settled();
-  // By now the hub has let go of what it was sent and goes by what the API server shows.
+  // By now the hub has released the sent status and goes by the API server's.
   await clock.advance(seconds(20));
   const before = board.bytes;
   await board.reports(podStatus("killed"));

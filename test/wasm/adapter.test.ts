@@ -247,7 +247,7 @@ test("what a component makes and drops leaves nothing in its runner", async (con
   assert.ok(many < few + 3, `${few} MiB after 2,000 turns, ${many} after 60,000`);
 });
 
-/** What a start that is refused throws; nothing of it may be left. */
+/** The error of a refused start; nothing of it may be left. */
 async function refusedStart(
   { runtime, adapter }: WasmBench,
   pod: WasmPod,

@@ -6,7 +6,7 @@ import { describe, it, type TestContext } from "node:test";
 import { LOADER_MESSAGE, loaderCode, loaderSource } from "@picolet/runtime-wasm/adapter/isolation/seccomp-loader.ts";
 import { TempFolder } from "../support/unit/machine/temp-folder.ts";
 
-/** What an assembler makes of the source, up to the structure that follows the code. */
+/** The assembler's output, up to the structure that follows the code. */
 function assembled(context: TestContext, machine: string, target: string): Buffer {
   const folder = new TempFolder();
   context.after(() => folder[Symbol.dispose]());

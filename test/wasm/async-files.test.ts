@@ -17,9 +17,9 @@ const RANDOM_STEPS = 120;
 const CHANGES = /^(?:write|append|mkdir|rmdir|rm|mv|ln|symlink|time)$/;
 const MIB = 1_048_576;
 const NEVER = new AbortController().signal;
-/** Of wasi:filesystem/types@0.3.0, by their place in it. */
+/** Error codes of wasi:filesystem/types@0.3.0, by their place in it. */
 const ERROR = { badDescriptor: 2, exist: 6, isDirectory: 13, noEntry: 19, notPermitted: 30, readOnly: 32 };
-/** Of the same. */
+/** Descriptor types of the same. */
 const TYPE = { directory: 2, link: 4, file: 5 };
 
 let component: AsyncComponent;
@@ -30,7 +30,7 @@ before(async () => {
 
 after(() => component?.[Symbol.dispose]());
 
-/** A volume, and beside it what nobody may reach. */
+/** A volume, and a file beside it that no component may reach. */
 class Volume implements Disposable {
   readonly folder = new TempFolder();
 

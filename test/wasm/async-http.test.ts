@@ -17,7 +17,7 @@ const SERVER = "localhost/async-server:1";
 const WRITER = "localhost/async-writer:1";
 const PROXY = "localhost/async-proxy:1";
 const NETWORK = "wasm.picolet.io/network";
-/** Of wasi:http/types.error-code, by their place in it. */
+/** Error codes of wasi:http/types.error-code, by their place in it. */
 const ERROR = { connectionRefused: 6, requestDenied: 15 };
 
 let runtime: WasmRuntime;
@@ -57,7 +57,7 @@ const logOf = ({ logPath }: ObservedContainer): string =>
     tag === "P" ? text : `${text}\n`,
   );
 
-/** What a pod with this rule is told. */
+/** The answer in a pod with this rule. */
 async function asked(rule: string, ...args: readonly string[]): Promise<string> {
   pods += 1;
   const annotations = { [NETWORK]: rule };
@@ -165,7 +165,7 @@ test("it may give its answer and write the body when it likes, but for a write t
     const { status, text: told, message } = await fetched(port, path);
     assert.deepEqual([status, told, message.trailers["x-sum"]], [201, text, "42"], path);
   }
-  // Nobody can read what is not given yet.
+  // A value cannot be read before it is granted.
   assert.equal((await fetched(port, "/before")).status, 500);
   assert.match(logOf(started), /^picolet: the request GET "\/before" failed: wasm trap: deadlock/m);
   // Once it has answered, it is cut off.

@@ -1,4 +1,4 @@
-/** What requests leave on the heap of who serves them by WASI 0.3, after a collection. */
+/** The heap of a server by WASI 0.3 after requests and a collection. */
 import assert from "node:assert/strict";
 import { Agent, get } from "node:http";
 import { connect, type Socket } from "node:net";
@@ -62,7 +62,7 @@ test("an instance that is thrown away while it waits leaves nothing behind", asy
     onCut();
   };
   const server = await component.serve({ ...DEFAULT_HTTP_OPTIONS, port, instances: 4, timeoutMs: 1 }, onLog);
-  /** Of clients that read nothing: the component waits for them in the middle of what it writes. */
+  /** Clients that read nothing: the component waits for them in the middle of its writes. */
   const stall = async (clients: number): Promise<void> => {
     const wanted = cut + clients;
     const done = new Promise<void>((resolve) => {

@@ -143,7 +143,7 @@ for (const { name, host, udp, anywhere, largest, pieces, mebibytes } of FAMILIES
         client.on("error", () => undefined);
         client.write(text);
         if (at % 3 !== 0) {
-          // What comes back is not read, or not all of it.
+          // The client does not read the answer, or not all of it.
           await once(client, at % 3 === 1 ? "connect" : "data");
           client.resetAndDestroy();
           return;
@@ -194,7 +194,7 @@ for (const { name, host, udp, anywhere, largest, pieces, mebibytes } of FAMILIES
       assert.equal(String(data), "word");
     });
 
-    /** What it waits for to go on. */
+    /** Sends the word that the component waits for. */
     function say(port: number): Promise<void> {
       const socket = createSocket(udp);
       return new Promise((done) => socket.send("word", port, host, () => void socket.close(() => done())));

@@ -9,8 +9,8 @@ import { AsyncComponent } from "../support/wasm/async-component.ts";
 import { echo, peer, Talk } from "../support/wasm/async-talk.ts";
 
 /**
- * Of each: the test runner follows promises, which is up to 0.9 KiB of a connection; without it there are some 30
- * bytes. jco keeps 20 KiB.
+ * Bounds the bytes of each: the test runner follows promises, up to 0.9 KiB of a connection; without it there are some
+ * 30 bytes. jco keeps 20 KiB.
  */
 const BOUND_BYTES = 1024;
 /** A line of output each 500. */

@@ -99,7 +99,7 @@ test("a connection that came for a wait that was given up is not kept from anybo
     const socket = createSocket("udp4");
     socket.send("word", port, "127.0.0.1", () => void socket.close());
   };
-  // Of CopyResult: cancelled.
+  // CopyResult: cancelled.
   await talk.until(/cancelled 2\n/);
   const client = connect({ port, host: "127.0.0.1" });
   client.on("error", () => undefined);

@@ -18,7 +18,7 @@ const OPEN = "tcp://127.0.0.1:*; tcp://[::1]:*; udp://127.0.0.1:*; tcp://localho
 /** Half of them by TCP, half by UDP, and one of fifty thrown away. */
 const REQUESTS = 400;
 /**
- * Of each. Some 100 without the test runner, which follows promises: 1,500 with it. A socket that is not forgotten is
+ * Bounds the bytes of each. Some 100 without the test runner, which follows promises: 1,500 with it. A leaked socket is
  * 2,400 more.
  */
 const BOUND_BYTES = 2048;
@@ -38,7 +38,7 @@ interface Answer {
 
 class Served {
   readonly #port: number;
-  /** What the container's log says of requests that failed. */
+  /** Faults of failed requests in the container's log. */
   readonly faults: readonly string[];
 
   private constructor(port: number, faults: readonly string[]) {
@@ -78,7 +78,7 @@ async function udpEcho(context: TestContext, when = (answer: () => void): void =
   return socket.address().port;
 }
 
-/** Of the connections that are made to it, what they have said and how they end. */
+/** A server that records its connections, their data and their ends. */
 async function listener(context: TestContext, host?: string) {
   const sockets: Socket[] = [];
   const waiting: (() => void)[] = [];
@@ -101,7 +101,7 @@ test("many requests at once each talk to whom they like", async (context) => {
   const instances = 8;
   const held: (() => void)[] = [];
   let most = 0;
-  /** Nobody is answered before as many as there are instances wait for it. */
+  /** Answers only when as many clients wait as there are instances. */
   const together = (answer: () => void): void => {
     held.push(answer);
     most = Math.max(most, held.length);
@@ -124,7 +124,7 @@ test("many requests at once each talk to whom they like", async (context) => {
 
 test("it reaches whom its pod names, and hears why nobody else", async (context) => {
   const port = await peer(context, echo);
-  // Free, and for everybody: whoever opens them without leave hears of nothing else that keeps him from it.
+  // Free ports that any process may open: only the missing grant keeps the component from them.
   const [granted, ungranted] = [await fixedPort(), await fixedPort()];
   const rules = `tcp://127.0.0.1:${port}; tcp://127.0.0.1:1; udp://127.0.0.1:9; listen udp:${granted}`;
   const proxy = await Served.serve(context, rules);
@@ -198,7 +198,7 @@ test("a container's instances share its sockets, and one that is thrown away giv
   const proxy = await Served.serve(context, OPEN, { instances: 4, waiting: 128 });
   const kept = await Promise.all(Array.from({ length: 128 }, () => proxy.asked(`/keep/${port}`)));
   assert.deepEqual([...new Set(kept.map(({ text }) => text))], ["kept"]);
-  // Of `other`, with a text.
+  // Error `other`, with a text.
   assert.equal((await proxy.asked(`/tcp/${port}`)).text, "create: 14");
   const all = await arrived(128);
   const closed = all.map((socket) => once(socket, "end"));

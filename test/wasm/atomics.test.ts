@@ -17,7 +17,7 @@ type Mode = (typeof MODES)[number];
 interface AtomicsBench extends WasmBench {
   /** As the agent's successor finds it. */
   reopen(): void;
-  /** Of calls that reach the store, by their names. */
+  /** The names of the calls that reach the store. */
   readonly calls: string[];
 }
 
@@ -55,7 +55,7 @@ const podOf = (made: WasmBench, mode: Mode, quota = "b=1Mi"): Promise<WasmPod> =
     },
   });
 
-/** What the component says of these commands. */
+/** The component's output for these commands. */
 async function said(made: WasmBench, mode: Mode, text: string, quota?: string): Promise<string[]> {
   await using pod = await podOf(made, mode, quota);
   const args = text.split(" ");

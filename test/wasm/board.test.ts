@@ -1,4 +1,4 @@
-/** What the board gives components, by real components in real runners, with the agent's own store behind them. */
+/** The board's services for real components in real runners, with the agent's own store behind them. */
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, renameSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { after, before, describe, test } from "node:test";

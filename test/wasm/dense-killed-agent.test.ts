@@ -14,7 +14,7 @@ const PODS = 4;
 const KILLS = 12;
 const LONGEST_LIFE_MS = 400;
 
-/** Of what the processes say they have, and what the adapter says runs: one, and not the other. */
+/** The containers that only the processes report, or only the adapter. */
 async function untold(runtime: WasmRuntime, adapter: WasmAdapter): Promise<string[]> {
   const told = new Set<string>();
   for (const { uid } of await adapter.list(NEVER)) {

@@ -57,7 +57,7 @@ async function assertRuns({ pod, container }: Started): Promise<void> {
   assert.deepEqual(state, container.state);
 }
 
-/** Of the pod's newest container, as this adapter sees it. */
+/** The end of the pod's newest container, as this adapter sees it. */
 async function ended(adapter: WasmAdapter, uid: PodUid): Promise<Exit> {
   const enough = AbortSignal.timeout(PATIENCE_MS);
   const hints = adapter.hints(enough)[Symbol.asyncIterator]();
@@ -294,7 +294,9 @@ test("a process has room for all that are on their way into it before one of the
   await until("what has ended is given back", async () => (await limitOf(first)) === roomFor(NAMES.length));
 });
 
-/** What a container held is closed a moment after its end is told, sockets with the next turn of the event loop. */
+/**
+ * A container's resources are closed a moment after its end is reported, sockets with the next turn of the event loop.
+ */
 async function until(what: string, holds: () => boolean | Promise<boolean>): Promise<void> {
   const enough = AbortSignal.timeout(PATIENCE_MS);
   while (!(await holds())) {

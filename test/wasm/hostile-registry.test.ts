@@ -365,7 +365,7 @@ test("what an earlier pull left is not believed: it is verified, and come by ane
   answerBlobs(bench, async (response, range) => {
     if (range !== undefined || bench.files("pulls").length === 0) return void response.writeHead(404).end();
     response.writeHead(200, { "content-length": large.length }).write(half);
-    // Of what has come and is not written yet a connection that is lost takes any part with it.
+    // A lost connection may lose any part of the data that has come and is not written yet.
     await settled(() => (statSync(written()).size < half.length ? ["half of it"] : []));
     response.destroy();
   });

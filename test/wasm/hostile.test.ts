@@ -1,6 +1,4 @@
-/**
- * Components that try what they must not: each is shown to fail, in a process of its own, and how its pod tells of it.
- */
+/** Components that attempt forbidden actions: each fails, in a process of its own, and its pod reports it. */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";

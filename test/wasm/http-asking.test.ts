@@ -1,6 +1,4 @@
-/**
- * What a component asks by wasi:http/outgoing-handler: real components in real processes, and servers on the loopback.
- */
+/** Requests by wasi:http/outgoing-handler: real components in real processes, and servers on the loopback. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer, type RequestListener, type Server } from "node:http";
@@ -19,7 +17,7 @@ async function portOf(context: TestContext, server: Server | TcpServer): Promise
 const answering = (context: TestContext, listener: RequestListener): Promise<number> =>
   portOf(context, createServer(listener));
 
-/** What `http-client.c` says of these requests, in a pod with this network. */
+/** The output of `http-client.c` for these requests, in a pod with this network. */
 async function said(context: TestContext, network: string, ...args: readonly string[]): Promise<string[]> {
   const { pod } = await wasmBench(context);
   const made = await pod("http-client.c", { annotations: { "wasm.picolet.io/network": network } });

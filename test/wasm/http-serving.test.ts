@@ -54,7 +54,7 @@ class Served {
     return new Served(bench, pod, port, await pod.start(launch));
   }
 
-  /** Of the runner. */
+  /** The runner's process. */
   get pid(): number {
     return this.#bench.runtime.runner(this.container.id)?.pid ?? assert.fail("it has a runner");
   }
@@ -158,7 +158,7 @@ test("an instance that is thrown away leaves no file open", async (context) => {
   for (let time = 0; time < 10; time += 1) assert.equal((await served.ask("/lose")).status, 500);
   // One that would sleep for long after its time is ended with its stack.
   assert.equal((await served.ask("/doze")).status, 504);
-  // Who asked is told first.
+  // The client gets its answer first.
   assert.equal((await served.ask("/calls")).body, "1");
   assert.deepEqual(
     openFilesOf(served.pid).filter((path) => path.startsWith("/volumes/")),
@@ -215,7 +215,7 @@ test("hostile clients are cut off, and the others are served", async (context) =
 
 test("a response that comes too late is given up", async (context) => {
   const served = await Served.start(context, "instances=1; timeout=1");
-  // What the first request takes besides, to make an instance, is not to be counted.
+  // The first request also makes an instance, which must not count.
   await served.ask("/hello");
   const slow = request({ host: HOST, port: served.port, path: "/echo", method: "POST", agent: false });
   slow.setHeader("transfer-encoding", "chunked");

@@ -1,4 +1,4 @@
-/** What a component asks by https: real components in real processes, and TLS servers on the loopback. */
+/** Requests by https: real components in real processes, and TLS servers on the loopback. */
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
@@ -21,7 +21,7 @@ const authority = new TlsAuthority();
 const DAY_MS = 86_400_000;
 const MIB = 1_048_576;
 const NEVER = new AbortController().signal;
-/** Of a component that waits for a server of this process, on however busy a machine. */
+/** Lets a component wait for a server of this process on a busy machine. */
 const PATIENT = { name: "FIRST_BYTE_MS", value: "25000" };
 const MODES = ["isolated", "dense"] as const;
 
@@ -39,11 +39,11 @@ async function portOf(context: TestContext, server: Server): Promise<number> {
 
 const fine: RequestListener = (_, response) => void response.end("fine");
 
-/** Of a server with a certificate of this authority's, unless `more` says otherwise. */
+/** Starts a server with a certificate of this authority, unless `more` says otherwise. */
 const tlsPort = (context: TestContext, more: TlsOptions = {}, listener = fine): Promise<number> => {
   const { privateKey, certificate } = authority.issueServer();
   const server = createServer({ key: privateKey, cert: certificate, ...more }, listener);
-  // What it thinks of a client that goes away in the handshake.
+  // A client that goes away in the handshake is no fault.
   server.on("tlsClientError", () => undefined);
   return portOf(context, server);
 };
@@ -61,7 +61,7 @@ interface Asking {
   readonly container?: WasmPodOptions["container"];
 }
 
-/** What `http-client.c` says of these requests, in a pod with this network. */
+/** The output of `http-client.c` for these requests, in a pod with this network. */
 async function asks(made: WasmBench, { network, args, mode = "isolated", env = [], container }: Asking): Promise<Said> {
   const annotations = { "wasm.picolet.io/network": network, "wasm.picolet.io/mode": mode };
   await using pod = await made.pod("http-client.c", {
@@ -227,7 +227,7 @@ for (const mode of MODES) {
     const served = await pod.start();
     const answer = async (asked: number): Promise<string> =>
       (await fetch(`http://127.0.0.1:${port}/127.0.0.1:${asked}`)).text();
-    // Of the cases of wasi:http's error code 13 is TLS-certificate-error, 15 HTTP-request-denied.
+    // wasi:http's error code 13 is TLS-certificate-error, 15 HTTP-request-denied.
     assert.deepEqual(await Promise.all([right, wrong, right, 1].map(answer)), ["200", "error 013", "200", "error 015"]);
     const [told] = await pod.text(served, 1);
     assert.match(
@@ -367,13 +367,13 @@ test("the file is read when a container starts: what is wrong with it is said, a
     });
   const notes = async (): Promise<readonly string[] | undefined> => (await made.adapter.status(NEVER)).notes;
   const missing = "there is no such file; put them there, or name none";
-  // It was looked at before anybody needed it.
+  // It was checked before its first use.
   assert.deepEqual(await notes(), [
     `components that ask by https cannot start: cannot use the authorities in ${path} (wasm.http.caFile): ${missing}`,
   ]);
   assert.equal(made.runtime.log.entries.filter(({ level }) => level === "error").length, 1);
   await refused(missing);
-  // Nobody else needs it.
+  // No other client needs it.
   const plain = await portOf(context, createHttpServer(fine));
   const others = { network: `http://127.0.0.1:${plain}`, args: ["GET", "http", `127.0.0.1:${plain}`, "/", "-"] };
   assert.deepEqual((await asks(made, others)).out, ["200 fine"]);

@@ -1,4 +1,4 @@
-/** What a component's process has of the node, whatever its component or the runner itself might be made to do. */
+/** A component's process and the node: its rights, even if component or runner were hijacked. */
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
 import { chmodSync, mkdirSync, readdirSync, readFileSync, readlinkSync, symlinkSync, writeFileSync } from "node:fs";
@@ -23,7 +23,7 @@ interface Bench {
   readonly runtime: WasmRuntime;
   readonly adapter: WasmAdapter;
   pod(options?: Partial<WasmPodOptions>, component?: "workload.c" | "script.c"): Promise<WasmPod>;
-  /** Of a container's runner. */
+  /** The pid of a container's runner. */
   pid(id: string): number;
 }
 
@@ -284,7 +284,7 @@ test("a node that lets nobody be kept apart says so once, and components run", a
     assert.equal(runner.launch, launch);
   }
   assert.equal(log.entries.filter(({ level }) => level === "warn").length, 1);
-  // What becomes another user before it opens its files takes a jail.
+  // A process that becomes another user before it opens its files needs a jail.
   assert.equal(await isolation.unjailed({ uid: 65532, gid: 65532, groups: [] }), "picolet does not run as root");
   assert.equal(await isolation.unjailed(undefined), undefined);
 });

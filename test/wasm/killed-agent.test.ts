@@ -1,4 +1,4 @@
-/** kill -9 of the agent at any point of whatever it is doing: the next one understands what it finds. */
+/** kill -9 of the agent at any point: the next one understands the state that it finds. */
 import assert from "node:assert/strict";
 import { readdirSync } from "node:fs";
 import { test } from "node:test";
@@ -21,7 +21,7 @@ const processesOf = (statePath: string): number[] =>
     .filter(({ words }) => words.slice(1).some((each) => each.startsWith(`${statePath}/`)))
     .map(({ pid }) => pid);
 
-/** What runs is what is said to run, and nothing else. */
+/** Checks that exactly the reported containers run. */
 async function checkTruth(runtime: WasmRuntime, adapter: WasmAdapter): Promise<number> {
   const ids: string[] = [];
   for (const { uid } of await adapter.list(NEVER)) {

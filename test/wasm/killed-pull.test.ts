@@ -41,7 +41,7 @@ function slowly(bench: PullBench, blob: Uint8Array): void {
   };
 }
 
-/** Whatever is in use is whole: each name leads to a component whose content is its digest. */
+/** Checks that everything in use is whole: each name leads to a component whose content is its digest. */
 async function checkTruth(bench: PullBench): Promise<void> {
   await using adapter = bench.runtime.adapter();
   for (const { id } of await adapter.images.list(NEVER)) assert.equal(id, ID);

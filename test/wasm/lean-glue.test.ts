@@ -1,4 +1,4 @@
-/** What a call of the host leaves behind: nothing. */
+/** A call of the host leaves nothing behind. */
 import assert from "node:assert/strict";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
@@ -38,14 +38,14 @@ test("a wait leaves nothing behind", async () => {
   assert.ok(grown < MAX_GROWTH_BYTES, `the heap has grown by ${grown} bytes`);
 });
 
-/** Of an example: in this process, which is a fifth of what a transpiler of its own takes. */
+/** The glue of an example, made in this process, which takes a fifth of a transpiler process. */
 async function exampleGlue(path: string): Promise<Glue> {
   const files = await generatedFiles(readFileSync(path));
   const [, source] = files.find(([name]) => name === SCRIPT_NAME) ?? [];
   return asScript(Buffer.from(source ?? []).toString("utf8"));
 }
 
-/** What is told of it is what is so. */
+/** Checks that the report is true. */
 function isLean({ script, isLean: told }: Glue, name: string): boolean {
   assert.equal(told, !/AsyncTask|task\./.test(script) || script.includes("picolet:async"), name);
   return told;

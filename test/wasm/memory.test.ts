@@ -1,5 +1,5 @@
 /**
- * What the processes of components take beyond Node itself, which is measured beside them: sizes that are the same from
+ * The memory of components' processes beyond Node itself, which is measured beside them: sizes that are the same from
  * run to run, with limits close above them. A change that exceeds one has to be worth it.
  */
 import assert from "node:assert/strict";
@@ -70,7 +70,7 @@ test("a runner at rest takes little memory beyond Node", async () => {
   assert.deepEqual(excess, []);
 });
 
-/** Of Node's own, in what every runner loads. Others are loaded by the parts that need them. */
+/** Node's modules that every runner loads. The parts that need others load them. */
 const RUNNER_MODULES = ["node:fs", "node:path", "node:vm"];
 
 test("a runner loads nothing but what every component needs", () => {

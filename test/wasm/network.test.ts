@@ -19,7 +19,7 @@ async function peer(context: TestContext, handler: (socket: Socket) => void, hos
 
 const portOf = (server: Server): number => (server.address() as AddressInfo).port;
 
-/** What `net.c` says with these arguments, in a pod with this network. */
+/** The output of `net.c` with these arguments, in a pod with this network. */
 async function said(context: TestContext, network: string | undefined, ...args: readonly string[]): Promise<string[]> {
   const { pod } = await wasmBench(context);
   const annotations: Record<string, string> = network === undefined ? {} : { "wasm.picolet.io/network": network };
@@ -91,7 +91,7 @@ test("the node itself is reached by its own address only where that is named", a
     .flatMap((each) => each ?? [])
     .find(({ family, internal }) => family === "IPv4" && !internal)?.address;
   if (own === undefined) return context.skip("this machine has no address but the loopback's");
-  // Nobody listens there: a refusal by the system says that it was tried.
+  // The port has no listener: a refusal by the system shows that the connection was tried.
   const closed = ["connect", own, "1"];
   assert.deepEqual(await said(context, "tcp://*:*; tcp://0.0.0.0/0:*", ...closed), ["connect: access-denied"]);
   assert.deepEqual(await said(context, `tcp://${own}:1`, ...closed), ["connect: connection-refused"]);

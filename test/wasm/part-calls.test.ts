@@ -27,13 +27,13 @@ const CALLS = 20_000;
 /** Six bytes a call; jco's own glue keeps kilobytes. */
 const MAX_GROWTH_BYTES = 128 * 1024;
 
-/** Of JavaScript, which takes a hundred times as long. */
+/** Warms up JavaScript, which takes a hundred times as long. */
 const SCRIPT_WARMING = 2_000;
 const SCRIPT_CALLS = 8_000;
 
 type Spin = (count: number, how: number) => number;
 
-/** What jco makes of it, as the rewriting gets it. */
+/** jco's output, as the rewriting gets it. */
 async function generated(source: TestComponent): Promise<{ files: Map<string, Uint8Array>; text: string }> {
   const files = new Map(await generatedFiles(readFileSync(await testComponent(source))));
   const text = Buffer.from(files.get(SCRIPT_NAME) ?? [])
@@ -164,7 +164,7 @@ test("glue that calls between parts in another way than is known stays as it is"
   }
 });
 
-/** What `calls.js` exports beside `run`. */
+/** Exports of `calls.js` beside `run`. */
 interface Calls {
   readonly lists: {
     readonly Counter: new (start: number) => { add(by: number): number; names(): string[] };

@@ -98,7 +98,7 @@ describe("a real registry that takes tokens alone", { skip }, () => {
       assert.ok(tokens.asked.length - before >= 2, "more than one token");
       const [refusedAt, resumedAt] = [401, 206].map((status) => front.ranges.find((each) => each.status === status));
       const from = resumedAt?.start ?? 0;
-      // What lies in a connection's buffers, some 100 KiB, may be lost with it.
+      // Data in a connection's buffers, some 100 KiB, may be lost with it.
       assert.ok(from > front.cutAt / 2 && from <= front.cutAt, `goes on at ${from} of ${front.cutAt}`);
       assert.equal(refusedAt?.start, from);
     } finally {
@@ -141,7 +141,7 @@ async function publish(registry: Registry, content: Uint8Array, tag = "1"): Prom
   await registry.pushContent(REPOSITORY, tag, artifact(content), [content, WASM_CONFIG]);
 }
 
-/** Until whoever reads it goes. */
+/** Writes until its reader goes. */
 function endless(response: ServerResponse): void {
   const chunk = Buffer.alloc(65_536, "x");
   const write = (): void => {

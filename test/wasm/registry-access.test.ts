@@ -1,4 +1,4 @@
-/** Who is let in: Basic, token servers, identity tokens, and what is said when nobody is. */
+/** Access to registries: Basic, token servers, identity tokens, and the messages of a refusal. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
@@ -21,7 +21,7 @@ interface TokenRequest {
   readonly body: string;
 }
 
-/** Gives whoever is `me` a token; each is good for `uses` requests. */
+/** Gives the user `me` a token; each is good for `uses` requests. */
 class TokenServer implements AsyncDisposable {
   readonly requests: TokenRequest[] = [];
   readonly #server: Server;
@@ -64,7 +64,7 @@ class TokenServer implements AsyncDisposable {
     return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}/token`;
   }
 
-  /** Lets nobody in without a token that is still good. */
+  /** Requires a token that is still valid. */
   guard(bench: PullBench, uses: number): void {
     const { realm } = this;
     bench.registry.intercept = ({ headers, url = "" }, response) => {

@@ -138,7 +138,7 @@ test("what is no component for this node is refused in one message that says wha
   await bench.refuses("app:text", "invalid", /no WebAssembly binary/);
   await bench.refuses("app:future", "invalid", /wasi:cli\/stdout@0\.3\.0.*build it for WASI 0\.2/);
   assert.deepEqual([bench.files("components"), bench.files("images")], [[], []]);
-  // What has come need not come again to be refused again.
+  // A refused layer is not downloaded again to be refused again.
   const before = bench.registry.requests.length;
   await bench.refuses("app:future", "invalid", /wasi:cli\/stdout@0\.3\.0/);
   assert.deepEqual(bench.registry.requests.slice(before), ["GET /v2/app/manifests/future"]);

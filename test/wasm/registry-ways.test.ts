@@ -1,6 +1,5 @@
 /**
- * How registries are reached: by HTTPS with a private authority, and through proxies, to which nothing is told but
- * their own.
+ * Ways to registries: by HTTPS with a private authority, and through proxies, which receive only their own credentials.
  */
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";

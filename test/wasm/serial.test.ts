@@ -96,7 +96,7 @@ describe("a serial port", () => {
     assert.equal((await terminal.read(4)).toString(), "AT\r\n");
     const { line, speed } = terminal.settings;
     assert.deepEqual([line & CSIZE, (line & CRTSCTS) >>> 0, speed], [CSIZE, CRTSCTS, 19_200]);
-    // What a terminal that is not raw would take for its own: interrupt, line ends, flow control, erase, end.
+    // Bytes that a terminal in cooked mode interprets: interrupt, line ends, flow control, erase, end.
     const special = Buffer.from("\u0003\r\n\u0013\u007f\u0004", "latin1");
     await terminal.write(special);
     assert.equal((await terminal.read(1)).toString(), "x");
@@ -181,7 +181,7 @@ describe("a serial port", () => {
     await using running = await Running.start([terminal.path], [...steps, String(sent.length)]);
     await running.says(1);
     assert.deepEqual((await terminal.read(1)).toString("latin1"), "\0");
-    // Nobody has read the rest: the component waits for its first few thousand bytes.
+    // The rest is unread: the component waits for its first few thousand bytes.
     assert.deepEqual(await terminal.read(sent.length - 1), sent.subarray(1));
     await running.says(2);
     // The component waits for one byte, and gets it; then it is slower than this.

@@ -88,7 +88,7 @@ const waiting = (runtime: WasmRuntime): number[] =>
     .filter(({ words }) => words.join(" ").includes(`${runtime.state.path}/jail.spare-mounts`))
     .map(({ pid }) => pid);
 
-/** Whether the container's reaper is one that was made for a spare. */
+/** True when the container's reaper was made for a spare. */
 const wasSpare = (runtime: WasmRuntime, id: string): boolean =>
   waiting(runtime).includes(runtime.reaper(id)?.pid ?? assert.fail("it has a reaper"));
 
@@ -112,7 +112,7 @@ test("a restart takes the spare, which is then what a runner of its own would be
     return { containerPath, hostPath: runtime.folder.at("volume"), readOnly: true, propagation: "private" as const };
   });
   const run = { args: ["prompt"], mounts };
-  // Whoever has written and waits opens and closes no file any more.
+  // A container that has written and waits opens and closes no file any more.
   const atRest = async (attempt: number): Promise<ObservedContainer> => {
     const container = await pod.start({ ...run, attempt, logPath: `main/${attempt}.log` });
     await pod.lines(container, 1);

@@ -62,7 +62,7 @@ class Bench {
     return this.transpiler.get(hashOf(path), path, signal);
   }
 
-  /** For whoever asks how late it is; sleepers sleep on. */
+  /** Advances the time for readers of the clock; sleepers sleep on. */
   letPass(ms: number): void {
     this.#passedMs += ms;
   }

@@ -1,6 +1,6 @@
 /**
- * What a board, a join token or a service account gets at that is not its own; test/hub/authorization.test.ts asks
- * everything else.
+ * Attempts of a board, a join token or a service account at data that is not its own; test/hub/authorization.test.ts
+ * covers the rest.
  */
 import assert from "node:assert/strict";
 import type { MirrorItem } from "@picolet/protocol/tunnel/messages.ts";

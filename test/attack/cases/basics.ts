@@ -1,4 +1,4 @@
-/** What has always held: wrong credentials, and what a certificate is for. */
+/** Basic rules: wrong credentials, and the purposes of a certificate. */
 import assert from "node:assert/strict";
 import type { AttackCase } from "../attack-case.ts";
 import { AttackBoard } from "../attack-ground.ts";

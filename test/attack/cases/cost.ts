@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import type { AttackCase } from "../attack-case.ts";
 import type { ApiAnswer, ApiClient, ApiRequest, AttackGround } from "../attack-ground.ts";
 
-/** What one request may hold up another. */
+/** The longest delay that one request may cause for another. */
 const MAX_WAIT_MS = 100;
 
 const STRATEGIC = "application/strategic-merge-patch+json";

@@ -32,7 +32,10 @@ interface RequestStatus {
   readonly conditions?: readonly { readonly type: string; readonly message?: string }[];
 }
 
-/** What becomes of a request: a certificate (PEM), or why there is none. The hub decides within some milliseconds. */
+/**
+ * Waits for the result of a request: a certificate (PEM), or why there is none. The hub decides within some
+ * milliseconds.
+ */
 async function outcome(ground: AttackGround, name: string): Promise<{ certificate?: string; failure?: string }> {
   for (;;) {
     const { body } = await ground.admin.ask(`${REQUESTS}/${name}`);

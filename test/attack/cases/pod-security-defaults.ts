@@ -23,7 +23,7 @@ export const cases: readonly AttackCase[] = [
       const warned = await ground.admin.create(`/api/v1/namespaces/${namespace}/pods`, plain);
       assert.equal(warned.status, 201);
       assert.match(String(warned.headers.warning), /would violate PodSecurity \\"restricted:latest\\"/);
-      // What runs the cluster goes on.
+      // The cluster's own pods still run.
       assert.equal((await ground.admin.create("/api/v1/namespaces/kube-system/pods", pod)).status, 201);
     },
   },

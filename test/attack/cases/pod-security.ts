@@ -1,4 +1,4 @@
-/** Who may make pods in a namespace with Pod Security labels gets no further than the labels let him. */
+/** A user who may create pods in a namespace with Pod Security labels gets only what the labels allow. */
 import assert from "node:assert/strict";
 import type { AttackCase } from "../attack-case.ts";
 import type { ApiAnswer, ApiClient, AttackGround } from "../attack-ground.ts";

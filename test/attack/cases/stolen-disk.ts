@@ -1,4 +1,4 @@
-/** What somebody finds on the disk of a real board that had a Secret and a token of a service account. */
+/** A thief reads the disk of a real board that had a Secret and a token of a service account. */
 import assert from "node:assert/strict";
 import { cpSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -46,7 +46,7 @@ function copyOf(node: AgentNode, without: readonly string[]): TempFolder {
   return copy;
 }
 
-/** What an agent of the thief's own reads from such a copy. */
+/** Reads the Secret from such a copy with an agent of the thief's own. */
 async function secretIn(copy: TempFolder): Promise<unknown> {
   const { store } = await openSealedStore(copy.at("root"), systemClock);
   await using _ = store;

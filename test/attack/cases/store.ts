@@ -1,4 +1,4 @@
-/** The hub's store: what it shows to somebody who gets hold of it, and what an older or an empty one gives back. */
+/** The hub's store: what a thief reads in it, and what an older or an empty one gives back. */
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync, renameSync } from "node:fs";
 import { join } from "node:path";

@@ -24,7 +24,7 @@ export interface RestFigures {
   readonly rssMiB: number;
   readonly pssMiB: number;
   readonly anonMiB: number;
-  /** Of one core. */
+  /** Percent of one core. */
   readonly cpuPercent: number;
   /** Over the parts of the window. */
   readonly spread: Readonly<Record<"rssMiB" | "anonMiB" | "cpuPercent", Spread>>;
@@ -35,7 +35,7 @@ export interface RestFigures {
  * its count is written and sent, which for fifty pods takes 1.2 s of CPU, 19,000 wake-ups and 380 KB.
  */
 const SETTLE_MS = 90_000;
-/** Of a window: reading a process's memory takes the kernel a millisecond, and the process nothing. */
+/** Parts of a window. Reading a process's memory takes the kernel a millisecond, and the process nothing. */
 const WINDOW_PARTS = 6;
 const STATUS_TIMEOUT_MS = 60_000;
 
@@ -60,7 +60,7 @@ export async function startResting(containerd: Containerd, count: number): Promi
   return { node, drain: () => node.drain(), [Symbol.asyncDispose]: () => node[Symbol.asyncDispose]() };
 }
 
-/** Of a process that is to do nothing from now on. */
+/** Measures a process that does nothing from now on. */
 export async function restOf(pid: number, windowMs: number, settleMs = SETTLE_MS): Promise<RestFigures> {
   await delay(settleMs);
   const begin = cpuSecondsOf(pid);

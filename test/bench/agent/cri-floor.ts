@@ -1,5 +1,5 @@
 /**
- * What containers cost with nothing around the CRI calls: the floor under the agent's latencies, and the client's own
+ * The cost of containers with nothing around the CRI calls: the floor under the agent's latencies, and the client's own
  * throughput and memory. Run by itself, `node test/bench/agent/cri-floor.ts` prints all of it.
  */
 import { fork } from "node:child_process";
@@ -84,7 +84,7 @@ export interface ClientFigures {
   readonly calls: number;
   readonly callsPerSecond: number;
   readonly cpuMicrosecondsPerCall: number;
-  /** Of a process that has nothing but the client, after the first tenth of the calls and after all of them. */
+  /** The memory of a process that has only the client, after the first tenth of the calls and after all of them. */
   readonly anonMiBBefore: number;
   readonly anonMiBAfter: number;
 }

@@ -1,5 +1,5 @@
 /**
- * What a program on Node takes that does nothing: the floor under the agent's memory and CPU, by the agent's own
+ * The cost of a program on Node that does nothing: the floor under the agent's memory and CPU, with the agent's own
  * settings.
  */
 import { type ChildProcess, spawn } from "node:child_process";
@@ -20,7 +20,7 @@ export interface FloorFigures {
   readonly bareTcp: RestFigures;
   /** The same with TLS over it, its server verified. */
   readonly bareTls: RestFigures;
-  /** What any hub adds at least to an agent that has none. */
+  /** The least that any hub adds to an agent that has none. */
   readonly tlsAddsAnonMiB: number;
 }
 

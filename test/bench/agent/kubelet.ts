@@ -19,7 +19,10 @@ export interface KubeletBenchOptions {
   readonly windowMs: number;
 }
 
-/** What `kubelet --version` says: "Kubernetes v1.34.9". @throws when the file is no program that does so */
+/**
+ * Reads the version that `kubelet --version` prints: "Kubernetes v1.34.9".
+ * @throws when the file is not a kubelet
+ */
 export function kubeletVersion(file: string): string {
   try {
     return execFileSync(file, ["--version"], { encoding: "utf8", stdio: ["ignore", "pipe", "pipe"] }).trim();

@@ -1,6 +1,6 @@
 /**
- * What probes cost the agent: real targets on loopback, in this process; the prober alone, with the agent's own flags,
- * in another. CPU in percent of one core, memory in KiB, times in milliseconds.
+ * The cost of probes in the agent: real targets on loopback in this process, and only the prober, with the agent's
+ * flags, in another. CPU in percent of one core, memory in KiB, times in milliseconds.
  */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
@@ -28,9 +28,9 @@ export interface HeapAnswer {
 
 interface MixFigures {
   readonly cpuPercent: number;
-  /** Of the JavaScript heap after a collection, the pod itself not counted. */
+  /** JavaScript heap after a collection, without the pod itself. */
   readonly heapKiBPerProbe: number;
-  /** Of anonymous memory: with the code and what the allocator keeps. */
+  /** Anonymous memory, with the code and what the allocator keeps. */
   readonly anonKiBPerProbe: number;
 }
 

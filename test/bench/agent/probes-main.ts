@@ -79,5 +79,5 @@ process.on("message", (message: "begin" | "heap" | ProbeOrder) => {
     );
   }
 });
-// Whoever started it is gone.
+// The process that started this one has ended.
 process.once("disconnect", () => process.exit(0));

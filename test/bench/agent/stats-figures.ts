@@ -1,4 +1,4 @@
-/** What the collection of usage costs: real cgroups, the collection alone in a process with the agent's flags. */
+/** The cost of collecting usage: real cgroups, and only the collection in a process with the agent's flags. */
 import { once } from "node:events";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
@@ -12,7 +12,7 @@ import { forkWithAgentFlags } from "./agent-fork.ts";
 import type { StatsAnswer, StatsOrder } from "./stats-main.ts";
 
 export interface StatsFigures {
-  /** Of one core: a look at cgroups every ten seconds, what pods have on disk every minute. */
+  /** Percent of one core: a sample of cgroups every ten seconds, of the pods' disk usage every minute. */
   readonly cpuPercentAt50Pods: number;
   readonly lookMs: { readonly p50: number; readonly p99: number };
   readonly lookCpuMs: number;
@@ -29,7 +29,7 @@ const LOOKS = 200;
 /** CPU time of children comes in ticks of 10 ms. */
 const MEASUREMENTS = 20;
 const ROOT = `/picolet-test-bench-${process.pid}`;
-/** Of each pod's volume. */
+/** Files in each pod's volume. */
 const FILES = 10;
 
 export async function statsFigures(): Promise<StatsFigures> {
@@ -38,7 +38,7 @@ export async function statsFigures(): Promise<StatsFigures> {
   try {
     for (let index = 0; index < PODS; index += 1) {
       const pod = `pod${index}`;
-      // A sandbox is there too, and nobody reads it.
+      // A sandbox exists too, and is never read.
       for (const name of [`c${index}`, "sandbox"]) await tree.create(`${ROOT}/${pod}/${name}`, {});
       const volume = folder.at("pods", pod, "volumes/kubernetes.io~empty-dir/data");
       for (const path of [volume, folder.at("logs", pod, `c${index}`)]) {

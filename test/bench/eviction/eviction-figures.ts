@@ -1,7 +1,7 @@
 /**
- * How long a pod that leaks lives on after the node's pods have crossed the threshold, who ends it, and what the
- * agent's watch of memory costs. Run by itself, `node test/bench/eviction/eviction-figures.ts [--quick]` prints the
- * figures; the programs are to be built.
+ * How long a leaking pod lives after the node's pods have crossed the threshold, who ends it, and the cost of the
+ * agent's memory watch. Run by itself, `node test/bench/eviction/eviction-figures.ts [--quick]` prints the figures;
+ * build the programs first.
  */
 import { once } from "node:events";
 import { Containerd } from "../../support/containerd/containerd.ts";
@@ -24,7 +24,7 @@ export interface EvictionFigures {
   /** Beyond the threshold, which is 100 MiB from the limit of all pods. */
   readonly overshootMiB: Quantiles;
   readonly fastLeaks: Readonly<Record<string, FastLeakFigures>>;
-  /** Of one core: what looking at memory costs, with plenty of it. */
+  /** Percent of one core: the cost of sampling memory while there is plenty of it. */
   readonly idleWatchCpuPercent: number;
   /** The same 200 MiB away from the threshold, as a board of 512 MiB is at rest. */
   readonly smallBoardWatchCpuPercent: number;

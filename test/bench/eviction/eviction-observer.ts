@@ -23,7 +23,7 @@ export interface ObserverAnswer {
   readonly crossedAtMs: number | undefined;
 }
 
-/** What the times are exact to. It takes some percent of a core. */
+/** The resolution of the times. It takes some percent of a core. */
 const PAUSE_MS = 1;
 const GIVE_UP_MS = 60_000;
 const AHEAD_OF_ALL = -10;
@@ -39,7 +39,9 @@ const read = (path: string): string => {
   }
 };
 
-/** Of all pods; far below the threshold an upper bound, for the long file is not read then. */
+/**
+ * The working set of all pods. Far below the threshold it is an upper bound, because the long file is not read then.
+ */
 function workingSetOf({ pods, crossingBytes }: ObserverOrder): number {
   const usage = Number(read(join(pods, "memory.usage_in_bytes")));
   if (usage <= crossingBytes) return usage;
@@ -73,7 +75,7 @@ function observe(order: ObserverOrder): ObserverAnswer {
 process.once("message", (order: ObserverOrder) => {
   setPriority(AHEAD_OF_ALL);
   process.send?.("observing");
-  // What was said is on its way before the loop begins.
+  // The answer is on its way before the loop begins.
   setImmediate(() => {
     process.send?.(observe(order));
     process.disconnect();

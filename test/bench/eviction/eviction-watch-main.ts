@@ -1,4 +1,4 @@
-/** What one look at memory costs, in a process with the agent's flags, and with it the looks of a second. */
+/** Measures one memory sample in a process with the agent's flags, and from it the samples of a second. */
 import { cgroupFoldersOf } from "@picolet/agent/main/node/node-usage.ts";
 import { evictionThresholds } from "@picolet/agent/plan/eviction/eviction-thresholds.ts";
 import { planMemorySampling } from "@picolet/agent/plan/eviction/memory-sampling.ts";
@@ -11,7 +11,7 @@ export interface WatchOrder {
   readonly podsCgroup: string;
 }
 
-/** Of one core. */
+/** Percent of one core. */
 export interface WatchAnswer {
   readonly idlePercent: number;
   readonly smallBoardPercent: number;
@@ -27,7 +27,10 @@ const thresholds = evictionThresholds({
   enforceNodeAllocatable: ["pods"],
 });
 
-/** @param leftMiB beyond the threshold: so often it is looked at then */
+/**
+ * Measures the CPU of the samples at a distance from the threshold.
+ * @param leftMiB distance beyond the threshold, which decides how often memory is sampled
+ */
 function percentOf(gauge: MemoryGauge, leftMiB: number, nearBytes: number): number {
   const space = { available: (100 + leftMiB) * MIB, capacity: 16_384 * MIB };
   const seen = { node: space, pods: space, stalledUs: 0 };

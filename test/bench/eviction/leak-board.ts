@@ -16,7 +16,7 @@ import type { ObserverAnswer, ObserverOrder } from "./eviction-observer.ts";
 
 /** One pod that leaked, and its end. */
 export interface Leak {
-  /** What became of the pod: ended by the agent, or by the kernel before it. */
+  /** The end of the pod: by the agent, or by the kernel before it. */
   readonly how: "evicted" | "OOM killed";
   /** Until no process of the pod is left; undefined: it never crossed the threshold as the observer saw it. */
   readonly crossingToGoneMs: number | undefined;
@@ -27,7 +27,7 @@ export interface Leak {
 }
 
 const MIB = 1024 * 1024;
-/** What all pods together may have, and how much of it is to be left. */
+/** The limit of all pods together, and how much of it must stay free. */
 const PODS_BYTES = 400 * MIB;
 const THRESHOLD_BYTES = 100 * MIB;
 /** Beside the pod that leaks: one that has much and asked for it, one that has little, one that asked for nothing. */
@@ -42,7 +42,7 @@ const MOUNT = "/sys/fs/cgroup/memory";
 export class LeakBoard implements AsyncDisposable {
   readonly #board: JoinedBoard;
   readonly #go: TempFolder;
-  /** Of the others' containers. */
+  /** Processes of the other pods' containers. */
   #pids: ReadonlyMap<string, number> = new Map();
 
   private constructor(board: JoinedBoard, go: TempFolder) {

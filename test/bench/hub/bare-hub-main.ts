@@ -18,6 +18,6 @@ process.once("message", ({ ca, certificate, privateKey }: Pair) => {
   const sockets = new WebSocketServer({ server, perMessageDeflate: false, clientTracking: false });
   sockets.on("connection", (socket) => socket.on("message", (data) => socket.send(data)));
   server.listen(0, "127.0.0.1", () => process.send?.((server.address() as AddressInfo).port));
-  // Whoever started it is gone.
+  // The process that started this one has ended.
   process.once("disconnect", () => process.exit(0));
 });

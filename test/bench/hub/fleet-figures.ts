@@ -1,4 +1,4 @@
-/** What a hub process does with a fleet: memory, reconnects, statuses, pods on their way down. */
+/** A hub process with a fleet: memory, reconnects, statuses, pods on their way down. */
 import { join } from "node:path";
 import { loadAuthority } from "@picolet/hub/identity/certificate-authority.ts";
 import { FilePemStore } from "@picolet/hub/identity/pem-store.ts";
@@ -30,16 +30,16 @@ export interface FleetBenchInit {
 
 export interface FleetFigures {
   readonly agents: number;
-  /** Of the hub: what all agents added, divided. Registered nodes with their caches are in it. */
+  /** The memory that all agents added to the hub, divided by their number, with registered nodes and their caches. */
   readonly rssMiBPerAgent: number;
   readonly rssKiBPerAgent: number;
-  /** Of a server that only holds as many connections, in the same run. */
+  /** The same for a server that only holds as many connections, in the same run. */
   readonly floorKiBPerAgent: number;
   /** The hub's beside that. */
   readonly timesFloor: number;
   /** From the hub's SIGKILL until the last agent was welcomed by the next one. */
   readonly reconnectStormSeconds: number;
-  /** Of that, until the next hub served. */
+  /** The part of it until the next hub served. */
   readonly hubStartSeconds: number;
   /** Acknowledged, which is written. */
   readonly statusPerSecond: number;
@@ -48,12 +48,12 @@ export interface FleetFigures {
   readonly podApplyP99Ms: number;
 }
 
-/** Of each part, for five thousand agents on a busy machine: what is not over by then never will be. */
+/** Bounds each part for five thousand agents on a busy machine: a part that takes longer never ends. */
 const PART_LIMIT = seconds(300);
 /** A fleet that is switched on by and by. */
 const CONNECTS_PER_SECOND = 500;
 const SETTLE = millis(10_000);
-/** Of the API's clients. */
+/** Concurrent creates of the API's clients. */
 const CREATES_AT_A_TIME = 4;
 
 export async function fleetFigures(init: FleetBenchInit): Promise<FleetFigures> {

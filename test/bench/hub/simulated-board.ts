@@ -1,4 +1,4 @@
-/** The tunnel's end of one board, without the board: it connects, keeps what it is sent, reports what it is told to. */
+/** The tunnel's end of a simulated board: it connects, keeps what it receives, and reports what the test asks for. */
 import { createHash } from "node:crypto";
 import { createSecureContext, type SecureContext } from "node:tls";
 import { PicoletError } from "@picolet/protocol/errors.ts";
@@ -187,7 +187,7 @@ export class SimulatedBoard {
     this.#epoch = welcome.epoch;
     if (welcome.desired === "current") this.#revision = welcome.revision;
     if (welcome.desired === "inventory") {
-      // Of a simulated board, small enough for one message.
+      // The objects of a simulated board fit into one message.
       const items = [...this.#objects].map(([key, hash]) => ({ key, hash }));
       this.#send({ kind: "inventory", items, last: true });
     }
@@ -216,7 +216,7 @@ export class SimulatedBoard {
     this.#objects.delete(key);
   }
 
-  /** Whether what it keeps count of agrees with what it has. */
+  /** True when its counters agree with its objects. */
   get isConsistent(): boolean {
     const digest = digestOf(
       sha256,
@@ -246,7 +246,7 @@ export class SimulatedBoard {
     });
   }
 
-  /** A heartbeat; whoever gets no answer has a hub that is gone, which its socket tells as well. */
+  /** A heartbeat. Without an answer the hub is gone, which the socket reports as well. */
   ping(): void {
     this.#session?.mux.ping(NEVER).catch(() => undefined);
   }

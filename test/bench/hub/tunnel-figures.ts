@@ -1,10 +1,10 @@
 /**
  * Figures of the tunnel: a real hub process with the embedded API server, a real agent, real containers. Run by itself,
- * `node test/bench/hub/tunnel-figures.ts [--quick]` prints them, with `--status-bytes` a change of a pod's status
- * alone; the programs are to be built.
+ * `node test/bench/hub/tunnel-figures.ts [--quick]` prints them, with `--status-bytes` only the change of a pod's
+ * status; build the programs first.
  *
  * Bytes are those of one TCP connection as the agent's kernel counts them: payload (TLS records), and 52 bytes of
- * headers for each segment in either direction, bare acknowledgements too. Ethernet's own are not in it.
+ * headers for each segment in either direction, bare acknowledgements too. Ethernet's own headers are left out.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
@@ -34,9 +34,9 @@ export interface TunnelFigures {
   readonly bytesPerDayIdle: number;
   /** One container that ends: the status on its way up and its acknowledgement. */
   readonly bytesPerStatusChange: number;
-  /** Of hello and welcome, WebSocket's headers in it, TLS and TCP not. */
+  /** Bytes of hello and welcome, with WebSocket's headers, without TLS and TCP. */
   readonly reconnectBytesUnchanged: number;
-  /** Of hello and welcome alone. */
+  /** Round trips of hello and welcome only. */
   readonly reconnectRoundTrips: number;
   /** From a cut connection's successor until the session is live: TCP, TLS 1.3, WebSocket, hello. */
   readonly reconnectRoundTripsInAll: number;
@@ -68,7 +68,7 @@ const QUIET_MS = 1000;
 /** Between two changes of a pod's status: each travels by itself. */
 const CHANGE_PAUSE_MS = 1500;
 const STATUS_CHANGES = 10;
-/** One way; far above what the machine's own delays add, so that round trips can be told apart. */
+/** One way. It is far above the machine's own delays, so that round trips can be distinguished. */
 const RECONNECT_LATENCY_MS = 150;
 const MIB = 1024 * 1024;
 const LOG_LINE = "0123456789".repeat(10);
@@ -192,9 +192,9 @@ export async function linkFigures(containerd: Containerd, { quick, step }: Tunne
 const worst = (values: readonly number[]): number => Math.max(...values);
 
 /**
- * From the end of one heartbeat to the end of another: whole heartbeats, whatever else came between them, in the time
- * that they took. What a day has more seldom than that (a certificate's renewal, a report whose content has changed)
- * is not in it; it comes to some kilobytes.
+ * Counts the bytes from the end of one heartbeat to the end of a later one: whole heartbeats, with everything that came
+ * between them. Rarer events of a day (a certificate's renewal, a report whose content has changed) are left out; they
+ * come to some kilobytes.
  */
 async function idleBytes({ proxy }: JoinedBoard, beats: number): Promise<number> {
   await delay(IDLE_SETTLE_MS);
@@ -274,7 +274,7 @@ async function reconnect({ node, proxy }: JoinedBoard): Promise<Reconnect> {
   const { tunnel } = await node.waitForStatus("a new session", ({ tunnel: { state, since } }) => {
     return state === "connected" && since !== null && Date.parse(since) > cutAt;
   });
-  // What is told of the outage comes after it.
+  // The reports about the outage come after it.
   await delay(QUIET_MS + 4 * RECONNECT_LATENCY_MS);
   proxy.onForwarded = () => undefined;
   proxy.heal();

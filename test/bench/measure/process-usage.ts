@@ -1,4 +1,7 @@
-/** What /proc says of a process. Linux only; sizes in MiB, times in seconds. Source: proc(5), kernel smaps_rollup. */
+/**
+ * Reads a process's figures from /proc. Linux only; sizes in MiB, times in seconds. Source: proc(5), kernel
+ * smaps_rollup.
+ */
 import { execFileSync } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
 
@@ -6,7 +9,7 @@ export interface MemoryFigures {
   readonly rssMiB: number;
   /** Shared pages divided among their users. */
   readonly pssMiB: number;
-  /** What the kernel cannot drop without swap. */
+  /** Anonymous memory. */
   readonly anonMiB: number;
 }
 
@@ -34,7 +37,7 @@ export function cpuSecondsOf(pid: number, children?: "with children"): number {
   return (children === undefined ? own : own + Number(fields[13]) + Number(fields[14])) / ticksPerSecond;
 }
 
-/** What the scheduler has given its threads so far: to the nanosecond, of those that live. */
+/** The CPU time that the scheduler has given the process's living threads, in nanoseconds. */
 export function cpuNanosOf(pid: number): number {
   return sumOfThreads(pid, "schedstat", (text) => Number(text.split(" ")[0]));
 }

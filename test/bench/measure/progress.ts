@@ -1,4 +1,4 @@
-/** Of a result's text; what is longer is in the document alone. */
+/** Bounds a result's text; the document has the whole of it. */
 const MAX_SHOWN_CHARACTERS = 400;
 
 /** Says on standard error what is being measured, how long it took, and what came out. */
@@ -10,7 +10,7 @@ export async function step<T>(name: string, work: () => Promise<T>): Promise<T> 
   return result;
 }
 
-/** Figures as they come, so that nobody has to wait for the document; nothing of lists of samples. */
+/** Formats figures as they come, so that a reader need not wait for the document; lists of samples are left out. */
 function shown(result: unknown): string {
   if (result === undefined || Array.isArray(result)) return "";
   const text = JSON.stringify(result);

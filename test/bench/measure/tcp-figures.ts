@@ -1,4 +1,4 @@
-/** What the kernel says of the TCP connections of this machine. Source: tcp(7), struct tcp_info, as ss(8) prints it. */
+/** The kernel's figures of this machine's TCP connections. Source: tcp(7), struct tcp_info, as ss(8) prints it. */
 import { execFileSync } from "node:child_process";
 
 /** IPv4 20, TCP 20, and 12 for timestamps, which Linux has on by default; added to each segment, loopback or not. */
@@ -10,7 +10,7 @@ export interface TcpBytes {
   readonly segments: number;
 }
 
-/** Of the one connection from this machine to `port` on loopback, since it was opened. */
+/** Reads the one connection from this machine to `port` on loopback, since it was opened. */
 export function tcpBytesTo(port: number): TcpBytes {
   const text = execFileSync("ss", ["-tinH", "state", "established", `dst 127.0.0.1:${port}`], { encoding: "utf8" });
   const connections = text.split(/\n(?=\S)/).filter((each) => each.trim() !== "");

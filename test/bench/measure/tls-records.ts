@@ -4,7 +4,7 @@ export interface TlsRecord {
   readonly direction: "up" | "down";
   /** `performance.now()` when it had come completely. */
   readonly atMs: number;
-  /** Of what is encrypted in it; 0 for what is not application data. */
+  /** Bytes of its encrypted content; 0 for records that are not application data. */
   readonly plainBytes: number;
 }
 
@@ -31,7 +31,8 @@ export class TlsRecords {
   }
 
   /**
-   * The records in the order they came, cut where what goes up begins anew after a pause: one part for each round trip.
+   * The records in the order they came, cut where the upward direction begins again after a pause: one part for each
+   * round trip.
    */
   roundTrips(pauseMs: number): TlsRecord[][] {
     const parts: TlsRecord[][] = [];

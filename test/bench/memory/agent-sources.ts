@@ -1,4 +1,4 @@
-/** Which source file a place in the built agent is of, and how much of each built file is whose. */
+/** Finds the source file of a place in the built agent, and how much of each built file comes from which source. */
 import { readFileSync } from "node:fs";
 import { SourceMap } from "node:module";
 import { fileURLToPath } from "node:url";
@@ -41,7 +41,7 @@ export class AgentSources {
     return fileOf(url);
   }
 
-  /** Of a built file's text, what share each source has. Empty for what is not of this build. */
+  /** The share of each source in a built file's text. Empty for a file of another build. */
   sharesOf(url: string): ReadonlyMap<string, number> {
     const inputs = this.#fileOf(url)?.inputs ?? new Map<string, number>();
     const sum = inputs.values().reduce((all, bytes) => all + bytes, 0);

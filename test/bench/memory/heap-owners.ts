@@ -1,11 +1,11 @@
 /**
- * Which source file each object of a heap belongs to. A function is where it was written; an object is where its class
- * was; what has no place of its own (arrays, strings, scopes, bytecode) belongs to whoever alone keeps it (its
- * immediate dominator).
+ * Finds the source file that each object of a heap belongs to. A function belongs to the file where it was written; an
+ * object to the file of its class; an object without a place of its own (arrays, strings, scopes, bytecode) to its only
+ * keeper (its immediate dominator).
  */
 import type { HeapSnapshot } from "./heap-snapshot.ts";
 
-/** What a node is. */
+/** The kinds of a node. */
 export const HEAP_KINDS = ["code", "source text", "data", "array buffers"] as const;
 export type HeapKind = (typeof HEAP_KINDS)[number];
 
@@ -36,7 +36,7 @@ export interface HeapByOwner {
 export interface HeapSources {
   /** By V8's number of the script. */
   readonly urls: ReadonlyMap<number, string>;
-  /** Which source file the place belongs to. */
+  /** Finds the source file of a place. */
   readonly sourceAt: (place: Place) => string;
 }
 
@@ -78,7 +78,7 @@ export function heapByOwner(snapshot: HeapSnapshot, sources: HeapSources): HeapB
   return { owned, heapKiB, nodeTextsKiB };
 }
 
-/** What V8 makes of a program, and what the program makes of data. */
+/** Code that V8 makes of a program, and data that the program makes. */
 const CODE_NAMES =
   /^system \/ (Bytecode|Shared|Scope|Feedback|Uncompiled|Preparse|Script|Code|ClosureFeedback|ByteArray|TrustedByteArray|FixedArray \(constant|Instruction|Interpreter|ArrayBoilerplate|ObjectBoilerplate|ClassBoilerplate|TrustedFixedArray|ProtectedFixedArray|WeakArrayList)/;
 
@@ -123,11 +123,11 @@ function seedScripts(graph: Graph, seeds: Map<number, string>): ScriptTexts {
 
 interface ScriptTexts {
   readonly inHeap: Set<number>;
-  /** Of Node's own files: they lie in its executable, though V8 counts them. */
+  /** Nodes of Node's own files: they lie in its executable, though V8 counts them. */
   readonly inNode: Set<number>;
 }
 
-/** What a place without a source is of. */
+/** Names the owner of a place without a source. */
 export const fileOf = (url: string): string =>
   url.startsWith("node:") ? url : `file ${url.replace(/^.*\/(?=dist\/|node_modules\/)/, "")}`;
 
@@ -143,7 +143,7 @@ function seedScopes(graph: Graph, seeds: Map<number, string>): void {
     const owner = scope === undefined ? undefined : seeds.get(scope);
     if (owner !== undefined) seeds.set(node, owner);
   }
-  // Of a whole file: nobody's scope any more once the file has run, but that of the functions in it.
+  // The scope of a whole file has no owner once the file has run, except the functions in it.
   for (let node = 0; node < graph.count; node += 1) {
     if (graph.type(node) !== "closure") continue;
     const context = graph.target(node, "context");
@@ -154,7 +154,7 @@ function seedScopes(graph: Graph, seeds: Map<number, string>): void {
   }
 }
 
-/** What objects look like: a shape is where its constructor is. */
+/** Assigns the shapes of objects: a shape belongs to the place of its constructor. */
 function seedShapes(graph: Graph, seeds: Map<number, string>): void {
   for (let node = 0; node < graph.count; node += 1) {
     if (graph.name(node) !== "system / Map" || seeds.has(node)) continue;
@@ -224,7 +224,7 @@ class Graph {
     return this.snapshot.nodes[node * this.#fields + field] ?? 0;
   }
 
-  /** What a named edge leads to. */
+  /** The node that a named edge leads to. */
   target(node: number, name: string): number | undefined {
     for (let edge = this.firstEdge[node] ?? 0; edge < (this.firstEdge[node + 1] ?? 0); edge += 1) {
       const type = this.#edgeField(edge, this.#edgeType);
@@ -238,7 +238,7 @@ class Graph {
     return this.#edgeField(edge, this.#edgeTarget) / this.#fields;
   }
 
-  /** Whether it keeps what it leads to. */
+  /** True when the edge keeps its target alive. */
   isStrong(edge: number): boolean {
     return this.#edgeField(edge, this.#edgeType) !== this.#weak;
   }

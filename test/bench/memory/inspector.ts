@@ -6,7 +6,7 @@ import { WebSocket } from "ws";
 /** Has Node choose a free port when the signal comes. */
 const INSPECTABLE = { NODE_OPTIONS: "--inspect-port=0" };
 
-/** What processes that are started meanwhile can be asked through the inspector. */
+/** Starts processes that the inspector can reach. */
 export async function inspectable<T>(start: () => Promise<T>): Promise<T> {
   const before = process.env.NODE_OPTIONS;
   Object.assign(process.env, INSPECTABLE);
@@ -77,7 +77,7 @@ export class Inspector implements Disposable {
     }
   }
 
-  /** What an expression comes to in the process, as JSON has it. */
+  /** Evaluates an expression in the process, and returns the value as JSON. */
   async evaluate<T>(expression: string): Promise<T> {
     const { result, exceptionDetails } = await this.call<{
       readonly result: { readonly value: T };

@@ -1,10 +1,10 @@
 /**
- * What an agent with a hub takes while nothing happens, by figures that are the same on a machine with much to do:
- * memory, bytes, wake-ups, system calls. Run by itself, `node test/bench/memory/lean-figures.ts [pods]` prints each
- * period; the programs are to be built.
+ * The cost of an agent with a hub while nothing happens, by figures that do not change on a busy machine: memory,
+ * bytes, wakeups, system calls. Run by itself, `node test/bench/memory/lean-figures.ts [pods]` prints each period;
+ * build the programs first.
  *
- * A period goes from one heartbeat to the next. What is seen is the least of several periods: a collection of garbage
- * that falls into one (400 wake-ups, 5,000 reads and writes) is not in it, what an agent does all the time is in each.
+ * A period goes from one heartbeat to the next. Each figure is the least of several periods: a garbage collection in
+ * one of them (400 wakeups, 5,000 reads and writes) is not in it, a permanent cost is in each.
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -30,11 +30,9 @@ import { mappedMemoryOf } from "./smaps.ts";
 export interface LeanFigures {
   readonly anonMiB: number;
   readonly rssMiB: number;
-  /**
-   * What lives in V8's heap right after a collection of garbage: the part of `anonMiB` that does not go by the moment.
-   */
+  /** Live objects in V8's heap right after a collection: the steady part of `anonMiB`. */
   readonly liveHeapMiB: number;
-  /** Of `anonMiB`, what is no page of V8's heap: malloc, stacks, data of libraries. */
+  /** The part of `anonMiB` outside V8's heap: malloc, stacks, data of libraries. */
   readonly outsideHeapMiB: number;
   /**
    * Payload of TCP in both directions: a heartbeat, its answer, their TLS records. Acknowledgements come as they like.
@@ -42,11 +40,11 @@ export interface LeanFigures {
   readonly wireBytes: number;
   /** To the disk. */
   readonly writtenBytes: number;
-  /** Of all threads: they went to sleep, and something woke them. */
+  /** Wakeups of all threads. */
   readonly wakeups: number;
   /** System calls that read or write anything but a socket's messages. */
   readonly readsAndWrites: number;
-  /** Of every kind, as strace counts them. */
+  /** System calls of every kind, as strace counts them. */
   readonly systemCalls: number;
 }
 
@@ -57,7 +55,9 @@ const LONGEST_PERIOD_MS = 33_000;
 const REST_LIMIT_MS = 300_000;
 /** After a heartbeat's first piece: by then its answer is here. */
 const ANSWER_MS = 1000;
-/** From when the pods are ready on: the agent's first collection of garbage, and what it compiles anew after it. */
+/**
+ * The time from ready pods to the first period, for the agent's first garbage collection and the compiling after it.
+ */
 const SETTLE_MS = 25_000;
 
 export interface LeanOptions {

@@ -1,7 +1,7 @@
 /**
  * The memory of an agent at rest by owner. First its mappings, while nothing disturbs it; then the inspector is opened,
- * V8 asked for its spaces, and a snapshot of its heap read. Run by itself, `node test/bench/memory/memory-figures.ts
- * [PODS] [hub]` measures one agent; the programs are to be built.
+ * V8 reports its spaces, and a snapshot of its heap is read. Run by itself, `node test/bench/memory/memory-figures.ts
+ * [PODS] [hub]` measures one agent; build the programs first.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import type { HeapSpaceInfo } from "node:v8";
@@ -31,15 +31,15 @@ export interface AgentMemory {
   readonly rssMiB: number;
   /** By mapping; all of `anonMiB`. */
   readonly mappingsMiB: Readonly<Record<string, number>>;
-  /** Of `anonMiB`, what is in a mapping with an owner. */
+  /** The part of `anonMiB` that is in a mapping with an owner. */
   readonly attributedPercent: number;
   /** In the mapping "V8 heap": used by space, garbage with it; and what V8 has beyond that. */
   readonly heapMiB: Readonly<Record<string, number>>;
-  /** In the mappings of malloc, as far as somebody says so; SQLite's is the most that its caches may take. */
+  /** Memory in malloc's mappings, by the owners that report theirs; for SQLite it is the limit of its caches. */
   readonly mallocMiB: Readonly<Record<string, number>>;
   /** Resident, and dropped when memory is short: pages of files. */
   readonly filesMiB: Readonly<Record<string, number>>;
-  /** What lives in the heap, by folder or package of the source, the greatest first. */
+  /** Live heap by folder or package of the source, the greatest first. */
   readonly folders: Readonly<Record<string, OwnerFigures>>;
   readonly sourceFiles: Readonly<Record<string, OwnerFigures>>;
 }
@@ -49,9 +49,9 @@ export interface AgentMemory {
  * again.
  */
 const SETTLE_MS = 60_000;
-/** Of source files; the rest is in their folders' sums. */
+/** Bounds the source files of the table; the rest is in their folders' sums. */
 const MAX_FILES = 60;
-/** Under a snapshot an agent takes more than its budget, and would begin anew. */
+/** While a snapshot is taken, an agent exceeds its budget and would restart. */
 const CONFIG = { budget: { memoryBytes: "1Gi" } };
 const KIB = 1024;
 const MIB = 1024 * KIB;
@@ -71,7 +71,9 @@ const SQLITE_PROTOTYPE = `process.mainModule.require("better-sqlite3").prototype
 const CACHES = `function () {
   return this.reduce((sum, database) => {
     if (!database.open) return sum;
-    const [size, count, cache] = ["page_size", "page_count", "cache_size"].map((name) => database.pragma(name, { simple: true }));
+  const [size, count, cache] = ["page_size", "page_count", "cache_size"].map((name) =>
+    database.pragma(name, { simple: true }),
+  );
     return sum + Math.min(size * count, cache < 0 ? -cache * 1024 : cache * size);
   }, 0);
 }`;

@@ -1,6 +1,6 @@
 import type { AgentMemory, OwnerFigures } from "./memory-figures.ts";
 
-/** Of folders; all are in the document. */
+/** Bounds the folders of the table; the document has all. */
 const MAX_FOLDERS = 40;
 
 /** For a terminal: what each owner has, in MiB, and below it who of the sources has what of the heap, in KiB. */

@@ -1,4 +1,4 @@
-/** Who the anonymous memory of a process on Node belongs to, by its mappings. Source: proc_pid_smaps(5). */
+/** Finds the owners of a Node process's anonymous memory by its mappings. Source: proc_pid_smaps(5). */
 import { readdirSync, readFileSync } from "node:fs";
 
 /** Owners of mappings, each with a rule below. */
@@ -31,8 +31,8 @@ export interface MappedMemory {
 }
 
 /**
- * V8 takes its heap in pages of so much, aligned to it, at random addresses of 46 bits, which the kernel itself gives
- * to nobody.
+ * V8 takes its heap in aligned pages of this size at random addresses of 46 bits, which the kernel itself never
+ * chooses.
  */
 const V8_PAGE = 256 * 1024;
 const V8_ADDRESSES = 2 ** 46;
@@ -80,7 +80,7 @@ function ownerOf(
     return "stacks of threads";
   if (path.startsWith("/")) return dataOf(path);
   if (path !== "" && !path.startsWith("[anon")) return "not attributed";
-  // What of a file's data is zero at first follows its mapping directly.
+  // The zero-filled part of a file's data directly follows its mapping.
   if (before?.path.startsWith("/") && before.end === start) return dataOf(before.path);
   if (isOfCodeRange(mapping, before, after)) return "V8 code";
   if (start % V8_PAGE === 0 && start < V8_ADDRESSES) return "V8 heap";
@@ -99,7 +99,7 @@ const nameOf = (path: string): string => path.split("/").at(-1) ?? path;
 
 const dataOf = (path: string): MappingOwner => (nameOf(path) === "node" ? "data of node" : "data of libraries");
 
-/** Of each thread that waits in the kernel. */
+/** The stack pointer of each thread that waits in the kernel. */
 function stackPointersOf(pid: number): number[] {
   return readdirSync(`/proc/${pid}/task`).flatMap((thread) => {
     const words = readFileSync(`/proc/${pid}/task/${thread}/syscall`, "utf8").trim().split(" ");

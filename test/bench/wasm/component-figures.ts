@@ -27,7 +27,7 @@ export interface WasmFigures
     WasmDenseFigures,
     WasmRestartFigures,
     WasmFloorFigures {
-  /** What was measured, divided by what Node takes in the same run. */
+  /** The figures divided by those of bare Node in the same run. */
   readonly ofFloors: Readonly<Record<"pssPerPod" | "anonPerPod" | "pullPeakRss" | "coldStart", number>>;
   /** A runner and its shell, with `pods` of them on the machine: shared pages are divided among them. */
   readonly pssPerPodMiB: number;
@@ -37,12 +37,10 @@ export interface WasmFigures
   /** A component of 5 MiB from a registry on the loopback: from the call that pulls it to its first line in the log. */
   readonly pullTranspileStart5MiB: number;
   readonly pullPeakRssMiB: number;
-  /**
-   * One component that sets, and reads, values of 100 bytes one after the other; what it was told of is on the disk.
-   */
+  /** A component that sets and reads values of 100 bytes one after the other; an acknowledged value is on the disk. */
   readonly kvWritesPerSecond: number;
   readonly kvReadsPerSecond: number;
-  /** Of a component that uses the key-value store, beside those of `pssPerPodMiB` that do not. */
+  /** The memory of a component that uses the key-value store; the components of `pssPerPodMiB` do not. */
   readonly kvPssMiB: number;
   readonly kvAnonMiB: number;
 }
@@ -51,7 +49,7 @@ const PODS = 10;
 const HELLO = "picolet.example/hello:1";
 const WORKLOAD = "localhost/workload:1";
 const NEVER = new AbortController().signal;
-/** A runner lets go of what starting took when it first sleeps, right after its first line. */
+/** A runner releases the memory of its start when it first sleeps, right after its first line. */
 const REST_MS = 1000;
 const PULLS = 5;
 const BOARD = "localhost/board:1";

@@ -6,7 +6,7 @@ export interface HttpLoad {
   readonly port: number;
   readonly path: string;
   readonly connections: number;
-  /** Of all connections together. */
+  /** Requests of all connections together. */
   readonly requests: number;
 }
 

@@ -7,7 +7,7 @@ import { readFileSync } from "node:fs";
 export interface KillTimes {
   /** Milliseconds since the epoch, as is `exitedMs`. */
   readonly killedMs: number;
-  /** The kernel has taken its memory back, and its parent may be told. */
+  /** The kernel has taken its memory back, and notifies its parent. */
   readonly exitedMs: number;
 }
 

@@ -1,8 +1,4 @@
-/**
- * What telemetry costs: a real component that writes as fast as it can, and what a board that is offline writes to its
- * disk.
- */
-
+/** The cost of telemetry: a real component that writes as fast as it can, and the disk writes of an offline board. */
 import { randomBytes } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { Connection } from "@picolet/agent/store/connection.ts";
@@ -90,7 +86,7 @@ async function bytesPer1000Points(): Promise<number> {
   return round(writtenBytes() - before);
 }
 
-/** Given to write(2) by this process, whatever the file system. */
+/** Bytes that this process gave to write(2), on any file system. */
 const writtenBytes = (): number => Number(/^wchar: (\d+)$/m.exec(readFileSync("/proc/self/io", "utf8"))?.[1] ?? 0);
 
 if (import.meta.main) console.log(JSON.stringify(await telemetryFigures(), null, 2));

@@ -7,9 +7,9 @@ import { memoryOf, round } from "../measure/process-usage.ts";
 
 export interface WasmDenseFigures {
   readonly dense: {
-    /** Of each further pod, between the tenth and the hundredth of one namespace. */
+    /** The memory of each further pod, between the tenth and the hundredth of one namespace. */
     readonly pssPerPodMiB: number;
-    /** Of all processes that a hundred such pods have. */
+    /** The memory of all processes of a hundred such pods. */
     readonly pods100RssMiB: number;
     readonly pods100PssMiB: number;
   };
@@ -53,7 +53,7 @@ interface Figures {
   readonly rssMiB: number;
 }
 
-/** Of the processes that the containers share, and the shells beside those. */
+/** The figures of the containers' shared processes, and of the shells beside them. */
 function figuresOf(runtime: WasmRuntime, containers: readonly ObservedContainer[]): Figures {
   const pids = new Set(containers.flatMap(({ id }) => runtime.processesOfHost(id)));
   let [pssMiB, rssMiB] = [0, 0];

@@ -1,4 +1,6 @@
-/** What Node and the kernel take by themselves, in the same run: what components are started by cannot take less. */
+/**
+ * The cost of Node and the kernel by themselves, in the same run: the processes that start components cannot cost less.
+ */
 import { spawn } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import {
@@ -12,10 +14,10 @@ import { memoryOf, percentile, round } from "../measure/process-usage.ts";
 
 export interface WasmFloorFigures {
   readonly floors: {
-    /** Of a Node with a runner's flags that waits, with as many of them as there were pods. */
+    /** Memory of an idle Node with a runner's flags, with as many of them as there were pods. */
     readonly pssPerPodMiB: number;
     readonly anonPerPodMiB: number;
-    /** Of a Node with the flags of a pull and nothing to do. */
+    /** Peak memory of an idle Node with the flags of a pull. */
     readonly pullPeakRssMiB: number;
     /** From the spawn of such a Node to its first word. */
     readonly nodeStart: { readonly p50: number };

@@ -15,12 +15,12 @@ import { httpLoad } from "./http-load.ts";
 
 export interface WasmHttpFigures {
   readonly httpRequestsPerSecond: number;
-  /** Of a plain `node:http` server in the same turns. */
+  /** Requests per second divided by those of a plain `node:http` server in the same turns. */
   readonly httpRatioToPlainNode: number;
   /** User and system time of the component's runner for one request, microseconds. */
   readonly httpCpuMicros: number;
   readonly httpPlainNodeCpuMicros: number;
-  /** What the plain server takes of CPU, divided by what the runner takes in the same turn. */
+  /** The CPU time of the plain server, divided by the runner's in the same turn. */
   readonly httpCpuRatioToPlainNode: number;
   readonly httpAnonMiB: number;
   readonly httpShimRatioToPlainNode: number;
@@ -90,7 +90,7 @@ interface Server {
 interface Served {
   /** Requests a second. */
   readonly rate: number;
-  /** Of one request. */
+  /** CPU time of one request. */
   readonly cpuMicros: number;
 }
 

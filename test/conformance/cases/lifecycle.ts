@@ -153,7 +153,8 @@ const sidecars = area("[sig-node] Containers Lifecycle with restartable init con
   });
 
   should("end sidecars in reverse order after all main containers have exited", async (t) => {
-    // Times are told in seconds: each takes longer than one to end, so that no two end in the same one by their order.
+    // Times are reported in seconds: each container takes longer than one to end, so that no two end in the same second
+    // by their order.
     const slow = "trap 'sleep 2; exit 0' TERM; sleep 100000 & wait";
     const pod = await t.start({
       terminationGracePeriodSeconds: 30,

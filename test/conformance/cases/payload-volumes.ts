@@ -6,7 +6,7 @@ import { ApiError } from "../framework/kube-api.ts";
 import type { TestContext } from "../framework/test-context.ts";
 import { conditionOf } from "../framework/test-pod.ts";
 
-/** A kubelet's own period of looking at volumes is a minute, and it may have looked just before. */
+/** A kubelet checks volumes once a minute, and may have checked them just before. */
 const UPDATE_LIMIT_SECONDS = 200;
 
 interface Options {
@@ -21,7 +21,7 @@ interface Kind {
   readonly plural: "configmaps" | "secrets";
   readonly make: (t: TestContext, data: Readonly<Record<string, string>>, name?: string) => Promise<string>;
   readonly volume: (name: string, options?: Options) => Omit<V1Volume, "name">;
-  /** What else the names of its tests say where Kubernetes' own differ. */
+  /** The words in which its tests' names differ from Kubernetes' own. */
   readonly multiple: string;
 }
 

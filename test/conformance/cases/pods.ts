@@ -1,7 +1,4 @@
-/**
- * What the API shows of a pod from its creation to its end: statuses, generations, deadlines, streams, events,
- * admission.
- */
+/** A pod in the API from its creation to its end: statuses, generations, deadlines, streams, events, admission. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import type { V1Pod, V1Service } from "@kubernetes/client-node";

@@ -1,4 +1,4 @@
-/** What becomes of containers that end: states, restarts, messages, logs; and the images they are made of. */
+/** Containers that end: states, restarts, messages, logs; and the images they are made of. */
 import assert from "node:assert/strict";
 import { dirname } from "node:path/posix";
 import type { V1Container, V1Pod } from "@kubernetes/client-node";

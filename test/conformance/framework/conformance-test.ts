@@ -10,7 +10,7 @@ export interface ConformanceTest {
   readonly limitSeconds: number;
   /** Runs while no other test does: it changes the node, or needs all of it. */
   readonly serial: boolean;
-  /** What picolet has not got yet. The test is run, and counted as failed, all the same; it alone fails no run. */
+  /** A feature that picolet lacks. The test runs and counts as failed all the same, but does not fail the run. */
   readonly gap?: string | undefined;
   /** Throws when the behaviour is not there. */
   readonly run: (t: TestContext) => Promise<void>;

@@ -1,7 +1,7 @@
 /**
- * What the tests ask of an API server, over one kubeconfig. Objects travel as they are in JSON: the generated models of
- * the client library drop fields that they do not know, and a conformance test is about such fields. Types of the
- * library are used for manifests; what comes back has times as text.
+ * Calls of an API server over one kubeconfig. Objects travel as plain JSON: the generated models of the client library
+ * drop fields that they do not know, and a conformance test is about such fields. Types of the library are used for
+ * manifests; answers have times as text.
  */
 import { once } from "node:events";
 import type { IncomingMessage, RequestOptions } from "node:http";
@@ -22,7 +22,7 @@ export interface CallOptions {
   readonly contentType?: string;
 }
 
-/** What an API server answered instead of an object. */
+/** An API server's error answer. */
 export class ApiError extends Error {
   readonly code: number;
   readonly reason: string;
@@ -110,7 +110,8 @@ export class KubeApi implements Disposable {
   }
 
   /**
-   * Calls `onList` with what is there, then `onChange` for each change, until `signal`; a watch that ends begins anew.
+   * Calls `onList` with the present objects, then `onChange` for each change, until `signal`; a watch that ends begins
+   * again.
    */
   watch<T>(path: string, observer: WatchObserver<T>, signal: AbortSignal): void {
     const follow = async (): Promise<void> => {

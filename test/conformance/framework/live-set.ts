@@ -1,7 +1,9 @@
-/** What one watch tells, so that tests can wait for it: the latest of each object, and every state it was seen in. */
+/**
+ * The events of one watch, so that tests can wait for them: the latest state of each object, and every state before it.
+ */
 import type { KubeApi } from "./kube-api.ts";
 
-/** Of one object; a test that needs more than that of its past is no test. Older ones are forgotten. */
+/** Bounds the states of one object; older ones are dropped. No test needs more. */
 const MAX_HISTORY = 500;
 
 export interface Named {

@@ -21,14 +21,14 @@ export interface TestResult {
   readonly seconds: number;
   /** Why it failed or was skipped. */
   readonly message?: string;
-  /** Of one that failed: what it is known to fail for want of. */
+  /** The missing feature that explains a known failure. */
   readonly gap?: string;
 }
 
 export interface Report {
   readonly passed: number;
   readonly failed: number;
-  /** Of those that failed: for want of what picolet is known not to have. */
+  /** The failed tests that need a feature that picolet is known to lack. */
   readonly known: number;
   readonly skipped: number;
   readonly tests: readonly TestResult[];
@@ -40,7 +40,7 @@ export interface RunnerInit {
   readonly say: (line: string) => void;
 }
 
-/** What surrounds one test. */
+/** The environment of one test. */
 export interface Stage {
   /** @throws what the test throws, or the signal's reason when its time is over */
   play(test: ConformanceTest, signal: AbortSignal): Promise<void>;
@@ -70,7 +70,7 @@ export async function runTests(tests: readonly ConformanceTest[], stage: Stage, 
   return reportOf([...tests.flatMap((test) => results.get(test) ?? []), await settled(stage, init.say)]);
 }
 
-/** A node that cannot let go of what ran on it has not passed. */
+/** A test has not passed while the node still runs something of it. */
 async function settled(stage: Stage, say: (line: string) => void): Promise<TestResult> {
   const startedAt = performance.now();
   const name = "[sig-node] Namespaces should be gone with all their pods after their tests";
@@ -147,7 +147,7 @@ export class ClusterStage implements Stage {
     await test.run(context);
   }
 
-  /** Without it every test would wait in vain, each to the end of its time. */
+  /** Without this check each test would wait to the end of its time. */
   async #checkNode(): Promise<void> {
     const { status } = await this.#api.get<V1Node>(`/api/v1/nodes/${this.#target.node}`);
     const ready = status?.conditions?.find(({ type }) => type === "Ready");

@@ -1,4 +1,4 @@
-/** Which node is tested, and with which images. */
+/** The node that is tested, and the images for it. */
 
 export interface Images {
   /** `/bin/sh` and the usual programs. */
@@ -16,7 +16,7 @@ export interface Images {
   readonly https: string;
   /** busybox in a registry, for pulls; "": tests of pulls are skipped. */
   readonly pullable: string;
-  /** busybox in a registry that lets nobody in without `pullSecret`; "": as above. */
+  /** busybox in a registry that requires `pullSecret`; "": as above. */
   readonly private: string;
 }
 

@@ -1,4 +1,7 @@
-/** What one test has: a namespace of its own, the node, images, and ways to make objects that go when the test ends. */
+/**
+ * One test's environment: a namespace of its own, the node, images, and methods that create objects which go when the
+ * test ends.
+ */
 import type { CoreV1Event, V1ConfigMap, V1Container, V1Pod, V1PodSpec, V1Secret } from "@kubernetes/client-node";
 import type { KubeApi, PatchType } from "./kube-api.ts";
 import { LiveSet } from "./live-set.ts";
@@ -39,7 +42,7 @@ export class TestContext {
     return `${prefix}-${this.#count}`;
   }
 
-  /** Of the core API, in the test's namespace: `path("pods", "web", "status")`. */
+  /** A path of the core API in the test's namespace: `path("pods", "web", "status")`. */
   path(plural: string, ...more: readonly string[]): string {
     return ["/api/v1/namespaces", this.namespace, plural, ...more].join("/");
   }

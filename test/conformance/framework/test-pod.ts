@@ -40,7 +40,7 @@ export class TestPod {
     return pod?.metadata?.uid === this.uid ? pod : undefined;
   }
 
-  /** Every state the watch told of, oldest first. */
+  /** Every state that the watch reported, oldest first. */
   get history(): readonly V1Pod[] {
     return this.#parts.pods.history(this.name).filter(({ metadata }) => metadata?.uid === this.uid);
   }

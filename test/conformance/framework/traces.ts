@@ -25,7 +25,7 @@ export function traced(t: TestContext, name: string, script: string, more: Parti
   return t.sh(`${note(`${name} starts`)}; ${script}`, { name, volumeMounts: [TRACE_MOUNT], ...more });
 }
 
-/** Stays until it is told to end, and notes that too. */
+/** Runs until it receives SIGTERM, and notes that too. */
 export const tracedStay = (name: string): string => `trap '${note(`${name} ends`)}; exit 0' TERM; sleep 100000 & wait`;
 
 export const withTrace = (spec: V1PodSpec): V1PodSpec => ({
@@ -33,7 +33,7 @@ export const withTrace = (spec: V1PodSpec): V1PodSpec => ({
   volumes: [...(spec.volumes ?? []), TRACE_VOLUME],
 });
 
-/** What was noted so far, read in a container that runs. */
+/** Reads the notes so far in a running container. */
 export async function traceOf(pod: TestPod, container: string): Promise<string[]> {
   return (await pod.shell(`cat ${FOLDER}/all`, container)).trim().split("\n");
 }

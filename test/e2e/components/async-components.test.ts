@@ -112,7 +112,7 @@ test("pods of WASI 0.3 have of the board what they name", async () => {
   node.writeManifest("serial.json", { ...serial, metadata: { name: "serial", annotations: devices } });
   await node.waitForPods("serial to run", (pods) => startedAtOf(pods.get("serial-node")) !== undefined);
   const log = await node.request("/v1/namespaces/default/pods/serial-node/log?container=app&follow=true");
-  // What comes before it is open is dropped.
+  // Input before the port is open is dropped.
   log.once("data", () => void terminal.write(Buffer.from("abc")));
   assert.equal(await textOf(log), "open\nabc\nand the timer\n");
   node.writeManifest("unnamed.json", pod("unnamed", ["board"], {}));
@@ -144,7 +144,7 @@ test("a pod of WASI 0.3 takes connections on the port that its network opens, an
   assert.equal(await log("asks"), "create: access-denied\n");
 });
 
-/** Again and again until somebody listens. */
+/** Sends again until the component listens. */
 async function echoed(port: number, text: string): Promise<string> {
   for (;;) {
     const client = connect({ port, host: "127.0.0.1", allowHalfOpen: true });

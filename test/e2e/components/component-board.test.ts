@@ -1,5 +1,6 @@
 /**
- * What the board gives components through the whole agent: values that stay, the node's own state, and nothing unasked.
+ * The board's services for components through the whole agent: values that stay, the node's own state, and nothing that
+ * was not granted.
  */
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -54,7 +55,7 @@ const until = async (what: string, name: string, fits: (pod: Pod) => boolean): P
   return pod;
 };
 
-/** What it said, when it has ended well. */
+/** Returns the lines of a component that has ended well. */
 async function said(name: string): Promise<string[]> {
   const pod = await until(`the end of ${name}`, name, ({ status }) => /^(Succeeded|Failed)$/.test(status?.phase ?? ""));
   const path = `/v1/namespaces/default/pods/${name}-node/log?container=app`;

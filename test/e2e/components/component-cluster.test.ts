@@ -1,5 +1,5 @@
 /**
- * Component pods of an API server: what they get of its objects, and what kubectl is told. A real hub, no container
+ * Component pods of an API server: which objects they receive, and what kubectl shows. A real hub, no container
  * runtime.
  */
 import assert from "node:assert/strict";
@@ -70,7 +70,7 @@ const said = (fits: (text: string) => boolean, ...args: readonly string[]): Prom
 const told = (pod: string, reason: string, text: string): Promise<unknown> =>
   admin.untilEvent(pod, text, (event) => event.reason === reason && event.message.includes(text));
 
-/** What pods have on disk is looked at every ten seconds; meanwhile there is something else to test. */
+/** The disk usage of pods is sampled every ten seconds; other tests run meanwhile. */
 async function makeGreedyPods(): Promise<void> {
   const volumeMounts = [{ name: "disk", mountPath: "/disk" }];
   const volumes = [{ name: "disk", emptyDir: { sizeLimit: "1Ki" } }];
@@ -182,7 +182,7 @@ describe("component pods of an API server", { skip, concurrency: 3 }, () => {
     using folder = new TempFolder();
     const path = folder.at("disk");
     mkdirSync(path);
-    // Nobody changes the owner of a folder of the node, fsGroup neither.
+    // No volume changes the owner of a folder of the node, not even with fsGroup.
     chmodSync(path, 0o777);
     const accessModes = ["ReadWriteOnce"];
     const spec = { accessModes, resources: { requests: { storage: "1Mi" } }, storageClassName: "" };

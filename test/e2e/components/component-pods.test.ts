@@ -1,6 +1,6 @@
 /**
- * Whatever of a pod has a meaning for components, and what is said of the rest: the real agent, real components, no
- * containers.
+ * Every field of a pod that has a meaning for components, and the messages about the others: the real agent, real
+ * components, no containers.
  */
 import assert from "node:assert/strict";
 import { chmodSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
@@ -101,7 +101,10 @@ const told = (name: string, reason: string, fits: RegExp): Promise<unknown> =>
     return event.involvedObject.name === `${name}-node` && event.reason === reason && fits.test(event.message);
   });
 
-/** Of this test's own, on this machine. @returns its port */
+/**
+ * Starts a server for this test on this machine.
+ * @returns its port
+ */
 async function serve(context: TestContext, answer: RequestListener): Promise<number> {
   const server = createServer(answer);
   context.after(() => {

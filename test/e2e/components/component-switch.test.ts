@@ -13,7 +13,7 @@ import { kubectlMissing } from "../../support/hub/test-fleet.ts";
 import { MIB, PressedNode } from "../../support/pressure/pressed-node.ts";
 
 const skip = containerdMissing() ?? registryMissing() ?? (kubectlMissing("1.32") || false);
-/** What all pods together may have; a third of it is to be left, and who holds HOARD_MIB crosses that. */
+/** The limit of all pods together; a third of it must stay free, and a component that holds HOARD_MIB crosses that. */
 const PODS_BYTES = 450 * MIB;
 const THRESHOLD = "150Mi";
 const HOARD_MIB = 330;

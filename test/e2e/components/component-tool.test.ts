@@ -69,7 +69,7 @@ function edgectlWith(
 }
 
 const NOBODY = 65_534;
-/** Who may read the tests' folder all the same, wherever it is. */
+/** Runs a command as an unprivileged user, who may still read the tests' folder. */
 const AS_NOBODY = [
   "setpriv",
   `--reuid=${NOBODY}`,

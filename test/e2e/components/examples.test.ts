@@ -28,7 +28,7 @@ async function printed(name: string, expected: RegExp, ...more: readonly string[
   assert.deepEqual(processesOf(folder), []);
 }
 
-/** Those that were told of something in it. */
+/** The processes with the folder in their arguments. */
 const processesOf = ({ path }: TempFolder) =>
   runningProcesses().filter(({ words }) => words.some((word) => word.startsWith(path)));
 

@@ -1,4 +1,6 @@
-/** What `wit/README.md` tells authors, done as it says: folders, world, program and pod are taken out of its text. */
+/**
+ * The steps of `wit/README.md` for authors, done literally: folders, world, program and pod are taken from its text.
+ */
 import assert from "node:assert/strict";
 import { cpSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
@@ -28,7 +30,7 @@ async function built(folder: TempFolder, version: string): Promise<string> {
   cpSync("wit/board/deps/io", `${deps}/io`, { recursive: true });
   const inVersion = (text: string): string => text.replaceAll("@0.2.12", `@${version}`);
   for (const name of readdirSync(WASI_WIT)) {
-    // Of that version it is there already, as wit/board brings it.
+    // wit/board already contains this version.
     if (version === "0.2.0" && name === "wasi-io") continue;
     mkdirSync(`${deps}/${name}`);
     writeFileSync(`${deps}/${name}/package.wit`, inVersion(readFileSync(`${WASI_WIT}/${name}/package.wit`, "utf8")));

@@ -51,7 +51,10 @@ function apiPod(manifest: unknown, uid: string, suffix: string): PodObject {
   };
 }
 
-/** What happens in the store while no agent has it. @returns what it has to tell */
+/**
+ * Changes the store while no agent uses it.
+ * @returns the reports it has to send
+ */
 async function offline(node: AgentNode, hub: RemoteHub): Promise<string[]> {
   const log = new RecordedLog();
   await using store = new Store({ clock: systemClock, log }, { path: join(node.directory, "root", "picolet.db") });

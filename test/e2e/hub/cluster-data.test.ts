@@ -1,4 +1,4 @@
-/** What an API server gives a node's pods besides themselves, with kubectl, the embedded hub and a real board. */
+/** Objects that an API server gives a node's pods, with kubectl, the embedded hub and a real board. */
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync } from "node:fs";
 import { after, before, test } from "node:test";

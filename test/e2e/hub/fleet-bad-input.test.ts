@@ -1,6 +1,6 @@
 /**
- * What can be wrong between a board and its hub: each ends in a clear message on the side that can mend it, and harms
- * nobody else. Real hub, real agents.
+ * Errors between a board and its hub: each ends in a clear message on the side that can mend it, and disturbs no other
+ * board. Real hub, real agents.
  */
 import assert from "node:assert/strict";
 import { cpSync } from "node:fs";
@@ -22,7 +22,7 @@ import { Fleet, kubectlMissing } from "../../support/hub/test-fleet.ts";
 
 const skip = kubectlMissing("1.32");
 
-/** What fails to go keeps nothing else from going. */
+/** A failing disposal does not prevent the others. */
 const owned = new AsyncDisposableStack();
 let fleet: Fleet;
 /** Connected throughout, with one pod. */
@@ -53,7 +53,7 @@ async function boardNamed(nodeName: string, changes: Readonly<Record<string, unk
 const untilConnected = async (node: AgentNode): Promise<unknown> =>
   await node.waitForStatus("a connection to the hub", ({ tunnel }) => tunnel.state === "connected");
 
-/** What the user of the board is shown, in full. */
+/** Waits until the board's user sees the problem, in full. */
 async function untilSaid(node: AgentNode, problem: RegExp): Promise<void> {
   const status = await node.waitForStatus(`the problem ${problem}`, ({ tunnel }) => problem.test(tunnel.problem ?? ""));
   assert.notEqual(status.tunnel.state, "connected");

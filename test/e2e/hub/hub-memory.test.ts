@@ -1,5 +1,5 @@
 /**
- * What each board costs its hub at rest: a guard against growth, where `npm run bench:fleet` has the figures of a
+ * The memory of each board in its hub at rest: a guard against growth. `npm run bench:fleet` has the figures of a
  * fleet.
  */
 import assert from "node:assert/strict";

@@ -1,6 +1,6 @@
 /**
- * What becomes of a board when its hub's store is not the one that the hub left: real hub, real agent, a component that
- * runs. The board ends a pod only when a hub of its own fleet says so.
+ * A board whose hub lost or replaced its store: real hub, real agent, a running component. The board ends a pod only
+ * when a hub of its own fleet says so.
  */
 import assert from "node:assert/strict";
 import { readdirSync, renameSync, rmSync } from "node:fs";
@@ -58,7 +58,7 @@ test("a board runs on while its hub's store is lost, and while the hub serves an
   assert.match(emptied.said, /boards then end every pod that is not in it/);
   await runs();
 
-  // All that is left is the CA by which boards know the hub: a fleet that nobody has heard of.
+  // Only the CA is left, by which boards know the hub: an unknown fleet.
   for (const name of ["hub-keys.json", "hub-mark.json"]) renameSync(inDataDir(name), fleet.folder.at(name));
   const { code } = await refused(fleet);
   await fleet.startHub(["--accept-restored-store", code]);

@@ -1,4 +1,6 @@
-/** What a user of Kubernetes does, with stock kubectl of both ages, against the embedded hub and real boards. */
+/**
+ * The daily work of a Kubernetes user, with stock kubectl of two versions, against the embedded hub and real boards.
+ */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { readFileSync, writeFileSync } from "node:fs";

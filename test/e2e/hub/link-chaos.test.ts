@@ -1,7 +1,7 @@
 /**
  * A board behind a bad network: random changes to its pods in the API server while the link is cut, silent, damaged,
- * slow or narrow, and the agent, the hub or both are killed. At the end of each schedule both sides agree, and whatever
- * was healthy throughout has not been restarted. Real hub, real agent, real components and containers.
+ * slow or narrow, and the agent, the hub or both are killed. At the end of each schedule both sides agree, and no
+ * container that was healthy throughout has been restarted. Real hub, real agent, real components and containers.
  */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -43,7 +43,7 @@ const LONGEST_PAUSE_MS = 400;
 const NEVER = new AbortController().signal;
 const NAMESPACE = "default";
 
-/** What fails to go keeps nothing else from going. */
+/** A failing disposal does not prevent the others. */
 const owned = new AsyncDisposableStack();
 let containerd: Containerd;
 let fleet: Fleet;
@@ -69,7 +69,7 @@ after(async () => {
   await owned.disposeAsync();
 });
 
-/** What the schedules have asked for: the UID of each pod that is to run. */
+/** The schedules' requests: the UID of each pod that must run. */
 type Wanted = Map<string, string>;
 
 /** How often the agent has been killed. */
@@ -223,7 +223,7 @@ test(`${SCHEDULES} schedules of changes, bad links and crashes end in agreement,
     }
     const components = [...wanted.keys()].filter((name) => COMPONENTS.has(name)).length;
     assert.equal(node.runnerPids().length, components, `${seen}: one process for each component`);
-    // What it was making when the agent died containerd undoes in its own time.
+    // containerd undoes in its own time what it was making when the agent died.
     const wrong = await settled(() => {
       const tasks = containerd.ctr("tasks", "list", "--quiet").split("\n").filter(Boolean);
       return tasks.length === 2 * (wanted.size - components) ? [] : tasks;

@@ -1,6 +1,6 @@
 /**
- * Without the hub, without power, with an older hub than before: a board goes on by itself, and whatever comes back is
- * taken up where it is. Real hub, real agent, real containerd, real components.
+ * A board without its hub, without power, or with an older hub: it goes on by itself, and a hub that returns continues
+ * where the board is. Real hub, real agent, real containerd, real components.
  */
 import assert from "node:assert/strict";
 import { readdirSync } from "node:fs";
@@ -173,7 +173,7 @@ describe("a board without its hub", { skip, concurrency: 2 }, () => {
       assert.deepEqual(identitiesOf(back), identitiesOf(first));
       const shown = await fleet.kubectl(["get", "pods"]);
       for (const name of names) assert.match(shown, new RegExp(`^${name} +1/1 +Running +0 `, "m"));
-      // At the port that the Node names since before: nobody has to hear of another one.
+      // The hub returns at the port that the Node already names: no client needs another one.
       assert.match(await fleet.kubectl(["logs", "component", "--tail=1"]), /Running for|Hello/);
       await emptied(fleet, node);
     });

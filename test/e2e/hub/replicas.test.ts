@@ -81,7 +81,7 @@ async function accountKubeconfig(): Promise<string> {
   return path;
 }
 
-/** What `--kubelet-certificate-authority` is to kube-apiserver. */
+/** Trusts the replicas, as `--kubelet-certificate-authority` of kube-apiserver does. */
 async function trustReplicas(): Promise<void> {
   const get = ["get", "secret", "picolet-hub-ca", "-n", "picolet-system", "-o", "jsonpath={.data.ca\\.crt}"];
   const path = fleet.folder.at("replicas-ca.crt");
@@ -149,7 +149,7 @@ test("a board moves to the other replica when its own drains or dies, and nothin
   assert.equal(await startedAt("web"), before);
 });
 
-/** The Node tells of its new kubelet endpoint a moment after the board has moved. */
+/** The Node reports its new kubelet endpoint a moment after the board has moved. */
 async function untilExec(name: string): Promise<string> {
   const watch = fleet.spawnKubectl(["get", "node", "edge", "--watch", "-o", "name"]);
   try {

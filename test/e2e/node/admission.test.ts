@@ -1,4 +1,4 @@
-/** What a node does not take, and what it ends to take it: a real agent, real containers. */
+/** Pods that a node refuses, and pods that it ends to admit others: a real agent, real containers. */
 import assert from "node:assert/strict";
 import { cpus } from "node:os";
 import { after, before, test } from "node:test";

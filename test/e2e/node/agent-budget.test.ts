@@ -1,6 +1,6 @@
 /**
- * An agent that takes more memory than it is given begins anew, and its pods never notice; what pods write to disk is
- * counted. Real containers and components.
+ * An agent that exceeds its memory budget restarts, and its pods never notice; disk writes of pods are counted. Real
+ * containers and components.
  */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -64,7 +64,7 @@ describe("the budgets of an agent", { skip, concurrency: 2 }, () => {
     assert.deepEqual(node.runnerPids().toSorted(), runners);
     const { message } = await node.waitForEvent("an event", ({ reason }) => reason === "AgentMemoryExceeded");
     assert.match(message, /^picolet takes [\d.]+ MiB, more than its budget of 8 MiB, and starts anew; pods run on$/);
-    // Its children are those of the one before, which nobody waits for: they end all the same.
+    // Its children are those of the previous agent, which no process waits for: they end all the same.
     node.removeManifest("component-0.json");
     node.removeManifest("container-0.json");
     await node.waitForPods("the end of two", (all) => all.size === 2 * PODS_OF_A_KIND - 2);

@@ -1,4 +1,4 @@
-/** What happens to agent and hub when whoever reads their output goes, as `head` and a closed terminal do. */
+/** The reader of the output of agent and hub goes away, as `head` and a closed terminal do. */
 import assert from "node:assert/strict";
 import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -48,7 +48,7 @@ test("a hub whose output nobody reads any more goes on", async () => {
 for (const program of ["board/bin/picolet", "hub/bin/picolet-hub", "board/bin/edgectl"]) {
   test(`${program} --help | true`, async () => {
     const said = await new Promise<string>((resolve) => {
-      // Written by the time that nobody reads.
+      // It is written after the reader has gone.
       const line = `{ sleep 0.2; dist/${program} --help; echo "code $?" >&2; } | true`;
       execFile("bash", ["-c", line], (_error, _out, errors) => resolve(errors));
     });

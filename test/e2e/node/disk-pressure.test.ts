@@ -48,7 +48,7 @@ const mountMemory = (target: string, options: string): void => {
   execFileSync("mount", ["-t", "tmpfs", "-o", options, "tmpfs", target]);
 };
 
-/** What `run` is given is a node that has joined. The innermost goes first: pods, agent, runtime. */
+/** `run` gets a node that has joined. Disposal is from the inside out: pods, agent, runtime. */
 interface Board extends AsyncDisposable {
   readonly name: string;
   readonly containerd: Containerd;
@@ -152,7 +152,7 @@ async function runsOn(...before: readonly Pod[]): Promise<void> {
   }
 }
 
-/** Side by side: a disk that fills up is looked at every ten seconds. */
+/** They run side by side: a disk that fills up is sampled every ten seconds. */
 describe("boards whose disks fill up", { skip, concurrency: true }, () => {
   test("on one disk dead containers and unused images go first, then the pod that takes most of it", async (t) => {
     const hard = { "nodefs.available": "200Mi" };

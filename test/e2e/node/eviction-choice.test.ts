@@ -1,5 +1,6 @@
 /**
- * Who goes when memory runs short, and who stays: components, static and critical pods, an agent killed in the middle.
+ * The choice of the pods that end when memory runs short: components, static and critical pods, an agent killed in the
+ * middle.
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";

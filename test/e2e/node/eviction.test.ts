@@ -12,7 +12,7 @@ import { type Fleet, kubectlMissing } from "../../support/hub/test-fleet.ts";
 
 const skip = containerdMissing() ?? (kubectlMissing("1.32") || false);
 const MIB = 1024 * 1024;
-/** What all pods together may have, and how much of it is to be left. */
+/** The limit of all pods together, and how much of it must stay free. */
 const PODS_BYTES = 400 * MIB;
 const THRESHOLD = "100Mi";
 /** A megabyte at a time, some 50 MB/s. */

@@ -1,7 +1,4 @@
-/**
- * What somebody meets who sets picolet up for the first time and gets one thing wrong: one sentence that says what to
- * do.
- */
+/** A first set-up of picolet with one mistake in it: each gives one sentence that says what to do. */
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { resolve } from "node:path";

@@ -1,7 +1,7 @@
 /**
- * What an agent with a hub takes while nothing happens must not grow: memory, bytes to the hub and to the disk,
- * wake-ups, system calls, with no pod and with ten. Real hub, real agent, real containers. The limits are in
- * test/bench/goals.ts; PICOLET_LEAN=figures prints what was seen.
+ * The cost of an agent with a hub while nothing happens must not grow: memory, bytes to the hub and to the disk,
+ * wakeups, system calls, with no pod and with ten. Real hub, real agent, real containers. The limits are in
+ * test/bench/goals.ts; PICOLET_LEAN=figures prints the measured figures.
  */
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";

@@ -1,6 +1,6 @@
 /**
- * What all pods together, the system and the agent with its runtime may have: the real agent on this machine's own
- * cgroups.
+ * The limits of all pods together, of the system, and of the agent with its runtime: the real agent on this machine's
+ * own cgroups.
  */
 import assert from "node:assert/strict";
 import { on, once } from "node:events";
@@ -85,7 +85,7 @@ describe("node allocatable is enforced", { skip }, () => {
       const [name] = podsIn(`${root}/burstable`);
       assert.equal(cgroupValue(`${root}/burstable/${name}`, "memory.limit_in_bytes"), String(80 * MIB));
       assert.equal(cgroupValue(`${root}/burstable/${name}`, "pids.max"), "64");
-      // What somebody did while no agent ran is put right by the next one.
+      // The next agent corrects a change that was made while no agent ran.
       await node.kill();
       writeFileSync(join(mountOf("memory"), root, "burstable", name ?? "", "memory.limit_in_bytes"), "-1");
       writeFileSync(join(mountOf("memory"), root, "memory.limit_in_bytes"), "-1");

@@ -1,4 +1,4 @@
-/** The machine goes down: logind's stand-in on a real message bus, a real agent, real containers. */
+/** The machine shuts down: a fake logind on a real message bus, a real agent, real containers. */
 import assert from "node:assert/strict";
 import { chmodSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -12,7 +12,7 @@ import { BUSYBOX_IMAGE } from "../../support/containerd/test-images.ts";
 
 const skip = containerdMissing() ?? messageBusMissing() ?? false;
 const MESSAGE = "Pod was terminated in response to imminent node shutdown.";
-/** What pods that are not critical have; the others have so long that no machine needs it. */
+/** The time of pods that are not critical; the critical ones get so long that no machine needs it. */
 const FIRST_SECONDS = 6;
 const CRITICAL_SECONDS = 47;
 const PERIODS = {
@@ -56,7 +56,7 @@ function podOf(node: AgentNode, name: string, script: string, priority?: number)
 
 const gateOf = (node: AgentNode): string => join(node.directory, "gate");
 
-/** Nobody waits for the deaf. */
+/** Drains the node, and lets the pod that ignores SIGTERM end, so that its grace period is not waited for. */
 async function drained(node: AgentNode): Promise<void> {
   const drain = node.drain();
   writeFileSync(join(gateOf(node), "over"), "");

@@ -99,7 +99,7 @@ test("the limit of the whole pod: the container whose process was killed", { ski
   assert.deepEqual(endOf(await untilKilled("whole")), { reason: "OOMKilled", exitCode: 137 });
 });
 
-/** On v1 containerd is told of kills in the container's own cgroup, and of none below it. */
+/** On v1 containerd notices kills in the container's own cgroup, and none below it. */
 test("a kill that its runtime does not tell of: the kernel's log does", { skip: skip || withoutV1 }, async () => {
   node.writeManifest("untold.json", hungry("untold", `until [ -e /go ]; do sleep 0.1; done; exec ${CHILD}`, {}));
   const pods = await node.waitForPods("it waits", (all) => isReady(all.get("untold-node")));

@@ -7,7 +7,10 @@ import { kubectlMissing } from "../../support/hub/test-fleet.ts";
 import { MIB, PressedNode } from "../../support/pressure/pressed-node.ts";
 
 const skip = containerdMissing() ?? (kubectlMissing("1.32") || false);
-/** Of the machine's tens of thousands: more than all else on it comes and goes with, and no burden. */
+/**
+ * Bounds the machine's processes above the present ones: more than the number of others varies by, and a small part of
+ * the machine's tens of thousands.
+ */
 const SPARE = 600;
 const FEW = 100;
 const MANY = 1000;

@@ -1,6 +1,6 @@
 /**
- * The power is pulled, again and again: SIGKILL of the agent at random points of a run of adds, changes and removals.
- * Whatever was cut off, the next agent ends where one that was never killed would have ended.
+ * Repeated power cuts: SIGKILL of the agent at random points of a run of adds, changes and removals. After each, the
+ * next agent ends where an agent that was never killed would have ended.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -89,7 +89,7 @@ test(`${CUTS} power cuts during adds, changes and removals end where none would 
       .split("\n")
       .filter((line) => line.trim() !== "");
   const wantedContainers = [...wanted.values()].filter(({ kind }) => kind === "container").length;
-  // What it was making when an agent died containerd undoes in its own time.
+  // containerd undoes in its own time what it was making when an agent died.
   const otherThan = (kind: "containers" | "tasks", fits: (count: number) => boolean) => (): string[] => {
     const all = listed(kind);
     return fits(all.length) ? [] : all;

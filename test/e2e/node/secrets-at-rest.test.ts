@@ -1,7 +1,4 @@
-/**
- * What the disk of a real board shows of Secrets, and what becomes of its pods when the key is lost. A real hub, no
- * container runtime.
- */
+/** Secrets on the disk of a real board, and its pods after the loss of the key. A real hub, no container runtime. */
 import assert from "node:assert/strict";
 import { existsSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";

@@ -1,4 +1,4 @@
-/** A soft threshold: who goes has the time for it that is promised, and nobody goes for what has passed. */
+/** A soft threshold: the evicted pod gets its promised time, and pressure that has passed evicts no pod. */
 import assert from "node:assert/strict";
 import { totalmem } from "node:os";
 import { after, before, beforeEach, test } from "node:test";
@@ -12,11 +12,11 @@ import { hold, MIB, PressedNode } from "../../support/pressure/pressed-node.ts";
 const skip = containerdMissing() ?? (kubectlMissing("1.32") || false);
 const GRACE_SECONDS = 5;
 const MAX_POD_SECONDS = 3;
-/** Of times that the API has in whole seconds. */
+/** The API's times are in whole seconds. */
 const ROUNDING_MS = 1000;
 /**
- * What a pod holds, in MiB; half of it crosses the threshold, so that the rest of the machine may come and go with as
- * much. What `hold` can hold is enough for that on any machine.
+ * Memory of a pod, in MiB. Half of it crosses the threshold, so that the rest of the machine may vary by as much.
+ * `hold` can hold that much on any machine.
  */
 const HELD_MIB = 2 * Math.floor(Math.min(totalmem() / MIB / 20, 1000));
 const LOW = /^The node was low on resource: memory\. Threshold quantity: \d+\S*, available: \d+\S*\. /;
@@ -46,7 +46,7 @@ before(async () => {
   small = await pressed.run(pressed.pod("small", SLEEP_SCRIPT, { requests: { memory: "16Mi" } }));
 });
 
-/** What the rest of the machine takes or gives back between two tests is none of theirs. */
+/** Sets the threshold again when the rest of the machine has taken or freed memory between two tests. */
 beforeEach(async () => {
   if (skip !== false || Math.abs(thresholdNow() - threshold) < HELD_MIB / 8) return;
   const { node } = pressed;
@@ -61,7 +61,7 @@ after(async () => {
   if (skip === false) await pressed?.[Symbol.asyncDispose]();
 });
 
-/** Of its own, which is more than pods get here, and more than any machine takes to end one. */
+/** The pods' own grace period: more than an eviction grants here, and more than any machine takes to end one. */
 const OWN_SECONDS = 600;
 const TOO_LATE_MS = 300_000;
 const spec = { terminationGracePeriodSeconds: OWN_SECONDS };

@@ -1,4 +1,4 @@
-/** `npm start`, in a folder of its own: what Ctrl-C ends, also when nobody reads its output any more. */
+/** `npm start` in a folder of its own: what Ctrl-C ends, also when its output has no reader any more. */
 import assert from "node:assert/strict";
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -57,7 +57,7 @@ class StartedClone extends AgentClient implements Disposable {
     }
   }
 
-  /** Of what runs anywhere in the clone. */
+  /** The processes with the clone in their arguments. */
   get processes(): readonly string[] {
     return runningProcesses()
       .map(({ words }) => words.join(" "))

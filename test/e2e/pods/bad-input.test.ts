@@ -1,4 +1,7 @@
-/** Whatever a user puts in front of the agent gets one clear, located error, and harms nothing that ran before. */
+/**
+ * Bad input of every kind for the agent: each gets one clear error that names its place, and harms nothing that already
+ * runs.
+ */
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
 import { existsSync, symlinkSync, writeFileSync } from "node:fs";

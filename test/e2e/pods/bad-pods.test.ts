@@ -1,6 +1,6 @@
 /**
- * Pods and what they refer to that are wrong, too much, or behave badly, given to the API server of a real hub: who
- * asked is told so in Kubernetes' words, and the pods that ran before run on. Real agent, real containers.
+ * Pods and objects that are wrong, too large, or behave badly, given to the API server of a real hub: the user gets
+ * Kubernetes' words, and the pods that already run go on. Real agent, real containers.
  */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
@@ -28,11 +28,11 @@ import { fixedPort } from "../../support/unit/machine/fixed-port.ts";
 const skip = containerdMissing() ?? false;
 const NODE = "board";
 const MEBIBYTE = 1_048_576;
-/** Of the file system on which the node keeps its pods' folders: enough for all of them at once, and soon full. */
+/** The size of the file system of the pods' folders: enough for all of them at once, and soon full. */
 const PODS_DISK_BYTES = 8 * MEBIBYTE;
 const SLEEP = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";
 
-/** What fails to go keeps nothing else from going. */
+/** A failing disposal does not prevent the others. */
 const owned = new AsyncDisposableStack();
 let node: AgentNode;
 let admin: FleetAdmin;
@@ -259,7 +259,7 @@ test("a disk that is full when a volume is to change leaves the volume as it was
   for (const key of ["key", "other"])
     assert.equal((await volumeFile("growing", "config", key)).toString(), "first", "all of it or nothing");
   rmSync(filler);
-  // Any change has volumes looked at again; without one it takes a minute.
+  // Any change makes the agent check volumes again; without one it takes a minute.
   await admin.patch(CONFIG_MAPS, "growing", { data: { other: "third" } });
   const volume = join(node.directory, "root", "pods", uid ?? "", "volumes/kubernetes.io~configmap/config");
   const shown = (): string => readFileSync(join(volume, "key"), "utf8");

@@ -42,7 +42,7 @@ const sh = (script: string) => ["/bin/sh", "-c", script];
 const note = (text: string): string => `echo ${text} >> /diary/log`;
 const exec = (script: string) => ({ exec: { command: sh(script) } });
 
-/** Runs until it is told to end, and notes both. */
+/** Runs until it receives SIGTERM, and notes its start and its end. */
 const noting = (name: string, given: object = {}): object => ({
   name,
   image: BUSYBOX_IMAGE,

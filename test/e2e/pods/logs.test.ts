@@ -1,4 +1,4 @@
-/** What containers write, as a user reads it: real containers in a real containerd, over the local API. */
+/** The output of containers as a user reads it: real containers in a real containerd, over the local API. */
 import assert from "node:assert/strict";
 import { readdirSync, realpathSync, writeFileSync } from "node:fs";
 import type { IncomingMessage } from "node:http";
@@ -85,7 +85,7 @@ describe("the logs of containers", { skip, concurrency: 4 }, () => {
     const files = (): string[] => readdirSync(folder).filter((name) => !name.endsWith(".tmp"));
     const rotated = (): string | undefined => files().find((name) => /^0\.log\.\d/.test(name));
     await node.waitForFile(folder, () => rotated() !== undefined);
-    // Of one that is compressed nothing but the ending changes.
+    // Compression changes only the ending of a file's name.
     const oldest = rotated()?.replace(/\.gz$/, "") ?? "";
     await node.waitForFile(folder, () => !files().some((name) => name.startsWith(oldest)));
     writeFileSync(join(gate, "over"), "");

@@ -44,7 +44,7 @@ const LONGEST_AWAY_MS = 500;
 const KILLS_A_BURST = 2;
 /** No pod is that slow, not even on a machine that is ten times too slow. */
 const END_LIMIT_MS = 300_000;
-/** What has ended takes so long to be swept up: reaped processes, their cgroups, shims that containerd has lost. */
+/** Bounds the wait for what cleans itself up: reaped processes, their cgroups, shims that containerd has lost. */
 const SETTLE_TRIES = 120;
 const SETTLE_RETRY_MS = 500;
 const NEVER = new AbortController().signal;
@@ -57,7 +57,7 @@ const pick = <T>(list: readonly T[]): T => {
 };
 const pause = (longestMs: number): Promise<void> => systemClock.sleep(millis(random.next() * longestMs), NEVER);
 
-/** What fails to go keeps nothing else from going. */
+/** A failing disposal does not prevent the others. */
 const owned = new AsyncDisposableStack();
 let containerd: Containerd;
 let node: AgentNode;
@@ -97,7 +97,7 @@ class PodsThere {
   readonly names = new Set<string>();
   /** Those that are or were more than pending. */
   readonly begun = new Set<string>();
-  /** Of each kind, how far its pods came: phases, reasons, what a container waited for or ended with. */
+  /** The progress of each kind of pod: phases, reasons, and what a container waited for or ended with. */
   readonly seen = new Map<string, Set<string>>();
   #fits: (() => boolean) | undefined;
   #wake: (() => void) | undefined;
@@ -190,7 +190,10 @@ async function endPod({ name, kind }: Made): Promise<void> {
   }
 }
 
-/** What there is once it fits; in the end, what there is all the same. */
+/**
+ * Waits until the lines fit.
+ * @returns the last lines, even if they do not fit
+ */
 async function settled(fits: (lines: readonly string[]) => boolean): Promise<readonly string[]> {
   for (let tries = SETTLE_TRIES; ; tries -= 1) {
     const lines = leftovers({ node, containerd });
@@ -199,7 +202,7 @@ async function settled(fits: (lines: readonly string[]) => boolean): Promise<rea
   }
 }
 
-/** Of the runner that the agent keeps ready, or of one that was kept ready once: the agent's end tells them apart. */
+/** True for the spare runner of the agent, or for a former one: the agent's end tells them apart. */
 const isSpare = (line: string): boolean => line.startsWith("process") && line.includes("/container/launch.json spare");
 
 const leftSince = (before: readonly string[], now: readonly string[]): readonly string[] => {

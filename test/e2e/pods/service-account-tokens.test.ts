@@ -1,6 +1,4 @@
-/**
- * What containers see of their environment and identity: the agent's own launches, carried out by a real containerd.
- */
+/** Environment and identity of containers: the agent's own launches in a real containerd. */
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -150,7 +148,7 @@ class IdentityNode implements AsyncDisposable {
     }
   }
 
-  /** What one container prints that runs `script` to its end. */
+  /** Runs `script` in one container to its end, and returns its output. */
   async output(script: string, container: Fields = {}, spec: Fields = {}, metadata: Fields = {}): Promise<string> {
     const pod = this.podOf({ command: ["/bin/sh", "-c", script], ...container }, spec, metadata);
     await this.createSandbox(pod);
@@ -456,7 +454,7 @@ describe("how a container ends", { skip, concurrency: 3 }, () => {
     await node.createSandbox(pod);
     await node.start(pod);
     await node.exited(pod);
-    // The runtime may be told of it after the container's end.
+    // The runtime may notice the kill after the container's end.
     const isKill = ({ state }: ObservedContainer): boolean => state.kind === "exited" && state.reason === "OOMKilled";
     const untold = await settled(async () => [await node.latest(pod)].filter((each) => !isKill(each)));
     assert.deepEqual(untold, []);

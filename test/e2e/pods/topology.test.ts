@@ -16,7 +16,7 @@ const skip = containerdMissing() ?? (cpus().length < 2 ? "it takes two CPUs" : f
 const SLEEP = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";
 const ALL = `0-${cpus().length - 1}`;
 const WITHOUT_ONE = cpus().length === 2 ? "0" : `0,2-${cpus().length - 1}`;
-/** A cpuset tells nobody when it changes. */
+/** The kernel sends no event when a cpuset changes. */
 const LOOK_MS = 20;
 const PATIENCE_MS = 30_000;
 

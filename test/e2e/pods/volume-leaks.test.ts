@@ -98,7 +98,7 @@ test(`after ${KILLS} kills nothing is left of pods' volumes`, { skip }, async ()
   await node.drain();
   const mounts = (): string[] => readFileSync("/proc/self/mountinfo", "utf8").split("\n");
   const within = (line: string): boolean => line.includes(`${node.directory}/root/`);
-  // What was under way when an agent died is undone by containerd, or swept up by the next agent, in their own time.
+  // containerd or the next agent removes in its own time what was under way when an agent died.
   assert.deepEqual(await settled(() => mounts().filter(within)), []);
   assert.deepEqual(await settled(() => readdirSync(join(node.directory, "root", "pods"))), []);
   assert.deepEqual(await settled(() => readdirSync(join(node.directory, "logs"))), []);

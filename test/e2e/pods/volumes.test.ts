@@ -1,4 +1,4 @@
-/** Volumes from kubectl's end: what an API server's pods see of them, and what a user is told, on a real board. */
+/** Volumes from kubectl's end: the files that an API server's pods see, and the messages for users, on a real board. */
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -61,7 +61,7 @@ function podWith(
   return containerPod(name, script, { nodeName: "node-a", containers: [container], volumes, ...spec });
 }
 
-/** What pods have on disk is looked at every ten seconds; meanwhile there is something else to test. */
+/** The disk usage of pods is sampled every ten seconds; other tests run meanwhile. */
 async function makeGreedyPods(): Promise<void> {
   const volumes = [{ name: "data", emptyDir: { sizeLimit: "1Mi" } }];
   await run(podWith("greedy", `dd if=/dev/zero of=/data/file bs=1M count=3; ${SLEEP_SCRIPT}`, volumes));

@@ -11,13 +11,13 @@ import { killAll, runningProcesses } from "../unit/machine/processes.ts";
 import { removeCgroups, untilCgroupEmpty } from "../unit/machine/test-cgroups.ts";
 import { AgentClient, WAIT_LIMIT_MS } from "./agent-socket.ts";
 
-/** Of its log, so much is kept for a failing test's message. */
+/** Bounds the log that is kept for a failing test's message. */
 const MAX_LOG_CHARACTERS = 100_000;
 
 export interface AgentOptions {
   /** Fields of the configuration besides the paths, which lie below the agent's own folder. */
   readonly config?: Readonly<Record<string, unknown>>;
-  /** What of the agent's own log is shown when a wait fails, in lines. */
+  /** Lines of the agent's log that a failed wait shows. */
   readonly logTail?: number;
   /** The command that the agent's arguments follow, given the node's folder. Default: `dist/board/bin/picolet`. */
   readonly program?: (directory: string) => readonly [program: string, ...args: string[]];
@@ -30,7 +30,7 @@ export class AgentNode extends AgentClient implements AsyncDisposable {
   readonly socketPath = join(this.directory, "run", "picolet.sock");
   readonly configPath = join(this.directory, "config.yaml");
   readonly cgroupRoot = `/picolet-test-${this.directory.slice(-6)}`;
-  /** What agents before this one said, and what this one has said; the oldest goes when it is long. */
+  /** The output of the former agents and of this one; the oldest part is dropped at the limit. */
   #earlierLog = "";
   #currentLog = "";
   readonly #logTail: number;
@@ -93,7 +93,7 @@ export class AgentNode extends AgentClient implements AsyncDisposable {
     return child;
   }
 
-  /** Until the agent has begun anew of itself, in the same process, and its socket answers. */
+  /** Waits until the agent has restarted by itself, in the same process, and its socket answers. */
   async waitForRestart(): Promise<void> {
     const child = this.#process;
     if (child === undefined) throw new Error("no agent runs on this node");
@@ -216,7 +216,7 @@ export class AgentNode extends AgentClient implements AsyncDisposable {
     return folders.map(({ path }) => basename(path)).filter((name) => /^pod/.test(name));
   }
 
-  /** What a test that failed left running goes too; cgroups go when nothing is left in them. */
+  /** The processes that a failed test left running go too; cgroups go when they are empty. */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.kill();
     const left = this.runnerPids();

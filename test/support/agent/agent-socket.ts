@@ -1,4 +1,4 @@
-/** What a test asks an agent over its local socket, wherever the agent runs. */
+/** A client of an agent's local socket, wherever the agent runs. */
 import type { IncomingMessage } from "node:http";
 import type { EventObject, StatusAnswer, WatchLine } from "@picolet/protocol/local-api/status.ts";
 import {
@@ -17,7 +17,7 @@ export abstract class AgentClient {
   abstract readonly socketPath: string;
   protected readonly waitLimitMs: number = WAIT_LIMIT_MS;
 
-  /** What of the agent's own log is shown when a wait fails. */
+  /** The end of the agent's log, which a failed wait shows. */
   protected abstract latestLog(): string | Promise<string>;
 
   async status(): Promise<StatusAnswer> {

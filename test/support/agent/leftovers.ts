@@ -1,6 +1,6 @@
 /**
- * What pods have on a machine, of one agent and its containerd: of everything a kubelet, a runtime and a network plugin
- * make, one line each. Two looks at it that are the same mean that nothing was left behind.
+ * All traces of pods on a machine, of one agent and its containerd: a line for each object of a kubelet, a runtime and
+ * a network plugin. Two equal lists mean that nothing was left behind.
  */
 import { execFileSync } from "node:child_process";
 import { copyFileSync, existsSync, readFileSync } from "node:fs";
@@ -13,10 +13,7 @@ import { TempFolder } from "../unit/machine/temp-folder.ts";
 import { cgroupFolders, SPARE_CGROUP } from "../unit/machine/test-cgroups.ts";
 import type { AgentNode } from "./agent-process.ts";
 
-/**
- * Of containerd's folders those that have something for each sandbox, container or task. Snapshots' are emptied at
- * leisure.
- */
+/** The folders of containerd with an entry for each sandbox, container or task. It empties the snapshots' later. */
 const CONTAINERD_FOLDERS = [
   "root/io.containerd.grpc.v1.cri/containers",
   "root/io.containerd.grpc.v1.cri/sandboxes",
@@ -24,9 +21,9 @@ const CONTAINERD_FOLDERS = [
   "state",
   "runc/k8s.io",
 ];
-/** What libcni notes of each sandbox, of all networks of the machine. */
+/** libcni's records of each sandbox, of all networks of the machine. */
 const NETWORK_RECORDS = "/var/lib/cni/results";
-/** Rows that stay on purpose: events are told of until they are old, numbers and cursors are the store's own. */
+/** Tables whose rows stay on purpose: events are kept until they are old; numbers and cursors are the store's own. */
 const LASTING_TABLES: ReadonlySet<string> = new Set(["events", "meta", "sources", "cursor"]);
 /**
  * Files that stay on purpose: the store's own, the node's key, which images were pulled, components made ready to run.
@@ -142,7 +139,7 @@ function packetFilterRules({ bridge, subnet }: Containerd): string[] {
   return rules.filter((rule) => rule.includes(bridge) || rule.includes(` ${prefix}`));
 }
 
-/** Of a copy: the agent has its store for itself, and writes nothing while it is at rest. */
+/** Reads a copy: the agent has its store for itself, and writes nothing while it is at rest. */
 function rowsOf(path: string): string[] {
   using folder = new TempFolder();
   for (const ending of ["", "-wal"]) {

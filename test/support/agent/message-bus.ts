@@ -1,4 +1,4 @@
-/** A real message bus of a test's own, with a stand-in for logind, or for systemd, on it when that is asked for. */
+/** A message bus of the test's own, with a fake logind or systemd on it on request. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, mkdirSync, writeFileSync } from "node:fs";
@@ -97,9 +97,7 @@ export class MessageBus implements AsyncDisposable {
     return this.#said.splice(0, this.#said.indexOf(line) + 1);
   }
 
-  /**
-   * What it has said since, once that is as much as `atLeast` lines: they come by another way than the bus's answers.
-   */
+  /** Its lines since then, once there are `atLeast`: they come by another way than the bus's answers. */
   async rest(atLeast: number): Promise<readonly string[]> {
     await this.#until(`say ${atLeast} lines`, () => this.#said.length >= atLeast);
     return [...this.#said];

@@ -31,7 +31,7 @@ export function shownStatus(node: AgentNode): { readonly code: number | null; re
   return { code: status, text: stdout.replaceAll(/\s+/g, " ") };
 }
 
-/** Sleeps until it is told to end, and then ends at once. */
+/** Sleeps until it receives SIGTERM, and then ends at once. */
 export const SLEEP_SCRIPT = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";
 
 export function containerPod(name: string, script: string = SLEEP_SCRIPT, spec: Record<string, unknown> = {}): unknown {
@@ -75,7 +75,7 @@ export const allReady =
 /** Name, id, start and restarts of each pod's first container. */
 export type Identity = readonly [name: string, containerId: string, startedAt: string | undefined, restarts: number];
 
-/** What must not change as long as a container is healthy, whoever comes and goes around it. Sorted. */
+/** The identities that must not change while a container is healthy and other pods change. Sorted. */
 export const identitiesOf = (pods: PodsByName): readonly Identity[] =>
   [...pods]
     .map(([name, pod]): Identity => [name, containerIdOf(pod), startedAtOf(pod), restartsOf(pod)])

@@ -5,7 +5,7 @@ import { HELLO_IMAGE } from "./node-fixtures.ts";
 
 type Fields = Readonly<Record<string, unknown>>;
 
-/** What pods refer to. */
+/** Objects that pods refer to. */
 export interface PodSurroundings {
   /** The ConfigMap, the Secret and the claim of pods that want them. */
   readonly config: string;
@@ -197,7 +197,7 @@ export type PodKind = keyof typeof KINDS;
 
 export const POD_KINDS = Object.keys(KINDS) as readonly PodKind[];
 
-/** What `kubectl debug` adds to a pod of kind `debugged`. */
+/** The container that `kubectl debug` adds to a pod of kind `debugged`. */
 export const DEBUGGER: Fields = { ...container({ name: "debugger" }), targetContainerName: "app" };
 
 export function podOfKind(kind: PodKind, name: string, around: PodSurroundings, random: Random): Fields {

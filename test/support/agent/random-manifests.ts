@@ -25,15 +25,13 @@ const MAX_TOUCHED = 2;
 const WRONG_TYPE = 60;
 const MAX_EDITS = 4;
 
-/**
- * What may stand anywhere: names that are there, paths that lead out, references, things that look like something else.
- */
+/** Texts for any field: names that exist, paths that lead out, references, values that resemble something else. */
 const TEXTS = ["", "a", "app", "other", "data", "config", "key", "../x", "/x", "a/../../b", "$(A)", "$(", "1", "10Mi"];
 const ODD_TEXTS = ["-1", "1e400", "x".repeat(300), "é\n\0", "__proto__", "constructor", ".", "..", "A B", "0x1F", "~"];
 const NUMBERS = [0, 1, 2, 3, 60, 80, 1000, 65_535];
 const ODD_NUMBERS = [-1, 70_000, 2_147_483_647, 2_147_483_648, 9_007_199_254_740_991, 0.5];
 
-/** What a field of that name mostly is. */
+/** Frequent texts for fields of these names. */
 const TEXTS_OF: Readonly<Record<string, readonly string[]>> = {
   restartPolicy: ["Always", "OnFailure", "Never"],
   imagePullPolicy: ["Always", "IfNotPresent", "Never"],
@@ -108,7 +106,7 @@ function rightPart({ _zod: { def } }: Schema, field: string): fc.Arbitrary<Json>
     case "unknown":
       return ANYTHING;
     default:
-      // What may be missing or has a zero value.
+      // The field may be missing or have a zero value.
       return rightPart(def.innerType as Schema, field);
   }
 }
@@ -127,7 +125,7 @@ function merged(base: Json | undefined, edit: Json): Json {
   return { ...base, ...Object.fromEntries(fields) } as Json;
 }
 
-/** A pod that is as it should be, with some of its fields drawn anew, mostly of its spec. */
+/** A valid pod with some of its fields drawn again, mostly of its spec. */
 export function randomManifests(around: PodSurroundings): fc.Arbitrary<Json> {
   const base = fc
     .constantFrom(...POD_KINDS)

@@ -31,7 +31,7 @@ async function runPod(containerd: Containerd): Promise<string> {
   return (await adapter.inspect(pod.uid, signal)).sandboxes[0]?.id ?? "";
 }
 
-/** Whatever of this containerd is still to be seen on the machine. */
+/** All traces of this containerd that the machine still has. */
 function traces(directory: string, sandboxId: string): string[] {
   const run = (program: string, ...args: string[]) => execFileSync(program, args, { encoding: "utf8" });
   const suffix = basename(directory).slice(-6);

@@ -53,7 +53,7 @@ export function containerdMissing(): string | undefined {
 
 export interface ContainerdOptions {
   /**
-   * What a container's oom_score_adj may not go below here; without CAP_SYS_RESOURCE runc fails to lower it.
+   * The lower bound of a container's oom_score_adj on this machine; without CAP_SYS_RESOURCE runc fails to lower it.
    * Default true.
    */
   readonly restrictOomScoreAdj?: boolean;
@@ -148,7 +148,7 @@ export class Containerd implements AsyncDisposable {
   readonly socketPath: string;
   /** The network's name too. */
   readonly bridge: string;
-  /** Of all pods: 10.x.y.0/24. */
+  /** The subnet of all pods: 10.x.y.0/24. */
   readonly subnet = freeSubnet();
   #daemon: ChildProcess | undefined;
   #log = "";
@@ -262,7 +262,7 @@ export class Containerd implements AsyncDisposable {
     return new Map(Object.entries((JSON.parse(state) as { cgroup_paths: Record<string, string> }).cgroup_paths));
   }
 
-  /** What CRI made of the container's configuration: the OCI runtime specification that runc was given. */
+  /** The OCI runtime specification that CRI made of the container's configuration and gave to runc. */
   specOf(containerId: string): unknown {
     return JSON.parse(readFileSync(join(this.#bundleOf(containerId), "config.json"), "utf8"));
   }
@@ -284,7 +284,7 @@ export class Containerd implements AsyncDisposable {
   }
 }
 
-/** Of test runs that were killed themselves. */
+/** Removes the leftovers of test runs that were killed. */
 async function takeAwayLeftovers(): Promise<void> {
   for (const name of readdirSync(tmpdir())) {
     if (!name.startsWith(DIRECTORY_PREFIX)) continue;
@@ -311,8 +311,8 @@ function killWorkloads(directory: string): void {
 }
 
 /**
- * What no process holds any more: mounts, cgroups, the shims' sockets, the bridge, NAT rules, the network's records,
- * files.
+ * Removes what no process holds any more: mounts, cgroups, the shims' sockets, the bridge, NAT rules, the network's
+ * records, files.
  */
 async function takeAway(directory: string): Promise<void> {
   const sandboxes = list(join(directory, "root/io.containerd.grpc.v1.cri/sandboxes"));

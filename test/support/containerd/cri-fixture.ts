@@ -32,7 +32,7 @@ const shell = (script: string, ...args: readonly string[]): Program => ({
 const printed = (lines: readonly ProgramLine[]): string =>
   lines.map(({ stream, text }) => `echo '${text}'${stream === "stderr" ? " >&2" : ""};`).join(" ");
 
-/** What busybox can do for the suite. */
+/** The suite's programs, as busybox commands. */
 export const BUSYBOX_PROGRAMS: ConformancePrograms = {
   runForever: shell("trap 'exit 143' TERM; while :; do sleep 3600 & wait $!; done"),
   exitWith: (code) => shell(`exit ${code}`),

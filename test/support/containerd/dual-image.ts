@@ -18,8 +18,8 @@ const OWN = `linux/${ARCHITECTURE[arch()] ?? arch()}`;
 const CONTAINER_IMAGE = "localhost/says:1";
 
 /**
- * What `script.c` does with `say TEXT hold`, in a container, which says that it is one. It leaves a mark in /data, and
- * holds as many MiB as HOARD says when there is /gate/$GATE.
+ * The behaviour of `script.c` with `say TEXT hold` in a container, which reports that it is one. It leaves a mark in
+ * /data, and holds HOARD MiB when /gate/$GATE exists.
  */
 const SAYS = `#!/bin/sh
 echo "$1 in a container"

@@ -81,7 +81,11 @@ export class ImageBoard implements AsyncDisposable {
     this.#clock = clock;
   }
 
-  /** @param adapter disposed of by whoever made it; @param configuration of the agent, as YAML */
+  /**
+   * Starts a board.
+   * @param adapter disposed of by its creator
+   * @param configuration of the agent, as YAML
+   */
   static async start(adapter: CriAdapter, configuration = "", clock: Clock = systemClock): Promise<ImageBoard> {
     const board = new ImageBoard(adapter, clock);
     mkdirSync(board.rootDir);
@@ -94,7 +98,7 @@ export class ImageBoard implements AsyncDisposable {
     return this.#images;
   }
 
-  /** Anew, over what the one before has left on disk. */
+  /** Starts another agent on the disk of the former one. */
   async startAgent(configuration = ""): Promise<void> {
     const result = loadConfiguration(`nodeName: edge-1\n${configuration}`);
     if (!result.ok) throw new Error(result.problems.map(({ path, message }) => `${path}: ${message}`).join());
@@ -121,7 +125,7 @@ export class ImageBoard implements AsyncDisposable {
     );
   }
 
-  /** What a pod's secret is: of the type of a docker configuration. */
+  /** Adds a Secret, by default of the type of a docker configuration. */
   secret(name: string, config: string, type = "kubernetes.io/dockerconfigjson"): void {
     const key = type.endsWith("json") ? ".dockerconfigjson" : ".dockercfg";
     const data = { [key]: Buffer.from(config).toString("base64") };

@@ -1,6 +1,6 @@
 /**
  * A real image registry on the loopback (Debian's docker-registry), over plain HTTP, which containerd accepts there. A
- * second address of the same registry lets nobody in without a user and a password.
+ * second address of the same registry requires a user and a password.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -21,9 +21,9 @@ export const REGISTRY_PASSWORD = "correct horse";
 const HTPASSWD = `${REGISTRY_USER}:$2b$05$abcdefghijklmnopqrstuuHNbAKRhpaujgo33bRWs.NLUTJO3lOy2\n`;
 
 export interface RegistryOptions {
-  /** The registry itself lets in nobody but REGISTRY_USER, at either address. */
+  /** The registry itself requires REGISTRY_USER at both addresses. */
   readonly htpasswd?: boolean;
-  /** It lets in whoever has a token of this token server's. */
+  /** It requires a token of this token server. */
   readonly tokens?: TokenAuthority;
 }
 

@@ -64,7 +64,7 @@ export function buildBusyboxArchive(name = BUSYBOX_IMAGE): string {
   return built(name, () => ({ files: { "bin/busybox": "/bin/busybox" }, links, command: ["/bin/sh"] }));
 }
 
-/** What holds a sandbox's namespaces: waits for ever and uses next to no memory. */
+/** The program that holds a sandbox's namespaces: it waits forever and uses almost no memory. */
 const PAUSE_SOURCE = `
 void _start(void) {
   for (;;) {

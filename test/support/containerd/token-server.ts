@@ -24,18 +24,18 @@ export type TokenAlgorithm = "ES256" | "RS256";
 
 export interface AskedToken {
   readonly scopes: readonly string[];
-  /** "": nobody. */
+  /** "": anonymous. */
   readonly account: string;
   readonly isRight: boolean;
 }
 
 export class TokenServer implements AsyncDisposable {
   readonly asked: AskedToken[] = [];
-  /** Of tokens, in the registry's eyes. */
+  /** The lifetime of tokens, in the registry's eyes. */
   lifeSeconds = 300;
-  /** What a token is good for, of what was asked for. */
+  /** Chooses the scopes of a token among the requested ones. */
   granted = (scopes: readonly string[]): readonly string[] => scopes;
-  /** In place of a token, whoever asks. */
+  /** Answers in place of a token. */
   answer: ((response: ServerResponse) => void) | undefined;
   readonly #account: readonly [user: string, password: string];
   readonly #authority: CertificateAuthority = makeAuthority("tokens", { days: 1, now: new Date() });
@@ -91,7 +91,7 @@ export class TokenServer implements AsyncDisposable {
     else if (authorization !== undefined && !isRight) {
       response.writeHead(401).end('{"errors":[{"code":"UNAUTHORIZED","message":"wrong user or password"}]}');
     } else {
-      // Nobody gets one too, which is good for nothing, as with Docker Hub.
+      // An anonymous client gets a token too, without rights, as with Docker Hub.
       const token = this.#token(account, isRight ? this.granted(scopes) : []);
       response.end(JSON.stringify({ token, expires_in: this.lifeSeconds }));
     }

@@ -21,7 +21,7 @@ import { TempFolder } from "../unit/machine/temp-folder.ts";
 /** Launchers, jails and reapers call these programs of dash, coreutils and util-linux. */
 const PROGRAMS = ["sh", "readlink", "sleep", "du", "mount", "umount", "unshare", "pivot_root", "setpriv", "nsenter"];
 const RUN_LIMIT_MS = 120_000;
-/** What a merged /usr has as links. */
+/** The links of a merged /usr. */
 const ALIASES = ["bin", "sbin", "lib", "lib64"];
 const MOUNT_POINTS = ["proc", "sys", "dev", "etc", "tmp", "old"];
 

@@ -1,6 +1,6 @@
 /**
- * What `test/guest/devices.test.ts` has run in its guest, as the first program after init: the component adapter with
- * real components on the kernel's devices. Each scenario's outcome is a line on the console.
+ * The program of `test/guest/devices.test.ts` in its guest, started by the kernel as init: the component adapter with
+ * real components on the kernel's devices. Each scenario's result is a line on the console.
  */
 
 import { spawn } from "node:child_process";
@@ -143,7 +143,7 @@ interface Devices {
   /** One of SMBus alone, with a memory at 0x50. */
   readonly stub: string;
   readonly chip: string;
-  /** What pods may use of them. */
+  /** The devices that pods may use. */
   readonly grants: string;
 }
 
@@ -191,7 +191,7 @@ async function ports(): Promise<void> {
 }
 
 async function main(): Promise<void> {
-  // Of another process: whoever waits for the kernel cannot be what the kernel waits for.
+  // The chip is another process: a process that waits for the kernel cannot also answer the kernel.
   const chip = spawn(process.execPath, [process.argv[1] ?? "", CHIP], { stdio: "inherit" });
   for (const name of ["pins", "async-pins", "serial"]) {
     await adapter.images.import(`${APP}/${name}.wasm`, `localhost/${name}:1`, NEVER);

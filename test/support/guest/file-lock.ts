@@ -10,7 +10,7 @@ export class FileLock implements AsyncDisposable {
     this.#holder = holder;
   }
 
-  /** Waits until nobody else has it. Its folder is there. */
+  /** Waits until no other process has the lock. Its folder must exist. */
   static async take(path: string): Promise<FileLock> {
     // It ends when its standard input does, and that ends with this process.
     const holder = spawn("flock", [path, "sh", "-c", "echo taken; exec cat"], { stdio: ["pipe", "pipe", "inherit"] });

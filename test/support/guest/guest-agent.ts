@@ -101,7 +101,7 @@ export class GuestAgent extends AgentClient {
   }
 }
 
-/** The runtime has to be told the same. */
+/** The runtime needs the same driver. */
 async function useSystemdCgroups(guest: Guest): Promise<void> {
   const config = "/etc/containerd/config.toml";
   await guest.output(

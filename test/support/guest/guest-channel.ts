@@ -61,7 +61,7 @@ export class GuestChannel implements Disposable {
     return this.#greeted.promise;
   }
 
-  /** Resolves when it does so after it has been started anew. What is under way now is lost. */
+  /** Resolves when it does so after a restart. All that is under way now is lost. */
   expectGreeting(): Promise<void> {
     this.#drop(new Error("the guest was restarted"));
     this.#greeted = Promise.withResolvers();

@@ -30,7 +30,7 @@ export const GUEST_CACHE = "node_modules/.cache/picolet/guest";
 const SOURCES = fileURLToPath(new URL("image", import.meta.url));
 
 /**
- * What it is emulated as: with 5-level page tables each access is dearer, and with fast string instructions (ERMS)
+ * The emulated processor: with 5-level page tables each access is dearer, and with fast string instructions (ERMS)
  * kernel and C library copy and clear byte by byte, which the emulator does one at a time.
  */
 export const GUEST_CPU = "max,la57=off,erms=off";
@@ -56,7 +56,7 @@ const PACKAGES = [
   "libstdc++6",
   "libatomic1",
 ];
-/** Of the packages' files, what a guest that nobody logs in to has no use for. */
+/** Files of the packages that a guest without logins does not use. */
 const UNUSED = [
   "usr/share/{doc,man,locale,perl,info,i18n,zoneinfo,bash-completion,lintian}",
   "usr/lib/cni/{bandwidth,dhcp,firewall,ipvlan,macvlan,ptp,sbr,static,tuning,vlan,vrf,host-device}",
@@ -72,7 +72,7 @@ const UNUSED = [
   "lib/modules/*/kernel/{sound,crypto/ccp}",
   "lib/modules/*/kernel/fs/{xfs,btrfs,gfs2,ocfs2,nfs,nfsd,f2fs,jfs,reiserfs,cifs,smb,ceph,dlm,udf,ubifs,jffs2,nilfs2,smbfs_common,fscache,cachefiles}",
 ];
-/** Started by nobody: they cost seconds of an emulated processor, and the guest is the better the quieter it is. */
+/** Units that must not start: they cost seconds of an emulated processor, and disturb the measurements. */
 const MASKED = [
   "apt-daily.timer",
   "apt-daily-upgrade.timer",
@@ -116,10 +116,7 @@ const MASKED = [
   "systemd-user-sessions.service",
 ];
 const BOOT_MODULES = ["virtio_pci", "virtio_blk", "virtio_console"];
-/**
- * What nothing loads by itself, as no kernel module is asked for by name in a guest without a device manager's cold
- * start.
- */
+/** Modules that must be loaded by name, because the guest's boot has no device manager that would ask for them. */
 const LOADED_MODULES = ["virtio_net", "overlay", "bridge", "br_netfilter", "veth", "xt_comment", "zram"];
 
 const INIT = `#!/bin/busybox sh
@@ -164,7 +161,9 @@ const NETWORK = {
   ],
 };
 
-/** What the packages' own scripts would have made of the tree, and what makes it this guest. Path → content. */
+/**
+ * The files that the packages' own scripts would have made, and those that are special to this guest. Path → content.
+ */
 const FILES: Readonly<Record<string, string>> = {
   "etc/hostname": "guest\n",
   "etc/hosts": "127.0.0.1 localhost guest\n",
@@ -205,7 +204,7 @@ export interface GuestImage {
   readonly key: string;
   readonly kernel: string;
   readonly initialRamDisk: string;
-  /** ext4, raw, sparse. To be copied: nobody writes to it. */
+  /** ext4, raw, sparse. It is copied before use and never written. */
   readonly disk: string;
 }
 
@@ -247,7 +246,7 @@ export function guestImage(): GuestImage {
   };
 }
 
-/** What processes were making that are gone, and what has not been used for a week. */
+/** Removes images that dead processes were making, and those that were not used for a week. */
 function takeAwayOldOnes(cache: string): void {
   for (const name of readdirSync(cache)) {
     const path = join(cache, name);
@@ -257,7 +256,7 @@ function takeAwayOldOnes(cache: string): void {
   }
 }
 
-/** Changes with whatever the guest is made of, except for packages' versions. */
+/** Changes with everything that the guest is made of, except packages' versions. */
 export function recipeKey(): string {
   const hash = createHash("sha256");
   const own = [

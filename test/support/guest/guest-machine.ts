@@ -11,24 +11,22 @@ import { GuestMonitor } from "./guest-monitor.ts";
 const DIRECTORY_PREFIX = "picolet-guest-";
 /** Holds the pid of the process that a directory belongs to. */
 const OWNER_FILE = "owner";
-/**
- * Of the disk that holds what is built of the agent, whatever is on it: a machine is woken with disks of the same size.
- */
+/** The fixed size of the disk with the built agent: a machine is woken with disks of the same size. */
 const PAYLOAD_BYTES = 32 * 2 ** 20;
-/** Of `dist/board`; its image has these already. */
+/** Parts of `dist/board` that the image has already. */
 const LARGE_PARTS = ["lib/node", "lib/node_modules"];
 /** Where a guest finds what it may reach of this machine. */
 export const OUTSIDE_ADDRESS = "10.0.2.100";
 export const OUTSIDE_PORT = 7443;
 
-/** No more than what systemd and the kernel need, and to be told of everything that goes wrong. */
+/** The least that systemd and the kernel need, and full reports of faults. */
 const KERNEL_COMMAND_LINE =
   "root=/dev/vda console=ttyS0 net.ifnames=0 systemd.unified_cgroup_hierarchy=1 psi=1 mitigations=off nokaslr no_timer_check tsc=reliable random.trust_cpu=on systemd.show_status=false";
 
 export interface MachineInit {
   readonly image: GuestImage;
   readonly disk: string;
-  /** Whether what the machine writes to its disk stays there. */
+  /** True when the machine's writes to its disk stay there. */
   readonly writesStay: boolean;
   readonly memoryMiB: number;
   readonly cpus: number;
@@ -57,7 +55,7 @@ export class GuestMachine implements AsyncDisposable {
     writeFileSync(join(directory, OWNER_FILE), String(process.pid));
     writePayload(join(directory, "payload"));
     const args = ["--pdeathsig", "KILL", "qemu-system-x86_64", ...argumentsOf(init, directory)];
-    // A disk whose writes are dropped is kept beside a file that has no name: nothing is left of it, whatever happens.
+    // QEMU keeps dropped writes in a file without a name in TMPDIR, so that nothing is left of it even after a kill.
     const environment = { ...process.env, TMPDIR: directory };
     const child = spawn("setpriv", args, { stdio: ["ignore", "ignore", "pipe"], env: environment });
     let complaints = "";
@@ -122,7 +120,7 @@ export class GuestMachine implements AsyncDisposable {
     writeFileSync(join(this.directory, "outside"), `exec busybox nc 127.0.0.1 ${port}\n`);
   }
 
-  /** What it wrote to its serial line. */
+  /** The output of its serial line. */
   get console(): string {
     const path = join(this.directory, "console.log");
     return existsSync(path) ? readFileSync(path, "utf8") : "";
@@ -177,7 +175,7 @@ function writePayload(path: string): void {
   truncateSync(path, PAYLOAD_BYTES);
 }
 
-/** Of test runs that were killed themselves. */
+/** Removes the leftovers of test runs that were killed. */
 function takeAwayLeftovers(): void {
   for (const name of readdirSync(tmpdir())) {
     if (!name.startsWith(DIRECTORY_PREFIX)) continue;

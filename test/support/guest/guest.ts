@@ -63,7 +63,7 @@ export interface RunOptions {
 }
 
 export class Guest implements AsyncDisposable {
-  /** Of this process. */
+  /** The turn of this process. */
   static #turn: Promise<void> | undefined;
   readonly #machine: GuestMachine;
   readonly #servers: { close(): void }[] = [];
@@ -201,12 +201,12 @@ export class Guest implements AsyncDisposable {
     return GuestAgent.start(this, options);
   }
 
-  /** Of the process that is the machine. */
+  /** The process that is the machine. */
   get pid(): number {
     return this.#machine.pid;
   }
 
-  /** What it wrote to its serial line: the kernel's messages and systemd's warnings. */
+  /** The output of its serial line: the kernel's messages and systemd's warnings. */
   get console(): string {
     return this.#machine.console;
   }
@@ -241,7 +241,7 @@ export class Guest implements AsyncDisposable {
           timeoutMs: BOOT_LIMIT_MS,
         },
       );
-      // What it booted from is in memory still, and counted as the observer's.
+      // The files that it booted from are in memory still, and count as the observer's.
       await guest.output("sync; echo 3 > /proc/sys/vm/drop_caches");
     } finally {
       clearTimeout(timer);

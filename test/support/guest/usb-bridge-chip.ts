@@ -111,7 +111,7 @@ export class UsbBridgeChip {
     for (let index = 0; index < length; index += 1) answer[4 + index] = this.#memory[this.#at++ % 256] ?? 0;
   }
 
-  /** Of each line: whether the level changes, the level, whether the direction changes, the direction. */
+  /** Sets each line: whether the level changes, the level, whether the direction changes, the direction. */
   #setLines(asked: Buffer, answer: Buffer): void {
     asked.copy(answer, 2, 2);
     for (let line = 0; line < LINES; line += 1) {

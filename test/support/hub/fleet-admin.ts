@@ -17,7 +17,7 @@ import type { Fleet } from "./test-fleet.ts";
 
 /** Generous: the machine is shared, and a loaded one has been seen ten times slower. */
 const WAIT_LIMIT_MS = 120_000;
-/** Of what was seen while waiting in vain, so much is shown. */
+/** Bounds the objects that a failed wait shows. */
 const MAX_SHOWN = 20;
 const NAMESPACE = "default";
 const NEVER = new AbortController().signal;
@@ -138,7 +138,10 @@ export class FleetAdmin implements AsyncDisposable {
     }
   }
 
-  /** Waits until an event with that reason has been told of that object. @throws when there are several */
+  /**
+   * Waits until an event with that reason was reported for that object.
+   * @throws when there are several
+   */
   async toldOnce(name: string, reason: string): Promise<void> {
     await this.untilEvent(name, `an event ${reason}`, (event) => event.reason === reason);
     assert.equal(await this.eventsOf(name, reason), 1, `${reason} of ${name}`);

@@ -33,7 +33,7 @@ export class ProcessInspector implements Disposable {
 
   /** Bytes of objects that are still reachable after two collections. */
   async retainedBytes(): Promise<number> {
-    // What finalizers of the first let go is taken by the second.
+    // The second round collects what finalizers of the first one release.
     for (let round = 0; round < 2; round += 1) await this.#call("HeapProfiler.collectGarbage");
     const { usedSize } = (await this.#call("Runtime.getHeapUsage")) as { readonly usedSize: number };
     return usedSize;

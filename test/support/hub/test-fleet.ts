@@ -19,7 +19,7 @@ const KUBECTL_LIMIT_MS = 120_000;
 /** As long as a test takes at the longest. */
 const TOKEN_LIFE = seconds(3600);
 const NEVER = new AbortController().signal;
-/** Of the hub's log, so much is kept for a failing test's message. */
+/** Bounds the hub's log that is kept for a failing test's message. */
 const MAX_LOG_LINES = 400;
 
 export interface KubectlResult {
@@ -52,7 +52,7 @@ export class Fleet implements AsyncDisposable {
     return fleet;
   }
 
-  /** Of the hub that runs, or ran last; the ports stay over restarts. */
+  /** The addresses of the present or the last hub; the ports stay over restarts. */
   get ready(): HubReady {
     if (this.#ready === undefined) throw new Error("the hub has never served");
     return this.#ready;
@@ -177,9 +177,9 @@ function collect(child: ChildProcess, name: "stdout" | "stderr"): () => string {
 }
 
 /**
- * Reads what `child` prints until `fits`; what it prints after that is kept for whoever reads on (`resume` before
- * its "close" is waited for).
- * @throws with all that it said when it ends before that
+ * Reads the output of `child` until `fits`; later output is kept for the next reader (`resume` before its "close" is
+ * awaited).
+ * @throws with the whole output when the child ends before that
  */
 export async function untilPrinted(child: ChildProcess, fits: (text: string) => boolean): Promise<string> {
   let text = "";
@@ -199,7 +199,7 @@ export async function untilPrinted(child: ChildProcess, fits: (text: string) => 
       clearTimeout(timer);
       for (const stream of [child.stdout, child.stderr]) {
         stream?.off("data", look);
-        // Else it would go on flowing, to nobody.
+        // Otherwise it would go on flowing without a reader.
         stream?.pause();
       }
       child.off("close", onEnd);

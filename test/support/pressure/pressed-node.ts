@@ -19,10 +19,10 @@ const NODE = "node-a";
 
 type Fields = Readonly<Record<string, unknown>>;
 
-/** Holds so many MiB, fewer than 2048, and goes on: dd has read them, and nobody takes what it has to write. */
+/** Holds so many MiB, fewer than 2048, and goes on: dd has read them, and its output has no reader. */
 export const hold = (mebibytes: number): string => `dd if=/dev/zero bs=${mebibytes}M count=1 | sleep 3600`;
 
-/** Of a container `app`. */
+/** Fields of a container `app`. */
 export interface Launch {
   readonly requests?: Fields;
   readonly limits?: Fields;
@@ -117,7 +117,7 @@ export class PressedNode implements AsyncDisposable {
   /** Waits until it has been evicted for what the node is short of, and its container has ended. */
   async evicted(name: string): Promise<Pod> {
     assert.equal((await this.failed(name)).status?.reason, "Evicted", name);
-    // That it is evicted is told before it is killed.
+    // The eviction is reported before the pod is killed.
     const pod = await this.admin.untilPod(
       name,
       "ended",
@@ -128,7 +128,7 @@ export class PressedNode implements AsyncDisposable {
     return pod;
   }
 
-  /** They run, and have since they were looked at. */
+  /** The pods still run, in the same containers. */
   async runOn(...before: readonly Pod[]): Promise<void> {
     for (const pod of before) {
       const now = await this.get(pod.metadata.name ?? "");

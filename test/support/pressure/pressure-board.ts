@@ -19,7 +19,7 @@ const MIX_LIMIT_MS = 300_000;
 const MAX_PIDS = 1_500;
 const LOG_LENGTH = 20_000;
 const SERVICES = ["picolet", "containerd", "systemd-journald", "dbus"];
-/** Of each condition that begins, and ends. */
+/** The event reasons of each condition's begin and end. */
 const REASONS: Readonly<Record<string, readonly [begins: string, ends: string]>> = {
   MemoryPressure: ["NodeHasInsufficientMemory", "NodeHasSufficientMemory"],
   DiskPressure: ["NodeHasDiskPressure", "NodeHasNoDiskPressure"],
@@ -78,14 +78,14 @@ export class PressureBoard implements AsyncDisposable {
     });
   }
 
-  /** What the agent and systemd said of it last. */
+  /** The latest log of the agent and of systemd. */
   get log(): string {
     return this.#log;
   }
 
   /**
-   * Runs the mix until all that misbehaved has ended and the node is calm; then takes it away. `reached` is told how
-   * far it is.
+   * Runs the mix until all that misbehaved has ended and the node is calm; then removes it. Calls `reached` at each
+   * step.
    */
   async run(mix: PressureMix, reached: (what: string) => void): Promise<Observed> {
     try {
@@ -152,10 +152,7 @@ export class PressureBoard implements AsyncDisposable {
     await this.agent.waitForPods("no pod is left", (pods) => pods.size === 0);
   }
 
-  /**
-   * What the agent tells from `begin` on until each of `bad` has ended and no pressure is left, in the order in which
-   * it comes.
-   */
+  /** The agent's events from `begin` until each of `bad` has ended and no pressure is left, in their order. */
   async #follow(begin: () => Promise<void>, bad: readonly MixedPod[], node: WatchedNode): Promise<readonly Told[]> {
     const seen: Told[] = [];
     const response = await this.agent.request("/v1/events?watch=true");

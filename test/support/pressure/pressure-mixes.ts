@@ -3,20 +3,20 @@ import type { Random } from "@picolet/protocol/ports.ts";
 import { BUSYBOX_IMAGE } from "../containerd/test-images.ts";
 import { seededRandom } from "../unit/ports/seeded-random.ts";
 
-/** What a pod that misbehaves uses up. */
+/** The resource that a misbehaving pod uses up. */
 export type Resource = "memory" | "disk" | "inodes" | "pids";
 
 export interface MixedPod {
   readonly name: string;
-  /** Static pods are told by a manifest, and never evicted. */
+  /** Static pods come from a manifest, and are never evicted. */
   readonly source: "api" | "static";
   readonly runtime: "container" | "component";
   readonly priority: "low" | "normal" | "high";
-  /** What it keeps of memory, and what it asks for; undefined: nothing. */
+  /** The memory that it holds, and its request; undefined: none. */
   readonly holdMiB: number;
   readonly requestMiB: number | undefined;
   readonly limitMiB: number | undefined;
-  /** Of ephemeral storage, more than it uses. */
+  /** Requests ephemeral storage, more than it uses. */
   readonly requestsDisk: boolean;
   /** Undefined: it behaves. */
   readonly usesUp: Resource | undefined;
@@ -30,9 +30,9 @@ export interface PressureMix {
 }
 
 export const PRIORITIES: Readonly<Record<MixedPod["priority"], number>> = { low: -10, normal: 0, high: 1_000 };
-/** What a container takes beside what it holds: its pause process, page tables, the kernel's own memory for it. */
+/** The memory of a container beside what it holds: its pause process, page tables, the kernel's own memory for it. */
 const OVERHEAD_MIB = 12;
-/** What all that behave may hold, of the 300 MiB that pods of a 512 MB board have. */
+/** Bounds the memory of all that behave, of the 300 MiB for pods on a 512 MB board. */
 const MOST_HELD_MIB = 90;
 const RATES: Readonly<Record<Resource, readonly number[]>> = {
   memory: [10, 30, 100, 0],
@@ -104,7 +104,7 @@ export function manifestOf(pod: MixedPod, nodeName: string): unknown {
       ...(source === "static" ? {} : { nodeName, priorityClassName: `mix-${priority}` }),
       ...(runtime === "component" ? { runtimeClassName: "wasm" } : { volumes: [{ name: "data", emptyDir: {} }] }),
       terminationGracePeriodSeconds: 1,
-      // What the OOM killer takes is to end with that: it would come back.
+      // A pod that the OOM killer ends must not come back.
       restartPolicy: usesUp === "memory" ? "Never" : "Always",
       containers: [{ name: "app", imagePullPolicy: "Never", resources, ...program }],
     },

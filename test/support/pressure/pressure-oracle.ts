@@ -5,10 +5,10 @@
  */
 import { type MixedPod, PRIORITIES, type PressureMix, type Resource } from "./pressure-mixes.ts";
 
-/** What the node told, in the order in which it came. */
+/** The node's reports, in their order. */
 export interface Told {
   readonly reason: string;
-  /** Of the pod, or of the node. */
+  /** The name of the pod, or of the node. */
   readonly name: string;
   readonly atMs: number;
 }
@@ -18,7 +18,7 @@ export interface PodAtEnd {
   readonly reason: string | undefined;
   readonly message: string | undefined;
   readonly restarts: number;
-  /** Of its last end: OOMKilled, Error … */
+  /** The reason of its last end: OOMKilled, Error … */
   readonly terminated: string | undefined;
   /** The processes in its cgroup before anybody misbehaved, and at the end. */
   readonly processesBefore: readonly number[];
@@ -55,7 +55,7 @@ const NAMES: Readonly<Record<Resource, string>> = {
   pids: "pids",
 };
 const RESOURCES = Object.keys(NAMES) as readonly Resource[];
-/** Events are told to the second. */
+/** Events have times in whole seconds. */
 const TOLERANCE_MS = 1_000;
 
 /** @returns what was wrong, a sentence each; none: all was as it has to be */
@@ -73,9 +73,9 @@ export function judge(mix: PressureMix, seen: Observed): readonly string[] {
 }
 
 /**
- * Whether a pod has to, may, or must not go before another one that uses up a resource. Kubernetes: first those that
- * use more than they ask for (not for processes), among them the less important, among them the one that uses most
- * above it.
+ * Decides if a pod must, may, or must not be evicted before another one that uses up a resource. Kubernetes: first
+ * those that use more than they request (not for processes), among them the less important, among them the one that
+ * uses most above it.
  */
 export function goesBefore(pod: MixedPod, bad: MixedPod, resource: Resource): "surely" | "maybe" | "never" {
   if (pod.source === "static") return "never";
@@ -85,7 +85,7 @@ export function goesBefore(pod: MixedPod, bad: MixedPod, resource: Resource): "s
     if (pod.requestMiB === undefined) return "surely";
     return pod.requestMiB > pod.holdMiB ? "never" : pod.holdMiB > pod.requestMiB + 4 ? "surely" : "maybe";
   }
-  // It has a log and files of its own, if only some; of inodes nobody can ask for any.
+  // It has a log and some files of its own; inodes cannot be requested.
   return resource === "disk" && pod.requestsDisk ? "never" : "maybe";
 }
 
@@ -107,7 +107,7 @@ function judgeBystander(pod: MixedPod, mix: PressureMix, seen: Observed): readon
   return problems;
 }
 
-/** Of two that misbehave one may go for what the other one uses up. */
+/** Each of two misbehaving pods may be evicted for what the other one uses up. */
 function judgeCulprit(pod: MixedPod, mix: PressureMix, seen: Observed): readonly string[] {
   const end = seen.pods.get(pod.name);
   if (end === undefined) return [`${pod.name} is gone`];
@@ -146,7 +146,7 @@ const stillRuns = (name: string, end: PodAtEnd): readonly string[] =>
 /** None goes while one that has to go before it is there. */
 function judgeOrder(mix: PressureMix, evicted: readonly string[]): readonly string[] {
   const bad = mix.pods.filter(({ usesUp }) => usesUp !== undefined);
-  // With two that misbehave nobody can say from outside for which of them one goes.
+  // With two misbehaving pods the cause of an eviction cannot be seen from outside.
   if (bad.length !== 1) return [];
   return bad.flatMap((culprit) => {
     const place = evicted.indexOf(culprit.name);

@@ -15,7 +15,7 @@ import { loadedGlue } from "./loaded-component.ts";
 export interface AsyncRun {
   readonly args: readonly string[];
   readonly mounts?: readonly MountLaunch[];
-  /** What the component has written, as it comes. */
+  /** Called with the component's output as it comes. */
   readonly onOutput?: (bytes: Uint8Array) => void;
   readonly launch?: AsyncLaunch;
 }

@@ -88,7 +88,7 @@ export async function peer(
 
 export const echo = (socket: Socket): unknown => socket.pipe(socket);
 
-/** What can happen meanwhile does: each is some turns of the event loop. */
+/** Makes round trips on the loopback, so that pending events happen: each takes some turns of the event loop. */
 export async function roundTrips(context: TestContext, count: number): Promise<void> {
   const client = connect({ port: Number(await peer(context, echo)), host: "127.0.0.1" });
   for (let trip = 0; trip < count; trip += 1) {

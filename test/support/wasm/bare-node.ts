@@ -32,6 +32,6 @@ export class BareNodes implements Disposable {
   }
 }
 
-/** Of a process that runs. */
+/** The peak memory of a running process. */
 export const peakRssKiB = (pid: number): number =>
   Number(/^VmHWM:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]);

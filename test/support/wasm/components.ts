@@ -14,7 +14,7 @@ import { withWorld } from "./wasi-wit.ts";
 const SOURCES = "test/components";
 /** Included before every program with a C library. */
 const HEADER = "test/components/realloc.h";
-/** Whatever a C program may include: with a change of one all are built anew. */
+/** Headers that a C program may include: a change of one builds all again. */
 const HEADERS = [
   HEADER,
   ...["canonical.h", "async.h", "async-serving.h", "async-sockets.h", "http-serving.h"].map(
@@ -51,7 +51,7 @@ const WORLDS: Readonly<Record<string, string>> = {
     "import wasi:http/types; import wasi:io/streams; import wasi:clocks/monotonic-clock; import wasi:filesystem/types; import wasi:filesystem/preopens; export wasi:http/incoming-handler;",
 };
 
-/** What programs import of WASI 0.2 themselves, beside what their C library does. */
+/** WASI 0.2 imports of the programs themselves, beside those of their C library. */
 const IMPORTS: Readonly<Record<string, string>> = {
   "net.c": ["instance-network", "ip-name-lookup", "tcp", "tcp-create-socket", "udp", "udp-create-socket"]
     .map((name) => `import wasi:sockets/${name};`)

@@ -1,4 +1,4 @@
-/** Agents that are killed at any point of whatever they do to the same components, one after the other. */
+/** Agents that are killed at any point of their work on the same components, one after the other. */
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -17,16 +17,19 @@ const WORKLOAD = "localhost/workload:1";
 
 export interface KilledAgentsInit {
   readonly kills: number;
-  /** Of life after the first deed. An action takes some milliseconds, a start some fifty. */
+  /** The longest life after the first action. An action takes some milliseconds, a start some fifty. */
   readonly longestLifeMs: number;
   readonly seed: number;
   readonly podNames: readonly string[];
-  /** Of the pods. */
+  /** Annotations of the pods. */
   readonly annotations?: Readonly<Record<string, string>>;
 }
 
 export interface KilledAgentsChecks {
-  /** What the next agent finds. @returns how much of it ran */
+  /**
+   * Checks the state that the next agent finds.
+   * @returns how much of it ran
+   */
   readonly found: (runtime: WasmRuntime, adapter: WasmAdapter, seed: number) => Promise<number>;
   /** When all pods have been removed by the last agent. */
   readonly cleared: (runtime: WasmRuntime) => Promise<void>;

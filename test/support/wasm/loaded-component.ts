@@ -23,8 +23,8 @@ export const loadedGlue = (source: TestComponent): Promise<ReturnType<typeof com
   transpiled(source, (component) => compiledComponent(component, undefined));
 
 /**
- * What an agent finds in `cache` that has run it before. @param cache absolute, `<root-dir>/wasm/transpiled` of the
- * agent
+ * The files in the `cache` of an agent that has run the component before.
+ * @param cache absolute, `<root-dir>/wasm/transpiled` of the agent
  */
 export const transpiledFiles = (source: TestComponent, cache: string): Promise<Record<string, Uint8Array>> =>
   transpiled(source, ({ directory }) => {
@@ -35,9 +35,9 @@ export const transpiledFiles = (source: TestComponent, cache: string): Promise<R
   });
 
 export interface Glue {
-  /** What a runner runs. */
+  /** The script for a runner. */
   readonly script: string;
-  /** Whether the transpiler says that nothing of jco's own is left in it that grows with its calls. */
+  /** True when the transpiler reports that no state of jco's is left in it that grows with its calls. */
   readonly isLean: boolean;
 }
 

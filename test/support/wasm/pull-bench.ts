@@ -8,7 +8,7 @@ import { ScriptedRegistry } from "../unit/images/scripted-registry.ts";
 import { WasmRuntime, type WasmRuntimeOptions } from "./wasm-runtime.ts";
 
 const NEVER = new AbortController().signal;
-/** Only what waits by itself waits less: how long somebody on the loopback takes is the machine's doing. */
+/** Shortens only the client's own waits: the time of a peer on the loopback is the machine's. */
 export const QUICK_PULLS = { retryDelayMs: 10 };
 
 export class PullBench implements AsyncDisposable {

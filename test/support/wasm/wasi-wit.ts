@@ -1,4 +1,4 @@
-/** What C programs import and export of WASI by hand: described to the component tools by WIT text. */
+/** Describes by WIT text, for the component tools, the WASI that C programs import and export by hand. */
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { componentEmbed } from "@bytecodealliance/jco-transpile/wasm-tools";
@@ -9,7 +9,7 @@ export const WASI_WIT = "node_modules/@bytecodealliance/jco/lib/wit/builtin/0.2.
 /** Taken as it is, by components that name it. */
 const WASI_03_WIT = "node_modules/@bytecodealliance/jco/lib/wit/builtin/0.3.0";
 const WASI_VERSION = "0.2.3";
-/** What test components use of proposals that the board answers too. */
+/** The proposals in test components that the board answers too. */
 const PROPOSALS = "test/components/proposals.wit";
 
 /** @param world what it imports and exports, of WASI 0.2 without a version */

@@ -62,7 +62,7 @@ export class WasmRuntime implements AsyncDisposable {
   readonly log = new RecordedLog();
   /** The node's. */
   addresses: readonly string[] = ["192.0.2.7", "2001:db8::7"];
-  /** What users of pods were told. */
+  /** Warnings for the users of pods. */
   readonly warnings: string[] = [];
   readonly state: StateFolder;
   /** Undefined where the test wants none. */
@@ -88,7 +88,7 @@ export class WasmRuntime implements AsyncDisposable {
     return new WasmRuntime(programs, cgroups, options);
   }
 
-  /** Of nobody's, for what a test puts there. */
+  /** A cgroup of no container, for a test's own processes. */
   get floorCgroup(): string {
     return `${this.#cgroupRoot}/floor`;
   }
@@ -144,7 +144,7 @@ export class WasmRuntime implements AsyncDisposable {
     return this.#find(containerId, (uid) => this.state.readContainer(uid, containerId)?.cgroupPath);
   }
 
-  /** Of the process that it shares. */
+  /** The cgroup of the process that it shares. */
   denseCgroupOf(containerId: string): string | undefined {
     return this.#hostFolder(containerId).group()?.cgroupPath;
   }
@@ -157,7 +157,7 @@ export class WasmRuntime implements AsyncDisposable {
     return this.#find(containerId, (uid) => this.state.reaper(uid, containerId));
   }
 
-  /** Of those that share this process. */
+  /** The containers that share this process. */
   containersOf(pid: number): string[] {
     const ids = this.state.podUids().flatMap((uid) => this.state.containerIds(uid));
     return ids.filter((id) => this.reaper(id)?.pid === pid && !this.#hasEnded(id));
@@ -176,7 +176,7 @@ export class WasmRuntime implements AsyncDisposable {
     return held;
   }
 
-  /** Of the one that a container shares: itself, who keeps its mounts, who waits for it. */
+  /** The processes of a container's shared host: itself, the keeper of its mounts, its reaper. */
   processesOfHost(containerId: string): number[] {
     const folder = this.#hostFolder(containerId);
     return [folder.process(), folder.mounter(), folder.reaper()].flatMap((each) => each?.pid ?? []);
@@ -187,7 +187,7 @@ export class WasmRuntime implements AsyncDisposable {
     return new ProcessFolder(`${this.state.denseDirectory}/${file?.dense?.host}`);
   }
 
-  /** What kill(1) is for a process: past the adapter. */
+  /** Stops a container past the adapter, as kill(1) does with a process. */
   async stopInHost(containerId: string, exitCode: number): Promise<void> {
     const ended = Promise.withResolvers<void>();
     const link = new ProcessLink({
@@ -245,7 +245,7 @@ export class WasmRuntime implements AsyncDisposable {
 export interface WasmPodOptions {
   readonly name?: string;
   readonly image: string;
-  /** Of the pod. */
+  /** Annotations of the pod. */
   readonly annotations?: Readonly<Record<string, string>>;
   readonly namespace?: string;
   /** More of the pod's `spec`. */

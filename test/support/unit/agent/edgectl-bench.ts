@@ -57,14 +57,14 @@ export interface Outcome {
 export class EdgectlBench {
   readonly view = new FakeAgentView();
   readonly log = new RecordedLog();
-  /** Of pods that are applied. */
+  /** The store of applied pods. */
   readonly store = new MemoryDesiredStore();
   readonly directory = mkdtempSync(join(tmpdir(), "picolet-cli-"));
-  /** Of edgectl itself. */
+  /** The clock of edgectl itself. */
   readonly clock = new VirtualClock(NOW_MS);
-  /** What edgectl finds on its standard input. */
+  /** edgectl's standard input. */
   input: AsyncIterable<Buffer> = Readable.from([]);
-  /** What lies beside edgectl: the descriptions of the configuration's fields. */
+  /** The file beside edgectl that describes the configuration's fields. */
   readonly fields = JSON.stringify(describeFields(CONFIGURATION_FIELDS, FIELD_DOCUMENTATION));
   readonly socketPath = join(this.directory, "picolet.sock");
   readonly #controller = new AbortController();

@@ -7,14 +7,14 @@ import type { LifecycleHandler } from "@picolet/protocol/pod/pod.ts";
 import { type Clock, type PodUid, seconds } from "@picolet/protocol/ports.ts";
 import type { DesiredPod, ObservedPod, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 
-/** Nothing has a result until somebody says one. */
+/** A prober without results until the test gives one. */
 export class FakeProber implements Prober {
   /** `web ending=false`, whenever that is another than the last of this pod. */
   readonly followed: string[] = [];
   readonly #results = new Map<PodUid, Map<string, ProbeResult>>();
   readonly #sinks = new Set<(uid: PodUid) => void>();
   readonly #states = new Map<PodUid, string>();
-  /** Called with what a worker tells of a run that it sees. */
+  /** Called with the result that a worker reports of a run. */
   onFollow: (run: string, told: ProbeResult | undefined) => void = () => undefined;
 
   follow(

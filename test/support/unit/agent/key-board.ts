@@ -82,7 +82,7 @@ export class Board {
 export const seal = (keys: DataKeys): Buffer => keys.seal(IDENTITY, PLAIN);
 export const opens = (keys: DataKeys, box: Buffer): boolean => keys.open(IDENTITY, box)?.equals(PLAIN) === true;
 
-/** What holds of each provider once it has made a key. */
+/** Checks the common rules of a provider once it has made a key. */
 export async function keepsItsKey(
   board: Board,
   kind: ProviderKind,
@@ -100,7 +100,7 @@ export async function keepsItsKey(
   return box;
 }
 
-/** What an earlier start sealed is lost; the agent has a new key, which stays. */
+/** Checks that data of an earlier start cannot be opened, and that the agent's new key stays. */
 export async function losesItsKey(board: Board, box: Buffer, reason: RegExp): Promise<void> {
   const keys = await board.start();
   assert.equal(keys.problem?.kind, "lost");

@@ -5,7 +5,7 @@ import type { Clock } from "@picolet/protocol/ports.ts";
 import type { ObjectKey } from "@picolet/protocol/tunnel/messages.ts";
 import type { TokenParams } from "@picolet/protocol/tunnel/stream.ts";
 
-/** What a node was given, and somebody who issues tokens, in the hands of a test. */
+/** The objects of a node, and an issuer of tokens, controlled by a test. */
 export class TestClusterObjects implements ClusterObjects {
   readonly changed = new WatchSource<unknown>(0);
   readonly requests: TokenParams[] = [];

@@ -48,7 +48,7 @@ export interface PlacementStep {
   readonly refused: readonly [string, string] | null;
   readonly shared: string;
   readonly cpus: Readonly<Record<string, Readonly<Record<string, string>>>>;
-  /** Of the last step alone, as the next one. */
+  /** Recorded for the last step only, as `free` is. */
   readonly memory?: MemoryEntries;
   readonly free?: MachineMemory;
 }

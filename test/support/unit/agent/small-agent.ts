@@ -24,7 +24,7 @@ import { FakePodEnvironment } from "./fake-pod-environment.ts";
 
 export const IMAGE = "registry.example/program:1";
 
-/** What outlives an agent. */
+/** The parts that outlive an agent. */
 export class SmallBoard implements Disposable {
   readonly clock = new VirtualClock();
   readonly runtime: FakeRuntime;

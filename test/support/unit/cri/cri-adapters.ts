@@ -4,7 +4,7 @@ import { CriAdapter, type CriAdapterComponents, type CriAdapterInit } from "@pic
 import type { PodConfigSettings } from "@picolet/runtime-cri/pods/pod-config.ts";
 import { RecordedLog } from "../ports/recorders.ts";
 
-/** Of pods that a test makes with calls of its own. */
+/** Settings for pods that a test makes with its own calls. */
 export const POD_CONFIG_SETTINGS: PodConfigSettings = {
   owner: "test",
   cgroups: { cpuCFSQuota: true, cpuPeriodUs: 100_000, podPidsLimit: -1 },

@@ -16,7 +16,7 @@ export class GrpcHealthServer implements AsyncDisposable {
   readonly #sessions = new Set<ServerHttp2Session>();
   /** By service. */
   reply: (service: string) => HealthReply = () => ({ serving: 1 });
-  /** Of the last request. */
+  /** Headers of the last request. */
   headers: Readonly<Record<string, unknown>> = {};
   /** Called once for each request. */
   onRequest: () => void = () => undefined;

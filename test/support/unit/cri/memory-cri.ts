@@ -1,6 +1,6 @@
 /**
  * A CRI runtime without containers, on a real socket: thousands of pods come and go in a second of CPU time, and the
- * agent in front of it is the real one. What it is told it remembers, no more.
+ * agent in front of it is the real one. It only remembers its calls.
  */
 import type { ServerHttp2Stream } from "node:http2";
 import { ContainerState, ImageService, RuntimeService, SandboxState } from "@picolet/runtime-cri/wire/cri-messages.ts";

@@ -7,7 +7,7 @@
 export type Json = Record<string, unknown>;
 
 export interface Fixture {
-  /** Of the collection. */
+  /** The path of the collection. */
   readonly path: string;
   readonly object: Json;
 }

@@ -32,7 +32,7 @@ export interface MatrixResource {
   readonly subresources: readonly string[];
 }
 
-/** What the embedded server serves, as far as the matrix is made of it. */
+/** The resources of the embedded server that the matrix covers. */
 export const MATRIX_RESOURCES: readonly MatrixResource[] = [
   ...embeddedResources({ serviceAccountTokens: false }),
   ...reviewResources(() => {
@@ -230,7 +230,7 @@ function selectPods(requests: Requests): void {
   }
 }
 
-/** What a mirror pod may name: nothing. */
+/** The references that a mirror pod may have: none. */
 const NAMING: Readonly<Record<string, Json>> = {
   nothing: {},
   "a pull secret": { imagePullSecrets: [{ name: "unnamed" }] },

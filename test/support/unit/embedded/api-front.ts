@@ -41,7 +41,7 @@ export class ApiFront implements AsyncDisposable {
     return front;
   }
 
-  /** What kubectl is to be told besides what it is asked to do. */
+  /** Additional flags for kubectl. */
   get flags(): readonly string[] {
     return ["--server", this.#api.url, "--token", "admin", "--certificate-authority", this.#folder.at("ca.crt")];
   }

@@ -30,7 +30,7 @@ export interface Answer {
 export interface AskInit {
   readonly body?: unknown;
   readonly type?: string;
-  /** Default: the admin's. "" for nobody's. */
+  /** Default: the admin's. "" for none. */
   readonly token?: string;
   readonly headers?: Readonly<Record<string, string>>;
 }

@@ -41,7 +41,7 @@ export interface EmbeddedClusterInit {
   readonly tolerationsOn?: PodAdmissionInit["tolerationsOn"];
   /** The store's file, one of its own by default. */
   readonly path?: string;
-  /** What controllers get instead of a client that always works. */
+  /** The controllers' client, in place of one that always works. */
   readonly controllersClient?: (client: KubeClient) => KubeClient;
 }
 
@@ -227,7 +227,7 @@ export class EmbeddedCluster implements AsyncDisposable {
     return all();
   }
 
-  /** What happens to its pods is not played until `connect`. It is up to the test not to renew its lease. */
+  /** Stops to simulate the node's pods until `connect`. The test must not renew its lease meanwhile. */
   disconnect(node: string): void {
     this.#disconnected.add(node);
   }

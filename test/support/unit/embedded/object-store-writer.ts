@@ -1,4 +1,4 @@
-/** Writes objects into a store for ever and says the number of each once it is acknowledged; somebody kills it. */
+/** Writes objects into a store forever and prints the number of each once it is acknowledged, until it is killed. */
 import { ObjectStore } from "@picolet/hub-embedded/store/object-store.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { RecordedLog } from "../ports/recorders.ts";

@@ -10,7 +10,7 @@ export interface PodCase {
   readonly name: string;
   readonly annotations?: Readonly<Record<string, string>>;
   readonly spec: Fields;
-  /** Of the policy. */
+  /** Versions of the policy. */
   readonly versions: readonly string[];
 }
 
@@ -23,7 +23,7 @@ export const safeContainer = (name: string, more: Fields = {}): Fields => ({
   ...more,
 });
 
-/** What the level restricted allows in every version. */
+/** A pod that the level restricted allows in every version. */
 export const safeSpec = (): Fields => ({
   securityContext: { runAsNonRoot: true, seccompProfile: { type: "RuntimeDefault" } },
   initContainers: [safeContainer("init")],

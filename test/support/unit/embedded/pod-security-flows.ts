@@ -28,7 +28,7 @@ export interface Flow {
   readonly steps: readonly Step[];
 }
 
-/** What the variant `configured` is started with, for `--admission-control-config-file`. */
+/** The argument of `--admission-control-config-file` for the variant `configured`. */
 export const CONFIGURED = {
   apiVersion: "apiserver.config.k8s.io/v1",
   kind: "AdmissionConfiguration",

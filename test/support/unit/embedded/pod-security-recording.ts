@@ -4,14 +4,14 @@ import { FLOWS, type ServerVariant, type Step } from "./pod-security-flows.ts";
 
 export interface ServerAnswer {
   readonly status: number;
-  /** Of a Status; undefined: the request was granted. */
+  /** The message of a Status; undefined: the request was granted. */
   readonly message?: string;
   readonly warnings?: readonly string[];
 }
 
 export type Ask = (step: Step) => Promise<ServerAnswer>;
 
-/** What one pod was answered, and under which policies. */
+/** The answer for one pod, and the policies it was under. */
 export interface Decision {
   /** The policy's name is `{policy}` in it. */
   readonly answer: string;
@@ -30,10 +30,10 @@ const PARALLEL = 8;
 export const warningsIn = (header: string | null): readonly string[] =>
   [...(header ?? "").matchAll(/299 \S+ "((?:[^"\\]|\\.)*)"/g)].map(([, text = ""]) => text.replace(/\\(.)/g, "$1"));
 
-/** Of an object with `generateName: made-`. */
+/** The drawn name of an object with `generateName: made-`. */
 const DRAWN_NAME = /\bmade-[a-z0-9]{5}\b/;
 
-/** What a step was answered, from what the server sent. */
+/** The answer of a step, made from the server's response. */
 export function answerOf(status: number, body: unknown, header: string | null): ServerAnswer {
   const message = ((body ?? {}) as { readonly message?: string }).message?.replace(DRAWN_NAME, "made-xxxxx");
   const warnings = warningsIn(header);

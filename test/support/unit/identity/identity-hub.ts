@@ -35,7 +35,7 @@ export const DAY_MS = 86_400_000;
 /** Now: OpenSSL, which looks too where a board's clock is right, has no other clock. */
 export const START_MS: number = Date.now();
 const NEVER = new AbortController().signal;
-/** What takes the hub a moment takes no time here: the delay of a refusal. */
+/** Bounds the hub's own short delays, which take no time here: the delay of a refusal. */
 const SHORT_MS = 1000;
 
 class HubClock extends VirtualClock {
@@ -81,7 +81,7 @@ export class TestHub implements AsyncDisposable {
   readonly certifier: NodeCertifier;
   readonly nodeCa: CertificateAuthority;
   readonly ca: HubCa;
-  /** What boards are told at first; after a rotation of the CA their configuration still has it. */
+  /** The first hash that boards are configured with; they keep it after a rotation of the CA. */
   readonly firstHash: string;
   readonly authenticator: NodeAuthenticator;
   readonly service: JoinService;
@@ -184,7 +184,7 @@ export interface TestBoardInit {
   readonly wallMs?: number;
   readonly caHashes?: readonly string[];
   readonly caFile?: string;
-  /** Of a board that was switched off: its disk. */
+  /** The disk of a board that was switched off. */
   readonly folder?: string;
   readonly host?: string;
   readonly port?: number;
@@ -273,7 +273,7 @@ export class TestBoard implements AsyncDisposable {
     return wait;
   }
 
-  /** What the tunnel does: connects, verifies, is let in or not. */
+  /** Acts as the tunnel: connects, verifies, is accepted or not. */
   dial(options: { readonly ticket?: Ticket } = {}): Promise<DialResult> {
     const { current } = this.identity.state;
     if (current.kind !== "joined") throw new Error(`not joined: ${current.problem}`);
@@ -294,7 +294,7 @@ export interface DialResult {
   readonly ticket: Ticket | undefined;
 }
 
-/** Of a session that was verified. One that is resumed shows no certificate: it is the peer of the first one. */
+/** The ticket of a verified session. A resumed session shows no certificate: its peer is that of the first one. */
 interface Ticket {
   readonly session: Buffer;
   readonly chain: readonly Uint8Array[];
@@ -316,7 +316,7 @@ export async function dial(
 ): Promise<DialResult> {
   const { servername, ...tls } = identity.tlsOptions(credentials, host);
   const names = servername === "" ? {} : { servername };
-  // In a test whose time is another than the machine's, OpenSSL has to be told that it cannot know.
+  // When the test's time is not the machine's, OpenSSL must not check times.
   const isNow = Math.abs(wallMs - Date.now()) < DAY_MS;
   const rejectUnauthorized = tls.rejectUnauthorized && isNow;
   const socket = connect({

@@ -13,7 +13,7 @@ export class ConnectProxy implements AsyncDisposable {
   readonly headers: string[] = [];
   /** `host:port` → where that is. */
   readonly places = new Map<string, number>();
-  /** Of its own user, `user:password`; undefined: it lets everybody in. */
+  /** The proxy's user, `user:password`; undefined: it requires none. */
   user: string | undefined;
   /** Instead of a tunnel. */
   refusal: number | undefined;

@@ -1,4 +1,7 @@
-/** A registry of the test's own on the loopback: serves what it is given, or whatever the test makes of a request. */
+/**
+ * A registry of the test's own on the loopback: it serves the given blobs, or the answer that the test makes of a
+ * request.
+ */
 import { EventEmitter, once } from "node:events";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { createServer as createSecureServer } from "node:https";
@@ -46,7 +49,7 @@ export class ScriptedRegistry implements AsyncDisposable {
     for (const blob of blobs) this.#blobs.set(digestOf(blob), blob);
   }
 
-  /** Until somebody has asked for a blob, after so many requests. */
+  /** Waits until a blob was requested, without the first `after` requests. */
   async untilBlobAsked(after = 0): Promise<void> {
     while (!this.requests.slice(after).some((each) => each.includes("/blobs/"))) await once(this.#asked, "request");
   }

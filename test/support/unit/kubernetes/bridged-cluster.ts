@@ -69,7 +69,7 @@ const typeOf = (group: string, plural: string, kind: string, namespaced: boolean
   namespaced,
 });
 const RBAC = "rbac.authorization.k8s.io";
-/** Of the manifests, what says who the hub is and what it may do. */
+/** The manifests that say who the hub is and what it may do. */
 const DEPLOYED: readonly ResourceType[] = [
   typeOf("", "namespaces", "Namespace", false),
   typeOf("", "serviceaccounts", "ServiceAccount", true),
@@ -231,7 +231,7 @@ function lagging(client: KubeClient, gate: Watch<boolean>): KubeClient {
   };
 }
 
-/** What an agent says of its node. */
+/** The report of an agent about its node. */
 export const reportOf = (node: string, more: Partial<NodeReportContent> = {}): NodeReportContent => ({
   register: true,
   labels: {

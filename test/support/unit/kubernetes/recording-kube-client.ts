@@ -31,9 +31,7 @@ interface Waiter<T> {
 
 export class CallLog {
   readonly all: RecordedCall[] = [];
-  /**
-   * What the one who watches has been given and has come back from, by `resource/namespace/name`; undefined: deleted.
-   */
+  /** The objects that the watcher has taken in, by `resource/namespace/name`; undefined: deleted. */
   readonly #taken = new Map<string, KubeObject | undefined>();
   readonly #calls = new Set<Waiter<RecordedCall>>();
   readonly #events = new Set<Waiter<string>>();
@@ -56,7 +54,7 @@ export class CallLog {
     return added(this.#calls, isMeant);
   }
 
-  /** Resolves when whoever watches has taken in an object that is as wanted. */
+  /** Resolves when the watcher has taken in an object that fits. */
   async untilTaken(
     type: ResourceType,
     namespace: string,

@@ -11,13 +11,14 @@ import type { Random } from "@picolet/protocol/ports.ts";
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 /** Turns of the event loop by which watches may lag, and answers may be late. */
 const MAX_LAG = 12;
-/** Of requests that fail, half of them after they were carried out. */
+/** The share of requests that fail, half of them after they were carried out. */
 const FAILURE_RATE = 0.1;
 
 type Write = "create" | "update" | "patch" | "delete";
 
 /**
- * A client over a bad connection: what it sees is late, and of some writes nobody hears whether they were carried out.
+ * A client over a bad connection: its reads are late, and some writes get no answer although they may have been carried
+ * out.
  */
 export function unreliable(client: KubeClient, random: Random): KubeClient {
   const lag = async (): Promise<void> => {

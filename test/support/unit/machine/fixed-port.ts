@@ -2,8 +2,8 @@ import { randomInt } from "node:crypto";
 import { createServer } from "node:net";
 
 /**
- * Below the ports that the kernel gives to outgoing connections (net.ipv4.ip_local_port_range): nobody takes it
- * meanwhile.
+ * Below the ports that the kernel gives to outgoing connections (net.ipv4.ip_local_port_range), so that no other
+ * program takes it meanwhile.
  */
 const FIRST = 20_000;
 const LAST = 32_000;

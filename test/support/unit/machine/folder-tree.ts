@@ -2,7 +2,7 @@
 import { type Dirent, readdirSync } from "node:fs";
 import { join } from "node:path";
 
-/** Of one folder; none when it is not there. */
+/** The entries of a folder; none when it does not exist. */
 export function entriesIn(folder: string): readonly Dirent[] {
   try {
     return readdirSync(folder, { withFileTypes: true });

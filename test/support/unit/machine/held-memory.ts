@@ -18,7 +18,7 @@ export function heldMemory(): { readonly heap: number; readonly buffers: number 
 }
 
 /**
- * The same after some turns of the event loop: the test runner follows every promise, and lets go of those collected
+ * The same after some turns of the event loop: the test runner follows every promise, and releases those collected
  * later.
  */
 export async function settledMemory(): Promise<{ readonly heap: number; readonly buffers: number }> {

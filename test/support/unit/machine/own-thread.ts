@@ -14,7 +14,7 @@ interface Question {
 
 type Answer = { readonly value: unknown } | { readonly error: unknown };
 
-/** What the thread can do, one after the other. To be called by the module that the thread runs. */
+/** Serves tasks, one after the other. Called by the module that the thread runs. */
 export function serve(tasks: Tasks): void {
   parentPort?.on("message", ({ name, args }: Question) => {
     const done = tasks[name]?.(...args) ?? Promise.reject(new Error(`there is no task ${name}`));
@@ -34,7 +34,7 @@ export class OwnThread<T extends Tasks> implements AsyncDisposable {
     this.#worker = new Worker(module);
   }
 
-  /** What goes in and what comes out is copied. One task at a time. */
+  /** Runs one task at a time. Arguments and results are copied. */
   async run<Name extends keyof T & string>(
     name: Name,
     ...args: Parameters<T[Name]>

@@ -36,7 +36,7 @@ export function killAll(pids: readonly number[]): void {
   }
 }
 
-/** What the files of a process lead to. One that it closes while they are read is left out. */
+/** The targets of a process's open files. A file that it closes meanwhile is left out. */
 export function openFilesOf(pid: number): string[] {
   return readdirSync(`/proc/${pid}/fd`).flatMap((fd) => {
     try {

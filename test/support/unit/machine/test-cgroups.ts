@@ -8,7 +8,7 @@ const ROOT = "/sys/fs/cgroup";
 /** Below an agent's root: of the runner that is kept ready, made with the first component. */
 export const SPARE_CGROUP = "picolet-spare";
 
-/** Of the cgroup and of those below, on every controller; each before what is in it. */
+/** The folders of the cgroup and of those below, on every controller; each before its children. */
 export function cgroupFolders(path: string): readonly string[] {
   // Links are second names of controllers that are mounted together.
   const controllers = readdirSync(ROOT, { withFileTypes: true }).filter((entry) => entry.isDirectory());

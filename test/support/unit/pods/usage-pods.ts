@@ -1,4 +1,4 @@
-/** Pods as the collection of what they use is told of them. */
+/** Pods as the collection of usage receives them. */
 import type { AgentPod } from "@picolet/agent/core/pods/agent-pod.ts";
 import { millis, podUid } from "@picolet/protocol/ports.ts";
 import type { ObservedContainer } from "@picolet/runtime-contract/runtime-adapter.ts";

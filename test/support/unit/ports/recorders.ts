@@ -1,4 +1,4 @@
-/** An event recorder and a log that remember what they were told. */
+/** An event recorder and a log that remember their calls. */
 import type { EventInput, EventRecorder } from "@picolet/agent/core/store/store-ports.ts";
 import type { Log, LogFields } from "@picolet/protocol/ports.ts";
 

@@ -78,7 +78,7 @@ export class VirtualClock implements Clock {
     return this.#sleepers.size;
   }
 
-  /** How long until the next one wakes; `undefined` when nobody sleeps. */
+  /** The time until the next sleeper wakes; `undefined` without sleepers. */
   get untilNext(): Millis | undefined {
     const next = this.#next();
     return next === undefined ? undefined : millis(Math.max(0, next.at - this.#now));
@@ -103,7 +103,10 @@ export class VirtualClock implements Clock {
     this.#now = end;
   }
 
-  /** Goes to the hour of the next sleeper and wakes it. @returns false when nobody sleeps. */
+  /**
+   * Goes to the time of the next sleeper and wakes it.
+   * @returns false without sleepers
+   */
   async step(): Promise<boolean> {
     await this.settle();
     const next = this.#next();

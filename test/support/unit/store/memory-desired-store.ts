@@ -21,7 +21,7 @@ export class MemoryDesiredStore implements DesiredStore {
     return this.#revisions.get(source) ?? 0;
   }
 
-  /** Of the last call that was accepted. */
+  /** The unreadable names of the last accepted call. */
   unreadable: ReadonlySet<string> = new Set();
 
   replace(

@@ -38,7 +38,7 @@ export class MemoryKeyFolder implements KeyFolder {
 export interface SealerInit {
   readonly clock?: VirtualClock;
   readonly folder?: KeyFolder;
-  /** Of the data key of generation 1, and of the key-encryption key. */
+  /** The seed of the data key of generation 1, and of the key-encryption key. */
   readonly seed?: number;
   readonly scrubbed?: boolean;
 }

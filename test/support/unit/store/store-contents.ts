@@ -21,7 +21,7 @@ export function fillSample(store: Store): void {
   events.record({ ...event, type: "Warning", message: "Back-off restarting failed container" });
 }
 
-/** What the tunnel has brought since format 2: one pod that runs, one of which nothing is left, and a Secret. */
+/** The tunnel's rows since format 2: one pod that runs, one of which nothing is left, and a Secret. */
 export function fillRemoteSample(store: Store): void {
   const { desired, statuses, events, objects } = store;
   const pods = ["r", "s"].map((name) => remotePod(name));

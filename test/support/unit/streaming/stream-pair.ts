@@ -3,7 +3,7 @@ import { cancelled } from "@picolet/protocol/async/abort.ts";
 import { type ErrorCode, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { IncomingStream, OpenedStream, StreamError, StreamKind } from "@picolet/protocol/tunnel/stream.ts";
 
-/** What may be written that the other end has not read; a mux has some such window. */
+/** Bounds the bytes that the other end has not read; a mux has some such window. */
 const WINDOW_BYTES = 256 * 1024;
 
 class Pipe {
@@ -84,7 +84,7 @@ export class StreamPair {
     return this.#toAgent.buffered + this.#toHub.buffered;
   }
 
-  /** Whether nothing more can come through: reset, or ended by both sides. */
+  /** True when nothing more can come through: reset, or ended by both sides. */
   get over(): boolean {
     return this.#closed.signal.aborted || (this.#toAgent.finished && this.#toHub.finished);
   }

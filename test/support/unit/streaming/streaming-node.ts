@@ -22,7 +22,7 @@ import { LocalFleet } from "./local-fleet.ts";
 
 export const NODE = "edge-1";
 
-/** What the node's statistics say in these tests; the real collector has its own. */
+/** The node's statistics in these tests; the real collector has its own. */
 const NO_STATS = {
   summary: () => Promise.resolve({ node: { nodeName: NODE } }),
   resourceMetrics: () => Promise.resolve(["# nothing\n"]),
@@ -40,7 +40,7 @@ export class StreamingNode implements AsyncDisposable {
   /** The API server's. */
   readonly client: { readonly certificate: string; readonly privateKey: string };
   readonly podsChanged = new WatchSource(0);
-  /** Who may do what, by default everybody everything. */
+  /** Authorizes a request; by default every user may do everything. */
   allows: (user: KubeletUser, question: AccessQuestion) => boolean = () => true;
   readonly #pods = new Map<string, AgentPod>();
   readonly #stop = new AbortController();
@@ -127,7 +127,7 @@ export class StreamingNode implements AsyncDisposable {
     await this.look(pod);
   }
 
-  /** What the agent knows of the pod from now on. */
+  /** Sets what the agent knows of the pod from now on. */
   async look(pod: DesiredPod, status: PodStatus | undefined = { phase: "Running" }): Promise<void> {
     const { containers } = await this.bench.inspect(pod);
     const { logDirectory } = await this.fixture.preparePod(pod);

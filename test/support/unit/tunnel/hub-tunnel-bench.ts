@@ -86,7 +86,7 @@ export class HubTunnel implements AsyncDisposable {
     return (this.#server.address() as AddressInfo).port;
   }
 
-  /** Connected, and silent until it is told to speak. */
+  /** Connects, and is silent until the test makes it speak. */
   async dial(node: string, onStream?: (stream: IncomingStream) => void): Promise<TestAgent> {
     const agent = new TestAgent(this.socket(node), this.clock, this.log, onStream);
     this.#agents.push(agent);
@@ -110,7 +110,7 @@ export class HubTunnel implements AsyncDisposable {
     await new Promise((resolve) => setImmediate(resolve));
   }
 
-  /** Until the hub has let go of the node. */
+  /** Waits until the hub has released the node. */
   async released(node: string): Promise<void> {
     for await (const held of this.backend.node(node).held.changes(this.#life.signal)) if (held === 0) return;
   }

@@ -1,6 +1,6 @@
 /**
  * A bad network in one process: a TCP proxy on loopback whose two directions can be slow, narrow, silent, damaged or
- * cut. Its delays are those of the link that it stands for; nobody waits on them for a condition.
+ * cut. Its delays are those of the simulated link; no test waits on them for a condition.
  */
 import { connect, createServer, type Server, type Socket } from "node:net";
 import type { Random } from "@picolet/protocol/ports.ts";
@@ -29,7 +29,7 @@ export const GOOD_LINK: LinkBehaviour = {
   refuses: false,
 };
 
-/** What one direction holds back at most before it stops reading its source: a router's buffer. */
+/** Bounds the bytes that one direction holds back before it stops reading its source: a router's buffer. */
 const MAX_HELD_BYTES = 256 * 1024;
 
 export interface ForwardedPiece {
@@ -53,7 +53,7 @@ export class LinkProxy implements AsyncDisposable {
   #up = 0;
   #down = 0;
   #connections = 0;
-  /** Told of each piece at the moment when it leaves the proxy. */
+  /** Called for each piece at the moment when it leaves the proxy. */
   onForwarded: (piece: ForwardedPiece) => void = () => undefined;
 
   private constructor(random: Random, target: () => number) {

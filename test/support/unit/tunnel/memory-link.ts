@@ -62,7 +62,7 @@ export class MemoryLink implements Link {
     if (this.#travelling.length === 1) this.#arrive().catch(() => undefined);
   }
 
-  /** In order, whatever the latency of each. */
+  /** Delivers in order, even if latencies differ. */
   async #arrive(): Promise<void> {
     for (let next = this.#travelling[0]; next !== undefined; next = this.#travelling[0]) {
       await this.#clock.sleep(millis(Math.max(0, next.at - this.#clock.monotonic())), this.#signal);

@@ -66,7 +66,7 @@ export class RemoteHub {
     for (const [key, object] of objects) this.objects.set(key, object);
   }
 
-  /** What turns the agent's set into this one. */
+  /** The change that turns the agent's set into this one. */
   changeFor(agent: RemoteObjects): RemoteChange {
     const held = new Map([...agent.inventory()].map(({ key, hash: own }) => [key, own]));
     const upserts = [...this.objects.values()].filter(({ key, hash: own }) => {

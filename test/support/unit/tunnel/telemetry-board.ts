@@ -26,7 +26,7 @@ const LINE = { latencyMs: () => 20, bytesPerMs: 100 };
 export interface BoardOptions {
   readonly maxBytes?: number;
   readonly boot?: string;
-  /** What the database may grow to, as a disk that is full. */
+  /** Bounds the database, as a full disk does. */
   readonly diskBytes?: () => number | undefined;
   readonly knowsTime?: () => boolean;
   /** Since the boot, at the clock's start. */
@@ -70,7 +70,7 @@ export class TelemetryBoard {
     this.#running = endOfRun(this.telemetry.run(this.#life.signal));
   }
 
-  /** Of a sender that never repeats itself. */
+  /** Hands over records as a sender that never repeats itself. */
   put(records: readonly TelemetryRecord[], more: Partial<TelemetryHandover> & { pod?: string } = {}) {
     const { pod = SAMPLE_ORIGIN.pod, run = `run of ${pod}` } = more;
     const number = more.number ?? (this.#numbers.get(run) ?? 0) + 1;
@@ -131,7 +131,7 @@ export async function settle(clock: VirtualClock): Promise<void> {
   for (let round = 0; round < 100; round += 1) await clock.advance(millis(100));
 }
 
-/** What the killed agent's files are, which it could not close. */
+/** Copies the files of a killed agent, which it could not close. */
 export function copyOf(folder: string, to: string): void {
   const names = readdirSync(folder).filter((name) => name.startsWith("telemetry"));
   for (const name of names) copyFileSync(join(folder, name), join(to, name));

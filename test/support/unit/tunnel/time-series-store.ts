@@ -198,7 +198,7 @@ export class TimeSeriesStore implements AsyncDisposable {
     return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
   }
 
-  /** Resolves when `condition` holds, which is looked at after each request. */
+  /** Resolves when `condition` holds, which is checked after each request. */
   async until(condition: () => boolean): Promise<void> {
     while (!condition()) {
       await new Promise<void>((resolve) => {

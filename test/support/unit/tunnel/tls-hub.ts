@@ -33,7 +33,7 @@ export class TlsHub implements AsyncDisposable {
   /** Path, subprotocol and `resumed` or `full` of each upgrade. */
   readonly upgrades: string[] = [];
   refusal: Refused | undefined;
-  /** Whether the hub speaks the tunnel's protocol, or leaves the WebSocket to the test. */
+  /** True when the hub speaks the tunnel's protocol; false leaves the WebSocket to the test. */
   speaks = true;
   #onUpgrade: () => void = () => undefined;
 

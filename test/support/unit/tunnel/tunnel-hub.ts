@@ -1,4 +1,4 @@
-/** A hub for one node: what it wants there and what it was told, with one session after the other. */
+/** A hub for one node: its desired set and the reports to it, with one session after the other. */
 
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
@@ -30,9 +30,9 @@ type Status = Readonly<Record<string, unknown>>;
 
 /** Everything that outlives a session. */
 export class TestHub {
-  /** What this node is to have. */
+  /** The desired set of this node. */
   readonly wanted = new RemoteHub();
-  /** By UID, as it was told last; `undefined`: gone. */
+  /** The last reported statuses by UID; `undefined`: gone. */
   readonly statuses = new Map<string, Status | undefined>();
   readonly events: string[] = [];
   report: NodeReportContent | undefined;
@@ -45,7 +45,7 @@ export class TestHub {
   sessions: HubSession[] = [];
   /** Digests told are wrong while it is set. */
   lies = false;
-  /** What it says; streams it takes none of, unless a test has it do so. */
+  /** The hub's answer; it takes no streams unless a test makes it. */
   takesTelemetry = false;
   /** With a fleet alone; what becomes of such statuses is up to `intercept`. */
   takesCompactStatuses = false;

@@ -91,7 +91,7 @@ export class VirtualNetwork implements Dialer, NetworkChanges, Disposable {
   /** By host name. */
   readonly hubs = new Map<string, TestHub>();
   latencyMs = 5;
-  /** Nothing arrives and nobody is told: half open. */
+  /** Nothing arrives and no peer is notified: half open. */
   isSilent = false;
   /** Dials fail at once with this. */
   problem: string | undefined;

@@ -1,6 +1,4 @@
-/**
- * What a node keeps for its tunnel, in memory: `NodeDisk` outlives a restart of the agent, `TunnelNodePorts` does not.
- */
+/** A node's state for its tunnel, in memory: `NodeDisk` outlives a restart of the agent, `TunnelNodePorts` does not. */
 import { hash } from "node:crypto";
 import type { IdentityState, NodeCredentials, NodeIdentity } from "@picolet/agent/core/hub/identity.ts";
 import type { OutgoingTelemetry } from "@picolet/agent/core/hub/outgoing-telemetry.ts";
@@ -51,7 +49,7 @@ export class NodeDisk {
   /** Changes with everything that was applied, confirmed or acknowledged. */
   readonly progress = new WatchSource(0);
   isFull = false;
-  /** What has to be loaded before a change can be applied. */
+  /** Must be loaded before a change can be applied. */
   loading: Promise<void> | undefined;
   fleet = "";
 
@@ -186,7 +184,7 @@ export const CREDENTIALS: NodeCredentials = {
   notAfterMs: Number.MAX_SAFE_INTEGER,
 };
 
-/** Remembers what it was told. */
+/** Remembers its calls. */
 export class RecordedIdentity implements NodeIdentity {
   readonly state: WatchSource<IdentityState>;
   readonly calls: string[] = [];

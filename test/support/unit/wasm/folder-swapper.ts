@@ -1,4 +1,4 @@
-/** A process of its own that works against whoever resolves paths. */
+/** A process of its own that races with a process that resolves paths. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { symlinkSync } from "node:fs";

@@ -31,7 +31,7 @@ export class JumpingLoop {
 
 export interface LoopedComponent {
   readonly exports: ComponentExports;
-  /** Of the call that was begun last: the core function's own result. */
+  /** The result of the core function's latest call. */
   outcome(): Promise<unknown> | undefined;
 }
 

@@ -10,7 +10,7 @@ const TIOCGPTN = 0x80045430;
 
 export class PseudoTerminal implements Disposable {
   static #shared: SystemCalls | undefined;
-  /** Of the board's end. */
+  /** The path of the board's end. */
   readonly path: string;
   readonly #calls: SystemCalls;
   readonly #fd: number;
@@ -33,14 +33,14 @@ export class PseudoTerminal implements Disposable {
     this.#links.push(path);
   }
 
-  /** What the port is set to: flags of input, flags of the line, speed. */
+  /** The port's settings: flags of input, flags of the line, speed. */
   get settings(): { readonly input: number; readonly line: number; readonly speed: number } {
     const memory = Buffer.alloc(TERMIOS_BYTES);
     this.#calls.ioctl(this.#fd, TCGETS2, memory);
     return { input: memory.readUInt32LE(0), line: memory.readUInt32LE(8), speed: memory.readUInt32LE(40) };
   }
 
-  /** Whether the other end would have this end wait. */
+  /** True when the other end asks this end to wait. */
   get isFull(): boolean {
     return !this.#calls.ready([{ fd: this.#fd, events: POLLOUT }]).length;
   }

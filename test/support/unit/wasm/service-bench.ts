@@ -35,7 +35,7 @@ export const hello = encodeFrame(helloMessage({ version: PROTOCOL_VERSION, token
 export const ask = (id: number, method: string, bytes: readonly Uint8Array[] = []): Uint8Array =>
   encodeFrame(requestMessage({ id, method, value: null, bytes }));
 
-/** Of other containers with the same grants. */
+/** The hello of other containers with the same grants. */
 export const helloOf = (index: number): Uint8Array =>
   encodeFrame(helloMessage({ version: PROTOCOL_VERSION, token: `${OTHERS}${String(index).padStart(4, "0")}` }));
 

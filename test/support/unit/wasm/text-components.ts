@@ -5,7 +5,7 @@ import { join, resolve } from "node:path";
 import { parse } from "@bytecodealliance/jco-transpile/wasm-tools";
 import { appear, BUILD } from "../machine/bundles.ts";
 
-/** Of `test/components`. */
+/** Files of `test/components`. */
 export type TextFile =
   | "exit-42.wat"
   | "wants-http.wat"
