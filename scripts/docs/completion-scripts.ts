@@ -21,7 +21,7 @@ type Word = readonly [word: string, does: string];
 interface Place {
   /** Joined by spaces; "" before any command. */
   readonly words: string;
-  /** Whether operands may follow too, so that what is typed after `words` is not a command's word. */
+  /** True when operands may follow, so that what is typed after `words` is not a command's word. */
   readonly takesOperands: boolean;
   readonly next: readonly Word[];
   readonly takesFiles: boolean;
