@@ -41,7 +41,6 @@ const IMAGES = ["sensor:3", "sensor:4", "db:2", "app:1", "app:2"];
 
 export class ReaderMachine extends AgentClient implements AsyncDisposable {
   readonly socketPath = "/run/picolet/picolet.sock";
-  protected override readonly waitLimitMs = 60_000;
   readonly clone: string;
   readonly shell: ReaderShell;
   readonly containerd: Containerd;

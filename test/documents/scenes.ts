@@ -55,7 +55,7 @@ async function restartAgent(machine: ReaderMachine): Promise<void> {
 
 async function untilReady(machine: ReaderMachine): Promise<void> {
   for (const condition of ["create", "condition=Ready"])
-    await machine.prepare(`kubectl wait --for=${condition} node/vm --timeout=60s`);
+    await machine.prepare(`kubectl wait --for=${condition} node/vm --timeout=100s`);
 }
 
 const README: Preparations = {
