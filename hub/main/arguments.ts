@@ -15,7 +15,7 @@ import {
   TTL,
 } from "./program.ts";
 
-/** Which Kubernetes API a command speaks to. */
+/** The Kubernetes API that a command uses. */
 export type ClusterArguments =
   /** The API server inside the hub; its files are below `dataDir`. */
   | { readonly kind: "embedded"; readonly dataDir: string }
@@ -65,18 +65,18 @@ export interface ServeArguments {
   readonly kubeletNetworks: readonly string[];
   /** A PodSecurityConfiguration or AdmissionConfiguration; embedded only. */
   readonly admissionConfigFile: string | undefined;
-  /** Whether `hostUsers: false` frees pods from Pod Security's checks of their user; embedded only. */
+  /** True when `hostUsers: false` frees pods from Pod Security's checks of their user; embedded only. */
   readonly relaxesUserNamespaces: boolean;
   readonly kubeconfigOut: string | undefined;
   readonly nodeCertificateDuration: Millis;
   readonly renewalWindow: Millis;
   readonly drainTime: Millis;
   readonly telemetry: TelemetryArguments;
-  /** Of the embedded API server's store, before boards' writes are refused. */
+  /** Bounds the embedded API server's store: above it boards' writes are refused. */
   readonly storeMaxBytes: number | undefined;
-  /** Embedded only: the code of the store that was refused, and is to be served as it is. */
+  /** Embedded only: the code of a refused store that must be served as it is. */
   readonly acceptRestoredStore: string | undefined;
-  /** Fleets whose boards are to take this hub for their own. */
+  /** Fleets whose boards accept this hub as their own. */
   readonly adoptFleets: readonly string[];
   readonly logFormat: "text" | "json";
   readonly verbose: boolean;
@@ -87,7 +87,7 @@ export type HubArguments =
   | { readonly command: "version" }
   | {
       readonly command: "help";
-      /** Of a command or a group; none: of the program. */
+      /** The words of a command or a group; none for the help of the program. */
       readonly words: readonly string[];
     }
   | {
@@ -95,7 +95,7 @@ export type HubArguments =
       readonly cluster: ClusterArguments;
       readonly ttl: Millis;
       readonly description: string;
-      /** Whether a board may take the name of a node that another key has. */
+      /** True when a board may take the name of a node that another key has. */
       readonly replaceNodes: boolean;
     }
   | { readonly command: "token list"; readonly cluster: ClusterArguments }
