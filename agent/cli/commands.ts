@@ -86,7 +86,7 @@ export const EDGECTL: EdgectlProgram = {
   ],
   environment: [
     ["PICOLET_SOCKET", `the agent's socket, where --socket is not given; else ${DEFAULT_SOCKET_PATH}`],
-    ["NO_COLOR", "no colours, whatever the terminal can show"],
+    ["NO_COLOR", "no colours, on any terminal"],
   ],
   files: [[DEFAULT_SOCKET_PATH, "the agent's socket"]],
   chapters: [],

@@ -72,11 +72,11 @@ export interface ServeArguments {
   readonly renewalWindow: Millis;
   readonly drainTime: Millis;
   readonly telemetry: TelemetryArguments;
-  /** Size of the embedded API server's store above which boards' writes are refused. */
+  /** Bounds the embedded API server's store: above it boards' writes are refused. */
   readonly storeMaxBytes: number | undefined;
   /** Embedded only: the code of a refused store that must be served as it is. */
   readonly acceptRestoredStore: string | undefined;
-  /** Fleets whose boards must accept this hub as their own. */
+  /** Fleets whose boards accept this hub as their own. */
   readonly adoptFleets: readonly string[];
   readonly logFormat: "text" | "json";
   readonly verbose: boolean;
@@ -87,7 +87,7 @@ export type HubArguments =
   | { readonly command: "version" }
   | {
       readonly command: "help";
-      /** Words of a command or a group; none for the program. */
+      /** The words of a command or a group; none for the help of the program. */
       readonly words: readonly string[];
     }
   | {

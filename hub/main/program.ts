@@ -18,7 +18,7 @@ import { PicoletError } from "@picolet/protocol/errors.ts";
 import { blockListOf } from "../kubelet-proxy/kubelet-targets.ts";
 import { addressRangeOf, KUBELET_PORT } from "../kubelet-proxy/node-addresses.ts";
 
-/** The one feature gate of Kubernetes that changes something here. Off by default, as in Kubernetes 1.34. */
+/** The one feature gate of Kubernetes that has an effect here. Off by default, as in Kubernetes 1.34. */
 const USER_NAMESPACES_GATE = "UserNamespacesPodSecurityStandards";
 
 const EMBEDDED: Flag = { name: "embedded", help: "use the embedded API server in --data-dir" };

@@ -34,7 +34,7 @@ function chapterOf(command: CommandText, program: Program): string {
   const usage = `${usageOf(program, command)}${flags.length > 0 ? " [flags]" : ""}`;
   return [
     `## ${program.name} ${words.join(" ")}\n`,
-    `\`\`\`\n${usage}\n\`\`\`\n`,
+    `\`\`\`text\n${usage}\n\`\`\`\n`,
     `${capitalized(summary)}.\n`,
     details === "" ? "" : `${prose(details)}\n`,
     alias === undefined ? "" : `\`${alias}\` is short for \`${words[0]}\`.\n`,

@@ -9,9 +9,10 @@ const INTRODUCTION = `# Configuration
 <!-- Made by \`npm run docs\` of the agent's table of fields and of the programs' tables of flags: do not edit. -->
 
 The agent reads \`/etc/picolet/config.yaml\`, or the file that \`--config\` names: YAML or JSON, a
-KubeletConfiguration (\`kubelet.config.k8s.io/v1beta1\`) of Kubernetes 1.34 with picolet's own fields beside the kubelet's.
-Without a file all values are defaults. An unknown field, a value of another type or out of its range is refused: the
-agent prints every problem with its line and exits with 78. \`picolet --check-config\` only checks the file.
+KubeletConfiguration (\`kubelet.config.k8s.io/v1beta1\`) of Kubernetes 1.34 with picolet's own fields beside the
+kubelet's. Without a file all values are defaults. An unknown field, a value of another type or out of its range is
+refused: the agent prints every problem with its line and exits with 78. \`picolet --check-config\` only checks the
+file.
 
 \`edgectl config\` shows what is in force and where each value comes from. \`edgectl explain FIELD\` shows the entry of a
 field on the board.

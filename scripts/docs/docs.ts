@@ -22,6 +22,7 @@ import { FIELD_DESCRIPTIONS_FILE } from "@picolet/protocol/local-api/field-descr
 import { VERSION } from "@picolet/protocol/version.ts";
 import { readOptions } from "../start/options.ts";
 import { commandReference } from "./command-reference.ts";
+import { completionScripts } from "./completion-scripts.ts";
 import { configurationReference } from "./configuration-reference.ts";
 import { hubApiReference } from "./hub-api-reference.ts";
 import { manPage } from "./man-page.ts";
@@ -57,17 +58,23 @@ function manPages(programs: readonly Program[]): Files {
   return new Map(pages);
 }
 
+/** Completions of a program that no program answers. */
+const completions = (program: Program): Files =>
+  new Map(
+    [...completionScripts(program)].map(([shell, [file, script]]) => [`share/completions/${shell}/${file}`, script]),
+  );
+
 /** Man pages, completions and descriptions of fields that a board carries, by path below its folder. */
 export function boardDocuments(): Files {
   const scripts = Object.entries(SCRIPT_NAMES).map(
     ([shell, name]) => [`share/completions/${shell}/${name}`, SHELLS.get(shell) ?? ""] as const,
   );
   const fields = [`lib/${FIELD_DESCRIPTIONS_FILE}`, `${JSON.stringify(FIELDS)}\n`] as const;
-  return new Map([...manPages([EDGECTL, PICOLET]), ...scripts, fields]);
+  return new Map([...manPages([EDGECTL, PICOLET]), ...scripts, ...completions(PICOLET), fields]);
 }
 
-/** The man page that a hub carries. */
-export const hubDocuments = (): Files => manPages([HUB]);
+/** The man page and the completions that a hub carries. */
+export const hubDocuments = (): Files => new Map([...manPages([HUB]), ...completions(HUB)]);
 
 function writeAll(files: Files): void {
   for (const [path, text] of files) {

@@ -22,6 +22,10 @@ const SQLITE_FILES = [
 ];
 const addon = `${PLATFORM.replace("-", "_")}/koffi.node`;
 
+/** The completions of one program, for each shell. */
+const completionsOf = (program: string): readonly string[] =>
+  [`bash/${program}`, `fish/${program}.fish`, `zsh/_${program}`].map((name) => `share/completions/${name}`);
+
 /** Parts of programs have hashes in their names (`program-parts.test.ts`), and the interfaces are the source's. */
 const isPart = (file: string): boolean => /^(lib\/(picolet|wasm-runner)|wit)\//.test(file);
 
@@ -44,7 +48,7 @@ describe("a board's distribution", () => {
       ...["package.json", "vendor/js-component-bindgen-component.js"].map((name) => `${JCO}/${name}`),
       ...["core.wasm", "core2.wasm"].map((ending) => `${JCO}/vendor/js-component-bindgen-component.${ending}`),
       ...[`${KOFFI}/package.json`, `${KOFFI}/${addon}`, "lib/configuration-fields.json"],
-      ...["bash/edgectl", "fish/edgectl.fish", "zsh/_edgectl"].map((name) => `share/completions/${name}`),
+      ...["edgectl", "picolet"].flatMap(completionsOf),
       ...["man1/edgectl.1", "man8/picolet.8"].map((name) => `share/man/${name}`),
     ];
     assert.deepEqual(
@@ -79,6 +83,7 @@ describe("a hub's distribution", () => {
     const expected = [
       ...[...PAPERS, "bin/picolet-hub", "lib/node", "lib/picolet-hub.mjs", "lib/yaml-worker.mjs"],
       ...["lib/kubernetes-models.json", "lib/package.json", ...SQLITE_FILES, "share/man/man8/picolet-hub.8"],
+      ...completionsOf("picolet-hub"),
     ];
     assert.deepEqual(hub.files, expected.sort());
   });

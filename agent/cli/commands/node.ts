@@ -23,8 +23,8 @@ const nodeShutdown: Command = {
   summary: "end all pods before the machine is switched off",
   details: `Ends the pods in the order of their priority, within shutdownGracePeriod; from
 then on the node takes none. Returns when they have ended. Where systemd-logind
-is running, a shutdown of the machine does this by itself; elsewhere this
-belongs into what the machine runs before it stops.`,
+is running, a shutdown of the machine does this by itself; elsewhere the machine
+has to run this command before it stops.`,
   flags: [{ name: "cancel", help: "the machine stays on: take pods again" }, output("json", "yaml")],
   examples: [
     ["edgectl node shutdown && poweroff", "switch the board off"],

@@ -98,7 +98,7 @@ const describe: Command = {
   summary: "show all about one pod, with its events",
   details: POD_OPERAND,
   flags: [NAMESPACE],
-  examples: [["edgectl describe pod web", "the pod web, whatever its node is called"]],
+  examples: [["edgectl describe pod web", "the pod web, without the name of its node"]],
   completes: ["pods", "pods"],
   run: async (context, input) => (await import("./describe-command.ts")).runDescribe(context, input),
 };
