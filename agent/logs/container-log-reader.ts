@@ -23,13 +23,13 @@ export interface LogWriter {
   /** False once it has ended: nothing more will be written. */
   running(): boolean;
   /**
-   * Of one that has ended: resolves when all that it wrote is in its file, which is a moment later. At once for one
-   * that runs, and when `signal` aborts.
+   * Resolves when all that an ended container wrote is in its file, a moment after its end. Resolves at once for a
+   * running one, and when `signal` aborts.
    */
   settled(signal: AbortSignal): Promise<void>;
   /**
-   * Resolves when what was written before a rotation is in the renamed file: runtimes open the new file first, and write
-   * what they have in hand to the old one a moment later.
+   * Resolves when all lines from before a rotation are in the renamed file: runtimes open the new file first, and
+   * write the lines that they hold to the old one a moment later.
    *
    * @param changedAtMs when the renamed file was changed last, in milliseconds of Unix time; missing: just now
    */
@@ -91,11 +91,11 @@ interface Segment {
   readonly file: LogFile;
   /** Byte offset, of plain files. */
   readonly start: number;
-  /** Of compressed files, which cannot be entered in the middle. */
+  /** For compressed files, which cannot be read from the middle. */
   readonly skipLines: number;
 }
 
-/** Which parts of which files have to be read, oldest first. */
+/** @returns the parts of files that the request needs, oldest first */
 async function planSegments(files: readonly LogFile[], request: LogRequest): Promise<Segment[]> {
   const { tailLines, sinceMs } = request;
   // The last change of a file is the time of its newest entry, or later.

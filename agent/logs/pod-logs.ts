@@ -1,4 +1,4 @@
-/** Which log file a request for a pod's log means. */
+/** Finds the log file that a request for a pod's log means. */
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
@@ -97,7 +97,7 @@ async function newestAttempt(pod: AgentPod, container: string): Promise<number |
 }
 
 /**
- * As the kubelet: the run that `lastState` tells of. For a container that waits for its restart that is its newest run.
+ * As the kubelet: the run that `lastState` reports. While a container waits for its restart, that is its newest run.
  */
 function previousAttempt(newest: number | undefined, status: ContainerStatus | undefined): number {
   if (newest === undefined) return -1;

@@ -50,7 +50,7 @@ export const podKeyOf = ({ pod }: DesiredPod): ObjectKey => objectKey("Pod", pod
 /**
  * - An object whose pod is known changes it; once that pod's end has begun, nothing brings it back.
  * - An object under a UID that is not known takes over what runs under its name, if that is as it would be itself and
- * is not about to end; else it is a pod of its own, and what has its name ends.
+ *   is not about to end; else it is a pod of its own, and what has its name ends.
  * - A pod whose object is not there any more is ended at once.
  */
 export function apiPods(input: ApiPodsInput): ApiPods {

@@ -2,11 +2,11 @@
  * How a board gets its certificate from a hub: HTTP/1.1 over TLS 1.3 on the tunnel's own port, JSON both ways.
  *
  * - `GET /v1/ca` the CAs of the hub's certificate, PEM. Asked without knowing yet who answers: worth nothing until one
- * of them is the pinned one and the hub's own certificate leads up to it.
+ *   of them is the pinned one and the hub's own certificate leads up to it.
  * - `POST /v1/join` JoinRequest → CertificateAnswer
  * - `GET /v1/nonce` NonceAnswer: for one renewal on the same connection
  * - `POST /v1/renew` RenewRequest → CertificateAnswer; the connection's client certificate is the one to be renewed,
- * which may have ended within the hub's window
+ *   which may have ended within the hub's window
  * - `POST /v1/time` TimeRequest → TimeAnswer: the time, signed by the hub's CA itself
  *
  * Refusals: a status of 4xx or 5xx with `{"error":{"code":ErrorCode,"message":…}}`.

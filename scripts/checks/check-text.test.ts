@@ -42,4 +42,9 @@ test("comments are wrapped without a word lost, and lists and tags keep their li
   assert.equal(wrapComments("a.ts", wrapped), wrapped);
   const table = `/**\n * ${words}\n *\n *     name      meaning\n *     other     meaning\n */\n`;
   assert.match(wrapComments("a.ts", table), /\n \* {5}name {6}meaning\n \* {5}other {5}meaning\n/);
+  const fenced = `/**\n * ${words}\n *\n * \`\`\`ts\n * const a = 1;\n * const b = 2;\n * \`\`\`\n */\n`;
+  assert.match(wrapComments("a.ts", fenced), /\n \* ```ts\n \* const a = 1;\n \* const b = 2;\n \* ```\n/);
+  const item = wrapComments("a.ts", `/**\n * - ${words}\n */\n`).split("\n");
+  assert.match(item[1] ?? "", /^ \* - one/);
+  assert.match(item[2] ?? "", /^ \* {3}\w/);
 });

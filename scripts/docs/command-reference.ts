@@ -1,6 +1,6 @@
 /** docs/edgectl.md, or the like of another program. Pure. */
 import { type CommandText, type ExitCode, type Program, usageOf } from "@picolet/protocol/command-line/program.ts";
-import { code, flagTable, prose, table } from "./markdown.ts";
+import { code, flagTable, paragraph, prose, table } from "./markdown.ts";
 
 export function commandReference(program: Program): string {
   const { name, description, commands, globals, exitCodes, environment } = program;
@@ -11,7 +11,7 @@ export function commandReference(program: Program): string {
   return [
     `# ${name}\n`,
     `<!-- Made by \`npm run docs\` of the program's table of commands: do not edit. -->\n`,
-    `${description}\n`,
+    `${paragraph(description)}\n`,
     `${table(["command", "what it does"], summaries)}\n`,
     `Flags of every command:\n\n${flagTable(globals)}\n`,
     `Exit codes: ${codes(exitCodes)}.\n`,

@@ -2,9 +2,9 @@
  * Reads the commands and files that a document shows. Pure.
  *
  * - A block marked `sh` has one command a line. A block marked `console` has commands after `$ `, each followed by its
- * output. In `docs/edgectl.md` each example of a command counts too.
+ *   output. In `docs/edgectl.md` each example of a command counts too.
  * - `<!-- file: PATH -->` before a block: the reader writes the block to PATH, or adds it there with `<!-- added to:
- * PATH -->`.
+ *   PATH -->`.
  * - `<!-- not run: REASON -->` before a block: the commands of the block cannot be run by a test.
  */
 

@@ -13,11 +13,11 @@ export interface ClusterObjects {
    * @returns an object that pods of this node reference, reduced by the hub; undefined: the node does not have it
    * - `Secret/NS/NAME`, `ConfigMap/NS/NAME`
    * - `PersistentVolumeClaim/NS/NAME`, also that of a generic ephemeral volume: uid, deletionTimestamp,
-   * ownerReferences, spec, `status.phase`
+   *   ownerReferences, spec, `status.phase`
    * - `PersistentVolume//NAME` once a claim of theirs is bound to it: annotations, spec
    * - `RuntimeClass//NAME`: handler
    * - `Service/NS/NAME` of the namespaces of pods that have service links, and `Service/default/kubernetes`, as far as
-   * they have a cluster IP, 256 at most: `spec` with type, clusterIP, clusterIPs, ports
+   *   they have a cluster IP, 256 at most: `spec` with type, clusterIP, clusterIPs, ports
    */
   object(key: ObjectKey): Readonly<Record<string, unknown>> | undefined;
   /**

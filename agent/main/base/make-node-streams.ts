@@ -1,4 +1,4 @@
-/** What a hub is answered that asks for logs, exec, attach, port-forward and the kubelet's GETs. */
+/** Answers a hub's requests for logs, exec, attach, port-forward and the kubelet's GETs. */
 import { statfs } from "node:fs/promises";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import type { AgentPod } from "../../core/pods/agent-pod.ts";

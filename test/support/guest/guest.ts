@@ -3,25 +3,28 @@
  * seconds, where a guest that has booted before was saved (the first one on a machine builds the image and boots: a
  * minute).
  *
- * ```ts await using guest = await Guest.start(); // { memoryMiB: 512, cpus: 2 } await guest.output("cat
- * /sys/fs/cgroup/cgroup.controllers"); // stdout; throws unless it ends with 0 const { exitCode, stderr } = await
- * guest.run("mkdir /proc/no", { timeoutMs: 5_000 }); await guest.upload("/root/x.json", "{}");
+ * ```ts
+ * await using guest = await Guest.start();                       // { memoryMiB: 512, cpus: 2 }
+ * await guest.output("cat /sys/fs/cgroup/cgroup.controllers");   // stdout; throws unless it ends with 0
+ * const { exitCode, stderr } = await guest.run("mkdir /proc/no", { timeoutMs: 5_000 });
+ * await guest.upload("/root/x.json", "{}");
  *
- * // Commands may overlap; what observes is protected from the OOM killer and has memory of its own. const load = await
- * guest.command("systemd-run --wait /usr/lib/guest/load leak 100");
+ * // Commands may overlap; what observes is protected from the OOM killer and has memory of its own.
+ * const load = await guest.command("systemd-run --wait /usr/lib/guest/load leak 100");
  *
- * // The agent as a systemd unit, of what lies in dist/board now: `node scripts/build/build.ts` first. const agent =
- * await guest.agent({ config: { evictionPressureTransitionPeriod: "5s" } }); await agent.writeManifest("web.yaml",
- * podManifest); await agent.waitForPods("web is ready", (pods) => isReady(pods.get("web-guest"))); await
- * agent.status(); // also waitForStatus, waitForEvent, log()
+ * // The agent as a systemd unit, of what lies in dist/board now: `node scripts/build/build.ts` first.
+ * const agent = await guest.agent({ config: { evictionPressureTransitionPeriod: "5s" } });
+ * await agent.writeManifest("web.yaml", podManifest);
+ * await agent.waitForPods("web is ready", (pods) => isReady(pods.get("web-guest")));
+ * await agent.status();                                          // also waitForStatus, waitForEvent, log()
  * ```
  *
  * - Images in its containerd: `PAUSE_IMAGE`, and `BUSYBOX_IMAGE` with `/bin/load` besides: see `guest/load.c` for what
- * it does to memory, disk, inodes and processes, and at what rate.
+ *   it does to memory, disk, inodes and processes, and at what rate.
  * - Its shell and tools are busybox's, and util-linux's as a board has them.
  * - Its one disk, 1.5 GiB with 40,000 inodes and some 1 GiB and 30,000 free, is nodefs and imagefs.
  * - Each guest starts from the same clean state; nothing of it stays. What is built is kept in
- * `node_modules/.cache/picolet/guest`.
+ *   `node_modules/.cache/picolet/guest`.
  * - It reaches nothing outside but the one port that `letReach` names.
  */
 import { execFileSync } from "node:child_process";
