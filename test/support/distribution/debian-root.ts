@@ -9,8 +9,8 @@ import { debianTreeMissing, makeDebianTree } from "./debian-tree.ts";
 const PACKAGES = ["adduser", "libstdc++6", "libgcc-s1", "init-system-helpers"];
 const CACHE = "node_modules/.cache/picolet/debian-root";
 const RUN_LIMIT_MS = 240_000;
-/** What dpkg, adduser and ldconfig write themselves, whichever package comes or goes. */
-const OF_THE_SYSTEM =
+/** Files that dpkg, adduser and ldconfig write themselves, for any package that comes or goes. */
+const SYSTEM_FILES =
   /^\/(?:var\/lib\/dpkg|var\/log|var\/cache|proc|tmp|run)(?:\/|$)|^\/etc\/(?:passwd|shadow|group|gshadow|subuid|subgid)-?$|^\/etc\/ld\.so\.cache$/;
 
 export interface RootResult {
@@ -61,7 +61,7 @@ export class DebianRoot implements Disposable {
   files(): string[] {
     return this.output("find / -xdev")
       .split("\n")
-      .filter((path) => path !== "" && !OF_THE_SYSTEM.test(path))
+      .filter((path) => path !== "" && !SYSTEM_FILES.test(path))
       .sort();
   }
 
@@ -71,7 +71,7 @@ export class DebianRoot implements Disposable {
   }
 }
 
-/** The tree below all of them; nobody writes to it. One process at a time makes it. */
+/** The lower tree of every root; it is read only. One process at a time makes it. */
 function cachedTree(): string {
   const tree = join(process.cwd(), CACHE, PACKAGES.join("+"));
   if (existsSync(tree)) return tree;
