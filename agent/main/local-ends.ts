@@ -5,6 +5,7 @@ import type { HealthCheck } from "../api/health-port.ts";
 import { HealthPort } from "../api/health-port.ts";
 import { LocalApi, type LocalApiComponents } from "../api/local-api.ts";
 import type { RuntimeHealth } from "../core/node/runtime-health.ts";
+import { runSystemdNotify, ServiceNotify, serviceNotifyInit } from "../node/service-notify.ts";
 import type { StoreState } from "../store/store-file.ts";
 import type { AgentBase } from "./base/agent-base.ts";
 import type { NodeBoardServices } from "./base/node-board-services.ts";
@@ -42,7 +43,26 @@ export function makeLocalServers(base: AgentBase, components: LocalServersCompon
   const probeMetrics = (): Promise<Iterable<string>> => pods.prober.metrics();
   const healthz = new HealthPort({ checks, clock, log }, { address: healthzBindAddress, port: healthzPort });
   const readOnly = new HealthPort({ checks, view, probeMetrics, clock, log }, { address, port: readOnlyPort });
-  return [api, ...(healthzPort === 0 ? [] : [healthz]), ...(readOnlyPort === 0 ? [] : [readOnly])];
+  const service = serviceNotifyInit(process.env, process.pid);
+  return [
+    api,
+    ...(service === undefined
+      ? []
+      : [
+          new ServiceNotify(
+            {
+              ready: () => api.listen(),
+              // A runtime or a store that fails is no better after a restart.
+              problem: () => checks.find(({ name }) => name === "syncloop")?.problem(),
+              notify: runSystemdNotify,
+              ...{ clock, log },
+            },
+            service,
+          ),
+        ]),
+    ...(healthzPort === 0 ? [] : [healthz]),
+    ...(readOnlyPort === 0 ? [] : [readOnly]),
+  ];
 }
 
 export interface HealthSources {

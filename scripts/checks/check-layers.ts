@@ -25,7 +25,7 @@ interface Package extends Workspace {
 }
 
 /** Packages that are no part of the product: they may import anything. */
-const FREE = ["test/", "scripts/"];
+const FREE = ["test/", "scripts/", "firmware/"];
 /** All of them that tests beside the code may import: it needs nothing that is installed or built. */
 const UNIT_SUPPORT = "test/support/unit/";
 const SCOPE = "@picolet/";

@@ -7,7 +7,16 @@ import { dirname, join, relative, resolve } from "node:path";
 import { parseSync } from "oxc-parser";
 
 /** Folders of the top level that hold source files. Before there were packages, they were what a workspace is now. */
-export const SOURCE_FOLDERS = ["protocol", "runtime-adapters", "agent", "hub", "wit", "test", "scripts"] as const;
+export const SOURCE_FOLDERS = [
+  "protocol",
+  "runtime-adapters",
+  "agent",
+  "hub",
+  "firmware",
+  "wit",
+  "test",
+  "scripts",
+] as const;
 
 export interface Workspace {
   readonly name: string;

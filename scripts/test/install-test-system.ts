@@ -32,6 +32,7 @@ const PACKAGES: readonly (readonly [name: string, proof: string])[] = [
   ["groff-base", "/usr/bin/groff"],
   ["mandoc", "/usr/bin/mandoc"],
   ["tpm2-tools", "/usr/bin/tpm2_unseal"],
+  ["lintian", "/usr/bin/lintian"],
 ];
 
 /** The programs among them. */

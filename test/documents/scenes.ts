@@ -123,7 +123,12 @@ const EDGECTL: Preparations = {
   "edgectl keyvalue list": async (machine) => {
     await machine.prepare("edgectl kv set plant/samples 2026-11-23 1; edgectl kv set settings interval 5s");
   },
+  "edgectl join": async (machine) => {
+    await machine.prepare(`cp ${CONFIG} config.joined; picolet-hub token create --embedded > token`);
+    await machine.prepare('cp "$SSL_CERT_FILE" hub.pem');
+  },
   "edgectl node shutdown &&": async (machine) => {
+    await machine.prepare(`cp config.joined ${CONFIG}`);
     machine.append(CONFIG, "shutdownGracePeriod: 20s\n");
     await restartAgent(machine);
   },

@@ -1,4 +1,5 @@
 /** `edgectl` for the node and its agent. */
+import { durationFlag } from "@picolet/protocol/command-line/flag-values.ts";
 import { type Command, NO_HEADERS, output } from "../context/command.ts";
 
 export const STATUS: Command = {
@@ -16,6 +17,55 @@ its anonymous memory, swapped or not, of its budget; RSS has file pages too.`,
     ["edgectl status > /dev/null || alarm", "only the exit code"],
   ],
   run: async (context, input) => (await import("./status-command.ts")).runStatus(context, input),
+};
+
+/** The board has dialled within a second; a hub at the other end of the world has answered within a few. */
+export const JOIN_WAIT = durationFlag({
+  name: "wait",
+  help: "how long to wait until the hub has taken the board",
+  default: "60s",
+  takesSeconds: true,
+});
+
+const joinHub: Command = {
+  words: ["join"],
+  operands: "HUB",
+  atLeast: 1,
+  atMost: 1,
+  summary: "make this board a node of a hub's fleet",
+  details: `HUB is the hub's name or address, or its URL: https://hub.example.com:10270.
+Writes it into the agent's configuration, of which all else stays, has the
+agent check that, restarts the agent where systemd runs it, and waits until the
+hub has taken the board. The token is kept in a file beside the configuration
+that root alone may read.`,
+  flags: [
+    { name: "token", value: "TOKEN", help: "as `picolet-hub token create` prints it" },
+    { name: "token-file", value: "FILE", help: "a file that has it; - is standard input", completes: "files" },
+    { name: "ca-hash", value: "HASH", help: "how the hub is known: `picolet-hub ca hash` prints it" },
+    { name: "ca-file", value: "FILE", help: "its CA as a PEM file, instead of the hash", completes: "files" },
+    { name: "node-name", value: "NAME", help: "the node's name; without it the host's" },
+    {
+      name: "config",
+      value: "FILE",
+      help: "the agent's configuration",
+      default: "/etc/picolet/config.yaml",
+      completes: "files",
+    },
+    { name: "replace", help: "leave the hub that the board belongs to now" },
+    { name: "no-start", help: "write the configuration, and leave the agent as it is" },
+    JOIN_WAIT,
+  ],
+  examples: [
+    [
+      'edgectl join hub.example --token-file token --ca-hash "$(picolet-hub ca hash --embedded)"',
+      "where the hub is on this machine",
+    ],
+    [
+      "edgectl join hub.example --token-file token --ca-file hub.pem --config board.yaml --no-start",
+      "the configuration of another board",
+    ],
+  ],
+  run: async (context, input) => (await import("./join-command.ts")).runJoin(context, input),
 };
 
 const nodeShutdown: Command = {
@@ -72,4 +122,4 @@ const version: Command = {
   run: async (context, input) => (await import("./version-command.ts")).runVersion(context, input),
 };
 
-export const NODE_COMMANDS: readonly Command[] = [nodeShutdown, config, explain, version];
+export const NODE_COMMANDS: readonly Command[] = [joinHub, nodeShutdown, config, explain, version];

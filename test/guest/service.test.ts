@@ -1,0 +1,115 @@
+/** The unit that the Debian package brings, on a board with systemd: ready, alive, restarted, and no pod with it. */
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { boardPackage } from "@picolet/firmware/packages/packages.ts";
+import { distributionFolder } from "@picolet/scripts/build/build.ts";
+import { ownPlatform } from "@picolet/scripts/build/platform-parts.ts";
+import { isReady } from "@picolet/scripts/start/follow-pods.ts";
+import { HubProcess, runHubCommand } from "@picolet/scripts/start/hub-process.ts";
+import { restartsOf } from "../support/agent/agent-process.ts";
+import { containerIdOf, containerPod } from "../support/agent/node-fixtures.ts";
+import { type CommandResult, Guest, guestMissing } from "../support/guest/guest.ts";
+import type { GuestAgent } from "../support/guest/guest-agent.ts";
+import { FleetAdmin } from "../support/hub/fleet-admin.ts";
+import { TempFolder } from "../support/unit/machine/temp-folder.ts";
+
+const skip = guestMissing() ?? false;
+const UNIT = "/usr/lib/systemd/system/picolet.service";
+
+let guest: Guest;
+let agent: GuestAgent;
+
+/** A file that the package installs. */
+function packaged(path: string): string {
+  const file = boardPackage(distributionFolder("board"), ownPlatform(), 0).files.get(path);
+  if (file === undefined || !("content" in file)) throw new Error(`the package has no file ${path}`);
+  return String(file.content);
+}
+
+before(async () => {
+  if (skip !== false) return;
+  guest = await Guest.start();
+  await guest.upload(UNIT, packaged(UNIT));
+  await guest.upload("/usr/lib/tmpfiles.d/picolet.conf", packaged("/usr/lib/tmpfiles.d/picolet.conf"));
+  await guest.output(
+    [
+      // The guest's own unit is of the administrator's folder, which comes first.
+      "rm /etc/systemd/system/picolet.service",
+      "ln -s /opt/picolet/dist/board/bin/picolet /opt/picolet/dist/board/bin/edgectl /usr/bin/",
+      "echo picolet:x:990: >> /etc/group",
+      "systemd-tmpfiles --create /usr/lib/tmpfiles.d/picolet.conf",
+      "systemctl daemon-reload",
+    ].join(" && "),
+  );
+  agent = await guest.agent();
+});
+
+after(async () => {
+  if (skip === false) await guest?.[Symbol.asyncDispose]();
+});
+
+const show = async (property: string): Promise<string> =>
+  (await guest.output(`systemctl show -P ${property} picolet`)).trim();
+
+test("the service is active when the agent can be asked, and its socket is its group's", { skip }, async () => {
+  assert.equal(await show("Type"), "notify");
+  assert.equal(await show("ActiveState"), "active");
+  assert.equal((await guest.output("stat -c '%G %a' /run/picolet/picolet.sock")).trim(), "picolet 660");
+  const faults = await guest.output("systemd-analyze verify --man=no picolet.service 2>&1; true");
+  assert.equal(
+    faults
+      .split("\n")
+      .filter((line) => line.includes("picolet.service"))
+      .join("\n"),
+    "",
+  );
+});
+
+test("an agent that hangs is restarted by the watchdog, and its pod is not", { skip }, async () => {
+  await agent.writeManifest("web.json", containerPod("web", undefined, { hostNetwork: true }));
+  const before = await agent.waitForPods("a ready pod", (pods) => isReady(pods.get("web-guest")));
+  const pid = await agent.pid();
+  assert.ok(Number(await show("WatchdogTimestampMonotonic")) > 0);
+  await guest.output(
+    "mkdir -p /run/systemd/system/picolet.service.d && printf '[Service]\\nWatchdogSec=20s\\n' > /run/systemd/system/picolet.service.d/test.conf && systemctl daemon-reload && systemctl restart picolet",
+  );
+  await agent.answers();
+  const restarted = await agent.pid();
+  assert.notEqual(restarted, pid);
+  await guest.output(`kill -STOP ${restarted}`);
+  await guest.output(
+    `while [ "$(systemctl show -P MainPID picolet)" = ${restarted} ] || [ "$(systemctl is-active picolet)" != active ]; do sleep 0.5; done`,
+    { timeoutMs: 240_000 },
+  );
+  await agent.answers();
+  assert.match(await agent.log(400), /[Ww]atchdog timeout/);
+  const after = await agent.waitForPods("the pod again", (pods) => isReady(pods.get("web-guest")));
+  assert.equal(containerIdOf(after.get("web-guest")), containerIdOf(before.get("web-guest")));
+  assert.equal(restartsOf(after.get("web-guest")), 0);
+});
+
+test("edgectl join takes the board into a fleet", { skip }, async () => {
+  using folder = new TempFolder();
+  // The guest dials one address for all that is outside of it.
+  const flags = ["--server-name", "10.0.2.100"];
+  const hub = await HubProcess.start({ dataDir: folder.path, flags });
+  try {
+    const { host, port } = guest.letReach(Number(new URL(hub.ready.tunnel).port));
+    await guest.upload("/root/token", `${await runHubCommand(folder.path, "token", "create")}\n`, 0o600);
+    const join = (caHash: string): Promise<CommandResult> =>
+      guest.run(`edgectl join ${host}:${port} --token-file /root/token --ca-hash ${caHash} --wait 4m`, {
+        timeoutMs: 300_000,
+      });
+    const refused = await join(`sha256:${"00".repeat(32)}`);
+    assert.equal(refused.exitCode, 1, refused.stdout);
+    assert.match(refused.stderr, /has not taken this board: .*caHash/);
+
+    const { stdout, stderr, exitCode } = await join(hub.ready.caHash);
+    assert.equal(exitCode, 0, stderr);
+    assert.equal(stdout, `/etc/picolet/config.yaml: the hub is https://${host}:${port}\nnode/guest has joined\n`);
+    await using admin = await FleetAdmin.of(hub);
+    await admin.untilCondition("guest", "Ready", "True");
+  } finally {
+    await hub.end("SIGTERM");
+  }
+});

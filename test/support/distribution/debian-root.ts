@@ -1,0 +1,92 @@
+/** A Debian system that packages are installed in: a root directory of its own, thrown away afterwards. */
+import { execFileSync, spawnSync } from "node:child_process";
+import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync } from "node:fs";
+import { basename, join } from "node:path";
+import { TempFolder } from "../unit/machine/temp-folder.ts";
+import { debianTreeMissing, makeDebianTree } from "./debian-tree.ts";
+
+/** Essential packages, and what picolet's depend on. */
+const PACKAGES = ["adduser", "libstdc++6", "libgcc-s1", "init-system-helpers"];
+const CACHE = "node_modules/.cache/picolet/debian-root";
+const RUN_LIMIT_MS = 240_000;
+/** Files that dpkg, adduser and ldconfig write themselves, for any package that comes or goes. */
+const SYSTEM_FILES =
+  /^\/(?:var\/lib\/dpkg|var\/log|var\/cache|proc|tmp|run)(?:\/|$)|^\/etc\/(?:passwd|shadow|group|gshadow|subuid|subgid)-?$|^\/etc\/ld\.so\.cache$/;
+
+export interface RootResult {
+  readonly exitCode: number;
+  /** Standard output and error, as they came. */
+  readonly output: string;
+}
+
+export const debianRootMissing = debianTreeMissing;
+
+export class DebianRoot implements Disposable {
+  readonly #folder = new TempFolder();
+  readonly path = this.#folder.at("root");
+
+  constructor() {
+    const [upper, work] = [this.#folder.at("upper"), this.#folder.at("work")];
+    for (const folder of [this.path, upper, work]) mkdirSync(folder);
+    const options = `lowerdir=${cachedTree()},upperdir=${upper},workdir=${work}`;
+    execFileSync("mount", ["-t", "overlay", "overlay", "-o", options, this.path]);
+  }
+
+  /** Runs a command line of sh(1) there. */
+  run(line: string): RootResult {
+    const script = 'mount -t proc proc "$0/proc" && exec chroot "$0" /bin/sh -c "exec 2>&1; $1"';
+    const { status, stdout } = spawnSync("unshare", ["--mount", "sh", "-c", script, this.path, line], {
+      encoding: "utf8",
+      timeout: RUN_LIMIT_MS,
+      env: { PATH: "/usr/sbin:/usr/bin:/sbin:/bin", DEBIAN_FRONTEND: "noninteractive", LC_ALL: "C" },
+      stdio: ["ignore", "pipe", "inherit"],
+    });
+    return { exitCode: status ?? -1, output: stdout };
+  }
+
+  /** @returns what it printed @throws when its exit code is not 0 */
+  output(line: string): string {
+    const { exitCode, output } = this.run(line);
+    if (exitCode !== 0) throw new Error(`${line}: exit code ${exitCode}\n${output}`);
+    return output;
+  }
+
+  /** Copies a file to `/tmp` there. @returns its path there */
+  bring(file: string): string {
+    copyFileSync(file, join(this.path, "tmp", basename(file)));
+    return `/tmp/${basename(file)}`;
+  }
+
+  /** All files, folders and links that packages answer for. */
+  files(): string[] {
+    return this.output("find / -xdev")
+      .split("\n")
+      .filter((path) => path !== "" && !SYSTEM_FILES.test(path))
+      .sort();
+  }
+
+  [Symbol.dispose](): void {
+    execFileSync("umount", [this.path]);
+    this.#folder[Symbol.dispose]();
+  }
+}
+
+/** The lower tree of every root; it is read only. One process at a time makes it. */
+function cachedTree(): string {
+  const tree = join(process.cwd(), CACHE, PACKAGES.join("+"));
+  if (existsSync(tree)) return tree;
+  mkdirSync(CACHE, { recursive: true });
+  for (const left of readdirSync(CACHE).filter((name) => name.startsWith("making-")))
+    if (!existsSync(`/proc/${left.split("-")[1]}`)) rmSync(join(CACHE, left), { recursive: true });
+  const making = mkdtempSync(join(CACHE, `making-${process.pid}-`));
+  try {
+    makeDebianTree(join(making, "tree"), { variant: "essential", packages: PACKAGES });
+    renameSync(join(making, "tree"), tree);
+  } catch (error) {
+    // Another process was faster.
+    if (!existsSync(tree)) throw error;
+  } finally {
+    rmSync(making, { recursive: true, force: true });
+  }
+  return tree;
+}
