@@ -1,4 +1,5 @@
 /** Preparations for commands of the documents: files and pods that they name, and the state that a reader waits for. */
+import { readFileSync } from "node:fs";
 import { totalmem } from "node:os";
 import { resolve } from "node:path";
 import { isReady } from "@picolet/scripts/start/follow-pods.ts";
@@ -125,7 +126,7 @@ const EDGECTL: Preparations = {
   },
   "edgectl join": async (machine) => {
     await machine.prepare(`cp ${CONFIG} config.joined; picolet-hub token create --embedded > token`);
-    await machine.prepare('cp "$SSL_CERT_FILE" hub.pem');
+    machine.write("hub.pem", readFileSync(process.env.SSL_CERT_FILE ?? "", "utf8"));
   },
   "edgectl node shutdown &&": async (machine) => {
     await machine.prepare(`cp config.joined ${CONFIG}`);

@@ -56,10 +56,7 @@ that root alone may read.`,
     JOIN_WAIT,
   ],
   examples: [
-    [
-      'edgectl join hub.example --token-file token --ca-hash "$(picolet-hub ca hash --embedded)"',
-      "where the hub is on this machine",
-    ],
+    ["edgectl join hub.example --token-file token --ca-file hub.pem", "join, and wait until it is done"],
     [
       "edgectl join hub.example --token-file token --ca-file hub.pem --config board.yaml --no-start",
       "the configuration of another board",
