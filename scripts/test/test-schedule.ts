@@ -8,7 +8,7 @@ export interface TestCost {
 /** The cost of a file that was never measured; most of these are short. */
 const UNKNOWN: TestCost = { seconds: 1, cores: 1 };
 /** More than the processors have to do, so that they are not idle while a file does less than it does on average. */
-const SURPLUS_CORES = 0.25;
+const SURPLUS_CORES = 0.5;
 /** A file that computes on all processors counts as one, or shorter files would always find room before it. */
 const MAX_SHARE = 1;
 /**

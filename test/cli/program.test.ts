@@ -18,6 +18,8 @@ chmodSync(directory, 0o755);
 const program = join(directory, "edgectl.cjs");
 const { metafile } = await build({
   entryPoints: ["agent/cli/edgectl.ts"],
+  // A file of its own beside edgectl.
+  external: ["yaml"],
   outfile: program,
   bundle: true,
   minify: true,

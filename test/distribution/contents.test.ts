@@ -42,6 +42,7 @@ describe("a board's distribution", () => {
         "lib/package.json",
         "lib/picolet.cjs",
         "lib/edgectl.cjs",
+        "lib/yaml.cjs",
       ],
       ...["lib/wasm-runner.cjs", "lib/wasm-dense.cjs", "lib/wasm-pull.cjs", "lib/wasm-devices.cjs"],
       ...["lib/wasm-transpile.mjs", "lib/component-tool.mjs", ...SQLITE_FILES],

@@ -8,7 +8,7 @@ import { isReady } from "@picolet/scripts/start/follow-pods.ts";
 import { HubProcess, runHubCommand } from "@picolet/scripts/start/hub-process.ts";
 import { restartsOf } from "../support/agent/agent-process.ts";
 import { containerIdOf, containerPod } from "../support/agent/node-fixtures.ts";
-import { type CommandResult, Guest, guestMissing } from "../support/guest/guest.ts";
+import { Guest, guestMissing } from "../support/guest/guest.ts";
 import type { GuestAgent } from "../support/guest/guest-agent.ts";
 import { FleetAdmin } from "../support/hub/fleet-admin.ts";
 import { TempFolder } from "../support/unit/machine/temp-folder.ts";
@@ -38,6 +38,9 @@ before(async () => {
       "ln -s /opt/picolet/dist/board/bin/picolet /opt/picolet/dist/board/bin/edgectl /usr/bin/",
       "echo picolet:x:990: >> /etc/group",
       "systemd-tmpfiles --create /usr/lib/tmpfiles.d/picolet.conf",
+      // Shorter than the package's, for the test's sake.
+      "mkdir -p /run/systemd/system/picolet.service.d",
+      "printf '[Service]\\nWatchdogSec=60s\\n' > /run/systemd/system/picolet.service.d/test.conf",
       "systemctl daemon-reload",
     ].join(" && "),
   );
@@ -69,16 +72,9 @@ test("an agent that hangs is restarted by the watchdog, and its pod is not", { s
   await agent.writeManifest("web.json", containerPod("web", undefined, { hostNetwork: true }));
   const before = await agent.waitForPods("a ready pod", (pods) => isReady(pods.get("web-guest")));
   const pid = await agent.pid();
-  assert.ok(Number(await show("WatchdogTimestampMonotonic")) > 0);
+  await guest.output(`kill -STOP ${pid}`);
   await guest.output(
-    "mkdir -p /run/systemd/system/picolet.service.d && printf '[Service]\\nWatchdogSec=20s\\n' > /run/systemd/system/picolet.service.d/test.conf && systemctl daemon-reload && systemctl restart picolet",
-  );
-  await agent.answers();
-  const restarted = await agent.pid();
-  assert.notEqual(restarted, pid);
-  await guest.output(`kill -STOP ${restarted}`);
-  await guest.output(
-    `while [ "$(systemctl show -P MainPID picolet)" = ${restarted} ] || [ "$(systemctl is-active picolet)" != active ]; do sleep 0.5; done`,
+    `while [ "$(systemctl show -P MainPID picolet)" = ${pid} ] || [ "$(systemctl is-active picolet)" != active ]; do sleep 0.5; done`,
     { timeoutMs: 240_000 },
   );
   await agent.answers();
@@ -96,15 +92,8 @@ test("edgectl join takes the board into a fleet", { skip }, async () => {
   try {
     const { host, port } = guest.letReach(Number(new URL(hub.ready.tunnel).port));
     await guest.upload("/root/token", `${await runHubCommand(folder.path, "token", "create")}\n`, 0o600);
-    const join = (caHash: string): Promise<CommandResult> =>
-      guest.run(`edgectl join ${host}:${port} --token-file /root/token --ca-hash ${caHash} --wait 4m`, {
-        timeoutMs: 300_000,
-      });
-    const refused = await join(`sha256:${"00".repeat(32)}`);
-    assert.equal(refused.exitCode, 1, refused.stdout);
-    assert.match(refused.stderr, /has not taken this board: .*caHash/);
-
-    const { stdout, stderr, exitCode } = await join(hub.ready.caHash);
+    const join = `edgectl join ${host}:${port} --token-file /root/token --ca-hash ${hub.ready.caHash} --wait 4m`;
+    const { stdout, stderr, exitCode } = await guest.run(join, { timeoutMs: 300_000 });
     assert.equal(exitCode, 0, stderr);
     assert.equal(stdout, `/etc/picolet/config.yaml: the hub is https://${host}:${port}\nnode/guest has joined\n`);
     await using admin = await FleetAdmin.of(hub);

@@ -68,19 +68,19 @@ async function hubOf(context: Context, input: Arguments): Promise<Hub> {
   };
 }
 
-/** `hub.example.com` → `https://hub.example.com:10270` */
+/** `hub.example.com` → `https://hub.example.com:10270`; a URL without a port means 443, as in `hub.server`. */
 export function serverUrl(text: string): string {
-  const whole = /^[a-z]+:\/\//.test(text) ? text : `https://${text}`;
+  const hasScheme = /^[a-z]+:\/\//.test(text);
   let url: URL;
   try {
-    url = new URL(whole);
+    url = new URL(hasScheme ? text : `https://${text}`);
   } catch {
     throw usageError(`"${text}" is no address of a hub: write hub.example.com, or https://hub.example.com:10270`);
   }
   if (url.protocol !== "https:" && url.protocol !== "wss:")
     throw usageError(`a hub is reached by https or wss, not by ${url.protocol.slice(0, -1)}`);
-  const hasPort = /:\d+\/?$/.test(whole);
-  return `${url.protocol}//${url.hostname}:${hasPort ? url.port || "443" : DEFAULT_PORT}`;
+  const port = url.port || (hasScheme || /:443$/.test(text) ? "443" : DEFAULT_PORT);
+  return `${url.protocol}//${url.hostname}:${port}`;
 }
 
 /** @returns the configuration with the hub in it; comments and all other fields stay */

@@ -33,7 +33,8 @@ const joinHub: Command = {
   atLeast: 1,
   atMost: 1,
   summary: "make this board a node of a hub's fleet",
-  details: `HUB is the hub's name or address, or its URL: https://hub.example.com:10270.
+  details: `HUB is the hub's name or address, with a port other than 10270 if need be, or a
+URL such as https://hub.example.com:443.
 Writes it into the agent's configuration, of which all else stays, has the
 agent check that, restarts the agent where systemd runs it, and waits until the
 hub has taken the board. The token is kept in a file beside the configuration
@@ -58,11 +59,43 @@ that root alone may read.`,
   examples: [
     ["edgectl join hub.example --token-file token --ca-file hub.pem", "join, and wait until it is done"],
     [
-      "edgectl join hub.example --token-file token --ca-file hub.pem --config board.yaml --no-start",
-      "the configuration of another board",
+      "edgectl join hub.example --token-file token --ca-file hub.pem --no-start",
+      "write the configuration, and start the agent later",
     ],
   ],
   run: async (context, input) => (await import("./join-command.ts")).runJoin(context, input),
+};
+
+const doctor: Command = {
+  words: ["doctor"],
+  summary: "examine this machine for what a node needs, and mend it",
+  details: `Needs no agent: it reads the state of kernel, cgroups, container runtime and its
+network, clock, disk, swap, and of the way to the hub. Exit code 1 when there is
+a problem; a warning is none. --fix changes files of this machine, and prints
+each change; without it nothing is changed.`,
+  flags: [
+    { name: "fix", help: "mend what can be mended without asking" },
+    {
+      name: "config",
+      value: "FILE",
+      help: "the agent's configuration",
+      default: "/etc/picolet/config.yaml",
+      completes: "files",
+    },
+    {
+      name: "root-dir",
+      value: "DIR",
+      help: "the agent's folder of state",
+      default: "/var/lib/picolet",
+      completes: "files",
+    },
+    output("json", "yaml"),
+  ],
+  examples: [
+    ["edgectl doctor || edgectl doctor --fix", "mend what is wrong"],
+    ["edgectl doctor -o json", "for scripts"],
+  ],
+  run: async (context, input) => (await import("./doctor-command.ts")).runDoctor(context, input),
 };
 
 const nodeShutdown: Command = {
@@ -119,4 +152,4 @@ const version: Command = {
   run: async (context, input) => (await import("./version-command.ts")).runVersion(context, input),
 };
 
-export const NODE_COMMANDS: readonly Command[] = [joinHub, nodeShutdown, config, explain, version];
+export const NODE_COMMANDS: readonly Command[] = [joinHub, doctor, nodeShutdown, config, explain, version];
