@@ -92,7 +92,7 @@ each change; without it nothing is changed.`,
     output("json", "yaml"),
   ],
   examples: [
-    ["edgectl doctor || edgectl doctor --fix", "mend what is wrong"],
+    ["edgectl doctor --fix", "mend what can be mended, and show what is left"],
     ["edgectl doctor -o json", "for scripts"],
   ],
   run: async (context, input) => (await import("./doctor-command.ts")).runDoctor(context, input),
