@@ -232,7 +232,7 @@ describe("a worker's state", () => {
     );
   });
 
-  test("reports a change of resources as over once, whoever began it", () => {
+  test("reports the end of a resize once, also of one that an earlier agent began", () => {
     const seen = (state: WorkerState, isResizing: boolean, wasReported = false): WorkerState =>
       transition(state, { kind: "resizeObserved", isResizing, wasReported });
     const progress = (state: WorkerState) => (state.kind === "active" ? state.resize.progress : undefined);

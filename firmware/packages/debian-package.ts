@@ -17,6 +17,7 @@ import {
 import { tmpdir } from "node:os";
 import { dirname, join, relative } from "node:path";
 import { gzipSync } from "node:zlib";
+import { paragraph } from "@picolet/scripts/docs/markdown.ts";
 
 export type Architecture = "amd64" | "arm64";
 
@@ -54,8 +55,9 @@ export interface PackOptions {
   readonly compression: "xz" | "none";
 }
 
-const MAINTAINER = "picolet developers <developers@picolet.io>";
-const DESCRIPTION_WIDTH = 79;
+export const MAINTAINER = "picolet developers <developers@picolet.io>";
+/** Without the space that begins each line. */
+const DESCRIPTION_WIDTH = 78;
 
 /** As gzip(1) with -9n: without a name and a time. */
 export const gzipped = (text: string): PackageFile => ({ content: gzipSync(text, { level: 9 }) });
@@ -124,20 +126,9 @@ export function controlText(
     ...fields,
     Description: synopsis,
   };
-  const paragraphs = description.map((text) => filled(text).join("\n"));
+  const paragraphs = description.map((text) => paragraph(text, "", DESCRIPTION_WIDTH).replaceAll(/^/gm, " "));
   const lines = Object.entries(head).map(([field, value]) => `${field}: ${value}\n`);
   return `${lines.join("")}${paragraphs.join("\n .\n")}\n`;
-}
-
-function filled(text: string): string[] {
-  const lines: string[] = [];
-  for (const word of text.split(/\s+/)) {
-    const last = lines.at(-1);
-    if (last !== undefined && last.length + 1 + word.length <= DESCRIPTION_WIDTH)
-      lines[lines.length - 1] = `${last} ${word}`;
-    else lines.push(` ${word}`);
-  }
-  return lines;
 }
 
 /** Regular files, sorted. */

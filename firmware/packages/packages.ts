@@ -2,7 +2,7 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { VERSION } from "@picolet/protocol/version.ts";
-import { type DebianPackage, gzipped, type PackageFile } from "./debian-package.ts";
+import { type DebianPackage, gzipped, MAINTAINER, type PackageFile } from "./debian-package.ts";
 
 const ARCHITECTURES = { "linux-x64": "amd64", "linux-arm64": "arm64" } as const;
 export type PackagePlatform = keyof typeof ARCHITECTURES;
@@ -134,4 +134,4 @@ function* ownFiles({ name, files, folders = [] }: Contents): Generator<[string, 
 /** Debian's form of it: what changed is in CHANGELOG.md of the project. */
 const changelog = (name: string, epoch: number): string =>
   `${name} (${VERSION}) unstable; urgency=medium\n\n  * Release ${VERSION}.\n\n` +
-  ` -- picolet developers <developers@picolet.io>  ${new Date(epoch * 1000).toUTCString().replace("GMT", "+0000")}\n`;
+  ` -- ${MAINTAINER}  ${new Date(epoch * 1000).toUTCString().replace("GMT", "+0000")}\n`;

@@ -24,12 +24,12 @@ export const flagTable = (flags: readonly Flag[]): string =>
 
 const COLUMNS = 120;
 
-/** One paragraph or list item in lines of at most 120 columns; further lines are indented by `indent`. */
-export function paragraph(text: string, indent = ""): string {
+/** One paragraph or list item in lines of at most `columns`; further lines are indented by `indent`. */
+export function paragraph(text: string, indent = "", columns = COLUMNS): string {
   const lines: string[] = [];
   for (const word of text.split(/\s+/)) {
     const last = lines.at(-1);
-    if (last !== undefined && last.length + 1 + word.length <= COLUMNS) lines[lines.length - 1] = `${last} ${word}`;
+    if (last !== undefined && last.length + 1 + word.length <= columns) lines[lines.length - 1] = `${last} ${word}`;
     else lines.push(last === undefined ? word : `${indent}${word}`);
   }
   return lines.join("\n");

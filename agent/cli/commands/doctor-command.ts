@@ -10,8 +10,8 @@ import { machineFormat, printObject } from "../context/objects.ts";
 import { printableLine, wrap } from "../context/text-layout.ts";
 import { type BoardMachine, LocalMachine } from "../doctor/board-machine.ts";
 import { type BoardSettings, CHECKS, type Finding } from "../doctor/checks.ts";
+import { CONFIG } from "./node.ts";
 
-const DEFAULT_CONFIG = "/etc/picolet/config.yaml";
 const DEFAULT_RUNTIME = "unix:///run/containerd/containerd.sock";
 const DEFAULT_ROOT = "/var/lib/picolet";
 /** The longest name of a check, and two spaces. */
@@ -23,7 +23,7 @@ interface Checked extends Finding {
 }
 
 export async function runDoctor(context: Context, input: Arguments): Promise<number> {
-  const path = resolve(context.workingDirectory, input.text("config") ?? DEFAULT_CONFIG);
+  const path = resolve(context.workingDirectory, input.value(CONFIG));
   const settings = await readSettings(path, input.text("root-dir") ?? DEFAULT_ROOT);
   const machine = new LocalMachine();
   let findings = await examine(machine, settings);

@@ -11,9 +11,8 @@ import type { Context } from "../context/context.ts";
 import { EXIT_DEGRADED, EXIT_HEALTHY, usageError } from "../context/exit-codes.ts";
 import { readInput } from "../context/input-file.ts";
 import { printableLine } from "../context/text-layout.ts";
-import { JOIN_WAIT } from "./node.ts";
+import { CONFIG, JOIN_WAIT } from "./node.ts";
 
-const DEFAULT_CONFIG = "/etc/picolet/config.yaml";
 /** The hub's, for boards. */
 const DEFAULT_PORT = 10_270;
 /** A token has 23 characters; a line feed may follow. */
@@ -34,7 +33,7 @@ interface Hub {
 
 export async function runJoin(context: Context, input: Arguments): Promise<number> {
   const hub = await hubOf(context, input);
-  const path = resolve(context.workingDirectory, input.text("config") ?? DEFAULT_CONFIG);
+  const path = resolve(context.workingDirectory, input.value(CONFIG));
   const text = await joinedConfiguration(path, hub, {
     nodeName: input.text("node-name"),
     replace: input.flag("replace"),

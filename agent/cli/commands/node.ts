@@ -27,6 +27,16 @@ export const JOIN_WAIT = durationFlag({
   takesSeconds: true,
 });
 
+/** The agent's configuration file, for commands that need no agent. */
+export const CONFIG = {
+  name: "config",
+  value: "FILE",
+  help: "the agent's configuration",
+  default: "/etc/picolet/config.yaml",
+  completes: "files",
+  parse: (text: string): string => text,
+} as const;
+
 const joinHub: Command = {
   words: ["join"],
   operands: "HUB",
@@ -45,13 +55,7 @@ that root alone may read.`,
     { name: "ca-hash", value: "HASH", help: "how the hub is known: `picolet-hub ca hash` prints it" },
     { name: "ca-file", value: "FILE", help: "its CA as a PEM file, instead of the hash", completes: "files" },
     { name: "node-name", value: "NAME", help: "the node's name; without it the host's" },
-    {
-      name: "config",
-      value: "FILE",
-      help: "the agent's configuration",
-      default: "/etc/picolet/config.yaml",
-      completes: "files",
-    },
+    CONFIG,
     { name: "replace", help: "leave the hub that the board belongs to now" },
     { name: "no-start", help: "write the configuration, and leave the agent as it is" },
     JOIN_WAIT,
@@ -75,13 +79,7 @@ a problem; a warning is none. --fix changes files of this machine, and prints
 each change; without it nothing is changed.`,
   flags: [
     { name: "fix", help: "mend what can be mended without asking" },
-    {
-      name: "config",
-      value: "FILE",
-      help: "the agent's configuration",
-      default: "/etc/picolet/config.yaml",
-      completes: "files",
-    },
+    CONFIG,
     {
       name: "root-dir",
       value: "DIR",

@@ -47,8 +47,8 @@ const digest = (text: string): Buffer => createHash("sha256").update(text).diges
 export const sameSecret = (a: string, b: string): boolean => timingSafeEqual(digest(a), digest(b));
 
 /**
- * Who is asking: a client certificate, a static token, a service account's token, a bootstrap token; without any of
- * these `system:anonymous`. Wrong credentials are refused, not taken for none.
+ * Identifies a caller by a client certificate, a static token, a service account's token, a bootstrap token; without
+ * any of these `system:anonymous`. Wrong credentials are refused, not taken for none.
  */
 export class Authenticator {
   readonly #components: Components;
