@@ -22,7 +22,7 @@ describe("edgectl join", () => {
     const home = folder.at(String(runs));
     mkdirSync(home);
     const config = `${home}/config.yaml`;
-    if (text !== undefined) writeFileSync(config, text);
+    if (text !== undefined) writeFileSync(config, text, { mode: 0o600 });
     const args = ["join", ...words, "--config", config, "--no-start"];
     const { status, stdout, stderr } = spawnSync("dist/board/bin/edgectl", args, { encoding: "utf8", input });
     const read = (path: string): string => (existsSync(path) ? readFileSync(path, "utf8") : "");
@@ -43,7 +43,7 @@ describe("edgectl join", () => {
 
   test("comments and all other fields stay, and what named the hub before goes", () => {
     const before = `# my board\nmaxPods: 20 # few\nhub:\n  server: https://hub.example.com:10270\n  token: ${TOKEN}\n  caHash: ${OTHER_HASH}\n  heartbeatInterval: 20s\n`;
-    const { status, stderr, text } = join(
+    const { status, stderr, text, config } = join(
       before,
       ["https://hub.example.com:10270", "--token-file", "-", "--ca-hash", HASH],
       TOKEN,
@@ -51,6 +51,7 @@ describe("edgectl join", () => {
     assert.equal(status, 0, stderr);
     assert.match(text, /^# my board\nmaxPods: 20 # few\n/);
     assert.match(text, /heartbeatInterval: 20s/);
+    assert.equal(statSync(config).mode & 0o777, 0o600, "it may hold secrets");
     assert.doesNotMatch(text, new RegExp(`${TOKEN}|${OTHER_HASH}`));
   });
 

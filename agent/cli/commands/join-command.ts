@@ -1,6 +1,6 @@
 /** `edgectl join`: writes the hub into the agent's configuration, has it checked, and starts the agent with it. */
 import { spawnSync } from "node:child_process";
-import { existsSync, readFileSync, realpathSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, realpathSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
 import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
@@ -128,7 +128,10 @@ function replaceConfiguration(path: string, text: string, token: string): void {
   const next = `${path}.new`;
   const tokenFile = join(dirname(path), TOKEN_FILE);
   try {
-    writeFileSync(next, text, { mode: 0o644 });
+    // One that only root may read may hold secrets. A file of that name that was left would keep its own mode.
+    const mode = (statSync(path, { throwIfNoEntry: false })?.mode ?? 0o644) & 0o777;
+    rmSync(next, { force: true });
+    writeFileSync(next, text, { mode });
     const agent = join(dirname(realpathSync(process.argv[1] ?? "")), "picolet.cjs");
     const check = spawnSync(process.execPath, [agent, "--config", next, "--check-config"], { encoding: "utf8" });
     if (check.status !== 0)
@@ -136,6 +139,7 @@ function replaceConfiguration(path: string, text: string, token: string): void {
         "invalid",
         `the configuration would be wrong:\n${check.stderr.replaceAll(next, path).trim()}`,
       );
+    rmSync(`${tokenFile}.new`, { force: true });
     writeFileSync(`${tokenFile}.new`, `${token}\n`, { mode: 0o600 });
     renameSync(`${tokenFile}.new`, tokenFile);
     renameSync(next, path);
