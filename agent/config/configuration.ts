@@ -18,6 +18,7 @@ import { applyConfigurationDefaults, type ConfigurationInput } from "./configura
 import { CONFIGURATION_FIELDS, type FieldTable } from "./configuration-fields.ts";
 import { makeConfigurationSchema, unknownFields } from "./configuration-schema.ts";
 import { validateConfiguration } from "./configuration-validation.ts";
+import { type FlagSetting, flagAt, withFlags } from "./flag-settings.ts";
 
 /** Plain data: can be printed, stored and sent as it is. Durations are milliseconds, sizes bytes. */
 export type Configuration = Immutable<ReturnType<typeof applyConfigurationDefaults>>;
@@ -25,12 +26,16 @@ export type Configuration = Immutable<ReturnType<typeof applyConfigurationDefaul
 export interface ConfigurationProblem extends FieldProblem {
   /** The line in the file, from 1, where it is known. */
   readonly line?: number;
+  /** The flag that set the value, as it was given. */
+  readonly flag?: string;
 }
 
 /** The origins of values; paths as in problems. A value that is neither given nor derived is a default. */
 export interface ConfigurationOrigins {
-  /** The paths that the file sets: mappings, and the fields in them. */
+  /** The paths that file and flags set: mappings, and the fields in them. */
   readonly given: readonly string[];
+  /** Those that flags set. Missing: none. */
+  readonly flags?: readonly { readonly path: string; readonly flag: string }[];
   /** Defaults that follow from this machine. */
   readonly derived: readonly DerivedValue[];
 }
@@ -59,28 +64,37 @@ const LIMITS: PlainDataLimits = { maxDepth: 20, maxValues: 20_000, maxCharacters
  * @param hostName becomes `nodeName`, lower-cased, when the file gives none. Never throws.
  * @param board what the configuration has to fit, and some defaults follow from
  * @param table the fields that there are
+ * @param flags what the command line sets
  */
 export function loadConfiguration(
   text: string,
   hostName: string = hostname(),
   board: Board = { memoryBytes: totalmem() },
   table: FieldTable = CONFIGURATION_FIELDS,
+  flags: readonly FlagSetting[] = [],
 ): LoadConfigurationResult {
   if (text.length > MAX_CONFIGURATION_CHARACTERS) {
     return refused({ path: "", message: `Too long: may not be more than ${MAX_CONFIGURATION_CHARACTERS} characters` });
   }
   const yaml = parseLocatedYaml(text);
   if (!yaml.ok) return refused(...yaml.problems.map((problem) => ({ path: "", ...problem })));
-  const copied = copyPlainData(yaml.value ?? {}, LIMITS);
+  const copied = copyPlainData(withFlags(yaml.value, flags, table), LIMITS);
   if (!copied.ok) return refused(copied.problem);
   const problems = new FieldProblems();
+  for (const { path, problem } of flags) {
+    if (problem === undefined) continue;
+    problems.add(path.join("."), problem);
+    problems.silence(path.join("."));
+  }
   const given = check(copied.value, { hostName, board, table }, problems);
   if (given !== undefined && problems.found.length === 0) {
     const { configuration, defaults } = given;
-    const origins = originsOf(copied.value, configuration, defaults);
+    const origins = { ...originsOf(copied.value, configuration, defaults), ...flagOrigins(flags) };
     return { ok: true, configuration, notActedUpon: notActedUpon(given, { hostName, table }), origins };
   }
   const located = problems.found.map((problem): ConfigurationProblem => {
+    const flag = flagAt(pathSteps(problem.path), flags)?.flag;
+    if (flag !== undefined) return { ...problem, flag };
     const line = yaml.lineOf(pathSteps(problem.path));
     return line === undefined ? problem : { ...problem, line };
   });
@@ -150,6 +164,12 @@ function originsOf(value: unknown, configuration: Configuration, { derived }: Bo
   return { given, derived: derived.filter(isUsed) };
 }
 
+/** The value is in the configuration; what is shown of a flag is its name. */
+function flagOrigins(flags: readonly FlagSetting[]): Pick<ConfigurationOrigins, "flags"> {
+  if (flags.length === 0) return {};
+  return { flags: flags.map(({ flag, path }) => ({ path: path.join("."), flag: flag.replace(/=.*/s, "") })) };
+}
+
 /** Every field of a mapping that is plain data, and of those in it. */
 function* pathsIn(value: unknown, path: string): Iterable<string> {
   if (typeof value !== "object" || value === null || Array.isArray(value)) return;
@@ -166,9 +186,12 @@ const refused = (...problems: readonly ConfigurationProblem[]): LoadConfiguratio
 const pathSteps = (path: string): string[] =>
   [...path.matchAll(/\[([^\]]*)\]|[^.[\]]+/g)].map(([step, bracketed]) => bracketed ?? step);
 
-/** One line for each problem: `/etc/picolet/config.yaml:12: maxPods: Invalid value: …`. */
-export const formatConfigurationProblem = (origin: string, problem: ConfigurationProblem): string =>
-  `${origin}${problem.line === undefined ? "" : `:${problem.line}`}: ${formatProblem(problem)}`;
+/** One line for each problem: `/etc/picolet/config.yaml:12: maxPods: Invalid value: …`, or `--max-pods=x: maxPods: …`. */
+export function formatConfigurationProblem(origin: string, problem: ConfigurationProblem): string {
+  const { flag, line } = problem;
+  const place = flag ?? `${origin}${line === undefined ? "" : `:${line}`}`;
+  return `${place}: ${formatProblem(problem)}`;
+}
 
 /** Keys from the document down; an index of a list as text. */
 type YamlPath = readonly string[];

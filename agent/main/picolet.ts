@@ -40,19 +40,22 @@ interface LoadedConfiguration {
 }
 
 /** @returns `undefined` when it is wrong; every problem has been printed then. */
-async function configurationOf({ configPath, rootDir }: AgentArguments): Promise<LoadedConfiguration | undefined> {
+async function configurationOf(args: AgentArguments): Promise<LoadedConfiguration | undefined> {
+  const { configPath, rootDir, kubelet } = args;
   const origin = configPath ?? DEFAULT_CONFIG_PATH;
   const text = readConfigurationText(configPath);
   const board = await readBoard(rootDir);
   const { formatConfigurationProblem, loadConfiguration } = await import("../config/configuration.ts");
-  const result = loadConfiguration(text ?? "", undefined, board);
+  const result = loadConfiguration(text ?? "", undefined, board, undefined, kubelet?.settings);
+  for (const notice of kubelet?.notices ?? []) printError(notice);
   if (!result.ok) {
     for (const problem of result.problems) printError(formatConfigurationProblem(origin, problem));
     return undefined;
   }
-  if (result.notActedUpon.length > 0)
-    printError(`${origin}: accepted, but not acted upon by picolet ${VERSION}: ${result.notActedUpon.join(", ")}`);
   const { configuration, origins } = result;
+  const ignored = result.notActedUpon.map((path) => origins.flags?.find((each) => each.path === path)?.flag ?? path);
+  if (ignored.length > 0)
+    printError(`${origin}: accepted, but not acted upon by picolet ${VERSION}: ${ignored.join(", ")}`);
   return { board, configuration, origins: { ...origins, file: text === undefined ? null : origin } };
 }
 
@@ -106,12 +109,13 @@ async function main(argv: readonly string[]): Promise<number> {
     process.stderr.write(usageOfAgent(error));
     return EX_USAGE;
   }
-  if (args.command === "help" || args.command === "version") {
+  const { command } = args;
+  if (command === "help" || command === "help-kubelet" || command === "version") {
     process.stdout.on("error", () => undefined);
-    process.stdout.write(args.command === "help" ? await helpOfAgent() : `picolet ${VERSION}\n`);
+    process.stdout.write(command === "version" ? `picolet ${VERSION}\n` : await helpOfAgent(command));
     return 0;
   }
-  unloadModules("arguments");
+  unloadModules("agent-arguments");
   let loaded: LoadedConfiguration | undefined;
   try {
     loaded = await configurationOf(args);
@@ -120,11 +124,13 @@ async function main(argv: readonly string[]): Promise<number> {
   }
   unloadModules("configuration");
   if (loaded === undefined) return EX_CONFIG;
-  if (args.command === "check-config") {
+  if (command === "check-config") {
     process.stdout.write("the configuration is good\n");
     return 0;
   }
-  return await run(args, loaded);
+  // The settings have become the configuration.
+  const { kubelet: _, ...rest } = args;
+  return await run(rest, loaded);
 }
 
 void main(process.argv.slice(2)).then((code) => process.exit(code));

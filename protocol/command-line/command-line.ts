@@ -147,7 +147,8 @@ function scan(words: readonly string[], all: readonly Flag[]): { positionals: st
             "--",
           )}`,
         );
-      add(name, flag.value === undefined ? switchValue(name, inline) : takeValue(`--${name}`, inline));
+      if (flag.value === undefined) add(name, switchValue(name, inline));
+      else add(name, inline ?? flag.implied ?? takeValue(`--${name}`, inline));
     } else if (word.startsWith("-") && word.length > 1) {
       for (let at = 1; at < word.length; at += 1) {
         const short = word[at] ?? "";

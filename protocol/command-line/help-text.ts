@@ -24,6 +24,15 @@ export function helpText(words: readonly string[], program: Program): string {
   return found.map((each) => commandHelp(each, program)).join("\n");
 }
 
+/** The flags of one group, in the order of the table. */
+export function groupHelp(group: string, { commands, globals }: Program): string {
+  const flags = [...commands.flatMap((command) => command.flags), ...globals].filter((flag) => flag.group === group);
+  return flagBlock(group, flags);
+}
+
+/** The flags that a help lists; those of a group have a list of their own. */
+const ungrouped = (flags: readonly Flag[]): readonly Flag[] => flags.filter(({ group }) => group === undefined);
+
 function overview(program: Program): string {
   const { name, summary, globals, chapters } = program;
   const parts = [
@@ -43,7 +52,7 @@ const isOneCommand = ({ commands: [first] }: Program): boolean => first?.words.l
 function useOfOne(program: Program): string[] {
   return program.commands.flatMap((command) => [
     `Usage: ${usageOf(program, command)} [flags]\n`,
-    flagBlock("Flags", command.flags),
+    flagBlock("Flags", ungrouped(command.flags)),
     exampleBlock(command),
   ]);
 }
@@ -68,7 +77,8 @@ const codes = (exitCodes: readonly ExitCode[]): string =>
   exitCodes.map(([code, means]) => `${code} ${means}`).join(", ");
 
 function commandHelp(command: CommandText, program: Program): string {
-  const { summary, details, flags, exitCodes = [] } = command;
+  const { summary, details, exitCodes = [] } = command;
+  const flags = ungrouped(command.flags);
   const parts = [
     `${usageOf(program, command)}${flags.length > 0 ? " [flags]" : ""}\n  ${summary}\n`,
     details === "" ? "" : `${details}\n`,

@@ -9,6 +9,8 @@ export interface Flag {
   readonly short?: string;
   /** The name of its value in the help. Undefined: the flag takes no value. */
   readonly value?: string;
+  /** The value that it has when it is given without one; any other follows a `=`. */
+  readonly implied?: string;
   readonly help: string;
   /** The values it takes. Missing: any that `parse` takes. */
   readonly choices?: readonly string[];
@@ -18,6 +20,8 @@ export interface Flag {
   readonly repeats?: boolean;
   /** The kind of names that complete its value; the program knows the kinds. */
   readonly completes?: string;
+  /** The chapter of references that lists it. Missing: it is among the command's own flags. */
+  readonly group?: string;
   /** @throws a usage error that names the flag and shows a value that it takes */
   readonly parse?: (text: string) => unknown;
 }
@@ -78,5 +82,14 @@ export const usageOf = ({ name }: Pick<Program, "name">, { words, operands = "" 
   [name, ...words, operands].filter((each) => each !== "").join(" ");
 
 /** `-o, --output FORMAT`. */
-export const flagLabel = ({ name, short, value }: Flag, gap = ""): string =>
-  `${short === undefined ? gap : `-${short}, `}--${name}${value === undefined ? "" : ` ${value}`}`;
+export const flagLabel = (flag: Flag, gap = ""): string =>
+  `${flag.short === undefined ? gap : `-${flag.short}, `}--${flag.name}${valueLabel(flag)}`;
+
+/** ` FORMAT` or `[=FORMAT]`. */
+export function valueLabel({ value, implied }: Pick<Flag, "value" | "implied">): string {
+  if (value === undefined) return "";
+  return implied === undefined ? ` ${value}` : `[=${value}]`;
+}
+
+/** True when the word after the flag may be its value. */
+export const takesNextWord = ({ value, implied }: Flag): boolean => value !== undefined && implied === undefined;

@@ -438,10 +438,12 @@ export interface ConfigAnswer {
   /** KubeletConfiguration v1beta1 with picolet's own fields, as a file has them; secrets are `***`. */
   readonly configuration: Readonly<Record<string, unknown>>;
   /**
-   * The fields that the file sets: `maxPods`, `evictionHard`, `evictionHard[memory.available]`, `wasm.startTimeout`.
+   * The fields that file and flags set: `maxPods`, `evictionHard`, `evictionHard[memory.available]`, `wasm.startTimeout`.
    * All others are defaults.
    */
   readonly given: readonly string[];
+  /** Those of them that flags set, with the flag (`--max-pods`). Missing: none. */
+  readonly flags?: readonly { readonly path: string; readonly flag: string }[] | undefined;
   /** Defaults that follow from this machine, with how they do. */
   readonly derived: readonly { readonly path: string; readonly how: string }[];
 }

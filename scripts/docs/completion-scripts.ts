@@ -3,7 +3,7 @@
  * words, choices and flags. (edgectl also completes names of pods and has scripts of its own.) Pure.
  */
 import { flagText } from "@picolet/protocol/command-line/help-text.ts";
-import type { CommandText, Flag, Program } from "@picolet/protocol/command-line/program.ts";
+import { type CommandText, type Flag, type Program, takesNextWord } from "@picolet/protocol/command-line/program.ts";
 
 /** By shell: the name of the file in which the shell looks for it, and the script. */
 export function completionScripts(program: Program): ReadonlyMap<string, readonly [file: string, script: string]> {
@@ -66,7 +66,7 @@ const allFlags = ({ commands, globals }: Program): readonly Flag[] => {
 
 const label = ({ name }: Flag): string => `--${name}`;
 const functionName = ({ name }: Program): string => `_${name.replaceAll("-", "_")}`;
-const valueFlags = (program: Program): readonly Flag[] => allFlags(program).filter(({ value }) => value !== undefined);
+const valueFlags = (program: Program): readonly Flag[] => allFlags(program).filter(takesNextWord);
 const fileFlags = (program: Program): readonly Flag[] =>
   allFlags(program).filter(({ completes }) => completes === "files");
 
@@ -203,16 +203,15 @@ function fishCondition({ words, takesOperands }: Place, { commands }: Program): 
 }
 
 function fishFlag(flag: Flag): string {
-  const { name, short, value, choices, completes } = flag;
+  const { name, short, choices, completes } = flag;
   const shortPart = short === undefined ? "" : ` -s ${short}`;
-  const valuePart =
-    value === undefined
-      ? ""
-      : choices !== undefined
-        ? ` -x -a ${fishQuoted(choices.join(" "))}`
-        : completes === "files"
-          ? " -r -F"
-          : " -x";
+  const valuePart = !takesNextWord(flag)
+    ? ""
+    : choices !== undefined
+      ? ` -x -a ${fishQuoted(choices.join(" "))}`
+      : completes === "files"
+        ? " -r -F"
+        : " -x";
   return `-l ${name}${shortPart}${valuePart} -d ${fishQuoted(flagText(flag).replaceAll(/\s+/g, " "))}`;
 }
 

@@ -12,6 +12,7 @@ import { SCRIPT_NAMES, SHELLS } from "@picolet/agent/cli/context/completion-scri
 import { CONFIGURATION_FIELDS } from "@picolet/agent/config/configuration-fields.ts";
 import { describeFields } from "@picolet/agent/config/field-descriptions.ts";
 import { FIELD_DOCUMENTATION, FIELD_GROUPS } from "@picolet/agent/config/field-documentation.ts";
+import { KUBELET_FLAGS } from "@picolet/agent/config/kubelet-flags.ts";
 import { PICOLET } from "@picolet/agent/main/node/agent-program.ts";
 import { HUB } from "@picolet/hub/main/program.ts";
 import type { ResourceDefinition } from "@picolet/hub-embedded/api/resource-definition.ts";
@@ -43,7 +44,12 @@ export const committed = (): Files =>
   new Map([
     [
       "docs/configuration.md",
-      configurationReference({ fields: FIELDS, groups: FIELD_GROUPS, programs: [PICOLET, HUB] }),
+      configurationReference({
+        fields: FIELDS,
+        groups: FIELD_GROUPS,
+        programs: [PICOLET, HUB],
+        kubeletFlags: KUBELET_FLAGS,
+      }),
     ],
     ["docs/edgectl.md", commandReference(EDGECTL)],
     ["docs/hub-api.md", hubApiReference(servedByHub())],

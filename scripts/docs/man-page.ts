@@ -27,7 +27,7 @@ export function manPage(program: Program, { version, others }: ManPageInit): str
     escaped(description),
     ...(main === undefined
       ? []
-      : [".SH OPTIONS", ...(named.length === 0 ? [] : optionsHead(main)), ...flags(main.flags)]),
+      : [".SH OPTIONS", ...(named.length === 0 ? [] : optionsHead(main)), ...optionsOf(main)]),
     ...(named.length === 0
       ? []
       : [".SH COMMANDS", ...named.flatMap((each) => commandLines(each, program, each === main))]),
@@ -82,10 +82,20 @@ function commandLines(command: CommandText, program: Program, isMain: boolean): 
 
 const flags = (all: readonly Flag[]): string[] => all.flatMap((flag) => taggedLine(labelOf(flag), flagText(flag)));
 
-function labelOf({ name, short, value }: Flag): string {
+/** Flags of a group are in a section of their own. */
+function optionsOf({ flags: all }: CommandText): string[] {
+  const byGroup = Map.groupBy(all, ({ group }) => group);
+  return [...byGroup].flatMap(([group, members]) => [
+    ...(group === undefined ? [] : [`.SS ${quoted(group)}`]),
+    ...flags(members),
+  ]);
+}
+
+function labelOf({ name, short, value, implied }: Flag): string {
   const long = `\\fB\\-\\-${escaped(name)}\\fR`;
   const both = short === undefined ? long : `\\fB\\-${short}\\fR, ${long}`;
-  return value === undefined ? both : `${both} \\fI${escaped(value)}\\fR`;
+  if (value === undefined) return both;
+  return implied === undefined ? `${both} \\fI${escaped(value)}\\fR` : `${both}[=\\fI${escaped(value)}\\fR]`;
 }
 
 const tagged = (label: string, text: string): string[] => taggedLine(`\\fB${escaped(label)}\\fR`, text);

@@ -77,6 +77,7 @@ test("it is in the reference, where its row says whether it is acted upon", () =
       fields: describeFields(table, DOCUMENTATION),
       groups: [...FIELD_GROUPS, { title: "Lights", fields: DOCUMENTATION }],
       programs: [],
+      kubeletFlags: [],
     });
   const row = "| `lights.interval` | duration, 1s to 10m | `1m30s` | How often they blink. |";
   const ignored = referenceOf(WITH_DUMMY);

@@ -25,7 +25,7 @@ for (const program of PROGRAMS) {
     assert.equal(new Set(names).size, names.length);
     for (const { flags } of program.commands) {
       const own = [...program.globals, ...flags];
-      const labels = own.flatMap(({ name, short }) => [name, ...(short === undefined ? [] : [short])]);
+      const labels = own.flatMap(({ name, short }) => [`--${name}`, ...(short === undefined ? [] : [`-${short}`])]);
       assert.deepEqual(
         labels.filter((label, index) => labels.indexOf(label) !== index),
         [],

@@ -7,7 +7,7 @@ import { machineFormat, printObject } from "../context/objects.ts";
 import { wrap } from "../context/text-layout.ts";
 import { toYaml } from "../context/yaml-writer.ts";
 
-/** `edgectl config`: the configuration in use as a file, with a comment at each value that no file has set. */
+/** `edgectl config`: the configuration in use as a file, with a comment at each value that is not the file's. */
 export async function runConfig(context: Context, input: Arguments): Promise<number> {
   const answer = await context.client.get<ConfigAnswer>("/v1/config");
   const format = machineFormat(input);
@@ -28,7 +28,8 @@ interface Layout {
 
 function configText(answer: ConfigAnswer, layout: Layout): string {
   const { file, configuration } = answer;
-  const head = file === null ? "# There is no file: all of it is defaults." : `# ${file}`;
+  const rest = answer.flags === undefined ? "all of it is defaults" : "what no flag sets is a default";
+  const head = file === null ? `# There is no file: ${rest}.` : `# ${file}`;
   return [head, ...entriesOf(configuration, "", answer, layout), ""].join("\n");
 }
 
@@ -51,7 +52,9 @@ function entryOf(key: string, value: unknown, path: string, answer: ConfigAnswer
   if (isDefault && !holdsDerived && !layout.withDefaults) return [];
   const margin = path === "" ? "" : "  ".repeat(depthOf(path));
   const isMarked = isDefault && !holdsDerived && !layout.isMarked;
-  const mark = (line: string): string => (isMarked ? `${line}  # default` : line);
+  const flag = answer.flags?.find((each) => each.path === at)?.flag;
+  const origin = flag ?? (isMarked ? "default" : undefined);
+  const mark = (line: string): string => (origin === undefined ? line : `${line}  # ${origin}`);
   const above = how === undefined ? [] : commentLines(how, margin, layout.width);
   if (!isMapping(value)) {
     const [first = "", ...rest] = toYaml({ [key]: value })

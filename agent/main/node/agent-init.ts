@@ -1,16 +1,16 @@
 import type { Clock, Log, Random } from "@picolet/protocol/ports.ts";
 import type { Configuration, ConfigurationOrigins } from "../../config/configuration.ts";
+import type { KubeletFlagValues } from "../../config/kubelet-flag-values.ts";
 import type { NodeShutdownControl } from "../../core/node/node-shutdown-control.ts";
 
 export interface AgentArguments {
-  readonly command: "run" | "help" | "version" | "check-config";
+  readonly command: "run" | "help" | "help-kubelet" | "version" | "check-config";
   /** `undefined`: the default path, which may be absent. */
   readonly configPath: string | undefined;
   readonly rootDir: string;
   readonly socketPath: string;
-  /** Instead of what the configuration says. */
-  readonly imageCredentialProviderConfig?: string;
-  readonly imageCredentialProviderBinDir?: string;
+  /** The settings of the kubelet's flags. Missing: none was given. */
+  readonly kubelet?: KubeletFlagValues;
 }
 
 export interface AgentPorts {

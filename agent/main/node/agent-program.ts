@@ -1,7 +1,10 @@
 /** The table of picolet: its flags, with what the help, the man page and docs/configuration.md say of them. */
 import { fileFlag } from "@picolet/protocol/command-line/flag-values.ts";
 import { type Flag, HELP_FLAG, type Program } from "@picolet/protocol/command-line/program.ts";
+import { usageError } from "@picolet/protocol/command-line/usage-error.ts";
 import { DEFAULT_SOCKET_PATH } from "@picolet/protocol/local-api/status.ts";
+import { labelOf } from "../../config/kubelet-flag-values.ts";
+import { effectOf, type IdleFlag, isSetting, KUBELET_FLAGS, type KubeletFlag } from "../../config/kubelet-flags.ts";
 import { DEFAULT_CONFIG_PATH, DEFAULT_ROOT_DIR } from "./default-places.ts";
 
 export const CONFIG = fileFlag({
@@ -19,16 +22,37 @@ export const SOCKET = fileFlag({
   value: "PATH",
   help: `the local socket for edgectl; also PICOLET_SOCKET; else ${DEFAULT_SOCKET_PATH}`,
 });
-export const CREDENTIAL_PROVIDER_CONFIG = fileFlag({
-  name: "image-credential-provider-config",
-  help: "credential provider plugins (CredentialProviderConfig), a file or a folder of them",
-});
-export const CREDENTIAL_PROVIDER_BIN_DIR = fileFlag({
-  name: "image-credential-provider-bin-dir",
-  value: "DIR",
-  help: "the folder of those programs",
-});
 const CHECK_CONFIG: Flag = { name: "check-config", help: "report all that is wrong with the configuration, and exit" };
+
+const HELP_KUBELET: Flag = { name: "help-kubelet", help: "list the kubelet's flags" };
+
+export const KUBELET_GROUP = "The kubelet's flags";
+
+/** Describes a flag of the kubelet by its effect here. */
+function helpOf(flag: KubeletFlag): string {
+  if (isSetting(flag)) return `sets ${flag.field}${flag.isOwn ? "; the kubelet has the field alone" : ""}`;
+  return `${effectOf(flag)}: ${flag.instead}`;
+}
+
+function commandLineFlag(flag: KubeletFlag): Flag {
+  const { name, form } = flag;
+  return {
+    name,
+    value: labelOf(form),
+    ...(form === "switch" ? { implied: "true" } : {}),
+    ...(form === "path" ? { completes: "files" } : {}),
+    help: helpOf(flag),
+    group: KUBELET_GROUP,
+    ...(isSetting(flag) ? (flag.short === undefined ? {} : { short: flag.short }) : { parse: refusalOf(flag) }),
+  };
+}
+
+/** @returns a parser that throws for a value that would need what picolet does not have */
+const refusalOf =
+  ({ name, takes, instead }: IdleFlag) =>
+  (text: string): void => {
+    if (takes?.includes(text) === false) throw usageError(`picolet does not take the kubelet's --${name}: ${instead}`);
+  };
 
 export const PICOLET: Program = {
   name: "picolet",
@@ -43,8 +67,11 @@ export const PICOLET: Program = {
       words: [],
       summary: "run the agent",
       details: "",
-      flags: [CONFIG, ROOT_DIR, SOCKET, CREDENTIAL_PROVIDER_CONFIG, CREDENTIAL_PROVIDER_BIN_DIR, CHECK_CONFIG],
-      examples: [["picolet --config /etc/picolet/config.yaml --check-config", "is the configuration good?"]],
+      flags: [CONFIG, ROOT_DIR, SOCKET, CHECK_CONFIG, HELP_KUBELET, ...KUBELET_FLAGS.map(commandLineFlag)],
+      examples: [
+        ["picolet --config /etc/picolet/config.yaml --check-config", "is the configuration good?"],
+        ["picolet --pod-manifest-path=/etc/kubernetes/manifests --max-pods=30", "flags win over the file"],
+      ],
     },
   ],
   defaultWords: [],
@@ -62,5 +89,13 @@ export const PICOLET: Program = {
     [DEFAULT_ROOT_DIR, "state that survives a reboot"],
     [DEFAULT_SOCKET_PATH, "the local socket"],
   ],
-  chapters: [],
+  chapters: [
+    {
+      title: KUBELET_GROUP,
+      paragraphs: [
+        "A kubelet's command line is taken as it is: its flags set the fields of the configuration, and win over the file. " +
+          "picolet --help-kubelet lists them.",
+      ],
+    },
+  ],
 };

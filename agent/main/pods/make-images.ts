@@ -64,7 +64,7 @@ export async function makeImages(components: ImagesComponents, { args, configura
     },
   );
   const nodeConfig = (): ReturnType<typeof readNodeDockerConfig> => readNodeDockerConfig(args.rootDir);
-  const plugins = await makePlugins(components, { args, configuration });
+  const plugins = await makePlugins(components, configuration);
   const { fingerprint } = components;
   const credentials = new PullCredentials({ objects, nodeConfig, plugins, fingerprint, log });
   const signatures = await makeSignatures(files, log, configuration);
@@ -105,13 +105,12 @@ function readKey(field: string, path: string): string {
   }
 }
 
-/** The kubelet's flags; loaded only where there are any. */
+/** Loaded only where there are any. */
 async function makePlugins(
   { clock, objects }: ImagesComponents,
-  { args, configuration }: ImagesInit,
+  configuration: Configuration,
 ): Promise<CredentialPluginPort | undefined> {
-  const config = args.imageCredentialProviderConfig ?? configuration.imageCredentialProviderConfig;
-  const binDir = args.imageCredentialProviderBinDir ?? configuration.imageCredentialProviderBinDir;
+  const { imageCredentialProviderConfig: config, imageCredentialProviderBinDir: binDir } = configuration;
   if (config === "" && binDir === "") return undefined;
   if (config === "" || binDir === "") {
     throw new PicoletError(
