@@ -4,13 +4,16 @@
  */
 import { hostname, totalmem } from "node:os";
 import { isDeepStrictEqual } from "node:util";
-import { describeError } from "@picolet/protocol/errors.ts";
-import { type FieldProblem, FieldProblems, formatProblem } from "@picolet/protocol/kubernetes/field-problems.ts";
-import { KUBERNETES_YAML } from "@picolet/protocol/kubernetes/kubernetes-yaml.ts";
+import { FieldProblems } from "@picolet/protocol/kubernetes/field-problems.ts";
+import {
+  type LocatedProblem,
+  locateProblems,
+  parseLocatedYaml,
+  pathSteps,
+} from "@picolet/protocol/kubernetes/located-yaml.ts";
 import { childPath, copyPlainData, type PlainDataLimits } from "@picolet/protocol/kubernetes/plain-data.ts";
 import { removeInvalidValues, schemaProblem } from "@picolet/protocol/kubernetes/schema-problems.ts";
 import type { Immutable } from "@picolet/protocol/pod/fields/field-schemas.ts";
-import { isMap, isNode, isScalar, isSeq, LineCounter, parseDocument } from "yaml";
 import * as z from "zod/mini";
 import { isContainerfsSignal } from "../plan/eviction/eviction-thresholds.ts";
 import { type Board, type BoardDefaults, boardDefaults, type DerivedValue } from "./board-defaults.ts";
@@ -20,15 +23,10 @@ import { makeConfigurationSchema, unknownFields } from "./configuration-schema.t
 import { validateConfiguration } from "./configuration-validation.ts";
 import { type FlagSetting, flagAt, withFlags } from "./flag-settings.ts";
 
+export { formatLocatedProblem as formatConfigurationProblem } from "@picolet/protocol/kubernetes/located-yaml.ts";
+
 /** Plain data: can be printed, stored and sent as it is. Durations are milliseconds, sizes bytes. */
 export type Configuration = Immutable<ReturnType<typeof applyConfigurationDefaults>>;
-
-export interface ConfigurationProblem extends FieldProblem {
-  /** The line in the file, from 1, where it is known. */
-  readonly line?: number;
-  /** The flag that set the value, as it was given. */
-  readonly flag?: string;
-}
 
 /** The origins of values; paths as in problems. A value that is neither given nor derived is a default. */
 export interface ConfigurationOrigins {
@@ -51,7 +49,7 @@ export type LoadConfigurationResult =
       readonly notActedUpon: readonly string[];
       readonly origins: ConfigurationOrigins;
     }
-  | { readonly ok: false; readonly problems: readonly ConfigurationProblem[] };
+  | { readonly ok: false; readonly problems: readonly LocatedProblem[] };
 
 /** A full KubeletConfiguration has some 10 KB. Larger files are refused unread. */
 export const MAX_CONFIGURATION_CHARACTERS = 262_144;
@@ -77,7 +75,7 @@ export function loadConfiguration(
     return refused({ path: "", message: `Too long: may not be more than ${MAX_CONFIGURATION_CHARACTERS} characters` });
   }
   const yaml = parseLocatedYaml(text);
-  if (!yaml.ok) return refused(...yaml.problems.map((problem) => ({ path: "", ...problem })));
+  if (!yaml.ok) return refused(...yaml.problems);
   const copied = copyPlainData(withFlags(yaml.value, flags, table), LIMITS);
   if (!copied.ok) return refused(copied.problem);
   const problems = new FieldProblems();
@@ -92,13 +90,11 @@ export function loadConfiguration(
     const origins = { ...originsOf(copied.value, configuration, defaults), ...flagOrigins(flags) };
     return { ok: true, configuration, notActedUpon: notActedUpon(given, { hostName, table }), origins };
   }
-  const located = problems.found.map((problem): ConfigurationProblem => {
+  const found = problems.found.map((problem): LocatedProblem => {
     const flag = flagAt(pathSteps(problem.path), flags)?.flag;
-    if (flag !== undefined) return { ...problem, flag };
-    const line = yaml.lineOf(pathSteps(problem.path));
-    return line === undefined ? problem : { ...problem, line };
+    return flag === undefined ? problem : { ...problem, flag };
   });
-  return refused(...located.sort((left, right) => (left.line ?? Infinity) - (right.line ?? Infinity) || 0));
+  return refused(...locateProblems(found, yaml));
 }
 
 interface Checked {
@@ -180,62 +176,4 @@ function* pathsIn(value: unknown, path: string): Iterable<string> {
   }
 }
 
-const refused = (...problems: readonly ConfigurationProblem[]): LoadConfigurationResult => ({ ok: false, problems });
-
-/** `a.b[0][c/d]` as its steps. */
-const pathSteps = (path: string): string[] =>
-  [...path.matchAll(/\[([^\]]*)\]|[^.[\]]+/g)].map(([step, bracketed]) => bracketed ?? step);
-
-/** One line for each problem: `/etc/picolet/config.yaml:12: maxPods: Invalid value: …`, or `--max-pods=x: maxPods: …`. */
-export function formatConfigurationProblem(origin: string, problem: ConfigurationProblem): string {
-  const { flag, line } = problem;
-  const place = flag ?? `${origin}${line === undefined ? "" : `:${line}`}`;
-  return `${place}: ${formatProblem(problem)}`;
-}
-
-/** Keys from the document down; an index of a list as text. */
-type YamlPath = readonly string[];
-
-type LocatedYaml =
-  | {
-      readonly ok: true;
-      /** `undefined` for an empty document. */
-      readonly value: unknown;
-      /** The line, from 1, of the value at `path`, or of the nearest value above it. */
-      lineOf(path: YamlPath): number | undefined;
-    }
-  | { readonly ok: false; readonly problems: readonly { readonly message: string; readonly line: number }[] };
-
-/** Reads one YAML (or JSON) document as Kubernetes does, and keeps the lines of its values. Never throws. */
-function parseLocatedYaml(text: string): LocatedYaml {
-  const lines = new LineCounter();
-  const document = parseDocument(text, { ...KUBERNETES_YAML, lineCounter: lines });
-  const lineAt = (offset: number): number => Math.max(1, lines.linePos(offset).line);
-  if (document.errors.length > 0) {
-    return { ok: false, problems: document.errors.map(({ message, pos }) => ({ message, line: lineAt(pos[0]) })) };
-  }
-  try {
-    // Throws for aliases that expand too much (the package counts them) or that are not defined.
-    const value: unknown = document.toJS();
-    return { ok: true, value: value ?? undefined, lineOf: (path) => lineOf(document.contents, path, lineAt) };
-  } catch (error) {
-    return { ok: false, problems: [{ message: describeError(error), line: 1 }] };
-  }
-}
-
-function lineOf(root: unknown, path: YamlPath, lineAt: (offset: number) => number): number | undefined {
-  let node = root;
-  let offset: number | undefined;
-  for (const step of path) {
-    if (isMap(node)) {
-      const pair = node.items.find(({ key }) => (isScalar(key) ? String(key.value) : String(key)) === step);
-      if (pair === undefined) break;
-      if (isNode(pair.key) && pair.key.range) offset = pair.key.range[0];
-      node = pair.value;
-    } else if (isSeq(node)) {
-      node = node.items[Number(step)];
-      if (isNode(node) && node.range) offset = node.range[0];
-    } else break;
-  }
-  return offset === undefined ? undefined : lineAt(offset);
-}
+const refused = (...problems: readonly LocatedProblem[]): LoadConfigurationResult => ({ ok: false, problems });

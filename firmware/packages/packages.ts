@@ -69,7 +69,9 @@ const HUB: Contents = {
   files: {
     "picolet-hub.service": "/usr/lib/systemd/system/picolet-hub.service",
     default: "/etc/default/picolet-hub",
+    "config.yaml": "/usr/share/doc/picolet-hub/examples/config.yaml",
   },
+  folders: ["/etc/picolet-hub"],
   conffiles: ["/etc/default/picolet-hub"],
 };
 

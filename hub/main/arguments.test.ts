@@ -95,6 +95,19 @@ test("Pod Security is configured as kube-apiserver's is", () => {
   assert.equal(serve("--embedded", "--feature-gates", `${gate}=false`).relaxesUserNamespaces, false);
 });
 
+test("the name at which kubectl reaches the hub", () => {
+  const server = (...args: string[]): unknown => {
+    const parsed = parseHubArguments(["kubeconfig", ...args]);
+    return parsed.command === "kubeconfig" ? parsed.server : "";
+  };
+  assert.deepEqual(server("--server", "hub.example"), { host: "hub.example", port: undefined });
+  assert.deepEqual(server("--server", "hub.example:443"), { host: "hub.example", port: 443 });
+  assert.deepEqual(server("--server=[2001:db8::1]:7443"), { host: "[2001:db8::1]", port: 7443 });
+  assert.equal(server(), undefined);
+  for (const wrong of ["", "https://hub.example", "hub.example/", "me@hub", "a b", "hub:70000"])
+    assert.throws(() => server("--server", wrong), /--server: must be NAME or NAME:PORT/);
+});
+
 test("what is wrong is named", () => {
   const cases: readonly (readonly [readonly string[], RegExp])[] = [
     [["fly"], /unknown command "fly"/],

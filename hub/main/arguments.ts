@@ -4,14 +4,17 @@ import type { ListenAddress, ValueFlag } from "@picolet/protocol/command-line/fl
 import { usageError } from "@picolet/protocol/command-line/usage-error.ts";
 import type { Millis } from "@picolet/protocol/ports.ts";
 import type { AddressRange } from "../kubelet-proxy/node-addresses.ts";
+import { conflictIn, type FlagValues, parseConfigurationFile } from "./configuration-file.ts";
 import {
   ACCEPT_RESTORED_STORE,
+  CONFIG,
   DATA_DIR,
   DESCRIPTION,
   FLAGS,
   HUB,
   type HubCommandName,
   KUBECONFIG,
+  SERVER,
   TTL,
 } from "./program.ts";
 
@@ -36,6 +39,14 @@ export interface TelemetryArguments {
 export interface TelemetryTarget {
   readonly url: URL;
   readonly tokenFile: string | undefined;
+}
+
+/** Where kubectl reaches the hub. */
+export interface ServerName {
+  /** An IPv6 address is in brackets. */
+  readonly host: string;
+  /** Undefined: the hub's own. */
+  readonly port: number | undefined;
 }
 
 export interface ServeArguments {
@@ -101,6 +112,12 @@ export type HubArguments =
   | { readonly command: "token list"; readonly cluster: ClusterArguments }
   | { readonly command: "token delete"; readonly cluster: ClusterArguments; readonly id: string }
   | { readonly command: "ca hash"; readonly cluster: ClusterArguments }
+  | {
+      readonly command: "kubeconfig";
+      readonly dataDir: string;
+      /** Undefined: no name is known. */
+      readonly server: ServerName | undefined;
+    }
   | { readonly command: "node reset"; readonly cluster: ClusterArguments; readonly node: string }
   | { readonly command: "keys rotate"; readonly dataDir: string }
   | { readonly command: "backup"; readonly dataDir: string; readonly file: string }
@@ -112,17 +129,46 @@ export type HubArguments =
       readonly acceptRestoredStore: string | undefined;
     };
 
-/** @throws `invalid` that names the argument; the caller exits with 64. */
-export function parseHubArguments(args: readonly string[]): HubArguments {
+/**
+ * @param isNamed false for the file that is read only where it is there
+ * @returns the text; undefined where there is none
+ */
+export type ReadConfiguration = (path: string, isNamed: boolean) => string | undefined;
+
+/**
+ * @param read without it no configuration file is read
+ * @throws `invalid` that names the argument; the caller exits with 64. With the reason WRONG_CONFIGURATION it names
+ * fields of the configuration file; the caller exits with 78
+ */
+export function parseHubArguments(args: readonly string[], read: ReadConfiguration = () => undefined): HubArguments {
   const line = parseCommandLine(args, HUB);
   const input = line.arguments;
   if (line.command === undefined) return { command: "help", words: [line.group ?? []].flat() };
   if (input.flag("help")) return { command: "help", words: line.command.words };
   if (input.flag("version")) return { command: "version" };
-  return READERS[line.command.name](input);
+  const reader = READERS[line.command.name];
+  if (!line.command.flags.includes(CONFIG)) return reader(input);
+  const path = input.value(CONFIG);
+  const text = read(path, input.text(CONFIG.name) !== undefined);
+  if (text === undefined) return reader(input);
+  const all = parseConfigurationFile(text, path);
+  const flags = new Set(line.command.flags.map(({ name }) => name));
+  const own = [...all].filter(([name]) => flags.has(name) && !isOverruled(name, input));
+  try {
+    return reader(input.over(new Map(own)), all);
+  } catch (error) {
+    // The command line's own mistake is reported as such.
+    reader(input);
+    throw conflictIn(text, path, error);
+  }
 }
 
-const READERS: Readonly<Record<HubCommandName, (input: Arguments) => HubArguments>> = {
+/** A cluster on the command line takes the place of the file's, of either kind. */
+const isOverruled = (name: string, input: Arguments): boolean =>
+  (name === KUBECONFIG.name && input.flag("embedded")) ||
+  (name === "embedded" && input.value(KUBECONFIG) !== undefined);
+
+const READERS: Readonly<Record<HubCommandName, (input: Arguments, file?: FlagValues) => HubArguments>> = {
   serve,
   "token create": (input) => ({
     command: "token create",
@@ -134,6 +180,11 @@ const READERS: Readonly<Record<HubCommandName, (input: Arguments) => HubArgument
   "token list": (input) => ({ command: "token list", cluster: clusterOf(input) }),
   "token delete": (input) => ({ command: "token delete", cluster: clusterOf(input), id: operand(input) }),
   "ca hash": (input) => ({ command: "ca hash", cluster: clusterOf(input) }),
+  kubeconfig: (input, file) => {
+    const [first] = file?.get(FLAGS.serverName.name) ?? [];
+    const named = first === undefined ? undefined : SERVER.parse(bracketed(first));
+    return { command: "kubeconfig", dataDir: input.value(DATA_DIR), server: input.value(SERVER) ?? named };
+  },
   "node reset": (input) => ({ command: "node reset", cluster: clusterOf(input), node: operand(input) }),
   backup: (input) => ({ command: "backup", dataDir: input.value(DATA_DIR), file: operand(input) }),
   restore: (input) => ({
@@ -146,6 +197,9 @@ const READERS: Readonly<Record<HubCommandName, (input: Arguments) => HubArgument
   version: () => ({ command: "version" }),
   help: ({ positionals }) => ({ command: "help", words: positionals }),
 };
+
+/** An IPv6 address as URLs have it. */
+const bracketed = (name: string): string => (name.includes(":") && !name.startsWith("[") ? `[${name}]` : name);
 
 /** The parser has counted them. */
 const operand = ({ positionals: [first = ""] }: Arguments): string => first;

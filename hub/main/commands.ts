@@ -20,6 +20,7 @@ import { callRunningHub, downloadBackup } from "./download-backup.ts";
 import { pemStore } from "./embedded-cluster.ts";
 import { HUB_NAMESPACE, openClient } from "./hub-client.ts";
 import { secretPemStore } from "./kubernetes-cluster.ts";
+import { outsideKubeconfig } from "./outside-kubeconfig.ts";
 import { readCredential } from "./root-key-credential.ts";
 
 type Command = Exclude<HubArguments, { readonly command: "serve" | "help" | "version" }>;
@@ -36,6 +37,8 @@ export async function runCommand(args: Command, clock: Clock): Promise<string> {
       return restore(args, clock);
     case "keys rotate":
       return await rotateKeys(args.dataDir, clock);
+    case "kubeconfig":
+      return await outsideKubeconfig(args.dataDir, args.server);
     case "ca hash":
       return `${await caHashOf(args.cluster, clock)}\n`;
     default:

@@ -1,5 +1,6 @@
 /** The hub's entry: reads the command line, does what it says, and leaves with a code that says how it went. */
 
+import { readFileSync, statSync } from "node:fs";
 import { REFUSED_STORE } from "@picolet/hub-embedded/store/fleet-guard.ts";
 import { cancelled } from "@picolet/protocol/async/abort.ts";
 import { programLog } from "@picolet/protocol/async/console-log.ts";
@@ -11,6 +12,7 @@ import { VERSION } from "@picolet/protocol/version.ts";
 import { NO_CLUSTER } from "../kubernetes/kubeconfig-access.ts";
 import { type HubArguments, parseHubArguments, type ServeArguments } from "./arguments.ts";
 import { runCommand } from "./commands.ts";
+import { MAX_CONFIGURATION_CHARACTERS, WRONG_CONFIGURATION } from "./configuration-file.ts";
 import { HUB } from "./program.ts";
 import { serve } from "./serve.ts";
 
@@ -19,6 +21,20 @@ const EX_REFUSED_STORE = 65;
 
 const exitCodeOf = (error: unknown): number =>
   error instanceof PicoletError && error.reason === REFUSED_STORE ? EX_REFUSED_STORE : 1;
+
+/** EX_CONFIG */
+const EX_CONFIGURATION = 78;
+
+/** @throws `invalid` where a file that was named cannot be read, and where the other one is there and cannot be */
+function readConfiguration(path: string, isNamed: boolean): string | undefined {
+  try {
+    if (statSync(path).size > MAX_CONFIGURATION_CHARACTERS) return " ".repeat(MAX_CONFIGURATION_CHARACTERS + 1);
+    return readFileSync(path, "utf8");
+  } catch (cause) {
+    if (!isNamed && (cause as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+    throw new PicoletError("invalid", `cannot read ${path}`, { cause, reason: WRONG_CONFIGURATION });
+  }
+}
 
 const print = (text: string): void => void process.stdout.write(text);
 const printError = (line: string): void => void process.stderr.write(`picolet-hub: ${line}\n`);
@@ -51,8 +67,12 @@ async function runServe(args: ServeArguments): Promise<number> {
 async function main(argv: readonly string[]): Promise<number> {
   let args: HubArguments;
   try {
-    args = parseHubArguments(argv);
+    args = parseHubArguments(argv, readConfiguration);
   } catch (error) {
+    if (error instanceof PicoletError && error.reason === WRONG_CONFIGURATION) {
+      for (const line of describeError(error).split("\n")) printError(line);
+      return EX_CONFIGURATION;
+    }
     process.stderr.write(usageReport("picolet-hub", error, "picolet-hub help lists the commands and flags"));
     return EX_USAGE;
   }

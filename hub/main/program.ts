@@ -2,6 +2,7 @@
  * The table of picolet-hub: its commands and flags, with what the help, the man page and docs/configuration.md say of
  * them.
  */
+import { validateFleetIds } from "@picolet/hub-embedded/store/fleet-keys.ts";
 import {
   addressFlag,
   bytesFlag,
@@ -21,6 +22,11 @@ import { addressRangeOf, KUBELET_PORT } from "../kubelet-proxy/node-addresses.ts
 /** The one feature gate of Kubernetes that has an effect here. Off by default, as in Kubernetes 1.34. */
 const USER_NAMESPACES_GATE = "UserNamespacesPodSecurityStandards";
 
+export const CONFIG = fileFlag({
+  name: "config",
+  help: "YAML with a field for each flag; flags win over it",
+  default: "/etc/picolet-hub/config.yaml",
+});
 const EMBEDDED: Flag = { name: "embedded", help: "use the embedded API server in --data-dir" };
 export const DATA_DIR = fileFlag({
   name: "data-dir",
@@ -32,8 +38,8 @@ export const KUBECONFIG = fileFlag({
   name: "kubeconfig",
   help: "access to the cluster; without it KUBECONFIG, ~/.kube/config, or the pod's service account",
 });
-const CLUSTER_FLAGS = [EMBEDDED, DATA_DIR, KUBECONFIG];
-const STORE_FLAGS = [EMBEDDED, DATA_DIR];
+const CLUSTER_FLAGS = [CONFIG, EMBEDDED, DATA_DIR, KUBECONFIG];
+const STORE_FLAGS = [CONFIG, EMBEDDED, DATA_DIR];
 
 const CODE = /^[0-9a-f]{8}$/;
 export const ACCEPT_RESTORED_STORE = parsedFlag(
@@ -86,7 +92,7 @@ export const FLAGS = {
   serverName: textFlag({
     name: "server-name",
     value: "NAME",
-    help: "a name or address in the hub's certificate",
+    help: "a name or address at which boards and kubectl reach the hub, for its certificate",
     repeats: true,
   }),
   hubName: textFlag({
@@ -180,12 +186,18 @@ export const FLAGS = {
     example: "256Mi",
   }),
   telemetryMaxAge: durationFlag({ name: "telemetry-max-age", help: "how long it is kept", default: "168h" }),
-  adoptFleet: textFlag({
-    name: "adopt-fleet",
-    value: "ID",
-    help: "a fleet whose boards accept this hub",
-    repeats: true,
-  }),
+  adoptFleet: parsedFlag(
+    {
+      name: "adopt-fleet",
+      value: "ID",
+      help: "a fleet whose boards accept this hub",
+      repeats: true,
+    },
+    (id) => {
+      validateFleetIds([id]);
+      return id;
+    },
+  ),
   logFormat: choiceFlag({
     name: "log-format",
     help: "the format of the log",
@@ -194,6 +206,19 @@ export const FLAGS = {
   }),
 } as const;
 
+export const SERVER = parsedFlag(
+  {
+    name: "server",
+    value: "NAME[:PORT]",
+    help: "the name or address at which kubectl reaches the hub; without it the first of serverName",
+  },
+  (text): { readonly host: string; readonly port: number | undefined } => {
+    const [, host = "", port] = /^(\[[0-9a-f:.]+\]|[a-z0-9.-]+)(?::(\d{1,5}))?$/i.exec(text) ?? [];
+    const isGood = host !== "" && URL.canParse(`https://${host}:${port ?? 0}`);
+    if (isGood) return { host, port: port === undefined ? undefined : Number(port) };
+    throw new PicoletError("invalid", `must be NAME or NAME:PORT, such as hub.example:6443, not "${text}"`);
+  },
+);
 export const TTL = durationFlag({ name: "ttl", help: "how long the token is valid", default: "1h" });
 export const DESCRIPTION = textFlag({ name: "description", value: "TEXT", help: "a note for people" });
 
@@ -203,6 +228,7 @@ const COMMAND_NAMES = [
   "token list",
   "token delete",
   "ca hash",
+  "kubeconfig",
   "node reset",
   "backup",
   "restore",
@@ -232,6 +258,7 @@ is in front of the Kubernetes cluster that --kubeconfig names.`,
     exitCodes: [
       [0, "stopped by a signal"],
       [65, "the store was refused"],
+      [78, "the configuration file is wrong"],
     ],
   },
   "token create": {
@@ -247,6 +274,13 @@ is in front of the Kubernetes cluster that --kubeconfig names.`,
   "token list": { summary: "list valid tokens", flags: CLUSTER_FLAGS },
   "token delete": { summary: "delete a token", operands: "ID", atLeast: 1, atMost: 1, flags: CLUSTER_FLAGS },
   "ca hash": { summary: "print the hash of the CA that boards pin: sha256:...", flags: CLUSTER_FLAGS },
+  kubeconfig: {
+    summary: "print an administrator's kubeconfig for other machines",
+    details: `Embedded only. It is the access in --data-dir with the server that --server names.
+Any reader of it is the administrator of the fleet.`,
+    flags: [...STORE_FLAGS, SERVER],
+    examples: [["picolet-hub kubeconfig --server hub.example > fleet.kubeconfig", "for kubectl elsewhere"]],
+  },
   "node reset": {
     summary: "let a board with a new key take this node's name",
     details: "Ends every certificate that the name ever got.",
@@ -296,6 +330,7 @@ export const HUB: Program<HubCommand> = {
     [0, "done, or stopped by a signal"],
     [64, "wrong usage"],
     [65, "the store was refused"],
+    [78, "the configuration file is wrong"],
     [1, "anything else"],
   ],
   environment: [
@@ -303,6 +338,7 @@ export const HUB: Program<HubCommand> = {
     ["CREDENTIALS_DIRECTORY", "where systemd puts the credential picolet-hub-key"],
   ],
   files: [
+    ["/etc/picolet-hub/config.yaml", "the configuration, read where it is there: a field for each flag of serve"],
     ["/var/lib/picolet-hub/hub.db", "the store of the embedded API server"],
     ["/var/lib/picolet-hub/hub-ca.json", "the CA of hub and boards"],
     ["/var/lib/picolet-hub/hub-keys.json", "the keys that open its Secrets"],

@@ -57,6 +57,17 @@ const machineNames = (): readonly string[] => [
   ...machineAddresses(),
 ];
 
+/** Loopback, and a Service's name, which its own cluster alone resolves. */
+const LOCAL_NAME = /^(?:localhost|127\..*|::1|\[::1\])$|\.svc(?:\.|$)/i;
+const ALL_INTERFACES = /^(?:0\.0\.0\.0|::)$/;
+
+/**
+ * True for a hub that listens to other machines and has no name but those of this machine: good in its own network,
+ * but neither behind a router or balancer nor by a DNS name.
+ */
+export const lacksServerName = ({ tunnel, serverNames }: Pick<ServeArguments, "tunnel" | "serverNames">): boolean =>
+  ALL_INTERFACES.test(tunnel.host) && serverNames.every((name) => LOCAL_NAME.test(name));
+
 export interface HubPorts {
   readonly clock: Clock;
   readonly random: Random;
@@ -112,6 +123,11 @@ export async function serve(
   const { client, serving, clientCa } = cluster;
   const { stored, revoked, parts, authenticator, join } = makeIdentity(ports, cluster, args);
   late.revoked = stored;
+  if (lacksServerName(args)) {
+    log.warn("boards and kubectl elsewhere may refuse this hub: no --server-name says where they reach it", {
+      names: machineNames().join(","),
+    });
+  }
   const backend = new KubernetesFleet(
     { client, endpoints: late, clock, random, log },
     { hub: args.hubName, hasReplicas: args.cluster.kind === "kubernetes" },

@@ -20,6 +20,11 @@ export class Arguments {
     this.#flags = flags;
   }
 
+  /** Flags that are not given here are those of `others`. */
+  over(others: Flags): Arguments {
+    return new Arguments(this.positionals, new Map([...others, ...this.#flags]));
+  }
+
   flag(name: string): boolean {
     return this.text(name) === "true";
   }

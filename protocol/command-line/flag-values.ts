@@ -64,6 +64,7 @@ export function bytesFlag<const I extends BytesInit>(init: I): Made<I, number> {
   const range = init.least === undefined ? "" : ` of ${least} or more,`;
   return {
     value: "SIZE",
+    takesNumber: true,
     ...init,
     parse: (text) => {
       const bytes = bytesOf(text);

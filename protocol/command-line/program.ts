@@ -16,6 +16,8 @@ export interface Flag {
   readonly choices?: readonly string[];
   /** The default as it is written on the command line. */
   readonly default?: string;
+  /** True when a number in a configuration file is its value as well. */
+  readonly takesNumber?: boolean;
   /** True when it may be given more than once. */
   readonly repeats?: boolean;
   /** The kind of names that complete its value; the program knows the kinds. */

@@ -1,5 +1,5 @@
 /**
- * `npm run docs`: makes docs/configuration.md, docs/edgectl.md and docs/hub-api.md, which are committed. The build takes
+ * `npm run docs`: makes docs/configuration.md, docs/hub-configuration.md, docs/edgectl.md and docs/hub-api.md, which are committed. The build takes
  * man pages, completions and the data of `edgectl explain` from here too. All are made of tables in the code.
  *
  * --check writes nothing and leaves with 1 when the committed ones are not what it would write: `npm run check` does
@@ -14,6 +14,7 @@ import { describeFields } from "@picolet/agent/config/field-descriptions.ts";
 import { FIELD_DOCUMENTATION, FIELD_GROUPS } from "@picolet/agent/config/field-documentation.ts";
 import { KUBELET_FLAGS } from "@picolet/agent/config/kubelet-flags.ts";
 import { PICOLET } from "@picolet/agent/main/node/agent-program.ts";
+import { HUB_FIELDS } from "@picolet/hub/main/configuration-file.ts";
 import { HUB } from "@picolet/hub/main/program.ts";
 import type { ResourceDefinition } from "@picolet/hub-embedded/api/resource-definition.ts";
 import { embeddedResources } from "@picolet/hub-embedded/embedded-resources.ts";
@@ -26,6 +27,7 @@ import { commandReference } from "./command-reference.ts";
 import { completionScripts } from "./completion-scripts.ts";
 import { configurationReference } from "./configuration-reference.ts";
 import { hubApiReference } from "./hub-api-reference.ts";
+import { hubConfigurationReference } from "./hub-configuration-reference.ts";
 import { manPage } from "./man-page.ts";
 
 const PROGRAMS = [EDGECTL, PICOLET, HUB];
@@ -52,6 +54,7 @@ export const committed = (): Files =>
       }),
     ],
     ["docs/edgectl.md", commandReference(EDGECTL)],
+    ["docs/hub-configuration.md", hubConfigurationReference(HUB_FIELDS)],
     ["docs/hub-api.md", hubApiReference(servedByHub())],
   ]);
 
