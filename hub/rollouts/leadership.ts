@@ -2,7 +2,8 @@ import type { KubeClient, KubeObject, ObjectRef } from "@picolet/hub-core/kube-c
 import { LEASES } from "@picolet/hub-core/kube-client/resource-types.ts";
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { EQUAL_JITTER, jittered } from "@picolet/protocol/async/backoff.ts";
-import { describeError, ignore, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
+import { withDeadline } from "@picolet/protocol/async/deadline.ts";
+import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
 import { isRecord } from "@picolet/protocol/guards.ts";
 import { type Clock, type Log, type Random, seconds } from "@picolet/protocol/ports.ts";
 
@@ -12,6 +13,8 @@ const LEASE_DURATION = seconds(30);
 const RENEW_DEADLINE = seconds(20);
 /** Of renewals, and of attempts to become the leader. */
 const INTERVAL = seconds(5);
+/** One that hangs must leave a leader the time to end before another one begins. */
+const ATTEMPT_LIMIT = seconds(5);
 /** Its holder has given it back. */
 const NO_HOLDER = "";
 
@@ -61,7 +64,8 @@ export class Leadership {
     try {
       for (let renewedAtMs = clock.monotonic(); !life.signal.aborted; ) {
         await this.#pause(life.signal);
-        if (await this.#attempt(life.signal)) renewedAtMs = clock.monotonic();
+        const startedAtMs = clock.monotonic();
+        if (await this.#attempt(life.signal)) renewedAtMs = startedAtMs;
         else if (this.#isLost() || clock.monotonic() - renewedAtMs >= RENEW_DEADLINE) break;
       }
     } catch (error) {
@@ -88,22 +92,24 @@ export class Leadership {
 
   /** @returns true when this replica holds the Lease now */
   async #attempt(signal: AbortSignal): Promise<boolean> {
-    const { client, log } = this.#components;
+    const { clock, log } = this.#components;
     try {
-      const lease = await this.#read(signal);
-      if (lease === undefined) {
-        await client.create(LEASES, this.#init, this.#lease(undefined), {}, signal);
-        return true;
-      }
-      if (!this.#isFree(lease)) return false;
-      await client.update(LEASES, this.#init, this.#lease(lease), {}, signal);
-      return true;
+      return await withDeadline(clock, ATTEMPT_LIMIT, "renew a Lease", (within) => this.#take(within), signal);
     } catch (error) {
       if (isCancelled(error)) throw error;
       const isRace = isPicoletError(error, "conflict") || isPicoletError(error, "already_exists");
       if (!isRace) log.warn("cannot renew the Lease of rollouts", { error: describeError(error) });
       return false;
     }
+  }
+
+  async #take(signal: AbortSignal): Promise<boolean> {
+    const { client } = this.#components;
+    const lease = await this.#read(signal);
+    if (lease !== undefined && !this.#isFree(lease)) return false;
+    if (lease === undefined) await client.create(LEASES, this.#init, this.#lease(undefined), {}, signal);
+    else await client.update(LEASES, this.#init, this.#lease(lease), {}, signal);
+    return true;
   }
 
   async #read(signal: AbortSignal): Promise<KubeObject | undefined> {
@@ -135,18 +141,17 @@ export class Leadership {
 
   /** So that another replica need not wait. Its failure costs the duration of the Lease. */
   async #giveBack(): Promise<void> {
-    const { client, clock } = this.#components;
-    using life = joinSignals();
-    const deadline = clock.sleep(INTERVAL, life.signal).then(() => life.abort(), ignore("it was given back in time"));
-    try {
-      const lease = await this.#read(life.signal);
+    const { client, clock, log } = this.#components;
+    const never = new AbortController().signal;
+    const task = async (signal: AbortSignal): Promise<void> => {
+      const lease = await this.#read(signal);
       if (lease !== undefined && this.#isFree(lease))
-        await client.update(LEASES, this.#init, this.#lease(lease, NO_HOLDER), {}, life.signal);
+        await client.update(LEASES, this.#init, this.#lease(lease, NO_HOLDER), {}, signal);
+    };
+    try {
+      await withDeadline(clock, ATTEMPT_LIMIT, "give a Lease back", task, never);
     } catch (error) {
-      this.#components.log.debug("cannot give the Lease of rollouts back", { error: describeError(error) });
-    } finally {
-      life.abort();
-      await deadline;
+      log.debug("cannot give the Lease of rollouts back", { error: describeError(error) });
     }
   }
 }
