@@ -14,6 +14,7 @@ import {
   KUBECONFIG,
   TTL,
 } from "./program.ts";
+import { ROLLOUT_COMMANDS, type RolloutArguments, type RolloutCommandName, readRollout } from "./rollout-flags.ts";
 
 /** The Kubernetes API that a command uses. */
 export type ClusterArguments =
@@ -102,6 +103,7 @@ export type HubArguments =
   | { readonly command: "token delete"; readonly cluster: ClusterArguments; readonly id: string }
   | { readonly command: "ca hash"; readonly cluster: ClusterArguments }
   | { readonly command: "node reset"; readonly cluster: ClusterArguments; readonly node: string }
+  | { readonly command: "rollout"; readonly cluster: ClusterArguments; readonly rollout: RolloutArguments }
   | { readonly command: "keys rotate"; readonly dataDir: string }
   | { readonly command: "backup"; readonly dataDir: string; readonly file: string }
   | {
@@ -122,7 +124,17 @@ export function parseHubArguments(args: readonly string[]): HubArguments {
   return READERS[line.command.name](input);
 }
 
-const READERS: Readonly<Record<HubCommandName, (input: Arguments) => HubArguments>> = {
+type Reader = (input: Arguments) => HubArguments;
+
+const ROLLOUT_READERS = Object.fromEntries(
+  ROLLOUT_COMMANDS.map((name): [RolloutCommandName, Reader] => [
+    name,
+    (input) => ({ command: "rollout", cluster: clusterOf(input), rollout: readRollout(name, input) }),
+  ]),
+) as Readonly<Record<RolloutCommandName, Reader>>;
+
+const READERS: Readonly<Record<HubCommandName, Reader>> = {
+  ...ROLLOUT_READERS,
   serve,
   "token create": (input) => ({
     command: "token create",
