@@ -2,6 +2,7 @@
  * The fleet's pods, nodes and what they name, followed for all nodes together, and what each connected node is to have.
  */
 
+import type { FleetNode, FleetNodes } from "@picolet/hub-core/fleet.ts";
 import { type KubeClient, type KubeObject, NODES, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { type CachedObject, type Change, Reflector } from "@picolet/hub-core/kube-client/reflector.ts";
 import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
@@ -9,6 +10,7 @@ import { Backoff, type BackoffPolicy, FULL_JITTER } from "@picolet/protocol/asyn
 import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
 import type { ObjectHash, ObjectKey, RemoteObject } from "@picolet/protocol/tunnel/messages.ts";
+import { UPDATE_STATUS_ANNOTATION } from "@picolet/protocol/updates/node-updates.ts";
 import { DataCache } from "./data-cache.ts";
 import { DesiredNode } from "./desired-node.ts";
 import { Freshness } from "./freshness.ts";
@@ -64,6 +66,7 @@ export class FleetCache {
   readonly #freshness: Freshness;
   readonly #connected = new Map<string, Connected>();
   readonly #life = new AbortController();
+  readonly #followers = new Set<(node: string) => void>();
   /** Counts over all nodes together; each node sees its own revision grow. */
   #revision = 0;
 
@@ -184,6 +187,22 @@ export class FleetCache {
     return this.nodes.store.get(node);
   }
 
+  /** The Nodes of this hub, for what concerns the fleet and not one session. */
+  get fleetNodes(): FleetNodes {
+    const { store, synced } = this.nodes;
+    return {
+      synced,
+      names: () => store.keys(),
+      node: (name) => fleetNodeOf(name, store.get(name)),
+      follow: (onChange) => {
+        // An object of its own for each caller.
+        const follower = (name: string): void => onChange(name);
+        this.#followers.add(follower);
+        return { [Symbol.dispose]: () => void this.#followers.delete(follower) };
+      },
+    };
+  }
+
   /** The content of `key` for this node; undefined unless the node's desired set has it. */
   object(node: string, key: ObjectKey): RemoteObject | undefined {
     if (!this.#connected.get(node)?.desired.watch.current.hashes.has(key)) return undefined;
@@ -209,6 +228,7 @@ export class FleetCache {
   }
 
   #nodeChanged({ key: node, before, after }: Change<StoredNode>): void {
+    for (const follower of this.#followers) follower(node);
     if (before?.packed === undefined && after?.packed !== undefined) this.#promote(node);
     if (!this.#connected.has(node)) return;
     this.#touch(node);
@@ -337,6 +357,22 @@ async function unlessGone(reading: Promise<KubeObject>): Promise<KubeObject | un
     if (isPicoletError(error, "not_found")) return undefined;
     throw error;
   }
+}
+
+function fleetNodeOf(name: string, stored: StoredNode | undefined): FleetNode | undefined {
+  if (stored?.packed === undefined) return undefined;
+  const { metadata } = stored.packed.object as unknown as KubeObject;
+  const { [UPDATE_STATUS_ANNOTATION]: updateReport, ...turns } = stored.updates;
+  const [, ready = ""] = /(?:^|,)Ready=([^,]*)/.exec(stored.conditions) ?? [];
+  return {
+    name,
+    uid: stored.uid,
+    resourceVersion: stored.resourceVersion,
+    labels: metadata.labels ?? {},
+    annotations: { ...metadata.annotations, ...turns },
+    ready,
+    updateReport,
+  };
 }
 
 const wholeOf = (pod: StoredPod | undefined): WholePod | undefined => (pod?.kind === "whole" ? pod : undefined);

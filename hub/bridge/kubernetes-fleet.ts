@@ -1,4 +1,4 @@
-import type { FleetBackend, KubeletEndpoints, NodeBackend } from "@picolet/hub-core/fleet.ts";
+import type { FleetBackend, FleetNodes, KubeletEndpoints, NodeBackend } from "@picolet/hub-core/fleet.ts";
 import type { KubeClient } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { TimerWheel, type WheelTimer } from "@picolet/hub-core/timer-wheel.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
@@ -80,6 +80,10 @@ export class KubernetesFleet implements FleetBackend, Component {
 
   get problem(): Watch<string> {
     return this.#problem;
+  }
+
+  get nodes(): FleetNodes {
+    return this.#cache.fleetNodes;
   }
 
   async run(signal: AbortSignal): Promise<void> {

@@ -1,8 +1,10 @@
 /** Objects of Kubernetes cut down to what a node is sent. Pure, so that every replica comes to the same hash. */
 
+import { TURN_ANNOTATION_PREFIX } from "@picolet/hub-core/fleet.ts";
 import type { KubeMetadata, KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { MIRROR_ANNOTATION } from "@picolet/hub-core/pod-references.ts";
 import { isNodeCondition } from "@picolet/protocol/pod/condition-owners.ts";
+import { UPDATE_STATUS_ANNOTATION } from "@picolet/protocol/updates/node-updates.ts";
 import { BOARD_ADDRESSES_ANNOTATION, CONFIG_HASH_ANNOTATION, REPORT_ANNOTATION } from "./well-known.ts";
 
 export type Fields = Readonly<Record<string, unknown>>;
@@ -64,7 +66,13 @@ const metadataOf = (metadata: KubeMetadata): Fields =>
 /** Labels, annotations and spec, without what the hub itself writes there and what changes with the node's health. */
 export function remoteNode(node: KubeObject): Fields {
   const { name, uid, labels, annotations = {}, creationTimestamp } = node.metadata;
-  const { [REPORT_ANNOTATION]: _report, [BOARD_ADDRESSES_ANNOTATION]: _addresses, ...others } = annotations;
+  const {
+    [REPORT_ANNOTATION]: _report,
+    [BOARD_ADDRESSES_ANNOTATION]: _addresses,
+    [UPDATE_STATUS_ANNOTATION]: _updates,
+    ...rest
+  } = annotations;
+  const others = Object.fromEntries(Object.entries(rest).filter(([key]) => !key.startsWith(TURN_ANNOTATION_PREFIX)));
   return {
     apiVersion: "v1",
     kind: "Node",

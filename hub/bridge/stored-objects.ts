@@ -1,12 +1,14 @@
 /** Pods and nodes as the hub caches them: as JSON text, which takes a third of the memory of the objects themselves. */
 
-import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { TURN_ANNOTATION_PREFIX } from "@picolet/hub-core/fleet.ts";
+import type { KubeMetadata, KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
 import type { CachedObject } from "@picolet/hub-core/kube-client/reflector.ts";
 import { grantedReferences } from "@picolet/hub-core/pod-references.ts";
 import { sha256 } from "@picolet/hub-core/sha256.ts";
 import { nodePodStatus } from "@picolet/protocol/pod/node-pod-status.ts";
 import { objectHash } from "@picolet/protocol/tunnel/digest.ts";
 import { type ObjectHash, type ObjectKey, objectKey, type RemoteObject } from "@picolet/protocol/tunnel/messages.ts";
+import { UPDATE_STATUS_ANNOTATION } from "@picolet/protocol/updates/node-updates.ts";
 import { awayTolerations, isEvictedWhenAway } from "./away-tolerations.ts";
 import { DATA_TYPES } from "./remote-data.ts";
 import {
@@ -144,6 +146,8 @@ export interface StoredNode extends CachedObject {
   readonly packed: PackedObject | undefined;
   /** As the annotation has it. */
   readonly report: string | undefined;
+  /** The annotations that the Node's board is not sent: what it reports of its updates, and its turns in rollouts. */
+  readonly updates: Readonly<Record<string, string>>;
   /** `Ready=True,DiskPressure=False`, in the order of the types. */
   readonly conditions: string;
   /** The stored address of its kubelet: `10.0.0.1:10350`. */
@@ -160,10 +164,20 @@ export function storedNode(node: KubeObject, hub: string, isConnected: boolean):
     uid: metadata.uid ?? "",
     packed: isOurs ? new PackedObject(objectKey("Node", "", metadata.name), remoteNode(node)) : undefined,
     report: isOurs ? metadata.annotations?.[REPORT_ANNOTATION] : undefined,
+    updates: isOurs ? updateAnnotationsOf(metadata.annotations) : NO_UPDATES,
     conditions: isOurs ? conditionsText(node.status) : "",
     endpoint: isOurs ? endpointText(fieldsAt(node, "status")) : "",
     evictsWhenAway: isEvictedWhenAway(node),
   };
+}
+
+const NO_UPDATES: StoredNode["updates"] = {};
+
+function updateAnnotationsOf(annotations: KubeMetadata["annotations"] = {}): StoredNode["updates"] {
+  const found = Object.entries(annotations).filter(
+    ([name]) => name === UPDATE_STATUS_ANNOTATION || name.startsWith(TURN_ANNOTATION_PREFIX),
+  );
+  return found.length === 0 ? NO_UPDATES : Object.fromEntries(found);
 }
 
 /** Address and port of the kubelet in a Node's status. */

@@ -146,6 +146,11 @@ const HUB: readonly Row[] = [
   row("authentication.k8s.io", ["tokenreviews"], ["create"]),
   row("authorization.k8s.io", ["subjectaccessreviews"], ["create"]),
   row("", ["secrets"], [...READ, "create", ...CHANGE, "delete"], "any", { namespace: HUB_NAMESPACE }),
+  // Rollouts: their ConfigMaps, Events about them, and the Lease of the replica that carries them out. What it writes to
+  // a Node it writes as that node.
+  row("", ["configmaps"], [...READ, "patch"], "any", { namespace: HUB_NAMESPACE }),
+  row("", ["events"], ["create", "patch"], "any", { namespace: HUB_NAMESPACE }),
+  row("coordination.k8s.io", ["leases"], ["get", "create", "update"], "any", { namespace: HUB_NAMESPACE }),
   row("", ["configmaps"], READ, "listed", {
     namespace: "kube-system",
     names: ["extension-apiserver-authentication"],

@@ -72,6 +72,34 @@ export interface FleetBackend {
   readonly problem: Watch<string>;
 }
 
+/** Annotations of a Node, followed by a kind of update: the board's turn in a rollout. The board is not sent them. */
+export const TURN_ANNOTATION_PREFIX = "picolet.io/rollout-";
+
+/** A Node of the hub's, as its watch shows it. */
+export interface FleetNode {
+  readonly name: string;
+  readonly uid: string;
+  readonly resourceVersion: string;
+  readonly labels: Readonly<Record<string, string>>;
+  /** Without those that the bridge itself writes. */
+  readonly annotations: Readonly<Record<string, string>>;
+  /** Status of the condition Ready; "" when there is none. */
+  readonly ready: string;
+  /** The board's report of its updates, as its annotation has it. */
+  readonly updateReport: string | undefined;
+}
+
+/** The Nodes of the fleet, connected or not, from the one watch that the hub has of them. */
+export interface FleetNodes {
+  /** True from the end of the first list on. */
+  readonly synced: Watch<boolean>;
+  names(): Iterable<string>;
+  /** Parses the cached Node. Undefined for one that is gone or not of this hub. */
+  node(name: string): FleetNode | undefined;
+  /** @param onChange called once for each change, with the Node's name. @returns ends it */
+  follow(onChange: (name: string) => void): Disposable;
+}
+
 /** The agents that are connected to this replica. */
 export interface Fleet {
   has(node: string): boolean;

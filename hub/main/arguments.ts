@@ -17,6 +17,7 @@ import {
   SERVER,
   TTL,
 } from "./program.ts";
+import { ROLLOUT_COMMANDS, type RolloutArguments, type RolloutCommandName, readRollout } from "./rollout-flags.ts";
 
 /** The Kubernetes API that a command uses. */
 export type ClusterArguments =
@@ -119,6 +120,7 @@ export type HubArguments =
       readonly server: ServerName | undefined;
     }
   | { readonly command: "node reset"; readonly cluster: ClusterArguments; readonly node: string }
+  | { readonly command: "rollout"; readonly cluster: ClusterArguments; readonly rollout: RolloutArguments }
   | { readonly command: "keys rotate"; readonly dataDir: string }
   | { readonly command: "backup"; readonly dataDir: string; readonly file: string }
   | {
@@ -168,7 +170,17 @@ const isOverruled = (name: string, input: Arguments): boolean =>
   (name === KUBECONFIG.name && input.flag("embedded")) ||
   (name === "embedded" && input.value(KUBECONFIG) !== undefined);
 
-const READERS: Readonly<Record<HubCommandName, (input: Arguments, file?: FlagValues) => HubArguments>> = {
+type Reader = (input: Arguments, file?: FlagValues) => HubArguments;
+
+const ROLLOUT_READERS = Object.fromEntries(
+  ROLLOUT_COMMANDS.map((name): [RolloutCommandName, Reader] => [
+    name,
+    (input) => ({ command: "rollout", cluster: clusterOf(input), rollout: readRollout(name, input) }),
+  ]),
+) as Readonly<Record<RolloutCommandName, Reader>>;
+
+const READERS: Readonly<Record<HubCommandName, Reader>> = {
+  ...ROLLOUT_READERS,
   serve,
   "token create": (input) => ({
     command: "token create",

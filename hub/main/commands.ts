@@ -21,16 +21,24 @@ import { pemStore } from "./embedded-cluster.ts";
 import { HUB_NAMESPACE, openClient } from "./hub-client.ts";
 import { secretPemStore } from "./kubernetes-cluster.ts";
 import { outsideKubeconfig } from "./outside-kubeconfig.ts";
+import { runRollout } from "./rollout-commands.ts";
 import { readCredential } from "./root-key-credential.ts";
+import { tableText } from "./table-text.ts";
 
 type Command = Exclude<HubArguments, { readonly command: "serve" | "help" | "version" }>;
 
 const NEVER = new AbortController().signal;
 const RANDOM = { next: Math.random };
 
-/** @returns what goes to standard output */
-export async function runCommand(args: Command, clock: Clock): Promise<string> {
+/**
+ * @param print called meanwhile by commands that follow something
+ * @returns what goes to standard output
+ */
+export async function runCommand(args: Command, clock: Clock, print: (text: string) => void): Promise<string> {
   switch (args.command) {
+    case "rollout":
+      await rollout(args, clock, print);
+      return "";
     case "backup":
       return await backup(args);
     case "restore":
@@ -93,6 +101,15 @@ async function rotateKeys(dataDir: string, clock: Clock): Promise<string> {
   if (keys === undefined) throw new PicoletError("not_found", `cannot find ${path}: no hub has ever run on ${dataDir}`);
   keys.rotate(clock);
   return `the next hub seals Secrets with new keys; keep a copy of ${path}\n`;
+}
+
+async function rollout(
+  { cluster, rollout: asked }: Extract<Command, { readonly command: "rollout" }>,
+  clock: Clock,
+  print: (text: string) => void,
+): Promise<void> {
+  await using client = openClient({ clock, random: RANDOM }, await loadKubeconfigAccess(kubeconfigOf(cluster)));
+  await runRollout({ client, clock, print }, asked, NEVER);
 }
 
 async function withCluster(
@@ -166,15 +183,5 @@ function tokenTable(reports: readonly TokenReport[], clock: Clock): string {
     groups.join(","),
     description,
   ]);
-  const table = [["ID", "EXPIRES", "GROUPS", "DESCRIPTION"], ...rows];
-  const widths = [0, 1, 2].map((column) => Math.max(...table.map((row) => row[column]?.length ?? 0)));
-  return table
-    .map(
-      (row) =>
-        `${row
-          .map((cell, column) => cell.padEnd(widths[column] ?? 0))
-          .join("  ")
-          .trimEnd()}\n`,
-    )
-    .join("");
+  return tableText([["ID", "EXPIRES", "GROUPS", "DESCRIPTION"], ...rows]);
 }

@@ -87,7 +87,7 @@ async function main(argv: readonly string[]): Promise<number> {
       case "serve":
         return await runServe(args);
       default:
-        print(await runCommand(args, systemClock));
+        print(await runCommand(args, systemClock, print));
         return 0;
     }
   } catch (error) {

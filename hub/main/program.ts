@@ -18,6 +18,7 @@ import { type CommandText, type Flag, HELP_FLAG, type Program } from "@picolet/p
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { blockListOf } from "../kubelet-proxy/kubelet-targets.ts";
 import { addressRangeOf, KUBELET_PORT } from "../kubelet-proxy/node-addresses.ts";
+import { ROLLOUT_COMMANDS, rolloutRows } from "./rollout-flags.ts";
 
 /** The one feature gate of Kubernetes that has an effect here. Off by default, as in Kubernetes 1.34. */
 const USER_NAMESPACES_GATE = "UserNamespacesPodSecurityStandards";
@@ -230,6 +231,7 @@ const COMMAND_NAMES = [
   "ca hash",
   "kubeconfig",
   "node reset",
+  ...ROLLOUT_COMMANDS,
   "backup",
   "restore",
   "keys rotate",
@@ -289,6 +291,7 @@ Any reader of it is the administrator of the fleet.`,
     atMost: 1,
     flags: CLUSTER_FLAGS,
   },
+  ...rolloutRows(CLUSTER_FLAGS),
   backup: {
     summary: "copy the embedded API server's store, while it runs or not",
     details: "Keep copies of hub-keys.json and hub-ca.json apart from it.",

@@ -33,6 +33,7 @@ import { openEmbeddedCluster } from "./embedded-cluster.ts";
 import { HUB_NAMESPACE } from "./hub-client.ts";
 import { KubernetesReviews } from "./kubelet-reviews.ts";
 import { openKubernetesCluster } from "./kubernetes-cluster.ts";
+import { makeRollouts } from "./rollout-components.ts";
 import { readCredential } from "./root-key-credential.ts";
 import { makeTelemetry } from "./telemetry-components.ts";
 
@@ -181,8 +182,20 @@ export async function serve(
   };
   using life = joinSignals();
   const draining = drainAt(signal, tunnel, args, life);
+  const rollouts = makeRollouts({ ...ports, client, nodes: backend.nodes }, args);
   await supervise(
-    [...cluster.components, ...telemetry.parts, ...parts, backend, proxy, tunnel, boards, connections, startUp],
+    [
+      ...cluster.components,
+      ...telemetry.parts,
+      ...parts,
+      backend,
+      ...rollouts,
+      proxy,
+      tunnel,
+      boards,
+      connections,
+      startUp,
+    ],
     ports,
     life.signal,
   );
