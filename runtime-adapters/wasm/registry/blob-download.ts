@@ -9,9 +9,9 @@ import { errnoOf } from "@picolet/protocol/guards.ts";
 import { type Clock, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
 import { CHUNK_BYTES } from "@picolet/runtime-contract/archive/file-bytes.ts";
 import type { PullLimits } from "../shared/messages/pull-request.ts";
+import type { Descriptor } from "./documents.ts";
 import { networkFailure, unavailable } from "./failures.ts";
 import type { HttpResponse } from "./http-client.ts";
-import type { Descriptor } from "./manifests.ts";
 import type { RegistryClient } from "./registry-client.ts";
 
 export interface BlobDownloadComponents {
