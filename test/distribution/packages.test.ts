@@ -92,6 +92,7 @@ describe("Debian packages", { skip }, () => {
       assert.ok(existsSync(join(root.path, path)), path);
     // Enabled for the next boot; the hub waits for its administrator.
     assert.deepEqual(root.output("ls /etc/systemd/system/multi-user.target.wants").match(/picolet\S*/g), [
+      "picolet-boot-check.service",
       "picolet.service",
     ]);
     root.output("picolet --config /usr/share/doc/picolet/examples/config.yaml --check-config");
