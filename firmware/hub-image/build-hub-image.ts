@@ -15,7 +15,7 @@ export const IMAGE_NAME = `docker.io/library/picolet-hub:${VERSION}`;
 export interface HubImageFiles {
   /** The OCI layout with the index of all platforms. */
   readonly layout: string;
-  /** Of each platform. */
+  /** One for each platform. */
   readonly archives: readonly {
     readonly platform: ImagePlatform;
     readonly file: string;

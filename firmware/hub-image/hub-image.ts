@@ -13,7 +13,7 @@ import type { ImageParts } from "./oci-layout.ts";
 
 /** Debian 13, which has security support until 2028. */
 const SUITE = "trixie";
-/** What Node and the hub's addon are linked with; the last one has the copyright file of GCC's libraries. */
+/** The libraries that Node and the hub's addon are linked with; the last package has the copyright file of GCC's libraries. */
 const PACKAGES = ["libc6", "libgcc-s1", "libstdc++6", "gcc-14-base"];
 /** Converters and profilers of glibc, which nothing here loads. */
 const LEFT_OUT =

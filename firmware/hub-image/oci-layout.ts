@@ -23,7 +23,7 @@ export interface Descriptor {
 export interface ImageParts {
   /** `amd64`, `arm64` */
   readonly architecture: string;
-  /** Of each layer, from the lowest: the tar archive, and what made it. */
+  /** The tar archive of each layer, from the lowest, and what made it. */
   readonly layers: readonly { readonly tar: Uint8Array; readonly comment: string }[];
   /** `config` of the image configuration. */
   readonly config: object;

@@ -25,6 +25,7 @@ import { readOptions } from "../start/options.ts";
 import { commandReference } from "./command-reference.ts";
 import { completionScripts } from "./completion-scripts.ts";
 import { configurationReference } from "./configuration-reference.ts";
+import { helmChart } from "./helm-chart.ts";
 import { hubApiReference } from "./hub-api-reference.ts";
 import { hubConfigurationReference } from "./hub-configuration-reference.ts";
 import { manPage } from "./man-page.ts";
@@ -40,13 +41,16 @@ const servedByHub = (): readonly ResourceDefinition[] =>
 /** Texts by path. */
 type Files = ReadonlyMap<string, string>;
 
-/** The references that are committed. */
+/** The references and the chart of the hub, which are committed. */
 export const committed = (): Files =>
   new Map([
     [
       "docs/configuration.md",
       configurationReference({ fields: FIELDS, groups: FIELD_GROUPS, programs: [PICOLET, HUB] }),
     ],
+    ...[...helmChart((name) => readFileSync(`hub/deploy/${name}`, "utf8"))].map(
+      ([path, text]) => [`hub/deploy/chart/${path}`, text] as const,
+    ),
     ["docs/edgectl.md", commandReference(EDGECTL)],
     ["docs/hub-configuration.md", hubConfigurationReference(HUB_FIELDS)],
     ["docs/hub-api.md", hubApiReference(servedByHub())],

@@ -20,10 +20,10 @@ const skip =
   (process.arch === "x64" ? containerdMissing() : "the image is tried on amd64") ??
   (existsSync(SKOPEO) ? false : "not installed: skopeo");
 const EPOCH = 1_795_439_450;
-/** Of gzip: the fastest. What is released has the smallest. */
+/** The fastest level of gzip. A release has the smallest. */
 const LEVEL = 1;
 const USER = 65532;
-/** What ctr grants unless it is dropped. */
+/** Capabilities that ctr grants unless they are dropped. */
 const CAPABILITIES =
   "CHOWN DAC_OVERRIDE FSETID FOWNER MKNOD NET_RAW SETGID SETUID SETFCAP SETPCAP NET_BIND_SERVICE SYS_CHROOT KILL AUDIT_WRITE";
 /** The goal: a slow line at a site takes two minutes for it. */
