@@ -278,7 +278,7 @@ is in front of the Kubernetes cluster that --kubeconfig names.`,
   "ca hash": { summary: "print the hash of the CA that boards pin: sha256:...", flags: CLUSTER_FLAGS },
   kubeconfig: {
     summary: "print an administrator's kubeconfig for other machines",
-    details: `Embedded only. It is the access in --data-dir with the server that --server names.
+    details: `Embedded only. It is the access in --data-dir with the name of --server.
 Any reader of it is the administrator of the fleet.`,
     flags: [...STORE_FLAGS, SERVER],
     examples: [["picolet-hub kubeconfig --server hub.example > fleet.kubeconfig", "for kubectl elsewhere"]],

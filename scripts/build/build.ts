@@ -154,13 +154,13 @@ function kubernetesModels(): string {
  * a storm stays resident. With 1,000 agents that is a collection every 29 s at rest, and 9 KiB an agent less than with
  * a half.
  */
-const HUB_FLAGS = "--max-semi-space-size=4 --heap-growing-percent=20 ";
+export const HUB_FLAGS = "--max-semi-space-size=4 --heap-growing-percent=20 ";
 // Each connection has a buffer of 64 KiB to read into, of which it touches a page or two. Only mappings of their own
 // keep the rest of it out of memory: blocks of the heap have been written to before. glibc maps what is above the
 // threshold and does not fit at the top of the heap, which it makes 128 KiB larger than needed unless the pad is 0. The
 // threshold is above what OpenSSL keeps of a connection (4.4, 4.4, 5.6 and 6.1 KiB), which would take two pages each.
 // One arena, so that there is one heap. A process may have 65,530 mappings.
-const HUB_ENVIRONMENT =
+export const HUB_ENVIRONMENT =
   "export MALLOC_ARENA_MAX=1 MALLOC_TRIM_THRESHOLD_=131072 MALLOC_MMAP_THRESHOLD_=8192 MALLOC_MMAP_MAX_=32768 MALLOC_TOP_PAD_=0\n";
 
 /** A program with each `import()` of it as a file of its own, in a folder beside it that has its name. */

@@ -26,6 +26,7 @@ import { readOptions } from "../start/options.ts";
 import { commandReference } from "./command-reference.ts";
 import { completionScripts } from "./completion-scripts.ts";
 import { configurationReference } from "./configuration-reference.ts";
+import { helmChart } from "./helm-chart.ts";
 import { hubApiReference } from "./hub-api-reference.ts";
 import { hubConfigurationReference } from "./hub-configuration-reference.ts";
 import { manPage } from "./man-page.ts";
@@ -41,7 +42,7 @@ const servedByHub = (): readonly ResourceDefinition[] =>
 /** Texts by path. */
 type Files = ReadonlyMap<string, string>;
 
-/** The references that are committed. */
+/** The references and the chart of the hub, which are committed. */
 export const committed = (): Files =>
   new Map([
     [
@@ -53,6 +54,9 @@ export const committed = (): Files =>
         kubeletFlags: KUBELET_FLAGS,
       }),
     ],
+    ...[...helmChart((name) => readFileSync(`hub/deploy/${name}`, "utf8"))].map(
+      ([path, text]) => [`hub/deploy/chart/${path}`, text] as const,
+    ),
     ["docs/edgectl.md", commandReference(EDGECTL)],
     ["docs/hub-configuration.md", hubConfigurationReference(HUB_FIELDS)],
     ["docs/hub-api.md", hubApiReference(servedByHub())],

@@ -1,14 +1,19 @@
 /**
- * hub/deploy: that its parts belong together, and to what the hub says of itself. What the role allows is tried in
- * bridge.test.ts.
+ * hub/deploy: that its parts belong together, and to what the hub says of itself, and that the Helm chart has the same
+ * objects. What the role allows is tried in bridge.test.ts.
  */
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { createHash } from "node:crypto";
+import { readdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
 import { type Fields, fieldsAt } from "@picolet/hub/bridge/remote-object.ts";
 import { parseHubArguments } from "@picolet/hub/main/arguments.ts";
+import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { parseDuration } from "@picolet/protocol/kubernetes/duration.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
-import { KUBECTL_VERSIONS } from "@picolet/scripts/test/install-kubectl.ts";
+import { KUBECTL_VERSIONS, kubectlPath } from "@picolet/scripts/test/install-kubectl.ts";
+import { parse, parseAllDocuments, stringify } from "yaml";
 import { KubectlCluster } from "../support/hub/kubectl-cluster.ts";
 import { kubectlMissing } from "../support/hub/test-fleet.ts";
 import { deployedObjects } from "../support/unit/kubernetes/bridged-cluster.ts";
@@ -59,39 +64,168 @@ test("selectors find the pods, and the hub understands its arguments", () => {
   assert.deepEqual(fieldsAt(fieldsAt(found("PodDisruptionBudget"), "spec"), "selector").matchLabels, labels);
   assert.deepEqual(fieldsAt(fieldsAt(found("Service"), "spec"), "selector"), labels);
   assert.equal(container().image, `picolet-hub:${VERSION}`);
+  const config = readFileSync("hub/deploy/config.yaml", "utf8");
   const args = container().args as readonly string[];
   const given = new Map((container().env as readonly Fields[]).map(({ name, value }) => [name, value ?? "10.0.0.9"]));
   const expanded = args.map((each) => each.replace(/\$\((\w+)\)/, (_, name: string) => String(given.get(name))));
-  const parsed = parseHubArguments(expanded);
+  const parsed = parseHubArguments(expanded, (path) => (path === "/etc/picolet-hub/config.yaml" ? config : undefined));
   assert.equal(parsed.command, "serve");
   assert.deepEqual(parsed.command === "serve" && [parsed.serverNames, parsed.advertiseAddress], [
     ["picolet-hub.picolet-system.svc"],
     "10.0.0.9",
   ]);
+  // The ports that the policy leaves open are those that the hub listens on.
+  const [boards, kubelets] = fieldsAt(found("NetworkPolicy"), "spec").ingress as { ports: [Fields] }[];
+  assert.equal(parsed.command === "serve" && parsed.tunnel.port, boards?.ports[0].port);
+  const { port, endPort } = kubelets?.ports[0] ?? {};
+  assert.deepEqual(parsed.command === "serve" && parsed.kubeletPorts, [port, endPort]);
 });
 
 test("a replica has time to send its boards away before it is killed", () => {
-  const args = container().args as readonly string[];
-  const drain = args.find((each) => each.startsWith("--drain-time="))?.slice("--drain-time=".length) ?? "";
+  const { drainTime } = parse(readFileSync("hub/deploy/config.yaml", "utf8")) as { drainTime: string };
   const grace = Number(fieldsAt(template(), "spec").terminationGracePeriodSeconds) * 1000;
-  assert.ok(grace >= Number(parseDuration(drain)) + 10_000);
+  assert.ok(grace >= Number(parseDuration(drainTime)) + 10_000);
 });
 
 for (const version of KUBECTL_VERSIONS) {
-  test(`kubectl ${version} apply -f hub/deploy on a fresh cluster`, { skip: kubectlMissing(version) }, async () => {
+  test(`kubectl ${version} apply -k hub/deploy on a fresh cluster`, { skip: kubectlMissing(version) }, async () => {
     await using cluster = await KubectlCluster.startFor(version);
-    const applied = await cluster.kubectl(["apply", "-f", "hub/deploy"]);
+    const applied = await cluster.kubectl(["apply", "-k", "hub/deploy"]);
     const created = applied.stdout.split("\n").filter((line) => / (created|configured)$/.test(line));
-    const names = deployedObjects().filter(({ kind }) => kind !== "Deployment");
-    assert.equal(created.length, names.length, applied.stderr);
-    // The embedded API server has no Deployments, and nothing else is wrong.
-    const errors = applied.stderr.split("\n").filter((line) => /error|no matches/i.test(line));
-    assert.equal(errors.length, 1, applied.stderr);
-    assert.match(errors[0] ?? "", /no matches for kind "Deployment" in version "apps\/v1"/);
-    assert.match((await cluster.kubectl(["apply", "-f", "hub/deploy"])).stdout, /service\/picolet-hub unchanged/);
+    // The embedded API server has neither Deployments nor NetworkPolicies, and nothing else is wrong.
+    const missing = ["Deployment", "NetworkPolicy"];
+    const names = deployedObjects().filter(({ kind }) => !missing.includes(kind));
+    assert.equal(created.length, names.length + 1, applied.stderr);
+    const errors = applied.stderr.split("\n").filter((line) => /no matches for kind/.test(line));
+    assert.deepEqual(
+      errors.map((line) => /no matches for kind "(\w+)"/.exec(line)?.[1]).sort(),
+      missing,
+      applied.stderr,
+    );
+    assert.match((await cluster.kubectl(["apply", "-k", "hub/deploy"])).stdout, /service\/picolet-hub unchanged/);
+    const dry = await cluster.kubectl(["apply", "-k", "hub/deploy", "--dry-run=server"]);
+    assert.equal(dry.stdout.match(/(?:unchanged|configured) \(server dry run\)/g)?.length, names.length + 1, dry.stdout);
     // Its pods are what the namespace's Pod Security allows.
     const spec = { ...fieldsAt(template(), "spec"), affinity: undefined };
     const metadata = { ...fieldsAt(template(), "metadata"), name: "hub", namespace: "picolet-system" };
     await cluster.apply({ apiVersion: "v1", kind: "Pod", metadata, spec });
   });
+
+  test(`the Helm chart renders to the objects of kubectl ${version} kustomize`, {
+    skip: kubectlMissing(version),
+  }, () => {
+    const built = execFileSync(kubectlPath(version), ["kustomize", "hub/deploy"], { encoding: "utf8" });
+    const base = parseAllDocuments(built.replaceAll(/picolet-hub-config-[a-z0-9]{10}/g, "picolet-hub-config"));
+    const chart = renderChart({ createNamespace: true });
+    assert.deepEqual(byName(chart), byName(base.map((each) => each.toJS() as KubeObject)));
+  });
+}
+
+test("values of the chart reach the objects", () => {
+  const values = {
+    ...{ image: { repository: "registry.example/hub", tag: "" }, replicas: 3, createNamespace: false },
+    ...{ networkPolicy: { enabled: false }, service: { type: "NodePort", annotations: { a: "b" } } },
+    config: { serverName: ["hub.example"], embedded: true },
+  };
+  const objects = renderChart(values);
+  const of = (kind: string): Fields => objects.find((each) => each.kind === kind) as unknown as Fields;
+  assert.deepEqual(
+    ["Namespace", "NetworkPolicy"].map((kind) => of(kind)),
+    [undefined, undefined],
+  );
+  const { replicas, template: pod } = fieldsAt(of("Deployment"), "spec") as { replicas: number; template: Fields };
+  assert.equal(replicas, 3);
+  assert.equal((fieldsAt(pod, "spec").containers as [Fields])[0].image, `registry.example/hub:${VERSION}`);
+  assert.equal(fieldsAt(of("Service"), "spec").type, "NodePort");
+  assert.deepEqual(fieldsAt(of("Service"), "metadata").annotations, { a: "b" });
+  assert.deepEqual(parse(String(fieldsAt(of("ConfigMap"), "data")["config.yaml"])), values.config);
+  // A changed configuration replaces the pods.
+  const sum = (changed: object): unknown => {
+    const [deployment] = renderChart(changed).filter(({ kind }) => kind === "Deployment");
+    const metadata = fieldsAt(fieldsAt(fieldsAt(deployment as unknown as Fields, "spec"), "template"), "metadata");
+    return fieldsAt(metadata, "annotations")["checksum/config"];
+  };
+  assert.notEqual(sum({ config: {} }), sum({}));
+});
+
+/** Comparable: without what only one of the two ways has, and with the configuration as it is read. */
+const byName = (objects: readonly KubeObject[]): ReadonlyMap<string, unknown> =>
+  new Map(
+    objects
+      .map((object) => {
+        const copy = structuredClone(object) as unknown as Record<string, Record<string, Record<string, unknown>>>;
+        if (object.kind === "ConfigMap" && copy.data)
+          copy.data["config.yaml"] = parse(String(copy.data["config.yaml"]));
+        const { metadata: ofPods } = fieldsAt(fieldsAt(copy, "spec"), "template");
+        if (object.kind === "Deployment") delete (ofPods as { annotations?: unknown }).annotations;
+        if (object.kind === "Service" && Object.keys(copy.metadata?.annotations ?? {}).length === 0)
+          delete copy.metadata?.annotations;
+        return [`${object.kind} ${object.metadata.namespace ?? ""}/${object.metadata.name}`, copy] as const;
+      })
+      .sort(([one], [other]) => (one < other ? -1 : 1)),
+  );
+
+const CHART = "hub/deploy/chart";
+
+/** Renders the templates as Helm does. @param changes of the values of the chart */
+function renderChart(changes: object): readonly KubeObject[] {
+  const values = { ...(parse(readFileSync(`${CHART}/values.yaml`, "utf8")) as object), ...changes };
+  const { appVersion } = parse(readFileSync(`${CHART}/Chart.yaml`, "utf8")) as { appVersion: string };
+  return readdirSync(`${CHART}/templates`).flatMap((name) => {
+    const text = renderTemplate(readFileSync(`${CHART}/templates/${name}`, "utf8"), {
+      Values: values,
+      Chart: { AppVersion: appVersion },
+    });
+    return parseAllDocuments(text).flatMap((each) => (each.contents === null ? [] : [each.toJS() as KubeObject]));
+  });
+}
+
+/**
+ * The part of Go's templates and Sprig's functions that the chart uses: values by path, pipelines of the functions
+ * below, `if` without `else`, and `{{-`. @throws for anything else
+ */
+function renderTemplate(text: string, scope: object): string {
+  let output = "";
+  const conditions: boolean[] = [];
+  for (const [index, piece] of text.split(/(\{\{-? .*? \}\})/).entries()) {
+    const isOn = conditions.every(Boolean);
+    if (index % 2 === 0) {
+      if (isOn) output += piece;
+      continue;
+    }
+    if (piece.startsWith("{{-")) output = output.trimEnd();
+    const action = piece.replace(/^\{\{-? | \}\}$/g, "");
+    if (action === "end") assert.ok(conditions.pop() !== undefined, "an end without an if");
+    else if (action.startsWith("if ")) conditions.push(evaluate(action.slice(3), scope) === true);
+    else if (isOn) output += String(evaluate(action, scope));
+  }
+  assert.deepEqual(conditions, []);
+  return output;
+}
+
+const FUNCTIONS: Readonly<Record<string, (...args: readonly unknown[]) => unknown>> = {
+  toYaml: (value) => stringify(value, { sortMapEntries: true }).trimEnd(),
+  nindent: (width, value) => `\n${String(value).replaceAll(/^/gm, " ".repeat(Number(width)))}`,
+  default: (other, value) => (value === "" || value === undefined ? other : value),
+  quote: (value) => JSON.stringify(String(value)),
+  sha256sum: (value) => createHash("sha256").update(String(value)).digest("hex"),
+};
+
+/** The result of each call is the last argument of the next. */
+function evaluate(pipeline: string, scope: object): unknown {
+  const operand = (word: string): unknown => {
+    if (/^\d+$/.test(word)) return Number(word);
+    assert.match(word, /^\.[A-Z]/, pipeline);
+    return word
+      .slice(1)
+      .split(".")
+      .reduce<unknown>((value, name) => (value as Record<string, unknown> | undefined)?.[name], scope);
+  };
+  let last: readonly unknown[] = [];
+  for (const call of pipeline.split(" | ")) {
+    const [name = "", ...words] = call.trim().split(" ");
+    const known = FUNCTIONS[name];
+    last = [known === undefined ? operand(name) : known(...words.map(operand), ...last)];
+  }
+  return last[0];
 }

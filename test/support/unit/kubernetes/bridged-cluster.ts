@@ -1,6 +1,6 @@
 /** An API server with a hub's Kubernetes side in front of it, over HTTPS, with nothing but standard calls. */
 
-import { readdirSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { KubernetesFleet, type KubernetesFleetInit } from "@picolet/hub/bridge/kubernetes-fleet.ts";
 import type { ClusterAccess } from "@picolet/hub/kubernetes/cluster-access.ts";
@@ -82,13 +82,12 @@ const SERVICE_ACCOUNTS = typeOf("", "serviceaccounts", "ServiceAccount", true);
 const HUB_ACCOUNT = { namespace: "picolet-system", name: "picolet-hub" };
 const TOKEN_SECONDS = 3600;
 
-/** Every object in hub/deploy, in the order in which `kubectl apply -f` takes them. */
+/** Every object of the manifests that hub/deploy/kustomization.yaml names, in their order. */
 export function deployedObjects(): readonly KubeObject[] {
-  return readdirSync(join("hub", "deploy"))
-    .sort()
-    .flatMap((file) =>
-      parseAllDocuments(readFileSync(join("hub", "deploy", file), "utf8")).map((each) => each.toJS() as KubeObject),
-    );
+  const documents = (file: string): unknown[] =>
+    parseAllDocuments(readFileSync(join("hub", "deploy", file), "utf8")).map((each) => each.toJS() as unknown);
+  const [kustomization] = documents("kustomization.yaml") as [{ readonly resources: readonly string[] }];
+  return kustomization.resources.flatMap(documents) as KubeObject[];
 }
 
 export class BridgedCluster implements AsyncDisposable {
