@@ -49,13 +49,13 @@ export const PARTS = {
     waits: "90 s until the starts are reported, up to 30 s until a heartbeat, 3 heartbeats of 30 s",
     seconds: { setUp: 8, rest: 210, end: 5, measure: 45 },
   },
-  wasm: { what: "components: memory, restarts, pulls, HTTP, key-value store", seconds: { measure: 95 } },
+  wasm: { what: "components: memory, restarts, pulls, HTTP, key-value store", seconds: { measure: 90 } },
   probes: {
     what: "300 probes every 10 s",
     waits: "12 s until each has run, a window of 60 s, both kinds at once",
     seconds: { setUp: 1, rest: 75, end: 1, measure: 74 },
   },
-  eviction: { what: "pods that leak memory", seconds: { measure: 60 } },
+  eviction: { what: "pods that leak memory", seconds: { measure: 65 } },
   stats: { what: "collection of usage", seconds: { measure: 6 } },
   edgectl: { what: "edgectl status", seconds: { measure: 5 } },
 } as const satisfies Readonly<Record<string, Part>>;

@@ -101,6 +101,12 @@ const buildSeconds = secondsSince(begunAt);
 const times = () => ({ buildSeconds, totalSeconds: secondsSince(begunAt) });
 console.error(`these parts take some ${Math.ceil(plannedSeconds(wanted).total / 60)} minutes on two quiet cores`);
 
+// Mostly those of a part that has failed already. The others go on.
+const strays: unknown[] = [];
+process.on("unhandledRejection", (error) => {
+  strays.push(error);
+  console.error("an error that no part waits for:", error);
+});
 const containerd = await containerds.Containerd.start();
 const all = partWorks(containerd, { quick, kubelet, restWindowMs: quick ? 15_000 : 60_000, runs: quick ? 5 : 20 });
 const works = Object.fromEntries(wanted.map((name) => [name, all[name]])) as Record<PartName, PartWork>;
@@ -122,7 +128,7 @@ for (const [name, { phase, message }] of Object.entries(state.errors))
 for (const line of missedGoals) console.error(`MISSED ${line}`);
 if (!isUnjudged) console.error(`${verdicts.length - missedGoals.length} of ${verdicts.length} goals are met`);
 console.error(`the document is in ${out}`);
-process.exitCode = failed.length + missedGoals.length > 0 ? 1 : 0;
+process.exitCode = failed.length + missedGoals.length + strays.length > 0 ? 1 : 0;
 // Handles of a failed part must not keep this process.
 setTimeout(() => process.exit(), END_LIMIT_MS).unref();
 await containerd[Symbol.asyncDispose]();

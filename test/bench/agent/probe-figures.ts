@@ -8,7 +8,7 @@ import { createServer as createHttp2Server } from "node:http2";
 import { type AddressInfo, createServer, type Server } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import { cpuPercentOf, memoryOf, percentile, round, type Spread, spreadOf } from "../measure/process-usage.ts";
-import { forkWithAgentFlags } from "./agent-fork.ts";
+import { forkWithAgentFlags, messageOf } from "./agent-fork.ts";
 
 export type ProbeMix = "http" | "mixed" | "exec";
 
@@ -141,8 +141,7 @@ class Prober implements AsyncDisposable {
 
   async #heap(): Promise<number> {
     this.#child.send("heap");
-    const [answer] = (await once(this.#child, "message")) as [HeapAnswer];
-    return answer.heapUsed;
+    return (await messageOf<HeapAnswer>(this.#child)).heapUsed;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

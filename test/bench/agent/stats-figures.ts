@@ -8,7 +8,7 @@ import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { TempFolder } from "../../support/unit/machine/temp-folder.ts";
 import { RecordedLog } from "../../support/unit/ports/recorders.ts";
 import { mapValues, percentile, round, type Spread, spreadOf } from "../measure/process-usage.ts";
-import { forkWithAgentFlags } from "./agent-fork.ts";
+import { forkWithAgentFlags, messageOf } from "./agent-fork.ts";
 import type { StatsAnswer, StatsOrder } from "./stats-main.ts";
 
 export interface StatsFigures {
@@ -58,7 +58,7 @@ export async function statsFigures(): Promise<StatsFigures> {
 async function measure(order: StatsOrder): Promise<StatsAnswer> {
   const child = forkWithAgentFlags(new URL("stats-main.ts", import.meta.url));
   child.send(order);
-  const [answer] = (await once(child, "message")) as [StatsAnswer];
+  const answer = await messageOf<StatsAnswer>(child);
   if (child.exitCode === null) await once(child, "exit");
   return answer;
 }

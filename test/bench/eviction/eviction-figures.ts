@@ -5,7 +5,7 @@
  */
 import { once } from "node:events";
 import { Containerd } from "../../support/containerd/containerd.ts";
-import { forkWithAgentFlags } from "../agent/agent-fork.ts";
+import { forkWithAgentFlags, messageOf } from "../agent/agent-fork.ts";
 import { mapValues, percentile, round, type Spreads, spreadOf } from "../measure/process-usage.ts";
 import { step } from "../measure/progress.ts";
 import type { WatchAnswer, WatchOrder } from "./eviction-watch-main.ts";
@@ -107,7 +107,7 @@ const quantiles = (values: readonly number[]): Quantiles => ({
 async function watchCosts(order: WatchOrder): Promise<WatchAnswer> {
   const child = forkWithAgentFlags(new URL("eviction-watch-main.ts", import.meta.url));
   child.send(order);
-  const [answer] = (await once(child, "message")) as [WatchAnswer];
+  const answer = await messageOf<WatchAnswer>(child);
   if (child.exitCode === null) await once(child, "exit");
   return answer;
 }

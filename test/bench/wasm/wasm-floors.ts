@@ -34,6 +34,7 @@ export interface WasmFloorFigures {
 
 export interface FloorRuns {
   readonly pods: number;
+  /** Changes of a cgroup. */
   readonly runs: number;
   /** Between two changes of a cgroup. */
   readonly restMs: number;
