@@ -1,79 +1,114 @@
 /** The measurements of each part of `npm run bench`. Loaded after the command line was read. */
-
 import type { RestingAgent } from "@picolet/test/bench/agent/agent-figures.ts";
 import * as agent from "@picolet/test/bench/agent/agent-figures.ts";
 import { floorManifestToStarted } from "@picolet/test/bench/agent/cri-floor.ts";
-import { floorFigures } from "@picolet/test/bench/agent/floors.ts";
+import { startFloors } from "@picolet/test/bench/agent/floors.ts";
 import { kubeletAtRest, kubeletAtRestWithHub, kubeletVersion } from "@picolet/test/bench/agent/kubelet.ts";
-import { probeFigures } from "@picolet/test/bench/agent/probe-figures.ts";
+import { PROBES, ProbeBench } from "@picolet/test/bench/agent/probe-figures.ts";
 import { statsFigures } from "@picolet/test/bench/agent/stats-figures.ts";
 import { evictionFigures } from "@picolet/test/bench/eviction/eviction-figures.ts";
+import { LEAN_LIMITS } from "@picolet/test/bench/goals.ts";
 import {
+  LinkBoards,
   type LinkFigures,
-  linkFigures,
   startRestingWithHub,
   throughTunnel,
 } from "@picolet/test/bench/hub/tunnel-figures.ts";
 import { percentile, round, spreadOf } from "@picolet/test/bench/measure/process-usage.ts";
 import { step } from "@picolet/test/bench/measure/progress.ts";
-import { leanFigures } from "@picolet/test/bench/memory/lean-figures.ts";
-import { memoryFigures } from "@picolet/test/bench/memory/memory-figures.ts";
+import { LeanAgent, type LeanFigures } from "@picolet/test/bench/memory/lean-figures.ts";
+import { MemoryAgents } from "@picolet/test/bench/memory/memory-figures.ts";
 import { wasmFigures } from "@picolet/test/bench/wasm/component-figures.ts";
 import { nodeWith } from "@picolet/test/support/agent/node-fixtures.ts";
 import type { Containerd } from "@picolet/test/support/containerd/containerd.ts";
-import type { PartName, Settings } from "./bench.ts";
+import type { PartWork, Resting } from "./bench-run.ts";
+import type { PartName } from "./bench-timetable.ts";
 
 const POD_COUNTS = [0, 10, 50];
+/** In turns without and with a tracer. */
+const LEAN_PERIODS = 5;
+/** Runs of forty pods at once, which take ten seconds each. */
+const MANY_RUNS = 3;
 
-export interface Measure {
-  /** Does next to nothing but wait: runs beside those of other parts, before any of them is measured. */
-  readonly wait?: (containerd: Containerd, settings: Settings) => Promise<unknown>;
-  /** Alone on the machine. @param waited what `wait` has resolved with */
-  readonly measure?: (containerd: Containerd, settings: Settings, waited: unknown) => Promise<unknown>;
+export interface Settings {
+  readonly quick: boolean;
+  readonly restWindowMs: number;
+  readonly runs: number;
+  readonly kubelet: string | undefined;
 }
 
-export const MEASURES: Readonly<Record<PartName, Measure>> = {
-  floors: { wait: floors },
-  agent: { wait: agentFigures },
-  kubelet: { measure: kubeletFigures },
-  lean: { wait: leanParts },
-  memory: { measure: memory },
-  latency: { measure: latencyFigures },
-  tunnel: { wait: linkOf, measure: tunnel },
-  wasm: { measure: () => step("components", () => wasmFigures()) },
-  probes: { measure: (_, { restWindowMs }) => step("probes", () => probeFigures(restWindowMs)) },
-  eviction: { measure: evictionFigures },
-  stats: { measure: () => step("collection of usage", () => statsFigures()) },
-  edgectl: { measure: edgectlFigures },
-};
+export function partWorks(containerd: Containerd, settings: Settings): Readonly<Record<PartName, PartWork>> {
+  const { quick, restWindowMs } = settings;
+  return {
+    floors: { setUp: () => floors(settings) },
+    agent: { setUp: () => agents(containerd, settings) },
+    lean: { setUp: lean },
+    memory: { setUp: () => memory(settings) },
+    tunnel: {
+      setUp: () => links(settings),
+      measure: async (link) => {
+        const [counted, timed] = [link as LinkFigures, await throughTunnel(containerd, quick)];
+        return { ...counted, ...timed, spread: { ...counted.spread, ...timed.spread } };
+      },
+    },
+    probes: {
+      setUp: () => probes(settings),
+      measure: async (rested) => {
+        await using bench = await ProbeBench.start();
+        const http = await step("probes by HTTP", () => bench.measureHttp(restWindowMs));
+        return { ...PROBES, http, ...(rested as object) };
+      },
+    },
+    kubelet: { measure: () => kubeletFigures(containerd, settings) },
+    latency: { measure: () => latencyFigures(containerd, settings) },
+    wasm: { measure: () => step("components", () => wasmFigures()) },
+    eviction: { measure: () => evictionFigures(containerd, settings) },
+    stats: { measure: () => step("collection of usage", () => statsFigures()) },
+    edgectl: { measure: () => edgectlFigures(containerd, settings) },
+  };
+}
 
 const p50 = (samples: readonly number[]): number => round(percentile(samples, 0.5));
 
-function floors(_: Containerd, { restWindowMs }: Settings): Promise<unknown> {
-  return step("bare Node at rest", () => floorFigures(restWindowMs));
+async function floors({ restWindowMs }: Settings): Promise<Resting> {
+  const started = await startFloors();
+  return {
+    rest: () => step("bare Node at rest", () => started.rest(restWindowMs)),
+    [Symbol.asyncDispose]: () => started[Symbol.asyncDispose](),
+  };
 }
 
-/** All of them at once: they wait, and take no more of the machine together than one that starts. */
-async function agentFigures(containerd: Containerd, { restWindowMs }: Settings): Promise<unknown> {
-  await using resting = new AsyncDisposableStack();
-  const agents: { readonly name: string; readonly alone: RestingAgent; readonly joined: RestingAgent }[] = [];
+async function agents(containerd: Containerd, { restWindowMs }: Settings): Promise<Resting> {
+  await using started = new AsyncDisposableStack();
+  const pairs: { readonly name: string; readonly alone: RestingAgent; readonly joined: RestingAgent }[] = [];
   for (const count of POD_COUNTS) {
-    const [alone, joined] = await step(`agents with ${count} pods start`, async () => [
-      resting.use(await agent.startResting(containerd, count)),
-      resting.use(await startRestingWithHub(containerd, count)),
-    ]).then(([first, second]) => [first, second] as const);
-    if (alone !== undefined && joined !== undefined) agents.push({ name: `pods${count}`, alone, joined });
+    await step(`agents with ${count} pods start`, async () => {
+      const alone = started.use(await agent.startResting(containerd, count));
+      const joined = started.use(await startRestingWithHub(containerd, count));
+      pairs.push({ name: `pods${count}`, alone, joined });
+    });
   }
-  const figures = await step("agents at rest", () =>
-    Promise.all(
-      agents.map(async ({ name, alone, joined }) => {
-        const restOf = ({ node }: RestingAgent) => agent.restOf(node.pid, restWindowMs);
-        const [own, withHub] = await Promise.all([restOf(alone), restOf(joined)]);
-        return { name, own, withHub, added: round(withHub.anonMiB - own.anonMiB) };
-      }),
-    ),
+  started.defer(
+    async () => void (await Promise.all(pairs.flatMap(({ alone, joined }) => [alone.drain(), joined.drain()]))),
   );
-  for (const { alone, joined } of agents) await Promise.all([alone.drain(), joined.drain()]);
+  const processes = started.move();
+  return {
+    rest: () => step("agents at rest", () => agentFigures(pairs, restWindowMs)),
+    [Symbol.asyncDispose]: () => processes.disposeAsync(),
+  };
+}
+
+async function agentFigures(
+  pairs: readonly { readonly name: string; readonly alone: RestingAgent; readonly joined: RestingAgent }[],
+  windowMs: number,
+): Promise<unknown> {
+  const restOf = ({ node }: RestingAgent) => agent.restOf(node.pid, windowMs);
+  const figures = await Promise.all(
+    pairs.map(async ({ name, alone, joined }) => {
+      const [own, withHub] = await Promise.all([restOf(alone), restOf(joined)]);
+      return { name, own, withHub, added: round(withHub.anonMiB - own.anonMiB) };
+    }),
+  );
   const byName = <T>(of: (each: (typeof figures)[number]) => T): Record<string, T> =>
     Object.fromEntries(figures.map((each) => [each.name, of(each)]));
   return {
@@ -96,14 +131,65 @@ async function kubeletFigures(containerd: Containerd, { kubelet: file, restWindo
   return { version: kubeletVersion(file), ...atRest, withHub };
 }
 
-function memory(containerd: Containerd, { quick }: Settings): Promise<unknown> {
-  return memoryFigures(containerd, { podCounts: quick ? [0, 10] : POD_COUNTS });
+async function lean(): Promise<Resting> {
+  await using started = new AsyncDisposableStack();
+  const pods0 = started.use(await LeanAgent.start(0));
+  const pods10 = started.use(await LeanAgent.start(10));
+  const processes = started.move();
+  return {
+    rest: () =>
+      step("what the guard in npm test sees", async () => {
+        const [none, ten] = await Promise.all([leanFigures("pods0", pods0), leanFigures("pods10", pods10)]);
+        return { pods0: none, pods10: ten };
+      }),
+    [Symbol.asyncDispose]: () => processes.disposeAsync(),
+  };
 }
 
-async function leanParts(): Promise<unknown> {
-  const measure = (pods: number) => leanFigures({ pods, maxPeriods: 6, isEnough: () => false });
-  const [pods0, pods10] = await step("what the guard in npm test sees", () => Promise.all([measure(0), measure(10)]));
-  return { pods0, pods10 };
+async function leanFigures(name: keyof typeof LEAN_LIMITS, one: LeanAgent): Promise<unknown> {
+  const periods: Partial<LeanFigures>[] = [];
+  const figures = await one.rest({
+    maxPeriods: LEAN_PERIODS,
+    // All periods, and one collection of garbage if it does.
+    isEnough: ({ liveHeapMiB = Number.POSITIVE_INFINITY }) => liveHeapMiB <= LEAN_LIMITS[name].liveHeapMiB,
+    onPeriod: (period) => periods.push(period),
+  });
+  const samplesOf = (figure: string): number[] => periods.flatMap((each) => each[figure as keyof LeanFigures] ?? []);
+  return { ...figures, spread: Object.fromEntries(Object.keys(figures).map((key) => [key, spreadOf(samplesOf(key))])) };
+}
+
+async function memory({ quick }: Settings): Promise<Resting> {
+  const started = await step("agents for memory by owner start", () =>
+    MemoryAgents.start({ podCounts: quick ? [0, 10] : POD_COUNTS }),
+  );
+  return {
+    rest: async () => void (await step("agents for memory by owner settle", () => started.settle())),
+    finish: () => started.figures(),
+    [Symbol.asyncDispose]: () => started[Symbol.asyncDispose](),
+  };
+}
+
+async function links({ quick, restWindowMs }: Settings): Promise<Resting> {
+  const started = await step("boards whose links are counted start", () => LinkBoards.start());
+  return {
+    rest: () => started.rest({ quick, quietMs: agent.SETTLE_MS + restWindowMs }),
+    [Symbol.asyncDispose]: () => started[Symbol.asyncDispose](),
+  };
+}
+
+async function probes({ restWindowMs }: Settings): Promise<Resting> {
+  const bench = await ProbeBench.start();
+  return {
+    rest: () =>
+      step("probes of other kinds", async () => {
+        const [mixed, exec] = await Promise.all([
+          bench.measure("mixed", restWindowMs),
+          bench.measure("exec", restWindowMs),
+        ]);
+        return { mixed, exec };
+      }),
+    [Symbol.asyncDispose]: () => bench[Symbol.asyncDispose](),
+  };
 }
 
 async function measured(name: string, work: () => Promise<readonly number[]>) {
@@ -115,6 +201,7 @@ async function latencyFigures(containerd: Containerd, { runs }: Settings): Promi
   const half = Math.ceil(runs / 2);
   const started = await step("manifest to started", () => agent.manifestToStarted(containerd, runs));
   const floor = await step("the same calls by hand", () => floorManifestToStarted(containerd, runs));
+  const many = await step("40 pods to running", () => agent.manyToRunning(containerd, 40, Math.min(half, MANY_RUNS)));
   return {
     manifestToStarted: {
       p50: p50(started),
@@ -122,20 +209,14 @@ async function latencyFigures(containerd: Containerd, { runs }: Settings): Promi
       floorP50: p50(floor),
       ratio: round(p50(started) / p50(floor)),
       spread: spreadOf(started),
+      floorSpread: spreadOf(floor),
     },
     crashToRestarted: await measured("crash to restarted", () => agent.crashToRestarted(containerd, runs)),
     agentStartToAdopted: await measured("agent start to adopted", () => agent.startToAdopted(containerd, 20, half)),
     agentStartToFirstPod: await measured("agent start to first pod", () => agent.startToFirstPod(containerd, half)),
-    pods40ToRunning: await step("40 pods to running", () => agent.manyToRunning(containerd, 40)),
+    pods40ToRunning: p50(many),
+    pods40ToRunningSpread: spreadOf(many),
   };
-}
-
-function linkOf(containerd: Containerd, { quick }: Settings): Promise<LinkFigures> {
-  return linkFigures(containerd, { quick, step });
-}
-
-async function tunnel(containerd: Containerd, { quick }: Settings, link: unknown): Promise<unknown> {
-  return { ...(link as LinkFigures), ...(await throughTunnel(containerd, { quick, step })) };
 }
 
 function edgectlFigures(containerd: Containerd, { runs }: Settings): Promise<unknown> {

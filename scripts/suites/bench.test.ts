@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { test } from "node:test";
+import { PART_NAMES } from "./bench-timetable.ts";
 
 const WRONG_CALL = 64;
 
@@ -18,9 +19,18 @@ function bench(...args: readonly string[]): {
 test("its help names every option and part", () => {
   const { status, out } = bench("--help");
   assert.equal(status, 0);
-  for (const word of ["--only", "--quick", "--kubelet", "--no-judge", "memory", "tunnel", "disk"]) {
-    assert.ok(out.includes(word), word);
+  for (const word of [
+    "--only",
+    "--quick",
+    "--kubelet",
+    "--out",
+    "--no-judge",
+    "soak -- --what growth",
+    "--what disk",
+  ]) {
+    assert.ok(out.replaceAll(/\s+/g, " ").includes(word), word);
   }
+  for (const name of PART_NAMES) assert.match(out, new RegExp(`^  ${name} \\(\\d+ s\\): `, "m"));
 });
 
 for (const [wrong, said] of [

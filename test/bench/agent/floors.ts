@@ -45,8 +45,14 @@ const options = { host: "127.0.0.1", port: Number(port), ca: authority, minVersi
 require("node:tls").connect(options, () => { ${REST} }).resume();
 `;
 
-export async function floorFigures(windowMs: number): Promise<FloorFigures> {
-  using folder = new TempFolder();
+/** Processes that do nothing. */
+export interface Floors extends AsyncDisposable {
+  rest(windowMs: number): Promise<FloorFigures>;
+}
+
+export async function startFloors(): Promise<Floors> {
+  await using started = new AsyncDisposableStack();
+  const folder = started.use(new TempFolder());
   writeFileSync(folder.at("rest.cjs"), REST);
   writeFileSync(folder.at("tcp.cjs"), TCP);
   writeFileSync(folder.at("tls.cjs"), TLS);
@@ -54,32 +60,34 @@ export async function floorFigures(windowMs: number): Promise<FloorFigures> {
   writeFileSync(folder.at("ca.pem"), authority.ca);
   const { certificate, privateKey } = authority.issueServer();
   const server = createServer({ cert: certificate, key: privateKey }, (socket) => socket.on("error", () => undefined));
+  started.defer(() => void server.close());
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  try {
-    const { port } = server.address() as AddressInfo;
-    const [bareNode, bareTcp, bareTls] = await Promise.all([
-      figuresOf([folder.at("rest.cjs")], windowMs),
-      figuresOf([folder.at("tcp.cjs"), String(port)], windowMs),
-      figuresOf([folder.at("tls.cjs"), String(port), folder.at("ca.pem")], windowMs),
-    ]);
-    return { bareNode, bareTcp, bareTls, tlsAddsAnonMiB: round(bareTls.anonMiB - bareTcp.anonMiB) };
-  } finally {
-    server.close();
-  }
+  const { port } = server.address() as AddressInfo;
+  const start = async (...args: readonly string[]): Promise<number> => {
+    const child = started.adopt(startNode(args), (each) => void each.kill("SIGKILL"));
+    await firstWord(child);
+    return child.pid ?? 0;
+  };
+  const bareNodePid = await start(folder.at("rest.cjs"));
+  const bareTcpPid = await start(folder.at("tcp.cjs"), String(port));
+  const bareTlsPid = await start(folder.at("tls.cjs"), String(port), folder.at("ca.pem"));
+  const processes = started.move();
+  return {
+    rest: async (windowMs) => {
+      const restOfNode = (pid: number) => restOf(pid, windowMs, SETTLE_MS);
+      const [bareNode, bareTcp, bareTls] = await Promise.all([
+        restOfNode(bareNodePid),
+        restOfNode(bareTcpPid),
+        restOfNode(bareTlsPid),
+      ]);
+      return { bareNode, bareTcp, bareTls, tlsAddsAnonMiB: round(bareTls.anonMiB - bareTcp.anonMiB) };
+    },
+    [Symbol.asyncDispose]: () => processes.disposeAsync(),
+  };
 }
 
-async function figuresOf(args: readonly string[], windowMs: number): Promise<RestFigures> {
-  const child = spawn(NODE, [...agentFlags(), ...args], {
-    env: agentEnvironment(),
-    stdio: ["ignore", "pipe", "pipe"],
-  });
-  try {
-    await firstWord(child);
-    return await restOf(child.pid ?? 0, windowMs, SETTLE_MS);
-  } finally {
-    child.kill("SIGKILL");
-  }
-}
+const startNode = (args: readonly string[]): ChildProcess =>
+  spawn(NODE, [...agentFlags(), ...args], { env: agentEnvironment(), stdio: ["ignore", "pipe", "pipe"] });
 
 /** @throws with what it said when it ends before that */
 async function firstWord(child: ChildProcess): Promise<void> {
@@ -100,4 +108,7 @@ async function firstWord(child: ChildProcess): Promise<void> {
   }
 }
 
-if (import.meta.main) console.log(JSON.stringify(await floorFigures(60_000), undefined, 2));
+if (import.meta.main) {
+  await using floors = await startFloors();
+  console.log(JSON.stringify(await floors.rest(60_000), undefined, 2));
+}

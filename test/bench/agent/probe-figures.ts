@@ -7,9 +7,8 @@ import { once } from "node:events";
 import { createServer as createHttp2Server } from "node:http2";
 import { type AddressInfo, createServer, type Server } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
-import { fileURLToPath } from "node:url";
-import { cpuSecondsOf, memoryOf, percentile, round } from "../measure/process-usage.ts";
-import { forkWithAgentFlags } from "./agent-fork.ts";
+import { cpuPercentOf, memoryOf, percentile, round, type Spread, spreadOf } from "../measure/process-usage.ts";
+import { forkWithAgentFlags, messageOf } from "./agent-fork.ts";
 
 export type ProbeMix = "http" | "mixed" | "exec";
 
@@ -32,13 +31,20 @@ interface MixFigures {
   readonly heapKiBPerProbe: number;
   /** Anonymous memory, with the code and what the allocator keeps. */
   readonly anonKiBPerProbe: number;
+  /** Over the parts of the window. */
+  readonly spread: Readonly<Record<"cpuPercent", Spread>>;
 }
 
 export interface ProbeFigures {
   readonly pods: number;
   readonly probes: number;
   readonly periodSeconds: number;
-  readonly http: MixFigures & { readonly p99LateMs: number; readonly maxLateMs: number; readonly runs: number };
+  readonly http: MixFigures & {
+    readonly p99LateMs: number;
+    readonly maxLateMs: number;
+    readonly runs: number;
+    readonly spread: MixFigures["spread"] & { readonly lateMs: Spread };
+  };
   /** A third each of httpGet, tcpSocket and grpc. */
   readonly mixed: MixFigures;
   /** Commands that a runtime in memory answers at once: schedule, thresholds, metrics. */
@@ -51,66 +57,103 @@ const PERIOD_SECONDS = 10;
 /** Every probe has run once, so that what it needs is loaded. */
 const SETTLE_MS = 12_000;
 
-export async function probeFigures(windowMs: number): Promise<ProbeFigures> {
-  const arrivals = new Map<string, number[]>();
-  const http = await listening(httpTarget(arrivals));
-  const grpc = await listening(grpcTarget());
-  const ports = { httpPort: portOf(http), grpcPort: portOf(grpc) };
-  const probes = PODS * PROBES_PER_POD;
-  try {
-    const httpOnly = await measure({ mix: "http", pods: PODS, ...ports }, windowMs);
-    const late = [...arrivals.values()].flatMap(latenessOf);
+/** Milliseconds at which requests of each probe came, by path. */
+type Arrivals = Map<string, number[]>;
+type Ports = Pick<ProbeOrder, "httpPort" | "grpcPort">;
+
+/** Targets in this process, and a process for each mix that is measured. */
+export class ProbeBench implements AsyncDisposable {
+  readonly #arrivals: Arrivals;
+  readonly #ports: Ports;
+  readonly #started: AsyncDisposableStack;
+
+  private constructor(arrivals: Arrivals, ports: Ports, started: AsyncDisposableStack) {
+    this.#arrivals = arrivals;
+    this.#ports = ports;
+    this.#started = started;
+  }
+
+  static async start(): Promise<ProbeBench> {
+    await using started = new AsyncDisposableStack();
+    const arrivals: Arrivals = new Map();
+    const listen = async (server: Server): Promise<number> =>
+      portOf(started.adopt(await listening(server), (each) => void each.close()));
+    const ports = { httpPort: await listen(httpTarget(arrivals)), grpcPort: await listen(grpcTarget()) };
+    return new ProbeBench(arrivals, ports, started.move());
+  }
+
+  /** What is CPU time and memory of a process alone: another may do so beside it. */
+  async measure(mix: ProbeMix, windowMs: number): Promise<MixFigures> {
+    await using prober = Prober.start({ mix, pods: PODS, ...this.#ports });
+    return await prober.measure(windowMs);
+  }
+
+  /** How late requests arrive, too. */
+  async measureHttp(windowMs: number): Promise<ProbeFigures["http"]> {
+    this.#arrivals.clear();
+    const figures = await this.measure("http", windowMs);
+    const late = [...this.#arrivals.values()].flatMap(latenessOf);
     return {
-      ...{ pods: PODS, probes, periodSeconds: PERIOD_SECONDS },
-      http: {
-        ...httpOnly,
-        p99LateMs: round(percentile(late, 0.99)),
-        maxLateMs: round(percentile(late, 1)),
-        runs: late.length,
-      },
-      mixed: await measure({ mix: "mixed", pods: PODS, ...ports }, windowMs),
-      exec: await measure({ mix: "exec", pods: PODS, ...ports }, windowMs),
+      ...figures,
+      p99LateMs: round(percentile(late, 0.99)),
+      maxLateMs: round(percentile(late, 1)),
+      runs: late.length,
+      spread: { ...figures.spread, lateMs: spreadOf(late) },
     };
-  } finally {
-    http.close();
-    grpc.close();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#started.disposeAsync();
   }
 }
 
-async function measure(order: ProbeOrder, windowMs: number): Promise<MixFigures> {
-  const child = forkWithAgentFlags(new URL("probes-main.ts", import.meta.url));
-  try {
-    const pid = child.pid ?? 0;
-    child.send(order);
+export const PROBES = { pods: PODS, probes: PODS * PROBES_PER_POD, periodSeconds: PERIOD_SECONDS };
+
+class Prober implements AsyncDisposable {
+  readonly #child: ChildProcess;
+
+  private constructor(child: ChildProcess) {
+    this.#child = child;
+  }
+
+  static start(order: ProbeOrder): Prober {
+    const prober = new Prober(forkWithAgentFlags(new URL("probes-main.ts", import.meta.url)));
+    prober.#child.send(order);
+    return prober;
+  }
+
+  async measure(windowMs: number): Promise<MixFigures> {
+    const pid = this.#child.pid ?? 0;
     // The pods are there in any case; a probe's share is what comes on top.
-    const before = await heapOf(child);
+    const before = await this.#heap();
     const anonBefore = memoryOf(pid).anonMiB;
-    child.send("begin");
+    this.#child.send("begin");
     await delay(SETTLE_MS);
-    const cpu = cpuSecondsOf(pid);
-    await delay(windowMs);
-    const cpuPercent = round(((cpuSecondsOf(pid) - cpu) / windowMs) * 100_000);
-    const after = await heapOf(child);
-    const probes = order.pods * PROBES_PER_POD;
+    const { cpuPercent, spread } = await cpuPercentOf(pid, windowMs);
+    const after = await this.#heap();
     return {
       cpuPercent,
-      heapKiBPerProbe: round((after - before) / 1024 / probes),
-      anonKiBPerProbe: round(((memoryOf(pid).anonMiB - anonBefore) * 1024) / probes),
+      heapKiBPerProbe: round((after - before) / 1024 / PROBES.probes),
+      anonKiBPerProbe: round(((memoryOf(pid).anonMiB - anonBefore) * 1024) / PROBES.probes),
+      spread: { cpuPercent: spread },
     };
-  } finally {
-    child.kill();
-    await once(child, "exit");
   }
-}
 
-async function heapOf(child: ChildProcess): Promise<number> {
-  child.send("heap");
-  const [answer] = (await once(child, "message")) as [HeapAnswer];
-  return answer.heapUsed;
+  async #heap(): Promise<number> {
+    this.#child.send("heap");
+    return (await messageOf<HeapAnswer>(this.#child)).heapUsed;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
+    const ended = once(this.#child, "exit");
+    this.#child.kill();
+    await ended;
+  }
 }
 
 /** As little of a server as there can be; what takes connections takes the tcpSocket probes too. */
-function httpTarget(arrivals: Map<string, number[]>): Server {
+function httpTarget(arrivals: Arrivals): Server {
   const answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
   return createServer((socket) => {
     socket.on("error", () => undefined);
@@ -154,7 +197,10 @@ function latenessOf([_, ...times]: readonly number[]): number[] {
   return offsets.map((offset) => offset - earliest);
 }
 
-if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  const quick = process.argv.includes("--quick");
-  console.log(JSON.stringify(await probeFigures(quick ? 20_000 : 60_000), undefined, 2));
+if (import.meta.main) {
+  const windowMs = process.argv.includes("--quick") ? 20_000 : 60_000;
+  await using bench = await ProbeBench.start();
+  const http = await bench.measureHttp(windowMs);
+  const [mixed, exec] = await Promise.all([bench.measure("mixed", windowMs), bench.measure("exec", windowMs)]);
+  console.log(JSON.stringify({ ...PROBES, http, mixed, exec }, undefined, 2));
 }

@@ -7,8 +7,8 @@ import { CgroupTree } from "@picolet/agent/resources/cgroup-tree.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { TempFolder } from "../../support/unit/machine/temp-folder.ts";
 import { RecordedLog } from "../../support/unit/ports/recorders.ts";
-import { percentile, round } from "../measure/process-usage.ts";
-import { forkWithAgentFlags } from "./agent-fork.ts";
+import { mapValues, percentile, round, type Spread, spreadOf } from "../measure/process-usage.ts";
+import { forkWithAgentFlags, messageOf } from "./agent-fork.ts";
 import type { StatsAnswer, StatsOrder } from "./stats-main.ts";
 
 export interface StatsFigures {
@@ -20,6 +20,7 @@ export interface StatsFigures {
   readonly diskCpuMs: number;
   /** How long the event loop was held, of a hundred times the worst but one. */
   readonly stallMs: number;
+  readonly spread: Readonly<Record<"lookMs" | "lookCpuMs" | "stallMs", Spread>>;
 }
 
 const PODS = 50;
@@ -57,16 +58,19 @@ export async function statsFigures(): Promise<StatsFigures> {
 async function measure(order: StatsOrder): Promise<StatsAnswer> {
   const child = forkWithAgentFlags(new URL("stats-main.ts", import.meta.url));
   child.send(order);
-  const [answer] = (await once(child, "message")) as [StatsAnswer];
+  const answer = await messageOf<StatsAnswer>(child);
   if (child.exitCode === null) await once(child, "exit");
   return answer;
 }
 
-function figuresOf({ lookCpuMs, lookMs, diskCpuMs, stallMs }: StatsAnswer): StatsFigures {
+function figuresOf({ lookCpuMs: samples, lookMs, diskCpuMs, stallMs }: StatsAnswer): StatsFigures {
+  const lookCpuMs = samples.reduce((sum, each) => sum + each, 0) / samples.length;
+  const { p99: stalled, ...stalls } = stallMs;
   return {
     cpuPercentAt50Pods: round((lookCpuMs / LOOK_PERIOD_MS + diskCpuMs / DISK_PERIOD_MS) * 100),
     lookMs: { p50: round(percentile(lookMs, 0.5)), p99: round(percentile(lookMs, 0.99)) },
-    ...{ lookCpuMs: round(lookCpuMs), diskCpuMs: round(diskCpuMs), stallMs: round(stallMs) },
+    ...{ lookCpuMs: round(lookCpuMs), diskCpuMs: round(diskCpuMs), stallMs: round(stalled) },
+    spread: { lookMs: spreadOf(lookMs), lookCpuMs: spreadOf(samples), stallMs: mapValues(stalls, round) },
   };
 }
 

@@ -9,7 +9,7 @@ import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { millis } from "@picolet/protocol/ports.ts";
 import { usagePod } from "../../support/unit/pods/usage-pods.ts";
 import { RecordedLog } from "../../support/unit/ports/recorders.ts";
-import { cpuSecondsOf } from "../measure/process-usage.ts";
+import { cpuSecondsOf, type Spread } from "../measure/process-usage.ts";
 
 export interface StatsOrder {
   readonly root: string;
@@ -21,16 +21,19 @@ export interface StatsOrder {
 
 /** Milliseconds. */
 export interface StatsAnswer {
-  readonly lookCpuMs: number;
+  /** The mean of so many that follow one another. */
+  readonly lookCpuMs: readonly number[];
   readonly lookMs: readonly number[];
   /** With the processes that it starts. */
   readonly diskCpuMs: number;
-  readonly stallMs: number;
+  readonly stallMs: { readonly p99: number } & Spread;
 }
 
 const NEVER = new AbortController().signal;
 const NEW = millis(0);
 const WARM_UP_LOOKS = 5;
+/** For the spread. */
+const PARTS = 5;
 
 process.once("message", async ({ root, pods: count, looks, measurements, folder }: StatsOrder) => {
   const volumes = [
@@ -56,14 +59,18 @@ process.once("message", async ({ root, pods: count, looks, measurements, folder 
   await usage.disk(NEW, NEVER);
   const delays = monitorEventLoopDelay({ resolution: 1 });
   delays.enable();
-  const before = process.cpuUsage();
   const lookMs: number[] = [];
-  for (let look = 0; look < looks; look += 1) {
-    const from = performance.now();
-    await usage.sample(NEW, NEVER);
-    lookMs.push(performance.now() - from);
+  const lookCpuMs: number[] = [];
+  for (let part = 0; part < PARTS; part += 1) {
+    const before = process.cpuUsage();
+    for (let look = 0; look < looks / PARTS; look += 1) {
+      const from = performance.now();
+      await usage.sample(NEW, NEVER);
+      lookMs.push(performance.now() - from);
+    }
+    const { user, system } = process.cpuUsage(before);
+    lookCpuMs.push(((user + system) / 1000 / looks) * PARTS);
   }
-  const { user, system } = process.cpuUsage(before);
   delays.disable();
   const diskFrom = cpuSecondsOf(process.pid, "with children");
   for (let measurement = 0; measurement < measurements; measurement += 1)
@@ -71,10 +78,13 @@ process.once("message", async ({ root, pods: count, looks, measurements, folder 
     await makeUsage().disk(NEW, NEVER);
   const diskSeconds = cpuSecondsOf(process.pid, "with children") - diskFrom;
   const answer: StatsAnswer = {
-    lookCpuMs: (user + system) / 1000 / looks,
+    lookCpuMs,
     lookMs,
     diskCpuMs: (diskSeconds * 1000) / measurements,
-    stallMs: delays.percentile(99) / 1e6,
+    stallMs: {
+      p99: delays.percentile(99) / 1e6,
+      ...{ min: delays.min / 1e6, median: delays.percentile(50) / 1e6, max: delays.max / 1e6 },
+    },
   };
   process.send?.(answer);
   process.disconnect();

@@ -5,8 +5,8 @@
  */
 import { once } from "node:events";
 import { Containerd } from "../../support/containerd/containerd.ts";
-import { forkWithAgentFlags } from "../agent/agent-fork.ts";
-import { percentile, round } from "../measure/process-usage.ts";
+import { forkWithAgentFlags, messageOf } from "../agent/agent-fork.ts";
+import { mapValues, percentile, round, type Spreads, spreadOf } from "../measure/process-usage.ts";
 import { step } from "../measure/progress.ts";
 import type { WatchAnswer, WatchOrder } from "./eviction-watch-main.ts";
 import { type Leak, LeakBoard } from "./leak-board.ts";
@@ -30,9 +30,12 @@ export interface EvictionFigures {
   readonly smallBoardWatchCpuPercent: number;
   /** The same with next to nothing left. */
   readonly alertWatchCpuPercent: number;
+  /** Over five measurements. */
+  readonly spread: Spreads;
 }
 
 interface Quantiles {
+  readonly min: number;
   readonly p50: number;
   readonly p99: number;
   readonly max: number;
@@ -58,9 +61,12 @@ export async function evictionFigures(containerd: Containerd, { quick }: { quick
     const ended = await step(`pods that leak ${rate} MiB a second`, () => leaks(board, rate, quick ? 3 : 8));
     fast[rate] = figuresOf(ended);
   }
-  const { idlePercent, smallBoardPercent, alertPercent } = await step("the watch of memory", () =>
-    watchCosts({ podsCgroup: board.podsCgroup }),
-  );
+  const watch = await step("the watch of memory", () => watchCosts({ podsCgroup: board.podsCgroup }));
+  const watchSamples = {
+    idleWatchCpuPercent: watch.idlePercent,
+    smallBoardWatchCpuPercent: watch.smallBoardPercent,
+    alertWatchCpuPercent: watch.alertPercent,
+  };
   const { crossingToKillMs, ...rest } = figuresOf(usual);
   if (crossingToKillMs === null) throw new Error("no pod that leaked was evicted");
   return {
@@ -68,9 +74,8 @@ export async function evictionFigures(containerd: Containerd, { quick }: { quick
     ...rest,
     crossingToKillMs,
     fastLeaks: fast,
-    idleWatchCpuPercent: idlePercent,
-    smallBoardWatchCpuPercent: smallBoardPercent,
-    alertWatchCpuPercent: alertPercent,
+    ...mapValues(watchSamples, (samples) => round(percentile(samples, 0.5))),
+    spread: mapValues(watchSamples, spreadOf),
   };
 }
 
@@ -93,6 +98,7 @@ function figuresOf(ended: readonly Leak[]): FastLeakFigures {
 }
 
 const quantiles = (values: readonly number[]): Quantiles => ({
+  min: round(percentile(values, 0)),
   p50: round(percentile(values, 0.5)),
   p99: round(percentile(values, 0.99)),
   max: round(percentile(values, 1)),
@@ -101,7 +107,7 @@ const quantiles = (values: readonly number[]): Quantiles => ({
 async function watchCosts(order: WatchOrder): Promise<WatchAnswer> {
   const child = forkWithAgentFlags(new URL("eviction-watch-main.ts", import.meta.url));
   child.send(order);
-  const [answer] = (await once(child, "message")) as [WatchAnswer];
+  const answer = await messageOf<WatchAnswer>(child);
   if (child.exitCode === null) await once(child, "exit");
   return answer;
 }

@@ -5,21 +5,22 @@ import { planMemorySampling } from "@picolet/agent/plan/eviction/memory-sampling
 import { detectCgroups } from "@picolet/agent/resources/cgroup-hierarchies.ts";
 import { MemoryGauge } from "@picolet/agent/stats/memory-gauge.ts";
 import type { MonotonicMs } from "@picolet/protocol/ports.ts";
-import { round } from "../measure/process-usage.ts";
 
 export interface WatchOrder {
   readonly podsCgroup: string;
 }
 
-/** Percent of one core. */
+/** Percent of one core, once for each measurement. */
 export interface WatchAnswer {
-  readonly idlePercent: number;
-  readonly smallBoardPercent: number;
-  readonly alertPercent: number;
+  readonly idlePercent: readonly number[];
+  readonly smallBoardPercent: readonly number[];
+  readonly alertPercent: readonly number[];
 }
 
 const MIB = 1024 * 1024;
-const LOOKS = 5000;
+const MEASUREMENTS = 5;
+/** In each of them. */
+const LOOKS = 1000;
 const WARM_UP_LOOKS = 200;
 const thresholds = evictionThresholds({
   evictionHard: { "memory.available": "100Mi" },
@@ -31,7 +32,7 @@ const thresholds = evictionThresholds({
  * Measures the CPU of the samples at a distance from the threshold.
  * @param leftMiB distance beyond the threshold, which decides how often memory is sampled
  */
-function percentOf(gauge: MemoryGauge, leftMiB: number, nearBytes: number): number {
+function percentsOf(gauge: MemoryGauge, leftMiB: number, nearBytes: number): number[] {
   const space = { available: (100 + leftMiB) * MIB, capacity: 16_384 * MIB };
   const seen = { node: space, pods: space, stalledUs: 0 };
   const now = 0 as MonotonicMs;
@@ -40,18 +41,20 @@ function percentOf(gauge: MemoryGauge, leftMiB: number, nearBytes: number): numb
     planMemorySampling(thresholds, { reading: gauge.read({ near: nearBytes, short: 100 * MIB }), window, now });
   };
   for (let index = 0; index < WARM_UP_LOOKS; index += 1) look();
-  const before = process.cpuUsage();
-  for (let index = 0; index < LOOKS; index += 1) look();
-  const { user, system } = process.cpuUsage(before);
-  return round(((user + system) / 1000 / LOOKS / lookAgainIn) * 100);
+  return Array.from({ length: MEASUREMENTS }, () => {
+    const before = process.cpuUsage();
+    for (let index = 0; index < LOOKS; index += 1) look();
+    const { user, system } = process.cpuUsage(before);
+    return ((user + system) / 1000 / LOOKS / lookAgainIn) * 100;
+  });
 }
 
 process.once("message", async ({ podsCgroup }: WatchOrder) => {
   const gauge = new MemoryGauge(cgroupFoldersOf(await detectCgroups()), { allPodsCgroup: podsCgroup });
   const answer: WatchAnswer = {
-    idlePercent: percentOf(gauge, 16_000, 0),
-    smallBoardPercent: percentOf(gauge, 200, 0),
-    alertPercent: percentOf(gauge, 1, Infinity),
+    idlePercent: percentsOf(gauge, 16_000, 0),
+    smallBoardPercent: percentsOf(gauge, 200, 0),
+    alertPercent: percentsOf(gauge, 1, Infinity),
   };
   process.send?.(answer);
   process.disconnect();

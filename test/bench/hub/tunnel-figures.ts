@@ -18,16 +18,21 @@ import { Fleet, kubectlMissing } from "../../support/hub/test-fleet.ts";
 import { seededRandom } from "../../support/unit/ports/seeded-random.ts";
 import { LinkProxy } from "../../support/unit/tunnel/link-proxy.ts";
 import { type RestingAgent, startedAtMs } from "../agent/agent-figures.ts";
-import { percentile, round, writtenBytesOf } from "../measure/process-usage.ts";
+import {
+  mapValues,
+  percentile,
+  type Quantiles,
+  quantilesOf,
+  round,
+  type Spread,
+  type Spreads,
+  spreadOf,
+  writtenBytesOf,
+} from "../measure/process-usage.ts";
 import { step } from "../measure/progress.ts";
 import { tcpBytesTo } from "../measure/tcp-figures.ts";
 import { plainBytesOf, TlsRecords } from "../measure/tls-records.ts";
 import { ApiClient, firstByte, limit } from "./api-client.ts";
-
-export interface TunnelBenchOptions {
-  readonly quick: boolean;
-  readonly step: <T>(name: string, work: () => Promise<T>) => Promise<T>;
-}
 
 export interface TunnelFigures {
   /** With ten pods at rest; what was seen in whole heartbeats, extrapolated to a day. */
@@ -45,17 +50,12 @@ export interface TunnelFigures {
   /** The worst case: the link goes silent right after a heartbeat. */
   readonly halfOpenDetectionSeconds: number;
   /** POST to the container's start as the runtime has it, the hub's scheduler between them. */
-  readonly applyToStarted: Quantiles & { readonly kubectlP50: number | null };
+  readonly applyToStarted: Quantiles & { readonly kubectlP50: number | null; readonly kubectlSpread?: Spread };
   /** The floor is the same command through containerd's own streaming server. */
-  readonly execFirstByte: Quantiles & { readonly floorP50: number };
+  readonly execFirstByte: Quantiles & { readonly floorP50: number; readonly floorSpread: Spread };
   readonly logThroughputMiBs: number;
-}
-
-interface Quantiles {
-  readonly p50: number;
-  readonly p95: number;
-  readonly min: number;
-  readonly max: number;
+  /** Spreads of the figures that have none of their own. */
+  readonly spread: Spreads;
 }
 
 const NODE = "board";
@@ -68,26 +68,28 @@ const QUIET_MS = 1000;
 /** Between two changes of a pod's status: each travels by itself. */
 const CHANGE_PAUSE_MS = 1500;
 const STATUS_CHANGES = 10;
+/** On a machine that does nothing else each beat takes the same. */
+const IDLE_BEATS = 3;
+const RECONNECTS = 2;
+const HALF_OPENS = 2;
+const LOG_READS = 3;
 /** One way. It is far above the machine's own delays, so that round trips can be distinguished. */
 const RECONNECT_LATENCY_MS = 150;
 const MIB = 1024 * 1024;
 const LOG_LINE = "0123456789".repeat(10);
 
-export async function tunnelFigures(containerd: Containerd, options: TunnelBenchOptions): Promise<TunnelFigures> {
-  return { ...(await linkFigures(containerd, options)), ...(await throughTunnel(containerd, options)) };
-}
-
 /** What is timed. */
-export async function throughTunnel(
-  containerd: Containerd,
-  { quick, step }: TunnelBenchOptions,
-): Promise<TimedFigures> {
+export async function throughTunnel(containerd: Containerd, quick: boolean): Promise<TimedFigures> {
   const runs = quick ? 5 : 20;
   await using board = await JoinedBoard.start(containerd, { containerLogMaxSize: "1Gi" });
+  const started = await step("apply to started", () => applyToStarted(board, runs));
+  const firstByte = await step("exec to its first byte", () => execFirstByte(board, runs));
+  const log = await step("a log through the tunnel", () => logThroughput(board, quick ? 16 : 32));
   return {
-    applyToStarted: await step("apply to started", () => applyToStarted(board, runs)),
-    execFirstByte: await step("exec to its first byte", () => execFirstByte(board, runs)),
-    logThroughputMiBs: await step("a log through the tunnel", () => logThroughput(board, quick ? 16 : 64)),
+    applyToStarted: started,
+    execFirstByte: firstByte,
+    logThroughputMiBs: round(percentile(log, 0.5)),
+    spread: { logThroughputMiBs: spreadOf(log) },
   };
 }
 
@@ -164,45 +166,122 @@ export class JoinedBoard implements AsyncDisposable {
 const boundPod = (name: string, spec: Record<string, unknown> = {}): unknown =>
   containerPod(name, undefined, { nodeName: NODE, ...spec });
 
-type TimedFigures = Pick<TunnelFigures, "applyToStarted" | "execFirstByte" | "logThroughputMiBs">;
-export type LinkFigures = Omit<TunnelFigures, keyof TimedFigures>;
+type TimedFigures = Pick<TunnelFigures, "applyToStarted" | "execFirstByte" | "logThroughputMiBs" | "spread">;
+export type LinkFigures = Omit<TunnelFigures, Exclude<keyof TimedFigures, "spread">>;
 
-/** What is counted; most of it is waiting for heartbeats. */
-export async function linkFigures(containerd: Containerd, { quick, step }: TunnelBenchOptions): Promise<LinkFigures> {
-  await using board = await JoinedBoard.start(containerd, {}, true);
-  await board.createPods(PODS_AT_REST);
-  const bytesPerDayIdle = await step("the tunnel at rest", () => idleBytes(board, quick ? 2 : 6));
-  const bytesPerStatusChange = await step("changes of a status", () => statusBytes(board));
-  const reconnects = await step("reconnects", async () => [await reconnect(board), await reconnect(board)]);
-  const halfOpenDetectionSeconds = await step("a half-open link", () => halfOpen(board));
-  board.proxy.heal();
-  await board.node.waitForStatus("the tunnel again", ({ tunnel }) => tunnel.state === "connected");
-  await board.drain();
-  return {
-    bytesPerDayIdle,
-    bytesPerStatusChange,
-    reconnectBytesUnchanged: worst(reconnects.map(({ greetingBytes }) => greetingBytes)),
-    reconnectRoundTrips: worst(reconnects.map(({ greetingRoundTrips }) => greetingRoundTrips)),
-    reconnectRoundTripsInAll: worst(reconnects.map(({ roundTrips }) => roundTrips)),
-    reconnectBytesInAll: worst(reconnects.map(({ bytes }) => bytes)),
-    halfOpenDetectionSeconds,
-  };
+/**
+ * Boards whose links are counted, in front of a containerd of their own; most of it is waiting for heartbeats. What
+ * happens on one would be seen in the bytes of another, so that each has its own.
+ */
+export class LinkBoards implements AsyncDisposable {
+  /** With ten pods at rest. */
+  readonly #idle: JoinedBoard;
+  /** With ten pods, and others that end. */
+  readonly #changing: JoinedBoard;
+  /** Without a pod. */
+  readonly #empty: JoinedBoard;
+  readonly #ending: Ending;
+  readonly #started: AsyncDisposableStack;
+
+  private constructor(
+    boards: Readonly<Record<"idle" | "changing" | "empty", JoinedBoard>>,
+    ending: Ending,
+    started: AsyncDisposableStack,
+  ) {
+    this.#idle = boards.idle;
+    this.#changing = boards.changing;
+    this.#empty = boards.empty;
+    this.#ending = ending;
+    this.#started = started;
+  }
+
+  static async start(): Promise<LinkBoards> {
+    await using started = new AsyncDisposableStack();
+    const containerd = started.use(await Containerd.start());
+    const board = async (): Promise<JoinedBoard> => started.use(await JoinedBoard.start(containerd, {}, true));
+    const boards = { idle: await board(), changing: await board(), empty: await board() };
+    await boards.idle.createPods(PODS_AT_REST, "-at-rest");
+    await boards.changing.createPods(PODS_AT_REST);
+    const ending = await podsThatEnd(boards.changing);
+    return new LinkBoards(boards, ending, started.move());
+  }
+
+  /** @param quietMs for so long nothing happens but to the board without pods: others rest on the same machine */
+  async rest({ quick, quietMs }: { readonly quick: boolean; readonly quietMs: number }): Promise<LinkFigures> {
+    const [idle, { status, reconnects }, detections] = await Promise.all([
+      step("the tunnel at rest", () => idleBytes(this.#idle, quick ? 2 : IDLE_BEATS)),
+      this.#changes(quietMs),
+      step("half-open links", () => repeated(quick ? 1 : HALF_OPENS, () => halfOpen(this.#empty))),
+    ]);
+    const samplesOf = (name: keyof Reconnect): number[] => reconnects.map((each) => each[name]);
+    const worst = {
+      reconnectBytesUnchanged: samplesOf("greetingBytes"),
+      reconnectRoundTrips: samplesOf("greetingRoundTrips"),
+      reconnectRoundTripsInAll: samplesOf("roundTrips"),
+      reconnectBytesInAll: samplesOf("bytes"),
+      halfOpenDetectionSeconds: detections,
+    };
+    return {
+      ...{ bytesPerDayIdle: idle.figure, bytesPerStatusChange: status.figure },
+      ...mapValues(worst, (samples) => Math.max(...samples)),
+      spread: mapValues({ bytesPerDayIdle: idle.samples, bytesPerStatusChange: status.samples, ...worst }, spreadOf),
+    };
+  }
+
+  /** After the reconnects the agent's session is a new one: what a status adds to one that has been sent comes first. */
+  async #changes(quietMs: number): Promise<{ readonly status: Counted; readonly reconnects: readonly Reconnect[] }> {
+    await delay(Math.max(IDLE_SETTLE_MS, quietMs));
+    const status = await step("changes of a status", () => this.statusBytes());
+    const reconnects = await step("reconnects", () => repeated(RECONNECTS, () => reconnect(this.#changing)));
+    return { status, reconnects };
+  }
+
+  /** Once, when the starts of the pods have been reported. */
+  statusBytes(): Promise<Counted> {
+    return statusBytes(this.#changing, this.#ending);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#started.defer(async () => {
+      await Promise.all([this.#idle.drain(), this.#changing.drain()]);
+    });
+    await this.#started.disposeAsync();
+  }
 }
 
-const worst = (values: readonly number[]): number => Math.max(...values);
+async function repeated<T>(times: number, work: () => Promise<T>): Promise<T[]> {
+  const results: T[] = [];
+  for (let time = 0; time < times; time += 1) results.push(await work());
+  return results;
+}
+
+/** Bytes of several times, and of all of them together. */
+interface Counted {
+  readonly figure: number;
+  readonly samples: readonly number[];
+}
 
 /**
  * Counts the bytes from the end of one heartbeat to the end of a later one: whole heartbeats, with everything that came
  * between them. Rarer events of a day (a certificate's renewal, a report whose content has changed) are left out; they
  * come to some kilobytes.
  */
-async function idleBytes({ proxy }: JoinedBoard, beats: number): Promise<number> {
+async function idleBytes({ proxy }: JoinedBoard, beats: number): Promise<Counted> {
   await delay(IDLE_SETTLE_MS);
   await nextTraffic(proxy);
-  const before = { bytes: tcpBytesTo(proxy.port).wireBytes, atMs: performance.now() };
-  for (let beat = 0; beat < beats; beat += 1) await nextTraffic(proxy);
-  const bytes = tcpBytesTo(proxy.port).wireBytes - before.bytes;
-  return Math.round((bytes / ((performance.now() - before.atMs) / 1000)) * DAY_SECONDS);
+  const now = () => ({ bytes: tcpBytesTo(proxy.port).wireBytes, atMs: performance.now() });
+  const perDay = (from: ReturnType<typeof now>, to: ReturnType<typeof now>): number =>
+    Math.round(((to.bytes - from.bytes) / ((to.atMs - from.atMs) / 1000)) * DAY_SECONDS);
+  const first = now();
+  const samples: number[] = [];
+  let last = first;
+  for (let beat = 0; beat < beats; beat += 1) {
+    await nextTraffic(proxy);
+    const next = now();
+    samples.push(perDay(last, next));
+    last = next;
+  }
+  return { figure: perDay(first, last), samples };
 }
 
 /** Resolves a moment after something has gone through the tunnel. */
@@ -216,41 +295,46 @@ async function nextTraffic(proxy: LinkProxy): Promise<void> {
   await delay(QUIET_MS);
 }
 
-/** TunnelFigures.bytesPerStatusChange by itself. */
-async function bytesPerStatusChange(containerd: Containerd): Promise<number> {
-  await using board = await JoinedBoard.start(containerd, {}, true);
-  await board.createPods(PODS_AT_REST);
-  return await statusBytes(board);
-}
+/** Processes of pods that are not started again, by the pod's name. */
+type Ending = ReadonlyMap<string, number>;
 
-/** Containers that are not to be started again end one after the other: one status each, and no event. */
-async function statusBytes({ api, node, proxy, containerd }: JoinedBoard): Promise<number> {
+async function podsThatEnd({ api, node, containerd }: JoinedBoard): Promise<Ending> {
   const names = Array.from({ length: STATUS_CHANGES }, (_, index) => `ends${index}`);
   for (const name of names) await api.create(boundPod(name, { restartPolicy: "Never" }));
   const pods = await node.waitForPods("pods that will end", allReady(PODS_AT_REST + STATUS_CHANGES));
-  await delay(IDLE_SETTLE_MS);
-  const pids = names.map((name) => containerd.pidOf(containerIdOf(pods.get(name))));
-  const isOver = new Set(names);
-  const before = tcpBytesTo(proxy.port).wireBytes;
+  return new Map(names.map((name) => [name, containerd.pidOf(containerIdOf(pods.get(name)))]));
+}
+
+/** They end one after the other: one status each, and no event. A sample is what one end has caused by the next. */
+async function statusBytes({ api, node, proxy }: JoinedBoard, ending: Ending): Promise<Counted> {
+  const isOver = new Set(ending.keys());
+  const marks = [tcpBytesTo(proxy.port).wireBytes];
   const endAll = async (): Promise<void> => {
-    for (const pid of pids) {
+    for (const pid of ending.values()) {
       process.kill(pid, "SIGKILL");
       await delay(CHANGE_PAUSE_MS);
+      marks.push(tcpBytesTo(proxy.port).wireBytes);
     }
   };
-  const changes = await api.countChanges(
-    () => void endAll(),
+  const ended = Promise.withResolvers<void>();
+  const counting = api.countChanges(
+    () => void endAll().then(ended.resolve, ended.reject),
     ({ metadata, status }) => {
       if ((status as { phase?: string }).phase === "Failed") isOver.delete(metadata.name);
       return isOver.size === 0;
     },
   );
+  const [changes] = await Promise.all([counting, ended.promise]);
   await delay(QUIET_MS);
-  const bytes = tcpBytesTo(proxy.port).wireBytes - before;
-  for (const name of names) await api.delete(name);
+  const [first = 0] = marks;
+  const bytes = tcpBytesTo(proxy.port).wireBytes - first;
+  for (const name of ending.keys()) await api.delete(name);
   await node.waitForPods("them gone", (left) => left.size === PODS_AT_REST);
   await delay(CHANGE_PAUSE_MS);
-  return Math.round(bytes / changes);
+  // One end may be several changes.
+  const share = ending.size / changes;
+  const samples = marks.slice(1).map((mark, index) => (mark - (marks[index] ?? 0)) * share);
+  return { figure: Math.round(bytes / changes), samples };
 }
 
 interface Reconnect {
@@ -294,27 +378,26 @@ const TCP_ROUND_TRIPS = 1;
 /** TLS 1.3's handshake and WebSocket's: RFC 8446, section 2; RFC 6455, section 4. */
 const TRIPS_BEFORE_GREETING = 2;
 
+/** Seconds from a link's silence until its loss is seen; then it is mended. */
 async function halfOpen({ node, proxy }: JoinedBoard): Promise<number> {
   await nextTraffic(proxy);
   const silentAt = performance.now();
   proxy.behave({ silent: true });
   await node.waitForStatus("the link's loss", ({ tunnel }) => tunnel.state !== "connected");
-  return round((performance.now() - silentAt) / 1000);
+  const seconds = round((performance.now() - silentAt) / 1000);
+  proxy.heal();
+  await node.waitForStatus("the tunnel again", ({ tunnel }) => tunnel.state === "connected");
+  return seconds;
 }
-
-const quantiles = (samples: readonly number[]): Quantiles => ({
-  p50: round(percentile(samples, 0.5)),
-  p95: round(percentile(samples, 0.95)),
-  ...{ min: round(percentile(samples, 0)), max: round(percentile(samples, 1)) },
-});
 
 async function applyToStarted(board: JoinedBoard, runs: number): Promise<TunnelFigures["applyToStarted"]> {
   const { api, fleet } = board;
   const pod = containerPod("p");
   const posted = await startsAfter(board, runs, () => api.create(pod));
   const isWithoutKubectl = kubectlMissing("1.32") !== false;
-  const applied = isWithoutKubectl ? [] : await startsAfter(board, runs, () => fleet.apply(pod));
-  return { ...quantiles(posted), kubectlP50: isWithoutKubectl ? null : quantiles(applied).p50 };
+  if (isWithoutKubectl) return { ...quantilesOf(posted), kubectlP50: null };
+  const applied = await startsAfter(board, Math.ceil(runs / 2), () => fleet.apply(pod));
+  return { ...quantilesOf(posted), kubectlP50: quantilesOf(applied).p50, kubectlSpread: spreadOf(applied) };
 }
 
 /** Seconds from the beginning of `apply` to the start of the pod's container. */
@@ -326,9 +409,7 @@ async function startsAfter(
   const samples: number[] = [];
   for (let run = 0; run < runs; run += 1) {
     const appliedAt = Date.now();
-    const applying = apply();
-    const pods = await node.waitForPods("a ready pod", allReady(1));
-    await applying;
+    const [, pods] = await Promise.all([apply(), node.waitForPods("a ready pod", allReady(1))]);
     samples.push(((await startedAtMs(containerd, containerIdOf(pods.get("p")))) - appliedAt) / 1000);
     await api.delete("p");
     await node.waitForPods("an empty node", (left) => left.size === 0);
@@ -358,30 +439,37 @@ async function execFirstByte(board: JoinedBoard, runs: number): Promise<TunnelFi
     floor.push(await byHand());
   }
   await board.drain();
-  return { ...quantiles(samples), floorP50: quantiles(floor).p50 };
+  return { ...quantilesOf(samples), floorP50: quantilesOf(floor).p50, floorSpread: spreadOf(floor) };
 }
 
 const EXEC_LIMIT_MS = 60_000;
 
 /** MiB a second of a log that is all there, read through the API server. */
-async function logThroughput(board: JoinedBoard, mebibytes: number): Promise<number> {
+async function logThroughput(board: JoinedBoard, mebibytes: number): Promise<number[]> {
   const { api, node } = board;
   const lines = Math.ceil((mebibytes * MIB) / (LOG_LINE.length + 1));
   const script = `yes ${LOG_LINE} | head -n ${lines}`;
   await api.create(containerPod("log", script, { restartPolicy: "Never" }));
   const hasEnded = (pods: PodsByName): boolean => pods.get("log")?.status?.phase === "Succeeded";
   await node.waitForPods("the whole log", hasEnded);
-  const { bytes, seconds } = await api.readLog("log");
-  if (bytes !== lines * (LOG_LINE.length + 1)) throw new Error(`the log has ${bytes} bytes`);
+  const samples = await repeated(LOG_READS, async () => {
+    const { bytes, seconds } = await api.readLog("log");
+    if (bytes !== lines * (LOG_LINE.length + 1)) throw new Error(`the log has ${bytes} bytes`);
+    return bytes / MIB / seconds;
+  });
   await board.drain();
-  return round(bytes / MIB / seconds);
+  return samples;
 }
 
 if (import.meta.main) {
   await using containerd = await Containerd.start();
-  if (process.argv.includes("--status-bytes")) console.log(await bytesPerStatusChange(containerd));
-  else {
-    const figures = await tunnelFigures(containerd, { quick: process.argv.includes("--quick"), step });
-    console.log(JSON.stringify(figures, undefined, 2));
+  const quick = process.argv.includes("--quick");
+  await using boards = await LinkBoards.start();
+  if (process.argv.includes("--status-bytes")) {
+    await delay(IDLE_SETTLE_MS);
+    console.log((await boards.statusBytes()).figure);
+  } else {
+    const link = await boards.rest({ quick, quietMs: 0 });
+    console.log(JSON.stringify({ ...link, ...(await throughTunnel(containerd, quick)) }, undefined, 2));
   }
 }

@@ -4,6 +4,7 @@
  */
 import { execFileSync } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
+import { setTimeout as delay } from "node:timers/promises";
 
 export interface MemoryFigures {
   readonly rssMiB: number;
@@ -35,6 +36,33 @@ export function cpuSecondsOf(pid: number, children?: "with children"): number {
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
   const own = Number(fields[11]) + Number(fields[12]);
   return (children === undefined ? own : own + Number(fields[13]) + Number(fields[14])) / ticksPerSecond;
+}
+
+/** A window is divided into so many parts, for the spread. */
+const WINDOW_PARTS = 6;
+
+/**
+ * CPU time of a process over a window from now on, in percent of one core.
+ * @param onPart the end of each part of the window
+ */
+export async function cpuPercentOf(
+  pid: number,
+  windowMs: number,
+  onPart?: () => void,
+): Promise<{ readonly cpuPercent: number; readonly spread: Spread }> {
+  const partMs = windowMs / WINDOW_PARTS;
+  const seconds = [cpuSecondsOf(pid)];
+  for (let part = 0; part < WINDOW_PARTS; part += 1) {
+    await delay(partMs);
+    seconds.push(cpuSecondsOf(pid));
+    onPart?.();
+  }
+  const percent = (from: number, to: number, ms: number): number =>
+    (((seconds[to] ?? 0) - (seconds[from] ?? 0)) / ms) * 100_000;
+  return {
+    cpuPercent: round(percent(0, WINDOW_PARTS, windowMs)),
+    spread: spreadOf(Array.from({ length: WINDOW_PARTS }, (_, part) => percent(part, part + 1, partMs))),
+  };
 }
 
 /** The CPU time that the scheduler has given the process's living threads, in nanoseconds. */
@@ -86,9 +114,33 @@ export interface Spread {
   readonly max: number;
 }
 
+/** By the figure's name. */
+export type Spreads = Readonly<Record<string, Spread>>;
+
+export const mapValues = <Key extends string, T, U>(
+  record: Readonly<Record<Key, T>>,
+  map: (value: T) => U,
+): Record<Key, U> =>
+  Object.fromEntries(Object.entries<T>(record).map(([key, value]) => [key, map(value)])) as Record<Key, U>;
+
 export const spreadOf = (samples: readonly number[]): Spread => ({
   min: round(percentile(samples, 0)),
   median: round(percentile(samples, 0.5)),
+  max: round(percentile(samples, 1)),
+});
+
+/** What is asked of times. */
+export interface Quantiles {
+  readonly p50: number;
+  readonly p95: number;
+  readonly min: number;
+  readonly max: number;
+}
+
+export const quantilesOf = (samples: readonly number[]): Quantiles => ({
+  p50: round(percentile(samples, 0.5)),
+  p95: round(percentile(samples, 0.95)),
+  min: round(percentile(samples, 0)),
   max: round(percentile(samples, 1)),
 });
 

@@ -14,5 +14,5 @@ export async function step<T>(name: string, work: () => Promise<T>): Promise<T> 
 function shown(result: unknown): string {
   if (result === undefined || Array.isArray(result)) return "";
   const text = JSON.stringify(result);
-  return text.length > MAX_SHOWN_CHARACTERS ? "" : `: ${text}`;
+  return text === "{}" || text.length > MAX_SHOWN_CHARACTERS ? "" : `: ${text}`;
 }

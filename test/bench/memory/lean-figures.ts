@@ -72,31 +72,57 @@ export interface LeanOptions {
   readonly onPeriod?: (period: Partial<LeanFigures>) => void;
 }
 
-/** On a containerd of its own: an agent follows all that goes on in its own. */
+/** Starts, rests and ends. */
 export async function leanFigures(options: LeanOptions): Promise<LeanFigures> {
-  await using containerd = await Containerd.start();
-  await using board = await inspectable(() => JoinedBoard.start(containerd, {}, true));
-  await board.createPods(options.pods);
-  const readyAt = performance.now();
-  const periods = new Periods(board.node.pid, board.proxy);
-  await periods.begin(readyAt + SETTLE_MS);
-  let least: Partial<LeanFigures> = {};
-  for (let count = 0; count < options.maxPeriods; count += 1) {
-    const period = count % 2 === 0 ? await periods.untraced() : await periods.traced();
-    options.onPeriod?.(period);
-    least = leastOf(least, period);
-    if (count > 0 && options.isEnough(least)) break;
+  await using agent = await LeanAgent.start(options.pods);
+  return await agent.rest(options);
+}
+
+/** An agent with a hub, on a containerd of its own: an agent follows all that goes on in its own. */
+export class LeanAgent implements AsyncDisposable {
+  readonly #board: JoinedBoard;
+  readonly #started: AsyncDisposableStack;
+  readonly #readyAt = performance.now();
+
+  private constructor(board: JoinedBoard, started: AsyncDisposableStack) {
+    this.#board = board;
+    this.#started = started;
   }
-  let live = await liveHeap(board.node);
-  options.onPeriod?.(live);
-  // Code that ran before the first collection may still be compiled; at rest, too, several collections follow.
-  for (let more = 0; more < MORE_COLLECTIONS && !options.isEnough({ ...least, ...live }); more += 1) {
-    await periods.untraced();
-    live = leastOf(live, await liveHeap(board.node)) as LiveHeap;
-    options.onPeriod?.(live);
+
+  static async start(pods: number): Promise<LeanAgent> {
+    await using started = new AsyncDisposableStack();
+    const containerd = started.use(await Containerd.start());
+    const board = started.use(await inspectable(() => JoinedBoard.start(containerd, {}, true)));
+    await board.createPods(pods);
+    return new LeanAgent(board, started.move());
   }
-  await board.drain();
-  return { ...(least as Untraced & Traced), ...live };
+
+  async rest({ maxPeriods, isEnough, onPeriod }: Omit<LeanOptions, "pods">): Promise<LeanFigures> {
+    const { node, proxy } = this.#board;
+    const periods = new Periods(node.pid, proxy);
+    await periods.begin(this.#readyAt + SETTLE_MS);
+    let least: Partial<LeanFigures> = {};
+    for (let count = 0; count < maxPeriods; count += 1) {
+      const period = count % 2 === 0 ? await periods.untraced() : await periods.traced();
+      onPeriod?.(period);
+      least = leastOf(least, period);
+      if (count > 0 && isEnough(least)) break;
+    }
+    let live = await liveHeap(node);
+    onPeriod?.(live);
+    // Code that ran before the first collection may still be compiled; at rest, too, several collections follow.
+    for (let more = 0; more < MORE_COLLECTIONS && !isEnough({ ...least, ...live }); more += 1) {
+      await periods.untraced();
+      live = leastOf(live, await liveHeap(node)) as LiveHeap;
+      onPeriod?.(live);
+    }
+    return { ...(least as Untraced & Traced), ...live };
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#started.defer(() => this.#board.drain());
+    await this.#started.disposeAsync();
+  }
 }
 
 function leastOf(one: Partial<LeanFigures>, other: Partial<LeanFigures>): Partial<LeanFigures> {

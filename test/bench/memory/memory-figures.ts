@@ -9,7 +9,7 @@ import type { AgentNode } from "../../support/agent/agent-process.ts";
 import { allReady, containerPod, nodeWith } from "../../support/agent/node-fixtures.ts";
 import { Containerd } from "../../support/containerd/containerd.ts";
 import { JoinedBoard } from "../hub/tunnel-figures.ts";
-import { memoryOf, round } from "../measure/process-usage.ts";
+import { type MemoryFigures, mapValues, memoryOf, round, type Spread, spreadOf } from "../measure/process-usage.ts";
 import { step } from "../measure/progress.ts";
 import { AgentSources } from "./agent-sources.ts";
 import { HEAP_KINDS, type HeapByOwner, heapByOwner, OwnedHeap } from "./heap-owners.ts";
@@ -49,6 +49,9 @@ export interface AgentMemory {
  * again.
  */
 const SETTLE_MS = 60_000;
+/** At the end of it. */
+const SAMPLES = 5;
+const SAMPLE_INTERVAL_MS = 2000;
 /** Bounds the source files of the table; the rest is in their folders' sums. */
 const MAX_FILES = 60;
 /** While a snapshot is taken, an agent exceeds its budget and would restart. */
@@ -78,24 +81,64 @@ const CACHES = `function () {
   }, 0);
 }`;
 
-export async function memoryFigures(
-  containerd: Containerd,
-  { podCounts }: { readonly podCounts: readonly number[] },
-): Promise<Readonly<Record<string, AgentMemory>>> {
-  const sources = await AgentSources.build();
-  await using agents = new AsyncDisposableStack();
-  const cases: Case[] = [];
-  for (const withHub of [false, true]) {
-    for (const pods of podCounts) cases.push(agents.use(await startCase(containerd, pods, withHub)));
+/** Agents at rest, without and with a hub, in front of a containerd of their own. */
+export class MemoryAgents implements AsyncDisposable {
+  readonly #cases: readonly Case[];
+  readonly #sources: AgentSources;
+  readonly #started: AsyncDisposableStack;
+  readonly #samples = new Map<Case, readonly MemoryFigures[]>();
+
+  private constructor(cases: readonly Case[], sources: AgentSources, started: AsyncDisposableStack) {
+    this.#cases = cases;
+    this.#sources = sources;
+    this.#started = started;
   }
-  await step("agents settle", () => delay(SETTLE_MS));
-  const figures: Record<string, AgentMemory> = {};
-  for (const { name, node, drain } of cases) {
-    figures[name] = await step(`memory of an agent: ${name}`, () => memoryOfAgent(node, sources));
-    process.stderr.write(`${memoryTable(name, figures[name])}\n`);
-    await drain();
+
+  static async start({ podCounts }: { readonly podCounts: readonly number[] }): Promise<MemoryAgents> {
+    await using started = new AsyncDisposableStack();
+    const sources = await AgentSources.build();
+    const containerd = started.use(await Containerd.start());
+    const cases: Case[] = [];
+    for (const withHub of [false, true]) {
+      for (const pods of podCounts) cases.push(started.use(await startCase(containerd, pods, withHub)));
+    }
+    return new MemoryAgents(cases, sources, started.move());
   }
-  return figures;
+
+  /** Their memory at the end of the wait is sampled for its spread. */
+  async settle(): Promise<void> {
+    await delay(SETTLE_MS - SAMPLES * SAMPLE_INTERVAL_MS);
+    for (let sample = 0; sample < SAMPLES; sample += 1) {
+      await delay(SAMPLE_INTERVAL_MS);
+      for (const each of this.#cases) {
+        this.#samples.set(each, [...(this.#samples.get(each) ?? []), memoryOf(each.node.pid)]);
+      }
+    }
+  }
+
+  /** Takes the heap's snapshots, some seconds of CPU time each. */
+  async figures(): Promise<Readonly<Record<string, AgentMemory & MemorySpread>>> {
+    const figures: Record<string, AgentMemory & MemorySpread> = {};
+    for (const each of this.#cases) {
+      const { name, node } = each;
+      const memory = await step(`memory of an agent: ${name}`, () => memoryOfAgent(node, this.#sources));
+      process.stderr.write(`${memoryTable(name, memory)}\n`);
+      const samples = this.#samples.get(each) ?? [];
+      const spreadOfOne = (of: "anonMiB" | "rssMiB"): Spread =>
+        spreadOf([...samples.map((sample) => sample[of]), memory[of]]);
+      figures[name] = { ...memory, spread: { anonMiB: spreadOfOne("anonMiB"), rssMiB: spreadOfOne("rssMiB") } };
+    }
+    return figures;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#started.defer(async () => void (await Promise.all(this.#cases.map(({ drain }) => drain()))));
+    await this.#started.disposeAsync();
+  }
+}
+
+interface MemorySpread {
+  readonly spread: Readonly<Record<"anonMiB" | "rssMiB", Spread>>;
 }
 
 interface Case extends AsyncDisposable {
@@ -142,7 +185,7 @@ async function memoryOfAgent(node: AgentNode, sources: AgentSources): Promise<Ag
     ...mappingsOf(mapped),
     heapMiB: heapSpaces(mapped, statistics, heap),
     mallocMiB: mallocOf(mapped, statistics, { sqliteBytes, nodeTextsKiB: heap.nodeTextsKiB }),
-    filesMiB: sorted(mapRecord(mapped.filesKiB, (kib) => round(kib / KIB))),
+    filesMiB: sorted(mapValues(mapped.filesKiB, (kib) => round(kib / KIB))),
     folders: figuresOf(byFolder(owned)),
     sourceFiles: figuresOf(owned, MAX_FILES),
   };
@@ -151,7 +194,7 @@ async function memoryOfAgent(node: AgentNode, sources: AgentSources): Promise<Ag
 function mappingsOf({ anonKiB }: MappedMemory): Pick<AgentMemory, "mappingsMiB" | "attributedPercent"> {
   const sum = Object.values(anonKiB).reduce((all, kib) => all + kib, 0);
   return {
-    mappingsMiB: mapRecord(anonKiB, (kib) => round(kib / KIB)),
+    mappingsMiB: mapValues(anonKiB, (kib) => round(kib / KIB)),
     attributedPercent: round(100 * (1 - anonKiB["not attributed"] / sum)),
   };
 }
@@ -263,9 +306,6 @@ function figuresOf(owned: OwnedHeap, most = Number.POSITIVE_INFINITY): Record<st
     .toSorted(([, one], [, other]) => sumOf(other) - sumOf(one));
   return Object.fromEntries(greatest.slice(0, most));
 }
-
-const mapRecord = <T, U>(record: Readonly<Record<string, T>>, map: (value: T) => U): Record<string, U> =>
-  Object.fromEntries(Object.entries(record).map(([name, value]) => [name, map(value)]));
 
 const sorted = (record: Readonly<Record<string, number>>): Record<string, number> =>
   Object.fromEntries(Object.entries(record).toSorted(([, one], [, other]) => other - one));

@@ -14,7 +14,8 @@ import { TempFolder } from "../../support/unit/machine/temp-folder.ts";
 import { RecordedLog } from "../../support/unit/ports/recorders.ts";
 import { testComponent } from "../../support/wasm/components.ts";
 import { WasmPod, WasmRuntime } from "../../support/wasm/wasm-runtime.ts";
-import { memoryOf, percentile, round } from "../measure/process-usage.ts";
+import { mapValues, memoryOf, percentile, round, type Spreads, spreadOf } from "../measure/process-usage.ts";
+import { step } from "../measure/progress.ts";
 import { type TelemetryFigures, telemetryFigures } from "./telemetry-figures.ts";
 import { type WasmDenseFigures, wasmDenseFigures } from "./wasm-dense.ts";
 import { type WasmFloorFigures, wasmFloorFigures } from "./wasm-floors.ts";
@@ -37,12 +38,17 @@ export interface WasmFigures
   /** A component of 5 MiB from a registry on the loopback: from the call that pulls it to its first line in the log. */
   readonly pullTranspileStart5MiB: number;
   readonly pullPeakRssMiB: number;
-  /** A component that sets and reads values of 100 bytes one after the other; an acknowledged value is on the disk. */
+  /**
+   * A component that sets and reads values of 100 bytes one after the other; an acknowledged value is on the disk. The
+   * spread has later ones of the same process too, whose code is warm.
+   */
   readonly kvWritesPerSecond: number;
   readonly kvReadsPerSecond: number;
   /** The memory of a component that uses the key-value store; the components of `pssPerPodMiB` do not. */
   readonly kvPssMiB: number;
   readonly kvAnonMiB: number;
+  /** Spreads of the figures that have none of their own. */
+  readonly spread: Spreads;
 }
 
 const PODS = 10;
@@ -54,6 +60,9 @@ const REST_MS = 1000;
 const PULLS = 5;
 const BOARD = "localhost/board:1";
 const KEYVALUE_CALLS = 500;
+const KEYVALUE_LOADS = 3;
+/** In twenty of them the kernel took as long as in five. */
+const CGROUP_CHANGES = 5;
 const PULLED_BYTES = 5 * 1024 * 1024;
 
 export async function wasmFigures(runs = 20): Promise<WasmFigures> {
@@ -63,10 +72,18 @@ export async function wasmFigures(runs = 20): Promise<WasmFigures> {
   await buildExamples();
   await adapter.images.import("dist/examples/hello.wasm", HELLO, NEVER);
   await adapter.images.import(await testComponent("workload.c"), WORKLOAD, NEVER);
-  const memory = await memoryAtRest(runtime, adapter);
-  const restarts = await restartFigures(runtime, adapter, { image: HELLO, runs, restMs: REST_MS });
-  const { floors } = await wasmFloorFigures(runtime, { pods: PODS, runs, restMs: REST_MS });
-  const pulls = await pullFigures(runtime, adapter);
+  const memory = await step("components at rest", () => memoryAtRest(runtime, adapter));
+  const restarts = await step("starts of components", () =>
+    restartFigures(runtime, adapter, { image: HELLO, runs, restMs: REST_MS }),
+  );
+  const { floors } = await step("floors of components", () =>
+    wasmFloorFigures(runtime, { pods: PODS, runs: CGROUP_CHANGES, restMs: REST_MS }),
+  );
+  const pulls = await step("pulls of components", () => pullFigures(runtime, adapter));
+  const http = await step("HTTP of a component", () => httpFigures(runtime, adapter));
+  const keyvalue = await step("key-value store", () => keyvalueFigures());
+  const telemetry = await step("telemetry of a component", () => telemetryFigures());
+  const dense = await step("components that share a process", () => wasmDenseFigures(runtime, adapter));
   return {
     ...memory,
     pods: PODS,
@@ -80,16 +97,17 @@ export async function wasmFigures(runs = 20): Promise<WasmFigures> {
       pullPeakRss: round(pulls.pullPeakRssMiB / floors.pullPeakRssMiB),
       coldStart: round(restarts.coldStart.p50 / floors.nodeStart.p50),
     },
-    ...(await httpFigures(runtime, adapter)),
-    ...(await keyvalueFigures()),
-    ...(await telemetryFigures()),
-    ...(await wasmDenseFigures(runtime, adapter)),
+    ...http,
+    ...keyvalue,
+    ...telemetry,
+    ...dense,
+    spread: { ...memory.spread, ...pulls.spread, ...http.spread, ...keyvalue.spread, ...telemetry.spread },
   };
 }
 
 /** With the agent's own store, in this process. */
 async function keyvalueFigures(): Promise<
-  Pick<WasmFigures, "kvWritesPerSecond" | "kvReadsPerSecond" | "kvPssMiB" | "kvAnonMiB">
+  Pick<WasmFigures, "kvWritesPerSecond" | "kvReadsPerSecond" | "kvPssMiB" | "kvAnonMiB" | "spread">
 > {
   using folder = new TempFolder();
   using keyvalue = new KeyvalueService(
@@ -112,18 +130,23 @@ async function keyvalueFigures(): Promise<
     "wasm.picolet.io/keyvalue": "b=1Mi",
   };
   await using pod = await WasmPod.create(runtime, adapter, { name: "keyvalue", image: BOARD, annotations });
-  const container = await pod.start({ args: ["open", "b", "load", "k", String(KEYVALUE_CALLS), "hold"] });
-  const [, said] = await pod.lines(container, 2);
-  const [, writes, reads] = /writes (\S+) s reads (\S+) s/.exec(said?.text ?? "") ?? [];
+  const loads = Array.from({ length: KEYVALUE_LOADS }, () => ["load", "k", String(KEYVALUE_CALLS)]);
+  const container = await pod.start({ args: ["open", "b", ...loads.flat(), "hold"] });
+  const [, ...said] = await pod.lines(container, 1 + KEYVALUE_LOADS);
+  const seconds = said.map(({ text }) => /writes (\S+) s reads (\S+) s/.exec(text) ?? []);
+  const rates = {
+    kvWritesPerSecond: seconds.map(([, writes]) => KEYVALUE_CALLS / Number(writes)),
+    kvReadsPerSecond: seconds.map(([, , reads]) => KEYVALUE_CALLS / Number(reads)),
+  };
   await new Promise((resolve) => setTimeout(resolve, REST_MS));
   const { pid } = runtime.runner(container.id) ?? {};
   if (pid === undefined) throw new Error("the component that uses the store is not running");
   const { pssMiB, anonMiB } = memoryOf(pid);
   return {
-    kvWritesPerSecond: Math.round(KEYVALUE_CALLS / Number(writes)),
-    kvReadsPerSecond: Math.round(KEYVALUE_CALLS / Number(reads)),
+    ...mapValues(rates, ([first = Number.NaN]) => Math.round(first)),
     kvPssMiB: round(pssMiB),
     kvAnonMiB: round(anonMiB),
+    spread: mapValues(rates, spreadOf),
   };
 }
 
@@ -131,7 +154,7 @@ async function keyvalueFigures(): Promise<
 async function pullFigures(
   runtime: WasmRuntime,
   adapter: WasmAdapter,
-): Promise<Pick<WasmFigures, "pullTranspileStart5MiB" | "pullPeakRssMiB">> {
+): Promise<Pick<WasmFigures, "pullTranspileStart5MiB" | "pullPeakRssMiB" | "spread">> {
   await using registry = await ScriptedRegistry.start();
   const hello = readFileSync("dist/examples/hello.wasm");
   const times: number[] = [];
@@ -150,13 +173,17 @@ async function pullFigures(
   return {
     pullTranspileStart5MiB: round(percentile(times, 0.5) / 1000),
     pullPeakRssMiB: round(Math.max(...peaks) / 1024),
+    spread: {
+      pullTranspileStart5MiB: spreadOf(times.map((each) => each / 1000)),
+      pullPeakRssMiB: spreadOf(peaks.map((each) => each / 1024)),
+    },
   };
 }
 
 async function memoryAtRest(
   runtime: WasmRuntime,
   adapter: WasmAdapter,
-): Promise<Pick<WasmFigures, "pssPerPodMiB" | "anonPerPodMiB">> {
+): Promise<Pick<WasmFigures, "pssPerPodMiB" | "anonPerPodMiB" | "spread">> {
   await using pods = new AsyncDisposableStack();
   const running: ObservedContainer[] = [];
   for (let index = 0; index < PODS; index += 1) {
@@ -166,17 +193,24 @@ async function memoryAtRest(
     running.push(container);
   }
   await new Promise((resolve) => setTimeout(resolve, REST_MS));
-  let pssMiB = 0;
-  let anonMiB = 0;
-  for (const { id } of running) {
-    for (const process of [runtime.runner(id), runtime.reaper(id)]) {
+  const figures = running.map(({ id }) => {
+    const processes = [runtime.runner(id), runtime.reaper(id)].map((process) => {
       if (process === undefined) throw new Error(`container ${id} is not running`);
-      const memory = memoryOf(process.pid);
-      pssMiB += memory.pssMiB;
-      anonMiB += memory.anonMiB;
-    }
-  }
-  return { pssPerPodMiB: round(pssMiB / PODS), anonPerPodMiB: round(anonMiB / PODS) };
+      return memoryOf(process.pid);
+    });
+    return {
+      pssMiB: processes.reduce((sum, { pssMiB }) => sum + pssMiB, 0),
+      anonMiB: processes.reduce((sum, { anonMiB }) => sum + anonMiB, 0),
+    };
+  });
+  const samples = {
+    pssPerPodMiB: figures.map(({ pssMiB }) => pssMiB),
+    anonPerPodMiB: figures.map(({ anonMiB }) => anonMiB),
+  };
+  return {
+    ...mapValues(samples, (values) => round(values.reduce((sum, each) => sum + each, 0) / PODS)),
+    spread: mapValues(samples, spreadOf),
+  };
 }
 
 if (import.meta.main) console.log(JSON.stringify(await wasmFigures(), null, 2));

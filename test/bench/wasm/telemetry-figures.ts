@@ -15,13 +15,14 @@ import { TelemetryBoard } from "../../support/unit/tunnel/telemetry-board.ts";
 import { point } from "../../support/unit/tunnel/telemetry-samples.ts";
 import { testComponent } from "../../support/wasm/components.ts";
 import { WasmPod, WasmRuntime } from "../../support/wasm/wasm-runtime.ts";
-import { round } from "../measure/process-usage.ts";
+import { round, type Spreads, spreadOf } from "../measure/process-usage.ts";
 
 export interface TelemetryFigures {
   /** Points that one component hands over, 100 in a call, while the hub is away. */
   readonly telemetryPointsPerSecond: number;
   /** Written by the agent, with the log of SQLite, of points that come one a second and are flushed every minute. */
   readonly telemetryBytesPer1000Points: number;
+  readonly spread: Spreads;
 }
 
 const IMAGE = "localhost/telemetry:1";
@@ -30,13 +31,19 @@ const PER_CALL = 100;
 const NEVER = new AbortController().signal;
 /** `wrote …` a call, and `told`. */
 const LINES = POINTS / PER_CALL + 1;
+/** For the spread. */
+const PARTS = 10;
 
-export const telemetryFigures = async (): Promise<TelemetryFigures> => ({
-  telemetryPointsPerSecond: await pointsPerSecond(),
-  telemetryBytesPer1000Points: await bytesPer1000Points(),
-});
+export async function telemetryFigures(): Promise<TelemetryFigures> {
+  const { all, parts } = await pointsPerSecond();
+  return {
+    telemetryPointsPerSecond: all,
+    telemetryBytesPer1000Points: await bytesPer1000Points(),
+    spread: { telemetryPointsPerSecond: spreadOf(parts) },
+  };
+}
 
-async function pointsPerSecond(): Promise<number> {
+async function pointsPerSecond(): Promise<{ readonly all: number; readonly parts: readonly number[] }> {
   using folder = new TempFolder();
   await using telemetry = new Telemetry(
     {
@@ -67,10 +74,19 @@ async function pointsPerSecond(): Promise<number> {
   await using pod = await WasmPod.create(runtime, adapter, { name: "writer", image: IMAGE, annotations });
   const container = await pod.start({ args });
   const lines = await pod.lines(container, LINES);
-  const [first, last] = [lines[0], lines.at(-1)].map((line) => Date.parse(line?.time ?? ""));
   life.abort();
   await running;
-  return Math.round((POINTS - PER_CALL) / (((last ?? 0) - (first ?? 0)) / 1000));
+  const rate = (from: number, to: number, points: number): number => {
+    const [first = 0, last = 0] = [lines[from], lines[to]].map((line) => Date.parse(line?.time ?? ""));
+    return Math.round(points / ((last - first) / 1000));
+  };
+  const callsAPart = POINTS / PER_CALL / PARTS;
+  return {
+    all: rate(0, LINES - 1, POINTS - PER_CALL),
+    parts: Array.from({ length: PARTS - 1 }, (_, part) =>
+      rate(part * callsAPart, (part + 1) * callsAPart, callsAPart * PER_CALL),
+    ),
+  };
 }
 
 async function bytesPer1000Points(): Promise<number> {

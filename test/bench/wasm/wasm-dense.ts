@@ -3,7 +3,7 @@ import type { ObservedContainer } from "@picolet/runtime-contract/runtime-adapte
 import type { WasmAdapter } from "@picolet/runtime-wasm/adapter/wasm-adapter.ts";
 import { buildExamples } from "@picolet/scripts/build/build-examples.ts";
 import { WasmPod, WasmRuntime } from "../../support/wasm/wasm-runtime.ts";
-import { memoryOf, round } from "../measure/process-usage.ts";
+import { memoryOf, round, type Spread, spreadOf } from "../measure/process-usage.ts";
 
 export interface WasmDenseFigures {
   readonly dense: {
@@ -12,6 +12,8 @@ export interface WasmDenseFigures {
     /** The memory of all processes of a hundred such pods. */
     readonly pods100RssMiB: number;
     readonly pods100PssMiB: number;
+    /** Over the thirds of these pods. */
+    readonly spread: Readonly<Record<"pssPerPodMiB", Spread>>;
   };
 }
 
@@ -19,6 +21,7 @@ const HELLO = "picolet.example/hello:1";
 const NEVER = new AbortController().signal;
 const FEW = 10;
 const MANY = 100;
+const STEP = 30;
 /** A collection half a second after the last start, and a little. */
 const REST_MS = 2500;
 const DENSE = { "wasm.picolet.io/mode": "dense" };
@@ -38,12 +41,19 @@ export async function wasmDenseFigures(runtime: WasmRuntime, adapter: WasmAdapte
     return figuresOf(runtime, containers);
   };
   const few = await startUpTo(FEW);
-  const many = await startUpTo(MANY);
+  const perPod: number[] = [];
+  let many = few;
+  for (let count = FEW + STEP; count <= MANY; count += STEP) {
+    const before = many;
+    many = await startUpTo(count);
+    perPod.push((many.pssMiB - before.pssMiB) / STEP);
+  }
   return {
     dense: {
       pssPerPodMiB: round((many.pssMiB - few.pssMiB) / (MANY - FEW)),
       pods100RssMiB: round(many.rssMiB),
       pods100PssMiB: round(many.pssMiB),
+      spread: { pssPerPodMiB: spreadOf(perPod) },
     },
   };
 }

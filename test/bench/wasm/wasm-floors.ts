@@ -10,7 +10,7 @@ import {
 } from "@picolet/runtime-wasm/adapter/processes/node-flags.ts";
 import { BareNodes, peakRssKiB } from "../../support/wasm/bare-node.ts";
 import type { WasmRuntime } from "../../support/wasm/wasm-runtime.ts";
-import { memoryOf, percentile, round } from "../measure/process-usage.ts";
+import { memoryOf, type Quantiles, quantilesOf, round, type Spread, spreadOf } from "../measure/process-usage.ts";
 
 export interface WasmFloorFigures {
   readonly floors: {
@@ -20,18 +20,21 @@ export interface WasmFloorFigures {
     /** Peak memory of an idle Node with the flags of a pull. */
     readonly pullPeakRssMiB: number;
     /** From the spawn of such a Node to its first word. */
-    readonly nodeStart: { readonly p50: number };
+    readonly nodeStart: Quantiles;
     /**
      * A process is put into another cgroup, and no process was for a while: the kernel waits for a grace period (RCU).
      * A runner that waits for its container cannot get into the container's cgroup in less. Undefined where there are
      * no cgroups.
      */
-    readonly cgroupChange: { readonly p50: number } | undefined;
+    readonly cgroupChange: Quantiles | undefined;
+    /** Over the processes. */
+    readonly spread: Readonly<Record<"pssPerPodMiB" | "anonPerPodMiB", Spread>>;
   };
 }
 
 export interface FloorRuns {
   readonly pods: number;
+  /** Changes of a cgroup. */
   readonly runs: number;
   /** Between two changes of a cgroup. */
   readonly restMs: number;
@@ -59,7 +62,11 @@ async function nodeFloors(pods: number): Promise<Omit<WasmFloorFigures["floors"]
     pssPerPodMiB: mean(figures.map(({ pssMiB }) => pssMiB)),
     anonPerPodMiB: mean(figures.map(({ anonMiB }) => anonMiB)),
     pullPeakRssMiB: round(peakRssKiB(await nodes.start(PULLER_FLAGS, SMALL_PROCESS_ENVIRONMENT)) / 1024),
-    nodeStart: { p50: round(percentile(seconds, 0.5)) },
+    nodeStart: quantilesOf(seconds),
+    spread: {
+      pssPerPodMiB: spreadOf(figures.map(({ pssMiB }) => pssMiB)),
+      anonPerPodMiB: spreadOf(figures.map(({ anonMiB }) => anonMiB)),
+    },
   };
 }
 
@@ -67,7 +74,7 @@ async function cgroupChange(
   { cgroups, floorCgroup }: WasmRuntime,
   runs: number,
   restMs: number,
-): Promise<{ readonly p50: number } | undefined> {
+): Promise<Quantiles | undefined> {
   const group = await cgroups?.create(floorCgroup, {});
   const [procsFile] = group?.procsFiles ?? [];
   if (procsFile === undefined) return undefined;
@@ -80,5 +87,5 @@ async function cgroupChange(
     seconds.push((performance.now() - begunMs) / 1000);
     child.kill("SIGKILL");
   }
-  return { p50: round(percentile(seconds, 0.5)) };
+  return quantilesOf(seconds);
 }

@@ -10,7 +10,15 @@ import type { WasmAdapter } from "@picolet/runtime-wasm/adapter/wasm-adapter.ts"
 import { fixedPorts } from "../../support/unit/machine/fixed-port.ts";
 import { testComponent } from "../../support/wasm/components.ts";
 import { WasmPod, type WasmRuntime } from "../../support/wasm/wasm-runtime.ts";
-import { cpuNanosOf, memoryOf, percentile, round } from "../measure/process-usage.ts";
+import {
+  cpuNanosOf,
+  mapValues,
+  memoryOf,
+  percentile,
+  round,
+  type Spreads,
+  spreadOf,
+} from "../measure/process-usage.ts";
 import { httpLoad } from "./http-load.ts";
 
 export interface WasmHttpFigures {
@@ -24,6 +32,7 @@ export interface WasmHttpFigures {
   readonly httpCpuRatioToPlainNode: number;
   readonly httpAnonMiB: number;
   readonly httpShimRatioToPlainNode: number;
+  readonly spread: Spreads;
 }
 
 const IMAGE = "localhost/http-server:1";
@@ -70,15 +79,18 @@ export async function httpFigures(runtime: WasmRuntime, adapter: WasmAdapter): P
     const theirs = await served({ port: shimPort, pid: shim.pid }, SHIM_REQUESTS);
     shims.push(theirs.rate / (await served(node, REQUESTS)).rate);
   }
-  const middle = (values: readonly number[]): number => percentile(values, 0.5);
+  const samples = {
+    httpRequestsPerSecond: turns.map((each) => Math.round(each.ours.rate)),
+    httpRatioToPlainNode: turns.map((each) => each.ours.rate / each.node.rate),
+    httpCpuMicros: turns.map((each) => each.ours.cpuMicros),
+    httpPlainNodeCpuMicros: turns.map((each) => each.node.cpuMicros),
+    httpCpuRatioToPlainNode: turns.map((each) => each.node.cpuMicros / each.ours.cpuMicros),
+    httpShimRatioToPlainNode: shims,
+  };
   return {
-    httpRequestsPerSecond: Math.round(middle(turns.map((each) => each.ours.rate))),
-    httpRatioToPlainNode: round(middle(turns.map((each) => each.ours.rate / each.node.rate))),
-    httpCpuMicros: round(middle(turns.map((each) => each.ours.cpuMicros))),
-    httpPlainNodeCpuMicros: round(middle(turns.map((each) => each.node.cpuMicros))),
-    httpCpuRatioToPlainNode: round(middle(turns.map((each) => each.node.cpuMicros / each.ours.cpuMicros))),
+    ...mapValues(samples, (values) => round(percentile(values, 0.5))),
     httpAnonMiB: memoryOf(pid).anonMiB,
-    httpShimRatioToPlainNode: round(middle(shims)),
+    spread: mapValues(samples, spreadOf),
   };
 }
 

@@ -5,7 +5,7 @@ import { fileURLToPath } from "node:url";
 import type { ObservedContainer } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { WasmAdapter } from "@picolet/runtime-wasm/adapter/wasm-adapter.ts";
 import { WasmPod, type WasmRuntime } from "../../support/wasm/wasm-runtime.ts";
-import { percentile, round } from "../measure/process-usage.ts";
+import { type Quantiles, quantilesOf } from "../measure/process-usage.ts";
 import type { KillTimes } from "./kill-watch-main.ts";
 
 export interface WasmRestartFigures {
@@ -19,11 +19,6 @@ export interface WasmRestartFigures {
   readonly warmRestartFromKill: Quantiles;
   /** From kill -9 to its first line. */
   readonly warmRestartToFirstOutput: Quantiles;
-}
-
-interface Quantiles {
-  readonly p50: number;
-  readonly p95: number;
 }
 
 export interface RestartRuns {
@@ -83,7 +78,4 @@ export async function firstLineAt(container: ObservedContainer, pod: WasmPod): P
   return Date.parse(line?.time ?? "");
 }
 
-const quantiles = (milliseconds: readonly number[]): Quantiles => ({
-  p50: round(percentile(milliseconds, 0.5) / 1000),
-  p95: round(percentile(milliseconds, 0.95) / 1000),
-});
+const quantiles = (milliseconds: readonly number[]): Quantiles => quantilesOf(milliseconds.map((each) => each / 1000));
