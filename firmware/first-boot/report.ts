@@ -1,6 +1,6 @@
 /**
- * `picolet-report.txt` on the FAT partition, for the person who takes the card to a computer: plain text with CRLF, no secret.
- * It is written only when it has changed, so it has neither times nor figures that change by themselves.
+ * `picolet-report.txt` on the FAT partition, for the person who takes the card to a computer: plain text with CRLF, no
+ * secret. It is written only when it has changed, so it has neither times nor figures that change by themselves.
  */
 import { VERSION } from "@picolet/protocol/version.ts";
 import type { BoardFacts } from "./board-facts.ts";
