@@ -34,6 +34,7 @@ const PACKAGES: readonly (readonly [name: string, proof: string])[] = [
   ["tpm2-tools", "/usr/bin/tpm2_unseal"],
   ["lintian", "/usr/bin/lintian"],
   ["skopeo", "/usr/bin/skopeo"],
+  ["openssh-server", "/usr/sbin/sshd"],
 ];
 
 /** The programs among them. */
