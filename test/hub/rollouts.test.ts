@@ -183,7 +183,8 @@ test("a newer rollout takes over the boards that an older one awaits", async () 
   await fleet.until("r", ({ status: { phase } }) => phase === "Awaiting", play);
   await fleet.create("s", { target: "registry.example/os:3" });
   await fleet.until("s", ({ status: { phase } }) => phase === "Awaiting", play);
-  await fleet.until("r", ({ status: { phase } }) => phase === "Complete", play);
+  const { status } = await fleet.until("r", ({ status: { phase } }) => phase === "Complete", play);
+  assert.equal(status.message, "1 of 2 boards done, a newer rollout has the others");
   await fleet.setReady("away", "True");
   await fleet.until("s", (_, nodes) => wishOf(nodes.get("away")) === "registry.example/os:3");
 });
