@@ -85,7 +85,7 @@ interface Written {
   readonly annotations: Readonly<Record<string, string | null>>;
 }
 
-/** What the present leader knows of one rollout. */
+/** The knowledge of the present leader about one rollout. */
 interface Memory {
   /** By the Node's UID, `forward` and `undo` apart. */
   readonly times: { readonly forward: Map<string, TurnTimes>; readonly undo: Map<string, TurnTimes> };
@@ -263,7 +263,7 @@ export class RolloutController implements Component {
     const turnOf = (board: Board): Turn | undefined => board.parts[spec.kind].turn;
     if (action === "undo") return boards.filter((board) => turnOf(board)?.uid === uid);
     const selects = this.#components.parseSelector(spec.selector);
-    // What an older one awaits, a newer one that proceeds takes over.
+    // A newer one that proceeds takes over the boards that an older one awaits.
     const newer = active.flatMap(([, each]) =>
       each.order > order && each.spec?.kind === spec.kind && TAKES_OVER.has(each.status.phase)
         ? [this.#components.parseSelector(each.spec.selector)]

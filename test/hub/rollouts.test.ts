@@ -26,7 +26,8 @@ const BEFORE = "registry.example/os:1";
 const STEPS: Readonly<Partial<Record<UpdateState, UpdateState>>> = { installing: "restarting", restarting: "trial" };
 
 /**
- * Boards take their steps one by one. @param endOf `trial` for one that never ends. @param runs the image of all at first
+ * Boards take their steps one by one.
+ * @param endOf `trial` for one that never ends. @param runs the image of all at first
  */
 function playing(
   fleet: RolloutFleet,
