@@ -146,8 +146,8 @@ const HUB: readonly Row[] = [
   row("authentication.k8s.io", ["tokenreviews"], ["create"]),
   row("authorization.k8s.io", ["subjectaccessreviews"], ["create"]),
   row("", ["secrets"], [...READ, "create", ...CHANGE, "delete"], "any", { namespace: HUB_NAMESPACE }),
-  // Rollouts: their ConfigMaps, Events about them, and the Lease of the replica that carries them out. What it writes to
-  // a Node it writes as that node.
+  // Rollouts: their ConfigMaps, Events about them, the Lease of the replica that carries them out. Nodes are written as
+  // themselves.
   row("", ["configmaps"], [...READ, "patch"], "any", { namespace: HUB_NAMESPACE }),
   row("", ["events"], ["create", "patch"], "any", { namespace: HUB_NAMESPACE }),
   row("coordination.k8s.io", ["leases"], ["get", "create", "update"], "any", { namespace: HUB_NAMESPACE }),

@@ -123,7 +123,7 @@ export const withdrawAnnotations = ({ kind }: RolloutSpec, turn: Turn): Annotati
   [TURN_ANNOTATIONS[kind]]: null,
 });
 
-/** What a board calls the wish in its report. */
+/** The name that a board gives the wish in its report: `UpdateProgress.target`. */
 export const wishKey = (kind: UpdateKind, wish: string): string =>
   kind === "configuration" ? hash("sha256", wish, "hex").slice(0, KEY_LENGTH) : wish;
 /** Hex digits, as `UpdateProgress.target` has them. */

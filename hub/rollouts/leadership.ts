@@ -11,7 +11,7 @@ import { type Clock, type Log, type Random, seconds } from "@picolet/protocol/po
 const LEASE_DURATION = seconds(30);
 /** A leader that could not renew for so long ends its work: before another one can begin. */
 const RENEW_DEADLINE = seconds(20);
-/** Of renewals, and of attempts to become the leader. */
+/** Time between renewals, and between attempts to become the leader. */
 const INTERVAL = seconds(5);
 /** One that hangs must leave a leader the time to end before another one begins. */
 const ATTEMPT_LIMIT = seconds(5);
@@ -31,8 +31,8 @@ export interface LeadershipInit extends ObjectRef {
 }
 
 /**
- * One of the hub's replicas does a task, by a Lease, as Kubernetes' leader election has it: whether a holder still lives
- * is judged by the own clock, from when its last renewal was seen.
+ * Lets one of the hub's replicas do a task, by a Lease, as Kubernetes' leader election has it: whether a holder still
+ * lives is judged by the own clock, from when its last renewal was seen.
  */
 export class Leadership {
   readonly #components: Components;

@@ -357,7 +357,7 @@ const NEXT: Readonly<Partial<Record<UpdateState, readonly UpdateState[]>>> = {
 };
 const isOff = ({ state }: Actor): boolean => state === "restarting" || state === "trial";
 
-/** @param isHonest false: a board reports whatever it likes, and comes and goes */
+/** @param isHonest false: a board reports any state at any time, and comes and goes */
 function simulate(
   spec: Partial<RolloutSpec>,
   count: number,
@@ -444,7 +444,7 @@ test("boards that keep the rules are never unavailable in greater number, and th
   );
 });
 
-test("whatever boards report, no turn exceeds the budget and none is given twice", () => {
+test("with boards that report anything at all, no turn exceeds the budget and none is given twice", () => {
   fc.assert(
     fc.property(SPECS, fc.integer({ min: 1, max: 12 }), PICKS, (spec, count, picks) =>
       simulate(spec, count, 60, false, picker(picks)),
@@ -453,7 +453,7 @@ test("whatever boards report, no turn exceeds the budget and none is given twice
   );
 });
 
-test("N boards that report whatever they like delay the others by no more than their places", () => {
+test("N boards that report one state for ever delay the others by no more than their places", () => {
   const rollout = rolloutOf({ maxUnavailable: 2, maxFailures: 100 });
   for (const state of UPDATE_STATES.filter((each) => each !== "good")) {
     const nowMs = Math.max(PREPARE_LIMIT, WINDOW_LIMIT, DEADLINE);

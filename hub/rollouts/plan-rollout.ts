@@ -3,7 +3,7 @@
  *
  * A board keeps a place of the budget from its turn until it is done or has failed, unless it waits for something that
  * no rollout can end (a pod that holds it, its own link). A board can only lie about itself: each place ends after a
- * time that the hub measures, whatever the board reports.
+ * time that the hub measures, and no report prolongs it.
  */
 import { type Millis, millis } from "@picolet/protocol/ports.ts";
 import type { UpdateProgress, UpdateState } from "@picolet/protocol/updates/node-updates.ts";
@@ -32,7 +32,7 @@ export const RETURN_MARGIN = millis(10 * MINUTE_MS);
 /** When the hub itself first saw it, in monotonic milliseconds: a board's clock and words do not count. */
 export interface TurnTimes {
   readonly turnMs: number;
-  /** Of the first report of a restart or a trial. */
+  /** Time of the first report of a restart or a trial. */
   readonly trialMs: number | undefined;
 }
 
@@ -63,7 +63,7 @@ interface Judged {
   readonly state: BoardState;
   /** True when it takes a place of the budget. */
   readonly hasPlace: boolean;
-  /** Of a failure. */
+  /** Why it failed. */
   readonly reason?: string;
   readonly placeEndsMs?: number;
 }

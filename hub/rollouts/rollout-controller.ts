@@ -85,7 +85,7 @@ interface Written {
   readonly annotations: Readonly<Record<string, string | null>>;
 }
 
-/** What the present leader knows of one rollout. */
+/** The knowledge of the present leader about one rollout. */
 interface Memory {
   /** By the Node's UID, `forward` and `undo` apart. */
   readonly times: { readonly forward: Map<string, TurnTimes>; readonly undo: Map<string, TurnTimes> };
@@ -187,7 +187,7 @@ export class RolloutController implements Component {
       const nowMs = this.#components.clock.monotonic();
       const planned = mine.map((board) => this.#planned(specified, board, nowMs));
       const blocker = blockerOf(specified, mine, owned);
-      const plan = planRollout(specified, planned, blocker, nowMs);
+      const plan = endOfAwaiting(rollout.status, planRollout(specified, planned, blocker, nowMs));
       if (OCCUPYING.has(plan.phase))
         for (const { name } of mine) {
           const at = `${specified.spec.kind} ${name}`;
@@ -263,7 +263,7 @@ export class RolloutController implements Component {
     const turnOf = (board: Board): Turn | undefined => board.parts[spec.kind].turn;
     if (action === "undo") return boards.filter((board) => turnOf(board)?.uid === uid);
     const selects = this.#components.parseSelector(spec.selector);
-    // What an older one awaits, a newer one that proceeds takes over.
+    // A newer one that proceeds takes over the boards that an older one awaits.
     const newer = active.flatMap(([, each]) =>
       each.order > order && each.spec?.kind === spec.kind && TAKES_OVER.has(each.status.phase)
         ? [this.#components.parseSelector(each.spec.selector)]
@@ -447,6 +447,13 @@ const EVENTS_OF: Readonly<Record<RolloutPhase, readonly [type: "Normal" | "Warni
 
 const beginning = (before: RolloutPhase): readonly ["Normal", string] =>
   before === "Pending" || before === "Waiting" ? ["Normal", "RolloutStarted"] : ["Normal", "RolloutResumed"];
+
+/** A rollout whose last boards a newer one has taken over keeps the counts that it came to. */
+function endOfAwaiting({ phase, selected, boards, failures }: RolloutStatus, plan: Plan): Plan {
+  if (phase !== "Awaiting" || plan.phase !== "Complete" || plan.selected >= selected) return plan;
+  const message = `${boards.done} of ${selected} boards done, a newer rollout has the others`;
+  return { ...plan, message, selected, boards: { ...boards, away: 0 }, failures };
+}
 
 /** True when nothing is left to do until an operator changes it. */
 function isSettled({ spec, problem, action, status: { phase, message, boards } }: Rollout): boolean {

@@ -268,7 +268,7 @@ function parseSpec(data: Fields, label: string | undefined): RolloutSpec | strin
 const countIn = (value: unknown): BoardCount | undefined =>
   typeof value === "number" || typeof value === "string" ? parseBoardCount(String(value)) : undefined;
 
-/** What the hub wrote; whatever else is there counts as nothing. */
+/** Reads what the hub wrote; all else that is there counts as nothing. */
 function parseStatus(text: unknown): RolloutStatus {
   const fields = parseJson(text);
   if (!isRecord(fields)) return EMPTY_STATUS;

@@ -35,6 +35,8 @@ const PACKAGES: readonly (readonly [name: string, proof: string])[] = [
   ["lintian", "/usr/bin/lintian"],
   ["skopeo", "/usr/bin/skopeo"],
   ["openssh-server", "/usr/sbin/sshd"],
+  ["rauc", "/usr/bin/rauc"],
+  ["squashfs-tools", "/usr/bin/mksquashfs"],
 ];
 
 /** The programs among them. */

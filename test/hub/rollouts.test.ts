@@ -1,10 +1,18 @@
 /** Rollouts against an API server with the hub's rights: what reaches Nodes and ConfigMaps, and what survives. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { makeRollouts } from "@picolet/hub/main/rollout-components.ts";
+import { parseRollout, rolloutData } from "@picolet/hub/rollouts/rollout.ts";
+import { CONFIG_MAPS, type KubeObject, NODES } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { LEASES } from "@picolet/hub-core/kube-client/resource-types.ts";
 import { EVENTS } from "@picolet/hub-embedded/controllers/event-recorder.ts";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import type { UpdateState } from "@picolet/protocol/updates/node-updates.ts";
 import { type Nodes, ROLLOUT_SPEC, RolloutFleet } from "../support/unit/embedded/rollout-fleet.ts";
+import { BridgedCluster, reportOf as nodeReportOf } from "../support/unit/kubernetes/bridged-cluster.ts";
+import { endOfRun } from "../support/unit/ports/end-of-run.ts";
+import { RecordedLog } from "../support/unit/ports/recorders.ts";
+import { seededRandom } from "../support/unit/ports/seeded-random.ts";
 
 const NEVER = new AbortController().signal;
 const OS = "picolet.io/os-image";
@@ -26,7 +34,8 @@ const BEFORE = "registry.example/os:1";
 const STEPS: Readonly<Partial<Record<UpdateState, UpdateState>>> = { installing: "restarting", restarting: "trial" };
 
 /**
- * Boards take their steps one by one. @param endOf `trial` for one that never ends. @param runs the image of all at first
+ * Boards take their steps one by one.
+ * @param endOf `trial` for one that never ends. @param runs the image of all at first
  */
 function playing(
   fleet: RolloutFleet,
@@ -183,7 +192,8 @@ test("a newer rollout takes over the boards that an older one awaits", async () 
   await fleet.until("r", ({ status: { phase } }) => phase === "Awaiting", play);
   await fleet.create("s", { target: "registry.example/os:3" });
   await fleet.until("s", ({ status: { phase } }) => phase === "Awaiting", play);
-  await fleet.until("r", ({ status: { phase } }) => phase === "Complete", play);
+  const { status } = await fleet.until("r", ({ status: { phase } }) => phase === "Complete", play);
+  assert.equal(status.message, "1 of 2 boards done, a newer rollout has the others");
   await fleet.setReady("away", "True");
   await fleet.until("s", (_, nodes) => wishOf(nodes.get("away")) === "registry.example/os:3");
 });
@@ -210,4 +220,56 @@ test("a ConfigMap that is no rollout says so, and holds up no other", async () =
   const { status } = await fleet.until("wrong", ({ status: { phase } }) => phase === "Invalid");
   assert.match(status.message, /^spec\.selector: unable to parse requirement/);
   await fleet.until("r", ({ status: { phase } }) => phase === "Complete", playing(fleet));
+});
+
+test("with the rights of hub/deploy, one of two replicas carries a rollout out, and the other one after it", async () => {
+  await using cluster = await BridgedCluster.start();
+  await using replica = await cluster.replica();
+  await using board = replica.fleet.connect("n");
+  await board.putNode(nodeReportOf("n"), NEVER);
+  const log = new RecordedLog();
+  const ports = { client: cluster.hub, nodes: replica.fleet.nodes, clock: systemClock, random: seededRandom(7), log };
+  const start = (): (() => Promise<void>) => {
+    const life = new AbortController();
+    const parts = makeRollouts(ports, { hubName: "test", cluster: { kind: "kubernetes", kubeconfig: undefined } });
+    const ends = parts.map((part) => endOfRun(part.run(life.signal)));
+    return async () => {
+      life.abort();
+      await Promise.all(ends);
+    };
+  };
+  const namespace = "picolet-system";
+  const create = async (name: string, target: string): Promise<void> => {
+    const metadata = { namespace, name, labels: { "picolet.io/rollout": "os" } };
+    const data = rolloutData({ ...ROLLOUT_SPEC, selector: "", target });
+    await cluster.create(CONFIG_MAPS, { apiVersion: "v1", kind: "ConfigMap", metadata, data });
+  };
+  const untilDone = async (name: string, target: string): Promise<void> => {
+    await cluster.until(NODES, "", "n", (node) => wishOf(node) === target);
+    const updates = [{ kind: "os", target, state: "good", message: "", since: "" }];
+    const annotations = { "picolet.io/update-status": JSON.stringify({ updates }) };
+    await cluster.client.patch(NODES, { namespace: "", name: "n" }, "merge", { metadata: { annotations } }, {}, NEVER);
+    await cluster.until(CONFIG_MAPS, namespace, name, (found) => {
+      return found !== undefined && parseRollout(found).status.phase === "Complete";
+    });
+  };
+  const holder = async (): Promise<unknown> => {
+    const lease = await cluster.client.get(LEASES, { namespace, name: "picolet-rollouts-test" }, NEVER);
+    return (lease.spec as { readonly holderIdentity: string }).holderIdentity;
+  };
+  const first = start();
+  await create("one", TARGET);
+  await untilDone("one", TARGET);
+  const leader = await holder();
+  const second = start();
+  await first();
+  assert.equal(await holder(), "", "the first has given the Lease back");
+  await create("two", "registry.example/os:3");
+  await untilDone("two", "registry.example/os:3");
+  assert.notEqual(await holder(), leader);
+  await second();
+  assert.deepEqual(
+    log.entries.filter(({ level }) => level === "warn" || level === "error"),
+    [],
+  );
 });

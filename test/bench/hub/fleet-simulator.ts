@@ -32,6 +32,7 @@ export class FleetSimulator {
   readonly #failures = new Map<SimulatedBoard, number>();
   readonly #welcomed = new Set<SimulatedBoard>();
   #onWelcomed: () => void = () => undefined;
+  readonly #waiting = new Map<SimulatedBoard, () => void>();
   #isEnding = false;
   #beat = 0;
   onObject: OnObject = () => undefined;
@@ -48,6 +49,8 @@ export class FleetSimulator {
         this.#failures.delete(board);
         this.#welcomed.add(board);
         this.#onWelcomed();
+        this.#waiting.get(board)?.();
+        this.#waiting.delete(board);
       },
       onClosed: (board, reason) => this.#onClosed(board, reason),
     });
@@ -99,6 +102,14 @@ export class FleetSimulator {
         if (this.#welcomed.size === this.boards.length) resolve();
       };
       this.#onWelcomed();
+    });
+  }
+
+  /** Ends the session of `board` as a restart does; it dials again by itself. Resolves with its next welcome. */
+  restart(board: SimulatedBoard): Promise<void> {
+    return new Promise((resolve) => {
+      this.#waiting.set(board, resolve);
+      board.end();
     });
   }
 

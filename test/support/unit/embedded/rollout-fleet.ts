@@ -51,7 +51,7 @@ export class RolloutFleet implements AsyncDisposable {
   readonly cluster: EmbeddedCluster;
   readonly clock = new VirtualClock();
   readonly log = new RecordedLog();
-  /** What the rollouts' part of the hub asked of the API server. */
+  /** Requests of the rollouts' part of the hub to the API server. */
   readonly calls = new CallLog();
   readonly #bridge: Replica;
   #hub: { readonly life: AbortController; readonly end: Promise<void> } | undefined;
