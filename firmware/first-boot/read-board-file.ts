@@ -88,7 +88,8 @@ function withoutSecret({ path, message }: FieldProblem): FieldProblem {
   const shown = isSecret
     ? message.replace(/^Invalid value: .*?(?=: (?:must|may|is|has|would) )/s, "Invalid value")
     : message;
-  return { path, message: shown.replaceAll(TOKEN, "******.****************") };
+  const hidden = "******.****************";
+  return { path: path.replaceAll(TOKEN, hidden), message: shown.replaceAll(TOKEN, hidden) };
 }
 
 function decode(bytes: Uint8Array): string | LocatedProblem {

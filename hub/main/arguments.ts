@@ -3,6 +3,7 @@ import { type Arguments, parseCommandLine } from "@picolet/protocol/command-line
 import type { ListenAddress, ValueFlag } from "@picolet/protocol/command-line/flag-values.ts";
 import { usageError } from "@picolet/protocol/command-line/usage-error.ts";
 import type { Millis } from "@picolet/protocol/ports.ts";
+import { MAX_TOKEN_USES } from "../identity/token-uses.ts";
 import type { AddressRange } from "../kubelet-proxy/node-addresses.ts";
 import { conflictIn, type FlagValues, parseConfigurationFile } from "./configuration-file.ts";
 import {
@@ -16,6 +17,7 @@ import {
   KUBECONFIG,
   SERVER,
   TTL,
+  USES,
 } from "./program.ts";
 import { ROLLOUT_COMMANDS, type RolloutArguments, type RolloutCommandName, readRollout } from "./rollout-flags.ts";
 
@@ -109,6 +111,8 @@ export type HubArguments =
       readonly description: string;
       /** True when a board may take the name of a node that another key has. */
       readonly replaceNodes: boolean;
+      /** How many boards may join with it; undefined: any number. */
+      readonly uses: number | undefined;
     }
   | { readonly command: "token list"; readonly cluster: ClusterArguments }
   | { readonly command: "token delete"; readonly cluster: ClusterArguments; readonly id: string }
@@ -188,6 +192,7 @@ const READERS: Readonly<Record<HubCommandName, Reader>> = {
     ttl: input.value(TTL),
     description: input.value(DESCRIPTION) ?? "",
     replaceNodes: input.flag("replace-nodes"),
+    uses: usesOf(input),
   }),
   "token list": (input) => ({ command: "token list", cluster: clusterOf(input) }),
   "token delete": (input) => ({ command: "token delete", cluster: clusterOf(input), id: operand(input) }),
@@ -212,6 +217,13 @@ const READERS: Readonly<Record<HubCommandName, Reader>> = {
 
 /** An IPv6 address as URLs have it. */
 const bracketed = (name: string): string => (name.includes(":") && !name.startsWith("[") ? `[${name}]` : name);
+
+function usesOf(input: Arguments): number | undefined {
+  const uses = input.value(USES);
+  if (uses !== undefined && !(uses <= MAX_TOKEN_USES))
+    throw usageError(`--uses must be at most ${MAX_TOKEN_USES}, not ${uses}`);
+  return uses;
+}
 
 /** The parser has counted them. */
 const operand = ({ positionals: [first = ""] }: Arguments): string => first;

@@ -121,8 +121,8 @@ async function withCluster(
   const tokens = new BootstrapTokens({ client, clock });
   switch (args.command) {
     case "token create": {
-      const { ttl, description, replaceNodes } = args;
-      return `${await tokens.create({ ttlMs: ttl, description, replaceNodes }, NEVER)}\n`;
+      const { ttl, description, replaceNodes, uses } = args;
+      return `${await tokens.create({ ttlMs: ttl, description, replaceNodes, uses }, NEVER)}\n`;
     }
     case "token list":
       return tokenTable(await tokens.list(NEVER), clock);
@@ -177,11 +177,12 @@ async function loadPems(cluster: ClusterArguments, clock: Clock): Promise<Stored
 
 function tokenTable(reports: readonly TokenReport[], clock: Clock): string {
   const now = clock.wall().getTime();
-  const rows = reports.map(({ id, expiresAtMs, description, groups }) => [
+  const rows = reports.map(({ id, expiresAtMs, description, groups, uses }) => [
     id,
     expiresAtMs === undefined ? "never" : expiresAtMs < now ? "expired" : new Date(expiresAtMs).toISOString(),
+    uses === undefined ? "any" : `${uses.used}/${uses.most}`,
     groups.join(","),
     description,
   ]);
-  return tableText([["ID", "EXPIRES", "GROUPS", "DESCRIPTION"], ...rows]);
+  return tableText([["ID", "EXPIRES", "BOARDS", "GROUPS", "DESCRIPTION"], ...rows]);
 }

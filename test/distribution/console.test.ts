@@ -82,7 +82,8 @@ describe("console and SSH of an image", { skip: isPossible ? false : "needs root
       `sed -i '/^picolet:/d' /run/passwd /run/group /run/shadow`,
       `echo '${account}' >>/run/passwd`,
       `echo 'picolet:x:${PICOLET_ID}:' >>/run/group`,
-      `echo 'picolet:*:19000::::::' >>/run/shadow`,
+      // As systemd-sysusers makes it.
+      `echo 'picolet:!*:19000::::::' >>/run/shadow`,
       `for each in passwd group shadow; do mount --bind /run/$each /etc/$each; done`,
       `exec /usr/sbin/sshd -D -e -f ${folder.at("sshd_config")}`,
     ].join("\n");
