@@ -24,7 +24,7 @@ const updateHold: Command = {
   summary: "keep updates from restarting this board",
   details: `Fetching and installing go on; the restart waits. It survives restarts of agent
 and board.`,
-  flags: [{ name: "reason", value: "TEXT", help: "shown to whoever waits for it" }, HOLD_TIME],
+  flags: [{ name: "reason", value: "TEXT", help: "shown where the update waits" }, HOLD_TIME],
   examples: [['edgectl update hold --reason "harvest" --for 2h', "not for the next two hours"]],
   run: async (context, input) => (await import("./update-command.ts")).runUpdateHold(context, input),
 };

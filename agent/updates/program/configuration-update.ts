@@ -1,4 +1,4 @@
-/** What a hub asks of the configuration: merged into the board's file, and judged by the agent's own check. */
+/** Changes that a hub asks of the configuration: merged into the board's file, and judged by the agent's own check. */
 import { createHash } from "node:crypto";
 import { chmod, readFile, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
