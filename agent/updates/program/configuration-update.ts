@@ -80,7 +80,8 @@ export async function mergedConfiguration(current: string, text: string, path: s
   for (const { path: field, value } of fieldChanges(change)) {
     try {
       if (value === undefined) document.deleteIn(field);
-      else document.setIn(field, document.createNode(value));
+      // A plain value keeps the comment of the one before.
+      else document.setIn(field, typeof value === "object" ? document.createNode(value) : value);
     } catch (cause) {
       throw new PicoletError("invalid", `cannot set ${field.join(".")}: what it is in is no mapping`, { cause });
     }
