@@ -295,8 +295,8 @@ for (const { name, prepare, outcome, reason, holds } of SCENARIOS) {
   });
 }
 
-/** Cuts of each scenario: the whole takes minutes of a processor. */
-const CUTS = Number(process.env.PICOLET_POWER_CUTS ?? 4);
+/** Cuts of each scenario, others with each run: all of them take minutes of a processor. */
+const CUTS = Number(process.env.PICOLET_POWER_CUTS ?? 2);
 
 for (const { name, prepare, outcome, holds } of SCENARIOS) {
   test(`${name}: ${outcome} also when the power is lost at any step`, () => {
