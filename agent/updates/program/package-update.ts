@@ -16,8 +16,8 @@ import { isOtherVersion } from "./version-rules.ts";
 
 type PackageTask = Extract<UpdateTask, { want: "agent" }>;
 
-/** Bounds memory: Ed25519 signs a message as a whole. Packages have at most 60 MiB. */
-const MAX_PACKAGE_BYTES = 128 * 1024 * 1024;
+/** Bounds memory: Ed25519 signs a message as a whole. Packages have at most 60 MiB, uncompressed ones 140. */
+const MAX_PACKAGE_BYTES = 192 * 1024 * 1024;
 /** Unpacked, packed again, and the new one: in multiples of the package's own size. */
 const ROOM_FACTOR = 4;
 /** Base64 of 64 bytes, with a line feed. */
