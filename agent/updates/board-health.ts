@@ -1,4 +1,4 @@
-/** What the health of a board is judged by, gathered of the agent's parts. */
+/** Gathers from the agent's parts how healthy the board is. */
 import type { NodeCondition, TunnelReport } from "@picolet/protocol/local-api/status.ts";
 import type { AgentPod } from "../core/pods/agent-pod.ts";
 import type { HealthBefore, HealthNow, PodNow } from "../plan/updates/judge-health.ts";

@@ -1,9 +1,9 @@
-/** What of this board can be updated, and how. */
+/** Finds out which parts of this board can be updated. */
 import { existsSync, readFileSync } from "node:fs";
 import type { UpdateKind } from "@picolet/protocol/updates/node-updates.ts";
 
 export interface BoardSoftware {
-  /** Of the image that runs; undefined on a vendor's system. */
+  /** The image that runs; undefined on a vendor's system. */
   readonly image: { readonly version: string; readonly compatible: string; readonly slot: string } | undefined;
   /** Why not; "" for what can be. */
   readonly obstacles: Readonly<Record<UpdateKind, string>>;

@@ -47,7 +47,7 @@ const HOLD = "hold.json";
 const BEFORE = "before.json";
 const TRIAL = "trial";
 const RESULT = "result";
-/** What one trial leaves; the next one begins without. */
+/** Files of one trial; the next one begins without. */
 const TRIAL_FILES = ["starts", "switches", "switched", "applied", "reverting", "healthy", "unhealthy", RESULT];
 
 export class UpdateFiles {
@@ -98,7 +98,7 @@ export class UpdateFiles {
     return this.#fields(TRIAL)?.get("id");
   }
 
-  /** What was so before the trial; undefined: it cannot be read, and is not asked for. */
+  /** The health before the trial; undefined: it cannot be read, and is not asked for. */
   before(): HealthBefore | undefined {
     const saved = this.#json(BEFORE);
     return isRecord(saved) && Array.isArray(saved.pods) ? (saved as unknown as HealthBefore) : undefined;

@@ -1,4 +1,4 @@
-/** Who keeps the board from restarting for an update. */
+/** Finds pods, files and users that keep the board from restarting for an update. */
 import { closeSync, constants, openSync, readdirSync, readSync } from "node:fs";
 import { join } from "node:path";
 import { UPDATE_HOLD_ANNOTATION } from "@picolet/protocol/updates/node-updates.ts";

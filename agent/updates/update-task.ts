@@ -1,4 +1,4 @@
-/** What the agent has the update program do, and its answers: lines of JSON between two programs of one version. */
+/** Tasks of the update program, and its answers: lines of JSON between two programs of one version. */
 import type { ErrorCode } from "@picolet/protocol/errors.ts";
 import type { RegistryAccess } from "@picolet/runtime-wasm/shared/messages/pull-request.ts";
 

@@ -45,6 +45,7 @@ import {
   type UpdateEvent,
   type UpdatePhase,
   type UpdateRecord,
+  type UpdateRecords,
 } from "../plan/updates/update-state.ts";
 import { healthBefore, healthNow } from "./board-health.ts";
 import type { BoardSoftware } from "./board-software.ts";
@@ -126,7 +127,7 @@ export class Updates implements Component {
   readonly #init: UpdatesInit;
   readonly #alarm: Alarm;
   readonly #report = new WatchSource<string | undefined>(undefined);
-  readonly #records: Map<UpdateKind, UpdateRecord>;
+  #records: UpdateRecords;
   readonly #waiting = new Map<UpdateKind, Waiting>();
   readonly #retryAt = new Map<UpdateKind, MonotonicMs>();
   #task: Task | undefined;
@@ -140,7 +141,7 @@ export class Updates implements Component {
     this.#components = components;
     this.#init = init;
     this.#alarm = new Alarm(components.clock);
-    this.#records = new Map(components.files.records());
+    this.#records = components.files.records();
     this.#publish();
   }
 
@@ -283,9 +284,8 @@ export class Updates implements Component {
         return true;
       case "drop":
         await this.#stopTaskOf(step.of);
-        this.#records.delete(step.of);
+        this.#save(new Map([...this.#records].filter(([kind]) => kind !== step.of)));
         this.#waiting.delete(step.of);
-        this.#components.files.saveRecords(this.#records);
         return true;
       case "fetch":
         this.#startTask(step.record, signal);
@@ -314,11 +314,17 @@ export class Updates implements Component {
     if (this.#task !== undefined) return;
     this.#waiting.delete(record.kind);
     const life = joinSignals(signal);
-    const ended = this.#fetch(record, life.signal).finally(() => {
-      life[Symbol.dispose]();
-      this.#task = undefined;
-      this.#alarm.set(millis(0));
-    });
+    const unwritten = (error: unknown): void => {
+      this.#components.log.error("cannot write down an update's progress", { error: describeError(error) });
+      this.#retryAt.set(record.kind, (this.#components.clock.monotonic() + RETRY.first) as MonotonicMs);
+    };
+    const ended = this.#fetch(record, life.signal)
+      .catch(unwritten)
+      .finally(() => {
+        life[Symbol.dispose]();
+        this.#task = undefined;
+        this.#alarm.set(millis(0));
+      });
     this.#task = { record, life, ended };
   }
 
@@ -482,10 +488,17 @@ export class Updates implements Component {
   }
 
   #keep(record: UpdateRecord): void {
-    this.#records.set(record.kind, { ...record, message: record.message.slice(0, MAX_MESSAGE_LENGTH) });
+    const next = new Map(this.#records);
+    next.set(record.kind, { ...record, message: record.message.slice(0, MAX_MESSAGE_LENGTH) });
+    this.#save(next);
     this.#waiting.delete(record.kind);
-    this.#components.files.saveRecords(this.#records);
     this.#publish();
+  }
+
+  /** On the disk before anything follows from it. */
+  #save(next: UpdateRecords): void {
+    this.#components.files.saveRecords(next);
+    this.#records = next;
   }
 
   #wait(kind: UpdateKind, state: UpdateState, message: string): void {

@@ -1,4 +1,4 @@
-/** The boot check itself, in sh(1), on a board of files: programs of the machine are stand-ins that change these. */
+/** The boot check itself, in sh(1), on a board of files: fakes of rauc, dpkg and systemctl change these. */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { chmodSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -13,7 +13,7 @@ const DEADLINE_S = 60;
 const MAX_BOOTS = 12;
 
 /**
- * Each stand-in counts its calls. The one in `cut` is the last of its boot: the power is lost before or after it took
+ * Each fake counts its calls. The one in `cut` is the last of its boot: the power is lost before or after it took
  * effect. `$w` is the board's folder.
  */
 const PROGRAM = (body: string): string => `#!/bin/sh
@@ -107,7 +107,7 @@ class Board implements Disposable {
     );
   }
 
-  /** What the agent does whenever time passes, in sh(1). */
+  /** Runs whenever time passes, in sh(1). */
   agent(script: string): void {
     this.write("agent", script);
   }
@@ -182,7 +182,7 @@ interface Scenario {
   readonly prepare: (board: Board) => void;
   readonly outcome: "good" | "rolledBack";
   readonly reason?: RegExp;
-  /** What must run in the end. */
+  /** Checks what runs in the end. */
   readonly holds: (board: Board) => void;
 }
 
@@ -295,8 +295,8 @@ for (const { name, prepare, outcome, reason, holds } of SCENARIOS) {
   });
 }
 
-/** Cuts of each scenario: the whole takes minutes of a processor. */
-const CUTS = Number(process.env.PICOLET_POWER_CUTS ?? 4);
+/** Cuts of each scenario, others with each run: all of them take minutes of a processor. */
+const CUTS = Number(process.env.PICOLET_POWER_CUTS ?? 2);
 
 for (const { name, prepare, outcome, holds } of SCENARIOS) {
   test(`${name}: ${outcome} also when the power is lost at any step`, () => {

@@ -458,13 +458,13 @@ export interface VersionAnswer {
 /** GET /v1/updates */
 export interface UpdateStatusAnswer {
   readonly agentVersion: string;
-  /** Of the image that runs; null on a vendor's system. */
+  /** Version of the image that runs; null on a vendor's system. */
   readonly osVersion: string | null;
   /** `A` or `B`; null on a vendor's system. */
   readonly slot: string | null;
   /** At most one for each kind. */
   readonly updates: readonly UpdateProgress[];
-  /** Who keeps the board from restarting, and why. */
+  /** Pods, files and users that keep the board from restarting, each with its reason. */
   readonly holds: readonly string[];
   /** That of `edgectl update hold`; null: none. `until`: RFC 3339; null: until it is released. */
   readonly hold: { readonly reason: string; readonly until: string | null } | null;

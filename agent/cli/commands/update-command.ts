@@ -71,11 +71,12 @@ export async function runUpdateFile(context: Context, input: Arguments, check: b
   const path = resolve(context.workingDirectory, input.positionals[0] ?? "");
   const body: UpdateInstallRequest = { path, check, allowDowngrade: input.flag("allow-downgrade") };
   const answer = await context.client.post<UpdateInstallAnswer>(`${PATH}/install`, body, CHECK_TIMEOUT);
-  const { kind, version, state } = answer;
+  const { version, state } = answer;
+  const name = answer.kind === "os" ? "system" : answer.kind;
   const texts: Readonly<Record<UpdateInstallAnswer["state"], string>> = {
-    good: `${kind} ${version} can be installed`,
-    current: `${kind} ${version} is what runs`,
-    began: `the update of the ${kind} has begun: edgectl update status shows how far it is`,
+    good: `${name} ${version} can be installed`,
+    current: `${name} ${version} is what runs`,
+    began: `the update of the ${name} has begun: edgectl update status shows how far it is`,
   };
   await context.terminal.write(`${printableLine(texts[state])}\n`);
   return EXIT_HEALTHY;

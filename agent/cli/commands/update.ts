@@ -24,7 +24,7 @@ const updateHold: Command = {
   summary: "keep updates from restarting this board",
   details: `Fetching and installing go on; the restart waits. It survives restarts of agent
 and board.`,
-  flags: [{ name: "reason", value: "TEXT", help: "shown to whoever waits for it" }, HOLD_TIME],
+  flags: [{ name: "reason", value: "TEXT", help: "shown where the update waits" }, HOLD_TIME],
   examples: [['edgectl update hold --reason "harvest" --for 2h', "not for the next two hours"]],
   run: async (context, input) => (await import("./update-command.ts")).runUpdateHold(context, input),
 };
@@ -51,7 +51,7 @@ const updateCheck: Command = {
   details: `${FILE_DETAILS}
 Checks signature, board and version; changes nothing.`,
   flags: [DOWNGRADE],
-  examples: [["edgectl update check /media/usb/picolet.raucb", "what a USB stick has"]],
+  examples: [["mount /dev/sda1 /mnt && edgectl update check /mnt/new.raucb", "what a USB stick has"]],
   completes: ["files"],
   run: async (context, input) => (await import("./update-command.ts")).runUpdateFile(context, input, true),
 };
@@ -66,7 +66,7 @@ const updateInstall: Command = {
 Goes on by itself when it returns: edgectl update status shows how far it is.
 Holds count, windows do not. It is health-checked and taken back like others.`,
   flags: [DOWNGRADE],
-  examples: [["edgectl update install /media/usb/picolet.raucb", "from a USB stick"]],
+  examples: [["mount /dev/sda1 /mnt && edgectl update install /mnt/new.raucb", "from a USB stick"]],
   completes: ["files"],
   run: async (context, input) => (await import("./update-command.ts")).runUpdateFile(context, input, false),
 };

@@ -56,7 +56,7 @@ export interface LinkedNode {
   readonly router: RuntimeRouter;
   readonly runtimes: RuntimeReports;
   readonly conditions: Watch<readonly NodeCondition[]>;
-  /** What became of updates; undefined: nothing is reported. */
+  /** JSON of an `UpdateReport`; undefined: nothing is reported. */
   readonly updates: Watch<string | undefined>;
   readonly addresses: () => readonly string[];
   readonly usage: NodeUsageSampler;

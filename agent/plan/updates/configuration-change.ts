@@ -1,4 +1,4 @@
-/** What a hub may change of a board's configuration. Pure. */
+/** Decides which fields of a board's configuration a hub may change. Pure. */
 
 type Fields = Readonly<Record<string, unknown>>;
 

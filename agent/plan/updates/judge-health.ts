@@ -1,6 +1,6 @@
 /** Judges whether a board is as healthy after an update as before. Pure. */
 
-/** What was so before the update, and must be again. */
+/** The state before the update, which must be reached again. */
 export interface HealthBefore {
   readonly isReady: boolean;
   readonly isConnected: boolean;

@@ -13,9 +13,9 @@ export interface UpdateFacts {
   /** Why this board cannot be updated so; "" for a kind that it can. */
   readonly obstacles: Readonly<Record<UpdateKind, string>>;
   readonly window: UpdateWindow | undefined;
-  /** Of the day, by the board's time zone. */
+  /** Minutes since midnight, by the board's time zone. */
   readonly minute: number;
-  /** Who wants the board not to restart, and why. */
+  /** Pods, files and users that keep the board from restarting, each with its reason. */
   readonly holds: readonly string[];
   /** Why nothing large may be written now; "" for nothing. */
   readonly shortage: string;
@@ -76,7 +76,7 @@ function changeOf(kind: UpdateKind, { asked: all, records, obstacles, nowMs }: U
   }
   if (record === undefined) return undefined;
   if (!isOver(record)) return { kind: "drop", of: kind };
-  // What became of the last one stays shown; asked for again, it is tried again.
+  // The last one stays shown; asked for again, it is tried again.
   return { kind: "record", record: { ...record, asked: "" }, began: false };
 }
 

@@ -21,7 +21,7 @@ export interface UpdateRecord {
   readonly target: string;
   /** The target that the Node asked for when this one began; "" for none. Another one begins another update. */
   readonly asked: string;
-  /** Of a file on this board; else the Node says it. */
+  /** Set for a file on this board; else the Node says it. */
   readonly allowDowngrade?: boolean | undefined;
   readonly phase: UpdatePhase;
   /** Why it waits or failed; "" for nothing to say. */

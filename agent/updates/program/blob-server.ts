@@ -69,7 +69,7 @@ export class BlobServer implements AsyncDisposable {
     return this.#bytes;
   }
 
-  /** What the registry said in the end, which the reader has only as a broken connection. */
+  /** The registry's failure, which the reader has only as a broken connection. */
   get failure(): unknown {
     return this.#failure;
   }

@@ -6,7 +6,7 @@ import { PicoletError } from "@picolet/protocol/errors.ts";
 export interface CommandResult {
   readonly exitCode: number;
   readonly stdout: string;
-  /** What went wrong is in its last lines. */
+  /** Its last lines name the problem. */
   readonly stderr: string;
 }
 

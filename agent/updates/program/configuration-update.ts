@@ -1,4 +1,4 @@
-/** What a hub asks of the configuration: merged into the board's file, and judged by the agent's own check. */
+/** Changes that a hub asks of the configuration: merged into the board's file, and judged by the agent's own check. */
 import { createHash } from "node:crypto";
 import { chmod, readFile, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
@@ -80,7 +80,8 @@ export async function mergedConfiguration(current: string, text: string, path: s
   for (const { path: field, value } of fieldChanges(change)) {
     try {
       if (value === undefined) document.deleteIn(field);
-      else document.setIn(field, document.createNode(value));
+      // A plain value keeps the comment of the one before.
+      else document.setIn(field, typeof value === "object" ? document.createNode(value) : value);
     } catch (cause) {
       throw new PicoletError("invalid", `cannot set ${field.join(".")}: what it is in is no mapping`, { cause });
     }

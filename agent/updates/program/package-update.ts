@@ -16,8 +16,8 @@ import { isOtherVersion } from "./version-rules.ts";
 
 type PackageTask = Extract<UpdateTask, { want: "agent" }>;
 
-/** Bounds memory: Ed25519 signs a message as a whole. Packages have at most 60 MiB. */
-const MAX_PACKAGE_BYTES = 128 * 1024 * 1024;
+/** Bounds memory: Ed25519 signs a message as a whole. Packages have at most 60 MiB, uncompressed ones 140. */
+const MAX_PACKAGE_BYTES = 192 * 1024 * 1024;
 /** Unpacked, packed again, and the new one: in multiples of the package's own size. */
 const ROOM_FACTOR = 4;
 /** Base64 of 64 bytes, with a line feed. */
@@ -151,8 +151,9 @@ interface PackageFields {
 }
 
 async function fieldsOf(run: RunCommand, path: string, signal: AbortSignal): Promise<PackageFields> {
-  const result = await run(["dpkg-deb", "--show", "--showformat=${Package} ${Version} ${Architecture}", path], signal);
-  const [name, version, architecture] = result.stdout.trim().split(" ");
+  const result = await run(["dpkg-deb", "--field", path, "Package", "Version", "Architecture"], signal);
+  const field = (name: string): string | undefined => new RegExp(`^${name}: (\\S+)$`, "m").exec(result.stdout)?.[1];
+  const [name, version, architecture] = [field("Package"), field("Version"), field("Architecture")];
   if (result.exitCode !== 0 || !name || !version || !architecture)
     throw new PicoletError("invalid", `it is no Debian package: ${complaintOf(result)}`);
   return { package: name, version, architecture };
@@ -187,7 +188,7 @@ async function keepPrevious(run: RunCommand, task: PackageTask, sizeBytes: numbe
   }
 }
 
-/** Of the package `$1` in the folder `$2`: its files, its scripts, and its control file without dpkg's own fields. */
+/** Copies the package `$1` into the folder `$2`: its files, its scripts, and its control file without dpkg's own fields. */
 const UNPACKED = `
 dpkg-query --listfiles "$1" | sed 's|^/|./|' | tar -C / --no-recursion -cf - -T - | tar -C "$2" -xpf -
 for name in preinst postinst prerm postrm conffiles triggers md5sums; do

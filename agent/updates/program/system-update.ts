@@ -151,7 +151,7 @@ async function stayOnThisSlot(run: RunCommand, signal: AbortSignal): Promise<voi
   });
 }
 
-/** Of `rauc info --output-format=json`. @throws `corrupt` */
+/** Reads `rauc info --output-format=json`. @throws `corrupt` */
 export function parseBundleInfo(text: string): { readonly version: string; readonly compatible: string } {
   try {
     const info: unknown = JSON.parse(text);

@@ -17,7 +17,7 @@ import {
 import { type Descriptor, descriptorOf, MAX_ENTRIES, tooMany } from "@picolet/runtime-wasm/registry/documents.ts";
 import { MAX_VERSION_LENGTH } from "../../plan/updates/compare-versions.ts";
 
-/** What this board can take. */
+/** Names what this board can take. */
 export type WantedArtifact =
   | { readonly kind: "os"; readonly compatible: string }
   /** Debian's name of the architecture: `arm64`. */

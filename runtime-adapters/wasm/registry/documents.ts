@@ -1,4 +1,4 @@
-/** What the documents of a registry have in common (opencontainers/image-spec). Pure. */
+/** Parts that all documents of a registry have (opencontainers/image-spec). Pure. */
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { type JsonObject, textOf } from "@picolet/runtime-contract/archive/json-fields.ts";
 
