@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { existsSync, readFileSync } from "node:fs";
 import { test } from "node:test";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
@@ -56,6 +57,8 @@ test("a run that is cut off keeps the parts that it had", async () => {
   };
   const state = await runParts(works, {
     now: () => 0,
+    sleep: async (_, signal) => void (await once(signal, "abort")),
+    limitMs: () => 1000,
     onChange: (each) => void writeDocument(path, benchDocument(each as RunState<PartName>, TIMES)),
     onError: (_, __, error) => assert.ifError(error),
   });

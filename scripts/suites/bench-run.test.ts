@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { describe, test } from "node:test";
 import { setImmediate } from "node:timers/promises";
 import { type PartWork, type Phase, type RunState, runParts } from "./bench-run.ts";
@@ -10,6 +11,8 @@ async function runOf(make: (bench: FakeBench) => Record<string, PartWork>) {
   const reported: [name: string, phase: Phase][] = [];
   const state = await runParts(make(bench), {
     now: () => bench.nowMs,
+    sleep: (ms, signal) => bench.sleep(ms, signal),
+    limitMs: (name, phase) => (name === "hangs" && phase !== "setUp" ? 1000 : Number.POSITIVE_INFINITY),
     onChange: (each) => states.push(each),
     onError: (name, phase) => reported.push([name, phase]),
   });
@@ -19,6 +22,12 @@ async function runOf(make: (bench: FakeBench) => Record<string, PartWork>) {
 class FakeBench {
   nowMs = 0;
   readonly order: string[] = [];
+
+  /** What is limited at all is over its limit at once. */
+  async sleep(ms: number, signal: AbortSignal): Promise<void> {
+    if (ms === Number.POSITIVE_INFINITY) await once(signal, "abort");
+    else this.nowMs += ms;
+  }
 
   note(text: string, takesMs = 0): void {
     this.order.push(text);
@@ -136,6 +145,16 @@ describe("a part that fails", () => {
       },
     }));
     assert.deepEqual(state.errors, { x: { phase: "rest", message: "the rest" } });
+  });
+
+  test("that never comes to an end has failed when its limit is over", async () => {
+    const never = new Promise<void>(() => undefined);
+    const { state } = await runOf((bench) => ({
+      hangs: { setUp: bench.resting("hangs", { until: never }) },
+      other: { setUp: bench.resting("other"), measure: () => Promise.resolve({ timed: 1 }) },
+    }));
+    assert.deepEqual(state.errors, { hangs: { phase: "rest", message: "it has not come to an end within 1 s" } });
+    assert.deepEqual(state.figures, { other: { timed: 1 } });
   });
 
   test("when it is timed keeps what it had before", async () => {

@@ -45,6 +45,9 @@ export interface RunState<Name extends string> {
 export interface RunOptions<Name extends string> {
   /** Milliseconds from any point in time on. */
   readonly now: () => number;
+  readonly sleep: (ms: number, signal: AbortSignal) => Promise<void>;
+  /** A part that takes longer has failed; the others go on, although it may still be at work. */
+  readonly limitMs: (name: Name, phase: Phase) => number;
   /** Figures have come, or a part has failed. */
   readonly onChange: (state: RunState<Name>) => void;
   readonly onError: (name: Name, phase: Phase, error: unknown) => void;
@@ -109,13 +112,26 @@ class BenchRun<Name extends string> {
   async #attempt(name: Name, phase: Phase, work: (name: Name) => Promise<void>): Promise<void> {
     if (!this.#has(name, phase) || (this.#errors.has(name) && phase !== "end")) return;
     try {
-      await this.#timed(this.#parts.get(name) ?? {}, phase, () => work(name));
+      await this.#timed(this.#parts.get(name) ?? {}, phase, () => this.#limited(name, phase, work));
     } catch (error) {
       if (!this.#errors.has(name)) this.#errors.set(name, { phase, message: describeError(error) });
       this.#options.onError(name, phase, error);
     }
     if (!PHASES.slice(PHASES.indexOf(phase) + 1).some((later) => this.#hasFigures(name, later))) this.#done.add(name);
     if (this.#figures.has(name) || this.#errors.has(name)) this.#options.onChange(this.#state());
+  }
+
+  async #limited(name: Name, phase: Phase, work: (name: Name) => Promise<void>): Promise<void> {
+    const over = new AbortController();
+    const limitMs = this.#options.limitMs(name, phase);
+    const late = this.#options.sleep(limitMs, over.signal).then(() => {
+      throw new Error(`it has not come to an end within ${limitMs / 1000} s`);
+    });
+    try {
+      await Promise.race([work(name), late]);
+    } finally {
+      over.abort();
+    }
   }
 
   #has(name: Name, phase: Phase): boolean {

@@ -1,11 +1,19 @@
 /** `npm run bench`: figures, floors beside them, and the goals that are missed. Its help says the rest. */
 import { resolve } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { fileFlag, textFlag } from "@picolet/protocol/command-line/flag-values.ts";
 import { usageError } from "@picolet/protocol/command-line/usage-error.ts";
 import { describeError } from "@picolet/protocol/errors.ts";
 import { endWithUsageError, readOptions } from "../start/options.ts";
 import type { PartWork } from "./bench-run.ts";
-import { describeDurations, describeParts, type PartName, plannedSeconds, selectParts } from "./bench-timetable.ts";
+import {
+  describeDurations,
+  describeParts,
+  limitMs,
+  type PartName,
+  plannedSeconds,
+  selectParts,
+} from "./bench-timetable.ts";
 
 /** After the document was written. */
 const END_LIMIT_MS = 60_000;
@@ -99,7 +107,8 @@ await step("build", async () => {
 });
 const buildSeconds = secondsSince(begunAt);
 const times = () => ({ buildSeconds, totalSeconds: secondsSince(begunAt) });
-console.error(`these parts take some ${Math.ceil(plannedSeconds(wanted).total / 60)} minutes on two quiet cores`);
+if (!quick)
+  console.error(`these parts take some ${Math.ceil(plannedSeconds(wanted).total / 60)} minutes on two quiet cores`);
 
 // Mostly those of a part that has failed already. The others go on.
 const strays: unknown[] = [];
@@ -112,6 +121,8 @@ const all = partWorks(containerd, { quick, kubelet, restWindowMs: quick ? 15_000
 const works = Object.fromEntries(wanted.map((name) => [name, all[name]])) as Record<PartName, PartWork>;
 const state = await runParts(works, {
   now: () => performance.now(),
+  sleep: (ms, signal) => delay(ms, undefined, { signal }),
+  limitMs,
   onChange: (each) => void writeDocument(out, benchDocument(each, times())),
   onError: (name, phase, error) => console.error(`\nthe part ${name} failed in its phase ${phase}:`, error),
 });

@@ -16,7 +16,7 @@ import { Containerd } from "@picolet/test/support/containerd/containerd.ts";
 import { buildPrograms } from "../build/build.ts";
 import { endWithUsageError, readOptions } from "../start/options.ts";
 
-/** As many as the goal of `growth` is about. */
+/** `growth` is the memory that so many leave behind. */
 const CHURNED_PODS = 10_000;
 
 const MINUTES = amountFlag({ name: "minutes", help: "how long", default: "10" });

@@ -195,9 +195,8 @@ class Periods {
       const tracer = spawn("strace", ["-f", "-c", "-o", output, "-p", String(this.#pid)], { stdio: "ignore" });
       await once(tracer, "spawn");
       const isCalm = await this.#traffic();
-      const ended = once(tracer, "exit");
       tracer.kill("SIGINT");
-      await ended;
+      if (tracer.exitCode === null && tracer.signalCode === null) await once(tracer, "exit");
       return { isCalm, figures: { systemCalls: totalOf(readFileSync(output, "utf8")) } };
     });
   }
