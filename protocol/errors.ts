@@ -59,8 +59,11 @@ export function isPicoletError(error: unknown, code?: ErrorCode): error is Picol
 
 const nothing = (): undefined => undefined;
 
-/** Handles a failure that is ignored on purpose: `child.catch(ignore("it is killed below"))`. Resolves to `undefined`. */
-export const ignore = (_why: string): (() => undefined) => nothing;
+/**
+ * Names why a failure is ignored on purpose: `child.catch(ignore("it is killed below"))`, which resolves to `undefined`,
+ * or `catch { ignore("it has ended"); }`, which bundles leave out.
+ */
+export const ignore = /* @__NO_SIDE_EFFECTS__ */ (_why: string): (() => undefined) => nothing;
 
 export const isCancelled = (error: unknown): boolean => isPicoletError(error, "cancelled");
 

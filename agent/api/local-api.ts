@@ -2,7 +2,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { Socket } from "node:net";
 import { aborted, type JoinedSignal, joinSignals, wokenOrAborted } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
-import { describeError, type ErrorCode, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, type ErrorCode, ignore, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import type { ApiError } from "@picolet/protocol/local-api/status.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import type { NodeShutdownControl } from "../core/node/node-shutdown-control.ts";
@@ -124,7 +124,7 @@ export class LocalApi implements Component {
     const listening = this.#listening;
     this.#listening = undefined;
     if (listening === undefined) return;
-    const removeSocket = await listening.catch(() => undefined);
+    const removeSocket = await listening.catch(ignore("`run` has reported it; there is no socket to remove"));
     if (removeSocket === undefined) return;
     removeSocket();
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));

@@ -376,6 +376,15 @@ export const CONFIGURATION_FIELDS = {
     },
     isActedUpon: true,
   },
+  boardHealth: {
+    fields: {
+      enabled: { kind: "flag", default: true },
+      temperatureCelsius: { kind: "int32", default: 85, min: 1, max: 150 },
+      wearPercent: { kind: "int32", default: 90, min: 10, max: 110 },
+      holdPeriod: { kind: "duration", default: seconds(300), takesEmpty: true, min: 0, max: 86_400 * SECOND },
+    },
+    isActedUpon: true,
+  },
   telemetry: {
     fields: {
       maxBytes: { kind: "bytes", default: 16 * MEBIBYTE, takesEmpty: true, min: MEBIBYTE, max: 1024 * MEBIBYTE },

@@ -265,6 +265,17 @@ const BUDGETS = {
   "secretsAtRest.keyFile": { meaning: "The key of the provider file; absolute.", byDefault: "store.key in --root-dir" },
 };
 
+const BOARD = {
+  boardHealth:
+    "Conditions and events of what is wrong with the board itself; see [operations](operations.md#board-health).",
+  "boardHealth.enabled": "Whether the board's sensors and disks are read, every 30 s at most.",
+  "boardHealth.temperatureCelsius":
+    "The temperature from which a thermal zone is too hot; where the zone has a lower hot or critical point, that counts.",
+  "boardHealth.wearPercent":
+    "The used part of its life from which an eMMC or SD card that reports it is worn out; the card reports steps of 10.",
+  "boardHealth.holdPeriod": "How long the board must be well before a condition that comes and goes is False again.",
+};
+
 const KUBELET = {
   enableServer: "The kubelet's API on the node.",
   address: "The address of the kubelet's API. The hub is the kubelet endpoint of its nodes.",
@@ -332,6 +343,7 @@ export const FIELD_GROUPS: readonly FieldGroup[] = [
   { title: "Cgroups, CPUs and NUMA nodes", fields: CGROUPS },
   { title: "Eviction", fields: EVICTION },
   { title: "Shutdown", fields: SHUTDOWN },
+  { title: "Board health", fields: BOARD },
   { title: "Budgets, telemetry and secrets", fields: BUDGETS },
   { title: "The kubelet's own server and others", fields: KUBELET },
 ];
@@ -339,5 +351,5 @@ export const FIELD_GROUPS: readonly FieldGroup[] = [
 /** The compiler names a field of the table that has no line here. */
 export const FIELD_DOCUMENTATION = {
   ...{ ...FILE, ...SOURCES, ...NODE, ...HUB, ...RUNTIME, ...LOGS, ...IMAGES, ...COMPONENTS, ...RESERVATIONS },
-  ...{ ...CGROUPS, ...EVICTION, ...SHUTDOWN, ...BUDGETS, ...KUBELET },
+  ...{ ...CGROUPS, ...EVICTION, ...SHUTDOWN, ...BUDGETS, ...BOARD, ...KUBELET },
 } satisfies Record<FieldPath, Documentation>;

@@ -1,6 +1,6 @@
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
-import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
 import {
   type Clock,
   type Log,
@@ -329,7 +329,7 @@ export class Evictor {
     const killed = isHard && !isOfDisk(due) ? kill?.(pod, signal) : undefined;
     if (killed === undefined) return true;
     // The kill may use up the time for both; then nothing awaits the end.
-    ended.catch(() => undefined);
+    ended.catch(ignore("the worker reports it; the kill may take the time in which it is awaited"));
     this.#killed.set(pod.uid, clock.monotonic());
     await killed.catch((error: unknown) => this.#cannotKill(pod, error));
     return await this.#isOverSoon(ended, signal);
@@ -347,7 +347,7 @@ export class Evictor {
     const isOver = await Promise.race([ended.then(() => true), late]);
     wait.abort();
     // Nothing awaits it any more.
-    if (!isOver) ended.catch(() => undefined);
+    if (!isOver) ended.catch(ignore("the worker reports it; nothing awaits it any more"));
     return isOver;
   }
 

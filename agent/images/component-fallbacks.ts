@@ -5,7 +5,7 @@
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
-import { describeError, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Container } from "@picolet/protocol/pod/pod.ts";
 import {
   type Clock,
@@ -75,7 +75,8 @@ export class ComponentFallbacks {
     const follow = async (watch: Watch<unknown>): Promise<void> => {
       for await (const _ of watch.changes(signal)) alarm.set(PACE);
     };
-    for (const watch of [changes, conditions]) follow(watch).catch(() => undefined);
+    for (const watch of [changes, conditions])
+      follow(watch).catch(ignore("it is the cancellation, which ends the loop below too"));
     for (;;) {
       await alarm.ring(signal);
       const next = this.#next();

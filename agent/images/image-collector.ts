@@ -1,7 +1,7 @@
 import { aborted } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
-import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import { parseImageReference } from "@picolet/protocol/kubernetes/image-reference.ts";
 import { type Clock, type Log, type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
 import type { ImageInfo, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
@@ -141,7 +141,7 @@ export class ImageCollector implements Component {
 
   #inTurn<T>(task: () => Promise<T>): Promise<T> {
     const mine = this.#turn.then(task);
-    this.#turn = mine.catch(() => undefined);
+    this.#turn = mine.catch(ignore("its caller gets the error; the next task does not depend on it"));
     return mine;
   }
 

@@ -7,7 +7,7 @@ import { hkdfSync, randomBytes } from "node:crypto";
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, delimiter, dirname, join, resolve } from "node:path";
-import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
 import { KEY_BYTES, type KeyFolder, type ProviderRecord } from "./key-file.ts";
@@ -77,8 +77,7 @@ export const runTool: RunTool = (program, args, input = new Uint8Array(0)) =>
         reject(new PicoletError("deadline_exceeded", `${program} was ended after ${TOOL_TIMEOUT} ms`));
       else reject(new PicoletError("failed", `${program} ended with code ${code}: ${complaint.trim()}`));
     });
-    // A program that does not read its input breaks the pipe; how it ends says more.
-    child.stdin.on("error", () => undefined);
+    child.stdin.on("error", ignore("a program that does not read its input breaks the pipe; how it ends says more"));
     child.stdin.end(input);
   });
 

@@ -3,7 +3,7 @@
  * any case: what an earlier process sealed with a lost key is requested from the hub again.
  */
 import { randomBytes } from "node:crypto";
-import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore, isPicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Log, Millis } from "@picolet/protocol/ports.ts";
 import {
   appendDataKey,
@@ -64,7 +64,9 @@ export async function unlockDataKeys(
   let found = await readKeys(folder, providers);
   for (const wait of waits) {
     if (found.kind !== "problem" || found.problem.kind !== "unavailable" || signal.aborted) break;
-    await clock.sleep(wait, signal).catch(() => undefined);
+    await clock
+      .sleep(wait, signal)
+      .catch(ignore("the keys are read once more, and the loop ends when the wait is cancelled"));
     found = await readKeys(folder, providers);
   }
   const kept = found.kind === "unlocked" ? found.keys : undefined;

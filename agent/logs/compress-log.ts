@@ -2,7 +2,7 @@ import { constants } from "node:fs";
 import { type FileHandle, open, rename, rm, unlink } from "node:fs/promises";
 import { pipeline } from "node:stream/promises";
 import { createGzip } from "node:zlib";
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 
 /**
@@ -26,7 +26,7 @@ export async function compressLog(path: string, signal: AbortSignal): Promise<vo
       await output.utimes(stats.atime, stats.mtime);
       await output.sync();
     } catch (error) {
-      await unlink(temporary).catch(() => undefined);
+      await unlink(temporary).catch(ignore("the first error is thrown; the next rotation removes the file"));
       throw error;
     } finally {
       await output.close();

@@ -2,7 +2,7 @@ import { type FSWatcher, watch } from "node:fs";
 import { stat } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
-import { PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
 import type { LogRequest } from "../core/pods/container-logs.ts";
 import {
   BLOCK_BYTES,
@@ -184,7 +184,7 @@ class LogFollower {
 
   /** @returns whether the log goes on in another file, or from the start of this one. */
   async *#moveOn(files: LogFile[], signal: AbortSignal): AsyncGenerator<Buffer, boolean> {
-    const now = await stat(this.#path).catch(() => undefined);
+    const now = await stat(this.#path).catch(ignore("the log is gone, or is being replaced"));
     if (now === undefined) return false;
     if (now.ino === this.#file?.inode) {
       if (now.size >= this.#position) return false;

@@ -6,6 +6,7 @@ import { anonBytes } from "../budget/own-memory.ts";
 import { ShimCollection } from "../budget/shim-collection.ts";
 import { SpareGuard } from "../budget/spare-guard.ts";
 import { unloadModules } from "../budget/unload-modules.ts";
+import type { BoardHealth } from "../node/board-health.ts";
 import { NodeConditions } from "../node/node-conditions.ts";
 import { StoreEvents } from "../store/store-events.ts";
 import { type AgentBase, makeBase } from "./base/agent-base.ts";
@@ -57,7 +58,13 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   const placement = topology?.placement;
   const { nodeName } = configuration;
   const secrets = new SecretsAtRest({ keys: base.keys, store }, { nodeName });
-  const pressures: PressureSources = () => [upkeep.eviction.pressure, budget.pressure, secrets.pressure];
+  const boardHealth = await boardHealthOf(base, machine);
+  const pressures: PressureSources = () => [
+    upkeep.eviction.pressure,
+    budget.pressure,
+    secrets.pressure,
+    ...boardHealth.map((each) => each.conditions),
+  ];
   const guards = await makeGuards(base, runtimes, { workers: () => pods.workers, pressures, placement });
   init.stops?.through(guards.shutdown);
   const conditions = makeConditions(base, runtimes, guards, pressures);
@@ -86,6 +93,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     secrets,
     ...makeLocalServers(base, { runtimes, pods, view, logs, shutdown: guards.shutdown, boardServices, updates }),
     conditions,
+    ...boardHealth,
     runtimes.reports,
     runtimes.pleg,
     pods.prober,
@@ -117,6 +125,16 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
       : [new ShimCollection({ cri: runtimes.cri, changes: statuses.changes, clock, log })]),
   ];
   await supervise(parts, { clock, log }, signal);
+}
+
+/** Empty where the configuration has it off: nothing of it is loaded then. */
+async function boardHealthOf(
+  { ports: { clock }, init: { args, configuration } }: AgentBase,
+  { clock: machine }: AgentPorts,
+): Promise<readonly BoardHealth[]> {
+  if (!configuration.boardHealth.enabled) return [];
+  const { makeBoardHealth } = await import("./node/make-board-health.ts");
+  return [makeBoardHealth({ clock, machine }, { configuration, rootDir: args.rootDir })];
 }
 
 function makeNodeBudget(

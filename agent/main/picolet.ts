@@ -2,7 +2,7 @@
 import { readFileSync } from "node:fs";
 import { programLog } from "@picolet/protocol/async/console-log.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
-import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { Log } from "@picolet/protocol/ports.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
@@ -111,7 +111,7 @@ async function main(argv: readonly string[]): Promise<number> {
   }
   const { command } = args;
   if (command === "help" || command === "help-kubelet" || command === "version") {
-    process.stdout.on("error", () => undefined);
+    process.stdout.on("error", ignore("a reader that has gone needs no help text"));
     process.stdout.write(command === "version" ? `picolet ${VERSION}\n` : await helpOfAgent(command));
     return 0;
   }

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { Backoff, type BackoffPolicy, EQUAL_JITTER } from "@picolet/protocol/async/backoff.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
-import { describeError, isCancelled, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore, isCancelled, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
 import type { NodeShutdownControl } from "../core/node/node-shutdown-control.ts";
 import { DbusConnection } from "./dbus-connection.ts";
@@ -225,7 +225,7 @@ class ShutdownLock {
       child.once("close", () => resolve());
       child.once("error", () => resolve());
     });
-    child.stdin?.on("error", () => undefined);
+    child.stdin?.on("error", ignore("its end says more than a broken pipe"));
   }
 
   get isHeld(): boolean {

@@ -1,7 +1,7 @@
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
-import type { PressureCondition } from "../core/node/node-pressure.ts";
+import type { NodePressure, PressureCondition } from "../core/node/node-pressure.ts";
 import type { RuntimeHealth } from "../core/node/runtime-health.ts";
 import { type EventRecorder, nodeReference, type ObjectReference } from "../core/store/store-ports.ts";
 import type { ShutdownState } from "./node-shutdown.ts";
@@ -73,7 +73,7 @@ const NO_PRESSURE: readonly PressureCondition[] = [
 ];
 
 /** The events' reasons, by what the condition has become. */
-const PRESSURE_EVENTS: Readonly<Record<PressureCondition["type"], Readonly<Record<"True" | "False", string>>>> = {
+const PRESSURE_EVENTS: Readonly<Record<NodePressure, Readonly<Record<"True" | "False", string>>>> = {
   MemoryPressure: { True: "NodeHasInsufficientMemory", False: "NodeHasSufficientMemory" },
   DiskPressure: { True: "NodeHasDiskPressure", False: "NodeHasNoDiskPressure" },
   PIDPressure: { True: "NodeHasInsufficientPID", False: "NodeHasSufficientPID" },
@@ -162,17 +162,28 @@ export class NodeConditions implements Component {
 
   #sayPressure({ type, status, reason, message }: NodeCondition, previous: NodeCondition | undefined): void {
     if (type === "Ready" || status === "Unknown" || status === previous?.status) return;
+    const { log } = this.#components;
+    if (!isPressure(type)) {
+      // A board that has been well since the start is no news.
+      if (status === "False" && previous === undefined) return;
+      const fields = { type, reason, message };
+      if (status === "True") log.warn("the board is not well", fields);
+      else log.info("the board is well again", fields);
+      this.#event(reason, message, status === "True" ? "Warning" : "Normal");
+      return;
+    }
     const event = PRESSURE_EVENTS[type][status];
     this.#event(event, `Node ${this.#node.name} status is now: ${event}`);
-    const { log } = this.#components;
     if (status === "True") log.warn("node is under pressure", { type, reason, message });
     else if (previous !== undefined) log.info("node is no longer under pressure", { type });
   }
 
-  #event(reason: string, message: string): void {
-    this.#components.events.record({ regarding: this.#node, type: "Normal", reason, message });
+  #event(reason: string, message: string, type: "Normal" | "Warning" = "Normal"): void {
+    this.#components.events.record({ regarding: this.#node, type, reason, message });
   }
 }
+
+const isPressure = (type: PressureCondition["type"]): type is NodePressure => Object.hasOwn(PRESSURE_EVENTS, type);
 
 function completed(reported: readonly PressureCondition[]): readonly PressureCondition[] {
   const known = NO_PRESSURE.map((each) => reported.find(({ type }) => type === each.type) ?? each);

@@ -1,6 +1,6 @@
 /** Slices by systemd's own interface (org.freedesktop.systemd1(5)), for nodes whose cgroups are systemd's. */
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
-import { isPicoletError, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, isPicoletError, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, seconds } from "@picolet/protocol/ports.ts";
 import type { CgroupUnits, UnitProperty } from "../core/node/cgroup-units.ts";
 import { DbusConnection } from "./dbus-connection.ts";
@@ -123,7 +123,7 @@ export class SystemdUnits implements CgroupUnits, Disposable {
 
   #call(member: string, signature: string, body: readonly DbusArgument[]): Promise<readonly DbusValue[]> {
     const answer = this.#turn.then(() => this.#callNow(member, signature, body));
-    this.#turn = answer.catch(() => undefined);
+    this.#turn = answer.catch(ignore("its caller gets the error; the next call does not depend on it"));
     return answer;
   }
 

@@ -1,5 +1,5 @@
 import { closeSync, constants, openSync, readSync } from "node:fs";
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { MakeRecordWait, RecordWait } from "./record-wait.ts";
 
@@ -121,7 +121,7 @@ export class KernelLog implements Disposable {
     try {
       this.#fd = this.#open();
     } catch {
-      // The next read reports the failure.
+      ignore("the next read reports the failure");
     }
   }
 

@@ -4,8 +4,10 @@
  * else in the agent. A Node without it polls every two seconds instead: it reads the same records, later, with a wakeup
  * each time.
  */
+
 import { closeSync, readSync } from "node:fs";
 import { constants } from "node:os";
+import { ignore } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import { type Clock, seconds } from "@picolet/protocol/ports.ts";
 
@@ -117,7 +119,8 @@ class PolledWait implements RecordWait {
     while (!signal.aborted) {
       const length = this.#read();
       if (length !== undefined) this.#init.onRead(length);
-      if (!signal.aborted) await this.#clock.sleep(POLL_INTERVAL, signal).catch(() => undefined);
+      if (!signal.aborted)
+        await this.#clock.sleep(POLL_INTERVAL, signal).catch(ignore("the loop ends when the wait is cancelled"));
     }
   }
 

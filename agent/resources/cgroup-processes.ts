@@ -1,6 +1,7 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
+import { ignore } from "@picolet/protocol/errors.ts";
 import { type Clock, millis } from "@picolet/protocol/ports.ts";
 import { foldersWithin, readText } from "./cgroup-filesystem.ts";
 import type { CgroupHierarchies } from "./cgroup-hierarchies.ts";
@@ -57,20 +58,19 @@ export class CgroupProcesses {
     }
     const freezer = this.#hierarchies.kind === "v1" ? this.#hierarchies.controllers.get("freezer") : undefined;
     const freezerState = freezer === undefined ? undefined : join(freezer, path, "freezer.state");
-    // A freezer that fails costs only the guarantee, not the kill.
-    if (freezerState !== undefined) await writeFile(freezerState, "FROZEN", { flag: "r+" }).catch(ignore);
+    if (freezerState !== undefined)
+      await writeFile(freezerState, "FROZEN", { flag: "r+" }).catch(ignore("it costs the guarantee, not the kill"));
     const all = freezerState === undefined ? pids : new Set([...pids, ...(await this.pids(path))]);
     for (const pid of all) killProcess(pid);
-    if (freezerState !== undefined) await writeFile(freezerState, "THAWED", { flag: "r+" }).catch(ignore);
+    if (freezerState !== undefined)
+      await writeFile(freezerState, "THAWED", { flag: "r+" }).catch(ignore("the next round writes it again"));
   }
 }
-
-const ignore = (): void => undefined;
 
 function killProcess(pid: number): void {
   try {
     process.kill(pid, "SIGKILL");
   } catch {
-    // Gone already; what may not be killed shows when the cgroup does not get empty.
+    ignore("gone already; what may not be killed shows when the cgroup does not get empty");
   }
 }

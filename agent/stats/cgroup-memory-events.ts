@@ -1,4 +1,5 @@
 import { existsSync, type FSWatcher, watch } from "node:fs";
+import { ignore } from "@picolet/protocol/errors.ts";
 import type { MemoryEvents } from "../core/node/memory-events.ts";
 
 /**
@@ -25,7 +26,7 @@ export class CgroupMemoryEvents implements MemoryEvents {
       watcher.on("error", () => this.#stop());
       this.#watcher = watcher;
     } catch {
-      // The cgroup is gone, or the user's inotify instances are used up: callers sample periodically too.
+      ignore("the cgroup is gone, or the user's inotify instances are used up: callers sample periodically too");
     }
   }
 

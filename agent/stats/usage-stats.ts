@@ -1,6 +1,6 @@
 import { cancelled } from "@picolet/protocol/async/abort.ts";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
-import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
 import {
   type Clock,
   type Log,
@@ -85,8 +85,7 @@ export class UsageStats implements NodeStats {
   async summary({ onlyCpuAndMemory }: { readonly onlyCpuAndMemory: boolean }, signal: AbortSignal): Promise<unknown> {
     const { looks: sampler, clock } = this.#components;
     const disk = onlyCpuAndMemory ? undefined : this.#disk(signal);
-    // It may fail before it is waited for.
-    disk?.catch(() => undefined);
+    disk?.catch(ignore("it is awaited below"));
     let sample = await sampler.sample(NEW, signal);
     let agent = this.#agent(sample);
     if (!this.#rates.known(keysOf(sample, agent).keys(), sample.at)) {

@@ -1,6 +1,7 @@
 /**
  * The tables `pods` and `sources`, row by row; every row carries a digest, so that no flipped bit becomes another pod.
  */
+import { ignore } from "@picolet/protocol/errors.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { type PodUid, podUid } from "@picolet/protocol/ports.ts";
 import type { ChosenRuntime, DesiredPod, SourceId } from "@picolet/runtime-contract/runtime-adapter.ts";
@@ -119,7 +120,7 @@ export function salvagePods(connection: Connection): readonly PodRow[] {
         if (row !== undefined) found.set(`${row.desired.source} ${row.desired.uid}`, row);
       }
     } catch {
-      // The damage begins here; what was read before it stands.
+      ignore("the damage begins here; what was read before it stands");
     }
   }
   return [...found.values()];

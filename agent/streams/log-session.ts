@@ -1,7 +1,7 @@
 /** `attach` where a container's output is its log: both outputs as channels, from now on, until the container ends. */
 
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
-import { isCancelled } from "@picolet/protocol/errors.ts";
+import { ignore, isCancelled } from "@picolet/protocol/errors.ts";
 import {
   CHANNEL,
   type Channel,
@@ -80,6 +80,6 @@ async function untilLeft(stream: TunnelStream, signal: AbortSignal): Promise<voi
   try {
     while ((await stream.read(signal)) !== undefined);
   } catch {
-    // The session ended, or the stream was reset, which its writers see too.
+    ignore("the session ended, or the stream was reset, which its writers see too");
   }
 }

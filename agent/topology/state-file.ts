@@ -1,7 +1,7 @@
 /** The kubelet's checkpoint files: JSON with a checksum of what is in it as Go prints it. */
 import { closeSync, fsyncSync, mkdirSync, openSync, readFileSync, renameSync, writeSync } from "node:fs";
 import { dirname } from "node:path";
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 
 /** 64 pods of a hundred containers each take 1 MB; what is longer was not written by an agent of a board. */
@@ -39,7 +39,7 @@ function readStateFile(path: string): Fields | undefined {
     const parsed: unknown = JSON.parse(text);
     if (isFields(parsed)) return parsed;
   } catch {
-    // Said below.
+    ignore("the error below says it");
   }
   throw corrupt();
 }

@@ -1,6 +1,6 @@
 import { cancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
-import { describeError, isCancelled, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore, isCancelled, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
 import type { TunnelReport } from "@picolet/protocol/local-api/status.ts";
 import { type Clock, type Log, type Millis, type MonotonicMs, millis, type Random } from "@picolet/protocol/ports.ts";
 import type { TokenParams } from "@picolet/protocol/tunnel/stream.ts";
@@ -160,7 +160,8 @@ export class Tunnel implements Component {
     const hurry = (): TunnelEvent => ({ kind: "hurried" });
     const changed = network.changed(wait.signal).then(hurry);
     const renewed = this.#identityChange(this.#credentials(), wait.signal).then(hurry);
-    for (const each of [due, changed, renewed]) each.catch(() => undefined);
+    for (const each of [due, changed, renewed])
+      each.catch(ignore("the race has the first; the others are cancelled with the wait"));
     try {
       this.#apply(await Promise.race([due, changed, renewed]));
       // The hub has said how long to stay away: the rest of the wait.

@@ -2,7 +2,7 @@ import { mkdir, realpath } from "node:fs/promises";
 import { cancelled } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
-import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import { parseQuantity, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
 import type { Container } from "@picolet/protocol/pod/pod.ts";
@@ -208,7 +208,7 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
   async #alone(uid: PodUid, work: () => Promise<void>): Promise<void> {
     const before = this.#working.get(uid);
     const mine = before === undefined ? work() : before.then(work);
-    const settled = mine.catch(() => undefined);
+    const settled = mine.catch(ignore("its caller gets the error; later work only waits for the end"));
     this.#working.set(uid, settled);
     try {
       await mine;

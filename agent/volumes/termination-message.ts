@@ -10,6 +10,7 @@ import {
   unlinkSync,
 } from "node:fs";
 import { join } from "node:path";
+import { ignore } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import { terminationLogName } from "./files/pod-paths.ts";
 
@@ -98,7 +99,7 @@ function removeOld(folder: string, attempt: number): void {
     try {
       unlinkSync(join(folder, name));
     } catch {
-      // The file only has the message of an older run.
+      ignore("the file only has the message of an older run");
     }
   }
 }

@@ -1,5 +1,5 @@
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
-import { describeError, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { containerHash } from "@picolet/protocol/pod/container-hash.ts";
 import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
 import { millis, type PodUid } from "@picolet/protocol/ports.ts";
@@ -287,7 +287,7 @@ export class PodWorker implements StepListener {
       await this.#finish(work, plan, { adapter, signal });
     } finally {
       // The next round begins when nothing of this one is under way any more.
-      await work.catch(() => undefined);
+      await work.catch(ignore("`#finish` has thrown it, or ended the work"));
     }
   }
 
@@ -355,14 +355,14 @@ export class PodWorker implements StepListener {
   ): Promise<void> {
     using busy = joinSignals(signal);
     const done = work.finally(() => busy.abort());
-    done.catch(() => undefined);
+    done.catch(ignore("it is awaited below, or the deadline has ended it"));
     if (deadlineAt !== undefined && actions.length > 0) {
       const left = millis(Math.max(0, deadlineAt - this.#ports.clock.monotonic()));
       const expire = (): void => {
         this.#rounds.breakOff();
         this.poke();
       };
-      this.#ports.clock.sleep(left, busy.signal).then(expire, () => undefined);
+      this.#ports.clock.sleep(left, busy.signal).then(expire, ignore("the work ended before its deadline"));
     }
     const isEnding = this.#state.kind === "finished" || this.#state.kind === "terminating";
     if (isEnding && actions.some(({ kind }) => kind === "stopContainer")) await this.#watch(adapter, busy.signal);

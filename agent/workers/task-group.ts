@@ -1,5 +1,5 @@
 import { aborted, type JoinedSignal } from "@picolet/protocol/async/abort.ts";
-import { isCancelled } from "@picolet/protocol/errors.ts";
+import { ignore, isCancelled } from "@picolet/protocol/errors.ts";
 
 /** Runs tasks that live and end together: an error of one ends all. A cancellation is no error. */
 export class TaskGroup {
@@ -8,7 +8,7 @@ export class TaskGroup {
   #life: JoinedSignal | undefined;
 
   constructor() {
-    this.#fault.promise.catch(() => undefined);
+    this.#fault.promise.catch(ignore("those who wait for the group get it"));
   }
 
   open(life: JoinedSignal): void {

@@ -6,7 +6,7 @@ import { ConnectionGate } from "@picolet/hub-core/fairness/connection-gate.ts";
 import type { KubeletConnector } from "@picolet/hub-core/kubelet-connector.ts";
 import { aborted, joinSignals } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
 import type { UserInfo } from "./api/resource-definition.ts";
 import { MASTERS } from "./auth/attributes.ts";
@@ -126,7 +126,9 @@ export class EmbeddedApiServer implements Component {
     using joined = joinSignals(signal, this.#stop.signal);
     for (let round = 1; !joined.signal.aborted; round += 1) {
       this.#tidy(round % ROUNDS_PER_COMPACTION === 0);
-      await this.#components.clock.sleep(EXPIRY_INTERVAL, joined.signal).catch(() => undefined);
+      await this.#components.clock
+        .sleep(EXPIRY_INTERVAL, joined.signal)
+        .catch(ignore("the loop ends when the wait is cancelled"));
     }
     await aborted(joined.signal);
   }
@@ -141,7 +143,10 @@ export class EmbeddedApiServer implements Component {
     this.#server.closeIdleConnections();
     const slow = new AbortController();
     const { clock } = this.#components;
-    await Promise.race([this.#handler.drained(), clock.sleep(DRAIN_LIMIT, slow.signal).catch(() => undefined)]);
+    await Promise.race([
+      this.#handler.drained(),
+      clock.sleep(DRAIN_LIMIT, slow.signal).catch(ignore("the requests have ended first")),
+    ]);
     slow.abort();
     this.#server.closeAllConnections();
     await closed;

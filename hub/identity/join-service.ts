@@ -5,7 +5,7 @@ import type { TLSSocket } from "node:tls";
 import { AddressLimits } from "@picolet/hub-core/fairness/address-limits.ts";
 import type { JoinTokens, NodeSigner } from "@picolet/hub-core/node-credentials.ts";
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
-import { describeError, type ErrorCode, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, type ErrorCode, ignore, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import {
   CA_PATH,
   type CertificateAnswer,
@@ -143,7 +143,7 @@ export class JoinService {
       return await Promise.race([handle(caller, limited.signal), late]);
     } finally {
       limited.abort();
-      late.catch(() => undefined);
+      late.catch(ignore("the race is over"));
     }
   }
 
@@ -202,7 +202,7 @@ export class JoinService {
   async #verifyToken(text: string, address: string, signal: AbortSignal) {
     const { tokens, clock, log } = this.#components;
     const due = clock.sleep(REFUSAL_DELAY, signal);
-    due.catch(() => undefined);
+    due.catch(ignore("it is awaited before a refusal alone"));
     try {
       if (!TOKEN_PATTERN.test(text)) throw new PicoletError("permission_denied", "the token is not of the form of one");
       return await tokens.verify(text, signal);

@@ -1,7 +1,7 @@
 /** Error answers of the kubelet endpoints, in words that kubectl shows. */
 import type { ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
-import { describeError, type ErrorCode, PicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, type ErrorCode, ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { kubeStatus } from "./status-answer.ts";
 
 export const HTTP_STATUS: Readonly<Record<ErrorCode, number>> = {
@@ -79,7 +79,7 @@ export function refuseUpgrade(socket: Duplex, { status, message }: HttpFailure):
     `content-length: ${body.length}`,
     "connection: close",
   ].join("\r\n");
-  socket.on("error", () => undefined);
+  socket.on("error", ignore("a client that has gone needs no answer"));
   socket.end(Buffer.concat([Buffer.from(`${head}\r\n\r\n`), body]));
   // Discards what the client still sends.
   socket.resume();

@@ -13,7 +13,7 @@ import { readResponseHead } from "@picolet/hub-core/pipes/response-head.ts";
 import { acceptWebSocket, offeredProtocols } from "@picolet/hub-core/pipes/web-socket-server.ts";
 import { cancelled } from "@picolet/protocol/async/abort.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
-import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
 import { failureStatus, relayCommand } from "../streaming/command-session.ts";
 import { SPDY_COMMAND_PROTOCOLS, SpdyCommand } from "../streaming/spdy-command.ts";
@@ -147,7 +147,7 @@ export class KubeletDialer implements KubeletConnector, Disposable {
       const front = new WebSocketCommand(pipe, TRANSLATED_PROTOCOL, streams);
       const socket = new SocketPipe(dialled.socket);
       const back = await SpdyCommand.open({ clock: this.#clock }, socket, protocol, streams, front.closed).catch(
-        () => undefined,
+        ignore("the client is told below"),
       );
       if (back !== undefined) return await relayCommand(front, back, signal);
       await front.fail(failureStatus("the container runtime did not open the command's streams"));
@@ -168,7 +168,7 @@ export class KubeletDialer implements KubeletConnector, Disposable {
       [far, near],
     ] as const)
       one.once("close", () => other.destroy());
-    for (const side of [near, far]) side.on("error", () => undefined);
+    for (const side of [near, far]) side.on("error", ignore("`close` follows, and ends the other side"));
     const accepting = acceptWebSocket(
       { method: "GET", url: request.path, headers: request.headers } as IncomingMessage,
       far,
@@ -212,7 +212,7 @@ export class KubeletDialer implements KubeletConnector, Disposable {
       });
       outgoing.on("upgrade", (response, socket, head) => {
         socket.setTimeout(0);
-        socket.on("error", () => undefined);
+        socket.on("error", ignore("`close` follows, which its user waits for"));
         if (head.length > 0) socket.unshift(head);
         resolve({ kind: "upgraded", headers: response.headers, socket });
       });

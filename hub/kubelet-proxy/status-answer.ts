@@ -1,6 +1,8 @@
 /** A kubelet's refusal, which is text, made a Kubernetes Status as API servers make it. */
+
 import { Readable } from "node:stream";
 import type { KubeletResponse } from "@picolet/hub-core/kubelet-connector.ts";
+import { ignore } from "@picolet/protocol/errors.ts";
 
 /** A kubelet says what is wrong in a sentence; of a longer text the rest is dropped. */
 const MAX_TEXT_BYTES = 16 * 1024;
@@ -37,7 +39,7 @@ async function readText(body: Readable): Promise<string> {
       pieces.push(piece);
     }
   } catch {
-    // The part that arrived is enough.
+    ignore("the part that arrived is enough");
   }
   return Buffer.concat(pieces).toString("utf8");
 }

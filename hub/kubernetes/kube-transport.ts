@@ -4,7 +4,7 @@ import { cancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
 import { type Jitter, jittered } from "@picolet/protocol/async/backoff.ts";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
 import { TokenBucket, type TokenBucketInit } from "@picolet/protocol/async/token-bucket.ts";
-import { isPicoletError, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, isPicoletError, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Millis, type MonotonicMs, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
 import { Agent, type Dispatcher, ProxyAgent, request } from "undici";
@@ -107,7 +107,7 @@ export class KubeTransport implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#isDisposed = true;
-    const wire = await this.#wire?.catch(() => undefined);
+    const wire = await this.#wire?.catch(ignore("its callers have the error; there is nothing to close"));
     if (wire !== undefined) await Promise.all([wire.requests.destroy(), wire.streams.destroy()]);
   }
 
@@ -237,7 +237,9 @@ export class KubeTransport implements AsyncDisposable {
     const fingerprint = JSON.stringify(tls);
     if (wire !== undefined && wire.fingerprint === fingerprint) return { ...wire, headers, checkedAt };
     // Requests under way on the old connections end there; watches end within minutes by themselves.
-    if (wire !== undefined) for (const old of [wire.requests, wire.streams]) old.close().catch(() => undefined);
+    if (wire !== undefined)
+      for (const old of [wire.requests, wire.streams])
+        old.close().catch(ignore("the old connections are of no use either way"));
     const connections = this.#init.connections ?? DEFAULT_CONNECTIONS;
     return {
       fingerprint,
@@ -288,7 +290,7 @@ export class KubeTransport implements AsyncDisposable {
     this.#access.refused();
     const before = this.#wire;
     this.#wire = before?.then((wire) => ({ ...wire, checkedAt: Number.NEGATIVE_INFINITY as MonotonicMs }));
-    this.#wire?.catch(() => undefined);
+    this.#wire?.catch(ignore("the next call gets the error"));
   }
 }
 

@@ -1,5 +1,6 @@
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import { ignore } from "@picolet/protocol/errors.ts";
 
 /** A watch of values derived from `source`, each derived once. */
 export function derivedWatch<S, T>(source: Watch<S>, derive: (value: S) => T): Watch<T> {
@@ -41,7 +42,7 @@ export function joinedWatch<A, B, T>(first: Watch<A>, second: Watch<B>, derive: 
         for await (const _ of source.changes(life.signal)) poke.set(poke.current + 1);
       };
       const following = [follow(first), follow(second)];
-      for (const each of following) each.catch(() => undefined);
+      for (const each of following) each.catch(ignore("they end with the watch, by its cancellation"));
       try {
         for await (const _ of poke.changes(life.signal)) yield current();
       } finally {

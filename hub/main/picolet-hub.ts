@@ -7,7 +7,7 @@ import { programLog } from "@picolet/protocol/async/console-log.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { helpText } from "@picolet/protocol/command-line/help-text.ts";
 import { EX_USAGE, usageReport } from "@picolet/protocol/command-line/usage-error.ts";
-import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
 import { NO_CLUSTER } from "../kubernetes/kubeconfig-access.ts";
 import { type HubArguments, parseHubArguments, type ServeArguments } from "./arguments.ts";
@@ -96,6 +96,6 @@ async function main(argv: readonly string[]): Promise<number> {
   }
 }
 
-// A reader that has gone ends nothing: boards depend on the hub, not on who reads what it prints.
-for (const output of [process.stdout, process.stderr]) output.on("error", () => undefined);
+for (const output of [process.stdout, process.stderr])
+  output.on("error", ignore("boards depend on the hub, not on a reader of its output"));
 void main(process.argv.slice(2)).then((code) => process.exit(code));

@@ -1,5 +1,6 @@
 import { InboundQueue } from "@picolet/hub-core/pipes/inbound-queue.ts";
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
+import { ignore } from "@picolet/protocol/errors.ts";
 import {
   CHANNEL,
   type Channel,
@@ -32,7 +33,10 @@ export class ChannelCommand implements CommandSession {
     return {
       read: async (signal) => await this.#inbound.get(channel)?.read(signal),
       write: (bytes, signal) => this.#write(channel, bytes, signal),
-      end: () => void this.#write(channel, new Uint8Array(0), this.#life.signal).catch(() => undefined),
+      end: () =>
+        void this.#write(channel, new Uint8Array(0), this.#life.signal).catch(
+          ignore("a session that is over needs no end of its channels"),
+        ),
     };
   }
 
@@ -58,7 +62,7 @@ export class ChannelCommand implements CommandSession {
       } while (at < bytes.length);
     };
     const written = this.#lastWrite.then(write);
-    this.#lastWrite = written.catch(() => undefined);
+    this.#lastWrite = written.catch(ignore("its caller gets the error, and the next write fails too"));
     return written;
   }
 
@@ -77,7 +81,7 @@ export class ChannelCommand implements CommandSession {
         }
       }
     } catch {
-      // Broken off: its channels end, and without a status the command is known to be lost.
+      ignore("broken off: its channels end, and without a status the command is known to be lost");
     } finally {
       for (const queue of this.#inbound.values()) queue.end();
       this.#life.abort();

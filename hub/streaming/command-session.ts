@@ -1,6 +1,6 @@
 /** A remote command (exec, attach) as both sides of a translation see it, independent of the protocol. */
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
-import { describeError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore } from "@picolet/protocol/errors.ts";
 import { CHANNEL, type Channel } from "@picolet/protocol/tunnel/channel-frames.ts";
 
 /** One of its channels. */
@@ -79,8 +79,10 @@ export async function relayCommand(front: CommandSession, back: CommandSession, 
     return source === undefined || target === undefined ? Promise.resolve() : pump(source, target, life.signal);
   };
   try {
-    // Input after the end of the command is of no use, and a broken input shows in the status.
-    for (const channel of [CHANNEL.stdin, CHANNEL.resize]) between(channel, front, back).catch(() => undefined);
+    for (const channel of [CHANNEL.stdin, CHANNEL.resize])
+      between(channel, front, back).catch(
+        ignore("input after the end of the command is of no use, and a broken input shows in the status"),
+      );
     const outputs = [CHANNEL.stdout, CHANNEL.stderr].map((channel) => between(channel, back, front));
     const [status] = await Promise.all([readStatus(back.channel(CHANNEL.error), life.signal), ...outputs]);
     const lost = failureStatus("the connection to the container was lost before the command had ended");
@@ -89,11 +91,8 @@ export async function relayCommand(front: CommandSession, back: CommandSession, 
   } catch (error) {
     if (!life.signal.aborted) {
       const message = failureStatus(describeError(error));
-      await front
-        .channel(CHANNEL.error)
-        ?.write(message, life.signal)
-        .catch(() => undefined);
-      await front.finish().catch(() => undefined);
+      await front.channel(CHANNEL.error)?.write(message, life.signal).catch(ignore("the client is gone"));
+      await front.finish().catch(ignore("the client is gone"));
     }
   } finally {
     life.abort();

@@ -6,7 +6,7 @@
 
 import { type BytePipe, joinPipes } from "@picolet/hub-core/pipes/byte-pipe.ts";
 import { type JoinedSignal, joinSignals } from "@picolet/protocol/async/abort.ts";
-import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, seconds } from "@picolet/protocol/ports.ts";
 import { SpdyConnection } from "./spdy/spdy-connection.ts";
 import type { SpdyStream } from "./spdy/spdy-stream.ts";
@@ -94,7 +94,7 @@ class StreamPairs {
     };
     void this.#clock
       .sleep(PAIR_LIMIT, waiting.signal)
-      .then(isLate, () => undefined)
+      .then(isLate, ignore("the pair was complete in time, or the session is over"))
       .finally(() => waiting[Symbol.dispose]());
   }
 }
@@ -120,7 +120,9 @@ async function forwardOne(
     await joinPipes({ clock }, new StreamPipe(data), back, signal);
   } catch (failure) {
     const message = `error forwarding port ${port}: ${describeError(failure)}`;
-    await error.write(Buffer.from(message), signal).catch(() => undefined);
+    await error
+      .write(Buffer.from(message), signal)
+      .catch(ignore("the client is gone; the reset below ends the stream"));
     data.reset();
   } finally {
     error.end();

@@ -2,7 +2,7 @@
 
 import type { BytePipe } from "@picolet/hub-core/pipes/byte-pipe.ts";
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, seconds } from "@picolet/protocol/ports.ts";
 import { CHANNEL, type Channel } from "@picolet/protocol/tunnel/channel-frames.ts";
 import { type CommandChannel, type CommandSession, type CommandStreams, channelsOf } from "./command-session.ts";
@@ -125,7 +125,7 @@ export class SpdyCommand implements CommandSession {
 
   /** The client closes when it has read everything; a connection cut off earlier may take that from it. */
   async #untilClosed(): Promise<void> {
-    await this.#clock.sleep(LINGER, this.closed).catch(() => undefined);
+    await this.#clock.sleep(LINGER, this.closed).catch(ignore("the client has closed, which is waited for"));
   }
 }
 
@@ -139,11 +139,11 @@ async function within(clock: Clock, connection: SpdyConnection, task: Promise<vo
       throw new PicoletError("unavailable", "the other side has gone", { cause: connection.closed.reason });
     },
   );
-  late.catch(() => undefined);
+  late.catch(ignore("the race may be over before"));
   try {
     await Promise.race([task, late]);
   } catch (error) {
-    task.catch(() => undefined);
+    task.catch(ignore("the other error is thrown, and the connection is closed"));
     connection[Symbol.dispose]();
     throw error;
   } finally {

@@ -3,7 +3,7 @@
 import type { WebSocketPipe } from "@picolet/hub-core/pipes/byte-pipe.ts";
 import { InboundQueue } from "@picolet/hub-core/pipes/inbound-queue.ts";
 import { aborted, joinSignals } from "@picolet/protocol/async/abort.ts";
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { CHANNEL, type Channel } from "@picolet/protocol/tunnel/channel-frames.ts";
 import { type CommandChannel, type CommandSession, type CommandStreams, channelsOf } from "./command-session.ts";
 
@@ -59,7 +59,7 @@ export class WebSocketCommand implements CommandSession {
 
   /** Ends it with a status instead of a command. */
   async fail(status: Uint8Array): Promise<void> {
-    await this.#write(CHANNEL.error, status, this.closed).catch(() => undefined);
+    await this.#write(CHANNEL.error, status, this.closed).catch(ignore("the client is gone"));
     await this.finish();
   }
 
@@ -72,7 +72,9 @@ export class WebSocketCommand implements CommandSession {
   #greet(): void {
     const first = [CHANNEL.stdout, CHANNEL.stderr, CHANNEL.error].find((channel) => this.#wanted.has(channel));
     if (first !== undefined)
-      this.#pipe.write(this.#message(first, new Uint8Array(0)), this.closed).catch(() => undefined);
+      this.#pipe
+        .write(this.#message(first, new Uint8Array(0)), this.closed)
+        .catch(ignore("the client is gone, which `closed` reports"));
   }
 
   async #write(channel: Channel, bytes: Uint8Array, signal: AbortSignal): Promise<void> {
@@ -97,7 +99,7 @@ export class WebSocketCommand implements CommandSession {
         await this.#take(message);
       }
     } catch {
-      // The client is gone, which `closed` reports.
+      ignore("the client is gone, which `closed` reports");
     } finally {
       for (const queue of this.#inbound.values()) queue.end();
       this.#life.abort(new PicoletError("unavailable", "the client has gone"));

@@ -2,7 +2,7 @@ import type { DesiredSet, NodeBackend } from "@picolet/hub-core/fleet.ts";
 import { sha256 } from "@picolet/hub-core/sha256.ts";
 import type { TimerWheel } from "@picolet/hub-core/timer-wheel.ts";
 import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { type Log, seconds } from "@picolet/protocol/ports.ts";
 import { desiredPieces } from "@picolet/protocol/tunnel/desired-pieces.ts";
 import { digestOf } from "@picolet/protocol/tunnel/digest.ts";
@@ -164,8 +164,7 @@ export class Downlink {
     const answer = new PendingAnswer<"acknowledged" | "resync">("the revision", this.#signal, () => {
       this.#offer = undefined;
     });
-    // No caller may be waiting for it yet when the session ends.
-    answer.promise.catch(() => undefined);
+    answer.promise.catch(ignore("the session may end before a caller waits for it"));
     this.#offer = { revision, answer };
     for (const piece of desiredPieces({
       revision,

@@ -2,6 +2,7 @@ import { type ChildProcess, execFile, spawn } from "node:child_process";
 import { once } from "node:events";
 import { createInterface } from "node:readline";
 import { promisify } from "node:util";
+import { ignore } from "@picolet/protocol/errors.ts";
 
 /** The line of JSON that `picolet-hub serve` prints on standard output once it serves. */
 export interface HubReady {
@@ -65,7 +66,7 @@ export class HubProcess {
     const exited = once(child, "exit").then(([code, signal]) => {
       throw new Error(`the hub ended with ${code ?? signal} before it served: ${last}`);
     });
-    exited.catch(() => undefined);
+    exited.catch(ignore("the race below throws it, or is over"));
     const [line] = (await Promise.race([once(createInterface({ input: child.stdout }), "line"), exited])) as [string];
     return new HubProcess(child, JSON.parse(line) as HubReady);
   }

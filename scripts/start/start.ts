@@ -15,7 +15,7 @@ import { KubeTransport } from "@picolet/hub/kubernetes/kube-transport.ts";
 import { loadKubeconfigAccess } from "@picolet/hub/kubernetes/kubeconfig-access.ts";
 import { type KubeClient, type KubeObject, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
-import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore, isPicoletError } from "@picolet/protocol/errors.ts";
 import { parse } from "yaml";
 import { buildPrograms } from "../build/build.ts";
 import { buildContainerExample } from "../build/build-container-example.ts";
@@ -210,8 +210,9 @@ async function untilUnmounted(folder: string): Promise<void> {
   const isUnmounted = (): boolean =>
     mountPointsWithin(parseMountInfo(readFileSync(MOUNTS, "utf8")), folder).length === 0;
   if (isUnmounted() || !existsSync(pods)) return;
-  // A volume that is still mounted then stays; the next start removes it.
-  await waitInFolder(pods, isUnmounted, AbortSignal.timeout(END_LIMIT_MS)).catch(() => undefined);
+  await waitInFolder(pods, isUnmounted, AbortSignal.timeout(END_LIMIT_MS)).catch(
+    ignore("a volume that is still mounted stays; the next start removes it"),
+  );
 }
 
 const MOUNTS = "/proc/self/mountinfo";
@@ -312,8 +313,11 @@ const OPTIONS = {
 /** @returns the exit code */
 async function main(): Promise<number> {
   const leaves = readOptions(OPTIONS).flag(EXIT_WHEN_READY.name);
-  // The reader of the output may go away; everything that was started must be ended all the same.
-  for (const output of [process.stdout, process.stderr]) output.on("error", () => undefined);
+  for (const output of [process.stdout, process.stderr])
+    output.on(
+      "error",
+      ignore("the reader of the output may go away; everything that was started must be ended all the same"),
+    );
   say("building");
   await buildPrograms();
   await buildExamples();

@@ -50,6 +50,13 @@ const PRESSURES: Readonly<Record<string, string>> = {
   PIDPressure: "it is short of processes",
   FlashWearPressure: "it wears out its flash",
   SecretsUnreadable: "it cannot read its stored Secrets",
+  "picolet.io/UnderVoltage": "its supply voltage is too low",
+  "picolet.io/Throttled": "its firmware slows it down",
+  "picolet.io/Overheated": "it is too hot",
+  "picolet.io/StorageWorn": "its storage is worn out",
+  "picolet.io/StorageErrors": "its storage has errors",
+  ReadonlyFilesystem: "its file system is read-only",
+  "picolet.io/ClockNotSet": "its clock is not set",
 };
 
 /** Named in the one line there is for what is written. */

@@ -1,5 +1,6 @@
 import { writeSync } from "node:fs";
 import { isatty } from "node:tty";
+import { ignore } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { Terminal } from "./context.ts";
 
@@ -65,7 +66,7 @@ export class ProcessTerminal implements Terminal {
     try {
       writeSync(STDERR, text);
     } catch {
-      // The reader is gone; the exit code remains.
+      ignore("the reader is gone; the exit code remains");
     }
   }
 }

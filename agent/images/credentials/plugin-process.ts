@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
 
@@ -58,10 +58,11 @@ function outcomeOf(child: ChildProcess, input: string): Promise<string> {
       reject(new PicoletError("failed", [how, complaint.trim()].filter((each) => each !== "").join(": ")));
     });
   });
-  // The race may be over before it ends.
-  outcome.catch(() => undefined);
-  // A program that does not read its input breaks the pipe; its exit is the better error.
-  child.stdin?.on("error", () => undefined);
+  outcome.catch(ignore("the race with the deadline may be over before it ends"));
+  child.stdin?.on(
+    "error",
+    ignore("a program that does not read its input breaks the pipe; its exit is the better error"),
+  );
   child.stdin?.end(input);
   return outcome;
 }
@@ -76,6 +77,6 @@ function endGroup({ pid }: ChildProcess): void {
   try {
     process.kill(-pid, "SIGKILL");
   } catch {
-    // The process group has ended.
+    ignore("the process group has ended");
   }
 }

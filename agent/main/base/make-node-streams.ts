@@ -1,5 +1,7 @@
 /** Answers a hub's requests for logs, exec, attach, port-forward and the kubelet's GETs. */
+
 import { statfs } from "node:fs/promises";
+import { ignore } from "@picolet/protocol/errors.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import type { AgentPod } from "../../core/pods/agent-pod.ts";
 import { usageOf } from "../../stats/filesystem-sampler.ts";
@@ -57,7 +59,9 @@ async function mountedVolumes(paths: PodPaths, { desired }: AgentPod): Promise<r
   for (const volume of desired.pod.spec.volumes ?? []) {
     const folder = volumeTypeOf(volume)?.folder;
     if (folder === undefined) continue;
-    const statistics = await statfs(paths.volume(desired.uid, folder, volume.name)).catch(() => undefined);
+    const statistics = await statfs(paths.volume(desired.uid, folder, volume.name)).catch(
+      ignore("a volume without a folder has no usage"),
+    );
     if (statistics?.type === TMPFS_MAGIC) mounted.push({ name: volume.name, usage: usageOf(statistics) });
   }
   return mounted;

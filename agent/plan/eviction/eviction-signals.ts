@@ -1,6 +1,6 @@
 /** The kubelet's eviction signals: their values, their resources and conditions, and how each is relieved. Pure. */
 import type { MemoryReading } from "../../core/node/memory-reading.ts";
-import type { PressureCondition } from "../../core/node/node-pressure.ts";
+import type { NodePressure } from "../../core/node/node-pressure.ts";
 import type { FilesystemUsage, NodeFilesystems, NodeUsage } from "../../core/node/usage.ts";
 import { amountOf, type EvictionSignal, type EvictionThreshold } from "./eviction-thresholds.ts";
 
@@ -14,7 +14,7 @@ export interface Observation {
 export type Observations = ReadonlyMap<EvictionSignal, Observation>;
 
 export type StarvedResource = "memory" | "ephemeral-storage" | "inodes" | "pids";
-export type PressureType = Exclude<PressureCondition["type"], "FlashWearPressure" | "SecretsUnreadable">;
+export type PressureType = Exclude<NodePressure, "FlashWearPressure" | "SecretsUnreadable">;
 
 interface SignalMeaning {
   readonly resource: StarvedResource;

@@ -1,4 +1,5 @@
 /** The documents of a YAML or JSON text, one after the other, with the place of every field in it. */
+import { ignore } from "@picolet/protocol/errors.ts";
 import {
   Composer,
   type Document,
@@ -73,7 +74,7 @@ function locateInJson(text: string, path: string): Position | undefined {
   try {
     for (const document of yamlDocuments(text)) return document.locate(path);
   } catch {
-    // Too much of it for the YAML parser: the message has to do without the line.
+    ignore("too much of it for the YAML parser: the message has to do without the line");
   }
   return undefined;
 }

@@ -2,6 +2,7 @@
  * Commits changes that come close together in one transaction. A change is answered when it is on disk, so that a power
  * cut loses no acknowledged change.
  */
+import { ignore } from "@picolet/protocol/errors.ts";
 import { type Clock, type MonotonicMs, millis } from "@picolet/protocol/ports.ts";
 import { ServiceRefusal } from "@picolet/runtime-contract/board-services.ts";
 import type { BucketTables } from "./bucket-tables.ts";
@@ -80,7 +81,9 @@ export class GroupCommit {
     const since =
       this.#committedAt === undefined ? Number.POSITIVE_INFINITY : this.#clock.monotonic() - this.#committedAt;
     const wait = Math.max(0, INTERVAL_MS * this.#stretch - since);
-    await this.#clock.sleep(millis(wait), this.#disposed).catch(() => undefined);
+    await this.#clock
+      .sleep(millis(wait), this.#disposed)
+      .catch(ignore("what is open is committed at once when the store closes"));
     this.flush();
   }
 }

@@ -6,7 +6,7 @@ import type { IncomingMessage } from "node:http";
 import { isIPv6 } from "node:net";
 import { connect, type TLSSocket } from "node:tls";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
-import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, isPicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import { type Clock, millis, seconds } from "@picolet/protocol/ports.ts";
 import { MAX_FRAME_BYTES } from "@picolet/protocol/tunnel/frames.ts";
@@ -206,7 +206,7 @@ async function refusalText(response: IncomingMessage): Promise<string> {
       return (chunk as Buffer).subarray(0, MAX_REFUSAL_BYTES).toString().replace(/\s+/g, " ").trim();
     }
   } catch {
-    // The status says enough.
+    ignore("the status says enough");
   }
   return "";
 }

@@ -1,6 +1,6 @@
 import { joinSignals, wokenOrAborted } from "@picolet/protocol/async/abort.ts";
 import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
-import { describeError, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, seconds } from "@picolet/protocol/ports.ts";
 import {
   decodeTelemetryAck,
@@ -89,8 +89,7 @@ export class TelemetryLane {
     try {
       const { received } = readTelemetryReply(stream.reply);
       const reading = readAcks(stream, sending, life.signal).finally(() => life.abort());
-      // Its error is awaited below in any case.
-      reading.catch(() => undefined);
+      reading.catch(ignore("it is awaited below"));
       await this.#write(stream, { queue, received }, sending, life.signal);
       const isOurs = !life.signal.aborted;
       stream.end();

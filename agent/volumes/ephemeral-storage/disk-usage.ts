@@ -1,7 +1,7 @@
 import { execFile } from "node:child_process";
 import { setPriority } from "node:os";
 import { cancelled } from "@picolet/protocol/async/abort.ts";
-import { isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import type { DiskUsage } from "../../core/node/usage.ts";
 
 /**
@@ -64,6 +64,6 @@ function lower(pid: number): void {
   try {
     setPriority(pid, LOWEST_PRIORITY);
   } catch {
-    // The process has ended already.
+    ignore("the process has ended already");
   }
 }

@@ -19,7 +19,7 @@ import {
   writeFile,
 } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 
 export interface PayloadFile {
@@ -150,7 +150,11 @@ async function removeOldFolders(target: string, current: string): Promise<void> 
 
 /** @returns whether the folder has exactly these files with this content and these rights */
 async function holds(folder: string, payload: Payload, group: number): Promise<boolean> {
-  if (group >= 0 && (await stat(folder).catch(() => undefined))?.gid !== group) return false;
+  if (
+    group >= 0 &&
+    (await stat(folder).catch(ignore("a folder that is missing does not hold the files")))?.gid !== group
+  )
+    return false;
   const paths = await filesBelow(folder, "");
   if (paths === undefined || paths.length !== payload.size) return false;
   for (const path of paths) {

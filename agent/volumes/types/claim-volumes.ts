@@ -1,6 +1,6 @@
 import { lstat, mkdir, readdir, readlink, realpath, rm, rmdir, stat, symlink, writeFile } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
-import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { Volume } from "@picolet/protocol/pod/pod.ts";
 import type { Clock, Log, PodUid } from "@picolet/protocol/ports.ts";
@@ -79,7 +79,7 @@ export class ClaimVolumes implements VolumeHandler {
   async #serially(pod: DesiredPod, claimed: ClaimedVolume, signal: AbortSignal): Promise<VolumeLocation> {
     const before = this.#working.get(claimed.name) ?? Promise.resolve();
     const mine = before.then(() => this.#setUp(pod, claimed, signal));
-    const settled = mine.catch(() => undefined);
+    const settled = mine.catch(ignore("its caller gets the error; the next set-up does not depend on it"));
     this.#working.set(claimed.name, settled);
     try {
       return await mine;
@@ -175,7 +175,7 @@ export class ClaimVolumes implements VolumeHandler {
     if (source.kind !== "local") throw failed("MapVolume.SetUpDevice", name, `${source.kind} volumes are no devices`);
     const link = this.#components.paths.volumeDevice(pod.uid, name);
     await mkdir(dirname(link), { recursive: true, mode: FOLDER_MODE });
-    if ((await readlink(link).catch(() => undefined)) !== source.path) {
+    if ((await readlink(link).catch(ignore("there is no link yet"))) !== source.path) {
       await rm(link, { force: true });
       await symlink(source.path, link);
     }
@@ -225,7 +225,7 @@ export class ClaimVolumes implements VolumeHandler {
       await mounter.mountDevice(path, own, fsType, [...(readOnly ? ["ro"] : []), ...mountOptions], signal);
     } catch (error) {
       if (isCancelled(error)) throw error;
-      await rmdir(own).catch(() => undefined);
+      await rmdir(own).catch(ignore("the failed mount is reported; the next one uses the folder"));
       const text = `local: failed to mount device ${path} at ${target} (fstype: ${fsType}), error ${describeError(error)}`;
       throw failed("MountVolume.MountDevice", name, text);
     }

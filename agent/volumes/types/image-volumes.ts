@@ -1,6 +1,6 @@
 import { mkdir, readdir, realpath } from "node:fs/promises";
 import { join } from "node:path";
-import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { Container, Volume } from "@picolet/protocol/pod/pod.ts";
 import type { PodUid } from "@picolet/protocol/ports.ts";
@@ -94,7 +94,7 @@ export class ImageVolumes implements ImageManager, ImageVolumeMounts {
     this.#pods.set(pod.uid, entry);
     const mounts = { imageMounts, forOthers: able !== adapter };
     const mine = entry.working.then(() => this.#mount(pod, volume.name, image, mounts, entry, signal));
-    entry.working = mine.catch(() => undefined);
+    entry.working = mine.catch(ignore("its caller gets the error; the next mount does not depend on it"));
     await mine;
   }
 

@@ -2,7 +2,7 @@ import { chmod, chown, mkdir } from "node:fs/promises";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
-import { isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { Volume } from "@picolet/protocol/pod/pod.ts";
 import { type Clock, type Log, type PodUid, seconds } from "@picolet/protocol/ports.ts";
@@ -133,7 +133,7 @@ export class PayloadVolumes implements Component {
   /** Runs the works of a pod one after another. A failure does not affect later ones. */
   async #serially(entry: Projected, work: () => Promise<void>): Promise<void> {
     const mine = entry.working.then(work);
-    entry.working = mine.catch(() => undefined);
+    entry.working = mine.catch(ignore("its caller gets the error; the next work does not depend on it"));
     await mine;
   }
 

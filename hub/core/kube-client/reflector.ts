@@ -3,7 +3,7 @@ import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { Backoff, type BackoffPolicy, FULL_JITTER } from "@picolet/protocol/async/backoff.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
-import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
 import { IndexedStore } from "./indexed-store.ts";
 import type { KubeClient, KubeObject, ListOptions, ResourceType, WatchEvent } from "./kube-client.ts";
@@ -106,7 +106,7 @@ export class Reflector<T extends CachedObject> implements Component {
       } catch (error) {
         if (signal.aborted || isCancelled(error)) return;
         this.#failed(error);
-        await this.#clock.sleep(this.#backoff.next(), signal).catch(() => undefined);
+        await this.#clock.sleep(this.#backoff.next(), signal).catch(ignore("the loop ends when the wait is cancelled"));
       }
     }
   }

@@ -2,7 +2,7 @@
 import type { EventEmitter } from "node:events";
 import type { Duplex } from "node:stream";
 import { joinSignals, rejectOnAbort } from "@picolet/protocol/async/abort.ts";
-import { PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, seconds } from "@picolet/protocol/ports.ts";
 import type { TunnelStream } from "@picolet/protocol/tunnel/stream.ts";
 import type { RawData, WebSocket } from "ws";
@@ -43,8 +43,7 @@ export class SocketPipe implements BytePipe {
 
   constructor(socket: Duplex) {
     this.#socket = socket;
-    // The reader or writer gets the error; without a listener it would end the process.
-    socket.on("error", () => undefined);
+    socket.on("error", ignore("the reader or writer gets it; without a listener it would end the process"));
   }
 
   async read(signal: AbortSignal): Promise<Uint8Array | undefined> {
@@ -95,8 +94,7 @@ export class WebSocketPipe implements BytePipe {
       this.#closed = { clean: code === 1000 || code === 1005 };
       this.#wake?.();
     });
-    // `close` follows.
-    socket.on("error", () => undefined);
+    socket.on("error", ignore("`close` follows"));
   }
 
   async read(signal: AbortSignal): Promise<Uint8Array | undefined> {
@@ -122,7 +120,7 @@ export class WebSocketPipe implements BytePipe {
       });
     });
     if (this.#socket.bufferedAmount < MAX_WEB_SOCKET_BUFFER_BYTES) {
-      sent.catch(() => undefined);
+      sent.catch(ignore("the socket closes after it, which both sides see"));
       return;
     }
     await rejectOnAbort(sent, signal, "the wait for a socket");
@@ -210,7 +208,7 @@ export async function joinPipes(
   try {
     await Promise.all([forth, fro]);
   } catch {
-    // The error is dropped: each side sees that the connection is over.
+    ignore("the error is dropped: each side sees that the connection is over");
   } finally {
     life.abort();
     front.destroy();

@@ -1,5 +1,6 @@
 import { extname } from "node:path";
 import { Worker } from "node:worker_threads";
+import { ignore } from "@picolet/protocol/errors.ts";
 import { type Clock, type Millis, seconds } from "@picolet/protocol/ports.ts";
 import { tooLarge } from "../api/limits.ts";
 import { badRequest, StatusError } from "../api/status-error.ts";
@@ -63,7 +64,7 @@ export class YamlReader {
     for (let next = this.#take(); next !== undefined; next = this.#take()) {
       const reading = readInThread(this.#clock, next.text);
       next.settle(reading);
-      await reading.catch(() => undefined);
+      await reading.catch(ignore("the request that waits for it gets the error"));
     }
     this.#isBusy = false;
   }
@@ -91,7 +92,7 @@ async function readInThread(clock: Clock, text: string, deadline: Millis = DEADL
       worker.once("message", resolve);
       worker.once("error", refuse);
       worker.once("exit", () => refuse(undefined));
-      clock.sleep(deadline, isOver.signal).then(refuse, () => undefined);
+      clock.sleep(deadline, isOver.signal).then(refuse, ignore("it was read before the deadline"));
     });
   } finally {
     isOver.abort();

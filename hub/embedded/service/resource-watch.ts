@@ -1,4 +1,4 @@
-import { describeError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore } from "@picolet/protocol/errors.ts";
 import { type Clock, type Random, seconds } from "@picolet/protocol/ports.ts";
 import { type ApiObject, resourceName } from "../api/resource-definition.ts";
 import { parseFieldSelector } from "../api/selectors.ts";
@@ -228,6 +228,6 @@ class Waiter implements Disposable {
       then();
       this.#wake?.();
     };
-    this.#clock.sleep(seconds(durationMs / 1000), this.#stop.signal).then(wake, () => undefined);
+    this.#clock.sleep(seconds(durationMs / 1000), this.#stop.signal).then(wake, ignore("the watch has ended"));
   }
 }

@@ -1,4 +1,4 @@
-import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import type Database from "better-sqlite3";
 import type { ApiObject } from "../api/resource-definition.ts";
@@ -383,8 +383,7 @@ export class ObjectStore implements Disposable {
     if (this.#batch !== undefined) return this.#batch;
     this.#run("BEGIN IMMEDIATE");
     const { promise, resolve, reject } = Promise.withResolvers<void>();
-    // Callers that wait get the error; without any (maintenance), the log has it.
-    promise.catch(() => undefined);
+    promise.catch(ignore("callers that wait get the error; without any (maintenance), the log has it"));
     this.#batch = { events: [], done: promise, settle: (error) => (error === undefined ? resolve() : reject(error)) };
     setImmediate(() => this.#commit());
     return this.#batch;

@@ -1,6 +1,6 @@
 import type { BytePipe } from "@picolet/hub-core/pipes/byte-pipe.ts";
 import { joinSignals, onAbort } from "@picolet/protocol/async/abort.ts";
-import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { HeaderPacker, HeaderUnpacker, type SpdyHeaders } from "./header-block.ts";
 import {
   dataFrame,
@@ -120,7 +120,9 @@ export class SpdyConnection implements Disposable, StreamLink {
 
   /** Says goodbye, after everything that was written, and closes the pipe's writing side. */
   async finish(): Promise<void> {
-    await this.#send(() => goAwayFrame(this.#lastGoodId)).catch(() => undefined);
+    await this.#send(() => goAwayFrame(this.#lastGoodId)).catch(
+      ignore("the connection is lost, and nothing is left to say"),
+    );
     this.#pipe.end();
   }
 
@@ -213,7 +215,7 @@ export class SpdyConnection implements Disposable, StreamLink {
     }
     const stream = this.#add(id, headers);
     this.#sendSoon(() => synReplyFrame(id, this.#packer.pack({})));
-    if (fin) void stream.receive(new Uint8Array(0), true, this.closed).catch(() => undefined);
+    if (fin) void stream.receive(new Uint8Array(0), true, this.closed).catch(ignore("the connection is over"));
     onStream(stream);
   }
 
@@ -284,7 +286,7 @@ export class SpdyConnection implements Disposable, StreamLink {
   /** @param make called when its turn has come. Resolves when the pipe can take more. */
   #send(make: () => Buffer): Promise<void> {
     const written = this.#lastWrite.then(() => this.#pipe.write(make(), this.closed));
-    this.#lastWrite = written.catch(() => undefined);
+    this.#lastWrite = written.catch(ignore("its caller gets the error, and the next write fails too"));
     return written;
   }
 

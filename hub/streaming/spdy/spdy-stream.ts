@@ -1,5 +1,5 @@
 import { InboundQueue, Waiters } from "@picolet/hub-core/pipes/inbound-queue.ts";
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import type { SpdyHeaders } from "./header-block.ts";
 import { MAX_DATA_BYTES, RESET } from "./spdy-frames.ts";
 
@@ -60,7 +60,9 @@ export class SpdyStream {
   end(): void {
     if (this.#local === "ended" || this.#reset !== undefined) return;
     this.#local = "ended";
-    this.#link.sendData(this, true, new Uint8Array(0), NEVER).catch(() => undefined);
+    this.#link
+      .sendData(this, true, new Uint8Array(0), NEVER)
+      .catch(ignore("the connection is lost, which its readers see"));
   }
 
   reset(status: number = RESET.cancel): void {

@@ -8,9 +8,11 @@
  * containerd behind this very socket and of CRI's namespace, has no process in it, and containerd knows neither a
  * container, a task nor a sandbox of its id, nor any container in that sandbox.
  */
+
 import { createHash } from "node:crypto";
 import { readdirSync, readFileSync, readlinkSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
+import { ignore } from "@picolet/protocol/errors.ts";
 import { type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
 import { type ContainerdServices, CRI_NAMESPACE } from "../wire/containerd-services.ts";
 import type { CriClient } from "../wire/cri-client.ts";
@@ -132,7 +134,7 @@ function endShim({ pid, address, namespace, id }: Shim): void {
   try {
     process.kill(pid, "SIGKILL");
   } catch {
-    // Gone by itself.
+    ignore("gone by itself");
   }
   const name = createHash("sha256")
     .update(join(address, namespace, id))

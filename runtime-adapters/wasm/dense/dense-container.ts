@@ -1,5 +1,7 @@
 /** One container of several in this process, from its launch until nothing of it is left. */
+
 import { closeSync, openSync, writeSync } from "node:fs";
+import { ignore } from "@picolet/protocol/errors.ts";
 import {
   loadOptionalModules,
   monotonicMs,
@@ -161,8 +163,7 @@ export class DenseContainer {
       writeSync(fd, JSON.stringify(end));
       closeSync(fd);
     } catch {
-      // The agent's folder is full, or was removed. The agent learns that the container has ended, and takes it as
-      // killed.
+      ignore("the folder is full or gone: the agent learns of the end, and takes it as killed");
     }
   }
 
@@ -202,6 +203,6 @@ function quietly(close: () => void): void {
   try {
     close();
   } catch {
-    // It is closed, or was.
+    ignore("it is closed, or was");
   }
 }

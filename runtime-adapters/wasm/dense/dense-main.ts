@@ -4,7 +4,7 @@
  */
 import { closeSync, ftruncateSync, openSync, readFileSync, writeSync } from "node:fs";
 import { createServer, type Socket } from "node:net";
-import { describeError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore } from "@picolet/protocol/errors.ts";
 import { StaleMount } from "../shared/host/mounts.ts";
 import { TlsContexts } from "../shared/http/tls-contexts.ts";
 import {
@@ -133,7 +133,7 @@ function main(launchPath: string): void {
       writeSync(STARTED_FD, STARTED_MESSAGE);
       closeSync(STARTED_FD);
     } catch {
-      // The agent that started this has ended. The next one reads the state folder.
+      ignore("the agent that started this has ended, and the next one reads the state folder");
     }
   });
 }

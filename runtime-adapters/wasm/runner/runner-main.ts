@@ -4,7 +4,7 @@
  * There is no handler for any signal: JavaScript cannot run while the component does, so SIGTERM ends the process.
  */
 import { closeSync, openSync, readFileSync, readSync, writeSync } from "node:fs";
-import { describeError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore } from "@picolet/protocol/errors.ts";
 import {
   loadOptionalModules,
   monotonicMs,
@@ -123,7 +123,7 @@ function reportToAgent(text: string): void {
     writeSync(STARTED_FD, text);
     closeSync(STARTED_FD);
   } catch {
-    // The agent that started this has ended. The next one reads the state folder.
+    ignore("the agent that started this has ended, and the next one reads the state folder");
   }
 }
 

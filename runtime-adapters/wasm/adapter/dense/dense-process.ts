@@ -300,7 +300,7 @@ export class DenseProcess implements ContainerProcess {
     try {
       writeFileSync(`/proc/${id.pid}/oom_score_adj`, String(wanted));
     } catch {
-      // It has just ended.
+      ignore("it has just ended");
     }
   }
 

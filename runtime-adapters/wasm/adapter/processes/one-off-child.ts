@@ -247,6 +247,6 @@ function ignoringGone(change: () => void): void {
   try {
     change();
   } catch {
-    // Then there is nothing left to limit.
+    ignore("then there is nothing left to limit");
   }
 }

@@ -2,7 +2,9 @@
  * A process that is not mistaken for a later one with the same pid: proc(5), field 22 (`starttime`) of
  * /proc/<pid>/stat.
  */
+
 import { readFileSync } from "node:fs";
+import { ignore } from "@picolet/protocol/errors.ts";
 
 export interface ProcessId {
   readonly pid: number;
@@ -51,6 +53,6 @@ function signalPid(pid: number, signal: "SIGTERM" | "SIGKILL"): void {
   try {
     process.kill(pid, signal);
   } catch {
-    // It ended just now.
+    ignore("it ended just now");
   }
 }

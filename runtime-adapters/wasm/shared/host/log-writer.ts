@@ -9,6 +9,7 @@
 
 import { closeSync, constants, fstatSync, ftruncateSync, openSync, statSync, writeSync } from "node:fs";
 import { basename, dirname } from "node:path";
+import { ignore } from "@picolet/protocol/errors.ts";
 import type { LogLimitLaunch } from "../messages/launch.ts";
 import { entryPath, O_PATH } from "./paths.ts";
 
@@ -154,7 +155,7 @@ export class LogWriter {
       if (this.#mayWrite()) this.#append(bytes);
       else this.#droppedBytes += bytes.length;
     } catch {
-      // A full disk must not end the component: its output is lost, as it is with other runtimes.
+      ignore("a full disk must not end the component: its output is lost, as it is with other runtimes");
     }
   }
 

@@ -5,6 +5,7 @@
  * number from the resource itself where that has one, under `Symbol.for("cabiRep")`. Here the numbers of dropped
  * resources are used again, so that neither the set nor the number (30 bits) grows with time.
  */
+import { ignore } from "@picolet/protocol/errors.ts";
 
 /** Bounds the handles of one kind. A component with more of one kind leaks them; wasi-libc's own limit is far lower. */
 const MAX_LIVE_HANDLES = 1024;
@@ -56,7 +57,7 @@ export class LiveResources {
       try {
         each?.[Symbol.dispose]();
       } catch {
-        // There is no one to report it to.
+        ignore("there is no one to report it to");
       }
     }
     for (const each of this.#instances) each.closeAll();

@@ -4,6 +4,7 @@
  * more memory and time. One thing is coarser: of a write that a client reads slowly, no progress is seen until all of
  * it has been sent.
  */
+
 import {
   createServer as createHttpServer,
   type Server as HttpServer,
@@ -14,6 +15,7 @@ import {
 import { BoundSocket, createServer, type Server, type Socket } from "node:net";
 import { constants } from "node:os";
 import { Duplex } from "node:stream";
+import { ignore } from "@picolet/protocol/errors.ts";
 import {
   END_OF_FILE,
   type HttpParser,
@@ -93,8 +95,7 @@ class PublicListener implements TcpListener {
     const options = { allowHalfOpen: true, pauseOnConnect: true, highWaterMark: READ_AHEAD_BYTES };
     const server = createServer(options, (socket) => this.onconnection?.(0, new PublicHandle(this.#parts, socket)));
     this.#server = server;
-    // The event comes later. By then its only cause can be another server on the same port.
-    server.on("error", () => undefined);
+    server.on("error", ignore("it comes later, when its only cause can be another server on the same port"));
     server.listen(this.#bound, backlog);
     this.#bound = undefined;
     return server.listening ? 0 : -constants.errno.EADDRINUSE;
@@ -227,7 +228,7 @@ class Feed extends Duplex {
   constructor(reader: PublicParser) {
     super({ allowHalfOpen: true });
     this.reader = reader;
-    this.on("error", () => undefined);
+    this.on("error", ignore("`close` follows, which ends the request"));
   }
 
   override _read(): void {

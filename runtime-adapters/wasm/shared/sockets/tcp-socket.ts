@@ -1,5 +1,7 @@
 /** wasi:sockets/tcp. */
+
 import type { BoundSocket, Server, Socket } from "node:net";
+import { ignore } from "@picolet/protocol/errors.ts";
 import { HostResource, trap } from "../resources/handles.ts";
 import { Pollable, type Readiness } from "../resources/polling.ts";
 import type { InputStream, OutputStream } from "../resources/streams.ts";
@@ -139,8 +141,7 @@ export class TcpSocket extends HostResource {
     const { createServer } = this.#context.modules.net();
     const options = { allowHalfOpen: true, pauseOnConnect: true, highWaterMark: READ_AHEAD_BYTES };
     const server = createServer(options, (socket) => this.#arrive(socket));
-    // The event comes later. By then its only cause can be another server on the same port.
-    server.on("error", () => undefined);
+    server.on("error", ignore("it comes later, when its only cause can be another server on the same port"));
     server.listen(state.bound, this.#backlog);
     if (!server.listening) {
       this.#state = { kind: "closed" };
@@ -213,8 +214,7 @@ export class TcpSocket extends HostResource {
   }
 
   #arrive(socket: Socket): void {
-    // A client that goes before it is accepted.
-    socket.on("error", () => undefined);
+    socket.on("error", ignore("a client may go before it is accepted"));
     try {
       if (!this.#accepts || this.#pending.length >= this.#backlog) throw networkFailure("new-socket-limit");
       this.#pending.push({ socket, giveBack: this.#context.access.takeSocket() });

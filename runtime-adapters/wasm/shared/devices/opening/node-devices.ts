@@ -1,6 +1,8 @@
 /** Inspects a device before it is opened, because opening the wrong one may have an effect already. */
+
 import { fstatSync, openSync, readdirSync, readlinkSync, realpathSync, type Stats, statSync } from "node:fs";
 import { basename } from "node:path";
+import { ignore } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { Plain } from "@picolet/runtime-contract/board-services.ts";
 import { DeviceRefusal, type DeviceTarget } from "../../messages/device-request.ts";
@@ -110,7 +112,7 @@ function hasOpen(pid: string, { path, device }: NodeDevice): boolean {
       const stats = statSync(`${folder}/${fd}`);
       if (stats.isCharacterDevice() && stats.rdev === device) return true;
     } catch {
-      // Closed meanwhile.
+      ignore("closed meanwhile");
     }
   }
   return false;
