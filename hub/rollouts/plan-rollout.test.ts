@@ -226,6 +226,17 @@ const CASES: readonly Case[] = [
     counts: { failed: 2, updating: 2, away: 1, unavailable: 1, pending: 1 },
   },
   {
+    name: "a rollout that fails on every board is no success, however high its limit is",
+    spec: { maxFailures: 3 },
+    boards: [inTurn("b0", "failed"), inTurn("b1", "rolledBack", { message: "no hub" })],
+    expected: {
+      action: "stop",
+      phase: "Stopped",
+      message: "all 2 boards failed, such as b1: went back to the version of before: no hub",
+    },
+    counts: { failed: 2 },
+  },
+  {
     name: "a share of the limit is rounded up, and counts boards that are away",
     spec: { maxFailures: "20%" },
     boards: [inTurn("b0", "failed"), board("b1", { isAway: true }), ...fresh(9).slice(2)],
@@ -394,7 +405,7 @@ function simulate(
     const failures = actors.filter(({ state }) => state === "rolledBack" || state === "failed").length;
     if (isHonest) {
       assert.ok(actors.filter(isOff).length <= boardsOf(rollout.spec.maxUnavailable, count, "down"), "never more");
-      const limit = boardsOf(rollout.spec.maxFailures, count, "up");
+      const limit = Math.min(count, boardsOf(rollout.spec.maxFailures, count, "up"));
       assert.equal(
         plan.phase === "Stopped",
         failures >= limit || (failures > 0 && plan.boards.done < rollout.spec.canary),

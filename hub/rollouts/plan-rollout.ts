@@ -152,6 +152,8 @@ function reasonToStop(
   const last = failures.at(-1);
   const example = last === undefined ? "" : `, such as ${last.node}: ${last.reason}`;
   if (boards.done < spec.canary) return `a canary failed${example}`;
+  if (boards.failed === selected)
+    return `${selected === 1 ? "the only board" : `all ${selected} boards`} failed${example}`;
   const limit = boardsOf(spec.maxFailures, selected, "up");
   const word = failed === 1 ? "board" : "boards";
   return failed < limit ? undefined : `${failed} ${word} failed, at the limit of ${spec.maxFailures}${example}`;
