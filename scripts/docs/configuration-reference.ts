@@ -45,7 +45,7 @@ export function configurationReference({ fields, groups, programs }: Configurati
   ].join("\n");
 }
 
-const fieldTable = (fields: readonly FieldDescription[]): string =>
+export const fieldTable = (fields: readonly FieldDescription[]): string =>
   table(
     ["field", "type", "default", "meaning"],
     fields.map(({ path, type, default: byDefault = "", meaning }) => [
