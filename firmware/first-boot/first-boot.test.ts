@@ -252,6 +252,24 @@ test("the report is written only when it differs, and says what went wrong befor
   assert.equal(writes, 0);
 });
 
+test("a wrong file that stays is reported once, and another one anew", async () => {
+  using board = new TestBoard("nmae: a\n");
+  const path = "/boot/picolet/picolet-report.txt";
+  const report = async (): Promise<void> => {
+    const { findings } = await firstBoot(board.board());
+    await earlyReport({ ...board.board(), slot: "A" }, findings);
+  };
+  await report();
+  assert.match(board.read(path), /nmae: Unknown field/);
+  board.write(path, `${board.read(path)}Addresses of later\r\n`);
+  await report();
+  assert.match(board.read(path), /Addresses of later/);
+  board.write("/boot/picolet/picolet.yaml", "nmae: a\nnoed: {}\n");
+  await report();
+  assert.match(board.read(path), /noed: Unknown field, did you mean node\?/);
+  assert.doesNotMatch(board.read(path), /Addresses of later/);
+});
+
 /** Runs `task` with a cut after each of its changes, and once more. @returns how many cuts there were */
 async function cutEverywhere(
   prepare: () => Promise<TestBoard>,
