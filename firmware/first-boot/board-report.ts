@@ -4,7 +4,7 @@ import { readState } from "./board-state.ts";
 import { findBoardFile, rewriteBoardFile } from "./boot-partition.ts";
 import { applyAgain, type Board, type Findings, readFindings } from "./first-boot.ts";
 import { IDENTITY } from "./plan/places.ts";
-import { isNewReport, reportText, writeReport } from "./report.ts";
+import { isNewReport, REPORT, reportText, writeReport } from "./report.ts";
 
 /** The part of `edgectl status -o json` that counts here. */
 export interface TunnelStatus {
@@ -33,12 +33,18 @@ export async function boardReport(board: BoardReportInit): Promise<void> {
     await partition.use("write", (folder) => writeReport(files, folder, text));
 }
 
-/** At the boot itself, before there is a network: only what has changed since the last report. */
+/**
+ * At the boot itself, before there is a network. A wrong file whose problems the report has already costs no write at
+ * each boot.
+ */
 export async function earlyReport(
   board: Omit<BoardReportInit, "addresses" | "tunnel">,
   findings: Findings,
 ): Promise<void> {
   const { files, partition, facts, slot } = board;
+  const present = await partition.use("read", (folder) => files.read(`${folder}/${REPORT}`)?.toString("utf8") ?? "");
+  const isKnown = findings.problems.length > 0 && findings.problems.every((each) => present.includes(`  ${each}\r\n`));
+  if (isKnown) return;
   const text = reportText({ facts, findings, state: readState(files), addresses: [], join: undefined, slot });
   await partition.use("write", (folder) => writeReport(files, folder, text));
 }

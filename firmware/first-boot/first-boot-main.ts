@@ -22,11 +22,12 @@ import { describeError } from "@picolet/protocol/errors.ts";
 import type { StatusReport } from "@picolet/protocol/local-api/status.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
 import { readBoardFacts } from "./board-facts.ts";
+import type { BoardFile } from "./board-file-fields.ts";
 import { boardReport, earlyReport, type TunnelStatus } from "./board-report.ts";
-import { type BootPartition, FolderPartition, findBoardFile, MountedPartition } from "./boot-partition.ts";
+import { type BootPartition, FolderPartition, MountedPartition } from "./boot-partition.ts";
 import { type DurableFiles, FilesOnDisk } from "./durable-files.ts";
-import { type Board, type Findings, firstBoot } from "./first-boot.ts";
-import { WATCHDOG } from "./plan/places.ts";
+import { addNotes, type Board, type Findings, firstBoot } from "./first-boot.ts";
+import { PRELOAD, WATCHDOG } from "./plan/places.ts";
 import { preload } from "./preload.ts";
 import { consoleText } from "./report.ts";
 
@@ -133,13 +134,9 @@ async function report({ root, board }: Program): Promise<number> {
 }
 
 async function preloadAll({ root, board }: Program): Promise<number> {
-  const { MAX_BOARD_FILE_BYTES, readBoardFile } = await import("./read-board-file.ts");
-  const { files, partition, facts, machine } = board;
-  const found = await partition.use("read", (folder) => findBoardFile(files, folder, MAX_BOARD_FILE_BYTES + 1));
-  const read = readBoardFile(found.bytes ?? Buffer.alloc(0), {
-    ...{ facts, machine, defaults: {}, present: "", owned: [], named: undefined },
-  });
-  const failures = await preload(read.ok ? (read.file.preload ?? {}) : {}, {
+  const { files, partition } = board;
+  const wishes = files.read(`${board.run}/${PRELOAD}`)?.toString("utf8") ?? "{}";
+  const failures = await preload(JSON.parse(wishes) as NonNullable<BoardFile["preload"]>, {
     ...{ files, partition, run },
     digestOf: async (path) => {
       const digest = createHash("sha256");
@@ -153,6 +150,8 @@ async function preloadAll({ root, board }: Program): Promise<number> {
     show: (line) => show(root, `picolet: ${line}\n`),
   });
   for (const line of failures) show(root, `picolet: ${line}\n`);
+  // The next report has them.
+  addNotes(board, failures);
   return failures.length === 0 ? 0 : 1;
 }
 

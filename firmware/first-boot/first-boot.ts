@@ -66,6 +66,14 @@ function finish({ files, run }: Board, findings: Findings): string {
   return hostname;
 }
 
+/** For the next report. */
+export function addNotes(board: Pick<Board, "files" | "run">, notes: readonly string[]): void {
+  const findings = readFindings(board);
+  if (findings === undefined || notes.length === 0) return;
+  const more = { ...findings, notes: [...new Set([...findings.notes, ...notes])] };
+  board.files.write(`${board.run}/${FINDINGS}`, Buffer.from(JSON.stringify(more)), 0o600);
+}
+
 /** Undefined: there was no run since the boot. */
 export function readFindings({ files, run }: Pick<Board, "files" | "run">): Findings | undefined {
   const text = files.read(`${run}/${FINDINGS}`)?.toString("utf8");

@@ -1,6 +1,6 @@
 /** docs/picolet-yaml.md. Pure. */
 import type { FieldDescription } from "@picolet/protocol/local-api/field-description.ts";
-import { code, prose, table } from "./markdown.ts";
+import { fieldTable } from "./configuration-reference.ts";
 
 const INTRODUCTION = `# picolet.yaml
 
@@ -35,12 +35,4 @@ interface BoardFileReferenceInit {
 }
 
 export const boardFileReference = ({ fields, example }: BoardFileReferenceInit): string =>
-  `${INTRODUCTION}\`\`\`yaml\n${example.trim()}\n\`\`\`\n\n## Fields\n\n${table(
-    ["field", "type", "default", "meaning"],
-    fields.map(({ path, type, default: byDefault = "", meaning }) => [
-      code(path),
-      prose(type),
-      byDefault.includes(" ") ? prose(byDefault) : code(byDefault),
-      prose(meaning),
-    ]),
-  )}\n`;
+  `${INTRODUCTION}\`\`\`yaml\n${example.trim()}\n\`\`\`\n\n## Fields\n\n${fieldTable(fields)}\n`;

@@ -49,7 +49,7 @@ export function configurationReference({ fields, groups, programs, kubeletFlags 
   ].join("\n");
 }
 
-const fieldTable = (fields: readonly FieldDescription[]): string =>
+export const fieldTable = (fields: readonly FieldDescription[]): string =>
   table(
     ["field", "type", "default", "meaning"],
     fields.map(({ path, type, default: byDefault = "", meaning }) => [

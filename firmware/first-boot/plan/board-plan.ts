@@ -12,6 +12,7 @@ import {
   JOIN_TOKEN,
   KEPT_RUN,
   MANIFESTS,
+  PRELOAD,
   PROXY,
   REGISTRY_CAS,
   REGISTRY_CREDENTIALS,
@@ -67,6 +68,7 @@ function runFiles({ file, nodeName }: ReadBoard): ReadonlyMap<string, PlannedFil
   const variables = proxyVariables(proxy);
   // It may hold a user and a password.
   if (variables.length > 0) add(PROXY, variables, SECRET);
+  if (file.preload !== undefined) add(PRELOAD, [JSON.stringify(file.preload)]);
   if (file.console?.login === false) add(CONSOLE_OFF, ["console.login is false in picolet.yaml"]);
   if (watchdog?.timeout !== undefined)
     add(WATCHDOG, [

@@ -13,6 +13,8 @@ export const AUTHORIZED_KEYS = `${BOARD}/authorized_keys`;
 export const PROXY = `${BOARD}/proxy.env`;
 export const WIFI = `${BOARD}/wpa_supplicant.conf`;
 export const ZONE = `${BOARD}/zone`;
+/** The field `preload` as JSON; picolet-preload.service runs only where it is. */
+export const PRELOAD = `${BOARD}/preload.json`;
 export const CONSOLE_OFF = `${BOARD}/console-off`;
 export const CERTIFICATES = `${BOARD}/certs.d`;
 export const REGISTRY_CAS = `${BOARD}/registry-ca`;

@@ -4,7 +4,7 @@
  */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { BOARD_FILE_TEMPLATE, exampleOf } from "@picolet/firmware/first-boot/board-file-template.ts";
@@ -39,10 +39,12 @@ describe("the first boot", () => {
       writeFileSync(join(root, path), content);
     };
     write("boot/picolet/picolet.yaml", file);
-    write("sys/firmware/devicetree/base/serial-number", `10000000dead000${boards}\0`);
+    const serial = `10000000dead000${boards}`;
+    write("sys/firmware/devicetree/base/serial-number", `${serial}\0`);
     write("etc/picolet-release", "VERSION=1.2.3\nBOARD=generic-amd64\nFLAVOUR=components\n");
     return {
       root,
+      serial,
       write,
       has: (path: string) => existsSync(join(root, path)),
       read: (path: string) => readFileSync(join(root, path), "utf8"),
@@ -85,6 +87,19 @@ describe("the first boot", () => {
     assert.equal(board.run(["--chek"]).status, 64);
   });
 
+  test("files of the card are brought by the programs of the board, and what fails is in the report", () => {
+    const board = disk("preload:\n  images: [preload/web.tar, none.tar]\n");
+    board.write("boot/picolet/preload/web.tar", "an archive");
+    board.write("bin/ctr", `#!/bin/sh\nprintf "%s\\n" "$*" >>'${board.root}/ctr.log'\n`);
+    chmodSync(join(board.root, "bin/ctr"), 0o755);
+    assert.equal(board.run().status, 0);
+    const path = `${join(board.root, "bin")}:/usr/bin:/bin`;
+    for (const each of [1, 2]) assert.equal(board.run(["--preload"], path).status, 1, String(each));
+    assert.equal(board.read("ctr.log"), "-n k8s.io images import /boot/picolet/preload/web.tar\n");
+    board.run(["--report"], path);
+    assert.match(board.read("boot/picolet/picolet-report.txt"), /preload of none\.tar failed: there is no such file/);
+  });
+
   test("one file for a batch: boards join by their serial numbers, as many as the token is for", async () => {
     const dataDir = folder.at("hub");
     const token = await runHubCommand(dataDir, "token", "create", "--uses", "1", "--ttl", "1h");
@@ -93,7 +108,7 @@ describe("the first boot", () => {
     for (const board of [first, second]) assert.equal(board.run().status, 0);
     await using agent = await started(first);
     const status = await agent.waitForStatus("a board that has joined", ({ tunnel }) => tunnel.state === "connected");
-    assert.equal(status.node, "batch-0003");
+    assert.equal(status.node, `batch-${first.serial.slice(-4)}`);
     await using refused = await started(second);
     await refused.waitForStatus("a board that is refused", ({ tunnel }) =>
       /boards have joined with it, and it is for no more/.test(tunnel.problem ?? ""),
@@ -105,7 +120,7 @@ describe("the first boot", () => {
       "bin/edgectl",
       `#!/bin/sh\nexec '${process.cwd()}/dist/board/bin/edgectl' --socket '${agent.socketPath}' "$@"\n`,
     );
-    spawnSync("chmod", ["755", join(first.root, "bin/edgectl")]);
+    chmodSync(join(first.root, "bin/edgectl"), 0o755);
     const { status: code, stderr } = first.run(["--report"], `${join(first.root, "bin")}:/usr/bin:/bin`);
     assert.equal(code, 0, stderr);
     assert.equal(first.read("boot/picolet/picolet.yaml"), text.replace(token, '""'));
