@@ -171,7 +171,7 @@ const PHASES: readonly UpdatePhase[] = [
   { kind: "rolledBack" },
   { kind: "failed" },
 ];
-/** What each event makes of each phase that it means something in. */
+/** The next phase by event; "" where the event means nothing. */
 const EXPECTED: Readonly<Record<string, readonly string[]>> = {
   fetching: ["fetching", "prepared", "good", "fetching", "failed", "", "", "", ""],
   prepared: ["", "", "", "", "", "trial", "", "", ""],
