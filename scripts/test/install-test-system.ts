@@ -33,6 +33,8 @@ const PACKAGES: readonly (readonly [name: string, proof: string])[] = [
   ["mandoc", "/usr/bin/mandoc"],
   ["tpm2-tools", "/usr/bin/tpm2_unseal"],
   ["lintian", "/usr/bin/lintian"],
+  ["rauc", "/usr/bin/rauc"],
+  ["squashfs-tools", "/usr/bin/mksquashfs"],
 ];
 
 /** The programs among them. */
