@@ -26,10 +26,14 @@ export function updateHolds({ pods, operator, folder, nowMs }: HoldSources): rea
     if (reason === undefined || status?.phase !== "Running") return [];
     return [withReason(`pod ${pod.metadata.namespace}/${pod.metadata.name}`, reason)];
   });
-  const isHeld = operator !== undefined && (operator.untilMs === undefined || operator.untilMs > nowMs);
-  const byOperator = isHeld ? [withReason("edgectl", operator.reason)] : [];
+  const active = activeHold(operator, nowMs);
+  const byOperator = active === undefined ? [] : [withReason("edgectl", active.reason)];
   return [...byOperator, ...ofPods, ...fileHolds(folder)];
 }
+
+/** @returns undefined for a hold whose time is over */
+export const activeHold = (hold: OperatorHold | undefined, nowMs: number): OperatorHold | undefined =>
+  hold?.untilMs === undefined || hold.untilMs > nowMs ? hold : undefined;
 
 function fileHolds(folder: string): readonly string[] {
   let names: readonly string[];

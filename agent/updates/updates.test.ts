@@ -387,6 +387,18 @@ test("a file of the board is installed outside of the window, and checked withou
   await board.stop();
 });
 
+test("a configuration is fetched with the text that the Node asks for", async () => {
+  const board = new Board();
+  board.prepare = async () => ({ kind: "current", version: "x" });
+  board.start();
+  board.annotate({ "picolet.io/configuration": "maxPods: 20" });
+  await board.advance(seconds(5));
+  const [task] = board.tasks;
+  assert.ok(task?.want === "configuration");
+  assert.deepEqual([task.text, task.path, board.shown], ["maxPods: 20", "/config.yaml", "good"]);
+  await board.stop();
+});
+
 test("annotations that cannot be read change nothing, and are reported once", async () => {
   const board = new Board();
   const updates = board.start();

@@ -39,6 +39,7 @@ import { healthProblem } from "../plan/updates/judge-health.ts";
 import { planUpdate, UPDATE_ORDER, type UpdateStep } from "../plan/updates/plan-update.ts";
 import {
   begin,
+  FILE_TARGET,
   isOver,
   type TrialOutcome,
   transition,
@@ -50,7 +51,7 @@ import {
 import { healthBefore, healthNow } from "./board-health.ts";
 import type { BoardSoftware } from "./board-software.ts";
 import type { UpdateFiles } from "./update-files.ts";
-import { updateHolds } from "./update-holds.ts";
+import { activeHold, updateHolds } from "./update-holds.ts";
 import type { UpdateAnswer, UpdateTask } from "./update-task.ts";
 
 export interface UpdatesComponents {
@@ -170,7 +171,7 @@ export class Updates implements Component {
 
   status(): UpdateStatusAnswer {
     const { agentVersion, software } = this.#init;
-    const operator = this.#components.files.hold();
+    const operator = activeHold(this.#components.files.hold(), this.#nowMs());
     return {
       agentVersion,
       osVersion: software.image?.version ?? null,
@@ -212,10 +213,11 @@ export class Updates implements Component {
     if (obstacle !== "") throw new PicoletError("conflict", `cannot update the ${NAMES[kind]}: ${obstacle}`);
     const before = this.#records.get(kind);
     const record: UpdateRecord = {
-      ...begin(kind, `file:${path}`, before?.asked ?? "", this.#nowMs()),
+      ...begin(kind, `${FILE_TARGET}${path}`, before?.asked ?? "", this.#nowMs()),
       allowDowngrade,
     };
     if (check) {
+      if (this.#task !== undefined) throw new PicoletError("conflict", "cannot check a file: an update is fetched");
       const answer = await this.#components.runTask(await this.#taskOf(record, false, signal), () => undefined, signal);
       if (answer.kind !== "prepared" && answer.kind !== "current")
         throw new PicoletError("internal", "the update program answers something else");
@@ -532,6 +534,8 @@ export class Updates implements Component {
     const { kind, target } = record;
     if (kind === "configuration") {
       const text = this.#directive?.configuration ?? "";
+      if (configurationTarget(text) !== target)
+        throw new PicoletError("unavailable", "the annotations of the Node cannot be read", { retryable: true });
       return { want: kind, directory, install, text, path };
     }
     const common = {
@@ -546,7 +550,7 @@ export class Updates implements Component {
   }
 
   async #sourceOf(target: string, signal: AbortSignal): Promise<Extract<UpdateTask, { want: "os" }>["source"]> {
-    if (target.startsWith(FILE)) return { kind: "file", path: target.slice(FILE.length) };
+    if (target.startsWith(FILE_TARGET)) return { kind: "file", path: target.slice(FILE_TARGET.length) };
     const parsed = parseImageReference(target);
     if (!parsed.ok || parsed.reference.kind !== "registry")
       throw new PicoletError("invalid", `${target} is no artifact of a registry`);
@@ -572,7 +576,6 @@ export class Updates implements Component {
   }
 }
 
-const FILE = "file:";
 /** In the place of a problem. */
 const HEALTHY = "healthy";
 
@@ -591,11 +594,11 @@ const targetsOf = ({
 }: UpdateDirective): Readonly<Record<UpdateKind, string>> => ({
   os: osImage ?? "",
   agent: agentPackage ?? "",
-  configuration:
-    configuration === undefined || configuration === ""
-      ? ""
-      : createHash("sha256").update(configuration).digest("hex").slice(0, 16),
+  configuration: configurationTarget(configuration ?? ""),
 });
+
+const configurationTarget = (text: string): string =>
+  text === "" ? "" : createHash("sha256").update(text).digest("hex").slice(0, 16);
 
 /** An update is begun on a day of which half the budget is left: waiting for all of it would be waiting for ever. */
 function flashShortage({ today, budgetBytes }: FlashReport): string {

@@ -8,6 +8,8 @@ import { fileURLToPath } from "node:url";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 
 const SCRIPT = fileURLToPath(new URL("boot-check", import.meta.url));
+/** From util-linux. */
+const SETSID = "/usr/bin/setsid";
 const DEADLINE_S = 60;
 /** Boots of one trial; more would be a board that restarts for ever. */
 const MAX_BOOTS = 12;
@@ -139,7 +141,7 @@ class Board implements Disposable {
       PICOLET_POLL: "20",
     };
     // A group of its own, which is killed as a whole.
-    const { signal, stderr, status } = spawnSync("setsid", ["--wait", "sh", SCRIPT], { env, encoding: "utf8" });
+    const { signal, stderr, status } = spawnSync(SETSID, ["--wait", "sh", SCRIPT], { env, encoding: "utf8" });
     return { signal: status === 137 ? "SIGKILL" : signal, stderr };
   }
 

@@ -175,7 +175,7 @@ describe("an update of the agent's package", { skip }, () => {
     const files = installed();
     assert.match(check(""), /^outcome=rolledBack\nreason=the agent did not come up within 0 s$/m);
     assert.equal(versionIn(root), VERSION);
-    // What was packed again is what was installed.
+    // The package made again has exactly the files that were installed.
     assert.equal(root.output("dpkg --verify picolet"), "");
     assert.deepEqual(installed(), files);
     assert.match(root.output("picolet --version"), versionLines(1));

@@ -4,6 +4,8 @@ import { readFileSync } from "node:fs";
 import { gzipSync } from "node:zlib";
 import { makeNodeRequest } from "@picolet/agent/security/certificate-requests.ts";
 import { readManifest } from "@picolet/agent/sources/manifests/manifest-reader.ts";
+import { mergedConfiguration } from "@picolet/agent/updates/program/configuration-update.ts";
+import { parseUpdateDocument } from "@picolet/agent/updates/program/update-documents.ts";
 import { BOARD_FILE_TEMPLATE, exampleOf } from "@picolet/firmware/first-boot/board-file-template.ts";
 import { planBoard } from "@picolet/firmware/first-boot/plan/board-plan.ts";
 import { readBoardFile } from "@picolet/firmware/first-boot/read-board-file.ts";
@@ -29,6 +31,7 @@ import { decodeBatch } from "@picolet/protocol/telemetry/batch.ts";
 import { decodeCbor, encodeCbor } from "@picolet/protocol/tunnel/encoding/cbor.ts";
 import { decodeFrame, encodeFrame, encodeMessageFrame } from "@picolet/protocol/tunnel/frames.ts";
 import { packMessage, unpackMessage } from "@picolet/protocol/tunnel/message-codec.ts";
+import { parseDirective, parseReport } from "@picolet/protocol/updates/node-updates.ts";
 import { decompressStream } from "@picolet/runtime-contract/archive/byte-stream.ts";
 import type { ByteStream } from "@picolet/runtime-contract/archive/file-bytes.ts";
 import { TarReader } from "@picolet/runtime-contract/archive/tar-reader.ts";
@@ -263,6 +266,44 @@ export const TARGETS: readonly FuzzTarget[] = [
       const content = Buffer.from(input);
       for (const parse of [parseDocument, parseSignatures, platformOfConfig]) attempt(() => parse(content));
       parseChallenges(textOf(input));
+    },
+    refuses: isRefusal,
+  },
+  {
+    name: "updates",
+    seeds: () => [
+      utf8(
+        '{"picolet.io/os-image":"r/os:1","picolet.io/update-window":"22:00-02:00","picolet.io/update-bandwidth":"1Mi"}',
+      ),
+      utf8(
+        '{"osVersion":"1","slot":"A","updates":[{"kind":"os","target":"r/os:1","state":"good","message":"","since":""}]}',
+      ),
+      utf8('{"manifests":[{"digest":"sha256:00","size":1,"annotations":{"picolet.io/compatible":"c"}}]}'),
+      utf8('{"artifactType":"application/vnd.picolet.os.v1","layers":[{"mediaType":"application/vnd.rauc.bundle"}]}'),
+      utf8("hub: {server: https://b}\nmaxPods: 3\nnodeName: null\n"),
+    ],
+    dictionary: [
+      '"picolet.io/configuration":',
+      '"picolet.io/update-health-deadline":',
+      '"updates":[',
+      "null",
+      "hub:",
+      "~",
+    ],
+    run: (input) => {
+      const text = textOf(input);
+      for (const wanted of [
+        { kind: "os", compatible: "c" },
+        { kind: "agent", architecture: "arm64" },
+      ] as const)
+        attempt(() => parseUpdateDocument(Buffer.from(input), wanted));
+      parseReport(text);
+      parseDirective({
+        "picolet.io/os-image": text,
+        "picolet.io/update-window": text,
+        "picolet.io/update-bandwidth": text,
+      });
+      return mergedConfiguration("maxPods: 1\n", text, "config.yaml").then(() => undefined);
     },
     refuses: isRefusal,
   },

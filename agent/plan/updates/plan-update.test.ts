@@ -23,6 +23,7 @@ const record = (kind: UpdateKind, phase: UpdatePhase, more: Partial<UpdateRecord
   ...{ kind, target: "r/os:2", asked: "r/os:2", phase, message: "", sinceMs: 1 },
   ...more,
 });
+const LOCAL = { target: "file:/os.raucb" };
 const PREPARED: UpdatePhase = { kind: "prepared", version: "2", slot: "B" };
 const TRIAL: UpdatePhase = { kind: "trial", version: "2", slot: "B", id: "t" };
 const FETCHING: UpdatePhase = { kind: "fetching", isInstalling: false, failures: 0 };
@@ -133,12 +134,17 @@ const CASES: readonly [name: string, facts: Partial<UpdateFacts>, step: string][
   ],
   [
     "a file of the board waits for no window, but for holds",
-    { asked: undefined, records: recordsOf(record("os", PREPARED, { asked: "" })), window: NIGHT },
+    { asked: undefined, records: recordsOf(record("os", PREPARED, LOCAL)), window: NIGHT },
     "restart os",
   ],
   [
+    "a file of the board is not taken back with the Node's wish",
+    { records: recordsOf(record("os", PREPARED, LOCAL)) },
+    "record os file:/os.raucb prepared",
+  ],
+  [
     "a held file",
-    { records: recordsOf(record("os", PREPARED, { asked: "" })), holds: ["edgectl"] },
+    { asked: asked("r/os:2"), records: recordsOf(record("os", PREPARED, LOCAL)), holds: ["edgectl"] },
     "wait os held: held by edgectl",
   ],
 ];
@@ -171,7 +177,7 @@ const PHASES: readonly UpdatePhase[] = [
   { kind: "rolledBack" },
   { kind: "failed" },
 ];
-/** What each event makes of each phase that it means something in. */
+/** The next phase by event; "" where the event means nothing. */
 const EXPECTED: Readonly<Record<string, readonly string[]>> = {
   fetching: ["fetching", "prepared", "good", "fetching", "failed", "", "", "", ""],
   prepared: ["", "", "", "", "", "trial", "", "", ""],

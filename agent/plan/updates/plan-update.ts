@@ -1,7 +1,7 @@
 /** Decides the next step of a board's updates. Pure: all that it depends on is gathered before. */
 import type { UpdateKind } from "@picolet/protocol/updates/node-updates.ts";
 import { formatWindow, minutesUntil, type UpdateWindow } from "@picolet/protocol/updates/update-window.ts";
-import { begin, isOver, type UpdateRecord, type UpdateRecords } from "./update-state.ts";
+import { begin, FILE_TARGET, isOver, type UpdateRecord, type UpdateRecords } from "./update-state.ts";
 
 /** The system first: it may bring what the others need. */
 export const UPDATE_ORDER: readonly UpdateKind[] = ["os", "agent", "configuration"];
@@ -75,16 +75,19 @@ function changeOf(kind: UpdateKind, { asked: all, records, obstacles, nowMs }: U
     return { kind: "record", record: { ...fresh, phase: { kind: "failed" }, message: obstacle }, began: true };
   }
   if (record === undefined) return undefined;
-  if (!isOver(record)) return { kind: "drop", of: kind };
+  if (!isOver(record) && !isOfBoard(record)) return { kind: "drop", of: kind };
   // The last one stays shown; asked for again, it is tried again.
   return { kind: "record", record: { ...record, asked: "" }, began: false };
 }
+
+/** An operator gave a file of the board: no window counts, and the Node takes nothing back. */
+const isOfBoard = ({ target }: UpdateRecord): boolean => target.startsWith(FILE_TARGET);
 
 const MAX_SHOWN_HOLDS = 3;
 
 /** Messages do not change while nothing does: each change is reported to the hub. */
 function restartOf(record: UpdateRecord, { asked, holds, window, minute }: UpdateFacts): UpdateStep {
-  const isLocal = record.asked === "";
+  const isLocal = isOfBoard(record);
   if (!isLocal && asked === undefined)
     return { kind: "wait", record, state: "waiting", message: "the annotations of the Node cannot be read" };
   if (!isLocal && window !== undefined && minutesUntil(window, minute) > 0)

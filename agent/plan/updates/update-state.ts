@@ -15,6 +15,9 @@ export type UpdatePhase =
   /** It never ran. */
   | { readonly kind: "failed" };
 
+/** Before the path of a file on this board, in a target. */
+export const FILE_TARGET = "file:";
+
 export interface UpdateRecord {
   readonly kind: UpdateKind;
   /** As in `UpdateProgress`; `file:/…` for a file on this board. */

@@ -1,13 +1,8 @@
-/**
- * Pulls one image and ends. The request is the first line of standard input, the answers are lines of standard output.
- * When the input ends, the agent that wanted the image has gone.
- */
-import { writeSync } from "node:fs";
-import { createInterface } from "node:readline";
+/** Pulls one image and ends. */
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
-import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
 import { ownPeakRssKiB } from "../shared/files/peak-memory.ts";
 import type { PullAnswer, PullRequest } from "../shared/messages/pull-request.ts";
+import { answerLine, runOneTask } from "../shared/programs/one-task.ts";
 import { findPlatforms, findSignatures, pullComponent } from "./image-pull.ts";
 
 /** Bounds how often progress is reported. */
@@ -18,9 +13,7 @@ const PROGRESS_INTERVAL_MS = 250;
  */
 const COLLECT_EVERY_BYTES = 262_144;
 
-function answer(message: PullAnswer): void {
-  writeSync(1, `${JSON.stringify(message)}\n`);
-}
+const answer = (message: PullAnswer): void => answerLine(message);
 
 /** Tells how far it is, whenever that has changed. */
 class Progress {
@@ -74,16 +67,4 @@ async function run(request: PullRequest, signal: AbortSignal): Promise<PullAnswe
   return { kind: "component", component: await pullComponent(components, request, signal), ...peak() };
 }
 
-async function main(text: string): Promise<void> {
-  try {
-    answer(await run(JSON.parse(text) as PullRequest, new AbortController().signal));
-  } catch (error) {
-    const { code, retryable } = isPicoletError(error) ? error : { code: "failed" as const, retryable: true };
-    answer({ kind: "failed", code, retryable, message: describeError(error) });
-  }
-  process.exit(0);
-}
-
-const lines = createInterface({ input: process.stdin });
-lines.once("line", (line) => void main(line));
-lines.once("close", () => process.exit(1));
+runOneTask<PullRequest>(run);

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { after, before, test } from "node:test";
 import type { ConfigAnswer } from "@picolet/protocol/local-api/status.ts";
+import { parseReport } from "@picolet/protocol/updates/node-updates.ts";
 import { KUBECTL_VERSIONS } from "@picolet/scripts/test/install-kubectl.ts";
 import type { AgentNode } from "../../support/agent/agent-process.ts";
 import { componentPod, edgectl, HELLO_COMPONENT, HELLO_IMAGE, nodeWith } from "../../support/agent/node-fixtures.ts";
@@ -55,6 +56,23 @@ test("edgectl says so first, and leaves with 1", { skip }, () => {
   assert.equal(status, 1);
   assert.match(stdout, /^short is degraded: it is short of memory/);
   assert.match(stdout, /MemoryPressure is True: KubeletHasInsufficientMemory/);
+});
+
+test("an update that the board cannot carry out is reported to the Node, with the reason", { skip }, async () => {
+  const image = "registry.example/fleet/os:2";
+  await fleet.kubectl(["annotate", "node", "short", `picolet.io/os-image=${image}`]);
+  const path = "jsonpath={.metadata.annotations.picolet\\.io/update-status}{'\\n'}";
+  const seen = await fleet.seen(["get", "node", "short", "--watch", "-o", path], (text) => text.includes("failed"));
+  const report = parseReport(seen.trim().split("\n").at(-1) ?? "");
+  const [update] = report?.updates ?? [];
+  assert.deepEqual([update?.kind, update?.target, update?.state], ["os", image, "failed"]);
+  assert.match(update?.message ?? "", /^this board has its vendor's system: /);
+  await fleet.seen(["get", "events", "--watch"], (printed) => printed.includes("UpdateFailed"));
+  const { status, stdout } = spawnSync("dist/board/bin/edgectl", ["--socket", node.socketPath, "update", "status"], {
+    encoding: "utf8",
+  });
+  assert.equal(status, 1);
+  assert.match(stdout, /^os +failed +\S+ +registry.example\/fleet\/os:2$/m);
 });
 
 test("the configuration in force is the same for kubectl and edgectl, as a file has it and without secrets", {
