@@ -30,9 +30,10 @@ export async function buildHubImage(
   platforms: readonly ImagePlatform[],
   folder: string,
   epoch: number,
+  level?: number,
 ): Promise<HubImageFiles> {
   mkdirSync(folder, { recursive: true });
-  const all = new OciLayout(join(folder, "picolet-hub"));
+  const all = new OciLayout(join(folder, "picolet-hub"), level);
   const made = [];
   for (const platform of platforms) {
     await buildPrograms(platform);
@@ -41,7 +42,7 @@ export async function buildHubImage(
     const image = hubImage({ platform, distribution, packages, epoch });
     all.add(image);
     const base = join(folder, `picolet-hub-${VERSION}-image-linux-${image.architecture}`);
-    const one = new OciLayout(`${base}.partial`);
+    const one = new OciLayout(`${base}.partial`, level);
     const { compressedBytes } = one.add(image);
     one.finish(IMAGE_NAME, LABELS);
     one.archive(`${base}.tar`, epoch);
