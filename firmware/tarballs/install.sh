@@ -196,7 +196,7 @@ uninstall_all() {
   detect_init
   # Without the agent nothing would ever end its pods.
   if [ "$NAME" = picolet ] && [ -S /run/picolet/picolet.sock ]; then
-    "$prefix/bin/edgectl" node shutdown || true
+    "$prefix/bin/edgectl" node shutdown --grace-period 60s || true
   fi
   stop_service
   case "$init" in
