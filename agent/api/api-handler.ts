@@ -1,12 +1,13 @@
 import type { IncomingMessage } from "node:http";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
-import type {
-  IsolationAnswer,
-  NodeShutdownAnswer,
-  PushRefusal,
-  VersionAnswer,
+import {
+  type IsolationAnswer,
+  MAX_SHUTDOWN_SECONDS,
+  type NodeShutdownAnswer,
+  type PushRefusal,
+  type VersionAnswer,
 } from "@picolet/protocol/local-api/status.ts";
-import type { Clock } from "@picolet/protocol/ports.ts";
+import { type Clock, seconds } from "@picolet/protocol/ports.ts";
 import type { NodeShutdownControl } from "../core/node/node-shutdown-control.ts";
 import type { UpdateControl } from "../core/node/update-control.ts";
 import { type ContainerLogs, logStreamOf } from "../core/pods/container-logs.ts";
@@ -281,12 +282,16 @@ export class ApiHandler {
 
   async shutDown(query: Query, message: IncomingMessage): Promise<Answer> {
     query.end();
-    const { cancel = false, ...unknown } = await readJsonBody(message);
+    const { cancel = false, gracePeriodSeconds: wanted, ...unknown } = await readJsonBody(message);
     const [field] = Object.keys(unknown);
     if (field !== undefined) throw new PicoletError("invalid", `there is no field ${field} here`);
     if (typeof cancel !== "boolean") throw new PicoletError("invalid", "field cancel is true or false");
+    const isTime = Number.isSafeInteger(wanted) && Number(wanted) >= 1 && Number(wanted) <= MAX_SHUTDOWN_SECONDS;
+    if (wanted !== undefined && !isTime)
+      throw new PicoletError("invalid", `field gracePeriodSeconds is a number from 1 to ${MAX_SHUTDOWN_SECONDS}`);
     if (this.#shutdown === undefined) throw new PicoletError("unimplemented", "this agent is not shut down here");
-    await (cancel ? this.#shutdown.cancel() : this.#shutdown.begin("edgectl"));
+    const period = wanted === undefined ? undefined : seconds(Number(wanted));
+    await (cancel ? this.#shutdown.cancel() : this.#shutdown.begin("edgectl", period));
     const body: NodeShutdownAnswer = { node: this.#view.node().name, shutDown: this.#shutdown.isShuttingDown };
     return { kind: "json", body };
   }

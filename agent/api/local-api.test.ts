@@ -506,7 +506,9 @@ test("the node is shut down, and comes back", async (t) => {
   const node = bench.view.node().name;
   assert.deepEqual(await post("{}"), [200, { node, shutDown: true }]);
   assert.deepEqual(await post('{"cancel": true}'), [200, { node, shutDown: false }]);
-  for (const body of ["[]", '{"cancel": 1}', '{"force": true}']) {
+  assert.deepEqual(await post('{"gracePeriodSeconds": 60}'), [200, { node, shutDown: true }]);
+  const times = [0, -1, 1.5, 86_401, "60", null].map((each) => JSON.stringify({ gracePeriodSeconds: each }));
+  for (const body of ["[]", '{"cancel": 1}', '{"force": true}', ...times]) {
     assert.deepEqual((await bench.error(path, { method: "POST", body })).slice(0, 2), [400, "invalid"], body);
   }
   bench.shutdown.failure = new PicoletError("conflict", "shutdownGracePeriod is 0");

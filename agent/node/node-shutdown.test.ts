@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
-import { millis, seconds } from "@picolet/protocol/ports.ts";
+import { type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { desired, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import { RecordedEvents, RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
@@ -50,8 +50,8 @@ class Board {
     );
   }
 
-  begin(): Promise<void> {
-    return this.shutdown.begin("test").then(() => {
+  begin(period?: Millis): Promise<void> {
+    return this.shutdown.begin("test", period).then(() => {
       this.calls.push(`${this.#now()} done`);
     });
   }
@@ -150,4 +150,20 @@ test("without a time for it there is no graceful shutdown", async () => {
   await assert.rejects(board.begin(), (error) => isPicoletError(error, "conflict"));
   assert.equal(board.shutdown.isShuttingDown, false);
   assert.deepEqual(board.calls, []);
+});
+
+test("a time that is given counts in place of the configured one, for critical pods after the others", async () => {
+  for (const periods of [[], PERIODS]) {
+    const board = new Board(
+      [
+        [pod("critical", 2_000_000_001), 4],
+        [pod("web", undefined, 300), undefined],
+      ],
+      periods,
+    );
+    const begun = board.begin(seconds(60));
+    await board.clock.advance(seconds(120));
+    await begun;
+    assert.deepEqual(board.calls, ["0 web has 60", "60 critical has 30", "64 critical ended", "64 done"]);
+  }
 });

@@ -7,7 +7,7 @@ import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { NodeShutdownControl } from "../core/node/node-shutdown-control.ts";
 import type { PodEnder } from "../core/pods/pod-admission.ts";
 import { type EventRecorder, nodeReference } from "../core/store/store-ports.ts";
-import { type ShutdownGroup, type ShutdownPeriod, shutdownGroups } from "../plan/node/shutdown-groups.ts";
+import { type ShutdownGroup, type ShutdownPeriod, samePeriod, shutdownGroups } from "../plan/node/shutdown-groups.ts";
 
 export type ShutdownState =
   | { readonly kind: "running" }
@@ -75,10 +75,12 @@ export class NodeShutdown implements NodeShutdownControl, Component {
 
   /**
    * @param why who says so, for the log
-   * @throws `conflict` when no time is configured for it
+   * @param period in place of the configured time
+   * @throws `conflict` when there is no time for it
    */
-  async begin(why: string): Promise<void> {
-    const { periods, nodeName } = this.#init;
+  async begin(why: string, period?: Millis): Promise<void> {
+    const { nodeName } = this.#init;
+    const periods = period === undefined ? this.#init.periods : samePeriod(period);
     if (periods.length === 0) {
       const message = `cannot shut down ${nodeName} gracefully: shutdownGracePeriod is 0`;
       throw new PicoletError("conflict", message);
@@ -87,7 +89,7 @@ export class NodeShutdown implements NodeShutdownControl, Component {
       this.#components.log.info("the node is shutting down: its pods are being ended", { why });
       this.#event("Shutdown manager detected shutdown event");
       const stop = joinSignals(this.#life.signal);
-      const done = this.#endAll(stop.signal).finally(() => stop[Symbol.dispose]());
+      const done = this.#endAll(periods, stop.signal).finally(() => stop[Symbol.dispose]());
       this.#current = { abort: () => stop.abort(), done };
     }
     await this.#current?.done;
@@ -122,9 +124,9 @@ export class NodeShutdown implements NodeShutdownControl, Component {
     return true;
   }
 
-  async #endAll(signal: AbortSignal): Promise<void> {
+  async #endAll(periods: readonly ShutdownPeriod[], signal: AbortSignal): Promise<void> {
     const { log, pods } = this.#components;
-    for (const group of shutdownGroups(this.#init.periods, pods())) {
+    for (const group of shutdownGroups(periods, pods())) {
       if (signal.aborted) return;
       await this.#endGroup(group, signal);
     }

@@ -8,7 +8,7 @@ import { PLATFORMS, platformOf } from "@picolet/scripts/build/platform-parts.ts"
 import { endWithUsageError, readOptions } from "@picolet/scripts/start/options.ts";
 import { sourceEpoch } from "../packages/build-packages.ts";
 import { basePackages, hubImage, type ImagePlatform, imageBillOfMaterials, LABELS } from "./hub-image.ts";
-import { OciLayout } from "./oci-layout.ts";
+import { OciLayout, packLayers } from "./oci-layout.ts";
 
 export const IMAGE_NAME = `docker.io/library/picolet-hub:${VERSION}`;
 
@@ -30,6 +30,7 @@ export async function buildHubImage(
   platforms: readonly ImagePlatform[],
   folder: string,
   epoch: number,
+  level?: number,
 ): Promise<HubImageFiles> {
   mkdirSync(folder, { recursive: true });
   const all = new OciLayout(join(folder, "picolet-hub"));
@@ -38,7 +39,7 @@ export async function buildHubImage(
     await buildPrograms(platform);
     const distribution = distributionFolder("hub", platform);
     const packages = basePackages(platform);
-    const image = hubImage({ platform, distribution, packages, epoch });
+    const image = packLayers(hubImage({ platform, distribution, packages, epoch }), level);
     all.add(image);
     const base = join(folder, `picolet-hub-${VERSION}-image-linux-${image.architecture}`);
     const one = new OciLayout(`${base}.partial`);

@@ -14,7 +14,7 @@ import {
   rmSync,
   writeFileSync,
 } from "node:fs";
-import { join, resolve } from "node:path";
+import { extname, join, resolve } from "node:path";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 
 const CACHE = "node_modules/.cache/picolet/debian";
@@ -44,10 +44,10 @@ export function fetchDebianPackages({ suite, architecture, packages }: DebianFil
   for (const folder of ["lists/partial", "cache/archives/partial", "parts"])
     mkdirSync(join(state, folder), { recursive: true });
   writeFileSync(join(state, "status"), "");
-  const sources = writeSources(state, suite);
+  const { text, ending } = debianSources(suite);
+  writeFileSync(join(state, `parts/debian${ending}`), text);
   const options = [
-    `Dir::Etc::sourcelist=${sources.endsWith(".list") ? sources : "/dev/null"}`,
-    `Dir::Etc::sourceparts=${sources.endsWith(".list") ? "/dev/null" : join(state, "parts")}`,
+    ...["Dir::Etc::sourcelist=/dev/null", `Dir::Etc::sourceparts=${state}/parts`],
     ...[`Dir::State::lists=${state}/lists`, `Dir::State::status=${state}/status`, `Dir::Cache=${state}/cache`],
     ...[`APT::Architecture=${architecture}`, `APT::Architectures=${architecture}`, "Acquire::Languages=none"],
     // It has no rights to a folder below /root or a home.
@@ -69,15 +69,17 @@ export function fetchDebianPackages({ suite, architecture, packages }: DebianFil
   }
 }
 
-/** The machine's own sources with another suite. @returns the file */
-function writeSources(state: string, suite: string): string {
+/**
+ * The machine's own sources of Debian's packages with another suite.
+ * @returns the text, and the ending of a file's name by which apt knows its format: `.list` or `.sources`
+ */
+export function debianSources(suite: string): { readonly text: string; readonly ending: string } {
   const own = /^VERSION_CODENAME=(.*)$/m.exec(readFileSync("/etc/os-release", "utf8"))?.[1] ?? "";
   const candidates = globSync(["/etc/apt/sources.list.d/debian*.sources", "/etc/apt/sources.list"]);
   const found = candidates.find((each) => existsSync(each) && readFileSync(each, "utf8").includes(own));
   if (own === "" || found === undefined) throw new PicoletError("not_found", "this machine has no sources of Debian");
-  const file = found.endsWith(".list") ? join(state, "sources.list") : join(state, "parts/debian.sources");
-  writeFileSync(file, readFileSync(found, "utf8").replaceAll(new RegExp(`\\b${own}\\b`, "g"), suite));
-  return file;
+  const text = readFileSync(found, "utf8").replaceAll(new RegExp(`\\b${own}\\b`, "g"), suite);
+  return { text, ending: extname(found) };
 }
 
 /** Moves it to where it has a name of its own. */

@@ -32,6 +32,17 @@ export interface ImageParts {
   readonly created: string;
 }
 
+/** An image whose layers are compressed, for several layouts. */
+export interface PackedImage extends Omit<ImageParts, "layers"> {
+  readonly layers: readonly { readonly gzip: Uint8Array; readonly diffId: string; readonly comment: string }[];
+}
+
+/** @param level of gzip; 9 takes a minute of CPU for Node */
+export const packLayers = (image: ImageParts, level = 9): PackedImage => ({
+  ...image,
+  layers: image.layers.map(({ tar, comment }) => ({ gzip: gzipSync(tar, { level }), diffId: digestOf(tar), comment })),
+});
+
 interface WrittenImage {
   readonly manifest: Descriptor & { readonly platform: object };
   readonly configDigest: string;
@@ -41,23 +52,21 @@ interface WrittenImage {
 
 export class OciLayout {
   readonly folder: string;
-  readonly #level: number;
   readonly #images: WrittenImage[] = [];
 
-  /** @param folder replaced @param level of gzip; 9 takes a minute of CPU for Node */
-  constructor(folder: string, level = 9) {
+  /** @param folder replaced */
+  constructor(folder: string) {
     this.folder = folder;
-    this.#level = level;
     rmSync(folder, { recursive: true, force: true });
     mkdirSync(join(folder, "blobs/sha256"), { recursive: true });
     writeFileSync(join(folder, "oci-layout"), '{"imageLayoutVersion":"1.0.0"}');
   }
 
-  add({ architecture, layers, config, annotations, created }: ImageParts): WrittenImage {
-    const packed = layers.map(({ tar }) => this.#blob(LAYER_TYPE, gzipSync(tar, { level: this.#level })));
+  add({ architecture, layers, config, annotations, created }: PackedImage): WrittenImage {
+    const packed = layers.map(({ gzip }) => this.#blob(LAYER_TYPE, gzip));
     const configuration = this.#json(CONFIG_TYPE, {
       ...{ created, architecture, os: "linux", config },
-      rootfs: { type: "layers", diff_ids: layers.map(({ tar }) => digestOf(tar)) },
+      rootfs: { type: "layers", diff_ids: layers.map(({ diffId }) => diffId) },
       history: layers.map(({ comment }) => ({ created, created_by: "npm run hub-image", comment })),
     });
     const manifest = this.#json(MANIFEST_TYPE, {

@@ -11,7 +11,7 @@ export type PackagePlatform = keyof typeof ARCHITECTURES;
  * The newest symbols that the native parts need: glibc 2.34 and libstdc++ of GCC 11 (better-sqlite3), which Debian 12
  * and Ubuntu 22.04 have. A test compares them with the files.
  */
-export const LIBRARIES = { glibc: "2.34", libstdcxx: "11" } as const;
+export const LIBRARIES = { glibc: "2.34", libstdcxx: "11", glibcxx: "GLIBCXX_3.4.29" } as const;
 const DEPENDS = `libc6 (>= ${LIBRARIES.glibc}), libstdc++6 (>= ${LIBRARIES.libstdcxx}), libgcc-s1, adduser, init-system-helpers (>= 1.54~)`;
 
 interface Contents {

@@ -424,7 +424,12 @@ export interface PushProblem {
 export interface NodeShutdownRequest {
   /** The node comes back. */
   readonly cancel?: boolean | undefined;
+  /** The time that pods have, in place of the configured one: 1 to MAX_SHUTDOWN_SECONDS. */
+  readonly gracePeriodSeconds?: number | undefined;
 }
+
+/** A day: a longer one is a mistake. */
+export const MAX_SHUTDOWN_SECONDS = 86_400;
 
 export interface NodeShutdownAnswer {
   readonly node: string;

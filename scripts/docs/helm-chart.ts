@@ -1,6 +1,6 @@
 /**
- * The Helm chart in hub/deploy/chart, made of the kustomization in hub/deploy: each manifest becomes a template in which
- * what differs between installations is a value. A test renders it and compares the objects with kubectl's.
+ * The Helm chart in hub/deploy/chart, made of the kustomization in hub/deploy: each manifest becomes a template in
+ * which what differs between installations is a value. A test renders it and compares the objects with kubectl's.
  */
 import { VERSION } from "@picolet/protocol/version.ts";
 

@@ -7,7 +7,7 @@ import { after, before, describe, test } from "node:test";
 import { IMAGE_NAME } from "@picolet/firmware/hub-image/build-hub-image.ts";
 import type { FetchedPackage } from "@picolet/firmware/hub-image/debian-files.ts";
 import { basePackages, hubImage, imageBillOfMaterials, LABELS } from "@picolet/firmware/hub-image/hub-image.ts";
-import { OciLayout } from "@picolet/firmware/hub-image/oci-layout.ts";
+import { OciLayout, packLayers } from "@picolet/firmware/hub-image/oci-layout.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
 import { distributionFolder } from "@picolet/scripts/build/build.ts";
 import { HubProcess } from "@picolet/scripts/start/hub-process.ts";
@@ -38,8 +38,8 @@ describe("the image of picolet-hub", { skip }, () => {
 
   const layoutIn = (name: string): OciLayout => {
     const distribution = distributionFolder("hub");
-    const layout = new OciLayout(folder.at(name), LEVEL);
-    const image = hubImage({ platform: "linux-x64", distribution, packages, epoch: EPOCH });
+    const layout = new OciLayout(folder.at(name));
+    const image = packLayers(hubImage({ platform: "linux-x64", distribution, packages, epoch: EPOCH }), LEVEL);
     const { compressedBytes } = layout.add(image);
     assert.ok(compressedBytes < MAX_COMPRESSED_BYTES, `${compressedBytes} bytes`);
     layout.finish(IMAGE_NAME, LABELS);

@@ -114,3 +114,15 @@ test("an error of the disk's file system is a condition and an event of the node
   assert.match(message ?? "", /^the file system on vda has errors: back up/);
   await agent.waitForEvent("the event", (event) => event.reason === "FileSystemHasErrors");
 });
+
+test("a removal of the package ends the pods first, then the agent", { skip }, async () => {
+  const { prerm = "" } = boardPackage(distributionFolder("board"), ownPlatform(), 0).scripts;
+  await guest.upload("/root/prerm", prerm, 0o755);
+  // Debian's helper, which the guest has not, with what it does here.
+  await guest.upload("/usr/bin/deb-systemd-invoke", '#!/bin/sh\nexec systemctl "$@"\n', 0o755);
+  const containers = (): Promise<string> => guest.output("ctr --namespace k8s.io tasks list --quiet");
+  assert.notEqual(await containers(), "");
+  await guest.output("/root/prerm remove", { timeoutMs: 240_000 });
+  assert.equal(await containers(), "");
+  assert.equal(await show("ActiveState"), "inactive");
+});

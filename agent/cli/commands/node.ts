@@ -96,14 +96,21 @@ each change; without it nothing is changed.`,
   run: async (context, input) => (await import("./doctor-command.ts")).runDoctor(context, input),
 };
 
+export const GRACE_PERIOD = durationFlag({
+  name: "grace-period",
+  help: "the time that pods have, in place of shutdownGracePeriod",
+  takesSeconds: true,
+});
+
 const nodeShutdown: Command = {
   words: ["node", "shutdown"],
   summary: "end all pods before the machine is switched off",
-  details: `Ends the pods in the order of their priority, within shutdownGracePeriod; from
-then on the node takes none. Returns when they have ended. Where systemd-logind
-is running, a shutdown of the machine does this by itself; elsewhere the machine
-has to run this command before it stops.`,
-  flags: [{ name: "cancel", help: "the machine stays on: take pods again" }, output("json", "yaml")],
+  details: `Ends the pods in the order of their priority, within shutdownGracePeriod or
+--grace-period (critical pods end last, and have as long); from then on the node
+takes none. Returns when they have ended. Where systemd-logind is running, a
+shutdown of the machine does this by itself; elsewhere the machine has to run
+this command before it stops.`,
+  flags: [{ name: "cancel", help: "the machine stays on: take pods again" }, GRACE_PERIOD, output("json", "yaml")],
   examples: [
     ["edgectl node shutdown && poweroff", "switch the board off"],
     ["edgectl node shutdown --cancel", "go on"],

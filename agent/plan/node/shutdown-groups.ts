@@ -34,6 +34,12 @@ export function shutdownPeriods(configuration: ShutdownConfiguration): readonly 
   ];
 }
 
+/** Critical pods end after the others, and have as long. */
+export const samePeriod = (period: Millis): readonly ShutdownPeriod[] => [
+  { priority: 0, period },
+  { priority: SYSTEM_CRITICAL_PRIORITY, period },
+];
+
 const wholeSeconds = (duration: number): Millis => seconds(Math.floor(duration / 1000));
 
 export const totalPeriod = (periods: readonly ShutdownPeriod[]): Millis =>

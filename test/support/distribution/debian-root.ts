@@ -25,10 +25,11 @@ export class DebianRoot implements Disposable {
   readonly #folder = new TempFolder();
   readonly path = this.#folder.at("root");
 
-  constructor() {
+  /** @param release Debian's code name; undefined: that of this machine */
+  constructor(release?: string) {
     const [upper, work] = [this.#folder.at("upper"), this.#folder.at("work")];
     for (const folder of [this.path, upper, work]) mkdirSync(folder);
-    const options = `lowerdir=${cachedTree()},upperdir=${upper},workdir=${work}`;
+    const options = `lowerdir=${cachedTree(release)},upperdir=${upper},workdir=${work}`;
     execFileSync("mount", ["-t", "overlay", "overlay", "-o", options, this.path]);
   }
 
@@ -72,15 +73,16 @@ export class DebianRoot implements Disposable {
 }
 
 /** The lower tree of every root; it is read only. One process at a time makes it. */
-function cachedTree(): string {
-  const tree = join(process.cwd(), CACHE, PACKAGES.join("+"));
+function cachedTree(release: string | undefined): string {
+  const name = [...PACKAGES, ...(release === undefined ? [] : [release])].join("+");
+  const tree = join(process.cwd(), CACHE, name);
   if (existsSync(tree)) return tree;
   mkdirSync(CACHE, { recursive: true });
   for (const left of readdirSync(CACHE).filter((name) => name.startsWith("making-")))
     if (!existsSync(`/proc/${left.split("-")[1]}`)) rmSync(join(CACHE, left), { recursive: true });
   const making = mkdtempSync(join(CACHE, `making-${process.pid}-`));
   try {
-    makeDebianTree(join(making, "tree"), { variant: "essential", packages: PACKAGES });
+    makeDebianTree(join(making, "tree"), { variant: "essential", packages: PACKAGES, release });
     renameSync(join(making, "tree"), tree);
   } catch (error) {
     // Another process was faster.

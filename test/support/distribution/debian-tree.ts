@@ -1,8 +1,12 @@
 /** Debian's packages of this machine's own release as a tree, from the machine's own package sources. */
 import { execFileSync } from "node:child_process";
-import { existsSync, globSync, readFileSync } from "node:fs";
+import { existsSync, globSync, readFileSync, writeFileSync } from "node:fs";
+import { debianSources } from "@picolet/firmware/hub-image/debian-files.ts";
+import { TempFolder } from "../unit/machine/temp-folder.ts";
 
 export interface DebianTreeOptions {
+  /** Debian's code name; undefined: that of this machine. */
+  readonly release?: string | undefined;
   /** mmdebstrap's: `extract` runs no script of a package, `essential` makes a system that dpkg goes on with. */
   readonly variant: "extract" | "essential";
   readonly packages: readonly string[];
@@ -14,10 +18,21 @@ export function debianTreeMissing(): string | undefined {
   return existsSync("/usr/bin/mmdebstrap") ? undefined : "not installed: mmdebstrap";
 }
 
+const ownSources = (): string[] =>
+  globSync(["/etc/apt/sources.list", "/etc/apt/sources.list.d/debian*.{list,sources}"]);
+
+function otherSources(folder: TempFolder, release: string): string {
+  const { text, ending } = debianSources(release);
+  const file = folder.at(`debian${ending}`);
+  writeFileSync(file, text);
+  return file;
+}
+
 /** Takes 10 to 30 s. @throws what mmdebstrap says */
-export function makeDebianTree(tree: string, { variant, packages }: DebianTreeOptions): void {
-  const release = /^VERSION_CODENAME=(.*)$/m.exec(readFileSync("/etc/os-release", "utf8"))?.[1] ?? "";
-  const sources = globSync(["/etc/apt/sources.list", "/etc/apt/sources.list.d/debian*.{list,sources}"]);
+export function makeDebianTree(tree: string, { variant, packages, release: other }: DebianTreeOptions): void {
+  using folder = new TempFolder();
+  const release = other ?? /^VERSION_CODENAME=(.*)$/m.exec(readFileSync("/etc/os-release", "utf8"))?.[1] ?? "";
+  const sources = other === undefined ? ownSources() : [otherSources(folder, other)];
   if (sources.length === 0) throw new Error("cannot make a tree: this machine has no package sources of Debian");
   const proxies = execFileSync("apt-config", ["dump", "Acquire"], { encoding: "utf8" })
     .split("\n")
