@@ -32,6 +32,7 @@ interface KindValues {
   flagMap: Record<string, boolean>;
   quantityMap: Record<string, string | number>;
   opaque: Record<string, unknown>;
+  opaques: Record<string, unknown>[];
 }
 
 export type Kind = keyof KindValues;

@@ -60,6 +60,7 @@ function makeKinds(): Kinds {
     flagMap: z.record(text, z.boolean()),
     quantityMap: z.record(text, z.union([z.string(), z.number()])),
     opaque: z.record(text, z.unknown()),
+    opaques: z.array(z.record(text, z.unknown())),
   };
 }
 

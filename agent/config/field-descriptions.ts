@@ -25,6 +25,7 @@ const TYPES: Readonly<Record<Kind, string>> = {
   flagMap: "mapping of true or false",
   quantityMap: "mapping of quantities",
   opaque: "mapping",
+  opaques: "list of mappings",
 };
 
 /**

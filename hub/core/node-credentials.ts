@@ -23,7 +23,19 @@ export interface JoinTokens {
    * @throws `permission_denied`: unknown, wrong, expired, or without `usage-bootstrap-authentication`; takes the same
    * time for all of these
    */
-  verify(token: string, signal: AbortSignal): Promise<{ readonly id: string; readonly groups: readonly string[] }>;
+  verify(token: string, signal: AbortSignal): Promise<VerifiedToken>;
+  /**
+   * Counts a node that joins with a token of limited uses, once.
+   * @throws `permission_denied` when other nodes have taken all of them
+   */
+  use(token: VerifiedToken, node: string, signal: AbortSignal): Promise<void>;
+}
+
+export interface VerifiedToken {
+  readonly id: string;
+  readonly groups: readonly string[];
+  /** How many nodes may join with it; undefined: any number. */
+  readonly uses?: number;
 }
 
 export interface NodeKeyRecord {

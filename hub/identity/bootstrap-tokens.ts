@@ -4,12 +4,14 @@
  */
 
 import { createHash, randomInt, timingSafeEqual } from "node:crypto";
+import { HUB_NAMESPACE } from "@picolet/hub-core/access-table.ts";
 import { type KubeClient, type KubeObject, SECRETS } from "@picolet/hub-core/kube-client/kube-client.ts";
-import type { JoinTokens } from "@picolet/hub-core/node-credentials.ts";
+import type { JoinTokens, VerifiedToken } from "@picolet/hub-core/node-credentials.ts";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import { TOKEN_PATTERN } from "@picolet/protocol/pki/join-messages.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
+import { TokenUses } from "./token-uses.ts";
 
 /** A token of this group may give the name of a node to another board. */
 export const REPLACE_NODES_GROUP = "system:bootstrappers:picolet:replace-nodes";
@@ -27,6 +29,8 @@ export interface CreateTokenInit {
   readonly description: string;
   /** True when boards that join with it may take over names that others have. */
   readonly replaceNodes: boolean;
+  /** How many nodes may join with it; undefined: any number. */
+  readonly uses?: number | undefined;
 }
 
 export interface TokenReport {
@@ -37,8 +41,12 @@ export interface TokenReport {
   readonly groups: readonly string[];
   /** `authentication`, `signing`. */
   readonly usages: readonly string[];
+  /** Undefined: any number of nodes may join with it. */
+  readonly uses?: { readonly used: number; readonly most: number };
 }
 
+/** An annotation: kubeadm and Kubernetes' own controllers leave it alone. */
+const USES = "picolet.io/uses";
 const NAMESPACE = "kube-system";
 const TYPE = "bootstrap.kubernetes.io/token";
 const ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789";
@@ -52,16 +60,15 @@ const NO_SECRET = "0".repeat(SECRET_LENGTH);
 export class BootstrapTokens implements JoinTokens {
   readonly #client: KubeClient;
   readonly #clock: Clock;
+  readonly #uses: TokenUses;
 
   constructor(components: { readonly client: KubeClient; readonly clock: Clock }) {
     this.#client = components.client;
     this.#clock = components.clock;
+    this.#uses = new TokenUses(components, { namespace: HUB_NAMESPACE });
   }
 
-  async verify(
-    token: string,
-    signal: AbortSignal,
-  ): Promise<{ readonly id: string; readonly groups: readonly string[] }> {
+  async verify(token: string, signal: AbortSignal): Promise<VerifiedToken> {
     if (!TOKEN_PATTERN.test(token)) throw new PicoletError("permission_denied", "the token is not of the form of one");
     const [id = "", secret = ""] = token.split(".");
     const object = await this.#find(id, signal);
@@ -69,11 +76,16 @@ export class BootstrapTokens implements JoinTokens {
     const isRight = equal(secret, data["token-secret"] ?? NO_SECRET);
     const why = problemOf(object, data, id, this.#clock.wall()) ?? (isRight ? undefined : "the secret is wrong");
     if (why !== undefined) throw new PicoletError("permission_denied", `token ${id}: ${why}`);
-    return { id, groups: [BOOTSTRAPPERS_GROUP, ...extraGroups(data)] };
+    const uses = usesOf(object);
+    return { id, groups: [BOOTSTRAPPERS_GROUP, ...extraGroups(data)], ...(uses === undefined ? {} : { uses }) };
+  }
+
+  async use({ id, uses }: VerifiedToken, node: string, signal: AbortSignal): Promise<void> {
+    if (uses !== undefined) await this.#uses.take(id, uses, node, signal);
   }
 
   /** @returns the token, which is shown once and cannot be asked for again by anyone who may not read Secrets there */
-  async create({ ttlMs, description, replaceNodes }: CreateTokenInit, signal: AbortSignal): Promise<string> {
+  async create({ ttlMs, description, replaceNodes, uses }: CreateTokenInit, signal: AbortSignal): Promise<string> {
     for (let attempt = 1; ; attempt += 1) {
       const [id, secret] = [randomText(ID_LENGTH), randomText(SECRET_LENGTH)];
       const expiration = kubeTime(this.#clock.wall().getTime() + ttlMs);
@@ -92,11 +104,20 @@ export class BootstrapTokens implements JoinTokens {
       const object = {
         apiVersion: "v1",
         kind: "Secret",
-        metadata: { name, namespace: NAMESPACE },
+        metadata: {
+          name,
+          namespace: NAMESPACE,
+          ...(uses === undefined ? {} : { annotations: { [USES]: String(uses) } }),
+        },
         type: TYPE,
         data: Object.fromEntries(encoded),
       };
       try {
+        if (uses !== undefined)
+          await this.#uses.prune(
+            (await this.list(signal)).map((each) => each.id),
+            signal,
+          );
         await this.#client.create(SECRETS, { namespace: NAMESPACE, name }, object, {}, signal);
         return `${id}.${secret}`;
       } catch (error) {
@@ -107,17 +128,21 @@ export class BootstrapTokens implements JoinTokens {
 
   /** Those that have expired too, until the cluster's token cleaner removes them. */
   async list(signal: AbortSignal): Promise<readonly TokenReport[]> {
-    return (await this.#all(signal)).map((object): TokenReport => {
+    const reports = (await this.#all(signal)).map(async (object): Promise<TokenReport> => {
       const data = dataOf(object);
       const expiration = data.expiration === undefined ? undefined : Date.parse(data.expiration);
+      const id = data["token-id"] ?? object.metadata.name.slice(nameOf("").length);
+      const most = usesOf(object);
       return {
-        id: data["token-id"] ?? object.metadata.name.slice(nameOf("").length),
+        id,
         expiresAtMs: expiration,
         description: data.description ?? "",
         groups: extraGroups(data),
         usages: ["authentication", "signing"].filter((usage) => data[`usage-bootstrap-${usage}`] === "true"),
+        ...(most === undefined ? {} : { uses: { used: await this.#uses.count(id, signal), most } }),
       };
     });
+    return await Promise.all(reports);
   }
 
   /** @param idOrToken both are understood, as by kubeadm. @throws `not_found`, `invalid` */
@@ -125,6 +150,7 @@ export class BootstrapTokens implements JoinTokens {
     const id = idOrToken.split(".")[0] ?? "";
     if (!/^[a-z0-9]{6}$/.test(id)) throw new PicoletError("invalid", "a token's id has six characters of a-z and 0-9");
     await this.#client.delete(SECRETS, { namespace: NAMESPACE, name: nameOf(id) }, {}, signal);
+    await this.#uses.forget(id, signal);
   }
 
   async #all(signal: AbortSignal): Promise<readonly KubeObject[]> {
@@ -141,6 +167,13 @@ export class BootstrapTokens implements JoinTokens {
       throw error;
     }
   }
+}
+
+/** A number that cannot be read lets no one in. Undefined: there is no limit. */
+function usesOf(object: KubeObject | undefined): number | undefined {
+  const text = object?.metadata.annotations?.[USES];
+  if (text === undefined) return undefined;
+  return /^\d{1,6}$/.test(text) ? Number(text) : 0;
 }
 
 const nameOf = (id: string): string => `bootstrap-token-${id}`;

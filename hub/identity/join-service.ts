@@ -193,7 +193,10 @@ export class JoinService {
     const wanted = checkNodeRequest(textOf(body, "csr"));
     const audit = { how: "join", token: token.id, address };
     const claim: NodeClaim = { kind: "token", mayReplace: token.groups.includes(REPLACE_NODES_GROUP) };
-    return await this.#alone(wanted.node, () => this.#certify(wanted, claim, audit, signal));
+    return await this.#alone(wanted.node, async () => {
+      await this.#components.tokens.use(token, wanted.node, signal);
+      return await this.#certify(wanted, claim, audit, signal);
+    });
   }
 
   async #verifyToken(text: string, address: string, signal: AbortSignal) {

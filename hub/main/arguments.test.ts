@@ -49,7 +49,11 @@ test("the other commands", () => {
     ttl: 3_600_000,
     description: "x",
     replaceNodes: false,
+    uses: undefined,
   });
+  const uses = (count: string) => parseHubArguments(["token", "create", ...at, "--uses", count]);
+  assert.equal((uses("50") as { readonly uses?: number }).uses, 50);
+  for (const wrong of ["0", "10001", "-1", "many"]) assert.throws(() => uses(wrong), { message: /^--uses must be/ });
   assert.deepEqual(parseHubArguments(["token", "list", ...at]), { command: "token list", cluster: embedded });
   assert.deepEqual(parseHubArguments(["token", "delete", "abc", ...at]), {
     command: "token delete",

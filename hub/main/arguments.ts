@@ -3,6 +3,7 @@ import { type Arguments, parseCommandLine } from "@picolet/protocol/command-line
 import type { ListenAddress, ValueFlag } from "@picolet/protocol/command-line/flag-values.ts";
 import { usageError } from "@picolet/protocol/command-line/usage-error.ts";
 import type { Millis } from "@picolet/protocol/ports.ts";
+import { MAX_TOKEN_USES } from "../identity/token-uses.ts";
 import type { AddressRange } from "../kubelet-proxy/node-addresses.ts";
 import {
   ACCEPT_RESTORED_STORE,
@@ -13,6 +14,7 @@ import {
   type HubCommandName,
   KUBECONFIG,
   TTL,
+  USES,
 } from "./program.ts";
 
 /** The Kubernetes API that a command uses. */
@@ -97,6 +99,8 @@ export type HubArguments =
       readonly description: string;
       /** True when a board may take the name of a node that another key has. */
       readonly replaceNodes: boolean;
+      /** How many boards may join with it; undefined: any number. */
+      readonly uses: number | undefined;
     }
   | { readonly command: "token list"; readonly cluster: ClusterArguments }
   | { readonly command: "token delete"; readonly cluster: ClusterArguments; readonly id: string }
@@ -130,6 +134,7 @@ const READERS: Readonly<Record<HubCommandName, (input: Arguments) => HubArgument
     ttl: input.value(TTL),
     description: input.value(DESCRIPTION) ?? "",
     replaceNodes: input.flag("replace-nodes"),
+    uses: usesOf(input),
   }),
   "token list": (input) => ({ command: "token list", cluster: clusterOf(input) }),
   "token delete": (input) => ({ command: "token delete", cluster: clusterOf(input), id: operand(input) }),
@@ -146,6 +151,13 @@ const READERS: Readonly<Record<HubCommandName, (input: Arguments) => HubArgument
   version: () => ({ command: "version" }),
   help: ({ positionals }) => ({ command: "help", words: positionals }),
 };
+
+function usesOf(input: Arguments): number | undefined {
+  const uses = input.value(USES);
+  if (uses !== undefined && !(uses <= MAX_TOKEN_USES))
+    throw usageError(`--uses must be at most ${MAX_TOKEN_USES}, not ${uses}`);
+  return uses;
+}
 
 /** The parser has counted them. */
 const operand = ({ positionals: [first = ""] }: Arguments): string => first;

@@ -101,8 +101,8 @@ async function withCluster(
   const tokens = new BootstrapTokens({ client, clock });
   switch (args.command) {
     case "token create": {
-      const { ttl, description, replaceNodes } = args;
-      return `${await tokens.create({ ttlMs: ttl, description, replaceNodes }, NEVER)}\n`;
+      const { ttl, description, replaceNodes, uses } = args;
+      return `${await tokens.create({ ttlMs: ttl, description, replaceNodes, uses }, NEVER)}\n`;
     }
     case "token list":
       return tokenTable(await tokens.list(NEVER), clock);
@@ -157,14 +157,15 @@ async function loadPems(cluster: ClusterArguments, clock: Clock): Promise<Stored
 
 function tokenTable(reports: readonly TokenReport[], clock: Clock): string {
   const now = clock.wall().getTime();
-  const rows = reports.map(({ id, expiresAtMs, description, groups }) => [
+  const rows = reports.map(({ id, expiresAtMs, description, groups, uses }) => [
     id,
     expiresAtMs === undefined ? "never" : expiresAtMs < now ? "expired" : new Date(expiresAtMs).toISOString(),
+    uses === undefined ? "any" : `${uses.used}/${uses.most}`,
     groups.join(","),
     description,
   ]);
-  const table = [["ID", "EXPIRES", "GROUPS", "DESCRIPTION"], ...rows];
-  const widths = [0, 1, 2].map((column) => Math.max(...table.map((row) => row[column]?.length ?? 0)));
+  const table = [["ID", "EXPIRES", "BOARDS", "GROUPS", "DESCRIPTION"], ...rows];
+  const widths = [0, 1, 2, 3].map((column) => Math.max(...table.map((row) => row[column]?.length ?? 0)));
   return table
     .map(
       (row) =>

@@ -6,6 +6,7 @@ import {
   addressFlag,
   bytesFlag,
   choiceFlag,
+  countFlag,
   durationFlag,
   fileFlag,
   httpUrlFlag,
@@ -195,6 +196,7 @@ export const FLAGS = {
 } as const;
 
 export const TTL = durationFlag({ name: "ttl", help: "how long the token is valid", default: "1h" });
+export const USES = countFlag({ name: "uses", least: 1, help: "how many boards may join with it; else any number" });
 export const DESCRIPTION = textFlag({ name: "description", value: "TEXT", help: "a note for people" });
 
 const COMMAND_NAMES = [
@@ -239,10 +241,14 @@ is in front of the Kubernetes cluster that --kubeconfig names.`,
     flags: [
       ...CLUSTER_FLAGS,
       TTL,
+      USES,
       DESCRIPTION,
       { name: "replace-nodes", help: "let boards take names of nodes that another key has" },
     ],
-    examples: [["picolet-hub token create --embedded --ttl 24h", "valid for a day"]],
+    examples: [
+      ["picolet-hub token create --embedded --ttl 24h", "valid for a day"],
+      ["picolet-hub token create --embedded --ttl 168h --uses 50", "for 50 boards within a week"],
+    ],
   },
   "token list": { summary: "list valid tokens", flags: CLUSTER_FLAGS },
   "token delete": { summary: "delete a token", operands: "ID", atLeast: 1, atMost: 1, flags: CLUSTER_FLAGS },

@@ -314,6 +314,11 @@ async function writeBundles(target: Distribution, programs: readonly BuildOption
   return metafiles.filter((each) => each !== undefined);
 }
 
+/** Bundles one program of CommonJS, without what the distributions carry beside theirs. */
+export async function bundleProgram(entry: string, outfile: string): Promise<void> {
+  await build({ ...shared, entryPoints: [entry], outfile, format: "cjs" });
+}
+
 const USAGE = `Usage: npm run build [-- --platform ${PLATFORMS.join("|")} | --all]`;
 /** sysexits.h */
 const EX_USAGE = 64;

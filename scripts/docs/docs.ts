@@ -1,6 +1,7 @@
 /**
- * `npm run docs`: makes docs/configuration.md, docs/edgectl.md and docs/hub-api.md, which are committed. The build takes
- * man pages, completions and the data of `edgectl explain` from here too. All are made of tables in the code.
+ * `npm run docs`: makes docs/configuration.md, docs/edgectl.md, docs/hub-api.md and docs/picolet-yaml.md, which are
+ * committed. The build takes man pages, completions and the data of `edgectl explain` from here too. All are made of
+ * tables in the code.
  *
  * --check writes nothing and leaves with 1 when the committed ones are not what it would write: `npm run check` does
  * that
@@ -13,6 +14,8 @@ import { CONFIGURATION_FIELDS } from "@picolet/agent/config/configuration-fields
 import { describeFields } from "@picolet/agent/config/field-descriptions.ts";
 import { FIELD_DOCUMENTATION, FIELD_GROUPS } from "@picolet/agent/config/field-documentation.ts";
 import { PICOLET } from "@picolet/agent/main/node/agent-program.ts";
+import { BOARD_FILE_DOCUMENTATION, BOARD_FILE_FIELDS } from "@picolet/firmware/first-boot/board-file-fields.ts";
+import { BOARD_FILE_TEMPLATE, exampleOf } from "@picolet/firmware/first-boot/board-file-template.ts";
 import { HUB } from "@picolet/hub/main/program.ts";
 import type { ResourceDefinition } from "@picolet/hub-embedded/api/resource-definition.ts";
 import { embeddedResources } from "@picolet/hub-embedded/embedded-resources.ts";
@@ -21,6 +24,7 @@ import type { Program } from "@picolet/protocol/command-line/program.ts";
 import { FIELD_DESCRIPTIONS_FILE } from "@picolet/protocol/local-api/field-description.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
 import { readOptions } from "../start/options.ts";
+import { boardFileReference } from "./board-file-reference.ts";
 import { commandReference } from "./command-reference.ts";
 import { completionScripts } from "./completion-scripts.ts";
 import { configurationReference } from "./configuration-reference.ts";
@@ -46,6 +50,13 @@ export const committed = (): Files =>
       configurationReference({ fields: FIELDS, groups: FIELD_GROUPS, programs: [PICOLET, HUB] }),
     ],
     ["docs/edgectl.md", commandReference(EDGECTL)],
+    [
+      "docs/picolet-yaml.md",
+      boardFileReference({
+        fields: describeFields(BOARD_FILE_FIELDS, BOARD_FILE_DOCUMENTATION),
+        example: exampleOf(readFileSync(BOARD_FILE_TEMPLATE, "utf8")),
+      }),
+    ],
     ["docs/hub-api.md", hubApiReference(servedByHub())],
   ]);
 

@@ -33,6 +33,7 @@ const PACKAGES: readonly (readonly [name: string, proof: string])[] = [
   ["mandoc", "/usr/bin/mandoc"],
   ["tpm2-tools", "/usr/bin/tpm2_unseal"],
   ["lintian", "/usr/bin/lintian"],
+  ["openssh-server", "/usr/sbin/sshd"],
 ];
 
 /** The programs among them. */

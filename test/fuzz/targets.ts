@@ -1,8 +1,13 @@
 /** What faces a network or a file, each parser behind one of these. A new one is an entry here. */
 import { generateKeyPairSync } from "node:crypto";
+import { readFileSync } from "node:fs";
 import { gzipSync } from "node:zlib";
 import { makeNodeRequest } from "@picolet/agent/security/certificate-requests.ts";
 import { readManifest } from "@picolet/agent/sources/manifests/manifest-reader.ts";
+import { BOARD_FILE_TEMPLATE, exampleOf } from "@picolet/firmware/first-boot/board-file-template.ts";
+import { planBoard } from "@picolet/firmware/first-boot/plan/board-plan.ts";
+import { readBoardFile } from "@picolet/firmware/first-boot/read-board-file.ts";
+import { withoutToken } from "@picolet/firmware/first-boot/wipe-token.ts";
 import { checkNodeRequest } from "@picolet/hub/identity/node-request.ts";
 import { SpdyFrameReader } from "@picolet/hub/streaming/spdy/spdy-frames.ts";
 import { parseFieldSelector, parseLabelSelector } from "@picolet/hub-embedded/api/selectors.ts";
@@ -165,7 +170,43 @@ spec:
 const { privateKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
 const CSR = makeNodeRequest("board-1", privateKey.export({ type: "pkcs8", format: "pem" }).toString());
 
+/** A board's own numbers, for names by rule. */
+const BOARD = {
+  facts: { serial: "10000000deadbeef", mac: "dca632aabbcc" },
+  ...{ machine: { memoryBytes: 536_870_912 }, defaults: {}, present: "", owned: [], named: undefined },
+};
+
+/** `picolet.yaml`, which anyone edits; a good one is planned, and its token wiped. */
+function readBoard(input: Uint8Array): void {
+  const read = readBoardFile(input, BOARD);
+  if (!read.ok) return;
+  planBoard(read);
+  withoutToken(textOf(input));
+}
+
 export const TARGETS: readonly FuzzTarget[] = [
+  {
+    name: "board-file",
+    seeds: () => [utf8(exampleOf(readFileSync(BOARD_FILE_TEMPLATE, "utf8")))],
+    dictionary: [
+      "hub:",
+      "token: ",
+      "\r\n",
+      "\t",
+      "&a ",
+      "*a",
+      "<<: ",
+      "|\n",
+      "- ",
+      "{",
+      "[",
+      "null",
+      "\uFEFF",
+      "{mac:6}",
+    ],
+    run: readBoard,
+    refuses: nothing,
+  },
   {
     name: "tunnel-frame",
     seeds: () => [

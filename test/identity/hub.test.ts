@@ -251,6 +251,59 @@ test("bootstrap tokens are Kubernetes' own", async () => {
   await assert.rejects(tokens.verify(token, never), { code: "unavailable" });
 });
 
+test("a token for a number of nodes counts each node once, also when many join at a time", async () => {
+  const client = new MemorySecrets();
+  const tokens = new BootstrapTokens({ client, clock: new VirtualClock(START_MS) });
+  const create = (uses?: number) => tokens.create({ ttlMs: 0, description: "", replaceNodes: false, uses }, never);
+  const token = await tokens.verify(await create(3), never);
+  assert.equal(token.uses, 3);
+  const nodes = Array.from({ length: 8 }, (_, index) => `board-${index}`);
+  const answers = await Promise.allSettled(nodes.map((node) => tokens.use(token, node, never)));
+  const joined = nodes.filter((_, index) => answers[index]?.status === "fulfilled");
+  assert.equal(joined.length, 3);
+  const refusal = { code: "permission_denied", message: /3 boards have joined with it, and it is for no more; make/ };
+  for (const node of nodes)
+    if (joined.includes(node)) await tokens.use(token, node, never);
+    else await assert.rejects(tokens.use(token, node, never), refusal);
+  const [report] = await tokens.list(never);
+  assert.deepEqual(report?.uses, { used: 3, most: 3 });
+  const unlimited = await tokens.verify(await create(), never);
+  for (const node of nodes) await tokens.use(unlimited, node, never);
+  const records = () => client.all.filter(({ metadata }) => metadata.name.startsWith("picolet-token-uses."));
+  assert.deepEqual(
+    records().map(({ metadata }) => metadata.namespace),
+    ["picolet-system"],
+  );
+  await tokens.delete(token.id, never);
+  assert.deepEqual(records(), []);
+});
+
+test("the record of a token that the cluster has removed goes with the next one that is made", async () => {
+  const client = new MemorySecrets();
+  const tokens = new BootstrapTokens({ client, clock: new VirtualClock(START_MS) });
+  const create = () => tokens.create({ ttlMs: 0, description: "", replaceNodes: false, uses: 1 }, never);
+  const token = await tokens.verify(await create(), never);
+  await tokens.use(token, "board-1", never);
+  await client.delete(SECRETS, { namespace: "kube-system", name: `bootstrap-token-${token.id}` });
+  await create();
+  assert.deepEqual(
+    client.all.map(({ metadata }) => metadata.namespace),
+    ["kube-system"],
+  );
+});
+
+test("a token whose number cannot be read lets nobody in", async () => {
+  const client = new MemorySecrets();
+  const tokens = new BootstrapTokens({ client, clock: new VirtualClock(START_MS) });
+  const text = await tokens.create({ ttlMs: 0, description: "", replaceNodes: false, uses: 5 }, never);
+  const ref = { namespace: "kube-system", name: `bootstrap-token-${text.split(".")[0]}` };
+  const object = await client.get(SECRETS, ref);
+  const annotations = { "picolet.io/uses": "many" };
+  await client.update(SECRETS, ref, { ...object, metadata: { ...object.metadata, annotations } });
+  const token = await tokens.verify(text, never);
+  await assert.rejects(tokens.use(token, "board-1", never), { code: "permission_denied" });
+});
+
 test("a Secret that is no proper token lets nobody in", async () => {
   const client = new MemorySecrets();
   const tokens = new BootstrapTokens({ client, clock: new VirtualClock(START_MS) });

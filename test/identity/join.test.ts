@@ -72,6 +72,21 @@ test("a wrong, an expired and a malformed token get the same answer, which says 
   }
 });
 
+test("a token for one board lets that board in, as often as it asks, and no other", async () => {
+  await using hub = await TestHub.open();
+  const token = await hub.token({ uses: 1 });
+  {
+    await using board = new TestBoard({ hub, token });
+    await board.joined();
+  }
+  // Its card was written again: the name is its own after a reset, and counts no second time.
+  await hub.certifier.reset("board-1", never);
+  await using again = new TestBoard({ hub, token });
+  await again.joined();
+  await using other = new TestBoard({ hub, token, name: "board-2" });
+  assert.match(await other.problem(/./), /1 boards have joined with it, and it is for no more; make another one with/);
+});
+
 test("a token file that comes later is noticed; one that was refused is followed by another at once", async () => {
   await using hub = await TestHub.open();
   using folder = new TempFolder();

@@ -11,10 +11,9 @@ import type { Context } from "../context/context.ts";
 import { EXIT_DEGRADED, EXIT_HEALTHY, usageError } from "../context/exit-codes.ts";
 import { readInput } from "../context/input-file.ts";
 import { printableLine } from "../context/text-layout.ts";
+import { editableConfiguration, hubAddress } from "./hub-configuration.ts";
 import { CONFIG, JOIN_WAIT } from "./node.ts";
 
-/** The hub's, for boards. */
-const DEFAULT_PORT = 10_270;
 /** A token has 23 characters; a line feed may follow. */
 const MAX_TOKEN_BYTES = 256;
 const TOKEN_FILE = "join-token";
@@ -67,19 +66,12 @@ async function hubOf(context: Context, input: Arguments): Promise<Hub> {
   };
 }
 
-/** `hub.example.com` → `https://hub.example.com:10270`; a URL without a port means 443, as in `hub.server`. */
-export function serverUrl(text: string): string {
-  const hasScheme = /^[a-z]+:\/\//.test(text);
-  let url: URL;
+function serverUrl(text: string): string {
   try {
-    url = new URL(hasScheme ? text : `https://${text}`);
-  } catch {
-    throw usageError(`"${text}" is no address of a hub: write hub.example.com, or https://hub.example.com:10270`);
+    return hubAddress(text);
+  } catch (error) {
+    throw usageError(describeError(error));
   }
-  if (url.protocol !== "https:" && url.protocol !== "wss:")
-    throw usageError(`a hub is reached by https or wss, not by ${url.protocol.slice(0, -1)}`);
-  const port = url.port || (hasScheme || /:443$/.test(text) ? "443" : DEFAULT_PORT);
-  return `${url.protocol}//${url.hostname}:${port}`;
 }
 
 /** @returns the configuration with the hub in it; comments and all other fields stay */
@@ -88,16 +80,8 @@ async function joinedConfiguration(
   { server, caHash, caFile }: Hub,
   { nodeName, replace }: { readonly nodeName: string | undefined; readonly replace: boolean },
 ): Promise<string> {
-  const { isMap, parseDocument } = await import("yaml");
-  const document = parseDocument(readIfPresent(path));
-  if (document.errors[0] !== undefined || !(document.contents === null || isMap(document.contents)))
-    throw new PicoletError("invalid", `${path} is no YAML mapping: mend it first, or move it away`, {
-      cause: document.errors[0],
-    });
-  if (document.contents === null) {
-    document.set("apiVersion", "kubelet.config.k8s.io/v1beta1");
-    document.set("kind", "KubeletConfiguration");
-  }
+  const { isMap } = await import("yaml");
+  const document = editableConfiguration(readIfPresent(path), path);
   const present: unknown = document.getIn(["hub", "server"]);
   if (!replace && typeof present === "string" && present !== server)
     throw new PicoletError(

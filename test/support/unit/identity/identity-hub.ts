@@ -141,7 +141,9 @@ export class TestHub implements AsyncDisposable {
     return (this.server.address() as AddressInfo).port;
   }
 
-  token(init: { readonly ttlMs?: number; readonly replaceNodes?: boolean } = {}): Promise<string> {
+  token(
+    init: { readonly ttlMs?: number; readonly replaceNodes?: boolean; readonly uses?: number } = {},
+  ): Promise<string> {
     return this.tokens.create({ ttlMs: 3_600_000, description: "", replaceNodes: false, ...init }, NEVER);
   }
 

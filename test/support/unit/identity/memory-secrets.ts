@@ -62,9 +62,11 @@ export class MemorySecrets implements KubeClient {
   }
 
   async update(type: ResourceType, ref: ObjectRef, object: KubeObject): Promise<KubeObject> {
-    const old = await this.get(type, ref);
+    await this.get(type, ref);
+    // Another update may have come since.
+    const old = this.#objects.get(keyOf(ref));
     const { resourceVersion } = object.metadata;
-    if (resourceVersion !== undefined && resourceVersion !== old.metadata.resourceVersion) {
+    if (resourceVersion !== undefined && resourceVersion !== old?.metadata.resourceVersion) {
       throw new PicoletError("conflict", `secret ${ref.name} was changed`);
     }
     return this.#put("MODIFIED", ref, object);

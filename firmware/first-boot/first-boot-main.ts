@@ -1,0 +1,230 @@
+/**
+ * The program `picolet-first-boot`. Without a flag: what happens at each boot before the agent. It ends; nothing of it
+ * stays in memory.
+ */
+import { spawn, spawnSync } from "node:child_process";
+import { createHash } from "node:crypto";
+import {
+  closeSync,
+  constants,
+  createReadStream,
+  openSync,
+  readFileSync,
+  statSync,
+  writeFileSync,
+  writeSync,
+} from "node:fs";
+import { networkInterfaces } from "node:os";
+import { pipeline } from "node:stream/promises";
+import { parseArgs } from "node:util";
+import { readBoard } from "@picolet/agent/main/node/read-board.ts";
+import { describeError } from "@picolet/protocol/errors.ts";
+import type { StatusReport } from "@picolet/protocol/local-api/status.ts";
+import { seconds } from "@picolet/protocol/ports.ts";
+import { readBoardFacts } from "./board-facts.ts";
+import { boardReport, earlyReport, type TunnelStatus } from "./board-report.ts";
+import { type BootPartition, FolderPartition, findBoardFile, MountedPartition } from "./boot-partition.ts";
+import { type DurableFiles, FilesOnDisk } from "./durable-files.ts";
+import { type Board, type Findings, firstBoot } from "./first-boot.ts";
+import { WATCHDOG } from "./plan/places.ts";
+import { preload } from "./preload.ts";
+import { consoleText } from "./report.ts";
+
+const USAGE = `Usage: picolet-first-boot [--report | --preload | --check FILE]
+
+Reads picolet.yaml on the partition "picolet", and applies it when it has changed.
+
+  --report      write picolet-report.txt, and wipe a token that was used
+  --preload     bring images and components of picolet.yaml to the runtimes
+  --check FILE  only say what is wrong with a file
+`;
+/** sysexits.h */
+const EX_USAGE = 64;
+const EX_CONFIG = 78;
+/** edgectl's own limit is ten seconds. */
+const EDGECTL_LIMIT = seconds(30);
+
+interface Program {
+  readonly root: string;
+  readonly files: DurableFiles;
+  readonly partition: BootPartition;
+  readonly board: Board;
+}
+
+async function programOf(root: string): Promise<Program> {
+  const files = new FilesOnDisk(root);
+  // In a test the partition is a folder.
+  const partition = root === "" ? new MountedPartition() : new FolderPartition("/boot/picolet");
+  const machine = await readBoard(`${root}/var/lib/picolet`);
+  return { root, files, partition, board: { files, partition, facts: readBoardFacts(root), machine, run: "/run" } };
+}
+
+async function boot({ root, board }: Program): Promise<number> {
+  const { findings, hostname } = await firstBoot(board);
+  show(root, consoleText(findings));
+  if (root === "") {
+    if (hostname !== "") writeFileSync("/proc/sys/kernel/hostname", hostname);
+    // systemd has read its configuration before.
+    if (board.files.modeOf(`${board.run}/${WATCHDOG}`) !== undefined) spawnSync("systemctl", ["daemon-reload"]);
+  }
+  if (findings.result === "applied" || findings.result === "refused") {
+    try {
+      await earlyReport({ ...board, slot: slotOf(root) }, findings);
+    } catch (error) {
+      console.error(`cannot write the report: ${describeError(error)}`);
+    }
+  }
+  return findings.result === "refused" ? EX_CONFIG : 0;
+}
+
+const slotOf = (root: string): string => /(?:^| )rauc\.slot=(\S+)/.exec(readText(`${root}/proc/cmdline`))?.[1] ?? "";
+
+function readText(path: string): string {
+  try {
+    return readFileSync(path, "utf8");
+  } catch {
+    return "";
+  }
+}
+
+/** To the journal, the kernel's consoles (the serial line) and the screen. */
+function show(root: string, text: string): void {
+  process.stdout.write(`${text.trimEnd()}\n`);
+  const names = readText(`${root}/sys/class/tty/console/active`).trim().split(" ");
+  for (const name of new Set([...names, "tty1"].map((each) => (each === "tty0" ? "tty1" : each)))) {
+    if (name === "" || root !== "") continue;
+    try {
+      const file = openSync(`/dev/${name}`, constants.O_WRONLY | constants.O_NOCTTY | constants.O_NONBLOCK);
+      try {
+        // A terminal that is not in use may leave out carriage returns.
+        writeSync(file, text.replaceAll("\n", "\r\n"));
+      } finally {
+        closeSync(file);
+      }
+    } catch {
+      // There is no such screen.
+    }
+  }
+}
+
+function addresses(root: string): readonly string[] {
+  return Object.entries(networkInterfaces()).flatMap(([name, list = []]) => {
+    // Bridges of pods have no device.
+    if (statSync(`${root}/sys/class/net/${name}/device`, { throwIfNoEntry: false }) === undefined) return [];
+    const outer = list.filter(({ internal, address }) => !internal && !address.startsWith("fe80:"));
+    const [first] = outer.toSorted((a, b) => (a.family < b.family ? -1 : 1));
+    return first === undefined ? [] : [`${name} ${first.address}`];
+  });
+}
+
+function tunnelStatus(): TunnelStatus | undefined {
+  const { stdout } = spawnSync("edgectl", ["status", "-o", "json"], { encoding: "utf8", timeout: EDGECTL_LIMIT });
+  try {
+    const { tunnel } = JSON.parse(stdout) as StatusReport;
+    return { state: tunnel.state, problem: tunnel.problem };
+  } catch {
+    return undefined;
+  }
+}
+
+async function report({ root, board }: Program): Promise<number> {
+  await boardReport({ ...board, addresses: addresses(root), tunnel: tunnelStatus(), slot: slotOf(root) });
+  return 0;
+}
+
+async function preloadAll({ root, board }: Program): Promise<number> {
+  const { MAX_BOARD_FILE_BYTES, readBoardFile } = await import("./read-board-file.ts");
+  const { files, partition, facts, machine } = board;
+  const found = await partition.use("read", (folder) => findBoardFile(files, folder, MAX_BOARD_FILE_BYTES + 1));
+  const read = readBoardFile(found.bytes ?? Buffer.alloc(0), {
+    ...{ facts, machine, defaults: {}, present: "", owned: [], named: undefined },
+  });
+  const failures = await preload(read.ok ? (read.file.preload ?? {}) : {}, {
+    ...{ files, partition, run },
+    digestOf: async (path) => {
+      const digest = createHash("sha256");
+      await pipeline(createReadStream(root + path), digest);
+      return digest.digest("hex");
+    },
+    stampOf: (path) => {
+      const found = statSync(root + path, { throwIfNoEntry: false });
+      return found?.isFile() === true ? `${found.size} ${found.mtimeMs}` : undefined;
+    },
+    show: (line) => show(root, `picolet: ${line}\n`),
+  });
+  for (const line of failures) show(root, `picolet: ${line}\n`);
+  return failures.length === 0 ? 0 : 1;
+}
+
+/** An import takes as long as the card needs; the unit has a limit. */
+function run(command: string, args: readonly string[]): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const child = spawn(command, args, { stdio: ["ignore", "ignore", "pipe"] });
+    let said = "";
+    child.stderr.setEncoding("utf8").on("data", (text: string) => {
+      said = (said + text).slice(-4096);
+    });
+    child.on("error", reject);
+    child.on("close", (code) => {
+      if (code === 0) resolve();
+      else reject(new Error(said.trim() || `${command} ended with ${code}`));
+    });
+  });
+}
+
+async function check({ board }: Program, path: string): Promise<number> {
+  const { readBoardFile } = await import("./read-board-file.ts");
+  const { facts, machine } = board;
+  // The numbers are another machine's.
+  const anyFacts = { serial: facts.serial ?? "0123456789abcdef", mac: facts.mac ?? "0123456789ab" };
+  const read = readBoardFile(readFileSync(path), {
+    ...{ facts: anyFacts, machine, defaults: {}, present: "", owned: [], named: undefined },
+  });
+  const findings: Findings = {
+    ...{ result: "refused", problems: [], notes: [], nodeName: "", hub: undefined },
+    ...(read.ok ? {} : { problems: read.problems }),
+  };
+  for (const each of findings.problems) console.error(`${path}: ${each}`);
+  if (read.ok) console.log(`${path} is good`);
+  return read.ok ? 0 : EX_CONFIG;
+}
+
+const OPTIONS = {
+  report: { type: "boolean" },
+  preload: { type: "boolean" },
+  check: { type: "string" },
+  /** For tests: the folder that stands for `/`. */
+  root: { type: "string" },
+  help: { type: "boolean", short: "h" },
+} as const;
+
+const parse = (argv: readonly string[]) => parseArgs({ args: [...argv], options: OPTIONS }).values;
+
+async function main(argv: readonly string[]): Promise<number> {
+  let values: ReturnType<typeof parse>;
+  try {
+    values = parse(argv);
+  } catch (error) {
+    process.stderr.write(`picolet-first-boot: ${describeError(error)}\n${USAGE}`);
+    return EX_USAGE;
+  }
+  if (values.help === true) {
+    process.stdout.write(USAGE);
+    return 0;
+  }
+  const program = await programOf(values.root ?? "");
+  if (values.check !== undefined) return await check(program, values.check);
+  if (values.report === true) return await report(program);
+  if (values.preload === true) return await preloadAll(program);
+  return await boot(program);
+}
+
+main(process.argv.slice(2)).then(
+  (code) => {
+    process.exitCode = code;
+  },
+  (error: unknown) => {
+    console.error(`picolet-first-boot: ${describeError(error)}`);
+    process.exitCode = 1;
+  },
+);
