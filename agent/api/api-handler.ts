@@ -8,6 +8,7 @@ import type {
 } from "@picolet/protocol/local-api/status.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
 import type { NodeShutdownControl } from "../core/node/node-shutdown-control.ts";
+import type { UpdateControl } from "../core/node/update-control.ts";
 import { type ContainerLogs, logStreamOf } from "../core/pods/container-logs.ts";
 import type { NodeImages } from "../core/pods/image-pulls.ts";
 import { podObject } from "../core/pods/pod-object.ts";
@@ -43,6 +44,8 @@ export type Answer =
       readonly open: () => Promise<AsyncIterable<string | Uint8Array>>;
     };
 
+/** Bounds what every report of the node has while it is held. */
+const MAX_HOLD_REASON = 128;
 /** More than the store keeps; bounds what a client can ask for. */
 const MAX_EVENT_LIMIT = 10_000;
 
@@ -95,6 +98,14 @@ const ROUTES: readonly Route[] = [
     path: ["node", "shutdown"],
     handle: (api, { query }, message) => api.shutDown(query, message),
   },
+  { method: "GET", path: ["updates"], handle: (api, { query }) => api.updates(query) },
+  { method: "PUT", path: ["updates", "hold"], handle: (api, { query }, message) => api.holdUpdates(query, message) },
+  { method: "DELETE", path: ["updates", "hold"], handle: (api, { query }) => api.releaseUpdates(query) },
+  {
+    method: "POST",
+    path: ["updates", "install"],
+    handle: (api, { query }, message, signal) => api.installUpdate(query, message, signal),
+  },
   {
     method: "PUT",
     path: ["pushed-pods"],
@@ -132,6 +143,8 @@ export interface ApiHandlerComponents {
   readonly images?: NodeImages;
   /** `undefined`: a shutdown of the node cannot be requested. */
   readonly shutdown?: NodeShutdownControl;
+  /** `undefined`: this agent updates nothing. */
+  readonly updates?: UpdateControl;
   /** `undefined`: components keep nothing on this node. */
   readonly keyvalue?: () => Promise<KeyvalueBuckets>;
 }
@@ -143,6 +156,7 @@ export class ApiHandler {
   readonly #clock: Clock;
   readonly #pushed: PushedPods | undefined;
   readonly #shutdown: NodeShutdownControl | undefined;
+  readonly #updates: UpdateControl | undefined;
   readonly #keyvalue: ApiHandlerComponents["keyvalue"];
   readonly images: ImageRoutes;
 
@@ -151,6 +165,7 @@ export class ApiHandler {
     this.#view = components.view;
     this.#pushed = components.pushed;
     this.#shutdown = components.shutdown;
+    this.#updates = components.updates;
     this.#keyvalue = components.keyvalue;
     this.#logs = components.logs;
     this.#clock = components.clock;
@@ -274,6 +289,45 @@ export class ApiHandler {
     await (cancel ? this.#shutdown.cancel() : this.#shutdown.begin("edgectl"));
     const body: NodeShutdownAnswer = { node: this.#view.node().name, shutDown: this.#shutdown.isShuttingDown };
     return { kind: "json", body };
+  }
+
+  async updates(query: Query): Promise<Answer> {
+    query.end();
+    return { kind: "json", body: await this.#updateControl().status() };
+  }
+
+  async holdUpdates(query: Query, message: IncomingMessage): Promise<Answer> {
+    query.end();
+    const { reason = "", forMs = null, ...unknown } = await readJsonBody(message);
+    const [field] = Object.keys(unknown);
+    if (field !== undefined) throw new PicoletError("invalid", `there is no field ${field} here`);
+    if (typeof reason !== "string" || reason.length > MAX_HOLD_REASON)
+      throw new PicoletError("invalid", `field reason is a text of at most ${MAX_HOLD_REASON} characters`);
+    if (forMs !== null && (typeof forMs !== "number" || !(forMs > 0)))
+      throw new PicoletError("invalid", "field forMs is null, or milliseconds above 0");
+    return { kind: "json", body: await this.#updateControl().hold({ reason, forMs }) };
+  }
+
+  async releaseUpdates(query: Query): Promise<Answer> {
+    query.end();
+    return { kind: "json", body: await this.#updateControl().release() };
+  }
+
+  async installUpdate(query: Query, message: IncomingMessage, signal: AbortSignal): Promise<Answer> {
+    query.end();
+    const { path, check = false, allowDowngrade = false, ...unknown } = await readJsonBody(message);
+    const [field] = Object.keys(unknown);
+    if (field !== undefined) throw new PicoletError("invalid", `there is no field ${field} here`);
+    if (typeof path !== "string" || !path.startsWith("/"))
+      throw new PicoletError("invalid", "field path is an absolute path on this board");
+    if (typeof check !== "boolean" || typeof allowDowngrade !== "boolean")
+      throw new PicoletError("invalid", "fields check and allowDowngrade are true or false");
+    return { kind: "json", body: await this.#updateControl().install({ path, check, allowDowngrade }, signal) };
+  }
+
+  #updateControl(): UpdateControl {
+    if (this.#updates === undefined) throw new PicoletError("unimplemented", "this agent updates nothing");
+    return this.#updates;
   }
 
   #eventFilter(namespace: string | undefined, name: string | undefined): EventFilter {

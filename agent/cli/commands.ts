@@ -9,6 +9,7 @@ import { IMAGE_COMMANDS } from "./commands/images.ts";
 import { KEYVALUE_COMMANDS } from "./commands/keyvalue.ts";
 import { NODE_COMMANDS, STATUS } from "./commands/node.ts";
 import { POD_COMMANDS } from "./commands/pods.ts";
+import { UPDATE_COMMANDS } from "./commands/update.ts";
 import { WASM_COMMANDS } from "./commands/wasm.ts";
 import type { Command, EdgectlProgram } from "./context/command.ts";
 
@@ -61,6 +62,7 @@ export const COMMANDS: readonly Command[] = [
   ...WASM_COMMANDS,
   ...KEYVALUE_COMMANDS,
   ...NODE_COMMANDS,
+  ...UPDATE_COMMANDS,
   help,
   completion,
 ];

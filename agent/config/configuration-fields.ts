@@ -384,6 +384,13 @@ export const CONFIGURATION_FIELDS = {
     },
     isActedUpon: true,
   },
+  updates: {
+    fields: {
+      allowed: { kind: "texts", default: ["os", "agent", "configuration"], takesEmpty: true },
+      bytesPerSecond: { kind: "bytes", default: 0, takesEmpty: true, min: 0 },
+    },
+    isActedUpon: true,
+  },
   secretsAtRest: {
     fields: {
       keyProvider: {

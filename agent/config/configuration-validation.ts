@@ -23,6 +23,7 @@ import { validateStaticPolicies, validateTopology } from "./topology-validation.
 const SECOND = 1000;
 const UNLIMITED = Number.MAX_SAFE_INTEGER;
 
+const UPDATE_KINDS = ["os", "agent", "configuration"];
 const ALLOCATABLE_ENFORCEMENTS = [
   "none",
   "pods",
@@ -46,6 +47,9 @@ export function validateConfiguration(
   validateSysctls(configuration, problems);
   validatePlaces(configuration, problems);
   validateHub(configuration, problems);
+  configuration.updates.allowed.forEach((each, index) => {
+    if (!UPDATE_KINDS.includes(each)) problems.unsupported(`updates.allowed[${index}]`, each, UPDATE_KINDS);
+  });
   validateRegistries(configuration, problems);
   validateProxy(configuration, problems);
   validateHttp(configuration, problems);

@@ -286,6 +286,7 @@ for (const [text, problem] of [
   ["secretsAtRest: {keyProvider: tpm}", /secretsAtRest.keyProvider: Unsupported value: "tpm"/],
   ["secretsAtRest: {keyFile: k}", /secretsAtRest.keyFile: Invalid value: "k": must be an absolute path/],
   ["secretsAtRest: {keyfile: /k}", /secretsAtRest.keyfile: Unknown field, did you mean keyFile/],
+  ["updates: {allowed: [os, firmware]}", /updates.allowed\[1\]: Unsupported value: "firmware"/],
   ["budget: {memoryBytes: 0}", /budget.memoryBytes: Invalid value: 0/],
   ["wasm: yes", /wasm: Invalid value: true: must be a mapping/],
   ["hub: {}", /hub.server: Required value: the hub's URL/],

@@ -252,6 +252,11 @@ const BUDGETS = {
     "The size of points and events on the disk; the oldest of the pod with most goes first. A point takes some 25 bytes.",
   "telemetry.maxAge": "Older points and events are dropped.",
   "telemetry.flushInterval": "How long points wait in memory: what a power cut costs. Events do not wait.",
+  updates: "What a hub may update on this board.",
+  "updates.allowed":
+    "What the annotations of the Node may ask for: os, agent, configuration. Without an entry of its own it is done by hand " +
+    "alone: `edgectl update install`.",
+  "updates.bytesPerSecond": "How fast updates are fetched where the Node does not say it; 0 for as fast as they come.",
   secretsAtRest: "How Secrets and tokens are encrypted on the board's disk.",
   "secretsAtRest.keyProvider":
     "What protects the key. tpm2: a TPM 2.0 and tpm2-tools; systemd-creds: systemd's host key; rpi-otp: a Raspberry Pi's OTP; " +

@@ -28,6 +28,7 @@ import {
 import { makePlacement } from "./pods/placement.ts";
 import { makeSources } from "./pods/pod-sources.ts";
 import { adapterComponent, makeRuntimes, type Runtimes } from "./pods/runtimes.ts";
+import { UpdatesOnDemand } from "./updates/updates-on-demand.ts";
 import { type Budget, type BudgetComponents, makeBudget } from "./upkeep/budget.ts";
 import { makeUpkeep } from "./upkeep/upkeep.ts";
 
@@ -71,7 +72,8 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   const usage = makeUsage(base, runtimes, pods, view);
   await runtimes.reports.askOnce(signal);
   const logs = podLogs({ pods: view, clock: machine.clock });
-  const linked = linkNode(base, { runtimes, pods, conditions, view, usage, logs });
+  const updates = new UpdatesOnDemand(base, { pods, view, shutdown: guards.shutdown });
+  const linked = linkNode(base, { runtimes, pods, conditions, view, usage, logs, updates });
   const upkeep = makeUpkeep(base, { runtimes, pods, view, usage, conditions: conditions.conditions });
   const { statuses } = pods;
   // Disposed of in reverse: the store is closed last, after all parts that write to it.
@@ -82,7 +84,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     ...runtimes.adapters.map(adapterComponent),
     new StoreEvents({ state: store.state, events: store.events }, { nodeName }),
     secrets,
-    ...makeLocalServers(base, { runtimes, pods, view, logs, shutdown: guards.shutdown, boardServices }),
+    ...makeLocalServers(base, { runtimes, pods, view, logs, shutdown: guards.shutdown, boardServices, updates }),
     conditions,
     runtimes.reports,
     runtimes.pleg,
@@ -102,6 +104,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
       clock,
     }) ?? []),
     ...linked,
+    updates,
     ...budget.parts,
     new SpareGuard({ adapters: runtimes.adapters, pressure: upkeep.eviction.pressure }),
     new IdleCollection({
@@ -225,15 +228,16 @@ function makeUsage(
 /** The hub, from now on, where this node has one. */
 function linkNode(
   { startedAt, node, cluster }: AgentBase,
-  shown: ShownNode & Pick<LinkedNode, "view" | "usage" | "logs">,
+  shown: ShownNode & Pick<LinkedNode, "view" | "usage" | "logs"> & { readonly updates: UpdatesOnDemand },
 ): readonly Component[] {
-  const { runtimes, pods, conditions, view, usage, logs } = shown;
+  const { runtimes, pods, conditions, view, usage, logs, updates } = shown;
   const { machine, capacity, share, hostIps: addresses } = node;
   const { router, reports } = runtimes;
   const linked = cluster.link?.connect({
     ...{ machine, capacity, allocatable: share.allocatable, addresses, router, runtimes: reports },
     ...{ view, usage, logs, startedAt },
     conditions: conditions.conditions,
+    updates: updates.report,
     probeMetrics: () => pods.prober.metrics(),
   });
   return linked ?? [];

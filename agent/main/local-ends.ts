@@ -14,7 +14,7 @@ import type { Pods } from "./pods/make-pods.ts";
 import { pushedPods } from "./pods/pod-sources.ts";
 import type { Runtimes } from "./pods/runtimes.ts";
 
-export interface LocalServersComponents extends Required<Pick<LocalApiComponents, "logs" | "shutdown">> {
+export interface LocalServersComponents extends Required<Pick<LocalApiComponents, "logs" | "shutdown" | "updates">> {
   readonly view: NodeAgentView;
   readonly runtimes: Runtimes;
   readonly pods: Pods;
@@ -24,11 +24,11 @@ export interface LocalServersComponents extends Required<Pick<LocalApiComponents
 export function makeLocalServers(base: AgentBase, components: LocalServersComponents): readonly Component[] {
   const { clock, log } = base.ports;
   const { healthzPort, healthzBindAddress, readOnlyPort, address } = base.init.configuration;
-  const { runtimes, pods, boardServices, view, logs, shutdown } = components;
+  const { runtimes, pods, boardServices, view, logs, shutdown, updates } = components;
   const { desired, state } = base.store;
   const api = new LocalApi(
     {
-      ...{ clock, log, view, logs, shutdown, images: pods.images.images },
+      ...{ clock, log, view, logs, shutdown, updates, images: pods.images.images },
       pushed: pushedPods(base),
       keyvalue: () => boardServices.keyvalueBuckets(),
     },

@@ -23,6 +23,8 @@ export interface NodeReportInit {
 
 export interface NodeReportView {
   readonly conditions: readonly NodeCondition[];
+  /** JSON of an `UpdateReport`; undefined: nothing is reported. */
+  readonly updates?: string | undefined;
   /** The node's own, IPv4 first. */
   readonly addresses: readonly string[];
   /** The status of the runtimes that have answered, that of containers first. */
@@ -42,6 +44,7 @@ export function nodeReport(init: NodeReportInit, view: NodeReportView): NodeRepo
     labels: { ...ownLabels(nodeName, machine), ...init.labels },
     taints,
     providerID,
+    ...(view.updates === undefined ? {} : { updates: view.updates }),
     status: {
       capacity,
       allocatable,

@@ -82,12 +82,14 @@ function start() {
   const runtime = new FakeRuntime({ clock });
   const conditions = new WatchSource<readonly NodeCondition[]>([READY]);
   const podsChanged = new WatchSource<unknown>(0);
+  const updates = new WatchSource<string | undefined>(undefined);
   const addresses = ["10.0.0.2"];
   const reports = new NodeReports(
     {
       adapters: [new FakeAdapter(runtime)],
       conditions,
       podsChanged,
+      updates,
       addresses: () => [...addresses],
       runtimeStatus: () => undefined,
       clock,

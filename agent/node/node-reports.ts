@@ -12,6 +12,8 @@ export interface NodeReportsComponents {
   /** The one that runs containers first: it names the node's runtime. */
   readonly adapters: readonly RuntimeAdapter[];
   readonly conditions: Watch<readonly NodeCondition[]>;
+  /** JSON of an `UpdateReport`; undefined: nothing is reported. */
+  readonly updates: Watch<string | undefined>;
   /** Fires with every pod that starts or ends: images may have come. */
   readonly podsChanged: Watch<unknown>;
   readonly addresses: () => readonly string[];
@@ -52,9 +54,9 @@ export class NodeReports implements Component {
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    const { conditions, podsChanged } = this.#components;
-    const followConditions = async (): Promise<void> => {
-      for await (const _ of conditions.changes(signal)) this.#update();
+    const { conditions, updates, podsChanged } = this.#components;
+    const follow = async (watch: Watch<unknown>): Promise<void> => {
+      for await (const _ of watch.changes(signal)) this.#update();
     };
     const followPods = async (): Promise<void> => {
       for await (const _ of podsChanged.changes(signal)) this.#alarm.set(AFTER_PODS);
@@ -67,13 +69,14 @@ export class NodeReports implements Component {
         await this.#alarm.ring(signal);
       }
     };
-    await Promise.all([followConditions(), followPods(), lookAtImages()]);
+    await Promise.all([follow(conditions), follow(updates), followPods(), lookAtImages()]);
   }
 
   #current(): NodeReportContent {
-    const { adapters, conditions, addresses, runtimeStatus } = this.#components;
+    const { adapters, conditions, updates, addresses, runtimeStatus } = this.#components;
     return nodeReport(this.#init, {
       conditions: conditions.current,
+      updates: updates.current,
       addresses: addresses(),
       runtimes: adapters.flatMap((adapter) => runtimeStatus(adapter) ?? []),
       images: [...this.#images.values()].flat(),

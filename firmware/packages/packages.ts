@@ -46,11 +46,13 @@ const BOARD: Contents = {
   files: {
     "picolet.service": "/usr/lib/systemd/system/picolet.service",
     "picolet.tmpfiles": "/usr/lib/tmpfiles.d/picolet.conf",
+    "../../updates/boot-check": "/usr/lib/picolet/updates/boot-check",
+    "../../updates/picolet-boot-check.service": "/usr/lib/systemd/system/picolet-boot-check.service",
     "config.yaml": "/usr/share/doc/picolet/examples/config.yaml",
     "picolet.openrc": "/usr/share/doc/picolet/examples/picolet.openrc",
     inittab: "/usr/share/doc/picolet/examples/inittab",
   },
-  folders: ["/etc/picolet/manifests"],
+  folders: ["/etc/picolet/manifests", "/etc/picolet/update-keys"],
 };
 
 const HUB: Contents = {

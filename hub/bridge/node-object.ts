@@ -2,6 +2,7 @@
 
 import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
 import type { NodeReportContent } from "@picolet/protocol/tunnel/messages.ts";
+import { UPDATE_STATUS_ANNOTATION } from "@picolet/protocol/updates/node-updates.ts";
 import { packReport } from "./node-report-annotation.ts";
 import { conditionsOf, defined, type Fields, fieldsAt, isFields } from "./remote-object.ts";
 import { BOARD_ADDRESSES_ANNOTATION, HUB_LABEL, REPORT_ANNOTATION } from "./well-known.ts";
@@ -106,6 +107,7 @@ const annotationsOf = (report: NodeReportContent): Readonly<Record<string, strin
   return {
     ...(packed === undefined ? {} : { [REPORT_ANNOTATION]: packed }),
     [BOARD_ADDRESSES_ANNOTATION]: JSON.stringify(Array.isArray(addresses) ? addresses : []),
+    ...(report.updates === undefined ? {} : { [UPDATE_STATUS_ANNOTATION]: report.updates }),
   };
 };
 

@@ -4,9 +4,10 @@ import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { nodePodStatus } from "@picolet/protocol/pod/node-pod-status.ts";
 import fc from "fast-check";
 import { awayTolerations } from "./away-tolerations.ts";
+import { nodePatch } from "./node-object.ts";
 import { podStatusPatch } from "./pod-status-patch.ts";
 import { DATA_TYPES, remoteService } from "./remote-data.ts";
-import { hasLostReadiness, remoteNode, remotePod } from "./remote-object.ts";
+import { fieldsAt, hasLostReadiness, remoteNode, remotePod } from "./remote-object.ts";
 import { PackedObject, sentReferences, storedNode, wholePod } from "./stored-objects.ts";
 
 const pod = (spec: object = {}, status: object = {}, metadata: object = {}): KubeObject => ({
@@ -117,12 +118,28 @@ test("a Node is sent without the hub's own annotations and without its heartbeat
   const node = (report: string, at: string): KubeObject => ({
     apiVersion: "v1",
     kind: "Node",
-    metadata: { name: "n", annotations: { "picolet.io/node-report": report, kept: "x" }, labels: { l: "1" } },
+    metadata: {
+      name: "n",
+      annotations: { "picolet.io/node-report": report, "picolet.io/update-status": report, kept: "x" },
+      labels: { l: "1" },
+    },
     spec: { podCIDR: "10.0.0.0/24" },
     status: { conditions: [{ type: "Ready", status: "True", lastHeartbeatTime: at }] },
   });
   assert.deepEqual(remoteNode(node("a", "1")), remoteNode(node("b", "2")));
   assert.deepEqual((remoteNode(node("a", "1")).metadata as { annotations: unknown }).annotations, { kept: "x" });
+});
+
+test("what a board reports of its updates is an annotation of its Node, and changes with the report alone", () => {
+  const report = { register: true, labels: {}, taints: [], providerID: "", status: {} };
+  const metadata = { name: "n", uid: "u", labels: { "picolet.io/hub": "h" }, annotations: {} };
+  const node: KubeObject = { apiVersion: "v1", kind: "Node", metadata };
+  const annotationsOf = (updates: string | undefined): unknown => {
+    const patch = nodePatch(node, { ...report, updates }, { node: "n", hub: "h" });
+    return fieldsAt(fieldsAt(patch, "metadata"), "annotations")["picolet.io/update-status"];
+  };
+  assert.equal(annotationsOf('{"updates":[]}'), '{"updates":[]}');
+  assert.equal(annotationsOf(undefined), undefined);
 });
 
 test("the status of the node is what is left without nulls and the conditions of others", () => {

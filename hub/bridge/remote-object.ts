@@ -3,6 +3,7 @@
 import type { KubeMetadata, KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { MIRROR_ANNOTATION } from "@picolet/hub-core/pod-references.ts";
 import { isNodeCondition } from "@picolet/protocol/pod/condition-owners.ts";
+import { UPDATE_STATUS_ANNOTATION } from "@picolet/protocol/updates/node-updates.ts";
 import { BOARD_ADDRESSES_ANNOTATION, CONFIG_HASH_ANNOTATION, REPORT_ANNOTATION } from "./well-known.ts";
 
 export type Fields = Readonly<Record<string, unknown>>;
@@ -64,7 +65,12 @@ const metadataOf = (metadata: KubeMetadata): Fields =>
 /** Labels, annotations and spec, without what the hub itself writes there and what changes with the node's health. */
 export function remoteNode(node: KubeObject): Fields {
   const { name, uid, labels, annotations = {}, creationTimestamp } = node.metadata;
-  const { [REPORT_ANNOTATION]: _report, [BOARD_ADDRESSES_ANNOTATION]: _addresses, ...others } = annotations;
+  const {
+    [REPORT_ANNOTATION]: _report,
+    [BOARD_ADDRESSES_ANNOTATION]: _addresses,
+    [UPDATE_STATUS_ANNOTATION]: _updates,
+    ...others
+  } = annotations;
   return {
     apiVersion: "v1",
     kind: "Node",

@@ -6,6 +6,7 @@ import type { ErrorCode } from "../errors.ts";
 import type { Pod } from "../pod/pod.ts";
 import type { ConditionStatus, PodPhase } from "../pod/pod-status.ts";
 import type { PodSummary } from "../pod/pod-summary.ts";
+import type { UpdateKind, UpdateProgress } from "../updates/node-updates.ts";
 
 export const DEFAULT_SOCKET_PATH = "/run/picolet/picolet.sock";
 
@@ -450,4 +451,45 @@ export interface ConfigAnswer {
 export interface VersionAnswer {
   readonly version: string;
   readonly node: string;
+}
+
+/** GET /v1/updates */
+export interface UpdateStatusAnswer {
+  readonly agentVersion: string;
+  /** Version of the image that runs; null on a vendor's system. */
+  readonly osVersion: string | null;
+  /** `A` or `B`; null on a vendor's system. */
+  readonly slot: string | null;
+  /** At most one for each kind. */
+  readonly updates: readonly UpdateProgress[];
+  /** Pods, files and users that keep the board from restarting, each with its reason. */
+  readonly holds: readonly string[];
+  /** That of `edgectl update hold`; null: none. `until`: RFC 3339; null: until it is released. */
+  readonly hold: { readonly reason: string; readonly until: string | null } | null;
+  /** Why the Node's annotations cannot be carried out; "" when they can. */
+  readonly problems: string;
+}
+
+/** PUT /v1/updates/hold; DELETE releases it. Both are answered with the status. */
+export interface UpdateHoldRequest {
+  readonly reason: string;
+  /** Null: until it is released. */
+  readonly forMs: number | null;
+}
+
+/** POST /v1/updates/install */
+export interface UpdateInstallRequest {
+  /** On the board, absolute. */
+  readonly path: string;
+  /** Only find out whether it could be installed. */
+  readonly check: boolean;
+  readonly allowDowngrade: boolean;
+}
+
+export interface UpdateInstallAnswer {
+  readonly kind: UpdateKind;
+  /** "" before it is known. */
+  readonly version: string;
+  /** `good`: a check found nothing wrong. `current`: it is what runs. `began`: its progress is in the status. */
+  readonly state: "good" | "current" | "began";
 }

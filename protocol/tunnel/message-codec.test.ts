@@ -3,6 +3,7 @@ import { test } from "node:test";
 import { SAMPLE_MESSAGES } from "@picolet/test/support/unit/tunnel/tunnel-samples.ts";
 import fc from "fast-check";
 import { isPicoletError } from "../errors.ts";
+import { MAX_REPORT_LENGTH } from "../updates/node-updates.ts";
 import { desiredPieces } from "./desired-pieces.ts";
 import { decodeCbor, encodeCbor } from "./encoding/cbor.ts";
 import { packJson, unpackJson } from "./encoding/wire-json.ts";
@@ -142,12 +143,15 @@ test("nothing that was read points into the frame it came in", () => {
 test("a report is judged as a whole, also when a delta made it", () => {
   const report = { register: true, labels: {}, taints: [], providerID: "", status: {} };
   assert.deepEqual(parseNodeReport({ ...report, other: 1 }), report);
+  assert.deepEqual(parseNodeReport({ ...report, updates: "{}" }), { ...report, updates: "{}" });
   for (const wrong of [
     { register: 1 },
     { labels: { a: 1 } },
     { taints: [{ key: "a" }] },
     { providerID: null },
     { status: [] },
+    { updates: {} },
+    { updates: "x".repeat(MAX_REPORT_LENGTH + 1) },
   ]) {
     assert.throws(() => parseNodeReport({ ...report, ...wrong }), /cannot read node report/);
   }

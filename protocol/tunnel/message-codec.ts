@@ -4,6 +4,7 @@
  * that is not as written there is refused with the name of the field.
  */
 import { PicoletError } from "../errors.ts";
+import { MAX_REPORT_LENGTH } from "../updates/node-updates.ts";
 import { COMPACT_KEY_BYTES, MAX_COMPACT_DELTA_BYTES } from "./compact-status.ts";
 import { ListReader } from "./encoding/list-reader.ts";
 import { packJson, packText } from "./encoding/wire-json.ts";
@@ -411,7 +412,7 @@ const readMirror = (fields: ListReader): MirrorItem => ({
 export function parseNodeReport(value: unknown): NodeReportContent {
   const wrong = (what: string): PicoletError => new PicoletError("invalid", `cannot read node report: ${what}`);
   if (!isFields(value)) throw wrong("it is no object");
-  const { register, labels, taints, providerID, status } = value;
+  const { register, labels, taints, providerID, status, updates } = value;
   if (typeof register !== "boolean") throw wrong("register: is neither true nor false");
   if (!isFields(labels) || !isStringMap(labels)) throw wrong(`labels: is not a map of at most ${MAX_LABELS} texts`);
   if (!Array.isArray(taints) || taints.length > MAX_TAINTS || !taints.every(isTaint)) {
@@ -421,7 +422,11 @@ export function parseNodeReport(value: unknown): NodeReportContent {
     throw wrong(`providerID: is not a text of at most ${MAX_PROVIDER_ID} characters`);
   }
   if (!isFields(status)) throw wrong("status: is no object");
-  return { register, labels, taints, providerID, status };
+  if (updates === undefined) return { register, labels, taints, providerID, status };
+  if (typeof updates !== "string" || updates.length > MAX_REPORT_LENGTH) {
+    throw wrong(`updates: is not a text of at most ${MAX_REPORT_LENGTH} characters`);
+  }
+  return { register, labels, taints, providerID, status, updates };
 }
 
 const isFields = (value: unknown): value is Record<string, unknown> =>

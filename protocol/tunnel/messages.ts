@@ -225,6 +225,8 @@ export interface NodeReportContent {
   readonly providerID: string;
   /** A Node's `status` but `daemonEndpoints`, which are the hub's. Heartbeat times are left out; the hub sets them. */
   readonly status: Readonly<Record<string, unknown>>;
+  /** JSON of an `UpdateReport`, for UPDATE_STATUS_ANNOTATION; absent: nothing was ever updated. Older hubs drop it. */
+  readonly updates?: string | undefined;
 }
 
 export interface NodeAck {

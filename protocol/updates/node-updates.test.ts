@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { MAX_CONFIGURATION_LENGTH, parseDirective, parseReport } from "./node-updates.ts";
-import { minutesUntil, parseWindow } from "./update-window.ts";
+import { formatWindow, minutesUntil, parseWindow } from "./update-window.ts";
 
 test("annotations become a directive", () => {
   const result = parseDirective({
@@ -46,6 +46,7 @@ test("a wrong directive names every problem with its annotation", () => {
 test("a window may span midnight, and tells how long it is closed", () => {
   const night = parseWindow("22:00-02:00");
   assert.ok(night !== undefined);
+  assert.equal(formatWindow(night), "22:00-02:00");
   assert.equal(minutesUntil(night, 23 * 60), 0);
   assert.equal(minutesUntil(night, 60), 0);
   assert.equal(minutesUntil(night, 2 * 60), 20 * 60);

@@ -93,7 +93,7 @@ export interface UpdateReport {
 /** Bounds the message of one update: it is in the Node object. */
 export const MAX_MESSAGE_LENGTH = 512;
 /** Bounds the annotation that a hub reads: three updates with messages and references of full length fit. */
-const MAX_REPORT_LENGTH = 8 * 1024;
+export const MAX_REPORT_LENGTH = 8 * 1024;
 
 export type DirectiveResult =
   | { readonly ok: true; readonly directive: UpdateDirective }

@@ -25,3 +25,10 @@ export function minutesUntil(window: UpdateWindow, minute: number): number {
     fromMinute < toMinute ? minute >= fromMinute && minute < toMinute : minute >= fromMinute || minute < toMinute;
   return isOpen ? 0 : (fromMinute - minute + DAY_MINUTES) % DAY_MINUTES;
 }
+
+/** As `parseWindow` reads it. */
+export const formatWindow = ({ fromMinute, toMinute }: UpdateWindow): string =>
+  `${timeOf(fromMinute)}-${timeOf(toMinute)}`;
+
+const timeOf = (minute: number): string =>
+  [Math.floor(minute / 60), minute % 60].map((part) => String(part).padStart(2, "0")).join(":");

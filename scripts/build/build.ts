@@ -68,7 +68,7 @@ const leanWebSocket: Plugin = {
   },
 };
 
-/** The few commands of edgectl that read YAML load the parser, which is as large as all of edgectl. */
+/** The few commands of edgectl that read YAML, and one kind of update, load the parser, which is as large as all of edgectl. */
 const yamlBeside: Plugin = {
   name: "yaml beside",
   setup: ({ onResolve }) => onResolve({ filter: /^yaml$/ }, () => ({ path: "./yaml.cjs", external: true })),
@@ -76,7 +76,7 @@ const yamlBeside: Plugin = {
 
 const boardPrograms: readonly BuildOptions[] = [
   {
-    entryPoints: { edgectl: "agent/cli/edgectl.ts" },
+    entryPoints: { edgectl: "agent/cli/edgectl.ts", "picolet-update": "agent/updates/program/update-main.ts" },
     format: "cjs",
     outExtension: { ".js": ".cjs" },
     plugins: [yamlBeside],

@@ -1,9 +1,11 @@
 /** The Debian packages: installed, upgraded, removed and purged by dpkg in a Debian system. */
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
+import { generateKeyPairSync, sign } from "node:crypto";
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
+import type { UpdateAnswer, UpdateTask } from "@picolet/agent/updates/update-task.ts";
 import { type DebianPackage, pack } from "@picolet/firmware/packages/debian-package.ts";
 import { boardPackage, hubPackage, LIBRARIES } from "@picolet/firmware/packages/packages.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
@@ -92,6 +94,7 @@ describe("Debian packages", { skip }, () => {
       assert.ok(existsSync(join(root.path, path)), path);
     // Enabled for the next boot; the hub waits for its administrator.
     assert.deepEqual(root.output("ls /etc/systemd/system/multi-user.target.wants").match(/picolet\S*/g), [
+      "picolet-boot-check.service",
       "picolet.service",
     ]);
     root.output("picolet --config /usr/share/doc/picolet/examples/config.yaml --check-config");
@@ -115,6 +118,76 @@ describe("Debian packages", { skip }, () => {
     assert.deepEqual(difference(root.files(), before), []);
   });
 });
+
+/** The agent alone is updated: the update program and the boot check of the package itself, with dpkg. */
+describe("an update of the agent's package", { skip }, () => {
+  test("signed, it is installed and, when its agent does not come up, taken back to what ran", () => {
+    using folder = new TempFolder();
+    using root = new DebianRoot();
+    const package_ = boardPackage(distributionFolder("board"), ownPlatform(), EPOCH);
+    const packed = (version: string): string =>
+      pack({ ...package_, version }, folder.at("packages"), { epoch: EPOCH, compression: "none" });
+    root.output(`dpkg --install ${root.bring(packed(VERSION))}`);
+    // systemd does not run in this root.
+    const systemctl = '#!/bin/sh\n[ "$1" != is-failed ]\n';
+    writeFileSync(join(root.path, "usr/bin/systemctl"), systemctl, { mode: 0o755 });
+    const state = join(root.path, "var/lib/picolet/updates");
+    mkdirSync(state, { recursive: true });
+    const next = root.bring(packed(NEXT_VERSION));
+    const prepare = (version = VERSION): UpdateAnswer => {
+      const task: UpdateTask = {
+        ...{ want: "agent", directory: "/var/lib/picolet/updates", install: true, bytesPerSecond: 0 },
+        ...{ allowDowngrade: false, version, keysDirectory: "/etc/picolet/update-keys", architecture: "amd64" },
+        source: { kind: "file", path: next },
+      };
+      writeFileSync(join(root.path, "tmp/task"), `${JSON.stringify(task)}\n`);
+      const lib = "/usr/lib/picolet/lib";
+      // A pipe that stays open: the end of its input would tell the program that its agent has gone.
+      const input = "rm -f /tmp/in; mkfifo /tmp/in; exec 3<>/tmp/in; cat /tmp/task >&3";
+      const lines = root.output(`${input}; ${lib}/node ${lib}/picolet-update.cjs <&3`);
+      return JSON.parse(lines.trim().split("\n").at(-1) ?? "") as UpdateAnswer;
+    };
+    const refused = (problem: RegExp, version?: string): void => {
+      const answer = prepare(version);
+      assert.ok(answer.kind === "failed" && problem.test(answer.message), JSON.stringify(answer));
+    };
+    refused(
+      /^this board trusts no key for packages: put the publisher's public key .* into \/etc\/picolet\/update-keys/,
+    );
+    const key = generateKeyPairSync("ed25519");
+    const pem = key.publicKey.export({ type: "spki", format: "pem" });
+    writeFileSync(join(root.path, "etc/picolet/update-keys/test.pem"), pem);
+    const signature = join(root.path, `${next}.sig`);
+    writeFileSync(signature, Buffer.alloc(64).toString("base64"));
+    refused(/^none of the 1 keys in \/etc\/picolet\/update-keys has signed it$/);
+    writeFileSync(signature, sign(null, readFileSync(join(root.path, next)), key.privateKey).toString("base64"));
+    refused(/^99.0.0 is older than 100.0, which runs/, "100.0");
+    assert.deepEqual({ ...prepare(), bytes: 0, totalBytes: 0 }, PREPARED);
+
+    const check = (healthy: string): string => {
+      const trial = `id=t\nkind=agent\ndeadline=0\nversion=${NEXT_VERSION}\n`;
+      writeFileSync(join(state, "trial"), trial);
+      writeFileSync(join(state, "healthy"), healthy);
+      root.output("rm -f /var/lib/picolet/updates/result; sh /usr/lib/picolet/updates/boot-check");
+      return readFileSync(join(state, "result"), "utf8");
+    };
+    const installed = (): string[] => root.files().filter((path) => !path.startsWith("/var/lib/picolet/updates/"));
+    const files = installed();
+    assert.match(check(""), /^outcome=rolledBack\nreason=the agent did not come up within 0 s$/m);
+    assert.equal(versionIn(root), VERSION);
+    // What was packed again is what was installed.
+    assert.equal(root.output("dpkg --verify picolet"), "");
+    assert.deepEqual(installed(), files);
+    assert.match(root.output("picolet --version"), versionLines(1));
+
+    root.output("rm -f /var/lib/picolet/updates/reverting /var/lib/picolet/updates/starts");
+    assert.match(check("id=t\n"), /^outcome=good$/m);
+    assert.equal(versionIn(root), NEXT_VERSION);
+    assert.ok(existsSync(join(state, "current.deb")), "the next update goes back to it");
+  });
+});
+
+const PREPARED: UpdateAnswer = { kind: "prepared", version: NEXT_VERSION, slot: "", bytes: 0, totalBytes: 0 };
 
 /** As dpkg knows it. */
 const versionIn = (root: DebianRoot): string =>

@@ -36,8 +36,8 @@ import { ImageService, RuntimeService } from "@picolet/runtime-cri/wire/cri-mess
 import { MessageAssembler, withPrefix } from "@picolet/runtime-cri/wire/grpc-messages.ts";
 import { encodeHeaders, HpackDecoder } from "@picolet/runtime-cri/wire/hpack.ts";
 import { FRAME, FrameReader, frame } from "@picolet/runtime-cri/wire/http2-frames.ts";
-import { parseChallenges } from "@picolet/runtime-wasm/pull/challenge.ts";
 import { parseDocument, parseSignatures, platformOfConfig } from "@picolet/runtime-wasm/pull/manifests.ts";
+import { parseChallenges } from "@picolet/runtime-wasm/registry/challenge.ts";
 import { readComponentShape } from "@picolet/runtime-wasm/shared/binary/component-shape.ts";
 import { padMemoryLimits } from "@picolet/runtime-wasm/shared/binary/memory-limits.ts";
 import { parseConfigVolume } from "@picolet/runtime-wasm/shared/board/config/grant.ts";

@@ -56,6 +56,8 @@ export interface LinkedNode {
   readonly router: RuntimeRouter;
   readonly runtimes: RuntimeReports;
   readonly conditions: Watch<readonly NodeCondition[]>;
+  /** JSON of an `UpdateReport`; undefined: nothing is reported. */
+  readonly updates: Watch<string | undefined>;
   readonly addresses: () => readonly string[];
   readonly usage: NodeUsageSampler;
   readonly view: NodeAgentView;
@@ -175,7 +177,7 @@ export class HubLink implements ClusterObjects {
   }
 
   #makeReports(node: LinkedNode): NodeReports {
-    const { router, runtimes, conditions, addresses, view, machine, capacity, allocatable } = node;
+    const { router, runtimes, conditions, updates, addresses, view, machine, capacity, allocatable } = node;
     const { clock, log } = this.#components;
     const { configuration } = this.#init;
     const { nodeName, registerNode, nodeLabels, registerWithTaints, providerID, nodeStatusMaxImages } = configuration;
@@ -183,6 +185,7 @@ export class HubLink implements ClusterObjects {
       {
         adapters: router.adapters,
         conditions,
+        updates,
         podsChanged: view.podsChanged,
         addresses,
         runtimeStatus: (adapter) => runtimes.answer(adapter),

@@ -48,6 +48,7 @@ export interface Images {
   readonly images: NodeImages;
   /** For garbage collection. */
   readonly access: ImageAccess;
+  readonly credentials: PullCredentials;
 }
 
 /** @throws `invalid` when the credential provider plugins are not configured as they should be */
@@ -79,7 +80,7 @@ export async function makeImages(components: ImagesComponents, { args, configura
   );
   const { adapters } = router;
   const images = new NodeImageManager({ puller, adapters, pins, access, prefetcher, pods, log }, { nodeName });
-  return { puller, prefetcher, images, access };
+  return { puller, prefetcher, images, access, credentials };
 }
 
 /** Loaded only where images have to be signed. @throws `invalid` for a key that cannot be read */

@@ -11,6 +11,7 @@ import type { RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.t
 import { CriAdapter } from "@picolet/runtime-cri/cri-adapter.ts";
 import { WasmOnDemand } from "@picolet/runtime-wasm/adapter/wasm-on-demand.ts";
 import { type ProxySettings, proxiesOf, proxyProblem } from "@picolet/runtime-wasm/shared/oci/proxies.ts";
+import type { RegistryConfiguration } from "@picolet/runtime-wasm/shared/oci/registries.ts";
 import type { Configuration } from "../../config/configuration.ts";
 import { warnOfPod } from "../../core/pods/pod-warning.ts";
 import { Pleg } from "../../observe/pleg.ts";
@@ -70,7 +71,7 @@ function componentAdapter({ ports, init, node, store }: AgentBase, services: Boa
       cgroupSettings: node.cgroupSettings,
       transpileCgroup: join("/", cgroupRoot, "picolet-transpile"),
       pullCgroup: join("/", cgroupRoot, "picolet-pull"),
-      registries: wasm.registries.map(({ caFile, ...each }) => ({ ...each, caFile: caFile || undefined })),
+      registries: registriesOf(wasm),
       caFile: wasm.http.caFile || undefined,
       p3: wasm.p3,
       logLimit: {
@@ -135,7 +136,10 @@ export function adapterComponent(adapter: RuntimeAdapter): Component {
 }
 
 /** Chooses the proxies for pulls of components: from the configuration, else from the agent's environment. */
-function registryProxies(
+export const registriesOf = ({ registries }: Configuration["wasm"]): readonly RegistryConfiguration[] =>
+  registries.map(({ caFile, ...each }) => ({ ...each, caFile: caFile || undefined }));
+
+export function registryProxies(
   configured: Configuration["wasm"]["proxy"],
   environment: Readonly<Record<string, string | undefined>>,
   log: Pick<Log, "warn">,

@@ -1,20 +1,21 @@
 /** All that a pull child does: asks the registries in turn, and has a component on disk in the end. */
 import { createHash } from "node:crypto";
 import { mkdir, open, readdir, rm, statfs } from "node:fs/promises";
-import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Random } from "@picolet/protocol/ports.ts";
 import { type ByteStream, CHUNK_BYTES, FileBytes } from "@picolet/runtime-contract/archive/file-bytes.ts";
 import type { ImageSignature, SignedImage } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { downloadBlob } from "../registry/blob-download.ts";
+import type { Descriptor } from "../registry/documents.ts";
+import { atAnyEndpoint } from "../registry/endpoints.ts";
+import type { RegistryClient } from "../registry/registry-client.ts";
 import { COMPONENT_BUILD_HINT } from "../shared/binary/component-shape.ts";
 import { fileError } from "../shared/files/durable-files.ts";
 import type { PulledComponent, PullRequest } from "../shared/messages/pull-request.ts";
 import { findInLayers } from "../shared/oci/layer-search.ts";
 import { COMPONENT_PLATFORM } from "../shared/oci/platforms.ts";
-import type { RegistryEndpoint } from "../shared/oci/registries.ts";
-import { downloadBlob } from "./blob-download.ts";
 import { type Found, ImageSearch } from "./image-search.ts";
-import { type Descriptor, parseSignatures } from "./manifests.ts";
-import { RegistryClient } from "./registry-client.ts";
+import { parseSignatures } from "./manifests.ts";
 
 export interface ImagePullComponents {
   readonly clock: Pick<Clock, "monotonic" | "sleep">;
@@ -70,45 +71,6 @@ async function signaturesOf(registry: RegistryClient, digest: string, signal: Ab
 }
 
 const referenceOf = ({ digest, tag }: PullRequest): string => digest ?? tag ?? "latest";
-
-/** What is wrong with the image itself is so on every mirror. */
-const isFinal = (error: unknown): boolean =>
-  isPicoletError(error, "invalid") || isPicoletError(error, "resource_exhausted") || isPicoletError(error, "cancelled");
-
-async function atAnyEndpoint<T>(request: PullRequest, act: (registry: RegistryClient) => Promise<T>): Promise<T> {
-  const failures: unknown[] = [];
-  for (const endpoint of request.endpoints) {
-    try {
-      return await atEndpoint(endpoint, request, act);
-    } catch (error) {
-      if (isFinal(error)) throw error;
-      failures.push(error);
-    }
-  }
-  throw failures.length === 1 ? failures[0] : ofSeveral(failures, request.endpoints);
-}
-
-/**
- * By itself: in a loop, what esbuild 0.28 makes of `await using` throws the error of one turn at the end of the next
- * one too.
- */
-async function atEndpoint<T>(
-  endpoint: RegistryEndpoint,
-  request: PullRequest,
-  act: (registry: RegistryClient) => Promise<T>,
-): Promise<T> {
-  await using registry = new RegistryClient(endpoint, request);
-  return await act(registry);
-}
-
-/** The registry's own failure is the last, and decides the code; those of its mirrors are only listed. */
-function ofSeveral(failures: readonly unknown[], endpoints: readonly RegistryEndpoint[]): PicoletError {
-  const own = failures.at(-1);
-  const texts = failures.slice(0, -1).map((each, index) => `${endpoints[index]?.url}: ${describeError(each)}`);
-  const message = `${describeError(own)} (mirrors: ${texts.join("; ")})`;
-  if (!isPicoletError(own)) return new PicoletError("failed", message, { retryable: true });
-  return new PicoletError(own.code, message, { retryable: own.retryable });
-}
 
 class ImagePull {
   readonly #components: ImagePullComponents;

@@ -1,8 +1,8 @@
 /** From a reference to the manifest that leads to its component, through indexes; and what else the reference holds. */
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { FetchedDocument, RegistryClient } from "../registry/registry-client.ts";
 import { COMPONENT_PLATFORM, isComponentPlatform } from "../shared/oci/platforms.ts";
 import { type IndexEntry, parseDocument, platformOfConfig, type RegistryDocument } from "./manifests.ts";
-import type { FetchedDocument, RegistryClient } from "./registry-client.ts";
 
 export type Manifest = Exclude<RegistryDocument, { kind: "index" }>;
 

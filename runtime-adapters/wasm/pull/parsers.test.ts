@@ -9,13 +9,13 @@ import { test } from "node:test";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
 import { parseImageReference } from "@picolet/protocol/kubernetes/image-reference.ts";
 import fc from "fast-check";
+import { Authorizer } from "../registry/authorizer.ts";
+import { parseChallenges } from "../registry/challenge.ts";
+import { networkFailure, printable, registryErrorText } from "../registry/failures.ts";
+import { HttpClient } from "../registry/http-client.ts";
 import { DEFAULT_PULL_LIMITS } from "../shared/messages/pull-request.ts";
 import { platformsOf } from "../shared/oci/platforms.ts";
 import { endpointsOf, hostnameOf, isLoopback } from "../shared/oci/registries.ts";
-import { Authorizer } from "./authorizer.ts";
-import { parseChallenges } from "./challenge.ts";
-import { networkFailure, printable, registryErrorText } from "./failures.ts";
-import { HttpClient } from "./http-client.ts";
 import { parseDocument, parseSignatures, platformOfConfig } from "./manifests.ts";
 
 const challenges = (header: string) =>

@@ -4,28 +4,32 @@ import type { ImageCredentials, SignedImage } from "@picolet/runtime-contract/ru
 import type { ProxySettings } from "../oci/proxies.ts";
 import type { RegistryEndpoint } from "../oci/registries.ts";
 
-/** One line on the child's standard input, because it has secrets, and all users can read a command line. */
-export interface PullRequest {
-  /**
-   * `component`: store it on disk. `platforms`: only report the platforms. `signatures`: its digest, and who signed it.
-   */
-  readonly want: "component" | "platforms" | "signatures";
+/** How one repository of a registry is reached. */
+export interface RegistryAccess {
   readonly repository: string;
-  readonly tag: string | undefined;
-  /** `sha256:…`; it goes before the tag. */
-  readonly digest: string | undefined;
   /** In the order in which they are asked. */
   readonly endpoints: readonly RegistryEndpoint[];
   readonly proxies: ProxySettings;
   readonly credentials: ImageCredentials | undefined;
   /** Where those come from, for messages: `secret shop/pull`. */
   readonly credentialsFrom: string | undefined;
+  readonly limits: PullLimits;
+}
+
+/** One line on the child's standard input, because it has secrets, and all users can read a command line. */
+export interface PullRequest extends RegistryAccess {
+  /**
+   * `component`: store it on disk. `platforms`: only report the platforms. `signatures`: its digest, and who signed it.
+   */
+  readonly want: "component" | "platforms" | "signatures";
+  readonly tag: string | undefined;
+  /** `sha256:…`; it goes before the tag. */
+  readonly digest: string | undefined;
   /** A folder of this pull's own, which may hold parts of an earlier one. Absolute. */
   readonly directory: string;
   /** Components that are here, 64 hexadecimal digits, by the digests of the manifests that lead to them. */
   readonly known: Readonly<Record<string, string>>;
   readonly maxComponentBytes: number;
-  readonly limits: PullLimits;
 }
 
 /** Times in milliseconds. */

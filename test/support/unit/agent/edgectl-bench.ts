@@ -70,7 +70,10 @@ export class EdgectlBench {
   readonly #controller = new AbortController();
   #running: Promise<void> | undefined;
 
-  static async start(t: TestContext, others: Pick<LocalApiComponents, "keyvalue"> = {}): Promise<EdgectlBench> {
+  static async start(
+    t: TestContext,
+    others: Pick<LocalApiComponents, "keyvalue" | "updates"> = {},
+  ): Promise<EdgectlBench> {
     const bench = new EdgectlBench();
     t.after(async () => {
       await bench.stopAgent();

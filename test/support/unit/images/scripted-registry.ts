@@ -81,18 +81,16 @@ export class ScriptedRegistry implements AsyncDisposable {
   }
 }
 
-/** The whole of it, or from where it was asked for. */
+/** The whole of it, or the range that was asked for. */
 export function sendBlob(response: ServerResponse, blob: Buffer, range: string | undefined): void {
-  const start = Number(/^bytes=(\d+)-$/.exec(range ?? "")?.[1] ?? 0);
+  const [, first = "0", end = ""] = /^bytes=(\d+)-(\d*)$/.exec(range ?? "") ?? [];
+  const [start, last] = [Number(first), end === "" ? blob.length - 1 : Math.min(Number(end), blob.length - 1)];
   if (start > 0 && start >= blob.length) {
     response.writeHead(416).end();
     return;
   }
-  const rest = blob.subarray(start);
+  const rest = blob.subarray(start, last + 1);
   const content = { "content-length": rest.length };
-  if (start === 0) response.writeHead(200, content).end(rest);
-  else
-    response
-      .writeHead(206, { ...content, "content-range": `bytes ${start}-${blob.length - 1}/${blob.length}` })
-      .end(rest);
+  if (start === 0 && end === "") response.writeHead(200, content).end(rest);
+  else response.writeHead(206, { ...content, "content-range": `bytes ${start}-${last}/${blob.length}` }).end(rest);
 }

@@ -1,12 +1,12 @@
 /** One registry, as the OCI distribution specification has it: manifests and blobs of one repository. */
 import { createHash } from "node:crypto";
-import { PicoletError } from "@picolet/protocol/errors.ts";
-import type { PullRequest } from "../shared/messages/pull-request.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
+import type { RegistryAccess } from "../shared/messages/pull-request.ts";
 import type { RegistryEndpoint } from "../shared/oci/registries.ts";
 import { Authorizer } from "./authorizer.ts";
-import { refusal, registryErrorText, statusFailure } from "./failures.ts";
+import { MANIFEST_TYPES, MAX_DOCUMENT_BYTES } from "./documents.ts";
+import { refusal, registryErrorText, statusFailure, unavailable } from "./failures.ts";
 import { HttpClient, type HttpResponse } from "./http-client.ts";
-import { MANIFEST_TYPES, MAX_DOCUMENT_BYTES } from "./manifests.ts";
 
 export interface FetchedDocument {
   readonly content: Buffer;
@@ -28,7 +28,7 @@ export class RegistryClient implements AsyncDisposable {
   readonly #base: string;
   readonly #timeoutMs: number;
 
-  constructor(endpoint: RegistryEndpoint, request: PullRequest) {
+  constructor(endpoint: RegistryEndpoint, request: RegistryAccess) {
     const { repository, credentials, credentialsFrom, limits, proxies } = request;
     const { documentTimeoutMs } = limits;
     this.#http = new HttpClient(limits, endpoint.caFile, proxies);
@@ -62,6 +62,17 @@ export class RegistryClient implements AsyncDisposable {
   async blob(digest: string, offset: number, signal: AbortSignal): Promise<HttpResponse> {
     const headers: Record<string, string> = offset > 0 ? { range: `bytes=${offset}-` } : {};
     return this.#get(`blobs/${digest}`, headers, `blob ${digest}`, signal, "none");
+  }
+
+  /** The bytes from `first` to `last`, both of them. @throws `unavailable` when the registry gives no ranges */
+  async range(digest: string, first: number, last: number, signal: AbortSignal): Promise<HttpResponse> {
+    const range = `bytes=${first}-${last}`;
+    const response = await this.#get(`blobs/${digest}`, { range }, `blob ${digest}`, signal, "none");
+    if (response.status === 206 && response.header("content-range")?.startsWith(`bytes ${first}-${last}/`)) {
+      return response;
+    }
+    response.body.on("error", ignore("it is not what was asked for")).destroy();
+    throw unavailable(`${response.host} answers no requests for a part of a blob`);
   }
 
   async #get(

@@ -9,9 +9,9 @@ import { errnoOf } from "@picolet/protocol/guards.ts";
 import { type Clock, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
 import { CHUNK_BYTES } from "@picolet/runtime-contract/archive/file-bytes.ts";
 import type { PullLimits } from "../shared/messages/pull-request.ts";
+import type { Descriptor } from "./documents.ts";
 import { networkFailure, unavailable } from "./failures.ts";
 import type { HttpResponse } from "./http-client.ts";
-import type { Descriptor } from "./manifests.ts";
 import type { RegistryClient } from "./registry-client.ts";
 
 export interface BlobDownloadComponents {
@@ -20,6 +20,8 @@ export interface BlobDownloadComponents {
   readonly registry: Pick<RegistryClient, "blob">;
   /** Told how much of the blob there is. */
   readonly onBytes: (bytes: number) => void;
+  /** Resolves when the next bytes may be read; missing: at once. */
+  readonly passed?: ((bytes: number, signal: AbortSignal) => Promise<void>) | undefined;
 }
 
 export interface BlobDownloadInit {
@@ -130,7 +132,7 @@ class BlobDownload {
     response.body.on("error", ignore("the reader of the body reports it"));
     try {
       await this.#begin(response);
-      await this.#receive(response);
+      await this.#receive(response, signal);
     } catch (error) {
       throw isPicoletError(error) || isDiskFailure(error) ? error : networkFailure(error, response.host);
     } finally {
@@ -160,9 +162,9 @@ class BlobDownload {
     if (bytes < sizeBytes) throw await this.#tooShort(bytes);
   }
 
-  async #receive(response: HttpResponse): Promise<void> {
+  async #receive(response: HttpResponse, signal: AbortSignal): Promise<void> {
     const { blob, limits, onStart } = this.#init;
-    const { clock, onBytes } = this.#components;
+    const { clock, onBytes, passed } = this.#components;
     let [windowStart, inWindow] = [clock.monotonic() as number, 0];
     for await (const chunk of response.body as AsyncIterable<Buffer>) {
       if (this.#size + chunk.length > blob.sizeBytes) throw await this.#tooLong(this.#size + chunk.length);
@@ -170,6 +172,7 @@ class BlobDownload {
       await this.#file.write(chunk, 0, chunk.length, this.#size);
       this.#size += chunk.length;
       onBytes(this.#size);
+      await passed?.(chunk.length, signal);
       if (onStart !== undefined && wasBefore < START_BYTES && this.#size >= START_BYTES) {
         const { buffer } = await this.#file.read(Buffer.alloc(START_BYTES), 0, START_BYTES, 0);
         onStart(buffer);
