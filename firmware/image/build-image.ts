@@ -14,6 +14,7 @@ import { VERSION } from "@picolet/protocol/version.ts";
 import { buildPrograms } from "@picolet/scripts/build/build.ts";
 import { buildImageArchive } from "@picolet/scripts/build/build-image-archive.ts";
 import { endWithUsageError, readOptions } from "@picolet/scripts/start/options.ts";
+import { buildFirstBoot } from "../first-boot/build-first-boot.ts";
 import { sourceEpoch } from "../packages/build-packages.ts";
 import { pack } from "../packages/debian-package.ts";
 import { boardPackage } from "../packages/packages.ts";
@@ -64,7 +65,7 @@ export interface BuiltImage {
 }
 
 /** Writes all of it into `folder`. @throws what a tool says */
-export function buildImage(folder: string, options: ImageOptions): BuiltImage {
+export async function buildImage(folder: string, options: ImageOptions): Promise<BuiltImage> {
   const { board, flavour, version, epoch } = options;
   const lock = currentLock();
   using tools = new BuildTools(lock, epoch);
@@ -81,8 +82,10 @@ export function buildImage(folder: string, options: ImageOptions): BuiltImage {
     epoch,
     compression: "none",
   });
+  const firstBoot = join(tools.work, "first-boot.cjs");
+  await buildFirstBoot(firstBoot);
   finishSystem(tools, "root", {
-    ...{ board, flavour, version, deb, keyring: key.certificate },
+    ...{ board, flavour, version, deb, firstBoot, keyring: key.certificate },
     pauseArchive: flavour === "containers" ? pauseArchive(tools, board) : undefined,
   });
   rmSync(deb);
@@ -92,7 +95,7 @@ export function buildImage(folder: string, options: ImageOptions): BuiltImage {
   writeSlotCommands(tree, board);
   const slot = makeSlotImage(tools, "root", seed, epoch);
   const bundle = options.bundle ? makeBundle(tools, { compatible, version, slot: slot.path, key }) : "";
-  const files = new Map([["picolet.yaml", own("picolet.yaml")]]);
+  const files = new Map([["picolet.yaml", own("../first-boot/picolet.yaml")]]);
   if (board.loader.kind === "grub") {
     const { format, file } = board.loader;
     files.set(`EFI/BOOT/${file}`, makeGrub(tools, `grub-modules/${format}`, format));
@@ -226,7 +229,7 @@ async function main(): Promise<void> {
   const board = boardOf(name);
   const [distribution = ""] = await buildPrograms(board.platform);
   const onWarning = (text: string): void => console.error(`warning: ${text}`);
-  const built = buildImage(resolve(input.value(OUTPUT)), {
+  const built = await buildImage(resolve(input.value(OUTPUT)), {
     ...{ board, flavour: input.value(FLAVOUR), version, epoch: sourceEpoch(), distribution, onWarning },
     ...{ allowDrift: input.flag("allow-drift"), compress: true, bundle: true },
     key: (tools) => {

@@ -1,7 +1,6 @@
 /** The read-only system of a slot: Debian's packages, picolet's own, and `tree/`, finished without running any of it. */
 import { execFileSync } from "node:child_process";
 import {
-  appendFileSync,
   chmodSync,
   copyFileSync,
   cpSync,
@@ -66,6 +65,8 @@ export interface SystemParts {
   readonly keyring: string;
   /** picolet's own Debian package. */
   readonly deb: string;
+  /** The program that reads picolet.yaml. */
+  readonly firstBoot: string;
   /** An archive of the image that sandboxes are made of, for containers. */
   readonly pauseArchive: string | undefined;
 }
@@ -77,6 +78,8 @@ export function finishSystem(tools: BuildTools, root: string, parts: SystemParts
   execFileSync("dpkg-deb", ["--extract", parts.deb, tree], { stdio: ["ignore", "ignore", "inherit"] });
   rmSync(join(tree, "usr/share/doc"), { recursive: true, force: true });
   rmSync(join(tree, "usr/share/man"), { recursive: true, force: true });
+  mkdirSync(join(tree, "usr/lib/picolet-image"), { recursive: true });
+  cpSync(parts.firstBoot, join(tree, "usr/lib/picolet-image/first-boot.cjs"));
   lay(own("tree"), tree);
   if (existsSync(own(flavour))) lay(own(flavour), tree);
   if (parts.pauseArchive !== undefined) copyFileSync(parts.pauseArchive, join(tree, "usr/lib/picolet-image/pause.tar"));
@@ -178,8 +181,6 @@ function writeAccounts(tools: BuildTools, root: string): void {
   writeFileSync(join(tree, "etc/group"), read("group.master").replaceAll(/:\*:/g, ":x:"));
   const names = users.split("\n").filter((line) => line !== "");
   writeFileSync(join(tree, "etc/shadow"), names.map((line) => `${line.split(":")[0]}:*:19000:0:99999:7:::\n`).join(""));
-  for (const [name, content] of Object.entries({ picolet: "g picolet -\n", sshd: "u sshd - - /run/sshd\n" }))
-    appendFileSync(join(tree, "usr/lib/sysusers.d", `${name}-board.conf`), content);
   tools.run("systemd-sysusers", [`--root=${inside(tools, root)}`]);
   chmodSync(join(tree, "etc/shadow"), 0o640);
   for (const path of globSync("etc/{passwd,group,shadow,gshadow}-", { cwd: tree })) rmSync(join(tree, path));
