@@ -1,0 +1,72 @@
+/** The boards that an image can be made for, and what is special to each. */
+import type { Architecture } from "../packages/debian-package.ts";
+import type { PackagePlatform } from "../packages/packages.ts";
+
+export const BOARDS = ["raspberrypi", "generic-arm64", "generic-amd64"] as const;
+export type BoardName = (typeof BOARDS)[number];
+export const FLAVOURS = ["containers", "components"] as const;
+export type Flavour = (typeof FLAVOURS)[number];
+
+export interface Board {
+  readonly name: BoardName;
+  readonly architecture: Architecture;
+  readonly platform: PackagePlatform;
+  /** Debian packages beside those of every board. */
+  readonly packages: readonly string[];
+  /** Where the kernel's messages and a login go; the last is /dev/console. */
+  readonly consoles: readonly string[];
+  readonly loader: Loader;
+  /** Of the partition that the owner edits picolet.yaml on. */
+  readonly fatMiB: number;
+}
+
+export type Loader =
+  | { readonly kind: "grub"; readonly format: "x86_64-efi" | "arm64-efi"; readonly file: string }
+  | { readonly kind: "raspberrypi" };
+
+const GENERIC = { fatMiB: 64 } as const;
+const TABLE: Readonly<Record<BoardName, Board>> = {
+  "generic-amd64": {
+    ...{ ...GENERIC, name: "generic-amd64", architecture: "amd64", platform: "linux-x64" },
+    packages: ["linux-image-amd64", "grub-efi-amd64-bin"],
+    consoles: ["tty0", "ttyS0,115200"],
+    loader: { kind: "grub", format: "x86_64-efi", file: "BOOTX64.EFI" },
+  },
+  "generic-arm64": {
+    ...{ ...GENERIC, name: "generic-arm64", architecture: "arm64", platform: "linux-arm64" },
+    packages: ["linux-image-arm64", "grub-efi-arm64-bin"],
+    consoles: ["tty0", "ttyAMA0,115200"],
+    loader: { kind: "grub", format: "arm64-efi", file: "BOOTAA64.EFI" },
+  },
+  raspberrypi: {
+    ...{ fatMiB: 64, name: "raspberrypi", architecture: "arm64", platform: "linux-arm64" },
+    packages: ["linux-image-arm64", "raspi-firmware", "firmware-brcm80211"],
+    consoles: ["tty0", "ttyS1,115200"],
+    loader: { kind: "raspberrypi" },
+  },
+};
+
+export const boardOf = (name: BoardName): Board => TABLE[name];
+
+/** Debian release of the system in the image and of the tools that make it. */
+export const RELEASE = "trixie";
+export const COMPONENTS = ["main", "non-free-firmware"];
+
+const BASE = [
+  ...["systemd-sysv", "udev", "dbus", "kmod", "util-linux", "mount", "login", "passwd", "base-files", "base-passwd"],
+  ...["bash", "dash", "coreutils", "sed", "grep", "findutils", "gzip", "hostname", "procps", "busybox-static"],
+  ...["systemd-resolved", "systemd-timesyncd", "libnss-systemd", "iproute2", "wpasupplicant", "wireless-regdb"],
+  ...["rauc", "rauc-service", "e2fsprogs", "dosfstools", "dmsetup", "fdisk", "openssh-server", "ca-certificates"],
+  // What Node and its native parts are linked with.
+  ...["libstdc++6", "libatomic1", "tzdata"],
+];
+const CONTAINERS = ["containerd", "runc", "containernetworking-plugins", "iptables", "nftables"];
+
+export const packagesOf = (board: Board, flavour: Flavour): readonly string[] => [
+  ...BASE,
+  ...board.packages,
+  ...(flavour === "containers" ? CONTAINERS : []),
+];
+
+/** RAUC's: a bundle of another kind of image is refused. */
+export const compatibleOf = (board: Board, flavour: Flavour): string => `picolet-${board.name}-${flavour}`;
