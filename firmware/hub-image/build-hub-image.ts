@@ -25,18 +25,20 @@ export interface HubImageFiles {
   readonly bills: readonly string[];
 }
 
-/** @param folder gets `picolet-hub/`, the layout, and for each platform an archive and a bill of materials */
-export async function buildHubImage(
+/**
+ * Makes it of what has been built for the platforms.
+ * @param folder gets `picolet-hub/`, the layout, and for each platform an archive and a bill of materials
+ */
+export function makeHubImage(
   platforms: readonly ImagePlatform[],
   folder: string,
   epoch: number,
   level?: number,
-): Promise<HubImageFiles> {
+): HubImageFiles {
   mkdirSync(folder, { recursive: true });
   const all = new OciLayout(join(folder, "picolet-hub"));
   const made = [];
   for (const platform of platforms) {
-    await buildPrograms(platform);
     const distribution = distributionFolder("hub", platform);
     const packages = basePackages(platform);
     const image = packLayers(hubImage({ platform, distribution, packages, epoch }), level);
@@ -72,11 +74,8 @@ if (import.meta.main) {
     endWithUsageError("hub-image", error);
   }
   try {
-    const { layout, archives } = await buildHubImage(
-      platforms,
-      input.text("output") ?? "dist/hub-image",
-      sourceEpoch(),
-    );
+    for (const platform of platforms) await buildPrograms(platform);
+    const { layout, archives } = makeHubImage(platforms, input.text("output") ?? "dist/hub-image", sourceEpoch());
     for (const { file, compressedBytes } of archives)
       console.log(
         `${file}: ${(statSync(file).size / 1e6).toFixed(1)} MB, layers ${(compressedBytes / 1e6).toFixed(1)} MB`,

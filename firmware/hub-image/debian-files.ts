@@ -55,7 +55,11 @@ export function fetchDebianPackages({ suite, architecture, packages }: DebianFil
   ].flatMap((each) => ["-o", each]);
   const folder = mkdtempSync(join(state, "fetch-"));
   const apt = (...words: string[]): void => {
-    execFileSync("apt-get", ["-qq", ...options, ...words], { cwd: folder, stdio: ["ignore", "ignore", "pipe"] });
+    // Another process that uses the same state is waited for; apt itself would fail.
+    execFileSync("flock", [join(state, "in-use"), "apt-get", "-qq", ...options, ...words], {
+      cwd: folder,
+      stdio: ["ignore", "ignore", "pipe"],
+    });
   };
   try {
     apt("update");

@@ -2,23 +2,19 @@
 import { execFileSync } from "node:child_process";
 import { statSync } from "node:fs";
 import { describeError } from "@picolet/protocol/errors.ts";
-import { buildPrograms } from "@picolet/scripts/build/build.ts";
+import { buildPrograms, distributionFolder } from "@picolet/scripts/build/build.ts";
 import { PLATFORMS, platformOf } from "@picolet/scripts/build/platform-parts.ts";
 import { endWithUsageError, readOptions } from "@picolet/scripts/start/options.ts";
 import { type PackOptions, pack } from "./debian-package.ts";
 import { boardPackage, hubPackage, type PackagePlatform } from "./packages.ts";
 
-/** Debian's packages of one platform, board and hub. @returns their paths */
-export async function buildPackages(
-  platform: PackagePlatform,
-  folder: string,
-  options: PackOptions,
-): Promise<{ readonly board: string; readonly hub: string }> {
-  const [board = "", hub = ""] = await buildPrograms(platform);
-  return {
-    board: pack(boardPackage(board, platform, options.epoch), folder, options),
-    hub: pack(hubPackage(hub, platform, options.epoch), folder, options),
-  };
+/** Debian's packages of one platform, of what has been built for it. @returns their paths: board, hub */
+export function makePackages(platform: PackagePlatform, folder: string, options: PackOptions): readonly string[] {
+  const [board, hub] = [distributionFolder("board", platform), distributionFolder("hub", platform)];
+  return [
+    pack(boardPackage(board, platform, options.epoch), folder, options),
+    pack(hubPackage(hub, platform, options.epoch), folder, options),
+  ];
 }
 
 /** SOURCE_DATE_EPOCH, else the time of the commit: two builds of one commit make the same bytes. */
@@ -47,8 +43,9 @@ if (import.meta.main) {
   }
   try {
     for (const platform of platforms) {
-      const paths = await buildPackages(platform, folder, { epoch: sourceEpoch(), compression: "xz" });
-      for (const path of Object.values(paths)) console.log(`${path}: ${(statSync(path).size / 1e6).toFixed(1)} MB`);
+      await buildPrograms(platform);
+      for (const path of makePackages(platform, folder, { epoch: sourceEpoch(), compression: "xz" }))
+        console.log(`${path}: ${(statSync(path).size / 1e6).toFixed(1)} MB`);
     }
   } catch (error) {
     console.error(describeError(error));
