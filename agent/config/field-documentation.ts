@@ -266,8 +266,7 @@ const BUDGETS = {
 };
 
 const BOARD = {
-  boardHealth:
-    "Conditions and events of what is wrong with the board itself; see [operations](operations.md#board-health).",
+  boardHealth: "Conditions and events of what is wrong with the board itself: voltage, heat, storage, clock.",
   "boardHealth.enabled": "Whether the board's sensors and disks are read, every 30 s at most.",
   "boardHealth.temperatureCelsius":
     "The temperature from which a thermal zone is too hot; where the zone has a lower hot or critical point, that counts.",

@@ -30,7 +30,8 @@ try {
   const signingKey = keyFile === undefined ? undefined : readSigningKey(keyFile);
   for (const platform of platforms) await buildPrograms(platform);
   const names = makeRelease({ folder, platforms, epoch: sourceEpoch(), add: input.texts("add"), signingKey });
-  for (const name of names) console.log(`${join(folder, name)}: ${(statSync(join(folder, name)).size / 1e6).toFixed(1)} MB`);
+  for (const name of names)
+    console.log(`${join(folder, name)}: ${(statSync(join(folder, name)).size / 1e6).toFixed(1)} MB`);
   if (signingKey === undefined)
     console.error("warning: the release is not signed; --signing-key FILE signs it, and users can verify it then");
 } catch (error) {

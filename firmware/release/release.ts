@@ -1,17 +1,21 @@
 /**
- * All that a user downloads of one version, in one folder: Debian packages, archives, the hub's image, its manifests and
- * chart, bills of materials, further files such as firmware images, their sums, and a signature. The same commit makes
- * the same bytes.
+ * All that a user downloads of one version, in one folder: Debian packages, archives, the hub's image, its manifests
+ * and chart, bills of materials, further files such as firmware images, their sums, and a signature. The same commit
+ * makes the same bytes.
  */
 import { execFileSync } from "node:child_process";
+import { createHash, createPrivateKey, createPublicKey, type KeyObject, sign } from "node:crypto";
 import {
-  createHash,
-  createPrivateKey,
-  createPublicKey,
-  type KeyObject,
-  sign,
-} from "node:crypto";
-import { copyFileSync, cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+  copyFileSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { gzipSync } from "node:zlib";
@@ -50,7 +54,9 @@ export function readSigningKey(path: string): KeyObject {
   try {
     key = createPrivateKey(readFileSync(path));
   } catch (cause) {
-    throw new PicoletError("invalid", `cannot read the signing key ${path}: it must be a private key in PEM`, { cause });
+    throw new PicoletError("invalid", `cannot read the signing key ${path}: it must be a private key in PEM`, {
+      cause,
+    });
   }
   if (key.asymmetricKeyType === "ed25519") return key;
   const how = "make one with: openssl genpkey -algorithm ed25519 -out release.key";
