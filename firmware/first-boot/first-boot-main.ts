@@ -18,7 +18,7 @@ import { networkInterfaces } from "node:os";
 import { pipeline } from "node:stream/promises";
 import { parseArgs } from "node:util";
 import { readBoard } from "@picolet/agent/main/node/read-board.ts";
-import { describeError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore } from "@picolet/protocol/errors.ts";
 import type { StatusReport } from "@picolet/protocol/local-api/status.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
 import { readBoardFacts } from "./board-facts.ts";
@@ -103,7 +103,7 @@ function show(root: string, text: string): void {
         closeSync(file);
       }
     } catch {
-      // There is no such screen.
+      ignore("there is no such screen")();
     }
   }
 }

@@ -246,7 +246,7 @@ type Row = Omit<CommandText, "words" | "details" | "examples"> & Partial<Pick<Co
 
 const ROWS: Readonly<Record<HubCommandName, Row>> = {
   serve: {
-    summary: "serve boards, for a cluster or with an API server of its own",
+    summary: "serve boards, for a cluster or with its own API server",
     details: `With --embedded the hub brings an API server of its own, in SQLite; otherwise it
 is in front of the Kubernetes cluster that --kubeconfig names.`,
     flags: [

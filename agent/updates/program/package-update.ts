@@ -2,7 +2,7 @@
 import { createPublicKey, type KeyObject, verify } from "node:crypto";
 import { copyFile, mkdir, open, readdir, readFile, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import { downloadBlob } from "@picolet/runtime-wasm/registry/blob-download.ts";
 import { syncDirectory } from "@picolet/runtime-wasm/shared/files/durable-files.ts";
@@ -168,7 +168,7 @@ async function keepPrevious(run: RunCommand, task: PackageTask, sizeBytes: numbe
   const previous = join(directory, PREVIOUS_PACKAGE);
   for (const known of [CURRENT_PACKAGE, PREVIOUS_PACKAGE]) {
     const path = join(directory, known);
-    const fields = await fieldsOf(run, path, signal).catch(() => undefined);
+    const fields = await fieldsOf(run, path, signal).catch(ignore("there is no such package, or it was cut off"));
     if (fields?.version !== task.version) continue;
     if (known === CURRENT_PACKAGE) await store(previous, (to) => copyFile(path, to));
     return;

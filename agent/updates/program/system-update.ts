@@ -1,7 +1,7 @@
 /** The system as a whole: RAUC writes a bundle into the slot that does not run. Nothing of the board changes yet. */
 import { rm, statfs } from "node:fs/promises";
 import { join } from "node:path";
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { isRecord } from "@picolet/protocol/guards.ts";
 import type { Clock, Random } from "@picolet/protocol/ports.ts";
 import { downloadBlob } from "@picolet/runtime-wasm/registry/blob-download.ts";
@@ -104,7 +104,7 @@ export async function checkRoom(directory: string, sizeBytes: number): Promise<v
 }
 
 async function hasNetworkBlockDevice({ run }: UpdateProgramComponents, signal: AbortSignal): Promise<boolean> {
-  return (await run(["modprobe", "nbd"], signal).catch(() => undefined))?.exitCode === 0;
+  return (await run(["modprobe", "nbd"], signal).catch(ignore("no modprobe, no module")))?.exitCode === 0;
 }
 
 interface Bundle {
