@@ -34,6 +34,7 @@ const PACKAGES: readonly (readonly [name: string, proof: string])[] = [
   ["tpm2-tools", "/usr/bin/tpm2_unseal"],
   ["lintian", "/usr/bin/lintian"],
   ["rauc", "/usr/bin/rauc"],
+  ["openssl", "/usr/bin/openssl"],
   ["squashfs-tools", "/usr/bin/mksquashfs"],
 ];
 
