@@ -68,10 +68,14 @@ const leanWebSocket: Plugin = {
   },
 };
 
-/** The few commands of edgectl that read YAML, and one kind of update, load the parser, which is as large as all of edgectl. */
-const yamlBeside: Plugin = {
-  name: "yaml beside",
-  setup: ({ onResolve }) => onResolve({ filter: /^yaml$/ }, () => ({ path: "./yaml.cjs", external: true })),
+/**
+ * Two packages are files of their own: YAML's parser, which is as large as all of edgectl, for the few commands and the
+ * update that read it; and the HTTP client, which two programs have.
+ */
+const packagesBeside: Plugin = {
+  name: "packages beside",
+  setup: ({ onResolve }) =>
+    onResolve({ filter: /^(?:yaml|undici)$/ }, ({ path }) => ({ path: `./${path}.cjs`, external: true })),
 };
 
 const boardPrograms: readonly BuildOptions[] = [
@@ -79,9 +83,9 @@ const boardPrograms: readonly BuildOptions[] = [
     entryPoints: { edgectl: "agent/cli/edgectl.ts", "picolet-update": "agent/updates/program/update-main.ts" },
     format: "cjs",
     outExtension: { ".js": ".cjs" },
-    plugins: [yamlBeside],
+    plugins: [packagesBeside],
   },
-  { entryPoints: { yaml: "yaml" }, format: "cjs", outExtension: { ".js": ".cjs" } },
+  { entryPoints: { yaml: "yaml", undici: "undici" }, format: "cjs", outExtension: { ".js": ".cjs" } },
   // CommonJS: the loader of ES modules would cost 0.6 MiB.
   {
     entryPoints: {
@@ -91,6 +95,7 @@ const boardPrograms: readonly BuildOptions[] = [
     },
     format: "cjs",
     outExtension: { ".js": ".cjs" },
+    plugins: [packagesBeside],
   },
   // They load jco, which is ES modules.
   {

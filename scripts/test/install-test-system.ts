@@ -36,6 +36,7 @@ const PACKAGES: readonly (readonly [name: string, proof: string])[] = [
   ["skopeo", "/usr/bin/skopeo"],
   ["openssh-server", "/usr/sbin/sshd"],
   ["rauc", "/usr/bin/rauc"],
+  ["openssl", "/usr/bin/openssl"],
   ["squashfs-tools", "/usr/bin/mksquashfs"],
 ];
 

@@ -55,7 +55,7 @@ test("it runs, with its flags parsed and its own exit code", async () => {
 });
 
 test("it is in the help", async () => {
-  assert.match((await run("help")).out, /^ {2}led blink {5}blink the board's light$/m);
+  assert.match((await run("help")).out, /^ {2}led blink {6}blink the board's light$/m);
   const { out } = await run("led", "blink", "--help");
   for (const text of [...TEXTS, "edgectl led blink COLOUR [flags]", "Finds the board", "3 there is no light"])
     assert.ok(out.includes(text), text);

@@ -49,6 +49,7 @@ describe("a board's distribution", () => {
         "lib/wasm-dense.cjs",
         "lib/wasm-pull.cjs",
         "lib/picolet-update.cjs",
+        "lib/undici.cjs",
         "lib/wasm-devices.cjs",
       ],
       ...["lib/wasm-transpile.mjs", "lib/component-tool.mjs", ...SQLITE_FILES],

@@ -1,7 +1,10 @@
 /** The unit that the Debian package brings, on a board with systemd: ready, alive, restarted, and no pod with it. */
 import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
 import { after, before, test } from "node:test";
 import { boardPackage } from "@picolet/firmware/packages/packages.ts";
+import { type KubeObject, NODES } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { parseReport, type UpdateProgress } from "@picolet/protocol/updates/node-updates.ts";
 import { distributionFolder } from "@picolet/scripts/build/build.ts";
 import { ownPlatform } from "@picolet/scripts/build/platform-parts.ts";
 import { isReady } from "@picolet/scripts/start/follow-pods.ts";
@@ -15,6 +18,8 @@ import { TempFolder } from "../support/unit/machine/temp-folder.ts";
 
 const skip = guestMissing() ?? false;
 const UNIT = "/usr/lib/systemd/system/picolet.service";
+const BOOT_CHECK = "/usr/lib/picolet/updates/boot-check";
+const BOOT_CHECK_UNIT = "/usr/lib/systemd/system/picolet-boot-check.service";
 
 let guest: Guest;
 let agent: GuestAgent;
@@ -29,7 +34,7 @@ function packaged(path: string): string {
 before(async () => {
   if (skip !== false) return;
   guest = await Guest.start();
-  await guest.upload(UNIT, packaged(UNIT));
+  for (const path of [UNIT, BOOT_CHECK, BOOT_CHECK_UNIT]) await guest.upload(path, packaged(path));
   await guest.upload("/usr/lib/tmpfiles.d/picolet.conf", packaged("/usr/lib/tmpfiles.d/picolet.conf"));
   await guest.output(
     [
@@ -84,7 +89,7 @@ test("an agent that hangs is restarted by the watchdog, and its pod is not", { s
   assert.equal(restartsOf(after.get("web-guest")), 0);
 });
 
-test("edgectl join takes the board into a fleet", { skip }, async () => {
+test("edgectl join takes the board into a fleet, whose hub changes its configuration", { skip }, async () => {
   using folder = new TempFolder();
   // The guest dials one address for all that is outside of it.
   const flags = ["--server-name", "10.0.2.100"];
@@ -98,6 +103,7 @@ test("edgectl join takes the board into a fleet", { skip }, async () => {
     assert.equal(stdout, `/etc/picolet/config.yaml: the hub is https://${host}:${port}\nnode/guest has joined\n`);
     await using admin = await FleetAdmin.of(hub);
     await admin.untilCondition("guest", "Ready", "True");
+    await updatesConfiguration(admin);
   } finally {
     await hub.end("SIGTERM");
   }
@@ -126,3 +132,43 @@ test("a removal of the package ends the pods first, then the agent", { skip }, a
   assert.equal(await containers(), "");
   assert.equal(await show("ActiveState"), "inactive");
 });
+
+/** By the boot check, as systemd runs it. */
+async function updatesConfiguration(admin: FleetAdmin): Promise<void> {
+  const before = await agent.waitForPods("a ready pod", (pods) => isReady(pods.get("web-guest")));
+  const file = (): Promise<string> => guest.output("cat /etc/picolet/config.yaml");
+  const given = await file();
+  const configured = async (configuration: string, deadline: string, state: string): Promise<string> => {
+    const annotations = { "picolet.io/configuration": configuration, "picolet.io/update-health-deadline": deadline };
+    await admin.patch(NODES, "guest", { metadata: { annotations } });
+    const target = createHash("sha256").update(configuration).digest("hex").slice(0, 16);
+    const progressOf = ({ metadata }: KubeObject): UpdateProgress | undefined =>
+      parseReport(metadata.annotations?.["picolet.io/update-status"] ?? "")?.updates.find(
+        (each) => each.target === target,
+      );
+    // Each wait has a limit of its own, and the board is emulated.
+    const over = ["good", "rolledBack", "failed"];
+    for (const states of [["restarting", "trial", ...over], ["trial", ...over], over])
+      await admin.until(NODES, `${configuration} is ${states[0]}`, (node) =>
+        states.includes(progressOf(node)?.state ?? ""),
+      );
+    const node = await admin.until(NODES, "an update that is over", (each) =>
+      over.includes(progressOf(each)?.state ?? ""),
+    );
+    assert.equal(progressOf(node)?.state, state, progressOf(node)?.message);
+    return progressOf(node)?.message ?? "";
+  };
+  assert.equal(await configured("maxPods: 77\n", "5m", "good"), "");
+  assert.match(await file(), /maxPods: 77/);
+  const good = await file();
+  // Nothing answers there: the board has to come back to its hub by itself.
+  const message = await configured("hub: { server: 'https://10.0.2.100:9' }\n", "30s", "rolledBack");
+  assert.match(message, /^not healthy after 30 s: no connection to the hub/);
+  assert.equal(await file(), good);
+  assert.notEqual(good, given);
+  assert.match(await configured("maxPods: many\n", "30s", "failed"), /the configuration would be wrong: .*maxPods/);
+  assert.match(await configured("nodeName: other\n", "30s", "failed"), /a hub may not change nodeName/);
+  const after = await agent.waitForPods("the pod again", (pods) => isReady(pods.get("web-guest")));
+  assert.equal(containerIdOf(after.get("web-guest")), containerIdOf(before.get("web-guest")));
+  assert.equal(restartsOf(after.get("web-guest")), 0);
+}

@@ -20,13 +20,11 @@ import { type Document, descriptorOf, digestOf, MANIFEST_TYPE } from "../support
 import { ScriptedRegistry } from "../support/unit/images/scripted-registry.ts";
 import { TempFolder } from "../support/unit/machine/temp-folder.ts";
 
-const PROGRAMS = [
-  "/usr/bin/rauc",
-  "/usr/bin/mksquashfs",
-  "/usr/bin/dbus-daemon",
-  "/usr/bin/openssl",
-  "/dev/loop-control",
-];
+const RAUC = "/usr/bin/rauc";
+const BUS = "/usr/bin/dbus-daemon";
+const MONITOR = "/usr/bin/dbus-monitor";
+const OPENSSL = "/usr/bin/openssl";
+const PROGRAMS = [RAUC, "/usr/bin/mksquashfs", BUS, MONITOR, OPENSSL, "/dev/loop-control"];
 const missing = PROGRAMS.filter((path) => !existsSync(path));
 const skip = missing.length === 0 ? false : `not here: ${missing.join(", ")}`;
 const BOOT_CHECK = "firmware/updates/boot-check";
@@ -74,7 +72,7 @@ class RaucBoard implements AsyncDisposable {
         `[slot.rootfs.0]\ndevice=${this.at("a")}\ntype=raw\nbootname=A\n` +
         `[slot.rootfs.1]\ndevice=${this.at("b")}\ntype=raw\nbootname=B\n`,
     );
-    const bus = spawn("dbus-daemon", ["--session", "--nofork", `--address=${this.#bus}`, "--print-address"]);
+    const bus = spawn(BUS, ["--session", "--nofork", `--address=${this.#bus}`, "--print-address"]);
     this.#children.push(bus);
     await once(bus.stdout, "data");
     mkdirSync(this.at("bin"));
@@ -96,7 +94,7 @@ class RaucBoard implements AsyncDisposable {
   #makeKey(name: string): void {
     const files = ["-keyout", this.at(`${name}.key`), "-out", this.at(`${name}.crt`)];
     const how = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "365"];
-    execFileSync("openssl", ["req", ...how, "-subj", `/CN=${name}`, ...files], { stdio: "ignore" });
+    execFileSync(OPENSSL, ["req", ...how, "-subj", `/CN=${name}`, ...files], { stdio: "ignore" });
   }
 
   /** RAUC's service as it is after a start of this slot. */
@@ -104,7 +102,7 @@ class RaucBoard implements AsyncDisposable {
     await this.#endService();
     writeFileSync(this.at("cmdline"), `quiet rauc.slot=${slot}\n`);
     const match = "type='signal',member='NameOwnerChanged',arg0='de.pengutronix.rauc'";
-    const monitor = spawn("dbus-monitor", ["--address", this.#bus, match], { stdio: ["ignore", "pipe", "ignore"] });
+    const monitor = spawn(MONITOR, ["--address", this.#bus, match], { stdio: ["ignore", "pipe", "ignore"] });
     this.#children.push(monitor);
     // It names itself once it listens.
     await once(monitor.stdout, "data");
@@ -123,7 +121,7 @@ class RaucBoard implements AsyncDisposable {
       `[update]\ncompatible=${COMPATIBLE}\nversion=${version}\n[bundle]\nformat=plain\n[image.rootfs]\nfilename=rootfs.img\n`,
     );
     const signer = [`--cert=${this.at(`${key}.crt`)}`, `--key=${this.at(`${key}.key`)}`];
-    execFileSync("rauc", ["bundle", ...signer, this.at(name), this.at(`${name}.raucb`)], { stdio: "ignore" });
+    execFileSync(RAUC, ["bundle", ...signer, this.at(name), this.at(`${name}.raucb`)], { stdio: "ignore" });
     return readFileSync(this.at(`${name}.raucb`));
   }
 
