@@ -316,7 +316,7 @@ Any reader of it is the administrator of the fleet.`,
     flags: [...STORE_FLAGS, ACCEPT_RESTORED_STORE],
     exitCodes: [[65, "the store was refused"]],
   },
-  "keys rotate": { summary: "make new keys for the embedded API server's Secrets at rest", flags: STORE_FLAGS },
+  "keys rotate": { summary: "make new keys for the embedded API server's Secrets", flags: STORE_FLAGS },
   version: { summary: "print the version", flags: [] },
   help: { summary: "show how a command is used", operands: "[COMMAND]", atMost: 2, completes: ["commands"], flags: [] },
 };
