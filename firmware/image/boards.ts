@@ -2,7 +2,7 @@
 import type { Architecture } from "../packages/debian-package.ts";
 import type { PackagePlatform } from "../packages/packages.ts";
 
-export const BOARDS = ["raspberrypi", "generic-arm64", "generic-amd64"] as const;
+export const BOARDS = ["generic-arm64", "generic-amd64"] as const;
 export type BoardName = (typeof BOARDS)[number];
 export const FLAVOURS = ["containers", "components"] as const;
 export type Flavour = (typeof FLAVOURS)[number];
@@ -16,13 +16,16 @@ export interface Board {
   /** Where the kernel's messages and a login go; the last is /dev/console. */
   readonly consoles: readonly string[];
   readonly loader: Loader;
-  /** Of the partition that the owner edits picolet.yaml on. */
+  /** Size of the partition that the owner edits picolet.yaml on. */
   readonly fatMiB: number;
 }
 
-export type Loader =
-  | { readonly kind: "grub"; readonly format: "x86_64-efi" | "arm64-efi"; readonly file: string }
-  | { readonly kind: "raspberrypi" };
+/** GRUB as an EFI program. */
+export interface Loader {
+  readonly format: "x86_64-efi" | "arm64-efi";
+  /** The name under which firmware starts it from a card. */
+  readonly file: string;
+}
 
 const GENERIC = { fatMiB: 64 } as const;
 const TABLE: Readonly<Record<BoardName, Board>> = {
@@ -30,19 +33,13 @@ const TABLE: Readonly<Record<BoardName, Board>> = {
     ...{ ...GENERIC, name: "generic-amd64", architecture: "amd64", platform: "linux-x64" },
     packages: ["linux-image-amd64", "grub-efi-amd64-bin"],
     consoles: ["tty0", "ttyS0,115200"],
-    loader: { kind: "grub", format: "x86_64-efi", file: "BOOTX64.EFI" },
+    loader: { format: "x86_64-efi", file: "BOOTX64.EFI" },
   },
   "generic-arm64": {
     ...{ ...GENERIC, name: "generic-arm64", architecture: "arm64", platform: "linux-arm64" },
     packages: ["linux-image-arm64", "grub-efi-arm64-bin"],
     consoles: ["tty0", "ttyAMA0,115200"],
-    loader: { kind: "grub", format: "arm64-efi", file: "BOOTAA64.EFI" },
-  },
-  raspberrypi: {
-    ...{ fatMiB: 64, name: "raspberrypi", architecture: "arm64", platform: "linux-arm64" },
-    packages: ["linux-image-arm64", "raspi-firmware", "firmware-brcm80211"],
-    consoles: ["tty0", "ttyS1,115200"],
-    loader: { kind: "raspberrypi" },
+    loader: { format: "arm64-efi", file: "BOOTAA64.EFI" },
   },
 };
 
@@ -57,7 +54,7 @@ const BASE = [
   ...["bash", "dash", "coreutils", "sed", "grep", "findutils", "gzip", "hostname", "procps", "busybox-static"],
   ...["systemd-resolved", "systemd-timesyncd", "libnss-systemd", "iproute2", "wpasupplicant", "wireless-regdb"],
   ...["rauc", "rauc-service", "e2fsprogs", "dosfstools", "dmsetup", "fdisk", "openssh-server", "ca-certificates"],
-  // What Node and its native parts are linked with.
+  // Libraries that Node and its native parts are linked with.
   ...["libstdc++6", "libatomic1", "tzdata"],
 ];
 const CONTAINERS = ["containerd", "runc", "containernetworking-plugins", "iptables", "nftables"];

@@ -96,11 +96,9 @@ export async function buildImage(folder: string, options: ImageOptions): Promise
   const slot = makeSlotImage(tools, "root", seed, epoch);
   const bundle = options.bundle ? makeBundle(tools, { compatible, version, slot: slot.path, key }) : "";
   const files = new Map([["picolet.yaml", own("../first-boot/picolet.yaml")]]);
-  if (board.loader.kind === "grub") {
-    const { format, file } = board.loader;
-    files.set(`EFI/BOOT/${file}`, makeGrub(tools, `grub-modules/${format}`, format));
-    files.set("EFI/BOOT/grub.cfg", GRUB_COMMANDS);
-  }
+  const { format, file } = board.loader;
+  files.set(`EFI/BOOT/${file}`, makeGrub(tools, `grub-modules/${format}`, format));
+  files.set("EFI/BOOT/grub.cfg", GRUB_COMMANDS);
   makeFat(tools, board.fatMiB, files, seed, epoch);
   const disk = makeDiskImage(tools, grubPartitions(board), seed);
   const contents: ImageContents = {

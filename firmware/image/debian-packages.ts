@@ -56,7 +56,7 @@ export function lockText(lock: PackageLock): string {
 export const currentLock = (): PackageLock =>
   existsSync(LOCK_FILE) ? readLock(readFileSync(LOCK_FILE, "utf8")) : new Map();
 
-/** What a tree has in another version than the lock says, or beside it. */
+/** Packages of a tree that the lock has in another version, or not at all. */
 export const driftOf = (
   packages: readonly InstalledPackage[],
   lock: PackageLock,

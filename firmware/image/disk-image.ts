@@ -1,4 +1,7 @@
-/** The image of a whole card: GPT, the owner's FAT partition with the boot loader, the slots, and a small data partition. */
+/**
+ * The image of a whole card: GPT, the owner's FAT partition with the boot loader, the slots, and a small data
+ * partition.
+ */
 import { copyFileSync, mkdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -33,7 +36,7 @@ export interface Partition {
   readonly content?: string;
 }
 
-/** Of every board with GRUB; `grub.cfg` has the numbers. */
+/** The partitions of every board; `grub.cfg` has their numbers. */
 export const grubPartitions = (board: Board): readonly Partition[] => [
   { name: "picolet", mib: board.fatMiB, type: EFI_SYSTEM, content: "fat.img" },
   { name: "boot-state", mib: BOOT_STATE_MIB, type: LINUX, content: "boot-state" },
@@ -67,8 +70,9 @@ export function makeDiskImage(tools: BuildTools, partitions: readonly Partition[
 }
 
 /**
- * The state of the slots, as `boot-slots` describes it: A is good, and B has nothing. GRUB writes only to files of a file
- * system that it knows, and only their sectors: so this is FAT, whose two files `boot-slots` writes at the same places.
+ * The state of the slots, as `boot-slots` describes it: A is good, and B has nothing. GRUB writes only to files of a
+ * file system that it knows, and only their sectors: so this is FAT, whose two files `boot-slots` writes at the same
+ * places.
  */
 function makeBootState(tools: BuildTools): void {
   const state = { ORDER: "A B", A_OK: 1, B_OK: 0, A_TRY: 0, B_TRY: 0, A_GOOD: 1, B_GOOD: 0, A_BACK: 0, B_BACK: 0 };
@@ -110,7 +114,7 @@ export function makeFat(
   rmSync(folder, { recursive: true });
 }
 
-/** What GRUB must have built in: it never reads a module. */
+/** Modules that are built into GRUB: it never reads one. */
 const GRUB_MODULES = [
   ...["normal", "part_gpt", "fat", "ext2", "loadenv", "test", "echo", "linux", "regexp", "probe"],
   ...["reboot", "sleep", "configfile", "boot", "true", "gzio"],

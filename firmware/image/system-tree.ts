@@ -1,4 +1,6 @@
-/** The read-only system of a slot: Debian's packages, picolet's own, and `tree/`, finished without running any of it. */
+/**
+ * The read-only system of a slot: Debian's packages, picolet's own, and `tree/`, finished without running any of it.
+ */
 import { execFileSync } from "node:child_process";
 import {
   chmodSync,
@@ -29,7 +31,7 @@ const UNUSED = [
   "usr/bin/{perl*,containerd-stress,containerd-shim,containerd-shim-runc-v1,gpgv*,apt*,dpkg*,debconf*,ucf*,systemd-cgtop,systemd-analyze,localedef,openssl,ssh-add,ssh-agent,ssh-keyscan,scp,ssh,slogin,sftp,lsinitramfs,unmkinitramfs,linux-*}",
   "usr/sbin/{tc,update-initramfs,mkinitramfs,dpkg*,e4crypt,zic,iconvconfig,update-*,adduser,deluser,addgroup,delgroup,cfdisk}",
   "usr/lib/*-linux-gnu/{perl*,gconv,libapt*,cryptsetup,security/pam_userdb.so}",
-  "usr/lib/{apt,dpkg,klibc,initramfs-tools,linux,lsb,init,ucf,runit-helper,sysusers.d/debian*,pcrlock.d,kernel,environment.d,systemd/boot,systemd/ukify}",
+  "usr/lib/{apt,dpkg,klibc,initramfs-tools,linux,lsb,init,ucf,runit-helper,pcrlock.d,kernel,environment.d,systemd/boot,systemd/ukify}",
   "usr/lib/udev/hwdb.d/*-{OUI,pci-*,usb-*,bluetooth-*,acpi-*,sdio-*,autosuspend*,evdev,keyboard,mouse,pointingstick,touchpad,joystick,av-*,photo*,analyzers,imds,dmi-*,input-*,camera*,led*,seat*}*",
   "usr/lib/cni/{dhcp,ipvlan,macvlan,sbr,vlan,vrf,host-device,static,ptp,dummy}",
   "usr/lib/systemd/system-generators/systemd-{gpt-auto,hibernate-resume,rc-local,sysv,system-update,tpm2,ssh,fstab}-generator",
@@ -172,7 +174,7 @@ type=raw
 bootname=B
 `;
 
-/** What base-passwd's and the other packages' scripts would have made. */
+/** Writes the accounts that the scripts of base-passwd and other packages would have made. */
 function writeAccounts(tools: BuildTools, root: string): void {
   const tree = join(tools.work, root);
   const read = (name: string): string => readFileSync(join(tree, "usr/share/base-passwd", name), "utf8");

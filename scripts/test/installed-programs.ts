@@ -4,13 +4,7 @@ import { syncBuiltinESMExports } from "node:module";
 import { basename, relative } from "node:path";
 import { TEST_SYSTEM_PROGRAMS } from "./install-test-system.ts";
 
-const INSTALLED: ReadonlySet<string> = new Set([
-  ...TEST_SYSTEM_PROGRAMS,
-  "kubectl",
-  "qemu-img",
-  "tpm2_clear",
-  "docker",
-]);
+const INSTALLED: ReadonlySet<string> = new Set([...TEST_SYSTEM_PROGRAMS, "kubectl", "tpm2_clear", "docker"]);
 const BUILT = "dist/";
 /** Bundles that tests make for themselves. */
 const BUNDLED = "dist/test-components/";

@@ -35,6 +35,7 @@ const FILE_TIMEOUT_MS = Number(FILE_TIMEOUT ?? 8 * 60_000);
 const SLOW_SECONDS = 15;
 /** Their tests wait for the one emulated board of a machine. */
 const GUEST_TESTS = "test/guest/";
+const FIRMWARE_TESTS = "test/firmware/";
 /** Tests that measure the free memory or processes of the whole machine, which other large tests change by hundreds. */
 const SHY: ReadonlySet<string> = new Set(["test/e2e/node/pid-pressure.test.ts", "test/e2e/node/soft-eviction.test.ts"]);
 
@@ -101,7 +102,7 @@ async function runTests(files: readonly string[], jobs: readonly Job[], outcome:
     costs: new Map([...readTestCosts(), ...jobs.map(({ name, cost }) => [name, cost] as const)]),
     cores: availableParallelism(),
     isShy: (file) => SHY.has(file),
-    turnOf: (file) => (file.startsWith(GUEST_TESTS) ? GUEST_TESTS : undefined),
+    turnOf: (file) => (file.startsWith(GUEST_TESTS) || file.startsWith(FIRMWARE_TESTS) ? GUEST_TESTS : undefined),
     isSmall: (file) => jobsByName.has(file) || SMALL_TESTS.test(file),
   });
   await runScheduled(schedule, async (name) => {

@@ -1,6 +1,6 @@
 /** Container images for tests, made from what Debian's packages bring: busybox, and a pause program of three lines. */
 import { execFileSync } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, renameSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { buildImageArchive, type ImageRecipe } from "@picolet/scripts/build/build-image-archive.ts";
@@ -64,27 +64,13 @@ export function buildBusyboxArchive(name = BUSYBOX_IMAGE): string {
   return built(name, () => ({ files: { "bin/busybox": "/bin/busybox" }, links, command: ["/bin/sh"] }));
 }
 
-/** The program that holds a sandbox's namespaces: it waits forever and uses almost no memory. */
-const PAUSE_SOURCE = `
-void _start(void) {
-  for (;;) {
-#if defined(__x86_64__)
-    __asm__ volatile("syscall" : : "a"(34) : "rcx", "r11", "memory");
-#elif defined(__aarch64__)
-    register long number __asm__("x8") = 73;
-    register long a __asm__("x0") = 0, b __asm__("x1") = 0, c __asm__("x2") = 0, d __asm__("x3") = 0;
-    __asm__ volatile("svc 0" : "+r"(a) : "r"(number), "r"(b), "r"(c), "r"(d) : "memory");
-#endif
-  }
-}
-`;
+/** The program that holds a sandbox's namespaces, as in images of boards. */
+const PAUSE_SOURCE = fileURLToPath(import.meta.resolve("@picolet/firmware/image/pause.c"));
 
 export function buildPauseArchive(name = PAUSE_IMAGE): string {
   return built(name, (folder) => {
-    const source = join(folder, "pause.c");
     const program = join(folder, "pause");
-    writeFileSync(source, PAUSE_SOURCE);
-    execFileSync("clang", ["-Os", "-static", "-nostdlib", "-fuse-ld=lld", "-o", program, source]);
+    execFileSync("clang", ["-Os", "-static", "-nostdlib", "-fuse-ld=lld", "-o", program, PAUSE_SOURCE]);
     return { files: { pause: program }, entrypoint: ["/pause"] };
   });
 }

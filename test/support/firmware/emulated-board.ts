@@ -8,9 +8,12 @@
  */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { copyFileSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { copyFileSync, createReadStream, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
+import { pipeline } from "node:stream/promises";
 import { GUEST_CPU } from "../guest/guest-image.ts";
 import { SerialLine } from "./serial-line.ts";
 
@@ -118,7 +121,7 @@ export class EmulatedBoard implements AsyncDisposable {
     return join(this.folder, "disk.qcow2");
   }
 
-  /** What the user sees on the serial line, with `waitFor` and `send`. */
+  /** The serial line that the user sees, with `waitFor` and `send`. */
   get serial(): SerialLine {
     if (this.#serial === undefined) throw new Error("the board is off");
     return this.#serial;
@@ -185,6 +188,25 @@ export class EmulatedBoard implements AsyncDisposable {
     const { output, exitCode } = await this.run(line, limitMs);
     if (exitCode !== 0) throw new Error(`${line} ended with ${exitCode}\n${output}\n${this.serial.tail}`);
     return output;
+  }
+
+  /**
+   * Copies a file of this machine to the board, over the network: the board fetches it from a server on loopback that
+   * serves nothing else.
+   */
+  async upload(source: string, target: string): Promise<void> {
+    const server = createServer(
+      (_, response) => void pipeline(createReadStream(source), response).catch(() => undefined),
+    );
+    await new Promise<void>((listening) => server.listen(0, "127.0.0.1", listening));
+    try {
+      const { port } = server.address() as AddressInfo;
+      await this.until("ip route get 10.0.2.2");
+      await this.output(`wget -q -O ${target} http://${HOST_ADDRESS}:${port}/ && sync ${target}`, BOOT_LIMIT_MS);
+    } finally {
+      server.closeAllConnections();
+      server.close();
+    }
   }
 
   /** Waits until `line` ends with 0. The board is asked again at once: it is the slow one. */

@@ -2,7 +2,7 @@
 import type { Socket } from "node:net";
 import { connectTo } from "../guest/guest-channel.ts";
 
-/** What a line keeps: the beginning of a boot that loops for hours is dropped. */
+/** Bounds memory; the beginning of a boot that loops for hours is dropped. */
 const MAX_KEPT = 8 * 2 ** 20;
 
 export class SerialLine {
