@@ -109,11 +109,12 @@ export function rolloutRows(clusterFlags: readonly Flag[]): Readonly<Record<Roll
     "rollout os": {
       ...making,
       summary: "update the system of boards, some at a time",
-      details: `IMAGE is an OCI artifact with a signed bundle. Boards that are away are done when
-they come. A board that goes back to its version of before is not tried again.`,
+      details: `IMAGE is an OCI artifact with a signed bundle. Boards that are away are done
+when they come. A board that goes back to its version of before is not tried
+again.`,
       examples: [
         [
-          'picolet-hub rollout os registry.example/os:1.3 -l role=edge --window "02:00-05:00"',
+          'picolet-hub rollout os reg.example/os:1.3 -l role=edge --window "02:00-05:00"',
           "a tenth of the boards at a time, by night",
         ],
       ],
