@@ -72,6 +72,8 @@ OOMScoreAdjust=-1000
 const CREDENTIALS: Readonly<Record<string, string>> = {
   "systemd.extra-unit.test-shell.service": TEST_SHELL,
   "systemd.unit-dropin.basic.target~test": "[Unit]\nWants=test-shell.service\n",
+  // systemd gives every console of an emulated machine a login, which would take this one away.
+  "systemd.unit-dropin.serial-getty@hvc0.service~test": "[Unit]\nConditionPathExists=/nonexistent\n",
 };
 
 export class EmulatedBoard implements AsyncDisposable {
