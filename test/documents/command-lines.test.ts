@@ -79,7 +79,7 @@ for (const document of documents()) {
       else if (mark !== undefined) assert.ok(!isShell && value !== "", `${document}:${line}: no file is written`);
     }
     assert.equal(
-      text.split("\n<!-- not run").length - 1,
+      text.split(/\n *<!-- not run/).length - 1,
       blocksOf(text).filter(({ mark }) => mark?.[0] === "not run").length,
       "a mark stands on the line before a block",
     );

@@ -43,6 +43,11 @@ test("commands, files, shown output and marks of a document, in its order", () =
   ]);
 });
 
+test("a block of a list has the mark before it", () => {
+  const [step] = stepsOf("1. Write it:\n\n   <!-- not run: it writes a card -->\n   ```sh\n   dd if=image\n   ```\n");
+  assert.equal(step?.kind === "command" && step.notRun, "it writes a card");
+});
+
 const SHOWN = [
   "vm is healthy: 1 pod",
   "Agent  0.1.0, up 0s, anon 23.4 of 64 MiB",

@@ -39,7 +39,8 @@ export interface DocumentedBlock {
 }
 
 const FENCE = /^ *```(\S*)/;
-const MARK = /^<!-- (file|added to|not run):(.*)-->$/;
+/** In a list a block and its mark are indented. */
+const MARK = /^ *<!-- (file|added to|not run):(.*)-->$/;
 /** An example of the generated reference: `- \`edgectl status\`: for people`. */
 const EXAMPLE = /^- `((?:edgectl|source) [^`]*)`: /;
 
