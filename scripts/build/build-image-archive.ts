@@ -19,6 +19,8 @@ export interface ImageRecipe {
   readonly setuid?: readonly string[];
   /** The user of its programs unless a pod names another: `1234`. */
   readonly user?: string;
+  /** The programs' architecture, by its name in OCI; default this machine's. */
+  readonly architecture?: "amd64" | "arm64";
 }
 
 const BUILD = "dist/images";
@@ -48,7 +50,7 @@ export function buildImageArchive(recipe: ImageRecipe, build = BUILD): string {
   execFileSync("tar", [...tarFlags, "-C", root, "-cf", join(folder, "layer.tar"), "."]);
   const diffId = sha256(readFileSync(join(folder, "layer.tar")));
   const config = JSON.stringify({
-    architecture: ARCHITECTURE[arch()] ?? arch(),
+    architecture: recipe.architecture ?? ARCHITECTURE[arch()] ?? arch(),
     os: "linux",
     config: { Entrypoint: recipe.entrypoint, Cmd: recipe.command, Env: recipe.environment, User: recipe.user },
     rootfs: { type: "layers", diff_ids: [`sha256:${diffId}`] },
