@@ -14,8 +14,8 @@ export const PAUSE_IMAGE = "localhost/pause:1";
  * Builds an archive once for all tests, and so that several may do it at the same moment.
  * @param recipe makes what the image is built of in the folder it is given
  */
-function built(name: string, recipe: (folder: string) => Omit<ImageRecipe, "name">): string {
-  const archive = join(BUILD, `${name.replaceAll(/[^a-z0-9.]+/gi, "_")}.tar`);
+function built(name: string, recipe: (folder: string) => Omit<ImageRecipe, "name">, suffix = ""): string {
+  const archive = join(BUILD, `${name.replaceAll(/[^a-z0-9.]+/gi, "_")}${suffix}.tar`);
   const sourceChangedAt = statSync(fileURLToPath(import.meta.url)).mtimeMs;
   if (existsSync(archive) && statSync(archive).mtimeMs > sourceChangedAt) return archive;
   mkdirSync(BUILD, { recursive: true });
@@ -67,10 +67,17 @@ export function buildBusyboxArchive(name = BUSYBOX_IMAGE): string {
 /** The program that holds a sandbox's namespaces, as in images of boards. */
 const PAUSE_SOURCE = fileURLToPath(import.meta.resolve("@picolet/firmware/image/pause.c"));
 
-export function buildPauseArchive(name = PAUSE_IMAGE): string {
-  return built(name, (folder) => {
-    const program = join(folder, "pause");
-    execFileSync("clang", ["-Os", "-static", "-nostdlib", "-fuse-ld=lld", "-o", program, PAUSE_SOURCE]);
-    return { files: { pause: program }, entrypoint: ["/pause"] };
-  });
+const TARGETS = { amd64: "x86_64-linux-gnu", arm64: "aarch64-linux-gnu" };
+
+export function buildPauseArchive(name = PAUSE_IMAGE, architecture?: keyof typeof TARGETS): string {
+  return built(
+    name,
+    (folder) => {
+      const program = join(folder, "pause");
+      const target = architecture === undefined ? [] : [`--target=${TARGETS[architecture]}`];
+      execFileSync("clang", [...target, "-Os", "-static", "-nostdlib", "-fuse-ld=lld", "-o", program, PAUSE_SOURCE]);
+      return { files: { pause: program }, entrypoint: ["/pause"], ...(architecture && { architecture }) };
+    },
+    architecture && `-${architecture}`,
+  );
 }

@@ -10,6 +10,8 @@ export interface DebianTreeOptions {
   /** mmdebstrap's: `extract` runs no script of a package, `essential` makes a system that dpkg goes on with. */
   readonly variant: "extract" | "essential";
   readonly packages: readonly string[];
+  /** Default amd64. */
+  readonly architecture?: "amd64" | "arm64";
 }
 
 /** Why none can be made here; `undefined` when one can. */
@@ -29,7 +31,8 @@ function otherSources(folder: TempFolder, release: string): string {
 }
 
 /** Takes 10 to 30 s. @throws what mmdebstrap says */
-export function makeDebianTree(tree: string, { variant, packages, release: other }: DebianTreeOptions): void {
+export function makeDebianTree(tree: string, options: DebianTreeOptions): void {
+  const { variant, packages, release: other, architecture = "amd64" } = options;
   using folder = new TempFolder();
   const release = other ?? /^VERSION_CODENAME=(.*)$/m.exec(readFileSync("/etc/os-release", "utf8"))?.[1] ?? "";
   const sources = other === undefined ? ownSources() : [otherSources(folder, other)];
@@ -38,7 +41,7 @@ export function makeDebianTree(tree: string, { variant, packages, release: other
     .split("\n")
     .filter((line) => /^Acquire::https?::[Pp]roxy/.test(line));
   const args = [
-    ...["--quiet", "--mode=root", "--format=directory", "--architectures=amd64", `--variant=${variant}`],
+    ...["--quiet", "--mode=root", "--format=directory", `--architectures=${architecture}`, `--variant=${variant}`],
     ...proxies.map((line) => `--aptopt=${line}`),
     ...[`--include=${packages.join(",")}`, release, tree, ...sources],
   ];

@@ -22,8 +22,10 @@ import { deviceAddon } from "@picolet/runtime-wasm/shared/devices/device-addon.t
 import { build } from "esbuild";
 import { testComponent, testPrograms } from "../wasm/components.ts";
 import { transpiledFiles } from "../wasm/loaded-component.ts";
-import { GUEST_CACHE, GUEST_CPU } from "./guest-image.ts";
+import { GUEST_ARCHITECTURES } from "./guest-architecture.ts";
+import { GUEST_CACHE } from "./guest-image.ts";
 
+const CPU = GUEST_ARCHITECTURES.amd64.cpu;
 /** In the order in which they need each other. */
 const MODULES = ["i2c-dev", "i2c-stub", "hid", "uhid", "hid-mcp2221"];
 const STUB_ADDRESS = "0x50";
@@ -144,7 +146,7 @@ export async function runDeviceGuest(): Promise<{
 const argumentsOf = (image: string, initialRamDisk: string, cable: string): string[] => [
   ...["-nodefaults", "-no-user-config", "-display", "none", "-machine", "pc", "-no-reboot"],
   // Time goes by with what is computed, and not while nothing is: drivers wait for an answer for four seconds.
-  ...["-accel", "tcg,thread=single", "-icount", "shift=1,sleep=off", "-cpu", GUEST_CPU, "-m", "768"],
+  ...["-accel", "tcg,thread=single", "-icount", "shift=1,sleep=off", "-cpu", CPU, "-m", "768"],
   ...["-kernel", image, "-initrd", initialRamDisk],
   ...[
     "-append",

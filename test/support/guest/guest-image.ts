@@ -1,6 +1,6 @@
 /**
- * The disk, kernel and initial RAM disk that test guests boot from (`guest.ts`): this machine's Debian release for
- * amd64 with systemd, containerd and Node, made from packages with no loop mounts, no emulation and no network but the
+ * The disk, kernel and initial RAM disk that test guests boot from (`guest.ts`): Debian for the guest's
+ * architecture with systemd, containerd and Node, made from packages with no loop mounts and no network but the
  * machine's own package sources. Kept below `node_modules/.cache/picolet/guest` by a hash of its recipe.
  */
 import { type ExecFileSyncOptions, execFileSync } from "node:child_process";
@@ -23,18 +23,17 @@ import {
 } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { distributionFolder } from "@picolet/scripts/build/build.ts";
 import { buildImageArchive } from "@picolet/scripts/build/build-image-archive.ts";
 import { BUSYBOX_APPLETS, BUSYBOX_IMAGE, buildPauseArchive, PAUSE_IMAGE } from "../containerd/test-images.ts";
 import { makeDebianTree } from "../distribution/debian-tree.ts";
+import { GUEST_ARCHITECTURES, type GuestArchitecture } from "./guest-architecture.ts";
 
+/** Parts of `dist/board` that the image has already. */
+export const LARGE_PARTS = ["lib/node", "lib/node_modules"];
 export const GUEST_CACHE = "node_modules/.cache/picolet/guest";
 const SOURCES = fileURLToPath(new URL("image", import.meta.url));
 
-/**
- * The emulated processor: with 5-level page tables each access is dearer, and with fast string instructions (ERMS)
- * kernel and C library copy and clear byte by byte, which the emulator does one at a time.
- */
-export const GUEST_CPU = "max,la57=off,erms=off";
 /** The one disk: root, images and volumes. Small enough to be filled, and its inodes used up, within seconds. */
 const DISK_MIB = 1536;
 const INODES = 40_000;
@@ -44,7 +43,6 @@ const PACKAGES = [
   "udev",
   "dbus",
   "kmod",
-  "linux-image-cloud-amd64",
   "containerd",
   "runc",
   "containernetworking-plugins",
@@ -63,7 +61,8 @@ const UNUSED = [
   "usr/lib/cni/{bandwidth,dhcp,firewall,ipvlan,macvlan,ptp,sbr,static,tuning,vlan,vrf,host-device}",
   "usr/bin/{perl*,openssl,containerd-shim,containerd-shim-runc-v1,gpgv,apt*}",
   "usr/lib/udev/hwdb*",
-  "usr/lib/x86_64-linux-gnu/{perl*,gconv,libapt*}",
+  "usr/lib/{x86_64,aarch64}-linux-gnu/{perl*,gconv,libapt*,*.a,*.o}",
+  "usr/{include,lib/gcc}",
   "boot/{System.map,config}*",
   // They make units of files that are not there, at each boot and each `daemon-reload`.
   "lib/systemd/system-generators/*",
@@ -88,6 +87,7 @@ const MASKED = [
   "kmod-static-nodes.service",
   "ldconfig.service",
   "serial-getty@ttyS0.service",
+  "serial-getty@ttyAMA0.service",
   "sys-kernel-config.mount",
   "sys-kernel-debug.mount",
   "sys-kernel-tracing.mount",
@@ -116,7 +116,6 @@ const MASKED = [
   "systemd-update-utmp-runlevel.service",
   "systemd-user-sessions.service",
 ];
-const BOOT_MODULES = ["virtio_pci", "virtio_blk", "virtio_console"];
 /** Modules that must be loaded by name, because the guest's boot has no device manager that would ask for them. */
 const LOADED_MODULES = ["virtio_net", "overlay", "bridge", "br_netfilter", "veth", "xt_comment", "zram"];
 
@@ -210,30 +209,24 @@ export interface GuestImage {
 }
 
 /** Why no guest can run here; `undefined` when one can. */
-export function guestMissing(): string | undefined {
+export function guestMissing({ needed } = GUEST_ARCHITECTURES.amd64): string | undefined {
   if (process.arch !== "x64") return "the guest is for amd64 machines";
   if (process.getuid?.() !== 0) return "building the guest needs root";
-  const programs = [
-    "/usr/bin/mmdebstrap",
-    "/usr/bin/qemu-system-x86_64",
-    "/usr/sbin/mke2fs",
-    "/usr/bin/clang",
-    "/bin/busybox",
-  ];
+  const programs = ["/usr/bin/mmdebstrap", ...needed, "/usr/sbin/mke2fs", "/usr/bin/clang", "/bin/busybox"];
   const missing = programs.filter((path) => !existsSync(path));
   return missing.length === 0 ? undefined : `not installed: ${missing.join(", ")}`;
 }
 
 /** Builds the image where it is not there yet: 20 to 30 s. One process at a time does it. */
-export function guestImage(): GuestImage {
-  const key = recipeKey();
+export function guestImage(architecture: GuestArchitecture): GuestImage {
+  const key = recipeKey(architecture);
   const folder = join(GUEST_CACHE, `image-${key}`);
   if (!existsSync(folder)) {
     mkdirSync(GUEST_CACHE, { recursive: true });
     takeAwayOldOnes(GUEST_CACHE);
     const making = mkdtempSync(join(GUEST_CACHE, `making-${process.pid}-`));
     try {
-      build(making);
+      build(making, architecture);
       renameSync(making, folder);
     } finally {
       rmSync(making, { recursive: true, force: true });
@@ -258,10 +251,11 @@ function takeAwayOldOnes(cache: string): void {
 }
 
 /** Changes with everything that the guest is made of, except packages' versions. */
-export function recipeKey(): string {
-  const hash = createHash("sha256");
+export function recipeKey(architecture: GuestArchitecture): string {
+  const hash = createHash("sha256").update(architecture.name);
   const own = [
     fileURLToPath(import.meta.url),
+    fileURLToPath(new URL("guest-architecture.ts", import.meta.url)),
     ...readdirSync(SOURCES)
       .sort()
       .map((name) => join(SOURCES, name)),
@@ -269,29 +263,33 @@ export function recipeKey(): string {
   for (const path of [...own, "/etc/os-release", "/bin/busybox"]) hash.update(readFileSync(path));
   for (const name of ["node", "better-sqlite3", "@bytecodealliance/jco-transpile"])
     hash.update(readFileSync(`node_modules/${name}/package.json`));
-  for (const path of BOARD_FILES.filter((each) => statSync(each).isDirectory()))
+  for (const path of boardFiles(architecture).filter((each) => statSync(each).isDirectory()))
     hash.update(readdirSync(path, { recursive: true }).sort().join());
   return hash.digest("hex").slice(0, 16);
 }
 
-/** The parts of a board's distribution that a build seldom changes: here, and below `/opt/picolet`. */
-const BOARD_FILES = ["dist/board/lib/node", "dist/board/lib/node_modules"];
+/** The parts of a board's distribution that a build seldom changes. */
+const boardFiles = ({ platform }: GuestArchitecture): readonly string[] =>
+  LARGE_PARTS.map((name) => join(distributionFolder("board", platform), name));
 
-function build(folder: string): void {
+function build(folder: string, architecture: GuestArchitecture): void {
   const tree = join(folder, "tree");
-  makeDebianTree(tree, { variant: "extract", packages: PACKAGES });
+  const { name, release, packages } = architecture;
+  makeDebianTree(tree, { variant: "extract", packages: [...PACKAGES, ...packages], architecture: name, release });
   const version = readdirSync(join(tree, "lib/modules"))[0] ?? "";
   copyFileSync(join(tree, `boot/vmlinuz-${version}`), join(folder, "kernel"));
+  for (const program of ["courier", "load", "bridge"])
+    compile(program, join(tree, "usr/lib/guest", program), architecture.compilerFlags(tree));
   for (const pattern of UNUSED)
     for (const path of globSync(pattern, { cwd: tree })) rmSync(join(tree, path), { recursive: true, force: true });
-  finish(tree, version);
-  buildInitialRamDisk(tree, version, folder);
-  for (const program of ["courier", "load", "bridge"]) compile(program, join(tree, "usr/lib/guest", program));
-  for (const path of BOARD_FILES) {
-    mkdirSync(dirname(join(tree, "opt/picolet", path)), { recursive: true });
-    cpSync(path, join(tree, "opt/picolet", path), { recursive: true, dereference: true });
+  finish(tree, version, architecture);
+  buildInitialRamDisk(tree, version, folder, architecture);
+  for (const path of boardFiles(architecture)) {
+    const target = join(tree, "opt/picolet/dist/board/lib", basename(path));
+    mkdirSync(dirname(target), { recursive: true });
+    cpSync(path, target, { recursive: true, dereference: true });
   }
-  saveImages(tree, folder);
+  saveImages(tree, folder, architecture);
   const disk = join(folder, "disk");
   quietly("mke2fs", [
     ...[
@@ -314,7 +312,7 @@ function build(folder: string): void {
   rmSync(tree, { recursive: true });
 }
 
-function finish(tree: string, version: string): void {
+function finish(tree: string, version: string, { run }: GuestArchitecture): void {
   const unit = readFileSync(join(SOURCES, "picolet.service"), "utf8");
   for (const [path, content] of Object.entries({ ...FILES, "etc/systemd/system/picolet.service": unit })) {
     mkdirSync(dirname(join(tree, path)), { recursive: true });
@@ -342,22 +340,29 @@ function finish(tree: string, version: string): void {
     symlinkSync("xtables-nft-multi", join(tree, "usr/sbin", name));
   }
   mkdirSync(join(tree, "opt/picolet"), { recursive: true });
-  // Programs of this architecture, in a tree of their own release.
-  quietly("chroot", [tree, "/sbin/depmod", version]);
-  const applets = "/usr/lib/guest/applets";
-  mkdirSync(join(tree, applets), { recursive: true });
-  quietly("chroot", [tree, "/bin/busybox", "--install", "-s", applets]);
+  const output = (path: string, args: (root: string) => readonly string[]): string => {
+    const [program = "", ...rest] = run(tree, path, args);
+    return quietly(program, rest).toString();
+  };
+  output("/sbin/depmod", (root) => ["-b", root, version]);
+  const applets = join(tree, "usr/lib/guest/applets");
+  mkdirSync(applets, { recursive: true });
+  for (const name of output("/bin/busybox", () => ["--list"])
+    .trim()
+    .split("\n"))
+    symlinkSync("/bin/busybox", join(applets, name));
   if (!existsSync(join(tree, "bin/sh"))) symlinkSync("busybox", join(tree, "bin/sh"));
 }
 
-function buildInitialRamDisk(tree: string, version: string, folder: string): void {
+function buildInitialRamDisk(tree: string, version: string, folder: string, { bootModules }: GuestArchitecture): void {
   const root = join(folder, "ram-disk");
   for (const name of ["bin", "dev", "modules", "root"]) mkdirSync(join(root, name), { recursive: true });
   copyFileSync(join(tree, "bin/busybox"), join(root, "bin/busybox"));
   writeFileSync(join(root, "init"), INIT);
   chmodSync(join(root, "init"), 0o755);
   const kernel = join(tree, "lib/modules", version);
-  for (const [place, path] of modulesToLoad(readFileSync(join(kernel, "modules.dep"), "utf8")).entries()) {
+  const dependencies = readFileSync(join(kernel, "modules.dep"), "utf8");
+  for (const [place, path] of modulesToLoad(bootModules, dependencies).entries()) {
     const content = path.endsWith(".xz")
       ? quietly("xz", ["-dc", join(kernel, path)])
       : readFileSync(join(kernel, path));
@@ -370,26 +375,28 @@ function buildInitialRamDisk(tree: string, version: string, folder: string): voi
 }
 
 /** Paths of the boot modules and of what they need, in the order to load them in. */
-function modulesToLoad(dependencies: string): readonly string[] {
+function modulesToLoad(bootModules: readonly string[], dependencies: string): readonly string[] {
   const lines = dependencies.split("\n").map((line) => line.split(/:? /));
-  const ordered = BOOT_MODULES.flatMap((name) => {
+  const ordered = bootModules.flatMap((name) => {
     const line = lines.find(([path = ""]) => basename(path).replace(/\.ko.*$/, "") === name);
     return (line ?? []).map((path) => path.replace(/:$/, "")).reverse();
   });
   return [...new Set(ordered)];
 }
 
-function compile(program: string, output: string): void {
+function compile(program: string, output: string, flags: readonly string[]): void {
   mkdirSync(dirname(output), { recursive: true });
-  quietly("clang", ["-Os", "-static", "-s", "-Wall", "-Werror", "-o", output, join(SOURCES, `${program}.c`)]);
+  const all = [...flags, "-Os", "-static", "-s", "-Wall", "-Werror", "-o", output, join(SOURCES, `${program}.c`)];
+  quietly("clang", all);
 }
 
 /** The images that pods of the guest are made of, to be imported when it boots for the first time. */
-function saveImages(tree: string, folder: string): void {
+function saveImages(tree: string, folder: string, { name }: GuestArchitecture): void {
   const busybox = buildImageArchive(
     {
       name: BUSYBOX_IMAGE,
-      files: { "bin/busybox": "/bin/busybox", "bin/load": join(tree, "usr/lib/guest/load") },
+      architecture: name,
+      files: { "bin/busybox": join(tree, "bin/busybox"), "bin/load": join(tree, "usr/lib/guest/load") },
       links: Object.fromEntries(BUSYBOX_APPLETS.map((applet) => [`bin/${applet}`, "busybox"])),
       command: ["/bin/sh"],
     },
@@ -397,7 +404,8 @@ function saveImages(tree: string, folder: string): void {
   );
   const images = join(tree, "usr/lib/guest/images");
   mkdirSync(images);
-  for (const archive of [busybox, buildPauseArchive()]) copyFileSync(archive, join(images, basename(archive)));
+  for (const archive of [busybox, buildPauseArchive(PAUSE_IMAGE, name)])
+    copyFileSync(archive, join(images, basename(archive)));
   rmSync(busybox);
   rmSync(busybox.replace(/\.tar$/, ""), { recursive: true });
 }

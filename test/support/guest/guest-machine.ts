@@ -1,11 +1,13 @@
-/** One emulated amd64 machine: the QEMU process, its sockets and its disk. It dies with the process that started it. */
+/** One emulated machine: the QEMU process, its sockets and its disk. It dies with the process that started it. */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
+import { distributionFolder } from "@picolet/scripts/build/build.ts";
+import type { GuestArchitecture } from "./guest-architecture.ts";
 import { GuestChannel } from "./guest-channel.ts";
-import { GUEST_CPU, type GuestImage } from "./guest-image.ts";
+import { type GuestImage, LARGE_PARTS } from "./guest-image.ts";
 import { GuestMonitor } from "./guest-monitor.ts";
 
 const DIRECTORY_PREFIX = "picolet-guest-";
@@ -13,17 +15,16 @@ const DIRECTORY_PREFIX = "picolet-guest-";
 const OWNER_FILE = "owner";
 /** The fixed size of the disk with the built agent: a machine is woken with disks of the same size. */
 const PAYLOAD_BYTES = 32 * 2 ** 20;
-/** Parts of `dist/board` that the image has already. */
-const LARGE_PARTS = ["lib/node", "lib/node_modules"];
 /** Where a guest finds what it may reach of this machine. */
 export const OUTSIDE_ADDRESS = "10.0.2.100";
 export const OUTSIDE_PORT = 7443;
 
 /** The least that systemd and the kernel need, and full reports of faults. */
 const KERNEL_COMMAND_LINE =
-  "root=/dev/vda console=ttyS0 net.ifnames=0 systemd.unified_cgroup_hierarchy=1 psi=1 mitigations=off nokaslr no_timer_check tsc=reliable random.trust_cpu=on systemd.show_status=false";
+  "root=/dev/vda net.ifnames=0 systemd.unified_cgroup_hierarchy=1 psi=1 mitigations=off nokaslr no_timer_check tsc=reliable random.trust_cpu=on systemd.show_status=false";
 
 export interface MachineInit {
+  readonly architecture: GuestArchitecture;
   readonly image: GuestImage;
   readonly disk: string;
   /** True when the machine's writes to its disk stay there. */
@@ -53,8 +54,8 @@ export class GuestMachine implements AsyncDisposable {
     takeAwayLeftovers();
     const directory = mkdtempSync(join(tmpdir(), DIRECTORY_PREFIX));
     writeFileSync(join(directory, OWNER_FILE), String(process.pid));
-    writePayload(join(directory, "payload"));
-    const args = ["--pdeathsig", "KILL", "qemu-system-x86_64", ...argumentsOf(init, directory)];
+    writePayload(join(directory, "payload"), init.architecture);
+    const args = ["--pdeathsig", "KILL", init.architecture.emulator, ...argumentsOf(init, directory)];
     // QEMU keeps dropped writes in a file without a name in TMPDIR, so that nothing is left of it even after a kill.
     const environment = { ...process.env, TMPDIR: directory };
     const child = spawn("setpriv", args, { stdio: ["ignore", "ignore", "pipe"], env: environment });
@@ -144,13 +145,15 @@ export class GuestMachine implements AsyncDisposable {
   }
 }
 
-function argumentsOf({ image, disk, writesStay, memoryMiB, cpus, wakeFrom }: MachineInit, directory: string): string[] {
+function argumentsOf(init: MachineInit, directory: string): string[] {
+  const { architecture, image, disk, writesStay, memoryMiB, cpus, wakeFrom } = init;
+  const commandLine = `${KERNEL_COMMAND_LINE} console=${architecture.console}`;
   const at = (name: string): string => join(directory, name);
   return [
-    ...["-nodefaults", "-no-user-config", "-display", "none", "-machine", "pc"],
+    ...["-nodefaults", "-no-user-config", "-display", "none", "-machine", architecture.machine],
     // Two threads as the machine under the tests has.
-    ...["-accel", "tcg,thread=multi", "-cpu", GUEST_CPU, "-smp", String(cpus), "-m", String(memoryMiB)],
-    ...["-kernel", image.kernel, "-initrd", image.initialRamDisk, "-append", KERNEL_COMMAND_LINE],
+    ...["-accel", "tcg,thread=multi", "-cpu", architecture.cpu, "-smp", String(cpus), "-m", String(memoryMiB)],
+    ...["-kernel", image.kernel, "-initrd", image.initialRamDisk, "-append", commandLine],
     ...["-drive", `if=none,id=root,file=${disk},format=raw,cache=unsafe,snapshot=${writesStay ? "off" : "on"}`],
     ...["-device", "virtio-blk-pci,drive=root"],
     ...["-drive", `if=none,id=payload,file=${at("payload")},format=raw,cache=unsafe,readonly=on`],
@@ -168,10 +171,12 @@ function argumentsOf({ image, disk, writesStay, memoryMiB, cpus, wakeFrom }: Mac
   ];
 }
 
-function writePayload(path: string): void {
-  const left = LARGE_PARTS.map((name) => `--exclude=dist/board/${name}`);
+function writePayload(path: string, { platform, programs }: GuestArchitecture): void {
+  const folders = programs.map((name) => distributionFolder(name, platform));
+  const left = folders.flatMap((folder) => LARGE_PARTS.map((name) => `--exclude=${folder}/${name}`));
   const examples = existsSync("dist/examples") ? ["dist/examples"] : [];
-  execFileSync("tar", ["--owner=0", "--group=0", ...left, "-cf", path, "dist/board", ...examples]);
+  const names = `--transform=s,^dist/${platform}/,dist/,`;
+  execFileSync("tar", ["--owner=0", "--group=0", names, ...left, "-cf", path, ...folders, ...examples]);
   truncateSync(path, PAYLOAD_BYTES);
 }
 

@@ -1,5 +1,5 @@
 /**
- * An emulated amd64 board for tests: Debian with systemd, pure cgroup v2, PSI and containerd, 512 MB. It starts within
+ * An emulated board for tests: Debian with systemd, pure cgroup v2, PSI and containerd, 512 MB. It starts within
  * seconds, where a guest that has booted before was saved (the first one on a machine builds the image and boots: a
  * minute).
  *
@@ -25,6 +25,7 @@
  * - Its one disk, 1.5 GiB with 40,000 inodes and some 1 GiB and 30,000 free, is nodefs and imagefs.
  * - Each guest starts from the same clean state; nothing of it stays. What is built is kept in
  *   `node_modules/.cache/picolet/guest`.
+ * - `{ architecture: "arm64" }` is a board of arm64: the generic kernel, and `dist/linux-arm64` with the hub.
  * - It reaches nothing outside but the one port that `letReach` names.
  */
 import { execFileSync } from "node:child_process";
@@ -33,6 +34,7 @@ import { createServer } from "node:net";
 import { join } from "node:path";
 import { FileLock } from "./file-lock.ts";
 import { GuestAgent, type GuestAgentOptions } from "./guest-agent.ts";
+import { GUEST_ARCHITECTURES, type GuestArchitecture, type GuestArchitectureName } from "./guest-architecture.ts";
 import type { RemoteCommand } from "./guest-channel.ts";
 import { GUEST_CACHE, type GuestImage, guestImage, recipeKey } from "./guest-image.ts";
 import { GuestMachine, OUTSIDE_ADDRESS, OUTSIDE_PORT } from "./guest-machine.ts";
@@ -44,6 +46,8 @@ const COMMAND_LIMIT_MS = 120_000;
 const BOOT_LIMIT_MS = 600_000;
 
 export interface GuestOptions {
+  /** Default amd64. */
+  readonly architecture?: GuestArchitectureName;
   /** Default 512. Another shape than the default boots and saves a guest of its own first. */
   readonly memoryMiB?: number;
   /** Default 2. */
@@ -78,7 +82,8 @@ export class Guest implements AsyncDisposable {
   static async start(options: GuestOptions = {}): Promise<Guest> {
     Guest.#turn ??= takeTurn();
     await Guest.#turn;
-    const shape = { memoryMiB: options.memoryMiB ?? 512, cpus: options.cpus ?? 2 };
+    const architecture = GUEST_ARCHITECTURES[options.architecture ?? "amd64"];
+    const shape = { architecture, memoryMiB: options.memoryMiB ?? 512, cpus: options.cpus ?? 2 };
     const { image, folder } = await savedGuest(shape);
     const machine = await GuestMachine.start({
       ...{ image, ...shape, disk: join(folder, "disk"), writesStay: false },
@@ -264,6 +269,7 @@ interface SavedGuest {
 }
 
 interface Shape {
+  readonly architecture: GuestArchitecture;
   readonly memoryMiB: number;
   readonly cpus: number;
 }
@@ -279,13 +285,14 @@ async function takeTurn(): Promise<void> {
 
 /** A guest that has booted. One process makes it where it is missing; others that want it too wait for that. */
 async function savedGuest(shape: Shape): Promise<SavedGuest> {
-  const folder = join(GUEST_CACHE, `saved-${recipeKey()}-${shape.memoryMiB}-${shape.cpus}`);
+  const { architecture } = shape;
+  const folder = join(GUEST_CACHE, `saved-${recipeKey(architecture)}-${shape.memoryMiB}-${shape.cpus}`);
   if (!existsSync(folder)) {
     mkdirSync(GUEST_CACHE, { recursive: true });
     await using _ = await FileLock.take(join(GUEST_CACHE, "lock"));
-    if (!existsSync(folder)) await bootAndSave(guestImage(), shape, folder);
+    if (!existsSync(folder)) await bootAndSave(guestImage(architecture), shape, folder);
   }
-  return { image: guestImage(), folder };
+  return { image: guestImage(architecture), folder };
 }
 
 async function bootAndSave(image: GuestImage, shape: Shape, folder: string): Promise<void> {
