@@ -14,7 +14,7 @@ import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { pipeline } from "node:stream/promises";
-import { GUEST_CPU } from "../guest/guest-image.ts";
+import { GUEST_ARCHITECTURES } from "../guest/guest-architecture.ts";
 import { SerialLine } from "./serial-line.ts";
 
 /** This machine's loopback as the board sees it. */
@@ -291,7 +291,14 @@ export class EmulatedBoard implements AsyncDisposable {
     return [
       isArm ? "qemu-system-aarch64" : "qemu-system-x86_64",
       ...["-nodefaults", "-no-user-config", "-display", "none", "-smp", "2", "-m", String(memoryMiB)],
-      ...["-accel", "tcg,thread=multi", "-machine", isArm ? "virt" : "q35", "-cpu", isArm ? "cortex-a72" : GUEST_CPU],
+      ...[
+        "-accel",
+        "tcg,thread=multi",
+        "-machine",
+        isArm ? "virt" : "q35",
+        "-cpu",
+        GUEST_ARCHITECTURES[isArm ? "arm64" : "amd64"].cpu,
+      ],
       ...["-drive", `if=pflash,format=raw,unit=0,readonly=on,file=${code}`],
       ...["-drive", `if=pflash,format=raw,unit=1,file=${this.#variables}`],
       // The card's own cache is the host's: what the board has flushed is there after a kill.
