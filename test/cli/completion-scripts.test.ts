@@ -84,7 +84,7 @@ test("zsh and fish say what a command and a flag do", { skip: missing("/usr/bin/
     `source ${directory}/picolet-hub.fish; complete -C ${JSON.stringify(line)}`,
   ];
   assert.deepEqual(printed("/usr/bin/fish", command("picolet-hub back")), [
-    "backup\tcopy the embedded API server's store, while it runs or not",
+    "backup\tcopy the embedded API server's store, running or not",
   ]);
   assert.deepEqual(printed("/usr/bin/fish", command("picolet-hub token create --tt")), [
     "--ttl\thow long the token is valid (default 1h)",
@@ -119,7 +119,8 @@ test("bash completes what is typed at its prompt with the Tab key", { timeout: 6
     "picolet-hub() { printf '<%s>' \"$@\"; echo; }; picolet() { printf '<%s>' \"$@\"; echo; }",
     "picolet-hub tok\tcr\t--tt\t5m",
     "picolet-hub --log-f\tj\tback\tset\t",
-    "picolet --conf\tset\t",
+    // --config-dir begins like it.
+    "picolet --config set\t",
   ]);
   for (const line of [
     "<token><create><--ttl><5m>",
