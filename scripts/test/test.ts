@@ -35,6 +35,7 @@ const FILE_TIMEOUT_MS = Number(FILE_TIMEOUT ?? 8 * 60_000);
 const SLOW_SECONDS = 15;
 /** Their tests wait for the one emulated board of a machine. */
 const GUEST_TESTS = "test/guest/";
+/** They make an image and boot it several times, which takes minutes of a busy machine. */
 const FIRMWARE_TESTS = "test/firmware/";
 /** Tests that measure the free memory or processes of the whole machine, which other large tests change by hundreds. */
 const SHY: ReadonlySet<string> = new Set(["test/e2e/node/pid-pressure.test.ts", "test/e2e/node/soft-eviction.test.ts"]);
@@ -59,6 +60,9 @@ const REPORTING: RunOptions = {
     if (seconds > SLOW_SECONDS) console.log(`  ${seconds.toFixed(1)} s: ${name}`);
   },
 };
+
+const limitOf = (file: string): number =>
+  file.startsWith(FIRMWARE_TESTS) && FILE_TIMEOUT === undefined ? 2 * FILE_TIMEOUT_MS : FILE_TIMEOUT_MS;
 
 /** The cost of the whole `npm run check` on a quiet machine. */
 const CHECK_COST: TestCost = { seconds: 25, cores: 1 };
@@ -109,7 +113,7 @@ async function runTests(files: readonly string[], jobs: readonly Job[], outcome:
     const begun = performance.now();
     // Others run at the same time: each has an outcome of its own.
     const own = newOutcome();
-    await (jobsByName.get(name)?.run(own) ?? runFile(name, own, REPORTING));
+    await (jobsByName.get(name)?.run(own) ?? runFile(name, own, { ...REPORTING, timeoutMs: limitOf(name) }));
     outcome.passed += own.passed;
     outcome.failed.push(...own.failed);
     outcome.skipped.push(...own.skipped);
