@@ -60,6 +60,11 @@ const REPORTING: RunOptions = {
   },
 };
 
+/** Emulated boards boot, and wait for one another, which takes minutes of a busy machine. */
+const isEmulated = (file: string): boolean => file.startsWith(GUEST_TESTS) || file.startsWith(FIRMWARE_TESTS);
+const limitOf = (file: string): number =>
+  isEmulated(file) && FILE_TIMEOUT === undefined ? 2 * FILE_TIMEOUT_MS : FILE_TIMEOUT_MS;
+
 /** The cost of the whole `npm run check` on a quiet machine. */
 const CHECK_COST: TestCost = { seconds: 25, cores: 1 };
 
@@ -102,14 +107,14 @@ async function runTests(files: readonly string[], jobs: readonly Job[], outcome:
     costs: new Map([...readTestCosts(), ...jobs.map(({ name, cost }) => [name, cost] as const)]),
     cores: availableParallelism(),
     isShy: (file) => SHY.has(file),
-    turnOf: (file) => (file.startsWith(GUEST_TESTS) || file.startsWith(FIRMWARE_TESTS) ? GUEST_TESTS : undefined),
+    turnOf: (file) => (isEmulated(file) ? GUEST_TESTS : undefined),
     isSmall: (file) => jobsByName.has(file) || SMALL_TESTS.test(file),
   });
   await runScheduled(schedule, async (name) => {
     const begun = performance.now();
     // Others run at the same time: each has an outcome of its own.
     const own = newOutcome();
-    await (jobsByName.get(name)?.run(own) ?? runFile(name, own, REPORTING));
+    await (jobsByName.get(name)?.run(own) ?? runFile(name, own, { ...REPORTING, timeoutMs: limitOf(name) }));
     outcome.passed += own.passed;
     outcome.failed.push(...own.failed);
     outcome.skipped.push(...own.skipped);
