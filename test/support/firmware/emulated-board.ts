@@ -211,11 +211,11 @@ export class EmulatedBoard implements AsyncDisposable {
     }
   }
 
-  /** Waits until `line` ends with 0. The board is asked again at once: it is the slow one. */
+  /** Waits until `line` ends with 0. The board pauses between its tries, as they slow down what is waited for. */
   async until(line: string, limitMs = BOOT_LIMIT_MS): Promise<string> {
     const end = performance.now() + limitMs;
     for (;;) {
-      const { output, exitCode } = await this.run(line);
+      const { output, exitCode } = await this.run(`(${line}) || { code=$?; sleep 2; exit $code; }`);
       if (exitCode === 0) return output;
       if (performance.now() > end) throw new Error(`${line} did not end with 0\n${output}\n${this.serial.tail}`);
     }
