@@ -48,8 +48,8 @@ import {
   type UpdateRecord,
   type UpdateRecords,
 } from "../plan/updates/update-state.ts";
-import { healthBefore, healthNow } from "./board-health.ts";
 import type { BoardSoftware } from "./board-software.ts";
+import { healthBefore, healthNow } from "./trial-health.ts";
 import type { UpdateFiles } from "./update-files.ts";
 import { activeHold, updateHolds } from "./update-holds.ts";
 import type { UpdateAnswer, UpdateTask } from "./update-task.ts";

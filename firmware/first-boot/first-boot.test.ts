@@ -252,7 +252,7 @@ test("the report is written only when it differs, and says what went wrong befor
   assert.equal(writes, 0);
 });
 
-test("a wrong file that stays is reported once, and another one anew", async () => {
+test("a wrong file that stays is reported once, and so is another one", async () => {
   using board = new TestBoard("nmae: a\n");
   const path = "/boot/picolet/picolet-report.txt";
   const report = async (): Promise<void> => {

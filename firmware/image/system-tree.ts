@@ -149,7 +149,7 @@ function writeBoardFiles(tree: string, board: Board, flavour: Flavour, version: 
 const raucConfiguration = (compatible: string): string => `[system]
 compatible=${compatible}
 bootloader=custom
-# Whoever installs decides when the new system may boot.
+# The boot check decides when the new system may boot.
 activate-installed=false
 bundle-formats=verity
 data-directory=/data/rauc
