@@ -30,6 +30,7 @@ export function makeLocalServers(base: AgentBase, components: LocalServersCompon
     {
       ...{ clock, log, view, logs, shutdown, updates, images: pods.images.images },
       pushed: pushedPods(base),
+      workers: pods.workers,
       keyvalue: () => boardServices.keyvalueBuckets(),
     },
     { socketPath: base.init.args.socketPath },

@@ -428,6 +428,17 @@ export interface NodeShutdownRequest {
   readonly gracePeriodSeconds?: number | undefined;
 }
 
+/**
+ * POST .../pods/NAME/restart and DELETE .../pods/NAME. `restarted`: it begins again on this board. `ended`: it is Failed
+ * here, and its hub decides what follows. `removed`: it was applied here, and is wanted no more.
+ */
+export interface PodChangeAnswer {
+  readonly namespace: string;
+  readonly name: string;
+  readonly source: "file" | "http" | "push" | "api";
+  readonly change: "restarted" | "ended" | "removed";
+}
+
 /** A day: a longer one is a mistake. */
 export const MAX_SHUTDOWN_SECONDS = 86_400;
 
