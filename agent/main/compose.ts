@@ -12,7 +12,9 @@ import { StoreEvents } from "../store/store-events.ts";
 import { type AgentBase, makeBase } from "./base/agent-base.ts";
 import type { NodeCluster } from "./base/cluster.ts";
 import type { LinkedNode } from "./base/hub-link.ts";
+import type { StreamedNode } from "./base/make-node-streams.ts";
 import { NodeBoardServices } from "./base/node-board-services.ts";
+import { NodeStreamsOnDemand } from "./base/node-streams-on-demand.ts";
 import { makeLocalServers } from "./local-ends.ts";
 import type { AgentInit, AgentPorts } from "./node/agent-init.ts";
 import { NodeAgentView } from "./node/node-agent-view.ts";
@@ -80,7 +82,8 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   await runtimes.reports.askOnce(signal);
   const logs = podLogs({ pods: view, clock: machine.clock });
   const updates = new UpdatesOnDemand(base, { pods, view, shutdown: guards.shutdown });
-  const linked = linkNode(base, { runtimes, pods, conditions, view, usage, logs, updates });
+  const streams = makeStreams(base, { runtimes, pods, conditions, view, usage, logs });
+  const linked = linkNode(base, { runtimes, conditions, view, streams: streams.handlers(), updates });
   const upkeep = makeUpkeep(base, { runtimes, pods, view, usage, conditions: conditions.conditions });
   const { statuses } = pods;
   // Disposed of in reverse: the store is closed last, after all parts that write to it.
@@ -91,7 +94,16 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     ...runtimes.adapters.map(adapterComponent),
     new StoreEvents({ state: store.state, events: store.events }, { nodeName }),
     secrets,
-    ...makeLocalServers(base, { runtimes, pods, view, logs, shutdown: guards.shutdown, boardServices, updates }),
+    ...makeLocalServers(base, {
+      runtimes,
+      pods,
+      view,
+      logs,
+      shutdown: guards.shutdown,
+      boardServices,
+      updates,
+      streams,
+    }),
     conditions,
     ...boardHealth,
     runtimes.reports,
@@ -243,20 +255,37 @@ function makeUsage(
   );
 }
 
+function makeStreams(
+  { ports, init, startedAt, node }: AgentBase,
+  shown: ShownNode & Pick<StreamedNode, "view" | "usage" | "logs">,
+): NodeStreamsOnDemand {
+  const { runtimes, pods, conditions, view, usage, logs } = shown;
+  return new NodeStreamsOnDemand(
+    {
+      ...ports,
+      node: {
+        ...{ machine: node.machine, router: runtimes.router, view, usage, logs, startedAt },
+        conditions: conditions.conditions,
+        probeMetrics: () => pods.prober.metrics(),
+      },
+    },
+    { configuration: init.configuration, rootDir: init.args.rootDir },
+  );
+}
+
 /** The hub, from now on, where this node has one. */
 function linkNode(
-  { startedAt, node, cluster }: AgentBase,
-  shown: ShownNode & Pick<LinkedNode, "view" | "usage" | "logs"> & { readonly updates: UpdatesOnDemand },
+  { node, cluster }: AgentBase,
+  shown: Omit<ShownNode, "pods"> & Pick<LinkedNode, "view" | "streams"> & { readonly updates: UpdatesOnDemand },
 ): readonly Component[] {
-  const { runtimes, pods, conditions, view, usage, logs, updates } = shown;
+  const { runtimes, conditions, view, streams, updates } = shown;
   const { machine, capacity, share, hostIps: addresses } = node;
   const { router, reports } = runtimes;
   const linked = cluster.link?.connect({
     ...{ machine, capacity, allocatable: share.allocatable, addresses, router, runtimes: reports },
-    ...{ view, usage, logs, startedAt },
+    ...{ view, streams },
     conditions: conditions.conditions,
     updates: updates.report,
-    probeMetrics: () => pods.prober.metrics(),
   });
   return linked ?? [];
 }

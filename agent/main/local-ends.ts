@@ -3,12 +3,13 @@ import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import type { HealthCheck } from "../api/health-port.ts";
 import { HealthPort } from "../api/health-port.ts";
-import { LocalApi, type LocalApiComponents } from "../api/local-api.ts";
+import { LocalApi, type LocalApiComponents, MAX_STREAMS } from "../api/local-api.ts";
 import type { RuntimeHealth } from "../core/node/runtime-health.ts";
 import { runSystemdNotify, ServiceNotify, serviceNotifyInit } from "../node/service-notify.ts";
 import type { StoreState } from "../store/store-file.ts";
 import type { AgentBase } from "./base/agent-base.ts";
 import type { NodeBoardServices } from "./base/node-board-services.ts";
+import type { NodeStreamsOnDemand } from "./base/node-streams-on-demand.ts";
 import type { NodeAgentView } from "./node/node-agent-view.ts";
 import type { Pods } from "./pods/make-pods.ts";
 import { pushedPods } from "./pods/pod-sources.ts";
@@ -19,12 +20,13 @@ export interface LocalServersComponents extends Required<Pick<LocalApiComponents
   readonly runtimes: Runtimes;
   readonly pods: Pods;
   readonly boardServices: NodeBoardServices;
+  readonly streams: NodeStreamsOnDemand;
 }
 
 export function makeLocalServers(base: AgentBase, components: LocalServersComponents): readonly Component[] {
   const { clock, log } = base.ports;
   const { healthzPort, healthzBindAddress, readOnlyPort, address } = base.init.configuration;
-  const { runtimes, pods, boardServices, view, logs, shutdown, updates } = components;
+  const { runtimes, pods, boardServices, view, logs, shutdown, updates, streams } = components;
   const { desired, state } = base.store;
   const api = new LocalApi(
     {
@@ -32,6 +34,7 @@ export function makeLocalServers(base: AgentBase, components: LocalServersCompon
       pushed: pushedPods(base),
       workers: pods.workers,
       keyvalue: () => boardServices.keyvalueBuckets(),
+      streams: streams.handlers(MAX_STREAMS),
     },
     { socketPath: base.init.args.socketPath },
   );

@@ -1,5 +1,5 @@
 import type { KubeClient, ResourceType } from "@picolet/hub-core/kube-client/kube-client.ts";
-import type { AccessQuestion, KubeletReviews, KubeletUser } from "../kubelet-proxy/kubelet-access.ts";
+import type { AccessQuestion, KubeletReviews, KubeletUser } from "@picolet/kubelet-api/serving/kubelet-access.ts";
 
 const TOKEN_REVIEWS: ResourceType = {
   group: "authentication.k8s.io",

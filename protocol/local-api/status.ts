@@ -1,6 +1,7 @@
 /**
  * The answers of the agent's local socket, which `edgectl` reads: HTTP/1.1 on a unix socket, JSON, under `/v1`. Readers
- * must let unknown fields pass; no field is renamed or removed within v1.
+ * must let unknown fields pass; no field is renamed or removed within v1. Every other path is the kubelet's: its
+ * requests and upgrades are those of port 10250, without authentication.
  */
 import type { ErrorCode } from "../errors.ts";
 import type { Pod } from "../pod/pod.ts";

@@ -1,17 +1,14 @@
 /** The kubelet's /run: a command without input, answered with what it wrote. */
 import type { ServerResponse } from "node:http";
-import type { Fleet } from "@picolet/hub-core/fleet.ts";
-import { TunnelPipe } from "@picolet/hub-core/pipes/byte-pipe.ts";
-import { PrefixedPipe } from "@picolet/hub-core/pipes/prefixed-pipe.ts";
-import { readResponseHead } from "@picolet/hub-core/pipes/response-head.ts";
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
 import { CHANNEL } from "@picolet/protocol/tunnel/channel-frames.ts";
-import type { ExecParams, SessionReply } from "@picolet/protocol/tunnel/stream.ts";
+import type { ExecParams, SessionReply, StreamOpener } from "@picolet/protocol/tunnel/stream.ts";
 import type { CommandChannel } from "../streaming/command-session.ts";
 import { SPDY_COMMAND_PROTOCOLS, SpdyCommand } from "../streaming/spdy-command.ts";
 import type { KubeletPath } from "./kubelet-path.ts";
+import { spdyConnectionOf, spdyHeaders } from "./spdy-upgrade.ts";
 
 /** Bounds both outputs in memory; a command that writes more is answered with an error. Larger outputs need exec. */
 const MAX_OUTPUT_BYTES = 1024 * 1024;
@@ -23,26 +20,21 @@ interface ExitStatus {
 }
 
 export async function runCommand(
-  components: { readonly fleet: Fleet; readonly clock: Clock },
-  node: string,
+  components: { readonly streams: StreamOpener; readonly clock: Clock },
   { namespace, pod, uid, container, command }: Extract<KubeletPath, { kind: "run" }>,
   response: ServerResponse,
   signal: AbortSignal,
 ): Promise<void> {
-  const upgrade = { upgrade: "SPDY/3.1", "x-stream-protocol-version": SPDY_COMMAND_PROTOCOLS.join(",") };
+  const upgrade = spdyHeaders(SPDY_COMMAND_PROTOCOLS);
   const params: ExecParams = { namespace, pod, uid, container, command, ...STREAMS, upgrade };
-  const stream = await components.fleet.open(node, "exec", params, "interactive", signal);
+  const stream = await components.streams.open("exec", params, "interactive", signal);
   using life = joinSignals(signal);
   try {
     if ((stream.reply as Partial<SessionReply> | null)?.mode !== "raw") {
       throw new PicoletError("unimplemented", "the node runs no commands in this way");
     }
-    const pipe = new TunnelPipe(stream);
-    const { status, headers, rest } = await readResponseHead(pipe, life.signal);
-    if (status !== 101)
-      throw new PicoletError("failed", `the container runtime refused the command: ${rest.toString("utf8")}`);
-    const protocol = headers["x-stream-protocol-version"] ?? "channel.k8s.io";
-    using session = await SpdyCommand.open(components, new PrefixedPipe(rest, pipe), protocol, STREAMS, life.signal);
+    const { protocol, pipe } = await spdyConnectionOf(stream, life.signal);
+    using session = await SpdyCommand.open(components, pipe, protocol, STREAMS, life.signal);
     const output = new Output();
     const [message] = await Promise.all([
       collect(session.channel(CHANNEL.error), new Output(), life.signal),

@@ -4,10 +4,10 @@
  * headers.
  */
 
-import { type BytePipe, joinPipes } from "@picolet/hub-core/pipes/byte-pipe.ts";
 import { type JoinedSignal, joinSignals } from "@picolet/protocol/async/abort.ts";
 import { describeError, ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, seconds } from "@picolet/protocol/ports.ts";
+import { type BytePipe, joinPipes } from "../pipes/byte-pipe.ts";
 import { SpdyConnection } from "./spdy/spdy-connection.ts";
 import type { SpdyStream } from "./spdy/spdy-stream.ts";
 

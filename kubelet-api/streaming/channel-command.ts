@@ -1,4 +1,3 @@
-import { InboundQueue } from "@picolet/hub-core/pipes/inbound-queue.ts";
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { ignore } from "@picolet/protocol/errors.ts";
 import {
@@ -9,6 +8,7 @@ import {
   MAX_CHANNEL_FRAME_BYTES,
 } from "@picolet/protocol/tunnel/channel-frames.ts";
 import type { TunnelStream } from "@picolet/protocol/tunnel/stream.ts";
+import { InboundQueue } from "../pipes/inbound-queue.ts";
 import type { CommandChannel, CommandSession } from "./command-session.ts";
 
 /** An agent's answer in mode `channels`: a command over channel frames of one tunnel stream. */

@@ -2,7 +2,7 @@
 import type { ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
 import { describeError, type ErrorCode, ignore, PicoletError } from "@picolet/protocol/errors.ts";
-import { kubeStatus } from "./status-answer.ts";
+import { kubeStatus } from "./kube-status.ts";
 
 export const HTTP_STATUS: Readonly<Record<ErrorCode, number>> = {
   cancelled: 503,

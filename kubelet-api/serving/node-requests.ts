@@ -1,27 +1,37 @@
 /** Requests to a node's kubelet that need no upgrade. */
 import type { ServerResponse } from "node:http";
-import type { Fleet } from "@picolet/hub-core/fleet.ts";
-import { onceAny } from "@picolet/hub-core/pipes/byte-pipe.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
-import type { Clock } from "@picolet/protocol/ports.ts";
-import type { KubeletParams, KubeletReply, LogsParams, TunnelStream } from "@picolet/protocol/tunnel/stream.ts";
+import type { Clock, Millis } from "@picolet/protocol/ports.ts";
+import type {
+  KubeletParams,
+  KubeletReply,
+  LogsParams,
+  StreamOpener,
+  TunnelStream,
+} from "@picolet/protocol/tunnel/stream.ts";
+import { onceAny } from "../pipes/byte-pipe.ts";
 import type { KubeletPath } from "./kubelet-path.ts";
 import { runCommand } from "./run-command.ts";
 
 export interface NodeRequest {
-  readonly node: string;
   readonly path: KubeletPath;
   readonly method: string;
 }
 
+export interface NodeRequestComponents {
+  readonly streams: StreamOpener;
+  readonly clock: Clock;
+  readonly answerTimeout?: Millis;
+}
+
 /** @throws when nothing has been answered yet; what breaks later breaks the answer off */
 export async function serveRequest(
-  components: { readonly fleet: Fleet; readonly clock: Clock },
-  { node, path, method }: NodeRequest,
+  components: NodeRequestComponents,
+  { path, method }: NodeRequest,
   response: ServerResponse,
   signal: AbortSignal,
 ): Promise<void> {
-  const { fleet } = components;
+  const { streams, answerTimeout = 0 } = components;
   const allowed = path.kind === "run" ? "POST" : "GET";
   if (path.kind === "exec" || path.kind === "attach" || path.kind === "portForward") {
     throw new PicoletError("invalid", "this needs a request that can be upgraded to SPDY/3.1 or a WebSocket");
@@ -33,14 +43,15 @@ export async function serveRequest(
     case "logs": {
       const { namespace, pod, container, query } = path;
       const params: LogsParams = { namespace, pod, uid: "", container, query };
-      const stream = await fleet.open(node, "logs", params, "logs", signal);
+      const stream = await streams.open("logs", params, "logs", signal);
       return await answerWith(stream, response, { status: 200, contentType: "text/plain" }, signal);
     }
     case "run":
-      return await runCommand(components, node, path, response, signal);
+      return await runCommand(components, path, response, signal);
     case "get": {
+      response.setTimeout(answerTimeout, () => response.destroy());
       const params: KubeletParams = { method: "GET", path: path.path };
-      const stream = await fleet.open(node, "kubelet", params, "bulk", signal);
+      const stream = await streams.open("kubelet", params, "bulk", signal);
       return await answerWith(stream, response, kubeletReply(stream.reply), signal);
     }
   }

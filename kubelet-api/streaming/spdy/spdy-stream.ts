@@ -1,5 +1,5 @@
-import { InboundQueue, Waiters } from "@picolet/hub-core/pipes/inbound-queue.ts";
 import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
+import { InboundQueue, Waiters } from "../../pipes/inbound-queue.ts";
 import type { SpdyHeaders } from "./header-block.ts";
 import { MAX_DATA_BYTES, RESET } from "./spdy-frames.ts";
 

@@ -1,6 +1,6 @@
-import type { BytePipe } from "@picolet/hub-core/pipes/byte-pipe.ts";
 import { joinSignals, onAbort } from "@picolet/protocol/async/abort.ts";
 import { ignore, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import type { BytePipe } from "../../pipes/byte-pipe.ts";
 import { HeaderPacker, HeaderUnpacker, type SpdyHeaders } from "./header-block.ts";
 import {
   dataFrame,

@@ -1,10 +1,10 @@
 /** Remote commands over SPDY/3.1: each channel a stream that says in its headers which one it is. */
 
-import type { BytePipe } from "@picolet/hub-core/pipes/byte-pipe.ts";
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, seconds } from "@picolet/protocol/ports.ts";
 import { CHANNEL, type Channel } from "@picolet/protocol/tunnel/channel-frames.ts";
+import type { BytePipe } from "../pipes/byte-pipe.ts";
 import { type CommandChannel, type CommandSession, type CommandStreams, channelsOf } from "./command-session.ts";
 import { SpdyConnection } from "./spdy/spdy-connection.ts";
 import type { SpdyStream } from "./spdy/spdy-stream.ts";

@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { type TestContext, test } from "node:test";
-import type { BytePipe } from "@picolet/hub-core/pipes/byte-pipe.ts";
-import { MAX_UNREAD_BYTES } from "@picolet/hub-core/pipes/inbound-queue.ts";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
 import { pipePair } from "@picolet/test/support/unit/streaming/memory-pipe.ts";
+import type { BytePipe } from "../../pipes/byte-pipe.ts";
+import { MAX_UNREAD_BYTES } from "../../pipes/inbound-queue.ts";
 import { HeaderPacker } from "./header-block.ts";
 import { MAX_STREAMS, SpdyConnection } from "./spdy-connection.ts";
 import {
