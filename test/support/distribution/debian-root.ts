@@ -29,7 +29,8 @@ export class DebianRoot implements Disposable {
   constructor(release?: string) {
     const [upper, work] = [this.#folder.at("upper"), this.#folder.at("work")];
     for (const folder of [this.path, upper, work]) mkdirSync(folder);
-    const options = `lowerdir=${cachedTree(PACKAGES, release)},upperdir=${upper},workdir=${work}`;
+    // Nothing of it outlives the machine: dpkg need not wait for the disk.
+    const options = `volatile,lowerdir=${cachedTree(PACKAGES, release)},upperdir=${upper},workdir=${work}`;
     execFileSync("mount", ["-t", "overlay", "overlay", "-o", options, this.path]);
   }
 
