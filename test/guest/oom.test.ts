@@ -125,3 +125,15 @@ test("containers that go over their limits at the same time are OOMKilled with 1
   await agent.waitForPods("the leaks are gone", (all) => names.every((name) => !all.has(name)));
   assert.equal(await processes(), others);
 });
+
+test("an error of the disk's file system is a condition and an event of the node", { skip }, async () => {
+  await guest.output("echo damaged > /sys/fs/ext4/vda/trigger_fs_error");
+  const type = "picolet.io/StorageErrors";
+  const { conditions } = await agent.waitForStatus("the condition", (status) =>
+    status.conditions.some((each) => each.type === type && each.status === "True"),
+  );
+  const { reason, message } = conditions.find((each) => each.type === type) ?? {};
+  assert.equal(reason, "FileSystemHasErrors");
+  assert.match(message ?? "", /^the file system on vda has errors: back up/);
+  await agent.waitForEvent("the event", (event) => event.reason === "FileSystemHasErrors");
+});
