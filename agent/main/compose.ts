@@ -85,6 +85,8 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   const { statuses } = pods;
   // Disposed of in reverse: the store is closed last, after all parts that write to it.
   const parts: readonly Component[] = [
+    // Its last record says that the agent has ended.
+    base.decisions,
     store,
     telemetry,
     boardServices,
@@ -138,7 +140,7 @@ async function boardHealthOf(
 }
 
 function makeNodeBudget(
-  { ports: { clock, log }, init, store, node, telemetry, cluster }: AgentBase,
+  { ports: { clock, log }, init, store, decisions, node, telemetry, cluster }: AgentBase,
   { adapters }: Runtimes,
   pods: Pick<BudgetComponents, "boardServices" | "pods" | "podCgroup">,
 ): Budget {
@@ -147,7 +149,10 @@ function makeNodeBudget(
       ...{ ...pods, clock, log, store, adapters, hierarchies: node.cgroups.hierarchies },
       collectGarbage: () => collectGarbage(cluster, "burst"),
       restart: () => init.stops?.restart(),
-      stretch: (factor) => telemetry.stretch(factor),
+      stretch: (factor) => {
+        telemetry.stretch(factor);
+        decisions.stretch(factor);
+      },
     },
     { configuration: init.configuration, rootDir: init.args.rootDir },
   );
@@ -166,25 +171,26 @@ function collectGarbage({ unloadParser }: NodeCluster, after: "burst" | "rest"):
 }
 
 function makeGuards(
-  { ports, init, store, node, cluster }: AgentBase,
+  { ports, init, store, decisions, node, cluster }: AgentBase,
   { router, reports }: Runtimes,
   asked: Pick<NodeGuardsComponents, "workers" | "pressures" | "placement">,
 ): Promise<NodeGuards> {
   const { machine, share } = node;
   return makeNodeGuards(
-    { ...ports, ...asked, store, router, runtimes: reports, node: cluster.node },
+    { ...ports, ...asked, store, decisions, router, runtimes: reports, node: cluster.node },
     { configuration: init.configuration, machine, allocatable: share.allocatable },
   );
 }
 
 function makeConditions(
-  { ports: { clock, log }, init, store: { events } }: AgentBase,
+  { ports: { clock, log }, init, store: { events }, decisions }: AgentBase,
   { reports: { health } }: Runtimes,
   { shutdown }: NodeGuards,
   pressures: PressureSources,
 ): NodeConditions {
   const { nodeName } = init.configuration;
-  return new NodeConditions({ health, shutdown: shutdown.state, pressures, events, clock, log }, { nodeName });
+  const components = { health, shutdown: shutdown.state, pressures, events, decisions, clock, log };
+  return new NodeConditions(components, { nodeName });
 }
 
 /** Parts of the node that the local API and the hub read. */

@@ -1,8 +1,10 @@
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import { publicMessage, publicName } from "@picolet/protocol/decisions/public-text.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import type { NodePressure, PressureCondition } from "../core/node/node-pressure.ts";
 import type { RuntimeHealth } from "../core/node/runtime-health.ts";
+import type { DecisionRecorder } from "../core/store/decisions.ts";
 import { type EventRecorder, nodeReference, type ObjectReference } from "../core/store/store-ports.ts";
 import type { ShutdownState } from "./node-shutdown.ts";
 
@@ -89,6 +91,8 @@ export interface NodeConditionsComponents {
    */
   readonly pressures: () => readonly Watch<readonly PressureCondition[]>[];
   readonly events: EventRecorder;
+  /** Missing: no decision is recorded. */
+  readonly decisions?: DecisionRecorder | undefined;
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -148,11 +152,16 @@ export class NodeConditions implements Component {
 
   #sayReady(next: NodeCondition, previous: NodeCondition | undefined): void {
     if (isSame(next, previous)) return;
-    const { log } = this.#components;
+    const { log, decisions } = this.#components;
     if (next.status === "True") {
+      decisions?.record({ kind: "nodeReady" });
       log.info("node is ready");
       this.#event("NodeReady", `Node ${this.#node.name} status is now: NodeReady`);
       return;
+    }
+    // Before the first answers nothing is known, which is no decision.
+    if (next.message !== NOT_CHECKED) {
+      decisions?.record({ kind: "nodeNotReady", message: publicMessage(next.message) });
     }
     // A runtime that is missing from the start is reported too, so that the events have the reason.
     if (previous?.status === "False" && previous.message !== NOT_CHECKED) return;
@@ -162,7 +171,12 @@ export class NodeConditions implements Component {
 
   #sayPressure({ type, status, reason, message }: NodeCondition, previous: NodeCondition | undefined): void {
     if (type === "Ready" || status === "Unknown" || status === previous?.status) return;
-    const { log } = this.#components;
+    const { log, decisions } = this.#components;
+    const condition = publicName(type);
+    if (status === "True") {
+      const why = { reason: publicName(reason), message: publicMessage(message) };
+      decisions?.record({ kind: "conditionBegan", condition, ...why });
+    } else if (previous?.status === "True") decisions?.record({ kind: "conditionEnded", condition });
     if (!isPressure(type)) {
       // A board that has been well since the start is no news.
       if (status === "False" && previous === undefined) return;
