@@ -7,6 +7,7 @@ import type { ApiError } from "@picolet/protocol/local-api/status.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import type { NodeShutdownControl } from "../core/node/node-shutdown-control.ts";
 import type { UpdateControl } from "../core/node/update-control.ts";
+import type { WhyAnswers } from "../core/node/why-answers.ts";
 import type { ContainerLogs } from "../core/pods/container-logs.ts";
 import type { NodeImages } from "../core/pods/image-pulls.ts";
 import type { PushedPods } from "../core/pods/pushed-pods.ts";
@@ -26,6 +27,8 @@ export interface LocalApiComponents {
   readonly shutdown?: NodeShutdownControl;
   /** `undefined`: this agent updates nothing. */
   readonly updates?: UpdateControl;
+  /** Missing: this agent records no decisions. */
+  readonly why?: WhyAnswers;
   /** Missing: pulls are neither reported nor possible. */
   readonly images?: NodeImages;
   /** Missing: components keep nothing on this node. */

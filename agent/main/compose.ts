@@ -9,6 +9,7 @@ import { unloadModules } from "../budget/unload-modules.ts";
 import type { BoardHealth } from "../node/board-health.ts";
 import { NodeConditions } from "../node/node-conditions.ts";
 import { StoreEvents } from "../store/store-events.ts";
+import type { StoreState } from "../store/store-file.ts";
 import { type AgentBase, makeBase } from "./base/agent-base.ts";
 import type { NodeCluster } from "./base/cluster.ts";
 import type { LinkedNode } from "./base/hub-link.ts";
@@ -19,6 +20,7 @@ import { NodeAgentView } from "./node/node-agent-view.ts";
 import { makeNodeUsageSampler, type NodeUsageSampler } from "./node/node-usage.ts";
 import { podLogs } from "./node/pod-logs-on-demand.ts";
 import { SecretsAtRest } from "./node/secrets-at-rest.ts";
+import { whyOnDemand } from "./node/why-on-demand.ts";
 import { makePods, type Pods } from "./pods/make-pods.ts";
 import {
   makeNodeGuards,
@@ -75,12 +77,15 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     ...(cluster.link?.problems.current ?? []),
   ];
   const warnings = (): SourceProblem[] => sources.flatMap((source) => source.warnings.current);
-  const view = makeView(base, { runtimes, pods, conditions, budget, secrets, problems, warnings });
+  const { shutdown } = guards;
+  const view = makeView(base, { runtimes, pods, conditions, budget, secrets, shutdown, problems, warnings });
   const usage = makeUsage(base, runtimes, pods, view);
   await runtimes.reports.askOnce(signal);
   const logs = podLogs({ pods: view, clock: machine.clock });
   const updates = new UpdatesOnDemand(base, { pods, view, shutdown: guards.shutdown });
-  const linked = linkNode(base, { runtimes, pods, conditions, view, usage, logs, updates });
+  const pulls = () => pods.images.images.pulls;
+  const why = whyOnDemand({ ...base.ports, box: base.decisions, view: () => view, pulls });
+  const linked = linkNode(base, { runtimes, pods, conditions, view, usage, logs, why, updates });
   const upkeep = makeUpkeep(base, { runtimes, pods, view, usage, conditions: conditions.conditions });
   const { statuses } = pods;
   // Disposed of in reverse: the store is closed last, after all parts that write to it.
@@ -93,7 +98,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     ...runtimes.adapters.map(adapterComponent),
     new StoreEvents({ state: store.state, events: store.events }, { nodeName }),
     secrets,
-    ...makeLocalServers(base, { runtimes, pods, view, logs, shutdown: guards.shutdown, boardServices, updates }),
+    ...makeLocalServers(base, { pods, view, logs, shutdown: guards.shutdown, boardServices, updates, why }),
     conditions,
     ...boardHealth,
     runtimes.reports,
@@ -201,16 +206,17 @@ interface ShownNode {
 }
 
 function makeView(
-  { init, startedAt, store, node, telemetry, cluster }: AgentBase,
+  { ports: { clock }, init, startedAt, store, node, telemetry, cluster }: AgentBase,
   shown: ShownNode & {
     readonly budget: Budget;
     readonly secrets: SecretsAtRest;
+    readonly shutdown: NodeGuards["shutdown"];
     readonly problems: () => readonly SourceProblem[];
     readonly warnings: () => readonly SourceProblem[];
   },
 ): NodeAgentView {
-  const { runtimes, pods, conditions, budget, secrets, problems, warnings } = shown;
-  const { desired, events } = store;
+  const { runtimes, pods, conditions, budget, secrets, shutdown, problems, warnings } = shown;
+  const { desired, events, state } = store;
   const { capacity, share, machine } = node;
   return new NodeAgentView(
     {
@@ -225,12 +231,25 @@ function makeView(
       },
       tunnel: cluster.link,
       conditions: conditions.conditions,
+      facts: () => ({
+        runtimes: runtimes.reports.health.current,
+        isShuttingDown: shutdown.isShuttingDown,
+        storeProblem: storeProblem(state.current),
+        podsWithoutWorker: Math.max(0, desired.desired.current.pods.size - pods.workers.size),
+        nowMs: clock.wall().getTime(),
+        isMachineClockRight: !clock.isConfirmed || clock.isMachineRight,
+      }),
       flash: () => budget.report(),
       telemetry: () => telemetry.report(),
       secretsAtRest: () => secrets.report(),
     },
     { ...init, capacity, allocatable: share.allocatable, memoryBytes: machine.memoryBytes, startedAt },
   );
+}
+
+function storeProblem(state: StoreState): string | undefined {
+  if (state.kind === "durable") return undefined;
+  return `${state.kind === "unwritable" ? "cannot be written to" : "is in memory only"}: ${state.reason}`;
 }
 
 function makeUsage(
@@ -252,14 +271,14 @@ function makeUsage(
 /** The hub, from now on, where this node has one. */
 function linkNode(
   { startedAt, node, cluster }: AgentBase,
-  shown: ShownNode & Pick<LinkedNode, "view" | "usage" | "logs"> & { readonly updates: UpdatesOnDemand },
+  shown: ShownNode & Pick<LinkedNode, "view" | "usage" | "logs" | "why"> & { readonly updates: UpdatesOnDemand },
 ): readonly Component[] {
-  const { runtimes, pods, conditions, view, usage, logs, updates } = shown;
+  const { runtimes, pods, conditions, view, usage, logs, why, updates } = shown;
   const { machine, capacity, share, hostIps: addresses } = node;
   const { router, reports } = runtimes;
   const linked = cluster.link?.connect({
     ...{ machine, capacity, allocatable: share.allocatable, addresses, router, runtimes: reports },
-    ...{ view, usage, logs, startedAt },
+    ...{ view, usage, logs, why, startedAt },
     conditions: conditions.conditions,
     updates: updates.report,
     probeMetrics: () => pods.prober.metrics(),

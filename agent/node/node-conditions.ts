@@ -6,6 +6,7 @@ import type { NodePressure, PressureCondition } from "../core/node/node-pressure
 import type { RuntimeHealth } from "../core/node/runtime-health.ts";
 import type { DecisionRecorder } from "../core/store/decisions.ts";
 import { type EventRecorder, nodeReference, type ObjectReference } from "../core/store/store-ports.ts";
+import { judgeAgent, notReadyReasons, UNASKED } from "../plan/node/judge-node.ts";
 import type { ShutdownState } from "./node-shutdown.ts";
 
 /** One entry of `status.conditions` of a node. `lastHeartbeatTime` is the time at which it is reported. */
@@ -18,20 +19,16 @@ export interface NodeCondition {
   readonly lastTransitionTime: string;
 }
 
-const NOT_CHECKED = "container runtime status check may not have completed yet";
-const SHUTTING_DOWN = "node is shutting down";
-const PLEG_REASON = "PLEGNotHealthy";
-const RUNTIME_REASON = "RuntimeNotReady";
-
-/** Makes the condition Ready from the runtimes' health, with the kubelet's reasons. Pure. */
+/** Makes the condition Ready from the judgement of the runtimes, with the kubelet's reasons. Pure. */
 export function readyCondition(
   health: readonly RuntimeHealth[],
   previous: NodeCondition | undefined,
   now: Date,
   isShuttingDown = false,
 ): NodeCondition {
-  const ill = health.length === 0 ? [NOT_CHECKED] : health.filter((each) => !each.healthy).map(problemOf);
-  const problems = isShuttingDown ? [...ill, SHUTTING_DOWN] : ill;
+  const problems = notReadyReasons(
+    judgeAgent({ runtimes: health, isShuttingDown, storeProblem: undefined, podsWithoutWorker: 0 }),
+  );
   const [first = "", ...more] = problems;
   const status = problems.length === 0 ? "True" : "False";
   return {
@@ -45,12 +42,6 @@ export function readyCondition(
 }
 
 const timeOf = (now: Date): string => `${now.toISOString().slice(0, 19)}Z`;
-
-function problemOf({ name, reason, message }: RuntimeHealth): string {
-  if (reason === RUNTIME_REASON) return `${RUNTIME_REASON}: ${name}: ${message}`;
-  if (reason === PLEG_REASON) return `PLEG is not healthy: ${name}: ${message}`;
-  return `container runtime is down: ${name}: ${message}`;
-}
 
 /** The kubelet's conditions until its eviction manager reports others, in the kubelet's order. */
 const NO_PRESSURE: readonly PressureCondition[] = [
@@ -160,11 +151,11 @@ export class NodeConditions implements Component {
       return;
     }
     // Before the first answers nothing is known, which is no decision.
-    if (next.message !== NOT_CHECKED) {
+    if (next.message !== UNASKED) {
       decisions?.record({ kind: "nodeNotReady", message: publicMessage(next.message) });
     }
     // A runtime that is missing from the start is reported too, so that the events have the reason.
-    if (previous?.status === "False" && previous.message !== NOT_CHECKED) return;
+    if (previous?.status === "False" && previous.message !== UNASKED) return;
     log.warn("node is not ready", { reason: next.message });
     this.#event("NodeNotReady", `Node ${this.#node.name} status is now: NodeNotReady: ${next.message}`);
   }

@@ -91,8 +91,9 @@ export class Tunnel implements Component {
   }
 
   report(): TunnelReport {
-    const { clock, node } = this.#components;
+    const { clock, node, identity } = this.#components;
     return reportOf(this.#state, {
+      identity: identity.state.current,
       now: clock.monotonic(),
       wall: clock.wall(),
       hubs: this.#init.hubs,

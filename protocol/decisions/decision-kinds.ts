@@ -72,8 +72,12 @@ type NoFields = Readonly<Record<never, never>>;
 
 const again = ({ figures }: Failed, say: Wording): string =>
   `It is tried again in ${say.duration(figures.retryInMs)} (attempt ${figures.tries + 1})`;
-const because = (reason: string, message: string): string =>
-  message === "" || message === reason ? reason : message.startsWith(reason) ? message : `${reason}: ${message}`;
+const because = (reason: string, text: string): string => {
+  const message = withoutStop(text);
+  if (message === "" || message === reason) return reason;
+  return message.startsWith(reason) ? message : `${reason}: ${message}`;
+};
+const withoutStop = (text: string): string => text.replace(/\.+$/, "");
 const grace = (ms: number | undefined, say: Wording): string =>
   ms === undefined ? "" : ms === 0 ? ", at once" : `, with ${say.duration(ms)} to end`;
 const run = (attempt: number): string => (attempt === 0 ? "" : ` (restart ${attempt})`);
@@ -153,7 +157,7 @@ export const DECISION_KINDS = {
   ),
   runtimeChosen: row<{ runtime: PublicText; message: PublicText }>(
     ["started"],
-    ({ runtime, message }) => `The pod runs as ${runtime}s: ${message}.`,
+    ({ runtime, message }) => `The pod runs as ${runtime}s: ${withoutStop(message)}.`,
   ),
 
   // Steps that failed: why it is not started yet.
@@ -168,7 +172,10 @@ export const DECISION_KINDS = {
       `The step "${fields.step}"${fields.container === undefined ? "" : ` of container ${fields.container}`} failed: ` +
       `${because(fields.reason, fields.message)}. ${again(fields, say)}.`,
   ),
-  faulted: row<WithMessage>(["started"], ({ message }) => `The agent could not go on with the pod: ${message}.`),
+  faulted: row<WithMessage>(
+    ["started"],
+    ({ message }) => `The agent could not go on with the pod: ${withoutStop(message)}.`,
+  ),
 
   // Containers.
   started: row<OfContainer & { cause: PublicText; figures: { run: number; backoffMs: number } }>(
@@ -218,7 +225,7 @@ export const DECISION_KINDS = {
   // Resources of a running pod.
   resizeHeld: row<Explained>(
     [],
-    ({ reason, message }) => `The pod's new resources are not granted (${reason}): ${message}.`,
+    ({ reason, message }) => `The pod's new resources are not granted (${reason}): ${withoutStop(message)}.`,
   ),
   resizeGranted: row<NoFields>([], () => "The node granted the pod its new resources."),
   resized: row<NoFields>([], () => "The pod has its new resources."),
@@ -235,7 +242,10 @@ export const DECISION_KINDS = {
       `The pod was ended: it may be active for ${say.duration(figures.activeMs)} (activeDeadlineSeconds).`,
   ),
   evicted: row<Shortage>(["evicted", "ended"], (fields, say) => `The node evicted the pod: ${shortage(fields, say)}.`),
-  storageExceeded: row<WithMessage>(["evicted", "ended"], ({ message }) => `The node evicted the pod: ${message}`),
+  storageExceeded: row<WithMessage>(
+    ["evicted", "ended"],
+    ({ message }) => `The node evicted the pod: ${withoutStop(message)}.`,
+  ),
   preempted: row<{ by: PublicText }>(
     ["evicted", "ended"],
     ({ by }) => `The node ended the pod to make room for the critical pod ${by}.`,
@@ -278,7 +288,10 @@ export const DECISION_KINDS = {
       `The power was cut at about ${say.time(lastSignWallMs)}, the last sign of life (or the system stopped without notice)` +
       `${downMs === undefined ? "" : `; the board was back after ${say.duration(downMs)}`}.`,
   ),
-  nodeNotReady: row<WithMessage>(["notReady", "started"], ({ message }) => `The node became NotReady: ${message}.`),
+  nodeNotReady: row<WithMessage>(
+    ["notReady", "started"],
+    ({ message }) => `The node became NotReady: ${withoutStop(message)}.`,
+  ),
   nodeReady: row<NoFields>(["notReady"], () => "The node became Ready."),
   conditionBegan: row<{ condition: PublicText; reason: PublicText; message: PublicText }>(
     ["notReady"],
@@ -302,12 +315,12 @@ export const DECISION_KINDS = {
   manifestBroken: row<{ origin: PublicText; message: PublicText; figures: { line: number | undefined } }>(
     ["notReady", "started"],
     ({ origin, message, figures: { line } }) =>
-      `The manifest ${origin}${line === undefined ? "" : `, line ${line},`} cannot be used: ${message}. Its pods run on as they were.`,
+      `The manifest ${origin}${line === undefined ? "" : `, line ${line},`} cannot be used: ${withoutStop(message)}. Its pods run on as they were.`,
   ),
   manifestMended: row<{ origin: PublicText }>([], ({ origin }) => `The manifest ${origin} is right again.`),
   hubLost: row<WithMessage>(
     ["notReady"],
-    ({ message }) => `The hub cannot be reached, or refuses the node: ${message}.`,
+    ({ message }) => `The hub cannot be reached, or refuses the node: ${withoutStop(message)}.`,
   ),
   hubReached: row<NoFields>(["notReady"], () => "The hub was reached."),
   updated: row<{ outcome: PublicText; message: PublicText }>(

@@ -2,7 +2,9 @@
  * GET /v1/why/node, GET /v1/why/pods/NAMESPACE/POD (`-` for any namespace), with `?topic=`. Through a hub the same
  * answer is at /api/v1/nodes/NODE/proxy/why and .../why/NAMESPACE/POD, as text with `?output=text`.
  */
+
 import type { Decision, WhyTopic } from "../decisions/decision-kinds.ts";
+import { PicoletError } from "../errors.ts";
 
 export interface WhyAnswer {
   readonly node: string;
@@ -10,8 +12,12 @@ export interface WhyAnswer {
   readonly pod: { readonly namespace: string; readonly name: string; readonly uid: string } | null;
   /** Null: the whole story. */
   readonly topic: WhyTopic | null;
+  /** RFC 3339, by the board's clock. */
+  readonly answeredAt: string;
   /** How it is now, in one sentence. */
   readonly now: string;
+  /** False for a pod that is not ready and not done, and for a node that is not healthy. */
+  readonly isWell: boolean;
   /** Newest first. */
   readonly decisions: readonly WhyDecision[];
   /** Older ones that are not in `decisions`, because the answer is bounded. */
@@ -34,10 +40,11 @@ export interface WhyDecision {
   readonly decision: Decision;
 }
 
-/** The choices of `topic` by the word that `edgectl why` takes. */
-export const WHY_TOPICS: Readonly<Record<string, WhyTopic>> = {
-  restarted: "restarted",
-  evicted: "evicted",
-  started: "started",
-  ended: "ended",
-};
+const TOPICS: readonly WhyTopic[] = ["restarted", "evicted", "started", "ended", "notReady"];
+
+/** @throws `invalid` */
+export function topicOf(word: string): WhyTopic {
+  const topic = TOPICS.find((each) => each === word);
+  if (topic === undefined) throw new PicoletError("invalid", `topic is one of ${TOPICS.join(", ")}`);
+  return topic;
+}

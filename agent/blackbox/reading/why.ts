@@ -24,17 +24,14 @@ export interface Question {
   readonly topic: WhyTopic | undefined;
 }
 
-/** @returns whether a record may be part of the answer */
-export const isWanted = ({ pod }: Question, record: RingRecord): boolean =>
-  pod === undefined
-    ? record.p === undefined
-    : record.p === `${pod.namespace}/${pod.name}` || (record.p === undefined && NODE_TURNS.has(record.d.kind));
+/** @returns whether a record of the node is part of every pod's story */
+export const isNodeTurn = ({ p, d }: RingRecord): boolean => p === undefined && NODE_TURNS.has(d.kind);
 
-/** @param records wanted ones, oldest first */
+/** @param records of the pod and turns of the node, or all of the node; oldest first */
 export function tellWhy(
   { pod, topic }: Question,
   records: readonly RingRecord[],
-  init: { readonly node: string; readonly now: string; readonly nowMs: number },
+  init: { readonly node: string; readonly now: string; readonly isWell: boolean; readonly nowMs: number },
 ): WhyAnswer {
   const anchors = anchorsOf(records);
   const first = pod === undefined ? 0 : records.findIndex((each) => each.p !== undefined);
@@ -47,7 +44,9 @@ export function tellWhy(
     node: init.node,
     pod: pod === undefined ? null : { ...pod, uid },
     topic: topic ?? null,
+    answeredAt: new Date(init.nowMs).toISOString(),
     now: init.now,
+    isWell: init.isWell,
     decisions: newest.map((record) => shown(record, anchors, init.nowMs)),
     omitted: told.length - newest.length,
   };

@@ -13,6 +13,7 @@ import type { ClusterObjects, IssuedToken } from "../../core/hub/cluster-objects
 import { type HubAddress, parseHubAddress } from "../../core/hub/hub-address.ts";
 import type { OutgoingTelemetry } from "../../core/hub/outgoing-telemetry.ts";
 import type { StreamHandlers } from "../../core/hub/tunnel-ports.ts";
+import type { WhyAnswers } from "../../core/node/why-answers.ts";
 import type { ContainerLogs } from "../../core/pods/container-logs.ts";
 import type { RuntimeRouter } from "../../core/pods/pod-ports.ts";
 import type { DecisionRecorder } from "../../core/store/decisions.ts";
@@ -64,6 +65,7 @@ export interface LinkedNode {
   readonly usage: NodeUsageSampler;
   readonly view: NodeAgentView;
   readonly logs: ContainerLogs;
+  readonly why: WhyAnswers;
   /** In Prometheus' text format. */
   readonly probeMetrics: () => Promise<Iterable<string>>;
   readonly startedAt: Date;

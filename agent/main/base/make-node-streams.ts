@@ -4,6 +4,7 @@ import { statfs } from "node:fs/promises";
 import { ignore } from "@picolet/protocol/errors.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import type { AgentPod } from "../../core/pods/agent-pod.ts";
+import { checkProblem, HEALTH_CHECKS, judgeAgent } from "../../plan/node/judge-node.ts";
 import { usageOf } from "../../stats/filesystem-sampler.ts";
 import type { MountedVolume } from "../../stats/summary.ts";
 import { UsageStats } from "../../stats/usage-stats.ts";
@@ -31,11 +32,12 @@ function makeKubelet(
   { clock, log, node }: NodeStreamsComponents,
   { configuration, rootDir }: NodeStreamsInit,
 ): KubeletAnswers {
-  const { machine, usage, view, conditions, probeMetrics, startedAt } = node;
+  const { machine, usage, view, why, probeMetrics, startedAt } = node;
   const paths = new PodPaths({ rootDir, podLogsDir: configuration.podLogsDir });
   return new KubeletAnswers({
     pods: () => view.pods(),
     probeMetrics,
+    why,
     stats: new UsageStats(
       { looks: usage, mountedVolumes: (pod) => mountedVolumes(paths, pod), clock, log },
       { nodeName: configuration.nodeName, startedAt, volumePeriod: configuration.volumeStatsAggPeriod },
@@ -45,8 +47,8 @@ function makeKubelet(
       return { configuration: shownConfiguration(configuration), ...machine };
     },
     unhealthy: () => {
-      const ready = conditions.current.find(({ type }) => type === "Ready");
-      return ready?.status === "True" ? "" : (ready?.message ?? "");
+      const found = judgeAgent(view.facts());
+      return HEALTH_CHECKS.flatMap((check) => checkProblem(found, check) ?? []).join(", ");
     },
   });
 }
