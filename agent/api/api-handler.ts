@@ -7,9 +7,11 @@ import {
   type PushRefusal,
   type VersionAnswer,
 } from "@picolet/protocol/local-api/status.ts";
+import { topicOf } from "@picolet/protocol/local-api/why.ts";
 import { type Clock, seconds } from "@picolet/protocol/ports.ts";
 import type { NodeShutdownControl } from "../core/node/node-shutdown-control.ts";
 import type { UpdateControl } from "../core/node/update-control.ts";
+import type { WhyAnswers } from "../core/node/why-answers.ts";
 import type { AgentPod } from "../core/pods/agent-pod.ts";
 import { type ContainerLogs, logStreamOf } from "../core/pods/container-logs.ts";
 import type { NodeImages } from "../core/pods/image-pulls.ts";
@@ -122,6 +124,12 @@ const ROUTES: readonly Route[] = [
     path: ["updates", "install"],
     handle: (api, { query }, message, signal) => api.installUpdate(query, message, signal),
   },
+  { method: "GET", path: ["why", "node"], handle: (api, { query }) => api.why(undefined, query) },
+  {
+    method: "GET",
+    path: ["why", "pods", "*", "*"],
+    handle: (api, { query, segments }) => api.why([segments[2] ?? "", segments[3] ?? ""], query),
+  },
   {
     method: "PUT",
     path: ["pushed-pods"],
@@ -163,6 +171,8 @@ export interface ApiHandlerComponents {
   readonly shutdown?: NodeShutdownControl;
   /** `undefined`: this agent updates nothing. */
   readonly updates?: UpdateControl;
+  /** `undefined`: this agent records no decisions. */
+  readonly why?: WhyAnswers;
   /** `undefined`: components keep nothing on this node. */
   readonly keyvalue?: () => Promise<KeyvalueBuckets>;
 }
@@ -175,6 +185,7 @@ export class ApiHandler {
   readonly #pushed: PushedPods | undefined;
   readonly #shutdown: NodeShutdownControl | undefined;
   readonly #updates: UpdateControl | undefined;
+  readonly #why: WhyAnswers | undefined;
   readonly #keyvalue: ApiHandlerComponents["keyvalue"];
   readonly #workers: ApiHandlerComponents["workers"];
   readonly images: ImageRoutes;
@@ -185,6 +196,7 @@ export class ApiHandler {
     this.#pushed = components.pushed;
     this.#shutdown = components.shutdown;
     this.#updates = components.updates;
+    this.#why = components.why;
     this.#keyvalue = components.keyvalue;
     this.#workers = components.workers;
     this.#logs = components.logs;
@@ -358,6 +370,18 @@ export class ApiHandler {
     if (typeof check !== "boolean" || typeof allowDowngrade !== "boolean")
       throw new PicoletError("invalid", "fields check and allowDowngrade are true or false");
     return { kind: "json", body: await this.#updateControl().install({ path, check, allowDowngrade }, signal) };
+  }
+
+  /** @param pod namespace and name; `undefined`: the node */
+  async why(pod: readonly [string, string] | undefined, query: Query): Promise<Answer> {
+    const word = query.text("topic");
+    query.end();
+    const topic = word === undefined ? undefined : topicOf(word);
+    if (this.#why === undefined) throw new PicoletError("unimplemented", "this agent records no decisions");
+    const [namespace, name] = pod ?? [];
+    const named =
+      name === undefined ? undefined : { namespace: namespace === ANY_NAMESPACE ? undefined : namespace, name };
+    return { kind: "json", body: await this.#why.ask({ pod: named, topic }) };
   }
 
   #updateControl(): UpdateControl {

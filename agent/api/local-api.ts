@@ -9,6 +9,7 @@ import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import type { StreamHandlers } from "../core/hub/tunnel-ports.ts";
 import type { NodeShutdownControl } from "../core/node/node-shutdown-control.ts";
 import type { UpdateControl } from "../core/node/update-control.ts";
+import type { WhyAnswers } from "../core/node/why-answers.ts";
 import type { ContainerLogs } from "../core/pods/container-logs.ts";
 import type { NodeImages } from "../core/pods/image-pulls.ts";
 import type { PodEnder, PodMover } from "../core/pods/pod-admission.ts";
@@ -32,6 +33,8 @@ export interface LocalApiComponents {
   readonly updates?: UpdateControl;
   /** Missing: pods can neither be restarted nor deleted. */
   readonly workers?: PodEnder & PodMover;
+  /** Missing: this agent records no decisions. */
+  readonly why?: WhyAnswers;
   /** Missing: pulls are neither reported nor possible. */
   readonly images?: NodeImages;
   /** Missing: components keep nothing on this node. */

@@ -66,6 +66,8 @@ export interface TunnelReport {
   readonly refused?: boolean;
   /** RFC 3339; null: under way, or waiting for the node's identity. */
   readonly nextTry?: string | null;
+  /** RFC 3339, of the node's certificate; missing before it has one. */
+  readonly certificate?: { readonly notBefore: string; readonly notAfter: string };
   /** Statuses of pods that a hub has not acknowledged yet. */
   readonly pendingStatuses?: number;
   /** Bytes since the agent started, without TLS and TCP. */
@@ -178,10 +180,27 @@ export interface SourceProblem {
   readonly message: string;
 }
 
+/** The agent's one judgement of the node. */
+export interface HealthReport {
+  /** The exit code of `edgectl status` is 0. */
+  readonly healthy: boolean;
+  /** `healthy: 3 pods`, `degraded: the node is not ready`. */
+  readonly summary: string;
+  /** What is known of the faults, a line each. */
+  readonly details: readonly string[];
+  /** The gravest first; a notice degrades nothing. */
+  readonly findings: readonly {
+    readonly state: string;
+    readonly level: "fault" | "notice";
+    readonly details: readonly string[];
+  }[];
+}
+
 /** `edgectl status -o json`: the stable shape. */
 export interface StatusReport {
   readonly node: string;
   readonly ready: boolean;
+  readonly health: HealthReport;
   readonly conditions: readonly NodeCondition[];
   readonly runtimes: readonly RuntimeReport[];
   readonly tunnel: TunnelReport;
@@ -201,7 +220,12 @@ export interface StatusReport {
 
 /** GET /v1/status: the stable shape, and for people what the other columns of a table need. */
 export interface StatusAnswer extends StatusReport {
-  readonly pods: readonly (PodReport & { readonly summary: PodSummary; readonly createdAt: string | null })[];
+  readonly pods: readonly (PodReport & {
+    readonly summary: PodSummary;
+    readonly createdAt: string | null;
+    /** False: the pod is a fault of the node. */
+    readonly isWell: boolean;
+  })[];
   readonly agent: AgentReport & {
     /** RFC 3339. */
     readonly startedAt: string;

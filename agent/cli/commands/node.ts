@@ -1,6 +1,6 @@
 /** `edgectl` for the node and its agent. */
-import { bytesFlag, durationFlag } from "@picolet/protocol/command-line/flag-values.ts";
-import { type Command, NO_HEADERS, output } from "../context/command.ts";
+import { bytesFlag, countFlag, durationFlag } from "@picolet/protocol/command-line/flag-values.ts";
+import { type Command, NAMESPACE, NO_HEADERS, output } from "../context/command.ts";
 
 export const INTERVAL = durationFlag({
   name: "interval",
@@ -205,6 +205,31 @@ const version: Command = {
   flags: [{ name: "client", help: "print the version of edgectl alone" }, output("json", "yaml")],
   examples: [["edgectl version --client", "without an agent"]],
   run: async (context, input) => (await import("./version-command.ts")).runVersion(context, input),
+};
+
+export const WHY: Command = {
+  words: ["why"],
+  operands: "[restarted|evicted|started|ended] POD | node",
+  atLeast: 1,
+  atMost: 4,
+  summary: "tell why a pod or the node is as it is, from the black box",
+  details: `The newest decision comes first, each with its figures. Equal ones are counted.
+"why not started POD" and "why node not ready" are understood. POD may be gone;
+power cuts and restarts are part of its story. Times are in UTC; "boot 3 +12s"
+is the third start of the board, whose clock was not set then. Without -o a page
+is shown. Exit code 1 when the pod is not ready now, or the node not healthy.`,
+  flags: [
+    { ...NAMESPACE, help: "the pod's namespace" },
+    countFlag({ name: "limit", help: "show the newest N (without -o 12)" }),
+    output("json", "yaml"),
+  ],
+  examples: [
+    ["edgectl why web", "the story of the pod web"],
+    ["edgectl why restarted web", "only what restarted it"],
+    ["edgectl why node", "why the node is not ready, or not healthy"],
+  ],
+  completes: ["whyWords", "pods"],
+  run: async (context, input) => (await import("./why-command.ts")).runWhy(context, input),
 };
 
 export const NODE_COMMANDS: readonly Command[] = [

@@ -14,6 +14,7 @@ import { type HubAddress, parseHubAddress } from "../../core/hub/hub-address.ts"
 import type { OutgoingTelemetry } from "../../core/hub/outgoing-telemetry.ts";
 import type { StreamHandlers } from "../../core/hub/tunnel-ports.ts";
 import type { RuntimeRouter } from "../../core/pods/pod-ports.ts";
+import type { DecisionRecorder } from "../../core/store/decisions.ts";
 import type { Machine, NodeCapacity } from "../../node/machine.ts";
 import type { NodeCondition } from "../../node/node-conditions.ts";
 import { NodeReports } from "../../node/node-reports.ts";
@@ -34,6 +35,7 @@ export interface HubLinkComponents {
   readonly random: Random;
   readonly log: Log;
   readonly store: Store;
+  readonly decisions: DecisionRecorder;
   readonly telemetry: OutgoingTelemetry;
   readonly parser: PodParser;
 }
@@ -111,7 +113,7 @@ export class HubLink implements ClusterObjects {
 
   /** Once, when everything else of the node stands. */
   connect(node: LinkedNode): readonly Component[] {
-    const { clock, random, log, store, telemetry } = this.#components;
+    const { clock, random, log, store, decisions, telemetry } = this.#components;
     const { configuration, hub } = this.#init;
     const { nodeName } = configuration;
     const reports = this.#makeReports(node);
@@ -135,6 +137,7 @@ export class HubLink implements ClusterObjects {
         identity,
         handlers: node.streams,
         events,
+        decisions,
         dialer: new TlsDialer({ clock, identity }),
         network: new SystemNetworkChanges(clock),
       },

@@ -15,9 +15,10 @@ export async function makeSources({
   ports,
   init,
   store: { desired: store, events },
+  decisions,
 }: AgentBase): Promise<readonly PodSource[]> {
   const { staticPodPath: path, nodeName, staticPodURL: url, fileCheckFrequency: checkFrequency } = init.configuration;
-  const components = { ...ports, store, events };
+  const components = { ...ports, store, events, decisions };
   const files = path === "" ? [] : [new FileSource(components, { path, nodeName, checkFrequency })];
   if (url === "") {
     // Pods of a URL that is no longer configured: no source would ever remove them.
