@@ -46,7 +46,8 @@ export function encodeDelivery({ sequence, baseUs, isEstimated, batch }: Telemet
 
 export const encodeTelemetryAck = (sequence: number): Uint8Array => framed(encodeCbor([sequence]));
 
-function framed(message: Uint8Array): Uint8Array {
+/** A message with its length before it, as `LengthPrefixedReader` reads it. */
+export function framed(message: Uint8Array): Uint8Array {
   const frame = new Uint8Array(LENGTH_BYTES + message.length);
   new DataView(frame.buffer).setUint32(0, message.length);
   frame.set(message, LENGTH_BYTES);
