@@ -33,6 +33,7 @@ import {
 import { makePlacement } from "./pods/placement.ts";
 import { makeSources } from "./pods/pod-sources.ts";
 import { adapterComponent, makeRuntimes, type Runtimes } from "./pods/runtimes.ts";
+import { SamplesOnDemand } from "./samples/samples-on-demand.ts";
 import { UpdatesOnDemand } from "./updates/updates-on-demand.ts";
 import { type Budget, type BudgetComponents, makeBudget } from "./upkeep/budget.ts";
 import { makeUpkeep } from "./upkeep/upkeep.ts";
@@ -88,7 +89,8 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   const pulls = () => pods.images.images.pulls;
   const why = whyOnDemand({ ...base.ports, box: base.decisions, view: () => view, pulls });
   const streams = makeStreams(base, { runtimes, pods, conditions, view, usage, logs, why });
-  const linked = linkNode(base, { runtimes, conditions, view, streams: streams.handlers(), updates });
+  const samples = new SamplesOnDemand(base, { usage, flash: () => budget.report() });
+  const linked = linkNode(base, { runtimes, conditions, view, streams: streams.handlers(), samples, updates });
   const upkeep = makeUpkeep(base, { runtimes, pods, view, usage, conditions: conditions.conditions });
   const { statuses } = pods;
   // Disposed of in reverse: the store is closed last, after all parts that write to it.
@@ -131,6 +133,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
       clock,
     }) ?? []),
     ...linked,
+    ...(cluster.link === undefined ? [] : [samples]),
     updates,
     ...budget.parts,
     new SpareGuard({ adapters: runtimes.adapters, pressure: upkeep.eviction.pressure }),
@@ -301,14 +304,15 @@ function makeStreams(
 /** The hub, from now on, where this node has one. */
 function linkNode(
   { node, cluster }: AgentBase,
-  shown: Omit<ShownNode, "pods"> & Pick<LinkedNode, "view" | "streams"> & { readonly updates: UpdatesOnDemand },
+  shown: Omit<ShownNode, "pods"> &
+    Pick<LinkedNode, "view" | "streams" | "samples"> & { readonly updates: UpdatesOnDemand },
 ): readonly Component[] {
-  const { runtimes, conditions, view, streams, updates } = shown;
+  const { runtimes, conditions, view, streams, samples, updates } = shown;
   const { machine, capacity, share, hostIps: addresses } = node;
   const { router, reports } = runtimes;
   const linked = cluster.link?.connect({
     ...{ machine, capacity, allocatable: share.allocatable, addresses, router, runtimes: reports },
-    ...{ view, streams },
+    ...{ view, streams, samples },
     conditions: conditions.conditions,
     updates: updates.report,
   });

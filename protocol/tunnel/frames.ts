@@ -18,7 +18,9 @@ export const MAX_FRAME_BYTES = 16_384;
 /** Order of weight; the place of a lane is its number on the wire. */
 export const LANES: readonly Lane[] = ["control", "status", "interactive", "logs", "bulk"];
 /** The place of a kind is its number on the wire. */
-const STREAM_KINDS: readonly StreamKind[] = ["logs", "exec", "attach", "portForward", "kubelet", "token", "telemetry"];
+const STREAM_KINDS: readonly StreamKind[] = [
+  ...(["logs", "exec", "attach", "portForward", "kubelet", "token", "telemetry", "samples"] as const),
+];
 
 export type Frame =
   /** A whole message, `[kind, …fields]`. */

@@ -131,10 +131,11 @@ function fieldsOf(message: TunnelMessage): unknown[] {
     }
     case "welcome": {
       const { hubVersion, epoch, revision, timeMs, desired, wantsMirrors, wantsNode, takesTelemetry } = message;
-      const { fleet, takesCompactStatuses } = message;
+      const { fleet, takesCompactStatuses, samplesEverySeconds } = message;
       const fields = [hubVersion, epoch, revision, timeMs, DESIRED_MODES.indexOf(desired), wantsMirrors, wantsNode];
       if (fleet !== undefined) {
         const known = [...fields, takesTelemetry, packText(fleet.id), fleet.former.map(packText)];
+        if (samplesEverySeconds !== undefined) return [...known, takesCompactStatuses === true, samplesEverySeconds];
         return takesCompactStatuses === true ? [...known, true] : known;
       }
       return takesTelemetry ? [...fields, true] : fields;
@@ -260,6 +261,7 @@ function readMessage(kind: TunnelMessage["kind"], fields: ListReader): TunnelMes
         takesTelemetry: fields.isAtEnd ? false : fields.flag("takesTelemetry"),
         ...(fields.isAtEnd ? {} : { fleet: readFleet(fields) }),
         ...(fields.isAtEnd ? {} : { takesCompactStatuses: fields.flag("takesCompactStatuses") }),
+        ...(fields.isAtEnd ? {} : { samplesEverySeconds: fields.count("samplesEverySeconds") }),
       };
     case "inventory":
       return { kind, items: readInventoryItems(fields), last: fields.flag("last") };

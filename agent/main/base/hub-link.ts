@@ -11,7 +11,7 @@ import type { TokenParams } from "@picolet/protocol/tunnel/stream.ts";
 import type { Configuration } from "../../config/configuration.ts";
 import type { ClusterObjects, IssuedToken } from "../../core/hub/cluster-objects.ts";
 import { type HubAddress, parseHubAddress } from "../../core/hub/hub-address.ts";
-import type { OutgoingTelemetry } from "../../core/hub/outgoing-telemetry.ts";
+import type { OutgoingTelemetry, SampleSource } from "../../core/hub/outgoing-telemetry.ts";
 import type { StreamHandlers } from "../../core/hub/tunnel-ports.ts";
 import type { RuntimeRouter } from "../../core/pods/pod-ports.ts";
 import type { DecisionRecorder } from "../../core/store/decisions.ts";
@@ -59,6 +59,7 @@ export interface LinkedNode {
   readonly addresses: () => readonly string[];
   readonly view: NodeAgentView;
   readonly streams: StreamHandlers;
+  readonly samples: SampleSource;
 }
 
 /** The kubelet's `--cert-dir` has another layout: one key and one file for each certificate. */
@@ -133,6 +134,7 @@ export class HubLink implements ClusterObjects {
           mirrors: new MirrorPods({ desired: desired.desired }),
           report: reports.report,
           telemetry,
+          samples: node.samples,
         },
         identity,
         handlers: node.streams,
