@@ -3,7 +3,7 @@ import { createServer, type Server } from "node:https";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { Fleet, KubeletEndpoints } from "@picolet/hub-core/fleet.ts";
-import type { TelemetryReader } from "@picolet/hub-core/telemetry-ports.ts";
+import type { TelemetryReader, UsageReader } from "@picolet/hub-core/telemetry-ports.ts";
 import { type JoinedSignal, joinSignals } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
@@ -11,7 +11,7 @@ import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import { answerFailure, httpFailure, refuseUpgrade, shownFailure } from "./http-answers.ts";
 import { KubeletAccess, type KubeletReviews } from "./kubelet-access.ts";
-import { isTelemetry, parseKubeletPath } from "./kubelet-path.ts";
+import { isResourceMetrics, isTelemetry, parseKubeletPath } from "./kubelet-path.ts";
 import type { OwnEndpoint, OwnKubelets } from "./kubelet-targets.ts";
 import { NodeAddresses, type NodeAddressesInit } from "./node-addresses.ts";
 import { NodeListeners, type NodeListenersInit } from "./node-listeners.ts";
@@ -33,6 +33,8 @@ export interface KubeletProxyComponents {
   readonly tls: Watch<KubeletTls>;
   /** Answers for telemetry, which is the hub's whether the node is connected or not. */
   readonly telemetry?: TelemetryReader;
+  /** Answers scrapers of a node's usage; undefined: its board answers each. */
+  readonly usage?: UsageReader;
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -191,9 +193,15 @@ export class KubeletProxy implements Component, KubeletEndpoints, OwnKubelets {
       const node = await this.#admit(request, life.signal);
       const path = parseKubeletPath(request.url ?? "");
       isLog = path.kind === "logs";
-      const { fleet, clock, telemetry } = this.#components;
+      const { fleet, clock, telemetry, usage } = this.#components;
       if (telemetry !== undefined && request.method === "GET" && isTelemetry(path)) {
         return await telemetry.answer(node, path.path, response, life.signal);
+      }
+      const sampled =
+        request.method === "GET" && isResourceMetrics(path) ? usage?.read(node, request.headers.accept) : undefined;
+      if (sampled !== undefined) {
+        response.writeHead(200, { "content-type": sampled.contentType }).end(sampled.text);
+        return;
       }
       this.#checkConnected(node);
       await serveRequest({ fleet, clock }, { node, path, method: request.method ?? "" }, response, life.signal);

@@ -119,6 +119,15 @@ export class RolloutController implements Component {
     });
   }
 
+  /** Rollouts of this hub by phase, as the API server has them. */
+  get phases(): ReadonlyMap<RolloutPhase, number> {
+    const phases = new Map<RolloutPhase, number>();
+    for (const [, { spec, status }] of this.#rollouts.store.entries()) {
+      if (spec === undefined || spec.hub === this.#hub) phases.set(status.phase, (phases.get(status.phase) ?? 0) + 1);
+    }
+    return phases;
+  }
+
   async run(signal: AbortSignal): Promise<void> {
     using life = joinSignals(signal);
     const following = this.#rollouts.run(life.signal);
