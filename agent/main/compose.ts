@@ -29,6 +29,7 @@ import {
 import { makePlacement } from "./pods/placement.ts";
 import { makeSources } from "./pods/pod-sources.ts";
 import { adapterComponent, makeRuntimes, type Runtimes } from "./pods/runtimes.ts";
+import { SamplesOnDemand } from "./samples/samples-on-demand.ts";
 import { UpdatesOnDemand } from "./updates/updates-on-demand.ts";
 import { type Budget, type BudgetComponents, makeBudget } from "./upkeep/budget.ts";
 import { makeUpkeep } from "./upkeep/upkeep.ts";
@@ -80,7 +81,8 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   await runtimes.reports.askOnce(signal);
   const logs = podLogs({ pods: view, clock: machine.clock });
   const updates = new UpdatesOnDemand(base, { pods, view, shutdown: guards.shutdown });
-  const linked = linkNode(base, { runtimes, pods, conditions, view, usage, logs, updates });
+  const samples = new SamplesOnDemand(base, { usage, flash: () => budget.report() });
+  const linked = linkNode(base, { runtimes, pods, conditions, view, usage, logs, updates, samples });
   const upkeep = makeUpkeep(base, { runtimes, pods, view, usage, conditions: conditions.conditions });
   const { statuses } = pods;
   // Disposed of in reverse: the store is closed last, after all parts that write to it.
@@ -112,6 +114,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
       clock,
     }) ?? []),
     ...linked,
+    ...(cluster.link === undefined ? [] : [samples]),
     updates,
     ...budget.parts,
     new SpareGuard({ adapters: runtimes.adapters, pressure: upkeep.eviction.pressure }),
@@ -246,14 +249,14 @@ function makeUsage(
 /** The hub, from now on, where this node has one. */
 function linkNode(
   { startedAt, node, cluster }: AgentBase,
-  shown: ShownNode & Pick<LinkedNode, "view" | "usage" | "logs"> & { readonly updates: UpdatesOnDemand },
+  shown: ShownNode & Pick<LinkedNode, "view" | "usage" | "logs" | "samples"> & { readonly updates: UpdatesOnDemand },
 ): readonly Component[] {
-  const { runtimes, pods, conditions, view, usage, logs, updates } = shown;
+  const { runtimes, pods, conditions, view, usage, logs, samples, updates } = shown;
   const { machine, capacity, share, hostIps: addresses } = node;
   const { router, reports } = runtimes;
   const linked = cluster.link?.connect({
     ...{ machine, capacity, allocatable: share.allocatable, addresses, router, runtimes: reports },
-    ...{ view, usage, logs, startedAt },
+    ...{ view, usage, logs, samples, startedAt },
     conditions: conditions.conditions,
     updates: updates.report,
     probeMetrics: () => pods.prober.metrics(),

@@ -70,6 +70,8 @@ export interface TunnelReport {
   /** Bytes since the agent started, without TLS and TCP. */
   readonly bytesSent?: number;
   readonly bytesReceived?: number;
+  /** Sessions with a hub since the agent started. */
+  readonly sessions?: number;
 }
 
 /** One pod in `edgectl status -o json`. */

@@ -38,9 +38,6 @@ import {
   type UsageSample,
 } from "./usage-sample.ts";
 
-/** Samples that an agent may have sent without an ack. Of one that sends more the hub reads no further. */
-export const MAX_UNACKNOWLEDGED_SAMPLES = 16;
-
 const MAX_NAME = 253;
 const MAX_LABEL = 63;
 const MAX_UID = 128;

@@ -33,7 +33,7 @@ export interface TelemetryDelivery {
   readonly batch: Uint8Array;
 }
 
-/** Batches that an agent may have sent without an ack. Of one that sends more the hub reads no further. */
+/** Batches, or samples, that an agent may have sent without an ack. Of one that sends more the hub reads no further. */
 export const MAX_UNACKNOWLEDGED_BATCHES = 16;
 
 const LENGTH_BYTES = 4;

@@ -1,6 +1,6 @@
 /**
- * A sample of a board's usage, which it pushes once in an interval: counters and gauges of the node, its file systems, its
- * agent, its pods and containers. `sample-codec.ts` gives it its compact form. Pure.
+ * A sample of a board's usage, which it pushes once in an interval: counters and gauges of the node, its file systems,
+ * its agent, its pods and containers. `sample-codec.ts` gives it its compact form. Pure.
  *
  * Counters are cumulative, and count from a beginning that is reported with them. A beginning that differs from the one
  * before marks a reset, and nothing else does: a restart of the agent resets only the agent's own counters.
@@ -21,8 +21,8 @@ export const FILESYSTEMS = ["nodefs", "imagefs", "containerfs"] as const;
 export type FilesystemName = (typeof FILESYSTEMS)[number];
 
 /**
- * Figures of the board itself. The counters (`…Ms`, `tunnel…`, `flash…`) begin with the agent. A distance is what is
- * left until the nearest hard eviction threshold of its signal; 0: reached.
+ * Figures of the board itself. The counters (`agentCpuMs`, `tunnel…`) begin with the agent. `flash…` is what was written
+ * today (UTC) by all programs. A distance is what is left until the hard eviction threshold of its signal; 0: reached.
  */
 export const BOARD_FIGURES = [
   "agentCpuMs",
@@ -30,7 +30,7 @@ export const BOARD_FIGURES = [
   "tunnelReceivedBytes",
   "tunnelSentBytes",
   "tunnelSessions",
-  "flashWrittenBytes",
+  "flashTodayBytes",
   "memoryDistanceBytes",
   "nodefsDistanceBytes",
   "imagefsDistanceBytes",

@@ -11,7 +11,7 @@ import type { TokenParams } from "@picolet/protocol/tunnel/stream.ts";
 import type { Configuration } from "../../config/configuration.ts";
 import type { ClusterObjects, IssuedToken } from "../../core/hub/cluster-objects.ts";
 import { type HubAddress, parseHubAddress } from "../../core/hub/hub-address.ts";
-import type { OutgoingTelemetry } from "../../core/hub/outgoing-telemetry.ts";
+import type { OutgoingTelemetry, SampleSource } from "../../core/hub/outgoing-telemetry.ts";
 import type { StreamHandlers } from "../../core/hub/tunnel-ports.ts";
 import type { ContainerLogs } from "../../core/pods/container-logs.ts";
 import type { RuntimeRouter } from "../../core/pods/pod-ports.ts";
@@ -64,6 +64,7 @@ export interface LinkedNode {
   readonly logs: ContainerLogs;
   /** In Prometheus' text format. */
   readonly probeMetrics: () => Promise<Iterable<string>>;
+  readonly samples: SampleSource;
   readonly startedAt: Date;
 }
 
@@ -140,6 +141,7 @@ export class HubLink implements ClusterObjects {
           mirrors: new MirrorPods({ desired: desired.desired }),
           report: reports.report,
           telemetry,
+          samples: node.samples,
         },
         identity,
         handlers,

@@ -35,7 +35,7 @@ export function usageSample(pods: number, minutes: number): UsageSample {
     board: {
       ...{ agentCpuMs: used(190), agentAnonymousBytes: (19_000 + (minutes % 5) * 76) * KIBIBYTE },
       ...{ tunnelReceivedBytes: used(1024), tunnelSentBytes: used(1024), tunnelSessions: 1 },
-      ...{ flashWrittenBytes: used(8) * KIBIBYTE, memoryDistanceBytes: (750_000 - (minutes % 7) * 212) * KIBIBYTE },
+      ...{ flashTodayBytes: used(8) * KIBIBYTE, memoryDistanceBytes: (750_000 - (minutes % 7) * 212) * KIBIBYTE },
     },
     pods: Array.from({ length: pods }, (_, index) => podSample(index, minutes)),
   };
