@@ -182,11 +182,11 @@ export const FLEET_METRICS: readonly Metric<FleetUsage>[] = [
     NODE,
     ofBoardFigure("tunnelSessions"),
   ),
-  counter(
-    "picolet_board_flash_written_bytes_total",
-    "Bytes that the board's agent wrote to its disk.",
+  gauge(
+    "picolet_board_flash_written_today_bytes",
+    "Bytes that the board's agent wrote to its disk in this day of its own.",
     NODE,
-    ofBoardFigure("flashWrittenBytes"),
+    ofBoardFigure("flashTodayBytes"),
   ),
   gauge(
     "picolet_board_eviction_distance_bytes",

@@ -25,6 +25,7 @@ import {
   parseRollout,
   ROLLOUT_LABEL,
   ROLLOUT_NAMESPACE,
+  ROLLOUT_PHASES,
   type Rollout,
   type RolloutCondition,
   type RolloutPhase,
@@ -119,9 +120,9 @@ export class RolloutController implements Component {
     });
   }
 
-  /** Rollouts of this hub by phase, as the API server has them. */
+  /** Counts the rollouts of this hub in each phase, as the API server has them. */
   get phases(): ReadonlyMap<RolloutPhase, number> {
-    const phases = new Map<RolloutPhase, number>();
+    const phases = new Map<RolloutPhase, number>(ROLLOUT_PHASES.map((phase) => [phase, 0]));
     for (const [, { spec, status }] of this.#rollouts.store.entries()) {
       if (spec === undefined || spec.hub === this.#hub) phases.set(status.phase, (phases.get(status.phase) ?? 0) + 1);
     }
