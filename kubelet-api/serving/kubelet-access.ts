@@ -17,15 +17,34 @@ export interface AccessQuestion {
   readonly subresource: string;
 }
 
+/** A right to a path that is no resource. */
+export interface PathQuestion {
+  readonly verb: string;
+  readonly path: string;
+}
+
+/** A right to objects of an API group. */
+export interface ResourceQuestion {
+  readonly verb: string;
+  readonly group: string;
+  readonly version: string;
+  readonly resource: string;
+  /** "" for all, and for resources without. */
+  readonly namespace: string;
+  /** "" for collections. */
+  readonly name: string;
+}
+
 /**
  * Authenticates and authorizes users: Kubernetes through TokenReview and SubjectAccessReview, or the embedded server
  * itself.
  */
-export interface KubeletReviews {
+export interface Reviews<Question> {
   /** @returns undefined for an unknown token. @throws when the reviewer is not available */
   userOfToken(token: string, signal: AbortSignal): Promise<KubeletUser | undefined>;
-  allows(user: KubeletUser, question: AccessQuestion, signal: AbortSignal): Promise<boolean>;
+  allows(user: KubeletUser, question: Question, signal: AbortSignal): Promise<boolean>;
 }
+export type KubeletReviews = Reviews<AccessQuestion>;
 
 /**
  * The kubelet's defaults: authentication.webhook.cacheTTL, authorization.webhook.cacheAuthorizedTTL and
@@ -69,32 +88,20 @@ class AnswerCache<T> {
   }
 }
 
-/** Authenticates by a client certificate or a bearer token, then reviews the user's rights. No caller is anonymous. */
-export class KubeletAccess {
-  readonly #reviews: KubeletReviews;
+/** Users by client certificate or bearer token, and their rights, each for as long as a kubelet keeps an answer. */
+export class ReviewedAccess<Question> {
+  readonly #reviews: Reviews<Question>;
   readonly #users: AnswerCache<KubeletUser>;
   readonly #answers: AnswerCache<boolean>;
 
-  constructor({ reviews, clock }: { readonly reviews: KubeletReviews; readonly clock: Clock }) {
+  constructor({ reviews, clock }: { readonly reviews: Reviews<Question>; readonly clock: Clock }) {
     this.#reviews = reviews;
     this.#users = new AnswerCache(clock);
     this.#answers = new AnswerCache(clock);
   }
 
-  /** @throws `permission_denied`, with the reason `Unauthorized` for an unknown user */
-  async check(request: IncomingMessage, node: string, signal: AbortSignal): Promise<KubeletUser> {
-    const user = certifiedUser(request.socket as TLSSocket) ?? (await this.#bearer(request, signal));
-    if (user === undefined) throw new PicoletError("permission_denied", "Unauthorized", { reason: "Unauthorized" });
-    const verb = VERBS[request.method ?? ""] ?? "";
-    const subresources = subresourcesOf(request.url ?? "");
-    for (const subresource of subresources) {
-      if (await this.#allows(user, { verb, node, subresource }, signal)) return user;
-    }
-    const what = `user=${user.name}, verb=${verb}, resource=nodes, subresource(s)=[${subresources.join(" ")}]`;
-    throw new PicoletError("permission_denied", `Forbidden (${what})`);
-  }
-
-  async #bearer(request: IncomingMessage, signal: AbortSignal): Promise<KubeletUser | undefined> {
+  /** @returns undefined: the request has no token, or an unknown one */
+  async bearer(request: IncomingMessage, signal: AbortSignal): Promise<KubeletUser | undefined> {
     const token = /^Bearer +(\S+)$/i.exec(request.headers.authorization ?? "")?.[1];
     if (token === undefined || token.length > MAX_TOKEN_LENGTH) return undefined;
     const known = this.#users.get(token);
@@ -104,8 +111,8 @@ export class KubeletAccess {
     return user;
   }
 
-  async #allows(user: KubeletUser, question: AccessQuestion, signal: AbortSignal): Promise<boolean> {
-    const key = JSON.stringify([user.name, user.groups, question.verb, question.node, question.subresource]);
+  async allows(user: KubeletUser, question: Question, signal: AbortSignal): Promise<boolean> {
+    const key = JSON.stringify([user.name, user.groups, question]);
     const known = this.#answers.get(key);
     if (known !== undefined) return known;
     const allowed = await this.#reviews.allows(user, question, signal);
@@ -114,9 +121,39 @@ export class KubeletAccess {
   }
 }
 
-/** Kubernetes' way: the common name is the user, organisations are groups. */
-function certifiedUser(socket: TLSSocket): KubeletUser | undefined {
-  if (!socket.authorized) return undefined;
+export const unauthorized = (): PicoletError =>
+  new PicoletError("permission_denied", "Unauthorized", { reason: "Unauthorized" });
+
+/** Authenticates by a client certificate or a bearer token, then reviews the user's rights. No caller is anonymous. */
+export class KubeletAccess {
+  readonly #access: ReviewedAccess<AccessQuestion>;
+
+  constructor(components: { readonly reviews: KubeletReviews; readonly clock: Clock }) {
+    this.#access = new ReviewedAccess(components);
+  }
+
+  /** @throws `permission_denied`, with the reason `Unauthorized` for an unknown user */
+  async check(request: IncomingMessage, node: string, signal: AbortSignal): Promise<KubeletUser> {
+    const user = certifiedUser(request.socket as TLSSocket) ?? (await this.#access.bearer(request, signal));
+    if (user === undefined) throw unauthorized();
+    const verb = VERBS[request.method ?? ""] ?? "";
+    const subresources = subresourcesOf(request.url ?? "");
+    for (const subresource of subresources) {
+      if (await this.#access.allows(user, { verb, node, subresource }, signal)) return user;
+    }
+    const what = `user=${user.name}, verb=${verb}, resource=nodes, subresource(s)=[${subresources.join(" ")}]`;
+    throw new PicoletError("permission_denied", `Forbidden (${what})`);
+  }
+}
+
+const certifiedUser = (socket: TLSSocket): KubeletUser | undefined =>
+  socket.authorized ? subjectUser(socket) : undefined;
+
+/**
+ * The user of a certificate, which the caller has verified. Kubernetes' way: the common name is the user, organisations
+ * are groups.
+ */
+export function subjectUser(socket: TLSSocket): KubeletUser | undefined {
   const subject: { readonly CN?: string | string[]; readonly O?: string | string[] } | undefined =
     socket.getPeerCertificate().subject;
   const [name, ...more] = [subject?.CN ?? []].flat();
