@@ -174,6 +174,7 @@ test("status has the stable shape", async (t) => {
     "secretsAtRest",
     "problems",
     "warnings",
+    "health",
   ]);
   assert.equal(status.ready, true);
   assert.deepEqual(status.tunnel, { state: "disabled", since: null, rttMs: null });

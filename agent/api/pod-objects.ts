@@ -35,7 +35,6 @@ export function statusAnswer(view: AgentView, pulls: readonly ActivePull[] = [])
   return {
     node: name,
     ready,
-    health,
     conditions: conditions.map(({ type, status, reason, message, lastTransitionTime }) => {
       return { type, status, reason, message, lastTransitionTime };
     }),
@@ -49,6 +48,7 @@ export function statusAnswer(view: AgentView, pulls: readonly ActivePull[] = [])
     secretsAtRest: view.secretsAtRest(),
     problems: view.problems(),
     warnings: view.warnings(),
+    health,
   } satisfies StatusReport;
 }
 

@@ -87,6 +87,7 @@ test("status -o json has exactly the promised fields", async (t) => {
       "secretsAtRest",
       "problems",
       "warnings",
+      "health",
     ],
   ]);
   assert.deepEqual(keys(status.tunnel), ["state", "since", "rttMs"]);

@@ -13,7 +13,6 @@ const NODE_TURNS: ReadonlySet<DecisionKind> = new Set([
   "shutdownBegan",
   "shutdownCancelled",
   "nodeNotReady",
-  "nodeReady",
   "clockCorrected",
 ]);
 

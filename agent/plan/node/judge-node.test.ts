@@ -51,7 +51,7 @@ const ROWS: Readonly<Record<NodeState, Row>> = {
   runtimeUnasked: {
     facts: { runtimes: [] },
     notReady: "container runtime status check may not have completed yet",
-    check: ["runtime", "container runtime status check may not have completed yet"],
+    check: ["runtime", "no runtime has answered yet"],
     summary: "the node is not ready",
   },
   runtimeNotReady: {

@@ -11,6 +11,8 @@ export interface StateRow {
   readonly keepsFromReady: boolean;
   /** The check of /healthz that fails. `undefined`: a restart of the agent would not help. */
   readonly check?: HealthCheckName;
+  /** The check's message, where it is not what is known of the state. */
+  readonly checkMessage?: string;
   /** Begins the message of the condition Ready. */
   readonly prefix?: string;
 }
@@ -25,7 +27,7 @@ const RUNTIME = { level: "fault", keepsFromReady: true, check: "runtime" } as co
 
 /** All states in which a node can be that are not as they should be, the gravest first. */
 export const NODE_STATES = {
-  runtimeUnasked: { ...RUNTIME },
+  runtimeUnasked: { ...RUNTIME, checkMessage: "no runtime has answered yet" },
   runtimeNotReady: { ...RUNTIME, prefix: "RuntimeNotReady: " },
   runtimeDown: { ...RUNTIME, prefix: "container runtime is down: " },
   runtimeHangs: { level: "fault", keepsFromReady: true, check: "PLEG", prefix: "PLEG is not healthy: " },
@@ -175,8 +177,12 @@ export const notReadyReasons = (found: readonly Finding[]): readonly string[] =>
 
 /** Why a check of /healthz fails; `undefined`: it passes. */
 export function checkProblem(found: readonly Finding[], check: HealthCheckName): string | undefined {
-  const ofCheck = found.filter(({ state }) => (NODE_STATES[state] as StateRow).check === check);
-  return ofCheck.length === 0 ? undefined : ofCheck.flatMap(({ details }) => details).join(", ");
+  const messages = found.flatMap(({ state, details }) => {
+    const { check: own, checkMessage }: StateRow = NODE_STATES[state];
+    if (own !== check) return [];
+    return checkMessage ?? details;
+  });
+  return messages.length === 0 ? undefined : messages.join(", ");
 }
 
 /** `healthy: 3 pods`, or `degraded: the node is not ready, 1 of 3 pods not ready`. */
