@@ -2,6 +2,7 @@
 import { readFileSync, realpathSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import { ProcessKeyboard } from "./context/keyboard.ts";
 import { ProcessTerminal } from "./context/process-terminal.ts";
 import { runEdgectl } from "./run-edgectl.ts";
 
@@ -18,4 +19,5 @@ void runEdgectl(process.argv.slice(2), {
   workingDirectory: process.cwd(),
   readBeside: (name) => readFileSync(join(dirname(realpathSync(process.argv[1] ?? "")), name), "utf8"),
   input: () => process.stdin,
+  keyboard: new ProcessKeyboard(),
 }).then((code) => process.exit(code));

@@ -24,6 +24,7 @@ export interface EdgectlComponents {
   readonly workingDirectory: string;
   readonly readBeside: Context["readBeside"];
   readonly input: Context["input"];
+  readonly keyboard: Context["keyboard"];
 }
 
 /** Runs one command line, without the program's name. @returns the exit code; everything wrong is said by then. */
@@ -64,6 +65,7 @@ function contextOf(input: Arguments, around: EdgectlComponents, program: Edgectl
     workingDirectory: around.workingDirectory,
     readBeside: around.readBeside,
     input: around.input,
+    keyboard: around.keyboard,
   };
 }
 

@@ -4,15 +4,13 @@ import { join } from "node:path";
 import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { DEFAULT_CONTAINER_ANNOTATION } from "@picolet/protocol/pod/default-container.ts";
 import type { ContainerStatus } from "@picolet/protocol/pod/pod.ts";
 import { type Clock, millis } from "@picolet/protocol/ports.ts";
 import type { ObservedContainer } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { AgentPod } from "../core/pods/agent-pod.ts";
 import type { ContainerLogs, FoundLog } from "../core/pods/container-logs.ts";
 import { type LogWriter, readContainerLog } from "./container-log-reader.ts";
-
-/** kubectl's annotation: the container that is meant when none is named. */
-const DEFAULT_CONTAINER_ANNOTATION = "kubectl.kubernetes.io/default-container";
 
 /**
  * Runtimes report the end of a container, or open a new log for it, before its last lines are in its log: containerd's

@@ -92,7 +92,7 @@ const boardPrograms: readonly BuildOptions[] = [
     entryPoints: { edgectl: "agent/cli/edgectl.ts", "picolet-update": "agent/updates/program/update-main.ts" },
     format: "cjs",
     outExtension: { ".js": ".cjs" },
-    plugins: [packagesBeside],
+    plugins: [leanWebSocket, packagesBeside],
   },
   { entryPoints: { yaml: "yaml", undici: "undici" }, format: "cjs", outExtension: { ".js": ".cjs" } },
   // CommonJS: the loader of ES modules would cost 0.6 MiB.

@@ -7,7 +7,7 @@ import { runEdgectl } from "@picolet/agent/cli/run-edgectl.ts";
 import { countFlag } from "@picolet/protocol/command-line/flag-values.ts";
 import { commandReference } from "@picolet/scripts/docs/command-reference.ts";
 import { manPage } from "@picolet/scripts/docs/man-page.ts";
-import { CapturedTerminal, type Outcome } from "../support/unit/agent/edgectl-bench.ts";
+import { CapturedTerminal, NO_KEYBOARD, type Outcome } from "../support/unit/agent/edgectl-bench.ts";
 import { VirtualClock } from "../support/unit/ports/virtual-clock.ts";
 
 const BLINKS = countFlag({ name: "times", help: "how many times", default: "3", least: 1 });
@@ -37,6 +37,7 @@ async function run(...words: readonly string[]): Promise<Outcome> {
     ...{ terminal, clock: new VirtualClock(0), environment: {}, workingDirectory: "/" },
     readBeside: () => "[]",
     input: async function* () {},
+    keyboard: NO_KEYBOARD,
   };
   const code = await runEdgectl(words, around, PROGRAM);
   return { code, out: terminal.out, error: terminal.error };

@@ -1,12 +1,19 @@
 /** Logs, exec, attach and port-forward on the agent's local socket, with a real containerd and no hub. */
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
+import { connect } from "node:net";
+import { PassThrough, Readable } from "node:stream";
 import { after, before, test } from "node:test";
+import { runEdgectl } from "@picolet/agent/cli/run-edgectl.ts";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { CHANNEL } from "@picolet/protocol/tunnel/channel-frames.ts";
 import { desiredPod } from "@picolet/runtime-test-kit/conformance/conformance-bench.ts";
 import { Containerd, containerdMissing } from "../support/containerd/containerd.ts";
 import { CriFixture } from "../support/containerd/cri-fixture.ts";
 import { BUSYBOX_IMAGE } from "../support/containerd/test-images.ts";
+import { CapturedTerminal, NO_KEYBOARD, type Outcome } from "../support/unit/agent/edgectl-bench.ts";
+import { agentPod } from "../support/unit/agent/fake-agent-view.ts";
 import { LocalSocket } from "../support/unit/streaming/local-socket.ts";
 import { StreamingNode } from "../support/unit/streaming/streaming-node.ts";
 
@@ -45,7 +52,7 @@ if (skip === false) {
     containerd = await Containerd.start();
     node = new StreamingNode(new CriFixture(containerd));
     await node.run(POD, PROGRAM);
-    socket = await LocalSocket.start(node.streams.handlers);
+    socket = await LocalSocket.start(node.streams.handlers, [agentPod(POD.pod)]);
   });
   after(async () => {
     await socket[Symbol.asyncDispose]();
@@ -125,6 +132,115 @@ test("run, logs and the kubelet's pages", { skip, ...TIMEOUT }, async () => {
   );
   assert.deepEqual(await socket.ask("/healthz"), [200, "ok"]);
   assert.equal((await socket.ask("/v1/version"))[0], 200);
+  await nothingLeft();
+});
+
+const edgectl = async (
+  line: string | readonly string[],
+  input: AsyncIterable<Buffer> = Readable.from([]),
+): Promise<Outcome> => {
+  const terminal = new CapturedTerminal({ columns: undefined });
+  const code = await runEdgectl(typeof line === "string" ? words(line) : line, around(terminal, input));
+  return { code, out: terminal.out, error: terminal.error };
+};
+const words = (line: string): string[] => line.split(" ");
+const around = (terminal: CapturedTerminal, input: AsyncIterable<Buffer>) => ({
+  ...{ terminal, clock: systemClock, environment: { PICOLET_SOCKET: socket.path }, workingDirectory: "/" },
+  ...{ readBeside: () => "[]", input: () => input, keyboard: NO_KEYBOARD },
+});
+
+/** A command that goes on until it is killed. */
+async function watching(line: string, isShown: RegExp): Promise<Disposable & { readonly out: string }> {
+  const program = spawn(process.execPath, ["agent/cli/edgectl.ts", ...line.split(" ")], {
+    env: { ...process.env, PICOLET_SOCKET: socket.path },
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  let out = "";
+  await new Promise<void>((shown, fail) => {
+    program.stdout.setEncoding("utf8").on("data", (piece: string) => {
+      out += piece;
+      if (isShown.test(out)) shown();
+    });
+    program.once("exit", () => fail(new Error(`edgectl ${line} has ended: ${out}`)));
+  });
+  return { out, [Symbol.dispose]: () => void program.kill("SIGKILL") };
+}
+
+test("edgectl exec: outputs apart, input with its end, and the command's exit code", { skip, ...TIMEOUT }, async () => {
+  const failing = await edgectl([...words("exec web -- /bin/sh -c"), "echo out; echo err >&2; exit 7"]);
+  assert.deepEqual(failing, { code: 7, out: "out\n", error: "err\n" });
+  const text = Buffer.from(randomBytes(MIB / 2).toString("hex"));
+  const pieces = Array.from({ length: 16 }, (_, at) => text.subarray((at * MIB) / 16, ((at + 1) * MIB) / 16));
+  const copied = await edgectl("exec -i web -c main -- /bin/cat", Readable.from(pieces));
+  assert.deepEqual([copied.code, sha(Buffer.from(copied.out)), copied.error], [0, sha(text), ""]);
+  const none = await edgectl([...words("exec -it web -- /bin/sh -c"), "test -t 1 || echo none"]);
+  assert.deepEqual(none, { code: 0, out: "none\n", error: "edgectl: standard input is no terminal: -t is left out\n" });
+  const missing = await edgectl("exec web -- /no/such/program");
+  assert.notEqual(missing.code, 0);
+  assert.match(`${missing.error}${missing.out}`, /no such file|exit code|not found/);
+  assert.equal((await edgectl("exec nope -- true")).code, 1);
+  assert.match((await edgectl("exec web -c nope -- true")).error, /pod web has no container nope, only main/);
+  assert.match((await edgectl("exec web")).error, /exec needs a command: edgectl exec POD -- COMMAND/);
+  await nothingLeft();
+});
+
+test("edgectl exec -it: the terminal's size and its changes; it is given back", { skip, ...TIMEOUT }, async () => {
+  const terminal = new CapturedTerminal();
+  const told: string[] = [];
+  let resized = (): void => {};
+  const keyboard = {
+    ...{ isTerminal: true, size: { columns: 100, rows: 30 } },
+    raw: () => ({ [Symbol.dispose]: () => void told.push("given back") }),
+    onResize: (listener: () => void) => {
+      resized = listener;
+      return { [Symbol.dispose]: () => void told.push("not followed") };
+    },
+  };
+  const keys = new PassThrough();
+  const code = runEdgectl(words("exec -it web -- /bin/sh"), { ...around(terminal, keys), keyboard });
+  await terminal.until(({ out }) => out.includes("# "));
+  keys.write("stty size\n");
+  await terminal.until(({ out }) => out.includes("30 100"));
+  keyboard.size = { columns: 60, rows: 20 };
+  resized();
+  await nextSize(terminal, keys, "20 60");
+  keys.write("exit 3\n");
+  assert.equal(await code, 3);
+  assert.deepEqual(told, ["not followed", "given back"]);
+  await nothingLeft();
+});
+
+/** Asks again until the new size, which has a way of its own, has come. */
+async function nextSize(terminal: CapturedTerminal, keys: PassThrough, size: string): Promise<void> {
+  while (!terminal.out.includes(size)) {
+    const { writes } = terminal;
+    keys.write("stty size\n");
+    await terminal.until((each) => each.writes > writes + 1 || each.out.includes(size));
+  }
+}
+
+test("edgectl attach and port-forward, until they are interrupted", { skip, ...TIMEOUT }, async () => {
+  using forwarding = await watching(`port-forward web :${ECHO_PORT}`, /127\.0\.0\.1:\d+ -> 7010\n/);
+  const port = Number(/127\.0\.0\.1:(\d+) -> /.exec(forwarding.out)?.[1]);
+  const texts = Array.from({ length: 3 }, () => randomBytes(64 * 1024));
+  const echoed = texts.map(async (text) => {
+    const client = connect(port, "127.0.0.1");
+    const pieces: Buffer[] = [];
+    client.write(text);
+    await new Promise<void>((done, fail) => {
+      client.on("error", fail).on("data", (piece: Buffer) => {
+        pieces.push(piece);
+        if (Buffer.concat(pieces).length >= text.length) done();
+      });
+    });
+    client.resetAndDestroy();
+    return sha(Buffer.concat(pieces));
+  });
+  assert.deepEqual(await Promise.all(echoed), texts.map(sha));
+  await nothingLeft();
+  {
+    using _attached = await watching("attach web", /line \d+\n/);
+  }
   await nothingLeft();
 });
 

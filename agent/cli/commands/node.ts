@@ -1,13 +1,6 @@
 /** `edgectl` for the node and its agent. */
 import { bytesFlag, countFlag, durationFlag } from "@picolet/protocol/command-line/flag-values.ts";
-import { type Command, NAMESPACE, NO_HEADERS, output } from "../context/command.ts";
-
-export const INTERVAL = durationFlag({
-  name: "interval",
-  help: "how often to look",
-  default: "2s",
-  takesSeconds: true,
-});
+import { type Command, INTERVAL, NAMESPACE, NO_HEADERS, output } from "../context/command.ts";
 
 export const STATUS: Command = {
   words: ["status"],

@@ -3,7 +3,7 @@
 import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
 import { countFlag, durationFlag, timeFlag } from "@picolet/protocol/command-line/flag-values.ts";
 import type { Flag } from "@picolet/protocol/command-line/program.ts";
-import { type Command, NAMESPACE, NO_HEADERS, output } from "../context/command.ts";
+import { type Command, INTERVAL, NAMESPACE, NO_HEADERS, output } from "../context/command.ts";
 import type { Context } from "../context/context.ts";
 import { usageError } from "../context/exit-codes.ts";
 
@@ -224,4 +224,95 @@ ${POD_OPERAND}`,
   run: async (context, input) => (await import("./pod-change-command.ts")).runPodChange(context, input, "delete"),
 };
 
-export const POD_COMMANDS: readonly Command[] = [get, describe, logs, events, apply, restart, deletePods];
+const CONTAINER: Flag = {
+  name: "container",
+  short: "c",
+  value: "CONTAINER",
+  help: "the container, of a pod with several",
+  completes: "containers",
+};
+const SESSION_FLAGS: readonly Flag[] = [
+  NAMESPACE,
+  CONTAINER,
+  { name: "stdin", short: "i", help: "pass standard input on" },
+  { name: "tty", short: "t", help: "with a terminal" },
+];
+
+const exec: Command = {
+  words: ["exec"],
+  operands: "POD -- COMMAND [ARG...]",
+  atLeast: 1,
+  atMost: 1000,
+  summary: "run a command in a container",
+  details: `Works without a hub. Its exit code is the command's; 1 also when it could not be
+run. With -it it has this terminal, which is given back as it was.
+${POD_OPERAND}`,
+  flags: SESSION_FLAGS,
+  examples: [
+    ["edgectl exec web -- cat /etc/hostname", "one command"],
+    ["edgectl exec -it web -c app -- sh", "a shell"],
+  ],
+  completes: ["pods"],
+  run: async (context, input) => (await import("./session-commands.ts")).runExec(context, input),
+};
+
+const attach: Command = {
+  words: ["attach"],
+  operands: "POD",
+  atLeast: 1,
+  atMost: 1,
+  summary: "follow what a container writes from now on, and type to it",
+  details: `Ends with the container, or with Ctrl-C, which does not end the container unless
+it has a terminal.
+${POD_OPERAND}`,
+  flags: SESSION_FLAGS,
+  examples: [["edgectl attach web", "what it writes"]],
+  completes: ["pods"],
+  run: async (context, input) => (await import("./session-commands.ts")).runAttach(context, input),
+};
+
+const portForward: Command = {
+  words: ["port-forward"],
+  operands: "POD [LOCAL:]REMOTE...",
+  atLeast: 2,
+  atMost: 100,
+  summary: "lead ports of this machine into a pod",
+  details: `Until Ctrl-C. ":80" takes any free port of this machine.
+${POD_OPERAND}`,
+  flags: [
+    NAMESPACE,
+    {
+      name: "address",
+      value: "ADDRESSES",
+      help: "where to listen, with commas between them",
+      default: "localhost",
+    },
+  ],
+  examples: [["edgectl port-forward web 8080:80", "port 80 of the pod, at localhost:8080"]],
+  completes: ["pods"],
+  run: async (context, input) => (await import("./port-forward-command.ts")).runPortForward(context, input),
+};
+
+const top: Command = {
+  words: ["top"],
+  summary: "show what the node and its pods use",
+  details: `CPU in thousandths of a core, memory as the working set, the most first. On a
+terminal it is shown again and again, until Ctrl-C; only what has changed is
+written, so that a serial line can follow.`,
+  flags: [
+    NAMESPACE,
+    { name: "containers", help: "with the containers of each pod" },
+    { name: "sort-by", value: "WHAT", help: "what comes first", choices: ["cpu", "memory"], default: "cpu" },
+    { name: "once", help: "show it once, also on a terminal" },
+    INTERVAL,
+    output("json", "yaml"),
+    NO_HEADERS,
+  ],
+  examples: [["edgectl top --once --sort-by memory", "what takes the memory"]],
+  run: async (context, input) => (await import("./top-command.ts")).runTop(context, input),
+};
+
+export const POD_COMMANDS: readonly Command[] = [
+  ...[get, describe, logs, events, apply],
+  ...[exec, attach, portForward, top, restart, deletePods],
+];

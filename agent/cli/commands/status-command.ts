@@ -1,12 +1,12 @@
 import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
 import { parseQuantity, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
 import type { PodReport, StatusAnswer, StatusReport } from "@picolet/protocol/local-api/status.ts";
+import { INTERVAL } from "../context/command.ts";
 import { type Context, paintStatus, table, widthOf } from "../context/context.ts";
 import { EXIT_DEGRADED, EXIT_HEALTHY, usageError } from "../context/exit-codes.ts";
 import { machineFormat, podLabel, printObject, summaryColumns } from "../context/objects.ts";
 import { Screen } from "../context/screen.ts";
 import { age, formatShare, humanBytes, humanDuration, printableLine, wrap } from "../context/text-layout.ts";
-import { INTERVAL } from "./node.ts";
 
 /** `edgectl status`: the worst first, then what runs. */
 export async function runStatus(context: Context, input: Arguments): Promise<number> {

@@ -38,6 +38,10 @@ export class AgentClient {
     this.#init = init;
   }
 
+  get socketPath(): string {
+    return this.#init.socketPath;
+  }
+
   async get<T>(path: string): Promise<T> {
     return (await this.#json(path, "GET", undefined, this.#init.timeout)) as T;
   }

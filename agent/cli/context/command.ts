@@ -1,5 +1,6 @@
 /** The type of a command, and flags that many commands share. */
 import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
+import { durationFlag } from "@picolet/protocol/command-line/flag-values.ts";
 import type { CommandText, Flag, Program } from "@picolet/protocol/command-line/program.ts";
 import type { Context } from "./context.ts";
 
@@ -36,3 +37,10 @@ export const NAMESPACE: Flag = {
   completes: "namespaces",
 };
 export const NO_HEADERS: Flag = { name: "no-headers", help: "print no line of column names" };
+
+export const INTERVAL = durationFlag({
+  name: "interval",
+  help: "how often to look",
+  default: "2s",
+  takesSeconds: true,
+});

@@ -18,7 +18,7 @@ export interface Terminal {
   readonly interactive: boolean;
   /** Resolves when it has been taken; a reader that has gone ends the program. */
   write(text: string | Buffer): Promise<void>;
-  writeError(text: string): void;
+  writeError(text: string | Buffer): void;
 }
 
 /** The environment of a command. */
@@ -35,6 +35,15 @@ export interface Context {
   readonly readBeside: (name: string) => string;
   /** Standard input. */
   readonly input: () => AsyncIterable<Buffer>;
+  /** The terminal at standard input, if it is one. */
+  readonly keyboard: {
+    readonly isTerminal: boolean;
+    /** Undefined: unknown. */
+    readonly size: { readonly columns: number; readonly rows: number } | undefined;
+    /** Each key is read as it is, until this is disposed of. */
+    raw(): Disposable;
+    onResize(listener: () => void): Disposable;
+  };
 }
 
 export const widthOf = (context: Context): number => context.terminal.columns ?? DEFAULT_WIDTH;

@@ -69,9 +69,10 @@ export class ProcessTerminal implements Terminal {
     });
   }
 
-  writeError(text: string): void {
+  writeError(text: string | Buffer): void {
+    const bytes = typeof text === "string" ? Buffer.from(text) : text;
     try {
-      writeSync(STDERR, text);
+      for (let written = 0; written < bytes.length; ) written += writeSync(STDERR, bytes, written);
     } catch {
       ignore("the reader is gone; the exit code remains");
     }

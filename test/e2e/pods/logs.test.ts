@@ -1,5 +1,6 @@
 /** The output of containers as a user reads it: real containers in a real containerd, over the local API. */
 import assert from "node:assert/strict";
+import { execFileSync, spawnSync } from "node:child_process";
 import { readdirSync, realpathSync, writeFileSync } from "node:fs";
 import type { IncomingMessage } from "node:http";
 import { join } from "node:path";
@@ -60,6 +61,32 @@ describe("the logs of containers", { skip, concurrency: 4 }, () => {
     const ofErr = /^(\S+) err$/m.exec(stamped)?.[1] ?? "";
     assert.equal(await logOf(node, `?sinceTime=${encodeURIComponent(ofErr)}`), "err\n");
     assert.equal(edgectl(node, "logs", "web", "--tail", "1"), "err\n");
+    await node.drain();
+  });
+
+  test("edgectl runs a command in it, shows what it uses, starts it again, and bundles its end", {
+    skip,
+    timeout,
+  }, async () => {
+    await using node = nodeWith(containerd);
+    await node.start();
+    node.writeManifest("web.json", containerPod("web", `echo token=hunter2; ${REST}`));
+    const before = (await readyWeb(node)).get("web-node");
+    assert.equal(edgectl(node, "exec", "web", "--", "/bin/echo", "inside"), "inside\n");
+    assert.match(
+      edgectl(node, "top"),
+      /^NAME +CPU +MEMORY\nnode node +\d+m +\S+ [MG]iB\nweb-node +(?:\d+m|-) +\S+ [KM]iB\n$/,
+    );
+    assert.equal(edgectl(node, "restart", "web", "--now"), "pod/web-node restarted\n");
+    const after = await node.waitForPods("the pod again", (pods) => isReady(pods.get("web-node")));
+    assert.notEqual(containerIdOf(after.get("web-node")), containerIdOf(before));
+    assert.equal(restartsOf(after.get("web-node")), 1);
+    const bundle = join(node.directory, "bundle.tar.gz");
+    const config = ["--config", join(node.directory, "none.yaml")];
+    spawnSync("dist/board/bin/edgectl", ["--socket", node.socketPath, "support-bundle", bundle, ...config]);
+    const log = "picolet-support/logs/default_web-node";
+    const bundled = execFileSync("tar", ["-xzOf", bundle, "--wildcards", `${log}/*.log`], { encoding: "utf8" });
+    assert.match(bundled, / token=\*\*\*\n/);
     await node.drain();
   });
 

@@ -12,7 +12,7 @@ import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, podUid } from "@picolet/protocol/ports.ts";
 import type { DesiredPod, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { CriAdapter } from "@picolet/runtime-cri/cri-adapter.ts";
-import { CapturedTerminal, type Outcome } from "../unit/agent/edgectl-bench.ts";
+import { CapturedTerminal, NO_KEYBOARD, type Outcome } from "../unit/agent/edgectl-bench.ts";
 import { FakeAgentView } from "../unit/agent/fake-agent-view.ts";
 import { TestClusterObjects } from "../unit/agent/memory-cluster-objects.ts";
 import { firstContainer, podOf } from "../unit/pods/sample-pods.ts";
@@ -175,6 +175,7 @@ export class ImageBoard implements AsyncDisposable {
       workingDirectory: "/",
       readBeside: () => "[]",
       input: async function* () {},
+      keyboard: NO_KEYBOARD,
     });
     return { code, out: terminal.out, error: terminal.error };
   }

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { Readable } from "node:stream";
 import type { TestContext } from "node:test";
 import { LocalApi, type LocalApiComponents } from "@picolet/agent/api/local-api.ts";
-import type { Terminal } from "@picolet/agent/cli/context/context.ts";
+import type { Context, Terminal } from "@picolet/agent/cli/context/context.ts";
 import { runEdgectl } from "@picolet/agent/cli/run-edgectl.ts";
 import { CONFIGURATION_FIELDS } from "@picolet/agent/config/configuration-fields.ts";
 import { describeFields } from "@picolet/agent/config/field-descriptions.ts";
@@ -16,6 +16,14 @@ import { RecordedLog } from "../ports/recorders.ts";
 import { VirtualClock } from "../ports/virtual-clock.ts";
 import { MemoryDesiredStore } from "../store/memory-desired-store.ts";
 import { FakeAgentView, NOW_MS } from "./fake-agent-view.ts";
+
+/** Standard input is no terminal. */
+export const NO_KEYBOARD: Context["keyboard"] = {
+  isTerminal: false,
+  size: undefined,
+  raw: () => ({ [Symbol.dispose]: () => {} }),
+  onResize: () => ({ [Symbol.dispose]: () => {} }),
+};
 
 export class CapturedTerminal implements Terminal {
   columns: number | undefined;
@@ -43,8 +51,8 @@ export class CapturedTerminal implements Terminal {
     this.#wake?.();
   }
 
-  writeError(text: string): void {
-    this.error += text;
+  writeError(text: string | Buffer): void {
+    this.error += text.toString();
     this.#wake?.();
   }
 
@@ -70,6 +78,7 @@ export class EdgectlBench {
   readonly clock = new VirtualClock(NOW_MS);
   /** edgectl's standard input. */
   input: AsyncIterable<Buffer> = Readable.from([]);
+  keyboard: Context["keyboard"] = NO_KEYBOARD;
   /** The file beside edgectl that describes the configuration's fields. */
   readonly fields = JSON.stringify(describeFields(CONFIGURATION_FIELDS, FIELD_DOCUMENTATION));
   readonly socketPath = join(this.directory, "picolet.sock");
@@ -119,6 +128,7 @@ export class EdgectlBench {
       workingDirectory: "/home/user",
       readBeside: () => this.fields,
       input: () => this.input,
+      keyboard: this.keyboard,
     });
   }
 

@@ -6,6 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { LocalApi } from "@picolet/agent/api/local-api.ts";
 import type { StreamHandlers } from "@picolet/agent/core/hub/tunnel-ports.ts";
+import type { AgentPod } from "@picolet/agent/core/pods/agent-pod.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { FakeAgentView } from "../agent/fake-agent-view.ts";
 import { endOfRun } from "../ports/end-of-run.ts";
@@ -20,8 +21,9 @@ export class LocalSocket implements AsyncDisposable {
   readonly #running: Promise<void>;
   readonly #api: LocalApi;
 
-  private constructor(streams: StreamHandlers) {
+  private constructor(streams: StreamHandlers, pods: readonly AgentPod[]) {
     const view = new FakeAgentView();
+    view.setPods(...pods);
     this.#api = new LocalApi(
       { clock: systemClock, log: this.log, view, logs: view.logs, streams },
       { socketPath: this.path },
@@ -29,8 +31,8 @@ export class LocalSocket implements AsyncDisposable {
     this.#running = endOfRun(this.#api.run(this.#stop.signal));
   }
 
-  static async start(streams: StreamHandlers): Promise<LocalSocket> {
-    const socket = new LocalSocket(streams);
+  static async start(streams: StreamHandlers, pods: readonly AgentPod[] = []): Promise<LocalSocket> {
+    const socket = new LocalSocket(streams, pods);
     await socket.#api.listen();
     return socket;
   }
