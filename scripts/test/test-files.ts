@@ -1,9 +1,9 @@
 import { globSync, readFileSync, writeFileSync } from "node:fs";
-import { ImportGraph } from "../checks/source-tree.ts";
+import { ImportGraph, SOURCE_FOLDERS } from "../checks/source-tree.ts";
 import { TEST_SYSTEM_PROGRAMS } from "./install-test-system.ts";
 import type { TestCost } from "./test-schedule.ts";
 
-const PATTERN = "{protocol,runtime-adapters,agent,hub,firmware,scripts,test}/**/*.test.ts";
+const PATTERN = `{${SOURCE_FOLDERS.join()}}/**/*.test.ts`;
 /** JSON: `{ "test/e2e/pods/logs.test.ts": [seconds, cores] }`. */
 const COSTS = "scripts/test/test-costs.json";
 /** All of `test/` that a unit test may import: it needs nothing that is installed or built. */

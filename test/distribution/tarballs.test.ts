@@ -21,7 +21,7 @@ describe("archives with install.sh", { skip }, () => {
   const folder = new TempFolder();
   const made = (name: TarballName, version: string, to = "tarballs"): string => {
     const distribution = distributionFolder(name === "picolet" ? "board" : "hub");
-    return makeTarball({ name, platform: "linux-x64", distribution, epoch: EPOCH, version, level: 1 }, folder.at(to));
+    return makeTarball({ name, platform: "linux-x64", distribution, epoch: EPOCH, version, level: 0 }, folder.at(to));
   };
   let board: string;
 

@@ -67,7 +67,7 @@ test("a machine out of memory: the agent, the pods and what observes live on", {
     isOver = true;
   });
   let looks = 0;
-  // A look takes the processor from what is looked at, so the guest pauses before each.
+  // A sample takes processor time from the hog, so the guest pauses before each.
   for (; !isOver; looks += 1) await guest.output("sleep 0.2; grep MemAvailable /proc/meminfo");
   assert.notEqual((await ended).exitCode, 0);
   assert.ok(looks > 1, `${looks} looks`);

@@ -10,6 +10,7 @@ import type { AgentNode } from "../../support/agent/agent-process.ts";
 import { containerPod, edgectl, nodeWith } from "../../support/agent/node-fixtures.ts";
 import { Containerd, containerdMissing } from "../../support/containerd/containerd.ts";
 import { BUSYBOX_IMAGE } from "../../support/containerd/test-images.ts";
+import { settled } from "../../support/unit/ports/settled.ts";
 
 const skip = containerdMissing() ?? false;
 const SLEEP = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";
@@ -58,11 +59,15 @@ const podWith = (name: string, spec: object): unknown => {
   return containerPod(name, SLEEP, { terminationGracePeriodSeconds: GRACE_S, volumes, ...spec });
 };
 
-function takeNotes(): string[] {
+function notes(): string[] {
   const path = join(diary, "log");
-  const notes = existsSync(path) ? readFileSync(path, "utf8").trim().split("\n") : [];
-  rmSync(path, { force: true });
-  return notes;
+  return existsSync(path) ? readFileSync(path, "utf8").trim().split("\n") : [];
+}
+
+function takeNotes(): string[] {
+  const taken = notes();
+  rmSync(join(diary, "log"), { force: true });
+  return taken;
 }
 
 const statusOf = (pod: Pod | undefined, name: string): ContainerStatus | undefined =>
@@ -112,6 +117,8 @@ describe("a pod's life", { skip }, () => {
         ["log", true, true],
       ],
     );
+    // A container without probes is ready as soon as it runs, which may be before its shell has written.
+    assert.deepEqual(await settled(() => (notes().includes("last starts") ? [] : ["last starts"])), []);
     const up = takeNotes();
     assert.deepEqual(up, ["proxy starts", "setup done", "log starts", "app starts", "app hooked", "last starts"]);
     await gone("order");

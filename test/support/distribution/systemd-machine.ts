@@ -38,7 +38,7 @@ import { TempFolder } from "../unit/machine/temp-folder.ts";
 import { cachedTree, PACKAGES } from "./debian-root.ts";
 import { debianTreeMissing } from "./debian-tree.ts";
 
-/** What picolet's package works with. */
+/** Programs that picolet's package works with. */
 const SYSTEM = ["systemd-sysv", "dbus", "containerd", "runc", "containernetworking-plugins", "iptables"];
 /** They wait for devices, are of the kernel that all machines share, or do nothing but cost time. */
 const MASKED = [
@@ -64,7 +64,7 @@ const OUTSIDE_ADDRESS = "10.0.2.100";
 const OUTSIDE_PORT = 7443;
 /** It takes 2 s on a quiet machine; a loaded one has been seen ten times slower. */
 const BOOT_LIMIT_MS = 120_000;
-/** Of what it says before systemd runs. */
+/** Bounds the kept output of the machine before systemd runs. */
 const MAX_SAID = 20_000;
 const CGROUPS = "/sys/fs/cgroup";
 /** Says that commands can be run. */
@@ -224,12 +224,12 @@ function kill({ pid }: ChildProcess): void {
 }
 
 export class SystemdMachine implements AsyncDisposable, BoardMachine {
-  /** Of this machine, with its files. */
+  /** The folder of this machine that has its files. */
   readonly directory: string;
   readonly #supervisor: ChildProcessWithoutNullStreams;
   readonly #ended: Promise<unknown>;
   readonly #servers: Server[] = [];
-  /** Of its first process, as this machine numbers it; 0: it does not run yet. */
+  /** The process id of its systemd on this machine; 0: it does not run yet. */
   pid = 0;
   #said = "";
 

@@ -1,4 +1,4 @@
-/** What a test does with a machine that has systemd, whether its kernel is emulated or this machine's. */
+/** A machine with systemd that tests drive; its kernel is emulated, or this machine's. */
 export interface CommandResult {
   readonly stdout: string;
   readonly stderr: string;
@@ -31,7 +31,7 @@ export interface BoardMachine {
   upload(path: string, content: string | Uint8Array, mode?: number): Promise<void>;
   /** A unix socket of this machine whose connections arrive at that machine's. */
   forward(path: string): Promise<string>;
-  /** What it has said while it booted, for the report of a failure. */
+  /** Output of its boot, for the report of a failure. */
   readonly console: string;
 }
 
