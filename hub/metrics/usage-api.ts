@@ -66,10 +66,7 @@ async function answer(components: UsageApiComponents, call: MetricsCall): Promis
 
 /** @throws `not_found` */
 function askedFor(path: string): Asked {
-  const segments = path
-    .slice(BASE.length + 1)
-    .split("/")
-    .map(decodeURIComponent);
+  const segments = decoded(path.slice(BASE.length + 1).split("/"));
   const isBelow = path.startsWith(`${BASE}/`);
   const [first = "", second = "", third = "", fourth = "", ...more] = segments;
   if (isBelow && more.length === 0) {
@@ -79,6 +76,15 @@ function askedFor(path: string): Asked {
       return { resource: "pods", namespace: second, name: fourth };
   }
   throw new PicoletError("not_found", "the server could not find the requested resource");
+}
+
+/** @throws `invalid` */
+function decoded(segments: readonly string[]): readonly string[] {
+  try {
+    return segments.map(decodeURIComponent);
+  } catch (cause) {
+    throw new PicoletError("invalid", "the path is not encoded properly", { cause });
+  }
 }
 
 function found(usage: UsageObjects, { resource, namespace, name }: Asked): KubeObject {
