@@ -5,7 +5,7 @@ import type {
   PathQuestion,
   ResourceQuestion,
   Reviews,
-} from "../kubelet-proxy/kubelet-access.ts";
+} from "@picolet/kubelet-api/serving/kubelet-access.ts";
 
 const TOKEN_REVIEWS: ResourceType = {
   group: "authentication.k8s.io",

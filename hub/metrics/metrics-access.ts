@@ -1,13 +1,6 @@
 /** Decides which users may read the metrics of the hub and its boards. */
 import type { IncomingMessage } from "node:http";
 import { TLSSocket } from "node:tls";
-import type { Watch } from "@picolet/protocol/async/watch.ts";
-import { PicoletError } from "@picolet/protocol/errors.ts";
-import { verifyChain } from "@picolet/protocol/pki/chain.ts";
-import { CLIENT_AUTH } from "@picolet/protocol/pki/extensions.ts";
-import { certificatesOf } from "@picolet/protocol/pki/pem.ts";
-import type { Clock } from "@picolet/protocol/ports.ts";
-import { isSignedBy, peerChain } from "../identity/authenticate-node.ts";
 import {
   type KubeletUser,
   type PathQuestion,
@@ -16,7 +9,14 @@ import {
   type Reviews,
   subjectUser,
   unauthorized,
-} from "../kubelet-proxy/kubelet-access.ts";
+} from "@picolet/kubelet-api/serving/kubelet-access.ts";
+import type { Watch } from "@picolet/protocol/async/watch.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { verifyChain } from "@picolet/protocol/pki/chain.ts";
+import { CLIENT_AUTH } from "@picolet/protocol/pki/extensions.ts";
+import { certificatesOf } from "@picolet/protocol/pki/pem.ts";
+import type { Clock } from "@picolet/protocol/ports.ts";
+import { isSignedBy, peerChain } from "../identity/authenticate-node.ts";
 
 export type MetricsQuestion = PathQuestion | ResourceQuestion;
 

@@ -4,6 +4,8 @@ import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { createGzip } from "node:zlib";
 import { ConnectionGate } from "@picolet/hub-core/fairness/connection-gate.ts";
+import { answerFailure, httpFailure } from "@picolet/kubelet-api/serving/http-answers.ts";
+import type { KubeletUser } from "@picolet/kubelet-api/serving/kubelet-access.ts";
 import { aborted, joinSignals } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
@@ -11,8 +13,6 @@ import type { ListenAddress } from "@picolet/protocol/command-line/flag-values.t
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { METRICS_TYPES, metricsFormatOf } from "@picolet/protocol/metrics/metrics-format.ts";
 import { type Clock, type Log, millis } from "@picolet/protocol/ports.ts";
-import { answerFailure, httpFailure } from "../kubelet-proxy/http-answers.ts";
-import type { KubeletUser } from "../kubelet-proxy/kubelet-access.ts";
 import type { MetricsAccess, MetricsQuestion } from "./metrics-access.ts";
 
 /** PEM. */

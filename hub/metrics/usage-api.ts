@@ -4,9 +4,9 @@
  */
 import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { METRICS_GROUP, METRICS_VERSION, type UsageObjects } from "@picolet/hub-core/usage-objects.ts";
+import { httpFailure } from "@picolet/kubelet-api/serving/http-answers.ts";
+import { kubeStatus } from "@picolet/kubelet-api/serving/kube-status.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
-import { httpFailure } from "../kubelet-proxy/http-answers.ts";
-import { kubeStatus } from "../kubelet-proxy/status-answer.ts";
 import type { MetricsCall, MetricsHandler } from "./metrics-server.ts";
 
 const GROUP_PATH = `/apis/${METRICS_GROUP}`;
