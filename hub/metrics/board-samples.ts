@@ -220,7 +220,7 @@ const PODS_AT = FIGURES + 1;
 interface Keeping {
   readonly last: Kept | undefined;
   readonly place: SamplePlace;
-  /** Of the sample's pods. */
+  /** UIDs of the sample's pods. */
   readonly uids: readonly string[];
   readonly shared: (name: string) => string;
 }

@@ -32,7 +32,7 @@ import { boardFileReference } from "./board-file-reference.ts";
 import { commandReference } from "./command-reference.ts";
 import { completionScripts } from "./completion-scripts.ts";
 import { configurationReference } from "./configuration-reference.ts";
-import { helmChart } from "./helm-chart.ts";
+import { helmChart, prometheusRule } from "./helm-chart.ts";
 import { hubApiReference } from "./hub-api-reference.ts";
 import { hubConfigurationReference } from "./hub-configuration-reference.ts";
 import { manPage } from "./man-page.ts";
@@ -67,6 +67,10 @@ export const committed = (): Files =>
     ...[...helmChart((name) => readFileSync(`hub/deploy/${name}`, "utf8"))].map(
       ([path, text]) => [`hub/deploy/chart/${path}`, text] as const,
     ),
+    [
+      "hub/deploy/monitoring/prometheus-rule.yaml",
+      prometheusRule(readFileSync("hub/deploy/monitoring/rules.yaml", "utf8")),
+    ],
     ["docs/edgectl.md", commandReference(EDGECTL)],
     ["docs/hub-configuration.md", hubConfigurationReference(HUB_FIELDS)],
     [
