@@ -79,12 +79,16 @@ export async function openMetricsPort(
   const isLoopback = LOOPBACK.test(host);
   const { client, clientCa, frontProxy, kubeletTls, serving } = cluster;
   const reviews = new KubernetesReviews({ client });
+  const missing = (): number => {
+    const ready = [...figures.readiness()].filter((each) => each === "True").length;
+    return Math.max(0, ready - [...samples.samples.all()].length);
+  };
   const access = new MetricsAccess({ reviews, clientCa, frontProxy, clock });
   const server = new MetricsServer({
     handlers: [
       textHandler("/metrics", (format) => metricsText(HUB_METRICS, figures, format)),
       textHandler("/federate", (format, query) => federate(samples.samples, format, query)),
-      ...(isLoopback ? [] : [usageApi({ usage: samples.usage, parseSelector: parseLabelSelector })]),
+      ...(isLoopback ? [] : [usageApi({ usage: samples.usage, missing, parseSelector: parseLabelSelector })]),
     ],
     secure: isLoopback ? undefined : { tls: kubeletTls, access },
     clock,

@@ -57,6 +57,7 @@ export interface BoardUsage {
   readonly node: UsageSample["node"];
   readonly filesystems: UsageSample["filesystems"];
   readonly board: UsageSample["board"];
+  /** Made when it is first read. */
   readonly pods: readonly PodUsage[];
 }
 
@@ -177,14 +178,14 @@ export class BoardSamples {
   usageOf(node: string): BoardUsage | undefined {
     const kept = this.#boards.get(node);
     if (kept === undefined || kept.atMs < this.#freshSince()) return undefined;
-    return usageIn(kept, this.#components.podsOf(node));
+    return usageIn(kept, () => this.#components.podsOf(node));
   }
 
   /** The usage of all boards whose sample is not too old, in the order in which they came. */
   *all(): Generator<readonly [node: string, usage: BoardUsage]> {
     const since = this.#freshSince();
     for (const [node, kept] of this.#boards) {
-      if (kept.atMs >= since) yield [node, usageIn(kept, this.#components.podsOf(node))];
+      if (kept.atMs >= since) yield [node, usageIn(kept, () => this.#components.podsOf(node))];
     }
   }
 
@@ -269,10 +270,7 @@ export function usageOfSample(sample: UsageSample): BoardUsage {
   const uids = sample.pods.map(({ pod }) => pod.uid);
   const place = { queue: "", sequence: 0 };
   const kept = keptOf(sample, { last: undefined, place, uids, shared: (name) => name });
-  return usageIn(
-    kept,
-    sample.pods.map(({ pod }) => pod),
-  );
+  return usageIn(kept, () => sample.pods.map(({ pod }) => pod));
 }
 
 /** A row of a pod or a container, with its place in the values. */
@@ -306,7 +304,8 @@ function countersIn(kept: Kept): ReadonlyMap<string, number> {
 }
 
 /** @param bound the pods that are the board's now */
-function usageIn(kept: Kept, bound: Iterable<PodIdentity>): BoardUsage {
+function usageIn(kept: Kept, bound: () => Iterable<PodIdentity>): BoardUsage {
+  let pods: PodUsage[] | undefined;
   const { atMs, agentSinceSeconds, windowMs, values } = kept;
   const [node = {}, ...others] = figuresIn(values);
   const board = others.pop() ?? {};
@@ -318,7 +317,10 @@ function usageIn(kept: Kept, bound: Iterable<PodIdentity>): BoardUsage {
     ...{ atMs, windowMs, agentSinceSeconds, node, board },
     usage: hasUsage ? { cpuMs, cores, workingSetBytes } : undefined,
     filesystems: Object.fromEntries(entries.filter(([, figures]) => Object.keys(figures).length > 0)),
-    pods: podsIn(kept, bound),
+    get pods() {
+      pods ??= podsIn(kept, bound());
+      return pods;
+    },
   };
 }
 

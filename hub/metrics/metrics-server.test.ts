@@ -38,6 +38,7 @@ const usage = usageApi({
     pod: (namespace, name) => PODS.find(({ metadata }) => metadata.namespace === namespace && metadata.name === name),
     pods: (namespace) => PODS.filter(({ metadata }) => namespace === "" || metadata.namespace === namespace),
   },
+  missing: () => 2,
   parseSelector: (text) => (labels) => text === "" || text === `app=${labels.app}`,
 });
 
@@ -179,6 +180,8 @@ test("metrics.k8s.io: discovery, lists by namespace and selectors, one object, a
   assert.deepEqual(await names("/pods?labelSelector=app%3Dweb"), ["a", "c"]);
   assert.deepEqual(await names("/pods?fieldSelector=metadata.name%3Db"), ["b"]);
   assert.deepEqual(await names("/nodes"), []);
+  const { headers } = await bench.ask(`${base}/nodes`, { authorization: "Bearer good" });
+  assert.match(String(headers.warning), /^299 - "2 boards are left out: .* another replica of the hub"$/);
   const missing = await get("/namespaces/default/pods/none");
   assert.deepEqual(
     [missing.status, missing.json.kind, missing.json.message],

@@ -89,7 +89,7 @@ const [file] = matching;
 if (file === undefined) usageError(`no test file matches ${pattern}`);
 if (matching.length > 1)
   usageError(`${pattern} matches ${matching.length} test files, ${matching.slice(0, 3).join(", ")}: name one`);
-if (unitFiles([file]).length === 0 && !existsSync("dist/picolet.cjs"))
+if (unitFiles([file]).length === 0 && !existsSync("dist/board/lib/picolet.cjs"))
   usageError(`${file} needs what is built: npm run build`);
 
 process.exitCode = await stress(file);
