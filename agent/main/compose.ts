@@ -14,6 +14,7 @@ import type { NodeCluster } from "./base/cluster.ts";
 import type { LinkedNode } from "./base/hub-link.ts";
 import { NodeBoardServices } from "./base/node-board-services.ts";
 import { makeLocalServers } from "./local-ends.ts";
+import { nodeMetrics } from "./metrics/node-metrics.ts";
 import type { AgentInit, AgentPorts } from "./node/agent-init.ts";
 import { NodeAgentView } from "./node/node-agent-view.ts";
 import { makeNodeUsageSampler, type NodeUsageSampler } from "./node/node-usage.ts";
@@ -82,7 +83,8 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   const logs = podLogs({ pods: view, clock: machine.clock });
   const updates = new UpdatesOnDemand(base, { pods, view, shutdown: guards.shutdown });
   const samples = new SamplesOnDemand(base, { usage, flash: () => budget.report() });
-  const linked = linkNode(base, { runtimes, pods, conditions, view, usage, logs, updates, samples });
+  const metrics = nodeMetrics(base, { usage, view, conditions: conditions.conditions });
+  const linked = linkNode(base, { runtimes, pods, conditions, view, usage, logs, updates, samples, metrics });
   const upkeep = makeUpkeep(base, { runtimes, pods, view, usage, conditions: conditions.conditions });
   const { statuses } = pods;
   // Disposed of in reverse: the store is closed last, after all parts that write to it.
@@ -248,18 +250,19 @@ function makeUsage(
 
 /** The hub, from now on, where this node has one. */
 function linkNode(
-  { startedAt, node, cluster }: AgentBase,
-  shown: ShownNode & Pick<LinkedNode, "view" | "usage" | "logs" | "samples"> & { readonly updates: UpdatesOnDemand },
+  { ports: { counts }, startedAt, node, cluster }: AgentBase,
+  shown: ShownNode &
+    Pick<LinkedNode, "view" | "usage" | "logs" | "samples" | "metrics"> & { readonly updates: UpdatesOnDemand },
 ): readonly Component[] {
-  const { runtimes, pods, conditions, view, usage, logs, samples, updates } = shown;
+  const { runtimes, pods, conditions, view, usage, logs, metrics, samples, updates } = shown;
   const { machine, capacity, share, hostIps: addresses } = node;
   const { router, reports } = runtimes;
   const linked = cluster.link?.connect({
     ...{ machine, capacity, allocatable: share.allocatable, addresses, router, runtimes: reports },
-    ...{ view, usage, logs, samples, startedAt },
+    ...{ view, usage, logs, samples, metrics, counts, startedAt },
     conditions: conditions.conditions,
     updates: updates.report,
-    probeMetrics: () => pods.prober.metrics(),
+    probeMetrics: (format) => pods.prober.metrics(format),
   });
   return linked ?? [];
 }

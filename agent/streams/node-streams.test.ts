@@ -63,6 +63,8 @@ class Node implements Disposable {
     } as unknown as RuntimeAdapter;
     const kubelet = new KubeletAnswers({
       probeMetrics: () => ["c 3\n"],
+      metrics: async (table, format) => [`${table} ${format}\n`],
+      clock: new VirtualClock(),
       pods,
       stats: { summary: async () => ({ node: {} }), resourceMetrics: async () => ["a 1\n", "b 2\n"] },
       node: async () => ({

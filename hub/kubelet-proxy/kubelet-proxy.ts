@@ -196,7 +196,8 @@ export class KubeletProxy implements Component, KubeletEndpoints, OwnKubelets {
         return await telemetry.answer(node, path.path, response, life.signal);
       }
       this.#checkConnected(node);
-      await serveRequest({ fleet, clock }, { node, path, method: request.method ?? "" }, response, life.signal);
+      const { method = "", headers } = request;
+      await serveRequest({ fleet, clock }, { node, path, method, accept: headers.accept }, response, life.signal);
     } catch (error) {
       answerFailure(response, isLog ? shownFailure(error) : httpFailure(error));
     }

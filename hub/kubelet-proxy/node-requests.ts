@@ -12,12 +12,14 @@ export interface NodeRequest {
   readonly node: string;
   readonly path: KubeletPath;
   readonly method: string;
+  /** The header of that name. */
+  readonly accept?: string | undefined;
 }
 
 /** @throws when nothing has been answered yet; what breaks later breaks the answer off */
 export async function serveRequest(
   components: { readonly fleet: Fleet; readonly clock: Clock },
-  { node, path, method }: NodeRequest,
+  { node, path, method, accept }: NodeRequest,
   response: ServerResponse,
   signal: AbortSignal,
 ): Promise<void> {
@@ -39,7 +41,7 @@ export async function serveRequest(
     case "run":
       return await runCommand(components, node, path, response, signal);
     case "get": {
-      const params: KubeletParams = { method: "GET", path: path.path };
+      const params: KubeletParams = { method: "GET", path: path.path, ...(accept === undefined ? {} : { accept }) };
       const stream = await fleet.open(node, "kubelet", params, "bulk", signal);
       return await answerWith(stream, response, kubeletReply(stream.reply), signal);
     }

@@ -13,6 +13,7 @@ import type { ClusterObjects, IssuedToken } from "../../core/hub/cluster-objects
 import { type HubAddress, parseHubAddress } from "../../core/hub/hub-address.ts";
 import type { OutgoingTelemetry, SampleSource } from "../../core/hub/outgoing-telemetry.ts";
 import type { StreamHandlers } from "../../core/hub/tunnel-ports.ts";
+import type { NodeCounts } from "../../core/node/node-counts.ts";
 import type { ContainerLogs } from "../../core/pods/container-logs.ts";
 import type { RuntimeRouter } from "../../core/pods/pod-ports.ts";
 import type { Machine, NodeCapacity } from "../../node/machine.ts";
@@ -25,6 +26,7 @@ import { ApiSource, type PodParser } from "../../sources/api-source.ts";
 import { MirrorPods } from "../../sources/mirror-pods.ts";
 import type { Store } from "../../store/store.ts";
 import { handlersOnDemand } from "../../streams/handlers-on-demand.ts";
+import type { KubeletAnswersComponents } from "../../streams/kubelet-answers.ts";
 import type { NodeStreams } from "../../streams/node-streams.ts";
 import { SystemNetworkChanges } from "../../tunnel/dialing/network-changes.ts";
 import { TlsDialer } from "../../tunnel/dialing/tls-dialer.ts";
@@ -62,9 +64,10 @@ export interface LinkedNode {
   readonly usage: NodeUsageSampler;
   readonly view: NodeAgentView;
   readonly logs: ContainerLogs;
-  /** In Prometheus' text format. */
-  readonly probeMetrics: () => Promise<Iterable<string>>;
+  readonly probeMetrics: KubeletAnswersComponents["probeMetrics"];
   readonly samples: SampleSource;
+  readonly metrics: KubeletAnswersComponents["metrics"];
+  readonly counts: NodeCounts;
   readonly startedAt: Date;
 }
 
@@ -76,6 +79,7 @@ export class HubLink implements ClusterObjects {
   readonly #init: HubLinkInit;
   readonly #source: ApiSource;
   #tunnel: Tunnel | undefined;
+  #identity: NodeIdentityOnDisk | undefined;
 
   constructor(components: HubLinkComponents, init: HubLinkInit) {
     const { clock, log, store, parser } = components;
@@ -118,6 +122,12 @@ export class HubLink implements ClusterObjects {
     return this.#tunnel?.report() ?? { state: "connecting", since: null, rttMs: null };
   }
 
+  /** @returns when the node's certificate expires, in milliseconds since 1970; undefined: it has none */
+  certificateExpiresMs(): number | undefined {
+    const state = this.#identity?.state.current;
+    return state?.kind === "joined" ? state.credentials.notAfterMs : undefined;
+  }
+
   /** Once, when everything else of the node stands. */
   connect(node: LinkedNode): readonly Component[] {
     const { clock, random, log, store, telemetry } = this.#components;
@@ -126,6 +136,7 @@ export class HubLink implements ClusterObjects {
     const reports = this.#makeReports(node);
     const fleet = new KeptFleet(store.kept);
     const identity = this.#makeIdentity(fleet);
+    this.#identity = identity;
     const handlers = this.#makeHandlers(node);
     const { statuses, events, desired } = store;
     const tunnel = new Tunnel(

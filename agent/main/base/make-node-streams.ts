@@ -31,11 +31,11 @@ function makeKubelet(
   { clock, log, node }: NodeStreamsComponents,
   { configuration, rootDir }: NodeStreamsInit,
 ): KubeletAnswers {
-  const { machine, usage, view, conditions, probeMetrics, startedAt } = node;
+  const { machine, usage, view, conditions, probeMetrics, metrics, counts, startedAt } = node;
   const paths = new PodPaths({ rootDir, podLogsDir: configuration.podLogsDir });
   return new KubeletAnswers({
     pods: () => view.pods(),
-    probeMetrics,
+    ...{ probeMetrics, metrics, counts, clock },
     stats: new UsageStats(
       { looks: usage, mountedVolumes: (pod) => mountedVolumes(paths, pod), clock, log },
       { nodeName: configuration.nodeName, startedAt, volumePeriod: configuration.volumeStatsAggPeriod },
