@@ -19,9 +19,9 @@ export interface CgroupFigures {
   readonly startedAtMs: number | undefined;
   readonly usage: Usage;
   readonly details: CgroupDetails;
-  /** Of a pod's network namespace, or of the machine; empty: it has none of its own. */
+  /** Interfaces of the pod's network namespace, or of the machine; empty: it has none of its own. */
   readonly interfaces: readonly InterfaceFigures[];
-  /** Of the root: the node's file systems by their device. */
+  /** The node's file systems by their device, for the root alone. */
   readonly filesystems: readonly (readonly [device: string, usage: FilesystemUsage])[];
 }
 

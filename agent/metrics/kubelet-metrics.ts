@@ -61,7 +61,7 @@ export interface ProcessFigures {
   readonly maxDescriptors: number | undefined;
 }
 
-/** What the board has beyond a kubelet. Undefined: unknown, or there is none. */
+/** Figures that a kubelet does not have. Undefined: unknown, or there is none. */
 export interface BoardFigures {
   readonly version: string;
   readonly anonymousBytes: number;
@@ -465,7 +465,7 @@ const BOARD: readonly Metric<Source>[] = [
   ),
   counter(
     "picolet_telemetry_dropped_records_total",
-    "Records of components' telemetry that were dropped for want of room.",
+    "Records of components' telemetry that were dropped because there was no room.",
     [],
     one(({ board }) => board.telemetryDroppedRecords),
   ),

@@ -24,7 +24,7 @@ const NANOSECONDS_PER_MICROSECOND = 1000;
 /** Fields of a line of /proc/net/dev after the name (proc_net_dev(5)). */
 const RX_BYTES = 0;
 const TX_BYTES = 8;
-/** Of each direction, after its bytes. */
+/** Fields of a direction, counted from its bytes. */
 const PACKETS = 1;
 const ERRORS = 2;
 const DROPPED = 3;

@@ -302,6 +302,8 @@ test("the kubelet's pages", async () => {
   assert.equal(JSON.parse((await get("/spec")).body).num_cores, 4);
   assert.deepEqual(JSON.parse((await get("/stats/summary?only_cpu_and_memory=true")).body), { node: {} });
   assert.equal((await get("/metrics/resource")).body, "a 1\nb 2\n");
+  assert.equal((await get("/metrics")).body, "kubelet prometheus\n");
+  assert.equal((await get("/metrics/cadvisor")).body, "cadvisor prometheus\n");
   assert.equal((await get("/metrics/probes")).body, "c 3\n");
   assert.equal((await get("/logs/syslog")).status, 403);
   assert.equal((await get("/nothing")).status, 404);

@@ -2,7 +2,7 @@
 export interface CgroupDetails {
   readonly userSeconds?: number | undefined;
   readonly systemSeconds?: number | undefined;
-  /** Of the CPU quota. */
+  /** Periods of the CPU quota. */
   readonly periods?: number | undefined;
   readonly throttledPeriods?: number | undefined;
   readonly throttledSeconds?: number | undefined;

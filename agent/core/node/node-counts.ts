@@ -1,6 +1,6 @@
 /**
- * What happens on the node, counted where it happens and read when a client scrapes `/metrics`. The names are those of
- * the metrics. A name has no memory before its first count.
+ * Counts of events on the node, made where they happen and read when a client scrapes `/metrics`. The names are those
+ * of the metrics. A name has no memory before its first count.
  */
 import { DEFAULT_BOUNDS, Distribution } from "@picolet/protocol/metrics/distribution.ts";
 
