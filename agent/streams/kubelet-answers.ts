@@ -6,6 +6,7 @@ import type { Clock } from "@picolet/protocol/ports.ts";
 import type { KubeletReply } from "@picolet/protocol/tunnel/stream.ts";
 import type { NodeCounts } from "../core/node/node-counts.ts";
 import type { NodeStats } from "../core/node/node-stats.ts";
+import type { WhyAnswers } from "../core/node/why-answers.ts";
 import type { AgentPod } from "../core/pods/agent-pod.ts";
 import { podObject } from "../core/pods/pod-object.ts";
 
@@ -39,6 +40,8 @@ export interface KubeletAnswersComponents {
   readonly counts?: NodeCounts | undefined;
   readonly clock: Clock;
   readonly node: () => Promise<KubeletNode>;
+  /** Missing: no decisions are recorded. */
+  readonly why?: WhyAnswers | undefined;
   /** Why this node is not healthy; "" when it is. */
   readonly unhealthy: () => string;
 }
@@ -91,6 +94,7 @@ export class KubeletAnswers {
       return await this.#counted(path, () =>
         route(this, { query: url.searchParams, format: formatOf(accept), signal }),
       );
+    if (path === "/why" || path.startsWith("/why/")) return await this.#why(path, url.searchParams);
     if (path === "/logs" || path.startsWith("/logs/")) {
       return text(403, "the log files of the node itself are not given out; kubectl logs shows those of its pods\n");
     }
@@ -108,6 +112,12 @@ export class KubeletAnswers {
     } finally {
       counts?.observe("kubelet_http_requests_duration_seconds", clock.monotonic() - began, ...labels);
     }
+  }
+
+  /** `/why`, `/why/NAMESPACE/POD`; `output=text` for people, `topic` as for the local API. */
+  async #why(path: string, query: URLSearchParams): Promise<KubeletAnswer> {
+    const { answerWhyPath } = await import("./why-path.ts");
+    return await answerWhyPath(this.#components.why, path, query);
   }
 
   pods(wanted: (pod: AgentPod) => boolean): KubeletAnswer {

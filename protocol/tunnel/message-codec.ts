@@ -109,6 +109,8 @@ const NUMBER_OF: Readonly<Record<TunnelMessage["kind"], number>> = {
   drain: 13,
   refusal: 14,
 };
+/** The kinds of messages; the place of a kind is its number on the wire. */
+export const MESSAGE_KINDS = Object.keys(NUMBER_OF) as readonly TunnelMessage["kind"][];
 const KIND_OF: ReadonlyMap<number, TunnelMessage["kind"]> = new Map(
   (Object.keys(NUMBER_OF) as TunnelMessage["kind"][]).map((kind) => [NUMBER_OF[kind], kind]),
 );

@@ -25,7 +25,7 @@ Through the hub, with the right \`get\` on \`nodes/proxy\` or \`nodes/metrics\`:
 kubectl get --raw /api/v1/nodes/NODE/proxy/metrics
 \`\`\`
 
-A client that asks for OpenMetrics (\`Accept: application/openmetrics-text\`) gets it; there are no exemplars. Nothing is
+A client that asks for OpenMetrics (\`Accept: application/openmetrics-text\`) gets it, without exemplars. Nothing is
 sampled and no text is made before a client asks. A metric has at most 10,000 series.
 
 To watch a fleet, do not scrape each board: a hub that wants it gets a sample of each board's usage once a minute,

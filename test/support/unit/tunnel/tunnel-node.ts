@@ -182,7 +182,7 @@ export const CREDENTIALS: NodeCredentials = {
   certificateChain: "certificate",
   hubCa: "ca",
   notBeforeMs: 0,
-  notAfterMs: Number.MAX_SAFE_INTEGER,
+  notAfterMs: Date.UTC(9999, 0),
 };
 
 /** Remembers its calls. */
