@@ -11,6 +11,7 @@ import {
   seconds,
 } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { NodeCounts } from "../core/node/node-counts.ts";
 import type { NodeUsage, PodDiskUsage, PodUsage } from "../core/node/usage.ts";
 import type { AgentPod } from "../core/pods/agent-pod.ts";
 import type { PodEnder, PodSwitch } from "../core/pods/pod-admission.ts";
@@ -39,6 +40,7 @@ export interface EvictorComponents {
   readonly decisions?: DecisionRecorder | undefined;
   readonly clock: Clock;
   readonly log: Log;
+  readonly counts?: NodeCounts | undefined;
 }
 
 export interface EvictorInit {
@@ -156,6 +158,7 @@ export class Evictor {
         log.error("cannot evict a critical pod", { pod: candidate.pod.uid });
         continue;
       }
+      this.#count(due, figures);
       await this.#evict(candidate.pod, due, why, signal);
       return true;
     }
@@ -278,6 +281,14 @@ export class Evictor {
     // Memory that the pod uses from now on is that of its components.
     this.#killed.delete(pod.uid);
     this.#switched.delete(pod.uid);
+  }
+
+  #count({ signal }: EvictionThreshold, { usage }: EvictionFigures): void {
+    const { counts, clock } = this.#components;
+    counts?.add("kubelet_evictions", signal);
+    if (usage === undefined) return;
+    const age = Math.max(0, clock.wall().getTime() - usage.atMs);
+    counts?.observe("kubelet_eviction_stats_age_seconds", age, signal);
   }
 
   async #evict(pod: DesiredPod, due: EvictionThreshold, why: EvictionReason, signal: AbortSignal): Promise<void> {

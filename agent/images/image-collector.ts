@@ -5,6 +5,7 @@ import { describeError, ignore, isCancelled, PicoletError } from "@picolet/proto
 import { parseImageReference } from "@picolet/protocol/kubernetes/image-reference.ts";
 import { type Clock, type Log, type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
 import type { ImageInfo, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { NodeCounts } from "../core/node/node-counts.ts";
 import type { AgentPod } from "../core/pods/agent-pod.ts";
 import type { NodeImages } from "../core/pods/image-pulls.ts";
 import type { KeptRecords } from "../core/store/kept-records.ts";
@@ -50,6 +51,7 @@ export interface ImageCollectorComponents {
   readonly events: EventRecorder;
   readonly clock: Clock;
   readonly log: Log;
+  readonly counts?: NodeCounts | undefined;
 }
 
 export interface ImageCollectorInit {
@@ -223,6 +225,7 @@ export class ImageCollector implements Component {
       try {
         await adapter.images.remove(image.id, signal);
         log.info("removed an image", { image: image.tags[0] ?? image.id, id: image.id, sizeBytes, why });
+        this.#components.counts?.add("kubelet_image_garbage_collected_total", why === "age" ? "age" : "space");
         freedBytes += sizeBytes;
         this.#ages.forget(key);
         access.forget(image.id, image.tags);

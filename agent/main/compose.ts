@@ -17,6 +17,7 @@ import type { StreamedNode } from "./base/make-node-streams.ts";
 import { NodeBoardServices } from "./base/node-board-services.ts";
 import { NodeStreamsOnDemand } from "./base/node-streams-on-demand.ts";
 import { makeLocalServers } from "./local-ends.ts";
+import { nodeMetrics } from "./metrics/node-metrics.ts";
 import type { AgentInit, AgentPorts } from "./node/agent-init.ts";
 import { NodeAgentView } from "./node/node-agent-view.ts";
 import { makeNodeUsageSampler, type NodeUsageSampler } from "./node/node-usage.ts";
@@ -88,7 +89,8 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   const updates = new UpdatesOnDemand(base, { pods, view, shutdown: guards.shutdown });
   const pulls = () => pods.images.images.pulls;
   const why = whyOnDemand({ ...base.ports, box: base.decisions, view: () => view, pulls });
-  const streams = makeStreams(base, { runtimes, pods, conditions, view, usage, logs, why });
+  const metrics = nodeMetrics(base, { usage, view, conditions: conditions.conditions });
+  const streams = makeStreams(base, { runtimes, pods, conditions, view, usage, logs, why, metrics });
   const samples = new SamplesOnDemand(base, { usage, flash: () => budget.report() });
   const linked = linkNode(base, { runtimes, conditions, view, streams: streams.handlers(), samples, updates });
   const upkeep = makeUpkeep(base, { runtimes, pods, view, usage, conditions: conditions.conditions });
@@ -285,16 +287,17 @@ function makeUsage(
 
 function makeStreams(
   { ports, init, startedAt, node }: AgentBase,
-  shown: ShownNode & Pick<StreamedNode, "view" | "usage" | "logs" | "why">,
+  shown: ShownNode & Pick<StreamedNode, "view" | "usage" | "logs" | "why" | "metrics">,
 ): NodeStreamsOnDemand {
-  const { runtimes, pods, conditions, view, usage, logs, why } = shown;
+  const { runtimes, pods, conditions, view, usage, logs, why, metrics } = shown;
   return new NodeStreamsOnDemand(
     {
       ...ports,
       node: {
         ...{ machine: node.machine, router: runtimes.router, view, usage, logs, why, startedAt },
         conditions: conditions.conditions,
-        probeMetrics: () => pods.prober.metrics(),
+        ...{ metrics, counts: ports.counts },
+        probeMetrics: (format) => pods.prober.metrics(format),
       },
     },
     { configuration: init.configuration, rootDir: init.args.rootDir },

@@ -4,6 +4,7 @@ import { publicName } from "@picolet/protocol/decisions/public-text.ts";
 import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
 import type { Log, PodUid } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { NodeCounts } from "../core/node/node-counts.ts";
 import type { PressureCondition } from "../core/node/node-pressure.ts";
 import type { ContainerPlacement } from "../core/pods/container-placement.ts";
 import type { PodAdmission, PodEnder, Rejection, ResizeVerdict } from "../core/pods/pod-admission.ts";
@@ -21,6 +22,7 @@ export interface NodeAdmissionComponents {
   readonly ender: () => PodEnder;
   readonly events: EventRecorder;
   readonly log: Log;
+  readonly counts?: NodeCounts | undefined;
   /** As it is now, the API server's own labels and taints included. */
   readonly node: () => NodeLabelsAndTaints;
   /** The resources of all pods together, as in the node's status. */
@@ -123,6 +125,7 @@ export class NodeAdmission implements PodAdmission, Component {
     const { namespace, name } = victim.pod.metadata;
     const regarding = { kind: "Pod", namespace, name, uid: apiUidOf(victim), fieldPath: "" } as const;
     events.record({ regarding, type: "Warning", reason: PREEMPTED.reason, message: PREEMPTED.message });
+    this.#components.counts?.add("kubelet_preemptions", "");
     log.info("a pod is ended to make room for a critical one", { pod: victim.uid, for: preemptor.uid });
     const done = this.#end(victim, preemptor).finally(() => this.#displaced.delete(victim.uid));
     this.#displaced.set(victim.uid, done);

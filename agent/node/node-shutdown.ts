@@ -5,6 +5,7 @@ import { publicName } from "@picolet/protocol/decisions/public-text.ts";
 import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { NodeCounts } from "../core/node/node-counts.ts";
 import type { NodeShutdownControl } from "../core/node/node-shutdown-control.ts";
 import type { PodEnder } from "../core/pods/pod-admission.ts";
 import type { DecisionRecorder } from "../core/store/decisions.ts";
@@ -47,6 +48,7 @@ export interface NodeShutdownComponents {
   readonly decisions?: DecisionRecorder | undefined;
   readonly clock: Clock;
   readonly log: Log;
+  readonly counts?: NodeCounts | undefined;
 }
 
 export interface NodeShutdownInit {
@@ -127,7 +129,15 @@ export class NodeShutdown implements NodeShutdownControl, Component {
     const next = transition(before, event);
     if (next === before) return false;
     this.#state.set(next);
+    this.#mark(event);
     return true;
+  }
+
+  #mark({ kind }: ShutdownEvent): void {
+    const { counts, clock } = this.#components;
+    const now = clock.wall().getTime() / 1000;
+    if (kind === "begun") counts?.mark("kubelet_graceful_shutdown_start_time_seconds", now);
+    else if (kind !== "cancelled") counts?.mark("kubelet_graceful_shutdown_end_time_seconds", now);
   }
 
   async #endAll(periods: readonly ShutdownPeriod[], signal: AbortSignal): Promise<void> {

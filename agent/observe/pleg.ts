@@ -2,6 +2,7 @@ import type { Component } from "@picolet/protocol/async/component.ts";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
 import type { Clock, Log, PodUid, Random } from "@picolet/protocol/ports.ts";
 import type { RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { NodeCounts } from "../core/node/node-counts.ts";
 import type { RuntimeHealth } from "../core/node/runtime-health.ts";
 import type { PodObserver, PodObserverSink } from "../core/pods/pod-observer.ts";
 import { RuntimeWatcher } from "./runtime-watcher.ts";
@@ -11,6 +12,7 @@ export interface PlegComponents {
   readonly clock: Clock;
   readonly random: Random;
   readonly log: Log;
+  readonly counts?: NodeCounts;
 }
 
 /**

@@ -13,6 +13,7 @@ import {
   seconds,
 } from "@picolet/protocol/ports.ts";
 import type { RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { NodeCounts } from "../core/node/node-counts.ts";
 import type { RuntimeHealth } from "../core/node/runtime-health.ts";
 import type { PodObserverSink } from "../core/pods/pod-observer.ts";
 
@@ -71,6 +72,7 @@ export interface RuntimeWatcherComponents {
   readonly clock: Clock;
   readonly random: Random;
   readonly log: Log;
+  readonly counts?: NodeCounts;
 }
 
 /** Watches one runtime: lists its pods, more often while things change, and listens to its hints. */
@@ -126,10 +128,14 @@ export class RuntimeWatcher {
   async #relistForEver(signal: AbortSignal): Promise<void> {
     const { adapter, clock } = this.#components;
     this.#alarm.set(millis(0));
-    for (;;) {
+    for (let before: MonotonicMs | undefined; ; ) {
       await this.#alarm.ring(signal);
+      const began = clock.monotonic();
+      this.#countInterval(before, began);
+      before = began;
       try {
         const list = await withDeadline(clock, LIST_TIMEOUT, "list pods", (deadline) => adapter.list(deadline), signal);
+        this.#components.counts?.observe("kubelet_pleg_relist_duration_seconds", clock.monotonic() - began);
         this.#listed(new Map(list.map(({ uid, version }) => [uid, version])));
         if (!this.#hintsCome && this.#period === MAX_PERIOD_WITHOUT_HINTS) await this.#tryHints(signal);
       } catch (error) {
@@ -137,6 +143,12 @@ export class RuntimeWatcher {
         this.#failed(error);
       }
     }
+  }
+
+  #countInterval(before: MonotonicMs | undefined, now: MonotonicMs): void {
+    const { counts, clock } = this.#components;
+    if (before !== undefined) counts?.observe("kubelet_pleg_relist_interval_seconds", now - before);
+    counts?.mark("kubelet_pleg_last_seen_seconds", clock.wall().getTime() / 1000);
   }
 
   #announce(uid: PodUid, how: Announcement["how"]): void {

@@ -1,5 +1,6 @@
 import { aborted } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
+import type { MetricsFormat } from "@picolet/protocol/metrics/metrics.ts";
 import { type Clock, type MonotonicMs, millis, type PodUid, type Random } from "@picolet/protocol/ports.ts";
 import type { GrpcHealth } from "@picolet/runtime-contract/grpc-health.ts";
 import type { DesiredPod, ObservedPod, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
@@ -84,11 +85,11 @@ export class PodProber implements Prober, Component {
     return { [Symbol.dispose]: () => this.#observers.delete(observer) };
   }
 
-  /** The kubelet's /metrics/probes in Prometheus' text format, in pieces of whole lines. */
-  async metrics(): Promise<Iterable<string>> {
+  /** The kubelet's /metrics/probes, in pieces of whole lines. @param format default: Prometheus' */
+  async metrics(format?: MetricsFormat): Promise<Iterable<string>> {
     const { metricsText } = await import("@picolet/protocol/metrics/metrics.ts");
     const { PROBE_METRICS } = await import("../metrics/agent-metrics.ts");
-    return metricsText(PROBE_METRICS, () => this.#figures());
+    return metricsText(PROBE_METRICS, () => this.#figures(), format);
   }
 
   *#figures(): Generator<ProbeFigures> {

@@ -5,6 +5,7 @@ import { describeError, isCancelled, PicoletError } from "@picolet/protocol/erro
 import { qosClass } from "@picolet/protocol/pod/qos.ts";
 import { type Clock, type Log, type PodUid, seconds } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { NodeCounts } from "../core/node/node-counts.ts";
 import type { PodCgroupValues, PodResources } from "../core/pods/pod-cgroup-ports.ts";
 import type { CgroupTree } from "./cgroup-tree.ts";
 import { TIERS, type TierCgroups } from "./tier-cgroups.ts";
@@ -30,6 +31,7 @@ export class PodCgroups implements PodResources {
   readonly #tiers: TierCgroups;
   readonly #clock: Clock;
   readonly #log: Log;
+  readonly #counts: NodeCounts | undefined;
   readonly #hasExclusiveCpus: ((uid: PodUid) => boolean) | undefined;
   readonly #init: PodCgroupsInit;
   /** Pods whose cgroup was put right, each said once. */
@@ -41,6 +43,7 @@ export class PodCgroups implements PodResources {
       readonly tiers: TierCgroups;
       readonly clock: Clock;
       readonly log: Log;
+      readonly counts?: NodeCounts | undefined;
       /**
        * @returns whether a container of the pod has exclusive CPUs, on which no quota is enforced. Missing: none has.
        */
@@ -53,6 +56,7 @@ export class PodCgroups implements PodResources {
     this.#tiers = components.tiers;
     this.#clock = components.clock;
     this.#log = components.log;
+    this.#counts = components.counts;
     this.#init = init;
   }
 
@@ -71,7 +75,13 @@ export class PodCgroups implements PodResources {
     if (!this.#init.cgroupsPerQOS) return;
     await this.#tiers.ensure();
     if (!this.#cgroups.usable || (await this.#cgroups.pids(this.pathOf(pod))).size > 0) return;
-    await this.#cgroups.create(this.pathOf(pod), this.wanted(pod));
+    await this.#timed("create", () => this.#cgroups.create(this.pathOf(pod), this.wanted(pod)));
+  }
+
+  async #timed(operation: "create" | "update" | "destroy", work: () => Promise<unknown>): Promise<void> {
+    const began = this.#clock.monotonic();
+    await work();
+    this.#counts?.observe("kubelet_cgroup_manager_duration_seconds", this.#clock.monotonic() - began, operation);
   }
 
   wanted({ uid, pod }: DesiredPod): CgroupValues {
@@ -95,7 +105,7 @@ export class PodCgroups implements PodResources {
 
   async write(pod: DesiredPod, values: CgroupValues): Promise<void> {
     await this.#tiers.ensure();
-    await this.#cgroups.create(this.pathOf(pod), values);
+    await this.#timed("update", () => this.#cgroups.create(this.pathOf(pod), values));
   }
 
   async memoryUsage(pod: DesiredPod, containerId?: string): Promise<number | undefined> {
@@ -119,7 +129,7 @@ export class PodCgroups implements PodResources {
       this.#log.info("killing processes that outlived their pod", { pod: pod.uid, processes: left.size });
       await this.#kill(path, signal);
     }
-    await this.#cgroups.remove(path);
+    await this.#timed("destroy", () => this.#cgroups.remove(path));
     if (this.#tiers.isMade) await this.#tiers.ensure();
   }
 

@@ -8,7 +8,7 @@ export interface CgroupFolders {
   /**
    * Where a controller's cgroups begin; undefined: the kernel has none of it. v2 counts CPU time without a controller.
    */
-  folder(controller: "cpu" | "cpuacct" | "memory" | "pids"): string | undefined;
+  folder(controller: "cpu" | "cpuacct" | "memory" | "pids" | "io"): string | undefined;
 }
 
 /** The machine's features: files of missing ones are not opened in each cgroup. */

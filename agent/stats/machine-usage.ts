@@ -9,9 +9,13 @@ import { perCpuFreeBytes } from "./per-cpu-pages.ts";
 export interface NetworkInterface {
   readonly name: string;
   readonly rxBytes: number;
+  readonly rxPackets: number;
   readonly rxErrors: number;
+  readonly rxDropped: number;
   readonly txBytes: number;
+  readonly txPackets: number;
   readonly txErrors: number;
+  readonly txDropped: number;
 }
 
 /** USER_HZ: of every Linux that userspace sees. */
@@ -19,9 +23,11 @@ const NANOSECONDS_PER_TICK = 10_000_000;
 const NANOSECONDS_PER_MICROSECOND = 1000;
 /** Fields of a line of /proc/net/dev after the name (proc_net_dev(5)). */
 const RX_BYTES = 0;
-const RX_ERRORS = 2;
 const TX_BYTES = 8;
-const TX_ERRORS = 10;
+/** Fields of a direction, counted from its bytes. */
+const PACKETS = 1;
+const ERRORS = 2;
+const DROPPED = 3;
 /** As cAdvisor has it: what goes through them is counted where it comes from, and a pod has one of them on the node. */
 const UNCOUNTED = ["lo", "veth", "docker", "nerdctl"];
 /** user, nice, system, idle, iowait, irq, softirq, steal; guests are within user. */
@@ -87,14 +93,19 @@ export function networkInterfaces(proc: string, pid: number | undefined): readon
       .trim()
       .split(/ +/)
       .map(Number);
-    if (name === "" || fields.length <= TX_ERRORS || UNCOUNTED.some((prefix) => name.startsWith(prefix))) continue;
+    if (name === "" || fields.length <= TX_BYTES + DROPPED || UNCOUNTED.some((prefix) => name.startsWith(prefix)))
+      continue;
     const of = (index: number): number => finite(fields[index]);
     interfaces.push({
       name,
       rxBytes: of(RX_BYTES),
-      rxErrors: of(RX_ERRORS),
+      rxPackets: of(RX_BYTES + PACKETS),
+      rxErrors: of(RX_BYTES + ERRORS),
+      rxDropped: of(RX_BYTES + DROPPED),
       txBytes: of(TX_BYTES),
-      txErrors: of(TX_ERRORS),
+      txPackets: of(TX_BYTES + PACKETS),
+      txErrors: of(TX_BYTES + ERRORS),
+      txDropped: of(TX_BYTES + DROPPED),
     });
   }
   return interfaces;

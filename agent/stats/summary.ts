@@ -90,10 +90,13 @@ const NO_STALL: Stall = { avg10: 0, avg60: 0, avg300: 0, totalUs: 0 };
 
 /** The first is shown for all where none has the default's name. */
 export function network(interfaces: readonly NetworkInterface[], atMs: number): object {
-  const [first] = interfaces;
+  const shown = interfaces.map(({ name, rxBytes, rxErrors, txBytes, txErrors }) => {
+    return { name, rxBytes, rxErrors, txBytes, txErrors };
+  });
+  const [first] = shown;
   if (first === undefined) return {};
-  const main = interfaces.find(({ name }) => name === DEFAULT_INTERFACE) ?? first;
-  return { network: { time: rfc3339(atMs), ...main, interfaces } };
+  const main = shown.find(({ name }) => name === DEFAULT_INTERFACE) ?? first;
+  return { network: { time: rfc3339(atMs), ...main, interfaces: shown } };
 }
 
 /** The file systems of the node; what the runtime itself says that it uses counts for its own. */

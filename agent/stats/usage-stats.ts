@@ -1,6 +1,7 @@
 import { cancelled } from "@picolet/protocol/async/abort.ts";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
 import { describeError, ignore, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
+import type { MetricsFormat } from "@picolet/protocol/metrics/metrics.ts";
 import {
   type Clock,
   type Log,
@@ -113,10 +114,10 @@ export class UsageStats implements NodeStats {
     return { node, pods };
   }
 
-  async resourceMetrics(signal: AbortSignal): Promise<Iterable<string>> {
+  async resourceMetrics(signal: AbortSignal, format?: MetricsFormat): Promise<Iterable<string>> {
     const { metricsText } = await import("@picolet/protocol/metrics/metrics.ts");
     const { RESOURCE_METRICS } = await import("../metrics/agent-metrics.ts");
-    return metricsText(RESOURCE_METRICS, await this.#usageForMetrics(signal));
+    return metricsText(RESOURCE_METRICS, await this.#usageForMetrics(signal), format);
   }
 
   async #usageForMetrics(signal: AbortSignal): Promise<TimedUsage | undefined> {

@@ -1,7 +1,10 @@
 /** Answers GET requests of the kubelet's HTTP API that need no stream of their own. */
 import { PicoletError } from "@picolet/protocol/errors.ts";
-import { PROMETHEUS_TEXT } from "@picolet/protocol/metrics/content-type.ts";
+import { formatOf, OPENMETRICS_TEXT, PROMETHEUS_TEXT } from "@picolet/protocol/metrics/content-type.ts";
+import type { MetricsFormat } from "@picolet/protocol/metrics/metrics.ts";
+import type { Clock } from "@picolet/protocol/ports.ts";
 import type { KubeletReply } from "@picolet/protocol/tunnel/stream.ts";
+import type { NodeCounts } from "../core/node/node-counts.ts";
 import type { NodeStats } from "../core/node/node-stats.ts";
 import type { WhyAnswers } from "../core/node/why-answers.ts";
 import type { AgentPod } from "../core/pods/agent-pod.ts";
@@ -27,7 +30,15 @@ export interface KubeletAnswersComponents {
   readonly pods: () => readonly AgentPod[];
   readonly stats: NodeStats;
   /** In Prometheus' text format. */
-  readonly probeMetrics: () => Iterable<string> | Promise<Iterable<string>>;
+  readonly probeMetrics: (format?: MetricsFormat) => Iterable<string> | Promise<Iterable<string>>;
+  /** The text of `/metrics` or `/metrics/cadvisor`. */
+  readonly metrics: (
+    table: "kubelet" | "cadvisor",
+    format: MetricsFormat,
+    signal: AbortSignal,
+  ) => Promise<Iterable<string>>;
+  readonly counts?: NodeCounts | undefined;
+  readonly clock: Clock;
   readonly node: () => Promise<KubeletNode>;
   /** Missing: no decisions are recorded. */
   readonly why?: WhyAnswers | undefined;
@@ -38,11 +49,13 @@ export interface KubeletAnswersComponents {
 const JSON_TYPE = "application/json";
 const TEXT_TYPE = "text/plain; charset=utf-8";
 
-type Route = (
-  answers: KubeletAnswers,
-  query: URLSearchParams,
-  signal: AbortSignal,
-) => Promise<KubeletAnswer> | KubeletAnswer;
+interface Asked {
+  readonly query: URLSearchParams;
+  readonly format: MetricsFormat;
+  readonly signal: AbortSignal;
+}
+
+type Route = (answers: KubeletAnswers, asked: Asked) => Promise<KubeletAnswer> | KubeletAnswer;
 
 const ROUTES: ReadonlyMap<string, Route> = new Map<string, Route>([
   ["/pods", (answers) => answers.pods(() => true)],
@@ -50,9 +63,11 @@ const ROUTES: ReadonlyMap<string, Route> = new Map<string, Route>([
   ["/healthz", (answers) => answers.healthz()],
   ["/healthz/ping", (answers) => answers.healthz()],
   ["/healthz/syncloop", (answers) => answers.healthz()],
-  ["/stats/summary", (answers, query, signal) => answers.summary(query, signal)],
-  ["/metrics/resource", (answers, _, signal) => answers.resourceMetrics(signal)],
-  ["/metrics/probes", (answers) => answers.probeMetrics()],
+  ["/stats/summary", (answers, { query, signal }) => answers.summary(query, signal)],
+  ["/metrics", (answers, asked) => answers.metrics("kubelet", asked)],
+  ["/metrics/cadvisor", (answers, asked) => answers.metrics("cadvisor", asked)],
+  ["/metrics/resource", (answers, asked) => answers.resourceMetrics(asked)],
+  ["/metrics/probes", (answers, asked) => answers.probeMetrics(asked)],
   ["/configz", (answers) => answers.configz()],
   ["/spec", (answers) => answers.spec()],
 ]);
@@ -66,18 +81,37 @@ export class KubeletAnswers {
     this.#components = components;
   }
 
-  /** @throws `not_found` for a path that is not offered. */
-  async get(pathWithQuery: string, signal: AbortSignal): Promise<KubeletAnswer> {
+  /**
+   * @param accept the client's header of that name; metrics are in OpenMetrics if it asks for that
+   * @throws `invalid` for a path that is none
+   */
+  async get(pathWithQuery: string, signal: AbortSignal, accept = ""): Promise<KubeletAnswer> {
     const url = URL.parse(pathWithQuery, "http://node");
     if (url === null) throw new PicoletError("invalid", "the path is none");
     const path = url.pathname.replace(/\/+$/, "");
     const route = ROUTES.get(path);
-    if (route !== undefined) return await route(this, url.searchParams, signal);
+    if (route !== undefined)
+      return await this.#counted(path, () =>
+        route(this, { query: url.searchParams, format: formatOf(accept), signal }),
+      );
     if (path === "/why" || path.startsWith("/why/")) return await this.#why(path, url.searchParams);
     if (path === "/logs" || path.startsWith("/logs/")) {
       return text(403, "the log files of the node itself are not given out; kubectl logs shows those of its pods\n");
     }
     return text(404, "404 page not found\n");
+  }
+
+  /** Paths that are not offered are not counted: their names are the client's. */
+  async #counted(path: string, answer: () => Promise<KubeletAnswer> | KubeletAnswer): Promise<KubeletAnswer> {
+    const { counts, clock } = this.#components;
+    const labels = ["false", "GET", path.slice(1), "readwrite"];
+    const began = clock.monotonic();
+    counts?.add("kubelet_http_requests_total", ...labels);
+    try {
+      return await answer();
+    } finally {
+      counts?.observe("kubelet_http_requests_duration_seconds", clock.monotonic() - began, ...labels);
+    }
   }
 
   /** `/why`, `/why/NAMESPACE/POD`; `output=text` for people, `topic` as for the local API. */
@@ -101,13 +135,16 @@ export class KubeletAnswers {
     return json(await this.#components.stats.summary({ onlyCpuAndMemory: only }, signal));
   }
 
-  async resourceMetrics(signal: AbortSignal): Promise<KubeletAnswer> {
-    const body = await this.#components.stats.resourceMetrics(signal);
-    return { status: 200, contentType: PROMETHEUS_TEXT, body };
+  async metrics(table: "kubelet" | "cadvisor", { format, signal }: Asked): Promise<KubeletAnswer> {
+    return metricsAnswer(format, await this.#components.metrics(table, format, signal));
   }
 
-  async probeMetrics(): Promise<KubeletAnswer> {
-    return { status: 200, contentType: PROMETHEUS_TEXT, body: await this.#components.probeMetrics() };
+  async resourceMetrics({ format, signal }: Asked): Promise<KubeletAnswer> {
+    return metricsAnswer(format, await this.#components.stats.resourceMetrics(signal, format));
+  }
+
+  async probeMetrics({ format }: Asked): Promise<KubeletAnswer> {
+    return metricsAnswer(format, await this.#components.probeMetrics(format));
   }
 
   async configz(): Promise<KubeletAnswer> {
@@ -122,6 +159,10 @@ export class KubeletAnswers {
     });
   }
 }
+
+const metricsAnswer = (format: MetricsFormat, body: Iterable<string>): KubeletAnswer => {
+  return { status: 200, contentType: format === "openmetrics" ? OPENMETRICS_TEXT : PROMETHEUS_TEXT, body };
+};
 
 const text = (status: number, body: string): KubeletAnswer => ({ status, contentType: TEXT_TYPE, body: [body] });
 

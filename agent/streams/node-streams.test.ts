@@ -64,6 +64,8 @@ class Node implements Disposable {
     } as unknown as RuntimeAdapter;
     const kubelet = new KubeletAnswers({
       probeMetrics: () => ["c 3\n"],
+      metrics: async (table, format) => [`${table} ${format}\n`],
+      clock: new VirtualClock(),
       pods,
       stats: { summary: async () => ({ node: {} }), resourceMetrics: async () => ["a 1\n", "b 2\n"] },
       node: async () => ({
@@ -301,6 +303,8 @@ test("the kubelet's pages", async () => {
   assert.equal(JSON.parse((await get("/spec")).body).num_cores, 4);
   assert.deepEqual(JSON.parse((await get("/stats/summary?only_cpu_and_memory=true")).body), { node: {} });
   assert.equal((await get("/metrics/resource")).body, "a 1\nb 2\n");
+  assert.equal((await get("/metrics")).body, "kubelet prometheus\n");
+  assert.equal((await get("/metrics/cadvisor")).body, "cadvisor prometheus\n");
   assert.equal((await get("/metrics/probes")).body, "c 3\n");
   assert.equal((await get("/logs/syslog")).status, 403);
   assert.equal((await get("/nothing")).status, 404);

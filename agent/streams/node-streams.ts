@@ -201,8 +201,8 @@ export class NodeStreams {
   }
 
   async #kubelet({ params, accept, signal }: Exchange): Promise<void> {
-    const { path } = kubeletParams(params);
-    const { status, contentType, body } = await this.#components.kubelet.get(path, signal);
+    const request = kubeletParams(params);
+    const { status, contentType, body } = await this.#components.kubelet.get(request.path, signal, request.accept);
     const stream = accept({ status, contentType });
     let gathered = "";
     for (const piece of body) {

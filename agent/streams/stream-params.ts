@@ -12,6 +12,8 @@ const MAX_WORDS = 1024;
 const MAX_PORTS = 256;
 /** With its query; HTTP servers stop at some 8 KiB. */
 const MAX_PATH_LENGTH = 4096;
+/** Browsers send some 150 characters, Prometheus 500. */
+const MAX_ACCEPT_LENGTH = 1024;
 const MAX_QUERY_OPTIONS = 32;
 
 /** The headers of an upgrade to one of Kubernetes' protocols; all others of a client's request stay with the hub. */
@@ -124,5 +126,9 @@ export function kubeletParams(value: unknown): KubeletParams {
   if (fields.method !== "GET") throw invalid("only GET is offered here");
   const path = text(fields, "path", MAX_PATH_LENGTH);
   if (!path.startsWith("/")) throw invalid("path does not start with /");
-  return { method: "GET", path };
+  return {
+    method: "GET",
+    path,
+    accept: typeof fields.accept === "string" ? fields.accept.slice(0, MAX_ACCEPT_LENGTH) : "",
+  };
 }

@@ -7,6 +7,7 @@ import { withDeadline } from "@picolet/protocol/async/deadline.ts";
 import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type PodUid, type Random, seconds } from "@picolet/protocol/ports.ts";
 import type { DesiredPod, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { NodeCounts } from "../core/node/node-counts.ts";
 import { retryDelay } from "../plan/retry-delay.ts";
 
 /** Bounds one inspection. New pods of the runtime wait for it, because an orphan may have their name. */
@@ -18,12 +19,14 @@ export interface OrphanedPodsComponents {
   readonly clock: Clock;
   readonly random: Random;
   readonly log: Log;
+  readonly counts?: NodeCounts | undefined;
 }
 
 export class OrphanedPods {
   readonly #clock: Clock;
   readonly #random: Random;
   readonly #log: Log;
+  readonly #counts: NodeCounts | undefined;
   readonly #adopt: (found: DesiredPod) => void;
   /** Pods that were logged, so that each is logged once. At most those that the runtimes list. */
   readonly #warned = new Set<PodUid>();
@@ -34,6 +37,7 @@ export class OrphanedPods {
     this.#random = components.random;
     this.#log = components.log;
     this.#adopt = adopt;
+    this.#counts = components.counts;
   }
 
   /** Resolves when each is identified or given up. @throws `cancelled` alone */
@@ -49,6 +53,7 @@ export class OrphanedPods {
         const seen = await withDeadline(this.#clock, TIMEOUT, `inspect pod ${uid}`, inspect, signal);
         if (seen.manifest !== undefined) {
           this.#log.info("adopting a pod that the store does not know", { pod: uid });
+          this.#counts?.add("kubelet_orphaned_runtime_pods_total");
           this.#adopt(seen.manifest);
         } else if (seen.sandboxes.length + seen.containers.length > 0) this.#warn(uid, "it does not say what it is");
         return;

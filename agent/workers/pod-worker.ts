@@ -4,7 +4,7 @@ import { publicMessage } from "@picolet/protocol/decisions/public-text.ts";
 import { describeError, ignore, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { containerHash } from "@picolet/protocol/pod/container-hash.ts";
 import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
-import { millis, type PodUid } from "@picolet/protocol/ports.ts";
+import { type MonotonicMs, millis, type PodUid } from "@picolet/protocol/ports.ts";
 import type { DesiredPod, ObservedPod, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { PodEnd, PodLeave } from "../core/pods/pod-admission.ts";
 import { apiUidOf } from "../core/pods/pod-identity.ts";
@@ -57,12 +57,15 @@ export class PodWorker implements StepListener {
   readonly #images: PodImages;
   readonly #stops: ContainerStops;
   readonly #steps: PodSteps;
+  readonly #seenAt: MonotonicMs;
+  #hasRun = false;
   #desired: DesiredPod;
   #hashes: ReadonlyMap<string, string>;
   #state: WorkerState;
 
   constructor(ports: WorkerPorts, desired: DesiredPod, wanted: boolean) {
     this.#ports = ports;
+    this.#seenAt = ports.clock.monotonic();
     this.#desired = desired;
     this.#hashes = hashesOf(desired);
     this.#state = initialState(desired);
@@ -266,6 +269,7 @@ export class PodWorker implements StepListener {
 
   async #round(life: AbortSignal): Promise<void> {
     const before = this.#state.kind;
+    const began = this.#ports.clock.monotonic();
     let result: "done" | "brokenOff" | "faulted" = "brokenOff";
     this.dispatch({ kind: "roundBegan" });
     try {
@@ -278,11 +282,23 @@ export class PodWorker implements StepListener {
         this.#reportFault(error);
       }
     } finally {
+      this.#countRound(before, began);
       const isPhaseChanged = this.#state.kind !== before;
       const isReclaiming = this.#state.kind !== "gone" && this.#state.reclaim === "underWay";
       this.dispatch({ kind: "roundEnded", result, isPhaseChanged });
       if (isReclaiming && isPhaseChanged) this.poke();
     }
+  }
+
+  /** The kubelet's operations: creation is the first round, and the end of a pod is `terminated` when all of it is gone. */
+  #countRound(before: WorkerState["kind"], began: MonotonicMs): void {
+    const { counts, clock } = this.#ports;
+    const operation = before === "waiting" ? "create" : before === "terminating" ? "kill" : "sync";
+    const now = clock.monotonic();
+    if (!this.#hasRun) counts?.observe("kubelet_pod_worker_start_duration_seconds", began - this.#seenAt);
+    this.#hasRun = true;
+    const name = this.#state.kind === "gone" ? "terminated" : operation;
+    counts?.observe("kubelet_pod_worker_duration_seconds", now - began, name);
   }
 
   /** A fault of ours that this pod has revealed must not end the other workers. */
@@ -333,12 +349,14 @@ export class PodWorker implements StepListener {
     if (next.outcome === DEADLINE_EXCEEDED) events.record(view.desired, "Normal", reason, message);
     if (view.rejection !== undefined) {
       events.record(view.desired, "Warning", view.rejection.reason, view.rejection.message);
+      this.#ports.counts?.add("kubelet_admission_rejections_total", view.rejection.reason);
     }
   }
 
   #publish(view: PodView): void {
     const { statuses, placement, released } = this.#ports;
     statuses.publish(view);
+    this.#countStart(view);
     const { observed } = view;
     if (observed === undefined) return;
     if (this.#isResizeCompleted(view)) {
@@ -351,6 +369,13 @@ export class PodWorker implements StepListener {
     if (!wasTaken || this.isTaken) return;
     placement?.release(this.uid);
     released();
+  }
+
+  #countStart({ previous }: PodView): void {
+    const { statuses, counts, clock } = this.#ports;
+    if (previous?.phase === "Running" || counts === undefined) return;
+    if (statuses.previous(this.uid)?.phase !== "Running" || previous === undefined) return;
+    counts.observe("kubelet_pod_start_duration_seconds", clock.monotonic() - this.#seenAt);
   }
 
   /** @returns whether this view shows the end of a change of resources */

@@ -6,6 +6,7 @@ import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, millis, type PodUid, type Random, seconds } from "@picolet/protocol/ports.ts";
 import type { DesiredPod, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { NodeCounts } from "../core/node/node-counts.ts";
 import type { ContainerPlacement } from "../core/pods/container-placement.ts";
 import type { PodAdmission, PodEnd, PodEnder, PodLeave, PodMover } from "../core/pods/pod-admission.ts";
 import type { PodResources } from "../core/pods/pod-cgroup-ports.ts";
@@ -73,6 +74,7 @@ export interface PodWorkersComponents {
   readonly clock: Clock;
   readonly random: Random;
   readonly log: Log;
+  readonly counts?: NodeCounts | undefined;
 }
 
 export interface PodWorkersInit {

@@ -1,26 +1,23 @@
 /** Counters of the hub for its own metrics: plain numbers, counted where it happens, read when a client scrapes. */
-import type { HistogramValue, Sample } from "@picolet/protocol/metrics/metrics.ts";
+import { Distribution } from "@picolet/protocol/metrics/distribution.ts";
+import type { Sample } from "@picolet/protocol/metrics/metrics.ts";
 
 /** Bounds the series of one counter, whose labels may come from a peer; further ones are counted as `other`. */
 const MAX_COUNTED_SERIES = 200;
 const OTHER = "other";
 
 /** Seconds: from a call within this process to one that waited for a board on a bad link. */
-export const LATENCY_BOUNDS: readonly number[] = [0.001, 0.005, 0.02, 0.1, 0.5, 1, 2.5, 10, 30, 120];
+const LATENCY_BOUNDS: readonly number[] = [0.001, 0.005, 0.02, 0.1, 0.5, 1, 2.5, 10, 30, 120];
 
-/** Durations in seconds by the first bound that they fit in. */
-export class Latencies implements HistogramValue {
-  readonly bounds = LATENCY_BOUNDS;
-  readonly counts = new Float64Array(LATENCY_BOUNDS.length + 1);
-  sum = 0;
+/** Durations by the first bound that they fit in. */
+export class Latencies extends Distribution {
+  constructor() {
+    super(LATENCY_BOUNDS);
+  }
 
   /** @param milliseconds below 0 count as 0 */
-  observe(milliseconds: number): void {
-    const took = Math.max(0, milliseconds) / 1000;
-    const fits = this.bounds.findIndex((bound) => took <= bound);
-    const index = fits < 0 ? this.bounds.length : fits;
-    this.counts[index] = (this.counts[index] ?? 0) + 1;
-    this.sum += took;
+  observeMs(milliseconds: number): void {
+    this.observe(Math.max(0, milliseconds) / 1000);
   }
 }
 
@@ -68,6 +65,6 @@ export class LabelledLatencies extends Labelled<Latencies> {
   }
 
   observe(labels: readonly string[], milliseconds: number): void {
-    this.seriesOf(labels).value.observe(milliseconds);
+    this.seriesOf(labels).value.observeMs(milliseconds);
   }
 }

@@ -5,6 +5,7 @@ import type { Component } from "@picolet/protocol/async/component.ts";
 import { describeError } from "@picolet/protocol/errors.ts";
 import { metricsText } from "@picolet/protocol/metrics/metrics.ts";
 import type { KubernetesFleet } from "../bridge/kubernetes-fleet.ts";
+import { ApiServiceCa } from "../metrics/api-service-ca.ts";
 import { BoardSamples } from "../metrics/board-samples.ts";
 import { federate } from "../metrics/federate.ts";
 import { HUB_METRICS, type HubFigures } from "../metrics/hub-metrics.ts";
@@ -14,6 +15,7 @@ import { SampleStreams } from "../metrics/sample-streams.ts";
 import { usageApi } from "../metrics/usage-api.ts";
 import { SampledUsage } from "../metrics/usage-objects.ts";
 import type { ServeArguments } from "./arguments.ts";
+import { derivedWatch } from "./derived-watch.ts";
 import { KubernetesReviews } from "./kubelet-reviews.ts";
 import type { Cluster, HubPorts } from "./serve.ts";
 import { makeSampleExport } from "./telemetry-components.ts";
@@ -70,19 +72,23 @@ export async function openMetricsPort(
   { clock, log }: HubPorts,
   { cluster, figures, samples }: MetricsPortParts,
   { metrics }: Pick<ServeArguments, "metrics">,
-): Promise<{ readonly server: MetricsServer; readonly url: string } | undefined> {
+): Promise<{ readonly parts: readonly Component[]; readonly url: string } | undefined> {
   if (metrics.address === "off") return undefined;
   const address = metrics.address ?? DEFAULT_ADDRESS;
   const { host } = address;
   const isLoopback = LOOPBACK.test(host);
-  const { client, clientCa, frontProxy, kubeletTls } = cluster;
+  const { client, clientCa, frontProxy, kubeletTls, serving } = cluster;
   const reviews = new KubernetesReviews({ client });
+  const missing = (): number => {
+    const ready = [...figures.readiness()].filter((each) => each === "True").length;
+    return Math.max(0, ready - [...samples.samples.all()].length);
+  };
   const access = new MetricsAccess({ reviews, clientCa, frontProxy, clock });
   const server = new MetricsServer({
     handlers: [
       textHandler("/metrics", (format) => metricsText(HUB_METRICS, figures, format)),
       textHandler("/federate", (format, query) => federate(samples.samples, format, query)),
-      ...(isLoopback ? [] : [usageApi({ usage: samples.usage, parseSelector: parseLabelSelector })]),
+      ...(isLoopback ? [] : [usageApi({ usage: samples.usage, missing, parseSelector: parseLabelSelector })]),
     ],
     secure: isLoopback ? undefined : { tls: kubeletTls, access },
     clock,
@@ -91,7 +97,10 @@ export async function openMetricsPort(
   try {
     const port = await server.listen(address);
     const shown = host.includes(":") ? `[${host}]` : host;
-    return { server, url: `${isLoopback ? "http" : "https"}://${shown}:${port}` };
+    const ca = derivedWatch(serving, ({ caBundle }) => caBundle);
+    const isAggregated = !isLoopback && cluster.apiServer === undefined;
+    const parts = isAggregated ? [server, new ApiServiceCa({ client, ca, clock, log })] : [server];
+    return { parts, url: `${isLoopback ? "http" : "https"}://${shown}:${port}` };
   } catch (error) {
     if (metrics.address !== undefined) throw error;
     log.warn("metrics are not served: --metrics-address names another address", { error: describeError(error) });

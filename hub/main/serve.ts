@@ -29,6 +29,7 @@ import type { Serving } from "../identity/serving.ts";
 import { KubeletProxy, type KubeletTls } from "../kubelet-proxy/kubelet-proxy.ts";
 import type { OwnEndpoint, OwnKubelets } from "../kubelet-proxy/kubelet-targets.ts";
 import { KUBELET_PORT } from "../kubelet-proxy/node-addresses.ts";
+import { METRICS_SERVICE } from "../metrics/api-service-ca.ts";
 import type { ApiServerFigures, HubFigures } from "../metrics/hub-metrics.ts";
 import type { FrontProxy } from "../metrics/metrics-access.ts";
 import { ResourceAnswers } from "../metrics/resource-answers.ts";
@@ -227,7 +228,7 @@ export async function serve(
       ...cluster.components,
       ...telemetry.parts,
       ...sampled.parts,
-      ...(metrics === undefined ? [] : [metrics.server]),
+      ...(metrics?.parts ?? []),
       ...parts,
       backend,
       ...rollouts,
@@ -304,8 +305,10 @@ async function openCluster(
 ): Promise<Cluster> {
   const names = [...new Set([...args.serverNames, advertise, ...machineNames()])];
   const { cluster: where } = args;
-  if (where.kind === "kubernetes")
-    return await openKubernetesCluster(ports, { ...args, cluster: where, names }, signal);
+  if (where.kind === "kubernetes") {
+    const all = [...names, `${METRICS_SERVICE}.${HUB_NAMESPACE}.svc`];
+    return await openKubernetesCluster(ports, { ...args, cluster: where, names: all }, signal);
+  }
   // The bundle and what was gathered at its side when it was built.
   const modelsPath = join(dirname(realpathSync(process.argv[1] ?? "")), "kubernetes-models.json");
   return await openEmbeddedCluster(

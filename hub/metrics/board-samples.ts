@@ -1,11 +1,10 @@
 import type { Clock } from "@picolet/protocol/ports.ts";
 import {
   BOARD_FIGURES,
+  type CpuAndMemory,
   FILESYSTEM_FIGURES,
   FILESYSTEMS,
   NODE_FIGURES,
-  type SampledContainer,
-  type SampledPod,
   type UsageSample,
 } from "@picolet/protocol/telemetry/usage-sample.ts";
 import type { PodIdentity } from "@picolet/protocol/tunnel/compact-status.ts";
@@ -33,11 +32,15 @@ export interface Counter {
 }
 
 export interface ContainerUsage extends Counter {
-  readonly container: SampledContainer;
+  readonly name: string;
+  /** Seconds since 1970. */
+  readonly sinceSeconds: number;
 }
 
 export interface PodUsage {
-  readonly pod: SampledPod;
+  readonly pod: PodIdentity;
+  /** Seconds since 1970; 0: not known. */
+  readonly sinceSeconds: number;
   /** Undefined: it has no cgroup of its own. */
   readonly usage: Counter | undefined;
   /** Those that run. */
@@ -54,6 +57,7 @@ export interface BoardUsage {
   readonly node: UsageSample["node"];
   readonly filesystems: UsageSample["filesystems"];
   readonly board: UsageSample["board"];
+  /** Made when it is first read. */
   readonly pods: readonly PodUsage[];
 }
 
@@ -67,7 +71,8 @@ export const MAX_AHEAD_MS = 300_000;
 /** A counter that began later than this before its first sample gives no average yet, as metrics-server has it. */
 const MIN_WINDOW_MS = 10_000;
 
-const KIBIBYTE = 1024;
+/** Bounds names of a hostile fleet; real ones have a few dozen. */
+const MAX_SHARED_NAMES = 4096;
 
 /** Where a sample came from: sequences count within a queue. */
 export interface SamplePlace {
@@ -75,26 +80,28 @@ export interface SamplePlace {
   readonly sequence: number;
 }
 
-/** The counters of one sample, for the average until the next. In the order of `roster`: pod, then its containers. */
-interface Counters {
+/**
+ * One board's newest sample, in one array of numbers: an object for each figure would take ten times the memory. Texts
+ * are those of the hub's cache of pods, or shared between boards.
+ */
+interface Kept {
+  readonly place: SamplePlace;
   readonly atMs: number;
+  /** Since the sample before; 0: there was none. */
+  readonly windowMs: number;
+  readonly agentSinceSeconds: number;
   readonly bootId: string;
-  readonly nodeCpuMs: number;
-  readonly roster: readonly SampledPod[];
-  readonly cpuMs: Float64Array;
+  /** The figures of `ROWS`, NaN where there is none, then for each pod a row of `POD`, and its containers' of `USED`. */
+  readonly values: Float64Array;
+  readonly uids: readonly string[];
+  /** Names of containers, pod after pod. */
+  readonly names: readonly string[];
 }
 
-/** One board's newest sample. Figures are in arrays: an object for each would take three times the memory. */
-interface Kept extends Counters {
-  readonly place: SamplePlace;
-  readonly agentSinceSeconds: number;
-  /** Figures of the node, its file systems and the board itself, in the order of their tables; NaN: not reported. */
-  readonly figures: Float64Array;
-  /** KiB, in the order of `cpuMs`. */
-  readonly workingSets: Float32Array;
-  /** Undefined before the second sample. */
-  readonly before: Counters | undefined;
-}
+/** CPU's milliseconds now and in the sample before, the working set in bytes, the beginning in seconds; NaN: none. */
+const USED = 4;
+/** As `USED`, and the number of containers. */
+const POD = USED + 1;
 
 const keyOf = ({ namespace, name, uid }: PodIdentity): string => `${namespace}/${name}/${uid}`;
 
@@ -108,6 +115,8 @@ export class BoardSamples {
   readonly #maxBoards: number;
   /** In the order of their last samples. */
   readonly #boards = new Map<string, Kept>();
+  /** Names of containers, which the pods of a fleet have in common. */
+  readonly #names = new Map<string, string>();
   received = 0;
   refused = 0;
 
@@ -124,7 +133,7 @@ export class BoardSamples {
 
   get pods(): number {
     let pods = 0;
-    for (const { roster } of this.#boards.values()) pods += roster.length;
+    for (const { uids } of this.#boards.values()) pods += uids.length;
     return pods;
   }
 
@@ -142,16 +151,17 @@ export class BoardSamples {
       return undefined;
     }
     this.received += 1;
-    const bound = new Set([...this.#components.podsOf(node)].map(keyOf));
+    const bound = new Map([...this.#components.podsOf(node)].map((pod) => [keyOf(pod), pod.uid]));
     const own = {
       ...sample,
       atMs: Math.min(sample.atMs, nowMs),
       pods: sample.pods.filter(({ pod }) => bound.has(keyOf(pod))),
     };
+    const uids = own.pods.map(({ pod }) => bound.get(keyOf(pod)) ?? pod.uid);
     // Samples come in the order in which they were taken, even if the board's clock was set back in between.
     const last = this.#boards.get(node);
     this.#boards.delete(node);
-    this.#boards.set(node, keptOf(own, last, place));
+    this.#boards.set(node, keptOf(own, { last, place, uids, shared: (name) => this.#shared(name) }));
     if (this.#boards.size > this.#maxBoards) {
       const [oldest] = this.#boards.keys();
       if (oldest !== undefined) this.#boards.delete(oldest);
@@ -168,13 +178,15 @@ export class BoardSamples {
   usageOf(node: string): BoardUsage | undefined {
     const kept = this.#boards.get(node);
     if (kept === undefined || kept.atMs < this.#freshSince()) return undefined;
-    return usageIn(kept);
+    return usageIn(kept, () => this.#components.podsOf(node));
   }
 
   /** The usage of all boards whose sample is not too old, in the order in which they came. */
   *all(): Generator<readonly [node: string, usage: BoardUsage]> {
     const since = this.#freshSince();
-    for (const [node, kept] of this.#boards) if (kept.atMs >= since) yield [node, usageIn(kept)];
+    for (const [node, kept] of this.#boards) {
+      if (kept.atMs >= since) yield [node, usageIn(kept, () => this.#components.podsOf(node))];
+    }
   }
 
   /** The usage of these boards alone. */
@@ -185,6 +197,15 @@ export class BoardSamples {
     }
   }
 
+  /** The same text for a name that other boards have too. */
+  #shared(name: string): string {
+    const known = this.#names.get(name);
+    if (known !== undefined) return known;
+    if (this.#names.size >= MAX_SHARED_NAMES) this.#names.clear();
+    this.#names.set(name, name);
+    return name;
+  }
+
   #freshSince(): number {
     const age = STALE_INTERVALS * this.everySeconds * 1000 + STALE_SLACK_MS;
     return this.#components.clock.wall().getTime() - age;
@@ -192,8 +213,20 @@ export class BoardSamples {
 }
 
 const ROWS = [NODE_FIGURES, ...FILESYSTEMS.map(() => FILESYSTEM_FIGURES), BOARD_FIGURES] as const;
+const FIGURES = ROWS.reduce((sum, names) => sum + names.length, 0);
+/** The place of the node's CPU in the sample before, behind the figures. */
+const NODE_CPU_BEFORE = FIGURES;
+const PODS_AT = FIGURES + 1;
 
-function keptOf(sample: UsageSample, last: Kept | undefined, place: SamplePlace): Kept {
+interface Keeping {
+  readonly last: Kept | undefined;
+  readonly place: SamplePlace;
+  /** UIDs of the sample's pods. */
+  readonly uids: readonly string[];
+  readonly shared: (name: string) => string;
+}
+
+function keptOf(sample: UsageSample, { last, place, uids, shared }: Keeping): Kept {
   const { atMs, bootId, agentSinceSeconds, node, filesystems, board, pods } = sample;
   const rows: readonly Readonly<Record<string, number | undefined>>[] = [
     node,
@@ -201,97 +234,137 @@ function keptOf(sample: UsageSample, last: Kept | undefined, place: SamplePlace)
     board,
   ];
   const figures = rows.flatMap((row, index) => (ROWS[index] ?? []).map((name) => row[name] ?? Number.NaN));
-  const each = pods.flatMap(({ usage, containers }) => [usage, ...containers]);
+  const nodeBefore = last?.bootId === bootId ? (last.values[NODES_CPU] ?? Number.NaN) : Number.NaN;
+  const before = last === undefined ? new Map<string, number>() : countersIn(last);
+  const used = (usage: CpuAndMemory | undefined, sinceSeconds: number, key: string): number[] => [
+    usage?.cpuMs ?? Number.NaN,
+    before.get(key) ?? Number.NaN,
+    usage?.workingSetBytes ?? Number.NaN,
+    sinceSeconds,
+  ];
+  const podRows = pods.flatMap(({ pod, usage, containers }) => [
+    ...used(usage, pod.sinceSeconds, counterKey(pod.uid, "", pod.sinceSeconds)),
+    pod.containers.length,
+    ...pod.containers.flatMap(({ name, sinceSeconds }, index) =>
+      used(containers[index], sinceSeconds, counterKey(pod.uid, name, sinceSeconds)),
+    ),
+  ]);
   return {
-    place,
-    atMs,
-    bootId,
-    agentSinceSeconds,
-    nodeCpuMs: node.cpuMs ?? Number.NaN,
-    figures: Float64Array.from(figures),
-    roster: pods.map(({ pod }) => pod),
-    cpuMs: Float64Array.from(each, (usage) => usage?.cpuMs ?? Number.NaN),
-    workingSets: Float32Array.from(each, (usage) => (usage?.workingSetBytes ?? Number.NaN) / KIBIBYTE),
-    before: last === undefined ? undefined : countersOf(last),
+    ...{ place, atMs, agentSinceSeconds, uids },
+    windowMs: last === undefined ? 0 : atMs - last.atMs,
+    bootId: last?.bootId === bootId ? last.bootId : bootId,
+    values: Float64Array.from([...figures, nodeBefore, ...podRows]),
+    names: pods.flatMap(({ pod }) => pod.containers.map(({ name }) => shared(name))),
   };
 }
+
+/** The place of the node's CPU among the figures. */
+const NODES_CPU = NODE_FIGURES.indexOf("cpuMs");
+
+/** A counter that began again is another one. */
+const counterKey = (uid: string, container: string, sinceSeconds: number): string =>
+  `${uid} ${container} ${sinceSeconds}`;
 
 /** One sample by itself: without averages. */
-export const usageOfSample = (sample: UsageSample): BoardUsage =>
-  usageIn(keptOf(sample, undefined, { queue: "", sequence: 0 }));
-
-const countersOf = ({ atMs, bootId, nodeCpuMs, roster, cpuMs }: Kept): Counters => ({
-  ...{ atMs, bootId, nodeCpuMs, roster, cpuMs },
-});
-
-function usageIn(kept: Kept): BoardUsage {
-  const { atMs, bootId, agentSinceSeconds, nodeCpuMs, before } = kept;
-  const windowMs = before === undefined ? 0 : atMs - before.atMs;
-  const [node = {}, ...others] = figuresIn(kept.figures);
-  const board = others.pop() ?? {};
-  const entries = FILESYSTEMS.map((name, index) => [name, others[index] ?? {}] as const);
-  const nodeBefore = before?.bootId === bootId ? before.nodeCpuMs : Number.NaN;
-  const memory = (node as UsageSample["node"]).workingSetBytes;
-  const hasUsage = !Number.isNaN(nodeCpuMs) && memory !== undefined;
-  const cores = coresOf(nodeCpuMs - nodeBefore, windowMs);
-  return {
-    ...{ atMs, windowMs, agentSinceSeconds, node, board },
-    usage: hasUsage ? { cpuMs: nodeCpuMs, cores, workingSetBytes: memory } : undefined,
-    filesystems: Object.fromEntries(entries.filter(([, figures]) => Object.keys(figures).length > 0)),
-    pods: podsIn(kept, windowMs),
-  };
+export function usageOfSample(sample: UsageSample): BoardUsage {
+  const uids = sample.pods.map(({ pod }) => pod.uid);
+  const place = { queue: "", sequence: 0 };
+  const kept = keptOf(sample, { last: undefined, place, uids, shared: (name) => name });
+  return usageIn(kept, () => sample.pods.map(({ pod }) => pod));
 }
 
-function figuresIn(figures: Float64Array): Record<string, number>[] {
-  let at = 0;
-  return ROWS.map((names) => {
-    const values = figures.subarray(at, at + names.length);
-    at += names.length;
-    const entries = names.map((name, index): [string, number] => [name, values[index] ?? Number.NaN]);
-    return Object.fromEntries(entries.filter(([, value]) => !Number.isNaN(value)));
-  });
+/** A row of a pod or a container, with its place in the values. */
+function* rowsIn({ values, uids, names }: Kept): Generator<{
+  readonly uid: string;
+  /** Undefined: the pod's own. */
+  readonly container: string | undefined;
+  readonly row: Float64Array;
+}> {
+  let at = PODS_AT;
+  let named = 0;
+  for (const uid of uids) {
+    const row = values.subarray(at, at + POD);
+    yield { uid, container: undefined, row };
+    at += POD;
+    for (let left = row[USED] ?? 0; left > 0; left -= 1) {
+      yield { uid, container: names[named] ?? "", row: values.subarray(at, at + USED) };
+      named += 1;
+      at += USED;
+    }
+  }
 }
 
-function podsIn(kept: Kept, windowMs: number): PodUsage[] {
-  const previous = previousCounters(kept.before);
-  const { roster, cpuMs, workingSets, atMs } = kept;
-  let at = 0;
-  const next = (key: string, sinceSeconds: number): Counter | undefined => {
-    const [cpu = Number.NaN, memory = Number.NaN] = [cpuMs[at], workingSets[at]];
-    at += 1;
-    if (Number.isNaN(cpu)) return undefined;
-    const known = previous.get(key);
-    const ageMs = sinceSeconds === 0 ? 0 : atMs - sinceSeconds * 1000;
-    const cores =
-      known !== undefined ? coresOf(cpu - known, windowMs) : ageMs >= MIN_WINDOW_MS ? coresOf(cpu, ageMs) : undefined;
-    return { cpuMs: cpu, cores, workingSetBytes: Math.round(memory * KIBIBYTE) };
-  };
-  return roster.map((pod) => {
-    const key = keyOf(pod);
-    const usage = next(`${key} ${pod.sinceSeconds}`, pod.sinceSeconds);
-    const containers = pod.containers.flatMap((container) => {
-      const used = next(`${key} ${container.name} ${container.sinceSeconds}`, container.sinceSeconds);
-      return used === undefined ? [] : [{ ...used, container }];
-    });
-    return { pod, usage, containers };
-  });
-}
-
-/** By pod, container and beginning: a counter that began again is another one. */
-function previousCounters(before: Counters | undefined): ReadonlyMap<string, number> {
+function countersIn(kept: Kept): ReadonlyMap<string, number> {
   const counters = new Map<string, number>();
-  if (before === undefined) return counters;
-  let at = 0;
-  const add = (key: string): void => {
-    const value = before.cpuMs[at] ?? Number.NaN;
-    if (!Number.isNaN(value)) counters.set(key, value);
-    at += 1;
-  };
-  for (const pod of before.roster) {
-    add(`${keyOf(pod)} ${pod.sinceSeconds}`);
-    for (const { name, sinceSeconds } of pod.containers) add(`${keyOf(pod)} ${name} ${sinceSeconds}`);
+  for (const { uid, container = "", row } of rowsIn(kept)) {
+    const [cpuMs = Number.NaN, , , since = 0] = row;
+    if (!Number.isNaN(cpuMs)) counters.set(counterKey(uid, container, since), cpuMs);
   }
   return counters;
+}
+
+/** @param bound the pods that are the board's now */
+function usageIn(kept: Kept, bound: () => Iterable<PodIdentity>): BoardUsage {
+  let pods: PodUsage[] | undefined;
+  const { atMs, agentSinceSeconds, windowMs, values } = kept;
+  const [node = {}, ...others] = figuresIn(values);
+  const board = others.pop() ?? {};
+  const entries = FILESYSTEMS.map((name, index) => [name, others[index] ?? {}] as const);
+  const { cpuMs, workingSetBytes } = node as UsageSample["node"];
+  const cores = coresOf((cpuMs ?? 0) - (values[NODE_CPU_BEFORE] ?? Number.NaN), windowMs);
+  const hasUsage = cpuMs !== undefined && workingSetBytes !== undefined;
+  return {
+    ...{ atMs, windowMs, agentSinceSeconds, node, board },
+    usage: hasUsage ? { cpuMs, cores, workingSetBytes } : undefined,
+    filesystems: Object.fromEntries(entries.filter(([, figures]) => Object.keys(figures).length > 0)),
+    get pods() {
+      pods ??= podsIn(kept, bound());
+      return pods;
+    },
+  };
+}
+
+function figuresIn(values: Float64Array): Record<string, number>[] {
+  let at = 0;
+  return ROWS.map((names) => {
+    const figures: Record<string, number> = {};
+    for (const name of names) {
+      const value = values[at] ?? Number.NaN;
+      if (!Number.isNaN(value)) figures[name] = value;
+      at += 1;
+    }
+    return figures;
+  });
+}
+
+function podsIn(kept: Kept, bound: Iterable<PodIdentity>): PodUsage[] {
+  const identities = new Map([...bound].map((pod) => [pod.uid, pod]));
+  const pods: { pod: PodIdentity; sinceSeconds: number; usage: Counter | undefined; containers: ContainerUsage[] }[] =
+    [];
+  let containers: ContainerUsage[] | undefined;
+  for (const { uid, container, row } of rowsIn(kept)) {
+    const sinceSeconds = row[USED - 1] ?? 0;
+    const usage = counterIn(row, kept);
+    if (container === undefined) {
+      const pod = identities.get(uid);
+      containers = pod === undefined ? undefined : [];
+      if (pod !== undefined && containers !== undefined) pods.push({ pod, sinceSeconds, usage, containers });
+    } else if (usage !== undefined) containers?.push({ ...usage, name: container, sinceSeconds });
+  }
+  return pods;
+}
+
+function counterIn(row: Float64Array, { atMs, windowMs }: Kept): Counter | undefined {
+  const [cpuMs = Number.NaN, before = Number.NaN, workingSetBytes = 0, sinceSeconds = 0] = row;
+  if (Number.isNaN(cpuMs)) return undefined;
+  const ageMs = sinceSeconds === 0 ? 0 : atMs - sinceSeconds * 1000;
+  const isNew = Number.isNaN(before);
+  const cores = isNew
+    ? ageMs >= MIN_WINDOW_MS
+      ? coresOf(cpuMs, ageMs)
+      : undefined
+    : coresOf(cpuMs - before, windowMs);
+  return { cpuMs, cores, workingSetBytes };
 }
 
 /** A counter that goes back without another beginning gives no average. */

@@ -34,7 +34,7 @@ const ofContainers = (figure: (usage: ContainerUsage) => number): Collect =>
     for (const [node, { pods, atMs }] of fleet()) {
       for (const { pod, containers } of pods) {
         for (const usage of containers)
-          yield { labels: [usage.container.name, pod.namespace, node, pod.name], value: figure(usage), atMs };
+          yield { labels: [usage.name, pod.namespace, node, pod.name], value: figure(usage), atMs };
       }
     }
   };
@@ -108,7 +108,7 @@ const KUBELET_METRICS: readonly Metric<FleetUsage>[] = [
     "container_start_time_seconds",
     "Start time of the container since unix epoch in seconds",
     CONTAINER,
-    ofContainers(({ container }) => container.sinceSeconds),
+    ofContainers(({ sinceSeconds }) => sinceSeconds),
   ),
 ];
 

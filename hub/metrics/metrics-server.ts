@@ -11,7 +11,7 @@ import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import type { ListenAddress } from "@picolet/protocol/command-line/flag-values.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
-import { METRICS_TYPES, metricsFormatOf } from "@picolet/protocol/metrics/metrics-format.ts";
+import { formatOf, OPENMETRICS_TEXT, PROMETHEUS_TEXT } from "@picolet/protocol/metrics/content-type.ts";
 import { type Clock, type Log, millis } from "@picolet/protocol/ports.ts";
 import type { MetricsAccess, MetricsQuestion } from "./metrics-access.ts";
 
@@ -210,11 +210,11 @@ export const textHandler =
   async ({ url, request, response, require, signal }) => {
     if (url.pathname !== path) return false;
     await require({ verb: "get", path });
-    const format = metricsFormatOf(request.headers.accept);
+    const format = formatOf(request.headers.accept ?? "");
     const text = pieces(format, url.searchParams);
     const isZipped = /\bgzip\b/.test(String(request.headers["accept-encoding"] ?? ""));
     response.writeHead(200, {
-      "content-type": METRICS_TYPES[format],
+      "content-type": format === "openmetrics" ? OPENMETRICS_TEXT : PROMETHEUS_TEXT,
       ...(isZipped ? { "content-encoding": "gzip" } : {}),
     });
     const body = Readable.from(slices(text));

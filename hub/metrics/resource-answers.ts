@@ -1,6 +1,6 @@
 import type { UsageReader } from "@picolet/hub-core/telemetry-ports.ts";
+import { formatOf, OPENMETRICS_TEXT, PROMETHEUS_TEXT } from "@picolet/protocol/metrics/content-type.ts";
 import { metricsText } from "@picolet/protocol/metrics/metrics.ts";
-import { METRICS_TYPES, metricsFormatOf } from "@picolet/protocol/metrics/metrics-format.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
 import type { BoardSamples } from "./board-samples.ts";
 import { NODE_RESOURCE_METRICS } from "./fleet-metrics.ts";
@@ -37,8 +37,8 @@ export class ResourceAnswers implements UsageReader {
     if (now - before > this.#samples.everySeconds * 1000) return undefined;
     const usage = this.#samples.usageOf(node);
     if (usage?.usage === undefined) return undefined;
-    const format = metricsFormatOf(accept);
+    const format = formatOf(accept ?? "");
     const text = [...metricsText(NODE_RESOURCE_METRICS, () => [[node, usage]], format)].join("");
-    return { contentType: METRICS_TYPES[format], text };
+    return { contentType: format === "openmetrics" ? OPENMETRICS_TEXT : PROMETHEUS_TEXT, text };
   }
 }

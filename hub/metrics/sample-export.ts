@@ -94,7 +94,7 @@ function beginningOf(
   const nanoseconds = (seconds: number): bigint => BigInt(seconds) * NANOSECONDS_PER_SECOND;
   if (pod === "") return metric.startsWith("picolet_board_") ? nanoseconds(board.agentSinceSeconds) : 0n;
   const found = board.pods.find((each) => each.pod.namespace === namespace && each.pod.name === pod);
-  if (container === "") return nanoseconds(found?.pod.sinceSeconds ?? 0);
-  const own = found?.containers.find((each) => each.container.name === container);
-  return nanoseconds(own?.container.sinceSeconds ?? 0);
+  if (container === "") return nanoseconds(found?.sinceSeconds ?? 0);
+  const own = found?.containers.find((each) => each.name === container);
+  return nanoseconds(own?.sinceSeconds ?? 0);
 }

@@ -20,6 +20,8 @@ type LabelFilter = (labels: Readonly<Record<string, string>>) => boolean;
 
 export interface UsageApiComponents {
   readonly usage: UsageObjects;
+  /** Boards that are ready, and of which there are no figures here: another replica may have them. */
+  readonly missing: () => number;
   /** @throws for a text that is no selector */
   readonly parseSelector: (text: string) => LabelFilter;
 }
@@ -66,10 +68,7 @@ async function answer(components: UsageApiComponents, call: MetricsCall): Promis
 
 /** @throws `not_found` */
 function askedFor(path: string): Asked {
-  const segments = path
-    .slice(BASE.length + 1)
-    .split("/")
-    .map(decodeURIComponent);
+  const segments = decoded(path.slice(BASE.length + 1).split("/"));
   const isBelow = path.startsWith(`${BASE}/`);
   const [first = "", second = "", third = "", fourth = "", ...more] = segments;
   if (isBelow && more.length === 0) {
@@ -81,6 +80,15 @@ function askedFor(path: string): Asked {
   throw new PicoletError("not_found", "the server could not find the requested resource");
 }
 
+/** @throws `invalid` */
+function decoded(segments: readonly string[]): readonly string[] {
+  try {
+    return segments.map(decodeURIComponent);
+  } catch (cause) {
+    throw new PicoletError("invalid", "the path is not encoded properly", { cause });
+  }
+}
+
 function found(usage: UsageObjects, { resource, namespace, name }: Asked): KubeObject {
   const object = resource === "nodes" ? usage.node(name) : usage.pod(namespace, name);
   if (object !== undefined) return object;
@@ -88,7 +96,7 @@ function found(usage: UsageObjects, { resource, namespace, name }: Asked): KubeO
 }
 
 async function sendList(
-  { usage, parseSelector }: UsageApiComponents,
+  { usage, missing, parseSelector }: UsageApiComponents,
   { resource, namespace }: Asked,
   call: MetricsCall,
 ): Promise<void> {
@@ -104,6 +112,11 @@ async function sendList(
     if (matches(object.metadata.labels ?? {}) && field(object)) items.push(JSON.stringify(object));
   }
   const head = { kind: `${KINDS[resource]}List`, apiVersion: `${METRICS_GROUP}/${METRICS_VERSION}`, metadata: {} };
+  const lacking = missing();
+  if (lacking > 0) {
+    const text = `${lacking} boards are left out: they have sent no figures yet, or to another replica of the hub`;
+    call.response.setHeader("warning", `299 - "${text}"`);
+  }
   sendJson(call, 200, `${JSON.stringify(head).slice(0, -1)},"items":[${items.join(",")}]}`);
 }
 

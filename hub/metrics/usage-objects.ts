@@ -76,7 +76,7 @@ function podObject(
   board: BoardUsage,
   { containers }: PodUsage,
 ): KubeObject | undefined {
-  const shown = containers.map((each) => ({ name: each.container.name, usage: usageOf(each) }));
+  const shown = containers.map((each) => ({ name: each.name, usage: usageOf(each) }));
   // A pod of which a container cannot be judged yet is not scaled by the others.
   if (shown.length === 0 || shown.some(({ usage }) => usage === undefined)) return undefined;
   return {

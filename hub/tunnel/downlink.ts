@@ -180,7 +180,7 @@ export class Downlink {
       await flushed(this.#signal);
     }
     if ((await answer.promise) === "resync") return undefined;
-    counts.desiredAcks.observe(clock.monotonic() - startedAt);
+    counts.desiredAcks.observeMs(clock.monotonic() - startedAt);
     memory.acknowledged = offered;
     memory.offered = undefined;
     return offered;

@@ -155,7 +155,7 @@ export class StatusQueue implements UpstreamQueue<readonly Batch[]> {
   written(batches: readonly Batch[]): void {
     this.#batches.splice(0, batches.length);
     const { clock, counts } = this.#components;
-    for (const { arrivedAt } of batches) counts.statusWrites.observe(clock.monotonic() - arrivedAt);
+    for (const { arrivedAt } of batches) counts.statusWrites.observeMs(clock.monotonic() - arrivedAt);
     const sequence = batches.at(-1)?.sequence ?? 0;
     const wantFull = batches.flatMap((batch) => batch.wantFull);
     const mayWait = wantFull.length === 0 && batches.every(({ ackMayWait }) => ackMayWait);

@@ -65,7 +65,8 @@ export class NodeEnd {
   /** @throws when nothing has been answered yet */
   async request(request: IncomingMessage, response: ServerResponse, signal: AbortSignal): Promise<void> {
     const path = parseKubeletPath(request.url ?? "");
-    await serveRequest(this.#components, { path, method: request.method ?? "" }, response, signal);
+    const { method = "", headers } = request;
+    await serveRequest(this.#components, { path, method, accept: headers.accept }, response, signal);
   }
 
   /** Done when the session is over. @throws when nothing has been answered yet */

@@ -16,6 +16,8 @@ import { runCommand } from "./run-command.ts";
 export interface NodeRequest {
   readonly path: KubeletPath;
   readonly method: string;
+  /** The header of that name. */
+  readonly accept?: string | undefined;
 }
 
 export interface NodeRequestComponents {
@@ -27,7 +29,7 @@ export interface NodeRequestComponents {
 /** @throws when nothing has been answered yet; what breaks later breaks the answer off */
 export async function serveRequest(
   components: NodeRequestComponents,
-  { path, method }: NodeRequest,
+  { path, method, accept }: NodeRequest,
   response: ServerResponse,
   signal: AbortSignal,
 ): Promise<void> {
@@ -50,7 +52,7 @@ export async function serveRequest(
       return await runCommand(components, path, response, signal);
     case "get": {
       response.setTimeout(answerTimeout, () => response.destroy());
-      const params: KubeletParams = { method: "GET", path: path.path };
+      const params: KubeletParams = { method: "GET", path: path.path, ...(accept === undefined ? {} : { accept }) };
       const stream = await streams.open("kubelet", params, "bulk", signal);
       return await answerWith(stream, response, kubeletReply(stream.reply), signal);
     }

@@ -121,6 +121,8 @@ export interface KubeletParams {
   readonly method: "GET";
   /** The path with its query in the kubelet's HTTP API: `/stats/summary?only_cpu_and_memory=true`. */
   readonly path: string;
+  /** The client's `Accept` header, at most 1,024 characters; older agents do not read it. */
+  readonly accept?: string | undefined;
 }
 
 export interface KubeletReply {

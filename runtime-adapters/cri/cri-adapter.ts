@@ -24,7 +24,7 @@ import { PodActions } from "./pods/pod-actions.ts";
 import { PodInspector } from "./pods/pod-inspector.ts";
 import { RuntimeHints } from "./pods/runtime-hints.ts";
 import { type RuntimeMachine, readRuntimeMachine } from "./pods/runtime-machine.ts";
-import { CriClient, failure } from "./wire/cri-client.ts";
+import { type CallObserver, CriClient, failure } from "./wire/cri-client.ts";
 import { listPodsOfSandboxes, RuntimeService } from "./wire/cri-messages.ts";
 import type { MessageOf } from "./wire/protobuf.ts";
 
@@ -33,6 +33,8 @@ export interface CriAdapterComponents {
   readonly log: Log;
   /** Asked where the runtime knows of no kill; without it the runtime's word is all there is. */
   readonly killed?: KilledContainers | undefined;
+  /** Called after each call of CRI. */
+  readonly observe?: CallObserver | undefined;
 }
 
 export interface CriAdapterInit {
@@ -88,11 +90,13 @@ export class CriAdapter implements RuntimeAdapter {
   readonly #streams: CriStreams;
 
   /** @throws `invalid` for an endpoint that is no unix socket. */
-  constructor({ clock, log, killed }: CriAdapterComponents, init: CriAdapterInit) {
+  constructor({ clock, log, killed, observe }: CriAdapterComponents, init: CriAdapterInit) {
     const { endpoint, imageEndpoint = endpoint, requestTimeoutMs, owner } = init;
-    const client = new CriClient({ clock }, { endpoint, requestTimeoutMs });
+    const client = new CriClient({ clock, observe }, { endpoint, requestTimeoutMs });
     const imageClient =
-      imageEndpoint === endpoint ? client : new CriClient({ clock }, { endpoint: imageEndpoint, requestTimeoutMs });
+      imageEndpoint === endpoint
+        ? client
+        : new CriClient({ clock, observe }, { endpoint: imageEndpoint, requestTimeoutMs });
     const owned = new OwnedIds(client, owner);
     const inspector = new PodInspector({ client, owned, killed }, { owner });
     const pullTimeoutMs = init.pullTimeoutMs ?? DEFAULT_PULL_TIMEOUT_MS;

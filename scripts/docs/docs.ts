@@ -1,6 +1,6 @@
 /**
- * `npm run docs`: makes docs/configuration.md, docs/hub-configuration.md, docs/edgectl.md, docs/hub-api.md and
- * docs/picolet-yaml.md, which are committed. The build takes man pages, completions and the data of `edgectl explain`
+ * `npm run docs`: makes docs/configuration.md, docs/hub-configuration.md, docs/edgectl.md, docs/hub-api.md,
+ * docs/metrics.md and docs/picolet-yaml.md, which are committed. The build takes man pages, completions and the data of `edgectl explain`
  * from here too. All are made of tables in the code.
  *
  * --check writes nothing and leaves with 1 when the committed ones are not what it would write: `npm run check` does
@@ -15,6 +15,9 @@ import { describeFields } from "@picolet/agent/config/field-descriptions.ts";
 import { FIELD_DOCUMENTATION, FIELD_GROUPS } from "@picolet/agent/config/field-documentation.ts";
 import { KUBELET_FLAGS } from "@picolet/agent/config/kubelet-flags.ts";
 import { PICOLET } from "@picolet/agent/main/node/agent-program.ts";
+import { PROBE_METRICS, RESOURCE_METRICS } from "@picolet/agent/metrics/agent-metrics.ts";
+import { CADVISOR_METRICS } from "@picolet/agent/metrics/cadvisor-metrics.ts";
+import { KUBELET_METRICS } from "@picolet/agent/metrics/kubelet-metrics.ts";
 import { BOARD_FILE_DOCUMENTATION, BOARD_FILE_FIELDS } from "@picolet/firmware/first-boot/board-file-fields.ts";
 import { BOARD_FILE_TEMPLATE, exampleOf } from "@picolet/firmware/first-boot/board-file-template.ts";
 import { HUB_FIELDS } from "@picolet/hub/main/configuration-file.ts";
@@ -32,13 +35,27 @@ import { boardFileReference } from "./board-file-reference.ts";
 import { commandReference } from "./command-reference.ts";
 import { completionScripts } from "./completion-scripts.ts";
 import { configurationReference } from "./configuration-reference.ts";
-import { helmChart } from "./helm-chart.ts";
+import { helmChart, prometheusRule } from "./helm-chart.ts";
 import { hubApiReference } from "./hub-api-reference.ts";
 import { hubConfigurationReference } from "./hub-configuration-reference.ts";
 import { manPage } from "./man-page.ts";
+import { type MetricsPath, metricsReference } from "./metrics-reference.ts";
 
 const PROGRAMS = [EDGECTL, PICOLET, HUB];
 const FIELDS = describeFields(CONFIGURATION_FIELDS, FIELD_DOCUMENTATION);
+
+const METRICS: readonly MetricsPath[] = [
+  { path: "/metrics", what: "The kubelet, its process and the board.", metrics: KUBELET_METRICS },
+  {
+    path: "/metrics/cadvisor",
+    what:
+      "The cgroups of the node, of pods and of containers, and the machine. Components that share a process have no\n" +
+      "cgroup: `/metrics/resource` has them.",
+    metrics: CADVISOR_METRICS,
+  },
+  { path: "/metrics/resource", what: "What metrics-server reads.", metrics: RESOURCE_METRICS },
+  { path: "/metrics/probes", what: "Results of probes.", metrics: PROBE_METRICS },
+];
 
 const NO_USAGE: UsageObjects = { node: () => undefined, nodes: () => [], pod: () => undefined, pods: () => [] };
 
@@ -67,6 +84,10 @@ export const committed = (): Files =>
     ...[...helmChart((name) => readFileSync(`hub/deploy/${name}`, "utf8"))].map(
       ([path, text]) => [`hub/deploy/chart/${path}`, text] as const,
     ),
+    [
+      "hub/deploy/monitoring/prometheus-rule.yaml",
+      prometheusRule(readFileSync("hub/deploy/monitoring/rules.yaml", "utf8")),
+    ],
     ["docs/edgectl.md", commandReference(EDGECTL)],
     ["docs/hub-configuration.md", hubConfigurationReference(HUB_FIELDS)],
     [
@@ -77,6 +98,7 @@ export const committed = (): Files =>
       }),
     ],
     ["docs/hub-api.md", hubApiReference(servedByHub())],
+    ["docs/metrics.md", metricsReference(METRICS)],
   ]);
 
 function manPages(programs: readonly Program[]): Files {

@@ -50,9 +50,30 @@ export function helmChart(manifest: (name: string) => string): ReadonlyMap<strin
     ["templates/runtime-class.yaml", MADE + when("runtimeClass.enabled", manifest("runtime-class.yaml"))],
     ["templates/config.yaml", MADE + CONFIG_MAP],
     ["templates/workload.yaml", MADE + templated.reduce((text, [part, by]) => replaced(text, part, by), workload)],
+    ["templates/metrics-service.yaml", MADE + manifest("metrics-service.yaml")],
+    [
+      "templates/service-monitor.yaml",
+      MADE + when("serviceMonitor.enabled", manifest("monitoring/service-monitor.yaml")),
+    ],
+    ["templates/metrics-api.yaml", MADE + when("metricsApi.enabled", manifest("metrics-api/metrics-api.yaml"))],
     ["templates/network-policy.yaml", MADE + when("networkPolicy.enabled", manifest("network-policy.yaml"))],
   ]);
 }
+
+/** @param rules of Prometheus @returns the same for its operator */
+export const prometheusRule = (rules: string): string => {
+  const groups = rules.slice(rules.indexOf("groups:"));
+  return `# Made by \`npm run docs\` of rules.yaml: do not edit.
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: picolet-hub
+  namespace: picolet-system
+  labels:
+    app.kubernetes.io/name: picolet-hub
+spec:
+${deeper(groups, 2)}`;
+};
 
 const chartFile = `${MADE}apiVersion: v2
 name: picolet-hub
@@ -97,6 +118,14 @@ networkPolicy:
 # The RuntimeClass wasm, for pods that run as WebAssembly components.
 runtimeClass:
   enabled: true
+
+# A ServiceMonitor for the Prometheus operator, whose kinds the cluster must have.
+serviceMonitor:
+  enabled: false
+
+# The APIService metrics.k8s.io, for kubectl top: only in a cluster without metrics-server.
+metricsApi:
+  enabled: false
 
 resources:
 ${resources.replaceAll(/^ {10}/gm, "")}

@@ -11,6 +11,7 @@ import { MAX_HEADER_BYTES as MAX_KUBELET_HEADER_BYTES } from "@picolet/hub/kubel
 import { MAX_CONNECTIONS_PER_NODE } from "@picolet/hub/kubelet-proxy/node-listeners.ts";
 import { BOARD_PORT_LIMITS } from "@picolet/hub/main/board-server.ts";
 import { FLAGS } from "@picolet/hub/main/program.ts";
+import { METRICS_PORT_LIMITS } from "@picolet/hub/metrics/metrics-server.ts";
 import {
   MAX_GREETING,
   MAX_GREETING_PER_NODE,
@@ -98,7 +99,8 @@ const INTRODUCTION = `# API surface of the hub
 <!-- Made by \`npm run docs\` of the hub's tables of resources, rights and limits: do not edit. -->
 
 What \`picolet-hub\` answers, to whom, and where it refuses. In front of a Kubernetes cluster it has the boards' port and
-the kubelet endpoints. With \`--embedded\` it has an API server besides. The hub has no metrics endpoint of its own.`;
+the kubelet endpoints. With \`--embedded\` it has an API server besides. A port of its own serves metrics
+([monitoring.md](monitoring.md)).`;
 
 const ports = (): string => `## Ports
 
@@ -122,6 +124,12 @@ ${table(
       `${code("--api-address")}, ${code(FLAGS.apiAddress.default ?? "")}`,
       "1.2; client certificate, bearer token or nothing",
       `${count(API_PORT_LIMITS.maxConnections)}, ${count(API_PORT_LIMITS.maxPending)} of them without an identity yet`,
+    ],
+    [
+      "metrics",
+      `${code("--metrics-address")}, ${code("127.0.0.1:9184")}`,
+      "none on loopback; else 1.2, client certificate or bearer token",
+      `${count(METRICS_PORT_LIMITS.maxConnections)}, ${count(METRICS_PORT_LIMITS.maxPending)} of them without an identity yet`,
     ],
   ],
 )}

@@ -5,7 +5,8 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { readdirSync, readFileSync } from "node:fs";
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join, relative, resolve } from "node:path";
 import { test } from "node:test";
 import { type Fields, fieldsAt } from "@picolet/hub/bridge/remote-object.ts";
 import { parseHubArguments } from "@picolet/hub/main/arguments.ts";
@@ -17,6 +18,7 @@ import { parse, parseAllDocuments, stringify } from "yaml";
 import { KubectlCluster } from "../support/hub/kubectl-cluster.ts";
 import { kubectlMissing } from "../support/hub/test-fleet.ts";
 import { deployedObjects } from "../support/unit/kubernetes/bridged-cluster.ts";
+import { TempFolder } from "../support/unit/machine/temp-folder.ts";
 
 const found = (kind: string): Fields => {
   const object = deployedObjects().find((each) => each.kind === kind);
@@ -75,8 +77,10 @@ test("selectors find the pods, and the hub understands its arguments", () => {
     "10.0.0.9",
   ]);
   // The ports that the policy leaves open are those that the hub listens on.
-  const [boards, kubelets] = fieldsAt(found("NetworkPolicy"), "spec").ingress as { ports: [Fields] }[];
+  const [boards, kubelets, metrics] = fieldsAt(found("NetworkPolicy"), "spec").ingress as { ports: [Fields] }[];
   assert.equal(parsed.command === "serve" && parsed.tunnel.port, boards?.ports[0].port);
+  assert.equal(parsed.command === "serve" && parsed.metrics.address !== "off" && parsed.metrics.address?.port, 9184);
+  assert.equal(metrics?.ports[0].port, 9184);
   const { port, endPort } = kubelets?.ports[0] ?? {};
   assert.deepEqual(parsed.command === "serve" && parsed.kubeletPorts, [port, endPort]);
 });
@@ -122,6 +126,38 @@ for (const version of KUBECTL_VERSIONS) {
   });
 }
 
+test("the components for monitoring and the metrics API add to the objects", { skip: kubectlMissing("1.32") }, () => {
+  using folder = new TempFolder();
+  const components = ["monitoring", "metrics-api"].map((name) => resolve("hub/deploy", name));
+  const overlay = { resources: [resolve("hub/deploy")], components };
+  writeFileSync(join(folder.path, "kustomization.yaml"), stringify(relativeIn(folder.path, overlay)));
+  const args = ["kustomize", "--load-restrictor=LoadRestrictionsNone", folder.path];
+  const built = parseAllDocuments(execFileSync(kubectlPath("1.32"), args, { encoding: "utf8" }));
+  const objects = built.map((each) => each.toJS() as KubeObject);
+  const base = new Set(deployedObjects().map(({ kind, metadata }) => `${kind}/${metadata.name}`));
+  assert.deepEqual(
+    objects
+      .map(({ kind, metadata }) => `${kind}/${metadata.name}`)
+      .filter((name) => !base.has(name) && !name.startsWith("ConfigMap/picolet-hub-config"))
+      .sort(),
+    [
+      ...["APIService/v1beta1.metrics.k8s.io", "ClusterRole/picolet-hub-aggregated-metrics-reader"],
+      ...["ClusterRole/picolet-hub-metrics-api", "ClusterRole/picolet-hub-metrics-reader"],
+      ...["ClusterRoleBinding/picolet-hub-metrics-api", "ConfigMap/picolet-dashboards"],
+      ...["PrometheusRule/picolet-hub", "ServiceMonitor/picolet-hub"],
+    ],
+  );
+  const service = objects.find(({ metadata }) => metadata.name === "picolet-hub-metrics");
+  const monitor = objects.find(({ kind }) => kind === "ServiceMonitor") as unknown as Fields;
+  const { matchLabels } = fieldsAt(fieldsAt(monitor, "spec"), "selector") as { matchLabels: Record<string, string> };
+  for (const [label, value] of Object.entries(matchLabels)) assert.equal(service?.metadata.labels?.[label], value);
+  const dashboards = objects.find(({ metadata }) => metadata.name === "picolet-dashboards");
+  assert.deepEqual(Object.keys(dashboards?.data as object).sort(), ["fleet.json", "node.json", "tunnel.json"]);
+});
+
+const relativeIn = (folder: string, lists: Readonly<Record<string, readonly string[]>>): object =>
+  Object.fromEntries(Object.entries(lists).map(([name, paths]) => [name, paths.map((path) => relative(folder, path))]));
+
 test("values of the chart reach the objects", () => {
   const values = {
     ...{ image: { repository: "registry.example/hub", tag: "" }, replicas: 3, createNamespace: false },
@@ -129,7 +165,8 @@ test("values of the chart reach the objects", () => {
     config: { serverName: ["hub.example"], embedded: true },
   };
   const objects = renderChart(values);
-  const of = (kind: string): Fields => objects.find((each) => each.kind === kind) as unknown as Fields;
+  const of = (kind: string): Fields =>
+    objects.find((each) => each.kind === kind && each.metadata.name !== "picolet-hub-metrics") as unknown as Fields;
   assert.deepEqual(
     ["Namespace", "NetworkPolicy"].map((kind) => of(kind)),
     [undefined, undefined],
@@ -140,6 +177,12 @@ test("values of the chart reach the objects", () => {
   assert.equal(fieldsAt(of("Service"), "spec").type, "NodePort");
   assert.deepEqual(fieldsAt(of("Service"), "metadata").annotations, { a: "b" });
   assert.deepEqual(parse(String(fieldsAt(of("ConfigMap"), "data")["config.yaml"])), values.config);
+  assert.deepEqual(
+    ["ServiceMonitor", "APIService"].map((kind) => of(kind)),
+    [undefined, undefined],
+  );
+  const added = renderChart({ serviceMonitor: { enabled: true }, metricsApi: { enabled: true } });
+  assert.ok(["ServiceMonitor", "APIService"].every((kind) => added.some((object) => object.kind === kind)));
   // A changed configuration replaces the pods.
   const sum = (changed: object): unknown => {
     const [deployment] = renderChart(changed).filter(({ kind }) => kind === "Deployment");

@@ -1,4 +1,5 @@
 /** Statistics of the node and its pods. `agent/stats` implements them; the kubelet's HTTP API serves them. */
+import type { MetricsFormat } from "@picolet/protocol/metrics/metrics.ts";
 
 export interface NodeStats {
   /**
@@ -6,6 +7,6 @@ export interface NodeStats {
    * asked; a rate takes two looks, so that the first answer after a while takes half a second.
    */
   summary(options: { readonly onlyCpuAndMemory: boolean }, signal: AbortSignal): Promise<unknown>;
-  /** The kubelet's /metrics/resource in Prometheus' text format, in pieces of whole lines. */
-  resourceMetrics(signal: AbortSignal): Promise<Iterable<string>>;
+  /** The kubelet's /metrics/resource, in pieces of whole lines. @param format default: Prometheus' */
+  resourceMetrics(signal: AbortSignal, format?: MetricsFormat): Promise<Iterable<string>>;
 }

@@ -2,6 +2,7 @@ import { describeError, type ErrorCode, isCancelled, isPicoletError, PicoletErro
 import { type ImageReference, parseImageReference } from "@picolet/protocol/kubernetes/image-reference.ts";
 import type { Container } from "@picolet/protocol/pod/pod.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type {
   DesiredPod,
   ImageInfo,
@@ -9,6 +10,7 @@ import type {
   ResolvedImage,
   RuntimeAdapter,
 } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { NodeCounts } from "../../core/node/node-counts.ts";
 import { containerFieldPath } from "../../core/pods/container-field-path.ts";
 import type { ActivePull } from "../../core/pods/image-pulls.ts";
 import { apiUidOf } from "../../core/pods/pod-identity.ts";
@@ -49,6 +51,7 @@ export class ImagePuller implements ImageManager {
   readonly #credentials: PullCredentials | undefined;
   readonly #access: ImageAccess | undefined;
   readonly #pulls: Pulls;
+  readonly #counts: NodeCounts | undefined;
   /** Names of runtimes that know no registry: they have nothing newer than what they have. */
   readonly #withoutRegistry = new Set<string>();
 
@@ -58,6 +61,7 @@ export class ImagePuller implements ImageManager {
     this.#credentials = components.credentials;
     this.#access = components.access;
     this.#pulls = new Pulls(components, init);
+    this.#counts = components.counts;
   }
 
   /** What is being pulled, and what waits for that. */
@@ -257,6 +261,7 @@ export class ImagePuller implements ImageManager {
       throw new PicoletError(codeOf(error), message, { reason, retryable: true });
     }
     const { image, duration } = pulled;
+    this.#counts?.observe("kubelet_image_pull_duration_seconds", duration, sizeLabel(image.sizeBytes));
     const total = goDuration(this.#clock.monotonic() - startedAt);
     const times = `${goDuration(duration)} (${total} including waiting)`;
     const size = `Image size: ${image.sizeBytes} bytes.`;
@@ -331,3 +336,22 @@ const codeOf = (error: unknown): ErrorCode => (isPicoletError(error) ? error.cod
 
 /** As Go's %q does for what occurs in names. */
 const quoted = (text: string): string => JSON.stringify(text);
+
+/** The kubelet's labels of image sizes, with the size above which each is used. */
+const SIZE_LABELS: readonly (readonly [aboveMiB: number, label: string])[] = [
+  [102_400, "GT100GB"],
+  [61_440, "60GB-100GB"],
+  [40_960, "40GB-60GB"],
+  [30_720, "30GB-40GB"],
+  [20_480, "20GB-30GB"],
+  [10_240, "10GB-20GB"],
+  [5_120, "5GB-10GB"],
+  [1_024, "1GB-5GB"],
+  [500, "500MB-1GB"],
+  [100, "100MB-500MB"],
+  [10, "10MB-100MB"],
+  [0, "0-10MB"],
+];
+
+const sizeLabel = (bytes: number): string =>
+  SIZE_LABELS.find(([aboveMiB]) => bytes > aboveMiB * MEBIBYTE)?.[1] ?? "N/A";

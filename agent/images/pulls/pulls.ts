@@ -12,6 +12,7 @@ import type {
   PullProgress,
   RuntimeAdapter,
 } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { NodeCounts } from "../../core/node/node-counts.ts";
 import type { ActivePull, PodName } from "../../core/pods/image-pulls.ts";
 import type { EventRecorder, ObjectReference } from "../../core/store/store-ports.ts";
 import type { PullCredential, PullCredentials, PullOwner } from "../credentials/pull-credentials.ts";
@@ -51,6 +52,7 @@ export interface PullsComponents {
   readonly signatures?: ImageSignatures | undefined;
   /** Asks registries for signatures, whichever runtime an image is for. Missing: nothing here can. */
   readonly signatureSource?: Pick<ImageService, "signatures"> | undefined;
+  readonly counts?: NodeCounts | undefined;
 }
 
 export interface PullsInit {

@@ -3,6 +3,7 @@ import { join } from "node:path";
 import type { Log, Random } from "@picolet/protocol/ports.ts";
 import { RELEASED_AT_MS } from "@picolet/protocol/version.ts";
 import type { BlackBox } from "../../blackbox/black-box.ts";
+import { NodeCounts } from "../../core/node/node-counts.ts";
 import type { DataKeys } from "../../keys/data-keys.ts";
 import { CorrectedClock } from "../../security/corrected-clock.ts";
 import { Store } from "../../store/store.ts";
@@ -15,7 +16,12 @@ import { makeBlackBox } from "./make-black-box.ts";
 
 /** The base of every part of the agent: time, disk, the node's facts, and its cluster. */
 export interface AgentBase {
-  readonly ports: { readonly clock: CorrectedClock; readonly random: Random; readonly log: Log };
+  readonly ports: {
+    readonly clock: CorrectedClock;
+    readonly random: Random;
+    readonly log: Log;
+    readonly counts: NodeCounts;
+  };
   readonly init: AgentInit;
   readonly startedAt: Date;
   /** Keys that encrypt Secrets on the disk; undefined: this node keeps none. */
@@ -32,7 +38,7 @@ export async function makeBase(machine: AgentPorts, init: AgentInit, signal: Abo
   const { args, configuration } = init;
   const clock = new CorrectedClock(machine.clock, { floorMs: RELEASED_AT_MS });
   const { random, log } = machine;
-  const ports = { clock, random, log };
+  const ports = { clock, random, log, counts: new NodeCounts() };
   const startedAt = clock.wall();
   for (const folder of [args.rootDir, configuration.podLogsDir]) mkdirSync(folder, { recursive: true });
   const { nodeName, eventRecordQPS: perSecond, eventBurst: burst } = configuration;

@@ -70,6 +70,7 @@ export class HubLink implements ClusterObjects {
   readonly #init: HubLinkInit;
   readonly #source: ApiSource;
   #tunnel: Tunnel | undefined;
+  #identity: NodeIdentityOnDisk | undefined;
 
   constructor(components: HubLinkComponents, init: HubLinkInit) {
     const { clock, log, store, parser } = components;
@@ -112,6 +113,12 @@ export class HubLink implements ClusterObjects {
     return this.#tunnel?.report() ?? { state: "connecting", since: null, rttMs: null };
   }
 
+  /** @returns when the node's certificate expires, in milliseconds since 1970; undefined: it has none */
+  certificateExpiresMs(): number | undefined {
+    const state = this.#identity?.state.current;
+    return state?.kind === "joined" ? state.credentials.notAfterMs : undefined;
+  }
+
   /** Once, when everything else of the node stands. */
   connect(node: LinkedNode): readonly Component[] {
     const { clock, random, log, store, decisions, telemetry } = this.#components;
@@ -120,6 +127,7 @@ export class HubLink implements ClusterObjects {
     const reports = this.#makeReports(node);
     const fleet = new KeptFleet(store.kept);
     const identity = this.#makeIdentity(fleet);
+    this.#identity = identity;
     const { statuses, events, desired } = store;
     const tunnel = new Tunnel(
       {

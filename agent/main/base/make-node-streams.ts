@@ -5,6 +5,7 @@ import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { ignore } from "@picolet/protocol/errors.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import type { Configuration } from "../../config/configuration.ts";
+import type { NodeCounts } from "../../core/node/node-counts.ts";
 import type { WhyAnswers } from "../../core/node/why-answers.ts";
 import type { AgentPod } from "../../core/pods/agent-pod.ts";
 import type { ContainerLogs } from "../../core/pods/container-logs.ts";
@@ -15,7 +16,7 @@ import { checkProblem, HEALTH_CHECKS, judgeAgent } from "../../plan/node/judge-n
 import { usageOf } from "../../stats/filesystem-sampler.ts";
 import type { MountedVolume } from "../../stats/summary.ts";
 import { UsageStats } from "../../stats/usage-stats.ts";
-import { KubeletAnswers } from "../../streams/kubelet-answers.ts";
+import { KubeletAnswers, type KubeletAnswersComponents } from "../../streams/kubelet-answers.ts";
 import { NodeStreams } from "../../streams/node-streams.ts";
 import { PodPaths } from "../../volumes/files/pod-paths.ts";
 import { volumeTypeOf } from "../../volumes/types/volume-types.ts";
@@ -31,8 +32,9 @@ export interface StreamedNode {
   readonly usage: NodeUsageSampler;
   readonly view: NodeAgentView;
   readonly logs: ContainerLogs;
-  /** In Prometheus' text format. */
-  readonly probeMetrics: () => Promise<Iterable<string>>;
+  readonly probeMetrics: KubeletAnswersComponents["probeMetrics"];
+  readonly metrics: KubeletAnswersComponents["metrics"];
+  readonly counts: NodeCounts;
   readonly startedAt: Date;
 }
 
@@ -66,12 +68,11 @@ function makeKubelet(
   { clock, log, node }: NodeStreamsComponents,
   { configuration, rootDir }: NodeStreamsInit,
 ): KubeletAnswers {
-  const { machine, usage, view, why, probeMetrics, startedAt } = node;
+  const { machine, usage, view, why, probeMetrics, metrics, counts, startedAt } = node;
   const paths = new PodPaths({ rootDir, podLogsDir: configuration.podLogsDir });
   return new KubeletAnswers({
     pods: () => view.pods(),
-    probeMetrics,
-    why,
+    ...{ probeMetrics, metrics, counts, clock, why },
     stats: new UsageStats(
       { looks: usage, mountedVolumes: (pod) => mountedVolumes(paths, pod), clock, log },
       { nodeName: configuration.nodeName, startedAt, volumePeriod: configuration.volumeStatsAggPeriod },

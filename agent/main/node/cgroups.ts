@@ -11,6 +11,7 @@ import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { runtimeCgroupDriver } from "@picolet/runtime-cri/cgroup-driver.ts";
 import { readRuntimeMachine } from "@picolet/runtime-cri/pods/runtime-machine.ts";
 import type { Configuration } from "../../config/configuration.ts";
+import type { NodeCounts } from "../../core/node/node-counts.ts";
 import type { ContainerPlacement } from "../../core/pods/container-placement.ts";
 import { type EventRecorder, nodeReference } from "../../core/store/store-ports.ts";
 import type { NodeAllocatable } from "../../plan/node/node-allocatable.ts";
@@ -154,6 +155,7 @@ function nodeSettings(configuration: Configuration, share: CgroupsInit["share"])
 export interface PodCgroupsComponents extends Ports {
   readonly node: NodeCgroups;
   readonly events: EventRecorder;
+  readonly counts: NodeCounts;
   /** Every pod this node is to run. */
   readonly pods: () => Iterable<DesiredPod["pod"]>;
   /** The workers' views of the pods. */
@@ -165,7 +167,7 @@ export interface PodCgroupsComponents extends Ports {
 
 /** @throws PicoletError `invalid` when a cgroup with reserved resources does not exist */
 export async function makePodCgroups(
-  { node, events, pods, views, changes, placement, clock, log }: PodCgroupsComponents,
+  { node, events, counts, pods, views, changes, placement, clock, log }: PodCgroupsComponents,
   init: CgroupsInit,
 ): Promise<{ readonly cgroups: PodCgroups; readonly parts: readonly Component[] }> {
   const { nodeName, cgroupRoot, cgroupsPerQOS } = init.configuration;
@@ -179,7 +181,7 @@ export async function makePodCgroups(
   const tiers = new TierCgroups({ cgroups: tree, pods, onEnforced, log }, { names, settings, node: node.node });
   const hasExclusiveCpus = placement && ((uid: PodUid) => placement.hasExclusiveCpus(uid));
   const cgroups = new PodCgroups(
-    { cgroups: tree, tiers, clock, log, hasExclusiveCpus },
+    { cgroups: tree, tiers, clock, log, counts, hasExclusiveCpus },
     { cgroupRoot, names, cgroupsPerQOS, settings },
   );
   const reserved = await reservedCgroups(node, init, enforcement);

@@ -71,7 +71,7 @@ export function cgroupFoldersOf(hierarchies: CgroupHierarchies): CgroupFolders {
   const { kind } = hierarchies;
   switch (kind) {
     case "v1":
-      return { kind, folder: (controller) => hierarchies.controllers.get(controller) };
+      return { kind, folder: (name) => hierarchies.controllers.get(name === "io" ? "blkio" : name) };
     case "v2": {
       const { mountPoint, controllers } = hierarchies;
       return { kind, folder: (name) => (name === "cpuacct" || controllers.has(name) ? mountPoint : undefined) };

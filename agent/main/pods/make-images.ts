@@ -7,6 +7,7 @@ import type { Clock, Log, Random } from "@picolet/protocol/ports.ts";
 import { objectKey } from "@picolet/protocol/tunnel/messages.ts";
 import type { Configuration } from "../../config/configuration.ts";
 import type { ClusterObjects } from "../../core/hub/cluster-objects.ts";
+import type { NodeCounts } from "../../core/node/node-counts.ts";
 import type { AgentPod } from "../../core/pods/agent-pod.ts";
 import type { NodeImages } from "../../core/pods/image-pulls.ts";
 import type { RuntimeRouter } from "../../core/pods/pod-ports.ts";
@@ -27,6 +28,7 @@ export interface ImagesComponents {
   readonly clock: Clock;
   readonly random: Random;
   readonly log: Log;
+  readonly counts?: NodeCounts | undefined;
   readonly events: EventRecorder;
   readonly router: RuntimeRouter;
   readonly desired: Watch<DesiredSnapshot>;
@@ -53,7 +55,18 @@ export interface Images {
 
 /** @throws `invalid` when the credential provider plugins are not configured as they should be */
 export async function makeImages(components: ImagesComponents, { args, configuration }: ImagesInit): Promise<Images> {
-  const { clock, random, log, events, router, desired, objects, objectsChanged: nodeChanged, pods } = components;
+  const {
+    clock,
+    random,
+    log,
+    counts,
+    events,
+    router,
+    desired,
+    objects,
+    objectsChanged: nodeChanged,
+    pods,
+  } = components;
   const { nodeName } = configuration;
   const files = new DurableFolderOnDisk({ path: join(args.rootDir, RECORDS_FOLDER) });
   const pins = new PinnedImages({ files, log });
@@ -70,7 +83,7 @@ export async function makeImages(components: ImagesComponents, { args, configura
   const credentials = new PullCredentials({ objects, nodeConfig, plugins, fingerprint, log });
   const signatures = await makeSignatures(files, log, configuration);
   const signatureSource = router.adapters.map(({ images }) => images).find((each) => each.signatures !== undefined);
-  const ports = { events, clock, random, log, credentials, access, signatures, signatureSource };
+  const ports = { events, clock, random, log, counts, credentials, access, signatures, signatureSource };
   const puller = new ImagePuller(ports, configuration);
   const nodeKey = objectKey("Node", "", nodeName);
   const nodeObject = (): ReturnType<ClusterObjects["object"]> => objects.object(nodeKey);

@@ -48,12 +48,12 @@ export interface Pods {
 export async function makePods(base: AgentBase, components: PodsComponents): Promise<Pods> {
   const { ports, init, node, keys, store, cluster } = base;
   const { runtimes, placement, pods } = components;
-  const { clock, log } = ports;
+  const { clock, log, counts } = ports;
   const { desired, events, statuses: outbox } = store;
   const statuses = new StatusManager({ outbox, log });
   const { cgroups, parts: cgroupParts } = await makePodCgroups(
     {
-      ...{ clock, log, node: node.podCgroups, events, changes: statuses.changes, placement },
+      ...{ clock, log, counts, node: node.podCgroups, events, changes: statuses.changes, placement },
       pods: () => [...desired.desired.current.pods.values()].map(({ pod }) => pod),
       views: () => [...statuses.pods.values()].map((entry) => entry.view),
     },

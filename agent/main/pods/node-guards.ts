@@ -4,6 +4,7 @@ import type { Watch } from "@picolet/protocol/async/watch.ts";
 import type { Clock, Log, Random } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { Configuration } from "../../config/configuration.ts";
+import type { NodeCounts } from "../../core/node/node-counts.ts";
 import type { PressureCondition } from "../../core/node/node-pressure.ts";
 import type { ContainerPlacement } from "../../core/pods/container-placement.ts";
 import type { DecisionRecorder } from "../../core/store/decisions.ts";
@@ -21,6 +22,7 @@ import type { NodeRuntimes } from "./runtime-router.ts";
 
 export interface NodeGuardsComponents {
   readonly clock: Clock;
+  readonly counts?: NodeCounts | undefined;
   readonly random: Random;
   readonly log: Log;
   readonly store: Store;
@@ -52,7 +54,7 @@ export interface NodeGuards {
 }
 
 export async function makeNodeGuards(components: NodeGuardsComponents, init: NodeGuardsInit): Promise<NodeGuards> {
-  const { clock, log, store, decisions, workers, router, runtimes, node, pressures, placement } = components;
+  const { clock, log, counts, store, decisions, workers, router, runtimes, node, pressures, placement } = components;
   const { configuration, machine, allocatable } = init;
   const { events, desired } = store;
   const { nodeName, nodeLabels: labels, registerWithTaints: taints, allowedUnsafeSysctls } = configuration;
@@ -66,6 +68,7 @@ export async function makeNodeGuards(components: NodeGuardsComponents, init: Nod
       decisions,
       clock,
       log,
+      counts,
     },
     { nodeName, periods },
   );
@@ -74,6 +77,7 @@ export async function makeNodeGuards(components: NodeGuardsComponents, init: Nod
       ender: workers,
       events,
       log,
+      counts,
       placement,
       node: () => nodeLabelsAndTaints({ nodeName, machine, labels, taints }, node.current),
       allocatable: () => allocatable,

@@ -4,6 +4,7 @@ import { realpathSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { aborted } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
+import { isCancelled } from "@picolet/protocol/errors.ts";
 import type { Log } from "@picolet/protocol/ports.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
 import type { BoardServices } from "@picolet/runtime-contract/board-services.ts";
@@ -13,6 +14,7 @@ import { WasmOnDemand } from "@picolet/runtime-wasm/adapter/wasm-on-demand.ts";
 import { type ProxySettings, proxiesOf, proxyProblem } from "@picolet/runtime-wasm/shared/oci/proxies.ts";
 import type { RegistryConfiguration } from "@picolet/runtime-wasm/shared/oci/registries.ts";
 import type { Configuration } from "../../config/configuration.ts";
+import type { NodeCounts } from "../../core/node/node-counts.ts";
 import { warnOfPod } from "../../core/pods/pod-warning.ts";
 import { Pleg } from "../../observe/pleg.ts";
 import { RuntimeReports } from "../../observe/runtime-reports.ts";
@@ -39,12 +41,12 @@ const SECCOMP_FOLDER = "seccomp";
 const LOG_PATIENCE = seconds(60);
 
 export function makeRuntimes(base: AgentBase, services: BoardServices): Runtimes {
-  const { clock, random, log } = base.ports;
+  const { clock, random, log, counts } = base.ports;
   const kills = makeOomKillLog({ log, clock });
   const cri = containerAdapter(base, kills);
   const router = new NodeRuntimes(componentAdapter(base, services), cri);
   const { adapters } = router;
-  const pleg = new Pleg({ adapters, clock, random, log });
+  const pleg = new Pleg({ adapters, clock, random, log, counts });
   const reports = new RuntimeReports({ adapters, relists: pleg.health, clock, log });
   return { router, adapters, kills, pleg, reports, cri };
 }
@@ -94,12 +96,12 @@ function componentAdapter({ ports, init, node, store }: AgentBase, services: Boa
 
 /** Undefined: this node has no container runtime. */
 function containerAdapter({ ports, init, node }: AgentBase, killed: OomKillLog): CriAdapter | undefined {
-  const { clock, log } = ports;
+  const { clock, log, counts } = ports;
   const { args, configuration } = init;
   const { containerRuntimeEndpoint: endpoint, imageServiceEndpoint } = configuration;
   if (endpoint === "") return undefined;
   return new CriAdapter(
-    { clock, log, killed },
+    { clock, log, killed, observe: (method, ms, error) => countCall(counts, method, ms, error) },
     {
       endpoint,
       ...(imageServiceEndpoint === "" ? {} : { imageEndpoint: imageServiceEndpoint }),
@@ -114,6 +116,13 @@ function containerAdapter({ ports, init, node }: AgentBase, killed: OomKillLog):
       singleProcessOomKill: configuration.singleProcessOOMKill ?? false,
     },
   );
+}
+
+/** A call that was given up is no failure of the runtime. */
+function countCall(counts: NodeCounts, method: string, ms: number, error: unknown): void {
+  counts.add("kubelet_runtime_operations_total", method);
+  counts.observe("kubelet_runtime_operations_duration_seconds", ms, method);
+  if (error !== undefined && !isCancelled(error)) counts.add("kubelet_runtime_operations_errors_total", method);
 }
 
 /**

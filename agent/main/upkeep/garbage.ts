@@ -5,6 +5,7 @@ import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, millis, podUid } from "@picolet/protocol/ports.ts";
 import type { RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { Configuration } from "../../config/configuration.ts";
+import type { NodeCounts } from "../../core/node/node-counts.ts";
 import type { NodeReclaim } from "../../core/node/node-reclaim.ts";
 import type { FilesystemUsage, UsageSampler } from "../../core/node/usage.ts";
 import type { PodObserver } from "../../core/pods/pod-observer.ts";
@@ -19,6 +20,7 @@ import { isRuntimeListed } from "../pods/storage.ts";
 
 export interface GarbageComponents {
   readonly clock: Clock;
+  readonly counts: NodeCounts;
   readonly log: Log;
   readonly store: Store;
   readonly images: Images;
@@ -37,11 +39,11 @@ export interface Garbage {
 }
 
 export function makeGarbage(components: GarbageComponents, configuration: Configuration): Garbage {
-  const { clock, log, store, images, adapters, observer, statuses, view, workers, logs, usage } = components;
+  const { clock, log, counts, store, images, adapters, observer, statuses, view, workers, logs, usage } = components;
   const isSettled = (): boolean => adapters.every((adapter) => isRuntimeListed(observer.listing(adapter), statuses));
   const collector = new ImageCollector(
     {
-      ...{ clock, log, adapters, access: images.access, images: images.images },
+      ...{ clock, log, counts, adapters, access: images.access, images: images.images },
       filesystems: (signal) => imageFilesystems(adapters, usage, signal),
       pods: () => view.pods(),
       desired: store.desired.desired,

@@ -33,21 +33,21 @@ export interface Upkeep {
 export function makeUpkeep(base: AgentBase, components: UpkeepComponents): Upkeep {
   const { ports, init, node, store, decisions } = base;
   const { args, configuration } = init;
-  const { clock, log } = ports;
+  const { clock, log, counts } = ports;
   const { events } = store;
   const { runtimes, pods: running, view, usage } = components;
   const { adapters, pleg: observer, kills } = runtimes;
   const { statuses, workers, environment, cgroups, images } = running;
   const logs = makeLogRotation(base, runtimes, statuses);
   const garbage = makeGarbage(
-    { ...{ clock, log, store, images, adapters, observer, statuses, view, usage, workers }, logs },
+    { ...{ clock, log, counts, store, images, adapters, observer, statuses, view, usage, workers }, logs },
     configuration,
   );
   const pods = () => view.pods();
   const switcher = makeSwitch(base, components);
   const eviction = makeEviction(
     {
-      ...{ clock, log, events, decisions, usage, ender: workers, switcher, reclaim: garbage.reclaim, pods },
+      ...{ clock, log, counts, events, decisions, usage, ender: workers, switcher, reclaim: garbage.reclaim, pods },
       ...{ cgroups: node.cgroups, podCgroups: cgroups },
       release: (pod, stop) => environment.release(pod, stop),
     },

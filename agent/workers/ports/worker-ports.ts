@@ -3,6 +3,7 @@
 import type { Container } from "@picolet/protocol/pod/pod.ts";
 import type { Clock, Log, Random } from "@picolet/protocol/ports.ts";
 import type { DesiredPod, ObservedContainer, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { NodeCounts } from "../../core/node/node-counts.ts";
 import type { ContainerPlacement } from "../../core/pods/container-placement.ts";
 import type { Rejection } from "../../core/pods/pod-admission.ts";
 import type { PodResources } from "../../core/pods/pod-cgroup-ports.ts";
@@ -20,6 +21,7 @@ export interface WorkerPorts {
   readonly clock: Clock;
   readonly random: Random;
   readonly log: Log;
+  readonly counts?: NodeCounts | undefined;
   readonly environment: PodEnvironment;
   readonly images: ImageManager;
   readonly router: RuntimeRouter;

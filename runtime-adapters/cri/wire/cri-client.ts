@@ -11,6 +11,9 @@ export interface CriClientInit {
   readonly requestTimeoutMs: number;
 }
 
+/** @param method of CRI, such as `RunPodSandbox`; @param error undefined: it succeeded */
+export type CallObserver = (method: string, ms: number, error: unknown) => void;
+
 /** Calls one CRI socket, each with a deadline. */
 export class CriClient implements Disposable {
   readonly grpc: GrpcClient;
@@ -18,9 +21,13 @@ export class CriClient implements Disposable {
   readonly containerd: ContainerdServices;
   readonly socketPath: string;
   readonly requestTimeoutMs: number;
+  readonly #clock: Clock;
+  readonly #observe: CallObserver | undefined;
 
   /** @throws `invalid` for an endpoint that is no unix socket. */
-  constructor(components: { readonly clock: Clock }, init: CriClientInit) {
+  constructor(components: { readonly clock: Clock; readonly observe?: CallObserver | undefined }, init: CriClientInit) {
+    this.#clock = components.clock;
+    this.#observe = components.observe;
     this.socketPath = socketPathOf(init.endpoint);
     this.requestTimeoutMs = init.requestTimeoutMs;
     this.grpc = new GrpcClient(components, { path: this.socketPath });
@@ -28,13 +35,25 @@ export class CriClient implements Disposable {
     this.containerd = new ContainerdServices({ clock: components.clock, grpc: this.grpc }, { requestTimeoutMs });
   }
 
-  call<Q, A>(
+  async call<Q, A>(
     method: GrpcMethod<Q, A>,
     request: Q,
     signal: AbortSignal,
     timeoutMs: number = this.requestTimeoutMs,
   ): Promise<A> {
-    return this.grpc.unary(method, request, timeoutMs, signal);
+    const observe = this.#observe;
+    if (observe === undefined) return await this.grpc.unary(method, request, timeoutMs, signal);
+    const began = this.#clock.monotonic();
+    const report = (error: unknown): void =>
+      observe(method.path.slice(method.path.lastIndexOf("/") + 1), this.#clock.monotonic() - began, error);
+    try {
+      const answer = await this.grpc.unary(method, request, timeoutMs, signal);
+      report(undefined);
+      return answer;
+    } catch (error) {
+      report(error);
+      throw error;
+    }
   }
 
   [Symbol.dispose](): void {

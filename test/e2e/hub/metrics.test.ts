@@ -1,4 +1,4 @@
-/** What a hub shows of itself and its boards: kubectl top, a real Prometheus, and a store that is sent everything. */
+/** Shows a hub and its boards to kubectl top, a real Prometheus, and a store that is sent everything. */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";

@@ -57,6 +57,8 @@ export class StreamingNode implements AsyncDisposable {
       logs: new PodLogs({ pods: { pods, podsChanged: this.podsChanged }, clock: systemClock }),
       kubelet: new KubeletAnswers({
         probeMetrics: () => [],
+        metrics: async () => [],
+        clock: systemClock,
         pods,
         stats: NO_STATS,
         node: async () => ({

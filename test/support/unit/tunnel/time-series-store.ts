@@ -79,7 +79,7 @@ export interface OtlpPoint {
   readonly attributes: Readonly<Record<string, unknown>>;
   readonly value: number | bigint;
   readonly timeNs: bigint;
-  /** Of a counter alone. */
+  /** The beginning of a counter; undefined for other points. */
   readonly sinceNs?: bigint;
 }
 
