@@ -12,14 +12,17 @@ import { type Clock, seconds } from "@picolet/protocol/ports.ts";
 import type { NodeShutdownControl } from "../core/node/node-shutdown-control.ts";
 import type { UpdateControl } from "../core/node/update-control.ts";
 import type { WhyAnswers } from "../core/node/why-answers.ts";
+import type { AgentPod } from "../core/pods/agent-pod.ts";
 import { type ContainerLogs, logStreamOf } from "../core/pods/container-logs.ts";
 import type { NodeImages } from "../core/pods/image-pulls.ts";
+import type { PodEnder, PodMover } from "../core/pods/pod-admission.ts";
 import { podObject } from "../core/pods/pod-object.ts";
 import type { PushedPods } from "../core/pods/pushed-pods.ts";
 import type { KeyvalueBuckets } from "../core/store/keyvalue-buckets.ts";
 import type { AgentView } from "./agent-view.ts";
 import { ImageRoutes } from "./image-routes.ts";
 import type { KeyvalueVerb } from "./keyvalue-routes.ts";
+import type { PodVerb } from "./pod-changes.ts";
 import { ANY_NAMESPACE, findPod, statusAnswer } from "./pod-objects.ts";
 import { type ApiRequest, MAX_PUSH_BYTES, parseRequest, type Query, readJsonBody, readText } from "./request-input.ts";
 import {
@@ -101,6 +104,18 @@ const ROUTES: readonly Route[] = [
     path: ["node", "shutdown"],
     handle: (api, { query }, message) => api.shutDown(query, message),
   },
+  ...(
+    [
+      ["POST", ["restart"], "restart"],
+      ["DELETE", [], "delete"],
+    ] as const
+  ).map(
+    ([method, last, verb]): Route => ({
+      method,
+      path: ["namespaces", "*", "pods", "*", ...last],
+      handle: (api, request, _, signal) => api.changePod(verb, request, signal),
+    }),
+  ),
   { method: "GET", path: ["updates"], handle: (api, { query }) => api.updates(query) },
   { method: "PUT", path: ["updates", "hold"], handle: (api, { query }, message) => api.holdUpdates(query, message) },
   { method: "DELETE", path: ["updates", "hold"], handle: (api, { query }) => api.releaseUpdates(query) },
@@ -148,6 +163,8 @@ export interface ApiHandlerComponents {
   readonly clock: Clock;
   /** `undefined`: pushing pods is disabled. */
   readonly pushed?: PushedPods;
+  /** `undefined`: pods can neither be restarted nor deleted. */
+  readonly workers?: PodEnder & PodMover;
   /** `undefined`: pulls are neither reported nor possible. */
   readonly images?: NodeImages;
   /** `undefined`: a shutdown of the node cannot be requested. */
@@ -170,6 +187,7 @@ export class ApiHandler {
   readonly #updates: UpdateControl | undefined;
   readonly #why: WhyAnswers | undefined;
   readonly #keyvalue: ApiHandlerComponents["keyvalue"];
+  readonly #workers: ApiHandlerComponents["workers"];
   readonly images: ImageRoutes;
 
   constructor(components: ApiHandlerComponents) {
@@ -180,6 +198,7 @@ export class ApiHandler {
     this.#updates = components.updates;
     this.#why = components.why;
     this.#keyvalue = components.keyvalue;
+    this.#workers = components.workers;
     this.#logs = components.logs;
     this.#clock = components.clock;
   }
@@ -290,6 +309,17 @@ export class ApiHandler {
     if (this.#keyvalue === undefined) throw new PicoletError("unimplemented", "this agent keeps no values here");
     const { answerKeyvalue } = await import("./keyvalue-routes.ts");
     return await answerKeyvalue(this.#keyvalue, verb, request, message);
+  }
+
+  /** Loaded with the first request, as `keyvalue` is. */
+  async changePod(verb: PodVerb, { segments, query }: ApiRequest, signal: AbortSignal): Promise<Answer> {
+    const [workers, pushed] = [this.#workers, this.#pushed];
+    if (workers === undefined || pushed === undefined)
+      throw new PicoletError("unimplemented", "this agent changes no pods here");
+    const { changePod } = await import("./pod-changes.ts");
+    const [, namespace = "", , name = ""] = segments;
+    const find = (): AgentPod => findPod(this.#view, namespace, name);
+    return { kind: "json", body: await changePod({ workers, pushed, find }, verb, query, signal) };
   }
 
   async shutDown(query: Query, message: IncomingMessage): Promise<Answer> {

@@ -13,7 +13,9 @@ import type { StoreState } from "../store/store-file.ts";
 import { type AgentBase, makeBase } from "./base/agent-base.ts";
 import type { NodeCluster } from "./base/cluster.ts";
 import type { LinkedNode } from "./base/hub-link.ts";
+import type { StreamedNode } from "./base/make-node-streams.ts";
 import { NodeBoardServices } from "./base/node-board-services.ts";
+import { NodeStreamsOnDemand } from "./base/node-streams-on-demand.ts";
 import { makeLocalServers } from "./local-ends.ts";
 import type { AgentInit, AgentPorts } from "./node/agent-init.ts";
 import { NodeAgentView } from "./node/node-agent-view.ts";
@@ -31,6 +33,7 @@ import {
 import { makePlacement } from "./pods/placement.ts";
 import { makeSources } from "./pods/pod-sources.ts";
 import { adapterComponent, makeRuntimes, type Runtimes } from "./pods/runtimes.ts";
+import { SamplesOnDemand } from "./samples/samples-on-demand.ts";
 import { UpdatesOnDemand } from "./updates/updates-on-demand.ts";
 import { type Budget, type BudgetComponents, makeBudget } from "./upkeep/budget.ts";
 import { makeUpkeep } from "./upkeep/upkeep.ts";
@@ -85,7 +88,9 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   const updates = new UpdatesOnDemand(base, { pods, view, shutdown: guards.shutdown });
   const pulls = () => pods.images.images.pulls;
   const why = whyOnDemand({ ...base.ports, box: base.decisions, view: () => view, pulls });
-  const linked = linkNode(base, { runtimes, pods, conditions, view, usage, logs, why, updates });
+  const streams = makeStreams(base, { runtimes, pods, conditions, view, usage, logs, why });
+  const samples = new SamplesOnDemand(base, { usage, flash: () => budget.report() });
+  const linked = linkNode(base, { runtimes, conditions, view, streams: streams.handlers(), samples, updates });
   const upkeep = makeUpkeep(base, { runtimes, pods, view, usage, conditions: conditions.conditions });
   const { statuses } = pods;
   // Disposed of in reverse: the store is closed last, after all parts that write to it.
@@ -98,7 +103,16 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     ...runtimes.adapters.map(adapterComponent),
     new StoreEvents({ state: store.state, events: store.events }, { nodeName }),
     secrets,
-    ...makeLocalServers(base, { pods, view, logs, shutdown: guards.shutdown, boardServices, updates, why }),
+    ...makeLocalServers(base, {
+      pods,
+      view,
+      logs,
+      shutdown: guards.shutdown,
+      boardServices,
+      updates,
+      streams,
+      why,
+    }),
     conditions,
     ...boardHealth,
     runtimes.reports,
@@ -119,6 +133,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
       clock,
     }) ?? []),
     ...linked,
+    ...(cluster.link === undefined ? [] : [samples]),
     updates,
     ...budget.parts,
     new SpareGuard({ adapters: runtimes.adapters, pressure: upkeep.eviction.pressure }),
@@ -268,20 +283,38 @@ function makeUsage(
   );
 }
 
+function makeStreams(
+  { ports, init, startedAt, node }: AgentBase,
+  shown: ShownNode & Pick<StreamedNode, "view" | "usage" | "logs" | "why">,
+): NodeStreamsOnDemand {
+  const { runtimes, pods, conditions, view, usage, logs, why } = shown;
+  return new NodeStreamsOnDemand(
+    {
+      ...ports,
+      node: {
+        ...{ machine: node.machine, router: runtimes.router, view, usage, logs, why, startedAt },
+        conditions: conditions.conditions,
+        probeMetrics: () => pods.prober.metrics(),
+      },
+    },
+    { configuration: init.configuration, rootDir: init.args.rootDir },
+  );
+}
+
 /** The hub, from now on, where this node has one. */
 function linkNode(
-  { startedAt, node, cluster }: AgentBase,
-  shown: ShownNode & Pick<LinkedNode, "view" | "usage" | "logs" | "why"> & { readonly updates: UpdatesOnDemand },
+  { node, cluster }: AgentBase,
+  shown: Omit<ShownNode, "pods"> &
+    Pick<LinkedNode, "view" | "streams" | "samples"> & { readonly updates: UpdatesOnDemand },
 ): readonly Component[] {
-  const { runtimes, pods, conditions, view, usage, logs, why, updates } = shown;
+  const { runtimes, conditions, view, streams, samples, updates } = shown;
   const { machine, capacity, share, hostIps: addresses } = node;
   const { router, reports } = runtimes;
   const linked = cluster.link?.connect({
     ...{ machine, capacity, allocatable: share.allocatable, addresses, router, runtimes: reports },
-    ...{ view, usage, logs, why, startedAt },
+    ...{ view, streams, samples },
     conditions: conditions.conditions,
     updates: updates.report,
-    probeMetrics: () => pods.prober.metrics(),
   });
   return linked ?? [];
 }

@@ -2,11 +2,12 @@
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { HealthCheck } from "../api/health-port.ts";
 import { HealthPort } from "../api/health-port.ts";
-import { LocalApi, type LocalApiComponents } from "../api/local-api.ts";
+import { LocalApi, type LocalApiComponents, MAX_STREAMS } from "../api/local-api.ts";
 import { runSystemdNotify, ServiceNotify, serviceNotifyInit } from "../node/service-notify.ts";
 import { type AgentFacts, checkProblem, HEALTH_CHECKS, judgeAgent } from "../plan/node/judge-node.ts";
 import type { AgentBase } from "./base/agent-base.ts";
 import type { NodeBoardServices } from "./base/node-board-services.ts";
+import type { NodeStreamsOnDemand } from "./base/node-streams-on-demand.ts";
 import type { NodeAgentView } from "./node/node-agent-view.ts";
 import type { Pods } from "./pods/make-pods.ts";
 import { pushedPods } from "./pods/pod-sources.ts";
@@ -16,17 +17,20 @@ export interface LocalServersComponents
   readonly view: NodeAgentView;
   readonly pods: Pods;
   readonly boardServices: NodeBoardServices;
+  readonly streams: NodeStreamsOnDemand;
 }
 
 export function makeLocalServers(base: AgentBase, components: LocalServersComponents): readonly Component[] {
   const { clock, log } = base.ports;
   const { healthzPort, healthzBindAddress, readOnlyPort, address } = base.init.configuration;
-  const { pods, boardServices, view, logs, shutdown, updates, why } = components;
+  const { pods, boardServices, view, logs, shutdown, updates, streams, why } = components;
   const api = new LocalApi(
     {
       ...{ clock, log, view, logs, shutdown, updates, why, images: pods.images.images },
       pushed: pushedPods(base),
+      workers: pods.workers,
       keyvalue: () => boardServices.keyvalueBuckets(),
+      streams: streams.handlers(MAX_STREAMS),
     },
     { socketPath: base.init.args.socketPath },
   );

@@ -7,6 +7,7 @@ import type { TunnelState } from "./session-state.ts";
 export interface TunnelCounters {
   readonly bytesSent: number;
   readonly bytesReceived: number;
+  readonly sessions: number;
 }
 
 export interface TunnelReportInit {

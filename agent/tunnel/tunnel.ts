@@ -75,7 +75,8 @@ export class Tunnel implements Component {
   #state: TunnelState;
   #current: Current | undefined;
   /** Counters of ended sessions. */
-  #past: TunnelCounters = { bytesSent: 0, bytesReceived: 0 };
+  #past: Omit<TunnelCounters, "sessions"> = { bytesSent: 0, bytesReceived: 0 };
+  #sessions = 0;
   /** Problems of this outage that are in the log and among the events. */
   readonly #told = new Set<string>();
   /** Ends the wait for the replacement of the current session. */
@@ -101,6 +102,7 @@ export class Tunnel implements Component {
       counters: {
         bytesSent: this.#past.bytesSent + (this.#current?.connection.bytesSent ?? 0),
         bytesReceived: this.#past.bytesReceived + (this.#current?.connection.bytesReceived ?? 0),
+        sessions: this.#sessions,
       },
     });
   }
@@ -223,6 +225,7 @@ export class Tunnel implements Component {
       throw error;
     }
     const before = this.#current;
+    this.#sessions += 1;
     this.#current = { session, connection, credentials, ended: session.run(greeting, life) };
     if (before !== undefined) this.#put(before, "the session, which another one replaces,");
     this.#apply({ kind: "welcomed", now: clock.monotonic(), rttMs: greeting.rttMs });

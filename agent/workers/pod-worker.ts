@@ -111,6 +111,10 @@ export class PodWorker implements StepListener {
     return !isOver(this.#state, false);
   }
 
+  get #isBeforeEnd(): boolean {
+    return this.#state.kind === "waiting" || this.#state.kind === "active";
+  }
+
   /** Takes the name for a pod that may have traces on this node. */
   occupyName(): void {
     this.#ports.names.occupy(this.#desired);
@@ -220,7 +224,11 @@ export class PodWorker implements StepListener {
 
   /** @see PodMover */
   leave(how: PodLeave, signal: AbortSignal): Promise<void> {
-    this.dispatch({ kind: "leaveRequested", gracePeriod: how.gracePeriod });
+    if (how.comesBack === true && this.#isBeforeEnd) {
+      const message = "Restarting all containers in a new sandbox, as was asked for on the board";
+      this.#ports.events.record(this.#desired, "Normal", "Restarting", message);
+    }
+    this.dispatch({ kind: "leaveRequested", gracePeriod: how.gracePeriod, comesBack: how.comesBack === true });
     this.#dropWork();
     this.poke();
     return this.#waiters.wait(hasLeft, this.#state, signal);

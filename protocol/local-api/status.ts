@@ -1,6 +1,7 @@
 /**
  * The answers of the agent's local socket, which `edgectl` reads: HTTP/1.1 on a unix socket, JSON, under `/v1`. Readers
- * must let unknown fields pass; no field is renamed or removed within v1.
+ * must let unknown fields pass; no field is renamed or removed within v1. Every other path is the kubelet's: its
+ * requests and upgrades are those of port 10250, without authentication.
  */
 import type { ErrorCode } from "../errors.ts";
 import type { Pod } from "../pod/pod.ts";
@@ -72,6 +73,8 @@ export interface TunnelReport {
   /** Bytes since the agent started, without TLS and TCP. */
   readonly bytesSent?: number;
   readonly bytesReceived?: number;
+  /** Sessions with a hub since the agent started. */
+  readonly sessions?: number;
 }
 
 /** One pod in `edgectl status -o json`. */
@@ -450,6 +453,17 @@ export interface NodeShutdownRequest {
   readonly cancel?: boolean | undefined;
   /** The time that pods have, in place of the configured one: 1 to MAX_SHUTDOWN_SECONDS. */
   readonly gracePeriodSeconds?: number | undefined;
+}
+
+/**
+ * POST .../pods/NAME/restart and DELETE .../pods/NAME. `restarted`: it begins again on this board. `ended`: it is Failed
+ * here, and its hub decides what follows. `removed`: it was applied here, and is wanted no more.
+ */
+export interface PodChangeAnswer {
+  readonly namespace: string;
+  readonly name: string;
+  readonly source: "file" | "http" | "push" | "api";
+  readonly change: "restarted" | "ended" | "removed";
 }
 
 /** A day: a longer one is a mistake. */

@@ -2,18 +2,31 @@ import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
 import { parseQuantity, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
 import type { PodReport, StatusAnswer, StatusReport } from "@picolet/protocol/local-api/status.ts";
 import { type Context, paintStatus, table, widthOf } from "../context/context.ts";
-import { EXIT_DEGRADED, EXIT_HEALTHY } from "../context/exit-codes.ts";
+import { EXIT_DEGRADED, EXIT_HEALTHY, usageError } from "../context/exit-codes.ts";
 import { machineFormat, podLabel, printObject, summaryColumns } from "../context/objects.ts";
+import { Screen } from "../context/screen.ts";
 import { age, formatShare, humanBytes, humanDuration, printableLine, wrap } from "../context/text-layout.ts";
+import { INTERVAL } from "./node.ts";
 
 /** `edgectl status`: the worst first, then what runs. */
 export async function runStatus(context: Context, input: Arguments): Promise<number> {
-  const answer = await context.client.get<StatusAnswer>("/v1/status");
   const format = machineFormat(input);
+  if (input.flag("watch")) return await watchStatus(context, input);
+  const answer = await context.client.get<StatusAnswer>("/v1/status");
   const text = format === undefined ? statusText(context, input, answer) : printObject(stableShape(answer), format);
   const code = answer.health.healthy ? EXIT_HEALTHY : EXIT_DEGRADED;
   await context.terminal.write(text);
   return code;
+}
+
+/** Until it is interrupted, or no agent answers any more. */
+async function watchStatus(context: Context, input: Arguments): Promise<never> {
+  if (machineFormat(input) !== undefined) throw usageError("--watch shows tables; -o does not go with it");
+  const screen = new Screen(context.terminal);
+  for (;;) {
+    await screen.show(statusText(context, input, await context.client.get<StatusAnswer>("/v1/status")));
+    await context.sleep(input.value(INTERVAL), NEVER);
+  }
 }
 
 /** What is promised to scripts, and no more of it. */
@@ -22,6 +35,9 @@ function stableShape(answer: StatusAnswer): StatusReport {
   const { startedAt: ___, ...agent } = answer.agent;
   return { ...answer, pods, agent };
 }
+
+/** Ctrl-C ends the program itself. */
+const NEVER = new AbortController().signal;
 
 /** Named in the one line there is for what is written. */
 const MAX_WRITERS = 3;

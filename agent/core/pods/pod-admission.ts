@@ -45,10 +45,12 @@ export interface PodEnd {
   readonly decision?: Decision | undefined;
 }
 
-/** How a pod leaves a runtime, to go on in another one. */
+/** How a pod leaves a runtime, to go on in another one, or in the same one. */
 export interface PodLeave {
   /** Upper limit for its containers; `undefined`: the pod's own grace period. */
   readonly gracePeriod?: Millis | undefined;
+  /** All of it begins again in the runtime that it leaves: a new sandbox, init containers, no back-off. */
+  readonly comesBack?: boolean | undefined;
 }
 
 export interface PodMover {

@@ -40,10 +40,12 @@ export async function makeSources({
 /** Pods pushed by users. The source is loaded with the first push. */
 export function pushedPods({ ports: { clock, log }, init, store: { desired: store } }: AgentBase): PushedPods {
   const { nodeName } = init.configuration;
+  const source = async (): Promise<PushedPods> => {
+    const { PushSource } = await import("../../sources/push-source.ts");
+    return new PushSource({ clock, log, store }, { nodeName });
+  };
   return {
-    replace: async (text, options) => {
-      const { PushSource } = await import("../../sources/push-source.ts");
-      return new PushSource({ clock, log, store }, { nodeName }).replace(text, options);
-    },
+    replace: async (text, options) => (await source()).replace(text, options),
+    remove: async (uid) => (await source()).remove(uid),
   };
 }
