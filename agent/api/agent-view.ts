@@ -24,7 +24,7 @@ import type { AgentFacts, NodeFacts } from "../plan/node/judge-node.ts";
 
 export interface AgentView {
   node(): NodeView;
-  /** What the judgement of the node needs and no other answer has. */
+  /** Facts for the judgement of the node that no other answer has. */
   facts(): AgentFacts & Pick<NodeFacts, "nowMs" | "isMachineClockRight">;
   runtimes(): readonly RuntimeReport[];
   /** Every pod that is wanted, and those that are being ended. */

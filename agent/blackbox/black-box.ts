@@ -41,7 +41,7 @@ export interface BlackBoxComponents {
 
 export interface BlackBoxInit {
   readonly path: string;
-  /** Of the file, in bytes. */
+  /** The file's, in bytes. */
   readonly size: number;
   /** The kernel's `boot_id`. */
   readonly bootId: string;
@@ -58,7 +58,7 @@ export interface BlackBoxInit {
 
 /** A decision and its repetitions. */
 interface Occurrence {
-  /** Of the first; 0 until it is written. */
+  /** The first one's; 0 until it is written. */
   sequence: number;
   count: number;
   readonly first: RecordTime;

@@ -6,6 +6,12 @@ import { LineScanner, type RingLine } from "./ring-lines.ts";
 /** One read of the scan at the start: 16 of them for the default size. */
 const CHUNK_BYTES = 64 * 1024;
 
+/**
+ * The file is made page by page: what is written at once becomes one folio in the kernel's cache, which is written to
+ * the disk as a whole whenever a line in it changes (64 KiB instead of 4 for each write, measured on Linux 6.18).
+ */
+const PAGE_BYTES = 4096;
+
 export interface OpenRing {
   readonly file: RingFile;
   /** The newest line; `undefined`: there is none. */
@@ -40,8 +46,9 @@ export class RingFile {
     try {
       const { size: before } = await handle.stat();
       if (before > size) await handle.truncate(size);
-      for (let at = before; at < size; at += CHUNK_BYTES) {
-        await handle.write(Buffer.alloc(Math.min(CHUNK_BYTES, size - at)), 0, undefined, at);
+      const page = Buffer.alloc(PAGE_BYTES);
+      for (let at = before; at < size; at += PAGE_BYTES) {
+        await handle.write(page, 0, Math.min(PAGE_BYTES, size - at), at);
       }
       if (before !== size) await handle.sync();
       let newest: RingLine | undefined;

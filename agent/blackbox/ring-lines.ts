@@ -27,7 +27,7 @@ export interface RingLine {
   readonly end: number;
 }
 
-/** Finds lines in the chunks of a file. Whatever lies between them is skipped. */
+/** Finds lines in the chunks of a file. All else is skipped. */
 export class LineScanner {
   #rest: Buffer = Buffer.alloc(0);
   #offset = 0;
@@ -51,7 +51,7 @@ export class LineScanner {
 }
 
 function lineOf(bytes: Buffer, end: number): RingLine | undefined {
-  // What precedes a line in a file that was never full are zeros.
+  // In a file that was never full, zeros precede a line.
   const start = bytes.lastIndexOf(0) + 1;
   const line = bytes.subarray(start);
   if (line.length <= CRC_DIGITS + 1 || line.length >= MAX_LINE_BYTES || line[CRC_DIGITS] !== SPACE) return undefined;

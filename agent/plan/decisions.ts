@@ -1,4 +1,4 @@
-/** What the black box records of one pod: the reason of each turn of its life, as data. Pure. */
+/** Decisions about one pod for the black box: the reason of each turn of its life, as data. Pure. */
 import type { Decision } from "@picolet/protocol/decisions/decision-kinds.ts";
 import { publicMessage, publicName } from "@picolet/protocol/decisions/public-text.ts";
 import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
@@ -7,7 +7,7 @@ import type { DesiredPod, ObservedContainer, ObservedPod } from "@picolet/runtim
 import type { PodEnd } from "../core/pods/pod-admission.ts";
 import { apiUidOf } from "../core/pods/pod-identity.ts";
 import { applyGrants, grantsOf } from "./allocation.ts";
-import { containersOf, isRestartedAfterExit, roleOf } from "./container-roles.ts";
+import { type AnyContainer, containersOf, isRestartedAfterExit, roleOf } from "./container-roles.ts";
 import { gracePeriodOf } from "./grace-period.ts";
 import { DEADLINE_EXCEEDED, recordedOutcome } from "./outcome.ts";
 import type { PlanAction, PodView, StopContainer } from "./pod-view.ts";
@@ -57,17 +57,18 @@ function exitsOf({ worker, desired: { pod }, previous, monotonic }: PodView, obs
     seen.add(name);
     const known = runs.get(name)?.attempt === attempt ? runs.get(name) : undefined;
     if (state.kind !== "exited" || known?.ended !== undefined || isReported(previous, run)) continue;
+    // Without a spec: an ephemeral container that a lost store does not know.
     const container = containersOf(pod).find((each) => each.name === name);
-    if (container === undefined) continue;
     const { exitCode, reason, startedAtMs, finishedAtMs } = state;
     const isReplaced = known !== undefined && known.replaced !== "no";
+    const restarts = (each: AnyContainer): boolean => isRestartedAfterExit(pod, each, roleOf(pod, each), exitCode);
     exits.push({
       kind: "exited",
       container: publicName(name),
       reason: publicName(reason),
       exitCode,
-      willRestart: isReplaced || isRestartedAfterExit(pod, container, roleOf(pod, container), exitCode),
-      // Of a run that this agent did not see begin only the runtime's times exist.
+      willRestart: isReplaced || (container !== undefined && restarts(container)),
+      // A run that began before this agent has only the runtime's times.
       figures: { run: attempt, lastedMs: known?.startedHere ? monotonic - known.since : finishedAtMs - startedAtMs },
     });
   }

@@ -10,7 +10,7 @@
  */
 import type { PublicText } from "./public-text.ts";
 
-/** What a reader can ask about; a row without a topic belongs to the whole story alone. */
+/** The subjects of a question; a row without a topic belongs to the whole story alone. */
 export type WhyTopic = "restarted" | "evicted" | "started" | "ended" | "notReady";
 
 type FieldValue = number | boolean | PublicText | undefined;

@@ -1,6 +1,7 @@
 /** The measurements of each part of `npm run bench`. Loaded after the command line was read. */
 import type { RestingAgent } from "@picolet/test/bench/agent/agent-figures.ts";
 import * as agent from "@picolet/test/bench/agent/agent-figures.ts";
+import { blackBoxFigures } from "@picolet/test/bench/agent/black-box-figures.ts";
 import { floorManifestToStarted } from "@picolet/test/bench/agent/cri-floor.ts";
 import { startFloors } from "@picolet/test/bench/agent/floors.ts";
 import { kubeletAtRest, kubeletAtRestWithHub, kubeletVersion } from "@picolet/test/bench/agent/kubelet.ts";
@@ -63,6 +64,7 @@ export function partWorks(containerd: Containerd, settings: Settings): Readonly<
     latency: { measure: () => latencyFigures(containerd, settings) },
     wasm: { measure: () => step("components", () => wasmFigures()) },
     eviction: { measure: () => evictionFigures(containerd, settings) },
+    blackbox: { measure: () => step("a day of the black box", () => blackBoxFigures()) },
     stats: { measure: () => step("collection of usage", () => statsFigures()) },
     edgectl: { measure: () => edgectlFigures(containerd, settings) },
   };

@@ -56,6 +56,7 @@ export const PARTS = {
     seconds: { setUp: 1, rest: 73, end: 1, measure: 73 },
   },
   eviction: { what: "pods that leak memory", seconds: { measure: 57 } },
+  blackbox: { what: "bytes that the black box writes in a day of a crash loop", seconds: { measure: 2 } },
   stats: { what: "collection of usage", seconds: { measure: 3 } },
   edgectl: { what: "edgectl status", seconds: { measure: 2 } },
 } as const satisfies Readonly<Record<string, Part>>;

@@ -40,6 +40,7 @@ export const GOALS: readonly Goal[] = [
   { figure: "probes.http.p99LateMs", atMost: 100, kind: "time" },
   { figure: "eviction.crossingToKillMs.p99", atMost: 500, kind: "time" },
   { figure: "eviction.othersLost", atMost: 0, kind: "stable" },
+  { figure: "blackbox.bytesPerDay", atMost: 262_144, kind: "stable" },
   { figure: "stats.cpuPercentAt50Pods", atMost: 0.3, kind: "time" },
   // An agent at rest writes a few times an hour: less than ten minutes say nothing.
   { figure: "disk.bytesPerHourIdle", atMost: 70_000, kind: "stable", isJudgedWhenQuick: false },

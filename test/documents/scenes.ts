@@ -105,7 +105,7 @@ const COMPONENTS: Preparations = {
 };
 
 const EDGECTL: Preparations = {
-  "edgectl get pods -A": async (machine) => {
+  "edgectl why web": async (machine) => {
     machine.write(`${MANIFESTS}/web.json`, JSON.stringify(containerPod("web", ENDS_ONCE, SHARED_FOLDER)));
     await machine.waitForPods("a pod that has been restarted", (pods) => restartsOf(pods.get("web-vm")) === 1);
     await machine.waitForPods("a pod that runs again", (pods) => isReady(pods.get("web-vm")));

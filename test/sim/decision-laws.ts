@@ -21,7 +21,7 @@ interface PodBook {
 export class DecisionLaws {
   readonly #broken: (what: string) => void;
   readonly #books = new Map<PodUid, PodBook>();
-  /** What the last plan owes: the worker records it before anything else happens. */
+  /** Records that the last plan owes: the worker makes them before anything else happens. */
   #debts: { readonly uid: PodUid; readonly debts: Debt[] } | undefined;
 
   constructor(broken: (what: string) => void) {

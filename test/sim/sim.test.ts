@@ -31,6 +31,7 @@ const FAILED_ONCE: readonly (readonly [seed: number, why: string])[] = [
     30773,
     "an agent dies that has told a status which its disk has not got, and is followed by one that sees what was before",
   ],
+  [933, "an ephemeral container ends that a lost store does not know"],
   [1592, "an object is deleted of which an agent before knew two pods"],
 ];
 

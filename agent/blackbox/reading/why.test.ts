@@ -67,6 +67,10 @@ const about = (name: string, topic?: "restarted" | "ended", namespace?: string) 
   topic,
 });
 
+const POWER_CUT =
+  "The power was cut at about 14:02:00, the last sign of life (or the system stopped without notice); " +
+  "the board was back after 8m.";
+
 test("the story of a pod has its own decisions and the turns of the node, newest first", async () => {
   const answer = await answerWhy(components(), about("web"));
   assert.equal(
@@ -74,7 +78,7 @@ test("the story of a pod has its own decisions and the turns of the node, newest
     `default/web on edge-1: Running, ready
 14:10:02  Container app was started again, because the pod has a new sandbox (restart 5).
 14:10:01  The agent 0.2 started after the power cut.
-14:10:00  The power was cut at about 14:02:00, the last sign of life (or the system stopped without notice); the board was back after 8m.
+14:10:00  ${POWER_CUT}
 14:00:00  Container app ended after 3s (exit code 1, Error). 12 times since 09:01:30.
 09:01:02  Container app was started.
 09:01:00  The node took the pod, which its manifest wants here.

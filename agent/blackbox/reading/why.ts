@@ -6,7 +6,7 @@ import type { RingRecord } from "../ring-record.ts";
 
 /** Bounds an answer at some 100 KiB; a crash loop of a day is three records an hour. */
 const MAX_DECISIONS = 300;
-/** Of the node, and part of the story of every pod that was there then. */
+/** Decisions about the node that are part of the story of every pod that was there then. */
 const NODE_TURNS: ReadonlySet<DecisionKind> = new Set([
   "powerCut",
   "agentStarted",
@@ -35,7 +35,7 @@ export function tellWhy(
   const anchors = anchorsOf(records);
   const first = pod === undefined ? 0 : records.findIndex((each) => each.p !== undefined);
   const story = first < 0 ? [] : records.slice(first).filter(({ d }) => isOfTopic(d.kind, topicsOf(d), topic, pod));
-  // What only happened around the pod is no story of it.
+  // A story needs a decision about the pod itself.
   const told = pod !== undefined && !story.some((each) => each.p !== undefined) ? [] : story;
   const newest = told.toReversed().slice(0, MAX_DECISIONS);
   const uid = records.findLast((each) => each.u !== undefined)?.u ?? "";

@@ -1,4 +1,4 @@
-/** What the black box records of an eviction: the shortage, the threshold and the pod's own share. Pure. */
+/** An eviction for the black box: the shortage, the threshold and the pod's own share. Pure. */
 import type { Decision } from "@picolet/protocol/decisions/decision-kinds.ts";
 import { publicName } from "@picolet/protocol/decisions/public-text.ts";
 import { type DiskLayout, type Observation, quantityOfThreshold } from "./eviction-signals.ts";

@@ -48,7 +48,7 @@ export function rankForEviction(
     .map(({ candidate }) => candidate);
 }
 
-/** What a candidate uses and requests of the resource that is short, as it is ranked. */
+/** The use and the request of the short resource by which a candidate is ranked. */
 export const rankedFigures = (
   candidate: EvictionCandidate,
   signal: EvictionSignal,

@@ -46,7 +46,7 @@ interface Row {
   readonly summary?: string;
 }
 
-/** What each state of the table shows where. */
+/** The expected Ready, /healthz and headline of each state. */
 const ROWS: Readonly<Record<NodeState, Row>> = {
   runtimeUnasked: {
     facts: { runtimes: [] },

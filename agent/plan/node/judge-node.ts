@@ -110,7 +110,7 @@ const CERTIFICATE_REST = 0.1;
 export const isPodWell = ({ ready, phase, isTerminating }: PodFacts): boolean =>
   ready || phase === "Succeeded" || isTerminating;
 
-/** What the agent knows of itself and its runtimes: enough for Ready and /healthz. */
+/** Judges the agent and its runtimes: enough for Ready and /healthz. */
 export function judgeAgent(facts: AgentFacts): readonly Finding[] {
   const { runtimes, isShuttingDown, storeProblem, podsWithoutWorker: idle } = facts;
   const found = runtimes.length === 0 ? [finding("runtimeUnasked", NOT_READY, UNASKED)] : [];

@@ -6,6 +6,7 @@ import { once } from "node:events";
 import { readFileSync, writeFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
+import type { WhyAnswer } from "@picolet/protocol/local-api/why.ts";
 import { isReady } from "@picolet/scripts/start/follow-pods.ts";
 import { KUBECTL_VERSIONS } from "@picolet/scripts/test/install-kubectl.ts";
 import type { AgentNode } from "../../support/agent/agent-process.ts";
@@ -86,6 +87,11 @@ for (const version of KUBECTL_VERSIONS) {
       await fleet.kubectl(["describe", "node", "node-a"], { version }),
       new RegExp(`default +${container} `),
     );
+    const why = `/api/v1/nodes/node-a/proxy/why/default/${container}`;
+    const { decisions } = JSON.parse(await fleet.kubectl(["get", "--raw", why], { version })) as WhyAnswer;
+    assert.deepEqual(decisions.map(({ decision }) => decision.kind).toReversed(), ["accepted", "started"]);
+    const told = await fleet.kubectl(["get", "--raw", `${why}?output=text&topic=started`], { version });
+    assert.match(told, /Container app was started\.\n.*the hub wants here/);
     await fleet.kubectl(["delete", "pod", container, component, "--timeout=60s"], { version });
     const left = await fleet.kubectl(["get", "pods", "-o", "name"], { version });
     assert.doesNotMatch(left, new RegExp(`${container}|${component}`));
