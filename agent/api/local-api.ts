@@ -2,7 +2,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { Socket } from "node:net";
 import { aborted, type JoinedSignal, joinSignals, wokenOrAborted } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
-import { describeError, type ErrorCode, ignore, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import type { ApiError } from "@picolet/protocol/local-api/status.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import type { NodeShutdownControl } from "../core/node/node-shutdown-control.ts";
@@ -13,6 +13,7 @@ import type { PushedPods } from "../core/pods/pushed-pods.ts";
 import type { KeyvalueBuckets } from "../core/store/keyvalue-buckets.ts";
 import type { AgentView } from "./agent-view.ts";
 import { type Answer, ApiHandler } from "./api-handler.ts";
+import { HTTP_STATUS } from "./http-status.ts";
 import { listenOnSocket } from "./unix-socket.ts";
 
 export interface LocalApiComponents {
@@ -50,22 +51,6 @@ const KEEP_ALIVE_TIMEOUT_MS = 5_000;
 const TIMEOUT_CHECK_MS = 10_000;
 /** Bounds how long a client may leave a finished answer unread; a client that follows may pause as long as it likes. */
 const ANSWER_TIMEOUT_MS = 30_000;
-
-const HTTP_STATUS: Readonly<Record<ErrorCode, number>> = {
-  cancelled: 503,
-  invalid: 400,
-  not_found: 404,
-  already_exists: 409,
-  conflict: 409,
-  unavailable: 503,
-  deadline_exceeded: 504,
-  resource_exhausted: 429,
-  permission_denied: 403,
-  unimplemented: 501,
-  corrupt: 500,
-  failed: 500,
-  internal: 500,
-};
 
 /**
  * The agent's API on a local socket: HTTP/1.1, JSON, `/v1/…` (protocol/local-api/status.ts has the shapes). Who may

@@ -254,7 +254,7 @@ test("values of the file, and those that follow from the board, are reported", (
   ]);
   assert.deepEqual(
     result.origins.derived.map(({ path }) => path),
-    ["kubeReserved.memory", "kubeReserved.pid"],
+    ["page.enabled", "kubeReserved.memory", "kubeReserved.pid"],
   );
   const other = loadConfiguration("systemReserved: {}", "board", BOARD);
   assert.deepEqual(other.ok && other.origins.derived, [

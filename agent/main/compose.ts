@@ -19,6 +19,7 @@ import { NodeAgentView } from "./node/node-agent-view.ts";
 import { makeNodeUsageSampler, type NodeUsageSampler } from "./node/node-usage.ts";
 import { podLogs } from "./node/pod-logs-on-demand.ts";
 import { SecretsAtRest } from "./node/secrets-at-rest.ts";
+import type { NodePage, PagedNode } from "./page/make-page.ts";
 import { makePods, type Pods } from "./pods/make-pods.ts";
 import {
   makeNodeGuards,
@@ -80,7 +81,8 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   await runtimes.reports.askOnce(signal);
   const logs = podLogs({ pods: view, clock: machine.clock });
   const updates = new UpdatesOnDemand(base, { pods, view, shutdown: guards.shutdown });
-  const linked = linkNode(base, { runtimes, pods, conditions, view, usage, logs, updates });
+  const page = await pageOf(base, machine, { view, usage, logs, images: pods.images.images });
+  const linked = linkNode(base, { runtimes, pods, conditions, view, usage, logs, updates, page: page?.answer });
   const upkeep = makeUpkeep(base, { runtimes, pods, view, usage, conditions: conditions.conditions });
   const { statuses } = pods;
   // Disposed of in reverse: the store is closed last, after all parts that write to it.
@@ -112,6 +114,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
       clock,
     }) ?? []),
     ...linked,
+    ...(page?.parts ?? []),
     updates,
     ...budget.parts,
     new SpareGuard({ adapters: runtimes.adapters, pressure: upkeep.eviction.pressure }),
@@ -125,6 +128,13 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
       : [new ShimCollection({ cri: runtimes.cri, changes: statuses.changes, clock, log })]),
   ];
   await supervise(parts, { clock, log }, signal);
+}
+
+/** Undefined where the configuration has it off: nothing of it is loaded then. */
+async function pageOf(base: AgentBase, machine: AgentPorts, node: PagedNode): Promise<NodePage | undefined> {
+  if (!base.init.configuration.page.enabled) return undefined;
+  const { makePage } = await import("./page/make-page.ts");
+  return makePage(base, machine, node);
 }
 
 /** Empty where the configuration has it off: nothing of it is loaded then. */
@@ -160,7 +170,7 @@ function makeNodeBudget(
  */
 function collectGarbage({ unloadParser }: NodeCluster, after: "burst" | "rest"): void {
   unloadParser();
-  unloadModules("manifest-pods", "push-source", "shown-configuration");
+  unloadModules("manifest-pods", "push-source", "shown-configuration", "history-ring");
   for (let count = after === "burst" ? 2 : 1; count > 0; count -= 1)
     globalThis.gc?.({ type: "major", execution: "sync", flavor: "last-resort" });
 }
@@ -246,14 +256,14 @@ function makeUsage(
 /** The hub, from now on, where this node has one. */
 function linkNode(
   { startedAt, node, cluster }: AgentBase,
-  shown: ShownNode & Pick<LinkedNode, "view" | "usage" | "logs"> & { readonly updates: UpdatesOnDemand },
+  shown: ShownNode & Pick<LinkedNode, "view" | "usage" | "logs" | "page"> & { readonly updates: UpdatesOnDemand },
 ): readonly Component[] {
-  const { runtimes, pods, conditions, view, usage, logs, updates } = shown;
+  const { runtimes, pods, conditions, view, usage, logs, updates, page } = shown;
   const { machine, capacity, share, hostIps: addresses } = node;
   const { router, reports } = runtimes;
   const linked = cluster.link?.connect({
     ...{ machine, capacity, allocatable: share.allocatable, addresses, router, runtimes: reports },
-    ...{ view, usage, logs, startedAt },
+    ...{ view, usage, logs, startedAt, page },
     conditions: conditions.conditions,
     updates: updates.report,
     probeMetrics: () => pods.prober.metrics(),

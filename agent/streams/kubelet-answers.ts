@@ -1,6 +1,7 @@
 /** Answers GET requests of the kubelet's HTTP API that need no stream of their own. */
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { PROMETHEUS_TEXT } from "@picolet/protocol/metrics/content-type.ts";
+import { PAGE_PATH } from "@picolet/protocol/page/board-data.ts";
 import type { KubeletReply } from "@picolet/protocol/tunnel/stream.ts";
 import type { NodeStats } from "../core/node/node-stats.ts";
 import type { AgentPod } from "../core/pods/agent-pod.ts";
@@ -8,8 +9,13 @@ import { podObject } from "../core/pods/pod-object.ts";
 
 export interface KubeletAnswer extends KubeletReply {
   /** Made as they are taken. */
-  readonly body: Iterable<string>;
+  readonly body: Iterable<string | Uint8Array> | AsyncIterable<string | Uint8Array>;
+  /** True for one whose pieces are sent as they come. */
+  readonly isStream?: boolean;
 }
+
+/** @param url path and query, from `/page/` on */
+export type PageOfNode = (url: string, signal: AbortSignal) => Promise<KubeletAnswer>;
 
 /** Facts of the node for /configz and /spec. */
 export interface KubeletNode {
@@ -30,6 +36,8 @@ export interface KubeletAnswersComponents {
   readonly node: () => Promise<KubeletNode>;
   /** Why this node is not healthy; "" when it is. */
   readonly unhealthy: () => string;
+  /** Missing: the page is off. */
+  readonly page?: PageOfNode;
 }
 
 const JSON_TYPE = "application/json";
@@ -70,10 +78,17 @@ export class KubeletAnswers {
     const path = url.pathname.replace(/\/+$/, "");
     const route = ROUTES.get(path);
     if (route !== undefined) return await route(this, url.searchParams, signal);
+    if (url.pathname.startsWith(PAGE_PATH)) return await this.#page(`${url.pathname}${url.search}`, signal);
     if (path === "/logs" || path.startsWith("/logs/")) {
       return text(403, "the log files of the node itself are not given out; kubectl logs shows those of its pods\n");
     }
     return text(404, "404 page not found\n");
+  }
+
+  async #page(pathWithQuery: string, signal: AbortSignal): Promise<KubeletAnswer> {
+    const { page } = this.#components;
+    if (page !== undefined) return await page(pathWithQuery, signal);
+    return text(404, "the page of this board is off: page.enabled in its configuration turns it on\n");
   }
 
   pods(wanted: (pod: AgentPod) => boolean): KubeletAnswer {

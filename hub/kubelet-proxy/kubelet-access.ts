@@ -10,11 +10,21 @@ export interface KubeletUser {
 }
 
 export interface AccessQuestion {
-  /** `get`, `create` … of resource `nodes`. */
+  /** `get`, `list`, `create` … of resource `nodes`. */
   readonly verb: string;
+  /** "": of all of them. */
   readonly node: string;
-  /** `proxy`, `log`, `stats`, `metrics` … */
+  /** `proxy`, `log`, `stats`, `metrics` …; "" for the nodes themselves. */
   readonly subresource: string;
+  /** Missing: `nodes`. Another one of the core group. */
+  readonly resource?: string;
+  /** The namespace of `resource`. */
+  readonly namespace?: string;
+}
+
+/** Any one of the subresources suffices. */
+export interface AccessReview extends Omit<AccessQuestion, "subresource"> {
+  readonly subresources: readonly string[];
 }
 
 /**
@@ -83,14 +93,20 @@ export class KubeletAccess {
 
   /** @throws `permission_denied`, with the reason `Unauthorized` for an unknown user */
   async check(request: IncomingMessage, node: string, signal: AbortSignal): Promise<KubeletUser> {
+    const verb = VERBS[request.method ?? ""] ?? "";
+    return await this.review(request, { verb, node, subresources: subresourcesOf(request.url ?? "") }, signal);
+  }
+
+  /** @throws as `check` */
+  async review(request: IncomingMessage, review: AccessReview, signal: AbortSignal): Promise<KubeletUser> {
     const user = certifiedUser(request.socket as TLSSocket) ?? (await this.#bearer(request, signal));
     if (user === undefined) throw new PicoletError("permission_denied", "Unauthorized", { reason: "Unauthorized" });
-    const verb = VERBS[request.method ?? ""] ?? "";
-    const subresources = subresourcesOf(request.url ?? "");
+    const { subresources, ...question } = review;
     for (const subresource of subresources) {
-      if (await this.#allows(user, { verb, node, subresource }, signal)) return user;
+      if (await this.#allows(user, { ...question, subresource }, signal)) return user;
     }
-    const what = `user=${user.name}, verb=${verb}, resource=nodes, subresource(s)=[${subresources.join(" ")}]`;
+    const { verb, resource = "nodes" } = review;
+    const what = `user=${user.name}, verb=${verb}, resource=${resource}, subresource(s)=[${subresources.join(" ")}]`;
     throw new PicoletError("permission_denied", `Forbidden (${what})`);
   }
 
@@ -105,7 +121,8 @@ export class KubeletAccess {
   }
 
   async #allows(user: KubeletUser, question: AccessQuestion, signal: AbortSignal): Promise<boolean> {
-    const key = JSON.stringify([user.name, user.groups, question.verb, question.node, question.subresource]);
+    const { verb, node, subresource, resource, namespace } = question;
+    const key = JSON.stringify([user.name, user.groups, verb, node, subresource, resource, namespace]);
     const known = this.#answers.get(key);
     if (known !== undefined) return known;
     const allowed = await this.#reviews.allows(user, question, signal);

@@ -33,6 +33,11 @@ export interface KubeletProxyComponents {
   readonly tls: Watch<KubeletTls>;
   /** Answers for telemetry, which is the hub's whether the node is connected or not. */
   readonly telemetry?: TelemetryReader;
+  /**
+   * Answers for the static files of a board's page, so that no board puts a script into a browser.
+   * @returns false for what only the board can answer
+   */
+  readonly page?: (path: string, response: ServerResponse) => Promise<boolean>;
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -195,6 +200,8 @@ export class KubeletProxy implements Component, KubeletEndpoints, OwnKubelets {
       if (telemetry !== undefined && request.method === "GET" && isTelemetry(path)) {
         return await telemetry.answer(node, path.path, response, life.signal);
       }
+      const { page } = this.#components;
+      if (page !== undefined && path.kind === "get" && (await page(path.path, response))) return;
       this.#checkConnected(node);
       await serveRequest({ fleet, clock }, { node, path, method: request.method ?? "" }, response, life.signal);
     } catch (error) {

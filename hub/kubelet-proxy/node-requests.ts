@@ -3,6 +3,7 @@ import type { ServerResponse } from "node:http";
 import type { Fleet } from "@picolet/hub-core/fleet.ts";
 import { onceAny } from "@picolet/hub-core/pipes/byte-pipe.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { FOREIGN_CONTENT_HEADERS } from "@picolet/protocol/page/page-headers.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
 import type { KubeletParams, KubeletReply, LogsParams, TunnelStream } from "@picolet/protocol/tunnel/stream.ts";
 import type { KubeletPath } from "./kubelet-path.ts";
@@ -56,7 +57,8 @@ async function answerWith(
   try {
     // Nothing is sent to the node; what it reads is the end.
     stream.end();
-    response.writeHead(status, { "content-type": contentType });
+    // A stolen board may say anything, and a browser reads it at the origin of a hub or of kubectl proxy.
+    response.writeHead(status, { ...FOREIGN_CONTENT_HEADERS, "content-type": contentType });
     // A followed log may have nothing to say for long.
     response.flushHeaders();
     for (;;) {

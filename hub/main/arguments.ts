@@ -60,6 +60,8 @@ export interface ServeArguments {
   readonly tunnel: ListenAddress;
   /** Embedded only. */
   readonly api: ListenAddress;
+  /** The page of the fleet; undefined: none. */
+  readonly pageAddress: ListenAddress | undefined;
   /** Address at which API servers reach the hub as kubelet of its nodes; written into their status. */
   readonly advertiseAddress: string | undefined;
   /** First and last port of the kubelet endpoints; undefined: any free ones. */
@@ -240,6 +242,7 @@ function serve(input: Arguments): ServeArguments {
     hubName: input.value(FLAGS.hubName),
     tunnel: input.value(FLAGS.tunnelAddress),
     api: input.value(FLAGS.apiAddress),
+    pageAddress: input.value(FLAGS.pageAddress),
     advertiseAddress: input.value(FLAGS.advertiseAddress),
     kubeletPorts: input.value(FLAGS.kubeletPorts),
     kubeletAddresses: input.value(FLAGS.kubeletAddresses),

@@ -38,7 +38,8 @@ export class KubernetesReviews implements KubeletReviews {
     return { name: user.username, groups: user.groups ?? [] };
   }
 
-  async allows(user: KubeletUser, { verb, node, subresource }: AccessQuestion, signal: AbortSignal): Promise<boolean> {
+  async allows(user: KubeletUser, question: AccessQuestion, signal: AbortSignal): Promise<boolean> {
+    const { verb, node, subresource, resource = "nodes", namespace = "" } = question;
     const review = {
       apiVersion: "authorization.k8s.io/v1",
       kind: "SubjectAccessReview",
@@ -46,7 +47,7 @@ export class KubernetesReviews implements KubeletReviews {
       spec: {
         user: user.name,
         groups: user.groups,
-        resourceAttributes: { verb, version: "v1", resource: "nodes", subresource, name: node },
+        resourceAttributes: { verb, version: "v1", resource, namespace, subresource, name: node },
       },
     };
     const answer = await this.#client.create(ACCESS_REVIEWS, NO_NAME, review, {}, signal);

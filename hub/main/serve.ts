@@ -26,6 +26,7 @@ import type { Serving } from "../identity/serving.ts";
 import { KubeletProxy, type KubeletTls } from "../kubelet-proxy/kubelet-proxy.ts";
 import type { OwnEndpoint, OwnKubelets } from "../kubelet-proxy/kubelet-targets.ts";
 import { KUBELET_PORT } from "../kubelet-proxy/node-addresses.ts";
+import { boardPageFiles } from "../page/board-page-files.ts";
 import { TunnelServer } from "../tunnel/tunnel-server.ts";
 import type { ServeArguments } from "./arguments.ts";
 import { BoardServer } from "./board-server.ts";
@@ -33,6 +34,7 @@ import { openEmbeddedCluster } from "./embedded-cluster.ts";
 import { HUB_NAMESPACE } from "./hub-client.ts";
 import { KubernetesReviews } from "./kubelet-reviews.ts";
 import { openKubernetesCluster } from "./kubernetes-cluster.ts";
+import { makeFleetPage, pageFolder } from "./page-components.ts";
 import { makeRollouts } from "./rollout-components.ts";
 import { readCredential } from "./root-key-credential.ts";
 import { makeTelemetry } from "./telemetry-components.ts";
@@ -138,10 +140,12 @@ export async function serve(
   const { fleet } = cluster;
   const tunnel = new TunnelServer({ clock, random, log, backend, telemetry: receiver }, { hubVersion: VERSION, fleet });
   const { kubeletPorts: [first, last] = [], kubeletAddresses: range } = args;
+  const reviews = new KubernetesReviews({ client });
   const proxy = new KubeletProxy(
     {
       fleet: tunnel,
-      reviews: new KubernetesReviews({ client }),
+      reviews,
+      page: boardPageFiles(pageFolder("board")),
       tls: cluster.kubeletTls,
       telemetry: telemetry.reader,
       clock,
@@ -167,6 +171,7 @@ export async function serve(
     clock,
     log,
   });
+  const page = makeFleetPage({ ...ports, client, fleet: tunnel, nodes: backend.nodes, reviews, serving }, args);
   const startUp: Component = {
     name: "start-up",
     run: async (stop) => {
@@ -174,6 +179,7 @@ export async function serve(
       await stored.ready(stop);
       const port = await boards.listen(args.tunnel);
       late.ownPorts.add(port);
+      if (page !== undefined) late.ownPorts.add(await page.listen());
       const { api, kubeconfig, caHash } = cluster;
       ready({ tunnel: `https://${hostOf(args.tunnel.host)}:${port}`, api, kubeconfig, caHash });
       await aborted(stop);
@@ -194,6 +200,7 @@ export async function serve(
       tunnel,
       boards,
       connections,
+      ...(page === undefined ? [] : [page]),
       startUp,
     ],
     ports,

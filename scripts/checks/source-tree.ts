@@ -13,6 +13,7 @@ export const SOURCE_FOLDERS = [
   "agent",
   "hub",
   "firmware",
+  "page",
   "wit",
   "test",
   "scripts",

@@ -25,6 +25,7 @@ import { ApiSource, type PodParser } from "../../sources/api-source.ts";
 import { MirrorPods } from "../../sources/mirror-pods.ts";
 import type { Store } from "../../store/store.ts";
 import { handlersOnDemand } from "../../streams/handlers-on-demand.ts";
+import type { PageOfNode } from "../../streams/kubelet-answers.ts";
 import type { NodeStreams } from "../../streams/node-streams.ts";
 import { SystemNetworkChanges } from "../../tunnel/dialing/network-changes.ts";
 import { TlsDialer } from "../../tunnel/dialing/tls-dialer.ts";
@@ -65,6 +66,8 @@ export interface LinkedNode {
   /** In Prometheus' text format. */
   readonly probeMetrics: () => Promise<Iterable<string>>;
   readonly startedAt: Date;
+  /** Undefined: the page is off. */
+  readonly page: PageOfNode | undefined;
 }
 
 /** The kubelet's `--cert-dir` has another layout: one key and one file for each certificate. */

@@ -1,16 +1,9 @@
 /** Answers a hub's requests for logs, exec, attach, port-forward and the kubelet's GETs. */
 
-import { statfs } from "node:fs/promises";
-import { ignore } from "@picolet/protocol/errors.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
-import type { AgentPod } from "../../core/pods/agent-pod.ts";
-import { usageOf } from "../../stats/filesystem-sampler.ts";
-import type { MountedVolume } from "../../stats/summary.ts";
-import { UsageStats } from "../../stats/usage-stats.ts";
 import { KubeletAnswers } from "../../streams/kubelet-answers.ts";
 import { NodeStreams } from "../../streams/node-streams.ts";
-import { PodPaths } from "../../volumes/files/pod-paths.ts";
-import { volumeTypeOf } from "../../volumes/types/volume-types.ts";
+import { makeNodeStats } from "../node/make-node-stats.ts";
 import type { HubLinkInit, LinkedNode } from "./hub-link.ts";
 
 export interface NodeStreamsComponents {
@@ -31,15 +24,12 @@ function makeKubelet(
   { clock, log, node }: NodeStreamsComponents,
   { configuration, rootDir }: NodeStreamsInit,
 ): KubeletAnswers {
-  const { machine, usage, view, conditions, probeMetrics, startedAt } = node;
-  const paths = new PodPaths({ rootDir, podLogsDir: configuration.podLogsDir });
+  const { machine, usage, view, conditions, probeMetrics, startedAt, page } = node;
   return new KubeletAnswers({
     pods: () => view.pods(),
     probeMetrics,
-    stats: new UsageStats(
-      { looks: usage, mountedVolumes: (pod) => mountedVolumes(paths, pod), clock, log },
-      { nodeName: configuration.nodeName, startedAt, volumePeriod: configuration.volumeStatsAggPeriod },
-    ),
+    stats: makeNodeStats({ usage, clock, log }, { configuration, rootDir, startedAt }),
+    ...(page === undefined ? {} : { page }),
     node: async () => {
       const { shownConfiguration } = await import("../../config/shown-configuration.ts");
       return { configuration: shownConfiguration(configuration), ...machine };
@@ -49,20 +39,4 @@ function makeKubelet(
       return ready?.status === "True" ? "" : (ready?.message ?? "");
     },
   });
-}
-
-const TMPFS_MAGIC = 0x01021994;
-
-/** The pod's volumes in memory, each a file system of its own. A volume whose folder is missing is left out. */
-async function mountedVolumes(paths: PodPaths, { desired }: AgentPod): Promise<readonly MountedVolume[]> {
-  const mounted: MountedVolume[] = [];
-  for (const volume of desired.pod.spec.volumes ?? []) {
-    const folder = volumeTypeOf(volume)?.folder;
-    if (folder === undefined) continue;
-    const statistics = await statfs(paths.volume(desired.uid, folder, volume.name)).catch(
-      ignore("a volume without a folder has no usage"),
-    );
-    if (statistics?.type === TMPFS_MAGIC) mounted.push({ name: volume.name, usage: usageOf(statistics) });
-  }
-  return mounted;
 }
