@@ -10,8 +10,7 @@ import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts"
 import { HistoryRecorder } from "./history-recorder.ts";
 import { readRing } from "./history-ring.ts";
 
-const figures = (): HistoryFigures =>
-  Object.fromEntries(HISTORY_SERIES.map((name) => [name, 1])) as HistoryFigures;
+const figures = (): HistoryFigures => Object.fromEntries(HISTORY_SERIES.map((name) => [name, 1])) as HistoryFigures;
 
 function recorder(path: string) {
   const clock = new VirtualClock();
@@ -20,7 +19,11 @@ function recorder(path: string) {
   const stop = new AbortController();
   const history = new HistoryRecorder({ figures, boot, isTimeKnown: () => true, clock, log }, { path });
   const ended = endOfRun(history.run(stop.signal));
-  return { clock, log, history, end: () => (stop.abort(), ended) };
+  const end = (): Promise<void> => {
+    stop.abort();
+    return ended;
+  };
+  return { clock, log, history, end };
 }
 
 test("a sample a minute, a block each twenty, and the rest when the agent ends", async () => {
@@ -34,10 +37,13 @@ test("a sample a minute, a block each twenty, and the rest when the agent ends",
   await clock.advance(seconds(120));
   await end();
   const blocks = await readRing(path);
-  assert.deepEqual(blocks.map(({ samples, sequence }) => [sequence, samples.length]), [
-    [0, 20],
-    [1, 2],
-  ]);
+  assert.deepEqual(
+    blocks.map(({ samples, sequence }) => [sequence, samples.length]),
+    [
+      [0, 20],
+      [1, 2],
+    ],
+  );
   assert.equal(blocks[0]?.bootedAtMs, clock.wall().getTime() - clock.monotonic() - 5000);
   assert.deepEqual(log.problems, []);
 });

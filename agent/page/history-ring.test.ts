@@ -32,7 +32,11 @@ test("a block is one page of the disk, and is read as it was written", () => {
   const bytes = encodeBlock(written);
   assert.equal(bytes.length, BLOCK_BYTES);
   assert.deepEqual(decodeBlock(bytes), written);
-  const unknown = { ...block(8, 1), bootedAtMs: Number.NaN, samples: [{ uptimeSeconds: 1, figures: figures(Number.NaN) }] };
+  const unknown = {
+    ...block(8, 1),
+    bootedAtMs: Number.NaN,
+    samples: [{ uptimeSeconds: 1, figures: figures(Number.NaN) }],
+  };
   assert.deepEqual(decodeBlock(encodeBlock(unknown)), unknown);
   assert.equal(decodeBlock(encodeBlock(block(9, MAX_BLOCK_SAMPLES + 5)))?.samples.length, MAX_BLOCK_SAMPLES);
 });

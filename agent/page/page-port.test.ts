@@ -161,7 +161,13 @@ test("on the network it asks for the token, by TLS, and keeps both", async () =>
   await using page = new Page(undefined, { access });
   assert.equal((await page.ask("/page/")).status, 200);
   const bearer = (token: string) => ({ authorization: `Bearer ${token}` });
-  for (const headers of [{}, bearer("x"), bearer(`${access.token}x`), bearer(access.token.toUpperCase()), { authorization: access.token }])
+  for (const headers of [
+    {},
+    bearer("x"),
+    bearer(`${access.token}x`),
+    bearer(access.token.toUpperCase()),
+    { authorization: access.token },
+  ])
     assert.equal((await page.ask("/page/data/status", headers)).status, 401, JSON.stringify(headers));
   assert.equal((await page.ask("/page/data/status", bearer(access.token))).status, 200);
 });

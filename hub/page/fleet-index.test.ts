@@ -22,6 +22,10 @@ test("a board's state is what its conditions and its updates say", () => {
 
 test("a board's words are cut", () => {
   const long = "x".repeat(5000);
-  const { version, problem } = fleetBoard("b", { conditions: `${long}=True,Ready=True`, version: long, updateReport: undefined });
+  const { version, problem } = fleetBoard("b", {
+    conditions: `${long}=True,Ready=True`,
+    version: long,
+    updateReport: undefined,
+  });
   assert.ok(version.length <= 64 && problem.length <= 120);
 });

@@ -2,7 +2,7 @@
 import type { EventList, EventObject, ImageList, StatusAnswer, WatchLine } from "@picolet/protocol/local-api/status.ts";
 import type { PageHistory, PagePods, PageThresholds } from "@picolet/protocol/page/board-data.ts";
 import { KeyedChildren, make, setAttributes, setText } from "../elements/dom.ts";
-import { ageText, bytesText, count, durationText, printable } from "../elements/format.ts";
+import { ageText, bytesText, count, durationText } from "../elements/format.ts";
 import type { PageClient } from "../elements/page-client.ts";
 import { repeat } from "../elements/polling.ts";
 import { badge, type Level, setBadge } from "../elements/status-badge.ts";
@@ -30,6 +30,9 @@ export class BoardView implements Disposable {
   readonly #facts = make("p", { class: "facts" });
   readonly #stale = make("p", { class: "problem", role: "status" });
   readonly #problems = make("ul", { class: "problems", "aria-label": "Problems" });
+  readonly #problemRows = new KeyedChildren<string>(this.#problems, (text) => {
+    return { element: make("li", {}, text), update: () => undefined };
+  });
   readonly #resources = new ResourcesView();
   readonly #pods: PodsView;
   readonly #log: LogView;
@@ -118,7 +121,7 @@ export class BoardView implements Disposable {
         make(
           "tr",
           {},
-          make("th", { scope: "row" }, printable([...tags, ...digests][0] ?? id), pinned ? " (pinned)" : ""),
+          make("th", { scope: "row" }, [...tags, ...digests][0] ?? id, pinned ? " (pinned)" : ""),
           make("td", { class: "figure" }, bytesText(sizeBytes)),
           make("td", {}, runtime),
         ),
@@ -127,9 +130,9 @@ export class BoardView implements Disposable {
     const notes = [
       ...pulls.map(({ image, state, bytes, totalBytes }) => {
         const progress = totalBytes === null ? "" : `, ${bytesText(bytes)} of ${bytesText(totalBytes)}`;
-        return `${printable(image)}: ${state}${progress}`;
+        return `${image}: ${state}${progress}`;
       }),
-      ...problems.map(({ runtime, message }) => `${runtime}: ${printable(message)}`),
+      ...problems.map(({ runtime, message }) => `${runtime}: ${message}`),
     ];
     setText(this.#imagesNote, items.length === 0 && notes.length === 0 ? "There are no images." : notes.join(" · "));
   }
@@ -152,9 +155,9 @@ export class BoardView implements Disposable {
       const { involvedObject: about, count: times, lastTimestamp, type } = event;
       setAttributes(element, { class: type === "Warning" ? "warning" : "" });
       setText(when, `${ageText(lastTimestamp, this.#nowMs)}${times > 1 ? ` (${times}×)` : ""}`);
-      setText(object, `${about.kind.toLowerCase()}/${printable(about.name)}`);
-      setText(reason, type === "Warning" ? `⚠ ${printable(event.reason)}` : printable(event.reason));
-      setText(message, printable(event.message));
+      setText(object, `${about.kind.toLowerCase()}/${about.name}`);
+      setText(reason, type === "Warning" ? `⚠ ${event.reason}` : event.reason);
+      setText(message, event.message);
     };
     return { element, update };
   });
@@ -187,8 +190,7 @@ export class BoardView implements Disposable {
       ...runtimes.filter((each) => !each.ready).map(({ name, message }) => `Runtime ${name}: ${message}`),
       ...problems.map(({ origin, line, message }) => `${origin}${line === null ? "" : `:${line}`}: ${message}`),
     ];
-    if (this.#problems.childElementCount !== all.length || this.#problems.textContent !== all.map(printable).join(""))
-      this.#problems.replaceChildren(...all.map((text) => make("li", {}, printable(text))));
+    this.#problemRows.show([...new Set(all)], (text) => text);
     this.#problems.hidden = all.length === 0;
   }
 
@@ -243,9 +245,7 @@ function section(name: string, ...children: readonly HTMLElement[]): HTMLElement
 
 function showPairs(list: HTMLElement, pairs: readonly (readonly [name: string, text: string])[]): void {
   const shown = pairs.filter(([, text]) => text !== "");
-  list.replaceChildren(
-    ...shown.map(([name, text]) => make("div", {}, make("dt", {}, name), make("dd", {}, printable(text)))),
-  );
+  list.replaceChildren(...shown.map(([name, text]) => make("div", {}, make("dt", {}, name), make("dd", {}, text))));
 }
 
 function podRows(status: StatusAnswer, { items }: PagePods, { pods = [] }: Summary): readonly PodRow[] {
@@ -261,4 +261,4 @@ function podRows(status: StatusAnswer, { items }: PagePods, { pods = [] }: Summa
 }
 
 const messageOf = (error: unknown): string =>
-  error instanceof Error ? printable(error.message).replace(/[.]+$/, "") : String(error);
+  error instanceof Error ? error.message.replace(/[.]+$/, "") : String(error);

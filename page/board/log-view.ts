@@ -39,7 +39,7 @@ export class LogView implements Disposable {
       if (this.element.hidden && opener instanceof HTMLElement) opener.focus();
     });
     this.element.hidden = false;
-    setText(this.#title, `Log of ${printableText(container)} in ${printableText(pod.name)}`);
+    setText(this.#title, `Log of ${container} in ${pod.name}`);
     this.#text.replaceChildren();
     this.#text.hidden = true;
     void this.#follow(pod, container, this.#life.signal);

@@ -2,7 +2,7 @@
 import type { StatusAnswer } from "@picolet/protocol/local-api/status.ts";
 import type { PageContainer, PagePod } from "@picolet/protocol/page/board-data.ts";
 import { KeyedChildren, make, setAttributes, setText } from "../elements/dom.ts";
-import { ageText, bytesText, count, printable } from "../elements/format.ts";
+import { ageText, bytesText, count } from "../elements/format.ts";
 import { badge, type Level, setBadge } from "../elements/status-badge.ts";
 import type { UsageSummary } from "./resources-view.ts";
 
@@ -59,7 +59,7 @@ export class PodsView {
     );
     const columns = ["Container", "Log", "State", "CPU", "Memory", "Restarts"];
     const head = make("tr", {}, ...columns.map((name) => make("th", { scope: "col" }, name)));
-    const name = printable(report.name);
+    const name = report.name;
     const label = `Containers of ${name}`;
     const table = make("table", {}, make("caption", { class: "hidden" }, label), make("thead", {}, head), body);
     const element = make(
@@ -72,7 +72,7 @@ export class PodsView {
           "summary",
           {},
           make("span", { class: "pod-name" }, name),
-          make("span", { class: "pod-namespace" }, printable(report.namespace)),
+          make("span", { class: "pod-namespace" }, report.namespace),
           state,
         ),
         facts,
@@ -93,7 +93,7 @@ export class PodsView {
         pod?.qosClass ?? "",
       ];
       setText(facts, parts.filter((part) => part !== "").join(" · "));
-      setText(message, printable(now.message));
+      setText(message, now.message);
       message.hidden = now.message === "";
       const rows = (pod?.containers ?? []).map((container): ContainerRow => {
         return { container, usage: usage?.containers?.find((each) => each.name === container.name) };
@@ -104,18 +104,18 @@ export class PodsView {
   }
 
   #makeContainer({ container: { name } }: ContainerRow, openLog: (container: string) => void) {
-    const button = make("button", { type: "button", "aria-label": `Log of ${printable(name)}` }, "Log");
+    const button = make("button", { type: "button", "aria-label": `Log of ${name}` }, "Log");
     button.addEventListener("click", () => openLog(name));
     const image = make("span", { class: "image" });
     const [state, cpu, memory, restarts] = [make("td"), make("td"), make("td"), make("td")];
     for (const cell of [cpu, memory, restarts]) setAttributes(cell, { class: "figure" });
-    const heading = make("th", { scope: "row" }, printable(name), image);
+    const heading = make("th", { scope: "row" }, name, image);
     const element = make("tr", {}, heading, make("td", {}, button), state, cpu, memory, restarts);
     const update = ({ container, usage }: ContainerRow): void => {
-      setText(image, printable(container.image));
+      setText(image, container.image);
       const since = container.state === "running" ? ` for ${ageText(container.startedAt, this.#nowMs)}` : "";
       const kind = container.kind === "container" ? "" : ` (${container.kind})`;
-      const reason = container.reason === "" ? "" : `: ${printable(container.reason)}`;
+      const reason = container.reason === "" ? "" : `: ${container.reason}`;
       setText(state, `${container.state}${since}${reason}${kind}`);
       setText(cpu, usage === undefined ? "–" : cpuText(usage));
       setText(memory, usage === undefined ? "–" : memoryText(usage));

@@ -1,7 +1,8 @@
 /**
- * Makes elements. A text from outside (a pod's name, a log line) only ever becomes a text node or the value of an
- * attribute that runs nothing.
+ * Makes elements. A text from outside (a pod's name, an event) only ever becomes a text node or the value of an
+ * attribute that runs nothing, without control characters.
  */
+import { printable, withoutControls } from "./format.ts";
 
 export type Child = Node | string;
 type Value = string | number | boolean;
@@ -15,9 +16,11 @@ export function make<K extends keyof HTMLElementTagNameMap>(
 ): HTMLElementTagNameMap[K] {
   const element = document.createElement(tag);
   setAttributes(element, attributes);
-  element.append(...children);
+  element.append(...children.map(printableChild));
   return element;
 }
+
+const printableChild = (child: Child): Child => (typeof child === "string" ? printable(child) : child);
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -28,13 +31,13 @@ export function makeSvg<K extends keyof SVGElementTagNameMap>(
 ): SVGElementTagNameMap[K] {
   const element = document.createElementNS(SVG, tag);
   setAttributes(element, attributes);
-  element.append(...children);
+  element.append(...children.map(printableChild));
   return element;
 }
 
 export function setAttributes(element: Element, attributes: Attributes): void {
   for (const [name, value] of Object.entries(attributes)) {
-    const text = value === true ? "" : value === false ? null : String(value);
+    const text = value === true ? "" : value === false ? null : withoutControls(String(value));
     if (text === null) element.removeAttribute(name);
     else if (element.getAttribute(name) !== text) element.setAttribute(name, text);
   }
@@ -42,7 +45,8 @@ export function setAttributes(element: Element, attributes: Attributes): void {
 
 /** Leaves what is the same alone, so that a selection and a screen reader's place stay. */
 export function setText(element: Element, text: string): void {
-  if (element.textContent !== text) element.textContent = text;
+  const shown = printable(text);
+  if (element.textContent !== shown) element.textContent = shown;
 }
 
 interface KeyedChild<T> {

@@ -65,8 +65,10 @@ const UNPRINTABLE = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\
 const ESCAPE_SEQUENCE = /\u001b\[[0-9;?]*[ -/]*[@-~]/g;
 const MAX_LENGTH = 2000;
 
+export const withoutControls = (text: string): string => text.replace(UNPRINTABLE, "\ufffd");
+
 /** A line of text from outside: one line, no control characters, bounded. */
-export const printable = (text: string): string => text.slice(0, MAX_LENGTH).replace(UNPRINTABLE, "\ufffd");
+export const printable = (text: string): string => withoutControls(text.slice(0, MAX_LENGTH));
 
 /** Text of several lines from outside: a terminal's colours are left out. */
 export const printableText = (text: string): string =>

@@ -9,7 +9,7 @@ import type {
   FleetRollouts,
 } from "@picolet/protocol/page/fleet-data.ts";
 import { make, setAttributes, setText } from "../elements/dom.ts";
-import { count, printable } from "../elements/format.ts";
+import { count } from "../elements/format.ts";
 import { type PageClient, RequestFailure } from "../elements/page-client.ts";
 import { repeat } from "../elements/polling.ts";
 import { badge, type Level, setBadge } from "../elements/status-badge.ts";
@@ -59,7 +59,7 @@ export class FleetView implements Disposable {
     });
     this.#list = new VirtualList("Boards", () => makeRow(linkOf));
     const tiles = LETTERS.map((letter) => make("li", {}, this.#makeTile(letter)));
-    this.#search.addEventListener("input", () => this.#draw());
+    this.#search.addEventListener("input", () => this.#draw(true));
     const rollouts = ["Rollout", "What", "Phase", "Boards"];
     this.element = make(
       "div",
@@ -90,10 +90,7 @@ export class FleetView implements Disposable {
   start(): void {
     const { signal } = this.#life;
     const failed = (error: unknown): void => {
-      setText(
-        this.#stale,
-        `The hub does not answer: ${error instanceof Error ? printable(error.message) : String(error)}`,
-      );
+      setText(this.#stale, `The hub does not answer: ${error instanceof Error ? error.message : String(error)}`);
       this.#failed(error);
     };
     void repeat(RETRY_MS, (stop) => this.#follow(stop), failed, signal);
@@ -158,7 +155,7 @@ export class FleetView implements Disposable {
       this.#state = this.#state === letter ? undefined : letter;
       for (const [each, tile] of this.#tiles)
         setAttributes(tile.button, { "aria-pressed": String(each === this.#state) });
-      this.#draw();
+      this.#draw(true);
     });
     this.#tiles.set(letter, { button, number });
     return button;
@@ -187,11 +184,11 @@ export class FleetView implements Disposable {
 
   /** With a button that searches for it. */
   #countRow({ text, boards }: FleetCount): HTMLElement {
-    const shown = printable(text) || "not known";
+    const shown = text || "not known";
     const button = make("button", { type: "button" }, shown);
     button.addEventListener("click", () => {
       this.#search.value = text;
-      this.#draw();
+      this.#draw(true);
       this.#search.focus();
     });
     return make(
@@ -213,11 +210,12 @@ export class FleetView implements Disposable {
     });
   }
 
-  #draw(): void {
+  /** @param isOther true when the search has changed, false when the boards have */
+  #draw(isOther = false): void {
     const found = this.#model.search(this.#search.value, this.#state);
     const all = this.#model.boards.length;
     setText(this.#found, found.length === all ? count(all, "board") : `${found.length} of ${count(all, "board")}`);
-    this.#list.show(found);
+    this.#list.show(found, isOther);
   }
 }
 
@@ -240,22 +238,22 @@ function makeRow(linkOf: (name: string) => string): VirtualRow<FleetBoard> {
   const update = (board: FleetBoard): void => {
     const { name: word, level } = STATES[board.state];
     setAttributes(element, { href: `#${linkOf(board.name)}` });
-    setText(name, printable(board.name));
+    setText(name, board.name);
     setBadge(state, level, word);
-    setText(problem, printable(board.problem));
-    setText(version, printable(board.version));
+    setText(problem, board.problem);
+    setText(version, board.version);
   };
   return { element, update };
 }
 
 function rolloutRow({ name, kind, target, phase, message, selected, boards }: FleetRollout): HTMLElement {
   const states = Object.entries(boards).map(([state, number]) => `${number} ${state}`);
-  const note = message === "" ? [] : [make("span", { class: "image" }, printable(message))];
+  const note = message === "" ? [] : [make("span", { class: "image" }, message)];
   return make(
     "tr",
     {},
-    make("th", { scope: "row" }, printable(name)),
-    make("td", {}, kind, make("span", { class: "image" }, printable(target))),
+    make("th", { scope: "row" }, name),
+    make("td", {}, kind, make("span", { class: "image" }, target)),
     make("td", {}, phase, ...note),
     make("td", {}, `${states.join(", ") || "none"} of ${selected}`),
   );

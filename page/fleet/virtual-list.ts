@@ -33,8 +33,13 @@ export class VirtualList<T> {
     new ResizeObserver(() => this.#measure()).observe(this.element);
   }
 
-  show(items: readonly T[]): void {
+  /** @param isOther true for the rows of another question: they are shown from the first on */
+  show(items: readonly T[], isOther: boolean): void {
     this.#items = items;
+    if (isOther) {
+      this.#focused = 0;
+      this.element.scrollTop = 0;
+    }
     this.#focused = Math.min(this.#focused, Math.max(0, items.length - 1));
     this.#measure();
   }

@@ -22,7 +22,15 @@ before(async () => {
 after(async () => await pages?.[Symbol.asyncDispose]());
 
 async function open(path: string, headers: Record<string, string> = {}, method = "GET"): Promise<IncomingMessage> {
-  const options = { host: "127.0.0.1", port: pages.port, path, method, headers, agent: false, rejectUnauthorized: false };
+  const options = {
+    host: "127.0.0.1",
+    port: pages.port,
+    path,
+    method,
+    headers,
+    agent: false,
+    rejectUnauthorized: false,
+  };
   const sent = request(options);
   sent.end();
   const [response] = (await once(sent, "response")) as [IncomingMessage];
@@ -64,7 +72,8 @@ test("the page itself is for all, its data for users with the rights alone", asy
 });
 
 test("it only reads, and nothing of another site is answered", async () => {
-  for (const method of ["POST", "PUT", "DELETE"]) assert.notEqual(await statusOf("/page/data/overview", ADMIN, method), 200);
+  for (const method of ["POST", "PUT", "DELETE"])
+    assert.notEqual(await statusOf("/page/data/overview", ADMIN, method), 200);
   assert.equal(await statusOf("/page/data/overview", { ...ADMIN, "sec-fetch-site": "cross-site" }), 403);
   const { headers } = await open("/page/");
   assert.match(String(headers["content-security-policy"]), /script-src 'self'.*frame-ancestors 'none'/);
