@@ -49,7 +49,7 @@ export class ResourcesView {
       new Bar(`Waiting for ${name === "io" ? "I/O" : name === "cpu" ? "CPU" : name}`),
     ]),
   );
-  readonly #thresholds = make("div", { class: "bars" });
+  readonly #thresholds = make("div", { class: "bars stacked" });
   readonly #bars = new KeyedChildren<PageThreshold>(this.#thresholds, (item) => {
     const bar = new Bar(nameOf(item));
     return { element: bar.element, update: (each) => bar.show(thresholdState(each)) };

@@ -16,6 +16,8 @@ export function pagePort(node: AgentNode): number | undefined {
 
 const SAMPLES = 20;
 const MINUTE_S = 60;
+/** Between two boots. */
+const GAP_S = 300;
 const GIB = 2 ** 30;
 
 /** Writes the last day as a board would have: memory that rises and falls, and a restart in the middle. */
@@ -28,7 +30,7 @@ export function writeHistory(node: AgentNode): void {
   const uptimeS = Math.floor(Number(process.hrtime.bigint()) / 1e9);
   const blocks = 72;
   for (let sequence = 0; sequence < blocks; sequence += 1) {
-    const isOld = (blocks - sequence) * SAMPLES * MINUTE_S > uptimeS;
+    const isOld = (blocks - sequence - 1) * SAMPLES * MINUTE_S > uptimeS + GAP_S;
     const bootedAtMs = isOld ? nowMs - 30 * 3_600_000 : nowMs - uptimeS * 1000;
     const samples = Array.from({ length: SAMPLES }, (_, index) => {
       const ago = ((blocks - sequence) * SAMPLES - index) * MINUTE_S;
@@ -45,7 +47,10 @@ export function writeHistory(node: AgentNode): void {
       figures.writtenBytes = 300_000 * (1 + Math.sin(phase * 9));
       figures.pods = isOld ? 3 : 2;
       figures.tunnel = ago > 20_000 && ago < 30_000 ? 0 : 1;
-      return { uptimeSeconds: Math.floor((nowMs - bootedAtMs) / 1000 - ago), figures: figures as HistoryFigures };
+      return {
+        uptimeSeconds: Math.max(0, Math.floor((nowMs - bootedAtMs) / 1000 - ago)),
+        figures: figures as HistoryFigures,
+      };
     });
     const block = encodeBlock({ sequence, boot: isOld ? "earlier" : boot, bootedAtMs, samples });
     ring.set(block, (sequence % RING_BLOCKS) * BLOCK_BYTES);
