@@ -46,7 +46,7 @@ test("a clock that is set later makes the samples before it right", () => {
   ]);
   const old = NOW_MS - 10 * HOUR_MS;
   assert.deepEqual(shown([block("old", Number.NaN, 1), block("old", old, 2)]), [["old", 9, 8]]);
-  // What was known once stays known.
+  // A time that was known once stays known.
   assert.deepEqual(shown([block("old", old, 1), block("old", Number.NaN, 2)]), [["old", 9, 8]]);
 });
 

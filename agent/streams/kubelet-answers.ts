@@ -4,6 +4,7 @@ import { PROMETHEUS_TEXT } from "@picolet/protocol/metrics/content-type.ts";
 import { PAGE_PATH } from "@picolet/protocol/page/board-data.ts";
 import type { KubeletReply } from "@picolet/protocol/tunnel/stream.ts";
 import type { NodeStats } from "../core/node/node-stats.ts";
+import type { WhyAnswers } from "../core/node/why-answers.ts";
 import type { AgentPod } from "../core/pods/agent-pod.ts";
 import { podObject } from "../core/pods/pod-object.ts";
 
@@ -34,6 +35,8 @@ export interface KubeletAnswersComponents {
   /** In Prometheus' text format. */
   readonly probeMetrics: () => Iterable<string> | Promise<Iterable<string>>;
   readonly node: () => Promise<KubeletNode>;
+  /** Missing: no decisions are recorded. */
+  readonly why?: WhyAnswers | undefined;
   /** Why this node is not healthy; "" when it is. */
   readonly unhealthy: () => string;
   /** Missing: the page is off. */
@@ -79,6 +82,7 @@ export class KubeletAnswers {
     const route = ROUTES.get(path);
     if (route !== undefined) return await route(this, url.searchParams, signal);
     if (url.pathname.startsWith(PAGE_PATH)) return await this.#page(`${url.pathname}${url.search}`, signal);
+    if (path === "/why" || path.startsWith("/why/")) return await this.#why(path, url.searchParams);
     if (path === "/logs" || path.startsWith("/logs/")) {
       return text(403, "the log files of the node itself are not given out; kubectl logs shows those of its pods\n");
     }
@@ -89,6 +93,12 @@ export class KubeletAnswers {
     const { page } = this.#components;
     if (page !== undefined) return await page(pathWithQuery, signal);
     return text(404, "the page of this board is off: page.enabled in its configuration turns it on\n");
+  }
+
+  /** `/why`, `/why/NAMESPACE/POD`; `output=text` for people, `topic` as for the local API. */
+  async #why(path: string, query: URLSearchParams): Promise<KubeletAnswer> {
+    const { answerWhyPath } = await import("./why-path.ts");
+    return await answerWhyPath(this.#components.why, path, query);
   }
 
   pods(wanted: (pod: AgentPod) => boolean): KubeletAnswer {

@@ -4,22 +4,32 @@ import { dirname, join } from "node:path";
 import { ConnectionGate } from "@picolet/hub-core/fairness/connection-gate.ts";
 import type { Fleet, FleetNodes } from "@picolet/hub-core/fleet.ts";
 import type { KubeClient } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { httpFailure } from "@picolet/kubelet-api/serving/http-answers.ts";
+import {
+  type AccessQuestion,
+  type KubeletUser,
+  type ResourceQuestion,
+  ReviewedAccess,
+  type Reviews,
+  unauthorized,
+} from "@picolet/kubelet-api/serving/kubelet-access.ts";
+import { serveRequest } from "@picolet/kubelet-api/serving/node-requests.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { FleetRollout } from "@picolet/protocol/page/fleet-data.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
 import type { Serving } from "../identity/serving.ts";
-import { httpFailure } from "../kubelet-proxy/http-answers.ts";
-import { type AccessReview, KubeletAccess, type KubeletReviews } from "../kubelet-proxy/kubelet-access.ts";
-import { serveRequest } from "../kubelet-proxy/node-requests.ts";
 import { FleetPagePort, PAGE_PORT_LIMITS, type PageQuestion } from "../page/fleet-page-port.ts";
 import { listRollouts, ROLLOUT_NAMESPACE, type Rollout } from "../rollouts/rollout.ts";
 import type { ServeArguments } from "./arguments.ts";
 import type { HubPorts } from "./serve.ts";
 
+type Question = AccessQuestion | ResourceQuestion;
+
 export interface HubPageComponents extends HubPorts {
   readonly client: KubeClient;
   readonly fleet: Fleet;
   readonly nodes: FleetNodes;
-  readonly reviews: KubeletReviews;
+  readonly reviews: Reviews<Question>;
   readonly serving: Serving;
 }
 
@@ -34,29 +44,51 @@ export function makeFleetPage(
 ): FleetPagePort | undefined {
   if (pageAddress === undefined) return undefined;
   const { clock, log, client, fleet, nodes, reviews, serving } = components;
-  const access = new KubeletAccess({ reviews, clock });
+  const access = new ReviewedAccess({ reviews, clock });
   return new FleetPagePort(
     {
       ...{ nodes, clock, log, tls: serving, statusOf: httpFailure },
       gate: new ConnectionGate({ clock, log }, PAGE_PORT_LIMITS),
-      authorize: async (request, question, signal) => (await access.review(request, reviewOf(question), signal)).name,
+      authorize: async (request, question, signal) => {
+        const user = await access.bearer(request, signal);
+        if (user === undefined) throw unauthorized();
+        return await authorized(access, user, question, signal);
+      },
       rollouts: async (signal) => ({ items: (await listRollouts(client, signal)).map(shownRollout) }),
       askBoard: async (node, path, response, signal) =>
-        await serveRequest({ fleet, clock }, { node, path: { kind: "get", path }, method: "GET" }, response, signal),
+        await serveRequest(
+          { streams: { open: (kind, params, lane, stop) => fleet.open(node, kind, params, lane, stop) }, clock },
+          { path: { kind: "get", path }, method: "GET" },
+          response,
+          signal,
+        ),
     },
     { ...pageAddress, version: VERSION, folder: pageFolder("fleet") },
   );
 }
 
-/** The rights for the same by kubectl: `get nodes`, the board's kubelet, the ConfigMaps of rollouts. */
-function reviewOf(question: PageQuestion): AccessReview {
+/** @returns the user's name. @throws `permission_denied` */
+async function authorized(
+  access: ReviewedAccess<Question>,
+  user: KubeletUser,
+  question: PageQuestion,
+  signal: AbortSignal,
+): Promise<string> {
+  for (const right of rightsOf(question)) if (await access.allows(user, right, signal)) return user.name;
+  const what = question.kind === "board" ? `the page of ${question.node}` : `the ${question.kind}`;
+  throw new PicoletError("permission_denied", `Forbidden (user=${user.name} may not read ${what})`);
+}
+
+/** The rights for the same by kubectl, of which one suffices: `get nodes`, the board's kubelet, rollouts' ConfigMaps. */
+function rightsOf(question: PageQuestion): readonly Question[] {
+  const list = { verb: "list", group: "", version: "v1", name: "" };
   switch (question.kind) {
     case "fleet":
-      return { verb: "list", node: "", subresources: [""] };
+      return [{ ...list, resource: "nodes", namespace: "" }];
     case "rollouts":
-      return { verb: "list", node: "", subresources: [""], resource: "configmaps", namespace: ROLLOUT_NAMESPACE };
+      return [{ ...list, resource: "configmaps", namespace: ROLLOUT_NAMESPACE }];
     case "board":
-      return { verb: "get", node: question.node, subresources: ["page", "proxy"] };
+      return ["page", "proxy"].map((subresource) => ({ verb: "get", node: question.node, subresource }));
   }
 }
 

@@ -7,7 +7,7 @@ import { TLSSocket } from "node:tls";
 import { gzip } from "node:zlib";
 import type { ConnectionGate } from "@picolet/hub-core/fairness/connection-gate.ts";
 import type { FleetNodes } from "@picolet/hub-core/fleet.ts";
-import { onceAny } from "@picolet/hub-core/pipes/byte-pipe.ts";
+import { onceAny } from "@picolet/kubelet-api/pipes/byte-pipe.ts";
 import { aborted, type JoinedSignal, joinSignals } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
@@ -134,10 +134,9 @@ export class FleetPagePort implements Component {
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#stop.abort();
-    const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
     this.#server.closeAllConnections();
-    await closed;
     (await this.#index)?.[Symbol.dispose]();
+    await new Promise<void>((resolve) => this.#server.close(() => resolve()));
   }
 
   async #followTls(signal: AbortSignal): Promise<void> {

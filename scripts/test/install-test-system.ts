@@ -41,6 +41,7 @@ const PACKAGES: readonly (readonly [name: string, proof: string])[] = [
   ["openssh-server", "/usr/sbin/sshd"],
   ["rauc", "/usr/bin/rauc"],
   ["openssl", "/usr/bin/openssl"],
+  ["prometheus", "/usr/bin/prometheus"],
   ["squashfs-tools", "/usr/bin/mksquashfs"],
   ["chromium", "/usr/bin/chromium"],
   // For `npm run test:arm64` alone.

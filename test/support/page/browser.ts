@@ -1,6 +1,6 @@
 /** A real browser, Debian's Chromium, for the tests of the pages. */
-import { existsSync, readFileSync } from "node:fs";
-import { createRequire } from "node:module";
+import { existsSync } from "node:fs";
+import axe from "axe-core";
 import { type BrowserContext, chromium, type Page } from "playwright-core";
 import { TempFolder } from "../unit/machine/temp-folder.ts";
 
@@ -76,8 +76,7 @@ export class Browser implements AsyncDisposable {
 
   /** @returns a sentence for each fault that axe-core finds; evaluated apart, as the page's policy forbids it there */
   async accessibilityFaults(): Promise<readonly string[]> {
-    const source = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
-    await this.page.evaluate(source);
+    await this.page.evaluate(axe.source);
     const { violations } = await this.page.evaluate(
       async () => await (globalThis as unknown as { axe: { run(): Promise<AxeResult> } }).axe.run(),
     );

@@ -1,10 +1,10 @@
 /** The hub's real page of a fleet whose boards are made up: as many as one likes. */
 import { writeFileSync } from "node:fs";
 import { pageAccess } from "@picolet/agent/page/page-access.ts";
-import { httpFailure } from "@picolet/hub/kubelet-proxy/http-answers.ts";
 import { FleetPagePort, PAGE_PORT_LIMITS, type PageQuestion } from "@picolet/hub/page/fleet-page-port.ts";
 import { ConnectionGate } from "@picolet/hub-core/fairness/connection-gate.ts";
 import type { FleetBoardView, FleetNodes } from "@picolet/hub-core/fleet.ts";
+import { httpFailure } from "@picolet/kubelet-api/serving/http-answers.ts";
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { WatchSource } from "@picolet/protocol/async/watch.ts";
