@@ -258,6 +258,7 @@ test("values of the file, and those that follow from the board, are reported", (
   );
   const other = loadConfiguration("systemReserved: {}", "board", BOARD);
   assert.deepEqual(other.ok && other.origins.derived, [
+    { path: "page.enabled", how: "off below 1024 MiB; this board has 512 MiB" },
     { path: "evictionHard[memory.available]", how: "a tenth of 512 MiB, at least 24 MiB and at most 100 MiB" },
   ]);
 });

@@ -165,7 +165,7 @@ test("whatever the board says is text", { skip }, async () => {
     return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, spoil(each)]));
   };
   const spoiled: string[] = [];
-  await using _ = { [Symbol.asyncDispose]: () => page.unroute("**/page/data/**") };
+  await using _ = { [Symbol.asyncDispose]: () => page.unrouteAll({ behavior: "ignoreErrors" }) };
   await page.route("**/page/data/**", async (route) => {
     const { pathname, search } = new URL(route.request().url());
     if (search.includes("watch=true")) return await route.fulfill({ body: "" });
