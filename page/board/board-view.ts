@@ -3,7 +3,7 @@ import type { EventList, EventObject, ImageList, StatusAnswer, WatchLine } from 
 import type { PageHistory, PagePods, PageThresholds } from "@picolet/protocol/page/board-data.ts";
 import { KeyedChildren, make, setAttributes, setText } from "../elements/dom.ts";
 import { ageText, bytesText, count, durationText } from "../elements/format.ts";
-import type { PageClient } from "../elements/page-client.ts";
+import { type PageClient, RequestFailure } from "../elements/page-client.ts";
 import { repeat } from "../elements/polling.ts";
 import { badge, type Level, setBadge } from "../elements/status-badge.ts";
 import { table } from "../elements/table.ts";
@@ -15,6 +15,8 @@ import { ResourcesView, type Summary } from "./resources-view.ts";
 const STATUS_INTERVAL_MS = 5000;
 /** For data that changes slowly, or costs the board more. */
 const SLOW_INTERVAL_MS = 60_000;
+/** HTTP statuses from here on are faults of the board. */
+const SERVER_FAULT = 500;
 const EVENT_RETRY_MS = 10_000;
 /** Bounds the rows of the page; the board keeps more, and edgectl shows them. */
 const MAX_EVENTS = 200;
@@ -95,14 +97,23 @@ export class BoardView implements Disposable {
   }
 
   async #readStatus(signal: AbortSignal): Promise<void> {
+    const problems: string[] = [];
+    // A file system that cannot be read hides neither the node's state nor its pods.
+    const unmeasured =
+      <T>(none: T) =>
+      (error: unknown): T => {
+        if (error instanceof RequestFailure && error.status < SERVER_FAULT) throw error;
+        problems.push(`Not everything can be measured: ${messageOf(error)}.`);
+        return none;
+      };
     const [status, pods, summary, thresholds] = await Promise.all([
       this.#client.json<StatusAnswer>("status", signal),
       this.#client.json<PagePods>("pods", signal),
-      this.#client.json<Summary>("summary", signal),
-      this.#client.json<PageThresholds>("thresholds", signal),
+      this.#client.json<Summary>("summary", signal).catch(unmeasured<Summary>({})),
+      this.#client.json<PageThresholds>("thresholds", signal).catch(unmeasured<PageThresholds>({ items: [] })),
     ]);
     this.#readAt = Date.now();
-    setText(this.#stale, "");
+    setText(this.#stale, problems.join(" "));
     this.#nowMs = Date.parse(summary.node?.memory?.time ?? "") || Date.now();
     this.#showHead(status);
     this.#resources.show(status, summary, thresholds);
