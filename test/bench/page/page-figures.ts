@@ -8,7 +8,7 @@ const BOARDS = 10_000;
 const RUNS = 3;
 
 export interface PageFigures {
-  /** Of a board's page, the first contentful paint; the agent has loaded nothing of it before the first run. */
+  /** The first contentful paint of a board's page; the agent has loaded nothing of it before the first run. */
   readonly firstPaintMs: readonly number[];
   /** From the token to the list of 10,000 boards. */
   readonly fleetPageMsAt10000: readonly number[];
