@@ -4,10 +4,10 @@ import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { aborted } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
-import { describeError } from "@picolet/protocol/errors.ts";
 import { PROMETHEUS_TEXT } from "@picolet/protocol/metrics/content-type.ts";
 import { type Clock, type Log, seconds } from "@picolet/protocol/ports.ts";
 import type { AgentView } from "./agent-view.ts";
+import { listenPatiently } from "./listen-patiently.ts";
 import { listPieces, podsOf } from "./watches.ts";
 
 /** One thing that has to be well. */
@@ -68,21 +68,11 @@ export class HealthPort implements Component {
     return typeof address === "object" ? address?.port : undefined;
   }
 
-  /** Nothing of the node depends on the port: one that cannot be had is said once and tried for. */
   async run(signal: AbortSignal): Promise<void> {
-    const { clock, log } = this.#components;
-    const { address, port } = this.#init;
-    for (let failures = 0; ; failures += 1) {
-      try {
-        this.#server = await this.#listen();
-        break;
-      } catch (error) {
-        const what = { part: this.name, address, port, error: describeError(error) };
-        if (failures === 0) log.warn("cannot listen; tries again", what);
-        await clock.sleep(RETRY, signal);
-      }
-    }
-    log.info("listens", { part: this.name, address, port: this.port });
+    const server = this.#makeServer();
+    const { name: part } = this;
+    await listenPatiently(server, this.#components, { part, ...this.#init, retry: RETRY }, signal);
+    this.#server = server;
     await aborted(signal);
     await this[Symbol.asyncDispose]();
   }
@@ -96,7 +86,7 @@ export class HealthPort implements Component {
     await closed;
   }
 
-  #listen(): Promise<Server> {
+  #makeServer(): Server {
     const server = createServer(
       {
         maxHeaderSize: MAX_HEADER_BYTES,
@@ -107,14 +97,7 @@ export class HealthPort implements Component {
       (request, response) => this.#serve(request, response),
     );
     server.maxConnections = MAX_CONNECTIONS;
-    return new Promise((resolve, reject) => {
-      server.once("error", reject);
-      server.listen({ host: this.#init.address, port: this.#init.port }, () => {
-        server.removeListener("error", reject);
-        server.on("error", (error) => this.#components.log.warn("a port failed", { part: this.name, error }));
-        resolve(server);
-      });
-    });
+    return server;
   }
 
   #serve(request: IncomingMessage, response: ServerResponse): void {

@@ -3,7 +3,7 @@ import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { aborted, type JoinedSignal, joinSignals, wokenOrAborted } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
-import { describeError, type ErrorCode, ignore, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import type { ApiError } from "@picolet/protocol/local-api/status.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import type { StreamHandlers } from "../core/hub/tunnel-ports.ts";
@@ -17,6 +17,7 @@ import type { PushedPods } from "../core/pods/pushed-pods.ts";
 import type { KeyvalueBuckets } from "../core/store/keyvalue-buckets.ts";
 import type { AgentView } from "./agent-view.ts";
 import { type Answer, ApiHandler } from "./api-handler.ts";
+import { HTTP_STATUS } from "./http-status.ts";
 import type { KubeletRoutes } from "./kubelet-routes.ts";
 import { listenOnSocket } from "./unix-socket.ts";
 
@@ -64,22 +65,6 @@ const KEEP_ALIVE_TIMEOUT_MS = 5_000;
 const TIMEOUT_CHECK_MS = 10_000;
 /** Bounds how long a client may leave a finished answer unread; a client that follows may pause as long as it likes. */
 const ANSWER_TIMEOUT_MS = 30_000;
-
-const HTTP_STATUS: Readonly<Record<ErrorCode, number>> = {
-  cancelled: 503,
-  invalid: 400,
-  not_found: 404,
-  already_exists: 409,
-  conflict: 409,
-  unavailable: 503,
-  deadline_exceeded: 504,
-  resource_exhausted: 429,
-  permission_denied: 403,
-  unimplemented: 501,
-  corrupt: 500,
-  failed: 500,
-  internal: 500,
-};
 
 /** The agent's own API; every other path is the kubelet's. */
 const OWN_PATHS = /^\/v1(?:[/?]|$)/;

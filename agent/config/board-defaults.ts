@@ -66,10 +66,17 @@ const FILESYSTEMS = {
   "imagefs.inodesFree": "5%",
 };
 
+/** A reader of the page takes some 4 MiB, for as long as it is open. */
+const PAGE_MEMORY = GIBIBYTE;
+/** A machine of 1 GiB shows less: the kernel keeps some of it. */
+const PAGE_MEMORY_SHARE = 0.85;
+
 export interface BoardDefaults {
   readonly evictionHard: Readonly<Record<string, string>>;
   /** Where the file reserves nothing, neither here nor under systemReserved. */
   readonly kubeReserved: Readonly<Record<string, string>>;
+  /** True when the board's page is served where the file does not say. */
+  readonly hasPage: boolean;
   readonly derived: readonly DerivedValue[];
 }
 
@@ -81,11 +88,17 @@ export function boardDefaults(board: Board, runsContainers: boolean): BoardDefau
   const system = SYSTEM_MEMORY;
   const needed = runsContainers ? system.withContainers + board.memoryBytes * system.forShims : system.without;
   const reserved = mebibytes(Math.min(needed, system.most, board.memoryBytes * system.share));
+  const hasPage = board.memoryBytes >= PAGE_MEMORY * PAGE_MEMORY_SHARE;
   const pids = board.maxPids === undefined ? {} : { pid: String(Math.floor(board.maxPids * PIDS_SHARE)) };
   return {
     evictionHard: { "memory.available": available, ...FILESYSTEMS, "pid.available": `${PIDS_SHARE * 100}%` },
     kubeReserved: { memory: reserved, ...pids },
+    hasPage,
     derived: [
+      {
+        path: "page.enabled",
+        how: `${hasPage ? "on from" : "off below"} ${memoryText(PAGE_MEMORY)}; this board has ${memory}`,
+      },
       {
         path: "evictionHard[memory.available]",
         how: `a tenth of ${memory}, at least ${memoryText(least)} and at most ${memoryText(most)}`,

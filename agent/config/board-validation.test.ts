@@ -254,10 +254,11 @@ test("values of the file, and those that follow from the board, are reported", (
   ]);
   assert.deepEqual(
     result.origins.derived.map(({ path }) => path),
-    ["kubeReserved.memory", "kubeReserved.pid"],
+    ["page.enabled", "kubeReserved.memory", "kubeReserved.pid"],
   );
   const other = loadConfiguration("systemReserved: {}", "board", BOARD);
   assert.deepEqual(other.ok && other.origins.derived, [
+    { path: "page.enabled", how: "off below 1024 MiB; this board has 512 MiB" },
     { path: "evictionHard[memory.available]", how: "a tenth of 512 MiB, at least 24 MiB and at most 100 MiB" },
   ]);
 });

@@ -30,6 +30,7 @@ export function applyConfigurationDefaults(
       given.evictionHard === undefined || complete.mergeDefaultEvictionSettings
         ? { ...board.evictionHard, ...given.evictionHard }
         : given.evictionHard,
+    page: { ...complete.page, enabled: given.page?.enabled ?? board.hasPage },
     kubeReserved: given.kubeReserved ?? (given.systemReserved === undefined ? board.kubeReserved : {}),
     /** Null: this node belongs to no hub. */
     hub: complete.hub ?? null,

@@ -385,6 +385,15 @@ export const CONFIGURATION_FIELDS = {
     },
     isActedUpon: true,
   },
+  page: {
+    fields: {
+      enabled: { kind: "flag", isDerived: true },
+      address: { kind: "text", default: "127.0.0.1" },
+      port: { kind: "int32", default: 4194, takesEmpty: true, min: 0, max: MAX_PORT },
+      anonymous: { kind: "flag", default: false },
+    },
+    isActedUpon: true,
+  },
   blackBox: {
     fields: {
       size: { kind: "bytes", default: MEBIBYTE, min: MEBIBYTE / 16, max: 64 * MEBIBYTE },

@@ -212,6 +212,8 @@ function validatePlaces(configuration: Configuration, problems: FieldProblems): 
   for (const field of ["address", "healthzBindAddress"] as const) {
     for (const problem of ipProblems(configuration[field])) problems.invalid(field, configuration[field], problem);
   }
+  for (const problem of ipProblems(configuration.page.address))
+    problems.invalid("page.address", configuration.page.address, problem);
   configuration.clusterDNS.forEach((server, index) => {
     for (const problem of ipProblems(server)) problems.invalid(`clusterDNS[${index}]`, server, problem);
   });

@@ -266,6 +266,16 @@ const BUDGETS = {
 };
 
 const BOARD = {
+  page: "The page of the board: what edgectl shows, in a browser. It only reads.",
+  "page.enabled": {
+    meaning: "Whether the page is served, here and through the hub, and the last 24 hours are kept on disk (384 KiB).",
+    byDefault: "true from 1 GiB of memory on",
+  },
+  "page.address":
+    "The address of its port. On another one than loopback it is served by TLS, and asks for the token in page/token of the state folder.",
+  "page.port": "Its port; 0 for any free one, which the log names.",
+  "page.anonymous":
+    "Serves it without TLS and token on every address: any client that reaches the port reads the logs of all pods.",
   boardHealth: "Conditions and events of what is wrong with the board itself: voltage, heat, storage, clock.",
   "boardHealth.enabled": "Whether the board's sensors and disks are read, every 30 s at most.",
   "boardHealth.temperatureCelsius":

@@ -24,6 +24,7 @@ import { makeNodeUsageSampler, type NodeUsageSampler } from "./node/node-usage.t
 import { podLogs } from "./node/pod-logs-on-demand.ts";
 import { SecretsAtRest } from "./node/secrets-at-rest.ts";
 import { whyOnDemand } from "./node/why-on-demand.ts";
+import type { NodePage, PagedNode } from "./page/make-page.ts";
 import { makePods, type Pods } from "./pods/make-pods.ts";
 import {
   makeNodeGuards,
@@ -90,7 +91,9 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   const pulls = () => pods.images.images.pulls;
   const why = whyOnDemand({ ...base.ports, box: base.decisions, view: () => view, pulls });
   const metrics = nodeMetrics(base, { usage, view, conditions: conditions.conditions });
-  const streams = makeStreams(base, { runtimes, pods, conditions, view, usage, logs, why, metrics });
+  const page = await pageOf(base, machine, { view, usage, logs, images: pods.images.images });
+  const streamed = { runtimes, pods, conditions, view, usage, logs, why, metrics, page: page?.answer };
+  const streams = makeStreams(base, streamed);
   const samples = new SamplesOnDemand(base, { usage, flash: () => budget.report() });
   const linked = linkNode(base, { runtimes, conditions, view, streams: streams.handlers(), samples, updates });
   const upkeep = makeUpkeep(base, { runtimes, pods, view, usage, conditions: conditions.conditions });
@@ -135,6 +138,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
       clock,
     }) ?? []),
     ...linked,
+    ...(page?.parts ?? []),
     ...(cluster.link === undefined ? [] : [samples]),
     updates,
     ...budget.parts,
@@ -149,6 +153,13 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
       : [new ShimCollection({ cri: runtimes.cri, changes: statuses.changes, clock, log })]),
   ];
   await supervise(parts, { clock, log }, signal);
+}
+
+/** Undefined where the configuration has it off: nothing of it is loaded then. */
+async function pageOf(base: AgentBase, machine: AgentPorts, node: PagedNode): Promise<NodePage | undefined> {
+  if (!base.init.configuration.page.enabled) return undefined;
+  const { makePage } = await import("./page/make-page.ts");
+  return makePage(base, machine, node);
 }
 
 /** Empty where the configuration has it off: nothing of it is loaded then. */
@@ -187,7 +198,7 @@ function makeNodeBudget(
  */
 function collectGarbage({ unloadParser }: NodeCluster, after: "burst" | "rest"): void {
   unloadParser();
-  unloadModules("manifest-pods", "push-source", "shown-configuration");
+  unloadModules("manifest-pods", "push-source", "shown-configuration", "history-ring");
   for (let count = after === "burst" ? 2 : 1; count > 0; count -= 1)
     globalThis.gc?.({ type: "major", execution: "sync", flavor: "last-resort" });
 }
@@ -287,14 +298,14 @@ function makeUsage(
 
 function makeStreams(
   { ports, init, startedAt, node }: AgentBase,
-  shown: ShownNode & Pick<StreamedNode, "view" | "usage" | "logs" | "why" | "metrics">,
+  shown: ShownNode & Pick<StreamedNode, "view" | "usage" | "logs" | "why" | "metrics" | "page">,
 ): NodeStreamsOnDemand {
-  const { runtimes, pods, conditions, view, usage, logs, why, metrics } = shown;
+  const { runtimes, pods, conditions, view, usage, logs, why, metrics, page } = shown;
   return new NodeStreamsOnDemand(
     {
       ...ports,
       node: {
-        ...{ machine: node.machine, router: runtimes.router, view, usage, logs, why, startedAt },
+        ...{ machine: node.machine, router: runtimes.router, view, usage, logs, why, startedAt, page },
         conditions: conditions.conditions,
         ...{ metrics, counts: ports.counts },
         probeMetrics: (format) => pods.prober.metrics(format),

@@ -2,6 +2,7 @@
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { formatOf, OPENMETRICS_TEXT, PROMETHEUS_TEXT } from "@picolet/protocol/metrics/content-type.ts";
 import type { MetricsFormat } from "@picolet/protocol/metrics/metrics.ts";
+import { PAGE_PATH } from "@picolet/protocol/page/board-data.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
 import type { KubeletReply } from "@picolet/protocol/tunnel/stream.ts";
 import type { NodeCounts } from "../core/node/node-counts.ts";
@@ -12,8 +13,13 @@ import { podObject } from "../core/pods/pod-object.ts";
 
 export interface KubeletAnswer extends KubeletReply {
   /** Made as they are taken. */
-  readonly body: Iterable<string>;
+  readonly body: Iterable<string | Uint8Array> | AsyncIterable<string | Uint8Array>;
+  /** True for one whose pieces are sent as they come. */
+  readonly isStream?: boolean;
 }
+
+/** @param url path and query, from `/page/` on */
+export type PageOfNode = (url: string, signal: AbortSignal) => Promise<KubeletAnswer>;
 
 /** Facts of the node for /configz and /spec. */
 export interface KubeletNode {
@@ -44,6 +50,8 @@ export interface KubeletAnswersComponents {
   readonly why?: WhyAnswers | undefined;
   /** Why this node is not healthy; "" when it is. */
   readonly unhealthy: () => string;
+  /** Missing: the page is off. */
+  readonly page?: PageOfNode;
 }
 
 const JSON_TYPE = "application/json";
@@ -94,6 +102,7 @@ export class KubeletAnswers {
       return await this.#counted(path, () =>
         route(this, { query: url.searchParams, format: formatOf(accept), signal }),
       );
+    if (url.pathname.startsWith(PAGE_PATH)) return await this.#page(`${url.pathname}${url.search}`, signal);
     if (path === "/why" || path.startsWith("/why/")) return await this.#why(path, url.searchParams);
     if (path === "/logs" || path.startsWith("/logs/")) {
       return text(403, "the log files of the node itself are not given out; kubectl logs shows those of its pods\n");
@@ -112,6 +121,12 @@ export class KubeletAnswers {
     } finally {
       counts?.observe("kubelet_http_requests_duration_seconds", clock.monotonic() - began, ...labels);
     }
+  }
+
+  async #page(pathWithQuery: string, signal: AbortSignal): Promise<KubeletAnswer> {
+    const { page } = this.#components;
+    if (page !== undefined) return await page(pathWithQuery, signal);
+    return text(404, "the page of this board is off: page.enabled in its configuration turns it on\n");
   }
 
   /** `/why`, `/why/NAMESPACE/POD`; `output=text` for people, `topic` as for the local API. */

@@ -202,16 +202,20 @@ export class NodeStreams {
 
   async #kubelet({ params, accept, signal }: Exchange): Promise<void> {
     const request = kubeletParams(params);
-    const { status, contentType, body } = await this.#components.kubelet.get(request.path, signal, request.accept);
+    const answer = await this.#components.kubelet.get(request.path, signal, request.accept);
+    const { status, contentType, body, isStream = false } = answer;
     const stream = accept({ status, contentType });
-    let gathered = "";
-    for (const piece of body) {
-      gathered += piece;
-      if (gathered.length < BODY_PIECE_BYTES) continue;
-      await stream.write(Buffer.from(gathered), signal);
-      gathered = "";
+    let gathered: Uint8Array[] = [];
+    let size = 0;
+    for await (const piece of body) {
+      const bytes = typeof piece === "string" ? Buffer.from(piece) : piece;
+      gathered.push(bytes);
+      size += bytes.length;
+      if (size < BODY_PIECE_BYTES && !isStream) continue;
+      await stream.write(Buffer.concat(gathered), signal);
+      [gathered, size] = [[], 0];
     }
-    if (gathered !== "") await stream.write(Buffer.from(gathered), signal);
+    if (size > 0) await stream.write(Buffer.concat(gathered), signal);
     stream.end();
   }
 }

@@ -2,7 +2,7 @@
  * The fleet's pods, nodes and what they name, followed for all nodes together, and what each connected node is to have.
  */
 
-import type { BoundPod, BoundPods, FleetNode, FleetNodes } from "@picolet/hub-core/fleet.ts";
+import type { BoundPod, BoundPods, FleetBoardView, FleetNode, FleetNodes } from "@picolet/hub-core/fleet.ts";
 import { type KubeClient, type KubeObject, NODES, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { type CachedObject, type Change, Reflector } from "@picolet/hub-core/kube-client/reflector.ts";
 import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
@@ -210,6 +210,7 @@ export class FleetCache {
       synced,
       names: () => store.keys(),
       node: (name) => fleetNodeOf(name, store.get(name)),
+      view: (name) => viewOf(store.get(name)),
       follow: (onChange) => {
         // An object of its own for each caller.
         const follower = (name: string): void => onChange(name);
@@ -402,5 +403,11 @@ function fleetNodeOf(name: string, stored: StoredNode | undefined): FleetNode | 
 }
 
 const readyIn = ({ conditions }: StoredNode): string => /(?:^|,)Ready=([^,]*)/.exec(conditions)?.[1] ?? "";
+
+function viewOf(stored: StoredNode | undefined): FleetBoardView | undefined {
+  if (stored?.packed === undefined) return undefined;
+  const { conditions, version, updates } = stored;
+  return { conditions, version, updateReport: updates[UPDATE_STATUS_ANNOTATION] };
+}
 
 const wholeOf = (pod: StoredPod | undefined): WholePod | undefined => (pod?.kind === "whole" ? pod : undefined);

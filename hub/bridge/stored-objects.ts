@@ -150,6 +150,8 @@ export interface StoredNode extends CachedObject {
   readonly updates: Readonly<Record<string, string>>;
   /** `Ready=True,DiskPressure=False`, in the order of the types. */
   readonly conditions: string;
+  /** The agent's version. */
+  readonly version: string;
   /** The stored address of its kubelet: `10.0.0.1:10350`. */
   readonly endpoint: string;
   readonly evictsWhenAway: boolean;
@@ -166,6 +168,7 @@ export function storedNode(node: KubeObject, hub: string, isConnected: boolean):
     report: isOurs ? metadata.annotations?.[REPORT_ANNOTATION] : undefined,
     updates: isOurs ? updateAnnotationsOf(metadata.annotations) : NO_UPDATES,
     conditions: isOurs ? conditionsText(node.status) : "",
+    version: isOurs ? versionText(fieldsAt(node, "status")) : "",
     endpoint: isOurs ? endpointText(fieldsAt(node, "status")) : "",
     evictsWhenAway: isEvictedWhenAway(node),
   };
@@ -178,6 +181,11 @@ function updateAnnotationsOf(annotations: KubeMetadata["annotations"] = {}): Sto
     ([name]) => name === UPDATE_STATUS_ANNOTATION || name.startsWith(TURN_ANNOTATION_PREFIX),
   );
   return found.length === 0 ? NO_UPDATES : Object.fromEntries(found);
+}
+
+function versionText(status: Fields): string {
+  const { kubeletVersion } = fieldsAt(status, "nodeInfo");
+  return typeof kubeletVersion === "string" ? kubeletVersion : "";
 }
 
 /** Address and port of the kubelet in a Node's status. */

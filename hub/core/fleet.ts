@@ -89,6 +89,15 @@ export interface FleetNode {
   readonly updateReport: string | undefined;
 }
 
+/** The few words that an overview of thousands of Nodes shows of one. */
+export interface FleetBoardView {
+  /** `DiskPressure=False,Ready=True`, in the order of the types. */
+  readonly conditions: string;
+  /** The agent's version in the Node's status; "" when it has none. */
+  readonly version: string;
+  readonly updateReport: string | undefined;
+}
+
 /** The Nodes of the fleet, connected or not, from the one watch that the hub has of them. */
 export interface FleetNodes {
   /** True from the end of the first list on. */
@@ -96,6 +105,8 @@ export interface FleetNodes {
   names(): Iterable<string>;
   /** Parses the cached Node. Undefined for one that is gone or not of this hub. */
   node(name: string): FleetNode | undefined;
+  /** Parses nothing. Undefined as for `node`. */
+  view(name: string): FleetBoardView | undefined;
   /** @param onChange called once for each change, with the Node's name. @returns ends it */
   follow(onChange: (name: string) => void): Disposable;
 }

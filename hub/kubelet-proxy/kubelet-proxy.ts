@@ -32,6 +32,11 @@ export interface KubeletProxyComponents {
   readonly tls: Watch<KubeletTls>;
   /** Answers for telemetry, which is the hub's whether the node is connected or not. */
   readonly telemetry?: TelemetryReader;
+  /**
+   * Answers for the static files of a board's page, so that no board puts a script into a browser.
+   * @returns false for what only the board can answer
+   */
+  readonly page?: (path: string, response: ServerResponse) => Promise<boolean>;
   /** Answers scrapers of a node's usage; undefined: its board answers each. */
   readonly usage?: UsageReader;
   readonly clock: Clock;
@@ -197,6 +202,8 @@ export class KubeletProxy implements Component, KubeletEndpoints, OwnKubelets {
         response.writeHead(200, { "content-type": sampled.contentType }).end(sampled.text);
         return;
       }
+      const { page } = this.#components;
+      if (page !== undefined && path.kind === "get" && (await page(path.path, response))) return;
       this.#checkConnected(node);
       await this.#endOf(node).request(request, response, signal);
     });

@@ -69,6 +69,8 @@ export interface ServeArguments {
   readonly tunnel: ListenAddress;
   /** Embedded only. */
   readonly api: ListenAddress;
+  /** The page of the fleet; undefined: none. */
+  readonly pageAddress: ListenAddress | undefined;
   /** Address at which API servers reach the hub as kubelet of its nodes; written into their status. */
   readonly advertiseAddress: string | undefined;
   /** First and last port of the kubelet endpoints; undefined: any free ones. */
@@ -225,6 +227,9 @@ const READERS: Readonly<Record<HubCommandName, Reader>> = {
   help: ({ positionals }) => ({ command: "help", words: positionals }),
 };
 
+const onlyAddress = (given: ListenAddress | "off" | undefined): ListenAddress | undefined =>
+  given === "off" ? undefined : given;
+
 /** An IPv6 address as URLs have it. */
 const bracketed = (name: string): string => (name.includes(":") && !name.startsWith("[") ? `[${name}]` : name);
 
@@ -250,6 +255,7 @@ function serve(input: Arguments): ServeArguments {
     hubName: input.value(FLAGS.hubName),
     tunnel: input.value(FLAGS.tunnelAddress),
     api: input.value(FLAGS.apiAddress),
+    pageAddress: onlyAddress(input.value(FLAGS.pageAddress)),
     advertiseAddress: input.value(FLAGS.advertiseAddress),
     kubeletPorts: input.value(FLAGS.kubeletPorts),
     kubeletAddresses: input.value(FLAGS.kubeletAddresses),

@@ -76,6 +76,10 @@ export const FLAGS = {
     help: "where the API server listens, embedded only",
     default: "0.0.0.0:6443",
   }),
+  pageAddress: optionalAddressFlag(
+    { name: "page-address", help: "where the hub serves the page of the fleet, by HTTPS; off, or without it, nowhere" },
+    "0.0.0.0:10280",
+  ),
   advertiseAddress: textFlag({
     name: "advertise-address",
     value: "ADDRESS",

@@ -17,6 +17,7 @@ import {
   BOARD_STATES,
   boardsOf,
   isFinished,
+  listRollouts,
   parseRollout,
   ROLLOUT_LABEL,
   ROLLOUT_NAMESPACE,
@@ -125,12 +126,6 @@ function isShared({ spec, status }: Rollout, { kind, hub }: RolloutSpec, boards:
   if (spec?.kind !== kind || spec.hub !== hub) return false;
   const isOccupying = !isFinished({ status }) && status.phase !== "Stopped" && status.phase !== "Awaiting";
   return isOccupying && boards.some(parseLabelSelector(spec.selector));
-}
-
-async function listRollouts(client: KubeClient, signal: AbortSignal): Promise<readonly Rollout[]> {
-  const options = { namespace: ROLLOUT_NAMESPACE, labelSelector: ROLLOUT_LABEL };
-  const { items } = await client.list(CONFIG_MAPS, options, signal);
-  return items.map(parseRollout).sort((a, b) => (a.order < b.order ? -1 : 1));
 }
 
 const refOf = (name: string): ObjectRef => ({ namespace: ROLLOUT_NAMESPACE, name });

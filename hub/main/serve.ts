@@ -33,6 +33,7 @@ import { METRICS_SERVICE } from "../metrics/api-service-ca.ts";
 import type { ApiServerFigures, HubFigures } from "../metrics/hub-metrics.ts";
 import type { FrontProxy } from "../metrics/metrics-access.ts";
 import { ResourceAnswers } from "../metrics/resource-answers.ts";
+import { boardPageFiles } from "../page/board-page-files.ts";
 import { TunnelServer } from "../tunnel/tunnel-server.ts";
 import type { ServeArguments } from "./arguments.ts";
 import { BoardServer } from "./board-server.ts";
@@ -41,6 +42,7 @@ import { HUB_NAMESPACE } from "./hub-client.ts";
 import { KubernetesReviews } from "./kubelet-reviews.ts";
 import { openKubernetesCluster } from "./kubernetes-cluster.ts";
 import { makeSamples, openMetricsPort } from "./metrics-components.ts";
+import { makeFleetPage, pageFolder } from "./page-components.ts";
 import { makeRollouts } from "./rollout-components.ts";
 import { readCredential } from "./root-key-credential.ts";
 import { makeTelemetry } from "./telemetry-components.ts";
@@ -161,10 +163,12 @@ export async function serve(
     { hubVersion: VERSION, fleet },
   );
   const { kubeletPorts: [first, last] = [], kubeletAddresses: range } = args;
+  const reviews = new KubernetesReviews({ client });
   const proxy = new KubeletProxy(
     {
       fleet: tunnel,
-      reviews: new KubernetesReviews({ client }),
+      reviews,
+      page: boardPageFiles(pageFolder("board")),
       tls: cluster.kubeletTls,
       telemetry: telemetry.reader,
       usage: new ResourceAnswers({ samples: sampled.samples, clock }),
@@ -191,6 +195,7 @@ export async function serve(
     clock,
     log,
   });
+  const page = makeFleetPage({ ...ports, client, fleet: tunnel, nodes: backend.nodes, reviews, serving }, args);
   const rollouts = makeRollouts({ ...ports, client, nodes: backend.nodes }, args);
   const figures: HubFigures = {
     ...{ tunnel, calls, samples: sampled.samples, certificates: claims, rollouts: rollouts[1] },
@@ -209,6 +214,7 @@ export async function serve(
       await stored.ready(stop);
       const port = await boards.listen(args.tunnel);
       late.ownPorts.add(port);
+      if (page !== undefined) late.ownPorts.add(await page.listen());
       const { api, kubeconfig, caHash } = cluster;
       ready({
         tunnel: `https://${hostOf(args.tunnel.host)}:${port}`,
@@ -236,6 +242,7 @@ export async function serve(
       tunnel,
       boards,
       connections,
+      ...(page === undefined ? [] : [page]),
       startUp,
     ],
     ports,

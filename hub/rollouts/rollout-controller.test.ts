@@ -64,6 +64,7 @@ class MemoryFleet {
       synced: new WatchSource(true),
       names: () => this.#nodes.keys(),
       node: (name) => this.#nodes.get(name),
+      view: () => undefined,
       follow: (onChange) => {
         this.#followers.add(onChange);
         return { [Symbol.dispose]: () => void this.#followers.delete(onChange) };

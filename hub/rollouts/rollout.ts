@@ -1,10 +1,10 @@
 /**
  * A rollout as it is stored: a ConfigMap of `ROLLOUT_NAMESPACE` with the label `ROLLOUT_LABEL`, whose keys are below.
  * Operators write `spec`, `action` and `accepted-failures`, by `picolet-hub rollout` or kubectl; the hub writes `status`
- * and, when it stops a rollout, `action`. Pure.
+ * and, when it stops a rollout, `action`.
  */
 import { HUB_NAMESPACE } from "@picolet/hub-core/access-table.ts";
-import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { CONFIG_MAPS, type KubeClient, type KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { isRecord } from "@picolet/protocol/guards.ts";
 import { parseDuration } from "@picolet/protocol/kubernetes/duration.ts";
 import { type Millis, millis } from "@picolet/protocol/ports.ts";
@@ -308,4 +308,11 @@ function parseJson(text: unknown): unknown {
   } catch {
     return undefined;
   }
+}
+
+/** In the order in which they were made. */
+export async function listRollouts(client: KubeClient, signal: AbortSignal): Promise<readonly Rollout[]> {
+  const options = { namespace: ROLLOUT_NAMESPACE, labelSelector: ROLLOUT_LABEL };
+  const { items } = await client.list(CONFIG_MAPS, options, signal);
+  return items.map(parseRollout).sort((a, b) => (a.order < b.order ? -1 : 1));
 }

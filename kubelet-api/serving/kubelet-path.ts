@@ -149,6 +149,7 @@ export function subresourcesOf(url: string): readonly string[] {
   if (below("/spec")) return ["spec", "proxy"];
   // KEP-2862: a finer one first, and the one that allows everything.
   if (below("/pods") || below("/runningpods")) return ["pods", "proxy"];
+  if (below("/page")) return ["page", "proxy"];
   if (below("/telemetry")) return ["telemetry", "proxy"];
   if (below("/healthz")) return ["healthz", "proxy"];
   if (below("/configz")) return ["configz", "proxy"];

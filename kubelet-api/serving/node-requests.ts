@@ -1,6 +1,7 @@
 /** Requests to a node's kubelet that need no upgrade. */
 import type { ServerResponse } from "node:http";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { FOREIGN_CONTENT_HEADERS } from "@picolet/protocol/page/page-headers.ts";
 import type { Clock, Millis } from "@picolet/protocol/ports.ts";
 import type {
   KubeletParams,
@@ -69,7 +70,8 @@ async function answerWith(
   try {
     // Nothing is sent to the node; what it reads is the end.
     stream.end();
-    response.writeHead(status, { "content-type": contentType });
+    // A stolen board may say anything, and a browser reads it at the origin of a hub or of kubectl proxy.
+    response.writeHead(status, { ...FOREIGN_CONTENT_HEADERS, "content-type": contentType });
     // A followed log may have nothing to say for long.
     response.flushHeaders();
     for (;;) {

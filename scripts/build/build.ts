@@ -26,6 +26,7 @@ import { buildContainerExample } from "./build-container-example.ts";
 import { buildExamples } from "./build-examples.ts";
 import { complete, jco, koffi, sqlite } from "./carried-packages.ts";
 import { Distribution } from "./distribution.ts";
+import { type PageName, pageFiles } from "./page-files.ts";
 import { ownPlatform, PLATFORMS, type Platform, platformOf } from "./platform-parts.ts";
 
 const shared: BuildOptions = {
@@ -302,6 +303,7 @@ async function buildBoard(platform: Platform): Promise<string> {
   board.write("bin/picolet", launcher("picolet.cjs", AGENT_ENVIRONMENT, AGENT_FLAGS), 0o755);
   board.write("bin/edgectl", launcher("edgectl.cjs", "", "--max-semi-space-size=1 "), 0o755);
   board.add("wit", "wit/board");
+  await writePage(board, "lib/page", "board");
   for (const [path, text] of boardDocuments()) board.write(path, text);
   complete(board, metafiles, [sqlite(platform), jco, koffi(platform)], platform);
   return root;
@@ -313,9 +315,15 @@ async function buildHub(platform: Platform): Promise<string> {
   const metafiles = await writeBundles(hub, hubPrograms);
   hub.write("bin/picolet-hub", launcher("picolet-hub.mjs", HUB_ENVIRONMENT, HUB_FLAGS), 0o755);
   hub.write("lib/kubernetes-models.json", kubernetesModels());
+  await writePage(hub, "lib/page/board", "board");
+  await writePage(hub, "lib/page/fleet", "fleet");
   for (const [path, text] of hubDocuments()) hub.write(path, text);
   complete(hub, metafiles, [sqlite(platform)], platform);
   return root;
+}
+
+async function writePage(target: Distribution, folder: string, page: PageName): Promise<void> {
+  for (const { name, content } of await pageFiles(page)) target.write(join(folder, name), content);
 }
 
 async function writeBundles(target: Distribution, programs: readonly BuildOptions[]): Promise<readonly Metafile[]> {

@@ -14,6 +14,7 @@ export const SOURCE_FOLDERS = [
   "agent",
   "hub",
   "firmware",
+  "page",
   "wit",
   "test",
   "scripts",

@@ -12,6 +12,7 @@ import { MAX_CONNECTIONS_PER_NODE } from "@picolet/hub/kubelet-proxy/node-listen
 import { BOARD_PORT_LIMITS } from "@picolet/hub/main/board-server.ts";
 import { FLAGS } from "@picolet/hub/main/program.ts";
 import { METRICS_PORT_LIMITS } from "@picolet/hub/metrics/metrics-server.ts";
+import { PAGE_PORT_LIMITS } from "@picolet/hub/page/fleet-page-port.ts";
 import {
   MAX_GREETING,
   MAX_GREETING_PER_NODE,
@@ -118,6 +119,12 @@ ${table(
       `${code("--kubelet-ports")}, any free ones; ${code("--kubelet-addresses")}, one address for each node`,
       "1.2; client certificate or bearer token",
       `${count(MAX_CONNECTIONS_PER_NODE)} for each node`,
+    ],
+    [
+      "page of the fleet",
+      `${code("--page-address")}, none`,
+      "1.2; a bearer token for its data",
+      `${count(PAGE_PORT_LIMITS.maxConnections)}, ${count(PAGE_PORT_LIMITS.maxPending)} of them without an identity yet`,
     ],
     [
       "API server, embedded only",

@@ -19,6 +19,7 @@ import { percentile, round, spreadOf } from "@picolet/test/bench/measure/process
 import { step } from "@picolet/test/bench/measure/progress.ts";
 import { LeanAgent, type LeanFigures } from "@picolet/test/bench/memory/lean-figures.ts";
 import { MemoryAgents } from "@picolet/test/bench/memory/memory-figures.ts";
+import { pageFigures } from "@picolet/test/bench/page/page-figures.ts";
 import { wasmFigures } from "@picolet/test/bench/wasm/component-figures.ts";
 import { nodeWith } from "@picolet/test/support/agent/node-fixtures.ts";
 import type { Containerd } from "@picolet/test/support/containerd/containerd.ts";
@@ -67,7 +68,14 @@ export function partWorks(containerd: Containerd, settings: Settings): Readonly<
     blackbox: { measure: () => step("a day of the black box", () => blackBoxFigures()) },
     stats: { measure: () => step("collection of usage", () => statsFigures()) },
     edgectl: { measure: () => edgectlFigures(containerd, settings) },
+    page: { measure: () => step("the pages in a browser", pages) },
   };
+}
+
+/** A board's page by itself; the fleet's is the hub's. */
+async function pages(): Promise<unknown> {
+  const { firstPaintMs, fleetPageMsAt10000 } = await pageFigures();
+  return { firstPaintMs: p50(firstPaintMs), fleetPageMsAt10000: p50(fleetPageMsAt10000) };
 }
 
 const p50 = (samples: readonly number[]): number => round(percentile(samples, 0.5));

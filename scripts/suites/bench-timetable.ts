@@ -59,6 +59,7 @@ export const PARTS = {
   blackbox: { what: "bytes that the black box writes in a day of a crash loop", seconds: { measure: 2 } },
   stats: { what: "collection of usage", seconds: { measure: 3 } },
   edgectl: { what: "edgectl status", seconds: { measure: 2 } },
+  page: { what: "a board's page, and the fleet's of 10,000 boards, in a browser", seconds: { measure: 9 } },
 } as const satisfies Readonly<Record<string, Part>>;
 
 export type PartName = keyof typeof PARTS;

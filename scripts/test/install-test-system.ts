@@ -43,6 +43,7 @@ const PACKAGES: readonly (readonly [name: string, proof: string])[] = [
   ["openssl", "/usr/bin/openssl"],
   ["prometheus", "/usr/bin/prometheus"],
   ["squashfs-tools", "/usr/bin/mksquashfs"],
+  ["chromium", "/usr/bin/chromium"],
   // For `npm run test:arm64` alone.
   ...(process.env.PICOLET_ARM64 === "1" ? ([["qemu-system-arm", "/usr/bin/qemu-system-aarch64"]] as const) : []),
 ];

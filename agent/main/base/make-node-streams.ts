@@ -1,25 +1,18 @@
 /** Answers requests for logs, exec, attach, port-forward and the kubelet's GETs, of a hub and of this node's clients. */
 
-import { statfs } from "node:fs/promises";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
-import { ignore } from "@picolet/protocol/errors.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import type { Configuration } from "../../config/configuration.ts";
 import type { NodeCounts } from "../../core/node/node-counts.ts";
 import type { WhyAnswers } from "../../core/node/why-answers.ts";
-import type { AgentPod } from "../../core/pods/agent-pod.ts";
 import type { ContainerLogs } from "../../core/pods/container-logs.ts";
 import type { RuntimeRouter } from "../../core/pods/pod-ports.ts";
 import type { Machine } from "../../node/machine.ts";
 import type { NodeCondition } from "../../node/node-conditions.ts";
 import { checkProblem, HEALTH_CHECKS, judgeAgent } from "../../plan/node/judge-node.ts";
-import { usageOf } from "../../stats/filesystem-sampler.ts";
-import type { MountedVolume } from "../../stats/summary.ts";
-import { UsageStats } from "../../stats/usage-stats.ts";
-import { KubeletAnswers, type KubeletAnswersComponents } from "../../streams/kubelet-answers.ts";
+import { KubeletAnswers, type KubeletAnswersComponents, type PageOfNode } from "../../streams/kubelet-answers.ts";
 import { NodeStreams } from "../../streams/node-streams.ts";
-import { PodPaths } from "../../volumes/files/pod-paths.ts";
-import { volumeTypeOf } from "../../volumes/types/volume-types.ts";
+import { makeNodeStats } from "../node/make-node-stats.ts";
 import type { NodeAgentView } from "../node/node-agent-view.ts";
 import type { NodeUsageSampler } from "../node/node-usage.ts";
 
@@ -36,6 +29,8 @@ export interface StreamedNode {
   readonly metrics: KubeletAnswersComponents["metrics"];
   readonly counts: NodeCounts;
   readonly startedAt: Date;
+  /** Undefined: the page is off. */
+  readonly page: PageOfNode | undefined;
 }
 
 export interface NodeStreamsComponents {
@@ -68,15 +63,12 @@ function makeKubelet(
   { clock, log, node }: NodeStreamsComponents,
   { configuration, rootDir }: NodeStreamsInit,
 ): KubeletAnswers {
-  const { machine, usage, view, why, probeMetrics, metrics, counts, startedAt } = node;
-  const paths = new PodPaths({ rootDir, podLogsDir: configuration.podLogsDir });
+  const { machine, usage, view, why, probeMetrics, metrics, counts, startedAt, page } = node;
   return new KubeletAnswers({
     pods: () => view.pods(),
     ...{ probeMetrics, metrics, counts, clock, why },
-    stats: new UsageStats(
-      { looks: usage, mountedVolumes: (pod) => mountedVolumes(paths, pod), clock, log },
-      { nodeName: configuration.nodeName, startedAt, volumePeriod: configuration.volumeStatsAggPeriod },
-    ),
+    stats: makeNodeStats({ usage, clock, log }, { configuration, rootDir, startedAt }),
+    ...(page === undefined ? {} : { page }),
     node: async () => {
       const { shownConfiguration } = await import("../../config/shown-configuration.ts");
       return { configuration: shownConfiguration(configuration), ...machine };
@@ -86,20 +78,4 @@ function makeKubelet(
       return HEALTH_CHECKS.flatMap((check) => checkProblem(found, check) ?? []).join(", ");
     },
   });
-}
-
-const TMPFS_MAGIC = 0x01021994;
-
-/** The pod's volumes in memory, each a file system of its own. A volume whose folder is missing is left out. */
-async function mountedVolumes(paths: PodPaths, { desired }: AgentPod): Promise<readonly MountedVolume[]> {
-  const mounted: MountedVolume[] = [];
-  for (const volume of desired.pod.spec.volumes ?? []) {
-    const folder = volumeTypeOf(volume)?.folder;
-    if (folder === undefined) continue;
-    const statistics = await statfs(paths.volume(desired.uid, folder, volume.name)).catch(
-      ignore("a volume without a folder has no usage"),
-    );
-    if (statistics?.type === TMPFS_MAGIC) mounted.push({ name: volume.name, usage: usageOf(statistics) });
-  }
-  return mounted;
 }
