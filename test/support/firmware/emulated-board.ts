@@ -32,8 +32,15 @@ export interface BoardOptions {
   readonly cardMiB?: number;
   /** Files of the partition `picolet` before the first boot, by path. */
   readonly fatFiles?: Readonly<Record<string, string | Uint8Array>>;
-  /** With a hardware watchdog (i6300esb). */
-  readonly watchdog?: boolean;
+  /** A port of this machine's loopback that leads to the board's port 22. */
+  readonly sshPort?: number;
+  /** A file of `saveCard`: the board begins with a copy of that card. */
+  readonly card?: string;
+}
+
+export interface TurnOnOptions {
+  /** A new file that gets every write and flush of the card, in the form of dm-log-writes. */
+  readonly writeLog?: string;
 }
 
 export interface ShellResult {
@@ -57,7 +64,9 @@ export function boardMissing(architecture: "amd64" | "arm64" = "amd64"): string 
 /** Runs a root shell on the second console, in the image under test as it is. */
 const TEST_SHELL = `[Unit]
 DefaultDependencies=no
+Wants=dev-hvc0.device
 After=dev-hvc0.device
+StartLimitIntervalSec=0
 [Service]
 ExecStart=/bin/sh
 Environment=PS1= PATH=/usr/sbin:/usr/bin HOME=/root TERM=dumb
@@ -94,7 +103,8 @@ export class EmulatedBoard implements AsyncDisposable {
     const board = new EmulatedBoard(options);
     const base = resolve(options.image);
     const size = `${options.cardMiB ?? 4096}M`;
-    execFileSync("qemu-img", ["create", "-q", "-f", "qcow2", "-F", "raw", "-b", base, board.disk, size]);
+    if (options.card !== undefined) copyFileSync(options.card, board.disk);
+    else execFileSync("qemu-img", ["create", "-q", "-f", "qcow2", "-F", "raw", "-b", base, board.disk, size]);
     copyFileSync(board.#isArm ? "/usr/share/AAVMF/AAVMF_VARS.fd" : "/usr/share/OVMF/OVMF_VARS_4M.fd", board.#variables);
     if (options.fatFiles !== undefined) board.writeFat(options.fatFiles);
     return board;
@@ -129,8 +139,10 @@ export class EmulatedBoard implements AsyncDisposable {
     return this.#serial;
   }
 
-  async turnOn(): Promise<void> {
-    const child = spawn("setpriv", ["--pdeathsig", "KILL", ...this.#command()], {
+  async turnOn({ writeLog }: TurnOnOptions = {}): Promise<void> {
+    // QEMU opens it and makes none.
+    if (writeLog !== undefined) writeFileSync(writeLog, "");
+    const child = spawn("setpriv", ["--pdeathsig", "KILL", ...this.#command(writeLog)], {
       stdio: ["ignore", "ignore", "pipe"],
       env: { ...process.env, TMPDIR: this.folder },
     });
@@ -159,6 +171,26 @@ export class EmulatedBoard implements AsyncDisposable {
     }
     this.#serial?.close();
     this.#shell?.close();
+  }
+
+  /** Shuts the board down, and waits until it is off. */
+  async powerOff(limitMs = BOOT_LIMIT_MS): Promise<void> {
+    const child = this.#process;
+    if (child === undefined) return;
+    const exited = once(child, "exit", { signal: AbortSignal.timeout(limitMs) });
+    await this.run("systemctl poweroff --no-block");
+    await exited;
+    await this.cutPower();
+  }
+
+  /** Keeps a copy of the card while the board is off: for `BoardOptions.card` of a board with the same image. */
+  saveCard(path: string): void {
+    copyFileSync(this.disk, path);
+  }
+
+  /** Writes the whole card while the board is off: a raw file with holes. */
+  exportCard(path: string): void {
+    execFileSync("qemu-img", ["convert", "-q", "-f", "qcow2", "-O", "raw", this.disk, path]);
   }
 
   /** Waits until the board has begun to run a root shell. @throws after `limitMs`, with the serial line's end */
@@ -279,8 +311,8 @@ export class EmulatedBoard implements AsyncDisposable {
     rmSync(fat);
   }
 
-  #command(): readonly string[] {
-    const { memoryMiB = 512, watchdog = false } = this.#options;
+  #command(writeLog: string | undefined): readonly string[] {
+    const { memoryMiB = 512, sshPort } = this.#options;
     const at = (name: string): string => join(this.folder, name);
     const isArm = this.#isArm;
     const code = isArm ? "/usr/share/AAVMF/AAVMF_CODE.fd" : "/usr/share/OVMF/OVMF_CODE_4M.fd";
@@ -302,13 +334,18 @@ export class EmulatedBoard implements AsyncDisposable {
       ...["-drive", `if=pflash,format=raw,unit=0,readonly=on,file=${code}`],
       ...["-drive", `if=pflash,format=raw,unit=1,file=${this.#variables}`],
       // The card's own cache is the host's: what the board has flushed is there after a kill.
-      ...["-drive", `if=none,id=card,file=${this.disk},format=qcow2,cache=writeback`],
-      ...["-device", "virtio-blk-pci,drive=card,bootindex=0"],
-      ...["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net,romfile="],
+      ...["-blockdev", `driver=qcow2,node-name=disk,file.driver=file,file.filename=${this.disk}`],
+      ...(writeLog === undefined
+        ? []
+        : ["-blockdev", `driver=blklogwrites,node-name=logged,file=disk,log.driver=file,log.filename=${writeLog}`]),
+      ...["-device", `virtio-blk-pci,drive=${writeLog === undefined ? "disk" : "logged"},bootindex=0`],
+      ...["-netdev", `user,id=net${sshPort === undefined ? "" : `,hostfwd=tcp:127.0.0.1:${sshPort}-:22`}`],
+      ...["-device", "virtio-net-pci,netdev=net,romfile="],
       ...["-device", "virtio-rng-pci"],
       ...["-chardev", socket("serial"), "-serial", "chardev:serial"],
       ...["-chardev", socket("shell"), "-device", "virtio-serial-pci", "-device", "virtconsole,chardev=shell"],
-      ...(watchdog ? ["-device", "i6300esb", "-action", "watchdog=reset"] : []),
+      // The chipset's watchdog, which is strapped off otherwise.
+      ...(isArm ? [] : ["-global", "ICH9-LPC.noreboot=false", "-action", "watchdog=reset"]),
       ...credentials.flatMap((text) => ["-smbios", `type=11,value=${text.replaceAll(",", ",,")}`]),
     ];
   }
