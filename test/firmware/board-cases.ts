@@ -346,6 +346,7 @@ async function isRestartedByWatchdog(world: BoardWorld): Promise<void> {
   const board = await world.board();
   const before = (await board.output("cat /proc/sys/kernel/random/boot_id")).trim();
   const from = board.serial.length;
+  board.expectRestart();
   await board
     .run("sysctl -w kernel.panic=0 kernel.sysrq=1; sync; echo c > /proc/sysrq-trigger", 5000)
     .catch(() => undefined);

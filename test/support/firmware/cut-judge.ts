@@ -2,7 +2,7 @@
  * Judges the disk of a board after a power cut without a boot, by the real tools: the boot loader's own commands and
  * environment blocks, dm-verity's hashes, the file system checks of the image, and the agent's store.
  */
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { closeSync, existsSync, mkdirSync, openSync, readFileSync, readSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -167,8 +167,9 @@ export class CutJudge implements Disposable {
 
   /** As `prepare-data` does. @returns what is wrong, "" when it can be mounted */
   #mend(data: string): string {
-    const type = this.#tools.shell(`blkid -p -s TYPE -o value ${data} || true`).trim();
-    if (type !== "ext4") return "it has no file system";
+    const probe = ["-p", "-s", "TYPE", "-o", "value", join(this.#tools.work, data)];
+    const { stdout: type } = spawnSync("/usr/sbin/blkid", probe, { encoding: "utf8" });
+    if (type.trim() !== "ext4") return "it has no file system";
     // 0 to 3: it is mended.
     const code = Number(this.#tools.shell(`code=0; e2fsck -p ${data} >/dev/null 2>&1 || code=$?; echo $code`));
     if (code < 4) return "";
@@ -183,8 +184,8 @@ export class CutJudge implements Disposable {
 
   /** @returns its path in the tools' work folder */
   #copy(name: string): string {
-    execFileSync("cp", ["--sparse=always", this.#path(name), join(this.#folder, name)]);
-    return `judged/${name}`;
+    execFileSync("cp", ["--sparse=always", this.#path(name), join(this.#folder, `${name}.img`)]);
+    return `judged/${name}.img`;
   }
 
   #tryRun(program: string, args: readonly string[]): string | undefined {

@@ -61,6 +61,7 @@ export function boardMissing(architecture: "amd64" | "arm64" = "amd64"): string 
   return missing.length === 0 ? undefined : `not installed: ${missing.join(", ")}`;
 }
 
+const GREETING = /the-root-shell-is-ready/;
 /** Runs a root shell on the second console, in the image under test as it is. */
 const TEST_SHELL = `[Unit]
 DefaultDependencies=no
@@ -68,8 +69,8 @@ Wants=dev-hvc0.device
 After=dev-hvc0.device
 StartLimitIntervalSec=0
 [Service]
-ExecStart=/bin/sh
-Environment=PS1= PATH=/usr/sbin:/usr/bin HOME=/root TERM=dumb
+ExecStart=/bin/sh -c 'echo "$$GREETING"; exec /bin/sh'
+Environment=PS1= PATH=/usr/sbin:/usr/bin HOME=/root TERM=dumb GREETING=the-root-shell-is-ready
 StandardInput=tty-force
 StandardOutput=tty
 StandardError=tty
@@ -93,6 +94,8 @@ export class EmulatedBoard implements AsyncDisposable {
   #serial: SerialLine | undefined;
   #shell: SerialLine | undefined;
   #commands = 0;
+  /** Where the greeting of the present system's shell is awaited. */
+  #shellFrom = 0;
 
   private constructor(options: BoardOptions) {
     this.#options = options;
@@ -152,6 +155,7 @@ export class EmulatedBoard implements AsyncDisposable {
     });
     const ended = once(child, "exit").then(() => Promise.reject(new Error(`QEMU ended: ${complaints}`)));
     this.#process = child;
+    this.#shellFrom = 0;
     const lines = Promise.all([
       SerialLine.connect(join(this.folder, "serial.sock")),
       SerialLine.connect(join(this.folder, "shell.sock")),
@@ -193,14 +197,24 @@ export class EmulatedBoard implements AsyncDisposable {
     execFileSync("qemu-img", ["convert", "-q", "-f", "qcow2", "-O", "raw", this.disk, path]);
   }
 
-  /** Waits until the board has begun to run a root shell. @throws after `limitMs`, with the serial line's end */
+  /**
+   * Waits for the root shell of the system that was started last. Nothing is sent before it is there: a terminal keeps
+   * 4095 characters, and cuts off the rest. @throws after `limitMs`, with the serial line's end
+   */
   async shellReady(limitMs = BOOT_LIMIT_MS): Promise<void> {
-    const end = performance.now() + limitMs;
-    for (;;) {
-      const { exitCode } = await this.run("true", 10_000).catch(() => ({ exitCode: -1 }));
-      if (exitCode === 0) return;
-      if (performance.now() > end) throw new Error(`no shell within ${limitMs} ms\n${this.serial.tail}`);
+    const shell = this.#shell;
+    if (shell === undefined) throw new Error("the board is off");
+    try {
+      await shell.waitFor(GREETING, limitMs, this.#shellFrom);
+    } catch (cause) {
+      throw new Error(`no shell within ${limitMs} ms\n${this.serial.tail}`, { cause });
     }
+    await this.output("true");
+  }
+
+  /** From now on `shellReady` means the shell of the next system. */
+  expectRestart(): void {
+    this.#shellFrom = this.#shell?.length ?? 0;
   }
 
   /** Runs a line of shell as root. One at a time. */
@@ -255,11 +269,9 @@ export class EmulatedBoard implements AsyncDisposable {
 
   /** Asks for a restart, and waits for the next system's shell. */
   async reboot(): Promise<void> {
-    const before = (await this.output("cat /proc/sys/kernel/random/boot_id")).trim();
+    this.expectRestart();
     await this.run("systemctl reboot --no-block");
-    await this.until(`test "$(cat /proc/sys/kernel/random/boot_id)" != ${before}`).catch(async () => {
-      await this.shellReady();
-    });
+    await this.shellReady();
   }
 
   /** Writes a file of the whole disk's bytes while the board is off: faults of the card. */

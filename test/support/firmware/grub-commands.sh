@@ -4,19 +4,20 @@ set -u
 prefix=prefix
 
 load_env() {
-  file=${2##*/}
+  text=$(grub-editenv "${2##*/}" list 2>/dev/null) || return 0
   shift 2
-  text=$(grub-editenv "$file" list 2>/dev/null) || return 0
-  for name; do
-    value=$(echo "$text" | sed -n "s/^$name=//p")
-    [ -z "$value" ] || eval "$name=\$value"
-  done
+  while IFS='=' read -r name value; do
+    case " $* " in *" $name "*) eval "$name=\$value" ;; esac
+  done <<END
+$text
+END
 }
 
 save_env() {
   file=${2##*/}
   shift 2
-  for name; do
-    eval "grub-editenv \"$file\" set \"$name=\$$name\"" 2>/dev/null || return 0
-  done
+  count=$#
+  for name; do eval "set -- \"\$@\" \"$name=\$$name\""; done
+  shift "$count"
+  grub-editenv "$file" set "$@" 2>/dev/null || true
 }

@@ -24,7 +24,9 @@ interface Story {
   readonly phases: { readonly name: string; readonly from: number }[];
   /** From when on the board has that pod. */
   readonly pods: { readonly name: string; readonly from: number }[];
-  /** From when on it has joined, and its data must stay. */
+  /** From when on it has data that must stay. */
+  dataFrom: number | undefined;
+  /** From when on it has joined. */
   joinedFrom: number | undefined;
   /** The size at the end of the recording. */
   end: number;
@@ -33,7 +35,7 @@ interface Story {
 /** A run of a board whose writes are recorded into a folder: `base.raw`, `log` and `story.json`. */
 export class Recording {
   readonly folder: string;
-  readonly #story: Story = { phases: [], pods: [], joinedFrom: undefined, end: 0 };
+  readonly #story: Story = { phases: [], pods: [], dataFrom: undefined, joinedFrom: undefined, end: 0 };
 
   private constructor(folder: string) {
     this.folder = folder;
@@ -62,7 +64,12 @@ export class Recording {
     this.#story.pods.push({ name, from: this.#size });
   }
 
+  hasData(): void {
+    this.#story.dataFrom ??= this.#size;
+  }
+
   joined(): void {
+    this.hasData();
     this.#story.joinedFrom ??= this.#size;
   }
 
@@ -137,9 +144,9 @@ export async function judgeCuts(folder: string, options: CutOptions): Promise<re
   for (const [index, cut] of cuts.entries()) {
     const random = seededRandom(cut.seed);
     disk.cut(cut.count, () => random.next());
-    const hasJoined = story.joinedFrom !== undefined && entriesAt(log, story.joinedFrom) <= cut.count;
-    const pods = story.pods.filter(({ from }) => entriesAt(log, from) <= cut.count).map(({ name }) => name);
-    const promised = { pods, hasJoined, hasData: hasJoined };
+    const isPast = (bytes: number | undefined): boolean => bytes !== undefined && entriesAt(log, bytes) <= cut.count;
+    const pods = story.pods.filter(({ from }) => isPast(from)).map(({ name }) => name);
+    const promised = { pods, hasJoined: isPast(story.joinedFrom), hasData: isPast(story.dataFrom) };
     const judged = { ...cut, verdict: await judge.judge(promised) };
     options.onJudged?.(judged);
     if (judged.verdict.brick !== undefined || judged.verdict.lost.length > 0) bad.push(judged);

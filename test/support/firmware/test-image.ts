@@ -92,13 +92,16 @@ export async function testImage(options: TestImageOptions = {}): Promise<BuiltIm
   };
 }
 
+const NOT_IN_IMAGE = /(?:\.test\.ts|\.md)$/;
+
 function hashOf(folders: readonly string[], parameters: string): string {
   const hash = createHash("sha256").update(parameters);
   for (const folder of folders)
     for (const name of readdirSync(folder, { recursive: true, encoding: "utf8" }).sort()) {
       const path = join(folder, name);
       const stat = statSync(path);
-      if (stat.isFile()) hash.update(`${name} ${stat.mode & 0o111}\n`).update(readFileSync(path));
+      if (stat.isFile() && !NOT_IN_IMAGE.test(name))
+        hash.update(`${name} ${stat.mode & 0o111}\n`).update(readFileSync(path));
     }
   return hash.digest("hex").slice(0, 16);
 }
