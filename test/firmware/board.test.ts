@@ -1,10 +1,10 @@
 /**
- * The short form of `npm run firmware:test`: a new card with the components' image joins a real hub, loses its power while
- * an update is installed, and comes back. All that it wrote was recorded: power cuts at other moments are judged too.
+ * The short form of `npm run firmware:test`: a new card with the components' image joins a real hub, loses its power
+ * while an update is installed, and comes back. All that it wrote was recorded: power cuts at other moments are judged too.
  */
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
-import { test } from "node:test";
+import { type TestContext, test } from "node:test";
 import { BoardFleet, NODE } from "../support/firmware/board-fleet.ts";
 import { BOOT_LIMIT_MS, boardMissing, EmulatedBoard } from "../support/firmware/emulated-board.ts";
 import { givePods, type JudgedCut, judgeCuts, Recording } from "../support/firmware/power-cuts.ts";
@@ -19,7 +19,11 @@ const PODS = 3;
 const CUTS = 36;
 const SEED = 20_261_123;
 
-test("a board joins, loses its power while an update is written, and comes back", { skip }, async (context) => {
+/** Boots take minutes on a busy machine: `npm run test:image` runs it. */
+if (process.env.PICOLET_FIRMWARE === "1")
+  test("a board joins, loses its power while an update is written, and comes back", { skip }, joinsAndComesBack);
+
+async function joinsAndComesBack(context: TestContext): Promise<void> {
   using folder = new TempFolder();
   const { image, bundle } = await testImage({ flavour: "components", bundle: true });
   await using fleet = await BoardFleet.start();
@@ -79,4 +83,4 @@ test("a board joins, loses its power while an update is written, and comes back"
       ["boot", "first boot", "install", "join"].map((each) => `${each}: A`),
     );
   });
-});
+}
