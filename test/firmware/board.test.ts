@@ -1,6 +1,7 @@
 /**
  * The short form of `npm run firmware:test`: a new card with the components' image joins a real hub, loses its power
- * while an update is installed, and comes back. All that it wrote was recorded: power cuts at other moments are judged too.
+ * while an update is installed, and comes back. All that it wrote was recorded: power cuts at other moments are judged
+ * too.
  */
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
