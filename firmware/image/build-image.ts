@@ -49,10 +49,12 @@ export interface ImageOptions {
   readonly key: (tools: BuildTools) => SigningKey;
   /** Packages in other versions than those of packages.lock are used, with a warning. */
   readonly allowDrift: boolean;
-  /** Compressing the image and making the bundle take minutes. */
+  /** Compressing the image, and the bundle as much as it can be, takes minutes. */
   readonly compress: boolean;
   readonly bundle: boolean;
   readonly onWarning: (text: string) => void;
+  /** Changes the finished system, for tests. */
+  readonly change?: (tree: string) => void;
 }
 
 export interface BuiltImage {
@@ -89,12 +91,15 @@ export async function buildImage(folder: string, options: ImageOptions): Promise
     pauseArchive: flavour === "containers" ? pauseArchive(tools, board) : undefined,
   });
   rmSync(deb);
+  options.change?.(tree);
   const kernel = kernelVersion(tree);
   renameSync(join(tree, `boot/vmlinuz-${kernel}`), join(tree, "boot/vmlinuz"));
-  makeInitialRamDisk(tools, "root", epoch);
+  makeInitialRamDisk(tools, "root", epoch, options.compress);
   writeSlotCommands(tree, board);
   const slot = makeSlotImage(tools, "root", seed, epoch);
-  const bundle = options.bundle ? makeBundle(tools, { compatible, version, slot: slot.path, key }) : "";
+  const bundle = options.bundle
+    ? makeBundle(tools, { compatible, version, slot: slot.path, key, compress: options.compress })
+    : "";
   const files = new Map([["picolet.yaml", own("../first-boot/picolet.yaml")]]);
   const { format, file } = board.loader;
   files.set(`EFI/BOOT/${file}`, makeGrub(tools, `grub-modules/${format}`, format));

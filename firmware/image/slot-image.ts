@@ -50,7 +50,7 @@ const BOOT_MODULES = [
 const BOOT_PROGRAMS = ["usr/sbin/dmsetup"];
 
 /** Writes `boot/initrd.img` of the tree. */
-export function makeInitialRamDisk(tools: BuildTools, root: string, epoch: number): void {
+export function makeInitialRamDisk(tools: BuildTools, root: string, epoch: number, compress: boolean): void {
   const tree = join(tools.work, root);
   const disk = join(tools.work, "ram-disk");
   for (const folder of ["bin", "dev", "proc", "sys", "run", "root"]) mkdirSync(join(disk, folder), { recursive: true });
@@ -71,7 +71,7 @@ export function makeInitialRamDisk(tools: BuildTools, root: string, epoch: numbe
   tools.run("depmod", ["-b", "ram-disk", version]);
   settleTree(disk, epoch);
   tools.shell(
-    `cd ram-disk; find . -mindepth 1 | LC_ALL=C sort | cpio --quiet --reproducible -o -H newc | zstd -q -15 -T1 > ../${root}/boot/initrd.img`,
+    `cd ram-disk; find . -mindepth 1 | LC_ALL=C sort | cpio --quiet --reproducible -o -H newc | zstd -q -${compress ? 15 : 1} -T1 > ../${root}/boot/initrd.img`,
   );
   rmSync(disk, { recursive: true });
 }

@@ -202,8 +202,11 @@ function finishWithTools(tools: BuildTools, root: string): void {
   tools.run("systemctl", [`--root=${path}`, "preset-all"]);
   // Units that other units or the settings of this image ask for.
   tools.run("systemctl", [`--root=${path}`, "set-default", "multi-user.target"]);
-  tools.run("systemctl", [`--root=${path}`, "mask", "systemd-firstboot.service", "systemd-remount-fs.service"]);
+  tools.run("systemctl", [`--root=${path}`, "mask", ...MASKED]);
 }
+
+/** The last is logind's, for screens, whose drivers udev loads where there is one. */
+const MASKED = ["systemd-firstboot.service", "systemd-remount-fs.service", "modprobe@drm.service"];
 
 /** The kernel's own name for its release, a folder of modules. */
 export const kernelVersion = (tree: string): string => readdirSync(join(tree, "usr/lib/modules"))[0] ?? "";

@@ -10,10 +10,12 @@ export interface BundleParts {
   /** In the tools' work folder. */
   readonly slot: string;
   readonly key: SigningKey;
+  /** Small rather than soon. */
+  readonly compress: boolean;
 }
 
 /** @returns its path in the tools' work folder */
-export function makeBundle(tools: BuildTools, { compatible, version, slot, key }: BundleParts): string {
+export function makeBundle(tools: BuildTools, { compatible, version, slot, key, compress }: BundleParts): string {
   const folder = join(tools.work, "bundle");
   mkdirSync(folder);
   tools.run("ln", [slot, "bundle/rootfs.img"]);
@@ -25,7 +27,7 @@ export function makeBundle(tools: BuildTools, { compatible, version, slot, key }
   writeFileSync(join(tools.work, "update.key"), key.key, { mode: 0o600 });
   writeFileSync(join(tools.work, "update.crt"), key.certificate);
   const path = "update.raucb";
-  const squash = "--mksquashfs-args=-comp zstd -Xcompression-level 15 -processors 2";
+  const squash = `--mksquashfs-args=-comp zstd -Xcompression-level ${compress ? 15 : 1} -processors 2`;
   tools.runOutside("rauc", ["bundle", "--cert=update.crt", "--key=update.key", squash, "bundle", path], ["mksquashfs"]);
   return path;
 }

@@ -81,6 +81,14 @@ class Board implements Disposable {
     this.write("agent", "");
   }
 
+  /** As on picolet's image; RAUC is not to be asked. */
+  useImage(): void {
+    const bin = this.#folder.at("bin");
+    const slots = "case $1 in get-state) cat $BOARD/status-$2 ;; set-state) echo $3 >$BOARD/status-$2 ;; esac";
+    writeFileSync(join(bin, "boot-slots"), `#!/bin/sh\n${slots}\n`, { mode: 0o755 });
+    writeFileSync(join(bin, "rauc"), "#!/bin/sh\necho asked >$BOARD/rauc\nexit 1\n");
+  }
+
   write(name: string, text: string): void {
     writeFileSync(join(this.path, name), text);
   }
@@ -139,6 +147,7 @@ class Board implements Disposable {
       PICOLET_CMDLINE: join(this.path, "cmdline"),
       PICOLET_UPTIME: join(this.path, "uptime"),
       PICOLET_POLL: "20",
+      PICOLET_SLOTS: join(bin, "boot-slots"),
     };
     // A group of its own, which is killed as a whole.
     const { signal, stderr, status } = spawnSync(SETSID, ["--wait", "sh", SCRIPT], { env, encoding: "utf8" });
@@ -358,4 +367,13 @@ test("without a trial nothing happens to a slot that is good; one that was activ
   board.write("status-A", "bad\n");
   board.runToTheEnd();
   assert.equal(board.read("status-A"), "good");
+});
+
+test("on picolet's image a slot is marked good without RAUC's service, which would stay in memory", () => {
+  using board = new Board();
+  board.useImage();
+  board.write("status-A", "bad\n");
+  board.runToTheEnd();
+  assert.equal(board.read("status-A"), "good");
+  assert.equal(existsSync(join(board.path, "rauc")), false);
 });

@@ -1,6 +1,6 @@
 /**
- * `npm run firmware:test`: makes the image twice, boots it on an emulated board, and installs its own update bundle
- * into the other slot. Prints one JSON document; leaves with 1 when a goal is missed.
+ * `npm run firmware:test`: the image on an emulated board beside a real hub, its updates, and power cuts. Prints one
+ * JSON document, which is written after each case; leaves with 1 when a case fails or a goal is missed.
  */
 import { createHash } from "node:crypto";
 import { createReadStream, mkdtempSync, rmSync, statSync } from "node:fs";
@@ -8,56 +8,71 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { boardOf, type Flavour } from "@picolet/firmware/image/boards.ts";
-import { type BuiltImage, buildImage } from "@picolet/firmware/image/build-image.ts";
+import { buildImage } from "@picolet/firmware/image/build-image.ts";
 import { developmentKey } from "@picolet/firmware/image/signing-key.ts";
-import { sourceEpoch } from "@picolet/firmware/packages/build-packages.ts";
+import { makePackages, sourceEpoch } from "@picolet/firmware/packages/build-packages.ts";
+import { countFlag } from "@picolet/protocol/command-line/flag-values.ts";
+import { usageError } from "@picolet/protocol/command-line/usage-error.ts";
 import { describeError } from "@picolet/protocol/errors.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
-import { BOOT_LIMIT_MS, boardMissing, EmulatedBoard } from "@picolet/test/support/firmware/emulated-board.ts";
+import {
+  BOARD_CASES,
+  type BoardCaseName,
+  BoardWorld,
+  cutsPower,
+  type Figures,
+  memoryAtRest,
+  type PowerCutOptions,
+} from "@picolet/test/firmware/board-cases.ts";
+import { boardMissing, EmulatedBoard } from "@picolet/test/support/firmware/emulated-board.ts";
+import { testImage } from "@picolet/test/support/firmware/test-image.ts";
 import { buildPrograms } from "../build/build.ts";
-import { readOptions } from "../start/options.ts";
+import { PLATFORMS } from "../build/platform-parts.ts";
+import { endWithUsageError, readOptions } from "../start/options.ts";
+import { writeDocument } from "./bench-document.ts";
 
 /** An image is downloaded over slow lines, and boards have 512 MiB. */
-const GOALS = { compressedMB: 250, memoryMiBAtRest: 120, memoryMiBAtRestNoContainers: 70 } as const;
+const GOALS: Figures = {
+  image: { compressedMB: 250, memoryMiBAtRest: 120, memoryMiBAtRestNoContainers: 70 },
+  powerCuts: { bricked: 0, lost: 0 },
+  deb: { agentMB: 60, hubMB: 60 },
+};
 const BOARD = boardOf("generic-amd64");
+const OUTPUT = "dist/firmware-test.json";
 
-interface Booted {
-  readonly memoryMiB: number;
-  readonly bootToReadySeconds: number;
+interface Outcome {
+  readonly ok: boolean;
+  readonly seconds: number;
+  readonly problem?: string;
 }
 
-async function build(folder: string, flavour: Flavour, compress: boolean): Promise<BuiltImage> {
-  const [distribution = ""] = await buildPrograms(BOARD.platform);
-  return buildImage(folder, {
-    ...{ board: BOARD, flavour, version: VERSION, epoch: sourceEpoch(), distribution, compress, bundle: compress },
-    ...{ allowDrift: true, onWarning: (text: string) => console.error(`warning: ${text}`) },
-    key: (tools) => developmentKey(tools, join(scratch, "key")),
-  });
+const figures: Figures = {};
+const outcomes: Record<string, Outcome> = {};
+
+function set(group: string, name: string, value: number | boolean): void {
+  figures[group] = { ...figures[group], [name]: value };
 }
 
-const MEMORY = "awk '/^MemTotal/{t=$2}/^MemAvailable/{a=$2}END{print int((t-a)/1024)}' /proc/meminfo";
+const write = (): string => {
+  const { build = {}, ...groups } = figures;
+  return writeDocument(OUTPUT, { ...groups, ...build, outcomes });
+};
 
-async function boot(image: string, then?: (board: EmulatedBoard) => Promise<void>): Promise<Booted> {
-  await using board = await EmulatedBoard.start({ image });
-  await board.shellReady();
-  await board.until("systemctl is-active picolet && edgectl status");
-  const bootToReadySeconds = Number((await board.output("cut -d. -f1 /proc/uptime")).trim());
-  // Boards end what they do once after a boot, and the agent releases its caches.
-  await board.output("sleep 60; sync; echo 3 > /proc/sys/vm/drop_caches");
-  const memoryMiB = Number((await board.output(MEMORY)).trim());
-  await then?.(board);
-  return { memoryMiB, bootToReadySeconds };
-}
-
-/** Serves the bundle's file to the board through its data partition, installs it, and boots it. */
-async function update(board: EmulatedBoard, bundle: string): Promise<number> {
+/** A failure is an outcome, and the next case goes on. */
+async function attempt(name: string, action: () => Promise<void>): Promise<boolean> {
   const begun = performance.now();
-  await board.upload(bundle, "/data/update.raucb");
-  await board.output("rauc install /data/update.raucb && rauc status mark-active other", 4 * BOOT_LIMIT_MS);
-  await board.reboot();
-  await board.until("grep -q rauc.slot=B /proc/cmdline && systemctl is-active picolet");
-  await board.until('test "$(/usr/lib/picolet-image/boot-slots get-state B)" = good');
-  return Math.round((performance.now() - begun) / 1000);
+  console.error(`${name} …`);
+  let problem: string | undefined;
+  try {
+    await action();
+  } catch (error) {
+    problem = error instanceof Error ? `${describeError(error)}\n${error.stack ?? ""}` : String(error);
+  }
+  const seconds = Math.round((performance.now() - begun) / 1000);
+  outcomes[name] = { ok: problem === undefined, seconds, ...(problem === undefined ? {} : { problem }) };
+  console.error(`${name}: ${problem === undefined ? "good" : `FAILED: ${problem}`}, ${seconds} s`);
+  write();
+  return problem === undefined;
 }
 
 async function sha256(path: string): Promise<string> {
@@ -66,35 +81,99 @@ async function sha256(path: string): Promise<string> {
   return hash.digest("hex");
 }
 
-async function measure(): Promise<object> {
-  const containers = await build(join(scratch, "one"), "containers", true);
-  const raw = await build(join(scratch, "two"), "containers", false);
-  const again = await build(join(scratch, "three"), "containers", false);
-  const reproducible = (await sha256(raw.image)) === (await sha256(again.image));
-  rmSync(join(scratch, "three"), { recursive: true });
-  let seconds = 0;
-  const booted = await boot(raw.image, async (board) => {
-    seconds = await update(board, containers.bundle);
+/** As a user downloads it. */
+async function compressedImage(folder: string, flavour: Flavour): Promise<string> {
+  const [distribution = ""] = await buildPrograms(BOARD.platform);
+  const { image } = await buildImage(folder, {
+    ...{ board: BOARD, flavour, version: VERSION, epoch: sourceEpoch(), distribution, compress: true, bundle: false },
+    ...{ allowDrift: true, onWarning: (text: string) => console.error(`warning: ${text}`) },
+    key: (tools) => developmentKey(tools, join(scratch, "key")),
   });
-  const components = await build(join(scratch, "four"), "components", false);
-  const without = await boot(components.image);
-  return {
-    image: {
-      compressedMB: Math.round(statSync(containers.image).size / 1e6),
-      memoryMiBAtRest: booted.memoryMiB,
-      memoryMiBAtRestNoContainers: without.memoryMiB,
-      bootToReadySeconds: booted.bootToReadySeconds,
-    },
-    update: { bytesOfFull: statSync(containers.bundle).size, seconds },
-    reproducible,
-  };
+  return image;
 }
 
-readOptions({
+const megabytes = (path: string): number => Math.round(statSync(path).size / 1e5) / 10;
+
+async function buildsImages(): Promise<void> {
+  const one = await compressedImage(join(scratch, "one"), "containers");
+  set("image", "compressedMB", megabytes(one));
+  const two = await compressedImage(join(scratch, "another-folder"), "containers");
+  set("build", "reproducible", (await sha256(one)) === (await sha256(two)));
+  set("image", "compressedMBNoContainers", megabytes(await compressedImage(join(scratch, "three"), "components")));
+}
+
+async function buildsPackages(): Promise<void> {
+  const sizes: (readonly [agent: number, hub: number])[] = [];
+  for (const platform of PLATFORMS) {
+    await buildPrograms(platform);
+    const [agent = 0, hub = 0] = makePackages(platform, join(scratch, "packages"), {
+      ...{ epoch: sourceEpoch(), compression: "xz" },
+    }).map(megabytes);
+    sizes.push([agent, hub]);
+  }
+  set("deb", "agentMB", Math.max(...sizes.map(([agent]) => agent)));
+  set("deb", "hubMB", Math.max(...sizes.map(([, hub]) => hub)));
+}
+
+async function restsWithoutContainers(): Promise<void> {
+  const { image } = await testImage({ flavour: "components" });
+  await using board = await EmulatedBoard.start({ image });
+  await board.shellReady();
+  await board.until("systemctl is-active picolet && edgectl status");
+  set("image", "memoryMiBAtRestNoContainers", await memoryAtRest(board));
+}
+
+async function boardCases(wanted: readonly (BoardCaseName | typeof POWER_CUTS)[]): Promise<void> {
+  await using world = await BoardWorld.start();
+  const cutOptions: PowerCutOptions = {
+    ...{ cuts: input.value(CUTS) ?? 0, boots: input.value(BOOTS) ?? 0, seed: input.value(SEED) ?? 0 },
+    onBad: (text) => console.error(`power cut: ${text}`),
+  };
+  for (const name of new Set([...SETUP, ...wanted])) {
+    const good = await attempt(name, async () => {
+      world.recording?.phase(name);
+      await (name === POWER_CUTS ? cutsPower(world, cutOptions) : BOARD_CASES[name](world));
+    });
+    for (const [group, values] of Object.entries(world.figures))
+      for (const [each, value] of Object.entries(values)) set(group, each, value);
+    write();
+    if (good) continue;
+    await world.dropBoard();
+    if (!world.hasJoined) throw new Error(`the other cases need the board of ${name}`);
+  }
+}
+
+const OTHERS = {
+  images: buildsImages,
+  packages: buildsPackages,
+  noContainers: restsWithoutContainers,
+} as const;
+type OtherName = keyof typeof OTHERS;
+const POWER_CUTS = "powerCuts";
+const LAST_JUDGED: BoardCaseName = "update";
+/** They make the board of the others. */
+const SETUP: readonly BoardCaseName[] = ["join", "workloads"];
+/** The lives of boards that come after it are not judged: they lose their data on purpose. */
+const BOARD_NAMES = (Object.keys(BOARD_CASES) as BoardCaseName[]).flatMap((name) =>
+  name === LAST_JUDGED ? ([name, POWER_CUTS] as const) : [name],
+);
+const NAMES: readonly string[] = [...BOARD_NAMES, ...Object.keys(OTHERS)];
+const CUTS = countFlag({ name: "power-cuts", help: "disks that power cuts leave (default 300)", default: "300" });
+const BOOTS = countFlag({ name: "boots", help: "how many of these disks are booted (default 8)", default: "8" });
+const SEED = countFlag({ name: "seed", help: "of the first power cut (default 1)", default: "1" });
+
+const input = readOptions({
   name: "firmware:test",
-  summary: "makes, boots and updates an image; leaves with 1 when a goal is missed",
-  flags: [],
+  summary: "tries the image on an emulated board; leaves with 1 when a case fails or a goal is missed",
+  flags: [{ name: "only", value: "CASE", help: NAMES.join(", "), repeats: true }, CUTS, BOOTS, SEED],
 });
+const only = input.texts("only");
+const unknown = only.find((each) => !NAMES.includes(each));
+if (unknown !== undefined)
+  endWithUsageError("firmware:test", usageError(`--only must be one of ${NAMES.join(", ")}, not "${unknown}"`));
+const isWanted = (name: string): boolean =>
+  only.length === 0 || only.includes(name) || (name === LAST_JUDGED && only.includes(POWER_CUTS));
+
 const missing = boardMissing();
 if (missing !== undefined) {
   console.error(missing);
@@ -102,15 +181,23 @@ if (missing !== undefined) {
 }
 const scratch = mkdtempSync(join(tmpdir(), "picolet-firmware-"));
 try {
-  const document = (await measure()) as { readonly image: Readonly<Record<string, number>>; reproducible: boolean };
-  console.log(JSON.stringify(document));
-  const missed = Object.entries(GOALS).filter(([name, most]) => (document.image[name] ?? Number.NaN) > most);
-  for (const [name, most] of missed) console.error(`MISSED image.${name}: ${document.image[name]}, at most ${most}`);
-  if (!document.reproducible) console.error("MISSED reproducible: two builds differ");
-  process.exitCode = missed.length > 0 || !document.reproducible ? 1 : 0;
-} catch (error) {
-  console.error(describeError(error));
-  process.exitCode = 1;
+  await buildPrograms(BOARD.platform);
+  const boards = BOARD_NAMES.filter(isWanted);
+  if (boards.length > 0) await boardCases(boards).catch((error: unknown) => console.error(describeError(error)));
+  for (const [name, action] of Object.entries(OTHERS) as [OtherName, () => Promise<void>][])
+    if (isWanted(name)) await attempt(name, action);
 } finally {
   rmSync(scratch, { recursive: true, force: true });
 }
+for (const name of NAMES.filter(isWanted)) outcomes[name] ??= { ok: false, seconds: 0, problem: "it did not begin" };
+const missed = Object.entries(GOALS).flatMap(([group, goals]) =>
+  Object.entries(goals)
+    .filter(([name, most]) => Number(figures[group]?.[name] ?? 0) > Number(most))
+    .map(([name, most]) => `${group}.${name}: ${figures[group]?.[name]}, at most ${most}`),
+);
+for (const each of missed) console.error(`MISSED ${each}`);
+if (figures.build?.reproducible === false) console.error("MISSED reproducible: two builds differ");
+process.stdout.write(write());
+const isGood =
+  Object.values(outcomes).every(({ ok }) => ok) && missed.length === 0 && figures.build?.reproducible !== false;
+process.exitCode = isGood ? 0 : 1;

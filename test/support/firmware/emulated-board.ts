@@ -32,8 +32,15 @@ export interface BoardOptions {
   readonly cardMiB?: number;
   /** Files of the partition `picolet` before the first boot, by path. */
   readonly fatFiles?: Readonly<Record<string, string | Uint8Array>>;
-  /** With a hardware watchdog (i6300esb). */
-  readonly watchdog?: boolean;
+  /** A port of this machine's loopback that leads to the board's port 22. */
+  readonly sshPort?: number;
+  /** A file of `saveCard`: the board begins with a copy of that card. */
+  readonly card?: string;
+}
+
+export interface TurnOnOptions {
+  /** A new file that gets every write and flush of the card, in the form of dm-log-writes. */
+  readonly writeLog?: string;
 }
 
 export interface ShellResult {
@@ -54,13 +61,16 @@ export function boardMissing(architecture: "amd64" | "arm64" = "amd64"): string 
   return missing.length === 0 ? undefined : `not installed: ${missing.join(", ")}`;
 }
 
+const GREETING = /the-root-shell-is-ready/;
 /** Runs a root shell on the second console, in the image under test as it is. */
 const TEST_SHELL = `[Unit]
 DefaultDependencies=no
+Wants=dev-hvc0.device
 After=dev-hvc0.device
+StartLimitIntervalSec=0
 [Service]
-ExecStart=/bin/sh
-Environment=PS1= PATH=/usr/sbin:/usr/bin HOME=/root TERM=dumb
+ExecStart=/bin/sh -c 'echo "$$GREETING"; exec /bin/sh'
+Environment=PS1= PATH=/usr/sbin:/usr/bin HOME=/root TERM=dumb GREETING=the-root-shell-is-ready
 StandardInput=tty-force
 StandardOutput=tty
 StandardError=tty
@@ -84,6 +94,8 @@ export class EmulatedBoard implements AsyncDisposable {
   #serial: SerialLine | undefined;
   #shell: SerialLine | undefined;
   #commands = 0;
+  /** Where the greeting of the present system's shell is awaited. */
+  #shellFrom = 0;
 
   private constructor(options: BoardOptions) {
     this.#options = options;
@@ -94,7 +106,8 @@ export class EmulatedBoard implements AsyncDisposable {
     const board = new EmulatedBoard(options);
     const base = resolve(options.image);
     const size = `${options.cardMiB ?? 4096}M`;
-    execFileSync("qemu-img", ["create", "-q", "-f", "qcow2", "-F", "raw", "-b", base, board.disk, size]);
+    if (options.card !== undefined) copyFileSync(options.card, board.disk);
+    else execFileSync("qemu-img", ["create", "-q", "-f", "qcow2", "-F", "raw", "-b", base, board.disk, size]);
     copyFileSync(board.#isArm ? "/usr/share/AAVMF/AAVMF_VARS.fd" : "/usr/share/OVMF/OVMF_VARS_4M.fd", board.#variables);
     if (options.fatFiles !== undefined) board.writeFat(options.fatFiles);
     return board;
@@ -129,8 +142,10 @@ export class EmulatedBoard implements AsyncDisposable {
     return this.#serial;
   }
 
-  async turnOn(): Promise<void> {
-    const child = spawn("setpriv", ["--pdeathsig", "KILL", ...this.#command()], {
+  async turnOn({ writeLog }: TurnOnOptions = {}): Promise<void> {
+    // QEMU opens it and makes none.
+    if (writeLog !== undefined) writeFileSync(writeLog, "");
+    const child = spawn("setpriv", ["--pdeathsig", "KILL", ...this.#command(writeLog)], {
       stdio: ["ignore", "ignore", "pipe"],
       env: { ...process.env, TMPDIR: this.folder },
     });
@@ -140,6 +155,7 @@ export class EmulatedBoard implements AsyncDisposable {
     });
     const ended = once(child, "exit").then(() => Promise.reject(new Error(`QEMU ended: ${complaints}`)));
     this.#process = child;
+    this.#shellFrom = 0;
     const lines = Promise.all([
       SerialLine.connect(join(this.folder, "serial.sock")),
       SerialLine.connect(join(this.folder, "shell.sock")),
@@ -161,14 +177,44 @@ export class EmulatedBoard implements AsyncDisposable {
     this.#shell?.close();
   }
 
-  /** Waits until the board has begun to run a root shell. @throws after `limitMs`, with the serial line's end */
+  /** Shuts the board down, and waits until it is off. */
+  async powerOff(limitMs = BOOT_LIMIT_MS): Promise<void> {
+    const child = this.#process;
+    if (child === undefined) return;
+    const exited = once(child, "exit", { signal: AbortSignal.timeout(limitMs) });
+    await this.run("systemctl poweroff --no-block");
+    await exited;
+    await this.cutPower();
+  }
+
+  /** Keeps a copy of the card while the board is off: for `BoardOptions.card` of a board with the same image. */
+  saveCard(path: string): void {
+    copyFileSync(this.disk, path);
+  }
+
+  /** Writes the whole card while the board is off: a raw file with holes. */
+  exportCard(path: string): void {
+    execFileSync("qemu-img", ["convert", "-q", "-f", "qcow2", "-O", "raw", this.disk, path]);
+  }
+
+  /**
+   * Waits for the root shell of the system that was started last. Nothing is sent before it is there: a terminal keeps
+   * 4095 characters, and cuts off the rest. @throws after `limitMs`, with the serial line's end
+   */
   async shellReady(limitMs = BOOT_LIMIT_MS): Promise<void> {
-    const end = performance.now() + limitMs;
-    for (;;) {
-      const { exitCode } = await this.run("true", 10_000).catch(() => ({ exitCode: -1 }));
-      if (exitCode === 0) return;
-      if (performance.now() > end) throw new Error(`no shell within ${limitMs} ms\n${this.serial.tail}`);
+    const shell = this.#shell;
+    if (shell === undefined) throw new Error("the board is off");
+    try {
+      await shell.waitFor(GREETING, limitMs, this.#shellFrom);
+    } catch (cause) {
+      throw new Error(`no shell within ${limitMs} ms\n${this.serial.tail}`, { cause });
     }
+    await this.output("true");
+  }
+
+  /** From now on `shellReady` means the shell of the next system. */
+  expectRestart(): void {
+    this.#shellFrom = this.#shell?.length ?? 0;
   }
 
   /** Runs a line of shell as root. One at a time. */
@@ -223,11 +269,9 @@ export class EmulatedBoard implements AsyncDisposable {
 
   /** Asks for a restart, and waits for the next system's shell. */
   async reboot(): Promise<void> {
-    const before = (await this.output("cat /proc/sys/kernel/random/boot_id")).trim();
+    this.expectRestart();
     await this.run("systemctl reboot --no-block");
-    await this.until(`test "$(cat /proc/sys/kernel/random/boot_id)" != ${before}`).catch(async () => {
-      await this.shellReady();
-    });
+    await this.shellReady();
   }
 
   /** Writes a file of the whole disk's bytes while the board is off: faults of the card. */
@@ -279,8 +323,8 @@ export class EmulatedBoard implements AsyncDisposable {
     rmSync(fat);
   }
 
-  #command(): readonly string[] {
-    const { memoryMiB = 512, watchdog = false } = this.#options;
+  #command(writeLog: string | undefined): readonly string[] {
+    const { memoryMiB = 512, sshPort } = this.#options;
     const at = (name: string): string => join(this.folder, name);
     const isArm = this.#isArm;
     const code = isArm ? "/usr/share/AAVMF/AAVMF_CODE.fd" : "/usr/share/OVMF/OVMF_CODE_4M.fd";
@@ -302,13 +346,18 @@ export class EmulatedBoard implements AsyncDisposable {
       ...["-drive", `if=pflash,format=raw,unit=0,readonly=on,file=${code}`],
       ...["-drive", `if=pflash,format=raw,unit=1,file=${this.#variables}`],
       // The card's own cache is the host's: what the board has flushed is there after a kill.
-      ...["-drive", `if=none,id=card,file=${this.disk},format=qcow2,cache=writeback`],
-      ...["-device", "virtio-blk-pci,drive=card,bootindex=0"],
-      ...["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net,romfile="],
+      ...["-blockdev", `driver=qcow2,node-name=disk,file.driver=file,file.filename=${this.disk}`],
+      ...(writeLog === undefined
+        ? []
+        : ["-blockdev", `driver=blklogwrites,node-name=logged,file=disk,log.driver=file,log.filename=${writeLog}`]),
+      ...["-device", `virtio-blk-pci,drive=${writeLog === undefined ? "disk" : "logged"},bootindex=0`],
+      ...["-netdev", `user,id=net${sshPort === undefined ? "" : `,hostfwd=tcp:127.0.0.1:${sshPort}-:22`}`],
+      ...["-device", "virtio-net-pci,netdev=net,romfile="],
       ...["-device", "virtio-rng-pci"],
       ...["-chardev", socket("serial"), "-serial", "chardev:serial"],
       ...["-chardev", socket("shell"), "-device", "virtio-serial-pci", "-device", "virtconsole,chardev=shell"],
-      ...(watchdog ? ["-device", "i6300esb", "-action", "watchdog=reset"] : []),
+      // The chipset's watchdog, which is strapped off otherwise.
+      ...(isArm ? [] : ["-global", "ICH9-LPC.noreboot=false", "-action", "watchdog=reset"]),
       ...credentials.flatMap((text) => ["-smbios", `type=11,value=${text.replaceAll(",", ",,")}`]),
     ];
   }

@@ -2,6 +2,8 @@
 import type { Socket } from "node:net";
 import { connectTo } from "../guest/guest-channel.ts";
 
+/** How often a slow line brings something. */
+const SLOW_READ_MS = 20;
 /** Bounds memory; the beginning of a boot that loops for hours is dropped. */
 const MAX_KEPT = 8 * 2 ** 20;
 
@@ -13,15 +15,35 @@ export class SerialLine {
 
   private constructor(socket: Socket) {
     this.#socket = socket;
-    socket.setEncoding("latin1").on("data", (data) => {
-      this.#text += String(data);
-      if (this.#text.length > MAX_KEPT) {
-        this.#dropped += this.#text.length - MAX_KEPT;
-        this.#text = this.#text.slice(-MAX_KEPT);
-      }
-      for (const check of this.#waiting) check();
-    });
+    socket.setEncoding("latin1").on("data", this.#receive);
     socket.on("error", () => undefined);
+  }
+
+  readonly #receive = (data: unknown): void => {
+    this.#text += String(data);
+    if (this.#text.length > MAX_KEPT) {
+      this.#dropped += this.#text.length - MAX_KEPT;
+      this.#text = this.#text.slice(-MAX_KEPT);
+    }
+    for (const check of this.#waiting) check();
+  };
+
+  /** From now on text comes as slowly as a line of this speed brings it: ten bits a character. */
+  limitTo(baud: number): Disposable {
+    const socket = this.#socket;
+    const perRead = Math.max(1, Math.round((baud / 10) * (SLOW_READ_MS / 1000)));
+    socket.off("data", this.#receive).pause();
+    const timer = setInterval(() => {
+      const ready = socket.readableLength;
+      const text: unknown = ready === 0 ? null : socket.read(Math.min(perRead, ready));
+      if (text !== null) this.#receive(text);
+    }, SLOW_READ_MS);
+    return {
+      [Symbol.dispose]: () => {
+        clearInterval(timer);
+        socket.on("data", this.#receive).resume();
+      },
+    };
   }
 
   static async connect(path: string): Promise<SerialLine> {
