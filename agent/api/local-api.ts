@@ -1,18 +1,23 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { Socket } from "node:net";
+import type { Duplex } from "node:stream";
 import { aborted, type JoinedSignal, joinSignals, wokenOrAborted } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { describeError, type ErrorCode, ignore, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import type { ApiError } from "@picolet/protocol/local-api/status.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
+import type { StreamHandlers } from "../core/hub/tunnel-ports.ts";
 import type { NodeShutdownControl } from "../core/node/node-shutdown-control.ts";
 import type { UpdateControl } from "../core/node/update-control.ts";
+import type { WhyAnswers } from "../core/node/why-answers.ts";
 import type { ContainerLogs } from "../core/pods/container-logs.ts";
 import type { NodeImages } from "../core/pods/image-pulls.ts";
+import type { PodEnder, PodMover } from "../core/pods/pod-admission.ts";
 import type { PushedPods } from "../core/pods/pushed-pods.ts";
 import type { KeyvalueBuckets } from "../core/store/keyvalue-buckets.ts";
 import type { AgentView } from "./agent-view.ts";
 import { type Answer, ApiHandler } from "./api-handler.ts";
+import type { KubeletRoutes } from "./kubelet-routes.ts";
 import { listenOnSocket } from "./unix-socket.ts";
 
 export interface LocalApiComponents {
@@ -26,10 +31,16 @@ export interface LocalApiComponents {
   readonly shutdown?: NodeShutdownControl;
   /** `undefined`: this agent updates nothing. */
   readonly updates?: UpdateControl;
+  /** Missing: pods can neither be restarted nor deleted. */
+  readonly workers?: PodEnder & PodMover;
+  /** Missing: this agent records no decisions. */
+  readonly why?: WhyAnswers;
   /** Missing: pulls are neither reported nor possible. */
   readonly images?: NodeImages;
   /** Missing: components keep nothing on this node. */
   readonly keyvalue?: () => Promise<KeyvalueBuckets>;
+  /** Answers the kubelet's paths; missing: they are not offered. */
+  readonly streams?: StreamHandlers;
 }
 
 export interface LocalApiInit {
@@ -37,8 +48,11 @@ export interface LocalApiInit {
 }
 
 /** People and scripts on one board; each costs some 20 KiB. A further connection is closed at once. */
-export const MAX_CONNECTIONS = 32;
-/** Bounds the connections that follow something, so that `status` always finds a free one. A further one gets 429. */
+export const MAX_CONNECTIONS = 48;
+/**
+ * Bounds the connections that follow something, and those with a path of the kubelet, so that `status` always finds a
+ * free one. A further one of either kind gets 429.
+ */
 export const MAX_STREAMS = 16;
 /** Request line and headers; the longest proper one has two names of 253 characters. A longer one gets 431. */
 const MAX_HEADER_BYTES = 8 * 1024;
@@ -67,15 +81,23 @@ const HTTP_STATUS: Readonly<Record<ErrorCode, number>> = {
   internal: 500,
 };
 
+/** The agent's own API; every other path is the kubelet's. */
+const OWN_PATHS = /^\/v1(?:[/?]|$)/;
+
 /**
- * The agent's API on a local socket: HTTP/1.1, JSON, `/v1/…` (protocol/local-api/status.ts has the shapes). Who may
- * open the socket may ask everything: its file mode is the access control.
+ * The agent's API on a local socket: HTTP/1.1, JSON, `/v1/…` (protocol/local-api/status.ts has the shapes), and the
+ * kubelet's paths. Who may open the socket may ask everything: its file mode is the access control.
  */
 export class LocalApi implements Component {
   readonly name = "local api";
   readonly #log: Log;
   readonly #socketPath: string;
   readonly #handler: ApiHandler;
+  readonly #clock: Clock;
+  readonly #nodeStreams: StreamHandlers | undefined;
+  #kubelet: KubeletRoutes | undefined;
+  /** Connections that the server has given away; it closes the others. */
+  readonly #upgraded = new Set<Duplex>();
   readonly #server: Server;
   readonly #stop: JoinedSignal = joinSignals();
   #streams = 0;
@@ -85,6 +107,8 @@ export class LocalApi implements Component {
     this.#log = components.log;
     this.#socketPath = init.socketPath;
     this.#handler = new ApiHandler(components);
+    this.#clock = components.clock;
+    this.#nodeStreams = components.streams;
     this.#server = createServer(
       {
         maxHeaderSize: MAX_HEADER_BYTES,
@@ -97,6 +121,9 @@ export class LocalApi implements Component {
     );
     this.#server.maxConnections = MAX_CONNECTIONS;
     this.#server.on("clientError", refuseGarbage);
+    if (this.#nodeStreams !== undefined) {
+      this.#server.on("upgrade", (message, socket, head) => void this.#upgrade(message, socket, head));
+    }
   }
 
   /**
@@ -129,6 +156,7 @@ export class LocalApi implements Component {
     removeSocket();
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
     this.#server.closeAllConnections();
+    for (const socket of this.#upgraded) socket.destroy();
     await closed;
   }
 
@@ -137,11 +165,34 @@ export class LocalApi implements Component {
     response.once("close", () => request.abort());
     response.on("error", () => request.abort());
     try {
+      if (this.#nodeStreams !== undefined && !OWN_PATHS.test(message.url ?? "")) {
+        const kubelet = await this.#kubeletRoutes(this.#nodeStreams);
+        return await kubelet.request(message, response, this.#stop.signal);
+      }
       const answer = await this.#handler.answer(message, request.signal);
       await this.#send(answer, response, request.signal);
     } catch (error) {
       this.#fail(error, message, response);
     }
+  }
+
+  async #upgrade(message: IncomingMessage, socket: Duplex, head: Buffer): Promise<void> {
+    if (this.#nodeStreams === undefined) return;
+    this.#upgraded.add(socket);
+    socket.once("close", () => this.#upgraded.delete(socket));
+    try {
+      const kubelet = await this.#kubeletRoutes(this.#nodeStreams);
+      await kubelet.upgrade(message, socket, head, this.#stop.signal);
+    } catch (error) {
+      this.#log.error("cannot answer a request", { url: message.url, error });
+      socket.destroy();
+    }
+  }
+
+  async #kubeletRoutes(streams: StreamHandlers): Promise<KubeletRoutes> {
+    const { KubeletRoutes } = await import("./kubelet-routes.ts");
+    this.#kubelet ??= new KubeletRoutes({ streams, clock: this.#clock });
+    return this.#kubelet;
   }
 
   async #send(answer: Answer, response: ServerResponse, signal: AbortSignal): Promise<void> {

@@ -11,6 +11,7 @@ import {
 } from "node:fs";
 import { dirname, join } from "node:path";
 import { test } from "node:test";
+import { StreamPair } from "@picolet/kubelet-api/pipes/stream-pair.ts";
 import { WatchSource } from "@picolet/protocol/async/watch.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
@@ -24,7 +25,7 @@ import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
-import { readText, rejectedWith, StreamPair } from "@picolet/test/support/unit/streaming/stream-pair.ts";
+import { cut, readText, rejectedWith } from "@picolet/test/support/unit/streaming/stream-answers.ts";
 import fc from "fast-check";
 import type { AgentPod } from "../core/pods/agent-pod.ts";
 import { KubeletAnswers } from "./kubelet-answers.ts";
@@ -208,7 +209,7 @@ test("200 MB of log and a reader that stops: little is held, nothing is left whe
   assert.ok(pair.buffered <= 256 * 1024, `${pair.buffered} bytes under way`);
   assert.ok(grown < MIB, `grown by ${grown}`);
   assert.ok(openFiles(node.folder.path).length > 0);
-  pair.cut();
+  cut(pair);
   await node.idle();
   assert.deepEqual(openFiles(node.folder.path), []);
 });
@@ -313,11 +314,11 @@ test("no more sessions than the limit; a place is free again afterwards", async 
   const follow = { ...OF_WEB, container: "main", query: { follow: "true" } };
   for (const pair of pairs) await node.open("logs", follow, pair);
   await assert.rejects(node.open("logs", follow), rejectedWith("resource_exhausted", /open already/));
-  for (const pair of pairs) pair.cut();
+  for (const pair of pairs) cut(pair);
   await node.idle();
   const pair = new StreamPair();
   await node.open("logs", follow, pair);
-  pair.cut();
+  cut(pair);
   await node.idle();
 });
 
@@ -349,7 +350,7 @@ test("any request is answered or refused with a reason", async () => {
       } catch (error) {
         assert.ok(error instanceof PicoletError && error.code !== "internal", String(error));
       }
-      pair.cut();
+      cut(pair);
     }),
     { numRuns: 500 },
   );

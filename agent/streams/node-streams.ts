@@ -30,6 +30,11 @@ export interface NodeStreamsComponents {
   readonly log: Log;
 }
 
+export interface NodeStreamsInit {
+  /** Default: `MAX_SESSIONS`. */
+  readonly maxSessions?: number | undefined;
+}
+
 /** Bounds memory: a busy session takes about 100 KiB. A further one is refused. */
 export const MAX_SESSIONS = 64;
 /** Pieces of an answer are gathered to about this size before they are sent. */
@@ -45,14 +50,16 @@ interface Exchange {
 
 type Session = (exchange: Exchange) => Promise<void>;
 
-/** Answers the streams that a hub opens: logs, exec, attach, port-forward, the kubelet's GETs. */
+/** Answers the streams that a client opens, a hub most of all: logs, exec, attach, port-forward, the kubelet's GETs. */
 export class NodeStreams {
   readonly handlers: StreamHandlers;
   readonly #components: NodeStreamsComponents;
+  readonly #maxSessions: number;
   #sessions = 0;
 
-  constructor(components: NodeStreamsComponents) {
+  constructor(components: NodeStreamsComponents, { maxSessions = MAX_SESSIONS }: NodeStreamsInit = {}) {
     this.#components = components;
+    this.#maxSessions = maxSessions;
     const answering = (session: Session) => (stream: IncomingStream) => void this.#answer(stream, session);
     this.handlers = {
       logs: answering((exchange) => this.#logs(exchange)),
@@ -70,8 +77,8 @@ export class NodeStreams {
 
   async #answer(stream: IncomingStream, session: Session): Promise<void> {
     let accepted: TunnelStream | undefined;
-    if (this.#sessions >= MAX_SESSIONS) {
-      const message = `${MAX_SESSIONS} streams of this node are open already`;
+    if (this.#sessions >= this.#maxSessions) {
+      const message = `${this.#maxSessions} streams of this node are open already`;
       stream.reject({ code: "resource_exhausted", message });
       return;
     }

@@ -8,17 +8,17 @@ import type {
   KubeletTarget,
   KubeletUpgrade,
 } from "@picolet/hub-core/kubelet-connector.ts";
-import { joinPipes, SocketPipe, type WebSocketPipe } from "@picolet/hub-core/pipes/byte-pipe.ts";
-import { readResponseHead } from "@picolet/hub-core/pipes/response-head.ts";
-import { acceptWebSocket, offeredProtocols } from "@picolet/hub-core/pipes/web-socket-server.ts";
+import { joinPipes, SocketPipe, type WebSocketPipe } from "@picolet/kubelet-api/pipes/byte-pipe.ts";
+import { readResponseHead } from "@picolet/kubelet-api/pipes/response-head.ts";
+import { acceptWebSocket, offeredProtocols } from "@picolet/kubelet-api/pipes/web-socket-server.ts";
+import { commandStreams } from "@picolet/kubelet-api/serving/kubelet-path.ts";
+import { SPDY_COMMAND_PROTOCOLS } from "@picolet/kubelet-api/streaming/spdy-command.ts";
+import { translateCommand } from "@picolet/kubelet-api/streaming/translate-command.ts";
+import { TRANSLATED_PROTOCOL } from "@picolet/kubelet-api/streaming/web-socket-command.ts";
 import { cancelled } from "@picolet/protocol/async/abort.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { ignore, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
-import { failureStatus, relayCommand } from "../streaming/command-session.ts";
-import { SPDY_COMMAND_PROTOCOLS, SpdyCommand } from "../streaming/spdy-command.ts";
-import { TRANSLATED_PROTOCOL, WebSocketCommand } from "../streaming/web-socket-command.ts";
-import { commandStreams } from "./kubelet-path.ts";
 import type { KubeletTargets } from "./kubelet-targets.ts";
 import { isRefused, statusAnswer } from "./status-answer.ts";
 
@@ -144,13 +144,8 @@ export class KubeletDialer implements KubeletConnector, Disposable {
     if (dialled.kind === "refused") return dialled;
     const protocol = String(dialled.headers["x-stream-protocol-version"] ?? "channel.k8s.io");
     return await this.#asWebSocket(request, TRANSLATED_PROTOCOL, dialled.socket, signal, async (pipe) => {
-      const front = new WebSocketCommand(pipe, TRANSLATED_PROTOCOL, streams);
-      const socket = new SocketPipe(dialled.socket);
-      const back = await SpdyCommand.open({ clock: this.#clock }, socket, protocol, streams, front.closed).catch(
-        ignore("the client is told below"),
-      );
-      if (back !== undefined) return await relayCommand(front, back, signal);
-      await front.fail(failureStatus("the container runtime did not open the command's streams"));
+      const back = new SocketPipe(dialled.socket);
+      await translateCommand({ clock: this.#clock }, pipe, back, { protocol, streams }, signal);
     });
   }
 

@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type TestContext, test } from "node:test";
-import { SocketPipe } from "@picolet/hub-core/pipes/byte-pipe.ts";
-import { PrefixedPipe } from "@picolet/hub-core/pipes/prefixed-pipe.ts";
-import { readResponseHead } from "@picolet/hub-core/pipes/response-head.ts";
+import { SocketPipe } from "@picolet/kubelet-api/pipes/byte-pipe.ts";
+import { PrefixedPipe } from "@picolet/kubelet-api/pipes/prefixed-pipe.ts";
+import { readResponseHead } from "@picolet/kubelet-api/pipes/response-head.ts";
+import { SpdyCommand } from "@picolet/kubelet-api/streaming/spdy-command.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
@@ -13,7 +14,6 @@ import { TlsAuthority } from "@picolet/test/support/unit/identity/tls-authority.
 import { fixedPorts } from "@picolet/test/support/unit/machine/fixed-port.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { KubeletHub } from "@picolet/test/support/unit/streaming/kubelet-hub.ts";
-import { SpdyCommand } from "../streaming/spdy-command.ts";
 
 const NEVER = new AbortController().signal;
 const ATTACH = "/attach/default/web/main?input=1&output=1&error=1";

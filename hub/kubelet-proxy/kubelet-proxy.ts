@@ -3,20 +3,19 @@ import { createServer, type Server } from "node:https";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { Fleet, KubeletEndpoints } from "@picolet/hub-core/fleet.ts";
-import type { TelemetryReader } from "@picolet/hub-core/telemetry-ports.ts";
+import type { TelemetryReader, UsageReader } from "@picolet/hub-core/telemetry-ports.ts";
+import { answerRequest, answerUpgrade, NodeEnd } from "@picolet/kubelet-api/serving/exchanges.ts";
+import { KubeletAccess, type KubeletReviews } from "@picolet/kubelet-api/serving/kubelet-access.ts";
+import { isResourceMetrics, isTelemetry, parseKubeletPath } from "@picolet/kubelet-api/serving/kubelet-path.ts";
 import { type JoinedSignal, joinSignals } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
-import { answerFailure, httpFailure, refuseUpgrade, shownFailure } from "./http-answers.ts";
-import { KubeletAccess, type KubeletReviews } from "./kubelet-access.ts";
-import { isTelemetry, parseKubeletPath } from "./kubelet-path.ts";
+import type { StreamOpener } from "@picolet/protocol/tunnel/stream.ts";
 import type { OwnEndpoint, OwnKubelets } from "./kubelet-targets.ts";
 import { NodeAddresses, type NodeAddressesInit } from "./node-addresses.ts";
 import { NodeListeners, type NodeListenersInit } from "./node-listeners.ts";
-import { serveRequest } from "./node-requests.ts";
-import { serveUpgrade } from "./node-upgrades.ts";
 
 /** All PEM. */
 export interface KubeletTls {
@@ -33,6 +32,8 @@ export interface KubeletProxyComponents {
   readonly tls: Watch<KubeletTls>;
   /** Answers for telemetry, which is the hub's whether the node is connected or not. */
   readonly telemetry?: TelemetryReader;
+  /** Answers scrapers of a node's usage; undefined: its board answers each. */
+  readonly usage?: UsageReader;
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -182,42 +183,39 @@ export class KubeletProxy implements Component, KubeletEndpoints, OwnKubelets {
     this.#server.emit("connection", socket);
   }
 
-  async #request(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    using life = joinSignals(this.#stop.signal);
-    response.once("close", () => life.abort());
-    response.on("error", () => life.abort());
-    let isLog = false;
-    try {
-      const node = await this.#admit(request, life.signal);
+  #request(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    return answerRequest(request, response, this.#stop.signal, async (signal) => {
+      const node = await this.#admit(request, signal);
       const path = parseKubeletPath(request.url ?? "");
-      isLog = path.kind === "logs";
-      const { fleet, clock, telemetry } = this.#components;
+      const { telemetry, usage } = this.#components;
       if (telemetry !== undefined && request.method === "GET" && isTelemetry(path)) {
-        return await telemetry.answer(node, path.path, response, life.signal);
+        return await telemetry.answer(node, path.path, response, signal);
+      }
+      const sampled =
+        request.method === "GET" && isResourceMetrics(path) ? usage?.read(node, request.headers.accept) : undefined;
+      if (sampled !== undefined) {
+        response.writeHead(200, { "content-type": sampled.contentType }).end(sampled.text);
+        return;
       }
       this.#checkConnected(node);
-      await serveRequest({ fleet, clock }, { node, path, method: request.method ?? "" }, response, life.signal);
-    } catch (error) {
-      answerFailure(response, isLog ? shownFailure(error) : httpFailure(error));
-    }
+      await this.#endOf(node).request(request, response, signal);
+    });
   }
 
-  async #upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): Promise<void> {
-    using life = joinSignals(this.#stop.signal);
-    const onClose = (): void => life.abort();
-    socket.once("close", onClose);
-    socket.on("error", onClose);
-    try {
-      const node = await this.#admit(request, life.signal);
-      const path = parseKubeletPath(request.url ?? "");
+  #upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): Promise<void> {
+    return answerUpgrade(socket, this.#stop.signal, async (signal) => {
+      const node = await this.#admit(request, signal);
       this.#checkConnected(node);
-      const { fleet, clock } = this.#components;
-      await serveUpgrade({ fleet, clock }, { node, path, request }, { socket, head }, life.signal);
-    } catch (error) {
-      refuseUpgrade(socket, httpFailure(error));
-    } finally {
-      socket.off("close", onClose);
-    }
+      await this.#endOf(node).upgrade(request, socket, head, signal);
+    });
+  }
+
+  #endOf(node: string): NodeEnd {
+    const { fleet, clock } = this.#components;
+    const streams: StreamOpener = {
+      open: (kind, params, lane, signal) => fleet.open(node, kind, params, lane, signal),
+    };
+    return new NodeEnd({ streams, clock });
   }
 
   /** @returns which node is meant, to who may ask */

@@ -2,16 +2,11 @@
 
 import { Readable } from "node:stream";
 import type { KubeletResponse } from "@picolet/hub-core/kubelet-connector.ts";
+import { kubeStatus } from "@picolet/kubelet-api/serving/kube-status.ts";
 import { ignore } from "@picolet/protocol/errors.ts";
 
 /** A kubelet says what is wrong in a sentence; of a longer text the rest is dropped. */
 const MAX_TEXT_BYTES = 16 * 1024;
-
-const REASONS: Readonly<Record<number, string>> = {
-  ...{ 400: "BadRequest", 401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 409: "Conflict", 410: "Gone" },
-  ...{ 422: "Invalid", 429: "TooManyRequests", 500: "InternalError", 502: "InternalError" },
-  ...{ 503: "ServiceUnavailable", 504: "Timeout" },
-};
 
 export const isRefused = ({ status }: Pick<KubeletResponse, "status">): boolean => status >= 400;
 
@@ -21,13 +16,6 @@ export async function statusAnswer({ status, body }: KubeletResponse): Promise<K
   const headers = { "content-type": "application/json", "content-length": Buffer.byteLength(answer) };
   return { status, headers, body: Readable.from([Buffer.from(answer)]) };
 }
-
-export const kubeStatus = (code: number, message: string) => ({
-  ...{ kind: "Status", apiVersion: "v1", metadata: {}, status: "Failure" },
-  message: message === "" ? `the kubelet answered with ${code}` : message,
-  reason: REASONS[code] ?? "InternalError",
-  code,
-});
 
 async function readText(body: Readable): Promise<string> {
   const pieces: Buffer[] = [];

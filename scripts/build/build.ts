@@ -47,22 +47,31 @@ const shared: BuildOptions = {
 };
 
 const WS_CLIENT = resolve("node_modules/ws/lib/websocket.js");
+const WS_SERVER = resolve("node_modules/ws/lib/websocket-server.js");
+/** The one file that accepts WebSockets; it is loaded with the first of them. */
+const ACCEPTS_WEB_SOCKETS = /\/web-socket-server\.ts$/;
 
 /**
  * Bundles only the client of `ws`, without parts that the tunnel never uses: compression loads `node:zlib`, and `wss:`
- * URLs `node:https` (the tunnel passes a socket that has done TLS already). The server's code would take half a MiB.
+ * URLs `node:https` (the tunnel passes a socket that has done TLS already). The server's code, which takes half a MiB,
+ * goes to the file that accepts WebSockets.
  */
 const leanWebSocket: Plugin = {
   name: "lean ws",
   setup: ({ onResolve, onLoad }) => {
-    onResolve({ filter: /^ws$/ }, () => ({ path: "ws", namespace: "lean-ws" }));
+    onResolve({ filter: /^ws$/ }, ({ importer }) => ({
+      path: ACCEPTS_WEB_SOCKETS.test(importer) ? "ws server" : "ws",
+      namespace: "lean-ws",
+    }));
     onResolve({ filter: /^\.\/permessage-deflate$/ }, () => ({ path: "permessage-deflate", namespace: "lean-ws" }));
     onResolve({ filter: /^https$/ }, () => ({ path: "https", namespace: "lean-ws" }));
     onLoad({ filter: /.*/, namespace: "lean-ws" }, ({ path }) => ({
       contents:
         path === "ws"
           ? `import WebSocket from ${JSON.stringify(WS_CLIENT)}; export { WebSocket };`
-          : `module.exports = class { static extensionName = ${JSON.stringify(path)} };`,
+          : path === "ws server"
+            ? `import WebSocketServer from ${JSON.stringify(WS_SERVER)}; export { WebSocketServer };`
+            : `module.exports = class { static extensionName = ${JSON.stringify(path)} };`,
       resolveDir: dirname(WS_CLIENT),
     }));
   },

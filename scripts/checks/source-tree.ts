@@ -10,6 +10,7 @@ import { parseSync } from "oxc-parser";
 export const SOURCE_FOLDERS = [
   "protocol",
   "runtime-adapters",
+  "kubelet-api",
   "agent",
   "hub",
   "firmware",

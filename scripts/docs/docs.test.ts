@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { parseKubeletPath } from "@picolet/hub/kubelet-proxy/kubelet-path.ts";
 import { ensureInitialObjects } from "@picolet/hub-embedded/controllers/cluster/initial-objects.ts";
 import { FleetGuard, storePathIn } from "@picolet/hub-embedded/store/fleet-guard.ts";
+import { parseKubeletPath } from "@picolet/kubelet-api/serving/kubelet-path.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { ADMIN_USER, TestApiServer } from "@picolet/test/support/unit/embedded/api-server.ts";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";

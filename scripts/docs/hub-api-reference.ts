@@ -7,8 +7,6 @@ import {
   MAX_HEADER_BYTES,
   REQUEST_TIMEOUT_MS,
 } from "@picolet/hub/identity/tls-server.ts";
-import { HTTP_STATUS } from "@picolet/hub/kubelet-proxy/http-answers.ts";
-import { MAX_LOG_OPTIONS, MAX_PORTS, MAX_WORDS, subresourcesOf } from "@picolet/hub/kubelet-proxy/kubelet-path.ts";
 import { MAX_HEADER_BYTES as MAX_KUBELET_HEADER_BYTES } from "@picolet/hub/kubelet-proxy/kubelet-proxy.ts";
 import { MAX_CONNECTIONS_PER_NODE } from "@picolet/hub/kubelet-proxy/node-listeners.ts";
 import { BOARD_PORT_LIMITS } from "@picolet/hub/main/board-server.ts";
@@ -69,6 +67,8 @@ import {
   MIN_TIMEOUT_SECONDS,
 } from "@picolet/hub-embedded/service/resource-watch.ts";
 import { MAX_HISTORY_AGE_MS, MAX_HISTORY_ROWS } from "@picolet/hub-embedded/store/object-store.ts";
+import { HTTP_STATUS } from "@picolet/kubelet-api/serving/http-answers.ts";
+import { MAX_LOG_OPTIONS, MAX_PORTS, MAX_WORDS, subresourcesOf } from "@picolet/kubelet-api/serving/kubelet-path.ts";
 import { MAX_JOIN_REQUEST_BYTES } from "@picolet/protocol/pki/join-messages.ts";
 import { KIBIBYTE, MEBIBYTE } from "@picolet/protocol/units.ts";
 import { ABSENT_RESOURCES, ABSENT_SUBRESOURCES, API_PATHS, BOARD_PATHS, KUBELET_PATHS } from "./hub-api-paths.ts";

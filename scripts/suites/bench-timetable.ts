@@ -27,7 +27,7 @@ export const PARTS = {
   agent: {
     what: "the agent at rest with 0, 10 and 50 pods, without and with a hub",
     waits: "90 s until the starts are reported, a window of 60 s",
-    seconds: { setUp: 20, rest: 150, end: 15 },
+    seconds: { setUp: 24, rest: 150, end: 33 },
   },
   kubelet: {
     what: "the same of the kubelet that --kubelet names, standalone and joined to a hub",
@@ -36,28 +36,28 @@ export const PARTS = {
   lean: {
     what: "what the guard in npm test sees: memory, bytes, wake-ups, system calls at rest",
     waits: "25 s, up to 30 s until a heartbeat, 5 heartbeats of 30 s",
-    seconds: { setUp: 6, rest: 205, end: 5 },
+    seconds: { setUp: 4, rest: 175, end: 29 },
   },
   memory: {
     what: "its memory by owner: heap by space and source file, malloc, stacks, libraries",
     waits: "60 s until the agents have settled",
-    seconds: { setUp: 20, rest: 60, end: 40 },
+    seconds: { setUp: 19, rest: 60, end: 49 },
   },
-  latency: { what: "pods that start, crash, are adopted; the CRI calls by hand", seconds: { measure: 80 } },
+  latency: { what: "pods that start, crash, are adopted; the CRI calls by hand", seconds: { measure: 59 } },
   tunnel: {
     what: "bytes and round trips to the hub; apply, exec and logs through it",
     waits: "90 s until the starts are reported, up to 30 s until a heartbeat, 3 heartbeats of 30 s",
-    seconds: { setUp: 8, rest: 210, end: 5, measure: 40 },
+    seconds: { setUp: 7, rest: 195, end: 29, measure: 22 },
   },
-  wasm: { what: "components: memory, restarts, pulls, HTTP, key-value store", seconds: { measure: 90 } },
+  wasm: { what: "components: memory, restarts, pulls, HTTP, key-value store", seconds: { measure: 84 } },
   probes: {
     what: "300 probes every 10 s",
     waits: "12 s until each has run, a window of 60 s, both kinds at once",
-    seconds: { setUp: 1, rest: 75, end: 1, measure: 74 },
+    seconds: { setUp: 1, rest: 73, end: 1, measure: 73 },
   },
-  eviction: { what: "pods that leak memory", seconds: { measure: 65 } },
-  stats: { what: "collection of usage", seconds: { measure: 6 } },
-  edgectl: { what: "edgectl status", seconds: { measure: 5 } },
+  eviction: { what: "pods that leak memory", seconds: { measure: 57 } },
+  stats: { what: "collection of usage", seconds: { measure: 3 } },
+  edgectl: { what: "edgectl status", seconds: { measure: 2 } },
 } as const satisfies Readonly<Record<string, Part>>;
 
 export type PartName = keyof typeof PARTS;

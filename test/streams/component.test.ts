@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { parsePod } from "@picolet/protocol/pod/validation/parse-pod.ts";
+import { CHANNEL } from "@picolet/protocol/tunnel/channel-frames.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { desiredPod } from "@picolet/runtime-test-kit/conformance/conformance-bench.ts";
 import { KUBECTL_VERSIONS } from "@picolet/scripts/test/install-kubectl.ts";
@@ -9,6 +10,7 @@ import { Kubectl } from "../support/hub/kubectl.ts";
 import { kubectlMissing } from "../support/hub/test-fleet.ts";
 import { ApiFront } from "../support/unit/embedded/api-front.ts";
 import { fixedPort } from "../support/unit/machine/fixed-port.ts";
+import { LocalSocket } from "../support/unit/streaming/local-socket.ts";
 import { NODE, StreamingNode } from "../support/unit/streaming/streaming-node.ts";
 import { testComponent } from "../support/wasm/components.ts";
 import { wasmFixture } from "../support/wasm/wasm-fixture.ts";
@@ -21,6 +23,7 @@ let node: StreamingNode;
 let front: ApiFront;
 let pod: DesiredPod;
 let port: number;
+let socket: LocalSocket;
 
 before(async () => {
   node = new StreamingNode(await wasmFixture());
@@ -35,6 +38,7 @@ before(async () => {
   const served = servedPod();
   await node.run(served, { image: SERVED, command: [], args: [] });
   await front.show(served, NODE);
+  socket = await LocalSocket.start(node.streams.handlers);
 });
 
 function servedPod(): DesiredPod {
@@ -47,6 +51,7 @@ function servedPod(): DesiredPod {
 }
 
 after(async () => {
+  await socket[Symbol.asyncDispose]();
   await front[Symbol.asyncDispose]();
   await node[Symbol.asyncDispose]();
 });
@@ -109,6 +114,22 @@ for (const version of KUBECTL_VERSIONS)
       await idle();
     });
   }
+
+test("the local socket attaches to a component and forwards its port", TIMEOUT, async () => {
+  using attach = await socket.open("/attach/default/component/main?output=1", "v5.channel.k8s.io");
+  await attach.until((each) => each.text(CHANNEL.stdout).includes("line "));
+  attach.close();
+  await assert.rejects(socket.open("/exec/default/component/main?command=a&output=1", "v5.channel.k8s.io"), /no shell/);
+  using forward = await socket.open(`/portForward/default/served?port=${port}`, "v4.channel.k8s.io");
+  forward.send(0, "GET /hello HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+  await forward.until((each) => each.text(0).includes("hello world"));
+  using nowhere = await socket.open("/portForward/default/served?port=9", "v4.channel.k8s.io");
+  await nowhere.until((each) => each.text(1).includes("is not served on port 9"));
+  nowhere.close();
+  await assert.rejects(socket.open("/portForward/default/served", "v4.channel.k8s.io"), /400 query parameter `port`/);
+  forward.close();
+  await idle();
+});
 
 test("a component's attach ends with its container, with success", TIMEOUT, async () => {
   const [version = "1.32"] = KUBECTL_VERSIONS.slice(-1);

@@ -11,10 +11,10 @@ import type { TokenParams } from "@picolet/protocol/tunnel/stream.ts";
 import type { Configuration } from "../../config/configuration.ts";
 import type { ClusterObjects, IssuedToken } from "../../core/hub/cluster-objects.ts";
 import { type HubAddress, parseHubAddress } from "../../core/hub/hub-address.ts";
-import type { OutgoingTelemetry } from "../../core/hub/outgoing-telemetry.ts";
+import type { OutgoingTelemetry, SampleSource } from "../../core/hub/outgoing-telemetry.ts";
 import type { StreamHandlers } from "../../core/hub/tunnel-ports.ts";
-import type { ContainerLogs } from "../../core/pods/container-logs.ts";
 import type { RuntimeRouter } from "../../core/pods/pod-ports.ts";
+import type { DecisionRecorder } from "../../core/store/decisions.ts";
 import type { Machine, NodeCapacity } from "../../node/machine.ts";
 import type { NodeCondition } from "../../node/node-conditions.ts";
 import { NodeReports } from "../../node/node-reports.ts";
@@ -24,20 +24,18 @@ import { NodeIdentityOnDisk } from "../../security/node-identity.ts";
 import { ApiSource, type PodParser } from "../../sources/api-source.ts";
 import { MirrorPods } from "../../sources/mirror-pods.ts";
 import type { Store } from "../../store/store.ts";
-import { handlersOnDemand } from "../../streams/handlers-on-demand.ts";
-import type { NodeStreams } from "../../streams/node-streams.ts";
 import { SystemNetworkChanges } from "../../tunnel/dialing/network-changes.ts";
 import { TlsDialer } from "../../tunnel/dialing/tls-dialer.ts";
 import { KeptFleet } from "../../tunnel/known-fleet.ts";
 import { Tunnel } from "../../tunnel/tunnel.ts";
 import type { NodeAgentView } from "../node/node-agent-view.ts";
-import type { NodeUsageSampler } from "../node/node-usage.ts";
 
 export interface HubLinkComponents {
   readonly clock: CorrectedClock;
   readonly random: Random;
   readonly log: Log;
   readonly store: Store;
+  readonly decisions: DecisionRecorder;
   readonly telemetry: OutgoingTelemetry;
   readonly parser: PodParser;
 }
@@ -59,12 +57,9 @@ export interface LinkedNode {
   /** JSON of an `UpdateReport`; undefined: nothing is reported. */
   readonly updates: Watch<string | undefined>;
   readonly addresses: () => readonly string[];
-  readonly usage: NodeUsageSampler;
   readonly view: NodeAgentView;
-  readonly logs: ContainerLogs;
-  /** In Prometheus' text format. */
-  readonly probeMetrics: () => Promise<Iterable<string>>;
-  readonly startedAt: Date;
+  readonly streams: StreamHandlers;
+  readonly samples: SampleSource;
 }
 
 /** The kubelet's `--cert-dir` has another layout: one key and one file for each certificate. */
@@ -119,13 +114,12 @@ export class HubLink implements ClusterObjects {
 
   /** Once, when everything else of the node stands. */
   connect(node: LinkedNode): readonly Component[] {
-    const { clock, random, log, store, telemetry } = this.#components;
+    const { clock, random, log, store, decisions, telemetry } = this.#components;
     const { configuration, hub } = this.#init;
     const { nodeName } = configuration;
     const reports = this.#makeReports(node);
     const fleet = new KeptFleet(store.kept);
     const identity = this.#makeIdentity(fleet);
-    const handlers = this.#makeHandlers(node);
     const { statuses, events, desired } = store;
     const tunnel = new Tunnel(
       {
@@ -140,10 +134,12 @@ export class HubLink implements ClusterObjects {
           mirrors: new MirrorPods({ desired: desired.desired }),
           report: reports.report,
           telemetry,
+          samples: node.samples,
         },
         identity,
-        handlers,
+        handlers: node.streams,
         events,
+        decisions,
         dialer: new TlsDialer({ clock, identity }),
         network: new SystemNetworkChanges(clock),
       },
@@ -156,24 +152,6 @@ export class HubLink implements ClusterObjects {
     );
     this.#tunnel = tunnel;
     return [reports, identity, tunnel];
-  }
-
-  /** Handlers of streams for users who inspect this node or its pods; loaded with the first stream. */
-  #makeHandlers(node: LinkedNode): StreamHandlers {
-    const { clock, log } = this.#components;
-    const { configuration, rootDir } = this.#init;
-    let streams: Promise<NodeStreams> | undefined;
-    const load = async (): Promise<NodeStreams> => {
-      const { makeNodeStreams } = await import("./make-node-streams.ts");
-      return makeNodeStreams({ clock, log, node }, { configuration, rootDir });
-    };
-    return handlersOnDemand(async () => {
-      streams ??= load().catch((error: unknown) => {
-        streams = undefined;
-        throw error;
-      });
-      return (await streams).handlers;
-    });
   }
 
   #makeReports(node: LinkedNode): NodeReports {

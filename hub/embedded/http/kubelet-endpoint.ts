@@ -3,7 +3,7 @@ import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from "node:
 import type { Duplex } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import type { KubeletConnector, KubeletRequest, KubeletTarget } from "@picolet/hub-core/kubelet-connector.ts";
-import { acceptWebSocket, offeredProtocols } from "@picolet/hub-core/pipes/web-socket-server.ts";
+import { acceptWebSocket, offeredProtocols } from "@picolet/kubelet-api/pipes/web-socket-server.ts";
 import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
 import type { ApiObject, ObjectLookup } from "../api/resource-definition.ts";
 import { badRequest, methodNotAllowed, notFound, StatusError } from "../api/status-error.ts";

@@ -1,5 +1,5 @@
 import type { ServerResponse } from "node:http";
-import { onceAny } from "@picolet/hub-core/pipes/byte-pipe.ts";
+import { onceAny } from "@picolet/kubelet-api/pipes/byte-pipe.ts";
 import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import { stringify } from "yaml";
 

@@ -1,10 +1,11 @@
 /** A fleet whose agents are in this process: each stream is a pair of ends in memory. */
 import type { StreamHandlers } from "@picolet/agent/core/hub/tunnel-ports.ts";
 import type { Fleet } from "@picolet/hub-core/fleet.ts";
+import { StreamPair } from "@picolet/kubelet-api/pipes/stream-pair.ts";
 import { WatchSource } from "@picolet/protocol/async/watch.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Lane, OpenedStream, StreamKind } from "@picolet/protocol/tunnel/stream.ts";
-import { StreamPair } from "./stream-pair.ts";
+import { cut } from "./stream-answers.ts";
 
 export class LocalFleet implements Fleet {
   readonly nodes = new WatchSource<ReadonlySet<string>>(new Set());
@@ -25,7 +26,7 @@ export class LocalFleet implements Fleet {
   disconnect(node: string): void {
     this.#handlers.delete(node);
     this.nodes.set(new Set(this.#handlers.keys()));
-    for (const pair of this.pairs) pair.cut();
+    for (const pair of this.pairs) cut(pair);
   }
 
   /** Those of them through which something may still come. */

@@ -1,6 +1,6 @@
 /** Two ends of a connection in memory, of which either can be slowed down, cut or looked into. */
 import { type Duplex, duplexPair } from "node:stream";
-import { type BytePipe, SocketPipe } from "@picolet/hub-core/pipes/byte-pipe.ts";
+import { type BytePipe, SocketPipe } from "@picolet/kubelet-api/pipes/byte-pipe.ts";
 
 export interface PipePair {
   readonly one: BytePipe;

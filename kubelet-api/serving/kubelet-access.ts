@@ -1,0 +1,162 @@
+import type { IncomingMessage } from "node:http";
+import type { TLSSocket } from "node:tls";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { type Clock, type Millis, type MonotonicMs, seconds } from "@picolet/protocol/ports.ts";
+import { subresourcesOf } from "./kubelet-path.ts";
+
+export interface KubeletUser {
+  readonly name: string;
+  readonly groups: readonly string[];
+}
+
+export interface AccessQuestion {
+  /** `get`, `create` … of resource `nodes`. */
+  readonly verb: string;
+  readonly node: string;
+  /** `proxy`, `log`, `stats`, `metrics` … */
+  readonly subresource: string;
+}
+
+/** A right to a path that is no resource. */
+export interface PathQuestion {
+  readonly verb: string;
+  readonly path: string;
+}
+
+/** A right to objects of an API group. */
+export interface ResourceQuestion {
+  readonly verb: string;
+  readonly group: string;
+  readonly version: string;
+  readonly resource: string;
+  /** "" for all, and for resources without. */
+  readonly namespace: string;
+  /** "" for collections. */
+  readonly name: string;
+}
+
+/**
+ * Authenticates and authorizes users: Kubernetes through TokenReview and SubjectAccessReview, or the embedded server
+ * itself.
+ */
+export interface Reviews<Question> {
+  /** @returns undefined for an unknown token. @throws when the reviewer is not available */
+  userOfToken(token: string, signal: AbortSignal): Promise<KubeletUser | undefined>;
+  allows(user: KubeletUser, question: Question, signal: AbortSignal): Promise<boolean>;
+}
+export type KubeletReviews = Reviews<AccessQuestion>;
+
+/**
+ * The kubelet's defaults: authentication.webhook.cacheTTL, authorization.webhook.cacheAuthorizedTTL and
+ * …UnauthorizedTTL.
+ */
+const TOKEN_TTL = seconds(120);
+const ALLOWED_TTL = seconds(300);
+const DENIED_TTL = seconds(30);
+/** Answers kept, of either kind; the oldest goes. An API server is one user, asking of each node in few ways. */
+const MAX_ANSWERS = 20_000;
+/** Service account tokens have some 1,200 characters. */
+const MAX_TOKEN_LENGTH = 16 * 1024;
+
+const VERBS: Readonly<Record<string, string>> = {
+  ...{ GET: "get", HEAD: "get", POST: "create" },
+  ...{ PUT: "update", PATCH: "patch", DELETE: "delete" },
+};
+
+/** Answers that are good for a while. */
+class AnswerCache<T> {
+  readonly #clock: Clock;
+  readonly #answers = new Map<string, { readonly value: T; readonly until: MonotonicMs }>();
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  get(key: string): T | undefined {
+    const found = this.#answers.get(key);
+    if (found === undefined) return undefined;
+    if (found.until > this.#clock.monotonic()) return found.value;
+    this.#answers.delete(key);
+    return undefined;
+  }
+
+  set(key: string, value: T, ttl: Millis): void {
+    this.#answers.delete(key);
+    const [oldest] = this.#answers.keys();
+    if (this.#answers.size >= MAX_ANSWERS && oldest !== undefined) this.#answers.delete(oldest);
+    this.#answers.set(key, { value, until: (this.#clock.monotonic() + ttl) as MonotonicMs });
+  }
+}
+
+/** Users by client certificate or bearer token, and their rights, each for as long as a kubelet keeps an answer. */
+export class ReviewedAccess<Question> {
+  readonly #reviews: Reviews<Question>;
+  readonly #users: AnswerCache<KubeletUser>;
+  readonly #answers: AnswerCache<boolean>;
+
+  constructor({ reviews, clock }: { readonly reviews: Reviews<Question>; readonly clock: Clock }) {
+    this.#reviews = reviews;
+    this.#users = new AnswerCache(clock);
+    this.#answers = new AnswerCache(clock);
+  }
+
+  /** @returns undefined: the request has no token, or an unknown one */
+  async bearer(request: IncomingMessage, signal: AbortSignal): Promise<KubeletUser | undefined> {
+    const token = /^Bearer +(\S+)$/i.exec(request.headers.authorization ?? "")?.[1];
+    if (token === undefined || token.length > MAX_TOKEN_LENGTH) return undefined;
+    const known = this.#users.get(token);
+    if (known !== undefined) return known;
+    const user = await this.#reviews.userOfToken(token, signal);
+    if (user !== undefined) this.#users.set(token, user, TOKEN_TTL);
+    return user;
+  }
+
+  async allows(user: KubeletUser, question: Question, signal: AbortSignal): Promise<boolean> {
+    const key = JSON.stringify([user.name, user.groups, question]);
+    const known = this.#answers.get(key);
+    if (known !== undefined) return known;
+    const allowed = await this.#reviews.allows(user, question, signal);
+    this.#answers.set(key, allowed, allowed ? ALLOWED_TTL : DENIED_TTL);
+    return allowed;
+  }
+}
+
+export const unauthorized = (): PicoletError =>
+  new PicoletError("permission_denied", "Unauthorized", { reason: "Unauthorized" });
+
+/** Authenticates by a client certificate or a bearer token, then reviews the user's rights. No caller is anonymous. */
+export class KubeletAccess {
+  readonly #access: ReviewedAccess<AccessQuestion>;
+
+  constructor(components: { readonly reviews: KubeletReviews; readonly clock: Clock }) {
+    this.#access = new ReviewedAccess(components);
+  }
+
+  /** @throws `permission_denied`, with the reason `Unauthorized` for an unknown user */
+  async check(request: IncomingMessage, node: string, signal: AbortSignal): Promise<KubeletUser> {
+    const user = certifiedUser(request.socket as TLSSocket) ?? (await this.#access.bearer(request, signal));
+    if (user === undefined) throw unauthorized();
+    const verb = VERBS[request.method ?? ""] ?? "";
+    const subresources = subresourcesOf(request.url ?? "");
+    for (const subresource of subresources) {
+      if (await this.#access.allows(user, { verb, node, subresource }, signal)) return user;
+    }
+    const what = `user=${user.name}, verb=${verb}, resource=nodes, subresource(s)=[${subresources.join(" ")}]`;
+    throw new PicoletError("permission_denied", `Forbidden (${what})`);
+  }
+}
+
+const certifiedUser = (socket: TLSSocket): KubeletUser | undefined =>
+  socket.authorized ? subjectUser(socket) : undefined;
+
+/**
+ * The user of a certificate, which the caller has verified. Kubernetes' way: the common name is the user, organisations
+ * are groups.
+ */
+export function subjectUser(socket: TLSSocket): KubeletUser | undefined {
+  const subject: { readonly CN?: string | string[]; readonly O?: string | string[] } | undefined =
+    socket.getPeerCertificate().subject;
+  const [name, ...more] = [subject?.CN ?? []].flat();
+  if (name === undefined || name === "" || more.length > 0) return undefined;
+  return { name, groups: [...[subject?.O ?? []].flat(), "system:authenticated"] };
+}

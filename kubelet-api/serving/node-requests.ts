@@ -1,0 +1,92 @@
+/** Requests to a node's kubelet that need no upgrade. */
+import type { ServerResponse } from "node:http";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { Clock, Millis } from "@picolet/protocol/ports.ts";
+import type {
+  KubeletParams,
+  KubeletReply,
+  LogsParams,
+  StreamOpener,
+  TunnelStream,
+} from "@picolet/protocol/tunnel/stream.ts";
+import { onceAny } from "../pipes/byte-pipe.ts";
+import type { KubeletPath } from "./kubelet-path.ts";
+import { runCommand } from "./run-command.ts";
+
+export interface NodeRequest {
+  readonly path: KubeletPath;
+  readonly method: string;
+}
+
+export interface NodeRequestComponents {
+  readonly streams: StreamOpener;
+  readonly clock: Clock;
+  readonly answerTimeout?: Millis;
+}
+
+/** @throws when nothing has been answered yet; what breaks later breaks the answer off */
+export async function serveRequest(
+  components: NodeRequestComponents,
+  { path, method }: NodeRequest,
+  response: ServerResponse,
+  signal: AbortSignal,
+): Promise<void> {
+  const { streams, answerTimeout = 0 } = components;
+  const allowed = path.kind === "run" ? "POST" : "GET";
+  if (path.kind === "exec" || path.kind === "attach" || path.kind === "portForward") {
+    throw new PicoletError("invalid", "this needs a request that can be upgraded to SPDY/3.1 or a WebSocket");
+  }
+  if (method !== allowed && !(method === "HEAD" && path.kind === "get")) {
+    throw new PicoletError("unimplemented", `method ${method} is not offered here, only ${allowed}`);
+  }
+  switch (path.kind) {
+    case "logs": {
+      const { namespace, pod, container, query } = path;
+      const params: LogsParams = { namespace, pod, uid: "", container, query };
+      const stream = await streams.open("logs", params, "logs", signal);
+      return await answerWith(stream, response, { status: 200, contentType: "text/plain" }, signal);
+    }
+    case "run":
+      return await runCommand(components, path, response, signal);
+    case "get": {
+      response.setTimeout(answerTimeout, () => response.destroy());
+      const params: KubeletParams = { method: "GET", path: path.path };
+      const stream = await streams.open("kubelet", params, "bulk", signal);
+      return await answerWith(stream, response, kubeletReply(stream.reply), signal);
+    }
+  }
+}
+
+/** Never more than one piece ahead of what the client takes. */
+async function answerWith(
+  stream: TunnelStream,
+  response: ServerResponse,
+  { status, contentType }: KubeletReply,
+  signal: AbortSignal,
+): Promise<void> {
+  try {
+    // Nothing is sent to the node; what it reads is the end.
+    stream.end();
+    response.writeHead(status, { "content-type": contentType });
+    // A followed log may have nothing to say for long.
+    response.flushHeaders();
+    for (;;) {
+      const piece = await stream.read(signal);
+      if (piece === undefined) break;
+      if (!response.write(piece)) await onceAny(response, ["drain", "close"], signal);
+    }
+    response.end();
+  } catch (error) {
+    stream.reset({ code: "cancelled", message: "the client has gone" });
+    throw error;
+  }
+}
+
+function kubeletReply(reply: unknown): KubeletReply {
+  const { status, contentType } = (reply ?? {}) as Partial<Record<keyof KubeletReply, unknown>>;
+  const valid = typeof status === "number" && Number.isInteger(status) && status >= 200 && status < 600;
+  // It becomes a header.
+  if (valid && typeof contentType === "string" && /^[\x20-\x7e]{1,200}$/.test(contentType))
+    return { status, contentType };
+  throw new PicoletError("corrupt", "the node's answer is none");
+}
