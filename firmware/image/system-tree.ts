@@ -239,6 +239,7 @@ function writeCertificates(tree: string): void {
 /** Commands that no package of the image has. */
 const APPLETS = [
   "clear",
+  "cmp",
   "less",
   "more",
   "ping",
