@@ -216,11 +216,19 @@ function finishWithTools(tools: BuildTools, root: string): void {
   tools.run("depmod", ["-b", path, kernelVersion(join(tools.work, root))]);
   tools.run("systemd-hwdb", [`--root=${path}`, "--usr", "update"]);
   const tree = join(tools.work, root);
+  nameSourcesAlike(tools, join(tree, "usr/lib/udev/hwdb.bin"));
   rmSync(join(tree, "usr/lib/udev/hwdb.d"), { recursive: true });
   tools.run("systemctl", [`--root=${path}`, "preset-all"]);
   // Units that other units or the settings of this image ask for.
   tools.run("systemctl", [`--root=${path}`, "set-default", "multi-user.target"]);
   tools.run("systemctl", [`--root=${path}`, "mask", "systemd-firstboot.service", "systemd-remount-fs.service"]);
+}
+
+/** The database names its sources, in a folder whose name is made by chance. */
+function nameSourcesAlike(tools: BuildTools, path: string): void {
+  const folder = tools.work.slice(tools.work.lastIndexOf("/") + 1);
+  const text = readFileSync(path, "latin1").replaceAll(`/work/${folder}/`, `/work/${"-".repeat(folder.length)}/`);
+  writeFileSync(path, text, "latin1");
 }
 
 /** The kernel's own name for its release, a folder of modules. */
