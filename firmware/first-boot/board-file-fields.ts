@@ -157,6 +157,10 @@ export const BOARD_FILE_DOCUMENTATION: Readonly<Record<string, Documentation>> =
     byDefault: "true",
   },
   watchdog: "The hardware watchdog.",
-  "watchdog.timeout": { meaning: "A board that hangs longer is reset; `0s`: never.", byDefault: "14s" },
+  "watchdog.timeout": {
+    meaning:
+      "A board whose init hangs longer is reset, one whose kernel hangs by what its hardware can count to, 15 s on a Raspberry Pi; `0s`: never.",
+    byDefault: "60s",
+  },
   config: "Any other field of the agent's configuration (docs/configuration.md), such as `maxPods`.",
 };

@@ -4,7 +4,7 @@
  * the bundle the system in it, as RAUC signs with the time and a random salt.
  */
 import { execFileSync } from "node:child_process";
-import { cpSync, existsSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { cpSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { choiceFlag, fileFlag } from "@picolet/protocol/command-line/flag-values.ts";
@@ -16,7 +16,7 @@ import { buildImageArchive } from "@picolet/scripts/build/build-image-archive.ts
 import { endWithUsageError, readOptions } from "@picolet/scripts/start/options.ts";
 import { buildFirstBoot } from "../first-boot/build-first-boot.ts";
 import { sourceEpoch } from "../packages/build-packages.ts";
-import { pack } from "../packages/debian-package.ts";
+import { type Architecture, pack } from "../packages/debian-package.ts";
 import { boardPackage } from "../packages/packages.ts";
 import { BOARDS, type Board, boardOf, compatibleOf, FLAVOURS, type Flavour, packagesOf } from "./boards.ts";
 import { BuildTools } from "./build-tools.ts";
@@ -24,15 +24,21 @@ import {
   currentLock,
   debianTree,
   driftOf,
+  type InstalledPackage,
   LOCK_FILE,
+  lockKey,
   lockText,
   type PackageLock,
   type PackageTree,
 } from "./debian-packages.ts";
-import { GRUB_COMMANDS, grubPartitions, makeDiskImage, makeFat, makeGrub } from "./disk-image.ts";
+import { makeDiskImage } from "./disk-image.ts";
+import type { BootLoader } from "./loaders/boot-loader.ts";
+import { grubLoader } from "./loaders/grub-loader.ts";
+import { raspberryPiLoader } from "./loaders/raspberry-pi-loader.ts";
+import { type TrybootModule, trybootModule } from "./loaders/tryboot-module.ts";
 import { billOfMaterialsText, filesOf, type ImageContents, manifestText } from "./manifest.ts";
 import { developmentKey, developmentKeyFolder, readSigningKey, type SigningKey } from "./signing-key.ts";
-import { makeInitialRamDisk, makeSlotImage, writeSlotCommands } from "./slot-image.ts";
+import { makeInitialRamDisk, makeSlotImage } from "./slot-image.ts";
 import { finishSystem, kernelVersion, PRUNE_RECIPE, pruneSystem } from "./system-tree.ts";
 import { makeBundle } from "./update-bundle.ts";
 
@@ -78,8 +84,8 @@ export async function buildImage(folder: string, options: ImageOptions): Promise
   const key = options.key(tools);
   const tree = join(tools.work, "root");
   cpSync(packages.root, tree, { recursive: true, verbatimSymlinks: true, preserveTimestamps: true });
-  const grub = join(tools.work, "grub-modules");
-  if (existsSync(join(tree, "usr/lib/grub"))) renameSync(join(tree, "usr/lib/grub"), grub);
+  const loader = bootLoaderOf(board, lock);
+  loader.prepareTree(tools, "root");
   const deb = pack(boardPackage(options.distribution, board.platform, epoch), tools.work, {
     epoch,
     compression: "none",
@@ -92,20 +98,14 @@ export async function buildImage(folder: string, options: ImageOptions): Promise
   });
   rmSync(deb);
   options.change?.(tree);
-  const kernel = kernelVersion(tree);
-  renameSync(join(tree, `boot/vmlinuz-${kernel}`), join(tree, "boot/vmlinuz"));
   makeInitialRamDisk(tools, "root", epoch, options.compress);
-  writeSlotCommands(tree, board);
+  loader.finishSlot(tools, "root", epoch);
   const slot = makeSlotImage(tools, "root", seed, epoch);
   const bundle = options.bundle
     ? makeBundle(tools, { compatible, version, slot: slot.path, key, compress: options.compress })
     : "";
-  const files = new Map([["picolet.yaml", own("../first-boot/picolet.yaml")]]);
-  const { format, file } = board.loader;
-  files.set(`EFI/BOOT/${file}`, makeGrub(tools, `grub-modules/${format}`, format));
-  files.set("EFI/BOOT/grub.cfg", GRUB_COMMANDS);
-  makeFat(tools, board.fatMiB, files, seed, epoch);
-  const disk = makeDiskImage(tools, grubPartitions(board), seed);
+  loader.makeFats(tools, "root", seed, epoch);
+  const disk = makeDiskImage(tools, loader, seed);
   const contents: ImageContents = {
     ...{ board, flavour, version, compatible, rootHash: slot.rootHash, packages: packages.packages },
     ...{ tools: tools.packages, files: filesOf(tree) },
@@ -113,14 +113,28 @@ export async function buildImage(folder: string, options: ImageOptions): Promise
   return publish(tools, folder, options, { disk, bundle, contents });
 }
 
-function systemPackages(board: Board, flavour: Flavour, lock: PackageLock): PackageTree {
-  return debianTree(board.architecture, packagesOf(board, flavour), lock, pruneSystem, PRUNE_RECIPE);
+function bootLoaderOf(board: Board, lock: PackageLock): BootLoader {
+  const { loader } = board;
+  return loader.kind === "grub" ? grubLoader(board, loader) : raspberryPiLoader(board, loader, lock);
 }
 
+function systemPackages(board: Board, flavour: Flavour, lock: PackageLock): PackageTree {
+  const { modules = [], backports = [] } = board;
+  const prune = (root: string): void => pruneSystem(root, modules);
+  const recipe = [PRUNE_RECIPE, ...modules].join("\n");
+  return debianTree(board.architecture, packagesOf(board, flavour), lock, prune, recipe, backports);
+}
+
+/** Packages of which a board's own kernel module is made. */
+const moduleTrees = (board: Board, system: PackageTree, lock: PackageLock): TrybootModule["trees"] =>
+  board.loader.kind === "raspberrypi" ? trybootModule(board, kernelVersion(system.root), lock).trees : [];
+
 function judgeDrift(packages: PackageTree, tools: BuildTools, lock: PackageLock, options: ImageOptions): void {
+  const { board } = options;
   const drift = [
-    ...driftOf(packages.packages, lock, options.board.architecture),
+    ...driftOf(packages.packages, lock, board.architecture),
     ...driftOf(tools.packages, lock, tools.architecture),
+    ...moduleTrees(board, packages, lock).flatMap((tree) => driftOf(tree.packages, lock, tree.architecture)),
   ];
   if (drift.length === 0) return;
   const text = [...new Set(drift)].join("; ");
@@ -185,12 +199,17 @@ function move(from: string, to: string): void {
 function updateLock(epoch: number): void {
   const lock = new Map<string, string>();
   const none: PackageLock = new Map();
+  const add = (architecture: Architecture, packages: readonly InstalledPackage[]): void => {
+    for (const { name, version } of packages) lock.set(lockKey(name, architecture, version), version);
+  };
   using tools = new BuildTools(none, epoch);
-  for (const { name, version } of tools.packages) lock.set(`${name}:${tools.architecture}`, version);
+  add(tools.architecture, tools.packages);
   for (const board of BOARDS.map(boardOf))
-    for (const flavour of FLAVOURS)
-      for (const { name, version } of systemPackages(board, flavour, none).packages)
-        lock.set(`${name}:${board.architecture}`, version);
+    for (const flavour of FLAVOURS) {
+      const system = systemPackages(board, flavour, none);
+      add(board.architecture, system.packages);
+      for (const tree of moduleTrees(board, system, none)) add(tree.architecture, tree.packages);
+    }
   writeFileSync(LOCK_FILE, lockText(lock));
 }
 

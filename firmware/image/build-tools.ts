@@ -25,9 +25,12 @@ const PACKAGES = [
 ];
 
 /** The architecture of the programs: they run here. */
-const ARCHITECTURE = process.arch === "arm64" ? "arm64" : "amd64";
+export const TOOLS_ARCHITECTURE = process.arch === "arm64" ? "arm64" : "amd64";
 
 const TRIPLET = { amd64: "x86_64-linux-gnu", arm64: "aarch64-linux-gnu" } as const;
+
+/** A folder, and programs that run in it. */
+export type Tools = Pick<BuildTools, "work" | "run" | "shell">;
 
 export class BuildTools implements Disposable {
   readonly packages: readonly InstalledPackage[];
@@ -37,7 +40,7 @@ export class BuildTools implements Disposable {
   readonly #environment: NodeJS.ProcessEnv;
 
   constructor(lock: PackageLock, epoch: number) {
-    const { root, packages } = debianTree(ARCHITECTURE, PACKAGES, lock);
+    const { root, packages } = debianTree(TOOLS_ARCHITECTURE, PACKAGES, lock);
     this.packages = packages;
     this.#root = root;
     mkdirSync(join(root, "work"), { recursive: true });
@@ -49,7 +52,7 @@ export class BuildTools implements Disposable {
   }
 
   get architecture(): "amd64" | "arm64" {
-    return ARCHITECTURE;
+    return TOOLS_ARCHITECTURE;
   }
 
   /** Runs one in the work folder; paths are relative to it. @returns its standard output @throws what it says */
@@ -72,7 +75,7 @@ export class BuildTools implements Disposable {
     const wrappers = join(this.work, "wrappers");
     mkdirSync(wrappers, { recursive: true });
     const [loader = ""] = globSync("usr/lib{,64}/{,*-linux-gnu/}ld-linux-*.so.?", { cwd: this.#root });
-    const libraries = join(this.#root, "usr/lib", TRIPLET[ARCHITECTURE]);
+    const libraries = join(this.#root, "usr/lib", TRIPLET[TOOLS_ARCHITECTURE]);
     for (const name of [program, ...others]) {
       const command = `exec '${this.#root}/${loader}' --library-path '${libraries}' '${this.#root}/usr/bin/${name}' "$@"`;
       writeFileSync(join(wrappers, name), `#!/bin/sh\n${command}\n`, { mode: 0o755 });

@@ -29,15 +29,20 @@ export interface PackageTree {
   readonly packages: readonly InstalledPackage[];
 }
 
-/** By `NAME:ARCHITECTURE` of the tree. */
+/** By `NAME:ARCHITECTURE` of the tree; packages of backports by `NAME:ARCHITECTURE~bpo`. */
 export type PackageLock = ReadonlyMap<string, string>;
+
+const BACKPORT = "~bpo";
+
+export const lockKey = (name: string, architecture: Architecture, version: string): string =>
+  `${name}:${architecture}${version.includes(BACKPORT) ? BACKPORT : ""}`;
 
 /** One `NAME:ARCHITECTURE=VERSION` a line. */
 export function readLock(text: string): PackageLock {
   const lines = text.split("\n").filter((line) => line !== "" && !line.startsWith("#"));
   return new Map(
     lines.map((line) => {
-      const [, key, version] = /^([a-z0-9.+-]+:(?:amd64|arm64))=([A-Za-z0-9.+:~-]+)$/.exec(line) ?? [];
+      const [, key, version] = /^([a-z0-9.+-]+:(?:amd64|arm64)(?:~bpo)?)=([A-Za-z0-9.+:~-]+)$/.exec(line) ?? [];
       if (key === undefined || version === undefined)
         throw new PicoletError(
           "invalid",
@@ -63,7 +68,7 @@ export const driftOf = (
   architecture: Architecture,
 ): readonly string[] =>
   packages
-    .map(({ name, version }) => ({ name, version, locked: lock.get(`${name}:${architecture}`) }))
+    .map(({ name, version }) => ({ name, version, locked: lock.get(lockKey(name, architecture, version)) }))
     .filter(({ version, locked }) => version !== locked)
     .map(({ name, version, locked }) => `${name} is ${version}, locked is ${locked ?? "none"}`);
 
@@ -84,6 +89,7 @@ const LIST_PACKAGES =
  * Takes 20 to 60 s the first time.
  * @param prune removes what is not wanted before the tree is kept
  * @param recipe changes with what `prune` does
+ * @param backports source packages that come from the release's backports
  * @throws what mmdebstrap says
  */
 export function debianTree(
@@ -92,9 +98,10 @@ export function debianTree(
   lock: PackageLock,
   prune: (root: string) => void = () => undefined,
   recipe = "",
+  backports: readonly string[] = [],
 ): PackageTree {
   const key = createHash("sha256")
-    .update(JSON.stringify([RELEASE, architecture, names, [...lock], recipe]))
+    .update(JSON.stringify([RELEASE, architecture, names, [...lock], recipe, backports]))
     .digest("hex");
   const folder = resolve(FIRMWARE_CACHE, `tree-${key.slice(0, 16)}`);
   const root = join(folder, "root");
@@ -102,7 +109,7 @@ export function debianTree(
     mkdirSync(FIRMWARE_CACHE, { recursive: true });
     const making = mkdtempSync(resolve(FIRMWARE_CACHE, "making-"));
     try {
-      extract(architecture, names, lock, making);
+      extract(architecture, names, lock, making, backports);
       prune(join(making, "root"));
       renameSync(making, folder);
     } finally {
@@ -119,10 +126,32 @@ export function debianTree(
   return { root, packages: packages.sort((one, other) => (one.name < other.name ? -1 : 1)) };
 }
 
-function extract(architecture: Architecture, names: readonly string[], lock: PackageLock, folder: string): void {
-  const pins = [...lock]
-    .filter(([key]) => key.endsWith(`:${architecture}`))
-    .map(([key, version]) => `Package: ${key.split(":")[0]}\nPin: version ${version}\nPin-Priority: 1001\n`);
+/** The entries of an architecture; where backports are used, theirs win. */
+function pinsOf(lock: PackageLock, architecture: Architecture, withBackports: boolean): readonly string[] {
+  const versions = new Map<string, string>();
+  for (const suffix of withBackports ? ["", BACKPORT] : [""])
+    for (const [key, version] of lock) {
+      const [name = "", rest] = key.split(":");
+      if (rest === `${architecture}${suffix}`) versions.set(name, version);
+    }
+  return [...versions].map(([name, version]) => `Package: ${name}\nPin: version ${version}\nPin-Priority: 1001\n`);
+}
+
+/** Adds the archive of backports, as this machine's own settings name it. */
+const ADD_BACKPORTS = `sed -n 's/ ${RELEASE} / ${RELEASE}-backports /p' "$1"/etc/apt/sources.list >"$1"/etc/apt/sources.list.d/backports.list`;
+
+function extract(
+  architecture: Architecture,
+  names: readonly string[],
+  lock: PackageLock,
+  folder: string,
+  backports: readonly string[],
+): void {
+  const pins = [...pinsOf(lock, architecture, backports.length > 0)];
+  if (backports.length > 0) {
+    const sources = backports.map((name) => `src:${name}`).join(" ");
+    pins.push(`Package: ${sources}\nPin: release n=${RELEASE}-backports\nPin-Priority: 900\n`);
+  }
   const preferences = join(folder, "lock");
   writeFileSync(preferences, pins.join("\n"));
   const args = [
@@ -130,6 +159,7 @@ function extract(architecture: Architecture, names: readonly string[], lock: Pac
     // Nothing of the packages is run, so nothing needs /proc or /dev.
     "--skip=chroot/mount",
     ...[`--architectures=${architecture}`, `--components=${COMPONENTS.join(",")}`, `--include=${names.join(",")}`],
+    ...(backports.length > 0 ? [`--setup-hook=${ADD_BACKPORTS}`] : []),
     ...[`--setup-hook=upload '${preferences}' /etc/apt/preferences.d/lock`],
     ...[`--extract-hook=${LIST_PACKAGES}'${join(folder, "packages")}'`],
     ...proxyOptions(),

@@ -1,14 +1,14 @@
 /**
- * The image of a whole card: GPT, the owner's FAT partition with the boot loader, the slots, and a small data
- * partition.
+ * The image of a whole card: partition table, the owner's FAT partition, what the boot loader needs, the slots, and a
+ * small data partition.
  */
 import { copyFileSync, mkdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Board } from "./boards.ts";
-import type { BuildTools } from "./build-tools.ts";
-import { uuidOf } from "./identifiers.ts";
+import type { Tools } from "./build-tools.ts";
+import { diskIdOf, uuidOf } from "./identifiers.ts";
 import { settleTree } from "./system-tree.ts";
 
 const own = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
@@ -36,36 +36,87 @@ export interface Partition {
   readonly content?: string;
 }
 
-/** The partitions of every board; `grub.cfg` has their numbers. */
-export const grubPartitions = (board: Board): readonly Partition[] => [
-  { name: "picolet", mib: board.fatMiB, type: EFI_SYSTEM, content: "fat.img" },
-  { name: "boot-state", mib: BOOT_STATE_MIB, type: LINUX, content: "boot-state" },
+export type PartitionTable = "gpt" | "dos";
+
+/** An EFI system partition in GPT, FAT32 with LBA in an MBR. */
+export const FAT = EFI_SYSTEM;
+export const ownersPartition = (board: Board): Partition => ({
+  ...{ name: "picolet", mib: board.fatMiB, type: FAT, content: "picolet.img" },
+});
+export const BOOT_STATE: Partition = { name: "boot-state", mib: BOOT_STATE_MIB, type: LINUX, content: "boot-state" };
+export const rootPartitions = (): readonly Partition[] => [
   { name: "root-a", mib: SLOT_MIB, type: LINUX, content: "slot.img" },
   { name: "root-b", mib: SLOT_MIB, type: LINUX },
-  { name: "data", mib: DATA_MIB, type: LINUX, content: "data" },
+];
+export const DATA: Partition = { name: "data", mib: DATA_MIB, type: LINUX, content: "data" };
+/** Files that the owner finds on the first partition. */
+export const OWNERS_FILES: readonly (readonly [string, string])[] = [
+  ["picolet.yaml", own("../first-boot/picolet.yaml")],
 ];
 
+export interface Place {
+  readonly partition: Partition;
+  readonly number: number;
+  /** In mebibytes. */
+  readonly start: number;
+}
+
+/** An MBR has so many primary partitions beside the extended one. */
+const PRIMARIES = 3;
+const EXTENDED = 4;
+
+/** The first mebibyte has the table. Each partition in the extended one has its link in the mebibyte before it. */
+export function placesOf(partitions: readonly Partition[], table: PartitionTable): readonly Place[] {
+  let start = 1;
+  return partitions.map((partition, index) => {
+    const isLogical = table === "dos" && index >= PRIMARIES;
+    if (isLogical) start += 1;
+    const place = { partition, number: index + 1 + Number(isLogical), start };
+    start += partition.mib;
+    return place;
+  });
+}
+
+/** The lines of sfdisk(8). */
+function tableText(places: readonly Place[], table: PartitionTable, seed: string, end: number): string {
+  const sectors = (mib: number): number => mib * SECTORS;
+  if (table === "gpt") {
+    const lines = places.map(({ partition: { name, mib, type }, start }) => {
+      const uuid = uuidOf(seed, `partition ${name}`);
+      return `start=${sectors(start)}, size=${sectors(mib)}, type=${type}, uuid=${uuid}, name="${name}"`;
+    });
+    const head = ["label: gpt", `label-id: ${uuidOf(seed, "disk")}`, "unit: sectors", `first-lba: ${SECTORS}`];
+    return [...head, ...lines, ""].join("\n");
+  }
+  const logical = places.findIndex(({ number }) => number > EXTENDED);
+  const lines = places.map(({ partition: { mib, type }, start }) => {
+    const code = type === FAT ? "c" : "83";
+    return `start=${sectors(start)}, size=${sectors(mib)}, type=${code}`;
+  });
+  const from = (places[logical]?.start ?? end) - 1;
+  lines.splice(logical, 0, `start=${sectors(from)}, size=${sectors(end - from)}, type=f`);
+  return ["label: dos", `label-id: 0x${diskIdOf(seed)}`, "unit: sectors", ...lines, ""].join("\n");
+}
+
 /** @returns its path in the tools' work folder */
-export function makeDiskImage(tools: BuildTools, partitions: readonly Partition[], seed: string): string {
+export function makeDiskImage(
+  tools: Tools,
+  { table, partitions }: { readonly table: PartitionTable; readonly partitions: readonly Partition[] },
+  seed: string,
+): string {
   const path = "disk.img";
   writeFileSync(join(tools.work, "data"), "picolet-new\n");
   makeBootState(tools);
-  const sum = partitions.reduce((mib, each) => mib + each.mib, 0);
-  // The table is in the first mebibyte, its backup in the last.
-  tools.run("truncate", [`--size=${sum + 2}M`, path]);
-  const lines = ["label: gpt", `label-id: ${uuidOf(seed, "disk")}`, "unit: sectors", `first-lba: ${SECTORS}`];
-  let start = 1;
-  const places: { readonly start: number; readonly content: string | undefined }[] = [];
-  for (const { name, mib, type, content } of partitions) {
-    const uuid = uuidOf(seed, `partition ${name}`);
-    lines.push(`start=${start * SECTORS}, size=${mib * SECTORS}, type=${type}, uuid=${uuid}, name="${name}"`);
-    places.push({ start, content });
-    start += mib;
-  }
-  tools.run("sfdisk", ["--quiet", "--no-reread", "--no-tell-kernel", path], `${lines.join("\n")}\n`);
-  for (const { start: place, content } of places)
-    if (content !== undefined)
-      tools.run("dd", [`if=${content}`, `of=${path}`, "bs=1M", `seek=${place}`, "conv=notrunc,sparse", "status=none"]);
+  const places = placesOf(partitions, table);
+  const end = Math.max(...places.map(({ start, partition }) => start + partition.mib));
+  // GPT has a backup in the last mebibyte.
+  tools.run("truncate", [`--size=${end + 1}M`, path]);
+  tools.run("sfdisk", ["--quiet", "--no-reread", "--no-tell-kernel", path], tableText(places, table, seed, end));
+  for (const { start, partition } of places)
+    if (partition.content !== undefined)
+      tools.run("dd", [
+        ...[`if=${partition.content}`, `of=${path}`, "bs=1M", `seek=${start}`, "conv=notrunc,sparse", "status=none"],
+      ]);
   return path;
 }
 
@@ -74,7 +125,7 @@ export function makeDiskImage(tools: BuildTools, partitions: readonly Partition[
  * file system that it knows, and only their sectors: so this is FAT, whose two files `boot-slots` writes at the same
  * places.
  */
-function makeBootState(tools: BuildTools): void {
+function makeBootState(tools: Tools): void {
   const state = { ORDER: "A B", A_OK: 1, B_OK: 0, A_TRY: 0, B_TRY: 0, A_GOOD: 1, B_GOOD: 0, A_BACK: 0, B_BACK: 0 };
   const lines = Object.entries(state).map(([name, value]) => `${name}=${value}\n`);
   const copy = `# GRUB Environment Block\n${lines.join("")}`.padEnd(SECTOR, "#");
@@ -93,39 +144,28 @@ function makeBootState(tools: BuildTools): void {
       throw new PicoletError("internal", `cannot make the boot state: sector ${sector} has none`);
 }
 
-/** @param files of the partition, by path */
+/**
+ * Makes the file that a FAT partition names as its content.
+ * @param files of the partition, by path
+ */
 export function makeFat(
-  tools: BuildTools,
-  mib: number,
+  tools: Tools,
+  { name, mib, content }: Partition,
   files: ReadonlyMap<string, string>,
   seed: string,
   epoch: number,
-) {
+): void {
   const folder = join(tools.work, "fat");
   for (const [path, source] of files) {
     mkdirSync(dirname(join(folder, path)), { recursive: true });
     copyFileSync(source, join(folder, path));
   }
   settleTree(folder, epoch);
-  const serial = uuidOf(seed, "fat").slice(0, 8);
-  tools.run("truncate", [`--size=${mib}M`, "fat.img"]);
-  tools.run("mkfs.fat", ["--invariant", "-F", "32", "-s", "1", "-i", serial, "-n", "PICOLET", "fat.img"]);
-  tools.shell("mcopy -s -m -p -Q -i fat.img $(find fat -mindepth 1 -maxdepth 1 | sort) ::");
+  const image = content ?? "";
+  const serial = uuidOf(seed, name === "picolet" ? "fat" : `fat ${name}`).slice(0, 8);
+  tools.run("truncate", [`--size=${mib}M`, image]);
+  const options = ["--invariant", "-F", "32", "-s", "1", "-i", serial, "-n", name.toUpperCase()];
+  tools.run("mkfs.fat", [...options, image]);
+  tools.shell(`mcopy -s -m -p -Q -i ${image} $(find fat -mindepth 1 -maxdepth 1 | sort) ::`);
   rmSync(folder, { recursive: true });
 }
-
-/** Modules that are built into GRUB: it never reads one. */
-const GRUB_MODULES = [
-  ...["normal", "part_gpt", "fat", "ext2", "loadenv", "test", "echo", "linux", "regexp", "probe"],
-  ...["reboot", "sleep", "configfile", "boot", "true", "gzio"],
-];
-
-/** @param modules folder of the work folder with Debian's modules @returns the path of GRUB as an EFI program */
-export function makeGrub(tools: BuildTools, modules: string, format: string): string {
-  const path = "grub.efi";
-  tools.run("grub-mkimage", ["-d", modules, "-O", format, "-o", path, "-p", "/EFI/BOOT", ...GRUB_MODULES]);
-  return join(tools.work, path);
-}
-
-/** The commands that choose the slot. */
-export const GRUB_COMMANDS = own("grub/grub.cfg");

@@ -1,5 +1,8 @@
 import { createHash } from "node:crypto";
 
+/** The eight hexadecimal digits by which an MBR names its disk. */
+export const diskIdOf = (seed: string): string => uuidOf(seed, "disk").slice(0, 8);
+
 /** A UUID (version 8 of RFC 9562) that is the same wherever an image of this seed is made. */
 export function uuidOf(seed: string, purpose: string): string {
   const bytes = createHash("sha256").update(`${seed}\n${purpose}`).digest().subarray(0, 16);

@@ -1,9 +1,8 @@
 /** The image of one slot: the system as ext4, a line with its root hash, and dm-verity's hash tree. */
-import { copyFileSync, existsSync, globSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { copyFileSync, existsSync, globSync, mkdirSync, readFileSync, rmSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import type { Board } from "./boards.ts";
-import type { BuildTools } from "./build-tools.ts";
+import type { Tools } from "./build-tools.ts";
 import { uuidOf } from "./identifiers.ts";
 import { kernelVersion, settleTree } from "./system-tree.ts";
 
@@ -38,6 +37,8 @@ const BOOT_MODULES = [
   ...[
     "drivers/{gpio/gpio-raspberrypi*,regulator/{fixed,gpio-regulator},pwm/pwm-bcm*,dma/bcm*,char/hw_random/{iproc,bcm,virtio}*}.ko*",
   ],
+  // A Raspberry Pi cannot restart without its watchdog.
+  ...["drivers/watchdog/bcm2835_wdt.ko*", "drivers/firmware/picolet-tryboot.ko"],
   ...[
     "lib/*crc*",
     "crypto/{crc32c*,crct10dif*,sha256*}.ko*",
@@ -50,12 +51,14 @@ const BOOT_MODULES = [
 const BOOT_PROGRAMS = ["usr/sbin/dmsetup"];
 
 /** Writes `boot/initrd.img` of the tree. */
-export function makeInitialRamDisk(tools: BuildTools, root: string, epoch: number, compress: boolean): void {
+export function makeInitialRamDisk(tools: Tools, root: string, epoch: number, compress: boolean): void {
   const tree = join(tools.work, root);
   const disk = join(tools.work, "ram-disk");
   for (const folder of ["bin", "dev", "proc", "sys", "run", "root"]) mkdirSync(join(disk, folder), { recursive: true });
   copyFileSync(join(tree, "usr/bin/busybox"), join(disk, "bin/busybox"));
   copyFileSync(own("initrd/init"), join(disk, "init"));
+  copyFileSync(own("initrd/choose-slot"), join(disk, "bin/choose-slot"));
+  copyFileSync(join(tree, "usr/lib/picolet-image/boot-slots"), join(disk, "bin/boot-slots"));
   for (const program of BOOT_PROGRAMS) copyWithLibraries(tools, tree, program, disk);
   const version = kernelVersion(tree);
   const modules = join("usr/lib/modules", version);
@@ -95,7 +98,7 @@ function bootModules(folder: string): readonly string[] {
 }
 
 /** With the libraries that its ELF header names, and those of these, and the loader. */
-function copyWithLibraries(tools: BuildTools, tree: string, path: string, disk: string): void {
+function copyWithLibraries(tools: Tools, tree: string, path: string, disk: string): void {
   const target = join(disk, path.startsWith("usr/sbin/") ? `bin/${basename(path)}` : path);
   if (existsSync(target)) return;
   mkdirSync(dirname(target), { recursive: true });
@@ -113,11 +116,6 @@ function copyWithLibraries(tools: BuildTools, tree: string, path: string, disk: 
   }
 }
 
-export function writeSlotCommands(tree: string, board: Board): void {
-  const consoles = board.consoles.map((name) => `console=${name}`).join(" ");
-  writeFileSync(join(tree, "boot/slot.cfg"), readFileSync(own("grub/slot.cfg"), "utf8").replace("CONSOLES", consoles));
-}
-
 export interface SlotImage {
   /** In the tools' work folder. */
   readonly path: string;
@@ -126,7 +124,7 @@ export interface SlotImage {
 }
 
 /** @param seed of all identifiers @param root the finished tree, a folder of the tools' work */
-export function makeSlotImage(tools: BuildTools, root: string, seed: string, epoch: number): SlotImage {
+export function makeSlotImage(tools: Tools, root: string, seed: string, epoch: number): SlotImage {
   const tree = join(tools.work, root);
   settleTree(tree, epoch);
   const path = "slot.img";
@@ -157,7 +155,7 @@ export function makeSlotImage(tools: BuildTools, root: string, seed: string, epo
 }
 
 /** How many blocks and inodes the tree takes as ext4, with little to spare. */
-function sizeOf(tools: BuildTools, root: string): { readonly blocks: number; readonly inodes: number } {
+function sizeOf(tools: Tools, root: string): { readonly blocks: number; readonly inodes: number } {
   const inodes = Number(tools.shell(`find ${root} | wc -l`)) + 64;
   const kib = Number(tools.shell(`du -s --apparent-size -B4096 ${root} | cut -f1`));
   const used = Number(tools.shell(`du -s -B4096 ${root} | cut -f1`));

@@ -14,6 +14,7 @@ import {
   mkdirSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmSync,
   symlinkSync,
   writeFileSync,
@@ -52,10 +53,24 @@ const UNUSED = [
   "usr/lib/modules/*/kernel/drivers/gpu/drm/{amd,nouveau,radeon,i915,xe,gma500,ast,mgag200,vmwgfx,qxl,etnaviv,msm,nova,hyperv,ci,gud,udl,vboxvideo,tegra,rockchip,mediatek,exynos,panfrost,panthor,lima,hisilicon,imx,meson,amlogic,bridge,panel,sun4i,tidss,xlnx,rcar-du,renesas,arm,omapdrm,mxsfb,kmb,ingenic,stm,sti,loongson,solomon,sprd,verisilicon,aspeed,atmel-hlcdc,armada,fsl-dcu,pl111}",
 ];
 
-/** Removes what is not wanted of the extracted packages. */
-export function pruneSystem(root: string): void {
+/**
+ * Removes what is not wanted of the extracted packages.
+ * @param modules kernel modules that stay, as globs below the kernel's folder of modules
+ */
+export function pruneSystem(root: string, modules: readonly string[] = []): void {
+  const kept = modules.flatMap((pattern) => globSync(`usr/lib/modules/*/kernel/${pattern}`, { cwd: root }));
+  const aside = join(root, "kept-modules");
+  const move = (from: string, to: string): void => {
+    for (const path of kept) {
+      mkdirSync(dirname(join(to, path)), { recursive: true });
+      renameSync(join(from, path), join(to, path));
+    }
+  };
+  move(root, aside);
   for (const pattern of UNUSED)
     for (const path of globSync(pattern, { cwd: root })) rmSync(join(root, path), { recursive: true, force: true });
+  move(aside, root);
+  rmSync(aside, { recursive: true, force: true });
 }
 export const PRUNE_RECIPE = UNUSED.join("\n");
 
@@ -83,7 +98,7 @@ export function finishSystem(tools: BuildTools, root: string, parts: SystemParts
   mkdirSync(join(tree, "usr/lib/picolet-image"), { recursive: true });
   cpSync(parts.firstBoot, join(tree, "usr/lib/picolet-image/first-boot.cjs"));
   lay(own("tree"), tree);
-  if (existsSync(own(flavour))) lay(own(flavour), tree);
+  for (const each of [flavour, board.name]) if (existsSync(own(each))) lay(own(each), tree);
   if (parts.pauseArchive !== undefined) copyFileSync(parts.pauseArchive, join(tree, "usr/lib/picolet-image/pause.tar"));
   writeBoardFiles(tree, board, flavour, version, parts.keyring);
   writeAccounts(tools, root);
@@ -124,7 +139,7 @@ function writeBoardFiles(tree: string, board: Board, flavour: Flavour, version: 
   const lines = Object.entries(release).map(([name, value]) => `${name}=${value}\n`);
   const files = {
     "etc/picolet-release": lines.join(""),
-    "etc/rauc/system.conf": raucConfiguration(compatible),
+    "etc/rauc/system.conf": raucConfiguration(compatible, existsSync(join(tree, AFTER_INSTALL))),
     "etc/rauc/keyring.pem": keyring,
     "etc/machine-id": "",
     "etc/fstab": "",
@@ -145,8 +160,11 @@ function writeBoardFiles(tree: string, board: Board, flavour: Flavour, version: 
   }
 }
 
+/** Boards whose kernel is outside of the slot's own partition have it. */
+const AFTER_INSTALL = "usr/lib/picolet-image/after-install";
+
 /** RAUC 1.13; docs of `system.conf`. Which slot boots is `boot-slots`'s business. */
-const raucConfiguration = (compatible: string): string => `[system]
+const raucConfiguration = (compatible: string, hasAfterInstall: boolean): string => `[system]
 compatible=${compatible}
 bootloader=custom
 # The boot check decides when the new system may boot.
@@ -157,7 +175,7 @@ max-bundle-download-size=1073741824
 
 [handlers]
 bootloader-custom-backend=/usr/lib/picolet-image/boot-slots
-
+${hasAfterInstall ? `post-install=/${AFTER_INSTALL}\n` : ""}
 [keyring]
 path=/etc/rauc/keyring.pem
 # A board without a clock may be older than the certificate when it starts.
@@ -198,6 +216,7 @@ function finishWithTools(tools: BuildTools, root: string): void {
   tools.run("depmod", ["-b", path, kernelVersion(join(tools.work, root))]);
   tools.run("systemd-hwdb", [`--root=${path}`, "--usr", "update"]);
   const tree = join(tools.work, root);
+  nameSourcesAlike(tools, join(tree, "usr/lib/udev/hwdb.bin"));
   rmSync(join(tree, "usr/lib/udev/hwdb.d"), { recursive: true });
   tools.run("systemctl", [`--root=${path}`, "preset-all"]);
   // Units that other units or the settings of this image ask for.
@@ -207,6 +226,12 @@ function finishWithTools(tools: BuildTools, root: string): void {
 
 /** The last is logind's, for screens, whose drivers udev loads where there is one. */
 const MASKED = ["systemd-firstboot.service", "systemd-remount-fs.service", "modprobe@drm.service"];
+/** The database names its sources, in a folder whose name is made by chance. */
+function nameSourcesAlike(tools: BuildTools, path: string): void {
+  const folder = tools.work.slice(tools.work.lastIndexOf("/") + 1);
+  const text = readFileSync(path, "latin1").replaceAll(`/work/${folder}/`, `/work/${"-".repeat(folder.length)}/`);
+  writeFileSync(path, text, "latin1");
+}
 
 /** The kernel's own name for its release, a folder of modules. */
 export const kernelVersion = (tree: string): string => readdirSync(join(tree, "usr/lib/modules"))[0] ?? "";
@@ -224,6 +249,7 @@ function writeCertificates(tree: string): void {
 /** Commands that no package of the image has. */
 const APPLETS = [
   "clear",
+  "cmp",
   "less",
   "more",
   "ping",

@@ -61,7 +61,7 @@ export function buildImageArchive(recipe: ImageRecipe, build = BUILD): string {
   const manifest = [{ Config: configName, RepoTags: [recipe.name], Layers: ["layer.tar"] }];
   writeFileSync(join(folder, "manifest.json"), JSON.stringify(manifest));
   const archive = `${folder}.tar`;
-  execFileSync("tar", ["-C", folder, "-cf", archive, "manifest.json", configName, "layer.tar"]);
+  execFileSync("tar", [...tarFlags, "-C", folder, "-cf", archive, "manifest.json", configName, "layer.tar"]);
   return archive;
 }
 

@@ -26,6 +26,8 @@ const PACKAGES: readonly (readonly [name: string, proof: string])[] = [
   ["ovmf", "/usr/share/OVMF/OVMF_CODE_4M.fd"],
   ["mtools", "/usr/bin/mcopy"],
   ["fdisk", "/usr/sbin/sfdisk"],
+  ["dosfstools", "/usr/sbin/mkfs.fat"],
+  ["cryptsetup-bin", "/usr/sbin/veritysetup"],
   ["qemu-user", "/usr/bin/qemu-aarch64"],
   ["libc6-arm64-cross", "/usr/aarch64-linux-gnu/lib/libc.so.6"],
   ["libstdc++6-arm64-cross", "/usr/aarch64-linux-gnu/lib/libstdc++.so.6"],

@@ -10,7 +10,7 @@ import { fileURLToPath } from "node:url";
 import { crc32 } from "node:zlib";
 import { Store } from "@picolet/agent/store/store.ts";
 import type { BuildTools } from "@picolet/firmware/image/build-tools.ts";
-import { GRUB_COMMANDS } from "@picolet/firmware/image/disk-image.ts";
+import { GRUB_COMMANDS } from "@picolet/firmware/image/loaders/grub-loader.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { describeError } from "@picolet/protocol/errors.ts";
 import { RecordedLog } from "../unit/ports/recorders.ts";
