@@ -3,7 +3,7 @@ import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { aborted, type JoinedSignal, joinSignals, wokenOrAborted } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
-import { describeError, type ErrorCode, ignore, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import type { ApiError } from "@picolet/protocol/local-api/status.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import type { StreamHandlers } from "../core/hub/tunnel-ports.ts";
@@ -14,6 +14,7 @@ import type { NodeImages } from "../core/pods/image-pulls.ts";
 import type { PushedPods } from "../core/pods/pushed-pods.ts";
 import type { KeyvalueBuckets } from "../core/store/keyvalue-buckets.ts";
 import type { AgentView } from "./agent-view.ts";
+import { errorAnswer, HTTP_STATUS } from "./api-errors.ts";
 import { type Answer, ApiHandler } from "./api-handler.ts";
 import type { KubeletRoutes } from "./kubelet-routes.ts";
 import { listenOnSocket } from "./unix-socket.ts";
@@ -58,22 +59,6 @@ const KEEP_ALIVE_TIMEOUT_MS = 5_000;
 const TIMEOUT_CHECK_MS = 10_000;
 /** Bounds how long a client may leave a finished answer unread; a client that follows may pause as long as it likes. */
 const ANSWER_TIMEOUT_MS = 30_000;
-
-const HTTP_STATUS: Readonly<Record<ErrorCode, number>> = {
-  cancelled: 503,
-  invalid: 400,
-  not_found: 404,
-  already_exists: 409,
-  conflict: 409,
-  unavailable: 503,
-  deadline_exceeded: 504,
-  resource_exhausted: 429,
-  permission_denied: 403,
-  unimplemented: 501,
-  corrupt: 500,
-  failed: 500,
-  internal: 500,
-};
 
 /** The agent's own API; every other path is the kubelet's. */
 const OWN_PATHS = /^\/v1(?:[/?]|$)/;
@@ -238,12 +223,12 @@ export class LocalApi implements Component {
       response.destroy();
       return;
     }
-    const code = error instanceof PicoletError ? error.code : "internal";
+    const { code, status, body: content } = errorAnswer(error);
     if (code === "internal") this.#log.error("cannot answer a request", { url: message.url, error });
-    const body = `${JSON.stringify({ error: { code, message: describeError(error) } } satisfies ApiError)}\n`;
+    const body = `${JSON.stringify(content)}\n`;
     if (!response.headersSent) {
       // The rest of a body that is too large or not needed is not read.
-      response.writeHead(HTTP_STATUS[code], { "content-type": "application/json", connection: "close" });
+      response.writeHead(status, { "content-type": "application/json", connection: "close" });
       response.end(body);
     } else if (response.getHeader("content-type") === "application/x-ndjson") {
       response.end(`{"type":"ERROR",${body.slice(1)}`);

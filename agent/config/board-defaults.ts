@@ -66,10 +66,18 @@ const FILESYSTEMS = {
   "imagefs.inodesFree": "5%",
 };
 
+/**
+ * From here on a board has the kubelet's own port, whose TLS and HTTP take 5 MiB once a client has come: boards with 1
+ * GiB, of which firmware and kernel keep an eighth. On smaller ones the hub, which answers the same, is enough.
+ */
+const SERVER_MEMORY = 896 * MEBIBYTE;
+
 export interface BoardDefaults {
   readonly evictionHard: Readonly<Record<string, string>>;
   /** Where the file reserves nothing, neither here nor under systemReserved. */
   readonly kubeReserved: Readonly<Record<string, string>>;
+  /** True when the node has the kubelet's port. */
+  readonly enableServer: boolean;
   readonly derived: readonly DerivedValue[];
 }
 
@@ -85,6 +93,7 @@ export function boardDefaults(board: Board, runsContainers: boolean): BoardDefau
   return {
     evictionHard: { "memory.available": available, ...FILESYSTEMS, "pid.available": `${PIDS_SHARE * 100}%` },
     kubeReserved: { memory: reserved, ...pids },
+    enableServer: board.memoryBytes >= SERVER_MEMORY,
     derived: [
       {
         path: "evictionHard[memory.available]",
