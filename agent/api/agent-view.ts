@@ -20,9 +20,12 @@ import type {
 import type { ImageService } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { AgentPod } from "../core/pods/agent-pod.ts";
 import type { EventStore } from "../core/store/store-ports.ts";
+import type { AgentFacts, NodeFacts } from "../plan/node/judge-node.ts";
 
 export interface AgentView {
   node(): NodeView;
+  /** What the judgement of the node needs and no other answer has. */
+  facts(): AgentFacts & Pick<NodeFacts, "nowMs" | "isMachineClockRight">;
   runtimes(): readonly RuntimeReport[];
   /** Every pod that is wanted, and those that are being ended. */
   pods(): readonly AgentPod[];

@@ -6,17 +6,22 @@ import {
   type NodeShutdownAnswer,
   type VersionAnswer,
 } from "@picolet/protocol/local-api/status.ts";
+import { topicOf } from "@picolet/protocol/local-api/why.ts";
 import { type Clock, seconds } from "@picolet/protocol/ports.ts";
 import type { NodeShutdownControl } from "../core/node/node-shutdown-control.ts";
 import type { UpdateControl } from "../core/node/update-control.ts";
+import type { WhyAnswers } from "../core/node/why-answers.ts";
+import type { AgentPod } from "../core/pods/agent-pod.ts";
 import { type ContainerLogs, logStreamOf } from "../core/pods/container-logs.ts";
 import type { NodeImages } from "../core/pods/image-pulls.ts";
+import type { PodEnder, PodMover } from "../core/pods/pod-admission.ts";
 import { podObject } from "../core/pods/pod-object.ts";
 import type { PushedPods } from "../core/pods/pushed-pods.ts";
 import type { KeyvalueBuckets } from "../core/store/keyvalue-buckets.ts";
 import type { AgentView } from "./agent-view.ts";
 import { ImageRoutes } from "./image-routes.ts";
 import type { KeyvalueVerb } from "./keyvalue-routes.ts";
+import type { PodVerb } from "./pod-changes.ts";
 import { ANY_NAMESPACE, findPod, statusAnswer } from "./pod-objects.ts";
 import { type ApiRequest, parseRequest, type Query, readJsonBody } from "./request-input.ts";
 import {
@@ -98,6 +103,18 @@ const ROUTES: readonly Route[] = [
     path: ["node", "shutdown"],
     handle: (api, { query }, message) => api.shutDown(query, message),
   },
+  ...(
+    [
+      ["POST", ["restart"], "restart"],
+      ["DELETE", [], "delete"],
+    ] as const
+  ).map(
+    ([method, last, verb]): Route => ({
+      method,
+      path: ["namespaces", "*", "pods", "*", ...last],
+      handle: (api, request, _, signal) => api.changePod(verb, request, signal),
+    }),
+  ),
   { method: "GET", path: ["updates"], handle: (api, { query }) => api.updates(query) },
   { method: "PUT", path: ["updates", "hold"], handle: (api, { query }, message) => api.holdUpdates(query, message) },
   { method: "DELETE", path: ["updates", "hold"], handle: (api, { query }) => api.releaseUpdates(query) },
@@ -105,6 +122,12 @@ const ROUTES: readonly Route[] = [
     method: "POST",
     path: ["updates", "install"],
     handle: (api, { query }, message, signal) => api.installUpdate(query, message, signal),
+  },
+  { method: "GET", path: ["why", "node"], handle: (api, { query }) => api.why(undefined, query) },
+  {
+    method: "GET",
+    path: ["why", "pods", "*", "*"],
+    handle: (api, { query, segments }) => api.why([segments[2] ?? "", segments[3] ?? ""], query),
   },
   {
     method: "PUT",
@@ -139,12 +162,16 @@ export interface ApiHandlerComponents {
   readonly clock: Clock;
   /** `undefined`: pushing pods is disabled. */
   readonly pushed?: PushedPods;
+  /** `undefined`: pods can neither be restarted nor deleted. */
+  readonly workers?: PodEnder & PodMover;
   /** `undefined`: pulls are neither reported nor possible. */
   readonly images?: NodeImages;
   /** `undefined`: a shutdown of the node cannot be requested. */
   readonly shutdown?: NodeShutdownControl;
   /** `undefined`: this agent updates nothing. */
   readonly updates?: UpdateControl;
+  /** `undefined`: this agent records no decisions. */
+  readonly why?: WhyAnswers;
   /** `undefined`: components keep nothing on this node. */
   readonly keyvalue?: () => Promise<KeyvalueBuckets>;
 }
@@ -157,7 +184,9 @@ export class ApiHandler {
   readonly #pushed: PushedPods | undefined;
   readonly #shutdown: NodeShutdownControl | undefined;
   readonly #updates: UpdateControl | undefined;
+  readonly #why: WhyAnswers | undefined;
   readonly #keyvalue: ApiHandlerComponents["keyvalue"];
+  readonly #workers: ApiHandlerComponents["workers"];
   readonly images: ImageRoutes;
 
   constructor(components: ApiHandlerComponents) {
@@ -166,7 +195,9 @@ export class ApiHandler {
     this.#pushed = components.pushed;
     this.#shutdown = components.shutdown;
     this.#updates = components.updates;
+    this.#why = components.why;
     this.#keyvalue = components.keyvalue;
+    this.#workers = components.workers;
     this.#logs = components.logs;
     this.#clock = components.clock;
   }
@@ -270,6 +301,17 @@ export class ApiHandler {
     return await answerKeyvalue(this.#keyvalue, verb, request, message);
   }
 
+  /** Loaded with the first request, as `keyvalue` is. */
+  async changePod(verb: PodVerb, { segments, query }: ApiRequest, signal: AbortSignal): Promise<Answer> {
+    const [workers, pushed] = [this.#workers, this.#pushed];
+    if (workers === undefined || pushed === undefined)
+      throw new PicoletError("unimplemented", "this agent changes no pods here");
+    const { changePod } = await import("./pod-changes.ts");
+    const [, namespace = "", , name = ""] = segments;
+    const find = (): AgentPod => findPod(this.#view, namespace, name);
+    return { kind: "json", body: await changePod({ workers, pushed, find }, verb, query, signal) };
+  }
+
   async shutDown(query: Query, message: IncomingMessage): Promise<Answer> {
     query.end();
     const { cancel = false, gracePeriodSeconds: wanted, ...unknown } = await readJsonBody(message);
@@ -318,6 +360,18 @@ export class ApiHandler {
     if (typeof check !== "boolean" || typeof allowDowngrade !== "boolean")
       throw new PicoletError("invalid", "fields check and allowDowngrade are true or false");
     return { kind: "json", body: await this.#updateControl().install({ path, check, allowDowngrade }, signal) };
+  }
+
+  /** @param pod namespace and name; `undefined`: the node */
+  async why(pod: readonly [string, string] | undefined, query: Query): Promise<Answer> {
+    const word = query.text("topic");
+    query.end();
+    const topic = word === undefined ? undefined : topicOf(word);
+    if (this.#why === undefined) throw new PicoletError("unimplemented", "this agent records no decisions");
+    const [namespace, name] = pod ?? [];
+    const named =
+      name === undefined ? undefined : { namespace: namespace === ANY_NAMESPACE ? undefined : namespace, name };
+    return { kind: "json", body: await this.#why.ask({ pod: named, topic }) };
   }
 
   #updateControl(): UpdateControl {

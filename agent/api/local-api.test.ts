@@ -6,6 +6,7 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
 import {
   agentPod,
   FakeAgentView,
@@ -50,6 +51,9 @@ class Bench {
   readonly socketPath = join(this.dir, "picolet.sock");
   onPush: PushedPods["replace"] = (_text, { dryRun }) => ({ ok: true, answer: { dryRun, items: [] } });
   readonly shutdown = new FakeShutdown();
+  readonly removed: string[] = [];
+  readonly ended: unknown[] = [];
+  readonly restarted: unknown[] = [];
   readonly controller = new AbortController();
   readonly api = new LocalApi(
     {
@@ -57,7 +61,14 @@ class Bench {
       log: this.log,
       view: this.view,
       logs: this.view.logs,
-      pushed: { replace: (text, options) => this.onPush(text, options) },
+      pushed: {
+        replace: (text, options) => this.onPush(text, options),
+        remove: async (uid) => void this.removed.push(uid),
+      },
+      workers: {
+        end: async (uid, how) => void this.ended.push([uid, how.reason, how.gracePeriod]),
+        leave: async (uid, how) => void this.restarted.push([uid, how.comesBack, how.gracePeriod]),
+      },
       shutdown: this.shutdown,
     },
     { socketPath: this.socketPath },
@@ -163,6 +174,7 @@ test("status has the stable shape", async (t) => {
     "secretsAtRest",
     "problems",
     "warnings",
+    "health",
   ]);
   assert.equal(status.ready, true);
   assert.deepEqual(status.tunnel, { state: "disabled", since: null, rttMs: null });
@@ -627,4 +639,31 @@ test("to any bytes the agent answers or closes, and goes on", async (t) => {
     { numRuns: 150 },
   );
   assert.deepEqual(bench.log.problems, []);
+});
+
+test("a pod is restarted; deleted it is by what its source means", async (t) => {
+  const bench = await Bench.start(t);
+  const of = (name: string, source: "file" | "push" | "api", status?: PodStatus) =>
+    agentPod(podOf({}, { name }), { source, ...(status && { status }) });
+  const over = of("done", "api", { phase: "Failed", reason: "Evicted" });
+  bench.view.setPods(of("static", "file"), of("sent", "push"), of("ordered", "api"), over);
+  const path = (name: string, rest = ""): string => `/v1/namespaces/default/pods/${name}${rest}`;
+  const restart = (name: string) => bench.json(path(name, "/restart?gracePeriodSeconds=3"), { method: "POST" });
+  const restarted = { namespace: "default", name: "static", source: "file", change: "restarted" };
+  assert.deepEqual(await restart("static"), [200, restarted]);
+  assert.deepEqual(bench.restarted, [["static-uid", true, 3000]]);
+  const remove = (name: string, query = "") => bench.json(path(name, query), { method: "DELETE" });
+  assert.equal((await remove("sent"))[1].change, "removed");
+  assert.deepEqual([bench.removed, bench.ended], [["sent-uid"], [["sent-uid", "DeletedOnBoard", undefined]]]);
+  assert.equal((await remove("ordered", "?gracePeriodSeconds=0&wait=false"))[1].change, "ended");
+  assert.deepEqual(bench.ended.slice(1), [["ordered-uid", "DeletedOnBoard", 0]]);
+  const [status, code, message] = await bench.error(path("static"), { method: "DELETE" });
+  assert.deepEqual([status, code], [409, "conflict"]);
+  assert.match(
+    message,
+    /would come back at once: remove it from \/etc\/picolet\/manifests\/static.yaml, or run `edgectl restart static`/,
+  );
+  assert.match((await bench.error(path("done", "/restart"), { method: "POST" }))[2], /is over \(Failed: Evicted\)/);
+  assert.equal((await bench.error(path("none"), { method: "DELETE" }))[0], 404);
+  assert.equal((await bench.error(path("sent", "?gracePeriodSeconds=90000"), { method: "DELETE" }))[1], "invalid");
 });

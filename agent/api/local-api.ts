@@ -9,8 +9,10 @@ import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import type { StreamHandlers } from "../core/hub/tunnel-ports.ts";
 import type { NodeShutdownControl } from "../core/node/node-shutdown-control.ts";
 import type { UpdateControl } from "../core/node/update-control.ts";
+import type { WhyAnswers } from "../core/node/why-answers.ts";
 import type { ContainerLogs } from "../core/pods/container-logs.ts";
 import type { NodeImages } from "../core/pods/image-pulls.ts";
+import type { PodEnder, PodMover } from "../core/pods/pod-admission.ts";
 import type { PushedPods } from "../core/pods/pushed-pods.ts";
 import type { KeyvalueBuckets } from "../core/store/keyvalue-buckets.ts";
 import type { AgentView } from "./agent-view.ts";
@@ -30,6 +32,10 @@ export interface LocalApiComponents {
   readonly shutdown?: NodeShutdownControl;
   /** `undefined`: this agent updates nothing. */
   readonly updates?: UpdateControl;
+  /** Missing: pods can neither be restarted nor deleted. */
+  readonly workers?: PodEnder & PodMover;
+  /** Missing: this agent records no decisions. */
+  readonly why?: WhyAnswers;
   /** Missing: pulls are neither reported nor possible. */
   readonly images?: NodeImages;
   /** Missing: components keep nothing on this node. */

@@ -2,28 +2,45 @@
 
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { DEFAULT_NAMESPACE } from "@picolet/protocol/kubernetes/default-namespace.ts";
-import type { PodReport, StatusAnswer, StatusReport } from "@picolet/protocol/local-api/status.ts";
+import type {
+  HealthReport,
+  PodReport,
+  StatusAnswer,
+  StatusReport,
+  TunnelReport,
+} from "@picolet/protocol/local-api/status.ts";
 import { conditionIs, summarizePod } from "@picolet/protocol/pod/pod-summary.ts";
 import type { AgentPod } from "../core/pods/agent-pod.ts";
 import type { ActivePull } from "../core/pods/image-pulls.ts";
 import { apiUidOf } from "../core/pods/pod-identity.ts";
 import { PENDING_STATUS, podObject } from "../core/pods/pod-object.ts";
 import type { EventRecord } from "../core/store/store-ports.ts";
+import {
+  isFault,
+  isPodWell,
+  judgeNode,
+  NODE_STATES,
+  type NodeFacts,
+  notReadyReasons,
+  summaryOf,
+} from "../plan/node/judge-node.ts";
+import { whyNotReady } from "../plan/why-not-ready.ts";
 import type { AgentView } from "./agent-view.ts";
-import { whyNotReady } from "./why-not-ready.ts";
 
 /** @param pulls what is being pulled: the best of reasons why a pod does not run yet */
 export function statusAnswer(view: AgentView, pulls: readonly ActivePull[] = []): StatusAnswer {
   const { name, conditions } = view.node();
+  const pods = sortPods(view.pods()).map((pod) => podReport(view, pod, pulls));
+  const { health, ready } = judged(view, pods);
   return {
     node: name,
-    ready: conditions.some((each) => each.type === "Ready" && each.status === "True"),
+    ready,
     conditions: conditions.map(({ type, status, reason, message, lastTransitionTime }) => {
       return { type, status, reason, message, lastTransitionTime };
     }),
     runtimes: view.runtimes(),
     tunnel: view.tunnel(),
-    pods: sortPods(view.pods()).map((pod) => podReport(view, pod, pulls)),
+    pods,
     resources: view.resources(),
     agent: view.agent(),
     flash: view.flash(),
@@ -31,8 +48,51 @@ export function statusAnswer(view: AgentView, pulls: readonly ActivePull[] = [])
     secretsAtRest: view.secretsAtRest(),
     problems: view.problems(),
     warnings: view.warnings(),
+    health,
   } satisfies StatusReport;
 }
+
+/** By the agent's one judgement. */
+function judged(
+  view: AgentView,
+  pods: StatusAnswer["pods"],
+): { readonly health: HealthReport; readonly ready: boolean } {
+  const { conditions } = view.node();
+  const found = judgeNode({
+    ...view.facts(),
+    conditions,
+    tunnel: tunnelFacts(view.tunnel()),
+    memory: view.agent(),
+    agentFlash: { bytes: view.flash().today.agentBytes, budgetBytes: view.flash().agentBudgetBytes },
+    pods: pods.map(podFacts),
+    manifestProblems: view.problems().map(({ origin, line, message }) => {
+      return `${line === null ? origin : `${origin}:${line}`}: ${message}`;
+    }),
+  });
+  const ready = notReadyReasons(found).length === 0;
+  const notReady = conditions.find(({ type, status }) => type === "Ready" && status !== "True");
+  const shown = notReady && `Ready is ${notReady.status}: ${notReady.reason}: ${notReady.message}`;
+  const faults = found.filter(isFault);
+  const others = faults.filter((each) => notReadyReasons([each]).length === 0).flatMap(({ details }) => details);
+  const health: HealthReport = {
+    healthy: faults.length === 0,
+    summary: summaryOf(found, pods.length),
+    details: [...(ready || shown === undefined ? [] : [shown]), ...others],
+    findings: found.map(({ state, details }) => ({ state, level: NODE_STATES[state].level, details })),
+  };
+  return { health, ready };
+}
+
+function tunnelFacts({ certificate, ...tunnel }: TunnelReport): NodeFacts["tunnel"] {
+  if (certificate === undefined) return tunnel;
+  const { notBefore, notAfter } = certificate;
+  return { ...tunnel, certificate: { notBeforeMs: Date.parse(notBefore), notAfterMs: Date.parse(notAfter) } };
+}
+
+const podFacts = ({ ready, phase, summary }: Pick<StatusAnswer["pods"][number], "ready" | "phase" | "summary">) => ({
+  ...{ ready, phase },
+  isTerminating: summary.status === "Terminating",
+});
 
 function podReport(view: AgentView, agentPod: AgentPod, pulls: readonly ActivePull[]): StatusAnswer["pods"][number] {
   const pod = podObject(agentPod);
@@ -59,6 +119,7 @@ function podReport(view: AgentView, agentPod: AgentPod, pulls: readonly ActivePu
             warnings: () => warningsOf(view, agentPod),
           }),
     summary,
+    isWell: isPodWell(podFacts({ ready, phase: status.phase, summary })),
     createdAt: pod.metadata.creationTimestamp ?? status.startTime ?? null,
   } satisfies PodReport & Record<string, unknown>;
 }

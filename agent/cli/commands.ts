@@ -7,7 +7,7 @@ import { HELP_FLAG } from "@picolet/protocol/command-line/program.ts";
 import { DEFAULT_SOCKET_PATH } from "@picolet/protocol/local-api/status.ts";
 import { IMAGE_COMMANDS } from "./commands/images.ts";
 import { KEYVALUE_COMMANDS } from "./commands/keyvalue.ts";
-import { NODE_COMMANDS, STATUS } from "./commands/node.ts";
+import { NODE_COMMANDS, STATUS, WHY } from "./commands/node.ts";
 import { POD_COMMANDS } from "./commands/pods.ts";
 import { UPDATE_COMMANDS } from "./commands/update.ts";
 import { WASM_COMMANDS } from "./commands/wasm.ts";
@@ -57,6 +57,7 @@ const completion: Command = {
 
 export const COMMANDS: readonly Command[] = [
   STATUS,
+  WHY,
   ...POD_COMMANDS,
   ...IMAGE_COMMANDS,
   ...WASM_COMMANDS,

@@ -144,6 +144,11 @@ async function named(
       return plainly(await bucketNames(line, client));
     case "keys":
       return plainly(await keyNames(line, operands[0] ?? "", client));
+    case "whyWords":
+      return [
+        ...plainly(["node", "restarted", "evicted", "started", "ended"]),
+        ...plainly(await podNames(line, client)),
+      ];
     case "fields":
       return readFields(readBeside).map(({ path, meaning }) => ({ word: path, does: meaning }));
     case "shells":

@@ -11,6 +11,7 @@ import { CapturedTerminal, EdgectlBench } from "@picolet/test/support/unit/agent
 import { agentPod, imageStore, NOW_MS, observedContainer } from "@picolet/test/support/unit/agent/fake-agent-view.ts";
 import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import { COMMANDS } from "./commands.ts";
+import { Screen } from "./context/screen.ts";
 
 const READY = { phase: "Running", conditions: [{ type: "Ready", status: "True" }] } as const;
 const EXITED = {
@@ -86,6 +87,7 @@ test("status -o json has exactly the promised fields", async (t) => {
       "secretsAtRest",
       "problems",
       "warnings",
+      "health",
     ],
   ]);
   assert.deepEqual(keys(status.tunnel), ["state", "since", "rttMs"]);
@@ -240,7 +242,7 @@ test("an import prints the requested name, also where the content has others", a
 
 for (const [line, message] of [
   ["status x", 'status takes no "x"'],
-  ["status -w", '--watch does not go with "status"'],
+  ["version -w", '--watch does not go with "version"'],
   ["get", "get needs pods|events|images [POD...]"],
   ["get nodes", 'cannot get "nodes", only pods, events, images'],
   ["get pods a/b/c", '"a/b/c" is no name of a pod'],
@@ -575,4 +577,92 @@ test("apply ends with 64 when nothing is named, 1 when it cannot be read or is t
   bench.input = Readable.from([Buffer.from("x")]);
   await bench.stopAgent();
   assert.match(await outcome("apply -f -"), /^2 edgectl: there is no socket/);
+});
+
+test("restart and delete change each pod that they name, and say what it means for its source", async (t) => {
+  const bench = await EdgectlBench.start(t);
+  const pod = (name: string, source: "file" | "api") => agentPod(podOf({}, { name }), { source, status: READY });
+  bench.view.setPods(pod("web-edge-1", "file"), pod("ordered", "api"));
+  const restarted = await bench.run(words("restart web ordered --now"));
+  assert.deepEqual(restarted, { code: 0, out: "pod/web-edge-1 restarted\npod/ordered restarted\n", error: "" });
+  assert.deepEqual(bench.asked.splice(0), ["leave web-edge-1-uid within 1000 ms", "leave ordered-uid within 1000 ms"]);
+  const deleted = await bench.run(words("delete pod none web ordered --no-wait"));
+  assert.equal(deleted.code, 1);
+  assert.equal(deleted.out, 'pod "ordered" is ending on this board; its hub decides what follows\n');
+  assert.match(deleted.error, /pod "none" not found\n/);
+  assert.match(
+    deleted.error,
+    /pod "web-edge-1" would come back at once: remove it from .*web-edge-1\.yaml, or run `edge/,
+  );
+  assert.deepEqual(bench.asked.splice(0), ["end ordered-uid"]);
+  const json = await bench.run(words("restart ordered -o json --grace-period 2s"));
+  const changed = { namespace: "default", name: "ordered", source: "api", change: "restarted" };
+  assert.deepEqual(JSON.parse(json.out), changed);
+  assert.equal((await bench.run(words("restart ordered --now --grace-period 2s"))).code, 64);
+  assert.equal((await bench.run(words("delete pod"))).code, 64);
+});
+
+test("an applied pod that is deleted is wanted no more, and the others are", async (t) => {
+  const bench = await EdgectlBench.start(t);
+  const pod = (name: string) => ({
+    ...{ apiVersion: "v1", kind: "Pod", metadata: { name } },
+    spec: { containers: [{ name: "app", image: "example/app:1" }] },
+  });
+  bench.input = Readable.from([
+    Buffer.from(JSON.stringify({ apiVersion: "v1", kind: "List", items: [pod("one"), pod("two")] })),
+  ]);
+  assert.equal((await bench.run(words("apply -f -"))).code, 0);
+  const applied = (): string[] =>
+    [...bench.store.desired.current.pods.values()].map(({ pod: { metadata } }) => metadata.name);
+  bench.view.setPods(
+    ...[...bench.store.desired.current.pods.values()].map(({ pod: each, uid }) =>
+      agentPod(each, { uid, source: "push", status: READY }),
+    ),
+  );
+  assert.deepEqual(await bench.run(words("delete one")), { code: 0, out: 'pod "one-edge-1" deleted\n', error: "" });
+  assert.deepEqual(applied(), ["two-edge-1"]);
+});
+
+test("status --watch writes anew only what has changed, where the cursor can move; elsewhere whole texts", async (t) => {
+  const bench = await healthy(t);
+  const [vt, paper] = [new CapturedTerminal(), new CapturedTerminal()];
+  Object.assign(vt, { movesCursor: true, rows: 24 });
+  const watches = [vt, paper].map((terminal) => bench.start(words("status --watch"), terminal));
+  const shown = (count: number) => Promise.all([vt, paper].map((each) => each.until(({ writes }) => writes >= count)));
+  await shown(1);
+  assert.ok(!vt.out.includes("\x1b"), "the first look has no escape codes");
+  const first = vt.out;
+  await bench.clock.settle();
+  assert.equal(bench.clock.sleeping, 2);
+  // Nothing has changed but what counts the time.
+  bench.view.setPods();
+  await bench.clock.advance(seconds(2));
+  await shown(2);
+  const second = vt.out.slice(first.length).replaceAll("\x1b", "ESC");
+  assert.match(second, /^ESC\[\d+Fedge-1 is healthy: 0 podsESC\[K\n/);
+  assert.ok(second.length < first.length / 2, second);
+  assert.match(paper.out.slice(first.length), /^\nedge-1 is healthy: 0 pods\nAgent/);
+  assert.ok(!paper.out.includes("\x1b"));
+  await bench.stopAgent();
+  await bench.clock.advance(seconds(2));
+  assert.deepEqual(await Promise.all(watches), [2, 2]);
+  assert.equal((await bench.run(words("status --watch -o json"))).code, 64);
+});
+
+test("a screen leaves out what the terminal has no room for, and erases what is gone", async () => {
+  const terminal = new CapturedTerminal();
+  Object.assign(terminal, { movesCursor: true, rows: 4 });
+  const screen = new Screen(terminal);
+  await screen.show("a\nb\nc\nd\n");
+  assert.equal(terminal.out, "a\nb\n... 2 more lines\n");
+  await screen.show("a\nB\n");
+  assert.equal(terminal.out.slice("a\nb\n... 2 more lines\n".length), "\x1b[3F\nB\x1b[K\n\x1b[J");
+  const length = terminal.out.length;
+  await screen.show("a\nB\n");
+  assert.equal(terminal.out.length, length);
+});
+
+test("--version is version --client", async (t) => {
+  const bench = await EdgectlBench.start(t);
+  assert.deepEqual(await bench.run(["--version"]), await bench.run(words("version --client")));
 });

@@ -34,6 +34,7 @@ export async function runEdgectl(
 ): Promise<number> {
   try {
     const [first, ...rest] = words;
+    if (rest.length === 0 && first === "--version") return await runEdgectl(["version", "--client"], around, program);
     if (first === COMPLETE || first === COMPLETE_DESCRIBED)
       return await complete(rest, around, { program, isDescribed: first === COMPLETE_DESCRIBED });
     const line = parseCommandLine(words, program);

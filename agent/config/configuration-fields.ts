@@ -392,6 +392,12 @@ export const CONFIGURATION_FIELDS = {
     },
     isActedUpon: true,
   },
+  blackBox: {
+    fields: {
+      size: { kind: "bytes", default: MEBIBYTE, min: MEBIBYTE / 16, max: 64 * MEBIBYTE },
+    },
+    isActedUpon: true,
+  },
   telemetry: {
     fields: {
       maxBytes: { kind: "bytes", default: 16 * MEBIBYTE, takesEmpty: true, min: MEBIBYTE, max: 1024 * MEBIBYTE },

@@ -275,6 +275,11 @@ const BOARD = {
   "boardHealth.holdPeriod": "How long the board must be well before a condition that comes and goes is False again.",
 };
 
+const BLACK_BOX = {
+  blackBox: "The record of what the agent decided and why, which `edgectl why` reads.",
+  "blackBox.size": "The file's size; the newest decisions replace the oldest. 1Mi holds some 5,000.",
+};
+
 const KUBELET = {
   enableServer: "Whether the node has a port for the kubelet's API. The default follows from the board's memory.",
   address: "The address of the kubelet's API.",
@@ -344,6 +349,7 @@ export const FIELD_GROUPS: readonly FieldGroup[] = [
   { title: "Eviction", fields: EVICTION },
   { title: "Shutdown", fields: SHUTDOWN },
   { title: "Board health", fields: BOARD },
+  { title: "Black box", fields: BLACK_BOX },
   { title: "Budgets, telemetry and secrets", fields: BUDGETS },
   { title: "The kubelet's own server and others", fields: KUBELET },
 ];
@@ -351,5 +357,5 @@ export const FIELD_GROUPS: readonly FieldGroup[] = [
 /** The compiler names a field of the table that has no line here. */
 export const FIELD_DOCUMENTATION = {
   ...{ ...FILE, ...SOURCES, ...NODE, ...HUB, ...RUNTIME, ...LOGS, ...IMAGES, ...COMPONENTS, ...RESERVATIONS },
-  ...{ ...CGROUPS, ...EVICTION, ...SHUTDOWN, ...BUDGETS, ...BOARD, ...KUBELET },
+  ...{ ...CGROUPS, ...EVICTION, ...SHUTDOWN, ...BUDGETS, ...BOARD, ...BLACK_BOX, ...KUBELET },
 } satisfies Record<FieldPath, Documentation>;

@@ -15,8 +15,10 @@ import type { NodeUsage, PodDiskUsage, PodUsage } from "../core/node/usage.ts";
 import type { AgentPod } from "../core/pods/agent-pod.ts";
 import type { PodEnder, PodSwitch } from "../core/pods/pod-admission.ts";
 import { apiUidOf } from "../core/pods/pod-identity.ts";
+import type { Decision, DecisionRecorder } from "../core/store/decisions.ts";
 import type { EventRecorder, ObjectReference } from "../core/store/store-ports.ts";
 import { isCritical } from "../plan/admission/critical-pods.ts";
+import { evictionDecision } from "../plan/eviction/eviction-decision.ts";
 import { evictionMessage } from "../plan/eviction/eviction-message.ts";
 import { conditionOf, type DiskLayout, isMemorySignal, type Observation } from "../plan/eviction/eviction-signals.ts";
 import { amountOf, type EvictionThreshold } from "../plan/eviction/eviction-thresholds.ts";
@@ -33,6 +35,8 @@ export interface EvictorComponents {
   /** Removes what an ended pod holds, volumes in memory and on disk. */
   readonly release: (pod: DesiredPod, signal: AbortSignal) => Promise<void>;
   readonly events: EventRecorder;
+  /** Missing: no decision is recorded. */
+  readonly decisions?: DecisionRecorder | undefined;
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -48,6 +52,12 @@ export interface EvictionFigures {
   readonly usage: NodeUsage | undefined;
   readonly disks: ReadonlyMap<PodUid, PodDiskUsage> | undefined;
   readonly layout: DiskLayout;
+}
+
+interface EvictionReason {
+  /** The kubelet's, for event and status. */
+  readonly message: string;
+  readonly decide: (kind: "evicted" | "switched") => Decision;
 }
 
 /** The kubelet's, of a pod that it must get rid of at once. */
@@ -137,12 +147,16 @@ export class Evictor {
     }
     for (const candidate of rankForEviction(candidates, due.signal, figures.layout)) {
       const message = evictionMessage(due, figures.observed, candidate);
-      if (isMemorySignal(due.signal) && (await this.#moved(candidate.pod, due, message, signal))) return true;
+      const { observed, layout } = figures;
+      const decide = (kind: "evicted" | "switched"): Decision =>
+        evictionDecision(kind, { due, observed, layout, candidate, candidates: candidates.length });
+      const why: EvictionReason = { message, decide };
+      if (isMemorySignal(due.signal) && (await this.#moved(candidate.pod, due, why, signal))) return true;
       if (isCritical(candidate.pod)) {
         log.error("cannot evict a critical pod", { pod: candidate.pod.uid });
         continue;
       }
-      await this.#evict(candidate.pod, due, message, signal);
+      await this.#evict(candidate.pod, due, why, signal);
       return true;
     }
     return false;
@@ -233,14 +247,14 @@ export class Evictor {
    * is not gone then. Of one that an agent before this one has switched what it left is seen off.
    * @returns false when it may not be switched, or that could not be written down: nothing has happened then
    */
-  async #moved(pod: DesiredPod, due: EvictionThreshold, why: string, signal: AbortSignal): Promise<boolean> {
-    const { switcher, events, log } = this.#components;
+  async #moved(pod: DesiredPod, due: EvictionThreshold, why: EvictionReason, signal: AbortSignal): Promise<boolean> {
+    const { switcher, events, decisions, log } = this.#components;
     if (switcher?.isLeaving(pod.uid) === true) {
       await this.#seeOff(pod, "switched", (limit) => this.#leave(pod, due, limit), signal);
       return true;
     }
     if (switcher?.canSwitch(pod.uid) !== true) return false;
-    const message = `Switched from containers to components. ${why}`;
+    const message = `Switched from containers to components. ${why.message}`;
     try {
       switcher.choose(pod.uid, message.trim());
     } catch (error) {
@@ -249,6 +263,7 @@ export class Evictor {
     }
     const regarding = referenceTo(pod);
     events.record({ regarding, type: "Warning", reason: SWITCHED, message });
+    decisions?.record(why.decide("switched"), pod);
     log.warn("a pod is switched to components", { pod: pod.uid, message: message.trim() });
     await this.#seeOff(pod, "switched", (limit) => this.#leave(pod, due, limit), signal);
     return true;
@@ -265,12 +280,13 @@ export class Evictor {
     this.#switched.delete(pod.uid);
   }
 
-  async #evict(pod: DesiredPod, due: EvictionThreshold, message: string, signal: AbortSignal): Promise<void> {
+  async #evict(pod: DesiredPod, due: EvictionThreshold, why: EvictionReason, signal: AbortSignal): Promise<void> {
     const { events, log } = this.#components;
+    const { message } = why;
     const { namespace, name } = pod.pod.metadata;
     events.record({ regarding: referenceTo(pod), type: "Warning", reason: EVICTED, message });
     log.warn("a pod is evicted", { pod: pod.uid, name: `${namespace}/${name}`, message: message.trim() });
-    await this.#seeOff(pod, "evicted", (limit) => this.#end(pod, due, message, limit), signal);
+    await this.#seeOff(pod, "evicted", (limit) => this.#end(pod, due, why, limit), signal);
   }
 
   async #seeOff(
@@ -296,8 +312,9 @@ export class Evictor {
     await clock.sleep(AFTER_EVICTION, signal);
   }
 
-  async #end(pod: DesiredPod, due: EvictionThreshold, message: string, signal: AbortSignal): Promise<void> {
+  async #end(pod: DesiredPod, due: EvictionThreshold, why: EvictionReason, signal: AbortSignal): Promise<void> {
     const { ender, release } = this.#components;
+    const { message } = why;
     const gracePeriod = this.#graceFor(due);
     if (gracePeriod !== undefined) this.#given.set(pod.uid, gracePeriod);
     const how = {
@@ -305,6 +322,7 @@ export class Evictor {
       message,
       gracePeriod,
       disruption: { reason: "TerminationByKubelet", message },
+      decision: why.decide("evicted"),
     };
     // First of all it is written down that the pod ends: what is killed then is not started again.
     const ended = ender.end(pod.uid, how, signal);

@@ -78,7 +78,7 @@ class Bench {
         {
           streams: { kubelet: answer, logs: answer },
           reviews: new HubReviews({ hub: hasHub ? hub : undefined }),
-          pushed: { replace: (text, options) => this.onPush(text, options) },
+          pushed: { replace: (text, options) => this.onPush(text, options), remove: async () => {} },
           ...{ tls, clock, log },
         },
         { nodeName: "edge-1", access, debugging },

@@ -9,6 +9,7 @@ import { unloadModules } from "../budget/unload-modules.ts";
 import type { BoardHealth } from "../node/board-health.ts";
 import { NodeConditions } from "../node/node-conditions.ts";
 import { StoreEvents } from "../store/store-events.ts";
+import type { StoreState } from "../store/store-file.ts";
 import { type AgentBase, makeBase } from "./base/agent-base.ts";
 import type { NodeCluster } from "./base/cluster.ts";
 import type { LinkedNode } from "./base/hub-link.ts";
@@ -21,6 +22,7 @@ import { NodeAgentView } from "./node/node-agent-view.ts";
 import { makeNodeUsageSampler, type NodeUsageSampler } from "./node/node-usage.ts";
 import { podLogs } from "./node/pod-logs-on-demand.ts";
 import { SecretsAtRest } from "./node/secrets-at-rest.ts";
+import { whyOnDemand } from "./node/why-on-demand.ts";
 import { makePods, type Pods } from "./pods/make-pods.ts";
 import {
   makeNodeGuards,
@@ -31,6 +33,7 @@ import {
 import { makePlacement } from "./pods/placement.ts";
 import { makeSources } from "./pods/pod-sources.ts";
 import { adapterComponent, makeRuntimes, type Runtimes } from "./pods/runtimes.ts";
+import { SamplesOnDemand } from "./samples/samples-on-demand.ts";
 import { UpdatesOnDemand } from "./updates/updates-on-demand.ts";
 import { type Budget, type BudgetComponents, makeBudget } from "./upkeep/budget.ts";
 import { makeUpkeep } from "./upkeep/upkeep.ts";
@@ -77,17 +80,23 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     ...(cluster.link?.problems.current ?? []),
   ];
   const warnings = (): SourceProblem[] => sources.flatMap((source) => source.warnings.current);
-  const view = makeView(base, { runtimes, pods, conditions, budget, secrets, problems, warnings });
+  const { shutdown } = guards;
+  const view = makeView(base, { runtimes, pods, conditions, budget, secrets, shutdown, problems, warnings });
   const usage = makeUsage(base, runtimes, pods, view);
   await runtimes.reports.askOnce(signal);
   const logs = podLogs({ pods: view, clock: machine.clock });
   const updates = new UpdatesOnDemand(base, { pods, view, shutdown: guards.shutdown });
-  const streams = makeStreams(base, { runtimes, pods, conditions, view, usage, logs });
-  const linked = linkNode(base, { runtimes, conditions, view, streams: streams.handlers(), updates });
+  const pulls = () => pods.images.images.pulls;
+  const why = whyOnDemand({ ...base.ports, box: base.decisions, view: () => view, pulls });
+  const streams = makeStreams(base, { runtimes, pods, conditions, view, usage, logs, why });
+  const samples = new SamplesOnDemand(base, { usage, flash: () => budget.report() });
+  const linked = linkNode(base, { runtimes, conditions, view, streams: streams.handlers(), samples, updates });
   const upkeep = makeUpkeep(base, { runtimes, pods, view, usage, conditions: conditions.conditions });
   const { statuses } = pods;
   // Disposed of in reverse: the store is closed last, after all parts that write to it.
   const parts: readonly Component[] = [
+    // Its last record says that the agent has ended.
+    base.decisions,
     store,
     telemetry,
     boardServices,
@@ -95,7 +104,6 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     new StoreEvents({ state: store.state, events: store.events }, { nodeName }),
     secrets,
     ...makeLocalServers(base, {
-      runtimes,
       pods,
       view,
       logs,
@@ -103,6 +111,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
       boardServices,
       updates,
       streams,
+      why,
     }),
     conditions,
     ...boardHealth,
@@ -124,6 +133,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
       clock,
     }) ?? []),
     ...linked,
+    ...(cluster.link === undefined ? [] : [samples]),
     updates,
     ...budget.parts,
     new SpareGuard({ adapters: runtimes.adapters, pressure: upkeep.eviction.pressure }),
@@ -150,7 +160,7 @@ async function boardHealthOf(
 }
 
 function makeNodeBudget(
-  { ports: { clock, log }, init, store, node, telemetry, cluster }: AgentBase,
+  { ports: { clock, log }, init, store, decisions, node, telemetry, cluster }: AgentBase,
   { adapters }: Runtimes,
   pods: Pick<BudgetComponents, "boardServices" | "pods" | "podCgroup">,
 ): Budget {
@@ -159,7 +169,10 @@ function makeNodeBudget(
       ...{ ...pods, clock, log, store, adapters, hierarchies: node.cgroups.hierarchies },
       collectGarbage: () => collectGarbage(cluster, "burst"),
       restart: () => init.stops?.restart(),
-      stretch: (factor) => telemetry.stretch(factor),
+      stretch: (factor) => {
+        telemetry.stretch(factor);
+        decisions.stretch(factor);
+      },
     },
     { configuration: init.configuration, rootDir: init.args.rootDir },
   );
@@ -178,25 +191,26 @@ function collectGarbage({ unloadParser }: NodeCluster, after: "burst" | "rest"):
 }
 
 function makeGuards(
-  { ports, init, store, node, cluster }: AgentBase,
+  { ports, init, store, decisions, node, cluster }: AgentBase,
   { router, reports }: Runtimes,
   asked: Pick<NodeGuardsComponents, "workers" | "pressures" | "placement">,
 ): Promise<NodeGuards> {
   const { machine, share } = node;
   return makeNodeGuards(
-    { ...ports, ...asked, store, router, runtimes: reports, node: cluster.node },
+    { ...ports, ...asked, store, decisions, router, runtimes: reports, node: cluster.node },
     { configuration: init.configuration, machine, allocatable: share.allocatable },
   );
 }
 
 function makeConditions(
-  { ports: { clock, log }, init, store: { events } }: AgentBase,
+  { ports: { clock, log }, init, store: { events }, decisions }: AgentBase,
   { reports: { health } }: Runtimes,
   { shutdown }: NodeGuards,
   pressures: PressureSources,
 ): NodeConditions {
   const { nodeName } = init.configuration;
-  return new NodeConditions({ health, shutdown: shutdown.state, pressures, events, clock, log }, { nodeName });
+  const components = { health, shutdown: shutdown.state, pressures, events, decisions, clock, log };
+  return new NodeConditions(components, { nodeName });
 }
 
 /** Parts of the node that the local API and the hub read. */
@@ -207,16 +221,17 @@ interface ShownNode {
 }
 
 function makeView(
-  { init, startedAt, store, node, telemetry, cluster }: AgentBase,
+  { ports: { clock }, init, startedAt, store, node, telemetry, cluster }: AgentBase,
   shown: ShownNode & {
     readonly budget: Budget;
     readonly secrets: SecretsAtRest;
+    readonly shutdown: NodeGuards["shutdown"];
     readonly problems: () => readonly SourceProblem[];
     readonly warnings: () => readonly SourceProblem[];
   },
 ): NodeAgentView {
-  const { runtimes, pods, conditions, budget, secrets, problems, warnings } = shown;
-  const { desired, events } = store;
+  const { runtimes, pods, conditions, budget, secrets, shutdown, problems, warnings } = shown;
+  const { desired, events, state } = store;
   const { capacity, share, machine } = node;
   return new NodeAgentView(
     {
@@ -231,12 +246,25 @@ function makeView(
       },
       tunnel: cluster.link,
       conditions: conditions.conditions,
+      facts: () => ({
+        runtimes: runtimes.reports.health.current,
+        isShuttingDown: shutdown.isShuttingDown,
+        storeProblem: storeProblem(state.current),
+        podsWithoutWorker: Math.max(0, desired.desired.current.pods.size - pods.workers.size),
+        nowMs: clock.wall().getTime(),
+        isMachineClockRight: !clock.isConfirmed || clock.isMachineRight,
+      }),
       flash: () => budget.report(),
       telemetry: () => telemetry.report(),
       secretsAtRest: () => secrets.report(),
     },
     { ...init, capacity, allocatable: share.allocatable, memoryBytes: machine.memoryBytes, startedAt },
   );
+}
+
+function storeProblem(state: StoreState): string | undefined {
+  if (state.kind === "durable") return undefined;
+  return `${state.kind === "unwritable" ? "cannot be written to" : "is in memory only"}: ${state.reason}`;
 }
 
 function makeUsage(
@@ -257,14 +285,14 @@ function makeUsage(
 
 function makeStreams(
   { ports, init, startedAt, node }: AgentBase,
-  shown: ShownNode & Pick<StreamedNode, "view" | "usage" | "logs">,
+  shown: ShownNode & Pick<StreamedNode, "view" | "usage" | "logs" | "why">,
 ): NodeStreamsOnDemand {
-  const { runtimes, pods, conditions, view, usage, logs } = shown;
+  const { runtimes, pods, conditions, view, usage, logs, why } = shown;
   return new NodeStreamsOnDemand(
     {
       ...ports,
       node: {
-        ...{ machine: node.machine, router: runtimes.router, view, usage, logs, startedAt },
+        ...{ machine: node.machine, router: runtimes.router, view, usage, logs, why, startedAt },
         conditions: conditions.conditions,
         probeMetrics: () => pods.prober.metrics(),
       },
@@ -276,14 +304,15 @@ function makeStreams(
 /** The hub, from now on, where this node has one. */
 function linkNode(
   { node, cluster }: AgentBase,
-  shown: Omit<ShownNode, "pods"> & Pick<LinkedNode, "view" | "streams"> & { readonly updates: UpdatesOnDemand },
+  shown: Omit<ShownNode, "pods"> &
+    Pick<LinkedNode, "view" | "streams" | "samples"> & { readonly updates: UpdatesOnDemand },
 ): readonly Component[] {
-  const { runtimes, conditions, view, streams, updates } = shown;
+  const { runtimes, conditions, view, streams, samples, updates } = shown;
   const { machine, capacity, share, hostIps: addresses } = node;
   const { router, reports } = runtimes;
   const linked = cluster.link?.connect({
     ...{ machine, capacity, allocatable: share.allocatable, addresses, router, runtimes: reports },
-    ...{ view, streams },
+    ...{ view, streams, samples },
     conditions: conditions.conditions,
     updates: updates.report,
   });

@@ -1,25 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { WatchSource } from "@picolet/protocol/async/watch.ts";
 import type { RuntimeHealth } from "../core/node/runtime-health.ts";
-import type { StoreState } from "../store/store-file.ts";
-import { type HealthSources, healthChecks } from "./local-ends.ts";
+import type { AgentFacts } from "../plan/node/judge-node.ts";
+import { healthChecks } from "./local-ends.ts";
 
 const good: RuntimeHealth = { name: "cri", healthy: true, reason: "", message: "", sinceMs: 0 };
-const durable: StoreState = { kind: "durable", opening: { kind: "opened" } };
 
-function failing(change: {
-  readonly runtimes?: readonly RuntimeHealth[];
-  readonly store?: StoreState;
-  readonly wanted?: number;
-}): Record<string, string | undefined> {
-  const sources: HealthSources = {
-    runtimes: new WatchSource(change.runtimes ?? [good]),
-    store: new WatchSource(change.store ?? durable),
-    wantedPods: () => change.wanted ?? 3,
-    workers: () => 3,
-  };
-  const results = healthChecks(sources).map(({ name, problem }) => [name, problem()] as const);
+function failing(change: Partial<AgentFacts>): Record<string, string | undefined> {
+  const facts = { runtimes: [good], isShuttingDown: false, storeProblem: undefined, podsWithoutWorker: 0, ...change };
+  const results = healthChecks(() => facts).map(({ name, problem }) => [name, problem()] as const);
   return Object.fromEntries(results.filter(([, why]) => why !== undefined));
 }
 
@@ -35,8 +24,8 @@ test("each part that does not work is named by its own check", () => {
     runtime: "wasm: no answer",
   });
   assert.deepEqual(failing({ runtimes: [] }), { runtime: "no runtime has answered yet" });
-  assert.deepEqual(failing({ store: { kind: "unwritable", reason: "disk full" } }), {
+  assert.deepEqual(failing({ storeProblem: "cannot be written to: disk full" }), {
     store: "cannot be written to: disk full",
   });
-  assert.deepEqual(failing({ wanted: 5 }), { syncloop: "2 wanted pods have no worker" });
+  assert.deepEqual(failing({ podsWithoutWorker: 2 }), { syncloop: "2 wanted pods have no worker" });
 });

@@ -1,12 +1,10 @@
 /** Where this node itself can be asked: the local socket and the ports for health. */
 import type { Component } from "@picolet/protocol/async/component.ts";
-import type { Watch } from "@picolet/protocol/async/watch.ts";
 import type { HealthCheck } from "../api/health-port.ts";
 import { HealthPort } from "../api/health-port.ts";
 import { LocalApi, type LocalApiComponents, MAX_STREAMS } from "../api/local-api.ts";
-import type { RuntimeHealth } from "../core/node/runtime-health.ts";
 import { runSystemdNotify, ServiceNotify, serviceNotifyInit } from "../node/service-notify.ts";
-import type { StoreState } from "../store/store-file.ts";
+import { type AgentFacts, checkProblem, HEALTH_CHECKS, judgeAgent } from "../plan/node/judge-node.ts";
 import type { AgentBase } from "./base/agent-base.ts";
 import type { NodeBoardServices } from "./base/node-board-services.ts";
 import type { NodeStreamsOnDemand } from "./base/node-streams-on-demand.ts";
@@ -14,11 +12,10 @@ import { makeKubeletPort } from "./kubelet/make-kubelet-port.ts";
 import type { NodeAgentView } from "./node/node-agent-view.ts";
 import type { Pods } from "./pods/make-pods.ts";
 import { pushedPods } from "./pods/pod-sources.ts";
-import type { Runtimes } from "./pods/runtimes.ts";
 
-export interface LocalServersComponents extends Required<Pick<LocalApiComponents, "logs" | "shutdown" | "updates">> {
+export interface LocalServersComponents
+  extends Required<Pick<LocalApiComponents, "logs" | "shutdown" | "updates" | "why">> {
   readonly view: NodeAgentView;
-  readonly runtimes: Runtimes;
   readonly pods: Pods;
   readonly boardServices: NodeBoardServices;
   readonly streams: NodeStreamsOnDemand;
@@ -30,24 +27,19 @@ const MAX_READERS = 8;
 export function makeLocalServers(base: AgentBase, components: LocalServersComponents): readonly Component[] {
   const { clock, log } = base.ports;
   const { healthzPort, healthzBindAddress, readOnlyPort, address } = base.init.configuration;
-  const { runtimes, pods, boardServices, view, logs, shutdown, updates, streams } = components;
-  const { desired, state } = base.store;
+  const { pods, boardServices, view, logs, shutdown, updates, streams, why } = components;
   const pushed = pushedPods(base);
   const api = new LocalApi(
     {
-      ...{ clock, log, view, logs, shutdown, updates, images: pods.images.images },
+      ...{ clock, log, view, logs, shutdown, updates, why, images: pods.images.images },
       pushed,
+      workers: pods.workers,
       keyvalue: () => boardServices.keyvalueBuckets(),
       streams: streams.handlers(MAX_STREAMS),
     },
     { socketPath: base.init.args.socketPath },
   );
-  const checks = healthChecks({
-    runtimes: runtimes.reports.health,
-    store: state,
-    wantedPods: () => desired.desired.current.pods.size,
-    workers: () => pods.workers.size,
-  });
+  const checks = healthChecks(() => view.facts());
   const healthz = new HealthPort({ checks, clock, log }, { address: healthzBindAddress, port: healthzPort });
   const readOnly = new HealthPort(
     { checks, streams: streams.handlers(MAX_READERS), clock, log },
@@ -76,41 +68,6 @@ export function makeLocalServers(base: AgentBase, components: LocalServersCompon
   ];
 }
 
-export interface HealthSources {
-  /** Joined with what the runtimes say of themselves. */
-  readonly runtimes: Watch<readonly RuntimeHealth[]>;
-  readonly store: Watch<StoreState>;
-  readonly wantedPods: () => number;
-  readonly workers: () => number;
-}
-
-const PLEG_REASON = "PLEGNotHealthy";
-
 /** The checks of `/healthz`. An answer shows that the agent's single thread is not blocked. */
-export function healthChecks({ runtimes, store, wantedPods, workers }: HealthSources): readonly HealthCheck[] {
-  const failing = (isPleg: boolean): string | undefined => {
-    const ill = runtimes.current.filter(({ healthy, reason }) => !healthy && (reason === PLEG_REASON) === isPleg);
-    return ill.length === 0 ? undefined : ill.map(({ name, message }) => `${name}: ${message}`).join(", ");
-  };
-  return [
-    { name: "ping", problem: () => undefined },
-    { name: "PLEG", problem: () => failing(true) },
-    {
-      name: "runtime",
-      problem: () => (runtimes.current.length === 0 ? "no runtime has answered yet" : failing(false)),
-    },
-    { name: "store", problem: () => storeProblem(store.current) },
-    {
-      name: "syncloop",
-      problem: () => {
-        const idle = wantedPods() - workers();
-        return idle > 0 ? `${idle} wanted pods have no worker` : undefined;
-      },
-    },
-  ];
-}
-
-function storeProblem(state: StoreState): string | undefined {
-  if (state.kind === "durable") return undefined;
-  return `${state.kind === "unwritable" ? "cannot be written to" : "is in memory only"}: ${state.reason}`;
-}
+export const healthChecks = (facts: () => AgentFacts): readonly HealthCheck[] =>
+  HEALTH_CHECKS.map((name) => ({ name, problem: () => checkProblem(judgeAgent(facts()), name) }));

@@ -61,6 +61,7 @@ test("a critical pod is taken at once, and what it displaces is ended for it", a
           reason: "TerminationByKubelet",
           message: "Pod was preempted by Kubelet to accommodate a critical pod.",
         },
+        decision: { kind: "preempted", by: "default/static" },
       },
     ],
   );

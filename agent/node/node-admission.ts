@@ -1,5 +1,6 @@
 import { aborted } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
+import { publicName } from "@picolet/protocol/decisions/public-text.ts";
 import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
 import type { Log, PodUid } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
@@ -123,15 +124,17 @@ export class NodeAdmission implements PodAdmission, Component {
     const regarding = { kind: "Pod", namespace, name, uid: apiUidOf(victim), fieldPath: "" } as const;
     events.record({ regarding, type: "Warning", reason: PREEMPTED.reason, message: PREEMPTED.message });
     log.info("a pod is ended to make room for a critical one", { pod: victim.uid, for: preemptor.uid });
-    const done = this.#end(victim).finally(() => this.#displaced.delete(victim.uid));
+    const done = this.#end(victim, preemptor).finally(() => this.#displaced.delete(victim.uid));
     this.#displaced.set(victim.uid, done);
   }
 
-  async #end(victim: DesiredPod): Promise<void> {
+  async #end(victim: DesiredPod, preemptor: DesiredPod): Promise<void> {
     // Not before the worker that asks has done with its own round.
     await Promise.resolve();
     try {
-      await this.#components.ender().end(victim.uid, PREEMPTED, this.#life.signal);
+      const { namespace, name } = preemptor.pod.metadata;
+      const decision = { kind: "preempted", by: publicName(`${namespace}/${name}`) } as const;
+      await this.#components.ender().end(victim.uid, { ...PREEMPTED, decision }, this.#life.signal);
     } catch (error) {
       if (isCancelled(error)) return;
       this.#components.log.error("cannot end a pod to make room", { pod: victim.uid, error: describeError(error) });

@@ -1,9 +1,12 @@
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import { publicMessage, publicName } from "@picolet/protocol/decisions/public-text.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import type { NodePressure, PressureCondition } from "../core/node/node-pressure.ts";
 import type { RuntimeHealth } from "../core/node/runtime-health.ts";
+import type { DecisionRecorder } from "../core/store/decisions.ts";
 import { type EventRecorder, nodeReference, type ObjectReference } from "../core/store/store-ports.ts";
+import { judgeAgent, notReadyReasons, UNASKED } from "../plan/node/judge-node.ts";
 import type { ShutdownState } from "./node-shutdown.ts";
 
 /** One entry of `status.conditions` of a node. `lastHeartbeatTime` is the time at which it is reported. */
@@ -16,20 +19,16 @@ export interface NodeCondition {
   readonly lastTransitionTime: string;
 }
 
-const NOT_CHECKED = "container runtime status check may not have completed yet";
-const SHUTTING_DOWN = "node is shutting down";
-const PLEG_REASON = "PLEGNotHealthy";
-const RUNTIME_REASON = "RuntimeNotReady";
-
-/** Makes the condition Ready from the runtimes' health, with the kubelet's reasons. Pure. */
+/** Makes the condition Ready from the judgement of the runtimes, with the kubelet's reasons. Pure. */
 export function readyCondition(
   health: readonly RuntimeHealth[],
   previous: NodeCondition | undefined,
   now: Date,
   isShuttingDown = false,
 ): NodeCondition {
-  const ill = health.length === 0 ? [NOT_CHECKED] : health.filter((each) => !each.healthy).map(problemOf);
-  const problems = isShuttingDown ? [...ill, SHUTTING_DOWN] : ill;
+  const problems = notReadyReasons(
+    judgeAgent({ runtimes: health, isShuttingDown, storeProblem: undefined, podsWithoutWorker: 0 }),
+  );
   const [first = "", ...more] = problems;
   const status = problems.length === 0 ? "True" : "False";
   return {
@@ -43,12 +42,6 @@ export function readyCondition(
 }
 
 const timeOf = (now: Date): string => `${now.toISOString().slice(0, 19)}Z`;
-
-function problemOf({ name, reason, message }: RuntimeHealth): string {
-  if (reason === RUNTIME_REASON) return `${RUNTIME_REASON}: ${name}: ${message}`;
-  if (reason === PLEG_REASON) return `PLEG is not healthy: ${name}: ${message}`;
-  return `container runtime is down: ${name}: ${message}`;
-}
 
 /** The kubelet's conditions until its eviction manager reports others, in the kubelet's order. */
 const NO_PRESSURE: readonly PressureCondition[] = [
@@ -89,6 +82,8 @@ export interface NodeConditionsComponents {
    */
   readonly pressures: () => readonly Watch<readonly PressureCondition[]>[];
   readonly events: EventRecorder;
+  /** Missing: no decision is recorded. */
+  readonly decisions?: DecisionRecorder | undefined;
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -148,21 +143,31 @@ export class NodeConditions implements Component {
 
   #sayReady(next: NodeCondition, previous: NodeCondition | undefined): void {
     if (isSame(next, previous)) return;
-    const { log } = this.#components;
+    const { log, decisions } = this.#components;
     if (next.status === "True") {
+      decisions?.record({ kind: "nodeReady" });
       log.info("node is ready");
       this.#event("NodeReady", `Node ${this.#node.name} status is now: NodeReady`);
       return;
     }
+    // Before the first answers nothing is known, which is no decision.
+    if (next.message !== UNASKED) {
+      decisions?.record({ kind: "nodeNotReady", message: publicMessage(next.message) });
+    }
     // A runtime that is missing from the start is reported too, so that the events have the reason.
-    if (previous?.status === "False" && previous.message !== NOT_CHECKED) return;
+    if (previous?.status === "False" && previous.message !== UNASKED) return;
     log.warn("node is not ready", { reason: next.message });
     this.#event("NodeNotReady", `Node ${this.#node.name} status is now: NodeNotReady: ${next.message}`);
   }
 
   #sayPressure({ type, status, reason, message }: NodeCondition, previous: NodeCondition | undefined): void {
     if (type === "Ready" || status === "Unknown" || status === previous?.status) return;
-    const { log } = this.#components;
+    const { log, decisions } = this.#components;
+    const condition = publicName(type);
+    if (status === "True") {
+      const why = { reason: publicName(reason), message: publicMessage(message) };
+      decisions?.record({ kind: "conditionBegan", condition, ...why });
+    } else if (previous?.status === "True") decisions?.record({ kind: "conditionEnded", condition });
     if (!isPressure(type)) {
       // A board that has been well since the start is no news.
       if (status === "False" && previous === undefined) return;

@@ -90,6 +90,7 @@ test("pods end in the order of their priority, each with what is shorter: its ow
       reason: "TerminationByKubelet",
       message: "Pod was terminated in response to imminent node shutdown.",
     },
+    decision: { kind: "shutDown", figures: { graceMs: 20_000 } },
   });
   assert.deepEqual(board.events.lines, ["Normal NodeShutdown: Shutdown manager detected shutdown event"]);
   assert.equal(board.shutdown.state.current.kind, "ended");

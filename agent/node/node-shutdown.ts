@@ -1,11 +1,13 @@
 import { aborted, joinSignals } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import { publicName } from "@picolet/protocol/decisions/public-text.ts";
 import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { NodeShutdownControl } from "../core/node/node-shutdown-control.ts";
 import type { PodEnder } from "../core/pods/pod-admission.ts";
+import type { DecisionRecorder } from "../core/store/decisions.ts";
 import { type EventRecorder, nodeReference } from "../core/store/store-ports.ts";
 import { type ShutdownGroup, type ShutdownPeriod, samePeriod, shutdownGroups } from "../plan/node/shutdown-groups.ts";
 
@@ -41,6 +43,8 @@ export interface NodeShutdownComponents {
   /** Static pods that a shutdown has ended run again: it was cancelled. */
   readonly revive: () => void;
   readonly events: EventRecorder;
+  /** Missing: no decision is recorded. */
+  readonly decisions?: DecisionRecorder | undefined;
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -87,6 +91,7 @@ export class NodeShutdown implements NodeShutdownControl, Component {
     }
     if (this.#happened({ kind: "begun" })) {
       this.#components.log.info("the node is shutting down: its pods are being ended", { why });
+      this.#components.decisions?.record({ kind: "shutdownBegan", cause: publicName(why) });
       this.#event("Shutdown manager detected shutdown event");
       const stop = joinSignals(this.#life.signal);
       const done = this.#endAll(periods, stop.signal).finally(() => stop[Symbol.dispose]());
@@ -99,6 +104,7 @@ export class NodeShutdown implements NodeShutdownControl, Component {
     const current = this.#current;
     if (!this.#happened({ kind: "cancelled" })) return;
     this.#components.log.info("the shutdown was cancelled: the node is back");
+    this.#components.decisions?.record({ kind: "shutdownCancelled" });
     this.#event("Shutdown manager detected shutdown cancellation");
     this.#current = undefined;
     current?.abort();
@@ -132,6 +138,7 @@ export class NodeShutdown implements NodeShutdownControl, Component {
     }
     if (signal.aborted) return;
     log.info("the pods have been ended for the shutdown");
+    this.#components.decisions?.record({ kind: "shutdownDone" });
     this.#happened({ kind: "done" });
   }
 
@@ -156,7 +163,8 @@ export class NodeShutdown implements NodeShutdownControl, Component {
     const gracePeriod = millis(Math.min(period, pod.spec.terminationGracePeriodSeconds * 1000));
     const disruption = { reason: "TerminationByKubelet", message: SHUTDOWN_MESSAGE };
     try {
-      const how = { reason: REASON, message: SHUTDOWN_MESSAGE, gracePeriod, disruption };
+      const decision = { kind: "shutDown", figures: { graceMs: gracePeriod } } as const;
+      const how = { reason: REASON, message: SHUTDOWN_MESSAGE, gracePeriod, disruption, decision };
       await this.#components.ender().end(uid, how, signal);
     } catch (error) {
       if (isCancelled(error)) return;

@@ -1,6 +1,8 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Component } from "@picolet/protocol/async/component.ts";
+import { publicName } from "@picolet/protocol/decisions/public-text.ts";
 import { type Clock, type Log, type PodUid, seconds } from "@picolet/protocol/ports.ts";
+import type { DecisionRecorder } from "../core/store/decisions.ts";
 import { type EventRecorder, nodeReference } from "../core/store/store-ports.ts";
 import type { OomKillLog } from "./oom-kill-log.ts";
 import type { OomKill } from "./oom-kills.ts";
@@ -23,6 +25,8 @@ export interface OomWatchComponents {
   /** A process of that pod was killed. */
   readonly killed: (uid: PodUid) => void;
   readonly events: EventRecorder;
+  /** Missing: no decision is recorded. */
+  readonly decisions?: DecisionRecorder | undefined;
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -70,13 +74,14 @@ export class OomWatch implements Component {
   }
 
   #report({ pid, process, isSystem, cgroup }: OomKill): void {
-    const { events, log, podOf, killed } = this.#components;
+    const { events, decisions, log, podOf, killed } = this.#components;
     const pod = cgroup === undefined ? undefined : podOf(cgroup);
     const fields = { process, pid, ...(cgroup === undefined ? {} : { cgroup }), ...(pod === undefined ? {} : { pod }) };
     if (isSystem) {
       const named = process === "" || pid === 0 ? "" : `, victim process: ${process}, pid: ${pid}`;
       const message = `System OOM encountered${named}`;
       events.record({ regarding: nodeReference(this.#nodeName), type: "Warning", reason: "SystemOOM", message });
+      decisions?.record({ kind: "systemOom", process: publicName(process === "" ? "a process" : process) });
       log.warn("the machine was out of memory: the kernel has killed a process", fields);
     } else log.info("a cgroup was out of memory: the kernel has killed a process of it", fields);
     if (pod !== undefined) killed(pod);

@@ -69,7 +69,7 @@ export function judgeContainer(
 function unknown(view: PodView, run: ObservedContainer, role: ContainerRole): Verdict {
   const kind = role === "init" || role === "sidecar" ? "Init container" : "Container";
   const message = `${kind} is in "unknown" state, try killing it before restart`;
-  return stopped(view, run, { message, replaces: undefined });
+  return stopped(view, run, { message, cause: "unknownState", replaces: undefined });
 }
 
 /** @returns `undefined` for one that is to run on. */
@@ -88,26 +88,37 @@ function stopOfRunning(
   const messageOf = (what: string, restarts: boolean): string =>
     `${subject} ${what}${restarts && !isSidecar ? ", will be restarted" : ""}`;
   if (run.hash !== view.hashes.get(name)) {
-    return stopped(view, run, { message: messageOf("definition changed", true), replaces: "changed" });
+    return stopped(view, run, {
+      message: messageOf("definition changed", true),
+      cause: "changed",
+      replaces: "changed",
+    });
   }
   const failed = view.probes.get(run.id)?.failed;
   if (failed === undefined) {
     const resize = role === "ephemeral" ? undefined : resizeOf(view, runs, run, container);
     if (resize === undefined || !needsRestart(container, resize)) return undefined;
-    return stopped(view, run, { message: `Container ${name} resize requires restart`, replaces: "resized" });
+    return stopped(view, run, {
+      message: `Container ${name} resize requires restart`,
+      cause: "resized",
+      replaces: "resized",
+    });
   }
   const restarts = isRestartedAfterProbe(view.desired.pod, container, role);
   const message = messageOf(`failed ${failed.probe} probe`, restarts);
-  return stopped(view, run, { message, replaces: restarts ? "unhealthy" : undefined, failed });
+  return stopped(view, run, { message, cause: failed.probe, replaces: restarts ? "unhealthy" : undefined, failed });
 }
 
 /** The next round starts its successor. */
 function stopped(
   { desired: { pod } }: PodView,
   run: ObservedContainer,
-  why: { readonly message: string; readonly replaces: Replacement | undefined; readonly failed?: ProbeFailure },
+  why: Pick<StopContainer, "message" | "cause"> & {
+    readonly replaces: Replacement | undefined;
+    readonly failed?: ProbeFailure;
+  },
 ): Verdict {
-  const { message, replaces, failed } = why;
+  const { message, cause, replaces, failed } = why;
   // The grace period of a deletion has precedence over that of a probe.
   const own = pod.metadata.deletionGracePeriodSeconds === undefined ? failed?.gracePeriod : undefined;
   const stop: StopContainer = {
@@ -119,6 +130,7 @@ function stopped(
     after: [],
     replaces: replaces === undefined ? undefined : { attempt: run.attempt, why: replaces },
     message,
+    cause,
   };
   return { kind: "stop", run, stop };
 }

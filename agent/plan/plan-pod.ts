@@ -268,4 +268,5 @@ const stopOf = (run: ObservedContainer, gracePeriod: Millis, after: readonly str
   ...{ kind: "stopContainer", containerId: run.id, name: run.name, gracePeriod, running: true, after },
   replaces: undefined,
   message: `Stopping container ${run.name}`,
+  cause: "podEnds",
 });

@@ -78,6 +78,8 @@ export type PlanAction =
   /** Tells the store that nothing is left. */
   | { readonly kind: "forget" };
 
+export type StopCause = "podEnds" | "changed" | "resized" | "unknownState" | "liveness" | "startup" | "hookFailed";
+
 /** Several in a row are carried out at once. Its preStop hook comes first, and its time is part of the grace period. */
 export interface StopContainer {
   readonly kind: "stopContainer";
@@ -93,6 +95,8 @@ export interface StopContainer {
   readonly replaces: { readonly attempt: number; readonly why: Replacement } | undefined;
   /** Message of the event `Killing`. */
   readonly message: string;
+  /** Why it is stopped; "podEnds": the pod ends, or leaves its runtime, for which there is a reason of its own. */
+  readonly cause: StopCause;
 }
 
 export interface Plan {

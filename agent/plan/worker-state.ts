@@ -60,8 +60,10 @@ export interface GoneState {
 
 export interface BeforeEnd {
   readonly resize: ResizeMemory;
-  /** The pod is leaving its runtime to continue in another one. */
-  readonly leave: { readonly gracePeriod: Millis | undefined; readonly hasLeft: boolean } | undefined;
+  /** The pod is leaving its runtime, to continue in another one, or in a new sandbox of the same one (`comesBack`). */
+  readonly leave:
+    | { readonly gracePeriod: Millis | undefined; readonly hasLeft: boolean; readonly comesBack: boolean }
+    | undefined;
 }
 
 export interface StepMemory {
@@ -154,7 +156,8 @@ export type ProgressEvent =
   | { readonly kind: "cgroupSized" }
   /** `wasReported`: the status before showed a change under way. */
   | { readonly kind: "resizeObserved"; readonly isResizing: boolean; readonly wasReported: boolean }
-  | { readonly kind: "leaveRequested"; readonly gracePeriod: Millis | undefined }
+  /** `comesBack`: it is not another runtime that must run the pod, but this one, in a new sandbox. */
+  | { readonly kind: "leaveRequested"; readonly gracePeriod: Millis | undefined; readonly comesBack: boolean }
   /** A status of this inspection was published. `isLeaving`: another runtime must run the pod. */
   | { readonly kind: "published"; readonly observed: ObservedPod; readonly isLeaving: boolean }
   | { readonly kind: "stepsTaken"; readonly done: ReadonlySet<string> };

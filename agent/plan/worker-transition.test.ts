@@ -57,7 +57,7 @@ const EVENTS: readonly WorkerEvent[] = [
   { kind: "cgroupSized" },
   { kind: "resizeObserved", isResizing: true, wasReported: false },
   { kind: "resizeObserved", isResizing: false, wasReported: true },
-  { kind: "leaveRequested", gracePeriod: millis(7000) },
+  { kind: "leaveRequested", gracePeriod: millis(7000), comesBack: false },
   { kind: "published", observed, isLeaving: false },
   { kind: "published", observed, isLeaving: true },
   { kind: "published", observed: over, isLeaving: true },

@@ -211,7 +211,7 @@ function nextProgress(state: LivingState, event: Progress): LivingState {
     case "leaveRequested":
       if (!isBeforeEnd(state)) return withGracePeriod(state, event.gracePeriod);
       if (state.leave !== undefined) return state;
-      return { ...state, leave: { gracePeriod: event.gracePeriod, hasLeft: false } };
+      return { ...state, leave: { gracePeriod: event.gracePeriod, hasLeft: false, comesBack: event.comesBack } };
     case "published":
       return published(state, event);
     case "stepsTaken":

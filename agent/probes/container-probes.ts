@@ -18,6 +18,10 @@ export interface RunOwner {
   deadlineOf(probe: Probe): Millis;
   attempt(run: ContainerProbes, probe: Probe, signal: AbortSignal): Promise<ProbeOutcome>;
   ran(run: ContainerProbes, kind: ProbeKind, outcome: ProbeOutcome, duration: number): void;
+  /** A probe has failed as often in a row as it may. */
+  failed(run: ContainerProbes, task: ProbeTask, failures: number): void;
+  /** The readiness probe makes the container ready. */
+  passed(run: ContainerProbes, task: ProbeTask): void;
   /** `result` is another one now. */
   changed(): void;
 }
@@ -102,8 +106,10 @@ export class ContainerProbes implements TaskOwner {
     this.#owner.ran(this, task.kind, outcome, duration);
   }
 
-  judged(task: ProbeTask, verdict: Streak["result"]): void {
-    const passed = verdict === "success";
+  judged(task: ProbeTask, { result, count }: Streak): void {
+    const passed = result === "success";
+    if (!passed && count === task.probe.failureThreshold) this.#owner.failed(this, task, count);
+    if (passed && task.kind === "Readiness" && !this.#result.ready) this.#owner.passed(this, task);
     switch (task.kind) {
       case "Readiness":
         if (passed !== this.#result.ready) this.#become({ ...this.#result, ready: passed });

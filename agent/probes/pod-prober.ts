@@ -4,6 +4,7 @@ import { type Clock, type MonotonicMs, millis, type PodUid, type Random } from "
 import type { GrpcHealth } from "@picolet/runtime-contract/grpc-health.ts";
 import type { DesiredPod, ObservedPod, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { ProbeResult, Prober } from "../core/pods/probe-ports.ts";
+import type { DecisionRecorder } from "../core/store/decisions.ts";
 import type { ProbeFigures } from "../metrics/agent-metrics.ts";
 import type { Expand } from "./handlers/exec-probe.ts";
 import type { HttpGetter } from "./handlers/http-getter.ts";
@@ -18,6 +19,8 @@ export interface PodProberComponents {
   readonly http: HttpGetter;
   readonly grpc: GrpcHealth;
   readonly expand: Expand;
+  /** Missing: no decision is recorded. */
+  readonly decisions?: DecisionRecorder | undefined;
   /** The node's addresses: those of a pod on the host's network. */
   readonly hostIps: () => readonly string[];
 }
@@ -115,11 +118,11 @@ export class PodProber implements Prober, Component {
 
   #add(pod: DesiredPod, adapter: RuntimeAdapter): PodProbes {
     const { uid } = pod;
-    const { clock, random, events, hostIps } = this.#components;
+    const { clock, random, events, decisions, hostIps } = this.#components;
     const changed = (): void => {
       for (const observer of this.#observers) observer(uid);
     };
-    const own = { clock, random, events, hostIps, changed };
+    const own = { clock, random, events, decisions, hostIps, changed };
     const shared = {
       runner: this.#runner,
       timetable: this.#timetable,

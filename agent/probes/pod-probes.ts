@@ -1,3 +1,4 @@
+import { publicName } from "@picolet/protocol/decisions/public-text.ts";
 import type { Container, Pod, Probe } from "@picolet/protocol/pod/pod.ts";
 import type { Millis, MonotonicMs } from "@picolet/protocol/ports.ts";
 import type {
@@ -8,12 +9,13 @@ import type {
 } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { apiUidOf } from "../core/pods/pod-identity.ts";
 import type { ProbeResult, Prober } from "../core/pods/probe-ports.ts";
+import type { DecisionRecorder } from "../core/store/decisions.ts";
 import type { ProbeFigures } from "../metrics/agent-metrics.ts";
 import { ContainerProbes, type RunComponents, type RunOwner } from "./container-probes.ts";
 import type { ProbeOutcome } from "./handlers/probe-outcome.ts";
 import { ProbeCounts } from "./probe-counts.ts";
 import type { ProbeRunner } from "./probe-runner.ts";
-import type { ProbeKind } from "./probe-task.ts";
+import type { ProbeKind, ProbeTask } from "./probe-task.ts";
 
 /** Records an event of a pod's container. */
 export interface ContainerEvents {
@@ -23,6 +25,8 @@ export interface ContainerEvents {
 export interface PodProbesComponents extends RunComponents {
   readonly runner: ProbeRunner;
   readonly events: ContainerEvents;
+  /** Missing: no decision is recorded. */
+  readonly decisions?: DecisionRecorder | undefined;
   /** The node's addresses: those of a pod that has none of its own. */
   readonly hostIps: () => readonly string[];
   readonly changed: () => void;
@@ -121,6 +125,17 @@ export class PodProbes implements RunOwner {
       case "error":
         record("Unhealthy", `${kind} probe errored and resulted in ${outcome.state} state: ${outcome.message}`);
     }
+  }
+
+  failed({ container }: ContainerProbes, { kind, probe }: ProbeTask, failures: number): void {
+    const figures = { failures, periodMs: probe.periodSeconds * 1000 };
+    const fields = { container: publicName(container.name), probe: publicName(kind.toLowerCase()), figures };
+    this.#components.decisions?.record({ kind: "probeFailed", ...fields }, this.#pod);
+  }
+
+  passed({ container }: ContainerProbes, { kind }: ProbeTask): void {
+    const fields = { container: publicName(container.name), probe: publicName(kind.toLowerCase()) };
+    this.#components.decisions?.record({ kind: "probePassed", ...fields }, this.#pod);
   }
 
   changed(): void {

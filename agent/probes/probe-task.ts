@@ -19,8 +19,8 @@ export interface TaskOwner {
   attempt(probe: Probe, signal: AbortSignal): Promise<ProbeOutcome>;
   /** Called after each run that was not stopped, with the attempts of the run together. */
   ran(task: ProbeTask, outcome: ProbeOutcome, duration: number): void;
-  /** Called when a result has come so often in a row that it counts. */
-  judged(task: ProbeTask, result: Streak["result"]): void;
+  /** Called when a result has come so often in a row that it counts, and with each further one. */
+  judged(task: ProbeTask, streak: Streak): void;
 }
 
 type TaskState =
@@ -104,7 +104,7 @@ export class ProbeTask {
       this.probe,
     );
     this.#streak = streak;
-    if (counts) this.#owner.judged(this, streak.result);
+    if (counts) this.#owner.judged(this, streak);
   }
 
   /** @returns `undefined` when it was stopped meanwhile */

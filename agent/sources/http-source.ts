@@ -6,6 +6,7 @@ import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
 import type { SourceProblem } from "@picolet/protocol/local-api/status.ts";
 import { type Clock, type Log, type Millis, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { DecisionRecorder } from "../core/store/decisions.ts";
 import type { DesiredStore, EventRecorder } from "../core/store/store-ports.ts";
 import { type FetchAnswer, HttpFetch } from "./http-fetch.ts";
 import type { ManifestProblem } from "./manifests/manifest-reader.ts";
@@ -25,6 +26,8 @@ export interface HttpSourceComponents {
   readonly log: Log;
   readonly store: DesiredStore;
   readonly events: EventRecorder;
+  /** Missing: no decision is recorded. */
+  readonly decisions?: DecisionRecorder | undefined;
 }
 
 export interface HttpSourceInit {
@@ -71,7 +74,10 @@ export class HttpSource implements Component {
     this.#components = components;
     this.#init = init;
     this.#fetch = new HttpFetch({ clock }, init);
-    this.#report = new ProblemReport({ log, events }, { nodeName: init.nodeName, source: "http" });
+    this.#report = new ProblemReport(
+      { log, events, decisions: components.decisions },
+      { nodeName: init.nodeName, source: "http" },
+    );
     this.#origin = shown(init.url);
   }
 

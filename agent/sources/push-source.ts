@@ -34,6 +34,12 @@ export class PushSource implements PushedPods {
     this.#nodeName = init.nodeName;
   }
 
+  async remove(uid: PodUid): Promise<void> {
+    const left = [...this.#store.desired.current.pods.values()].filter((each) => isPushed(each) && each.uid !== uid);
+    this.#store.replace("push", this.#store.revision("push") + 1, left);
+    this.#log.info("a pushed pod has been removed", { pod: uid });
+  }
+
   replace(text: string, { dryRun }: { readonly dryRun: boolean }): PushOutcome {
     const { pods: known, removed } = this.#store.desired.current;
     const seenBefore = (uid: PodUid): string | undefined => {

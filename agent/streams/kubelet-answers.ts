@@ -3,6 +3,7 @@ import { PicoletError } from "@picolet/protocol/errors.ts";
 import { PROMETHEUS_TEXT } from "@picolet/protocol/metrics/content-type.ts";
 import type { KubeletReply } from "@picolet/protocol/tunnel/stream.ts";
 import type { NodeStats } from "../core/node/node-stats.ts";
+import type { WhyAnswers } from "../core/node/why-answers.ts";
 import type { AgentPod } from "../core/pods/agent-pod.ts";
 import { podObject } from "../core/pods/pod-object.ts";
 
@@ -28,6 +29,8 @@ export interface KubeletAnswersComponents {
   /** In Prometheus' text format. */
   readonly probeMetrics: () => Iterable<string> | Promise<Iterable<string>>;
   readonly node: () => Promise<KubeletNode>;
+  /** Missing: no decisions are recorded. */
+  readonly why?: WhyAnswers | undefined;
   /** Why this node is not healthy; "" when it is. */
   readonly unhealthy: () => string;
 }
@@ -80,9 +83,16 @@ export class KubeletAnswers {
     const path = url.pathname.replace(/\/+$/, "");
     const route = ROUTES.get(path);
     if (route !== undefined) return await route(this, url.searchParams, signal);
+    if (path === "/why" || path.startsWith("/why/")) return await this.#why(path, url.searchParams);
     const [, first = ""] = path.split("/");
     const refusal = REFUSED.get(first);
     return refusal === undefined ? text(404, "404 page not found\n") : text(refusal.status, `${refusal.why}\n`);
+  }
+
+  /** `/why`, `/why/NAMESPACE/POD`; `output=text` for people, `topic` as for the local API. */
+  async #why(path: string, query: URLSearchParams): Promise<KubeletAnswer> {
+    const { answerWhyPath } = await import("./why-path.ts");
+    return await answerWhyPath(this.#components.why, path, query);
   }
 
   pods(wanted: (pod: AgentPod) => boolean): KubeletAnswer {

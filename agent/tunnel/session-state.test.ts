@@ -126,7 +126,8 @@ test("full jitter: delays are spread evenly between nothing and the nominal dela
 test("the time away and the problem are those of the outage, whatever is tried meanwhile", () => {
   const events = [...LIVE, failed(100, { problem: "cut" }), WAITED, failed(130, { problem: "no way" }), WAITED];
   const hubs = [{ host: "hub", port: 443, url: "https://hub" }];
-  const init = { hubs, pendingStatuses: 2, counters: { bytesSent: 1, bytesReceived: 2 } };
+  const identity = { kind: "joining", problem: "", isRefused: false } as const;
+  const init = { hubs, pendingStatuses: 2, counters: { bytesSent: 1, bytesReceived: 2, sessions: 3 }, identity };
   // The board began in 1970 and knows the time by now.
   const report = reportOf(after(events), { ...init, now: at(160), wall: new Date("2026-01-01T00:01:00Z") });
   assert.deepEqual(report, {
@@ -140,6 +141,7 @@ test("the time away and the problem are those of the outage, whatever is tried m
     pendingStatuses: 2,
     bytesSent: 1,
     bytesReceived: 2,
+    sessions: 3,
   });
 });
 

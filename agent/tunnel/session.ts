@@ -6,6 +6,7 @@ import type { AgentMessage, Drain, Refusal, TunnelMessage, Welcome } from "@pico
 import { Mux } from "@picolet/protocol/tunnel/mux.ts";
 import type { IncomingStream, Lane, OpenedStream, StreamKind, StreamOpener } from "@picolet/protocol/tunnel/stream.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
+import type { OutgoingSample } from "../core/hub/outgoing-telemetry.ts";
 import type { TunnelPorts } from "../core/hub/tunnel-ports.ts";
 import { DesiredSync } from "./desired-sync.ts";
 import type { Connection } from "./dialing/dialer.ts";
@@ -127,6 +128,7 @@ export class Session implements StreamOpener {
       this.#watchAddress(life.signal).catch(end),
       this.#up.run(syncing.signal).catch(end),
       this.#sendTelemetry(welcome, syncing.signal).catch(end),
+      this.#sendSamples(welcome, syncing.signal).catch(end),
     ]);
     this.#up.end();
     this.close(cancelled("the session"));
@@ -162,8 +164,25 @@ export class Session implements StreamOpener {
       if (latest === 0) continue;
       if (!takesTelemetry) return telemetry.untaken("it says that it takes none");
       const { TelemetryLane } = await import("./lanes/telemetry-lane.ts");
-      return await new TelemetryLane({ clock, log, telemetry, opener: this }).run(signal);
+      const { encodeDelivery } = await import("@picolet/protocol/telemetry/stream-messages.ts");
+      const lane = { kind: "telemetry", encoder: () => encodeDelivery } as const;
+      return await new TelemetryLane({ clock, log, outgoing: telemetry, opener: this }, lane).run(signal);
     }
+  }
+
+  /** Nothing of it is loaded for a hub that wants none. */
+  async #sendSamples({ samplesEverySeconds }: Welcome, signal: AbortSignal): Promise<void> {
+    const { clock, log, node } = this.#components;
+    node.samples?.want(samplesEverySeconds);
+    if (node.samples === undefined || samplesEverySeconds === undefined) return;
+    const outgoing = await node.samples.outgoing();
+    const { TelemetryLane } = await import("./lanes/telemetry-lane.ts");
+    const { SampleEncoder } = await import("@picolet/protocol/telemetry/sample-codec.ts");
+    const encoder = (): ((item: OutgoingSample) => Uint8Array) => {
+      const samples = new SampleEncoder();
+      return ({ sequence, sample }) => samples.encode(sequence, sample);
+    };
+    await new TelemetryLane({ clock, log, outgoing, opener: this }, { kind: "samples", encoder }).run(signal);
   }
 
   async #watchAddress(signal: AbortSignal): Promise<never> {

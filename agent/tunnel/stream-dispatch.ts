@@ -15,6 +15,7 @@ const MAX_AT_WORK: Readonly<Record<StreamKind, number>> = {
   kubelet: 16,
   token: 0,
   telemetry: 0,
+  samples: 0,
 };
 
 /** Passes streams that the hub opens to their handlers. */

@@ -1,11 +1,13 @@
 import type { TunnelReport } from "@picolet/protocol/local-api/status.ts";
 import type { MonotonicMs } from "@picolet/protocol/ports.ts";
 import type { HubAddress } from "../core/hub/hub-address.ts";
+import type { IdentityState } from "../core/hub/identity.ts";
 import type { TunnelState } from "./session-state.ts";
 
 export interface TunnelCounters {
   readonly bytesSent: number;
   readonly bytesReceived: number;
+  readonly sessions: number;
 }
 
 export interface TunnelReportInit {
@@ -14,15 +16,16 @@ export interface TunnelReportInit {
   readonly hubs: readonly HubAddress[];
   readonly pendingStatuses: number;
   readonly counters: TunnelCounters;
+  readonly identity: IdentityState;
 }
 
 /**
  * For people and scripts. Times follow the wall clock as it is now: a board that started in 1970 shows no such time.
  */
 export function reportOf(state: TunnelState, init: TunnelReportInit): TunnelReport {
-  const { now, wall, hubs, pendingStatuses, counters } = init;
+  const { now, wall, hubs, pendingStatuses, counters, identity } = init;
   const timeOf = (at: MonotonicMs): string => new Date(wall.getTime() + (at - now)).toISOString();
-  const details = { ...counters, pendingStatuses };
+  const details = { ...counters, pendingStatuses, ...certificateOf(identity) };
   if ("session" in state) {
     const { hub, since, rttMs } = state.session;
     const url = hubs[hub]?.url ?? "";
@@ -40,5 +43,13 @@ export function reportOf(state: TunnelState, init: TunnelReportInit): TunnelRepo
     refused: outage.isRefused,
     nextTry: state.kind === "backingOff" ? timeOf(state.until) : null,
     ...details,
+  };
+}
+
+function certificateOf(identity: IdentityState): Pick<TunnelReport, "certificate"> {
+  if (identity.kind !== "joined") return {};
+  const { notBeforeMs, notAfterMs } = identity.credentials;
+  return {
+    certificate: { notBefore: new Date(notBeforeMs).toISOString(), notAfter: new Date(notAfterMs).toISOString() },
   };
 }

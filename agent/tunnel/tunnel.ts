@@ -1,5 +1,6 @@
 import { cancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
+import { publicMessage } from "@picolet/protocol/decisions/public-text.ts";
 import { describeError, ignore, isCancelled, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
 import type { TunnelReport } from "@picolet/protocol/local-api/status.ts";
 import { type Clock, type Log, type Millis, type MonotonicMs, millis, type Random } from "@picolet/protocol/ports.ts";
@@ -8,6 +9,7 @@ import type { IssuedToken } from "../core/hub/cluster-objects.ts";
 import type { HubAddress } from "../core/hub/hub-address.ts";
 import { isRefusal, type NodeCredentials, type NodeIdentity } from "../core/hub/identity.ts";
 import type { StreamHandlers, TunnelPorts } from "../core/hub/tunnel-ports.ts";
+import type { DecisionRecorder } from "../core/store/decisions.ts";
 import { type EventRecorder, nodeReference } from "../core/store/store-ports.ts";
 import type { Connection, Dialer } from "./dialing/dialer.ts";
 import type { NetworkChanges } from "./dialing/network-changes.ts";
@@ -34,6 +36,8 @@ export interface TunnelComponents {
   readonly identity: Pick<NodeIdentity, "state" | "worked" | "refused" | "observeTime">;
   readonly handlers: StreamHandlers;
   readonly events: EventRecorder;
+  /** Missing: no decision is recorded. */
+  readonly decisions?: DecisionRecorder | undefined;
   readonly dialer: Dialer;
   readonly network: NetworkChanges;
 }
@@ -71,7 +75,8 @@ export class Tunnel implements Component {
   #state: TunnelState;
   #current: Current | undefined;
   /** Counters of ended sessions. */
-  #past: TunnelCounters = { bytesSent: 0, bytesReceived: 0 };
+  #past: Omit<TunnelCounters, "sessions"> = { bytesSent: 0, bytesReceived: 0 };
+  #sessions = 0;
   /** Problems of this outage that are in the log and among the events. */
   readonly #told = new Set<string>();
   /** Ends the wait for the replacement of the current session. */
@@ -87,8 +92,9 @@ export class Tunnel implements Component {
   }
 
   report(): TunnelReport {
-    const { clock, node } = this.#components;
+    const { clock, node, identity } = this.#components;
     return reportOf(this.#state, {
+      identity: identity.state.current,
       now: clock.monotonic(),
       wall: clock.wall(),
       hubs: this.#init.hubs,
@@ -96,6 +102,7 @@ export class Tunnel implements Component {
       counters: {
         bytesSent: this.#past.bytesSent + (this.#current?.connection.bytesSent ?? 0),
         bytesReceived: this.#past.bytesReceived + (this.#current?.connection.bytesReceived ?? 0),
+        sessions: this.#sessions,
       },
     });
   }
@@ -226,6 +233,7 @@ export class Tunnel implements Component {
       throw error;
     }
     const before = this.#current;
+    this.#sessions += 1;
     this.#current = { session, connection, credentials, ended: session.run(greeting, life) };
     if (before !== undefined) this.#put(before, "the session, which another one replaces,");
     this.#apply({ kind: "welcomed", now: clock.monotonic(), rttMs: greeting.rttMs });
@@ -354,12 +362,14 @@ export class Tunnel implements Component {
       this.#told.clear();
       const { url } = this.#hub(after.session.hub);
       log.info("the tunnel is up", { hub: url, rttMs: Math.round(after.session.rttMs) });
+      this.#components.decisions?.record({ kind: "hubReached" });
       this.#record("Normal", "TunnelConnected", `connected to hub ${url}`);
       return;
     }
     const { problem } = after.outage;
     if (problem === "" || (!wasUp && this.#hasTold(problem))) return;
     this.#told.add(problem);
+    this.#components.decisions?.record({ kind: "hubLost", message: publicMessage(problem) });
     log.warn(wasUp ? "the tunnel is down" : "there is no tunnel", { error: problem });
     this.#record("Warning", wasUp ? "TunnelDisconnected" : "TunnelUnavailable", problem);
   }

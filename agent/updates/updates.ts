@@ -8,6 +8,7 @@ import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import { type BackoffPolicy, backoffDelay, EQUAL_JITTER } from "@picolet/protocol/async/backoff.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import { publicMessage, publicName } from "@picolet/protocol/decisions/public-text.ts";
 import { describeError, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { isRecord } from "@picolet/protocol/guards.ts";
 import { parseImageReference, type RegistryReference } from "@picolet/protocol/kubernetes/image-reference.ts";
@@ -34,6 +35,7 @@ import {
 import type { RegistryAccess } from "@picolet/runtime-wasm/shared/messages/pull-request.ts";
 import type { NodeShutdownControl } from "../core/node/node-shutdown-control.ts";
 import type { AgentPod } from "../core/pods/agent-pod.ts";
+import type { DecisionRecorder } from "../core/store/decisions.ts";
 import { type EventRecorder, MAX_EVENT_MESSAGE_LENGTH, nodeReference } from "../core/store/store-ports.ts";
 import { healthProblem } from "../plan/updates/judge-health.ts";
 import { planUpdate, UPDATE_ORDER, type UpdateStep } from "../plan/updates/plan-update.ts";
@@ -69,6 +71,8 @@ export interface UpdatesComponents {
   /** Starts the unit that judges; nothing happens where it is running. */
   readonly startCheck: (signal: AbortSignal) => Promise<void>;
   readonly events: EventRecorder;
+  /** Missing: no decision is recorded. */
+  readonly decisions?: DecisionRecorder | undefined;
   readonly clock: Clock;
   readonly random: Random;
   readonly log: Log;
@@ -571,6 +575,8 @@ export class Updates implements Component {
   }
 
   #event(type: "Normal" | "Warning", reason: string, message: string): void {
+    const decided = { outcome: publicName(reason), message: publicMessage(message) };
+    this.#components.decisions?.record({ kind: "updated", ...decided });
     const regarding = nodeReference(this.#init.nodeName);
     this.#components.events.record({ regarding, type, reason, message: message.slice(0, MAX_EVENT_MESSAGE_LENGTH) });
   }

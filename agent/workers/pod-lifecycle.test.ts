@@ -600,3 +600,46 @@ describe("ending a pod that is wanted", () => {
     assert.equal(second.status(pod)?.phase, "Running");
   });
 });
+
+describe("a restart that a user asks for", () => {
+  test("ends all containers, and begins anew in a new sandbox, with init containers and without back-off", async () => {
+    using board = new SmallBoard();
+    await using agent = new SmallAgent(board);
+    const pod = podWith({ initContainers: [container("setup", { command: ["run-for", "1000", "0"] })] });
+    await agent.want(pod);
+    await agent.pass(3000);
+    assert.deepEqual(agent.containers(pod).sort(), ["app/0 running", "setup/0 exited"]);
+    const [before] = board.runtime.inspect(pod.uid).sandboxes;
+    const left = agent.workers.leave(pod.uid, { comesBack: true }, new AbortController().signal);
+    await agent.pass(60_000);
+    await left;
+    const [after, ...older] = board.runtime.inspect(pod.uid).sandboxes;
+    assert.notEqual(after?.id, before?.id);
+    assert.equal(older.length, 0);
+    assert.deepEqual(agent.containers(pod).sort(), ["app/1 running", "setup/1 exited"]);
+    assert.deepEqual(
+      agent.status(pod)?.containerStatuses?.map(({ restartCount, ready }) => [restartCount, ready]),
+      [[1, true]],
+    );
+    assert.equal(eventsOf(agent, /Restarting all containers/).length, 1);
+    assert.equal(eventsOf(agent, /Back-off/).length, 0);
+    // It was asked for once.
+    await agent.pass(60_000);
+    assert.equal(board.runtime.inspect(pod.uid).sandboxes[0]?.id, after?.id);
+  });
+
+  test("of a pod that starts does no harm, and of one that is over nothing", async () => {
+    using board = new SmallBoard();
+    await using agent = new SmallAgent(board);
+    const [web, job] = [podWith({}), filePod("job", ["exit", "0"], { restartPolicy: "Never" })];
+    await agent.want(web, job);
+    const { signal } = new AbortController();
+    await agent.workers.leave(web.uid, { comesBack: true }, signal);
+    await agent.pass(60_000);
+    assert.match(agent.containers(web).join(), /^app\/\d running$/);
+    assert.equal(agent.status(job)?.phase, "Succeeded");
+    await agent.workers.leave(job.uid, { comesBack: true }, signal);
+    await agent.pass(60_000);
+    assert.deepEqual(agent.containers(job), ["app/0 exited"]);
+  });
+});

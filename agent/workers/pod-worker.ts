@@ -1,4 +1,6 @@
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
+import type { Decision } from "@picolet/protocol/decisions/decision-kinds.ts";
+import { publicMessage } from "@picolet/protocol/decisions/public-text.ts";
 import { describeError, ignore, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { containerHash } from "@picolet/protocol/pod/container-hash.ts";
 import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
@@ -8,6 +10,15 @@ import type { PodEnd, PodLeave } from "../core/pods/pod-admission.ts";
 import { apiUidOf } from "../core/pods/pod-identity.ts";
 import { applyGrants, grantsOf } from "../plan/allocation.ts";
 import { containersOf } from "../plan/container-roles.ts";
+import {
+  changesOf,
+  endDecision,
+  heldBackDecision,
+  heldResize,
+  removedDecision,
+  turnsOf,
+  waitOf,
+} from "../plan/decisions.ts";
 import { gracePeriodOf } from "../plan/grace-period.ts";
 import { DEADLINE_EXCEEDED, podEndOutcome, wasAdmitted } from "../plan/outcome.ts";
 import { type Plan, type PlanAction, type PodView, stepOf } from "../plan/pod-view.ts";
@@ -100,9 +111,17 @@ export class PodWorker implements StepListener {
     return !isOver(this.#state, false);
   }
 
+  get #isBeforeEnd(): boolean {
+    return this.#state.kind === "waiting" || this.#state.kind === "active";
+  }
+
   /** Takes the name for a pod that may have traces on this node. */
   occupyName(): void {
     this.#ports.names.occupy(this.#desired);
+  }
+
+  #record(decision: Decision): void {
+    this.#ports.decisions.record(decision, this.#desired);
   }
 
   /** Something may have changed. A poke in the middle of a round makes another round due after it. */
@@ -123,6 +142,7 @@ export class PodWorker implements StepListener {
     const isShortened = gracePeriodOf(desired.pod) < gracePeriodOf(this.#desired.pod);
     if (desired !== this.#desired) this.#respecify(desired);
     if (isRemoved) {
+      this.#record(removedDecision(desired));
       this.#remove();
       this.#dropWork();
     } else if (!wanted && isShortened) {
@@ -137,6 +157,7 @@ export class PodWorker implements StepListener {
     this.#desired = to;
     this.#hashes = hashesOf(to);
     const { pod } = to;
+    for (const change of changesOf(from, to)) this.#record(change);
     if (applyGrants(pod, grantsOf(from.pod)) !== pod) {
       this.dispatch({ kind: "granted", generation: pod.metadata.generation });
       // A change that was impossible before may be possible now.
@@ -160,7 +181,9 @@ export class PodWorker implements StepListener {
   judged(pending: PendingResize | undefined): void {
     const before = this.#state;
     this.dispatch({ kind: "judged", pending });
-    if (this.#state !== before) this.poke();
+    if (this.#state === before) return;
+    if (pending !== undefined) this.#record(heldResize(pending));
+    this.poke();
   }
 
   /** Objects that the API server gives this node have changed. */
@@ -180,6 +203,7 @@ export class PodWorker implements StepListener {
     const before = this.#state;
     this.dispatch({ kind: "ended", outcome: podEndOutcome(how), gracePeriod: how.gracePeriod });
     if (this.#state !== before) {
+      if (before.kind === "waiting" || before.kind === "active") this.#record(endDecision(how));
       this.#dropWork();
       this.poke();
       if (before.kind === "active" && before.observed !== undefined) this.#publishEnd(before.observed);
@@ -200,7 +224,11 @@ export class PodWorker implements StepListener {
 
   /** @see PodMover */
   leave(how: PodLeave, signal: AbortSignal): Promise<void> {
-    this.dispatch({ kind: "leaveRequested", gracePeriod: how.gracePeriod });
+    if (how.comesBack === true && this.#isBeforeEnd) {
+      const message = "Restarting all containers in a new sandbox, as was asked for on the board";
+      this.#ports.events.record(this.#desired, "Normal", "Restarting", message);
+    }
+    this.dispatch({ kind: "leaveRequested", gracePeriod: how.gracePeriod, comesBack: how.comesBack === true });
     this.#dropWork();
     this.poke();
     return this.#waiters.wait(hasLeft, this.#state, signal);
@@ -211,6 +239,7 @@ export class PodWorker implements StepListener {
     const before = this.#state;
     this.dispatch({ kind: "revived" });
     if (this.#state === before) return;
+    this.#record({ kind: "revived" });
     this.#rounds.breakOff();
     this.poke();
   }
@@ -262,6 +291,7 @@ export class PodWorker implements StepListener {
     // An error of our own with a code explains itself; any other needs its stack.
     const isOwn = isPicoletError(error) && error.code !== "internal";
     const stack = error instanceof Error && !isOwn ? { stack: error.stack ?? "" } : {};
+    this.#record({ kind: "faulted", message: publicMessage(describeError(error)) });
     log.error("cannot go on with a pod for now", { pod: this.uid, error: describeError(error), ...stack });
     events.record(this.#desired, "Warning", "FailedSync", `error syncing pod: ${describeError(error)}`);
     const faults = this.#state.kind === "gone" ? 0 : this.#state.faults;
@@ -294,6 +324,7 @@ export class PodWorker implements StepListener {
   /** Enters the planned state. @param view from which it was planned */
   #adopt(view: PodView, next: WorkerState, adapter: RuntimeAdapter | undefined): void {
     this.#enter(next);
+    for (const turn of turnsOf(view, next)) this.#record(turn);
     if (next.kind !== "finished" || view.worker.kind === "finished") return;
     this.#images.abandon();
     if (view.observed !== undefined) this.#updateProbes(adapter, view.observed, view.previous);
@@ -311,6 +342,7 @@ export class PodWorker implements StepListener {
     const { observed } = view;
     if (observed === undefined) return;
     if (this.#isResizeCompleted(view)) {
+      this.#record({ kind: "resized" });
       this.#ports.events.record(view.desired, "Normal", "ResizeCompleted", resizeCompletedMessage(view));
       released();
     }
@@ -336,6 +368,7 @@ export class PodWorker implements StepListener {
   #reportBackOffs({ backingOff = [] }: Plan): void {
     for (const { name, attempt } of backingOff) {
       if (this.#state.kind !== "active" || this.#state.backOffs.get(name) === attempt) continue;
+      this.#record(heldBackDecision({ name, attempt }, waitOf(this.#state, name, this.#ports.clock.monotonic())));
       this.dispatch({ kind: "backOffReported", name, attempt });
       const { namespace, name: pod } = this.#desired.pod.metadata;
       const container = `container ${name} in pod ${pod}_${namespace}(${apiUidOf(this.#desired)})`;

@@ -12,6 +12,7 @@ import type { PodResources } from "../core/pods/pod-cgroup-ports.ts";
 import type { PodObserver, PodObserverSink } from "../core/pods/pod-observer.ts";
 import type { ImageManager, PodEnvironment, RuntimeChoices, RuntimeRouter } from "../core/pods/pod-ports.ts";
 import type { HookRunner, Prober } from "../core/pods/probe-ports.ts";
+import { type DecisionRecorder, NO_DECISIONS } from "../core/store/decisions.ts";
 import type { DesiredSnapshot, DesiredStore, EventRecorder } from "../core/store/store-ports.ts";
 import { applyClaims } from "../plan/allocation.ts";
 import { type CrashBackoffLimits, DEFAULT_CRASH_BACKOFF } from "../plan/crash-backoff.ts";
@@ -67,6 +68,8 @@ export interface PodWorkersComponents {
   /** Fires when what the API server gives the pods may have changed. Missing: it never does. */
   readonly objectsChanged?: Watch<unknown> | undefined;
   readonly events: EventRecorder;
+  /** Missing: no decision is recorded. */
+  readonly decisions?: DecisionRecorder | undefined;
   readonly clock: Clock;
   readonly random: Random;
   readonly log: Log;
@@ -104,6 +107,7 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder, PodMove
     this.#ports = {
       ...components,
       events: new PodEvents(components.events),
+      decisions: components.decisions ?? NO_DECISIONS,
       names: new NameClaims(),
       sandboxSlots: new Slots({ clock }, SANDBOX_SLOTS),
       adapterOf: (desired) => this.#adapterOf(desired),

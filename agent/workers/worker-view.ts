@@ -35,7 +35,8 @@ export function viewOf(ports: WorkerPorts, pod: ViewedPod, { adapter, observed }
   const blockedBy = isWaiting ? names.claim(desired) : undefined;
   const isNew = isWaiting && blockedBy === undefined && previous?.startTime === undefined && isNothing(observed);
   const beforeEnd = state.kind === "waiting" || state.kind === "active" ? state : undefined;
-  const isLeaving = adapter !== undefined && ports.isLeaving(desired, adapter);
+  const comesBack = beforeEnd?.leave?.comesBack === true && observed !== undefined && !isNothing(observed);
+  const isLeaving = comesBack || (adapter !== undefined && ports.isLeaving(desired, adapter));
   return {
     desired,
     blockedBy,

@@ -13,7 +13,19 @@ export const CLIENT_CA_KEY = "client-ca-file";
 /** The embedded API server's alone: another API server shows kubelets a certificate of its client CA. */
 export const KUBELET_CLIENT_CA_KEY = "picolet-kubelet-client-ca-file";
 
+/** How the API server shows for whom it passes requests on, as it publishes it. */
+export interface PublishedFrontProxy {
+  /** PEM; "": it publishes none. */
+  readonly ca: string;
+  readonly allowedNames: readonly string[];
+  readonly userHeaders: readonly string[];
+  readonly groupHeaders: readonly string[];
+}
+
+export const NO_FRONT_PROXY: PublishedFrontProxy = { ca: "", allowedNames: [], userHeaders: [], groupHeaders: [] };
+
 interface Published {
+  readonly frontProxy: PublishedFrontProxy;
   readonly pem: string;
   readonly kubeletClientPem: string;
 }
@@ -27,6 +39,7 @@ export class ClusterClientCa implements Component {
   readonly #reflector: Reflector<Stored>;
   readonly #pem = new WatchSource("");
   readonly #kubeletClientPem = new WatchSource("");
+  readonly #frontProxy = new WatchSource(NO_FRONT_PROXY);
 
   constructor(components: {
     readonly client: KubeClient;
@@ -55,6 +68,10 @@ export class ClusterClientCa implements Component {
     return this.#kubeletClientPem;
   }
 
+  get frontProxy(): Watch<PublishedFrontProxy> {
+    return this.#frontProxy;
+  }
+
   /** @throws `not_found` when the API server publishes none: then it has to be given by hand */
   async load(signal: AbortSignal): Promise<string> {
     const object = await this.#client.get(CONFIG_MAPS, { namespace: NAMESPACE, name: NAME }, signal);
@@ -70,7 +87,8 @@ export class ClusterClientCa implements Component {
     return this.#reflector.run(signal);
   }
 
-  #take({ pem, kubeletClientPem }: Published): void {
+  #take({ pem, kubeletClientPem, frontProxy }: Published): void {
+    if (JSON.stringify(frontProxy) !== JSON.stringify(this.#frontProxy.current)) this.#frontProxy.set(frontProxy);
     if (pem === "") return;
     if (pem !== this.#pem.current) this.#pem.set(pem);
     const next = kubeletClientPem === "" ? pem : kubeletClientPem;
@@ -84,5 +102,21 @@ function publishedIn(object: KubeObject): Published {
     const value = data[key];
     return typeof value === "string" ? value : "";
   };
-  return { pem: textOf(CLIENT_CA_KEY), kubeletClientPem: textOf(KUBELET_CLIENT_CA_KEY) };
+  const frontProxy = {
+    ca: textOf("requestheader-client-ca-file"),
+    allowedNames: listIn(textOf("requestheader-allowed-names")),
+    userHeaders: listIn(textOf("requestheader-username-headers")).map((name) => name.toLowerCase()),
+    groupHeaders: listIn(textOf("requestheader-group-headers")).map((name) => name.toLowerCase()),
+  };
+  return { pem: textOf(CLIENT_CA_KEY), kubeletClientPem: textOf(KUBELET_CLIENT_CA_KEY), frontProxy };
+}
+
+/** @param text a JSON list of texts; anything else is an empty one */
+function listIn(text: string): readonly string[] {
+  try {
+    const list: unknown = JSON.parse(text);
+    return Array.isArray(list) ? list.filter((each): each is string => typeof each === "string") : [];
+  } catch {
+    return [];
+  }
 }

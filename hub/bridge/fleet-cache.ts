@@ -2,7 +2,7 @@
  * The fleet's pods, nodes and what they name, followed for all nodes together, and what each connected node is to have.
  */
 
-import type { FleetNode, FleetNodes } from "@picolet/hub-core/fleet.ts";
+import type { BoundPod, BoundPods, FleetNode, FleetNodes } from "@picolet/hub-core/fleet.ts";
 import { type KubeClient, type KubeObject, NODES, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { type CachedObject, type Change, Reflector } from "@picolet/hub-core/kube-client/reflector.ts";
 import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
@@ -183,6 +183,22 @@ export class FleetCache {
     }
   }
 
+  /** The pods of all boards of this hub, for what concerns the fleet and not one session. */
+  get boundPods(): BoundPods {
+    return {
+      podsOf: (node) => this.#boundPodsOf(node),
+      pod: (namespace, name) => {
+        const path = `${namespace}/${name}`;
+        const pod = wholeOf(this.pods.store.get(path));
+        return pod === undefined ? undefined : boundPod(path, pod);
+      },
+    };
+  }
+
+  *#boundPodsOf(node: string): Generator<BoundPod> {
+    for (const [path, pod] of this.podsOf(node)) yield boundPod(path, pod);
+  }
+
   node(node: string): StoredNode | undefined {
     return this.nodes.store.get(node);
   }
@@ -201,6 +217,11 @@ export class FleetCache {
         return { [Symbol.dispose]: () => void this.#followers.delete(follower) };
       },
     };
+  }
+
+  /** The status of the condition Ready of each Node of this hub; "" where there is none. Parses no Node. */
+  *readiness(): Generator<string> {
+    for (const [, stored] of this.nodes.store.entries()) if (stored.packed !== undefined) yield readyIn(stored);
   }
 
   /** The content of `key` for this node; undefined unless the node's desired set has it. */
@@ -359,11 +380,16 @@ async function unlessGone(reading: Promise<KubeObject>): Promise<KubeObject | un
   }
 }
 
+function boundPod(path: string, { node, uid, mirrorOf, namespace, packed }: WholePod): BoundPod {
+  const labels = (): Readonly<Record<string, string>> => (packed.object as unknown as KubeObject).metadata.labels ?? {};
+  return { node, namespace, name: path.slice(namespace.length + 1), uid: mirrorOf ?? uid, labels };
+}
+
 function fleetNodeOf(name: string, stored: StoredNode | undefined): FleetNode | undefined {
   if (stored?.packed === undefined) return undefined;
   const { metadata } = stored.packed.object as unknown as KubeObject;
   const { [UPDATE_STATUS_ANNOTATION]: updateReport, ...turns } = stored.updates;
-  const [, ready = ""] = /(?:^|,)Ready=([^,]*)/.exec(stored.conditions) ?? [];
+  const ready = readyIn(stored);
   return {
     name,
     uid: stored.uid,
@@ -374,5 +400,7 @@ function fleetNodeOf(name: string, stored: StoredNode | undefined): FleetNode | 
     updateReport,
   };
 }
+
+const readyIn = ({ conditions }: StoredNode): string => /(?:^|,)Ready=([^,]*)/.exec(conditions)?.[1] ?? "";
 
 const wholeOf = (pod: StoredPod | undefined): WholePod | undefined => (pod?.kind === "whole" ? pod : undefined);

@@ -1,5 +1,11 @@
 import type { KubeClient, ResourceType } from "@picolet/hub-core/kube-client/kube-client.ts";
-import type { AccessQuestion, KubeletReviews, KubeletUser } from "@picolet/kubelet-api/serving/kubelet-access.ts";
+import type {
+  AccessQuestion,
+  KubeletUser,
+  PathQuestion,
+  ResourceQuestion,
+  Reviews,
+} from "@picolet/kubelet-api/serving/kubelet-access.ts";
 
 const TOKEN_REVIEWS: ResourceType = {
   group: "authentication.k8s.io",
@@ -22,8 +28,17 @@ interface TokenReviewStatus {
   readonly user?: { readonly username?: string; readonly groups?: readonly string[] };
 }
 
-/** Asks Kubernetes who may use the kubelet endpoints, as the kubelet's webhook modes do. */
-export class KubernetesReviews implements KubeletReviews {
+type Question = AccessQuestion | PathQuestion | ResourceQuestion;
+
+function attributesOf(question: Question): Readonly<Record<string, unknown>> {
+  if ("path" in question) return { nonResourceAttributes: question };
+  if ("resource" in question) return { resourceAttributes: question };
+  const { verb, node, subresource } = question;
+  return { resourceAttributes: { verb, version: "v1", resource: "nodes", subresource, name: node } };
+}
+
+/** Asks Kubernetes who may use the hub's endpoints, as the kubelet's webhook modes do. */
+export class KubernetesReviews implements Reviews<Question> {
   readonly #client: KubeClient;
 
   constructor(components: { readonly client: KubeClient }) {
@@ -38,16 +53,12 @@ export class KubernetesReviews implements KubeletReviews {
     return { name: user.username, groups: user.groups ?? [] };
   }
 
-  async allows(user: KubeletUser, { verb, node, subresource }: AccessQuestion, signal: AbortSignal): Promise<boolean> {
+  async allows(user: KubeletUser, question: Question, signal: AbortSignal): Promise<boolean> {
     const review = {
       apiVersion: "authorization.k8s.io/v1",
       kind: "SubjectAccessReview",
       metadata: {},
-      spec: {
-        user: user.name,
-        groups: user.groups,
-        resourceAttributes: { verb, version: "v1", resource: "nodes", subresource, name: node },
-      },
+      spec: { user: user.name, groups: user.groups, ...attributesOf(question) },
     };
     const answer = await this.#client.create(ACCESS_REVIEWS, NO_NAME, review, {}, signal);
     return (answer.status as { readonly allowed?: boolean } | undefined)?.allowed === true;

@@ -1,4 +1,4 @@
-import type { FleetBackend, FleetNodes, KubeletEndpoints, NodeBackend } from "@picolet/hub-core/fleet.ts";
+import type { BoundPods, FleetBackend, FleetNodes, KubeletEndpoints, NodeBackend } from "@picolet/hub-core/fleet.ts";
 import type { KubeClient } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { TimerWheel, type WheelTimer } from "@picolet/hub-core/timer-wheel.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
@@ -84,6 +84,15 @@ export class KubernetesFleet implements FleetBackend, Component {
 
   get nodes(): FleetNodes {
     return this.#cache.fleetNodes;
+  }
+
+  get pods(): BoundPods {
+    return this.#cache.boundPods;
+  }
+
+  /** As `FleetCache.readiness`. */
+  readiness(): Iterable<string> {
+    return this.#cache.readiness();
   }
 
   async run(signal: AbortSignal): Promise<void> {

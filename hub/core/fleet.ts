@@ -110,6 +110,19 @@ export interface FleetNodes {
   follow(onChange: (name: string) => void): Disposable;
 }
 
+/** A pod that the API server has bound to a board. */
+export interface BoundPod extends PodIdentity {
+  readonly node: string;
+  /** Parses the cached pod. */
+  readonly labels: () => Readonly<Record<string, string>>;
+}
+
+/** The pods of the fleet's boards, from the one watch that the hub has of them; `uid` as the board reports it. */
+export interface BoundPods {
+  podsOf(node: string): Iterable<BoundPod>;
+  pod(namespace: string, name: string): BoundPod | undefined;
+}
+
 /** The agents that are connected to this replica. */
 export interface Fleet {
   has(node: string): boolean;

@@ -5,8 +5,24 @@ import type { ServerResponse } from "node:http";
 import type { IncomingStream } from "@picolet/protocol/tunnel/stream.ts";
 
 export interface TelemetryReceiver {
-  /** Answers a stream of kind `telemetry` of this node. Never throws. */
+  /** Answers a stream of kind `telemetry` or `samples` of this node. Never throws. */
   receive(stream: IncomingStream, node: string): void;
+}
+
+/** Takes boards' samples of usage. */
+export interface SampleReceiver extends TelemetryReceiver {
+  /** How often boards are asked for one. */
+  readonly everySeconds: number;
+}
+
+/** Reads the hub's figures of a node's usage, for its kubelet endpoint. */
+export interface UsageReader {
+  /**
+   * Answers `/metrics/resource`.
+   * @param accept of the request
+   * @returns undefined: the board must be asked
+   */
+  read(node: string, accept: string | undefined): { readonly contentType: string; readonly text: string } | undefined;
 }
 
 export interface TelemetryReader {

@@ -111,6 +111,11 @@ export class EmbeddedApiServer implements Component {
     return (bound satisfies AddressInfo).port;
   }
 
+  /** For the hub's metrics. */
+  get requests(): Pick<ApiHandler, "counts" | "load"> {
+    return this.#handler;
+  }
+
   /** A client within this process that acts as `user`; authorization is asked as for anybody else. */
   client(user: UserInfo): LocalKubeClient {
     return new LocalKubeClient(this.core, user);

@@ -4,6 +4,7 @@
  * signed.
  */
 
+import type { LabelledCounts } from "@picolet/hub-core/counts.ts";
 import {
   CERTIFICATE_KEY_EXTRA,
   isRevoked,
@@ -11,7 +12,7 @@ import {
   type NodeKeys,
   type Revocations,
 } from "@picolet/hub-core/node-credentials.ts";
-import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { nodeOfUser } from "@picolet/protocol/pki/node-subject.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import { REPLACE_NODES_GROUP } from "./bootstrap-tokens.ts";
@@ -46,6 +47,8 @@ export interface NodeCertifierComponents {
   readonly revoked: Pick<RevokedKeysInKubernetes, "read" | "revoke" | "admit">;
   readonly clock: Clock;
   readonly log: Log;
+  /** By the kind of the claim and its result: `granted`, or the code of the refusal. */
+  readonly claims?: LabelledCounts;
 }
 
 /** Replicas and the API server's controller write one record; each is certified about once a year. */
@@ -65,10 +68,17 @@ export class NodeCertifier {
   async claim(wish: RequestedIdentity, claim: NodeClaim, signal: AbortSignal): Promise<void> {
     for (let attempt = 1; ; attempt += 1) {
       try {
-        return await this.#claimOnce(wish, claim, signal);
+        await this.#claimOnce(wish, claim, signal);
+        this.#components.claims?.add([claim.kind, "granted"]);
+        return;
       } catch (error) {
-        if (!isPicoletError(error, "conflict")) throw error;
+        if (!isPicoletError(error, "conflict")) {
+          if (!isCancelled(error))
+            this.#components.claims?.add([claim.kind, isPicoletError(error) ? error.code : "internal"]);
+          throw error;
+        }
         if (attempt >= MAX_CONFLICTS) {
+          this.#components.claims?.add([claim.kind, "conflict"]);
           const message = `node ${wish.node} is being certified just now`;
           throw new PicoletError("unavailable", message, { retryable: true, cause: error });
         }

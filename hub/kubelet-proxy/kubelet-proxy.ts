@@ -3,10 +3,10 @@ import { createServer, type Server } from "node:https";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { Fleet, KubeletEndpoints } from "@picolet/hub-core/fleet.ts";
-import type { TelemetryReader } from "@picolet/hub-core/telemetry-ports.ts";
+import type { TelemetryReader, UsageReader } from "@picolet/hub-core/telemetry-ports.ts";
 import { answerRequest, answerUpgrade, NodeEnd } from "@picolet/kubelet-api/serving/exchanges.ts";
 import { KubeletAccess, type KubeletReviews } from "@picolet/kubelet-api/serving/kubelet-access.ts";
-import { isTelemetry, parseKubeletPath } from "@picolet/kubelet-api/serving/kubelet-path.ts";
+import { isResourceMetrics, isTelemetry, parseKubeletPath } from "@picolet/kubelet-api/serving/kubelet-path.ts";
 import { type JoinedSignal, joinSignals } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
@@ -32,6 +32,8 @@ export interface KubeletProxyComponents {
   readonly tls: Watch<KubeletTls>;
   /** Answers for telemetry, which is the hub's whether the node is connected or not. */
   readonly telemetry?: TelemetryReader;
+  /** Answers scrapers of a node's usage; undefined: its board answers each. */
+  readonly usage?: UsageReader;
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -185,9 +187,15 @@ export class KubeletProxy implements Component, KubeletEndpoints, OwnKubelets {
     return answerRequest(request, response, this.#stop.signal, async (signal) => {
       const node = await this.#admit(request, signal);
       const path = parseKubeletPath(request.url ?? "");
-      const { telemetry } = this.#components;
+      const { telemetry, usage } = this.#components;
       if (telemetry !== undefined && request.method === "GET" && isTelemetry(path)) {
         return await telemetry.answer(node, path.path, response, signal);
+      }
+      const sampled =
+        request.method === "GET" && isResourceMetrics(path) ? usage?.read(node, request.headers.accept) : undefined;
+      if (sampled !== undefined) {
+        response.writeHead(200, { "content-type": sampled.contentType }).end(sampled.text);
+        return;
       }
       this.#checkConnected(node);
       await this.#endOf(node).request(request, response, signal);

@@ -3,6 +3,7 @@ import { type Arguments, parseCommandLine } from "@picolet/protocol/command-line
 import type { ListenAddress, ValueFlag } from "@picolet/protocol/command-line/flag-values.ts";
 import { usageError } from "@picolet/protocol/command-line/usage-error.ts";
 import type { Millis } from "@picolet/protocol/ports.ts";
+import { MAX_SAMPLE_INTERVAL_SECONDS, MIN_SAMPLE_INTERVAL_SECONDS } from "@picolet/protocol/telemetry/usage-sample.ts";
 import { MAX_TOKEN_USES } from "../identity/token-uses.ts";
 import type { AddressRange } from "../kubelet-proxy/node-addresses.ts";
 import { conflictIn, type FlagValues, parseConfigurationFile } from "./configuration-file.ts";
@@ -35,6 +36,14 @@ export interface TelemetryArguments {
   readonly maxBytes: number | undefined;
   readonly maxAge: Millis;
   readonly influx: TelemetryTarget | undefined;
+  readonly otlp: TelemetryTarget | undefined;
+}
+
+export interface MetricsArguments {
+  /** Undefined: the default, where it is free. */
+  readonly address: ListenAddress | "off" | undefined;
+  /** 0: boards are asked for no samples. */
+  readonly samplesIntervalMs: Millis;
   readonly otlp: TelemetryTarget | undefined;
 }
 
@@ -86,6 +95,7 @@ export interface ServeArguments {
   readonly renewalWindow: Millis;
   readonly drainTime: Millis;
   readonly telemetry: TelemetryArguments;
+  readonly metrics: MetricsArguments;
   /** Bounds the embedded API server's store: above it boards' writes are refused. */
   readonly storeMaxBytes: number | undefined;
   /** Embedded only: the code of a refused store that must be served as it is. */
@@ -262,11 +272,23 @@ function serve(input: Arguments): ServeArguments {
       influx: targetOf(input, FLAGS.telemetryInflux, FLAGS.telemetryInfluxTokenFile),
       otlp: targetOf(input, FLAGS.telemetryOtlp, FLAGS.telemetryOtlpTokenFile),
     },
+    metrics: {
+      address: input.value(FLAGS.metricsAddress),
+      samplesIntervalMs: samplesIntervalOf(input),
+      otlp: targetOf(input, FLAGS.metricsOtlp, FLAGS.metricsOtlpTokenFile),
+    },
     acceptRestoredStore,
     adoptFleets: validateFleetIds(input.values(FLAGS.adoptFleet)),
     logFormat: input.value(FLAGS.logFormat),
     verbose: input.flag("verbose"),
   };
+}
+
+function samplesIntervalOf(input: Arguments): Millis {
+  const interval = input.value(FLAGS.samplesInterval);
+  const [least, most] = [MIN_SAMPLE_INTERVAL_SECONDS * 1000, MAX_SAMPLE_INTERVAL_SECONDS * 1000];
+  if (interval === 0 || (interval >= least && interval <= most)) return interval;
+  throw usageError(`--${FLAGS.samplesInterval.name} must be from 10s to 1h, or 0s for none`);
 }
 
 function clusterOf(input: Arguments): ClusterArguments {

@@ -57,6 +57,11 @@ export class BoardServer implements Component {
     this.#server.on("clientError", (_, socket) => socket.destroy());
   }
 
+  /** For the hub's metrics. */
+  get load(): ConnectionGate["load"] {
+    return this.#gate.load;
+  }
+
   /** @returns the port */
   async listen({ host, port }: ListenAddress): Promise<number> {
     await new Promise<void>((resolve, reject) => {

@@ -58,6 +58,7 @@ const SAMPLES: Readonly<Record<string, string>> = {
 };
 /** Fields that another one needs. */
 const OTHERS: Readonly<Record<string, object>> = {
+  metricsOtlpTokenFile: { metricsOtlp: "http://sink.example/x" },
   dataDir: { embedded: true },
   acceptRestoredStore: { embedded: true },
   telemetryInfluxTokenFile: { telemetryInflux: "http://sink.example/x" },

@@ -2,9 +2,11 @@
 
 import { readFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
+import type { LabelledCounts } from "@picolet/hub-core/counts.ts";
 import { CONFIG_MAPS, type KubeClient } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { NAMESPACES } from "@picolet/hub-core/kube-client/resource-types.ts";
 import { type CertificateFacts, isRevoked } from "@picolet/hub-core/node-credentials.ts";
+import type { UsageObjects } from "@picolet/hub-core/usage-objects.ts";
 import {
   DEFAULT_POD_SECURITY,
   type PodSecurityConfiguration,
@@ -16,6 +18,7 @@ import { ensureInitialObjects } from "@picolet/hub-embedded/controllers/cluster/
 import { EmbeddedApiServer } from "@picolet/hub-embedded/embedded-api-server.ts";
 import { embeddedControllers } from "@picolet/hub-embedded/embedded-controllers.ts";
 import { embeddedResources } from "@picolet/hub-embedded/embedded-resources.ts";
+import { usageResources } from "@picolet/hub-embedded/resources/usage-resources.ts";
 import { FileModelSource } from "@picolet/hub-embedded/schema/models.ts";
 import { lockDataDir } from "@picolet/hub-embedded/store/data-dir-lock.ts";
 import { writeDurably } from "@picolet/hub-embedded/store/durable-file.ts";
@@ -23,13 +26,13 @@ import { FleetGuard, fileFacts, storePathIn } from "@picolet/hub-embedded/store/
 import { ObjectStore } from "@picolet/hub-embedded/store/object-store.ts";
 import { aborted, joinSignals } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
-import type { Watch } from "@picolet/protocol/async/watch.ts";
+import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
 import type { ListenAddress } from "@picolet/protocol/command-line/flag-values.ts";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Log, Millis, Random } from "@picolet/protocol/ports.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
 import { boardTolerations } from "../bridge/away-tolerations.ts";
-import { CLIENT_CA_KEY, KUBELET_CLIENT_CA_KEY } from "../bridge/cluster-client-ca.ts";
+import { CLIENT_CA_KEY, KUBELET_CLIENT_CA_KEY, NO_FRONT_PROXY } from "../bridge/cluster-client-ca.ts";
 import { CsrSigner } from "../bridge/csr-signer.ts";
 import { makeClientPair } from "../identity/certificate-authority.ts";
 import { HubCa } from "../identity/hub-ca.ts";
@@ -50,6 +53,10 @@ export interface EmbeddedClusterComponents {
   readonly clock: Clock;
   readonly random: Random;
   readonly log: Log;
+  /** Usage of the boards of this hub. */
+  readonly usage: UsageObjects;
+  /** By claim and result. */
+  readonly claims: LabelledCounts;
   /** Undefined: not known yet. */
   readonly isRevoked: (certificate: CertificateFacts) => boolean | undefined;
   /** The nodes that are connected to this hub. */
@@ -128,7 +135,7 @@ async function openLocked(
   init: EmbeddedClusterInit,
   signal: AbortSignal,
 ): Promise<Cluster> {
-  const { clock, random, log, isRevoked: isRevokedInStore, ownKubelets, ownPorts } = components;
+  const { clock, random, log, isRevoked: isRevokedInStore, ownKubelets, ownPorts, usage, claims } = components;
   const { dataDir, names } = init;
   const { acceptRestoredStore: accept, adoptFleets: adopt, credential } = init;
   const guard = new FleetGuard({ clock, log }, { dataDir, accept, adopt, credential });
@@ -163,7 +170,7 @@ async function openLocked(
       issuer: ISSUER,
       storePath,
       maxStoreBytes: init.storeMaxBytes,
-      definitions,
+      definitions: [...definitions, ...usageResources(usage)],
       podSecurity: podSecurityOf(init),
       address: init.api.host,
       port: init.api.port,
@@ -185,7 +192,7 @@ async function openLocked(
   const hub = server.client(HUB_USER);
   const revoked = new RevokedKeysInKubernetes({ client: hub, clock, random, log }, { namespace: HUB_NAMESPACE });
   const keys = new NodeKeysInKubernetes({ client: hub }, { namespace: HUB_NAMESPACE });
-  const certifier = new NodeCertifier({ keys, revoked, clock, log });
+  const certifier = new NodeCertifier({ keys, revoked, clock, log, claims });
   // A store that was restored from a backup learns what was revoked since, before anyone is certified.
   await revoked.restore(revocations.current, signal);
   const longest = init.nodeCertificateDuration;
@@ -204,6 +211,8 @@ async function openLocked(
     signer: new CsrSigner({ clock, random, log, client: hub, clientCa }),
     serving,
     clientCa,
+    frontProxy: new WatchSource(NO_FRONT_PROXY),
+    apiServer: server.requests,
     kubeletTls: joinedWatch(serving, kubeletClient.clientCa, ({ certificateChain, privateKey }, ca) => {
       return { certificateChain, privateKey, clientCa: ca };
     }),

@@ -6,7 +6,7 @@ import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
 import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { certificatesOf } from "@picolet/protocol/pki/pem.ts";
 import type { Log } from "@picolet/protocol/ports.ts";
-import { ClusterClientCa } from "../bridge/cluster-client-ca.ts";
+import { ClusterClientCa, NO_FRONT_PROXY } from "../bridge/cluster-client-ca.ts";
 import { CsrSigner } from "../bridge/csr-signer.ts";
 import { SecretPemStore } from "../bridge/secret-pem-store.ts";
 import { HubCa } from "../identity/hub-ca.ts";
@@ -55,6 +55,8 @@ export async function openKubernetesCluster(
     signer: new CsrSigner({ ...ports, client, clientCa }),
     serving,
     clientCa,
+    frontProxy: isPublished ? published.frontProxy : new WatchSource(NO_FRONT_PROXY),
+    apiServer: undefined,
     kubeletTls: joinedWatch(serving, kubeletClientCa, ({ certificateChain, privateKey }, ca): KubeletTls => {
       return { certificateChain, privateKey, clientCa: ca };
     }),

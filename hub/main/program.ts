@@ -11,6 +11,7 @@ import {
   durationFlag,
   fileFlag,
   httpUrlFlag,
+  optionalAddressFlag,
   parsedFlag,
   portRangeFlag,
   textFlag,
@@ -56,6 +57,9 @@ export const ACCEPT_RESTORED_STORE = parsedFlag(
     throw new PicoletError("invalid", `needs ${what}, not "${text}"`);
   },
 );
+
+/** On loopback: no other machine reads it. */
+const METRICS_ADDRESS = "127.0.0.1:9184";
 
 /** A batch of each of a few boards. */
 const LEAST_BYTES = "1Mi";
@@ -164,6 +168,25 @@ export const FLAGS = {
     help: "the time over which boards are sent elsewhere at SIGTERM",
     default: "10s",
   }),
+  metricsAddress: optionalAddressFlag(
+    {
+      name: "metrics-address",
+      help:
+        "where metrics are served, or off: on loopback by plain HTTP to anyone, elsewhere by TLS to users with the right; " +
+        `without it ${METRICS_ADDRESS}, where that is free`,
+    },
+    METRICS_ADDRESS,
+  ),
+  samplesInterval: durationFlag({
+    name: "samples-interval",
+    help: "how often boards send a sample of their usage, 10s to 1h; 0s: never",
+    default: "60s",
+  }),
+  metricsOtlp: httpUrlFlag({
+    name: "metrics-otlp",
+    help: "where boards' samples are sent by OTLP/HTTP in JSON: the URL above /v1/metrics",
+  }),
+  metricsOtlpTokenFile: fileFlag({ name: "metrics-otlp-token-file", help: "the token that they are sent with" }),
   telemetryInflux: httpUrlFlag({
     name: "telemetry-influx",
     help:

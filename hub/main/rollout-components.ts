@@ -20,7 +20,7 @@ const IDENTITY_BYTES = 4;
 export function makeRollouts(
   ports: HubPorts & { readonly client: KubeClient; readonly nodes: FleetNodes },
   { hubName, cluster }: Pick<ServeArguments, "hubName" | "cluster">,
-): readonly Component[] {
+): readonly [events: Component, controller: RolloutController] {
   const { client } = ports;
   const events = new EventRecorder(ports);
   const identity = `${hostname()}_${randomBytes(IDENTITY_BYTES).toString("hex")}`;

@@ -3,9 +3,12 @@
 import { realpathSync } from "node:fs";
 import { hostname, networkInterfaces } from "node:os";
 import { dirname, join } from "node:path";
+import { CountedKubeClient, KubeCallCounts } from "@picolet/hub-core/counted-kube-client.ts";
+import { LabelledCounts } from "@picolet/hub-core/counts.ts";
 import type { KubeletEndpoints } from "@picolet/hub-core/fleet.ts";
-import type { KubeClient } from "@picolet/hub-core/kube-client/kube-client.ts";
+import type { KubeClient, KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { type CertificateFacts, isRevoked, type NodeSigner } from "@picolet/hub-core/node-credentials.ts";
+import type { UsageObjects } from "@picolet/hub-core/usage-objects.ts";
 import { aborted, joinSignals } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { supervise } from "@picolet/protocol/async/supervisor.ts";
@@ -27,12 +30,16 @@ import type { Serving } from "../identity/serving.ts";
 import { KubeletProxy, type KubeletTls } from "../kubelet-proxy/kubelet-proxy.ts";
 import type { OwnEndpoint, OwnKubelets } from "../kubelet-proxy/kubelet-targets.ts";
 import { KUBELET_PORT } from "../kubelet-proxy/node-addresses.ts";
+import type { ApiServerFigures, HubFigures } from "../metrics/hub-metrics.ts";
+import type { FrontProxy } from "../metrics/metrics-access.ts";
+import { ResourceAnswers } from "../metrics/resource-answers.ts";
 import { TunnelServer } from "../tunnel/tunnel-server.ts";
 import type { ServeArguments } from "./arguments.ts";
 import { BoardServer } from "./board-server.ts";
 import { openEmbeddedCluster } from "./embedded-cluster.ts";
 import { HUB_NAMESPACE } from "./hub-client.ts";
 import { openKubernetesCluster } from "./kubernetes-cluster.ts";
+import { makeSamples, openMetricsPort } from "./metrics-components.ts";
 import { makeRollouts } from "./rollout-components.ts";
 import { readCredential } from "./root-key-credential.ts";
 import { makeTelemetry } from "./telemetry-components.ts";
@@ -85,6 +92,8 @@ export interface HubReady {
   readonly kubeconfig: string;
   /** The hash that boards pin. */
   readonly caHash: string;
+  /** For scrapers; "": metrics are not served. */
+  readonly metrics: string;
 }
 
 /** The Kubernetes API that the hub is in front of, wherever it is. */
@@ -97,7 +106,11 @@ export interface Cluster {
   readonly serving: Serving;
   /** PEM: whom boards' certificates are issued by. */
   readonly clientCa: Watch<string>;
+  /** How an API server that passes requests on shows for whom. */
+  readonly frontProxy: Watch<FrontProxy>;
   readonly kubeletTls: Watch<KubeletTls>;
+  /** Figures of the embedded API server; undefined: there is another one. */
+  readonly apiServer: ApiServerFigures | undefined;
   readonly api: string;
   readonly kubeconfig: string;
   readonly caHash: string;
@@ -120,9 +133,13 @@ export async function serve(
   const { clock, random, log } = ports;
   const advertise = args.advertiseAddress ?? machineAddresses()[0] ?? "127.0.0.1";
   const late = new LateParts(advertise);
-  const cluster = await openCluster({ ...ports, late }, args, advertise, signal);
-  const { client, serving, clientCa } = cluster;
-  const { stored, revoked, parts, authenticator, join } = makeIdentity(ports, cluster, args);
+  const claims = new LabelledCounts();
+  const opened = await openCluster({ ...ports, late, claims }, args, advertise, signal);
+  const calls = new KubeCallCounts(ports);
+  const client = new CountedKubeClient(opened.client, calls);
+  const cluster = { ...opened, client };
+  const { serving, clientCa } = cluster;
+  const { stored, revoked, parts, authenticator, join } = makeIdentity({ ...ports, claims }, cluster, args);
   late.revoked = stored;
   if (lacksServerName(args)) {
     log.warn("boards and kubectl elsewhere may refuse this hub: no --server-name says where they reach it", {
@@ -136,7 +153,12 @@ export async function serve(
   const telemetry = makeTelemetry(ports, args);
   const { receiver } = telemetry;
   const { fleet } = cluster;
-  const tunnel = new TunnelServer({ clock, random, log, backend, telemetry: receiver }, { hubVersion: VERSION, fleet });
+  const sampled = makeSamples(ports, backend, args);
+  late.usage = sampled.usage;
+  const tunnel = new TunnelServer(
+    { clock, random, log, backend, telemetry: receiver, samples: sampled.receiver },
+    { hubVersion: VERSION, fleet },
+  );
   const { kubeletPorts: [first, last] = [], kubeletAddresses: range } = args;
   const proxy = new KubeletProxy(
     {
@@ -144,6 +166,7 @@ export async function serve(
       reviews: new KubernetesReviews({ client }),
       tls: cluster.kubeletTls,
       telemetry: telemetry.reader,
+      usage: new ResourceAnswers({ samples: sampled.samples, clock }),
       clock,
       log,
     },
@@ -167,6 +190,17 @@ export async function serve(
     clock,
     log,
   });
+  const rollouts = makeRollouts({ ...ports, client, nodes: backend.nodes }, args);
+  const figures: HubFigures = {
+    ...{ tunnel, calls, samples: sampled.samples, certificates: claims, rollouts: rollouts[1] },
+    readiness: () => backend.readiness(),
+    get connections() {
+      return boards.load;
+    },
+    telemetry: telemetry.store,
+    apiServer: cluster.apiServer,
+  };
+  const metrics = await openMetricsPort(ports, { cluster, figures, samples: sampled }, args);
   const startUp: Component = {
     name: "start-up",
     run: async (stop) => {
@@ -175,18 +209,25 @@ export async function serve(
       const port = await boards.listen(args.tunnel);
       late.ownPorts.add(port);
       const { api, kubeconfig, caHash } = cluster;
-      ready({ tunnel: `https://${hostOf(args.tunnel.host)}:${port}`, api, kubeconfig, caHash });
+      ready({
+        tunnel: `https://${hostOf(args.tunnel.host)}:${port}`,
+        api,
+        kubeconfig,
+        caHash,
+        metrics: metrics?.url ?? "",
+      });
       await aborted(stop);
     },
     [Symbol.asyncDispose]: () => Promise.resolve(),
   };
   using life = joinSignals();
   const draining = drainAt(signal, tunnel, args, life);
-  const rollouts = makeRollouts({ ...ports, client, nodes: backend.nodes }, args);
   await supervise(
     [
       ...cluster.components,
       ...telemetry.parts,
+      ...sampled.parts,
+      ...(metrics === undefined ? [] : [metrics.server]),
       ...parts,
       backend,
       ...rollouts,
@@ -203,7 +244,11 @@ export async function serve(
 }
 
 /** Builds joining, renewal and authentication of boards. */
-function makeIdentity({ clock, random, log }: HubPorts, cluster: Cluster, { renewalWindow }: ServeArguments) {
+function makeIdentity(
+  { clock, random, log, claims }: HubPorts & { readonly claims: LabelledCounts },
+  cluster: Cluster,
+  { renewalWindow }: ServeArguments,
+) {
   const { client, serving, clientCa, signer } = cluster;
   const init = { namespace: HUB_NAMESPACE };
   const stored = new RevokedKeysInKubernetes({ client, clock, random, log }, init);
@@ -216,6 +261,7 @@ function makeIdentity({ clock, random, log }: HubPorts, cluster: Cluster, { rene
     revoked: stored,
     clock,
     log,
+    claims,
   });
   const join = new JoinService(
     {
@@ -251,7 +297,7 @@ async function whenReady({ problem }: KubernetesFleet, signal: AbortSignal): Pro
 }
 
 async function openCluster(
-  { late, ...ports }: HubPorts & { readonly late: LateParts },
+  { late, claims, ...ports }: HubPorts & { readonly late: LateParts; readonly claims: LabelledCounts },
   args: ServeArguments,
   advertise: string,
   signal: AbortSignal,
@@ -263,7 +309,7 @@ async function openCluster(
   // The bundle and what was gathered at its side when it was built.
   const modelsPath = join(dirname(realpathSync(process.argv[1] ?? "")), "kubernetes-models.json");
   return await openEmbeddedCluster(
-    { ...ports, isRevoked: late.isRevoked, ownKubelets: late, ownPorts: late.ownPorts },
+    { ...ports, claims, usage: late, isRevoked: late.isRevoked, ownKubelets: late, ownPorts: late.ownPorts },
     { ...args, dataDir: where.dataDir, names, modelsPath, credential: readCredential(process.env) },
     signal,
   );
@@ -273,8 +319,9 @@ async function openCluster(
  * What is needed before it can stand. The bridge has to know where the kubelet endpoints are, which have to know who is
  * connected, which is the bridge's; and the API server which keys are revoked, which is in the API server.
  */
-class LateParts implements KubeletEndpoints, OwnKubelets {
+class LateParts implements KubeletEndpoints, OwnKubelets, UsageObjects {
   proxy: KubeletProxy | undefined;
+  usage: UsageObjects | undefined;
   /** Ports of the API server and the tunnel, as they become known. */
   readonly ownPorts = new Set<number>();
   readonly advertisedAddress: string;
@@ -282,6 +329,22 @@ class LateParts implements KubeletEndpoints, OwnKubelets {
 
   constructor(advertisedAddress: string) {
     this.advertisedAddress = advertisedAddress;
+  }
+
+  node(name: string): KubeObject | undefined {
+    return this.usage?.node(name);
+  }
+
+  nodes(): Iterable<KubeObject> {
+    return this.usage?.nodes() ?? [];
+  }
+
+  pod(namespace: string, name: string): KubeObject | undefined {
+    return this.usage?.pod(namespace, name);
+  }
+
+  pods(namespace: string): Iterable<KubeObject> {
+    return this.usage?.pods(namespace) ?? [];
   }
 
   ownEndpoint(node: string): OwnEndpoint | undefined {

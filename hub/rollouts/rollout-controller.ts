@@ -25,6 +25,7 @@ import {
   parseRollout,
   ROLLOUT_LABEL,
   ROLLOUT_NAMESPACE,
+  ROLLOUT_PHASES,
   type Rollout,
   type RolloutCondition,
   type RolloutPhase,
@@ -117,6 +118,15 @@ export class RolloutController implements Component {
       trim: parseRollout,
       onChange: () => this.#alarm.set(millis(0)),
     });
+  }
+
+  /** Counts the rollouts of this hub in each phase, as the API server has them. */
+  get phases(): ReadonlyMap<RolloutPhase, number> {
+    const phases = new Map<RolloutPhase, number>(ROLLOUT_PHASES.map((phase) => [phase, 0]));
+    for (const [, { spec, status }] of this.#rollouts.store.entries()) {
+      if (spec === undefined || spec.hub === this.#hub) phases.set(status.phase, (phases.get(status.phase) ?? 0) + 1);
+    }
+    return phases;
   }
 
   async run(signal: AbortSignal): Promise<void> {

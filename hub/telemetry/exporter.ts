@@ -16,6 +16,10 @@ export interface TelemetrySink {
 export interface ExporterComponents {
   readonly store: TelemetryStore;
   readonly sink: TelemetrySink;
+  /** For the log. Default: telemetry. */
+  readonly what?: string;
+  /** Default: the records of a batch. */
+  readonly rowsOf?: (stored: StoredBatch) => readonly RecordRow[];
   readonly clock: Clock;
   readonly random: Random;
   readonly log: Log;
@@ -35,6 +39,7 @@ const RETRY: BackoffPolicy = { first: seconds(1), max: seconds(60), jitter: EQUA
 export class TelemetryExporter implements Component {
   readonly name: string;
   readonly #components: ExporterComponents;
+  readonly #what: string;
   readonly #backoff: Backoff;
   /** Batches at a time: halved for a request that is refused, until it is known which one of them is. */
   #limit = MAX_BATCHES;
@@ -42,7 +47,8 @@ export class TelemetryExporter implements Component {
   constructor(components: ExporterComponents) {
     this.#components = components;
     this.#backoff = new Backoff(components.random, RETRY);
-    this.name = `telemetry to ${components.sink.name}`;
+    this.#what = components.what ?? "telemetry";
+    this.name = `${this.#what} to ${components.sink.name}`;
   }
 
   async run(signal: AbortSignal): Promise<void> {
@@ -63,9 +69,9 @@ export class TelemetryExporter implements Component {
     const { store, sink, log } = this.#components;
     const last = batches.at(-1)?.id ?? 0;
     try {
-      await sink.send(batches.flatMap(recordRowsOf), signal);
+      await sink.send(batches.flatMap(this.#components.rowsOf ?? recordRowsOf), signal);
       const { failures } = this.#backoff;
-      if (failures > 0) log.info("telemetry is taken again", { by: sink.name, failures });
+      if (failures > 0) log.info(`${this.#what} is taken again`, { by: sink.name, failures });
       this.#backoff.reset();
       this.#limit = Math.min(MAX_BATCHES, this.#limit * 2);
       store.exported(sink.name, last);
@@ -77,7 +83,7 @@ export class TelemetryExporter implements Component {
         return;
       }
       if (isRefused) {
-        log.error("a batch of telemetry is refused, and left out", { by: sink.name, error: describeError(error) });
+        log.error(`a batch of ${this.#what} is refused, and left out`, { by: sink.name, error: describeError(error) });
         store.exported(sink.name, last);
         return;
       }
@@ -88,7 +94,7 @@ export class TelemetryExporter implements Component {
   async #pause(error: unknown, signal: AbortSignal): Promise<void> {
     const { sink, clock, log } = this.#components;
     if (this.#backoff.failures === 0) {
-      log.warn("telemetry is not taken, will try again", { by: sink.name, error: describeError(error) });
+      log.warn(`${this.#what} is not taken, will try again`, { by: sink.name, error: describeError(error) });
     }
     await clock.sleep(this.#backoff.next(), signal);
   }

@@ -27,9 +27,12 @@ export interface OtlpRequests {
 
 interface Resource {
   readonly attributes: readonly unknown[];
-  readonly metrics: Map<string, unknown[]>;
+  /** By name. */
+  readonly metrics: Map<string, { readonly isCounter: boolean; readonly dataPoints: unknown[] }>;
   readonly logs: unknown[];
 }
+
+const CUMULATIVE = 2;
 
 export function otlpOf(rows: readonly RecordRow[]): OtlpRequests {
   const resources = new Map<string, Resource>();
@@ -59,7 +62,14 @@ const resourceOf = (row: RecordRow): Resource => ({
 const resourceMetricsOf = ({ attributes, metrics }: Resource): unknown => ({
   resource: { attributes },
   scopeMetrics: [
-    { scope: SCOPE, metrics: [...metrics].map(([name, dataPoints]) => ({ name, gauge: { dataPoints } })) },
+    {
+      scope: SCOPE,
+      metrics: [...metrics].map(([name, { isCounter, dataPoints }]) =>
+        isCounter
+          ? { name, sum: { dataPoints, aggregationTemporality: CUMULATIVE, isMonotonic: true } }
+          : { name, gauge: { dataPoints } },
+      ),
+    },
   ],
 });
 
@@ -71,13 +81,17 @@ const resourceLogsOf = ({ attributes, logs }: Resource): unknown => ({
 /** By the semantic conventions of Kubernetes' resources. */
 function resourceAttributes({ node, origin }: RecordRow): unknown[] {
   const { namespace, pod, uid, container, labels } = origin;
+  const place = [
+    ["k8s.node.name", node],
+    ["k8s.namespace.name", namespace],
+    ["k8s.pod.name", pod],
+    ["k8s.pod.uid", uid],
+    ["k8s.container.name", container],
+    ["service.name", new Map(labels).get("app.kubernetes.io/name") ?? pod],
+  ] as const;
   return [
-    textAttribute("k8s.node.name", node),
-    textAttribute("k8s.namespace.name", namespace),
-    textAttribute("k8s.pod.name", pod),
-    textAttribute("k8s.pod.uid", uid),
-    textAttribute("k8s.container.name", container),
-    textAttribute("service.name", new Map(labels).get("app.kubernetes.io/name") ?? pod),
+    // A figure of the node itself has no pod, one of a pod no container.
+    ...place.flatMap(([key, value]) => (value === "" ? [] : [textAttribute(key, value)])),
     ...labels.map(([name, value]) => textAttribute(`k8s.pod.label.${name}`, value)),
   ];
 }
@@ -98,9 +112,11 @@ function addPoint({ metrics, logs }: Resource, row: RecordRow, { measurement, ta
       logs.push({ timeUnixNano, body: { stringValue: value }, eventName: name, attributes });
       continue;
     }
-    const points = metrics.get(name) ?? [];
+    const { sinceNs } = row;
+    const points = metrics.get(name) ?? { isCounter: sinceNs !== undefined, dataPoints: [] };
     metrics.set(name, points);
-    points.push({ attributes, timeUnixNano, ...numberOf(value) });
+    const began = sinceNs === undefined ? {} : { startTimeUnixNano: String(sinceNs) };
+    points.dataPoints.push({ attributes, ...began, timeUnixNano, ...numberOf(value) });
   }
 }
 

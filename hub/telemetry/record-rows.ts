@@ -10,6 +10,8 @@ export interface RecordRow {
   readonly timeNs: bigint;
   /** The board did not know what time it was, and never learnt it. */
   readonly isEstimated: boolean;
+  /** The point is a cumulative counter that began then: nanoseconds since 1970; 0: not known. */
+  readonly sinceNs?: bigint;
 }
 
 /**

@@ -21,6 +21,9 @@ export interface StoredBatch {
   readonly node: string;
   readonly baseUs: number;
   readonly isEstimated: boolean;
+  /** As it was put. */
+  readonly body: Uint8Array;
+  /** Decoded when it is first read. @throws `invalid` */
   readonly batch: TelemetryBatch;
 }
 
@@ -369,13 +372,20 @@ function settle(waiting: readonly Waiting[], cause: unknown): void {
   for (const { reject } of waiting) reject(failure);
 }
 
-const storedOf = ({ id, node, baseUs, isEstimated, body }: Record<string, unknown>): StoredBatch => ({
-  id: Number(id),
-  node: String(node),
-  baseUs: Number(baseUs),
-  isEstimated: isEstimated === 1,
-  batch: decodeBatch(body as Buffer),
-});
+function storedOf({ id, node, baseUs, isEstimated, body }: Record<string, unknown>): StoredBatch {
+  let batch: TelemetryBatch | undefined;
+  return {
+    id: Number(id),
+    node: String(node),
+    baseUs: Number(baseUs),
+    isEstimated: isEstimated === 1,
+    body: body as Buffer,
+    get batch() {
+      batch ??= decodeBatch(body as Buffer);
+      return batch;
+    },
+  };
+}
 
 /** Microseconds since 1970 of the first and the last record. */
 function spanOf({ records }: TelemetryBatch, baseUs: number): readonly [from: number, to: number] {

@@ -3,7 +3,7 @@ import { sha256 } from "@picolet/hub-core/sha256.ts";
 import type { TimerWheel } from "@picolet/hub-core/timer-wheel.ts";
 import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
 import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
-import { type Log, seconds } from "@picolet/protocol/ports.ts";
+import { type Clock, type Log, seconds } from "@picolet/protocol/ports.ts";
 import { desiredPieces } from "@picolet/protocol/tunnel/desired-pieces.ts";
 import { digestOf } from "@picolet/protocol/tunnel/digest.ts";
 import { equalBytes } from "@picolet/protocol/tunnel/encoding/hex.ts";
@@ -19,8 +19,11 @@ import type {
 } from "@picolet/protocol/tunnel/messages.ts";
 import { PendingAnswer } from "@picolet/protocol/tunnel/pending.ts";
 import { differenceOf, findKnownSet, type KnownSet, type NodeMemory } from "./desired-memory.ts";
+import type { TunnelCounts } from "./tunnel-counts.ts";
 
 export interface DownlinkComponents {
+  readonly clock: Clock;
+  readonly counts: TunnelCounts;
   readonly log: Log;
   readonly node: string;
   readonly backend: NodeBackend;
@@ -149,7 +152,7 @@ export class Downlink {
 
   /** @returns what the agent has then; undefined when it asks for a resync */
   async #transfer(known: KnownSet, set: DesiredSet): Promise<KnownSet | undefined> {
-    const { memory, send, flushed } = this.#components;
+    const { memory, send, flushed, clock, counts } = this.#components;
     const { upserts, deletes } = differenceOf(known.hashes, set.hashes);
     const objects = upserts.map((key) => this.#components.backend.object(key)).filter((each) => each !== undefined);
     const sent = beginningOf(objects);
@@ -166,6 +169,7 @@ export class Downlink {
     });
     answer.promise.catch(ignore("the session may end before a caller waits for it"));
     this.#offer = { revision, answer };
+    const startedAt = clock.monotonic();
     for (const piece of desiredPieces({
       revision,
       upserts: sent,
@@ -176,6 +180,7 @@ export class Downlink {
       await flushed(this.#signal);
     }
     if ((await answer.promise) === "resync") return undefined;
+    counts.desiredAcks.observe(clock.monotonic() - startedAt);
     memory.acknowledged = offered;
     memory.offered = undefined;
     return offered;

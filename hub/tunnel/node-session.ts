@@ -2,7 +2,7 @@ import type { Duplex } from "node:stream";
 import type { WriteSlots } from "@picolet/hub-core/fairness/write-slots.ts";
 import type { DesiredSet, NodeBackend } from "@picolet/hub-core/fleet.ts";
 import { sha256 } from "@picolet/hub-core/sha256.ts";
-import type { TelemetryReceiver } from "@picolet/hub-core/telemetry-ports.ts";
+import type { SampleReceiver, TelemetryReceiver } from "@picolet/hub-core/telemetry-ports.ts";
 import type { TimerWheel, WheelTimer } from "@picolet/hub-core/timer-wheel.ts";
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
@@ -18,6 +18,7 @@ import type { WebSocket } from "ws";
 import type { NodeMemory } from "./desired-memory.ts";
 import { Downlink } from "./downlink.ts";
 import { answerAgentStream, type NodeSlots } from "./token-stream.ts";
+import type { TunnelCounts } from "./tunnel-counts.ts";
 import { Uplink } from "./uplink.ts";
 import { WebSocketLink } from "./web-socket-link.ts";
 
@@ -30,6 +31,8 @@ export interface SessionComponents {
   readonly limits: NodeLimits;
   readonly host: SessionHost;
   readonly telemetry: TelemetryReceiver | undefined;
+  readonly samples: SampleReceiver | undefined;
+  readonly counts: TunnelCounts;
 }
 
 export interface SessionInit {
@@ -126,7 +129,7 @@ export class NodeSession {
     this.#init = init;
     this.#socket = socket;
     const { clock, log, wheel } = components;
-    const link = new WebSocketLink(socket, stream);
+    const link = new WebSocketLink(socket, stream, components.counts);
     const onMessage = (message: TunnelMessage): void => this.#onMessage(message);
     const onStream = (stream: IncomingStream): void => this.#onStream(stream);
     const onClosed = (error: PicoletError): void => this.#onClosed(error);
@@ -202,6 +205,7 @@ export class NodeSession {
       this.#violate("a text message: frames are binary");
       return;
     }
+    this.#components.counts.count("received", data);
     const before = this.#mux.bytesReceivedWithoutCredit;
     this.#mux.receive(data);
     const bytes = this.#mux.bytesReceivedWithoutCredit - before;
@@ -276,9 +280,10 @@ export class NodeSession {
     if (this.#lease === undefined || !this.isLive) {
       throw new PicoletError("invalid", "cannot accept a stream before the welcome");
     }
-    const { slots, telemetry, limits } = this.#components;
+    const { slots, telemetry, samples, limits } = this.#components;
     const { node } = this;
     if (stream.kind === "telemetry" && telemetry !== undefined) telemetry.receive(stream, node);
+    else if (stream.kind === "samples" && samples !== undefined) samples.receive(stream, node);
     else {
       const nodeSlots: NodeSlots = { run: (write, until) => slots.run(node, write, until) };
       const reviewLimit = (): number => limits.reviews.take(node);
@@ -300,6 +305,7 @@ export class NodeSession {
     this.#transition({ kind: "live", downlink, uplink });
     wheel.set(this.#timer, millis(2 * this.#init.heartbeat + SILENCE_SLACK_MS));
     host.live(this);
+    this.#components.counts.sessions += 1;
     this.#send(this.#welcome(lease, set, stand));
     this.#hello = undefined;
     downlink.run({ digest: hello.cursor.digest, set, stand });
@@ -337,7 +343,7 @@ export class NodeSession {
   }
 
   #makeDownlink({ backend, memory }: SessionLease, signal: AbortSignal): Downlink {
-    const { log, wheel } = this.#components;
+    const { clock, log, wheel, counts } = this.#components;
     const send = (message: TunnelMessage): void => this.#send(message);
     const flushed = (until: AbortSignal): Promise<void> => this.#mux.flushed("control", until);
     const welcome = (): void => {
@@ -345,17 +351,19 @@ export class NodeSession {
     };
     const failed = (error: unknown): void => this.#onFailure(error);
     const { node } = this;
-    return new Downlink({ log, node, wheel, backend, memory, send, flushed, welcome, failed }, signal);
+    const parts = { clock, log, wheel, counts, backend, memory };
+    return new Downlink({ ...parts, node, send, flushed, welcome, failed }, signal);
   }
 
   #makeUplink({ backend }: SessionLease, signal: AbortSignal): Uplink {
-    const { random, log, wheel, slots, limits } = this.#components;
+    const { clock, random, log, wheel, slots, limits, counts } = this.#components;
     const send = (message: TunnelMessage): void => this.#send(message);
     const sendWithNext = (message: TunnelMessage): void => this.#mux.sendWithNext(message);
     const sendWaiting = (): void => this.#mux.sendRiders();
     const maxAckDelay = millis(this.#init.heartbeat + SILENCE_SLACK_MS);
     const sending = { send, sendWithNext, sendWaiting, maxAckDelay };
-    return new Uplink({ random, log, node: this.node, wheel, slots, limits, backend, ...sending }, signal);
+    const shared = { clock, random, log, wheel, slots, limits, counts };
+    return new Uplink({ ...shared, node: this.node, backend, ...sending }, signal);
   }
 
   #welcome({ backend }: SessionLease, set: DesiredSet, desired: Welcome["desired"]): Welcome {
@@ -376,7 +384,9 @@ export class NodeSession {
       wantsMirrors: !has(mirrors, this.#hello?.mirrorsDigest),
       wantsNode: !has(reportHash, this.#hello?.nodeHash),
       takesTelemetry: this.#components.telemetry !== undefined,
-      ...(fleet === undefined ? {} : { fleet, takesCompactStatuses: true }),
+      ...(fleet === undefined
+        ? {}
+        : { fleet, takesCompactStatuses: true, samplesEverySeconds: this.#components.samples?.everySeconds }),
     };
   }
 
@@ -400,6 +410,7 @@ export class NodeSession {
     if (reason.code === "invalid") {
       this.#components.log.warn("an agent broke the protocol", fields);
     } else this.#components.log.info("a session ended", fields);
+    this.#components.counts.ends.add([reason.code]);
     this.#components.host.ended(this);
   }
 

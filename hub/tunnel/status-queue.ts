@@ -2,6 +2,7 @@ import { inflateRawSync } from "node:zlib";
 import type { NodeBackend, NodePodStatus } from "@picolet/hub-core/fleet.ts";
 import { sha256 } from "@picolet/hub-core/sha256.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { Clock, MonotonicMs } from "@picolet/protocol/ports.ts";
 import {
   COMPACT_TAG_BYTES,
   type CompactBase,
@@ -16,11 +17,19 @@ import { equalBytes, toHex } from "@picolet/protocol/tunnel/encoding/hex.ts";
 import { applyDelta, jsonSize } from "@picolet/protocol/tunnel/encoding/json-delta.ts";
 import { MAX_AGENT_MESSAGE_BYTES, MAX_IN_FLIGHT_COMPACT_MESSAGES } from "@picolet/protocol/tunnel/message-codec.ts";
 import type { CompactStatus, Statuses, StatusesAck, StatusItem } from "@picolet/protocol/tunnel/messages.ts";
+import type { TunnelCounts } from "./tunnel-counts.ts";
 import type { Acknowledge, UpstreamQueue } from "./upstream-writer.ts";
 
 type Status = Readonly<Record<string, unknown>>;
 
+export interface StatusQueueComponents {
+  readonly backend: NodeBackend;
+  readonly clock: Clock;
+  readonly counts: TunnelCounts;
+}
+
 interface Batch {
+  readonly arrivedAt: MonotonicMs;
   readonly sequence: number;
   readonly wantFull: readonly string[];
   readonly ackMayWait: boolean;
@@ -40,15 +49,15 @@ const violation = (what: string): PicoletError => new PicoletError("invalid", `c
 
 /** Statuses on their way to the API server, in the order they came; of each pod the last is written. */
 export class StatusQueue implements UpstreamQueue<readonly Batch[]> {
-  readonly #backend: NodeBackend;
+  readonly #components: StatusQueueComponents;
   readonly #ack: Acknowledge<StatusesAck>;
   readonly #batches: Batch[] = [];
   /** By UID. */
   #recent: Map<string, NodePodStatus> | undefined;
   #lastSequence = 0;
 
-  constructor(backend: NodeBackend, ack: Acknowledge<StatusesAck>) {
-    this.#backend = backend;
+  constructor(components: StatusQueueComponents, ack: Acknowledge<StatusesAck>) {
+    this.#components = components;
     this.#ack = ack;
   }
 
@@ -79,7 +88,8 @@ export class StatusQueue implements UpstreamQueue<readonly Batch[]> {
         this.#remember(of.uid, of);
       }
     }
-    this.#batches.push({ sequence, wantFull, ackMayWait, statuses });
+    const arrivedAt = this.#components.clock.monotonic();
+    this.#batches.push({ arrivedAt, sequence, wantFull, ackMayWait, statuses });
   }
 
   /** Drops the bases of deltas: the API server shows them by now. @returns whether everything was written */
@@ -94,7 +104,7 @@ export class StatusQueue implements UpstreamQueue<readonly Batch[]> {
     const isBase = (status: Status | undefined): status is Status =>
       status !== undefined && equalBytes(statusHash(sha256, status), body.base);
     const recent = this.#recent?.get(uid)?.status;
-    const base = isBase(recent) ? recent : this.#backend.statusOf(namespace, name, uid);
+    const base = isBase(recent) ? recent : this.#components.backend.statusOf(namespace, name, uid);
     if (base !== recent && !isBase(base)) return undefined;
     return base === undefined ? undefined : applied(base, () => body.delta);
   }
@@ -113,8 +123,8 @@ export class StatusQueue implements UpstreamQueue<readonly Batch[]> {
       else others.push(base);
     };
     for (const recent of this.#recent?.values() ?? []) add(recent, () => recent.status);
-    for (const pod of this.#backend.pods()) {
-      add(pod, () => this.#backend.statusOf(pod.namespace, pod.name, pod.uid));
+    for (const pod of this.#components.backend.pods()) {
+      add(pod, () => this.#components.backend.statusOf(pod.namespace, pod.name, pod.uid));
     }
     return bases;
   }
@@ -139,11 +149,13 @@ export class StatusQueue implements UpstreamQueue<readonly Batch[]> {
 
   async write(batches: readonly Batch[], signal: AbortSignal): Promise<void> {
     const latest = latestOf(batches);
-    if (latest.size > 0) await this.#backend.putStatuses([...latest.values()], signal);
+    if (latest.size > 0) await this.#components.backend.putStatuses([...latest.values()], signal);
   }
 
   written(batches: readonly Batch[]): void {
     this.#batches.splice(0, batches.length);
+    const { clock, counts } = this.#components;
+    for (const { arrivedAt } of batches) counts.statusWrites.observe(clock.monotonic() - arrivedAt);
     const sequence = batches.at(-1)?.sequence ?? 0;
     const wantFull = batches.flatMap((batch) => batch.wantFull);
     const mayWait = wantFull.length === 0 && batches.every(({ ackMayWait }) => ackMayWait);

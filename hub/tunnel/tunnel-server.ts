@@ -2,13 +2,13 @@ import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
 import { WriteSlots } from "@picolet/hub-core/fairness/write-slots.ts";
 import type { Fleet, FleetBackend } from "@picolet/hub-core/fleet.ts";
-import type { TelemetryReceiver } from "@picolet/hub-core/telemetry-ports.ts";
+import type { SampleReceiver, TelemetryReceiver } from "@picolet/hub-core/telemetry-ports.ts";
 import { TimerWheel } from "@picolet/hub-core/timer-wheel.ts";
 import { aborted, ignoreCancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { RateLimits } from "@picolet/protocol/async/rate-limits.ts";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
-import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis, type Random } from "@picolet/protocol/ports.ts";
 import { MAX_FRAME_BYTES } from "@picolet/protocol/tunnel/frames.ts";
 import { type FleetIdentity, TUNNEL_SUBPROTOCOL } from "@picolet/protocol/tunnel/messages.ts";
@@ -16,6 +16,7 @@ import type { Lane, OpenedStream, StreamKind } from "@picolet/protocol/tunnel/st
 import { type WebSocket, WebSocketServer } from "ws";
 import { NodeRegistry } from "./node-registry.ts";
 import { MESSAGE_BYTES, NodeSession, type SessionComponents, type SessionInit } from "./node-session.ts";
+import { TunnelCounts } from "./tunnel-counts.ts";
 
 export interface TunnelServerComponents {
   readonly clock: Clock;
@@ -24,6 +25,8 @@ export interface TunnelServerComponents {
   readonly backend: FleetBackend;
   /** Undefined: the welcome announces no telemetry. */
   readonly telemetry?: TelemetryReceiver;
+  /** Undefined: boards are asked for no samples of usage. */
+  readonly samples?: SampleReceiver | undefined;
 }
 
 export interface TunnelServerInit {
@@ -77,6 +80,16 @@ const PUBLISH_PERIOD_MS = 100;
 const RETRY_FULL_S = 30;
 const RETRY_GREETING_S = 2;
 
+/** For the hub's metrics. */
+export interface TunnelLoad {
+  /** Sessions of agents that were welcomed, and of those that were not yet. */
+  readonly live: number;
+  readonly greeting: number;
+  /** Writes to the API server that are under way, and that wait. */
+  readonly writing: number;
+  readonly waiting: number;
+}
+
 /** Options of `ws` that its type declarations do not know yet. */
 interface WebSocketServerLimits {
   readonly closeTimeout: number;
@@ -89,6 +102,7 @@ const LIMITS: WebSocketServerLimits = { closeTimeout: CLOSE_TIMEOUT_MS, maxBuffe
 /** The hub's end of all tunnels. Sessions begin with `handleUpgrade`; `run` turns the clock that all of them share. */
 export class TunnelServer implements Fleet, Component {
   readonly name = "tunnel server";
+  readonly counts = new TunnelCounts();
   readonly #components: TunnelServerComponents;
   readonly #init: Required<Omit<TunnelServerInit, "fleet">> & Pick<TunnelServerInit, "fleet">;
   readonly #epoch: Uint8Array;
@@ -96,6 +110,7 @@ export class TunnelServer implements Fleet, Component {
   readonly #wheel: TimerWheel;
   readonly #sessionComponents: SessionComponents;
   readonly #registry: NodeRegistry;
+  readonly #slots: WriteSlots;
   readonly #sessions = new Set<NodeSession>();
   readonly #live = new Map<string, NodeSession>();
   readonly #nodes = new WatchSource<ReadonlySet<string>>(new Set());
@@ -109,7 +124,7 @@ export class TunnelServer implements Fleet, Component {
   readonly #life = joinSignals();
 
   constructor(components: TunnelServerComponents, init: TunnelServerInit) {
-    const { clock, random, log, backend, telemetry } = components;
+    const { clock, random, log, backend, telemetry, samples } = components;
     this.#components = components;
     this.#init = {
       heartbeat: HEARTBEAT,
@@ -130,6 +145,7 @@ export class TunnelServer implements Fleet, Component {
     this.#wheel = new TimerWheel(clock);
     this.#registry = new NodeRegistry({ clock, random, log, backend }, { maxRemembered: this.#init.maxSessions * 2 });
     const slots = new WriteSlots({ clock }, this.#init.maxWrites);
+    this.#slots = slots;
     this.#attempts = new RateLimits({ clock }, SESSION_ATTEMPTS);
     const limits = {
       writes: new RateLimits({ clock }, NODE_WRITES),
@@ -142,7 +158,18 @@ export class TunnelServer implements Fleet, Component {
       live: (session: NodeSession) => this.#onLive(session),
       ended: (session: NodeSession) => this.#onEnded(session),
     };
-    this.#sessionComponents = { clock, random, log, wheel: this.#wheel, slots, limits, host, telemetry };
+    this.#sessionComponents = {
+      clock,
+      random,
+      log,
+      wheel: this.#wheel,
+      slots,
+      limits,
+      host,
+      telemetry,
+      samples,
+      counts: this.counts,
+    };
   }
 
   async run(signal: AbortSignal): Promise<void> {
@@ -157,24 +184,29 @@ export class TunnelServer implements Fleet, Component {
     if (!offered.includes(TUNNEL_SUBPROTOCOL)) {
       const message = `this hub speaks ${TUNNEL_SUBPROTOCOL}, not ${offered.join(", ") || "no subprotocol at all"}\n`;
       const headers = ["Upgrade: websocket", `Sec-WebSocket-Protocol: ${TUNNEL_SUBPROTOCOL}`];
-      answer(socket, "426 Upgrade Required", headers, message);
+      this.#refuse(socket, "426 Upgrade Required", headers, message);
       return;
     }
     const busy = this.#problem();
     if (busy !== undefined) {
-      answer(socket, "503 Service Unavailable", [`Retry-After: ${busy.retryAfterS}`], `${busy.message}\n`);
+      this.#refuse(socket, "503 Service Unavailable", [`Retry-After: ${busy.retryAfterS}`], `${busy.message}\n`);
       return;
     }
     const wait = this.#makeRoom(nodeName);
     if (wait > 0) {
       const message = `node ${nodeName} begins more sessions than one agent needs\n`;
-      answer(socket, "429 Too Many Requests", [`Retry-After: ${Math.ceil(wait / 1000)}`], message);
+      this.#refuse(socket, "429 Too Many Requests", [`Retry-After: ${Math.ceil(wait / 1000)}`], message);
       return;
     }
     const address = "remoteAddress" in socket ? String(socket.remoteAddress) : "";
     this.#sockets.handleUpgrade(request, socket, head, (webSocket) =>
       this.#begin(webSocket, socket, nodeName, address),
     );
+  }
+
+  #refuse(socket: Duplex, status: string, headers: readonly string[], message: string): void {
+    this.counts.refusals.add([status.slice(0, 3)]);
+    answer(socket, status, headers, message);
   }
 
   #problem(): { readonly message: string; readonly retryAfterS: number } | undefined {
@@ -260,11 +292,25 @@ export class TunnelServer implements Fleet, Component {
   }
 
   async open(node: string, kind: StreamKind, params: unknown, lane: Lane, signal: AbortSignal): Promise<OpenedStream> {
-    const session = this.#live.get(node);
-    if (session === undefined) {
-      throw new PicoletError("unavailable", `cannot reach node ${node}: it is not connected`, { retryable: true });
+    const { clock } = this.#components;
+    const startedAt = clock.monotonic();
+    try {
+      const session = this.#live.get(node);
+      if (session === undefined) {
+        throw new PicoletError("unavailable", `cannot reach node ${node}: it is not connected`, { retryable: true });
+      }
+      const stream = await session.mux.open(kind, params, lane, signal);
+      this.counts.opened.observe([kind], clock.monotonic() - startedAt);
+      return stream;
+    } catch (error) {
+      this.counts.notOpened.add([kind, isPicoletError(error) ? error.code : "internal"]);
+      throw error;
     }
-    return await session.mux.open(kind, params, lane, signal);
+  }
+
+  get load(): TunnelLoad {
+    const { seats: writing, waiting } = this.#slots.load;
+    return { live: this.#live.size, greeting: this.#greeting, writing, waiting };
   }
 
   /** Sessions now, welcomed or not. */

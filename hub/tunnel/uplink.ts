@@ -2,7 +2,7 @@ import type { NodeBackend } from "@picolet/hub-core/fleet.ts";
 import type { WheelTimer } from "@picolet/hub-core/timer-wheel.ts";
 import type { RateLimits } from "@picolet/protocol/async/rate-limits.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
-import { type Millis, millis } from "@picolet/protocol/ports.ts";
+import { type Clock, type Millis, millis } from "@picolet/protocol/ports.ts";
 import { MAX_IN_FLIGHT_MESSAGES } from "@picolet/protocol/tunnel/message-codec.ts";
 import type {
   Events,
@@ -15,6 +15,7 @@ import type {
 } from "@picolet/protocol/tunnel/messages.ts";
 import { ReportQueue } from "./report-queue.ts";
 import { StatusQueue } from "./status-queue.ts";
+import type { TunnelCounts } from "./tunnel-counts.ts";
 import { type Acknowledge, type UpstreamComponents, type UpstreamQueue, UpstreamWriter } from "./upstream-writer.ts";
 
 /** Events on their way to the API server, one message at a time: a slot of the fleet is soon given back. */
@@ -108,6 +109,8 @@ export interface UplinkComponents extends UpstreamComponents {
   /** Objects that each node may write, and events besides. */
   readonly limits: { readonly writes: RateLimits; readonly events: RateLimits };
   readonly backend: NodeBackend;
+  readonly clock: Clock;
+  readonly counts: TunnelCounts;
   readonly send: (message: HubMessage) => void;
   /** Sends the message with the next one. */
   readonly sendWithNext: (message: HubMessage) => void;
@@ -143,8 +146,8 @@ export class Uplink {
 
   /** This and the others throw `invalid` for what the agent may not send. */
   onStatuses(message: Statuses): void {
-    const { backend, wheel } = this.#components;
-    this.#statuses ??= this.#channel("statuses", new StatusQueue(backend, this.#acknowledge));
+    const { wheel } = this.#components;
+    this.#statuses ??= this.#channel("statuses", new StatusQueue(this.#components, this.#acknowledge));
     this.#statuses.queue.push(message);
     this.#statuses.writer.poke();
     wheel.set(this.#forgetting, FORGET_AFTER);

@@ -18,15 +18,34 @@ export interface AccessQuestion {
   readonly subresource: string;
 }
 
+/** A right to a path that is no resource. */
+export interface PathQuestion {
+  readonly verb: string;
+  readonly path: string;
+}
+
+/** A right to objects of an API group. */
+export interface ResourceQuestion {
+  readonly verb: string;
+  readonly group: string;
+  readonly version: string;
+  readonly resource: string;
+  /** "" for all, and for resources without. */
+  readonly namespace: string;
+  /** "" for collections. */
+  readonly name: string;
+}
+
 /**
  * Authenticates and authorizes users: Kubernetes through TokenReview and SubjectAccessReview, or the embedded server
  * itself.
  */
-export interface KubeletReviews {
+export interface Reviews<Question> {
   /** @returns undefined for an unknown token. @throws when the reviewer is not available */
   userOfToken(token: string, signal: AbortSignal): Promise<KubeletUser | undefined>;
-  allows(user: KubeletUser, question: AccessQuestion, signal: AbortSignal): Promise<boolean>;
+  allows(user: KubeletUser, question: Question, signal: AbortSignal): Promise<boolean>;
 }
+export type KubeletReviews = Reviews<AccessQuestion>;
 
 /**
  * The kubelet's defaults: authentication.webhook.cacheTTL, authorization.webhook.cacheAuthorizedTTL and
@@ -89,21 +108,15 @@ export interface KubeletAccessInit {
   readonly beforeReview?: (request: IncomingMessage) => void;
 }
 
-const ANONYMOUS: KubeletUser = { name: "system:anonymous", groups: ["system:unauthenticated"] };
-
-/** Answered with 401. @param cause why it is not known who asks */
-export const unauthorized = (cause?: unknown): PicoletError =>
-  new PicoletError("permission_denied", "Unauthorized", { reason: "Unauthorized", cause });
-
-/** Authenticates by a client certificate or a bearer token, then reviews the user's rights. */
-export class KubeletAccess {
-  readonly #reviews: KubeletReviews;
+/** Users by client certificate or bearer token, and their rights, each for as long as a kubelet keeps an answer. */
+export class ReviewedAccess<Question> {
+  readonly #reviews: Reviews<Question>;
   readonly #init: KubeletAccessInit;
   readonly #users: AnswerCache<KubeletUser>;
   readonly #answers: AnswerCache<boolean>;
 
   constructor(
-    { reviews, clock }: { readonly reviews: KubeletReviews; readonly clock: Clock },
+    { reviews, clock }: { readonly reviews: Reviews<Question>; readonly clock: Clock },
     init: KubeletAccessInit = {},
   ) {
     const { maxAnswers = MAX_ANSWERS } = init;
@@ -113,6 +126,54 @@ export class KubeletAccess {
     this.#answers = new AnswerCache(clock, maxAnswers);
   }
 
+  /** @returns undefined: the request has no token, or an unknown one */
+  async bearer(request: IncomingMessage, signal: AbortSignal): Promise<KubeletUser | undefined> {
+    const token = /^Bearer +(\S+)$/i.exec(request.headers.authorization ?? "")?.[1];
+    if (token === undefined || token.length > MAX_TOKEN_LENGTH) return undefined;
+    const { tokenTtl = TOKEN_TTL, beforeReview } = this.#init;
+    const key = hash("sha256", token);
+    const known = this.#users.get(key);
+    if (known !== undefined) return known;
+    beforeReview?.(request);
+    const user = await this.#reviews.userOfToken(token, signal);
+    if (user !== undefined) this.#users.set(key, user, tokenTtl);
+    return user;
+  }
+
+  /** @param request the request that asks, for `beforeReview` */
+  async allows(
+    user: KubeletUser,
+    question: Question,
+    signal: AbortSignal,
+    request?: IncomingMessage,
+  ): Promise<boolean> {
+    const { allowedTtl = ALLOWED_TTL, deniedTtl = DENIED_TTL, beforeReview } = this.#init;
+    const key = JSON.stringify([user.name, user.groups, question]);
+    const known = this.#answers.get(key);
+    if (known !== undefined) return known;
+    if (request !== undefined) beforeReview?.(request);
+    const allowed = await this.#reviews.allows(user, question, signal);
+    this.#answers.set(key, allowed, allowed ? allowedTtl : deniedTtl);
+    return allowed;
+  }
+}
+
+const ANONYMOUS: KubeletUser = { name: "system:anonymous", groups: ["system:unauthenticated"] };
+
+/** Answered with 401. @param cause why it is not known who asks */
+export const unauthorized = (cause?: unknown): PicoletError =>
+  new PicoletError("permission_denied", "Unauthorized", { reason: "Unauthorized", cause });
+
+/** Authenticates by a client certificate or a bearer token, then reviews the user's rights. */
+export class KubeletAccess {
+  readonly #access: ReviewedAccess<AccessQuestion>;
+  readonly #init: KubeletAccessInit;
+
+  constructor(components: { readonly reviews: KubeletReviews; readonly clock: Clock }, init: KubeletAccessInit = {}) {
+    this.#access = new ReviewedAccess(components, init);
+    this.#init = init;
+  }
+
   /** @throws `permission_denied`, with the reason `Unauthorized` for an unknown user */
   async check(request: IncomingMessage, node: string, signal: AbortSignal): Promise<KubeletUser> {
     const user = await this.#userOf(request, signal);
@@ -120,7 +181,7 @@ export class KubeletAccess {
     const verb = VERBS[request.method ?? ""] ?? "";
     const subresources = subresourcesOf(request.url ?? "");
     for (const subresource of subresources) {
-      if (await this.#allows(request, user, { verb, node, subresource }, signal)) return user;
+      if (await this.#access.allows(user, { verb, node, subresource }, signal, request)) return user;
     }
     const what = `user=${user.name}, verb=${verb}, resource=nodes, subresource(s)=[${subresources.join(" ")}]`;
     throw new PicoletError("permission_denied", `Forbidden (${what})`);
@@ -130,47 +191,22 @@ export class KubeletAccess {
     const { reviewsTokens = true, allowsAnonymous = false } = this.#init;
     const certified = certifiedUser(request.socket as TLSSocket);
     if (certified !== undefined) return certified;
-    const { authorization = "" } = request.headers;
-    const user = reviewsTokens ? await this.#bearer(request, signal) : undefined;
+    const user = reviewsTokens ? await this.#access.bearer(request, signal) : undefined;
     if (user !== undefined) return user;
     // As a kubelet: a credential that is wrong is no anonymous request.
-    if (allowsAnonymous && (authorization === "" || !reviewsTokens)) return ANONYMOUS;
+    if (allowsAnonymous && (request.headers.authorization === undefined || !reviewsTokens)) return ANONYMOUS;
     throw unauthorized();
-  }
-
-  async #bearer(request: IncomingMessage, signal: AbortSignal): Promise<KubeletUser | undefined> {
-    const token = /^Bearer +(\S+)$/i.exec(request.headers.authorization ?? "")?.[1];
-    if (token === undefined || token.length > MAX_TOKEN_LENGTH) return undefined;
-    const { tokenTtl = TOKEN_TTL } = this.#init;
-    const key = hash("sha256", token);
-    const known = this.#users.get(key);
-    if (known !== undefined) return known;
-    this.#init.beforeReview?.(request);
-    const user = await this.#reviews.userOfToken(token, signal);
-    if (user !== undefined) this.#users.set(key, user, tokenTtl);
-    return user;
-  }
-
-  async #allows(
-    request: IncomingMessage,
-    user: KubeletUser,
-    question: AccessQuestion,
-    signal: AbortSignal,
-  ): Promise<boolean> {
-    const key = JSON.stringify([user.name, user.groups, question.verb, question.node, question.subresource]);
-    const known = this.#answers.get(key);
-    if (known !== undefined) return known;
-    const { allowedTtl = ALLOWED_TTL, deniedTtl = DENIED_TTL } = this.#init;
-    this.#init.beforeReview?.(request);
-    const allowed = await this.#reviews.allows(user, question, signal);
-    this.#answers.set(key, allowed, allowed ? allowedTtl : deniedTtl);
-    return allowed;
   }
 }
 
-/** Kubernetes' way: the common name is the user, organisations are groups. */
-function certifiedUser(socket: TLSSocket): KubeletUser | undefined {
-  if (!socket.authorized) return undefined;
+const certifiedUser = (socket: TLSSocket): KubeletUser | undefined =>
+  socket.authorized ? subjectUser(socket) : undefined;
+
+/**
+ * The user of a certificate, which the caller has verified. Kubernetes' way: the common name is the user, organisations
+ * are groups.
+ */
+export function subjectUser(socket: TLSSocket): KubeletUser | undefined {
   const subject: { readonly CN?: string | string[]; readonly O?: string | string[] } | undefined =
     socket.getPeerCertificate().subject;
   const [name, ...more] = [subject?.CN ?? []].flat();

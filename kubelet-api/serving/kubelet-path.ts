@@ -131,6 +131,10 @@ export function parseKubeletPath(url: string): KubeletPath {
 export const isTelemetry = (path: KubeletPath): path is Extract<KubeletPath, { readonly kind: "get" }> =>
   path.kind === "get" && /^\/telemetry(?:\?|$)/.test(path.path);
 
+/** The hub may answer it from the newest sample. */
+export const isResourceMetrics = (path: KubeletPath): boolean =>
+  path.kind === "get" && /^\/metrics\/resource(?:\?|$)/.test(path.path);
+
 /**
  * The rights that a Kubernetes role must grant: any one of these subresources of `nodes`.
  * @param url as for `parseKubeletPath`; read in the same way, or `/stats/../exec` would be one thing here and another

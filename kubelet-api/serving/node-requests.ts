@@ -39,9 +39,7 @@ export async function serveRequest(
     throw new PicoletError("invalid", "this needs a request that can be upgraded to SPDY/3.1 or a WebSocket");
   }
   if (method !== allowed && !(method === "HEAD" && path.kind === "get")) {
-    throw new PicoletError("unimplemented", `method ${method} is not offered here, only ${allowed}`, {
-      reason: "MethodNotAllowed",
-    });
+    throw new PicoletError("unimplemented", `method ${method} is not offered here, only ${allowed}`);
   }
   switch (path.kind) {
     case "logs": {

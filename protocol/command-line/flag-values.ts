@@ -129,12 +129,25 @@ const ADDRESS = /^(?:\[([^\]]+)\]|([^:]*))(?::(\d{1,5}))?$/;
 
 /** `HOST:PORT`, `[IPv6]:PORT`, `:PORT` or `HOST`; what is missing is the default's. */
 export function addressFlag<const I extends Init & { readonly default: string }>(init: I): Made<I, ListenAddress> {
-  const [, , defaultHost = "", defaultPort] = ADDRESS.exec(init.default) ?? [];
-  return valueFlag(init, "HOST:PORT", `HOST:PORT, such as ${init.default}`, (text) => {
+  const parse = addressParser(init.default);
+  return valueFlag(init, "HOST:PORT", `HOST:PORT, such as ${init.default}`, parse);
+}
+
+/** As `addressFlag`, for a service that may be `off`; without the flag its user decides. */
+export const optionalAddressFlag = <const I extends Init>(init: I, example: string): Made<I, ListenAddress | "off"> => {
+  const parse = addressParser(example);
+  return valueFlag(init, "HOST:PORT", `HOST:PORT, such as ${example}, or off`, (text) =>
+    text === "off" ? "off" : parse(text),
+  );
+};
+
+function addressParser(example: string): (text: string) => ListenAddress | undefined {
+  const [, , defaultHost = "", defaultPort] = ADDRESS.exec(example) ?? [];
+  return (text) => {
     const match = ADDRESS.exec(text);
     const port = Number(match?.[3] ?? defaultPort);
     return match === null || port > MAX_PORT ? undefined : { host: match[1] ?? (match[2] || defaultHost), port };
-  });
+  };
 }
 
 /** `FIRST-LAST`. */

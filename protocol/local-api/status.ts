@@ -66,11 +66,15 @@ export interface TunnelReport {
   readonly refused?: boolean;
   /** RFC 3339; null: under way, or waiting for the node's identity. */
   readonly nextTry?: string | null;
+  /** RFC 3339, of the node's certificate; missing before it has one. */
+  readonly certificate?: { readonly notBefore: string; readonly notAfter: string };
   /** Statuses of pods that a hub has not acknowledged yet. */
   readonly pendingStatuses?: number;
   /** Bytes since the agent started, without TLS and TCP. */
   readonly bytesSent?: number;
   readonly bytesReceived?: number;
+  /** Sessions with a hub since the agent started. */
+  readonly sessions?: number;
 }
 
 /** One pod in `edgectl status -o json`. */
@@ -178,10 +182,27 @@ export interface SourceProblem {
   readonly message: string;
 }
 
+/** The agent's one judgement of the node. */
+export interface HealthReport {
+  /** The exit code of `edgectl status` is 0. */
+  readonly healthy: boolean;
+  /** `healthy: 3 pods`, `degraded: the node is not ready`. */
+  readonly summary: string;
+  /** What is known of the faults, a line each. */
+  readonly details: readonly string[];
+  /** The gravest first; a notice degrades nothing. */
+  readonly findings: readonly {
+    readonly state: string;
+    readonly level: "fault" | "notice";
+    readonly details: readonly string[];
+  }[];
+}
+
 /** `edgectl status -o json`: the stable shape. */
 export interface StatusReport {
   readonly node: string;
   readonly ready: boolean;
+  readonly health: HealthReport;
   readonly conditions: readonly NodeCondition[];
   readonly runtimes: readonly RuntimeReport[];
   readonly tunnel: TunnelReport;
@@ -201,7 +222,12 @@ export interface StatusReport {
 
 /** GET /v1/status: the stable shape, and for people what the other columns of a table need. */
 export interface StatusAnswer extends StatusReport {
-  readonly pods: readonly (PodReport & { readonly summary: PodSummary; readonly createdAt: string | null })[];
+  readonly pods: readonly (PodReport & {
+    readonly summary: PodSummary;
+    readonly createdAt: string | null;
+    /** False: the pod is a fault of the node. */
+    readonly isWell: boolean;
+  })[];
   readonly agent: AgentReport & {
     /** RFC 3339. */
     readonly startedAt: string;
@@ -427,6 +453,17 @@ export interface NodeShutdownRequest {
   readonly cancel?: boolean | undefined;
   /** The time that pods have, in place of the configured one: 1 to MAX_SHUTDOWN_SECONDS. */
   readonly gracePeriodSeconds?: number | undefined;
+}
+
+/**
+ * POST .../pods/NAME/restart and DELETE .../pods/NAME. `restarted`: it begins again on this board. `ended`: it is Failed
+ * here, and its hub decides what follows. `removed`: it was applied here, and is wanted no more.
+ */
+export interface PodChangeAnswer {
+  readonly namespace: string;
+  readonly name: string;
+  readonly source: "file" | "http" | "push" | "api";
+  readonly change: "restarted" | "ended" | "removed";
 }
 
 /** A day: a longer one is a mistake. */

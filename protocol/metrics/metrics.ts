@@ -64,17 +64,27 @@ export const MAX_SERIES = 10_000;
 /** Bounds a line. Names of Kubernetes have at most 253 characters; longer values are cut. */
 export const MAX_LABEL_CHARACTERS = 1024;
 
-/** @returns the text in pieces of whole lines, each read from `source` when it is taken; metrics without figures have no lines */
+/**
+ * @param maxSeries of one metric
+ * @returns the text in pieces of whole lines, each read from `source` when it is taken; metrics without figures have
+ *   no lines
+ */
 export function* metricsText<Source>(
   metrics: readonly Metric<Source>[],
   source: Source,
   format: MetricsFormat = "prometheus",
+  maxSeries = MAX_SERIES,
 ): Generator<string> {
-  for (const metric of metrics) yield* family(metric, source, format);
+  for (const metric of metrics) yield* family(metric, source, format, maxSeries);
   if (format === "openmetrics") yield "# EOF\n";
 }
 
-function* family<Source>(metric: Metric<Source>, source: Source, format: MetricsFormat): Generator<string> {
+function* family<Source>(
+  metric: Metric<Source>,
+  source: Source,
+  format: MetricsFormat,
+  maxSeries: number,
+): Generator<string> {
   const isOpen = format === "openmetrics";
   // OpenMetrics names a counter without the suffix of its samples.
   const base = isOpen && metric.type === "counter" ? metric.name.replace(/_total$/, "") : metric.name;
@@ -83,8 +93,8 @@ function* family<Source>(metric: Metric<Source>, source: Source, format: Metrics
   for (const sample of metric.collect(source)) {
     if (sample.value === undefined) continue;
     if (series === 0) yield head(base, metric, isOpen);
-    if (series === MAX_SERIES) {
-      if (!isOpen) yield `# ${name}: series above ${MAX_SERIES} are left out\n`;
+    if (series === maxSeries) {
+      if (!isOpen) yield `# ${name}: series above ${maxSeries} are left out\n`;
       return;
     }
     series += 1;

@@ -33,7 +33,7 @@ export interface TelemetryDelivery {
   readonly batch: Uint8Array;
 }
 
-/** Batches that an agent may have sent without an ack. Of one that sends more the hub reads no further. */
+/** Batches, or samples, that an agent may have sent without an ack. Of one that sends more the hub reads no further. */
 export const MAX_UNACKNOWLEDGED_BATCHES = 16;
 
 const LENGTH_BYTES = 4;
@@ -46,7 +46,8 @@ export function encodeDelivery({ sequence, baseUs, isEstimated, batch }: Telemet
 
 export const encodeTelemetryAck = (sequence: number): Uint8Array => framed(encodeCbor([sequence]));
 
-function framed(message: Uint8Array): Uint8Array {
+/** A message with its length before it, as `LengthPrefixedReader` reads it. */
+export function framed(message: Uint8Array): Uint8Array {
   const frame = new Uint8Array(LENGTH_BYTES + message.length);
   new DataView(frame.buffer).setUint32(0, message.length);
   frame.set(message, LENGTH_BYTES);

@@ -18,7 +18,9 @@ export const MAX_FRAME_BYTES = 16_384;
 /** Order of weight; the place of a lane is its number on the wire. */
 export const LANES: readonly Lane[] = ["control", "status", "interactive", "logs", "bulk"];
 /** The place of a kind is its number on the wire. */
-const STREAM_KINDS: readonly StreamKind[] = ["logs", "exec", "attach", "portForward", "kubelet", "token", "telemetry"];
+const STREAM_KINDS: readonly StreamKind[] = [
+  ...(["logs", "exec", "attach", "portForward", "kubelet", "token", "telemetry", "samples"] as const),
+];
 
 export type Frame =
   /** A whole message, `[kind, …fields]`. */
@@ -46,7 +48,7 @@ type StreamFrameType = "open" | "accept" | "reject" | "data" | "end" | "reset" |
 export type StreamFrame = Extract<Frame, { readonly type: StreamFrameType }>;
 
 /** The place of a type is its number on the wire. */
-const TYPES: readonly Frame["type"][] = [
+export const FRAME_TYPES: readonly Frame["type"][] = [
   "message",
   "part",
   "open",
@@ -59,7 +61,7 @@ const TYPES: readonly Frame["type"][] = [
   "ping",
   "pong",
 ];
-const NUMBER_OF = Object.fromEntries(TYPES.map((type, index) => [type, index])) as Record<Frame["type"], number>;
+const NUMBER_OF = Object.fromEntries(FRAME_TYPES.map((type, index) => [type, index])) as Record<Frame["type"], number>;
 
 /** Bounds an error, so that it fits a frame with any text that it quotes. */
 const MAX_ERROR_CODE = 64;
@@ -142,7 +144,7 @@ export function decodeFrame(bytes: Uint8Array): Frame {
     throw new PicoletError("invalid", `cannot read frame: it is longer than ${MAX_FRAME_BYTES} bytes`);
   }
   const array = decodeCbor(bytes);
-  const type = Array.isArray(array) ? TYPES[array[0]] : undefined;
+  const type = Array.isArray(array) ? FRAME_TYPES[array[0]] : undefined;
   if (!Array.isArray(array) || type === undefined) {
     throw new PicoletError("invalid", "cannot read frame: its type is unknown");
   }

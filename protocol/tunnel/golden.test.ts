@@ -9,7 +9,9 @@ import { test } from "node:test";
 import { deflateRawSync, inflateRawSync } from "node:zlib";
 import { SAMPLE_ORIGIN, SAMPLE_RECORDS } from "@picolet/test/support/unit/tunnel/telemetry-samples.ts";
 import { SAMPLE_FRAMES, SAMPLE_MESSAGES, SAMPLE_STATUS } from "@picolet/test/support/unit/tunnel/tunnel-samples.ts";
+import { usageSample } from "@picolet/test/support/unit/tunnel/usage-samples.ts";
 import { decodeBatch, encodeBatch } from "../telemetry/batch.ts";
+import { SampleDecoder, SampleEncoder } from "../telemetry/sample-codec.ts";
 import {
   decodeDelivery,
   encodeDelivery,
@@ -105,6 +107,20 @@ test("telemetry stays what it is, in the stream and in its batches", () => {
   assert.deepEqual(read.records, relative);
 });
 
+test("samples of usage stay what they are", () => {
+  const encoder = new SampleEncoder();
+  const samples = [usageSample(2, 1), usageSample(2, 2)];
+  const made = samples.map((sample, index) => toHex(encoder.encode(index + 1, sample)));
+  const kept = golden("samples", made);
+  assert.deepEqual(made, kept);
+  const decoder = new SampleDecoder();
+  const messages = new LengthPrefixedReader().push(fromHex(kept.join("")));
+  assert.deepEqual(
+    messages.map((message) => decoder.decode(message).sample),
+    samples,
+  );
+});
+
 test("the words keep their numbers", () => {
   const words = golden("words", KUBERNETES_WORDS);
   assert.deepEqual(KUBERNETES_WORDS, words);
@@ -184,7 +200,7 @@ test("elements that a newer peer adds at the end of an array are skipped", () =>
   for (const message of Object.values(SAMPLE_MESSAGES)) {
     // A newer peer would not leave out the last field of these.
     if (["statusesAck", "nodeAck"].includes(message.kind)) continue;
-    if (message.kind === "welcome" && message.takesCompactStatuses !== true) continue;
+    if (message.kind === "welcome" && message.samplesEverySeconds === undefined) continue;
     if (message.kind === "statuses" && message.compact === undefined) continue;
     if (message.kind === "events" && message.ackMayWait === undefined) continue;
     const packed = decodeCbor(encodeCbor([...packMessage(message), "something new", 1]));

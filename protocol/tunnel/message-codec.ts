@@ -109,6 +109,8 @@ const NUMBER_OF: Readonly<Record<TunnelMessage["kind"], number>> = {
   drain: 13,
   refusal: 14,
 };
+/** The kinds of messages; the place of a kind is its number on the wire. */
+export const MESSAGE_KINDS = Object.keys(NUMBER_OF) as readonly TunnelMessage["kind"][];
 const KIND_OF: ReadonlyMap<number, TunnelMessage["kind"]> = new Map(
   (Object.keys(NUMBER_OF) as TunnelMessage["kind"][]).map((kind) => [NUMBER_OF[kind], kind]),
 );
@@ -131,10 +133,11 @@ function fieldsOf(message: TunnelMessage): unknown[] {
     }
     case "welcome": {
       const { hubVersion, epoch, revision, timeMs, desired, wantsMirrors, wantsNode, takesTelemetry } = message;
-      const { fleet, takesCompactStatuses } = message;
+      const { fleet, takesCompactStatuses, samplesEverySeconds } = message;
       const fields = [hubVersion, epoch, revision, timeMs, DESIRED_MODES.indexOf(desired), wantsMirrors, wantsNode];
       if (fleet !== undefined) {
         const known = [...fields, takesTelemetry, packText(fleet.id), fleet.former.map(packText)];
+        if (samplesEverySeconds !== undefined) return [...known, takesCompactStatuses === true, samplesEverySeconds];
         return takesCompactStatuses === true ? [...known, true] : known;
       }
       return takesTelemetry ? [...fields, true] : fields;
@@ -260,6 +263,7 @@ function readMessage(kind: TunnelMessage["kind"], fields: ListReader): TunnelMes
         takesTelemetry: fields.isAtEnd ? false : fields.flag("takesTelemetry"),
         ...(fields.isAtEnd ? {} : { fleet: readFleet(fields) }),
         ...(fields.isAtEnd ? {} : { takesCompactStatuses: fields.flag("takesCompactStatuses") }),
+        ...(fields.isAtEnd ? {} : { samplesEverySeconds: fields.count("samplesEverySeconds") }),
       };
     case "inventory":
       return { kind, items: readInventoryItems(fields), last: fields.flag("last") };

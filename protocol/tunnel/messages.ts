@@ -74,6 +74,11 @@ export interface Welcome {
   readonly fleet?: FleetIdentity | undefined;
   /** Statuses may be sent in the compact form (`compact-status.ts`); older hubs do not know it. Only with `fleet`. */
   readonly takesCompactStatuses?: boolean | undefined;
+  /**
+   * How often the hub wants a sample of the board's usage (`telemetry/usage-sample.ts`), in a stream of kind `samples`;
+   * undefined: never. Only with `fleet`. A board takes one less often than that at most, and none below its own least.
+   */
+  readonly samplesEverySeconds?: number | undefined;
 }
 
 /**

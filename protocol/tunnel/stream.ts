@@ -59,10 +59,11 @@ export interface StreamOpener {
 
 /**
  * - hub to agent: `logs`, `exec`, `attach`, `portForward`, `kubelet` (any GET of the kubelet's HTTP API)
- * - agent to hub: `token` (a TokenRequest for one of its pods, or a review), `telemetry` (`telemetry/stream-messages.ts`; only to a
- *   hub whose welcome says that it takes it)
+ * - agent to hub: `token` (a TokenRequest for one of its pods, or a review), `telemetry`
+ *   (`telemetry/stream-messages.ts`; only to a hub whose welcome says that it takes it), `samples`
+ *   (`telemetry/sample-codec.ts`; only to one that says how often)
  */
-export type StreamKind = "logs" | "exec" | "attach" | "portForward" | "kubelet" | "token" | "telemetry";
+export type StreamKind = "logs" | "exec" | "attach" | "portForward" | "kubelet" | "token" | "telemetry" | "samples";
 
 /** Params of `logs`; the bytes are the log as `kubectl logs` shows it. Reply: `{}`. Lane `logs`. */
 export interface LogsParams {

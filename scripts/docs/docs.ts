@@ -19,8 +19,10 @@ import { BOARD_FILE_DOCUMENTATION, BOARD_FILE_FIELDS } from "@picolet/firmware/f
 import { BOARD_FILE_TEMPLATE, exampleOf } from "@picolet/firmware/first-boot/board-file-template.ts";
 import { HUB_FIELDS } from "@picolet/hub/main/configuration-file.ts";
 import { HUB } from "@picolet/hub/main/program.ts";
+import type { UsageObjects } from "@picolet/hub-core/usage-objects.ts";
 import type { ResourceDefinition } from "@picolet/hub-embedded/api/resource-definition.ts";
 import { embeddedResources } from "@picolet/hub-embedded/embedded-resources.ts";
+import { usageResources } from "@picolet/hub-embedded/resources/usage-resources.ts";
 import { servedResources } from "@picolet/hub-embedded/server/served-resources.ts";
 import type { Program } from "@picolet/protocol/command-line/program.ts";
 import { FIELD_DESCRIPTIONS_FILE } from "@picolet/protocol/local-api/field-description.ts";
@@ -38,10 +40,14 @@ import { manPage } from "./man-page.ts";
 const PROGRAMS = [EDGECTL, PICOLET, HUB];
 const FIELDS = describeFields(CONFIGURATION_FIELDS, FIELD_DOCUMENTATION);
 
-const servedByHub = (): readonly ResourceDefinition[] =>
-  servedResources(embeddedResources({ serviceAccountTokens: true }), () => {
+const NO_USAGE: UsageObjects = { node: () => undefined, nodes: () => [], pod: () => undefined, pods: () => [] };
+
+const servedByHub = (): readonly ResourceDefinition[] => {
+  const stored = embeddedResources({ serviceAccountTokens: true });
+  return servedResources([...stored, ...usageResources(NO_USAGE)], () => {
     throw new TypeError("no review is answered while resources are listed");
   });
+};
 
 /** Texts by path. */
 type Files = ReadonlyMap<string, string>;

@@ -14,6 +14,8 @@ export interface HubReady {
   readonly kubeconfig: string;
   /** `sha256:…`, what a board pins. */
   readonly caHash: string;
+  /** `http://127.0.0.1:9184`, for scrapers; "": metrics are not served. */
+  readonly metrics: string;
 }
 
 export interface HubProcessInit {

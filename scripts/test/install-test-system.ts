@@ -41,6 +41,7 @@ const PACKAGES: readonly (readonly [name: string, proof: string])[] = [
   ["openssh-server", "/usr/sbin/sshd"],
   ["rauc", "/usr/bin/rauc"],
   ["openssl", "/usr/bin/openssl"],
+  ["prometheus", "/usr/bin/prometheus"],
   ["squashfs-tools", "/usr/bin/mksquashfs"],
   // For `npm run test:arm64` alone.
   ...(process.env.PICOLET_ARM64 === "1" ? ([["qemu-system-arm", "/usr/bin/qemu-system-aarch64"]] as const) : []),

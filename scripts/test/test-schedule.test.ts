@@ -9,6 +9,7 @@ const COSTS: ReadonlyMap<string, TestCost> = new Map(
     waits: { seconds: 30, cores: 0.2 },
     shy: { seconds: 50, cores: 0.2 },
     small: { seconds: 0.5, cores: 1 },
+    "small light": { seconds: 0.4, cores: 0.3 },
   }),
 );
 
@@ -75,6 +76,13 @@ describe("the schedule of test files", () => {
     assert.deepEqual(begun(schedule), ["small too"]);
     schedule.ended("more");
     assert.deepEqual(begun(schedule), ["shy", "small"]);
+  });
+
+  it("keeps what is small for the time of the shy ones, though it would have room before", () => {
+    const schedule = scheduleOf("computes", "long", "other", "small light");
+    assert.deepEqual(begun(schedule), ["long", "computes"]);
+    schedule.ended("computes");
+    assert.deepEqual(begun(schedule), ["other", "small light"]);
   });
 
   it("begins nothing large while a shy one runs, nor a second shy one", () => {

@@ -42,8 +42,8 @@ const ORDER: readonly Kind[] = ["large", "shy", "small"];
 
 /**
  * Decides when each test file begins: always the longest one for which the processors have room, so that files that
- * wait run beside files that compute, and no long file is left for the end. Small files come last, because the shy ones
- * run beside small ones only.
+ * wait run beside files that compute, and no long file is left for the end. Small files wait until no large one does,
+ * because the shy ones run beside small ones only.
  */
 export class TestSchedule {
   readonly #waiting: TestFile[];
@@ -81,7 +81,8 @@ export class TestSchedule {
 
   #getsOnWith({ kind, turn }: TestFile): boolean {
     if (turn !== undefined && this.#running.values().some((each) => each.turn === turn)) return false;
-    if (kind === "small") return true;
+    // Kept for the time of the shy ones, which nothing else can fill.
+    if (kind === "small") return !this.#waiting.some((each) => each.kind === "large" && each.turn === undefined);
     const areRunning = (...kinds: readonly Kind[]): boolean =>
       this.#running.values().some((each) => kinds.includes(each.kind));
     if (kind === "large") return !areRunning("shy");

@@ -1,4 +1,4 @@
-/** `edgectl join` as it changes a configuration; `test/guest/service.test.ts` joins a hub with it. */
+/** `edgectl join` as it changes a configuration; `test/distribution/service.test.ts` joins a hub with it. */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";

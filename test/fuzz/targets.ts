@@ -28,6 +28,7 @@ import { parseCertificateRequest } from "@picolet/protocol/pki/certificate-reque
 import { certificatesOf, encodePem } from "@picolet/protocol/pki/pem.ts";
 import { parsePod } from "@picolet/protocol/pod/validation/parse-pod.ts";
 import { decodeBatch } from "@picolet/protocol/telemetry/batch.ts";
+import { SampleDecoder, SampleEncoder } from "@picolet/protocol/telemetry/sample-codec.ts";
 import { decodeCbor, encodeCbor } from "@picolet/protocol/tunnel/encoding/cbor.ts";
 import { decodeFrame, encodeFrame, encodeMessageFrame } from "@picolet/protocol/tunnel/frames.ts";
 import { packMessage, unpackMessage } from "@picolet/protocol/tunnel/message-codec.ts";
@@ -54,6 +55,7 @@ import { MODELS } from "../support/unit/embedded/api-server.ts";
 import { artifact, indexOf } from "../support/unit/images/oci-content.ts";
 import { makeTar } from "../support/unit/images/tar.ts";
 import { SAMPLE_FRAMES, SAMPLE_MESSAGES } from "../support/unit/tunnel/tunnel-samples.ts";
+import { usageSample } from "../support/unit/tunnel/usage-samples.ts";
 import { testComponent } from "../support/wasm/components.ts";
 import type { FuzzTarget } from "./fuzzer.ts";
 
@@ -232,6 +234,17 @@ export const TARGETS: readonly FuzzTarget[] = [
     name: "telemetry-batch",
     seeds: () => [encodeCbor([1, [], []]), encodeCbor({ origin: { namespace: "a", pod: "b" }, records: [] })],
     run: (input) => void decodeBatch(input),
+    refuses: isRefusal,
+  },
+  {
+    name: "usage-samples",
+    seeds: () => {
+      const encoder = new SampleEncoder();
+      return [encoder.encode(1, usageSample(2, 1)), encoder.encode(2, usageSample(3, 2))].map((frame) =>
+        frame.slice(4),
+      );
+    },
+    run: (input) => void new SampleDecoder().decode(input),
     refuses: isRefusal,
   },
   {

@@ -10,6 +10,7 @@ import { ApiSource } from "@picolet/agent/sources/api-source.ts";
 import { StatusManager } from "@picolet/agent/status/status-manager.ts";
 import { Store } from "@picolet/agent/store/store.ts";
 import { PodWorkers } from "@picolet/agent/workers/pod-workers.ts";
+import type { DecisionKind } from "@picolet/protocol/decisions/decision-kinds.ts";
 import { isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { type Clock, type Log, millis, seconds } from "@picolet/protocol/ports.ts";
@@ -31,7 +32,11 @@ export interface AgentLifeInit {
   readonly calls: number;
   /** When each source speaks first, ms after the start. */
   readonly syncAfterMs: { readonly file: number; readonly api: number };
-  readonly mutants: { readonly planPod?: PlanPod; readonly parse?: (object: object) => Pod };
+  readonly mutants: {
+    readonly planPod?: PlanPod;
+    readonly parse?: (object: object) => Pod;
+    readonly silent?: DecisionKind;
+  };
 }
 
 export interface AgentLifeComponents {
@@ -100,6 +105,11 @@ export class AgentLife {
     this.workers = new PodWorkers(
       {
         ...{ clock, random: dice, log, events, images },
+        decisions: {
+          record: (decision, pod) => {
+            if (pod !== undefined && decision.kind !== init.mutants.silent) laws.decisions.recorded(decision, pod);
+          },
+        },
         store: watched(desired, laws, changing),
         router: routerOf(adapters),
         environment: this.#environment(),
@@ -191,7 +201,10 @@ function watched(store: DesiredStore, laws: Laws, changing: (change: () => void)
       laws.granted(uid, store.desired.current);
     },
     choose: (...chosen) => store.choose(...chosen),
-    forget: (uid) => store.forget(uid),
+    forget: (uid) => {
+      laws.decisions.forgotten(uid);
+      store.forget(uid);
+    },
     adopt: (...found) => changing(() => store.adopt(...found)),
   };
 }

@@ -8,7 +8,7 @@ import { RESIZING_SEEDS } from "./scenario.ts";
 import type { BoardInit } from "./sim-board.ts";
 import { asPod } from "./sim-manifests.ts";
 
-type Mutant = Pick<BoardInit, "planPod" | "parse">;
+type Mutant = Pick<BoardInit, "planPod" | "parse" | "silent">;
 
 const without = (plan: Plan, kind: PlanAction["kind"]): Plan => ({
   ...plan,
@@ -108,6 +108,8 @@ export const CANARIES: readonly (readonly [mistake: string, mutant: Mutant, foun
     { step: RESIZING_SEEDS },
   ],
   ["forgets deadlines", { planPod: (view) => planPod(withoutDeadline(view)) }, /sandbox is still there/],
+  ["records no end of a container", { silent: "exited" }, /ended without a record/],
+  ["records no removal", { silent: "removed" }, /is to go without a record/],
   ["does not say that a pod is gone", { planPod: (view) => without(planPod(view), "forget") }, /waits to hear/],
 ];
 

@@ -11,6 +11,7 @@ import type { Clock, PodUid } from "@picolet/protocol/ports.ts";
 import type { Action, DesiredPod, ObservedContainer } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { FakeChange, FakeRuntime } from "@picolet/runtime-test-kit/fake/fake-runtime.ts";
 import type { FakePodEnvironment } from "../support/unit/agent/fake-pod-environment.ts";
+import { DecisionLaws } from "./decision-laws.ts";
 import { LifecycleLaws } from "./lifecycle-laws.ts";
 import type { SimHub } from "./sim-hub.ts";
 import { hasRoom } from "./sim-manifests.ts";
@@ -38,6 +39,7 @@ const RESET_AFTER_MS = 600_000;
 
 export class Laws {
   readonly lifecycle: LifecycleLaws;
+  readonly decisions: DecisionLaws;
   readonly #clock: Clock;
   readonly #runtimes: () => readonly FakeRuntime[];
   readonly #trace: (line: string) => void;
@@ -67,6 +69,7 @@ export class Laws {
     this.#clock = components.clock;
     this.#runtimes = components.runtimes;
     this.#trace = components.trace;
+    this.decisions = new DecisionLaws((what) => this.broken(what));
     this.lifecycle = new LifecycleLaws({
       clock: this.#clock,
       broken: (what) => this.broken(what),
@@ -88,6 +91,7 @@ export class Laws {
     this.#alive = true;
     this.#states.clear();
     this.lifecycle.lifeBegan();
+    this.decisions.lifeBegan();
   }
 
   /**
@@ -107,6 +111,7 @@ export class Laws {
     const { uid } = view.desired;
     this.#states.set(uid, plan.next.kind);
     this.lifecycle.planned(view, plan);
+    this.decisions.planned(view, plan);
     this.#apiUids.set(uid, apiUidOf(view.desired));
     if (plan.actions.length > 0) {
       this.#trace(`plan ${uid} ${plan.next.kind}: ${plan.actions.map((each) => JSON.stringify(each)).join(" ")}`);

@@ -2,6 +2,7 @@
 import { copyFileSync, existsSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import type { PlanPod } from "@picolet/agent/plan/pod-view.ts";
+import type { DecisionKind } from "@picolet/protocol/decisions/decision-kinds.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { type Log, millis } from "@picolet/protocol/ports.ts";
@@ -24,6 +25,8 @@ export interface BoardInit {
   readonly trace: (line: string) => void;
   /** Instead of the real one, to see that the simulation finds what is wrong with it. */
   readonly planPod?: PlanPod;
+  /** A decision that the agent does not record. */
+  readonly silent?: DecisionKind;
   /** Parses a Pod object as the agent does; the object as it is by default. */
   readonly parse?: (object: object) => Pod;
 }

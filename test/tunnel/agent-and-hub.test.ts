@@ -63,7 +63,7 @@ class Pair {
 
   #make(): Tunnel {
     const { privateKey, certificate, ca } = this.hub.credentials(NODE);
-    const validity = { notBeforeMs: 0, notAfterMs: Number.MAX_SAFE_INTEGER };
+    const validity = { notBeforeMs: 0, notAfterMs: Date.UTC(9999, 0) };
     const identity = new RecordedIdentity({ privateKey, certificateChain: certificate, hubCa: ca, ...validity });
     const { port } = this.proxy;
     const clock = systemClock;

@@ -29,7 +29,7 @@ class Board implements AsyncDisposable {
   private constructor(hub: HubTunnel) {
     this.hub = hub;
     const { privateKey, certificate, ca } = hub.credentials(NODE);
-    const validity = { notBeforeMs: 0, notAfterMs: Number.MAX_SAFE_INTEGER };
+    const validity = { notBeforeMs: 0, notAfterMs: Date.UTC(9999, 0) };
     const identity = new RecordedIdentity({ privateKey, certificateChain: certificate, hubCa: ca, ...validity });
     const { clock, port } = hub;
     const untilAborted = (signal: AbortSignal): Promise<never> =>

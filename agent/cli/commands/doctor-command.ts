@@ -24,7 +24,7 @@ interface Checked extends Finding {
 
 export async function runDoctor(context: Context, input: Arguments): Promise<number> {
   const path = resolve(context.workingDirectory, input.value(CONFIG));
-  const settings = await readSettings(path, input.text("root-dir") ?? DEFAULT_ROOT);
+  const settings = await readSettings(path, input.text("root-dir"));
   const machine = new LocalMachine();
   let findings = await examine(machine, settings);
   const format = machineFormat(input);
@@ -40,7 +40,7 @@ export async function runDoctor(context: Context, input: Arguments): Promise<num
 }
 
 /** @returns the fields that checks need. Other faults of the file are for `picolet --check-config`. */
-async function readSettings(path: string, rootDir: string): Promise<BoardSettings> {
+export async function readSettings(path: string, rootDir = DEFAULT_ROOT): Promise<BoardSettings> {
   let text = "";
   try {
     text = readFileSync(path, "utf8");

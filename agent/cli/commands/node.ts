@@ -1,6 +1,13 @@
 /** `edgectl` for the node and its agent. */
-import { durationFlag } from "@picolet/protocol/command-line/flag-values.ts";
-import { type Command, NO_HEADERS, output } from "../context/command.ts";
+import { bytesFlag, countFlag, durationFlag } from "@picolet/protocol/command-line/flag-values.ts";
+import { type Command, NAMESPACE, NO_HEADERS, output } from "../context/command.ts";
+
+export const INTERVAL = durationFlag({
+  name: "interval",
+  help: "how often to look",
+  default: "2s",
+  takesSeconds: true,
+});
 
 export const STATUS: Command = {
   words: ["status"],
@@ -10,11 +17,17 @@ Exit code 0 when all is well, 1 when the node, a pod or a manifest is not, the
 node is short of something or the hub refuses it, 2 when no agent answers. A hub
 that is only away is no fault: the node goes on without it. The agent's anon is
 its anonymous memory, swapped or not, of its budget; RSS has file pages too.`,
-  flags: [output("json", "yaml", "wide"), NO_HEADERS],
+  flags: [
+    output("json", "yaml", "wide"),
+    NO_HEADERS,
+    { name: "watch", short: "w", help: "show it again when it has changed, until Ctrl-C" },
+    INTERVAL,
+  ],
   examples: [
     ["edgectl status", "for people"],
     ["edgectl status -o json", "for scripts; the fields are stable"],
     ["edgectl status > /dev/null || alarm", "only the exit code"],
+    ["edgectl status --watch", "what changes"],
   ],
   run: async (context, input) => (await import("./status-command.ts")).runStatus(context, input),
 };
@@ -96,6 +109,43 @@ each change; without it nothing is changed.`,
   run: async (context, input) => (await import("./doctor-command.ts")).runDoctor(context, input),
 };
 
+export const BUNDLE_SIZE = bytesFlag({
+  name: "size",
+  help: "the size of the file at most",
+  default: "10Mi",
+  least: "256Ki",
+});
+
+const supportBundle: Command = {
+  words: ["support-bundle"],
+  operands: "[FILE]",
+  atMost: 1,
+  summary: "write all that a maintainer needs into one file",
+  details: `FILE is a new .tar.gz; - is standard output. It has the status, configuration,
+pods, events, images and updates, what doctor finds, the agent's log, the end of
+the logs of pods, and the state of the machine. Values of variables, headers and
+secrets, keys, tokens and passwords are replaced by ***, as far as they can be
+told: a program may write a secret into its log as any other word. Works without
+an agent too, with what there is then. Exit code 1 when a part is missing.`,
+  flags: [
+    BUNDLE_SIZE,
+    {
+      name: "pod-logs",
+      value: "WHOSE",
+      help: "those of pods that are unwell (not ready, or restarted), all, none",
+      choices: ["unwell", "all", "none"],
+      default: "unwell",
+    },
+    CONFIG,
+  ],
+  examples: [
+    ["edgectl support-bundle /tmp/board.tar.gz", "into this file"],
+    ["edgectl support-bundle - --pod-logs none | tar -tz", "what would be in it"],
+  ],
+  completes: ["files"],
+  run: async (context, input) => (await import("./support-bundle-command.ts")).runSupportBundle(context, input),
+};
+
 export const GRACE_PERIOD = durationFlag({
   name: "grace-period",
   help: "the time that pods have, in place of shutdownGracePeriod",
@@ -151,10 +201,43 @@ FIELD all that the agent acts upon are listed. Needs no agent.`,
 const version: Command = {
   words: ["version"],
   summary: "print the versions of edgectl and of the agent",
-  details: "",
+  details: "`edgectl --version` is `edgectl version --client`.",
   flags: [{ name: "client", help: "print the version of edgectl alone" }, output("json", "yaml")],
   examples: [["edgectl version --client", "without an agent"]],
   run: async (context, input) => (await import("./version-command.ts")).runVersion(context, input),
 };
 
-export const NODE_COMMANDS: readonly Command[] = [joinHub, doctor, nodeShutdown, config, explain, version];
+export const WHY: Command = {
+  words: ["why"],
+  operands: "[restarted|evicted|started|ended] POD | node",
+  atLeast: 1,
+  atMost: 4,
+  summary: "tell why a pod or the node is as it is, from the black box",
+  details: `The newest decision comes first, each with its figures. Equal ones are counted.
+"why not started POD" and "why node not ready" are understood. POD may be gone;
+power cuts and restarts are part of its story. Times are in UTC; "boot 3 +12s"
+is the third start of the board, whose clock was not set then. Without -o a page
+is shown. Exit code 1 when the pod is not ready now, or the node not healthy.`,
+  flags: [
+    { ...NAMESPACE, help: "the pod's namespace" },
+    countFlag({ name: "limit", help: "show the newest N (without -o 12)" }),
+    output("json", "yaml"),
+  ],
+  examples: [
+    ["edgectl why web", "the story of the pod web"],
+    ["edgectl why restarted web", "only what restarted it"],
+    ["edgectl why node", "why the node is not ready, or not healthy"],
+  ],
+  completes: ["whyWords", "pods"],
+  run: async (context, input) => (await import("./why-command.ts")).runWhy(context, input),
+};
+
+export const NODE_COMMANDS: readonly Command[] = [
+  joinHub,
+  doctor,
+  supportBundle,
+  nodeShutdown,
+  config,
+  explain,
+  version,
+];

@@ -178,4 +178,50 @@ Fields that no pod has are warned of.`,
   run: async (context, input) => (await import("./apply-command.ts")).runApply(context, input),
 };
 
-export const POD_COMMANDS: readonly Command[] = [get, describe, logs, events, apply];
+export const GRACE_PERIOD = durationFlag({
+  name: "grace-period",
+  help: "the time its containers have, at most the pod's own",
+  takesSeconds: true,
+  takesZero: true,
+});
+const CHANGE_FLAGS: readonly Flag[] = [
+  NAMESPACE,
+  GRACE_PERIOD,
+  { name: "now", help: "as --grace-period 1s" },
+  { name: "no-wait", help: "return before its containers have ended" },
+  output("json", "yaml"),
+];
+
+const restart: Command = {
+  words: ["restart"],
+  operands: "POD...",
+  atLeast: 1,
+  atMost: 100,
+  summary: "end all containers of a pod, and start them again",
+  details: `The pod stays the same: its volumes, its name and its source. Its containers get
+a new sandbox, init containers run again, and no back-off is waited for.
+${POD_OPERAND}`,
+  flags: CHANGE_FLAGS,
+  examples: [["edgectl restart web", "as after a change of its image, but without one"]],
+  completes: ["pods"],
+  run: async (context, input) => (await import("./pod-change-command.ts")).runPodChange(context, input, "restart"),
+};
+
+const deletePods: Command = {
+  words: ["delete"],
+  operands: "[pod] POD...",
+  atLeast: 1,
+  atMost: 100,
+  summary: "end a pod for good, as far as this board decides it",
+  details: `A pod that was applied here is wanted no more. A pod of a hub becomes Failed;
+the hub learns it, at once or when it is back, and decides what follows: of a
+Deployment it makes another one. A static pod would come back at once, so it is
+refused with the file that has it.
+${POD_OPERAND}`,
+  flags: CHANGE_FLAGS,
+  examples: [["edgectl delete pod web --now", "end it within a second"]],
+  completes: ["pods", "pods"],
+  run: async (context, input) => (await import("./pod-change-command.ts")).runPodChange(context, input, "delete"),
+};
+
+export const POD_COMMANDS: readonly Command[] = [get, describe, logs, events, apply, restart, deletePods];

@@ -2,95 +2,54 @@ import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
 import { parseQuantity, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
 import type { PodReport, StatusAnswer, StatusReport } from "@picolet/protocol/local-api/status.ts";
 import { type Context, paintStatus, table, widthOf } from "../context/context.ts";
-import { EXIT_DEGRADED, EXIT_HEALTHY } from "../context/exit-codes.ts";
+import { EXIT_DEGRADED, EXIT_HEALTHY, usageError } from "../context/exit-codes.ts";
 import { machineFormat, podLabel, printObject, summaryColumns } from "../context/objects.ts";
+import { Screen } from "../context/screen.ts";
 import { age, formatShare, humanBytes, humanDuration, printableLine, wrap } from "../context/text-layout.ts";
+import { INTERVAL } from "./node.ts";
 
 /** `edgectl status`: the worst first, then what runs. */
 export async function runStatus(context: Context, input: Arguments): Promise<number> {
-  const answer = await context.client.get<StatusAnswer>("/v1/status");
   const format = machineFormat(input);
+  if (input.flag("watch")) return await watchStatus(context, input);
+  const answer = await context.client.get<StatusAnswer>("/v1/status");
   const text = format === undefined ? statusText(context, input, answer) : printObject(stableShape(answer), format);
-  const code = isHealthy(answer) ? EXIT_HEALTHY : EXIT_DEGRADED;
+  const code = answer.health.healthy ? EXIT_HEALTHY : EXIT_DEGRADED;
   await context.terminal.write(text);
   return code;
 }
 
+/** Until it is interrupted, or no agent answers any more. */
+async function watchStatus(context: Context, input: Arguments): Promise<never> {
+  if (machineFormat(input) !== undefined) throw usageError("--watch shows tables; -o does not go with it");
+  const screen = new Screen(context.terminal);
+  for (;;) {
+    await screen.show(statusText(context, input, await context.client.get<StatusAnswer>("/v1/status")));
+    await context.sleep(input.value(INTERVAL), NEVER);
+  }
+}
+
 /** What is promised to scripts, and no more of it. */
 function stableShape(answer: StatusAnswer): StatusReport {
-  const pods = answer.pods.map(({ summary: _, createdAt: __, ...report }): PodReport => report);
+  const pods = answer.pods.map(({ summary: _, createdAt: __, isWell: ____, ...report }): PodReport => report);
   const { startedAt: ___, ...agent } = answer.agent;
   return { ...answer, pods, agent };
 }
 
-type StatusPod = StatusAnswer["pods"][number];
-
-/** Completed pods are done, terminating ones are meant to go: neither is a fault. */
-const isPodWell = (pod: StatusPod): boolean =>
-  pod.ready || pod.phase === "Succeeded" || pod.summary.status === "Terminating";
-
-/** Ready is well when true, the pressures when they are not. */
-const isConditionWell = ({ type, status }: StatusAnswer["conditions"][number]): boolean =>
-  type === "Ready" ? status === "True" : status !== "True";
-
-/** A hub that is merely away is no fault: the board goes on without it. */
-const isHubWell = ({ tunnel }: StatusAnswer): boolean => tunnel.refused !== true;
-
-const isHealthy = (answer: StatusAnswer): boolean =>
-  answer.ready &&
-  isHubWell(answer) &&
-  answer.conditions.every(isConditionWell) &&
-  answer.pods.every(isPodWell) &&
-  answer.problems.length === 0;
-
-/** A node under pressure takes fewer pods, or none. */
-const PRESSURES: Readonly<Record<string, string>> = {
-  MemoryPressure: "it is short of memory",
-  DiskPressure: "it is short of disk space",
-  PIDPressure: "it is short of processes",
-  FlashWearPressure: "it wears out its flash",
-  SecretsUnreadable: "it cannot read its stored Secrets",
-  "picolet.io/UnderVoltage": "its supply voltage is too low",
-  "picolet.io/Throttled": "its firmware slows it down",
-  "picolet.io/Overheated": "it is too hot",
-  "picolet.io/StorageWorn": "its storage is worn out",
-  "picolet.io/StorageErrors": "its storage has errors",
-  ReadonlyFilesystem: "its file system is read-only",
-  "picolet.io/ClockNotSet": "its clock is not set",
-};
+/** Ctrl-C ends the program itself. */
+const NEVER = new AbortController().signal;
 
 /** Named in the one line there is for what is written. */
 const MAX_WRITERS = 3;
 
 const count = (number: number, noun: string): string => `${number} ${noun}${number === 1 ? "" : "s"}`;
 
-function headline(answer: StatusAnswer): string {
-  const { node, ready, conditions, pods, problems } = answer;
-  const unwell = pods.filter((each) => !isPodWell(each)).length;
-  const faults = [
-    ready ? "" : "the node is not ready",
-    ...conditions.filter((each) => !isConditionWell(each)).map(({ type }) => PRESSURES[type] ?? ""),
-    isHubWell(answer) ? "" : "it cannot join its hub",
-    unwell === 0 ? "" : `${unwell} of ${count(pods.length, "pod")} not ready`,
-    problems.length === 0 ? "" : `${count(problems.length, "manifest problem")}`,
-  ].filter((each) => each !== "");
-  return faults.length === 0
-    ? `${node} is healthy: ${count(pods.length, "pod")}`
-    : `${node} is degraded: ${faults.join(", ")}`;
-}
-
 function statusText(context: Context, input: Arguments, answer: StatusAnswer): string {
   const width = widthOf(context);
   const field = (name: string, value: string): string => `${name.padEnd(10)}${wrap(value, width, 10, 10)}\n`;
-  const { runtimes, agent, resources, tunnel, conditions, problems } = answer;
-  let text = `${wrap(headline(answer), width, 2)}\n`;
-  for (const each of conditions) {
-    if (!isConditionWell(each)) {
-      text += `${wrap(`${each.type} is ${each.status}: ${each.reason}: ${each.message}`, width, 4)}\n`;
-    }
-  }
-  if (!isHubWell(answer)) text += `${wrap(`${tunnel.hub ?? "hub"}: ${tunnel.problem ?? ""}`, width, 4)}\n`;
-  for (const each of problems) text += `${wrap(`${placeOf(each)}: ${each.message}`, width, 4)}\n`;
+  const { node, health, runtimes, agent, resources, tunnel } = answer;
+  let text = `${wrap(`${node} is ${health.summary}`, width, 2)}\n`;
+  for (const each of health.details) text += `${wrap(each, width, 4)}\n`;
   for (const each of answer.warnings ?? []) text += `${wrap(`warning: ${placeOf(each)}: ${each.message}`, width, 4)}\n`;
   text += field(
     "Agent",
@@ -206,7 +165,7 @@ function podTable(context: Context, input: Arguments, { pods }: StatusAnswer): s
   const paint = (cell: string, column: number): string => (column === 2 ? paintStatus(context, cell) : cell);
   const text = table(context, input, { headers, rows, nameColumns: 1, paint });
   // Each message below its pod would tear the table apart: they follow, each with its pod's name.
-  const messages = pods.filter((pod) => !isPodWell(pod) && pod.message !== "");
+  const messages = pods.filter((pod) => !pod.isWell && pod.message !== "");
   if (messages.length === 0) return text;
   const lines = messages.map((pod) => {
     const line = `${podLabel(pod.namespace, pod.name)}: ${pod.message}`;

@@ -14,7 +14,8 @@ export type Completed =
   | "shells"
   | "buckets"
   | "keys"
-  | "fields";
+  | "fields"
+  | "whyWords";
 
 /** A row of the table of commands. Help, completion, man page and reference are made of it. */
 export interface Command extends CommandText {

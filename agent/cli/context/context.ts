@@ -8,6 +8,10 @@ import { DEFAULT_WIDTH, renderTable, type TableInit } from "./text-layout.ts";
 export interface Terminal {
   /** `undefined`: standard output is no terminal. */
   readonly columns: number | undefined;
+  /** `undefined`: unknown, as on a serial line, or no terminal. */
+  readonly rows: number | undefined;
+  /** True when it understands escape sequences that move the cursor. */
+  readonly movesCursor: boolean;
   /** True when it shows colours and its user wants them. */
   readonly colour: boolean;
   /** True when a user can answer questions. */

@@ -11,12 +11,17 @@ const STDERR = 2;
 /** Terminals that show colours; a `vt100` on a serial line and `dumb` do not. */
 const COLOUR_TERMINALS = /color|xterm|screen|tmux|linux|rxvt|konsole|alacritty|kitty|foot/;
 
+/** Terminals that only print, as teletypes do. */
+const IMMOBILE_TERMINALS = /^(?:dumb|unknown|network|dialup|emacs|teletype)$/;
+
 /**
  * Standard output and error of this process. Written without Node's streams: they take longer to set up than edgectl
  * takes for all else. A write blocks, as it does in any small program, so nothing is read that cannot be shown.
  */
 export class ProcessTerminal implements Terminal {
   readonly columns: number | undefined;
+  readonly rows: number | undefined;
+  readonly movesCursor: boolean;
   readonly colour: boolean;
   readonly interactive: boolean;
   /** Called when the reader of standard output has gone. */
@@ -30,6 +35,8 @@ export class ProcessTerminal implements Terminal {
     this.#onClosed = init.onClosed;
     // A serial console says 0 columns.
     this.columns = isatty(STDOUT) ? process.stdout.columns || 80 : undefined;
+    this.rows = this.columns === undefined ? undefined : process.stdout.rows || undefined;
+    this.movesCursor = this.columns !== undefined && TERM !== "" && !IMMOBILE_TERMINALS.test(TERM);
     this.interactive = this.columns !== undefined && isatty(STDIN);
     this.colour = this.columns !== undefined && NO_COLOR === "" && COLOUR_TERMINALS.test(TERM);
   }

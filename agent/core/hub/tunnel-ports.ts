@@ -12,7 +12,7 @@ import type {
 } from "@picolet/protocol/tunnel/messages.ts";
 import type { IncomingStream, StreamKind } from "@picolet/protocol/tunnel/stream.ts";
 import type { RemoteChange, Sequenced } from "../store/store-ports.ts";
-import type { OutgoingTelemetry } from "./outgoing-telemetry.ts";
+import type { OutgoingTelemetry, SampleSource } from "./outgoing-telemetry.ts";
 
 /**
  * The API server's objects for this node, kept in SQLite across restarts, and the desired pods of source `api` that
@@ -98,6 +98,8 @@ export interface TunnelPorts {
   readonly report: Watch<NodeReportContent>;
   /** Undefined: there is none to be sent. */
   readonly telemetry?: OutgoingTelemetry;
+  /** Undefined: this node has none for a hub. */
+  readonly samples?: SampleSource;
 }
 
 /** Answers what the hub opens. Rejects with a StreamError; one that fails later resets its stream. Never throws. */

@@ -1,4 +1,6 @@
 /** The node's admission of pods, and the ports that end or move admitted pods. */
+
+import type { Decision } from "@picolet/protocol/decisions/decision-kinds.ts";
 import type { Millis, PodUid } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 
@@ -39,12 +41,16 @@ export interface PodEnd {
   readonly gracePeriod?: Millis | undefined;
   /** For the condition DisruptionTarget: `TerminationByKubelet`; none when it is missing. */
   readonly disruption?: { readonly reason: string; readonly message: string } | undefined;
+  /** With the figures that led to it. Recorded when the end takes effect; missing: reason and message are. */
+  readonly decision?: Decision | undefined;
 }
 
-/** How a pod leaves a runtime, to go on in another one. */
+/** How a pod leaves a runtime, to go on in another one, or in the same one. */
 export interface PodLeave {
   /** Upper limit for its containers; `undefined`: the pod's own grace period. */
   readonly gracePeriod?: Millis | undefined;
+  /** All of it begins again in the runtime that it leaves: a new sandbox, init containers, no back-off. */
+  readonly comesBack?: boolean | undefined;
 }
 
 export interface PodMover {

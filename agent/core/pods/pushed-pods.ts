@@ -1,5 +1,6 @@
 /** Pods pushed by users of the local API; `agent/sources` takes them. */
 import type { PushAnswer, PushProblem } from "@picolet/protocol/local-api/status.ts";
+import type { PodUid } from "@picolet/protocol/ports.ts";
 
 export type PushOutcome =
   | { readonly ok: true; readonly answer: PushAnswer }
@@ -12,4 +13,6 @@ export interface PushedPods {
    * @throws `resource_exhausted` when the disk is full
    */
   replace(text: string, options: { readonly dryRun: boolean }): PushOutcome | Promise<PushOutcome>;
+  /** One of them is wanted no more; on disk (fsync) before it resolves. @throws `resource_exhausted` when the disk is full */
+  remove(uid: PodUid): Promise<void>;
 }

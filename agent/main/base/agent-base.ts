@@ -2,6 +2,7 @@ import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import type { Log, Random } from "@picolet/protocol/ports.ts";
 import { RELEASED_AT_MS } from "@picolet/protocol/version.ts";
+import type { BlackBox } from "../../blackbox/black-box.ts";
 import type { DataKeys } from "../../keys/data-keys.ts";
 import { CorrectedClock } from "../../security/corrected-clock.ts";
 import { Store } from "../../store/store.ts";
@@ -10,6 +11,7 @@ import { NodeTelemetry } from "../node/node-telemetry.ts";
 import { unlockSecrets } from "../node/secrets-at-rest.ts";
 import { detectNode, type ThisNode } from "../node/this-node.ts";
 import { makeCluster, type NodeCluster } from "./cluster.ts";
+import { makeBlackBox } from "./make-black-box.ts";
 
 /** The base of every part of the agent: time, disk, the node's facts, and its cluster. */
 export interface AgentBase {
@@ -19,6 +21,8 @@ export interface AgentBase {
   /** Keys that encrypt Secrets on the disk; undefined: this node keeps none. */
   readonly keys: DataKeys | undefined;
   readonly store: Store;
+  /** Where every part records what it decides. */
+  readonly decisions: BlackBox;
   readonly node: ThisNode;
   readonly telemetry: NodeTelemetry;
   readonly cluster: NodeCluster;
@@ -34,9 +38,11 @@ export async function makeBase(machine: AgentPorts, init: AgentInit, signal: Abo
   const { nodeName, eventRecordQPS: perSecond, eventBurst: burst } = configuration;
   const database = { path: join(args.rootDir, "picolet.db"), nodeName, eventRate: { perSecond, burst } };
   const keys = await unlockSecrets({ clock, log }, { configuration, rootDir: args.rootDir }, signal);
+  // Before the store: a power cut is dated by what was written last.
+  const decisions = await makeBlackBox(clock, machine, init, signal);
   const store = new Store({ clock, log, sealer: keys }, database);
   const node = await detectNode(ports, init, signal);
   const telemetry = new NodeTelemetry({ clock, log }, { rootDir: args.rootDir, settings: configuration.telemetry });
-  const cluster = await makeCluster({ ...ports, store, telemetry }, init);
-  return { ports, init, startedAt, keys, store, node, telemetry, cluster };
+  const cluster = await makeCluster({ ...ports, store, decisions, telemetry }, init);
+  return { ports, init, startedAt, keys, store, decisions, node, telemetry, cluster };
 }

@@ -5,6 +5,7 @@ import type { Log, Random } from "@picolet/protocol/ports.ts";
 import { unloadModules } from "../../budget/unload-modules.ts";
 import type { ClusterObjects } from "../../core/hub/cluster-objects.ts";
 import type { OutgoingTelemetry } from "../../core/hub/outgoing-telemetry.ts";
+import type { DecisionRecorder } from "../../core/store/decisions.ts";
 import type { CorrectedClock } from "../../security/corrected-clock.ts";
 import type { PodParser } from "../../sources/api-source.ts";
 import type { Store } from "../../store/store.ts";
@@ -28,6 +29,7 @@ export interface ClusterComponents {
   readonly random: Random;
   readonly log: Log;
   readonly store: Store;
+  readonly decisions: DecisionRecorder;
   readonly telemetry: OutgoingTelemetry;
 }
 

@@ -11,9 +11,10 @@ import type { ReviewParams, TokenParams } from "@picolet/protocol/tunnel/stream.
 import type { Configuration } from "../../config/configuration.ts";
 import type { ClientReviews, ClusterObjects, IssuedToken } from "../../core/hub/cluster-objects.ts";
 import { type HubAddress, parseHubAddress } from "../../core/hub/hub-address.ts";
-import type { OutgoingTelemetry } from "../../core/hub/outgoing-telemetry.ts";
+import type { OutgoingTelemetry, SampleSource } from "../../core/hub/outgoing-telemetry.ts";
 import type { StreamHandlers } from "../../core/hub/tunnel-ports.ts";
 import type { RuntimeRouter } from "../../core/pods/pod-ports.ts";
+import type { DecisionRecorder } from "../../core/store/decisions.ts";
 import type { Machine, NodeCapacity } from "../../node/machine.ts";
 import type { NodeCondition } from "../../node/node-conditions.ts";
 import { NodeReports } from "../../node/node-reports.ts";
@@ -34,6 +35,7 @@ export interface HubLinkComponents {
   readonly random: Random;
   readonly log: Log;
   readonly store: Store;
+  readonly decisions: DecisionRecorder;
   readonly telemetry: OutgoingTelemetry;
   readonly parser: PodParser;
 }
@@ -57,6 +59,7 @@ export interface LinkedNode {
   readonly addresses: () => readonly string[];
   readonly view: NodeAgentView;
   readonly streams: StreamHandlers;
+  readonly samples: SampleSource;
 }
 
 /** The kubelet's `--cert-dir` has another layout: one key and one file for each certificate. */
@@ -117,7 +120,7 @@ export class HubLink implements ClusterObjects, ClientReviews {
 
   /** Once, when everything else of the node stands. */
   connect(node: LinkedNode): readonly Component[] {
-    const { clock, random, log, store, telemetry } = this.#components;
+    const { clock, random, log, store, decisions, telemetry } = this.#components;
     const { configuration, hub } = this.#init;
     const { nodeName } = configuration;
     const reports = this.#makeReports(node);
@@ -137,10 +140,12 @@ export class HubLink implements ClusterObjects, ClientReviews {
           mirrors: new MirrorPods({ desired: desired.desired }),
           report: reports.report,
           telemetry,
+          samples: node.samples,
         },
         identity,
         handlers: node.streams,
         events,
+        decisions,
         dialer: new TlsDialer({ clock, identity }),
         network: new SystemNetworkChanges(clock),
       },

@@ -5,11 +5,13 @@ import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { ignore } from "@picolet/protocol/errors.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import type { Configuration } from "../../config/configuration.ts";
+import type { WhyAnswers } from "../../core/node/why-answers.ts";
 import type { AgentPod } from "../../core/pods/agent-pod.ts";
 import type { ContainerLogs } from "../../core/pods/container-logs.ts";
 import type { RuntimeRouter } from "../../core/pods/pod-ports.ts";
 import type { Machine } from "../../node/machine.ts";
 import type { NodeCondition } from "../../node/node-conditions.ts";
+import { checkProblem, HEALTH_CHECKS, judgeAgent } from "../../plan/node/judge-node.ts";
 import { usageOf } from "../../stats/filesystem-sampler.ts";
 import type { MountedVolume } from "../../stats/summary.ts";
 import { UsageStats } from "../../stats/usage-stats.ts";
@@ -22,6 +24,7 @@ import type { NodeUsageSampler } from "../node/node-usage.ts";
 
 /** Parts of the node that streams read. */
 export interface StreamedNode {
+  readonly why: WhyAnswers;
   readonly machine: Machine;
   readonly router: RuntimeRouter;
   readonly conditions: Watch<readonly NodeCondition[]>;
@@ -63,11 +66,12 @@ function makeKubelet(
   { clock, log, node }: NodeStreamsComponents,
   { configuration, rootDir }: NodeStreamsInit,
 ): KubeletAnswers {
-  const { machine, usage, view, conditions, probeMetrics, startedAt } = node;
+  const { machine, usage, view, why, probeMetrics, startedAt } = node;
   const paths = new PodPaths({ rootDir, podLogsDir: configuration.podLogsDir });
   return new KubeletAnswers({
     pods: () => view.pods(),
     probeMetrics,
+    why,
     stats: new UsageStats(
       { looks: usage, mountedVolumes: (pod) => mountedVolumes(paths, pod), clock, log },
       { nodeName: configuration.nodeName, startedAt, volumePeriod: configuration.volumeStatsAggPeriod },
@@ -77,8 +81,8 @@ function makeKubelet(
       return { configuration: shownConfiguration(configuration), ...machine };
     },
     unhealthy: () => {
-      const ready = conditions.current.find(({ type }) => type === "Ready");
-      return ready?.status === "True" ? "" : (ready?.message ?? "");
+      const found = judgeAgent(view.facts());
+      return HEALTH_CHECKS.flatMap((check) => checkProblem(found, check) ?? []).join(", ");
     },
   });
 }

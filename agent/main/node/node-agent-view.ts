@@ -33,6 +33,7 @@ export interface NodeAgentViewComponents {
   readonly desired: DesiredStore;
   readonly statuses: StatusManager;
   readonly conditions: Watch<readonly NodeCondition[]>;
+  readonly facts: AgentView["facts"];
   readonly events: EventStore;
   readonly problems: () => readonly SourceProblem[];
   readonly warnings: () => readonly SourceProblem[];
@@ -73,6 +74,10 @@ export class NodeAgentView implements AgentView {
 
   node(): NodeView {
     return { name: this.#init.configuration.nodeName, conditions: this.#components.conditions.current };
+  }
+
+  facts(): ReturnType<AgentView["facts"]> {
+    return this.#components.facts();
   }
 
   runtimes(): RuntimeReports["reports"] {

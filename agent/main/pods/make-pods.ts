@@ -72,25 +72,29 @@ export async function makePods(base: AgentBase, components: PodsComponents): Pro
 }
 
 /** Makes the prober and the hook runner. */
-function makeProbes({ ports: { clock, random }, node: { hostIps }, store }: AgentBase) {
+function makeProbes({ ports: { clock, random }, node: { hostIps }, store, decisions }: AgentBase) {
   const http = new HttpGetter();
   const grpc = new GrpcHealthClient({ clock }, { userAgent: `kube-probe/${KUBERNETES_VERSION}` });
   const events = new PodEvents(store.events);
-  const prober = new PodProber({ clock, random, http, grpc, expand: expandReferences, hostIps, events });
+  const prober = new PodProber({ clock, random, http, grpc, expand: expandReferences, hostIps, events, decisions });
   return { prober, hooks: new LifecycleHooks({ clock, http }) };
 }
 
 type WorkersSurroundings = Omit<PodsComponents, "pods"> &
   Pick<Pods, "statuses" | "cgroups" | "environment" | "images"> & { readonly probes: ReturnType<typeof makeProbes> };
 
-function makeWorkers({ ports, init, node, store, cluster }: AgentBase, surroundings: WorkersSurroundings): PodWorkers {
+function makeWorkers(
+  { ports, init, node, store, decisions, cluster }: AgentBase,
+  surroundings: WorkersSurroundings,
+): PodWorkers {
   const { runtimes, guards, placement, statuses, cgroups, environment, images, probes } = surroundings;
   const { router, adapters, pleg, reports } = runtimes;
   const { desired, events } = store;
   const { puller } = images;
   return new PodWorkers(
     {
-      ...{ ...ports, store: desired, router, environment, observer: pleg, statuses, placement, events, ...probes },
+      ...{ ...ports, store: desired, router, environment, observer: pleg, statuses, placement, events, decisions },
+      ...probes,
       images: environment.withImages(puller, adapters),
       choices: runtimeChoices({ router, puller, store: desired, events, log: ports.log }),
       admission: guards.admission,

@@ -6,6 +6,7 @@ import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { Configuration } from "../../config/configuration.ts";
 import type { PressureCondition } from "../../core/node/node-pressure.ts";
 import type { ContainerPlacement } from "../../core/pods/container-placement.ts";
+import type { DecisionRecorder } from "../../core/store/decisions.ts";
 import { isApparmorEnabled } from "../../node/apparmor.ts";
 import type { Machine } from "../../node/machine.ts";
 import { NodeAdmission } from "../../node/node-admission.ts";
@@ -23,6 +24,7 @@ export interface NodeGuardsComponents {
   readonly random: Random;
   readonly log: Log;
   readonly store: Store;
+  readonly decisions: DecisionRecorder;
   /** Made with these guards, and so not there before. */
   readonly workers: () => PodWorkers;
   readonly router: NodeRuntimes;
@@ -50,7 +52,7 @@ export interface NodeGuards {
 }
 
 export async function makeNodeGuards(components: NodeGuardsComponents, init: NodeGuardsInit): Promise<NodeGuards> {
-  const { clock, log, store, workers, router, runtimes, node, pressures, placement } = components;
+  const { clock, log, store, decisions, workers, router, runtimes, node, pressures, placement } = components;
   const { configuration, machine, allocatable } = init;
   const { events, desired } = store;
   const { nodeName, nodeLabels: labels, registerWithTaints: taints, allowedUnsafeSysctls } = configuration;
@@ -61,6 +63,7 @@ export async function makeNodeGuards(components: NodeGuardsComponents, init: Nod
       pods: () => [...desired.desired.current.pods.values()],
       revive: () => workers().revive(),
       events,
+      decisions,
       clock,
       log,
     },

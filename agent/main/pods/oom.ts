@@ -2,6 +2,7 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { describeError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type PodUid, podUid } from "@picolet/protocol/ports.ts";
+import type { DecisionRecorder } from "../../core/store/decisions.ts";
 import type { EventRecorder } from "../../core/store/store-ports.ts";
 import { KernelLog } from "../../oom/kernel-log.ts";
 import { OomKillLog } from "../../oom/oom-kill-log.ts";
@@ -12,6 +13,7 @@ export interface OomComponents {
   readonly clock: Clock;
   readonly log: Log;
   readonly events: EventRecorder;
+  readonly decisions: DecisionRecorder;
   readonly kills: OomKillLog;
   /** UIDs of all pods on this node. */
   readonly uids: () => Iterable<string>;

@@ -15,9 +15,10 @@ export async function makeSources({
   ports,
   init,
   store: { desired: store, events },
+  decisions,
 }: AgentBase): Promise<readonly PodSource[]> {
   const { staticPodPath: path, nodeName, staticPodURL: url, fileCheckFrequency: checkFrequency } = init.configuration;
-  const components = { ...ports, store, events };
+  const components = { ...ports, store, events, decisions };
   const files = path === "" ? [] : [new FileSource(components, { path, nodeName, checkFrequency })];
   if (url === "") {
     // Pods of a URL that is no longer configured: no source would ever remove them.
@@ -39,10 +40,12 @@ export async function makeSources({
 /** Pods pushed by users. The source is loaded with the first push. */
 export function pushedPods({ ports: { clock, log }, init, store: { desired: store } }: AgentBase): PushedPods {
   const { nodeName } = init.configuration;
+  const source = async (): Promise<PushedPods> => {
+    const { PushSource } = await import("../../sources/push-source.ts");
+    return new PushSource({ clock, log, store }, { nodeName });
+  };
   return {
-    replace: async (text, options) => {
-      const { PushSource } = await import("../../sources/push-source.ts");
-      return new PushSource({ clock, log, store }, { nodeName }).replace(text, options);
-    },
+    replace: async (text, options) => (await source()).replace(text, options),
+    remove: async (uid) => (await source()).remove(uid),
   };
 }

@@ -40,7 +40,7 @@ export function makeUpdates(
   { view, pods, shutdown }: UpdatesParts,
   { directory, software }: { readonly directory: string; readonly software: BoardSoftware },
 ): Updates {
-  const { ports, init, store, cluster } = base;
+  const { ports, init, store, decisions, cluster } = base;
   const { configuration, args } = init;
   const configurationPath = args.configPath ?? DEFAULT_CONFIG_PATH;
   return new Updates(
@@ -54,7 +54,7 @@ export function makeUpdates(
       access: registryAccess(base, pods),
       runTask: taskRunner(base),
       startCheck,
-      ...{ ...ports, shutdown, events: store.events },
+      ...{ ...ports, shutdown, events: store.events, decisions },
     },
     {
       nodeName: configuration.nodeName,

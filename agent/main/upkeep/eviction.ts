@@ -14,7 +14,7 @@ import { cgroupFoldersOf } from "../node/node-usage.ts";
 export interface EvictionComponents
   extends Pick<
     EvictionManagerComponents,
-    "usage" | "pods" | "ender" | "switcher" | "reclaim" | "release" | "events" | "clock" | "log"
+    "usage" | "pods" | "ender" | "switcher" | "reclaim" | "release" | "events" | "decisions" | "clock" | "log"
   > {
   readonly cgroups: CgroupTree;
   readonly podCgroups: PodCgroups;

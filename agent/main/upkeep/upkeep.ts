@@ -31,7 +31,7 @@ export interface Upkeep {
 }
 
 export function makeUpkeep(base: AgentBase, components: UpkeepComponents): Upkeep {
-  const { ports, init, node, store } = base;
+  const { ports, init, node, store, decisions } = base;
   const { args, configuration } = init;
   const { clock, log } = ports;
   const { events } = store;
@@ -47,7 +47,7 @@ export function makeUpkeep(base: AgentBase, components: UpkeepComponents): Upkee
   const switcher = makeSwitch(base, components);
   const eviction = makeEviction(
     {
-      ...{ clock, log, events, usage, ender: workers, switcher, reclaim: garbage.reclaim, pods },
+      ...{ clock, log, events, decisions, usage, ender: workers, switcher, reclaim: garbage.reclaim, pods },
       ...{ cgroups: node.cgroups, podCgroups: cgroups },
       release: (pod, stop) => environment.release(pod, stop),
     },
@@ -55,7 +55,7 @@ export function makeUpkeep(base: AgentBase, components: UpkeepComponents): Upkee
   );
   const oomWatch = makeOomWatch(
     {
-      ...{ clock, log, events, kills },
+      ...{ clock, log, events, decisions, kills },
       uids: () => statuses.pods.keys(),
       killed: (uid) => {
         for (const adapter of adapters)

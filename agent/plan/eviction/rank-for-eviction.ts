@@ -48,6 +48,13 @@ export function rankForEviction(
     .map(({ candidate }) => candidate);
 }
 
+/** What a candidate uses and requests of the resource that is short, as it is ranked. */
+export const rankedFigures = (
+  candidate: EvictionCandidate,
+  signal: EvictionSignal,
+  layout: DiskLayout,
+): Pick<Ranked, "used" | "requested"> => rankedBy(candidate, signal, layout);
+
 const excess = ({ used = 0, requested }: Ranked): number => used - requested;
 const byExcess: Order = (left, right) => Number(excess(right) > 0) - Number(excess(left) > 0);
 const byPriority: Order = (left, right) => left.priority - right.priority;

@@ -7,6 +7,7 @@ import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
 import type { SourceProblem } from "@picolet/protocol/local-api/status.ts";
 import { type Clock, type Log, type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { DecisionRecorder } from "../../core/store/decisions.ts";
 import type { DesiredStore, EventRecorder } from "../../core/store/store-ports.ts";
 import { type PathProblem, type ProblemReason, ProblemReport, WARNING_REASON } from "../manifests/problem-report.ts";
 import { configSeen, MAX_PODS } from "../manifests/static-pod.ts";
@@ -26,6 +27,8 @@ export interface FileSourceComponents {
   readonly log: Log;
   readonly store: DesiredStore;
   readonly events: EventRecorder;
+  /** Missing: no decision is recorded. */
+  readonly decisions?: DecisionRecorder | undefined;
 }
 
 export interface FileSourceInit {
@@ -67,7 +70,10 @@ export class FileSource implements Component {
     this.#alarm = new Alarm(clock);
     this.#folder = new ManifestFolder(clock);
     this.#watcher = new FolderWatcher(log, (folder, name, isWritten) => this.#onEvent(folder, name, isWritten));
-    this.#report = new ProblemReport({ log, events }, { nodeName: init.nodeName, source: "file" });
+    this.#report = new ProblemReport(
+      { log, events, decisions: components.decisions },
+      { nodeName: init.nodeName, source: "file" },
+    );
   }
 
   /** The current problems of files. */

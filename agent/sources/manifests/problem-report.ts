@@ -1,7 +1,9 @@
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import { publicName, publicProblem } from "@picolet/protocol/decisions/public-text.ts";
 import type { SourceProblem } from "@picolet/protocol/local-api/status.ts";
 import type { Log } from "@picolet/protocol/ports.ts";
 import type { DesiredPod, SourceId } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { type DecisionRecorder, NO_DECISIONS } from "../../core/store/decisions.ts";
 import { type EventRecorder, nodeReference, type ObjectReference } from "../../core/store/store-ports.ts";
 import type { ManifestProblem } from "./manifest-reader.ts";
 
@@ -37,6 +39,7 @@ const MAX_PODS_IN_EVENTS = 10;
 export class ProblemReport {
   readonly #log: Log;
   readonly #events: EventRecorder;
+  readonly #decisions: DecisionRecorder;
   readonly #node: ObjectReference;
   readonly #source: SourceId;
   /** The reported message of each path. */
@@ -45,11 +48,17 @@ export class ProblemReport {
   readonly #warnings = new WatchSource<readonly SourceProblem[]>([]);
 
   constructor(
-    components: { readonly log: Log; readonly events: EventRecorder },
+    components: {
+      readonly log: Log;
+      readonly events: EventRecorder;
+      /** Missing: no decision is recorded. */
+      readonly decisions?: DecisionRecorder | undefined;
+    },
     init: { readonly nodeName: string; readonly source: SourceId },
   ) {
     this.#log = components.log;
     this.#events = components.events;
+    this.#decisions = components.decisions ?? NO_DECISIONS;
     this.#source = init.source;
     this.#node = nodeReference(init.nodeName);
   }
@@ -72,7 +81,11 @@ export class ProblemReport {
       if (this.#reported.get(`${problem.reason} ${problem.path}`) !== messageOf(problem)) this.#record(problem);
     }
     for (const key of this.#reported.keys()) {
-      if (!messages.has(key)) this.#log.info("a problem with manifests is mended", { problem: key });
+      if (messages.has(key)) continue;
+      this.#log.info("a problem with manifests is mended", { problem: key });
+      const [reason = "", ...path] = key.split(" ");
+      if (reason !== WARNING_REASON)
+        this.#decisions.record({ kind: "manifestMended", origin: publicName(path.join(" ")) });
     }
     this.#reported = messages;
     const isWarning = ({ reason }: PathProblem): boolean => reason === WARNING_REASON;
@@ -91,12 +104,24 @@ export class ProblemReport {
     const { reason } = problem;
     const what = reason === WARNING_REASON ? "a manifest has fields without effect" : "a manifest cannot be used";
     this.#log.warn(what, { reason, problem: message });
+    if (reason !== WARNING_REASON) this.#decide(problem);
     const pods = problem.pods.slice(0, MAX_PODS_IN_EVENTS).map(referenceOf);
     for (const regarding of pods.length > 0 ? pods : [this.#node]) {
       this.#events.record({ regarding, type: "Warning", reason, message });
     }
   }
+
+  /** Once for the file, and for each of its pods that go on. What a manifest says may be secret, and is left out. */
+  #decide({ path, problems, pods }: PathProblem): void {
+    const { message, position } = problems[0] ?? NOTHING;
+    const why = { origin: publicName(path), message: publicProblem(message), figures: { line: position?.line } };
+    for (const pod of [undefined, ...pods.slice(0, MAX_PODS_IN_EVENTS)]) {
+      this.#decisions.record({ kind: "manifestBroken", ...why }, pod);
+    }
+  }
 }
+
+const NOTHING: ManifestProblem = { message: "", position: undefined };
 
 const referenceOf = ({ uid, pod }: DesiredPod): ObjectReference => ({
   kind: "Pod",

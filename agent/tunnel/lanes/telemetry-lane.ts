@@ -4,42 +4,49 @@ import { describeError, ignore, isCancelled, isPicoletError, PicoletError } from
 import { type Clock, type Log, seconds } from "@picolet/protocol/ports.ts";
 import {
   decodeTelemetryAck,
-  encodeDelivery,
   LengthPrefixedReader,
   MAX_UNACKNOWLEDGED_BATCHES,
   readTelemetryReply,
 } from "@picolet/protocol/telemetry/stream-messages.ts";
-import type { OpenedStream, StreamOpener } from "@picolet/protocol/tunnel/stream.ts";
-import type { OutgoingBatch, OutgoingTelemetry } from "../../core/hub/outgoing-telemetry.ts";
+import type { OpenedStream, StreamKind, StreamOpener } from "@picolet/protocol/tunnel/stream.ts";
+import type { Delivery, Outgoing } from "../../core/hub/outgoing-telemetry.ts";
 import { Violation } from "./violation.ts";
 
-export interface TelemetryLaneComponents {
+export interface TelemetryLaneComponents<Item extends Delivery> {
   readonly clock: Clock;
   readonly log: Log;
-  readonly telemetry: OutgoingTelemetry;
+  readonly outgoing: Outgoing<Item>;
   readonly opener: StreamOpener;
+}
+
+export interface TelemetryLaneInit<Item> {
+  readonly kind: StreamKind & ("telemetry" | "samples");
+  /** @returns what encodes the items of one stream, with the length before each */
+  readonly encoder: () => (item: Item) => Uint8Array;
 }
 
 /** A hub that takes none at the moment is asked again, ever more slowly. */
 const RETRY: BackoffPolicy = { first: seconds(2), max: seconds(60) };
 
 /**
- * The way up for telemetry, of one session: a stream in the bulk lane, which holds up nothing else, as long as the
- * session lives. What the hub does not acknowledge stays in the queue, and is sent again in the next session.
+ * The way up for telemetry or samples, of one session: a stream in the bulk lane, which holds up nothing else, as long
+ * as the session lives. What the hub does not acknowledge stays in the queue, and is sent again in the next session.
  */
-export class TelemetryLane {
-  readonly #components: TelemetryLaneComponents;
-  /** Id of the last batch that the hub has acknowledged. */
+export class TelemetryLane<Item extends Delivery> {
+  readonly #components: TelemetryLaneComponents<Item>;
+  readonly #init: TelemetryLaneInit<Item>;
+  /** Id of the last item that the hub has acknowledged. */
   #acknowledged = 0;
 
-  constructor(components: TelemetryLaneComponents) {
+  constructor(components: TelemetryLaneComponents<Item>, init: TelemetryLaneInit<Item>) {
     this.#components = components;
+    this.#init = init;
   }
 
   /** Until `signal` aborts, or the hub says that it takes none at all. @throws a Violation */
   async run(signal: AbortSignal): Promise<void> {
-    const { clock, log, telemetry } = this.#components;
-    telemetry.forwarding(true);
+    const { clock, log, outgoing } = this.#components;
+    outgoing.forwarding(true);
     let failures = 0;
     try {
       while (!signal.aborted) {
@@ -47,13 +54,14 @@ export class TelemetryLane {
         const error = await this.#attempt(signal);
         if (error === undefined) continue;
         if (error instanceof Violation) throw error;
-        if (isPicoletError(error, "unimplemented")) return telemetry.untaken(describeError(error));
-        log.info("the hub takes no telemetry at the moment", { error: describeError(error), failures });
+        if (isPicoletError(error, "unimplemented")) return outgoing.untaken(describeError(error));
+        const { kind } = this.#init;
+        log.info("the hub takes no telemetry at the moment", { kind, error: describeError(error), failures });
         failures = this.#acknowledged > before ? 1 : failures + 1;
         await clock.sleep(backoffDelay(RETRY, failures), signal);
       }
     } finally {
-      telemetry.forwarding(false);
+      outgoing.forwarding(false);
     }
   }
 
@@ -69,10 +77,10 @@ export class TelemetryLane {
   }
 
   /** @returns the batches after those on their way; waits for one when none are */
-  async #next(underWay: number, signal: AbortSignal): Promise<readonly OutgoingBatch[]> {
-    const { telemetry } = this.#components;
-    for await (const _ of telemetry.latest.changes(signal)) {
-      const batches = telemetry.pending(Math.max(underWay, this.#acknowledged), MAX_UNACKNOWLEDGED_BATCHES);
+  async #next(underWay: number, signal: AbortSignal): Promise<readonly Item[]> {
+    const { outgoing } = this.#components;
+    for await (const _ of outgoing.latest.changes(signal)) {
+      const batches = outgoing.pending(Math.max(underWay, this.#acknowledged), MAX_UNACKNOWLEDGED_BATCHES);
       if (batches.length > 0) return batches;
     }
     return [];
@@ -80,11 +88,11 @@ export class TelemetryLane {
 
   /** Batches of one queue, until one of another comes. */
   async #send(queue: string, signal: AbortSignal): Promise<void> {
-    const stream = await this.#components.opener.open("telemetry", { queue }, "bulk", signal);
+    const stream = await this.#components.opener.open(this.#init.kind, { queue }, "bulk", signal);
     using life = joinSignals(signal, stream.closed);
     const sending = new SentBatches((id) => {
       this.#acknowledged = id;
-      this.#components.telemetry.ack(id);
+      this.#components.outgoing.ack(id);
     });
     try {
       const { received } = readTelemetryReply(stream.reply);
@@ -107,6 +115,7 @@ export class TelemetryLane {
     sending: SentBatches,
     signal: AbortSignal,
   ): Promise<void> {
+    const encode = this.#init.encoder();
     let last = this.#acknowledged;
     while (!signal.aborted) {
       await sending.room(signal);
@@ -118,7 +127,7 @@ export class TelemetryLane {
         sending.add(batch);
         // The hub had it before this stream: of a session whose ack was lost.
         if (batch.sequence <= received) sending.acknowledge(batch.sequence);
-        else await stream.write(encodeDelivery(batch), signal);
+        else await stream.write(encode(batch), signal);
       }
     }
   }
@@ -146,7 +155,7 @@ class SentBatches {
     return this.#batches.length < MAX_UNACKNOWLEDGED_BATCHES;
   }
 
-  add({ id, sequence }: OutgoingBatch): void {
+  add({ id, sequence }: Delivery): void {
     this.#highest = sequence;
     this.#batches.push({ id, sequence });
   }

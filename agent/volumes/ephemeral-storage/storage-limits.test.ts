@@ -133,7 +133,9 @@ test("an emptyDir beyond its limit gets its pod evicted, with the kubelet's even
   bench.write(`${bench.paths.volume(pod.uid, "empty-dir", "x")}/deep/file`, 11 * MIB);
   await bench.round();
   const message = 'Usage of EmptyDir volume "x" exceeds the limit "10Mi". ';
-  assert.deepEqual(bench.ended, [{ uid: pod.uid, how: { reason: "Evicted", message, gracePeriod: seconds(1) } }]);
+  const decision = { kind: "storageExceeded", message: message.trim() };
+  const how = { reason: "Evicted", message, gracePeriod: seconds(1), decision };
+  assert.deepEqual(bench.ended, [{ uid: pod.uid, how }]);
   assert.deepEqual(bench.events.lines, [`Warning Evicted: ${message}`]);
 });
 

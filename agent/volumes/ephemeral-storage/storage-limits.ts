@@ -1,6 +1,7 @@
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
+import { publicMessage } from "@picolet/protocol/decisions/public-text.ts";
 import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis, type PodUid, seconds } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
@@ -118,8 +119,9 @@ export class StorageLimits implements Component {
     const { ender, events, log } = this.#components;
     warnOfPod(events, desired, "Evicted", message);
     log.warn("a pod takes more disk than it may", { pod: desired.uid, message: message.trim() });
+    const decision = { kind: "storageExceeded", message: publicMessage(message) } as const;
     const ended = ender
-      .end(desired.uid, { reason: "Evicted", message, gracePeriod: GRACE }, signal)
+      .end(desired.uid, { reason: "Evicted", message, gracePeriod: GRACE, decision }, signal)
       .catch((error: unknown) => {
         if (!isCancelled(error)) log.error("cannot evict a pod", { pod: desired.uid, error: describeError(error) });
       })

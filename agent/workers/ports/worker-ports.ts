@@ -9,6 +9,7 @@ import type { PodResources } from "../../core/pods/pod-cgroup-ports.ts";
 import type { PodObserver } from "../../core/pods/pod-observer.ts";
 import type { ImageManager, PodEnvironment, RuntimeChoices, RuntimeRouter } from "../../core/pods/pod-ports.ts";
 import type { HookRunner, Prober } from "../../core/pods/probe-ports.ts";
+import type { DecisionRecorder } from "../../core/store/decisions.ts";
 import type { CrashBackoffLimits } from "../../plan/crash-backoff.ts";
 import type { PlanPod, PodStatusRecorder } from "../../plan/pod-view.ts";
 import type { NameClaims } from "./name-claims.ts";
@@ -27,6 +28,7 @@ export interface WorkerPorts {
   readonly observer: PodObserver;
   readonly statuses: PodStatusRecorder;
   readonly events: PodEvents;
+  readonly decisions: DecisionRecorder;
   readonly names: NameClaims;
   readonly sandboxSlots: Slots;
   /** The runtime that has the pod, or else must run it; `undefined` when this node has none for it. */

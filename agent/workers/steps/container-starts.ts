@@ -5,6 +5,7 @@ import type { Clock, Millis } from "@picolet/protocol/ports.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
 import type { Action, ContainerLaunch, ObservedPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { AnyContainer } from "../../plan/container-roles.ts";
+import { startedDecision } from "../../plan/decisions.ts";
 import { gracePeriodOf } from "../../plan/grace-period.ts";
 import type { PlanAction, StopContainer } from "../../plan/pod-view.ts";
 import type { WorkerPorts } from "../ports/worker-ports.ts";
@@ -38,9 +39,9 @@ export class ContainerStarts {
 
   /** @returns `pending` while the image is being pulled */
   async start(action: StartContainer, context: StepRun): Promise<"done" | "pending"> {
-    const { events, clock } = this.#ports;
+    const { events, decisions, clock } = this.#ports;
     const { desired } = context.view;
-    const { name, attempt } = action;
+    const { name, attempt, backoff } = action;
     const launch = await this.#launch(action, context);
     if (launch === undefined) return "pending";
     const start: Action = { kind: "startContainer", container: launch };
@@ -49,6 +50,7 @@ export class ContainerStarts {
       this.#own.calls.apply(start, ACTION_TIMEOUT, { ...context, signal });
     await runWithGrace(clock, START_LINGERS, run, context);
     this.#own.listener.dispatch({ kind: "started", name, attempt, monotonic: clock.monotonic() });
+    decisions.record(startedDecision(context.view, { name, attempt, backoff }), desired);
     events.record(desired, "Normal", "Created", `Created container: ${name}`, name);
     events.record(desired, "Normal", "Started", `Started container ${name}`, name);
     const postStart = containerOf(desired, name)?.lifecycle?.postStart;
@@ -69,6 +71,7 @@ export class ContainerStarts {
       if (context.signal.aborted || isCancelled(error)) throw error;
       this.#ports.events.record(desired, "Warning", "FailedPostStartHook", "PostStartHook failed", name);
       const gracePeriod = gracePeriodOf(desired.pod);
+      const running = run.state.kind === "running";
       const stop = {
         kind: "stopContainer",
         containerId: run.id,
@@ -76,10 +79,12 @@ export class ContainerStarts {
         gracePeriod,
         after: [],
         replaces: undefined,
+        running,
+        message: "FailedPostStartHook",
+        cause: "hookFailed",
       } as const;
-      const running = run.state.kind === "running";
       // A failed stop is left to the next round.
-      if (running) await this.#own.end({ ...stop, running, message: "FailedPostStartHook" }, { ...context, observed });
+      if (running) await this.#own.end(stop, { ...context, observed });
       throw new HookFailure("", { cause: error });
     }
   }

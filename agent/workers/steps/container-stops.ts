@@ -4,6 +4,8 @@ import type { LifecycleHandler } from "@picolet/protocol/pod/pod.ts";
 import { type Clock, type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { HookRunner, HookTarget } from "../../core/pods/probe-ports.ts";
+import type { DecisionRecorder } from "../../core/store/decisions.ts";
+import { stoppedDecision } from "../../plan/decisions.ts";
 import type { StopContainer } from "../../plan/pod-view.ts";
 import type { StopMemory } from "../../plan/worker-memory.ts";
 import type { PodEvents } from "../ports/pod-events.ts";
@@ -15,6 +17,7 @@ const MINIMUM_GRACE = seconds(2);
 export interface ContainerStopsComponents {
   readonly clock: Clock;
   readonly events: PodEvents;
+  readonly decisions: DecisionRecorder;
   readonly hooks: HookRunner;
 }
 
@@ -85,6 +88,8 @@ export class ContainerStops {
     const until = stopOf(this.#worker, containerId)?.until ?? monotonic + gracePeriod;
     if (!isNew) return { until, hook: this.#hooks.get(containerId) };
     this.#components.events.record(desired, "Normal", "Killing", action.message, action.name);
+    const decision = stoppedDecision(action);
+    if (decision !== undefined) this.#components.decisions.record(decision, desired);
     if (preStop === undefined || !action.running || gracePeriod === 0) return { until, hook: undefined };
     const hook = this.#run(order, preStop);
     this.#hooks.set(containerId, hook);

@@ -1,6 +1,8 @@
 import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Log, Random } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { DecisionRecorder } from "../../core/store/decisions.ts";
+import { failedDecision } from "../../plan/decisions.ts";
 import { type PlanAction, stepOf } from "../../plan/pod-view.ts";
 import type { PodEvents } from "../ports/pod-events.ts";
 import { nextFailure } from "./step-failures.ts";
@@ -11,6 +13,7 @@ interface FailedStepsPorts {
   readonly random: Random;
   readonly log: Log;
   readonly events: PodEvents;
+  readonly decisions: DecisionRecorder;
 }
 
 /** Records the failures of steps: in the worker's state, in the log, and as the kubelet's events. */
@@ -24,7 +27,7 @@ export class FailedSteps {
   }
 
   record(action: PlanAction, desired: DesiredPod, error: unknown): void {
-    const { log, events } = this.#ports;
+    const { log, events, decisions, clock } = this.#ports;
     const isImage = error instanceof ImageFailure;
     const isHook = error instanceof HookFailure;
     const step = stepOf(action);
@@ -35,6 +38,7 @@ export class FailedSteps {
     const failure = nextFailure(failuresOf(this.#worker.state), failed, this.#ports);
     this.#worker.dispatch({ kind: "stepFailed", step, failure });
     const { count, message } = failure;
+    decisions.record(failedDecision(action, desired, { failure, isImage, monotonic: clock.monotonic() }), desired);
     if (count === 1) log.warn("a step of a pod failed", { pod: desired.uid, step, error: message });
     // The image manager records its own failures, and leftovers of a removed pod do not concern its user.
     if (isImage || isHook || prefix === undefined) return;

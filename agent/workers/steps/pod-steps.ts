@@ -154,6 +154,7 @@ export class PodSteps {
         await this.#cleanup(context);
         return "done";
       case "forget":
+        this.#ports.decisions.record({ kind: "gone" }, context.view.desired);
         this.#ports.forget(context.view.desired);
         this.#listener.dispatch({ kind: "forgotten" });
         return "done";
@@ -198,9 +199,10 @@ export class PodSteps {
   }
 
   async #createSandbox(attempt: number, context: StepRun): Promise<void> {
-    const { environment, events, router, sandboxSlots, clock } = this.#ports;
+    const { environment, events, decisions, router, sandboxSlots, clock } = this.#ports;
     const { desired } = context.view;
     if (attempt > 0) {
+      decisions.record({ kind: "sandboxReplaced", figures: { sandbox: attempt } }, desired);
       events.record(desired, "Normal", "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.");
     }
     const adapter = context.adapter ?? router.adapterFor(desired);

@@ -23,6 +23,11 @@ export class WriteSlots {
     );
   }
 
+  /** Slots that are held, and writes that wait for one. */
+  get load(): { readonly seats: number; readonly waiting: number } {
+    return this.#queue.load;
+  }
+
   /**
    * Runs `write` when there is a slot for `node`.
    * @throws what it throws; QueueRefusal when too many of the node wait; `cancelled` when `signal` aborts before

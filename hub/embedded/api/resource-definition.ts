@@ -166,6 +166,14 @@ export interface ResourceDefinition {
    * @throws StatusError
    */
   readonly answer?: (object: ApiObject, context: StrategyContext) => ApiObject | Promise<ApiObject>;
+  /** Objects that are made when they are read, and never stored. Its verbs are get and list. */
+  readonly live?: LiveObjects;
+}
+
+export interface LiveObjects {
+  get(namespace: string, name: string): ApiObject | undefined;
+  /** @param namespace "" for all */
+  list(namespace: string): Iterable<ApiObject>;
 }
 
 /** `pods`, `daemonsets.apps`: what a resource is called in messages, rules and lookups. */

@@ -5,6 +5,7 @@ import type { Duplex } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { promisify } from "node:util";
 import { gzip } from "node:zlib";
+import { LabelledCounts, LabelledLatencies } from "@picolet/hub-core/counts.ts";
 import type { KubeletConnector } from "@picolet/hub-core/kubelet-connector.ts";
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
@@ -49,6 +50,14 @@ export const MIN_GZIP_BYTES = 128 * 1024;
 /** Verbs of requests with a body. */
 const BODY_VERBS: ReadonlySet<RequestVerb> = new Set(["create", "update", "patch", "delete", "deletecollection"]);
 
+/** Requests by HTTP that were answered. Upgrades are none of them. */
+class RequestCounts {
+  /** By verb (`other`: no resource) and status. */
+  readonly requests = new LabelledCounts();
+  /** By verb; a watch is none of them. */
+  readonly durations = new LabelledLatencies();
+}
+
 interface Exchange {
   readonly message: IncomingMessage;
   readonly response: ServerResponse;
@@ -77,6 +86,7 @@ export class ApiHandler {
   readonly #paths: PathEndpoint;
   readonly #kubelets: KubeletEndpoint;
   readonly #fairness: RequestFairness;
+  readonly counts = new RequestCounts();
   /** Streams as well. */
   #open = 0;
   #whenDrained: (() => void) | undefined;
@@ -100,7 +110,13 @@ export class ApiHandler {
     });
   }
 
+  /** Requests that are worked on or wait, bytes in memory, watches and streams. */
+  get load(): RequestFairness["load"] {
+    return this.#fairness.load;
+  }
+
   async handle(message: IncomingMessage, response: ServerResponse, stop: AbortSignal): Promise<void> {
+    const startedAt = this.#components.clock.monotonic();
     using joined = joinSignals(stop);
     // A server that stops still answers what waits for its turn.
     using gone = joinSignals();
@@ -118,6 +134,9 @@ export class ApiHandler {
       turn.leave();
       await this.#fail(message, response, error, turn, joined.signal);
     } finally {
+      const verb = turn.verb ?? "other";
+      this.counts.requests.add([verb, String(response.statusCode)]);
+      if (verb !== "watch") this.counts.durations.observe([verb], this.#components.clock.monotonic() - startedAt);
       this.#open -= 1;
       if (this.#open === 0) this.#whenDrained?.();
     }
@@ -161,6 +180,7 @@ export class ApiHandler {
     // Kubernetes sends UIDs here; the hub sends the names instead.
     response.setHeader("X-Kubernetes-PF-FlowSchema-UID", to.schema);
     response.setHeader("X-Kubernetes-PF-PriorityLevel-UID", to.level);
+    turn.verb = verb;
     await turn.enter(to, verb === undefined ? 1 : this.#fairness.widthOf(parsed, verb, query));
     if (parsed.kind === "other") {
       const method = (message.method ?? "GET").toLowerCase();

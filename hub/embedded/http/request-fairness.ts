@@ -170,6 +170,8 @@ interface TurnComponents {
 
 /** One request's way: it waits for a seat, reads its body without one, waits again, and answers. */
 export class RequestTurn implements Disposable {
+  /** For the metrics; undefined: no resource was asked for, or it is not known yet. */
+  verb: RequestVerb | undefined;
   readonly #components: TurnComponents;
   readonly #signal: AbortSignal;
   #seat: Seat | undefined;

@@ -25,6 +25,41 @@ export interface Model {
   readonly fields: ReadonlyMap<string, ModelField>;
 }
 
+const own = (name: string, description: string, fields: readonly ModelField[]): readonly [string, Model] => [
+  name,
+  { name, description, fields: new Map(fields.map((field) => [field.name, field])) },
+];
+const ownField = (name: string, type: FieldType, description: string): ModelField => ({
+  ...{ name, type, description, isRequired: true },
+});
+const USAGE_FIELD = ownField(
+  "usage",
+  { kind: "map", values: { kind: "quantity" } },
+  "CPU in cores over the window, and the working set of memory.",
+);
+const SAMPLED_FIELDS = [
+  ownField("metadata", { kind: "object", model: "V1ObjectMeta" }, ""),
+  ownField("timestamp", { kind: "date-time" }, "The end of the window over which CPU was averaged."),
+  ownField("window", { kind: "string" }, "The length of the window, as Go writes a duration."),
+];
+
+/** Types of metrics.k8s.io/v1beta1, which @kubernetes/client-node has no models of. */
+const OWN_MODELS: ReadonlyMap<string, Model> = new Map([
+  own("V1beta1NodeMetrics", "Resource usage of a node.", [...SAMPLED_FIELDS, USAGE_FIELD]),
+  own("V1beta1PodMetrics", "Resource usage of a pod.", [
+    ...SAMPLED_FIELDS,
+    ownField(
+      "containers",
+      { kind: "array", items: { kind: "object", model: "V1beta1ContainerMetrics" } },
+      "Usage of each container that runs.",
+    ),
+  ]),
+  own("V1beta1ContainerMetrics", "Resource usage of a container.", [
+    ownField("name", { kind: "string" }, "Name of the container."),
+    USAGE_FIELD,
+  ]),
+]);
+
 /** Kubernetes' types. Each is read when it is first asked for, and kept. */
 export interface ModelSource {
   /** @throws `not_found` for a name that is none */
@@ -123,7 +158,7 @@ export class FolderModelSource implements ModelSource {
   }
 
   get(name: string): Model {
-    const known = this.#models.get(name);
+    const known = this.#models.get(name) ?? OWN_MODELS.get(name);
     if (known !== undefined) return known;
     if (!MODEL_NAME.test(name)) throw new PicoletError("not_found", `cannot find the type ${JSON.stringify(name)}`);
     try {
@@ -150,7 +185,7 @@ export class FileModelSource implements ModelSource {
 
   get(name: string): Model {
     this.#models ??= this.#read();
-    const model = this.#models.get(name);
+    const model = this.#models.get(name) ?? OWN_MODELS.get(name);
     if (model === undefined) throw new PicoletError("not_found", `cannot find the type ${name}`);
     return model;
   }

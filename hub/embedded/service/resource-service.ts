@@ -86,6 +86,8 @@ export class ResourceService {
   /** @returns the object as JSON text */
   async get(request: ResourceRequest): Promise<string> {
     if (this.#handlerOf(request) !== undefined) throw methodNotAllowed();
+    const { live } = request.definition;
+    if (live !== undefined) return JSON.stringify(this.#reader.fetchLive(live, request));
     const { body } = this.#reader.fetch(request);
     await this.#components.store.settled();
     return body;

@@ -6,7 +6,7 @@ import { TempFolder } from "../unit/machine/temp-folder.ts";
 import { debianTreeMissing, makeDebianTree } from "./debian-tree.ts";
 
 /** Essential packages, and what picolet's depend on. */
-const PACKAGES = ["adduser", "libstdc++6", "libgcc-s1", "init-system-helpers"];
+export const PACKAGES = ["adduser", "libstdc++6", "libgcc-s1", "init-system-helpers"];
 const CACHE = "node_modules/.cache/picolet/debian-root";
 const RUN_LIMIT_MS = 240_000;
 /** Files that dpkg, adduser and ldconfig write themselves, for any package that comes or goes. */
@@ -29,7 +29,8 @@ export class DebianRoot implements Disposable {
   constructor(release?: string) {
     const [upper, work] = [this.#folder.at("upper"), this.#folder.at("work")];
     for (const folder of [this.path, upper, work]) mkdirSync(folder);
-    const options = `lowerdir=${cachedTree(release)},upperdir=${upper},workdir=${work}`;
+    // Nothing of it outlives the machine: dpkg need not wait for the disk.
+    const options = `volatile,lowerdir=${cachedTree(PACKAGES, release)},upperdir=${upper},workdir=${work}`;
     execFileSync("mount", ["-t", "overlay", "overlay", "-o", options, this.path]);
   }
 
@@ -72,9 +73,9 @@ export class DebianRoot implements Disposable {
   }
 }
 
-/** The lower tree of every root; it is read only. One process at a time makes it. */
-function cachedTree(release: string | undefined): string {
-  const name = [...PACKAGES, ...(release === undefined ? [] : [release])].join("+");
+/** The lower tree of every root with these packages; it is read only. Made once, in 10 to 15 s. */
+export function cachedTree(packages: readonly string[], release?: string): string {
+  const name = [...packages, ...(release === undefined ? [] : [release])].join("+");
   const tree = join(process.cwd(), CACHE, name);
   if (existsSync(tree)) return tree;
   mkdirSync(CACHE, { recursive: true });
@@ -82,7 +83,7 @@ function cachedTree(release: string | undefined): string {
     if (!existsSync(`/proc/${left.split("-")[1]}`)) rmSync(join(CACHE, left), { recursive: true });
   const making = mkdtempSync(join(CACHE, `making-${process.pid}-`));
   try {
-    makeDebianTree(join(making, "tree"), { variant: "essential", packages: PACKAGES, release });
+    makeDebianTree(join(making, "tree"), { variant: "essential", packages, release });
     renameSync(join(making, "tree"), tree);
   } catch (error) {
     // Another process was faster.

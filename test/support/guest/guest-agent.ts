@@ -1,7 +1,7 @@
-/** The agent on an emulated board: a systemd unit with what lies in `dist/board`, as a package would install it. */
+/** The agent on a machine with systemd: a systemd unit with what lies in `dist/board`, as a package would install it. */
 import { AgentClient } from "../agent/agent-socket.ts";
 import { makeTar } from "../unit/images/tar.ts";
-import type { Guest } from "./guest.ts";
+import type { BoardMachine } from "./board-machine.ts";
 
 const MANIFESTS = "/etc/picolet/manifests";
 const CONFIG = "/etc/picolet/config.yaml";
@@ -21,15 +21,15 @@ export interface GuestAgentOptions {
 export class GuestAgent extends AgentClient {
   readonly socketPath: string;
   protected override readonly waitLimitMs = WAIT_LIMIT_MS;
-  readonly #guest: Guest;
+  readonly #guest: BoardMachine;
 
-  private constructor(guest: Guest, socketPath: string) {
+  private constructor(guest: BoardMachine, socketPath: string) {
     super();
     this.#guest = guest;
     this.socketPath = socketPath;
   }
 
-  static async start(guest: Guest, { config = {}, files = {} }: GuestAgentOptions): Promise<GuestAgent> {
+  static async start(guest: BoardMachine, { config = {}, files = {} }: GuestAgentOptions): Promise<GuestAgent> {
     const whole = {
       nodeName: "guest",
       staticPodPath: MANIFESTS,
@@ -102,7 +102,7 @@ export class GuestAgent extends AgentClient {
 }
 
 /** The runtime needs the same driver. */
-async function useSystemdCgroups(guest: Guest): Promise<void> {
+async function useSystemdCgroups(guest: BoardMachine): Promise<void> {
   const config = "/etc/containerd/config.toml";
   await guest.output(
     `sed -i 's/SystemdCgroup = false/SystemdCgroup = true/' ${config} && systemctl restart containerd`,

@@ -5,6 +5,7 @@
 import { once } from "node:events";
 import { createConnection, type Socket } from "node:net";
 import { setTimeout as pause } from "node:timers/promises";
+import type { RunningCommand } from "./board-machine.ts";
 
 /** The courier's own, of a frame's content and of commands at a time. */
 const MAX_FRAME = 64 * 1024;
@@ -19,14 +20,9 @@ export interface CommandHandlers {
   readonly onStderr: (data: Buffer) => void;
 }
 
-/** A command under way. */
-export interface RemoteCommand {
-  /** Resolves with the exit code, or 128 and the signal's number; rejects when the guest is gone. */
-  readonly ended: Promise<number>;
+export interface RemoteCommand extends RunningCommand {
   /** Resolves when the command's pipe has taken it. An empty one ends its input. */
   write(data: Uint8Array): Promise<void>;
-  /** SIGKILL, with everything it has started that is of its session. */
-  kill(): void;
 }
 
 interface UnderWay extends CommandHandlers {

@@ -146,7 +146,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs","io.containerd.snapshot
   conf_dir = "/etc/cni/net.d"
 `;
 
-const NETWORK = {
+export const NETWORK = {
   cniVersion: "0.4.0",
   name: "guest",
   plugins: [

@@ -32,6 +32,14 @@ import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
+import {
+  type BoardMachine,
+  COMMAND_LIMIT_MS,
+  type CommandResult,
+  quoted,
+  type RunOptions,
+  uploadLine,
+} from "./board-machine.ts";
 import { FileLock } from "./file-lock.ts";
 import { GuestAgent, type GuestAgentOptions } from "./guest-agent.ts";
 import { GUEST_ARCHITECTURES, type GuestArchitecture, type GuestArchitectureName } from "./guest-architecture.ts";
@@ -41,8 +49,6 @@ import { GuestMachine, OUTSIDE_ADDRESS, OUTSIDE_PORT } from "./guest-machine.ts"
 
 export { guestMissing } from "./guest-image.ts";
 
-/** Generous: an emulated processor beside other tests has been seen ten times slower than on a quiet machine. */
-const COMMAND_LIMIT_MS = 120_000;
 const BOOT_LIMIT_MS = 600_000;
 
 export interface GuestOptions {
@@ -56,20 +62,7 @@ export interface GuestOptions {
   readonly swapMiB?: number;
 }
 
-export interface CommandResult {
-  readonly stdout: string;
-  readonly stderr: string;
-  /** 128 and the signal's number where a signal ended it. */
-  readonly exitCode: number;
-}
-
-export interface RunOptions {
-  /** Default two minutes; then the command is killed and the call fails. */
-  readonly timeoutMs?: number;
-  readonly input?: string | Uint8Array;
-}
-
-export class Guest implements AsyncDisposable {
+export class Guest implements AsyncDisposable, BoardMachine {
   /** The turn of this process. */
   static #turn: Promise<void> | undefined;
   readonly #machine: GuestMachine;
@@ -154,10 +147,7 @@ export class Guest implements AsyncDisposable {
 
   /** Written beside and renamed over, with the folders above it. */
   async upload(path: string, content: string | Uint8Array, mode = 0o644): Promise<void> {
-    const [folder, name] = [path.slice(0, path.lastIndexOf("/")), path.slice(path.lastIndexOf("/") + 1)];
-    const beside = quoted(`${folder}/.${name}.new`);
-    const line = `mkdir -p ${quoted(`${folder}/`)} && cat > ${beside} && chmod ${mode.toString(8)} ${beside} && mv ${beside} ${quoted(path)}`;
-    await this.output(line, { input: content });
+    await this.output(uploadLine(path, mode), { input: content });
   }
 
   async download(path: string): Promise<Buffer> {
@@ -311,6 +301,3 @@ async function bootAndSave(image: GuestImage, shape: Shape, folder: string): Pro
 }
 
 const textOf = (parts: readonly Buffer[]): string => Buffer.concat(parts).toString("utf8");
-
-/** As one word of a shell's. */
-const quoted = (text: string): string => `'${text.replaceAll("'", "'\\''")}'`;

@@ -3,6 +3,7 @@
  */
 import { rowsOf, type Subject } from "@picolet/hub-core/access-table.ts";
 import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { METRICS_GROUP } from "@picolet/hub-core/usage-objects.ts";
 
 const GROUP = "rbac.authorization.k8s.io";
 export const AUTO_UPDATE = "rbac.authorization.kubernetes.io/autoupdate";
@@ -65,6 +66,8 @@ const viewRules: readonly Rule[] = [
   rule("", [...NAMESPACED, "namespaces"], READ),
   rule("apps", WORKLOADS, READ),
   rule("policy", BUDGETS, READ),
+  // As metrics-server's manifests grant it.
+  rule(METRICS_GROUP, ["nodes", "pods"], READ),
 ];
 const editRules: readonly Rule[] = [
   ...viewRules,

@@ -10,6 +10,7 @@ import { runEdgectl } from "@picolet/agent/cli/run-edgectl.ts";
 import { CONFIGURATION_FIELDS } from "@picolet/agent/config/configuration-fields.ts";
 import { describeFields } from "@picolet/agent/config/field-descriptions.ts";
 import { FIELD_DOCUMENTATION } from "@picolet/agent/config/field-documentation.ts";
+import type { PodEnd, PodLeave } from "@picolet/agent/core/pods/pod-admission.ts";
 import { PushSource } from "@picolet/agent/sources/push-source.ts";
 import { RecordedLog } from "../ports/recorders.ts";
 import { VirtualClock } from "../ports/virtual-clock.ts";
@@ -18,9 +19,13 @@ import { FakeAgentView, NOW_MS } from "./fake-agent-view.ts";
 
 export class CapturedTerminal implements Terminal {
   columns: number | undefined;
+  rows: number | undefined;
+  movesCursor = false;
   colour = false;
   interactive = false;
   out = "";
+  /** How often something was written to `out`. */
+  writes = 0;
   error = "";
   /** `out` as it came. */
   bytes = Buffer.alloc(0);
@@ -33,6 +38,7 @@ export class CapturedTerminal implements Terminal {
 
   async write(text: string | Buffer): Promise<void> {
     this.out += text.toString();
+    this.writes += 1;
     this.bytes = Buffer.concat([this.bytes, Buffer.from(text)]);
     this.#wake?.();
   }
@@ -67,6 +73,8 @@ export class EdgectlBench {
   /** The file beside edgectl that describes the configuration's fields. */
   readonly fields = JSON.stringify(describeFields(CONFIGURATION_FIELDS, FIELD_DOCUMENTATION));
   readonly socketPath = join(this.directory, "picolet.sock");
+  /** Requests to the pods' workers: `leave web-uid`. */
+  readonly asked: string[] = [];
   readonly #controller = new AbortController();
   #running: Promise<void> | undefined;
 
@@ -83,12 +91,19 @@ export class EdgectlBench {
     const { log, view, store } = bench;
     const pushed = new PushSource({ clock, log, store }, { nodeName: view.nodeName });
     const api = new LocalApi(
-      { clock, log, view, logs: view.logs, pushed, ...others },
+      { clock, log, view, logs: view.logs, pushed, workers: bench.#workers(), ...others },
       { socketPath: bench.socketPath },
     );
     await api.listen();
     bench.#running = api.run(bench.#controller.signal);
     return bench;
+  }
+
+  #workers(): NonNullable<LocalApiComponents["workers"]> {
+    const ask = async (what: string, uid: string, how: PodEnd | PodLeave): Promise<void> => {
+      this.asked.push(`${what} ${uid}${how.gracePeriod === undefined ? "" : ` within ${how.gracePeriod} ms`}`);
+    };
+    return { end: (uid, how) => ask("end", uid, how), leave: (uid, how) => ask("leave", uid, how) };
   }
 
   async stopAgent(): Promise<void> {

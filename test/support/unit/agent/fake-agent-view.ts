@@ -105,6 +105,14 @@ export class FakeAgentView implements AgentView {
     const ready = { type: "Ready", ...this.nodeReady, lastTransitionTime: "2026-11-17T08:00:01Z" };
     return { name: this.nodeName, conditions: [...this.conditions, ready] };
   }
+  facts = (): ReturnType<AgentView["facts"]> => {
+    const { status, message } = this.nodeReady;
+    const cri = { name: "cri", healthy: status === "True", reason: "RuntimeNotReady", message, sinceMs: 0 };
+    return {
+      ...{ runtimes: [cri], isShuttingDown: false, storeProblem: undefined, podsWithoutWorker: 0 },
+      ...{ nowMs: NOW_MS, isMachineClockRight: true },
+    };
+  };
   runtimes = (): readonly RuntimeReport[] => this.runtimeReports;
   pods = (): readonly AgentPod[] => this.#pods;
   isolation = (): Promise<IsolationAnswer["containers"]> => Promise.resolve(this.isolations);

@@ -14,6 +14,7 @@ import { TelemetryStreams } from "@picolet/hub/telemetry/telemetry-streams.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { millis, seconds } from "@picolet/protocol/ports.ts";
 import type { TelemetryOrigin, TelemetryRecord } from "@picolet/protocol/telemetry/records.ts";
+import { encodeDelivery } from "@picolet/protocol/telemetry/stream-messages.ts";
 import type { TelemetryPutAnswer } from "@picolet/runtime-contract/telemetry-message.ts";
 import { endOfRun } from "../ports/end-of-run.ts";
 import { RecordedLog } from "../ports/recorders.ts";
@@ -97,7 +98,10 @@ export class TelemetryBoard {
       },
       this.#life.signal,
     );
-    const lane = new TelemetryLane({ clock: this.#clock, log: this.log, telemetry: this.telemetry, opener: agent });
+    const lane = new TelemetryLane(
+      { clock: this.#clock, log: this.log, outgoing: this.telemetry, opener: agent },
+      { kind: "telemetry", encoder: () => encodeDelivery },
+    );
     lane.run(signal).catch(() => undefined);
     return () => {
       const gone = new PicoletError("unavailable", "the line is cut");

@@ -79,9 +79,11 @@ export interface OtlpPoint {
   readonly attributes: Readonly<Record<string, unknown>>;
   readonly value: number | bigint;
   readonly timeNs: bigint;
+  /** Of a counter alone. */
+  readonly sinceNs?: bigint;
 }
 
-export interface OtlpLog extends Omit<OtlpPoint, "value"> {
+export interface OtlpLog extends Omit<OtlpPoint, "value" | "sinceNs"> {
   readonly severity: number;
   readonly body: string;
 }
@@ -121,10 +123,17 @@ export function parseOtlpMetrics(text: string): OtlpPoint[] {
     const resource = attributesOf(only(only(each, "resource", "scopeMetrics").resource, "attributes").attributes);
     return listOf(each.scopeMetrics).flatMap((scope) =>
       listOf(only(scope, "scope", "metrics").metrics).flatMap((metric) => {
-        const { name, gauge } = only(metric, "name", "gauge");
-        return listOf(only(gauge, "dataPoints").dataPoints).map((point): OtlpPoint => {
-          const { timeUnixNano, asDouble, asInt, attributes } = only(
+        const { name, gauge, sum } = only(metric, "name", "gauge", "sum");
+        if ((gauge === undefined) === (sum === undefined)) throw new Error("neither a gauge nor a sum");
+        const { dataPoints, aggregationTemporality, isMonotonic } =
+          sum === undefined
+            ? only(gauge, "dataPoints")
+            : only(sum, "dataPoints", "aggregationTemporality", "isMonotonic");
+        if (sum !== undefined && (aggregationTemporality !== 2 || isMonotonic !== true)) throw new Error("no counter");
+        return listOf(dataPoints).map((point): OtlpPoint => {
+          const { timeUnixNano, startTimeUnixNano, asDouble, asInt, attributes } = only(
             point,
+            ...(sum === undefined ? [] : ["startTimeUnixNano"]),
             "timeUnixNano",
             "asDouble",
             "asInt",
@@ -139,6 +148,7 @@ export function parseOtlpMetrics(text: string): OtlpPoint[] {
             attributes: attributesOf(attributes),
             value,
             timeNs: nanoOf(timeUnixNano),
+            ...(sum === undefined ? {} : { sinceNs: nanoOf(startTimeUnixNano) }),
           };
         });
       }),

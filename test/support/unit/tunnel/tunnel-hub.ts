@@ -49,6 +49,8 @@ export class TestHub {
   takesTelemetry = false;
   /** With a fleet alone; what becomes of such statuses is up to `intercept`. */
   takesCompactStatuses = false;
+  /** With a fleet alone; undefined: it wants none. */
+  samplesEverySeconds: number | undefined;
   /** Undefined: an older hub, which says nothing of it. */
   fleet: FleetIdentity | undefined;
   /** Acknowledgements are kept back while it is set; `releaseAcks` sends them. */
@@ -217,8 +219,8 @@ export class HubSession {
   #welcomeOf(desired: Welcome["desired"], wantsMirrors: boolean, wantsNode: boolean): Welcome {
     const { epoch, revision } = this.#hub.wanted;
     const timeMs = this.#clock.wall().getTime();
-    const { takesTelemetry, takesCompactStatuses, fleet } = this.#hub;
-    const known = fleet === undefined ? {} : { fleet, takesCompactStatuses };
+    const { takesTelemetry, takesCompactStatuses, samplesEverySeconds, fleet } = this.#hub;
+    const known = fleet === undefined ? {} : { fleet, takesCompactStatuses, samplesEverySeconds };
     const wants = { wantsMirrors, wantsNode, takesTelemetry, ...known };
     return { kind: "welcome", hubVersion: "0.1.0", epoch, revision, timeMs, desired, ...wants };
   }

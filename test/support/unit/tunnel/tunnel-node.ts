@@ -1,7 +1,7 @@
 /** A node's state for its tunnel, in memory: `NodeDisk` outlives a restart of the agent, `TunnelNodePorts` does not. */
 import { hash } from "node:crypto";
 import type { IdentityState, NodeCredentials, NodeIdentity } from "@picolet/agent/core/hub/identity.ts";
-import type { OutgoingTelemetry } from "@picolet/agent/core/hub/outgoing-telemetry.ts";
+import type { OutgoingTelemetry, SampleSource } from "@picolet/agent/core/hub/outgoing-telemetry.ts";
 import type {
   KnownFleet,
   MirrorSet,
@@ -69,6 +69,7 @@ export class TunnelNodePorts implements TunnelPorts {
   /** How often a session has begun. */
   sessions = 0;
   telemetry?: OutgoingTelemetry;
+  samples?: SampleSource;
   readonly #latestStatus: WatchSource<number>;
   readonly #latestEvent: WatchSource<number>;
 
@@ -181,7 +182,7 @@ export const CREDENTIALS: NodeCredentials = {
   certificateChain: "certificate",
   hubCa: "ca",
   notBeforeMs: 0,
-  notAfterMs: Number.MAX_SAFE_INTEGER,
+  notAfterMs: Date.UTC(9999, 0),
 };
 
 /** Remembers its calls. */
