@@ -4,7 +4,6 @@ import {
   type IsolationAnswer,
   MAX_SHUTDOWN_SECONDS,
   type NodeShutdownAnswer,
-  type PushRefusal,
   type VersionAnswer,
 } from "@picolet/protocol/local-api/status.ts";
 import { topicOf } from "@picolet/protocol/local-api/why.ts";
@@ -24,7 +23,7 @@ import { ImageRoutes } from "./image-routes.ts";
 import type { KeyvalueVerb } from "./keyvalue-routes.ts";
 import type { PodVerb } from "./pod-changes.ts";
 import { ANY_NAMESPACE, findPod, statusAnswer } from "./pod-objects.ts";
-import { type ApiRequest, MAX_PUSH_BYTES, parseRequest, type Query, readJsonBody, readText } from "./request-input.ts";
+import { type ApiRequest, parseRequest, type Query, readJsonBody } from "./request-input.ts";
 import {
   DEFAULT_EVENT_LIMIT,
   type EventFilter,
@@ -291,17 +290,8 @@ export class ApiHandler {
   }
 
   async pushPods(query: Query, message: IncomingMessage): Promise<Answer> {
-    const dryRun = query.flag("dryRun");
-    query.end();
-    if (this.#pushed === undefined) throw new PicoletError("unimplemented", "this agent takes no pods here");
-    const outcome = await this.#pushed.replace(await readText(message, MAX_PUSH_BYTES), { dryRun });
-    if (outcome.ok) return { kind: "json", body: outcome.answer };
-    const { problems } = outcome;
-    const error = {
-      code: "invalid",
-      message: `${problems.length} problem${problems.length === 1 ? "" : "s"}; nothing has been changed`,
-    } as const;
-    return { kind: "json", body: { error, problems } satisfies PushRefusal, refused: true };
+    const { pushPods } = await import("./push-route.ts");
+    return { kind: "json", ...(await pushPods(this.#pushed, query, message)) };
   }
 
   /** Loaded with the first question: few nodes are ever asked. */

@@ -8,6 +8,8 @@ import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import fc from "fast-check";
+import { KubeletAnswers, type KubeletAnswersComponents } from "../streams/kubelet-answers.ts";
+import { NodeStreams } from "../streams/node-streams.ts";
 import { type HealthCheck, HealthPort, type HealthPortComponents, healthAnswer } from "./health-port.ts";
 
 const METRICS = "text/plain; version=0.0.4; charset=utf-8";
@@ -21,7 +23,7 @@ class Port implements AsyncDisposable {
   readonly #stop = new AbortController();
   readonly #running: Promise<void>;
 
-  constructor(components: Pick<HealthPortComponents, "checks" | "view" | "probeMetrics">, port = 0) {
+  constructor(components: Pick<HealthPortComponents, "checks" | "streams">, port = 0) {
     const { clock, log } = this;
     this.port = new HealthPort({ ...components, clock, log }, { address: "127.0.0.1", port });
     this.#running = endOfRun(this.port.run(this.#stop.signal));
@@ -75,8 +77,18 @@ test("what is ill is named, with its reason", async () => {
   assert.equal((await port.ask("/healthz?exclude=PLEG")).text, "ok");
 });
 
+/** The node's answers, of which a test names what it reads. */
+function streams(answers: Partial<KubeletAnswersComponents>) {
+  const kubelet = new KubeletAnswers({ unhealthy: () => "", ...answers } as KubeletAnswersComponents);
+  const unused = {} as ConstructorParameters<typeof NodeStreams>[0];
+  return new NodeStreams({ ...unused, kubelet, log: new RecordedLog() }).handlers;
+}
+
 test("the metrics of probes are served on their own path", async () => {
-  await using port = new Port({ checks: [well], probeMetrics: () => ["# TYPE x counter\n", "x 1\n"] });
+  await using port = new Port({
+    checks: [well],
+    streams: streams({ probeMetrics: () => ["# TYPE x counter\n", "x 1\n"] }),
+  });
   const { status, type, text } = await port.ask("/metrics/probes");
   assert.deepEqual({ status, type, text }, { status: 200, type: METRICS, text: "# TYPE x counter\nx 1\n" });
   await using other = new Port({ checks: [well] });
@@ -85,12 +97,26 @@ test("the metrics of probes are served on their own path", async () => {
 
 test("the read-only port shows the pods", async () => {
   const view = new FakeAgentView();
-  await using port = new Port({ checks: [well], view });
+  await using port = new Port({ checks: [well], streams: streams({ pods: () => view.pods() }) });
   const { type, text } = await port.ask("/pods");
   assert.equal(type, "application/json");
   const list = JSON.parse(text) as { kind: string; items: unknown[] };
   assert.deepEqual([list.kind, list.items.length], ["PodList", view.pods().length]);
   assert.equal((await port.ask("/healthz")).text, "ok");
+});
+
+test("the read-only port reads and does nothing else", async () => {
+  const stats = {
+    summary: async () => ({ node: { nodeName: "edge-1" } }),
+    resourceMetrics: async () => ["y 1\n"],
+  } as unknown as KubeletAnswersComponents["stats"];
+  await using port = new Port({ checks: [well], streams: streams({ stats }) });
+  assert.equal((await port.ask("/stats/summary")).text, '{"node":{"nodeName":"edge-1"}}\n');
+  assert.equal((await port.ask("/metrics/resource")).text, "y 1\n");
+  for (const path of ["/configz", "/logs/", "/containerLogs/a/b/c", "/exec/a/b/c", "/runningpods", "/v1/status"]) {
+    assert.equal((await port.ask(path)).status, 404, path);
+  }
+  assert.equal((await port.ask("/run/a/b/c", "POST")).status, 405);
 });
 
 test("a port that another has is waited for, and said once", async () => {

@@ -1,14 +1,11 @@
-/** The kubelet's ports for monitoring of the node: 10248 (`/healthz`) and, off by default, 10255 (`/pods` too). */
+/** The kubelet's ports without authentication: 10248 (`/healthz`) and, off by default, 10255 (what only reads). */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
-import { Readable } from "node:stream";
-import { pipeline } from "node:stream/promises";
-import { aborted } from "@picolet/protocol/async/abort.ts";
+import { aborted, joinSignals } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
-import { PROMETHEUS_TEXT } from "@picolet/protocol/metrics/content-type.ts";
-import { type Clock, type Log, seconds } from "@picolet/protocol/ports.ts";
-import type { AgentView } from "./agent-view.ts";
-import { listenPatiently } from "./listen-patiently.ts";
-import { listPieces, podsOf } from "./watches.ts";
+import type { Clock, Log } from "@picolet/protocol/ports.ts";
+import type { StreamHandlers } from "../core/hub/tunnel-ports.ts";
+import type { KubeletRoutes } from "./kubelet-routes.ts";
+import { listenOnPort, portOf } from "./tcp-port.ts";
 
 /** One thing that has to be well. */
 export interface HealthCheck {
@@ -20,10 +17,8 @@ export interface HealthCheck {
 
 export interface HealthPortComponents {
   readonly checks: readonly HealthCheck[];
-  /** With it `/pods` is answered too, without asking who wants to know: for the read-only port. */
-  readonly view?: AgentView;
-  /** With it `/metrics/probes` is answered, in Prometheus' text format. */
-  readonly probeMetrics?: () => Iterable<string> | Promise<Iterable<string>>;
+  /** With it the kubelet's paths that only read are answered, to any client: for the read-only port. */
+  readonly streams?: StreamHandlers;
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -40,13 +35,13 @@ const REQUEST_TIMEOUT_MS = 5000;
 const KEEP_ALIVE_TIMEOUT_MS = 2000;
 /** A client that takes nothing of an answer for so long is let go. */
 const ANSWER_TIMEOUT_MS = 10_000;
-/** The wait before a port in use, or an address that does not exist yet, is tried again, as by the kubelet. */
-const RETRY = seconds(5);
-
 interface Answer {
   readonly status: number;
   readonly text: string;
 }
+
+/** Those of a kubelet's read-only port. Nothing here runs a command, shows a log or the configuration. */
+const READ_ONLY_PATHS = /^\/(?:pods|stats|metrics|spec)(?:\/|$)/;
 
 const NOT_FOUND: Answer = { status: 404, text: "404 page not found\n" };
 
@@ -54,25 +49,25 @@ export class HealthPort implements Component {
   readonly name: string;
   readonly #components: HealthPortComponents;
   readonly #init: HealthPortInit;
+  readonly #stop = joinSignals();
   #server: Server | undefined;
+  #routes: KubeletRoutes | undefined;
 
   constructor(components: HealthPortComponents, init: HealthPortInit) {
-    this.name = components.view === undefined ? "healthz port" : "read-only port";
+    this.name = components.streams === undefined ? "healthz port" : "read-only port";
     this.#components = components;
     this.#init = init;
   }
 
-  /** The address on which it listens; undefined while it does not. */
+  /** The port on which it listens; undefined while it does not. */
   get port(): number | undefined {
-    const address = this.#server?.address();
-    return typeof address === "object" ? address?.port : undefined;
+    return portOf(this.#server);
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    const server = this.#makeServer();
-    const { name: part } = this;
-    await listenPatiently(server, this.#components, { part, ...this.#init, retry: RETRY }, signal);
-    this.#server = server;
+    const { clock, log } = this.#components;
+    const init = { part: this.name, ...this.#init };
+    this.#server = await listenOnPort({ server: () => this.#makeServer(), clock, log }, init, signal);
     await aborted(signal);
     await this[Symbol.asyncDispose]();
   }
@@ -80,6 +75,7 @@ export class HealthPort implements Component {
   async [Symbol.asyncDispose](): Promise<void> {
     const server = this.#server;
     this.#server = undefined;
+    this.#stop.abort();
     if (server === undefined) return;
     const closed = new Promise<void>((resolve) => server.close(() => resolve()));
     server.closeAllConnections();
@@ -100,33 +96,28 @@ export class HealthPort implements Component {
     return server;
   }
 
+  /** Loaded with the first request. Never throws. */
+  async #read(streams: StreamHandlers, request: IncomingMessage, response: ServerResponse): Promise<void> {
+    try {
+      const { KubeletRoutes } = await import("./kubelet-routes.ts");
+      this.#routes ??= new KubeletRoutes({ streams, clock: this.#components.clock });
+      await this.#routes.request(request, response, this.#stop.signal);
+    } catch {
+      // No part of it could be loaded.
+      response.destroy();
+    }
+  }
+
   #serve(request: IncomingMessage, response: ServerResponse): void {
     response.setTimeout(ANSWER_TIMEOUT_MS, () => response.destroy());
     response.on("error", () => response.destroy());
-    const { view, checks, probeMetrics } = this.#components;
+    const { checks, streams } = this.#components;
     const [path = "", query = ""] = (request.url ?? "").split("?", 2);
     if (request.method !== "GET" && request.method !== "HEAD") {
       answer(response, { status: 405, text: "405 method not allowed\n" });
-    } else if (path === "/pods" && view !== undefined) {
-      void answerInPieces(response, "application/json", listPieces("PodList", "", podsOf(view, undefined)));
-    } else if (path === "/metrics/probes" && probeMetrics !== undefined) {
-      void answerInPieces(response, PROMETHEUS_TEXT, probeMetrics());
+    } else if (streams !== undefined && READ_ONLY_PATHS.test(path)) {
+      void this.#read(streams, request, response);
     } else answer(response, healthAnswer(checks, path, new URLSearchParams(query)));
-  }
-}
-
-/** Never throws. @param pieces made as they are taken */
-async function answerInPieces(
-  response: ServerResponse,
-  contentType: string,
-  pieces: Iterable<string> | Promise<Iterable<string>>,
-): Promise<void> {
-  try {
-    response.setHeader("content-type", contentType);
-    await pipeline(Readable.from(await pieces), response);
-  } catch {
-    // The client has disconnected; the rest of its answer is not made.
-    response.destroy();
   }
 }
 

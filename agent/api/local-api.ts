@@ -3,7 +3,7 @@ import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { aborted, type JoinedSignal, joinSignals, wokenOrAborted } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
-import { describeError, ignore, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import type { ApiError } from "@picolet/protocol/local-api/status.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import type { StreamHandlers } from "../core/hub/tunnel-ports.ts";
@@ -16,8 +16,8 @@ import type { PodEnder, PodMover } from "../core/pods/pod-admission.ts";
 import type { PushedPods } from "../core/pods/pushed-pods.ts";
 import type { KeyvalueBuckets } from "../core/store/keyvalue-buckets.ts";
 import type { AgentView } from "./agent-view.ts";
+import { errorAnswer, HTTP_STATUS } from "./api-errors.ts";
 import { type Answer, ApiHandler } from "./api-handler.ts";
-import { HTTP_STATUS } from "./http-status.ts";
 import type { KubeletRoutes } from "./kubelet-routes.ts";
 import { listenOnSocket } from "./unix-socket.ts";
 
@@ -229,12 +229,12 @@ export class LocalApi implements Component {
       response.destroy();
       return;
     }
-    const code = error instanceof PicoletError ? error.code : "internal";
+    const { code, status, body: content } = errorAnswer(error);
     if (code === "internal") this.#log.error("cannot answer a request", { url: message.url, error });
-    const body = `${JSON.stringify({ error: { code, message: describeError(error) } } satisfies ApiError)}\n`;
+    const body = `${JSON.stringify(content)}\n`;
     if (!response.headersSent) {
       // The rest of a body that is too large or not needed is not read.
-      response.writeHead(HTTP_STATUS[code], { "content-type": "application/json", connection: "close" });
+      response.writeHead(status, { "content-type": "application/json", connection: "close" });
       response.end(body);
     } else if (response.getHeader("content-type") === "application/x-ndjson") {
       response.end(`{"type":"ERROR",${body.slice(1)}`);

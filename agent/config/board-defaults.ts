@@ -70,6 +70,11 @@ const FILESYSTEMS = {
 const PAGE_MEMORY = GIBIBYTE;
 /** A machine of 1 GiB shows less: the kernel keeps some of it. */
 const PAGE_MEMORY_SHARE = 0.85;
+/**
+ * From here on a board has the kubelet's own port, whose TLS and HTTP take 5 MiB once a client has come: boards with 1
+ * GiB, of which firmware and kernel keep an eighth. On smaller ones the hub, which answers the same, is enough.
+ */
+const SERVER_MEMORY = 896 * MEBIBYTE;
 
 export interface BoardDefaults {
   readonly evictionHard: Readonly<Record<string, string>>;
@@ -77,6 +82,8 @@ export interface BoardDefaults {
   readonly kubeReserved: Readonly<Record<string, string>>;
   /** True when the board's page is served where the file does not say. */
   readonly hasPage: boolean;
+  /** True when the node has the kubelet's port. */
+  readonly enableServer: boolean;
   readonly derived: readonly DerivedValue[];
 }
 
@@ -94,6 +101,7 @@ export function boardDefaults(board: Board, runsContainers: boolean): BoardDefau
     evictionHard: { "memory.available": available, ...FILESYSTEMS, "pid.available": `${PIDS_SHARE * 100}%` },
     kubeReserved: { memory: reserved, ...pids },
     hasPage,
+    enableServer: board.memoryBytes >= SERVER_MEMORY,
     derived: [
       {
         path: "page.enabled",

@@ -23,6 +23,7 @@ export function applyConfigurationDefaults(
   return {
     ...complete,
     nodeName: given.nodeName || hostName.trim().toLowerCase(),
+    enableServer: given.enableServer ?? board.enableServer,
     podPidsLimit: Math.max(-1, complete.podPidsLimit),
     nodeStatusReportFrequency: given.nodeStatusReportFrequency || given.nodeStatusUpdateFrequency || seconds(300),
     serializeImagePulls: given.serializeImagePulls ?? (given.maxParallelImagePulls ?? 1) < 2,

@@ -125,7 +125,7 @@ export const CONFIGURATION_FIELDS = {
     isActedUpon: true,
   },
   kind: { kind: "text", default: "KubeletConfiguration", choices: ["KubeletConfiguration"], isActedUpon: true },
-  enableServer: { kind: "flag", default: true },
+  enableServer: { kind: "flag", isDerived: true, isActedUpon: true },
   staticPodPath: { kind: "text", default: "/etc/picolet/manifests", takesEmpty: true, isActedUpon: true },
   podLogsDir: { kind: "text", default: "/var/log/pods", isActedUpon: true },
   syncFrequency: { kind: "duration", default: MINUTE, min: 1 },
@@ -133,18 +133,24 @@ export const CONFIGURATION_FIELDS = {
   httpCheckFrequency: { kind: "duration", default: seconds(20), min: 1, isActedUpon: true },
   staticPodURL: { kind: "text", default: "", isActedUpon: true },
   staticPodURLHeader: { kind: "textsMap", default: {}, isActedUpon: true },
-  address: { kind: "text", default: "0.0.0.0" },
-  port: { kind: "int32", default: 10_250, takesEmpty: true, min: 0, max: MAX_PORT },
+  address: { kind: "text", default: "0.0.0.0", isActedUpon: true },
+  port: { kind: "int32", default: 10_250, takesEmpty: true, min: 0, max: MAX_PORT, isActedUpon: true },
   readOnlyPort: { kind: "int32", default: 0, min: 0, max: MAX_PORT, isActedUpon: true },
   podHousekeepingPeriod: { kind: "duration", default: seconds(2), takesEmpty: true },
-  tlsCertFile: { kind: "text", default: "" },
-  tlsPrivateKeyFile: { kind: "text", default: "" },
-  tlsCipherSuites: { kind: "texts", default: [] },
+  tlsCertFile: { kind: "text", default: "", isActedUpon: true },
+  tlsPrivateKeyFile: { kind: "text", default: "", isActedUpon: true },
+  tlsCipherSuites: { kind: "texts", default: [], isActedUpon: true },
   tlsCurvePreferences: { kind: "int32s", default: [] },
-  tlsMinVersion: { kind: "text", default: "" },
+  tlsMinVersion: {
+    kind: "text",
+    default: "VersionTLS12",
+    choices: ["VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13"],
+    isActedUpon: true,
+  },
   rotateCertificates: { kind: "flag", default: false },
   serverTLSBootstrap: { kind: "flag", default: false },
   authentication: {
+    isActedUpon: true,
     fields: {
       x509: { fields: { clientCAFile: { kind: "text", default: "" } } },
       webhook: {
@@ -154,6 +160,7 @@ export const CONFIGURATION_FIELDS = {
     },
   },
   authorization: {
+    isActedUpon: true,
     fields: {
       mode: { kind: "text", default: "Webhook", choices: ["AlwaysAllow", "Webhook"] },
       webhook: {
@@ -175,7 +182,7 @@ export const CONFIGURATION_FIELDS = {
   preloadedImagesVerificationAllowlist: { kind: "texts", default: [], isActedUpon: true },
   eventRecordQPS: { kind: "int32", default: 50, takesEmpty: true, min: 0, isActedUpon: true },
   eventBurst: { kind: "int32", default: 100, min: 0, isActedUpon: true },
-  enableDebuggingHandlers: { kind: "flag", default: true },
+  enableDebuggingHandlers: { kind: "flag", default: true, isActedUpon: true },
   enableContentionProfiling: { kind: "flag", default: false },
   healthzPort: { kind: "int32", default: 10_248, takesEmpty: true, min: 0, max: MAX_PORT, isActedUpon: true },
   healthzBindAddress: { kind: "text", default: "127.0.0.1", isActedUpon: true },

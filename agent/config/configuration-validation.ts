@@ -46,6 +46,7 @@ export function validateConfiguration(
   validateShutdown(configuration, problems);
   validateSysctls(configuration, problems);
   validatePlaces(configuration, problems);
+  validateServer(configuration, problems);
   validateHub(configuration, problems);
   configuration.updates.allowed.forEach((each, index) => {
     if (!UPDATE_KINDS.includes(each)) problems.unsupported(`updates.allowed[${index}]`, each, UPDATE_KINDS);
@@ -202,6 +203,26 @@ function validateSysctls({ allowedUnsafeSysctls }: Configuration, problems: Fiel
     } else if (!isNamespacedSysctl(pattern)) {
       problems.invalid(path, pattern, "is not known to be namespaced: it would be set for the whole machine");
     }
+  });
+}
+
+function validateServer(configuration: Configuration, problems: FieldProblems): void {
+  const { tlsCertFile, tlsPrivateKeyFile, tlsCipherSuites, authentication } = configuration;
+  const places = {
+    tlsCertFile,
+    tlsPrivateKeyFile,
+    "authentication.x509.clientCAFile": authentication.x509.clientCAFile,
+  };
+  for (const [field, path] of Object.entries(places)) {
+    if (path !== "" && !path.startsWith("/")) problems.invalid(field, path, "must be an absolute path");
+  }
+  if ((tlsCertFile === "") !== (tlsPrivateKeyFile === "")) {
+    const missing = tlsCertFile === "" ? "tlsCertFile" : "tlsPrivateKeyFile";
+    problems.invalid(missing, "", "certificate and key are set together, or neither is");
+  }
+  tlsCipherSuites.forEach((suite, index) => {
+    if (!/^TLS_[A-Z0-9_]+$/.test(suite))
+      problems.invalid(`tlsCipherSuites[${index}]`, suite, "must be a name of a suite, such as TLS_AES_128_GCM_SHA256");
   });
 }
 

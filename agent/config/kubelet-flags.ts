@@ -137,7 +137,7 @@ const SETTINGS: readonly SettingFlag[] = [
   { name: "volume-stats-agg-period", form: "duration", field: "volumeStatsAggPeriod" },
   { name: "kernel-memcg-notification", form: "switch", field: "kernelMemcgNotification" },
   { name: "local-storage-capacity-isolation", form: "switch", field: "localStorageCapacityIsolation" },
-  // The kubelet's own server and others, which picolet accepts in the file and does not act upon.
+  // The kubelet's own server, and others that picolet accepts in the file and does not act upon.
   { name: "enable-server", form: "switch", field: "enableServer" },
   { name: "address", form: "text", field: "address" },
   { name: "port", form: "number", field: "port" },

@@ -8,6 +8,7 @@ import { type AgentFacts, checkProblem, HEALTH_CHECKS, judgeAgent } from "../pla
 import type { AgentBase } from "./base/agent-base.ts";
 import type { NodeBoardServices } from "./base/node-board-services.ts";
 import type { NodeStreamsOnDemand } from "./base/node-streams-on-demand.ts";
+import { makeKubeletPort } from "./kubelet/make-kubelet-port.ts";
 import type { NodeAgentView } from "./node/node-agent-view.ts";
 import type { Pods } from "./pods/make-pods.ts";
 import { pushedPods } from "./pods/pod-sources.ts";
@@ -20,14 +21,18 @@ export interface LocalServersComponents
   readonly streams: NodeStreamsOnDemand;
 }
 
+/** Answers under way at the read-only port. A further one gets 429. */
+const MAX_READERS = 8;
+
 export function makeLocalServers(base: AgentBase, components: LocalServersComponents): readonly Component[] {
   const { clock, log } = base.ports;
   const { healthzPort, healthzBindAddress, readOnlyPort, address } = base.init.configuration;
   const { pods, boardServices, view, logs, shutdown, updates, streams, why } = components;
+  const pushed = pushedPods(base);
   const api = new LocalApi(
     {
       ...{ clock, log, view, logs, shutdown, updates, why, images: pods.images.images },
-      pushed: pushedPods(base),
+      pushed,
       workers: pods.workers,
       keyvalue: () => boardServices.keyvalueBuckets(),
       streams: streams.handlers(MAX_STREAMS),
@@ -35,9 +40,11 @@ export function makeLocalServers(base: AgentBase, components: LocalServersCompon
     { socketPath: base.init.args.socketPath },
   );
   const checks = healthChecks(() => view.facts());
-  const probeMetrics = (): Promise<Iterable<string>> => pods.prober.metrics();
   const healthz = new HealthPort({ checks, clock, log }, { address: healthzBindAddress, port: healthzPort });
-  const readOnly = new HealthPort({ checks, view, probeMetrics, clock, log }, { address, port: readOnlyPort });
+  const readOnly = new HealthPort(
+    { checks, streams: streams.handlers(MAX_READERS), clock, log },
+    { address, port: readOnlyPort },
+  );
   const service = serviceNotifyInit(process.env, process.pid);
   return [
     api,
@@ -55,6 +62,7 @@ export function makeLocalServers(base: AgentBase, components: LocalServersCompon
             service,
           ),
         ]),
+    ...makeKubeletPort(base, { streams, pushed }),
     ...(healthzPort === 0 ? [] : [healthz]),
     ...(readOnlyPort === 0 ? [] : [readOnly]),
   ];

@@ -3,7 +3,7 @@ import { aborted } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { describeError, ignore } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, seconds } from "@picolet/protocol/ports.ts";
-import { listenPatiently } from "../api/listen-patiently.ts";
+import { listenOnPort, portOf } from "../api/tcp-port.ts";
 import type { PageServer } from "./page-server.ts";
 
 export interface PagePortComponents {
@@ -26,7 +26,7 @@ export const MAX_CONNECTIONS = 32;
 /** The server is dropped after so long without a connection. */
 const IDLE = seconds(60);
 /** Another agent on this machine may have the port for good. */
-const RETRY = seconds(60);
+const LONGEST_WAIT = seconds(60);
 
 /** The port of the board's page. Until a client connects it is a listening socket and nothing else. */
 export class PagePort implements Component {
@@ -48,8 +48,7 @@ export class PagePort implements Component {
 
   /** Undefined while it does not listen. */
   get port(): number | undefined {
-    const address = this.#listener?.address();
-    return typeof address === "object" ? address?.port : undefined;
+    return portOf(this.#listener);
   }
 
   get connections(): number {
@@ -61,11 +60,10 @@ export class PagePort implements Component {
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    const listener = createServer((socket) => void this.#connected(socket));
-    const { name: part } = this;
-    const { address, port } = this.#init;
-    await listenPatiently(listener, this.#components, { part, address, port, retry: RETRY }, signal);
-    this.#listener = listener;
+    const { clock, log } = this.#components;
+    const server = (): Server => createServer((socket) => void this.#connected(socket));
+    const init = { part: this.name, ...this.#init, longestWait: LONGEST_WAIT };
+    this.#listener = await listenOnPort({ server, clock, log }, init, signal);
     await aborted(signal);
     await this[Symbol.asyncDispose]();
   }

@@ -80,6 +80,16 @@ const ROUTES: ReadonlyMap<string, Route> = new Map<string, Route>([
   ["/spec", (answers) => answers.spec()],
 ]);
 
+/** Paths of a kubelet that are refused for a reason, by their first part. */
+const REFUSED: ReadonlyMap<string, { readonly status: number; readonly why: string }> = new Map([
+  [
+    "logs",
+    { status: 403, why: "the log files of the node itself are not given out; kubectl logs shows those of its pods" },
+  ],
+  ["debug", { status: 403, why: "profiles and flags of the agent are not given out" }],
+  ["checkpoint", { status: 404, why: "checkpoints of containers are not offered: no runtime here is asked for them" }],
+]);
+
 const runs = ({ containers }: AgentPod): boolean => containers.some((each) => each.state.kind === "running");
 
 export class KubeletAnswers {
@@ -104,10 +114,9 @@ export class KubeletAnswers {
       );
     if (url.pathname.startsWith(PAGE_PATH)) return await this.#page(`${url.pathname}${url.search}`, signal);
     if (path === "/why" || path.startsWith("/why/")) return await this.#why(path, url.searchParams);
-    if (path === "/logs" || path.startsWith("/logs/")) {
-      return text(403, "the log files of the node itself are not given out; kubectl logs shows those of its pods\n");
-    }
-    return text(404, "404 page not found\n");
+    const [, first = ""] = path.split("/");
+    const refusal = REFUSED.get(first);
+    return refusal === undefined ? text(404, "404 page not found\n") : text(refusal.status, `${refusal.why}\n`);
   }
 
   /** Paths that are not offered are not counted: their names are the client's. */

@@ -4,7 +4,7 @@ import { publicMessage } from "@picolet/protocol/decisions/public-text.ts";
 import { describeError, ignore, isCancelled, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
 import type { TunnelReport } from "@picolet/protocol/local-api/status.ts";
 import { type Clock, type Log, type Millis, type MonotonicMs, millis, type Random } from "@picolet/protocol/ports.ts";
-import type { TokenParams } from "@picolet/protocol/tunnel/stream.ts";
+import type { ReviewParams, StreamOpener, TokenParams } from "@picolet/protocol/tunnel/stream.ts";
 import type { IssuedToken } from "../core/hub/cluster-objects.ts";
 import type { HubAddress } from "../core/hub/hub-address.ts";
 import { isRefusal, type NodeCredentials, type NodeIdentity } from "../core/hub/identity.ts";
@@ -108,13 +108,16 @@ export class Tunnel implements Component {
   }
 
   /** @throws `unavailable` at once without a session; what the hub refuses it with; `cancelled` */
-  requestToken(params: TokenParams, signal: AbortSignal): Promise<IssuedToken> {
-    if (this.#current === undefined) {
-      return Promise.reject(
-        new PicoletError("unavailable", "cannot request a token: there is no connection to a hub", { retryable: true }),
-      );
-    }
-    return requestToken(this.#current.session, params, signal);
+  async requestToken(params: TokenParams, signal: AbortSignal): Promise<IssuedToken> {
+    return await requestToken(this.#session("cannot request a token"), params, signal);
+  }
+
+  /** @throws as `requestToken` */
+  async review(params: ReviewParams, signal: AbortSignal): Promise<unknown> {
+    const stream = await this.#session("cannot review a client").open("token", params, "status", signal);
+    // Everything is in the reply.
+    stream.end();
+    return stream.reply;
   }
 
   async run(signal: AbortSignal): Promise<void> {
@@ -127,6 +130,11 @@ export class Tunnel implements Component {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#endCurrent();
+  }
+
+  #session(what: string): StreamOpener {
+    if (this.#current !== undefined) return this.#current.session;
+    throw new PicoletError("unavailable", `${what}: there is no connection to a hub`, { retryable: true });
   }
 
   /** Does what the state asks for, until there is something new. */

@@ -14,9 +14,10 @@ import type {
   ObjectKey,
   RemoteObject,
 } from "@picolet/protocol/tunnel/messages.ts";
-import type { TokenParams } from "@picolet/protocol/tunnel/stream.ts";
+import type { AccessReply, ReviewParams, TokenParams, TokenReply } from "@picolet/protocol/tunnel/stream.ts";
 import type { DesiredNode } from "./desired-node.ts";
 import { EventWriter } from "./event-writer.ts";
+import { KubernetesReviews } from "./kubelet-reviews.ts";
 import { MirrorPods } from "./mirror-pods.ts";
 import { forEachConcurrently, logFailure, MAX_CONCURRENT_WRITES, type NodeConnection } from "./node-connection.ts";
 import { NodeLease } from "./node-lease.ts";
@@ -201,6 +202,14 @@ export class BridgedNode implements NodeBackend {
       throw new PicoletError("corrupt", `cannot get a token of ${namespace}/${serviceAccount}: the answer has none`);
     }
     return { token, expirationTimestamp };
+  }
+
+  async review(params: ReviewParams, signal: AbortSignal): Promise<TokenReply | AccessReply> {
+    const { node, client } = this.#connection;
+    const reviews = new KubernetesReviews({ client });
+    if (params.review === "token") return { user: (await reviews.userOfToken(params.token, signal)) ?? null };
+    const { user: name, groups, verb, subresource } = params;
+    return { allowed: await reviews.allows({ name, groups }, { verb, node, subresource }, signal) };
   }
 
   podChanged(path: string, before: WholePod | undefined, after: WholePod | undefined): void {

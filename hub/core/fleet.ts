@@ -12,7 +12,15 @@ import type {
   ObjectKey,
   RemoteObject,
 } from "@picolet/protocol/tunnel/messages.ts";
-import type { Lane, OpenedStream, StreamKind, TokenParams } from "@picolet/protocol/tunnel/stream.ts";
+import type {
+  AccessReply,
+  Lane,
+  OpenedStream,
+  ReviewParams,
+  StreamKind,
+  TokenParams,
+  TokenReply,
+} from "@picolet/protocol/tunnel/stream.ts";
 
 /** The present desired set of one node. A new one for each change; content is shared, never changed. */
 export interface DesiredSet {
@@ -57,6 +65,8 @@ export interface NodeBackend extends AsyncDisposable {
   putMirrors(mirrors: readonly MirrorItem[], signal: AbortSignal): Promise<void>;
   /** @throws `permission_denied` unless the pod is on this node and uses that service account */
   requestToken(params: TokenParams, signal: AbortSignal): Promise<{ token: string; expirationTimestamp: string }>;
+  /** Asks the API server about a client of the node's own port. Only about rights to this node. */
+  review(params: ReviewParams, signal: AbortSignal): Promise<TokenReply | AccessReply>;
 }
 
 export interface NodePodStatus extends PodIdentity {

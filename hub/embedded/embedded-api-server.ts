@@ -2,8 +2,8 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { createServer as createTlsServer, type Server as TlsServer } from "node:https";
 import type { AddressInfo } from "node:net";
 import type { Duplex } from "node:stream";
-import { ConnectionGate } from "@picolet/hub-core/fairness/connection-gate.ts";
 import type { KubeletConnector } from "@picolet/hub-core/kubelet-connector.ts";
+import { ConnectionGate } from "@picolet/kubelet-api/fairness/connection-gate.ts";
 import { aborted, joinSignals } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { ignore, PicoletError } from "@picolet/protocol/errors.ts";

@@ -11,7 +11,7 @@ import {
   X509Certificate,
 } from "node:crypto";
 import { isIP } from "node:net";
-import { addressBytes } from "@picolet/hub-core/address-bytes.ts";
+import { addressBytes } from "@picolet/kubelet-api/fairness/address-bytes.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { encodeCertificate, parseCertificate } from "@picolet/protocol/pki/certificate.ts";
 import { type CertificateRequest, parseCertificateRequest } from "@picolet/protocol/pki/certificate-request.ts";

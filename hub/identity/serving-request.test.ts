@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { addressBytes } from "@picolet/hub-core/address-bytes.ts";
+import { addressBytes } from "@picolet/kubelet-api/fairness/address-bytes.ts";
 import { contextPrimitive, der, derSequence } from "@picolet/protocol/pki/der.ts";
 import { EXTENSION, type Extension, subjectAltName } from "@picolet/protocol/pki/extensions.ts";
 import { requestWithExtensions } from "@picolet/test/support/unit/identity/sample-certificate-requests.ts";

@@ -1,6 +1,6 @@
 /** Reads and checks the names of a kubelet's serving certificate. */
 import { isIP } from "node:net";
-import { addressBytes } from "@picolet/hub-core/address-bytes.ts";
+import { addressBytes } from "@picolet/kubelet-api/fairness/address-bytes.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { CertificateRequest } from "@picolet/protocol/pki/certificate-request.ts";
 import { equalBytes } from "@picolet/protocol/pki/der.ts";

@@ -6,8 +6,8 @@
 import { type LookupAddress, lookup as lookupName } from "node:dns";
 import { BlockList, isIP, type LookupFunction } from "node:net";
 import { networkInterfaces } from "node:os";
-import { addressBytes } from "@picolet/hub-core/address-bytes.ts";
 import type { KubeletTarget } from "@picolet/hub-core/kubelet-connector.ts";
+import { addressBytes } from "@picolet/kubelet-api/fairness/address-bytes.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 
 export interface OwnEndpoint {

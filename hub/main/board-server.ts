@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Server } from "node:https";
 import type { Duplex } from "node:stream";
 import { TLSSocket } from "node:tls";
-import { ConnectionGate } from "@picolet/hub-core/fairness/connection-gate.ts";
+import { ConnectionGate } from "@picolet/kubelet-api/fairness/connection-gate.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import type { ListenAddress } from "@picolet/protocol/command-line/flag-values.ts";

@@ -4,6 +4,7 @@ import { parseLabelSelector } from "@picolet/hub-embedded/api/selectors.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { describeError } from "@picolet/protocol/errors.ts";
 import { metricsText } from "@picolet/protocol/metrics/metrics.ts";
+import { KubernetesReviews } from "../bridge/kubelet-reviews.ts";
 import type { KubernetesFleet } from "../bridge/kubernetes-fleet.ts";
 import { ApiServiceCa } from "../metrics/api-service-ca.ts";
 import { BoardSamples } from "../metrics/board-samples.ts";
@@ -16,7 +17,6 @@ import { usageApi } from "../metrics/usage-api.ts";
 import { SampledUsage } from "../metrics/usage-objects.ts";
 import type { ServeArguments } from "./arguments.ts";
 import { derivedWatch } from "./derived-watch.ts";
-import { KubernetesReviews } from "./kubelet-reviews.ts";
 import type { Cluster, HubPorts } from "./serve.ts";
 import { makeSampleExport } from "./telemetry-components.ts";
 

@@ -1,9 +1,9 @@
 /** The pages of the hub, put together: the fleet's, where a flag asks for it, and the files of boards' pages. */
 import { realpathSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { ConnectionGate } from "@picolet/hub-core/fairness/connection-gate.ts";
 import type { Fleet, FleetNodes } from "@picolet/hub-core/fleet.ts";
 import type { KubeClient } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { ConnectionGate } from "@picolet/kubelet-api/fairness/connection-gate.ts";
 import { httpFailure } from "@picolet/kubelet-api/serving/http-answers.ts";
 import {
   type AccessQuestion,

@@ -3,7 +3,7 @@ import { createServer as createTlsServer, type Server as TlsServer } from "node:
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { createGzip } from "node:zlib";
-import { ConnectionGate } from "@picolet/hub-core/fairness/connection-gate.ts";
+import { ConnectionGate } from "@picolet/kubelet-api/fairness/connection-gate.ts";
 import { answerFailure, httpFailure } from "@picolet/kubelet-api/serving/http-answers.ts";
 import type { KubeletUser } from "@picolet/kubelet-api/serving/kubelet-access.ts";
 import { aborted, joinSignals } from "@picolet/protocol/async/abort.ts";

@@ -1,5 +1,5 @@
-import { RateLimits } from "@picolet/hub-core/fairness/rate-limits.ts";
 import type { TelemetryReceiver } from "@picolet/hub-core/telemetry-ports.ts";
+import { RateLimits } from "@picolet/protocol/async/rate-limits.ts";
 import { describeError, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, millis } from "@picolet/protocol/ports.ts";
 import { decodeBatch, type TelemetryBatch } from "@picolet/protocol/telemetry/batch.ts";

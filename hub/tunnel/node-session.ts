@@ -1,5 +1,4 @@
 import type { Duplex } from "node:stream";
-import type { RateLimits } from "@picolet/hub-core/fairness/rate-limits.ts";
 import type { WriteSlots } from "@picolet/hub-core/fairness/write-slots.ts";
 import type { DesiredSet, NodeBackend } from "@picolet/hub-core/fleet.ts";
 import { sha256 } from "@picolet/hub-core/sha256.ts";
@@ -7,6 +6,7 @@ import type { SampleReceiver, TelemetryReceiver } from "@picolet/hub-core/teleme
 import type { TimerWheel, WheelTimer } from "@picolet/hub-core/timer-wheel.ts";
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
+import type { RateLimits } from "@picolet/protocol/async/rate-limits.ts";
 import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis, type Random } from "@picolet/protocol/ports.ts";
 import { statusHash } from "@picolet/protocol/tunnel/digest.ts";
@@ -17,7 +17,7 @@ import type { IncomingStream } from "@picolet/protocol/tunnel/stream.ts";
 import type { WebSocket } from "ws";
 import type { NodeMemory } from "./desired-memory.ts";
 import { Downlink } from "./downlink.ts";
-import { answerAgentStream } from "./token-stream.ts";
+import { answerAgentStream, type NodeSlots } from "./token-stream.ts";
 import type { TunnelCounts } from "./tunnel-counts.ts";
 import { Uplink } from "./uplink.ts";
 import { WebSocketLink } from "./web-socket-link.ts";
@@ -58,6 +58,8 @@ export interface NodeLimits {
   /** Objects that it writes, events besides. */
   readonly writes: RateLimits;
   readonly events: RateLimits;
+  /** Questions about clients of its own port. One above it is refused. */
+  readonly reviews: RateLimits;
   /** Bytes of messages that it sends: what streams carry is held back by their credit. */
   readonly messageBytes: RateLimits;
 }
@@ -278,11 +280,15 @@ export class NodeSession {
     if (this.#lease === undefined || !this.isLive) {
       throw new PicoletError("invalid", "cannot accept a stream before the welcome");
     }
-    const { slots, telemetry, samples } = this.#components;
+    const { slots, telemetry, samples, limits } = this.#components;
     const { node } = this;
     if (stream.kind === "telemetry" && telemetry !== undefined) telemetry.receive(stream, node);
     else if (stream.kind === "samples" && samples !== undefined) samples.receive(stream, node);
-    else answerAgentStream(stream, this.#lease.backend, { run: (write, until) => slots.run(node, write, until) });
+    else {
+      const nodeSlots: NodeSlots = { run: (write, until) => slots.run(node, write, until) };
+      const reviewLimit = (): number => limits.reviews.take(node);
+      answerAgentStream(stream, this.#lease.backend, { slots: nodeSlots, reviewLimit });
+    }
   }
 
   async #start(hello: Hello): Promise<void> {

@@ -22,13 +22,43 @@ export interface NodeSlots {
   run<T>(write: () => Promise<T>, signal: AbortSignal): Promise<T>;
 }
 
+/** A verb or subresource of the kubelet's API has 10 characters or so. */
+const word = z.string().min(1).max(64);
+
+/** Bounds what the API server is sent; a service account token has some 1,200 characters. */
+const reviewParams = z.discriminatedUnion("review", [
+  z.object({
+    review: z.literal("token"),
+    token: z
+      .string()
+      .min(1)
+      .max(16 * 1024),
+  }),
+  z.object({
+    review: z.literal("access"),
+    user: z.string().min(1).max(1024),
+    groups: z.array(z.string().max(1024)).max(128),
+    verb: word,
+    subresource: word,
+  }),
+]);
+
+/** @returns 0, or the milliseconds until the node may ask again */
+export type ReviewLimit = () => number;
+
 /** Answers a stream of the agent's: there is one kind, `token`. Never throws. */
-export function answerAgentStream(stream: IncomingStream, backend: NodeBackend, slots: NodeSlots): void {
+export function answerAgentStream(
+  stream: IncomingStream,
+  backend: NodeBackend,
+  { slots, reviewLimit }: { readonly slots: NodeSlots; readonly reviewLimit: ReviewLimit },
+): void {
   if (stream.kind !== "token") {
     stream.reject({ code: "unimplemented", message: `an agent cannot open ${stream.kind}` });
     return;
   }
-  requestToken(stream, backend, slots).catch((error: unknown) => {
+  const isReview = typeof stream.params === "object" && stream.params !== null && "review" in stream.params;
+  const answered = isReview ? review(stream, backend, reviewLimit) : requestToken(stream, backend, slots);
+  answered.catch((error: unknown) => {
     if (!isCancelled(error)) stream.reject(streamErrorOf(error));
   });
 }
@@ -40,6 +70,17 @@ async function requestToken(stream: IncomingStream, backend: NodeBackend, slots:
   }
   const token = await slots.run(() => backend.requestToken(parsed.data, stream.closed), stream.closed);
   stream.accept({ token: token.token, expirationTimestamp: token.expirationTimestamp }).end();
+}
+
+/** Takes none of the node's writes: its statuses must not wait for its clients. */
+async function review(stream: IncomingStream, backend: NodeBackend, limit: ReviewLimit): Promise<void> {
+  const parsed = reviewParams.safeParse(stream.params);
+  if (!parsed.success) {
+    throw new PicoletError("invalid", "cannot read the review", { cause: z.prettifyError(parsed.error) });
+  }
+  const waitMs = limit();
+  if (waitMs > 0) throw new PicoletError("resource_exhausted", `this node asks too often; again in ${waitMs} ms`);
+  stream.accept(await backend.review(parsed.data, stream.closed)).end();
 }
 
 const streamErrorOf = (error: unknown): StreamError => ({

@@ -1,12 +1,12 @@
 import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
-import { RateLimits } from "@picolet/hub-core/fairness/rate-limits.ts";
 import { WriteSlots } from "@picolet/hub-core/fairness/write-slots.ts";
 import type { Fleet, FleetBackend } from "@picolet/hub-core/fleet.ts";
 import type { SampleReceiver, TelemetryReceiver } from "@picolet/hub-core/telemetry-ports.ts";
 import { TimerWheel } from "@picolet/hub-core/timer-wheel.ts";
 import { aborted, ignoreCancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
+import { RateLimits } from "@picolet/protocol/async/rate-limits.ts";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
 import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis, type Random } from "@picolet/protocol/ports.ts";
@@ -65,6 +65,11 @@ export const SESSION_ATTEMPTS = { burst: 30, perSecond: 0.5 };
 export const NODE_WRITES = { burst: 2000, perSecond: 20 };
 /** Events of a node: less than the embedded API server's quota, so that a batch of them is never refused for good. */
 export const NODE_EVENTS = { burst: 300, perSecond: 10 };
+/**
+ * Reviews of tokens and rights that a node asks for. It caches answers for minutes, so a busy one asks some times a
+ * minute; a stolen board that guesses tokens has 2 guesses a second.
+ */
+export const NODE_REVIEWS = { burst: 60, perSecond: 2 };
 
 const EPOCH_BYTES = 8;
 /** How long `ws` waits for the other end's close frame before it destroys the socket. */
@@ -145,6 +150,7 @@ export class TunnelServer implements Fleet, Component {
     const limits = {
       writes: new RateLimits({ clock }, NODE_WRITES),
       events: new RateLimits({ clock }, NODE_EVENTS),
+      reviews: new RateLimits({ clock }, NODE_REVIEWS),
       messageBytes: new RateLimits({ clock }, MESSAGE_BYTES),
     };
     const host = {

@@ -1,6 +1,6 @@
-import type { RateLimits } from "@picolet/hub-core/fairness/rate-limits.ts";
 import type { NodeBackend } from "@picolet/hub-core/fleet.ts";
 import type { WheelTimer } from "@picolet/hub-core/timer-wheel.ts";
+import type { RateLimits } from "@picolet/protocol/async/rate-limits.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Millis, millis } from "@picolet/protocol/ports.ts";
 import { MAX_IN_FLIGHT_MESSAGES } from "@picolet/protocol/tunnel/message-codec.ts";

@@ -1,8 +1,8 @@
-import type { RateLimits } from "@picolet/hub-core/fairness/rate-limits.ts";
 import type { WriteSlots } from "@picolet/hub-core/fairness/write-slots.ts";
 import type { TimerWheel } from "@picolet/hub-core/timer-wheel.ts";
 import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
 import { type BackoffPolicy, backoffDelay, EQUAL_JITTER } from "@picolet/protocol/async/backoff.ts";
+import type { RateLimits } from "@picolet/protocol/async/rate-limits.ts";
 import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
 import { type Log, type LogFields, type Millis, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
 

@@ -35,7 +35,8 @@ export function httpFailure(error: unknown): HttpFailure {
   const code = error instanceof PicoletError ? error.code : "internal";
   const unauthorized = error instanceof PicoletError && error.reason === "Unauthorized";
   const hasNoRun = error instanceof PicoletError && NO_SUCH_RUN.test(error.message);
-  const status = unauthorized ? 401 : hasNoRun ? 400 : HTTP_STATUS[code];
+  const wrongMethod = error instanceof PicoletError && error.reason === "MethodNotAllowed";
+  const status = unauthorized ? 401 : hasNoRun ? 400 : wrongMethod ? 405 : HTTP_STATUS[code];
   return { status, message: describeError(error) };
 }
 
@@ -59,7 +60,13 @@ export function answerFailure(response: ServerResponse, { status, message }: Htt
 
 const REASONS: Readonly<Record<number, string>> = {
   ...{ 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 409: "Conflict" },
-  ...{ 429: "Too Many Requests", 500: "Internal Server Error", 502: "Bad Gateway", 503: "Service Unavailable" },
+  ...{
+    405: "Method Not Allowed",
+    429: "Too Many Requests",
+    500: "Internal Server Error",
+    502: "Bad Gateway",
+    503: "Service Unavailable",
+  },
   504: "Gateway Timeout",
 };
 

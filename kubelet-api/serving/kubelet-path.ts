@@ -153,5 +153,6 @@ export function subresourcesOf(url: string): readonly string[] {
   if (below("/telemetry")) return ["telemetry", "proxy"];
   if (below("/healthz")) return ["healthz", "proxy"];
   if (below("/configz")) return ["configz", "proxy"];
+  if (below("/checkpoint")) return ["checkpoint"];
   return ["proxy"];
 }

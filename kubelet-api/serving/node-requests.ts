@@ -35,7 +35,9 @@ export async function serveRequest(
   signal: AbortSignal,
 ): Promise<void> {
   const { streams, answerTimeout = 0 } = components;
-  const allowed = path.kind === "run" ? "POST" : "GET";
+  // The node says why it makes none.
+  const isCheckpoint = path.kind === "get" && path.path.startsWith("/checkpoint/");
+  const allowed = path.kind === "run" || isCheckpoint ? "POST" : "GET";
   if (path.kind === "exec" || path.kind === "attach" || path.kind === "portForward") {
     throw new PicoletError("invalid", "this needs a request that can be upgraded to SPDY/3.1 or a WebSocket");
   }

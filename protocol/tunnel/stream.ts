@@ -59,8 +59,9 @@ export interface StreamOpener {
 
 /**
  * - hub to agent: `logs`, `exec`, `attach`, `portForward`, `kubelet` (any GET of the kubelet's HTTP API)
- * - agent to hub: `token` (a TokenRequest for one of its pods), `telemetry` (`telemetry/stream-messages.ts`; only to a
- *   hub whose welcome says that it takes it), `samples` (`telemetry/sample-codec.ts`; only to one that says how often)
+ * - agent to hub: `token` (a TokenRequest for one of its pods, or a review), `telemetry`
+ *   (`telemetry/stream-messages.ts`; only to a hub whose welcome says that it takes it), `samples`
+ *   (`telemetry/sample-codec.ts`; only to one that says how often)
  */
 export type StreamKind = "logs" | "exec" | "attach" | "portForward" | "kubelet" | "token" | "telemetry" | "samples";
 
@@ -138,4 +139,31 @@ export interface TokenParams {
   readonly expirationSeconds: number;
   readonly podName: string;
   readonly podUid: string;
+}
+
+/**
+ * Params of `token` too: what a kubelet asks about a client of its own port. A hub that is older refuses them as
+ * `invalid`. Lane `status`. No bytes.
+ */
+export type ReviewParams =
+  | { readonly review: "token"; readonly token: string }
+  /** The resource is `nodes`, and the node is the one that asks. */
+  | {
+      readonly review: "access";
+      readonly user: string;
+      readonly groups: readonly string[];
+      /** `get`, `create` … */
+      readonly verb: string;
+      /** `proxy`, `stats`, `metrics` … */
+      readonly subresource: string;
+    };
+
+/** The reply to a review of a token; null: no API server knows it. */
+export interface TokenReply {
+  readonly user: { readonly name: string; readonly groups: readonly string[] } | null;
+}
+
+/** The reply to a review of access. */
+export interface AccessReply {
+  readonly allowed: boolean;
 }

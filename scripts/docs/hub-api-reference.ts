@@ -30,7 +30,6 @@ import {
   TOKEN_SECONDS,
 } from "@picolet/hub-core/access-table.ts";
 import { JOIN_ATTEMPTS } from "@picolet/hub-core/fairness/address-limits.ts";
-import type { Rate } from "@picolet/hub-core/fairness/rate-limits.ts";
 import { ALLOWANCES, MAX_BYTES, MAX_NODE_BYTES } from "@picolet/hub-embedded/admission/quotas.ts";
 import {
   MAX_BODY_BYTES,
@@ -71,6 +70,7 @@ import {
 import { MAX_HISTORY_AGE_MS, MAX_HISTORY_ROWS } from "@picolet/hub-embedded/store/object-store.ts";
 import { HTTP_STATUS } from "@picolet/kubelet-api/serving/http-answers.ts";
 import { MAX_LOG_OPTIONS, MAX_PORTS, MAX_WORDS, subresourcesOf } from "@picolet/kubelet-api/serving/kubelet-path.ts";
+import type { Rate } from "@picolet/protocol/async/rate-limits.ts";
 import { MAX_JOIN_REQUEST_BYTES } from "@picolet/protocol/pki/join-messages.ts";
 import { KIBIBYTE, MEBIBYTE } from "@picolet/protocol/units.ts";
 import { ABSENT_RESOURCES, ABSENT_SUBRESOURCES, API_PATHS, BOARD_PATHS, KUBELET_PATHS } from "./hub-api-paths.ts";

@@ -58,6 +58,7 @@ async function makeNode(hub: HubProcess, hubDir: string, containerRuntimeEndpoin
     cgroupRoot: "/picolet-start",
     // Beside a real node's.
     healthzPort: 0,
+    enableServer: false,
     // For the end: `edgectl node shutdown`.
     shutdownGracePeriod: "25s",
     hub: {

@@ -26,6 +26,7 @@ import { type Clock, millis } from "@picolet/protocol/ports.ts";
 import { mirrorsDigest } from "@picolet/protocol/tunnel/digest.ts";
 import { equalBytes } from "@picolet/protocol/tunnel/encoding/hex.ts";
 import type { EventItem, MirrorItem } from "@picolet/protocol/tunnel/messages.ts";
+import type { TokenReply } from "@picolet/protocol/tunnel/stream.ts";
 import {
   API_SERVICE,
   BridgedCluster,
@@ -659,6 +660,27 @@ test("a token is for a pod of this node and its own service account", async () =
     const asked = backend.requestToken({ ...params, ...wrong }, signal);
     await assert.rejects(asked, (error) => isPicoletError(error, "permission_denied"));
   }
+});
+
+test("a node has a client's token and rights reviewed, as itself and for itself", async () => {
+  await using backend = await joined("board-21");
+  const token_ = { serviceAccountToken: { path: "token", expirationSeconds: 600 } };
+  const pod = await cluster.createPod("client", "board-21", {
+    serviceAccountName: "default",
+    volumes: [{ name: "token", projected: { sources: [token_] } }],
+  });
+  await untilDesired(backend, (keys) => keys.has("Pod/default/client"));
+  const params = { namespace: "default", serviceAccount: "default", audiences: [], expirationSeconds: 600 };
+  const of = { podName: "client", podUid: pod.metadata.uid ?? "" };
+  const { token } = await backend.requestToken({ ...params, ...of }, signal);
+  const { user } = (await backend.review({ review: "token", token }, signal)) as TokenReply;
+  assert.equal(user?.name, "system:serviceaccount:default:default");
+  assert.ok(user?.groups.includes("system:serviceaccounts"));
+  assert.deepEqual(await backend.review({ review: "token", token: "guess" }, signal), { user: null });
+  const access = { review: "access", verb: "get", subresource: "metrics" } as const;
+  const asked = (name: string, groups: readonly string[]) => backend.review({ ...access, user: name, groups }, signal);
+  assert.deepEqual(await asked(user?.name ?? "", user?.groups ?? []), { allowed: false });
+  assert.deepEqual(await asked("admin", ["system:masters"]), { allowed: true });
 });
 
 test("a node that stays away is said to be away, and is as it was when it comes back", async () => {

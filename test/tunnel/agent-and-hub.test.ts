@@ -4,12 +4,14 @@ import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import { TlsDialer } from "@picolet/agent/tunnel/dialing/tls-dialer.ts";
 import { Tunnel } from "@picolet/agent/tunnel/tunnel.ts";
+import { NODE_REVIEWS } from "@picolet/hub/tunnel/tunnel-server.ts";
 import { cancelled } from "@picolet/protocol/async/abort.ts";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
-import { describeError } from "@picolet/protocol/errors.ts";
+import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
 import { millis, seconds } from "@picolet/protocol/ports.ts";
 import { equalBytes } from "@picolet/protocol/tunnel/encoding/hex.ts";
+import type { ReviewParams } from "@picolet/protocol/tunnel/stream.ts";
 import { endOfRun } from "../support/unit/ports/end-of-run.ts";
 import { RecordedEvents, RecordedLog } from "../support/unit/ports/recorders.ts";
 import { seededRandom } from "../support/unit/ports/seeded-random.ts";
@@ -148,6 +150,26 @@ test("what Kubernetes wants reaches the node, and what the node reports reaches 
   const never = new AbortController().signal;
   const { token } = await pair.tunnel.requestToken({ ...params, podName: "web", podUid: "uid-web" }, never);
   assert.equal(token, "token of app");
+});
+
+test("a board has clients of its port reviewed, of its own node and so often at most", async (t) => {
+  const pair = await Pair.start(t);
+  pair.hub.backend.node(NODE).set({ "Pod/default/web": pod("web", 1) });
+  pair.node.putStatus("web", { phase: "Running" });
+  await pair.settled();
+  const never = new AbortController().signal;
+  const review = (params: ReviewParams) => pair.tunnel.review(params, never);
+  assert.deepEqual(await review({ review: "token", token: "good" }), { user: { name: "reader", groups: [] } });
+  assert.deepEqual(await review({ review: "token", token: "bad" }), { user: null });
+  const access = { review: "access", user: "reader", groups: [], verb: "get", subresource: "stats" } as const;
+  assert.deepEqual(await review(access), { allowed: true });
+  assert.deepEqual(await review({ ...access, subresource: "proxy" }), { allowed: false });
+  const wrong = review({ ...access, verb: "x".repeat(65) });
+  await assert.rejects(wrong, (error) => isPicoletError(error, "invalid"));
+  const guesses = async (): Promise<void> => {
+    for (let guess = 0; guess < 2 * NODE_REVIEWS.burst; guess += 1) await review({ review: "token", token: "guess" });
+  };
+  await assert.rejects(guesses(), /this node asks too often/);
 });
 
 test("a reconnect with nothing changed takes one round trip and at most 150 bytes of payload", async (t) => {

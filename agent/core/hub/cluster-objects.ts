@@ -1,5 +1,5 @@
 import type { ObjectKey } from "@picolet/protocol/tunnel/messages.ts";
-import type { TokenParams } from "@picolet/protocol/tunnel/stream.ts";
+import type { ReviewParams, TokenParams } from "@picolet/protocol/tunnel/stream.ts";
 
 export interface IssuedToken {
   readonly token: string;
@@ -27,4 +27,10 @@ export interface ClusterObjects {
   keys(kind: string, namespace: string): readonly ObjectKey[];
   /** @throws `unavailable` (retryable) while no hub is connected, `permission_denied`, `not_found` */
   requestToken(params: TokenParams, signal: AbortSignal): Promise<IssuedToken>;
+}
+
+/** Asks the API server about clients of this node's own port. */
+export interface ClientReviews {
+  /** @returns the reply as the hub sent it. @throws `unavailable` (retryable) while no hub is connected */
+  review(params: ReviewParams, signal: AbortSignal): Promise<unknown>;
 }

@@ -7,9 +7,9 @@ import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { SourceProblem, TunnelReport } from "@picolet/protocol/local-api/status.ts";
 import type { Log, Random } from "@picolet/protocol/ports.ts";
-import type { TokenParams } from "@picolet/protocol/tunnel/stream.ts";
+import type { ReviewParams, TokenParams } from "@picolet/protocol/tunnel/stream.ts";
 import type { Configuration } from "../../config/configuration.ts";
-import type { ClusterObjects, IssuedToken } from "../../core/hub/cluster-objects.ts";
+import type { ClientReviews, ClusterObjects, IssuedToken } from "../../core/hub/cluster-objects.ts";
 import { type HubAddress, parseHubAddress } from "../../core/hub/hub-address.ts";
 import type { OutgoingTelemetry, SampleSource } from "../../core/hub/outgoing-telemetry.ts";
 import type { StreamHandlers } from "../../core/hub/tunnel-ports.ts";
@@ -65,7 +65,7 @@ export interface LinkedNode {
 /** The kubelet's `--cert-dir` has another layout: one key and one file for each certificate. */
 const IDENTITY_FOLDER = "identity";
 
-export class HubLink implements ClusterObjects {
+export class HubLink implements ClusterObjects, ClientReviews {
   readonly #components: HubLinkComponents;
   readonly #init: HubLinkInit;
   readonly #source: ApiSource;
@@ -107,6 +107,12 @@ export class HubLink implements ClusterObjects {
   requestToken(params: TokenParams, signal: AbortSignal): Promise<IssuedToken> {
     if (this.#tunnel === undefined) throw new PicoletError("internal", "a token was asked for before the tunnel stood");
     return this.#tunnel.requestToken(params, signal);
+  }
+
+  review(params: ReviewParams, signal: AbortSignal): Promise<unknown> {
+    if (this.#tunnel === undefined)
+      throw new PicoletError("internal", "a review was asked for before the tunnel stood");
+    return this.#tunnel.review(params, signal);
   }
 
   report(): TunnelReport {

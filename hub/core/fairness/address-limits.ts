@@ -1,7 +1,6 @@
-import { isIPv6 } from "node:net";
+import { networkOf } from "@picolet/kubelet-api/fairness/network-of.ts";
+import { RateLimits } from "@picolet/protocol/async/rate-limits.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
-import { addressBytes } from "../address-bytes.ts";
-import { RateLimits } from "./rate-limits.ts";
 
 /** A rack of boards behind one address that come up together join at once; after that one every two seconds. */
 export const JOIN_ATTEMPTS = { burst: 200, perSecond: 0.5 };
@@ -26,11 +25,4 @@ export class AddressLimits {
     this.#limits.spend(network, cost, 0);
     return hasAny;
   }
-}
-
-/** A host with an IPv6 address has 2^64 of them. An IPv4 address as an IPv6 socket shows it is IPv4. */
-export function networkOf(address: string): string {
-  const mapped = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i.exec(address)?.[1];
-  if (mapped !== undefined || !isIPv6(address)) return mapped ?? address;
-  return Buffer.from(addressBytes(address).subarray(0, 8)).toString("hex");
 }

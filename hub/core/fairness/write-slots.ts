@@ -1,5 +1,5 @@
+import { FairQueue } from "@picolet/kubelet-api/fairness/fair-queue.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
-import { FairQueue } from "./fair-queue.ts";
 
 /** Slots that one node holds at a time: its statuses, events, report and mirror pods side by side. */
 const MAX_NODE_SLOTS = 4;

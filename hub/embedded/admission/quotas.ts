@@ -4,7 +4,7 @@
  * itself have none. Reads and the order of requests are `request-fairness.ts`'s.
  */
 
-import { type Rate, RateLimits } from "@picolet/hub-core/fairness/rate-limits.ts";
+import { type Rate, RateLimits } from "@picolet/protocol/async/rate-limits.ts";
 import { NODES_GROUP } from "@picolet/protocol/pki/node-subject.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import { KIBIBYTE, MEBIBYTE } from "@picolet/protocol/units.ts";

@@ -1,14 +1,14 @@
 /**
  * The order of requests, as Kubernetes' API Priority and Fairness decides it (KEP-1040): a flow schema puts a request
- * into a priority level and a flow, and flows take turns at the level's seats (`hub/core/fairness/fair-queue.ts`). The
- * schemas and shares are the suggested configuration of Kubernetes 1.34. Two things differ, because one event loop does
- * all the work: only so much is started in one turn of it, and a seat is held while a request is worked on, not while
- * its body comes.
+ * into a priority level and a flow, and flows take turns at the level's seats (`kubelet-api/fairness/fair-queue.ts`).
+ * The schemas and shares are the suggested configuration of Kubernetes 1.34. Two things differ, because one event loop
+ * does all the work: only so much is started in one turn of it, and a seat is held while a request is worked on, not
+ * while its body comes.
  */
 
 import type { IncomingMessage } from "node:http";
-import { networkOf } from "@picolet/hub-core/fairness/address-limits.ts";
-import { FairQueue, QueueRefusal, type Seat } from "@picolet/hub-core/fairness/fair-queue.ts";
+import { FairQueue, QueueRefusal, type Seat } from "@picolet/kubelet-api/fairness/fair-queue.ts";
+import { networkOf } from "@picolet/kubelet-api/fairness/network-of.ts";
 import { NODES_GROUP } from "@picolet/protocol/pki/node-subject.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
 import { seconds } from "@picolet/protocol/ports.ts";

@@ -49,6 +49,8 @@ export class AgentNode extends AgentClient implements AsyncDisposable {
       podLogsDir: join(this.directory, "logs"),
       containerRuntimeEndpoint: "",
       cgroupRoot: this.cgroupRoot,
+      // Agents of other tests run on this machine.
+      enableServer: false,
       ...options.config,
     };
     writeFileSync(this.configPath, JSON.stringify(config));

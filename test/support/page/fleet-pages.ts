@@ -2,8 +2,8 @@
 import { writeFileSync } from "node:fs";
 import { pageAccess } from "@picolet/agent/page/page-access.ts";
 import { FleetPagePort, PAGE_PORT_LIMITS, type PageQuestion } from "@picolet/hub/page/fleet-page-port.ts";
-import { ConnectionGate } from "@picolet/hub-core/fairness/connection-gate.ts";
 import type { FleetBoardView, FleetNodes } from "@picolet/hub-core/fleet.ts";
+import { ConnectionGate } from "@picolet/kubelet-api/fairness/connection-gate.ts";
 import { httpFailure } from "@picolet/kubelet-api/serving/http-answers.ts";
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";

@@ -16,7 +16,7 @@ import type {
   ObjectKey,
   RemoteObject,
 } from "@picolet/protocol/tunnel/messages.ts";
-import type { TokenParams } from "@picolet/protocol/tunnel/stream.ts";
+import type { AccessReply, ReviewParams, TokenParams, TokenReply } from "@picolet/protocol/tunnel/stream.ts";
 
 type Content = Readonly<Record<string, unknown>>;
 
@@ -188,6 +188,12 @@ class HeldNode implements NodeBackend {
     }
     const answer = { token: `token of ${params.serviceAccount}`, expirationTimestamp: "2026-01-31T12:00:00Z" };
     return this.#fleet.write(() => undefined, signal).then(() => answer);
+  }
+
+  /** The token `good` is known, and `reader` may read statistics. */
+  async review(params: ReviewParams): Promise<TokenReply | AccessReply> {
+    if (params.review === "token") return { user: params.token === "good" ? { name: "reader", groups: [] } : null };
+    return { allowed: params.user === "reader" && params.subresource === "stats" };
   }
 
   [Symbol.asyncDispose](): Promise<void> {

@@ -5,8 +5,8 @@
  */
 import type { Server, Socket } from "node:net";
 import { type Clock, type Log, seconds } from "@picolet/protocol/ports.ts";
-import { networkOf } from "./address-limits.ts";
 import { FairQueue } from "./fair-queue.ts";
+import { networkOf } from "./network-of.ts";
 
 export interface ConnectionGateComponents {
   readonly clock: Clock;

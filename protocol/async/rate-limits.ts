@@ -1,4 +1,4 @@
-import type { Clock } from "@picolet/protocol/ports.ts";
+import type { Clock } from "../ports.ts";
 
 export interface Rate {
   /** The amount that a key may take at once after a pause. */
@@ -18,12 +18,15 @@ const MAX_KEYS = 16_384;
 export class RateLimits {
   readonly #clock: Pick<Clock, "monotonic">;
   readonly #rate: Rate;
+  readonly #maxKeys: number;
   /** In the order of the last use. */
   readonly #buckets = new Map<string, Bucket>();
 
-  constructor(components: { readonly clock: Pick<Clock, "monotonic"> }, rate: Rate) {
+  /** @param maxKeys default: `MAX_KEYS` */
+  constructor(components: { readonly clock: Pick<Clock, "monotonic"> }, rate: Rate, maxKeys = MAX_KEYS) {
     this.#clock = components.clock;
     this.#rate = rate;
+    this.#maxKeys = maxKeys;
   }
 
   get size(): number {
@@ -43,7 +46,7 @@ export class RateLimits {
     const left = Math.max(floor, this.left(key) - cost);
     this.#buckets.delete(key);
     this.#buckets.set(key, { left, atMs: this.#clock.monotonic() });
-    if (this.#buckets.size <= MAX_KEYS) return;
+    if (this.#buckets.size <= this.#maxKeys) return;
     const [oldest] = this.#buckets.keys();
     if (oldest !== undefined) this.#buckets.delete(oldest);
   }

@@ -1,0 +1,30 @@
+/** Errors as the agent's own API answers them. */
+import { describeError, type ErrorCode, PicoletError } from "@picolet/protocol/errors.ts";
+import type { ApiError } from "@picolet/protocol/local-api/status.ts";
+
+export const HTTP_STATUS: Readonly<Record<ErrorCode, number>> = {
+  cancelled: 503,
+  invalid: 400,
+  not_found: 404,
+  already_exists: 409,
+  conflict: 409,
+  unavailable: 503,
+  deadline_exceeded: 504,
+  resource_exhausted: 429,
+  permission_denied: 403,
+  unimplemented: 501,
+  corrupt: 500,
+  failed: 500,
+  internal: 500,
+};
+
+export interface ErrorAnswer {
+  readonly code: ErrorCode;
+  readonly status: number;
+  readonly body: ApiError;
+}
+
+export function errorAnswer(error: unknown): ErrorAnswer {
+  const code = error instanceof PicoletError ? error.code : "internal";
+  return { code, status: HTTP_STATUS[code], body: { error: { code, message: describeError(error) } } };
+}

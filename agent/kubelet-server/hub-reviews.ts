@@ -1,0 +1,51 @@
+import { type KubeletReviews, type KubeletUser, unauthorized } from "@picolet/kubelet-api/serving/kubelet-access.ts";
+import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import type { AccessReply, ReviewParams, TokenReply } from "@picolet/protocol/tunnel/stream.ts";
+import type { ClientReviews } from "../core/hub/cluster-objects.ts";
+
+/** Bounds what of a user is kept, against an API server that answers with more. */
+const MAX_GROUPS = 128;
+
+/** Asks the API server through the tunnel, as a kubelet asks it over its webhooks. */
+export class HubReviews implements KubeletReviews {
+  readonly #hub: ClientReviews | undefined;
+
+  /** @param hub undefined: this node belongs to none */
+  constructor({ hub }: { readonly hub: ClientReviews | undefined }) {
+    this.#hub = hub;
+  }
+
+  async userOfToken(token: string, signal: AbortSignal): Promise<KubeletUser | undefined> {
+    try {
+      const reply = (await this.#ask({ review: "token", token }, signal)) as Partial<TokenReply> | null;
+      const { name, groups = [] } = reply?.user ?? {};
+      if (typeof name !== "string" || name === "" || !Array.isArray(groups)) return undefined;
+      return { name, groups: groups.filter((each) => typeof each === "string").slice(0, MAX_GROUPS) };
+    } catch (error) {
+      // As a kubelet: without an answer no client is known.
+      throw isPicoletError(error, "unavailable") || isPicoletError(error, "invalid") ? unauthorized(error) : error;
+    }
+  }
+
+  async allows(
+    { name, groups }: KubeletUser,
+    { verb, subresource }: { readonly verb: string; readonly subresource: string },
+    signal: AbortSignal,
+  ): Promise<boolean> {
+    const params = { review: "access", user: name, groups: groups.slice(0, MAX_GROUPS), verb, subresource } as const;
+    try {
+      return ((await this.#ask(params, signal)) as Partial<AccessReply> | null)?.allowed === true;
+    } catch (error) {
+      // As a kubelet: 500 with the reason.
+      if (!isPicoletError(error, "unavailable")) throw error;
+      throw new PicoletError("failed", `Authorization error (user=${name}, verb=${verb}, resource=nodes)`, {
+        cause: error,
+      });
+    }
+  }
+
+  #ask(params: ReviewParams, signal: AbortSignal): Promise<unknown> {
+    if (this.#hub !== undefined) return this.#hub.review(params, signal);
+    throw new PicoletError("unavailable", "this node belongs to no hub that knows users and their rights");
+  }
+}
