@@ -8,7 +8,7 @@ import { machineFormat, podLabel, printObject } from "../context/objects.ts";
 import { Screen } from "../context/screen.ts";
 import { humanBytes } from "../context/text-layout.ts";
 
-/** Of the kubelet's Summary API, what is shown. */
+/** The shown part of the kubelet's Summary API. */
 interface Used {
   readonly cpu?: { readonly usageNanoCores?: number };
   readonly memory?: { readonly workingSetBytes?: number; readonly availableBytes?: number };
@@ -23,7 +23,7 @@ interface Summary {
 
 const NEVER = new AbortController().signal;
 
-/** Once where nobody watches: in a pipe, for machines, or with --once. */
+/** Shows it once in a pipe, for machines, or with --once. */
 export async function runTop(context: Context, input: Arguments): Promise<number> {
   const format = machineFormat(input);
   const look = (): Promise<Summary> => context.client.get<Summary>("/stats/summary?only_cpu_and_memory=true");

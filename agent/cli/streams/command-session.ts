@@ -18,7 +18,7 @@ export interface ContainerTarget {
 export interface CommandRequest {
   readonly kind: "exec" | "attach";
   readonly target: ContainerTarget;
-  /** Of `exec`. */
+  /** Empty for `attach`. */
   readonly command: readonly string[];
   /** Undefined: it has no input. */
   readonly input: AsyncIterable<Uint8Array> | undefined;

@@ -10,7 +10,7 @@ import type { BootLoader } from "./boot-loader.ts";
 
 const own = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 
-/** What GRUB runs first: it chooses the slot. */
+/** The commands that GRUB runs first: they choose the slot. */
 export const GRUB_COMMANDS: string = own("../grub/grub.cfg");
 
 /** Modules that are built into GRUB: it never reads one. */
