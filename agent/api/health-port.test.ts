@@ -79,7 +79,11 @@ test("what is ill is named, with its reason", async () => {
 
 /** The node's answers, of which a test names what it reads. */
 function streams(answers: Partial<KubeletAnswersComponents>) {
-  const kubelet = new KubeletAnswers({ unhealthy: () => "", ...answers } as KubeletAnswersComponents);
+  const kubelet = new KubeletAnswers({
+    unhealthy: () => "",
+    clock: new VirtualClock(),
+    ...answers,
+  } as KubeletAnswersComponents);
   const unused = {} as ConstructorParameters<typeof NodeStreams>[0];
   return new NodeStreams({ ...unused, kubelet, log: new RecordedLog() }).handlers;
 }

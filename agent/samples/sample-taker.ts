@@ -1,3 +1,4 @@
+import { ignore } from "@picolet/protocol/errors.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
 import {
@@ -53,7 +54,9 @@ export class SampleTaker {
   async take(signal: AbortSignal): Promise<UsageSample> {
     const { usage: sampler, board, isTimeKnown } = this.#components;
     const usage = await sampler.sample(SHARED_AGE, signal);
-    const filesystems = await sampler.filesystems(FILESYSTEM_AGE, signal).catch(() => undefined);
+    const filesystems = await sampler
+      .filesystems(FILESYSTEM_AGE, signal)
+      .catch(ignore("these figures are missing in the sample, and the others are not"));
     const { node } = usage;
     const counted = new Map<string, Counted>();
     const pods = usage.pods.slice(0, MAX_SAMPLED_PODS).map((pod) => this.#podSample(pod, counted));

@@ -1,5 +1,7 @@
 /** Figures of a cgroup for /metrics/cadvisor alone, from the kernel's files of either version. Loaded with a scrape. */
+
 import { readdirSync, readlinkSync } from "node:fs";
+import { ignore } from "@picolet/protocol/errors.ts";
 import type { CgroupDetails, DeviceTraffic } from "../core/node/cgroup-details.ts";
 import type { CgroupFolders } from "./cgroup-usage.ts";
 import { fieldIn, numberIn, readKernelFile } from "./kernel-text.ts";
@@ -205,7 +207,7 @@ function* descriptorsOf(folder: string, limit: number): Generator<string> {
     try {
       yield readlinkSync(`${folder}/${name}`);
     } catch {
-      // It was closed in between, and counts no more.
+      ignore("it was closed in between, and counts no more");
     }
   }
 }

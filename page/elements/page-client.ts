@@ -1,4 +1,5 @@
 /** Reads the data of a page. The token, if one is needed, is kept in memory alone. */
+import { ignore } from "@picolet/protocol/errors.ts";
 
 export class RequestFailure extends Error {
   readonly status: number;
@@ -42,7 +43,7 @@ export class PageClient {
         yield value;
       }
     } finally {
-      await reader.cancel().catch(() => undefined);
+      await reader.cancel().catch(ignore("the stream is over either way"));
     }
   }
 

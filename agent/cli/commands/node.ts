@@ -194,7 +194,7 @@ FIELD all that the agent acts upon are listed. Needs no agent.`,
 const version: Command = {
   words: ["version"],
   summary: "print the versions of edgectl and of the agent",
-  details: "`edgectl --version` is `edgectl version --client`.",
+  details: "With --version alone, edgectl does the same as with --client.",
   flags: [{ name: "client", help: "print the version of edgectl alone" }, output("json", "yaml")],
   examples: [["edgectl version --client", "without an agent"]],
   run: async (context, input) => (await import("./version-command.ts")).runVersion(context, input),
