@@ -183,8 +183,9 @@ export const FLAGS = {
   ),
   samplesInterval: durationFlag({
     name: "samples-interval",
-    help: "how often boards send a sample of their usage, 10s to 1h; 0s: never",
-    default: "60s",
+    help: "how often boards send a sample of their usage, such as 60s, 10s to 1h; 0s: never",
+    default: "0s",
+    takesZero: true,
   }),
   metricsOtlp: httpUrlFlag({
     name: "metrics-otlp",
