@@ -17,7 +17,8 @@ export const SERVICES: readonly (readonly [start: string, ready: RegExp])[] = [
 ];
 
 /** Commands that a reader ends with Ctrl-C as soon as they have printed something. */
-export const ENDLESS = /^edgectl (?:(?:get|logs|events) .*-[fw]\b|wasm run )/;
+export const ENDLESS =
+  /^edgectl (?:attach|port-forward) |--watch\b|^edgectl (?:(?:get|logs|events) .*-[fw]\b|wasm run )/;
 
 /**
  * For a document, by the beginning of a command or the path of a file: what is done before the command, or after the
@@ -112,6 +113,10 @@ const EDGECTL: Preparations = {
   },
   "edgectl apply": async (machine) => {
     machine.write("pods.yaml", JSON.stringify(componentPod("applied")));
+  },
+  "edgectl delete pod trial": async (machine) => {
+    machine.write("trial.json", JSON.stringify(componentPod("trial")));
+    await machine.prepare("edgectl apply -f trial.json --yes");
   },
   "edgectl image import app.tar": async (machine) => {
     await machine.prepare(`cp ${resolve(buildBusyboxArchive())} app.tar`);
@@ -209,6 +214,13 @@ export const DURING: readonly (readonly [
         machine.write("event.json", JSON.stringify(pod));
         await machine.prepare("edgectl apply -f event.json");
       }
+    },
+  ],
+  [
+    "edgectl attach web",
+    // A line that comes before the command follows the container is not printed.
+    async (machine, command) => {
+      while (command.output === "") await machine.prepare("edgectl exec web -- /bin/sh -c 'echo more > /proc/1/fd/1'");
     },
   ],
 ];

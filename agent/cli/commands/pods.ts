@@ -219,7 +219,7 @@ Deployment it makes another one. A static pod would come back at once, so it is
 refused with the file that has it.
 ${POD_OPERAND}`,
   flags: CHANGE_FLAGS,
-  examples: [["edgectl delete pod web --now", "end it within a second"]],
+  examples: [["edgectl delete pod trial --now", "end it within a second"]],
   completes: ["pods", "pods"],
   run: async (context, input) => (await import("./pod-change-command.ts")).runPodChange(context, input, "delete"),
 };
