@@ -15,6 +15,7 @@ export const BOARD_INTERFACES = [
   "gpio",
   "i2c",
   "serial",
+  "nn",
 ] as const;
 
 export type BoardInterface = (typeof BOARD_INTERFACES)[number];

@@ -24,7 +24,7 @@ import { type BuildOptions, build, type Metafile, type Plugin, type TransformOpt
 import { boardDocuments, hubDocuments } from "../docs/docs.ts";
 import { buildContainerExample } from "./build-container-example.ts";
 import { buildExamples } from "./build-examples.ts";
-import { complete, jco, koffi, sqlite } from "./carried-packages.ts";
+import { complete, jco, koffi, onnxRuntime, sqlite } from "./carried-packages.ts";
 import { Distribution } from "./distribution.ts";
 import { type PageName, pageFiles } from "./page-files.ts";
 import { ownPlatform, PLATFORMS, type Platform, platformOf } from "./platform-parts.ts";
@@ -307,7 +307,7 @@ async function buildBoard(platform: Platform): Promise<string> {
   board.add("wit", "wit/board");
   await writePage(board, "lib/page", "board");
   for (const [path, text] of boardDocuments()) board.write(path, text);
-  complete(board, metafiles, [sqlite(platform), jco, koffi(platform)], platform);
+  complete(board, metafiles, [sqlite(platform), jco, koffi(platform), onnxRuntime], platform);
   return root;
 }
 

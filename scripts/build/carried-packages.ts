@@ -10,6 +10,12 @@ import type { Distribution } from "./distribution.ts";
 import { nodeParts, type Platform, packageFolder, readLockFile } from "./platform-parts.ts";
 import { licenseText, thirdPartyLicenses } from "./third-party-licenses.ts";
 
+/** Packages that bring no licence text, and one of the same holder under the same licence that does. */
+const TEXT_ELSEWHERE: Readonly<Record<string, string>> = {
+  "onnxruntime-web": "@types/node",
+  "onnxruntime-common": "@types/node",
+};
+
 /** A package of which some files lie beside the bundles. */
 export interface CarriedPackage {
   readonly name: string;
@@ -63,6 +69,17 @@ export const jco: CarriedPackage = {
   ],
 };
 
+/** The library that computes models (`runtime-adapters/wasm/shared/board/nn/library.ts`): its smallest form, on one thread. */
+export const onnxRuntime: CarriedPackage = {
+  name: "onnxruntime-web",
+  files: [
+    "package.json",
+    "dist/ort.wasm.min.js",
+    ...["mjs", "wasm"].map((ending) => `dist/ort-wasm-simd-threaded.${ending}`),
+  ],
+  includes: ["onnxruntime-common"],
+};
+
 /** Its native part alone: `runtime-adapters/wasm/devices/` calls it without its JavaScript. */
 export const koffi = (platform: Platform): CarriedPackage => ({
   name: `@koromix/koffi-${platform}`,
@@ -99,7 +116,7 @@ export function complete(
   const licensed = [...packagesOf(contents).keys()].map((path) => {
     const { version, license = "NOASSERTION" } = lockedPackage(lock, path);
     const name = packageName(path);
-    const { licenseIn } = packages.find((each) => each.name === name) ?? {};
+    const { licenseIn = TEXT_ELSEWHERE[name] } = packages.find((each) => each.name === name) ?? {};
     return { name, version, license, text: licenseText(name, licenseIn ? `node_modules/${licenseIn}` : path) };
   });
   const { version } = lockedPackage(lock, "node_modules/node");

@@ -44,11 +44,11 @@ import { parseDocument, parseSignatures, platformOfConfig } from "@picolet/runti
 import { parseChallenges } from "@picolet/runtime-wasm/registry/challenge.ts";
 import { readComponentShape } from "@picolet/runtime-wasm/shared/binary/component-shape.ts";
 import { padMemoryLimits } from "@picolet/runtime-wasm/shared/binary/memory-limits.ts";
-import { parseConfigVolume } from "@picolet/runtime-wasm/shared/board/config/grant.ts";
 import { parseBuckets } from "@picolet/runtime-wasm/shared/board/keyvalue/grant.ts";
 import { parseInterfaces } from "@picolet/runtime-wasm/shared/grants/board-grants.ts";
 import { parseDevices } from "@picolet/runtime-wasm/shared/grants/device-grants.ts";
 import { parseHttpOptions } from "@picolet/runtime-wasm/shared/grants/http-options.ts";
+import { parseVolumeName } from "@picolet/runtime-wasm/shared/grants/syntax/volume-name.ts";
 import { parseNetworkRules } from "@picolet/runtime-wasm/shared/network/network-rules.ts";
 import { checkNames } from "@picolet/runtime-wasm/transpile/component-names.ts";
 import { MODELS } from "../support/unit/embedded/api-server.ts";
@@ -460,7 +460,7 @@ export const TARGETS: readonly FuzzTarget[] = [
         parseHttpOptions,
         parseInterfaces,
         parseBuckets,
-        parseConfigVolume,
+        parseVolumeName,
       ])
         parse(text);
     },

@@ -10,11 +10,49 @@ import { type JsonObject, listOf, objectOf, parseJson, parseObject, textOf, text
 export const MAX_IMAGES = 64;
 export const MAX_LAYERS = 128;
 export const WASM_CONFIG = "application/vnd.wasm.config.v0+json";
-export const WASM_LAYERS: ReadonlySet<string> = new Set([
+const WASM_LAYERS: ReadonlySet<string> = new Set([
   "application/wasm",
   // wasm-to-oci and its successors, from before there was a convention.
   "application/vnd.wasm.content.layer.v1+wasm",
+  // wasmCloud, before 1.0.
+  "application/vnd.module.wasm.content.layer.v1+wasm",
 ]);
+export const isWasmType = (type: string | undefined): boolean =>
+  type !== undefined && (type === WASM_CONFIG || WASM_LAYERS.has(type));
+
+/** Artifacts that hold more than a component, by the type of their configuration, and what their owner can do. */
+const APPLICATIONS: readonly (readonly [type: RegExp, sentence: string])[] = [
+  [
+    /^application\/vnd\.fermyon\.spin\./,
+    "it is a Spin application of several components or with files, which Spin alone runs: push one of its components as an artifact of its own (wkg oci push)",
+  ],
+  [
+    /^application\/vnd\.wasmcloud\.provider\./,
+    "it is a capability provider of wasmCloud, which wasmCloud's hosts alone run: a pod gets what it provides by the annotation wasm.picolet.io/interfaces",
+  ],
+];
+
+/**
+ * The layer that is the component.
+ * @returns undefined for an image, in whose layers one may be
+ * @throws `invalid` for an artifact that is no single component
+ */
+export function componentLayer<L extends { readonly mediaType: string }>(
+  manifest: JsonObject,
+  layers: readonly L[],
+): L | undefined {
+  const config = textOf(objectOf(manifest, "config"), "mediaType") ?? "";
+  const [component, another] = layers.filter(({ mediaType }) => WASM_LAYERS.has(mediaType));
+  const [, sentence] = APPLICATIONS.find(([type]) => type.test(config)) ?? [];
+  if (sentence !== undefined && (component === undefined || layers.length > 1)) {
+    throw new PicoletError("invalid", sentence);
+  }
+  if (component !== undefined && another === undefined) return component;
+  if (component !== undefined || isWasmType(config) || isWasmType(textOf(manifest, "artifactType"))) {
+    throw new PicoletError("invalid", "the artifact must have one layer of the type application/wasm");
+  }
+  return undefined;
+}
 
 /** An entry of the archive. */
 export interface BlobReference {
@@ -85,11 +123,8 @@ function ociImage(manifest: JsonObject, line: IndexLine): ImageCandidate | undef
   }));
   if (layers.length > MAX_LAYERS) throw damaged(`an image has more than ${MAX_LAYERS} layers`);
   const about = { names: line.names, manifestDigest: `sha256:${line.sha256}` };
-  const [component, another] = layers.filter((each) => WASM_LAYERS.has(each.mediaType));
-  if (component !== undefined && another === undefined) return { ...about, content: { kind: "artifact", component } };
-  if (component !== undefined || textOf(objectOf(manifest, "config"), "mediaType") === WASM_CONFIG) {
-    throw new PicoletError("invalid", "the artifact must have one layer of the type application/wasm");
-  }
+  const component = componentLayer(manifest, layers);
+  if (component !== undefined) return { ...about, content: { kind: "artifact", component } };
   const tars = layers.filter((each) => each.mediaType.includes("tar"));
   return tars.length === 0 ? undefined : { ...about, content: { kind: "layers", layers: tars } };
 }

@@ -7,7 +7,7 @@ import { Worker } from "node:worker_threads";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
 import fc from "fast-check";
 import { DescriptorListener, descriptorsIn, SECRET_BYTES, takeDescriptors } from "../shared/devices/descriptors.ts";
-import { deviceAddon } from "../shared/devices/device-addon.ts";
+import { deviceAddon } from "../shared/devices/runner-packages.ts";
 import { SystemCalls } from "../shared/devices/system-calls.ts";
 
 const SECRET = "5".repeat(SECRET_BYTES);

@@ -3,7 +3,7 @@
  * and manifests of schema 2. Pure: says where a component may be, and reads nothing.
  */
 import { PicoletError } from "@picolet/protocol/errors.ts";
-import { MAX_LAYERS, WASM_CONFIG, WASM_LAYERS } from "@picolet/runtime-contract/archive/image-manifests.ts";
+import { componentLayer, isWasmType, MAX_LAYERS } from "@picolet/runtime-contract/archive/image-manifests.ts";
 import {
   type JsonObject,
   listOf,
@@ -100,16 +100,10 @@ function manifestOf(manifest: JsonObject): RegistryDocument {
   if (all.length > MAX_LAYERS) throw tooMany("layers", all.length, MAX_LAYERS);
   const layers = all.map(descriptorOf);
   const config = Object.hasOwn(manifest, "config") ? descriptorOf(objectOf(manifest, "config")) : undefined;
-  const [component, another] = layers.filter(({ mediaType }) => WASM_LAYERS.has(mediaType));
-  if (component !== undefined && another === undefined) return { kind: "artifact", component };
-  if (component !== undefined || config?.mediaType === WASM_CONFIG || isWasmType(textOf(manifest, "artifactType"))) {
-    throw new PicoletError("invalid", "the artifact must have one layer of the type application/wasm");
-  }
+  const component = componentLayer(manifest, layers);
+  if (component !== undefined) return { kind: "artifact", component };
   return { kind: "image", config, layers: layers.filter(({ mediaType }) => mediaType.includes("tar")) };
 }
-
-const isWasmType = (type: string | undefined): boolean =>
-  type !== undefined && (type === WASM_CONFIG || WASM_LAYERS.has(type));
 
 /** @returns whether a builder added this entry beside the images (docker/buildx, attestation storage) */
 const isAttestation = (entry: JsonObject): boolean =>

@@ -258,3 +258,19 @@ test("signatures are read as cosign writes them; other documents and too many ar
   assert.throws(() => read(...Array.from({ length: 33 }, () => layer())), /33 signatures, more than 32/);
   assert.throws(() => read(layer({ digest: "sha256:1" })), /a digest is no SHA-256/);
 });
+
+const blob = (mediaType: string) => ({ mediaType, digest: `sha256:${"a".repeat(64)}`, size: 1 });
+const SPIN_LAYER = "application/vnd.wasm.content.layer.v1+wasm";
+
+test("what Spin and wasmCloud make of one component is that component, and the rest is said to be theirs", () => {
+  const read = (config: string, ...layers: string[]) =>
+    parseDocument(Buffer.from(JSON.stringify({ config: blob(config), layers: layers.map(blob) }))).kind;
+  const spin = "application/vnd.fermyon.spin.application.v1+config";
+  assert.equal(read(spin, SPIN_LAYER), "artifact");
+  assert.throws(() => read(spin, SPIN_LAYER, SPIN_LAYER), /a Spin application of several components/);
+  assert.throws(() => read(spin, SPIN_LAYER, "application/vnd.wasm.content.layer.v1+data"), /a Spin application/);
+  const actor = "application/vnd.wasmcloud.actor.archive.config";
+  assert.equal(read(actor, "application/vnd.module.wasm.content.layer.v1+wasm"), "artifact");
+  const provider = "application/vnd.wasmcloud.provider.archive";
+  assert.throws(() => read(`${provider}.config`, `${provider}.layer.v1+par`), /a capability provider of wasmCloud/);
+});

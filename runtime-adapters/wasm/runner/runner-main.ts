@@ -5,6 +5,7 @@
  */
 import { closeSync, openSync, readFileSync, readSync, writeSync } from "node:fs";
 import { describeError, ignore } from "@picolet/protocol/errors.ts";
+import type { HostPartContext } from "../shared/board/board.ts";
 import {
   loadOptionalModules,
   monotonicMs,
@@ -36,6 +37,7 @@ import { BlockingWaiter } from "../shared/resources/polling.ts";
 interface RunnerParts extends OptionalModules {
   readonly devices: typeof import("./device-imports.ts") | undefined;
   readonly p3: typeof import("./wasi-p3/async-run.ts") | undefined;
+  readonly inference: HostPartContext["inference"];
 }
 type Finish = (code: number, end?: RunnerEnd, lastWords?: string) => never;
 
@@ -58,6 +60,7 @@ async function main(launchPath: string): Promise<void> {
     ...(await loadOptionalModules(launch)),
     devices: launch.board?.addonPath ? await import("./device-imports.ts") : undefined,
     p3: launch.p3 ? await import("./wasi-p3/async-run.ts") : undefined,
+    inference: await inferenceLibrary(launch),
   };
   await finishedAs(() => prepare(launch, log, finish, parts), finish);
 }
@@ -107,8 +110,27 @@ function prepare(launch: RunnerLaunch, log: LogWriter, exit: Finish, parts: Runn
   const { p3 } = parts;
   const asynchronous: OpenedComponent["asynchronous"] =
     p3 && ((components, init, more) => p3.prepareAsync(glue, { ...components, after }, init, more));
-  const opened = { preopens, connection, devices, instantiate: glue(), log, waiter, loop, beforeWait, exit, after };
+  const { inference } = parts;
+  const opened = {
+    preopens,
+    connection,
+    devices,
+    inference,
+    instantiate: glue(),
+    log,
+    waiter,
+    loop,
+    beforeWait,
+    exit,
+    after,
+  };
   return prepareRun(launch, { ...opened, asynchronous, processLimitBytes: launch.memoryLimitBytes }, parts);
+}
+
+async function inferenceLibrary({ board }: RunnerLaunch): Promise<HostPartContext["inference"]> {
+  if (board?.inferencePath === undefined) return undefined;
+  const { loadInferenceLibrary } = await import("../shared/board/nn/library.ts");
+  return await loadInferenceLibrary(board.inferencePath);
 }
 
 /** Loads the parts for devices while the runner still may. Undefined for a component without devices. */

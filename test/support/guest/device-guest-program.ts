@@ -22,7 +22,7 @@ import { millis, podUid } from "@picolet/protocol/ports.ts";
 import type { ContainerLaunch, DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { WasmAdapter } from "@picolet/runtime-wasm/adapter/wasm-adapter.ts";
 import { encodeLineRequest, GPIO, LINE_FLAG, requestedFd } from "@picolet/runtime-wasm/shared/board/gpio/uapi.ts";
-import { deviceAddon } from "@picolet/runtime-wasm/shared/devices/device-addon.ts";
+import { deviceAddon } from "@picolet/runtime-wasm/shared/devices/runner-packages.ts";
 import { SystemCalls } from "@picolet/runtime-wasm/shared/devices/system-calls.ts";
 import { RecordedLog } from "../unit/ports/recorders.ts";
 import { UsbBridgeChip } from "./usb-bridge-chip.ts";

@@ -18,7 +18,7 @@ import {
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, dirname, join, resolve } from "node:path";
-import { deviceAddon } from "@picolet/runtime-wasm/shared/devices/device-addon.ts";
+import { deviceAddon } from "@picolet/runtime-wasm/shared/devices/runner-packages.ts";
 import { build } from "esbuild";
 import { testComponent, testPrograms } from "../wasm/components.ts";
 import { transpiledFiles } from "../wasm/loaded-component.ts";

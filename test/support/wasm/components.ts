@@ -68,6 +68,9 @@ const IMPORTS: Readonly<Record<string, string>> = {
   "telemetry.c": "import picolet:board/telemetry@0.1.0;",
   "serial.c": "import picolet:board/serial@0.1.0; import wasi:io/streams;",
   "pins.c": "import picolet:board/gpio@0.1.0; import picolet:board/i2c@0.1.0;",
+  "nn.c": ["tensor", "errors", "inference", "graph"]
+    .map((name) => `import wasi:nn/${name}@0.2.0-rc-2024-10-28;`)
+    .join(" "),
 };
 
 /** The components of `test/components`, by file name. */
@@ -99,6 +102,7 @@ export type TestComponent =
   | "telemetry.c"
   | "serial.c"
   | "pins.c"
+  | "nn.c"
   | TextFile
   | "calls.js";
 

@@ -33,6 +33,8 @@ const MIN_DENSE_LIMIT_BYTES = 1024 * 1024;
  * cgroup of 40; 30 were not enough (`shared/serving/serve-memory.ts`, `test/wasm/http-flood.test.ts`).
  */
 export const MIN_SERVED_MEMORY_LIMIT_BYTES = 40 * 1024 * 1024;
+/** The library that computes models takes 90 MiB before it has one. */
+export const MIN_INFERRING_MEMORY_LIMIT_BYTES = 128 * 1024 * 1024;
 
 const CONFIG_ERROR = "CreateContainerConfigError";
 const NETWORK_ANNOTATION = `${ANNOTATION_PREFIX}network`;
@@ -221,6 +223,10 @@ export const needsAgent = ({ imports }: Pick<ComponentShape, "imports">): boolea
 export const needsDevices = ({ imports }: Pick<ComponentShape, "imports">): boolean =>
   importsBoard(imports, ({ device }) => device !== undefined);
 
+/** @returns whether it has models computed. Its runner then loads the library that does */
+export const infers = ({ imports }: Pick<ComponentShape, "imports">): boolean =>
+  importsBoard(imports, (grant) => grant.infers === true);
+
 /** Identifies a container to the agent's services. */
 export function peerOf({ pod, uid }: DesiredPod, container: string, { interfaces, buckets, devices }: PodGrants) {
   const { name, namespace, uid: apiUid = uid } = pod.metadata;
@@ -242,24 +248,34 @@ export function boardLaunchOf(
 ): BoardLaunch | undefined {
   if (grants.interfaces.length === 0) return undefined;
   const { pod } = peerOf(desired, container, grants);
+  const path = (name: "config" | "nn", volume: string | undefined, what: string): string | undefined =>
+    grants.interfaces.includes(name)
+      ? mountPath(findContainer(desired.pod, container), { name, volume, what })
+      : undefined;
   return {
     interfaces: grants.interfaces,
     pod: { ...pod, container },
-    configPath: grants.interfaces.includes("config") ? configPath(desired.pod, container, grants) : undefined,
+    configPath: path("config", grants.configVolume, "its configuration"),
+    modelPath: path("nn", grants.modelVolume, "models"),
     logLevel: grants.logLevel,
     token,
   };
 }
 
-/** Where the container has the volume mounted. */
-function configPath(pod: Pod, container: string, { configVolume }: PodGrants): string | undefined {
-  if (configVolume === undefined) return undefined;
-  const mounts = findContainer(pod, container)?.volumeMounts ?? [];
-  const mount = mounts.find(({ name, subPath = "" }) => name === configVolume && subPath === "");
+/**
+ * Where the container has the volume mounted that the annotation `name` names.
+ * @throws `invalid` when it does not mount it
+ */
+function mountPath(
+  container: Container | EphemeralContainer | undefined,
+  { name, volume, what }: { readonly name: string; readonly volume: string | undefined; readonly what: string },
+): string | undefined {
+  if (volume === undefined) return undefined;
+  const mount = container?.volumeMounts?.find((each) => each.name === volume && (each.subPath ?? "") === "");
   if (mount !== undefined) return mount.mountPath;
   throw new PicoletError(
     "invalid",
-    `cannot give the component its configuration: the container ${container} does not mount the volume ${configVolume}, which the pod's annotation ${ANNOTATION_PREFIX}config names; add it to volumeMounts, without subPath`,
+    `cannot give the component ${what}: the container ${container?.name} does not mount the volume ${volume}, which the pod's annotation ${ANNOTATION_PREFIX}${name} names; add it to volumeMounts, without subPath`,
     { reason: CONFIG_ERROR },
   );
 }

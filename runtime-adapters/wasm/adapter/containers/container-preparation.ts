@@ -22,7 +22,9 @@ import {
   containerSpec,
   findContainer,
   identityOf,
+  infers,
   leastMemory,
+  MIN_INFERRING_MEMORY_LIMIT_BYTES,
   MIN_SERVED_MEMORY_LIMIT_BYTES,
   memoryLimitOf,
   needsAgent,
@@ -97,6 +99,8 @@ export class ContainerPreparation {
     const serve = serveOptionsOf(blob, image, grants.http, findContainer(pod, launch.name) ?? {});
     // Only in a process of its own: a shared one is not bounded by the container's limit.
     if (serve !== undefined && !grants.dense) memoryLimitOf(pod, spec, MIN_SERVED_MEMORY_LIMIT_BYTES, "to serve HTTP");
+    const computes = infers(blob);
+    if (computes && !grants.dense) memoryLimitOf(pod, spec, MIN_INFERRING_MEMORY_LIMIT_BYTES, "to compute models");
     if (serve !== undefined) {
       const { refuseTakenPort } = await import("./served-ports.ts");
       await refuseTakenPort(pod, launch.name, serve.port, grants.http, (each) => this.#shapeOf(each, signal));
@@ -105,7 +109,8 @@ export class ContainerPreparation {
     checkShape(blob, image, grants.interfaces, network);
     if (grants.dense) {
       const unjailed = await this.#components.isolation.unjailed(identity);
-      refuseDense({ ownCpus: launch.cpuset?.exclusive === true, devices: needsDevices(blob), p3, unjailed });
+      const ownCpus = launch.cpuset?.exclusive === true;
+      refuseDense({ ownCpus, devices: needsDevices(blob), infers: computes, p3, unjailed });
     }
     const asksAgent = needsAgent(blob);
     const token = asksAgent ? randomBytes(TOKEN_BYTES).toString("hex") : undefined;
@@ -136,6 +141,7 @@ export class ContainerPreparation {
         ...board,
         serviceDirectory: this.#components.state.servicesDirectory,
         addonPath: needsDevices(blob) ? await this.#addonPath() : undefined,
+        inferencePath: computes ? await this.#inferencePath() : undefined,
       },
       network: grants.network,
       http: serve !== undefined || importsHttp(blob.imports),
@@ -165,8 +171,14 @@ export class ContainerPreparation {
 
   /** @throws `unimplemented` where nothing can be opened. */
   async #addonPath(): Promise<string> {
-    const { deviceAddon } = await import("../../shared/devices/device-addon.ts");
+    const { deviceAddon } = await import("../../shared/devices/runner-packages.ts");
     return deviceAddon(this.#init.runnerPath);
+  }
+
+  /** @throws `unimplemented` where nothing computes models. */
+  async #inferencePath(): Promise<string> {
+    const { inferenceFolder } = await import("../../shared/devices/runner-packages.ts");
+    return inferenceFolder(this.#init.runnerPath);
   }
 
   async #transpiled(sha256: string, path: string, signal: AbortSignal): Promise<TranspiledComponent> {

@@ -160,7 +160,7 @@ test("with a port of its own a component can be asked, and led to at that port o
   assert.throws(() => checkComponentPod(podOf({ ...probes, ports: udp }, {})), /no TCP port/);
 });
 
-const NOTHING = { ownCpus: false, devices: false, p3: false, unjailed: undefined };
+const NOTHING = { ownCpus: false, devices: false, infers: false, p3: false, unjailed: undefined };
 
 test("fields that a shared process supports are not refused", () => refuseDense(NOTHING));
 
@@ -175,6 +175,6 @@ test("where no jail can be made it is refused at once, with why and what to do, 
 });
 
 test("all problems are reported at once", () => {
-  const all = { ownCpus: true, devices: true, p3: true, unjailed: "the kernel refuses" };
-  assert.throws(() => refuseDense(all), /CPUs of its own.*devices.*WASI 0\.3.*the kernel refuses/);
+  const all = { ownCpus: true, devices: true, infers: true, p3: true, unjailed: "the kernel refuses" };
+  assert.throws(() => refuseDense(all), /CPUs of its own.*devices.*models.*WASI 0\.3.*the kernel refuses/);
 });

@@ -146,16 +146,18 @@ function containerProblems(pod: Pod, container: AnyContainer, path: string): Pro
 export interface DenseRequirements {
   readonly ownCpus: boolean;
   readonly devices: boolean;
+  readonly infers: boolean;
   readonly p3: boolean;
   /** Why the user that it is run as could not reach its files; undefined: it can. */
   readonly unjailed: string | undefined;
 }
 
 /** @throws `invalid` with all of it, and CreateContainerConfigError */
-export function refuseDense({ ownCpus, devices, p3, unjailed }: DenseRequirements): void {
+export function refuseDense({ ownCpus, devices, infers, p3, unjailed }: DenseRequirements): void {
   const problems = [
     ownCpus && "CPUs of its own, which the CPU manager gives for a whole number of them",
     devices && "devices (gpio, i2c, serial), for which native code is loaded into the process",
+    infers && "models (nn), whose library takes more memory than a shared process has",
     p3 && "WASI 0.3, whose glue keeps the event loop to itself",
     unjailed !== undefined &&
       `another user than root where no jail can be made (${unjailed}), as files of containers that come later are opened by that user`,

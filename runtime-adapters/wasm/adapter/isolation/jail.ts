@@ -35,6 +35,7 @@ const CONTAINER = {
   empty: "/container/empty",
   services: "/container/services",
   addon: "/container/koffi.node",
+  inference: "/container/inference",
   volumes: "/volumes",
 } as const;
 
@@ -47,7 +48,8 @@ export const JAIL_FOLDERS: readonly string[] = [
 export const JAIL_FILES: readonly string[] = [CONTAINER.node, "/setpriv", "/umount", "/dev/null", "/dev/urandom"];
 /** Below `JAIL_PATHS.own`. */
 export const OWN_FOLDERS: readonly string[] = [
-  ...[CONTAINER.component, CONTAINER.log, CONTAINER.empty, CONTAINER.services, CONTAINER.volumes],
+  ...[CONTAINER.component, CONTAINER.log, CONTAINER.empty, CONTAINER.services, CONTAINER.inference],
+  CONTAINER.volumes,
 ];
 export const OWN_FILES: readonly string[] = [CONTAINER.launch, CONTAINER.end, CONTAINER.addon];
 
@@ -269,6 +271,7 @@ export function toJailLaunch(
   const { board } = launch;
   const services = board?.token === undefined ? [] : [board.serviceDirectory];
   const addons = board?.addonPath === undefined ? [] : [board.addonPath];
+  const inference = board?.inferencePath === undefined ? [] : [board.inferencePath];
   return {
     launch: {
       ...launch,
@@ -276,6 +279,7 @@ export function toJailLaunch(
         ...board,
         serviceDirectory: place + CONTAINER.services,
         addonPath: board.addonPath && CONTAINER.addon,
+        inferencePath: board.inferencePath && CONTAINER.inference,
       },
       component: { ...launch.component, directory: place + CONTAINER.component },
       mounts: volumes.map(([mount]) => mount),
@@ -290,6 +294,7 @@ export function toJailLaunch(
       { source: launch.endPath, target: place + CONTAINER.end, ...data, readOnly: false },
       ...services.map((source) => ({ source, target: place + CONTAINER.services, ...data })),
       ...addons.map((source): Bind => ({ source, target: CONTAINER.addon, readOnly: true, use: "program" })),
+      ...inference.map((source): Bind => ({ source, target: CONTAINER.inference, ...data })),
       ...volumes.map(([, bind]) => bind),
     ],
   };

@@ -60,7 +60,7 @@ export class ServiceHost implements AsyncDisposable {
     let made: Promise<DeviceService> | undefined;
     const load = async (): Promise<DeviceService> => {
       const { DeviceService } = await import("./device-service.ts");
-      const { deviceAddon } = await import("../../shared/devices/device-addon.ts");
+      const { deviceAddon } = await import("../../shared/devices/runner-packages.ts");
       const addonPath = deviceAddon(runnerPath);
       return new DeviceService(this.#components, {
         nodePath,

@@ -9,12 +9,15 @@ import type { Preopen } from "../host/mounts.ts";
 import { entryPath, O_PATH } from "../host/paths.ts";
 import type { BoardLaunch } from "../messages/launch.ts";
 import { SERVICE_SOCKET } from "../messages/service-messages.ts";
+import type { Handles } from "../resources/handles.ts";
 import type { Poller } from "../resources/polling.ts";
 import { AgentCalls } from "../services/agent-calls.ts";
 import { ServiceClient } from "../services/service-client.ts";
 import { configImports } from "./config/imports.ts";
 import { keyvalueImports } from "./keyvalue/imports.ts";
 import { loggingImports } from "./logging/imports.ts";
+import { nnImports } from "./nn/imports.ts";
+import type { InferenceLibrary } from "./nn/inference.ts";
 import { nodeInfoImports } from "./node-info/imports.ts";
 import { telemetryImports } from "./telemetry/imports.ts";
 
@@ -28,6 +31,9 @@ export interface HostPartContext {
   /** Calls through `client`. */
   readonly calls: AgentCalls | undefined;
   readonly launch: BoardLaunch;
+  /** Computes models; undefined: no import of the component needs it. */
+  readonly inference?: InferenceLibrary | undefined;
+  readonly handles?: Pick<Handles, "live"> | undefined;
 }
 
 /** @returns the imports of one interface; undefined when it needs the agent and there is no client */
@@ -35,10 +41,16 @@ export type HostPart = (context: HostPartContext) => Imports | undefined;
 
 /** The table of host parts. Those that open devices are in `runner/device-imports.ts`. */
 const HOST_PARTS: Readonly<Record<Exclude<BoardInterface, DeviceKind>, HostPart>> = {
-  config: ({ preopens, launch }) => configImports(configRoot(preopens, launch.configPath)),
+  config: ({ preopens, launch }) => configImports(volumeRoot(preopens, launch.configPath, "the configuration")),
   keyvalue: ({ calls }) => calls && keyvalueImports(calls),
   logging: ({ log, launch }) => loggingImports(log, launch.logLevel),
   telemetry: ({ client, poller }) => client && telemetryImports(client, poller),
+  nn: ({ inference, preopens, launch, handles }) =>
+    nnImports({
+      library: inference,
+      models: volumeRoot(preopens, launch.modelPath, "the models"),
+      live: handles?.live,
+    }),
   "node-info": ({ calls, launch }) => calls && nodeInfoImports(launch.pod, calls),
 };
 
@@ -59,11 +71,11 @@ export function boardImports(
   return Object.assign({}, ...made, calls && devices?.(calls));
 }
 
-function configRoot(preopens: readonly Preopen[], path: string | undefined): number | undefined {
+function volumeRoot(preopens: readonly Preopen[], path: string | undefined, what: string): number | undefined {
   if (path === undefined) return undefined;
   const wanted = path.replace(/\/+$/, "");
   const found = preopens.find(({ guestPath }) => guestPath === wanted);
-  if (found === undefined) throw new PicoletError("invalid", `cannot read the configuration: nothing is at ${path}`);
+  if (found === undefined) throw new PicoletError("invalid", `cannot read ${what}: nothing is at ${path}`);
   return found.directory.fd;
 }
 

@@ -1,6 +1,7 @@
 /** Runs one component to its end, in a process of its own or in one of several (`dense/`). */
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { BoardInterface } from "@picolet/runtime-contract/board-services.ts";
+import type { HostPartContext } from "../board/board.ts";
 import type { ServeOptions } from "../grants/http-options.ts";
 import { type HostComponents, type HostInit, hostContext, hostImports, type Imports } from "../host/host.ts";
 import type { LogWriter } from "../host/log-writer.ts";
@@ -59,6 +60,8 @@ export interface OpenedComponent {
   readonly devices?:
     | ((context: StreamContext, interfaces: readonly BoardInterface[]) => (agent: AgentCalls) => Imports)
     | undefined;
+  /** For a component that has models computed. */
+  readonly inference?: HostPartContext["inference"];
   readonly log: LogWriter;
   readonly waiter: Waiter;
   /** The waiter, where it waits on the event loop. */
@@ -92,7 +95,8 @@ export const loadOptionalModules = async ({ network, board, http, p3 }: RunnerLa
 
 /** Everything up to the component's first instruction that is its own. */
 export function prepareRun(launch: RunnerLaunch, opened: OpenedComponent, parts: OptionalModules): Run | Promise<Run> {
-  const { preopens, connection, instantiate, log, waiter, loop, beforeWait, exit, after, live, devices } = opened;
+  const { preopens, connection, instantiate, log, waiter, loop, beforeWait, exit, after, live, devices, inference } =
+    opened;
   const policy = launch.network && new NetworkPolicy(launch.network, ownAddresses(monotonicNow));
   const access = policy && parts.sockets && new parts.sockets.NetworkAccess(policy);
   const sockets = (context: StreamContext): Imports | undefined =>
@@ -100,7 +104,14 @@ export function prepareRun(launch: RunnerLaunch, opened: OpenedComponent, parts:
   const board = (context: StreamContext): Imports | undefined =>
     launch.board &&
     parts.board?.boardImports(
-      { ...context, log, preopens, client: connection, devices: devices?.(context, launch.board.interfaces) },
+      {
+        ...context,
+        log,
+        preopens,
+        client: connection,
+        inference,
+        devices: devices?.(context, launch.board.interfaces),
+      },
       launch.board,
     );
   const components: HostComponents = {

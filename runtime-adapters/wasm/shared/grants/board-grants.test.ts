@@ -4,11 +4,11 @@ import { isPicoletError } from "@picolet/protocol/errors.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import fc from "fast-check";
 import { checkShape } from "../../adapter/containers/container-launch.ts";
-import { parseConfigVolume } from "../board/config/grant.ts";
 import { parseBuckets } from "../board/keyvalue/grant.ts";
 import { LOG_LEVELS, parseLogLevel } from "../board/logging/grant.ts";
 import { parseInterfaces } from "./board-grants.ts";
 import { podGrants } from "./pod-grants.ts";
+import { parseVolumeName } from "./syntax/volume-name.ts";
 
 const pod = (annotations: Readonly<Record<string, string>>): Pod => ({ metadata: { annotations } }) as unknown as Pod;
 
@@ -115,7 +115,7 @@ test("no text breaks the parsers, and parsed values are within their limits and 
       }
       const again = buckets.value.map(({ name, maxBytes, maxKeys }) => `${name}=${maxBytes}/${maxKeys}`).join(",");
       assert.deepEqual(parseBuckets(again).value, buckets.value);
-      const volume = parseConfigVolume(given);
+      const volume = parseVolumeName(given);
       assert.equal(volume.problems.length === 0, /^[a-z0-9-]+$/.test(volume.value) && volume.problems.length === 0);
       assert.ok(LOG_LEVELS.includes(parseLogLevel(given).value));
     }),

@@ -9,6 +9,7 @@ import { gpioGrant } from "../board/gpio/grant.ts";
 import { i2cGrant } from "../board/i2c/grant.ts";
 import { keyvalueGrant } from "../board/keyvalue/grant.ts";
 import { loggingGrant } from "../board/logging/grant.ts";
+import { nnGrant } from "../board/nn/grant.ts";
 import { nodeInfoGrant } from "../board/node-info/grant.ts";
 import { serialGrant } from "../board/serial/grant.ts";
 import { telemetryGrant } from "../board/telemetry/grant.ts";
@@ -27,6 +28,7 @@ export const INTERFACE_GRANTS = {
   serial: serialGrant,
   gpio: gpioGrant,
   i2c: i2cGrant,
+  nn: nnGrant,
 } satisfies Readonly<Record<BoardInterface, InterfaceGrant>> as Readonly<Record<BoardInterface, InterfaceGrant>>;
 
 const BOARD_VERSION = /^0\.1\.\d+$/;

@@ -5,13 +5,13 @@
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import type { BoardInterface, BucketGrant, DeviceGrant } from "@picolet/runtime-contract/board-services.ts";
-import { parseConfigVolume } from "../board/config/grant.ts";
 import { parseBuckets } from "../board/keyvalue/grant.ts";
 import { DEFAULT_LOG_LEVEL, type LogLevel, parseLogLevel } from "../board/logging/grant.ts";
 import { type NetworkRules, parseNetworkRules } from "../network/network-rules.ts";
 import { INTERFACE_GRANTS, type InterfaceGrants, parseInterfaces } from "./board-grants.ts";
 import { deviceMismatches, parseDevices } from "./device-grants.ts";
 import { type HttpOptions, parseHttpOptions } from "./http-options.ts";
+import { parseVolumeName } from "./syntax/volume-name.ts";
 
 export const ANNOTATION_PREFIX = "wasm.picolet.io/";
 
@@ -29,6 +29,8 @@ export interface PodGrants {
   readonly buckets: readonly BucketGrant[];
   /** The volume whose files `config` gives; undefined: none. */
   readonly configVolume: string | undefined;
+  /** The volume whose models `nn` loads by name; undefined: none. */
+  readonly modelVolume: string | undefined;
   /** Messages below it are dropped. */
   readonly logLevel: LogLevel;
   readonly devices: readonly DeviceGrant[];
@@ -95,11 +97,16 @@ export const allowsHttps = ({ network }: Pick<PodGrants, "network">): boolean =>
 
 function boardGrants(annotations: Readonly<Record<string, string>>, grants: InterfaceGrants) {
   const value = (name: string): string | undefined => annotations[ANNOTATION_PREFIX + name];
-  const [config, level] = [value("config"), value("log-level")];
+  const volume = (name: string): string | undefined => {
+    const text = value(name);
+    return text === undefined ? undefined : parseVolumeName(text).value;
+  };
+  const level = value("log-level");
   return {
     interfaces: parseInterfaces(value("interfaces") ?? "", grants).value,
     buckets: parseBuckets(value("keyvalue") ?? "").value,
-    configVolume: config === undefined ? undefined : parseConfigVolume(config).value,
+    configVolume: volume("config"),
+    modelVolume: volume("nn"),
     devices: parseDevices(value("devices") ?? "", grants).value,
     logLevel: level === undefined ? DEFAULT_LOG_LEVEL : parseLogLevel(level).value,
   };

@@ -28,6 +28,8 @@ export interface RunnerLaunch {
         readonly serviceDirectory: string;
         /** Path of koffi.node, for a component with devices; undefined: it has none. */
         readonly addonPath?: string | undefined;
+        /** Folder of the library that computes models, for a component that has them computed; undefined: it has none. */
+        readonly inferencePath?: string | undefined;
       })
     | undefined;
   /** True when it imports wasi:http. */
@@ -64,6 +66,8 @@ export interface BoardLaunch {
   };
   /** The mount whose files are the configuration, as the component sees it; undefined: there is none. */
   readonly configPath: string | undefined;
+  /** The mount whose models are loaded by name, as the component sees it; undefined: there is none. */
+  readonly modelPath?: string | undefined;
   readonly logLevel: LogLevel;
   /** By which the agent knows this container, on the socket in `serviceDirectory`; undefined: it is not asked. */
   readonly token: string | undefined;

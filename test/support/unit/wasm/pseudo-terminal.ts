@@ -1,7 +1,7 @@
 /** A pair of pseudo terminals: one end is the test's, the other stands for a serial port of the board. */
 import { closeSync, constants, openSync, readSync, symlinkSync, unlinkSync, writeSync } from "node:fs";
 import { TCGETS2, TERMIOS_BYTES } from "@picolet/runtime-wasm/shared/board/serial/uapi.ts";
-import { deviceAddon } from "@picolet/runtime-wasm/shared/devices/device-addon.ts";
+import { deviceAddon } from "@picolet/runtime-wasm/shared/devices/runner-packages.ts";
 import { POLLIN, POLLOUT, SystemCalls } from "@picolet/runtime-wasm/shared/devices/system-calls.ts";
 
 /** asm-generic/ioctls.h: _IOW('T', 0x31, int), _IOR('T', 0x30, unsigned int) */

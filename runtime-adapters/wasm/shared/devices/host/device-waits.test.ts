@@ -3,7 +3,7 @@ import { spawnSync } from "node:child_process";
 import { closeSync, constants, openSync } from "node:fs";
 import { test } from "node:test";
 import { PseudoTerminal } from "@picolet/test/support/unit/wasm/pseudo-terminal.ts";
-import { deviceAddon } from "../device-addon.ts";
+import { deviceAddon } from "../runner-packages.ts";
 import { POLLIN, SystemCalls } from "../system-calls.ts";
 import { DeviceWaits } from "./device-waits.ts";
 

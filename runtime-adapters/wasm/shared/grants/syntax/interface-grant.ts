@@ -20,6 +20,8 @@ export interface InterfaceGrant {
    * is transpiled so that its stack is set aside in these functions, and can wait in no others.
    */
   readonly waiting?: Readonly<Record<string, readonly string[]>>;
+  /** True when its host part computes models. Its runner then loads the library that does. */
+  readonly infers?: boolean;
   /** For an interface whose devices the pod names in `wasm.picolet.io/devices`. */
   readonly device?: DeviceSyntax;
 }
