@@ -98,6 +98,49 @@ describe("the schedule of test files", () => {
     assert.deepEqual(begun(schedule), ["shy too"]);
   });
 
+  describe("while the programs are being built", () => {
+    const building = (...files: readonly string[]): TestSchedule =>
+      new TestSchedule(files, {
+        costs: COSTS,
+        cores: 2,
+        isShy: (file) => file === "shy",
+        isSmall: (file) => file.startsWith("small"),
+        turnOf: () => undefined,
+        needsBuild: (file) => !file.startsWith("small") && file !== "check",
+      });
+
+    it("runs what needs none of them, small files too", () => {
+      assert.deepEqual(begun(building("long", "shy", "small", "small too", "check")), ["check", "small too"]);
+    });
+
+    it("goes on with the others when it is over, and keeps the small ones that are left", () => {
+      const schedule = building("long", "computes", "shy", "small", "small too", "small three", "check");
+      assert.deepEqual(begun(schedule), ["check", "small too"]);
+      schedule.ended("small too");
+      schedule.built();
+      assert.deepEqual(begun(schedule), ["long"]);
+      schedule.ended("check");
+      assert.deepEqual(begun(schedule), ["computes"]);
+      schedule.ended("long");
+      assert.deepEqual(begun(schedule), ["small three"]);
+    });
+
+    it("waits for it when there is nothing else to do", async () => {
+      const ran: string[] = [];
+      const built = Promise.withResolvers<void>();
+      const whole = runScheduled(
+        building("long", "small"),
+        async (file) => {
+          ran.push(file);
+          if (file === "small") setImmediate(built.resolve);
+        },
+        built.promise,
+      );
+      await whole;
+      assert.deepEqual(ran, ["small", "long"]);
+    });
+  });
+
   it("runs each file once, and ends when all have", async () => {
     const ran: string[] = [];
     const ended: string[] = [];

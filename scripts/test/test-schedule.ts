@@ -28,6 +28,8 @@ export interface ScheduleOptions {
   readonly turnOf: (file: string) => string | undefined;
   /** One process, that takes little of anything but of a processor. */
   readonly isSmall: (file: string) => boolean;
+  /** Waits until `built` was called. Default: none does. */
+  readonly needsBuild?: (file: string) => boolean;
 }
 
 type Kind = "large" | "shy" | "small";
@@ -36,29 +38,41 @@ interface TestFile extends TestCost {
   readonly path: string;
   readonly kind: Kind;
   readonly turn: string | undefined;
+  readonly needsBuild: boolean;
 }
 
 const ORDER: readonly Kind[] = ["large", "shy", "small"];
 
 /**
  * Decides when each test file begins: always the longest one for which the processors have room, so that files that
- * wait run beside files that compute, and no long file is left for the end. Small files wait until no large one does,
- * because the shy ones run beside small ones only.
+ * wait run beside files that compute, and no long file is left for the end. Small files run while the others wait for
+ * the build, and then wait until no large one does, because the shy ones run beside small ones only.
  */
 export class TestSchedule {
   readonly #waiting: TestFile[];
   readonly #running = new Map<string, TestFile>();
   readonly #cores: number;
+  #isBuilt = false;
 
-  constructor(paths: readonly string[], { costs, cores, isShy, isSmall, turnOf }: ScheduleOptions) {
+  constructor(
+    paths: readonly string[],
+    { costs, cores, isShy, isSmall, turnOf, needsBuild = () => false }: ScheduleOptions,
+  ) {
     this.#cores = cores + SURPLUS_CORES;
     this.#waiting = paths
       .map((path): TestFile => {
         const kind = isShy(path) ? "shy" : isSmall(path) ? "small" : "large";
         const { seconds, cores: busy } = costs.get(path) ?? UNKNOWN;
-        return { path, kind, seconds, cores: Math.min(busy, MAX_SHARE), turn: turnOf(path) };
+        const share = Math.min(busy, MAX_SHARE);
+        return { path, kind, seconds, cores: share, turn: turnOf(path), needsBuild: needsBuild(path) };
       })
       .sort((a, b) => ORDER.indexOf(a.kind) - ORDER.indexOf(b.kind) || b.seconds - a.seconds);
+    if (!this.#waiting.some((each) => each.needsBuild)) this.#isBuilt = true;
+  }
+
+  /** All that the files need is there. */
+  built(): void {
+    this.#isBuilt = true;
   }
 
   /** @returns the file that begins now; `undefined`: none, until another one has ended */
@@ -79,7 +93,8 @@ export class TestSchedule {
     return this.#running.size === 0 || busy + cores <= this.#cores;
   }
 
-  #getsOnWith({ kind, turn }: TestFile): boolean {
+  #getsOnWith({ kind, turn, needsBuild }: TestFile): boolean {
+    if (!this.#isBuilt) return !needsBuild;
     if (turn !== undefined && this.#running.values().some((each) => each.turn === turn)) return false;
     // Kept for the time of the shy ones, which nothing else can fill.
     if (kind === "small") return !this.#waiting.some((each) => each.kind === "large" && each.turn === undefined);
@@ -90,9 +105,18 @@ export class TestSchedule {
   }
 }
 
-/** Runs each file, as the schedule has it. */
-export async function runScheduled(schedule: TestSchedule, run: (file: string) => Promise<void>): Promise<void> {
+/** Runs each file, as the schedule has it. `building` ends when all that the files need is there. */
+export async function runScheduled(
+  schedule: TestSchedule,
+  run: (file: string) => Promise<void>,
+  building: Promise<unknown> = Promise.resolve(),
+): Promise<void> {
   const running = new Set<Promise<void>>();
+  const built = building.then(() => {
+    schedule.built();
+    running.delete(built);
+  });
+  running.add(built);
   for (;;) {
     for (let file = schedule.next(); file !== undefined; file = schedule.next()) running.add(track(file));
     if (running.size === 0) return;

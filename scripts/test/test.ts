@@ -1,14 +1,14 @@
 /**
- * `npm test`: runs the unit tests and `npm run check` while it installs and builds what the other tests need. Then it
- * runs these, and lists the skipped ones. Unit test files share processes, as in `npm run unit`; each other file has a
- * process of its own.
+ * `npm test`: installs and builds what the tests need and tries `npm start`, while it runs `npm run check` and unit
+ * tests. Then it runs the other tests, beside the last of them the unit tests that are left, and lists the skipped
+ * ones. Unit test files share processes, as in `npm run unit`; each other file has a process of its own.
  *
  * - `npm test -- FILTER …` runs only the test files whose path contains one of the filters, without the checks. When
  *   all of them are unit tests, nothing is installed or built.
  * - Under CI=true a skipped test is a failure, because CI has all that tests need.
  * - PICOLET_FILE_TIMEOUT_MS replaces the time limits of files and of unit tests.
  */
-import { spawn, spawnSync } from "node:child_process";
+import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { availableParallelism } from "node:os";
 import { text } from "node:stream/consumers";
@@ -65,14 +65,26 @@ const isEmulated = (file: string): boolean => file.startsWith(GUEST_TESTS) || fi
 const limitOf = (file: string): number =>
   isEmulated(file) && FILE_TIMEOUT === undefined ? 2 * FILE_TIMEOUT_MS : FILE_TIMEOUT_MS;
 
-/** The cost of the whole `npm run check` on a quiet machine. */
+const CHECK = "npm run check";
+/** Its cost on a quiet machine. */
 const CHECK_COST: TestCost = { seconds: 25, cores: 1 };
 
-async function runCheck(outcome: Outcome): Promise<void> {
-  const child = spawn("npm", ["run", "-s", "check"], { stdio: ["ignore", "pipe", "pipe"] });
+interface Ended {
+  readonly code: number | null;
+  readonly out: string;
+  readonly problems: string;
+}
+
+async function npm(...args: readonly string[]): Promise<Ended> {
+  const child = spawn("npm", args, { stdio: ["ignore", "pipe", "pipe"] });
   const [out, problems, [code]] = await Promise.all([text(child.stdout), text(child.stderr), once(child, "close")]);
+  return { code, out, problems };
+}
+
+async function runCheck(outcome: Outcome): Promise<void> {
+  const { code, out, problems } = await npm("run", "-s", "check");
   if (code === 0) outcome.passed += 1;
-  else report({ where: "npm run check", details: `${out}\n${problems}` }, outcome);
+  else report({ where: CHECK, details: `${out}\n${problems}` }, outcome);
 }
 
 function report(failure: Outcome["failed"][number], outcome: Outcome): void {
@@ -101,16 +113,23 @@ function unitJobs(files: readonly string[]): readonly Job[] {
   }));
 }
 
-async function runTests(files: readonly string[], jobs: readonly Job[], outcome: Outcome): Promise<void> {
+/** @param building ends when all that `files` need is there; `jobs` need none of it */
+async function runTests(
+  files: readonly string[],
+  jobs: readonly Job[],
+  outcome: Outcome,
+  building: Promise<void>,
+): Promise<void> {
   const jobsByName = new Map(jobs.map((job) => [job.name, job]));
   const schedule = new TestSchedule([...files, ...jobsByName.keys()], {
     costs: new Map([...readTestCosts(), ...jobs.map(({ name, cost }) => [name, cost] as const)]),
     cores: availableParallelism(),
     isShy: (file) => SHY.has(file),
     turnOf: (file) => (isEmulated(file) ? GUEST_TESTS : undefined),
-    isSmall: (file) => jobsByName.has(file) || SMALL_TESTS.test(file),
+    isSmall: (file) => (jobsByName.has(file) && file !== CHECK) || SMALL_TESTS.test(file),
+    needsBuild: (file) => !jobsByName.has(file),
   });
-  await runScheduled(schedule, async (name) => {
+  const runOne = async (name: string): Promise<void> => {
     const begun = performance.now();
     // Others run at the same time: each has an outcome of its own.
     const own = newOutcome();
@@ -120,20 +139,21 @@ async function runTests(files: readonly string[], jobs: readonly Job[], outcome:
     outcome.skipped.push(...own.skipped);
     const seconds = (performance.now() - begun) / 1000;
     console.log(`${name}: ${own.passed} passed, ${seconds.toFixed(1)} s`);
-  });
+  };
+  await runScheduled(schedule, runOne, building);
 }
 
-/** Runs last, because it builds again. */
-function tryStart(outcome: Outcome): void {
+/** Before the tests that use what is built, because it builds again. */
+async function tryStart(outcome: Outcome): Promise<void> {
   const name = "npm start -- --exit-when-ready ends with every sample pod Ready";
-  const { status, stdout, stderr } = spawnSync("npm", ["start", "--", "--exit-when-ready"], { encoding: "utf8" });
+  const { code, out, problems } = await npm("start", "--", "--exit-when-ready");
   try {
-    const answer = JSON.parse(stdout.slice(stdout.indexOf("\n{") + 1)) as StatusReport;
-    if (status !== 0) throw new Error(`it ended with ${status}`);
+    const answer = JSON.parse(out.slice(out.indexOf("\n{") + 1)) as StatusReport;
+    if (code !== 0) throw new Error(`it ended with ${code}`);
     if (answer.pods.length === 0 || !answer.pods.every(({ ready }) => ready)) throw new Error("not every pod is Ready");
     outcome.passed += 1;
   } catch (error) {
-    report({ where: name, details: `${detailsOf(error)}\n${stdout}\n${stderr}` }, outcome);
+    report({ where: name, details: `${detailsOf(error)}\n${out}\n${problems}` }, outcome);
   }
 }
 
@@ -152,11 +172,15 @@ if (files.length === 0) {
 const units = new Set(unitFiles(files));
 const others = files.filter((file) => !units.has(file));
 const jobs = [...unitJobs([...units])];
-if (filters.length === 0) jobs.push({ name: "npm run check", cost: CHECK_COST, run: runCheck });
+if (filters.length === 0) jobs.push({ name: CHECK, cost: CHECK_COST, run: runCheck });
 const outcome = newOutcome();
-await Promise.all([others.length > 0 && installAndBuild(), runTests([], jobs, outcome)]);
-await runTests(others, [], outcome);
-if (filters.length === 0) tryStart(outcome);
+
+async function prepare(): Promise<void> {
+  if (others.length > 0) await installAndBuild();
+  if (filters.length === 0) await tryStart(outcome);
+}
+
+await runTests(others, jobs, outcome, prepare());
 const { passed, failed, skipped } = outcome;
 for (const each of skipped) console.log(`SKIPPED ${each}`);
 for (const { where } of failed) console.log(`FAILED ${where}`);
