@@ -77,16 +77,20 @@ test("the certificate of the port is requested as the node, approved, issued and
 
 test("a token is known and allowed by what the API server says through the tunnel", { skip }, async () => {
   const token = await tokenOf("reader");
-  const refused = await atBoard(token, "/stats/summary");
+  const refused = await atBoard(token, "/configz");
   assert.match(refused.stderr, /Forbidden|forbidden/i);
-  await fleet.kubectl(["create", "clusterrole", "pods-of-nodes", "--verb=get", "--resource=nodes/pods,nodes/healthz"]);
+  const resources = "--resource=nodes/pods,nodes/healthz,nodes/stats";
+  await fleet.kubectl(["create", "clusterrole", "pods-of-nodes", "--verb=get", resources]);
   const binding = ["create", "clusterrolebinding", "pods-of-nodes", "--clusterrole=pods-of-nodes"];
   await fleet.kubectl([...binding, "--serviceaccount=default:reader"]);
   const pods = await atBoard(token, "/pods");
   assert.equal(pods.code, 0, pods.stderr);
   assert.equal((JSON.parse(pods.stdout) as { kind: string }).kind, "PodList");
   assert.equal((await atBoard(token, "/healthz")).stdout, "ok");
-  for (const path of ["/stats/summary", "/metrics", "/containerLogs/default/pod/container", "/configz"]) {
+  // A board that never had an image.
+  const summary = await atBoard(token, "/stats/summary");
+  assert.equal(summary.code, 0, summary.stderr);
+  for (const path of ["/metrics", "/runningpods/../configz", "/containerLogs/default/pod/container", "/configz"]) {
     const { code, stderr } = await atBoard(token, path);
     assert.notEqual(code, 0, path);
     assert.match(stderr, /forbidden/i, path);
