@@ -231,7 +231,7 @@ export interface StatusAnswer extends StatusReport {
   readonly agent: AgentReport & {
     /** RFC 3339, by the agent's clock. */
     readonly startedAt: string;
-    /** Whole milliseconds, whatever the clock says. Undefined: the agent is older than edgectl. */
+    /** Whole milliseconds, by a clock that nothing sets. Undefined: the agent is older than edgectl. */
     readonly upMs?: number;
   };
 }
