@@ -71,8 +71,9 @@ const PAGE_MEMORY = GIBIBYTE;
 /** A machine of 1 GiB shows less: the kernel keeps some of it. */
 const PAGE_MEMORY_SHARE = 0.85;
 /**
- * From here on a board has the kubelet's own port, whose TLS and HTTP take 5 MiB once a client has come: boards with 1
- * GiB, of which firmware and kernel keep an eighth. On smaller ones the hub, which answers the same, is enough.
+ * From here on a board has the kubelet's own port, whose TLS and HTTP take some 1.3 MiB of anonymous memory once
+ * a client has come: boards with 1 GiB, of which firmware and kernel keep an eighth. On smaller ones the hub, which
+ * answers the same, is enough.
  */
 const SERVER_MEMORY = 896 * MEBIBYTE;
 

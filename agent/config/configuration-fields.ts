@@ -148,7 +148,7 @@ export const CONFIGURATION_FIELDS = {
     isActedUpon: true,
   },
   rotateCertificates: { kind: "flag", default: false },
-  serverTLSBootstrap: { kind: "flag", default: false },
+  serverTLSBootstrap: { kind: "flag", default: false, isActedUpon: true },
   authentication: {
     isActedUpon: true,
     fields: {

@@ -13,6 +13,7 @@ import type { KubeletAccessInit } from "@picolet/kubelet-api/serving/kubelet-acc
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
 import type { IncomingStream, KubeletParams, ReviewParams } from "@picolet/protocol/tunnel/stream.ts";
+import { MemoryPairFile } from "@picolet/test/support/unit/identity/memory-pair-file.ts";
 import { TlsAuthority } from "@picolet/test/support/unit/identity/tls-authority.ts";
 import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
@@ -52,7 +53,8 @@ class Bench {
   isOffline = false;
   /** `user verb subresource` that are allowed. */
   readonly rights = new Set<string>();
-  kept: string | undefined;
+  readonly own = new MemoryPairFile();
+  readonly issued = new MemoryPairFile();
   onPush: PushedPods["replace"] = (text, { dryRun }) => ({
     ok: true,
     answer: { dryRun, items: [{ text }] } as never,
@@ -66,7 +68,7 @@ class Bench {
     const { clock, log } = this;
     const hub = { review: (params: ReviewParams) => this.#review(params) };
     const tls = new ServingTls(
-      { clock, own: { read: () => this.kept, write: (text) => this.#keep(text) } },
+      { clock, own: this.own, issued: this.issued },
       {
         ...{ nodeName: "edge-1", certFile: "", keyFile: "", clientCaFile: this.clientCaFile },
         ...{ minVersion: undefined, ciphers: [], addresses: () => ["127.0.0.1"] },
@@ -100,14 +102,11 @@ class Bench {
     return bench;
   }
 
-  #keep(text: string): void {
-    this.kept = text;
-  }
-
   async #review(params: ReviewParams): Promise<unknown> {
     this.asked.push(params);
     if (this.isOffline) throw new PicoletError("unavailable", "there is no connection to a hub");
     if (params.review === "token") return { user: params.token === "good" ? { name: "reader", groups: ["g"] } : null };
+    if (params.review !== "access") throw new PicoletError("invalid", "no client asks for a certificate");
     return { allowed: this.rights.has(`${params.user} ${params.verb} ${params.subresource}`) };
   }
 
@@ -299,7 +298,7 @@ test("the certificate is the agent's own until it nears its end; a changed clien
   const first = await shown();
   assert.equal(first.checkHost("edge-1"), "edge-1");
   assert.equal(first.checkIP("127.0.0.1"), "127.0.0.1");
-  assert.match(bench.kept ?? "", /BEGIN CERTIFICATE[\s\S]*BEGIN PRIVATE KEY/);
+  assert.match(bench.own.text ?? "", /BEGIN CERTIFICATE[\s\S]*BEGIN PRIVATE KEY/);
   assert.equal((await shown()).serialNumber, first.serialNumber);
   bench.clock.advance(seconds(340 * 24 * 3600));
   assert.notEqual((await shown()).serialNumber, first.serialNumber);

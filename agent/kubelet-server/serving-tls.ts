@@ -1,4 +1,4 @@
-/** Key, certificate and client CA of the kubelet's port: files of the owner, or a certificate of the agent's own. */
+/** Key, certificate and client CA of the kubelet's port: files of the owner, an issued certificate, or the agent's own. */
 import { createPrivateKey, generateKeyPairSync, randomBytes, sign as signBytes, X509Certificate } from "node:crypto";
 import { readFileSync, statSync } from "node:fs";
 import type { SecureContextOptions, SecureVersion } from "node:tls";
@@ -16,6 +16,15 @@ import {
 } from "@picolet/protocol/pki/extensions.ts";
 import { certificatesOf, encodePem } from "@picolet/protocol/pki/pem.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
+import { type Pair, type PairFile, parsePair } from "./serving-pair.ts";
+
+export interface ServingTlsComponents {
+  readonly clock: Clock;
+  /** The agent's own certificate and key. */
+  readonly own: PairFile;
+  /** Those that the cluster has issued. */
+  readonly issued: Pick<PairFile, "read">;
+}
 
 export interface ServingTlsInit {
   readonly nodeName: string;
@@ -31,18 +40,6 @@ export interface ServingTlsInit {
   readonly ciphers: readonly string[];
 }
 
-/** The file of the agent's own certificate and key. A power cut leaves the former or the new one. */
-export interface OwnPairFile {
-  read(): string | undefined;
-  write(text: string): void;
-}
-
-/** PEM. */
-interface Pair {
-  readonly cert: string;
-  readonly key: string;
-}
-
 const DAY_MS = 86_400_000;
 /** The kubelet's, for a certificate that it signs itself. */
 const LIFETIME_DAYS = 365;
@@ -56,22 +53,27 @@ const ECDSA_WITH_SHA256 = derSequence(derOid("1.2.840.10045.4.3.2"));
 
 export class ServingTls {
   readonly #clock: Clock;
-  readonly #own: OwnPairFile;
+  readonly #own: PairFile;
+  readonly #issued: Pick<PairFile, "read">;
   readonly #init: ServingTlsInit;
   readonly #files: readonly string[];
   #versions = "";
   #renewAtMs = 0;
+  #issuedText: string | undefined;
 
-  constructor({ clock, own }: { readonly clock: Clock; readonly own: OwnPairFile }, init: ServingTlsInit) {
+  constructor({ clock, own, issued }: ServingTlsComponents, init: ServingTlsInit) {
     this.#clock = clock;
     this.#own = own;
+    this.#issued = issued;
     this.#init = init;
     this.#files = [init.certFile, init.keyFile, init.clientCaFile].filter((path) => path !== "");
   }
 
-  /** True when files have changed, or the agent's own certificate has to be renewed. */
+  /** True when files have changed, or the agent's own certificate has to be renewed, or the issued one has ended. */
   hasChanged(): boolean {
-    const isDue = this.#init.certFile === "" && this.#clock.wall().getTime() >= this.#renewAtMs;
+    const isOwn = this.#init.certFile === "";
+    if (isOwn && this.#issued.read() !== this.#issuedText) return true;
+    const isDue = isOwn && this.#clock.wall().getTime() >= this.#renewAtMs;
     return isDue || this.#versionsNow() !== this.#versions;
   }
 
@@ -89,8 +91,16 @@ export class ServingTls {
     };
   }
 
+  /** The one that the cluster has issued, until it ends. Its beginning is not judged: the board's clock may be late. */
   #ownPair(): Pair {
     const nowMs = this.#clock.wall().getTime();
+    this.#issuedText = this.#issued.read();
+    const issued = parsePair(this.#issuedText);
+    const endMs = issued === undefined ? 0 : Date.parse(new X509Certificate(issued.cert).validTo);
+    if (issued !== undefined && nowMs < endMs) {
+      this.#renewAtMs = endMs;
+      return issued;
+    }
     const kept = parsePair(this.#own.read());
     const pair = kept !== undefined && isCurrent(kept.cert, nowMs) ? kept : this.#makePair(nowMs);
     this.#renewAtMs = Date.parse(new X509Certificate(pair.cert).validTo) - RENEW_DAYS * DAY_MS;
@@ -168,20 +178,6 @@ function readKey(path: string): string {
     return readFileSync(path, "utf8");
   } catch (error) {
     throw unreadable(path, error);
-  }
-}
-
-/** Undefined for a file that is missing or damaged: another pair is made. */
-function parsePair(text: string | undefined): Pair | undefined {
-  const [, cert, key] =
-    /^(-----BEGIN CERTIFICATE-----[\s\S]*?-----END CERTIFICATE-----\n)(-----BEGIN PRIVATE KEY-----[\s\S]*)$/.exec(
-      text ?? "",
-    ) ?? [];
-  if (cert === undefined || key === undefined) return undefined;
-  try {
-    return new X509Certificate(cert).checkPrivateKey(createPrivateKey(key)) ? { cert, key } : undefined;
-  } catch {
-    return undefined;
   }
 }
 

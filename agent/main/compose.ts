@@ -246,6 +246,8 @@ function makeView(
   const { runtimes, pods, conditions, budget, secrets, shutdown, problems, warnings } = shown;
   const { desired, events, state } = store;
   const { capacity, share, machine } = node;
+  const since = clock.monotonic();
+  const upMs = (): number => clock.monotonic() - since;
   return new NodeAgentView(
     {
       ...{
@@ -271,7 +273,7 @@ function makeView(
       telemetry: () => telemetry.report(),
       secretsAtRest: () => secrets.report(),
     },
-    { ...init, capacity, allocatable: share.allocatable, memoryBytes: machine.memoryBytes, startedAt },
+    { ...init, capacity, allocatable: share.allocatable, memoryBytes: machine.memoryBytes, startedAt, upMs },
   );
 }
 

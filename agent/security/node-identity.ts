@@ -10,6 +10,7 @@ import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { describeError, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { rotationTimeMs } from "@picolet/protocol/pki/rotation.ts";
 import { type Log, type Millis, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
 import {
   type HubTlsOptions,
@@ -50,9 +51,6 @@ export interface NodeIdentityComponents {
   readonly onJoin?: () => void;
 }
 
-/** As the kubelet: somewhere between, so that a fleet that joined together does not renew together. */
-const ROTATE_FROM = 0.7;
-const ROTATE_TO = 0.9;
 /** Bounds how late a connected board learns a change of the hub's CAs; 5 KiB each time. */
 const CA_CHECK_MS = 24 * 3_600_000;
 const CA_RETRY_MS = 3_600_000;
@@ -310,10 +308,8 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
     const store = this.#disk?.store;
     const usable = store === undefined ? undefined : this.#usable(store);
     if (usable !== undefined) {
-      const { notBeforeMs, notAfterMs } = usable.facts;
-      const share = ROTATE_FROM + (ROTATE_TO - ROTATE_FROM) * this.#random.next();
-      this.#rotateAtMs = notBeforeMs + (notAfterMs - notBeforeMs) * share;
-      this.#clock.raiseFloor(notBeforeMs);
+      this.#rotateAtMs = rotationTimeMs(usable.facts, this.#random.next());
+      this.#clock.raiseFloor(usable.facts.notBeforeMs);
     }
     this.#publish();
   }

@@ -14,7 +14,13 @@ import type {
   ObjectKey,
   RemoteObject,
 } from "@picolet/protocol/tunnel/messages.ts";
-import type { AccessReply, ReviewParams, TokenParams, TokenReply } from "@picolet/protocol/tunnel/stream.ts";
+import type {
+  AccessReply,
+  ReviewParams,
+  ServingReply,
+  TokenParams,
+  TokenReply,
+} from "@picolet/protocol/tunnel/stream.ts";
 import type { DesiredNode } from "./desired-node.ts";
 import { EventWriter } from "./event-writer.ts";
 import { KubernetesReviews } from "./kubelet-reviews.ts";
@@ -24,6 +30,7 @@ import { NodeLease } from "./node-lease.ts";
 import { NodeWriter } from "./node-writer.ts";
 import { PodStatusWriter } from "./pod-status-writer.ts";
 import { conditionsOf, type Fields, fieldsAt } from "./remote-object.ts";
+import { requestServingCertificate } from "./serving-requests.ts";
 import type { StoredNode, WholePod } from "./stored-objects.ts";
 
 const SERVICE_ACCOUNTS: ResourceType = {
@@ -51,6 +58,8 @@ const TOLERATED_AFTER = seconds(60);
 export interface NodeSessionInit {
   readonly hub: string;
   readonly endpoints: KubeletEndpoints;
+  /** DNS names and addresses of the hub, which no board gets a certificate for. */
+  readonly hubNames: readonly string[];
   readonly leaseDuration: Millis;
   readonly renewInterval: Millis;
 }
@@ -204,8 +213,11 @@ export class BridgedNode implements NodeBackend {
     return { token, expirationTimestamp };
   }
 
-  async review(params: ReviewParams, signal: AbortSignal): Promise<TokenReply | AccessReply> {
+  async review(params: ReviewParams, signal: AbortSignal): Promise<TokenReply | AccessReply | ServingReply> {
     const { node, client } = this.#connection;
+    if (params.review === "serving") {
+      return await requestServingCertificate(this.#connection, params.request, this.#init.hubNames, signal);
+    }
     const reviews = new KubernetesReviews({ client });
     if (params.review === "token") return { user: (await reviews.userOfToken(params.token, signal)) ?? null };
     const { user: name, groups, verb, subresource } = params;

@@ -25,7 +25,7 @@ const CLEANUP_TIMEOUT = seconds(5);
 /** Each holds a connection with its watch. A fleet that joins for the first time waits its turn. */
 const MAX_CONCURRENT = 32;
 /** `picolet-<node>-<suffix>`, of 253 characters. */
-const MAX_NODE_IN_NAME = 200;
+export const MAX_NODE_IN_NAME = 200;
 
 /** Writers of one request: approver, signer and we. */
 const MAX_CONFLICTS = 5;

@@ -203,6 +203,15 @@ export class FleetCache {
     return this.nodes.store.get(node);
   }
 
+  /** The addresses of all Nodes of the cluster but one, as `addressKey` has them. Reads every Node: for rare requests. */
+  addressesOfOthers(node: string): ReadonlySet<string> {
+    const found = new Set<string>();
+    for (const [name, { addresses }] of this.nodes.store.entries()) {
+      if (name !== node) for (const address of addresses.split(" ")) found.add(address);
+    }
+    return found;
+  }
+
   /** The Nodes of this hub, for what concerns the fleet and not one session. */
   get fleetNodes(): FleetNodes {
     const { store, synced } = this.nodes;

@@ -21,6 +21,8 @@ const DEFAULT_AWAY_AFTER = seconds(30);
 export interface KubernetesFleetInit {
   /** Value of the label picolet.io/hub; replicas of one hub share it. */
   readonly hub: string;
+  /** DNS names and addresses of the hub, which no board gets a certificate for. None by default. */
+  readonly hubNames?: readonly string[];
   /**
    * True (the default) when other replicas serve the same nodes. Then each connection costs a list of the node's pods,
    * or of all pods when many connect together, to be sure that this replica is not behind another.
@@ -66,6 +68,7 @@ export class KubernetesFleet implements FleetBackend, Component {
     this.#sessionInit = {
       hub: init.hub,
       endpoints: components.endpoints,
+      hubNames: init.hubNames ?? [],
       leaseDuration: init.leaseDuration ?? DEFAULT_LEASE_DURATION,
       renewInterval: init.renewInterval ?? DEFAULT_RENEW_INTERVAL,
     };

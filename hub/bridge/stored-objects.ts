@@ -1,10 +1,12 @@
 /** Pods and nodes as the hub caches them: as JSON text, which takes a third of the memory of the objects themselves. */
 
+import { isIP } from "node:net";
 import { TURN_ANNOTATION_PREFIX } from "@picolet/hub-core/fleet.ts";
 import type { KubeMetadata, KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
 import type { CachedObject } from "@picolet/hub-core/kube-client/reflector.ts";
 import { grantedReferences } from "@picolet/hub-core/pod-references.ts";
 import { sha256 } from "@picolet/hub-core/sha256.ts";
+import { addressBytes } from "@picolet/kubelet-api/fairness/address-bytes.ts";
 import { nodePodStatus } from "@picolet/protocol/pod/node-pod-status.ts";
 import { objectHash } from "@picolet/protocol/tunnel/digest.ts";
 import { type ObjectHash, type ObjectKey, objectKey, type RemoteObject } from "@picolet/protocol/tunnel/messages.ts";
@@ -22,7 +24,7 @@ import {
   remoteNode,
   remotePod,
 } from "./remote-object.ts";
-import { HUB_LABEL, REPORT_ANNOTATION } from "./well-known.ts";
+import { BOARD_ADDRESSES_ANNOTATION, HUB_LABEL, REPORT_ANNOTATION } from "./well-known.ts";
 
 /** An object as it is sent to nodes; its hash is made when it is first asked for. */
 export class PackedObject {
@@ -155,6 +157,8 @@ export interface StoredNode extends CachedObject {
   /** The stored address of its kubelet: `10.0.0.1:10350`. */
   readonly endpoint: string;
   readonly evictsWhenAway: boolean;
+  /** `addressKey` of each, with spaces between: a board's own addresses, or those in the status of another node. */
+  readonly addresses: string;
 }
 
 /** @param isConnected a connected node is cached whole, with any label */
@@ -171,7 +175,36 @@ export function storedNode(node: KubeObject, hub: string, isConnected: boolean):
     version: isOurs ? versionText(fieldsAt(node, "status")) : "",
     endpoint: isOurs ? endpointText(fieldsAt(node, "status")) : "",
     evictsWhenAway: isEvictedWhenAway(node),
+    addresses: addressesOf(node),
   };
+}
+
+/** The address in hexadecimal digits, 8 or 32. Two spellings of one address are equal. */
+export const addressKey = (address: string): string => Buffer.from(addressBytes(address)).toString("hex");
+
+/** A machine has one or two; bounds memory against a Node with thousands. */
+const MAX_KEPT_ADDRESSES = 8;
+
+/** A board's addresses are in an annotation, because those of its status are the hub's. */
+function addressesOf(node: KubeObject): string {
+  const reported = node.metadata.annotations?.[BOARD_ADDRESSES_ANNOTATION];
+  const list: unknown = reported === undefined ? fieldsAt(node, "status").addresses : parsedOrUndefined(reported);
+  if (!Array.isArray(list)) return "";
+  return list
+    .slice(0, 4 * MAX_KEPT_ADDRESSES)
+    .flatMap((each: unknown) => (isFields(each) && typeof each.address === "string" ? [each.address] : []))
+    .filter((address) => isIP(address) !== 0)
+    .slice(0, MAX_KEPT_ADDRESSES)
+    .map(addressKey)
+    .join(" ");
+}
+
+function parsedOrUndefined(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
 }
 
 const NO_UPDATES: StoredNode["updates"] = {};

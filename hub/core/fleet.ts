@@ -17,6 +17,7 @@ import type {
   Lane,
   OpenedStream,
   ReviewParams,
+  ServingReply,
   StreamKind,
   TokenParams,
   TokenReply,
@@ -65,8 +66,11 @@ export interface NodeBackend extends AsyncDisposable {
   putMirrors(mirrors: readonly MirrorItem[], signal: AbortSignal): Promise<void>;
   /** @throws `permission_denied` unless the pod is on this node and uses that service account */
   requestToken(params: TokenParams, signal: AbortSignal): Promise<{ token: string; expirationTimestamp: string }>;
-  /** Asks the API server about a client of the node's own port. Only about rights to this node. */
-  review(params: ReviewParams, signal: AbortSignal): Promise<TokenReply | AccessReply>;
+  /**
+   * Asks the API server about the node's own port: about a client, and only about rights to this node; or for the
+   * port's certificate, and only for this node's.
+   */
+  review(params: ReviewParams, signal: AbortSignal): Promise<TokenReply | AccessReply | ServingReply>;
 }
 
 export interface NodePodStatus extends PodIdentity {

@@ -210,7 +210,7 @@ test("what the hub itself refuses", async (t) => {
     ["/portForward/default", "GET", 404],
     ["/portForward/default/web?port=70000", "GET", 400],
     ["/containerLogs/default/web", "GET", 404],
-    ["/pods", "DELETE", 400],
+    ["/pods", "DELETE", 405],
     ["/%zz", "GET", 400],
   ] as const) {
     assert.equal((await hub.ask("a", path, { method })).status, status, `${method} ${path}`);

@@ -137,7 +137,8 @@ export async function serve(
   const advertise = args.advertiseAddress ?? machineAddresses()[0] ?? "127.0.0.1";
   const late = new LateParts(advertise);
   const claims = new LabelledCounts();
-  const opened = await openCluster({ ...ports, late, claims }, args, advertise, signal);
+  const hubNames = [...new Set([...args.serverNames, advertise, ...machineNames()])];
+  const opened = await openCluster({ ...ports, late, claims }, args, hubNames, signal);
   const calls = new KubeCallCounts(ports);
   const client = new CountedKubeClient(opened.client, calls);
   const cluster = { ...opened, client };
@@ -151,7 +152,7 @@ export async function serve(
   }
   const backend = new KubernetesFleet(
     { client, endpoints: late, clock, random, log },
-    { hub: args.hubName, hasReplicas: args.cluster.kind === "kubernetes" },
+    { hub: args.hubName, hubNames, hasReplicas: args.cluster.kind === "kubernetes" },
   );
   const telemetry = makeTelemetry(ports, args);
   const { receiver } = telemetry;
@@ -307,10 +308,9 @@ async function whenReady({ problem }: KubernetesFleet, signal: AbortSignal): Pro
 async function openCluster(
   { late, claims, ...ports }: HubPorts & { readonly late: LateParts; readonly claims: LabelledCounts },
   args: ServeArguments,
-  advertise: string,
+  names: readonly string[],
   signal: AbortSignal,
 ): Promise<Cluster> {
-  const names = [...new Set([...args.serverNames, advertise, ...machineNames()])];
   const { cluster: where } = args;
   if (where.kind === "kubernetes") {
     const all = [...names, `${METRICS_SERVICE}.${HUB_NAMESPACE}.svc`];

@@ -2,6 +2,7 @@ import { TOKEN_SECONDS } from "@picolet/hub-core/access-table.ts";
 import type { NodeBackend } from "@picolet/hub-core/fleet.ts";
 import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import { dnsSubdomainProblems } from "@picolet/protocol/kubernetes/name-rules.ts";
+import { MAX_REQUEST_BYTES } from "@picolet/protocol/pki/certificate-request.ts";
 import type { IncomingStream, StreamError } from "@picolet/protocol/tunnel/stream.ts";
 import * as z from "zod";
 
@@ -40,6 +41,10 @@ const reviewParams = z.discriminatedUnion("review", [
     groups: z.array(z.string().max(1024)).max(128),
     verb: word,
     subresource: word,
+  }),
+  z.object({
+    review: z.literal("serving"),
+    request: z.string().min(1).max(MAX_REQUEST_BYTES),
   }),
 ]);
 

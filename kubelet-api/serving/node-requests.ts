@@ -42,7 +42,8 @@ export async function serveRequest(
     throw new PicoletError("invalid", "this needs a request that can be upgraded to SPDY/3.1 or a WebSocket");
   }
   if (method !== allowed && !(method === "HEAD" && path.kind === "get")) {
-    throw new PicoletError("unimplemented", `method ${method} is not offered here, only ${allowed}`);
+    const why = `method ${method} is not offered here, only ${allowed}`;
+    throw new PicoletError("unimplemented", why, { reason: "MethodNotAllowed" });
   }
   switch (path.kind) {
     case "logs": {

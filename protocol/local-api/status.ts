@@ -229,8 +229,10 @@ export interface StatusAnswer extends StatusReport {
     readonly isWell: boolean;
   })[];
   readonly agent: AgentReport & {
-    /** RFC 3339. */
+    /** RFC 3339, by the agent's clock. */
     readonly startedAt: string;
+    /** Whole milliseconds, by a clock that nothing sets. Undefined: the agent is older than edgectl. */
+    readonly upMs?: number;
   };
 }
 

@@ -11,11 +11,12 @@ import {
   derOf,
   derOid,
   derSequence,
+  derSet,
   equalBytes,
   TAG,
 } from "./der.ts";
 import { encodeName, type NameAttribute, readName } from "./distinguished-name.ts";
-import { type Extension, readExtensions } from "./extensions.ts";
+import { type Extension, encodeExtension, readExtensions } from "./extensions.ts";
 
 /** RSA 4096 with some names has 2 KiB. A longer one is refused unread. */
 export const MAX_REQUEST_BYTES = 8192;
@@ -40,17 +41,23 @@ const ECDSA_WITH_SHA256 = "1.2.840.10045.4.3.2";
 /**
  * @param publicKey SubjectPublicKeyInfo of a P-256 key
  * @param sign ECDSA with SHA-256 by that key, as DER
+ * @param extensions requested ones; none: the request has no attribute
  * @returns DER
  */
 export function encodeCertificateRequest(
   subject: readonly NameAttribute[],
   publicKey: Uint8Array,
   sign: (signed: Uint8Array) => Uint8Array,
+  extensions: readonly Extension[] = [],
 ): Uint8Array {
   const version = derInteger(Uint8Array.of(0));
-  const signed = derSequence(version, encodeName(subject), publicKey, der(contextConstructed(0)));
+  const attributes = extensions.length === 0 ? [] : [extensionRequest(extensions)];
+  const signed = derSequence(version, encodeName(subject), publicKey, der(contextConstructed(0), ...attributes));
   return derSequence(signed, derSequence(derOid(ECDSA_WITH_SHA256)), derBitString(sign(signed)));
 }
+
+const extensionRequest = (extensions: readonly Extension[]): Uint8Array =>
+  derSequence(derOid(EXTENSION_REQUEST), derSet(derSequence(...extensions.map(encodeExtension))));
 
 /** @throws `invalid`. The signature is not checked here. */
 export function parseCertificateRequest(bytes: Uint8Array): CertificateRequest {

@@ -142,8 +142,8 @@ export interface TokenParams {
 }
 
 /**
- * Params of `token` too: what a kubelet asks about a client of its own port. A hub that is older refuses them as
- * `invalid`. Lane `status`. No bytes.
+ * Params of `token` too: what a kubelet asks about its own port: its clients, its certificate. A hub that is older
+ * refuses them as `invalid`. Lane `status`. No bytes.
  */
 export type ReviewParams =
   | { readonly review: "token"; readonly token: string }
@@ -156,7 +156,19 @@ export type ReviewParams =
       readonly verb: string;
       /** `proxy`, `stats`, `metrics` … */
       readonly subresource: string;
-    };
+    }
+  /** A PKCS#10 request, PEM, for the serving certificate of the board's port. The same one is sent until it ends. */
+  | { readonly review: "serving"; readonly request: string };
+
+/** The reply to a request for a serving certificate. */
+export type ServingReply =
+  /** It is not approved or not signed yet. */
+  | { readonly state: "pending" }
+  /** PEM, the certificate and then its issuers. */
+  | { readonly state: "issued"; readonly certificate: string }
+  | { readonly state: "denied"; readonly reason: string }
+  /** Addresses of the request that another node or the hub has: the board may ask again without them. */
+  | { readonly state: "taken"; readonly addresses: readonly string[] };
 
 /** The reply to a review of a token; null: no API server knows it. */
 export interface TokenReply {

@@ -1,5 +1,6 @@
 import { environmentTests } from "./cases/environment.ts";
 import { isolationTests } from "./cases/isolation.ts";
+import { kubeletApiTests } from "./cases/kubelet-api.ts";
 import { lifecycleTests } from "./cases/lifecycle.ts";
 import { nodeObjectTests } from "./cases/node-objects.ts";
 import { payloadVolumeTests } from "./cases/payload-volumes.ts";
@@ -20,6 +21,7 @@ export const allTests: readonly ConformanceTest[] = [
   ...isolationTests,
   ...resizeTests,
   ...nodeObjectTests,
+  ...kubeletApiTests,
   ...podNetworkTests,
   ...payloadVolumeTests,
   ...scratchVolumeTests,

@@ -25,6 +25,7 @@ const PART = new RegExp(
     "Ephemeral Containers should start",
     "Granular Checks",
     "Node should report",
+    "Kubelet (API|metrics) should",
     "HostPort should lead",
     "EmptyDir volumes should support",
     "HostPath should support",

@@ -13,25 +13,31 @@ import {
   PERSISTENT_VOLUME_CLAIMS,
   PERSISTENT_VOLUMES,
   PODS,
+  type ResourceType,
   RUNTIME_CLASSES,
   SECRETS,
   SERVICES,
 } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { SERVICE_ACCOUNTS as ACCOUNTS, NAMESPACES } from "@picolet/hub-core/kube-client/resource-types.ts";
 import { sha256 } from "@picolet/hub-core/sha256.ts";
+import { addressBytes } from "@picolet/kubelet-api/fairness/address-bytes.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { WatchSource } from "@picolet/protocol/async/watch.ts";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { subjectAltName } from "@picolet/protocol/pki/extensions.ts";
 import { type Clock, millis } from "@picolet/protocol/ports.ts";
 import { mirrorsDigest } from "@picolet/protocol/tunnel/digest.ts";
 import { equalBytes } from "@picolet/protocol/tunnel/encoding/hex.ts";
 import type { EventItem, MirrorItem } from "@picolet/protocol/tunnel/messages.ts";
-import type { TokenReply } from "@picolet/protocol/tunnel/stream.ts";
+import type { ServingReply, TokenReply } from "@picolet/protocol/tunnel/stream.ts";
+import { requestWithExtensions } from "../support/unit/identity/sample-certificate-requests.ts";
+import { TlsAuthority } from "../support/unit/identity/tls-authority.ts";
 import {
   API_SERVICE,
   BridgedCluster,
   condition,
   ENDPOINT,
+  HUB_ADDRESS,
   type Replica,
   reportOf,
   untilDesired,
@@ -681,6 +687,85 @@ test("a node has a client's token and rights reviewed, as itself and for itself"
   const asked = (name: string, groups: readonly string[]) => backend.review({ ...access, user: name, groups }, signal);
   assert.deepEqual(await asked(user?.name ?? "", user?.groups ?? []), { allowed: false });
   assert.deepEqual(await asked("admin", ["system:masters"]), { allowed: true });
+});
+
+const SIGNING: ResourceType = {
+  ...{ group: "certificates.k8s.io", version: "v1", plural: "certificatesigningrequests", namespaced: false },
+  kind: "CertificateSigningRequest",
+};
+
+test("a node has its serving certificate requested once, and gets what was approved and signed", async () => {
+  await using backend = await joined("board-22");
+  const names = subjectAltName({ dns: ["board-22"], addresses: [addressBytes("192.0.2.22")] });
+  const request = requestWithExtensions("system:node:board-22", [names]);
+  const ask = () => backend.review({ review: "serving", request }, signal) as Promise<ServingReply>;
+  assert.deepEqual(await ask(), { state: "pending" });
+  assert.deepEqual(await ask(), { state: "pending" });
+  const made = (await cluster.client.list(SIGNING, {}, signal)).items.filter(({ metadata }) =>
+    metadata.name.startsWith("picolet-serving-board-22-"),
+  );
+  assert.equal(made.length, 1);
+  const [{ metadata, spec } = { metadata: { name: "" }, spec: {} }] = made;
+  const { signerName, username, usages } = spec as Record<string, unknown>;
+  assert.deepEqual(
+    [signerName, username, usages],
+    ["kubernetes.io/kubelet-serving", "system:node:board-22", ["digital signature", "server auth"]],
+  );
+  const set = (status: object, subresource: string) =>
+    cluster.client.patch(SIGNING, { namespace: "", name: metadata.name }, "merge", { status }, { subresource }, signal);
+  const approval = { type: "Approved", status: "True", reason: "Checked", message: "" };
+  await set({ conditions: [approval] }, "approval");
+  const certificate = new TlsAuthority().issueServerFor(["board-22", "192.0.2.22"]).certificate;
+  await set({ certificate: Buffer.from(certificate).toString("base64") }, "status");
+  assert.deepEqual(await ask(), { state: "issued", certificate });
+});
+
+test("a denied request for a serving certificate says why", async () => {
+  await using backend = await joined("board-23");
+  const names = subjectAltName({ dns: ["board-23"], addresses: [] });
+  const request = requestWithExtensions("system:node:board-23", [names]);
+  const ask = () => backend.review({ review: "serving", request }, signal) as Promise<ServingReply>;
+  await ask();
+  const { items } = await cluster.client.list(SIGNING, {}, signal);
+  const name = items.find(({ metadata }) => metadata.name.startsWith("picolet-serving-board-23-"))?.metadata.name ?? "";
+  const denial = { type: "Denied", status: "True", reason: "No", message: "this board is not ours" };
+  const patch = { status: { conditions: [denial] } };
+  await cluster.client.patch(SIGNING, { namespace: "", name }, "merge", patch, { subresource: "approval" }, signal);
+  assert.deepEqual(await ask(), { state: "denied", reason: "this board is not ours" });
+});
+
+test("a node gets no serving certificate for another's name or address, nor for the hub's", async () => {
+  await using other = replica.fleet.connect("board-24");
+  const report = reportOf("board-24");
+  const addresses = [
+    { type: "InternalIP", address: "192.0.2.24" },
+    { type: "InternalIP", address: "2001:db8::24" },
+  ];
+  await other.putNode({ ...report, status: { ...report.status, addresses } }, signal);
+  await untilDesired(other, (keys) => keys.has("Node//board-24"));
+  await using backend = await joined("board-25");
+  const ask = (node: string, dns: readonly string[], ips: readonly string[]) => {
+    const names = subjectAltName({ dns, addresses: ips.map(addressBytes) });
+    return backend.review(
+      { review: "serving", request: requestWithExtensions(`system:node:${node}`, [names]) },
+      signal,
+    );
+  };
+  const refused = (message: RegExp) => ({ code: "permission_denied", message });
+  await assert.rejects(ask("board-24", ["board-24"], []), refused(/its subject is node board-24/));
+  await assert.rejects(ask("board-25", ["board-24"], []), refused(/the name board-24 is not its own/));
+  await assert.rejects(ask("board-25", ["*"], []), { code: "invalid" });
+  await assert.rejects(ask("board-25", [], []), refused(/neither name nor address/));
+  for (const address of [
+    ...["192.0.2.24", "2001:db8:0:0:0:0:0:24", "127.0.0.1", "::1", "0.0.0.0", "224.0.0.1", "ff02::1"],
+    ...["::ffff:192.0.2.24", HUB_ADDRESS],
+  ]) {
+    const reply = (await ask("board-25", ["board-25"], ["192.0.2.25", address])) as ServingReply;
+    assert.equal(reply.state, "taken", address);
+    assert.ok(reply.state === "taken" && reply.addresses.length === 1, address);
+    assert.deepEqual(reply.addresses.map(addressBytes), [addressBytes(address)], address);
+  }
+  assert.deepEqual(await ask("board-25", ["board-25"], ["192.0.2.25"]), { state: "pending" });
 });
 
 test("a node that stays away is said to be away, and is as it was when it comes back", async () => {

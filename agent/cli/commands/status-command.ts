@@ -32,7 +32,7 @@ async function watchStatus(context: Context, input: Arguments): Promise<never> {
 /** What is promised to scripts, and no more of it. */
 function stableShape(answer: StatusAnswer): StatusReport {
   const pods = answer.pods.map(({ summary: _, createdAt: __, isWell: ____, ...report }): PodReport => report);
-  const { startedAt: ___, ...agent } = answer.agent;
+  const { startedAt: ___, upMs: _____, ...agent } = answer.agent;
   return { ...answer, pods, agent };
 }
 
@@ -51,9 +51,10 @@ function statusText(context: Context, input: Arguments, answer: StatusAnswer): s
   let text = `${wrap(`${node} is ${health.summary}`, width, 2)}\n`;
   for (const each of health.details) text += `${wrap(each, width, 4)}\n`;
   for (const each of answer.warnings ?? []) text += `${wrap(`warning: ${placeOf(each)}: ${each.message}`, width, 4)}\n`;
+  const up = agent.upMs === undefined ? age(agent.startedAt, context.now()) : humanDuration(agent.upMs);
   text += field(
     "Agent",
-    `${agent.version}, up ${age(agent.startedAt, context.now())}, anon ${formatShare(agent.anonBytes, agent.budgetBytes)}, RSS ${humanBytes(agent.rssBytes)}`,
+    `${agent.version}, up ${up}, anon ${formatShare(agent.anonBytes, agent.budgetBytes)}, RSS ${humanBytes(agent.rssBytes)}`,
   );
   text += field("Runtimes", runtimes.map(runtimeText).join("; ") || "none");
   text += field("Tunnel", tunnelText(context, tunnel));

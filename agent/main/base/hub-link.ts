@@ -111,7 +111,7 @@ export class HubLink implements ClusterObjects, ClientReviews {
 
   review(params: ReviewParams, signal: AbortSignal): Promise<unknown> {
     if (this.#tunnel === undefined)
-      throw new PicoletError("internal", "a review was asked for before the tunnel stood");
+      throw new PicoletError("unavailable", "there is no connection to a hub yet", { retryable: true });
     return this.#tunnel.review(params, signal);
   }
 

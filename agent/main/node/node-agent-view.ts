@@ -52,6 +52,7 @@ export interface NodeAgentViewInit {
   readonly allocatable: Readonly<Record<string, string>>;
   readonly memoryBytes: number;
   readonly startedAt: Date;
+  readonly upMs: () => number;
 }
 
 /** Gathers the local API's answers from all parts of the agent. */
@@ -124,10 +125,11 @@ export class NodeAgentView implements AgentView {
   }
 
   agent(): StatusAnswer["agent"] {
-    const { startedAt } = this.#init;
+    const { startedAt, upMs } = this.#init;
     const budgetBytes = this.#init.configuration.budget.memoryBytes;
     const rssBytes = process.memoryUsage.rss();
-    return { rssBytes, budgetBytes, anonBytes: anonBytes(), version: VERSION, startedAt: startedAt.toISOString() };
+    const report = { rssBytes, budgetBytes, anonBytes: anonBytes(), version: VERSION };
+    return { ...report, startedAt: startedAt.toISOString(), upMs: Math.floor(upMs()) };
   }
 
   flash(): FlashReport {

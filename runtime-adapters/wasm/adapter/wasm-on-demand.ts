@@ -2,7 +2,8 @@
  * The component adapter for a node that may never run a component: it is loaded with the first pod or image that
  * concerns it, or with what an earlier agent has left, and gets all calls from then on. Not loaded it saves 0.5 MiB.
  */
-import { type Dirent, readdirSync } from "node:fs";
+import { type Dirent, existsSync, readdirSync } from "node:fs";
+import { dirname } from "node:path";
 import { aborted } from "@picolet/protocol/async/abort.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
@@ -137,14 +138,18 @@ export class WasmOnDemand implements RuntimeAdapter {
 
   #makeImages(): ImageService {
     const images = async (): Promise<WasmAdapter["images"]> => (await this.#load()).images;
-    const mountPoint = this.#init.rootDirectory;
-    const nothing = { mountPoint, usedBytes: 0, inodesUsed: 0 };
+    const { rootDirectory } = this.#init;
+    const nothing = () => {
+      // The folder is made with the first image. Where it is a mount of its own, it is there before.
+      const mountPoint = existsSync(rootDirectory) ? rootDirectory : dirname(rootDirectory);
+      return { mountPoint, usedBytes: 0, inodesUsed: 0 };
+    };
     return {
       list: async (signal) => (this.#idle ? [] : (await images()).list(signal)),
       holdings: async (signal) =>
         this.#idle ? { used: new Set(), derivedBytes: new Map() } : (await images()).holdings(signal),
       filesystems: async (signal) =>
-        this.#idle ? { images: nothing, containers: nothing } : (await images()).filesystems(signal),
+        this.#idle ? { images: nothing(), containers: nothing() } : (await images()).filesystems(signal),
       status: async (reference, signal) => (await images()).status(reference, signal),
       pull: async (reference, options, signal) => (await images()).pull(reference, options, signal),
       platforms: async (reference, options, signal) => (await images()).platforms(reference, options, signal),

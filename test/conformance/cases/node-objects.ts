@@ -4,7 +4,6 @@ import type { V1Lease, V1Node, V1PodTemplate } from "@kubernetes/client-node";
 import { area, type ConformanceTest } from "../framework/conformance-test.ts";
 import { LiveSet } from "../framework/live-set.ts";
 import { timeOf } from "../framework/test-pod.ts";
-import { STAYS } from "../framework/traces.ts";
 
 const LEASES = "/apis/coordination.k8s.io/v1/namespaces";
 
@@ -81,18 +80,6 @@ const templates = area("[sig-node] PodTemplates", (should) => {
   });
 });
 
-interface Summary {
-  readonly node: { readonly nodeName: string; readonly memory?: { readonly workingSetBytes?: number } };
-  readonly pods: readonly {
-    readonly podRef: { readonly name: string; readonly namespace: string };
-    readonly containers?: readonly {
-      readonly name: string;
-      readonly cpu?: { readonly usageCoreNanoSeconds?: number };
-      readonly memory?: { readonly workingSetBytes?: number };
-    }[];
-  }[];
-}
-
 const node = area("[sig-node] Node", (should) => {
   should("report that it is ready, its capacity, addresses and what it is", async (t) => {
     const { status } = await t.api.get<V1Node>(`/api/v1/nodes/${t.node}`);
@@ -132,32 +119,6 @@ const node = area("[sig-node] Node", (should) => {
     const { metadata } = await t.api.get<V1Node>(`/api/v1/nodes/${t.node}`);
     for (const label of ["kubernetes.io/hostname", "kubernetes.io/os", "kubernetes.io/arch"])
       assert.notEqual(metadata?.labels?.[label], undefined, label);
-  });
-
-  should("report resource usage through the stats api", async (t) => {
-    const pod = await t.start({ containers: [t.sh(STAYS)] });
-    await pod.running();
-    const summary = await t.api.get<Summary>(`/api/v1/nodes/${t.node}/proxy/stats/summary`);
-    assert.equal(summary.node.nodeName, t.node);
-    assert.ok((summary.node.memory?.workingSetBytes ?? 0) > 0);
-    const mine = summary.pods.find(({ podRef }) => podRef.name === pod.name && podRef.namespace === t.namespace);
-    const container = mine?.containers?.find(({ name }) => name === "test");
-    assert.ok((container?.memory?.workingSetBytes ?? 0) > 0, JSON.stringify(mine));
-    assert.ok((container?.cpu?.usageCoreNanoSeconds ?? 0) > 0, JSON.stringify(mine));
-  });
-
-  should("serve metrics of its containers", async (t) => {
-    const pod = await t.start({ containers: [t.sh(STAYS)] });
-    await pod.running();
-    const metrics = await t.api.text(`/api/v1/nodes/${t.node}/proxy/metrics/resource`);
-    const labels = `container="test",namespace="${t.namespace}",pod="${pod.name}"`;
-    assert.ok(metrics.includes(`container_memory_working_set_bytes{${labels}}`), metrics.slice(0, 2_000));
-    assert.ok(metrics.includes(`container_cpu_usage_seconds_total{${labels}}`));
-    assert.match(metrics, /^node_cpu_usage_seconds_total /m);
-  });
-
-  should("be healthy, by its own words", async (t) => {
-    assert.equal(await t.api.text(`/api/v1/nodes/${t.node}/proxy/healthz`), "ok");
   });
 });
 

@@ -10,6 +10,8 @@ export interface ConformanceTest {
   readonly limitSeconds: number;
   /** Runs while no other test does: it changes the node, or needs all of it. */
   readonly serial: boolean;
+  /** The report counts each group by itself: `node` unless it says otherwise. */
+  readonly group?: string | undefined;
   /** A feature that picolet lacks. The test runs and counts as failed all the same, but does not fail the run. */
   readonly gap?: string | undefined;
   /** Throws when the behaviour is not there. */
@@ -19,6 +21,7 @@ export interface ConformanceTest {
 export interface TestOptions {
   readonly limitSeconds?: number;
   readonly serial?: boolean;
+  readonly group?: string;
   readonly gap?: string;
 }
 
@@ -29,9 +32,9 @@ export type Should = (name: string, run: ConformanceTest["run"], options?: TestO
  */
 export function area(title: string, define: (should: Should) => void): readonly ConformanceTest[] {
   const tests: ConformanceTest[] = [];
-  define((name, run, { limitSeconds = DEFAULT_LIMIT_SECONDS, serial = false, gap } = {}) => {
+  define((name, run, { limitSeconds = DEFAULT_LIMIT_SECONDS, serial = false, group, gap } = {}) => {
     const behaviour = name.includes(" should ") ? name : `should ${name}`;
-    tests.push({ name: `${title} ${behaviour}`, limitSeconds, serial, gap, run });
+    tests.push({ name: `${title} ${behaviour}`, limitSeconds, serial, group, gap, run });
   });
   return tests;
 }

@@ -68,7 +68,12 @@ test("a report counts what passed, failed and was skipped, in the order of the t
       throw new Skipped("no image");
     },
   });
-  const { tests, ...counts } = await runTests([plain("bad"), plain("odd"), plain("good")], stage, quiet);
+  const all = [plain("bad", { group: "metrics" }), plain("odd"), plain("good")];
+  const { tests, groups, ...counts } = await runTests(all, stage, quiet);
+  assert.deepEqual(groups, {
+    metrics: { passed: 0, failed: 1, skipped: 0 },
+    node: { passed: 2, failed: 0, skipped: 1 },
+  });
   assert.deepEqual(counts, { passed: 2, failed: 1, known: 0, skipped: 1 });
   const outcomes = tests.slice(0, 3).map(({ name, result }) => `${name} ${result}`);
   assert.deepEqual(outcomes, ["bad failed", "odd skipped", "good passed"]);

@@ -13,10 +13,12 @@ const CLEANUP_LIMIT_MS = 90_000;
 /** A namespace is there, with its service account, after milliseconds; a controller that is down never makes it. */
 const NAMESPACE_LIMIT_MS = 30_000;
 const LAST_WORD_MS = 1_000;
+const NODE_GROUP = "node";
 const NAMESPACE_PREFIX = "conformance-";
 
 export interface TestResult {
   readonly name: string;
+  readonly group: string;
   readonly result: "passed" | "failed" | "skipped";
   readonly seconds: number;
   /** Why it failed or was skipped. */
@@ -25,12 +27,19 @@ export interface TestResult {
   readonly gap?: string;
 }
 
+export interface GroupCount {
+  readonly passed: number;
+  readonly failed: number;
+  readonly skipped: number;
+}
+
 export interface Report {
   readonly passed: number;
   readonly failed: number;
   /** The failed tests that need a feature that picolet is known to lack. */
   readonly known: number;
   readonly skipped: number;
+  readonly groups: Readonly<Record<string, GroupCount>>;
   readonly tests: readonly TestResult[];
 }
 
@@ -77,11 +86,11 @@ async function settled(stage: Stage, say: (line: string) => void): Promise<TestR
   const seconds = () => secondsSince(startedAt);
   try {
     await stage.settle();
-    return { name, result: "passed", seconds: seconds() };
+    return { name, group: NODE_GROUP, result: "passed", seconds: seconds() };
   } catch (error) {
     const message = inspect(error);
     say(message);
-    return { name, result: "failed", seconds: seconds(), message };
+    return { name, group: NODE_GROUP, result: "failed", seconds: seconds(), message };
   }
 }
 
@@ -92,16 +101,23 @@ async function resultOf(test: ConformanceTest, stage: Stage, say: (line: string)
   const stop = new AbortController();
   const tooLong = new Error(`it took longer than ${test.limitSeconds} s`);
   const timer = setTimeout(() => stop.abort(tooLong), test.limitSeconds * 1000);
-  const { name } = test;
+  const { name, group = NODE_GROUP } = test;
   const seconds = () => secondsSince(startedAt);
   try {
     await Promise.race([stage.play(test, stop.signal), rejectsAfter(stop.signal)]);
-    return { name, result: "passed", seconds: seconds() };
+    return { name, group, result: "passed", seconds: seconds() };
   } catch (error) {
-    if (error instanceof Skipped) return { name, result: "skipped", seconds: seconds(), message: error.message };
+    if (error instanceof Skipped) return { name, group, result: "skipped", seconds: seconds(), message: error.message };
     const took = seconds();
     const message = `${inspect(error)}\n${await stage.diagnose(test)}`;
-    return { name, result: "failed", seconds: took, message, ...(test.gap === undefined ? {} : { gap: test.gap }) };
+    return {
+      name,
+      group,
+      result: "failed",
+      seconds: took,
+      message,
+      ...(test.gap === undefined ? {} : { gap: test.gap }),
+    };
   } finally {
     clearTimeout(timer);
     await stage.clear(test).catch((error: unknown) => say(`cannot clear up after ${name}: ${inspect(error)}`));
@@ -117,9 +133,15 @@ async function rejectsAfter(signal: AbortSignal): Promise<never> {
 }
 
 function reportOf(tests: readonly TestResult[]): Report {
-  const count = (kind: TestResult["result"]): number => tests.filter(({ result }) => result === kind).length;
+  const countIn = (some: readonly TestResult[]): GroupCount => {
+    const count = (kind: TestResult["result"]): number => some.filter(({ result }) => result === kind).length;
+    return { passed: count("passed"), failed: count("failed"), skipped: count("skipped") };
+  };
+  const { passed, failed, skipped } = countIn(tests);
   const known = tests.filter(({ gap }) => gap !== undefined).length;
-  return { passed: count("passed"), failed: count("failed"), known, skipped: count("skipped"), tests };
+  const byGroup = Object.entries(Object.groupBy(tests, ({ group }) => group));
+  const groups = Object.fromEntries(byGroup.map(([group, some = []]) => [group, countIn(some)]));
+  return { passed, failed, known, skipped, groups, tests };
 }
 
 /** A namespace for each test. */

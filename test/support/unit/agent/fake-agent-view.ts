@@ -46,7 +46,9 @@ export class FakeAgentView implements AgentView {
     budgetBytes: 64 * MIB,
     anonBytes: 16 * MIB,
     version: "0.1.0",
-    startedAt: "2026-11-17T08:00:00Z",
+    // The clock was late when it started, and edgectl's still is.
+    startedAt: "2027-11-17T08:00:00Z",
+    upMs: 76 * 3_600_000,
   };
   flashReport: FlashReport = {
     disks: ["mmcblk0"],

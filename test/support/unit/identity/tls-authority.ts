@@ -5,11 +5,18 @@ import { createPublicKey, generateKeyPairSync } from "node:crypto";
 import {
   type CertificateAuthority,
   issueClientCertificate,
+  issueServingCertificate,
   type KeyPair,
   makeAuthority,
   makeServerPair,
+  readRequest,
 } from "@picolet/hub/identity/certificate-authority.ts";
+import { alternativeNamesOf } from "@picolet/hub/identity/serving-request.ts";
 import type { NameAttribute } from "@picolet/protocol/pki/distinguished-name.ts";
+import type { AlternativeNames } from "@picolet/protocol/pki/extensions.ts";
+
+/** The names and addresses that a PKCS#10 request asks for. */
+export const requestedNames = (requestPem: string): AlternativeNames => alternativeNamesOf(readRequest(requestPem));
 
 export class TlsAuthority {
   readonly #authority: CertificateAuthority;
@@ -42,6 +49,11 @@ export class TlsAuthority {
       privateKey: privateKey.export({ type: "pkcs8", format: "pem" }).toString(),
       certificate: issueClientCertificate(this.#authority, request, { days: 1, now: this.#now }),
     };
+  }
+
+  /** The serving certificate that a PKCS#10 request asks for. @param names other ones than the request's */
+  signServing(requestPem: string, now = this.#now, names = requestedNames(requestPem)): string {
+    return issueServingCertificate(this.#authority, readRequest(requestPem), names, { days: 1, now });
   }
 
   /** The certificate that a PKCS#10 request asks for, as a cluster's signer makes it. */

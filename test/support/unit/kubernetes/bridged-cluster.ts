@@ -29,6 +29,8 @@ import { seededRandom } from "../ports/seeded-random.ts";
 import { fixedAccess } from "./fixed-access.ts";
 import { CallLog, RecordingKubeClient } from "./recording-kube-client.ts";
 
+/** An address that no board gets a certificate for. */
+export const HUB_ADDRESS = "192.0.2.200";
 export const ENDPOINT = { address: "10.9.8.7", port: 10_321 };
 
 export class Replica implements AsyncDisposable {
@@ -45,7 +47,7 @@ export class Replica implements AsyncDisposable {
       random: seededRandom(3),
       log: this.log,
     };
-    this.fleet = new KubernetesFleet(components, { hub: "test", ...init });
+    this.fleet = new KubernetesFleet(components, { hub: "test", hubNames: [HUB_ADDRESS], ...init });
     this.#running = endOfRun(this.fleet.run(this.#life.signal));
   }
 

@@ -16,7 +16,13 @@ import type {
   ObjectKey,
   RemoteObject,
 } from "@picolet/protocol/tunnel/messages.ts";
-import type { AccessReply, ReviewParams, TokenParams, TokenReply } from "@picolet/protocol/tunnel/stream.ts";
+import type {
+  AccessReply,
+  ReviewParams,
+  ServingReply,
+  TokenParams,
+  TokenReply,
+} from "@picolet/protocol/tunnel/stream.ts";
 
 type Content = Readonly<Record<string, unknown>>;
 
@@ -191,8 +197,9 @@ class HeldNode implements NodeBackend {
   }
 
   /** The token `good` is known, and `reader` may read statistics. */
-  async review(params: ReviewParams): Promise<TokenReply | AccessReply> {
+  async review(params: ReviewParams): Promise<TokenReply | AccessReply | ServingReply> {
     if (params.review === "token") return { user: params.token === "good" ? { name: "reader", groups: [] } : null };
+    if (params.review === "serving") return { state: "pending" };
     return { allowed: params.user === "reader" && params.subresource === "stats" };
   }
 
