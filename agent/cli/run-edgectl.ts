@@ -5,6 +5,7 @@ import { DEFAULT_SOCKET_PATH } from "@picolet/protocol/local-api/status.ts";
 import { type Clock, seconds } from "@picolet/protocol/ports.ts";
 import { EDGECTL, TIMEOUT } from "./commands.ts";
 import type { Candidate } from "./completion-command.ts";
+import { checkAccess } from "./context/access.ts";
 import { AgentClient } from "./context/agent-client.ts";
 import type { EdgectlProgram } from "./context/command.ts";
 import type { Context, Terminal } from "./context/context.ts";
@@ -44,6 +45,7 @@ export async function runEdgectl(
       await around.terminal.write(helpText(line.command?.words ?? [line.group ?? []].flat(), program));
       return EXIT_HEALTHY;
     }
+    checkAccess(line.command, line.arguments, around.environment);
     return await line.command.run(contextOf(line.arguments, around, program), line.arguments);
   } catch (error) {
     const code = exitCodeOf(error);
