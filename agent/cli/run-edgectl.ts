@@ -5,7 +5,7 @@ import { DEFAULT_SOCKET_PATH } from "@picolet/protocol/local-api/status.ts";
 import { type Clock, seconds } from "@picolet/protocol/ports.ts";
 import { EDGECTL, TIMEOUT } from "./commands.ts";
 import type { Candidate } from "./completion-command.ts";
-import { checkAccess } from "./context/access.ts";
+import { checkAccess, isRestricted } from "./context/access.ts";
 import { AgentClient } from "./context/agent-client.ts";
 import type { EdgectlProgram } from "./context/command.ts";
 import type { Context, Terminal } from "./context/context.ts";
@@ -60,7 +60,11 @@ export async function runEdgectl(
 function contextOf(input: Arguments, around: EdgectlComponents, program: EdgectlProgram): Context {
   return {
     program,
-    client: new AgentClient({ socketPath: socketPath(input.text("socket"), around), timeout: input.value(TIMEOUT) }),
+    client: new AgentClient({
+      socketPath: socketPath(input.text("socket"), around),
+      timeout: input.value(TIMEOUT),
+      isRestricted: isRestricted(around.environment),
+    }),
     terminal: around.terminal,
     now: () => around.clock.wall().getTime(),
     sleep: (duration, signal) => around.clock.sleep(duration, signal),

@@ -1,4 +1,4 @@
-/** What a restricted login may run, for each command of the table. */
+/** The access of a restricted login to each command of the table. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { COMMANDS, EDGECTL } from "@picolet/agent/cli/commands.ts";
@@ -55,6 +55,17 @@ test("any other level only looks", () => {
       (text) => !isAllowed("restart web", text),
     ),
   );
+});
+
+test("a login that has edgectl alone is not sent to other programs", async (t) => {
+  const bench = await EdgectlBench.start(t);
+  await bench.stopAgent();
+  assert.match((await bench.run(["status"])).error, /systemctl start picolet/);
+  bench.environment.PICOLET_ACCESS = "view:console";
+  const { code, error } = await bench.run(["status"]);
+  assert.equal(code, 2);
+  assert.doesNotMatch(error, /systemctl|--socket|sudo/);
+  assert.match(error, /try again in a minute/);
 });
 
 test("a refusal reaches no agent, and says how to allow it", async (t) => {

@@ -280,6 +280,32 @@ ${POD_OPERAND}`,
   run: async (context, input) => (await import("./session-commands.ts")).runAttach(context, input),
 };
 
+const cp: Command = {
+  words: ["cp"],
+  access: "admin",
+  operands: "SOURCE TARGET",
+  atLeast: 2,
+  atMost: 2,
+  summary: "copy files and folders into a container, or out of it",
+  details: `One of both is POD:PATH or NAMESPACE/POD:PATH; a path here with a colon is
+written ./a:b. The container needs the program tar. Links are copied into a
+container as links, and left out of what comes from one, as kubectl does it.
+Nothing is written outside TARGET. Exit code 1 when something was left out that
+is no link.
+${POD_OPERAND}`,
+  flags: [
+    NAMESPACE,
+    CONTAINER,
+    { name: "no-preserve", help: "leave owner and permissions in the container as its user has them" },
+  ],
+  examples: [
+    ["edgectl cp web:/etc/hostname hostname.txt", "one file out of it"],
+    ["edgectl cp hostname.txt web:/tmp -c app", "into a folder of it"],
+  ],
+  completes: ["files", "files"],
+  run: async (context, input) => (await import("./cp-command.ts")).runCopy(context, input),
+};
+
 const portForward: Command = {
   words: ["port-forward"],
   access: "admin",
@@ -325,5 +351,5 @@ written, so that a serial line can follow.`,
 
 export const POD_COMMANDS: readonly Command[] = [
   ...[get, describe, logs, events, apply],
-  ...[exec, attach, portForward, top, restart, deletePods],
+  ...[exec, attach, cp, portForward, top, restart, deletePods],
 ];

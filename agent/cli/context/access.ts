@@ -4,8 +4,8 @@ import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Command } from "./command.ts";
 
 /**
- * Each level includes those before it. `view` reads what is no secret, `operate` changes what runs within what the board
- * was given, and `admin` does what root can: run programs of its choice, read and write the files of pods.
+ * Each level includes those before it. `view` reads what is no secret, `operate` changes what runs within what the
+ * board was given, and `admin` does what root can: run programs of its choice, read and write the files of pods.
  */
 export const ACCESS_LEVELS = ["view", "operate", "admin"] as const;
 export type Access = (typeof ACCESS_LEVELS)[number];
@@ -13,10 +13,14 @@ export type Access = (typeof ACCESS_LEVELS)[number];
 /** The restricted shell sets it to LEVEL:FIELD, where FIELD of `picolet.yaml` has the level. */
 const VARIABLE = "PICOLET_ACCESS";
 
-export const isAccess = (text: string): text is Access => (ACCESS_LEVELS as readonly string[]).includes(text);
+/** True in a login that has edgectl alone. */
+export const isRestricted = (environment: Readonly<Record<string, string | undefined>>): boolean =>
+  environment[VARIABLE] !== undefined;
+
+const isAccess = (text: string): text is Access => (ACCESS_LEVELS as readonly string[]).includes(text);
 
 /** The access that a command line needs. */
-export const accessOf = ({ access }: Pick<Command, "access">, input: Arguments): Access =>
+const accessOf = ({ access }: Pick<Command, "access">, input: Arguments): Access =>
   typeof access === "string" ? access : access(input);
 
 /**
