@@ -23,6 +23,7 @@ export const TIMEOUT = durationFlag({
 
 const help: Command = {
   words: ["help"],
+  access: "view",
   operands: "[COMMAND]",
   atMost: 2,
   summary: "show how a command is used",
@@ -39,6 +40,7 @@ const help: Command = {
 
 const completion: Command = {
   words: ["completion"],
+  access: "view",
   operands: "bash|zsh|fish",
   atLeast: 1,
   atMost: 1,
@@ -89,6 +91,7 @@ export const EDGECTL: EdgectlProgram = {
   ],
   environment: [
     ["PICOLET_SOCKET", `the agent's socket, where --socket is not given; else ${DEFAULT_SOCKET_PATH}`],
+    ["PICOLET_ACCESS", "view or operate refuses commands that need more; consoles and SSH of an image have it"],
     ["NO_COLOR", "no colours, on any terminal"],
   ],
   files: [[DEFAULT_SOCKET_PATH, "the agent's socket"]],

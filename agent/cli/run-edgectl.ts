@@ -5,6 +5,7 @@ import { DEFAULT_SOCKET_PATH } from "@picolet/protocol/local-api/status.ts";
 import { type Clock, seconds } from "@picolet/protocol/ports.ts";
 import { EDGECTL, TIMEOUT } from "./commands.ts";
 import type { Candidate } from "./completion-command.ts";
+import { checkAccess, isRestricted } from "./context/access.ts";
 import { AgentClient } from "./context/agent-client.ts";
 import type { EdgectlProgram } from "./context/command.ts";
 import type { Context, Terminal } from "./context/context.ts";
@@ -44,6 +45,7 @@ export async function runEdgectl(
       await around.terminal.write(helpText(line.command?.words ?? [line.group ?? []].flat(), program));
       return EXIT_HEALTHY;
     }
+    checkAccess(line.command, line.arguments, around.environment);
     return await line.command.run(contextOf(line.arguments, around, program), line.arguments);
   } catch (error) {
     const code = exitCodeOf(error);
@@ -58,7 +60,11 @@ export async function runEdgectl(
 function contextOf(input: Arguments, around: EdgectlComponents, program: EdgectlProgram): Context {
   return {
     program,
-    client: new AgentClient({ socketPath: socketPath(input.text("socket"), around), timeout: input.value(TIMEOUT) }),
+    client: new AgentClient({
+      socketPath: socketPath(input.text("socket"), around),
+      timeout: input.value(TIMEOUT),
+      isRestricted: isRestricted(around.environment),
+    }),
     terminal: around.terminal,
     now: () => around.clock.wall().getTime(),
     sleep: (duration, signal) => around.clock.sleep(duration, signal),

@@ -2,6 +2,7 @@
  * The table of `picolet.yaml`, the file that a board's owner writes: each field with its kind, and what it means. The
  * schema and the table in docs/install.md follow. Names are those of the agent's configuration where it has the thing.
  */
+import { ACCESS_LEVELS } from "@picolet/agent/cli/context/access.ts";
 import type { FieldTable, Given } from "@picolet/agent/config/configuration-fields.ts";
 import type { Documentation } from "@picolet/agent/config/field-documentation.ts";
 
@@ -11,6 +12,8 @@ const ADDRESSING = {
   gateway: { kind: "textOrTexts" },
   dns: { kind: "textOrTexts" },
 } as const satisfies FieldTable;
+
+const ACCESS = { kind: "choice", choices: ACCESS_LEVELS } as const;
 
 /** As IEEE 802.1Q has them. */
 export const MAX_VLAN_ID = 4094;
@@ -56,7 +59,7 @@ export const BOARD_FILE_FIELDS = {
   },
   time: { fields: { servers: { kind: "textOrTexts" }, zone: { kind: "text" } } },
   proxy: { fields: { httpProxy: { kind: "text" }, httpsProxy: { kind: "text" }, noProxy: { kind: "textOrTexts" } } },
-  ssh: { fields: { authorizedKeys: { kind: "textOrTexts" } } },
+  ssh: { fields: { authorizedKeys: { kind: "textOrTexts" }, access: ACCESS } },
   registries: {
     items: {
       host: { kind: "text", isRequired: true },
@@ -74,7 +77,7 @@ export const BOARD_FILE_FIELDS = {
       components: { items: { file: { kind: "text", isRequired: true }, name: { kind: "text", isRequired: true } } },
     },
   },
-  console: { fields: { login: { kind: "flag" } } },
+  console: { fields: { login: { kind: "flag" }, access: ACCESS } },
   watchdog: { fields: { timeout: { kind: "duration" } } },
   config: { kind: "opaque" },
 } as const satisfies FieldTable;
@@ -138,6 +141,7 @@ export const BOARD_FILE_DOCUMENTATION: Readonly<Record<string, Documentation>> =
   "proxy.noProxy": "Hosts and networks that are reached directly.",
   ssh: "Without a key nothing listens for SSH.",
   "ssh.authorizedKeys": "Public keys that may log in as `picolet`, one a line.",
+  "ssh.access": { meaning: "The commands that they may run, as `console.access`.", byDefault: "view" },
   registries: "Registries of images and components that need more than HTTPS with a known CA.",
   "registries[].host": "As images name it, with its port.",
   "registries[].mirrors": "URLs that are asked first.",
@@ -155,6 +159,11 @@ export const BOARD_FILE_DOCUMENTATION: Readonly<Record<string, Documentation>> =
   "console.login": {
     meaning: "Show `edgectl status` there and take edgectl's commands; `false`: messages only.",
     byDefault: "true",
+  },
+  "console.access": {
+    meaning:
+      "The commands that run there: `view` only looks, `operate` also changes what runs, `admin` runs all, which is as good as root.",
+    byDefault: "view",
   },
   watchdog: "The hardware watchdog.",
   "watchdog.timeout": {

@@ -22,11 +22,11 @@ network:
   wifi: [{ssid: 'Home "x"', password: 'pa"ss word', country: DE}]
 time: {servers: [ntp.example.com], zone: Europe/Berlin}
 proxy: {httpProxy: "http://user:pa$s@proxy.example:3128", noProxy: [10.0.0.0/8, localhost]}
-ssh: {authorizedKeys: "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBhBW1Dv5Gyu0AM0FWzkQhAUHHMO4oVGYjIVQ5vSCL2l owner"}
+ssh: {authorizedKeys: "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBhBW1Dv5Gyu0AM0FWzkQhAUHHMO4oVGYjIVQ5vSCL2l owner", access: operate}
 registries: [{host: "registry.example:5000", mirrors: ["http://10.0.0.2:5000"], username: me, password: secret}]
 staticPods:
   - {apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [{name: c, image: nginx}]}}
-console: {login: off}
+console: {login: off, access: admin}
 watchdog: {timeout: 10s}
 config: {maxPods: 20}
 `;
@@ -70,10 +70,12 @@ test("a board gets all that its file says, secrets for root alone", async () => 
       "644 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBhBW1Dv5Gyu0AM0FWzkQhAUHHMO4oVGYjIVQ5vSCL2l owner\n",
     "/run/picolet-board/certs.d/registry.example:5000/hosts.toml":
       '644 server = "https://registry.example:5000"\n\n[host."http://10.0.0.2:5000"]\n  capabilities = ["pull", "resolve"]\n\n[host."https://registry.example:5000"]\n  capabilities = ["pull", "resolve"]\n',
+    "/run/picolet-board/console-access": "644 admin\n",
     "/run/picolet-board/console-off": "644 console.login is false in picolet.yaml\n",
     "/run/picolet-board/hostname": "644 edge-deadbeef\n",
     "/run/picolet-board/proxy.env":
       '600 HTTP_PROXY="http://user:pa\\$s@proxy.example:3128"\nNO_PROXY="10.0.0.0/8,localhost"\n',
+    "/run/picolet-board/ssh-access": "644 operate\n",
     "/run/picolet-board/wpa_supplicant.conf":
       '600 country=DE\nupdate_config=0\nnetwork={\n\tssid=486f6d6520227822\n\tkey_mgmt=WPA-PSK WPA-PSK-SHA256 SAE\n\tpsk="pa"ss word"\n\tieee80211w=1\n\tpriority=1\n}\n',
     "/run/picolet-board/zone": "644 Europe/Berlin\n",

@@ -14,6 +14,7 @@ const BLINKS = countFlag({ name: "times", help: "how many times", default: "3", 
 
 const blink: Command = {
   words: ["led", "blink"],
+  access: "operate",
   operands: "COLOUR",
   atLeast: 1,
   atMost: 1,

@@ -19,6 +19,21 @@ const LIMIT_MS = 120_000;
 
 const isPossible = process.geteuid?.() === 0 && existsSync("/usr/sbin/sshd");
 
+/** Lines that would change something, each written another way. */
+const HOSTILE = [
+  "edgectl exec web -- id",
+  "edgectl 'ex'ec web -- id",
+  "edgectl --timeout 1s exec web -- id",
+  "edgectl --socket=/run/containerd/containerd.sock exec web -- id",
+  "edgectl -- exec web -- id",
+  "edgectl attach -it web",
+  "edgectl apply -f - --dry-run --yes",
+  "edgectl doctor --config=/etc/shadow --fix",
+  "edgectl support-bundle /tmp/bundle.tar.gz",
+  "edgectl update install /dev/stdin",
+  "edgectl restart web",
+] as const;
+
 interface Ended {
   readonly code: number;
   readonly out: string;
@@ -29,6 +44,7 @@ describe("console and SSH of an image", { skip: isPossible ? false : "needs root
   const folder = new TempFolder();
   let port = 0;
   const shell = folder.at("picolet-shell");
+  const access = folder.at("ssh-access");
   const node = new AgentNode();
   let server: ChildProcess | undefined;
   let serverLog = "";
@@ -47,7 +63,12 @@ describe("console and SSH of an image", { skip: isPossible ? false : "needs root
       `#!/bin/sh\nexec '${resolve("dist/board/bin/edgectl")}' --socket '${node.socketPath}' "$@"\n`,
     );
     const text = readFileSync(`${TREE}/usr/lib/picolet-image/picolet-shell`, "utf8");
-    writeFileSync(shell, text.replace("edgectl=/usr/bin/edgectl", `edgectl=${edgectl}`));
+    writeFileSync(
+      shell,
+      text
+        .replace("edgectl=/usr/bin/edgectl", `edgectl=${edgectl}`)
+        .replace("/run/picolet-board/$field-access", folder.at("$field-access")),
+    );
     for (const program of [edgectl, shell]) chmodSync(program, 0o755);
     for (const key of ["owner", "stranger", "host"])
       execFileSync("ssh-keygen", ["-q", "-t", "ed25519", "-N", "", "-f", folder.at(key)]);
@@ -135,6 +156,27 @@ describe("console and SSH of an image", { skip: isPossible ? false : "needs root
       assert.match(errors, /^picolet: /);
     });
 
+  for (const words of HOSTILE)
+    test(`a login without a grant only looks: ${words}`, async () => {
+      const { code, out, errors } = await ssh([words], ["-o", "SetEnv=PICOLET_ACCESS=admin LC_ACCESS=admin"]);
+      assert.equal(out, "");
+      assert.equal(code, 1, errors);
+      assert.match(errors, /needs the access "(?:operate|admin)"\.\nTo allow it, write ssh: \{access: /);
+    });
+
+  test("a grant of picolet.yaml allows what it names, and no more", async () => {
+    writeFileSync(access, "operate\n");
+    const restart = await ssh(["edgectl restart nothing"]);
+    assert.match(restart.errors, /pod "nothing" not found/);
+    assert.match((await ssh(["edgectl exec nothing -- id"])).errors, /access "admin"/);
+    writeFileSync(access, "admin\n");
+    assert.match((await ssh(["edgectl exec nothing -- id"])).errors, /pod "nothing" not found/);
+    for (const level of ["", "root\n", "admin operate\n", "view"]) {
+      writeFileSync(access, level);
+      assert.match((await ssh(["edgectl restart nothing"])).errors, /access "operate"/);
+    }
+  });
+
   test("neither scp nor sftp copies a file", async () => {
     const target = `picolet@127.0.0.1:/tmp/${Date.now()}`;
     for (const args of [[], ["-O"]]) {
@@ -199,7 +241,10 @@ describe("console and SSH of an image", { skip: isPossible ? false : "needs root
     assert.match(out, / {3}1 {2}version\r\n {3}2 {2}id; id\r\n/);
     assert.equal(out.includes("\x1b"), false);
     assert.doesNotMatch(out, /uid=/);
-    // At 9600 baud a second has 960 characters.
-    assert.ok(out.length < 4000, String(out.length));
+    const firstLook = out.slice(0, out.indexOf("picolet> "));
+    const lines = firstLook.split("\r\n");
+    assert.ok(lines.length <= 24 && lines.every((line) => line.length <= 80), firstLook);
+    // At 9600 baud a second has 960 characters, and the first look takes at most two.
+    assert.ok(firstLook.length <= 2 * 960, String(firstLook.length));
   });
 });

@@ -2,7 +2,9 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
+import { mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { connect } from "node:net";
+import { resolve } from "node:path";
 import { PassThrough, Readable } from "node:stream";
 import { after, before, test } from "node:test";
 import { runEdgectl } from "@picolet/agent/cli/run-edgectl.ts";
@@ -14,6 +16,7 @@ import { CriFixture } from "../support/containerd/cri-fixture.ts";
 import { BUSYBOX_IMAGE } from "../support/containerd/test-images.ts";
 import { CapturedTerminal, NO_KEYBOARD, type Outcome } from "../support/unit/agent/edgectl-bench.ts";
 import { agentPod } from "../support/unit/agent/fake-agent-view.ts";
+import { TempFolder } from "../support/unit/machine/temp-folder.ts";
 import { LocalSocket } from "../support/unit/streaming/local-socket.ts";
 import { StreamingNode } from "../support/unit/streaming/streaming-node.ts";
 
@@ -218,6 +221,67 @@ async function nextSize(terminal: CapturedTerminal, keys: PassThrough, size: str
     await terminal.until((each) => each.writes > writes + 1 || each.out.includes(size));
   }
 }
+
+test("edgectl cp: files and folders both ways, links as kubectl does it", { skip, ...TIMEOUT }, async () => {
+  using folder = new TempFolder();
+  const at = (name: string): string => folder.at(name);
+  const shell = async (script: string): Promise<string> => {
+    const { code, out, error } = await edgectl([...words("exec web -- /bin/sh -c"), script]);
+    assert.equal(code, 0, error);
+    return out;
+  };
+  const copy = async (from: string, to: string): Promise<Outcome> => await edgectl(["cp", from, to]);
+  const good = { code: 0, out: "", error: "" };
+  const big = randomBytes(5 * MIB + 17);
+  mkdirSync(at("tree/deep"), { recursive: true });
+  writeFileSync(at("tree/big"), big);
+  writeFileSync(at(`tree/deep/${"n".repeat(200)}`), "long name");
+  writeFileSync(at("tree/run.sh"), "#!/bin/sh\n", { mode: 0o755 });
+  symlinkSync("big", at("tree/link"));
+  await shell("mkdir -p /tmp/in");
+  assert.deepEqual(await copy(at("tree"), "web:/tmp/in"), good);
+  assert.equal(
+    await shell("cd /tmp/in/tree && sha256sum < big && readlink link && test -x run.sh && cat deep/*"),
+    `${sha(big)}  -\nbig\nlong name`,
+  );
+  assert.deepEqual(await copy(at("tree/run.sh"), "default/web:/tmp/in/renamed"), good);
+  assert.equal(await shell("cat /tmp/in/renamed"), "#!/bin/sh\n");
+  const back = await copy("web:/tmp/in/tree", at("back"));
+  assert.deepEqual(back, { code: 0, out: "", error: 'edgectl: "tree/link" is left out: it is a link\n' });
+  assert.equal(sha(readFileSync(at("back/big"))), sha(big));
+  assert.deepEqual(readdirSync(at("back")).sort(), ["big", "deep", "run.sh"]);
+  assert.deepEqual(await copy("web:/tmp/in/renamed", at("back")), good);
+  assert.equal(readFileSync(at("back/renamed"), "utf8"), "#!/bin/sh\n");
+  await nothingLeft();
+});
+
+test("edgectl cp: what goes wrong has its reason", { skip, ...TIMEOUT }, async () => {
+  using folder = new TempFolder();
+  const failure = async (from: string, to: string): Promise<string> => {
+    const { code, error } = await edgectl(["cp", from, to]);
+    assert.notEqual(code, 0);
+    return error;
+  };
+  const shell = (script: string): Promise<Outcome> => edgectl([...words("exec web -- /bin/sh -c"), script]);
+  const file = "/tmp/file";
+  assert.equal((await shell(`mkdir -p /tmp && echo text >${file}`)).code, 0);
+  assert.match(await failure("web:/no/such", folder.at("x")), /cannot copy \/no\/such of container main: .*\/no/);
+  assert.match(await failure(folder.at("none"), "web:/tmp"), /cannot read \/.*none: ENOENT/);
+  assert.match(await failure("a", "b"), /neither side is in a container/);
+  assert.match(await failure("a:/b", "web:/c"), /both sides are in a container/);
+  assert.match(await failure(`web:${file}`, "/dev/null/x"), /cannot make the folder \/dev\/null/);
+  symlinkSync("/etc/none", folder.at("leads-out"));
+  assert.match(await failure(`web:${file}`, folder.at("leads-out")), /it is a link, which is not followed/);
+  const moved = await shell("mv /bin/tar /tmp/no-tar");
+  assert.deepEqual([moved.code, moved.error], [0, ""]);
+  for (const [from, to] of [
+    [`web:${file}`, folder.at("x")],
+    [resolve("package.json"), "web:/tmp"],
+  ] as const)
+    assert.match(await failure(from, to), /container main of pod web has no program tar, which copying needs/);
+  assert.equal((await shell("mv /tmp/no-tar /bin/tar")).code, 0);
+  await nothingLeft();
+});
 
 test("edgectl attach and port-forward, until they are interrupted", { skip, ...TIMEOUT }, async () => {
   using forwarding = await watching(`port-forward web :${ECHO_PORT}`, /127\.0\.0\.1:\d+ -> 7010\n/);

@@ -4,6 +4,7 @@ import type { Flag } from "@picolet/protocol/command-line/program.ts";
 import { type Command, NO_HEADERS, output } from "../context/command.ts";
 
 const IMAGE_LIST = {
+  access: "view",
   summary: "list images on this node, of all runtimes",
   details: `Running pulls come first, with their progress where the runtime reports it, and
 prefetches: of images that the annotation picolet.io/prefetch of the Node object
@@ -32,6 +33,7 @@ const RUNTIME: Flag = {
 
 const imagePull: Command = {
   words: ["image", "pull"],
+  access: "operate",
   operands: "REF",
   atLeast: 1,
   atMost: 1,
@@ -61,6 +63,7 @@ name. -o json has names, digests and sizes.`,
 
 const imageRemove: Command = {
   words: ["image", "rm"],
+  access: "operate",
   operands: "REF...",
   atLeast: 1,
   atMost: 100,
@@ -73,6 +76,7 @@ const imageRemove: Command = {
 
 const pinning = (word: "pin" | "unpin", summary: string, example: string): Command => ({
   words: ["image", word],
+  access: "operate",
   operands: "REF...",
   atLeast: 1,
   atMost: 100,
@@ -89,6 +93,7 @@ const imageUnpin = pinning("unpin", "let unused images be removed again", "it ma
 
 const imageImport: Command = {
   words: ["image", "import"],
+  access: "admin",
   operands: "FILE",
   atLeast: 1,
   atMost: 1,

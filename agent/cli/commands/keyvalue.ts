@@ -17,6 +17,7 @@ const SHARED = { alias: "kv", atMost: 2 } as const;
 const list: Command = {
   ...SHARED,
   words: ["keyvalue", "list"],
+  access: "view",
   operands: "[BUCKET]",
   atMost: 1,
   summary: "list buckets of components, or the keys of one",
@@ -43,6 +44,7 @@ ${BUCKET_OPERAND}`,
 const get: Command = {
   ...SHARED,
   words: ["keyvalue", "get"],
+  access: "operate",
   operands: "BUCKET KEY",
   atLeast: 2,
   summary: "print a value that a component keeps, byte for byte",
@@ -68,6 +70,7 @@ const get: Command = {
 const set: Command = {
   ...SHARED,
   words: ["keyvalue", "set"],
+  access: "operate",
   operands: "BUCKET KEY [VALUE]",
   atLeast: 2,
   atMost: 3,
@@ -92,6 +95,7 @@ ${BUCKET_OPERAND}`,
 const remove: Command = {
   ...SHARED,
   words: ["keyvalue", "rm"],
+  access: "operate",
   operands: "BUCKET KEY...",
   atLeast: 2,
   atMost: 1000,
@@ -106,6 +110,7 @@ const remove: Command = {
 const drop: Command = {
   ...SHARED,
   words: ["keyvalue", "drop"],
+  access: "operate",
   operands: "BUCKET",
   atLeast: 1,
   atMost: 1,

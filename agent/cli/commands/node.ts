@@ -4,6 +4,7 @@ import { type Command, INTERVAL, NAMESPACE, NO_HEADERS, output } from "../contex
 
 export const STATUS: Command = {
   words: ["status"],
+  access: "view",
   summary: "show the state of the node, its runtimes and its pods",
   details: `The first line says it all; then what is wrong; then the figures and the pods.
 Exit code 0 when all is well, 1 when the node, a pod or a manifest is not, the
@@ -45,6 +46,7 @@ export const CONFIG = {
 
 const joinHub: Command = {
   words: ["join"],
+  access: "admin",
   operands: "HUB",
   atLeast: 1,
   atMost: 1,
@@ -78,6 +80,7 @@ that root alone may read.`,
 
 const doctor: Command = {
   words: ["doctor"],
+  access: (input) => (input.flag("fix") ? "admin" : "view"),
   summary: "examine this machine for what a node needs, and mend it",
   details: `Needs no agent: it reads the state of kernel, cgroups, container runtime and its
 network, clock, disk, swap, and of the way to the hub. Exit code 1 when there is
@@ -102,6 +105,9 @@ each change; without it nothing is changed.`,
   run: async (context, input) => (await import("./doctor-command.ts")).runDoctor(context, input),
 };
 
+/** As FILE of `support-bundle`. */
+export const STANDARD_OUTPUT = "-";
+
 export const BUNDLE_SIZE = bytesFlag({
   name: "size",
   help: "the size of the file at most",
@@ -111,6 +117,7 @@ export const BUNDLE_SIZE = bytesFlag({
 
 const supportBundle: Command = {
   words: ["support-bundle"],
+  access: (input) => (input.positionals[0] === STANDARD_OUTPUT ? "view" : "operate"),
   operands: "[FILE]",
   atMost: 1,
   summary: "write all that a maintainer needs into one file",
@@ -147,6 +154,7 @@ export const GRACE_PERIOD = durationFlag({
 
 const nodeShutdown: Command = {
   words: ["node", "shutdown"],
+  access: "operate",
   summary: "end all pods before the machine is switched off",
   details: `Ends the pods in the order of their priority, within shutdownGracePeriod or
 --grace-period (critical pods end last, and have as long); from then on the node
@@ -163,6 +171,7 @@ this command before it stops.`,
 
 const config: Command = {
   words: ["config"],
+  access: "view",
   summary: "show the configuration in force, and where it comes from",
   details: `As a file could have it, with the kubelet's names. What the agent's file does
 not set is marked; what follows from this machine's memory says how. Secrets
@@ -177,6 +186,7 @@ are shown as ***.`,
 
 const explain: Command = {
   words: ["explain"],
+  access: "view",
   operands: "[FIELD]",
   atMost: 1,
   summary: "explain the fields of the agent's configuration",
@@ -193,6 +203,7 @@ FIELD all that the agent acts upon are listed. Needs no agent.`,
 
 const version: Command = {
   words: ["version"],
+  access: "view",
   summary: "print the versions of edgectl and of the agent",
   details: "With --version alone, edgectl does the same as with --client.",
   flags: [{ name: "client", help: "print the version of edgectl alone" }, output("json", "yaml")],
@@ -202,6 +213,7 @@ const version: Command = {
 
 export const WHY: Command = {
   words: ["why"],
+  access: "view",
   operands: "[restarted|evicted|started|ended] POD | node",
   atLeast: 1,
   atMost: 4,

@@ -46,6 +46,7 @@ const WATCH: Flag = { name: "watch", short: "w", help: "keep printing what chang
 
 const get: Command = {
   words: ["get"],
+  access: "view",
   operands: "pods|events|images [POD...]",
   atLeast: 1,
   atMost: 100,
@@ -92,6 +93,7 @@ async function runGet(context: Context, input: Arguments): Promise<number> {
 
 const describe: Command = {
   words: ["describe"],
+  access: "view",
   operands: "[pod] POD",
   atLeast: 1,
   atMost: 2,
@@ -105,6 +107,7 @@ const describe: Command = {
 
 const logs: Command = {
   words: ["logs"],
+  access: "view",
   operands: "POD [CONTAINER]",
   atLeast: 1,
   atMost: 2,
@@ -142,6 +145,7 @@ ${POD_OPERAND}`,
 
 const events: Command = {
   words: ["events"],
+  access: "view",
   summary: "list events, oldest first",
   details: `Messages are wrapped to the width of the terminal; -o wide prints each event on
 one line.`,
@@ -155,6 +159,7 @@ one line.`,
 
 const apply: Command = {
   words: ["apply"],
+  access: "admin",
   operands: "-f FILE",
   summary: "run the pods of a file, and delete those applied before",
   details: `FILE holds Pods or Lists of them, in YAML or JSON; - is standard input. What is
@@ -194,6 +199,7 @@ const CHANGE_FLAGS: readonly Flag[] = [
 
 const restart: Command = {
   words: ["restart"],
+  access: "operate",
   operands: "POD...",
   atLeast: 1,
   atMost: 100,
@@ -209,6 +215,7 @@ ${POD_OPERAND}`,
 
 const deletePods: Command = {
   words: ["delete"],
+  access: "operate",
   operands: "[pod] POD...",
   atLeast: 1,
   atMost: 100,
@@ -240,6 +247,7 @@ const SESSION_FLAGS: readonly Flag[] = [
 
 const exec: Command = {
   words: ["exec"],
+  access: "admin",
   operands: "POD -- COMMAND [ARG...]",
   atLeast: 1,
   atMost: 1000,
@@ -258,6 +266,7 @@ ${POD_OPERAND}`,
 
 const attach: Command = {
   words: ["attach"],
+  access: "admin",
   operands: "POD",
   atLeast: 1,
   atMost: 1,
@@ -271,8 +280,35 @@ ${POD_OPERAND}`,
   run: async (context, input) => (await import("./session-commands.ts")).runAttach(context, input),
 };
 
+const cp: Command = {
+  words: ["cp"],
+  access: "admin",
+  operands: "SOURCE TARGET",
+  atLeast: 2,
+  atMost: 2,
+  summary: "copy files and folders into a container, or out of it",
+  details: `One of both is POD:PATH or NAMESPACE/POD:PATH; a path here with a colon is
+written ./a:b. The container needs the program tar. Links are copied into a
+container as links, and left out of what comes from one, as kubectl does it.
+Nothing is written outside TARGET. Exit code 1 when something was left out that
+is no link.
+${POD_OPERAND}`,
+  flags: [
+    NAMESPACE,
+    CONTAINER,
+    { name: "no-preserve", help: "leave owner and permissions in the container as its user has them" },
+  ],
+  examples: [
+    ["edgectl cp web:/etc/hostname hostname.txt", "one file out of it"],
+    ["edgectl cp hostname.txt web:/tmp -c app", "into a folder of it"],
+  ],
+  completes: ["files", "files"],
+  run: async (context, input) => (await import("./cp-command.ts")).runCopy(context, input),
+};
+
 const portForward: Command = {
   words: ["port-forward"],
+  access: "admin",
   operands: "POD [LOCAL:]REMOTE...",
   atLeast: 2,
   atMost: 100,
@@ -295,6 +331,7 @@ ${POD_OPERAND}`,
 
 const top: Command = {
   words: ["top"],
+  access: "view",
   summary: "show what the node and its pods use",
   details: `CPU in thousandths of a core, memory as the working set, the most first. On a
 terminal it is shown again and again, until Ctrl-C; only what has changed is
@@ -314,5 +351,5 @@ written, so that a serial line can follow.`,
 
 export const POD_COMMANDS: readonly Command[] = [
   ...[get, describe, logs, events, apply],
-  ...[exec, attach, portForward, top, restart, deletePods],
+  ...[exec, attach, cp, portForward, top, restart, deletePods],
 ];

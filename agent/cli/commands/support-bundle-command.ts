@@ -14,7 +14,7 @@ import { BUNDLE_PARTS, type BundleFile } from "../support/bundle-parts.ts";
 import { redactObject, redactText } from "../support/redaction.ts";
 import { TAR_END, tarFile } from "../support/tar-writer.ts";
 import { examine, readSettings } from "./doctor-command.ts";
-import { BUNDLE_SIZE, CONFIG } from "./node.ts";
+import { BUNDLE_SIZE, CONFIG, STANDARD_OUTPUT } from "./node.ts";
 
 /** Room for the list of what is in the bundle, and for what gzip adds to what cannot be compressed. */
 const RESERVE_BYTES = 64 * 1024;
@@ -22,7 +22,6 @@ const RESERVE_BYTES = 64 * 1024;
 const MAX_FILE_BYTES = 4 * 1024 * 1024;
 /** A file of less says nothing. */
 const LEAST_FILE_BYTES = 1024;
-const STANDARD_OUTPUT = "-";
 
 interface Listed {
   readonly name: string;

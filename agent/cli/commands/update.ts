@@ -7,6 +7,7 @@ export const HOLD_TIME = durationFlag({ name: "for", help: "release it after thi
 
 const updateStatus: Command = {
   words: ["update", "status"],
+  access: "view",
   summary: "show updates of this board, and what holds them",
   details: `Versions and slot that run; for each update its target, state and since when;
 then the pods, files and users that keep the board from restarting for one.
@@ -21,6 +22,7 @@ Exit code 1 when the last update failed or was rolled back.`,
 
 const updateHold: Command = {
   words: ["update", "hold"],
+  access: "operate",
   summary: "keep updates from restarting this board",
   details: `Fetching and installing go on; the restart waits. It survives restarts of agent
 and board.`,
@@ -31,6 +33,7 @@ and board.`,
 
 const updateRelease: Command = {
   words: ["update", "release"],
+  access: "operate",
   summary: "end edgectl update hold",
   details: "",
   flags: [],
@@ -44,6 +47,7 @@ const DOWNGRADE = { name: "allow-downgrade", help: "take an older version than t
 
 const updateCheck: Command = {
   words: ["update", "check"],
+  access: "operate",
   operands: "FILE",
   atLeast: 1,
   atMost: 1,
@@ -58,6 +62,7 @@ Checks signature, board and version; changes nothing.`,
 
 const updateInstall: Command = {
   words: ["update", "install"],
+  access: "admin",
   operands: "FILE",
   atLeast: 1,
   atMost: 1,

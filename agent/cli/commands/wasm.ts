@@ -24,6 +24,7 @@ const WASM_FLAGS: readonly Flag[] = [
 
 const wasmCheck: Command = {
   words: ["wasm", "check"],
+  access: "view",
   operands: "FILE",
   atLeast: 1,
   atMost: 1,
@@ -45,6 +46,7 @@ const wasmCheck: Command = {
 
 const wasmRun: Command = {
   words: ["wasm", "run"],
+  access: "admin",
   operands: "FILE [ARG...]",
   atLeast: 1,
   atMost: 1000,

@@ -18,6 +18,8 @@ export interface AgentClientInit {
   readonly socketPath: string;
   /** Bounds how long the agent may be silent while an answer is due. */
   readonly timeout: Millis;
+  /** The user has edgectl alone: advice must name no other program. */
+  readonly isRestricted?: boolean;
 }
 
 interface Exchange {
@@ -127,8 +129,9 @@ export class AgentClient {
       socket.destroy(unreachable(`the agent at ${socketPath} does not answer within ${timeout / 1000} s`)),
     );
     const length = sent === undefined ? "" : `Content-Length: ${Buffer.byteLength(sent)}\r\n`;
-    socket.write(`${method} ${path} HTTP/1.1\r\nHost: picolet\r\nConnection: close\r\n${length}\r\n`);
-    if (sent !== undefined && sent.length > 0) socket.write(sent);
+    const request = `${method} ${path} HTTP/1.1\r\nHost: picolet\r\nConnection: close\r\n${length}\r\n`;
+    // In one piece: an agent that answers without having received a body resets the connection, and the answer is lost.
+    socket.write(Buffer.concat([Buffer.from(request), Buffer.from(sent ?? "")]));
     const pieces: Buffer[] = [];
     const reader = new HttpResponseReader({ maxHeadBytes: MAX_HEAD_BYTES }, ({ buffer, byteOffset, length }) =>
       pieces.push(Buffer.from(buffer, byteOffset, length)),
@@ -172,12 +175,14 @@ export class AgentClient {
     switch (error instanceof Error && "code" in error ? error.code : undefined) {
       case "ENOENT":
       case "ENOTDIR":
-        return unreachable(`there is no socket ${socketPath}\n${HOW_TO_START}`);
+        return unreachable(`there is no socket ${socketPath}\n${this.#advice}`);
       case "ECONNREFUSED":
-        return unreachable(`nobody listens at ${socketPath}: the agent has ended\n${HOW_TO_START}`);
+        return unreachable(`nobody listens at ${socketPath}: the agent has ended\n${this.#advice}`);
       case "EACCES":
       case "EPERM":
-        return unreachable(`no permission to open ${socketPath}\n${HOW_TO_GET_IN}`);
+        return unreachable(
+          `no permission to open ${socketPath}\n${this.#init.isRestricted === true ? WAIT : HOW_TO_GET_IN}`,
+        );
       case "EAGAIN":
         return unreachable(`the agent at ${socketPath} has too many clients; try again`);
       case "ECONNRESET":
@@ -186,6 +191,10 @@ export class AgentClient {
       default:
         return unreachable(`cannot talk to the agent at ${socketPath}`, error);
     }
+  }
+
+  get #advice(): string {
+    return this.#init.isRestricted === true ? WAIT : HOW_TO_START;
   }
 
   #foreign(what: string): PicoletError {
@@ -238,6 +247,7 @@ const isEarlyEnd = (error: unknown): boolean => error instanceof HttpResponseErr
 
 const HOW_TO_START = `Is the agent running? Start it with: systemctl start picolet
 If it listens elsewhere, name its socket: --socket PATH or PICOLET_SOCKET=PATH`;
+const WAIT = "The board starts it by itself: try again in a minute. Until then doctor examines the board.";
 const HOW_TO_GET_IN = "Run edgectl as root (sudo edgectl ...) or as a member of the socket's group.";
 
 async function collect(body: AsyncGenerator<Buffer>): Promise<string> {

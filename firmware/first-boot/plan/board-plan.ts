@@ -7,6 +7,7 @@ import {
   AGENT_CONFIGURATION,
   AUTHORIZED_KEYS,
   CERTIFICATES,
+  CONSOLE_ACCESS,
   CONSOLE_OFF,
   HOSTNAME,
   JOIN_TOKEN,
@@ -16,6 +17,7 @@ import {
   PROXY,
   REGISTRY_CAS,
   REGISTRY_CREDENTIALS,
+  SSH_ACCESS,
   TIMESYNCD,
   WATCHDOG,
   ZONE,
@@ -70,6 +72,8 @@ function runFiles({ file, nodeName }: ReadBoard): ReadonlyMap<string, PlannedFil
   if (variables.length > 0) add(PROXY, variables, SECRET);
   if (file.preload !== undefined) add(PRELOAD, [JSON.stringify(file.preload)]);
   if (file.console?.login === false) add(CONSOLE_OFF, ["console.login is false in picolet.yaml"]);
+  if (file.console?.access !== undefined) add(CONSOLE_ACCESS, [file.console.access]);
+  if (ssh?.access !== undefined) add(SSH_ACCESS, [ssh.access]);
   if (watchdog?.timeout !== undefined)
     add(WATCHDOG, [
       "[Manager]",

@@ -16,6 +16,9 @@ export const ZONE = `${BOARD}/zone`;
 /** The field `preload` as JSON; picolet-preload.service runs only where it is. */
 export const PRELOAD = `${BOARD}/preload.json`;
 export const CONSOLE_OFF = `${BOARD}/console-off`;
+/** The level of access on the console, and over SSH; missing: `view`. */
+export const CONSOLE_ACCESS = `${BOARD}/console-access`;
+export const SSH_ACCESS = `${BOARD}/ssh-access`;
 export const CERTIFICATES = `${BOARD}/certs.d`;
 export const REGISTRY_CAS = `${BOARD}/registry-ca`;
 export const NETWORK = "systemd/network";

@@ -39,6 +39,9 @@ class ChunkBytes implements ByteStream {
   }
 }
 
+/** @param chunks are taken no faster than the stream is read */
+export const streamOf = (chunks: AsyncIterable<Uint8Array>): ByteStream => new ChunkBytes(chunks);
+
 /** Bounds one decompressed archive or layer; components have some 30 MiB. */
 const MAX_INFLATED_BYTES = 1024 * 1024 * 1024;
 /**

@@ -8,11 +8,20 @@ import type { ByteStream } from "./file-bytes.ts";
 export interface TarEntry {
   /** Without leading `./` and `/`. */
   readonly name: string;
-  readonly kind: "file" | "other";
+  /** A hard link is among `other`: its content is elsewhere in the archive. */
+  readonly kind: "file" | "folder" | "symlink" | "other";
   readonly sizeBytes: number;
   /** Its content, until the next entry is read. */
   readonly content: ByteStream;
 }
+
+const KINDS: ReadonlyMap<string, TarEntry["kind"]> = new Map([
+  ["0", "file"],
+  ["\0", "file"],
+  ["7", "file"],
+  ["2", "symlink"],
+  ["5", "folder"],
+]);
 
 const BLOCK_BYTES = 512;
 /** Bounds the time to read an image's layer: the largest of public base images have some 60,000 entries. */
@@ -58,9 +67,8 @@ export class TarReader {
     const sizeBytes = paxSize === undefined ? header.sizeBytes : decimal(paxSize);
     const content = new EntryContent(this.#stream, sizeBytes);
     this.#current = content;
-    const isFile = header.type === "0" || header.type === "\0" || header.type === "7";
     const name = (pax.get("path") ?? longName ?? header.name).replace(/^(?:\.?\/+)+/, "");
-    return { name, kind: isFile ? "file" : "other", sizeBytes, content };
+    return { name, kind: KINDS.get(header.type) ?? "other", sizeBytes, content };
   }
 
   async #header(): Promise<Header | undefined> {

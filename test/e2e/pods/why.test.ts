@@ -133,6 +133,17 @@ describe("the black box of a node", { skip }, () => {
       (await node.waitForPods("a pod", (pods) => isReadyPod(pods.get("well-node")))).get("well-node"),
     );
     assert.notEqual(before, "");
+    const labels = ['labels."io.kubernetes.pod.name"==well-node', 'labels."io.cri-containerd.kind"==sandbox'];
+    const sandbox = containerd.ctr("containers", "list", "--quiet", labels.join(",")).trim();
+    process.kill(containerd.pidOf(sandbox), "SIGKILL");
+    assert.match(
+      (await decisionsOf(["well"], "sandboxReplaced")).join("\n"),
+      /sandbox had died or was lost; sandbox 2 takes its place/,
+    );
+    await node.waitForPods("a pod in a new sandbox", (pods) => {
+      const pod = pods.get("well-node");
+      return isReadyPod(pod) && containerIdOf(pod) !== before;
+    });
     node.writeManifest("doomed.json", containerPod("doomed", SLEEP_SCRIPT, { terminationGracePeriodSeconds: 0 }));
     assert.match((await decisionsOf(["doomed"], "removed", "gone", "accepted")).join("\n"), /no longer wants the pod/);
     node.removeManifest("doomed.json");

@@ -79,6 +79,7 @@ export class EdgectlBench {
   /** edgectl's standard input. */
   input: AsyncIterable<Buffer> = Readable.from([]);
   keyboard: Context["keyboard"] = NO_KEYBOARD;
+  readonly environment: Record<string, string> = {};
   /** The file beside edgectl that describes the configuration's fields. */
   readonly fields = JSON.stringify(describeFields(CONFIGURATION_FIELDS, FIELD_DOCUMENTATION));
   readonly socketPath = join(this.directory, "picolet.sock");
@@ -124,7 +125,7 @@ export class EdgectlBench {
     return runEdgectl(words, {
       terminal,
       clock: this.clock,
-      environment: { PICOLET_SOCKET: this.socketPath },
+      environment: { PICOLET_SOCKET: this.socketPath, ...this.environment },
       workingDirectory: "/home/user",
       readBeside: () => this.fields,
       input: () => this.input,
