@@ -54,7 +54,8 @@ export interface NodeGuards {
 }
 
 export async function makeNodeGuards(components: NodeGuardsComponents, init: NodeGuardsInit): Promise<NodeGuards> {
-  const { clock, log, counts, store, decisions, workers, router, runtimes, node, pressures, placement } = components;
+  const { clock, log, counts, store, decisions, workers, router, runtimes, node, pressures, placement, devices } =
+    components;
   const { configuration, machine, allocatable } = init;
   const { events, desired } = store;
   const { nodeName, nodeLabels: labels, registerWithTaints: taints, allowedUnsafeSysctls } = configuration;
@@ -80,6 +81,7 @@ export async function makeNodeGuards(components: NodeGuardsComponents, init: Nod
       counts,
       placement,
       node: () => nodeLabelsAndTaints({ nodeName, machine, labels, taints }, node.current),
+      // Without devices: the placement decides about them first, as in a kubelet.
       allocatable: () => allocatable,
       pressures: () => pressures().flatMap(({ current }) => current),
       isShuttingDown: () => shutdown.isShuttingDown,
