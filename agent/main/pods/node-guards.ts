@@ -54,8 +54,7 @@ export interface NodeGuards {
 }
 
 export async function makeNodeGuards(components: NodeGuardsComponents, init: NodeGuardsInit): Promise<NodeGuards> {
-  const { clock, log, counts, store, decisions, workers, router, runtimes, node, pressures, placement, devices } =
-    components;
+  const { clock, log, counts, store, decisions, workers, router, runtimes, node, pressures, placement } = components;
   const { configuration, machine, allocatable } = init;
   const { events, desired } = store;
   const { nodeName, nodeLabels: labels, registerWithTaints: taints, allowedUnsafeSysctls } = configuration;

@@ -35,13 +35,8 @@ const folderOf = (node: AgentNode): string => join(node.directory, "root", "devi
 const inside = (node: AgentNode, pod: string, script: string): string =>
   edgectl(node, "exec", pod, "--", "/bin/sh", "-c", script).trim();
 
-interface Resources {
-  readonly resources: { readonly capacity: Record<string, string>; readonly allocatable: Record<string, string> };
-}
-
-async function untilCameras(node: AgentNode, capacity: string | undefined, allocatable: string | undefined) {
-  await node.waitForPods("other counts of cameras", () => {
-    const { resources } = JSON.parse(edgectl(node, "status", "-o", "json")) as Resources;
+async function untilCameras(node: AgentNode, capacity: string, allocatable: string): Promise<void> {
+  await node.waitForStatus(`${capacity} cameras, ${allocatable} of them healthy`, ({ resources }) => {
     return resources.capacity[RESOURCE] === capacity && resources.allocatable[RESOURCE] === allocatable;
   });
 }
