@@ -22,8 +22,10 @@ export interface ClaimedVolume {
 export type VolumeSource =
   | { readonly kind: "local"; readonly path: string; readonly fsType: string }
   | { readonly kind: "hostPath"; readonly path: string; readonly type: HostPathType }
-  /** A type that needs a driver. `driver` is a CSI volume's. */
-  | { readonly kind: "other"; readonly type: string; readonly driver: string };
+  /** `spec` is the persistent volume's. */
+  | { readonly kind: "csi"; readonly spec: Readonly<Record<string, unknown>> }
+  /** A type that no node of ours has. */
+  | { readonly kind: "other"; readonly type: string };
 
 /** A claim that keeps another one's deletion from being over. */
 const PROTECTION = "kubernetes.io/pvc-protection";
@@ -140,8 +142,9 @@ function sourceOf(spec: Fields): VolumeSource {
     const { path, type } = fields(spec.hostPath);
     return { kind: "hostPath", path: text(path), type: text(type) as HostPathType };
   }
+  if (spec.csi !== undefined) return { kind: "csi", spec };
   const type = Object.keys(spec).find((field) => !NO_SOURCES.has(field)) ?? "unknown";
-  return { kind: "other", type, driver: text(fields(spec[type]).driver) };
+  return { kind: "other", type };
 }
 
 /** The API server has validated them; what is no list of terms matches nothing. */

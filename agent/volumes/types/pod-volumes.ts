@@ -97,7 +97,7 @@ export class PodVolumes {
     const kind = volumeKind(volume);
     const handler = this.#handlers.get(kind);
     if (handler !== undefined) return handler.plan(pod, volume, use);
-    const failure = new PicoletError("unavailable", missingDriver(kind, volume), { retryable: true });
+    const failure = new PicoletError("unavailable", missingDriver(kind), { retryable: true });
     return () => Promise.reject(failure);
   }
 
@@ -156,7 +156,5 @@ function servicesOf(components: VolumeComponents, init: VolumeInit): VolumeServi
 }
 
 /** Retryable, because a driver may be installed. */
-function missingDriver(kind: string, { csi }: Volume): string {
-  if (csi === undefined) return `no volume plugin matched: this node has none for volumes of type ${kind}`;
-  return `kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: driver name ${csi.driver} not found in the list of registered CSI drivers`;
-}
+const missingDriver = (kind: string): string =>
+  `no volume plugin matched: this node has none for volumes of type ${kind}`;

@@ -4,6 +4,7 @@
  */
 import type { Pod, Volume } from "@picolet/protocol/pod/pod.ts";
 import { claimVolume } from "./claim-volumes.ts";
+import { csiVolume } from "./csi-on-demand.ts";
 import { emptyDir } from "./empty-dirs.ts";
 import { hostPath } from "./host-path.ts";
 import { imageVolume } from "./image-volumes.ts";
@@ -18,6 +19,7 @@ export const VOLUME_TYPES: Readonly<Record<string, VolumeType>> = {
   downwardAPI,
   projected,
   image: imageVolume,
+  csi: csiVolume,
   persistentVolumeClaim: claimVolume,
   ephemeral: claimVolume,
 };
