@@ -8,6 +8,7 @@ import { SpareGuard } from "../budget/spare-guard.ts";
 import { unloadModules } from "../budget/unload-modules.ts";
 import type { BoardHealth } from "../node/board-health.ts";
 import { NodeConditions } from "../node/node-conditions.ts";
+import type { PluginHandlers } from "../plugins/plugin-handler.ts";
 import { StoreEvents } from "../store/store-events.ts";
 import type { StoreState } from "../store/store-file.ts";
 import { type AgentBase, makeBase } from "./base/agent-base.ts";
@@ -25,6 +26,8 @@ import { podLogs } from "./node/pod-logs-on-demand.ts";
 import { SecretsAtRest } from "./node/secrets-at-rest.ts";
 import { whyOnDemand } from "./node/why-on-demand.ts";
 import type { NodePage, PagedNode } from "./page/make-page.ts";
+import { csiPlugins } from "./plugins/csi-plugins.ts";
+import { PluginsOnDemand } from "./plugins/plugins-on-demand.ts";
 import { makePods, type Pods } from "./pods/make-pods.ts";
 import {
   makeNodeGuards,
@@ -95,7 +98,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   const streamed = { runtimes, pods, conditions, view, usage, logs, why, metrics, page: page?.answer };
   const streams = makeStreams(base, streamed);
   const samples = new SamplesOnDemand(base, { usage, flash: () => budget.report() });
-  const linked = linkNode(base, { runtimes, conditions, view, streams: streams.handlers(), samples, updates });
+  const linked = linkNode(base, { runtimes, pods, conditions, view, streams: streams.handlers(), samples, updates });
   const upkeep = makeUpkeep(base, { runtimes, pods, view, usage, conditions: conditions.conditions });
   const { statuses } = pods;
   // Disposed of in reverse: the store is closed last, after all parts that write to it.
@@ -128,6 +131,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     pods.workers,
     pods.images.prefetcher,
     ...pods.environment.volumeTasks,
+    new PluginsOnDemand({ ...base.ports, handlers: pluginHandlers(pods) }, { rootDir }),
     ...sources,
     ...upkeep.parts,
     ...(topology?.parts({
@@ -161,6 +165,11 @@ async function pageOf(base: AgentBase, machine: AgentPorts, node: PagedNode): Pr
   const { makePage } = await import("./page/make-page.ts");
   return makePage(base, machine, node);
 }
+
+/** Plugins of the node by their type. */
+const pluginHandlers = ({ environment: { csi } }: Pods): PluginHandlers => ({
+  CSIPlugin: async () => csiPlugins(csi),
+});
 
 /** Empty where the configuration has it off: nothing of it is loaded then. */
 async function boardHealthOf(
@@ -318,10 +327,9 @@ function makeStreams(
 /** The hub, from now on, where this node has one. */
 function linkNode(
   { node, cluster }: AgentBase,
-  shown: Omit<ShownNode, "pods"> &
-    Pick<LinkedNode, "view" | "streams" | "samples"> & { readonly updates: UpdatesOnDemand },
+  shown: ShownNode & Pick<LinkedNode, "view" | "streams" | "samples"> & { readonly updates: UpdatesOnDemand },
 ): readonly Component[] {
-  const { runtimes, conditions, view, streams, samples, updates } = shown;
+  const { runtimes, pods, conditions, view, streams, samples, updates } = shown;
   const { machine, capacity, share, hostIps: addresses } = node;
   const { router, reports } = runtimes;
   const linked = cluster.link?.connect({
@@ -329,6 +337,7 @@ function linkNode(
     ...{ view, streams, samples },
     conditions: conditions.conditions,
     updates: updates.report,
+    csi: pods.environment.csi.state,
   });
   return linked ?? [];
 }

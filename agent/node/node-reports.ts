@@ -6,7 +6,7 @@ import { type Clock, type Log, type Millis, seconds } from "@picolet/protocol/po
 import type { NodeReportContent } from "@picolet/protocol/tunnel/messages.ts";
 import type { ImageInfo, RuntimeAdapter, RuntimeStatus } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { NodeCondition } from "./node-conditions.ts";
-import { type NodeReportInit, nodeReport } from "./node-report.ts";
+import { type CsiState, type NodeReportInit, nodeReport } from "./node-report.ts";
 
 export interface NodeReportsComponents {
   /** The one that runs containers first: it names the node's runtime. */
@@ -14,6 +14,8 @@ export interface NodeReportsComponents {
   readonly conditions: Watch<readonly NodeCondition[]>;
   /** JSON of an `UpdateReport`; undefined: nothing is reported. */
   readonly updates: Watch<string | undefined>;
+  /** Undefined until something needs CSI. Missing: never. */
+  readonly csi?: Watch<CsiState | undefined>;
   /** Fires with every pod that starts or ends: images may have come. */
   readonly podsChanged: Watch<unknown>;
   readonly addresses: () => readonly string[];
@@ -54,7 +56,7 @@ export class NodeReports implements Component {
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    const { conditions, updates, podsChanged } = this.#components;
+    const { conditions, updates, csi, podsChanged } = this.#components;
     const follow = async (watch: Watch<unknown>): Promise<void> => {
       for await (const _ of watch.changes(signal)) this.#update();
     };
@@ -69,14 +71,16 @@ export class NodeReports implements Component {
         await this.#alarm.ring(signal);
       }
     };
-    await Promise.all([follow(conditions), follow(updates), followPods(), lookAtImages()]);
+    const followed = [conditions, updates, ...(csi === undefined ? [] : [csi])];
+    await Promise.all([...followed.map(follow), followPods(), lookAtImages()]);
   }
 
   #current(): NodeReportContent {
-    const { adapters, conditions, updates, addresses, runtimeStatus } = this.#components;
+    const { adapters, conditions, updates, csi, addresses, runtimeStatus } = this.#components;
     return nodeReport(this.#init, {
       conditions: conditions.current,
       updates: updates.current,
+      csi: csi?.current,
       addresses: addresses(),
       runtimes: adapters.flatMap((adapter) => runtimeStatus(adapter) ?? []),
       images: [...this.#images.values()].flat(),

@@ -28,6 +28,7 @@ import { type NodeDns, sandboxDns } from "./network/sandbox-dns.ts";
 import { sweepOrphanedFolders } from "./orphaned-folders.ts";
 import { type OrphanedLogsComponents, sweepOrphanedLogs } from "./orphaned-logs.ts";
 import { findRuntimeHandler, runtimeHandler } from "./runtime-handler.ts";
+import type { CsiOnDemand } from "./types/csi-on-demand.ts";
 import { ImageVolumes } from "./types/image-volumes.ts";
 import { PodVolumes } from "./types/pod-volumes.ts";
 import { hasRefreshedVolumes } from "./types/volume-types.ts";
@@ -109,7 +110,10 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
     const { nodeName, allocatable, clusterDNS } = init;
     const shared = { ...components, paths: this.#paths, nodeLabels, imageVolumes: () => this.#images };
     const sweepAgain = (signal: AbortSignal): Promise<void> => this.#sweepAgain(signal);
-    this.#volumes = new PodVolumes({ ...shared, sweepAgain }, { nodeName, allocatable, memoryBytes: memoryForPods(init) });
+    this.#volumes = new PodVolumes(
+      { ...shared, sweepAgain },
+      { nodeName, allocatable, memoryBytes: memoryForPods(init) },
+    );
     this.recursiveReadOnly = (pod) => {
       const handler = findRuntimeHandler(pod, this.#objects);
       return handler !== undefined && recursiveReadOnly(pod, handler);
@@ -134,6 +138,11 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
   /** Tasks of the volume types, such as the one that refreshes files made of objects of the API server. */
   get volumeTasks(): readonly Component[] {
     return this.#volumes.tasks;
+  }
+
+  /** Volumes of CSI drivers. */
+  get csi(): CsiOnDemand {
+    return this.#volumes.csi;
   }
 
   hasRefreshedVolumes({ pod }: DesiredPod): boolean {

@@ -17,6 +17,7 @@ import type { RuntimeRouter } from "../../core/pods/pod-ports.ts";
 import type { DecisionRecorder } from "../../core/store/decisions.ts";
 import type { Machine, NodeCapacity } from "../../node/machine.ts";
 import type { NodeCondition } from "../../node/node-conditions.ts";
+import type { CsiState } from "../../node/node-report.ts";
 import { NodeReports } from "../../node/node-reports.ts";
 import type { RuntimeReports } from "../../observe/runtime-reports.ts";
 import type { CorrectedClock } from "../../security/corrected-clock.ts";
@@ -56,6 +57,7 @@ export interface LinkedNode {
   readonly conditions: Watch<readonly NodeCondition[]>;
   /** JSON of an `UpdateReport`; undefined: nothing is reported. */
   readonly updates: Watch<string | undefined>;
+  readonly csi: Watch<CsiState | undefined>;
   readonly addresses: () => readonly string[];
   readonly view: NodeAgentView;
   readonly streams: StreamHandlers;
@@ -169,7 +171,7 @@ export class HubLink implements ClusterObjects, ClientReviews {
   }
 
   #makeReports(node: LinkedNode): NodeReports {
-    const { router, runtimes, conditions, updates, addresses, view, machine, capacity, allocatable } = node;
+    const { router, runtimes, conditions, updates, csi, addresses, view, machine, capacity, allocatable } = node;
     const { clock, log } = this.#components;
     const { configuration } = this.#init;
     const { nodeName, registerNode, nodeLabels, registerWithTaints, providerID, nodeStatusMaxImages } = configuration;
@@ -178,6 +180,7 @@ export class HubLink implements ClusterObjects, ClientReviews {
         adapters: router.adapters,
         conditions,
         updates,
+        csi,
         podsChanged: view.podsChanged,
         addresses,
         runtimeStatus: (adapter) => runtimes.answer(adapter),

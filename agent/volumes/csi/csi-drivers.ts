@@ -1,6 +1,7 @@
-import { WatchSource, type Watch } from "@picolet/protocol/async/watch.ts";
+import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
+import type { CsiDriverReport } from "@picolet/protocol/tunnel/csi-report.ts";
 import { GrpcClient, type GrpcMethod } from "@picolet/runtime-cri/wire/grpc-client.ts";
 import { csiNode } from "./csi-messages.ts";
 
@@ -21,12 +22,18 @@ export interface CsiDriver {
   readonly name: string;
   /** The path of its socket. */
   readonly endpoint: string;
+  /** The socket that registered it, which tells two registrations of one name apart. */
+  readonly registration: string;
   readonly nodeId: string;
   /** 0: no limit. */
   readonly maxVolumes: number;
   readonly topology: ReadonlyMap<string, string>;
   /** Values of `NodeCapability`. */
   readonly capabilities: ReadonlySet<number>;
+}
+
+export interface CsiRegistration extends Pick<CsiDriver, "name" | "endpoint" | "registration"> {
+  readonly versions: readonly string[];
 }
 
 /** The CSI drivers of the node: those whose sockets are registered. */
@@ -44,8 +51,15 @@ export class CsiDrivers {
     return this.#changed;
   }
 
-  all(): readonly CsiDriver[] {
-    return [...this.#drivers.values()];
+  /** JSON of `CsiDriverReport`s; undefined before the first registration: an earlier agent's drivers come back. */
+  report(): string | undefined {
+    if (this.#changed.current === 0) return undefined;
+    const drivers = [...this.#drivers.values()].sort((a, b) => (a.name < b.name ? -1 : 1));
+    return JSON.stringify(
+      drivers.map(({ name, nodeId, topology, maxVolumes }): CsiDriverReport => {
+        return { name, nodeID: nodeId, topology: Object.fromEntries(topology), count: maxVolumes };
+      }),
+    );
   }
 
   get(name: string): CsiDriver | undefined {
@@ -56,20 +70,34 @@ export class CsiDrivers {
    * Asks the driver who it is on this node. A second registration of a name replaces the first.
    * @throws `invalid` for a name, an answer or a number of drivers that cannot be; what the driver answered
    */
-  async register(name: string, endpoint: string, signal: AbortSignal): Promise<void> {
+  async register({ name, endpoint, versions, registration }: CsiRegistration, signal: AbortSignal): Promise<void> {
+    if (!versions.some((version) => /^v?1\./.test(version)))
+      throw new PicoletError(
+        "invalid",
+        `cannot register the CSI driver ${name.slice(0, 80)}: it supports no version 1 of CSI`,
+      );
     if (!DRIVER_NAME.test(name))
-      throw new PicoletError("invalid", `cannot register the CSI driver ${JSON.stringify(name.slice(0, 80))}: it is no driver's name`);
+      throw new PicoletError(
+        "invalid",
+        `cannot register the CSI driver ${JSON.stringify(name.slice(0, 80))}: it is no driver's name`,
+      );
     if (!this.#drivers.has(name) && this.#drivers.size >= MAX_DRIVERS)
       throw new PicoletError("resource_exhausted", `cannot register more than ${MAX_DRIVERS} CSI drivers`);
     const info = await this.#callAt(endpoint, csiNode.getInfo, {}, signal);
     const { capabilities } = await this.#callAt(endpoint, csiNode.getCapabilities, {}, signal);
     if (info.nodeId === "" || info.nodeId.length > MAX_NODE_ID_LENGTH)
-      throw new PicoletError("invalid", `cannot register the CSI driver ${name}: its node ID has ${info.nodeId.length} characters`);
+      throw new PicoletError(
+        "invalid",
+        `cannot register the CSI driver ${name}: its node ID has ${info.nodeId.length} characters`,
+      );
     const topology = info.accessibleTopology?.segments ?? new Map<string, string>();
     if (topology.size > MAX_TOPOLOGY_KEYS)
-      throw new PicoletError("invalid", `cannot register the CSI driver ${name}: its topology has ${topology.size} keys`);
+      throw new PicoletError(
+        "invalid",
+        `cannot register the CSI driver ${name}: its topology has ${topology.size} keys`,
+      );
     this.#drivers.set(name, {
-      ...{ name, endpoint, topology },
+      ...{ name, endpoint, registration, topology },
       nodeId: info.nodeId,
       maxVolumes: Math.max(0, info.maxVolumesPerNode),
       capabilities: new Set(capabilities.map(({ rpc }) => rpc?.type ?? 0)),
@@ -77,9 +105,9 @@ export class CsiDrivers {
     this.#changed.set(this.#changed.current + 1);
   }
 
-  /** @param endpoint that of the registration which ended; a later one of the same name stays */
-  deregister(name: string, endpoint: string): void {
-    if (this.#drivers.get(name)?.endpoint !== endpoint) return;
+  /** @param registration the one that ended; a later one of the same name stays */
+  deregister(name: string, registration: string): void {
+    if (this.#drivers.get(name)?.registration !== registration) return;
     this.#drivers.delete(name);
     this.#changed.set(this.#changed.current + 1);
   }

@@ -64,7 +64,10 @@ const NodeStageVolumeRequest = message("NodeStageVolumeRequest", {
   secrets: stringMap(5),
   volumeContext: stringMap(6),
 });
-const NodeUnstageVolumeRequest = message("NodeUnstageVolumeRequest", { volumeId: string(1), stagingTargetPath: string(2) });
+const NodeUnstageVolumeRequest = message("NodeUnstageVolumeRequest", {
+  volumeId: string(1),
+  stagingTargetPath: string(2),
+});
 const NodePublishVolumeRequest = message("NodePublishVolumeRequest", {
   volumeId: string(1),
   publishContext: stringMap(2),
@@ -75,7 +78,10 @@ const NodePublishVolumeRequest = message("NodePublishVolumeRequest", {
   secrets: stringMap(7),
   volumeContext: stringMap(8),
 });
-const NodeUnpublishVolumeRequest = message("NodeUnpublishVolumeRequest", { volumeId: string(1), targetPath: string(2) });
+const NodeUnpublishVolumeRequest = message("NodeUnpublishVolumeRequest", {
+  volumeId: string(1),
+  targetPath: string(2),
+});
 const NodeGetVolumeStatsRequest = message("NodeGetVolumeStatsRequest", {
   volumeId: string(1),
   volumePath: string(2),

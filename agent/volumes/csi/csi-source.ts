@@ -140,6 +140,8 @@ export function checkLifecycle({ driver, lifecycle }: CsiVolume, spec: DriverSpe
 export function attachmentOf(objects: Objects, volume: CsiVolume, nodeName: string): Readonly<Record<string, string>> {
   const { driver, handle, specName } = volume;
   const node = fields(objects.object(objectKey("Node", "", nodeName))?.status);
+  if (!texts(node.volumesInUse).includes(uniqueName(volume)))
+    throw waiting("volume has not been added to the list of VolumesInUse in the node's volume status");
   const attached = list(node.volumesAttached).map((each) => text(fields(each).name));
   if (!attached.includes(uniqueName(volume)))
     throw waiting(
@@ -177,7 +179,8 @@ export function secretData(
 export function capabilityOf(volume: CsiVolume, driver: CsiDriver, fsGroup: number | undefined) {
   const accessMode = { mode: accessModeOf(volume.accessModes[0] ?? "ReadWriteOnce", driver) };
   if (volume.mode === "Block") return { block: {}, accessMode };
-  const group = driver.capabilities.has(NodeCapability.volumeMountGroup) && fsGroup !== undefined ? String(fsGroup) : "";
+  const group =
+    driver.capabilities.has(NodeCapability.volumeMountGroup) && fsGroup !== undefined ? String(fsGroup) : "";
   return { mount: { fsType: volume.fsType, mountFlags: volume.mountOptions, volumeMountGroup: group }, accessMode };
 }
 
@@ -210,4 +213,6 @@ const list = (value: unknown): readonly unknown[] => (Array.isArray(value) ? val
 const text = (value: unknown): string => (typeof value === "string" ? value : "");
 const texts = (value: unknown): string[] => list(value).filter((each) => typeof each === "string");
 const textMap = (value: unknown): Readonly<Record<string, string>> =>
-  Object.fromEntries(Object.entries(fields(value)).filter((each): each is [string, string] => typeof each[1] === "string"));
+  Object.fromEntries(
+    Object.entries(fields(value)).filter((each): each is [string, string] => typeof each[1] === "string"),
+  );

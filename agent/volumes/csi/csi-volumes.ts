@@ -5,8 +5,8 @@ import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
 import { describeError, ignore, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
-import { GrpcStatusError } from "@picolet/runtime-cri/wire/grpc-status.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { GrpcStatusError } from "@picolet/runtime-cri/wire/grpc-status.ts";
 import type { ClusterObjects, IssuedToken } from "../../core/hub/cluster-objects.ts";
 import type { Mounter } from "../files/mounter.ts";
 import type { PodPaths } from "../files/pod-paths.ts";
@@ -78,7 +78,7 @@ export class CsiVolumes {
   readonly #published = new Map<string, string>();
   /** Pods that want an attached volume, by its name. It is reported as in use before it is mounted. */
   readonly #wanted = new Map<string, Set<string>>();
-  readonly #inUse = new WatchSource<readonly string[]>([]);
+  readonly #inUse = new WatchSource<readonly string[] | undefined>(undefined);
 
   constructor(components: CsiVolumesComponents, init: { readonly nodeName: string }) {
     this.#components = components;
@@ -86,8 +86,11 @@ export class CsiVolumes {
     this.#paths = new CsiPaths(components.paths);
   }
 
-  /** For `volumesInUse` of the Node: attached volumes that must not be detached. Sorted. */
-  get inUse(): Watch<readonly string[]> {
+  /**
+   * For `volumesInUse` of the Node: attached volumes that must not be detached, sorted. Undefined until the disk was
+   * read.
+   */
+  get inUse(): Watch<readonly string[] | undefined> {
     return this.#inUse;
   }
 
@@ -99,7 +102,7 @@ export class CsiVolumes {
     return this.#serially(keyOf(volume), async () => {
       const driver = this.#components.drivers.get(volume.driver);
       const spec = driverSpec(this.#components.objects, volume.driver);
-      if (driver === undefined) throw setUpFailed(volume, `mounter.SetUpAt failed to get CSI client: ${noDriver(volume.driver)}`);
+      if (driver === undefined) throw driverMissing(volume);
       const use = { driver, spec, context: await this.#attached(pod, volume, spec) };
       const stagingPath = await this.#stage(pod, volume, use, signal);
       return await this.#publish(pod, volume, { ...use, stagingPath }, signal);
@@ -156,11 +159,7 @@ export class CsiVolumes {
     return found;
   }
 
-  async #attached(
-    { uid }: DesiredPod,
-    volume: CsiVolume,
-    spec: DriverSpec,
-  ): Promise<Readonly<Record<string, string>>> {
+  async #attached({ uid }: DesiredPod, volume: CsiVolume, spec: DriverSpec): Promise<Readonly<Record<string, string>>> {
     if (volume.lifecycle === "Ephemeral" || !spec.attachRequired) return {};
     const name = uniqueName(volume);
     this.#wanted.set(name, (this.#wanted.get(name) ?? new Set()).add(uid));
@@ -217,7 +216,8 @@ export class CsiVolumes {
     const target = isBlock ? join(this.#paths.blockPublish(volume.specName), pod.uid) : join(folder, "mount");
     const location = { path: target, readOnly: volume.readOnly, isDevice: isBlock };
     const content = JSON.stringify(volume);
-    if (this.#published.get(target) === content && (isBlock ? existsSync(target) : this.#isMounted(target))) return location;
+    if (this.#published.get(target) === content && (isBlock ? existsSync(target) : this.#isMounted(target)))
+      return location;
     let isNew = false;
     try {
       checkLifecycle(volume, spec);
@@ -314,7 +314,10 @@ export class CsiVolumes {
       throw tearDownFailed(volume, `Unmounter.TearDownAt failed: ${printed(error)}`);
     }
     if (this.#isMounted(target))
-      throw tearDownFailed(volume, `the driver ${data.driverName} left ${target} mounted, although it confirmed the end`);
+      throw tearDownFailed(
+        volume,
+        `the driver ${data.driverName} left ${target} mounted, although it confirmed the end`,
+      );
     if (isBlock) await rm(target, { recursive: true, force: true });
     else await this.#forgetPublished(folder, target);
   }
@@ -416,20 +419,23 @@ export class CsiVolumes {
   async #usedKeys(): Promise<ReadonlySet<string>> {
     const used = new Set<string>();
     for (const uid of await namesIn(this.#components.paths.podsDir)) {
-      for (const { data } of await this.#usesOf(uid)) used.add(keyOf({ driver: data.driverName, handle: data.volumeHandle }));
+      for (const { data } of await this.#usesOf(uid))
+        used.add(keyOf({ driver: data.driverName, handle: data.volumeHandle }));
     }
     return used;
   }
 
   async #report(): Promise<void> {
     const names = new Set(this.#wanted.keys());
-    const uses = (await Promise.all((await namesIn(this.#components.paths.podsDir)).map((uid) => this.#usesOf(uid)))).flat();
+    const uses = (
+      await Promise.all((await namesIn(this.#components.paths.podsDir)).map((uid) => this.#usesOf(uid)))
+    ).flat();
     for (const { data } of [...(await this.#stagedVolumes()), ...uses]) {
       const name = uniqueName({ driver: data.driverName, handle: data.volumeHandle });
       if ((data.attachmentID ?? "") !== "") names.add(name);
     }
     const sorted = [...names].sort();
-    if (sorted.join("\n") !== this.#inUse.current.join("\n")) this.#inUse.set(sorted);
+    if (sorted.join("\n") !== this.#inUse.current?.join("\n")) this.#inUse.set(sorted);
   }
 
   async #serially<T>(key: string, work: () => Promise<T>): Promise<T> {
@@ -464,7 +470,8 @@ interface StagedVolume {
   readonly stagingPath: string;
 }
 
-const keyOf = ({ driver, handle }: { readonly driver: string; readonly handle: string }): string => `${driver}^${handle}`;
+const keyOf = ({ driver, handle }: { readonly driver: string; readonly handle: string }): string =>
+  `${driver}^${handle}`;
 
 const noDriver = (name: string): string => `driver name ${name} ${NOT_REGISTERED}`;
 
@@ -481,6 +488,20 @@ const failed = (what: string, { specName }: { readonly specName: string }, why: 
 
 const setUpFailed = (volume: CsiVolume, why: string): PicoletError =>
   failed("MountVolume.SetUp", volume, `kubernetes.io/csi: ${why}`);
+
+/** Retryable, because a driver may be installed. */
+function driverMissing(volume: CsiVolume): PicoletError {
+  const why = noDriver(volume.driver);
+  if (volume.lifecycle === "Ephemeral") return setUpFailed(volume, `mounter.SetUpAt failed to get CSI client: ${why}`);
+  if (volume.mode === "Block")
+    return failed(
+      "MapVolume.SetUpDevice",
+      volume,
+      `kubernetes.io/csi: blockMapper.SetUpDevice failed to get CSI client: ${why}`,
+    );
+  const doing = "kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient";
+  return failed("MountVolume.MountDevice", volume, `${doing}: ${why}`);
+}
 
 const tearDownFailed = (volume: { readonly specName: string }, why: string): PicoletError =>
   failed("UnmountVolume.TearDown", volume, `kubernetes.io/csi: ${why}`);

@@ -15,6 +15,12 @@ import type { VolumeLocation, VolumeServices, VolumeType } from "./volume-type.t
 const RETRY: BackoffPolicy = { first: seconds(1), max: seconds(120) };
 const FOLDER = "csi";
 
+/** See `CsiState` of `agent/node/node-report.ts`. */
+export interface CsiReportState {
+  readonly drivers: string | undefined;
+  readonly volumesInUse: readonly string[] | undefined;
+}
+
 type CsiModule = typeof import("../csi/csi-node.ts");
 
 /**
@@ -27,6 +33,7 @@ export class CsiOnDemand implements Component {
   readonly #alarm: Alarm;
   #module: Promise<CsiModule> | undefined;
   readonly #node = new WatchSource<CsiNode | undefined>(undefined);
+  readonly #state = new WatchSource<CsiReportState | undefined>(undefined);
   readonly #locations = new Map<PodUid, Map<string, VolumeLocation>>();
   #failures = 0;
 
@@ -35,9 +42,9 @@ export class CsiOnDemand implements Component {
     this.#alarm = new Alarm(services.clock);
   }
 
-  /** Undefined until something needs CSI. */
-  get node(): Watch<CsiNode | undefined> {
-    return this.#node;
+  /** What the node reports of its drivers and volumes. Undefined until something needs CSI. */
+  get state(): Watch<CsiReportState | undefined> {
+    return this.#state;
   }
 
   async load(): Promise<CsiNode> {
@@ -94,7 +101,8 @@ export class CsiOnDemand implements Component {
   async run(signal: AbortSignal): Promise<void> {
     if (this.#hasTraces) await this.load();
     const follow = async (): Promise<void> => {
-      for await (const node of this.#node.changes(signal)) if (node !== undefined) await this.#followDrivers(node, signal);
+      for await (const node of this.#node.changes(signal))
+        if (node !== undefined) await this.#followDrivers(node, signal);
     };
     const collect = async (): Promise<void> => {
       while (!signal.aborted) {
@@ -106,8 +114,18 @@ export class CsiOnDemand implements Component {
     await Promise.all([follow(), collect()]);
   }
 
-  async #followDrivers({ drivers }: CsiNode, signal: AbortSignal): Promise<void> {
-    for await (const _ of drivers.changed.changes(signal)) this.#alarm.set(millis(0));
+  async #followDrivers({ drivers, volumes }: CsiNode, signal: AbortSignal): Promise<void> {
+    const report = (): void => this.#state.set({ drivers: drivers.report(), volumesInUse: volumes.inUse.current });
+    const ofDrivers = async (): Promise<void> => {
+      for await (const _ of drivers.changed.changes(signal)) {
+        report();
+        this.#alarm.set(millis(0));
+      }
+    };
+    const ofVolumes = async (): Promise<void> => {
+      for await (const _ of volumes.inUse.changes(signal)) report();
+    };
+    await Promise.all([ofDrivers(), ofVolumes()]);
   }
 
   #import(): Promise<CsiModule> {

@@ -3,6 +3,7 @@ import { isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Container, Pod, Volume } from "@picolet/protocol/pod/pod.ts";
 import type { PodUid } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { type CsiOnDemand, makeCsi } from "./csi-on-demand.ts";
 import { MountFailures } from "./mount-failures.ts";
 import { setUpFailure } from "./set-up-failure.ts";
 import type {
@@ -22,11 +23,13 @@ export class PodVolumes {
   /** By the volume's kind. */
   readonly #handlers: ReadonlyMap<string, VolumeHandler>;
   readonly #failures: MountFailures;
+  readonly csi: CsiOnDemand;
 
   constructor(components: VolumeComponents, init: VolumeInit) {
     this.#components = components;
     this.#failures = new MountFailures(components);
     const services = servicesOf(components, init);
+    this.csi = services.once(makeCsi);
     this.#handlers = new Map(Object.entries(VOLUME_TYPES).map(([kind, type]) => [kind, type.makeHandler(services)]));
   }
 
