@@ -1,7 +1,7 @@
 /** With a driver over gRPC's own library that makes real mounts. */
 import assert from "node:assert/strict";
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { test } from "node:test";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { podUid } from "@picolet/protocol/ports.ts";
@@ -340,6 +340,23 @@ test("a pod that gives up waiting for an attachment no longer counts as using it
   await bench.problem(bench.publish(persistent()));
   await bench.takeBack();
   assert.deepEqual(bench.volumes.inUse.current, []);
+});
+
+test("a staged volume waits for a pod that claims it, and goes with its claim", { skip }, async () => {
+  await using bench = await Bench.start();
+  bench.driver.before = ({ method }) => {
+    if (method === "NodePublishVolume") throw new Error("not now");
+  };
+  const mark = bench.paths.claim("pod-1", "pv");
+  mkdirSync(dirname(mark), { recursive: true });
+  writeFileSync(mark, "");
+  await bench.problem(bench.publish(persistent()));
+  await bench.restart();
+  await bench.volumes.collect(NEVER);
+  assert.deepEqual(bench.driver.changes, ["Stage", "Publish"]);
+  await bench.takeBack();
+  assert.deepEqual(bench.driver.changes, ["Stage", "Publish", "Unstage"]);
+  bench.assertClean();
 });
 
 test("a block volume is a device for its pod alone", { skip }, async () => {

@@ -136,7 +136,7 @@ export class CsiVolumes {
     const used = await this.#usedKeys();
     for (const staged of await this.#stagedVolumes()) {
       const key = keyOf({ driver: staged.data.driverName, handle: staged.data.volumeHandle });
-      if (used.has(key) || this.#working.has(key)) continue;
+      if (used.has(key) || this.#working.has(key) || (await this.#isClaimed(staged.data))) continue;
       try {
         await this.#serially(key, () => this.#unstage(key, staged, signal));
       } catch (error) {
@@ -333,7 +333,7 @@ export class CsiVolumes {
 
   async #unstage(key: string, { data, folder, stagingPath }: StagedVolume, signal: AbortSignal): Promise<void> {
     // A pod may have come while this waited for its turn.
-    if ((await this.#usedKeys()).has(key)) return;
+    if ((await this.#usedKeys()).has(key) || (await this.#isClaimed(data))) return;
     const driver = this.#components.drivers.get(data.driverName);
     if (driver === undefined) throw waiting(noDriver(data.driverName));
     this.#staged.delete(key);
@@ -423,6 +423,13 @@ export class CsiVolumes {
         used.add(keyOf({ driver: data.driverName, handle: data.volumeHandle }));
     }
     return used;
+  }
+
+  /** True while a pod has the mark of the volume, which is made before it is staged and outlives a kill. */
+  async #isClaimed({ specVolID }: VolumeData): Promise<boolean> {
+    const { paths } = this.#components;
+    if (specVolID === undefined) return false;
+    return (await namesIn(paths.podsDir)).some((uid) => existsSync(paths.claim(uid, specVolID)));
   }
 
   async #report(): Promise<void> {
