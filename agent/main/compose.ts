@@ -292,7 +292,7 @@ function storeProblem(state: StoreState): string | undefined {
 function makeUsage(
   { ports: { clock, log }, init, node }: AgentBase,
   { adapters }: Runtimes,
-  { cgroups }: Pods,
+  { cgroups, environment }: Pods,
   view: NodeAgentView,
 ): NodeUsageSampler {
   return makeNodeUsageSampler(
@@ -300,6 +300,7 @@ function makeUsage(
       ...{ clock, log, adapters, hierarchies: node.cgroups.hierarchies },
       pods: () => view.pods(),
       podCgroup: (pod) => cgroups.pathOf(pod),
+      driverVolumes: ({ desired }) => environment.csi.stats(desired),
     },
     { ...init.configuration, rootDir: init.args.rootDir, allPodsCgroup: node.allPodsCgroup },
   );

@@ -113,12 +113,24 @@ export class CsiDrivers {
   }
 
   /** One call over a connection of its own, because calls are rare. @throws what the driver answered */
-  call<Q, A>(driver: CsiDriver, method: GrpcMethod<Q, A>, request: Q, signal: AbortSignal): Promise<A> {
-    return this.#callAt(driver.endpoint, method, request, signal);
+  call<Q, A>(
+    driver: CsiDriver,
+    method: GrpcMethod<Q, A>,
+    request: Q,
+    signal: AbortSignal,
+    timeoutMs = CALL_TIMEOUT_MS,
+  ): Promise<A> {
+    return this.#callAt(driver.endpoint, method, request, signal, timeoutMs);
   }
 
-  async #callAt<Q, A>(path: string, method: GrpcMethod<Q, A>, request: Q, signal: AbortSignal): Promise<A> {
+  async #callAt<Q, A>(
+    path: string,
+    method: GrpcMethod<Q, A>,
+    request: Q,
+    signal: AbortSignal,
+    timeoutMs = CALL_TIMEOUT_MS,
+  ): Promise<A> {
     using client = new GrpcClient({ clock: this.#clock }, { path, maxMessageBytes: MAX_ANSWER_BYTES });
-    return await client.unary(method, request, CALL_TIMEOUT_MS, signal);
+    return await client.unary(method, request, timeoutMs, signal);
   }
 }

@@ -4,7 +4,7 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, wri
 import { dirname, join } from "node:path";
 import { test } from "node:test";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
-import { podUid } from "@picolet/protocol/ports.ts";
+import { millis, podUid } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { TestClusterObjects } from "@picolet/test/support/unit/agent/memory-cluster-objects.ts";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
@@ -193,7 +193,6 @@ test("a pod that is gone after a kill needs no publish to be taken back", { skip
   await using bench = await Bench.start();
   await bench.publish(persistent());
   await bench.restart();
-  assert.deepEqual(await bench.volumes.pods(), ["pod-1"]);
   await bench.takeBack();
   assert.deepEqual(bench.driver.changes.slice(2), ["Unpublish", "Unstage"]);
   bench.assertClean();
@@ -394,6 +393,25 @@ test("the pod's group gets the files, unless the driver does it", { skip }, asyn
     assert.deepEqual(mount, { fs_type: fsType, mount_flags: [], volume_mount_group });
     await bench.takeBack();
   }
+});
+
+test("a driver's figures are kept for a minute, and a driver that has none is not asked", { skip }, async () => {
+  await using bench = await Bench.start();
+  await bench.publish(persistent());
+  const stats = (name = "pv") => bench.volumes.stats("pod-1", name, NEVER);
+  const bytes = { capacityBytes: 8_388_608, availableBytes: 8_384_512, usedBytes: 4096 };
+  assert.deepEqual(await stats(), { ...bytes, inodes: 1000, inodesFree: 997, inodesUsed: 3 });
+  await stats();
+  assert.equal(bench.driver.requests("NodeGetVolumeStats").length, 1);
+  await bench.clock.advance(millis(60_000));
+  await stats();
+  assert.equal(bench.driver.requests("NodeGetVolumeStats").length, 2);
+  assert.equal(await stats("other"), undefined);
+  await bench.takeBack();
+  await using plain = await Bench.start({ capabilities: [1] });
+  await plain.publish(persistent());
+  assert.equal(await plain.volumes.stats("pod-1", "pv", NEVER), undefined);
+  await plain.takeBack();
 });
 
 test("a read-only claim is published read-only", { skip }, async () => {

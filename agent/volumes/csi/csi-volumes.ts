@@ -28,6 +28,7 @@ import {
   uniqueName,
   waiting,
 } from "./csi-source.ts";
+import { CsiStats, type CsiUsage } from "./csi-stats.ts";
 import { readVolumeData, type VolumeData, writeVolumeData } from "./volume-data.ts";
 
 export interface CsiVolumesComponents {
@@ -70,6 +71,7 @@ export class CsiVolumes {
   readonly #components: CsiVolumesComponents;
   readonly #nodeName: string;
   readonly #paths: CsiPaths;
+  readonly #stats: CsiStats;
   /** Work under way by volume, one after another: a volume is never staged while it is unstaged. */
   readonly #working = new Map<string, Promise<unknown>>();
   /** Staged by this agent: a predecessor's may have been lost with the power. */
@@ -84,6 +86,7 @@ export class CsiVolumes {
     this.#components = components;
     this.#nodeName = init.nodeName;
     this.#paths = new CsiPaths(components.paths);
+    this.#stats = new CsiStats(components);
   }
 
   /**
@@ -150,13 +153,15 @@ export class CsiVolumes {
     return isDone;
   }
 
-  /** Pods whose volumes are on disk. */
-  async pods(): Promise<readonly string[]> {
-    const found: string[] = [];
-    for (const uid of await namesIn(this.#components.paths.podsDir)) {
-      if ((await this.#usesOf(uid)).length > 0) found.push(uid);
-    }
-    return found;
+  /** @returns undefined where the pod has no such volume, or its driver no figures */
+  async stats(uid: string, specName: string, signal: AbortSignal): Promise<CsiUsage | undefined> {
+    const use = (await this.#usesOf(uid)).find(({ data, isBlock }) => data.specVolID === specName && !isBlock);
+    if (use === undefined) return undefined;
+    const { driverName: driver, volumeHandle: handle } = use.data;
+    const stagingPath = join(this.#paths.staged(driver, handle), "globalmount");
+    const isStaged = existsSync(dirname(stagingPath));
+    const place = { driver, handle, path: use.target, stagingPath: isStaged ? stagingPath : "" };
+    return await this.#stats.of(place, signal);
   }
 
   async #attached({ uid }: DesiredPod, volume: CsiVolume, spec: DriverSpec): Promise<Readonly<Record<string, string>>> {

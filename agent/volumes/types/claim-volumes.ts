@@ -17,6 +17,7 @@ import { changeOwnership } from "../files/volume-ownership.ts";
 import { type ClaimedVolume, claimedVolume } from "./claimed-volume.ts";
 import { type CsiOnDemand, makeCsi } from "./csi-on-demand.ts";
 import { checkHostPath, statOf } from "./host-path.ts";
+import { mountNfs } from "./nfs.ts";
 import type {
   VolumeHandler,
   VolumeLocation,
@@ -142,6 +143,10 @@ export class ClaimVolumes implements VolumeHandler {
 
   async #checkSource({ name, source, mode, mountOptions }: ClaimedVolume, operation: string): Promise<void> {
     if (source.kind === "csi") return;
+    if (source.kind === "nfs") {
+      if (mode === "Block") throw failed("MapVolume.SetUpDevice", name, "nfs volumes are no devices");
+      return;
+    }
     if (source.kind === "other") throw unsupported(name, source.type);
     if (source.kind === "hostPath") {
       if (mountOptions.length > 0)
@@ -198,6 +203,11 @@ export class ClaimVolumes implements VolumeHandler {
     if (source.kind === "hostPath") {
       await checkHostPath(source.path, source.type);
       return { path: source.path, readOnly, isDevice: false };
+    }
+    if (source.kind === "nfs") {
+      const isReadOnly = readOnly || source.readOnly;
+      const volume = { ...source, name, mountOptions, readOnly: isReadOnly };
+      return { path: await mountNfs(this.#components, pod, volume, signal), readOnly: isReadOnly, isDevice: false };
     }
     if (source.kind !== "local") throw unsupported(name, source.kind);
     const { paths, mounter } = this.#components;

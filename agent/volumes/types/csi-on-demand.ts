@@ -5,9 +5,12 @@ import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backof
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
 import { millis, type PodUid, seconds } from "@picolet/protocol/ports.ts";
+import { objectKey } from "@picolet/protocol/tunnel/messages.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { CsiNode } from "../csi/csi-node.ts";
 import type { CsiVolume } from "../csi/csi-source.ts";
+import type { CsiUsage } from "../csi/csi-stats.ts";
+import { claimNameOf } from "./claimed-volume.ts";
 import { ServiceAccountTokens } from "./service-account-tokens.ts";
 import type { VolumeLocation, VolumeServices, VolumeType } from "./volume-type.ts";
 
@@ -19,6 +22,13 @@ const FOLDER = "csi";
 export interface CsiReportState {
   readonly drivers: string | undefined;
   readonly volumesInUse: readonly string[] | undefined;
+}
+
+/** In the terms of `MountedVolume` of `agent/stats/summary.ts`. */
+export interface CsiVolumeUsage {
+  readonly name: string;
+  readonly usage: CsiUsage;
+  readonly pvcRef?: { readonly name: string; readonly namespace: string };
 }
 
 type CsiModule = typeof import("../csi/csi-node.ts");
@@ -35,6 +45,8 @@ export class CsiOnDemand implements Component {
   readonly #node = new WatchSource<CsiNode | undefined>(undefined);
   readonly #state = new WatchSource<CsiReportState | undefined>(undefined);
   readonly #locations = new Map<PodUid, Map<string, VolumeLocation>>();
+  /** Ends questions to drivers with the agent. */
+  readonly #life = new AbortController();
   #failures = 0;
 
   constructor(services: VolumeServices) {
@@ -78,6 +90,28 @@ export class CsiOnDemand implements Component {
     return location;
   }
 
+  /** Usage of the pod's volumes of drivers, as these report it within some seconds. */
+  async stats({ uid, pod }: DesiredPod): Promise<readonly CsiVolumeUsage[]> {
+    const node = this.#node.current;
+    if (node === undefined) return [];
+    const { namespace } = pod.metadata;
+    const asked = (pod.spec.volumes ?? []).map(async (volume): Promise<readonly CsiVolumeUsage[]> => {
+      const claim = claimNameOf(pod, volume);
+      const specName = volume.csi === undefined ? this.#volumeOf(namespace, claim) : volume.name;
+      const usage = specName === undefined ? undefined : await node.volumes.stats(uid, specName, this.#life.signal);
+      const pvcRef = claim === undefined ? {} : { pvcRef: { name: claim, namespace } };
+      return usage === undefined ? [] : [{ name: volume.name, usage, ...pvcRef }];
+    });
+    return (await Promise.all(asked)).flat();
+  }
+
+  #volumeOf(namespace: string, claim: string | undefined): string | undefined {
+    if (claim === undefined) return undefined;
+    const spec = this.#services.objects.object(objectKey("PersistentVolumeClaim", namespace, claim))?.spec;
+    const name = (spec as { readonly volumeName?: unknown } | undefined)?.volumeName;
+    return typeof name === "string" ? name : undefined;
+  }
+
   locate(uid: PodUid, name: string): VolumeLocation | undefined {
     return this.#locations.get(uid)?.get(name);
   }
@@ -111,7 +145,11 @@ export class CsiOnDemand implements Component {
         await this.collect(signal);
       }
     };
-    await Promise.all([follow(), collect()]);
+    try {
+      await Promise.all([follow(), collect()]);
+    } finally {
+      this.#life.abort();
+    }
   }
 
   async #followDrivers({ drivers, volumes }: CsiNode, signal: AbortSignal): Promise<void> {

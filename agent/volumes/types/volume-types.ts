@@ -8,6 +8,7 @@ import { csiVolume } from "./csi-on-demand.ts";
 import { emptyDir } from "./empty-dirs.ts";
 import { hostPath } from "./host-path.ts";
 import { imageVolume } from "./image-volumes.ts";
+import { nfs } from "./nfs.ts";
 import { configMap, downwardAPI, projected, secret } from "./payload-volumes.ts";
 import type { VolumeType } from "./volume-type.ts";
 
@@ -20,6 +21,7 @@ export const VOLUME_TYPES: Readonly<Record<string, VolumeType>> = {
   projected,
   image: imageVolume,
   csi: csiVolume,
+  nfs,
   persistentVolumeClaim: claimVolume,
   ephemeral: claimVolume,
 };

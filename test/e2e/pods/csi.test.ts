@@ -168,6 +168,18 @@ test("a pod waits for its driver; then the cluster knows the driver, and the pod
   assert.match(tokens.vault?.token ?? "", /^ey.+\..+\./);
   assert.equal(readFileSync(join(String(other?.target_path), "file"), "utf8"), "first\nsecond\n");
   assert.deepEqual(driver.changes, ["Stage", "Publish", "Publish"]);
+  const summary = await board.fleet.kubectl(["get", "--raw", `/api/v1/nodes/${BOARD}/proxy/stats/summary`]);
+  const { pods } = JSON.parse(summary) as {
+    pods: readonly { readonly podRef: { name: string }; readonly volume?: readonly { readonly name: string }[] }[];
+  };
+  const volume = pods.find(({ podRef }) => podRef.name === "first")?.volume?.find(({ name }) => name === "data");
+  const { time: _, ...figures } = (volume ?? {}) as Record<string, unknown>;
+  assert.deepEqual(figures, {
+    name: "data",
+    pvcRef: { name: "shared", namespace: "default" },
+    ...{ availableBytes: 8_384_512, capacityBytes: 8_388_608, usedBytes: 4096 },
+    ...{ inodes: 1000, inodesFree: 997, inodesUsed: 3 },
+  });
   const unstaged = called(driver, "NodeUnstageVolume");
   await admin.clear();
   await unstaged;
