@@ -213,7 +213,7 @@ export class DataCache {
     return this.#entries.delete(key);
   }
 
-  /** What references what is without circles: claim, volume, driver and Secrets. */
+  /** References have no circles: a claim leads to its volume, and this to its driver and Secrets. */
   #link(key: ObjectKey, names: readonly ObjectKey[]): void {
     const before = this.#names.get(key) ?? [];
     if (before.join() === names.join()) return;

@@ -20,7 +20,7 @@ export interface CsiUsage {
   readonly inodesUsed: number;
 }
 
-/** What drivers say of the usage of their volumes. */
+/** The usage of volumes, as their drivers report it. */
 export class CsiStats {
   readonly #drivers: CsiDrivers;
   readonly #clock: Clock;

@@ -54,7 +54,7 @@ export class CsiOnDemand implements Component {
     this.#alarm = new Alarm(services.clock);
   }
 
-  /** What the node reports of its drivers and volumes. Undefined until something needs CSI. */
+  /** The drivers and volumes that the node reports. Undefined until something needs CSI. */
   get state(): Watch<CsiReportState | undefined> {
     return this.#state;
   }
