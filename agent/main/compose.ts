@@ -17,6 +17,7 @@ import type { LinkedNode } from "./base/hub-link.ts";
 import type { StreamedNode } from "./base/make-node-streams.ts";
 import { NodeBoardServices } from "./base/node-board-services.ts";
 import { NodeStreamsOnDemand } from "./base/node-streams-on-demand.ts";
+import { NodeDevices } from "./devices/node-devices.ts";
 import { makeLocalServers } from "./local-ends.ts";
 import { nodeMetrics } from "./metrics/node-metrics.ts";
 import type { AgentInit, AgentPorts } from "./node/agent-init.ts";
@@ -64,8 +65,14 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     pods: () => view.pods(),
     podCgroup: (pod) => pods.cgroups.pathOf(pod),
   });
-  const topology = await makePlacement({ log }, { configuration, rootDir, ...node });
-  const placement = topology?.placement;
+  const devices = new NodeDevices(base, {
+    placement: () => topology?.placement,
+    ender: () => pods.workers,
+    canRuntimeApplyCdi: () => appliesCdi(runtimes),
+  });
+  await devices.open();
+  const topology = await makePlacement({ log, devices }, { configuration, rootDir, ...node });
+  const placement = devices;
   const { nodeName } = configuration;
   const secrets = new SecretsAtRest({ keys: base.keys, store }, { nodeName });
   const boardHealth = await boardHealthOf(base, machine);
@@ -78,7 +85,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   const guards = await makeGuards(base, runtimes, { workers: () => pods.workers, pressures, placement });
   init.stops?.through(guards.shutdown);
   const conditions = makeConditions(base, runtimes, guards, pressures);
-  const pods = await makePods(base, { runtimes, guards, placement, pods: () => view.pods() });
+  const pods = await makePods(base, { runtimes, guards, placement, devices, pods: () => view.pods() });
   const sources = await makeSources(base);
   const problems = (): SourceProblem[] => [
     ...sources.flatMap((source) => source.problems.current),
@@ -86,7 +93,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   ];
   const warnings = (): SourceProblem[] => sources.flatMap((source) => source.warnings.current);
   const { shutdown } = guards;
-  const view = makeView(base, { runtimes, pods, conditions, budget, secrets, shutdown, problems, warnings });
+  const view = makeView(base, { devices, runtimes, pods, conditions, budget, secrets, shutdown, problems, warnings });
   const usage = makeUsage(base, runtimes, pods, view);
   await runtimes.reports.askOnce(signal);
   const logs = podLogs({ pods: view, clock: machine.clock });
@@ -98,7 +105,16 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   const streamed = { runtimes, pods, conditions, view, usage, logs, why, metrics, page: page?.answer };
   const streams = makeStreams(base, streamed);
   const samples = new SamplesOnDemand(base, { usage, flash: () => budget.report() });
-  const linked = linkNode(base, { runtimes, pods, conditions, view, streams: streams.handlers(), samples, updates });
+  const linked = linkNode(base, {
+    runtimes,
+    pods,
+    conditions,
+    view,
+    streams: streams.handlers(),
+    samples,
+    updates,
+    devices,
+  });
   const upkeep = makeUpkeep(base, { runtimes, pods, view, usage, conditions: conditions.conditions });
   const { statuses } = pods;
   // Disposed of in reverse: the store is closed last, after all parts that write to it.
@@ -131,7 +147,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     pods.workers,
     pods.images.prefetcher,
     ...pods.environment.volumeTasks,
-    new PluginsOnDemand({ ...base.ports, handlers: pluginHandlers(pods) }, { rootDir }),
+    new PluginsOnDemand({ ...base.ports, handlers: pluginHandlers(pods, devices) }, { rootDir }),
     ...sources,
     ...upkeep.parts,
     ...(topology?.parts({
@@ -145,6 +161,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     ...(page?.parts ?? []),
     ...(cluster.link === undefined ? [] : [samples]),
     updates,
+    devices,
     ...budget.parts,
     new SpareGuard({ adapters: runtimes.adapters, pressure: upkeep.eviction.pressure }),
     new IdleCollection({
@@ -159,6 +176,13 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   await supervise(parts, { clock, log }, signal);
 }
 
+/** containerd does from 1.7 on; other runtimes that CRI knows have for longer. */
+function appliesCdi({ cri, reports }: Runtimes): boolean {
+  const { runtime = "", version = "" } = (cri && reports.answer(cri)) ?? {};
+  const [major = 0, minor = 0] = version.replace(/^v/, "").split(".").map(Number);
+  return runtime !== "containerd" || major > 1 || (major === 1 && minor >= 7);
+}
+
 /** Undefined where the configuration has it off: nothing of it is loaded then. */
 async function pageOf(base: AgentBase, machine: AgentPorts, node: PagedNode): Promise<NodePage | undefined> {
   if (!base.init.configuration.page.enabled) return undefined;
@@ -167,7 +191,8 @@ async function pageOf(base: AgentBase, machine: AgentPorts, node: PagedNode): Pr
 }
 
 /** Plugins of the node by their type. */
-const pluginHandlers = ({ environment: { csi } }: Pods): PluginHandlers => ({
+const pluginHandlers = ({ environment: { csi } }: Pods, devices: NodeDevices): PluginHandlers => ({
+  DevicePlugin: () => devices.plugins(),
   CSIPlugin: async () => csiPlugins(csi),
 });
 
@@ -245,6 +270,7 @@ interface ShownNode {
 function makeView(
   { ports: { clock }, init, startedAt, store, node, telemetry, cluster }: AgentBase,
   shown: ShownNode & {
+    readonly devices: NodeDevices;
     readonly budget: Budget;
     readonly secrets: SecretsAtRest;
     readonly shutdown: NodeGuards["shutdown"];
@@ -252,7 +278,7 @@ function makeView(
     readonly warnings: () => readonly SourceProblem[];
   },
 ): NodeAgentView {
-  const { runtimes, pods, conditions, budget, secrets, shutdown, problems, warnings } = shown;
+  const { devices, runtimes, pods, conditions, budget, secrets, shutdown, problems, warnings } = shown;
   const { desired, events, state } = store;
   const { capacity, share, machine } = node;
   return new NodeAgentView(
@@ -266,6 +292,7 @@ function makeView(
         problems,
         warnings,
       },
+      devices: devices.changes,
       tunnel: cluster.link,
       conditions: conditions.conditions,
       facts: () => ({
@@ -328,9 +355,13 @@ function makeStreams(
 /** The hub, from now on, where this node has one. */
 function linkNode(
   { node, cluster }: AgentBase,
-  shown: ShownNode & Pick<LinkedNode, "view" | "streams" | "samples"> & { readonly updates: UpdatesOnDemand },
+  shown: ShownNode &
+    Pick<LinkedNode, "view" | "streams" | "samples"> & {
+      readonly updates: UpdatesOnDemand;
+      readonly devices: NodeDevices;
+    },
 ): readonly Component[] {
-  const { runtimes, pods, conditions, view, streams, samples, updates } = shown;
+  const { runtimes, pods, conditions, view, streams, samples, updates, devices } = shown;
   const { machine, capacity, share, hostIps: addresses } = node;
   const { router, reports } = runtimes;
   const linked = cluster.link?.connect({
@@ -339,6 +370,7 @@ function linkNode(
     conditions: conditions.conditions,
     updates: updates.report,
     csi: pods.environment.csi.state,
+    devices: devices.changes,
   });
   return linked ?? [];
 }

@@ -5,6 +5,7 @@ import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, seconds } from "@picolet/protocol/ports.ts";
 import type { NodeReportContent } from "@picolet/protocol/tunnel/messages.ts";
 import type { ImageInfo, RuntimeAdapter, RuntimeStatus } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { DeviceResources } from "../core/pods/container-devices.ts";
 import type { NodeCondition } from "./node-conditions.ts";
 import { type CsiState, type NodeReportInit, nodeReport } from "./node-report.ts";
 
@@ -16,6 +17,8 @@ export interface NodeReportsComponents {
   readonly updates: Watch<string | undefined>;
   /** Undefined until something needs CSI. Missing: never. */
   readonly csi?: Watch<CsiState | undefined>;
+  /** Counts of devices. Missing: there are none. */
+  readonly devices?: Watch<DeviceResources> | undefined;
   /** Fires with every pod that starts or ends: images may have come. */
   readonly podsChanged: Watch<unknown>;
   readonly addresses: () => readonly string[];
@@ -56,7 +59,7 @@ export class NodeReports implements Component {
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    const { conditions, updates, csi, podsChanged } = this.#components;
+    const { conditions, updates, csi, devices, podsChanged } = this.#components;
     const follow = async (watch: Watch<unknown>): Promise<void> => {
       for await (const _ of watch.changes(signal)) this.#update();
     };
@@ -71,20 +74,25 @@ export class NodeReports implements Component {
         await this.#alarm.ring(signal);
       }
     };
-    const followed = [conditions, updates, ...(csi === undefined ? [] : [csi])];
+    const followed = [conditions, updates, csi, devices].filter((watch) => watch !== undefined);
     await Promise.all([...followed.map(follow), followPods(), lookAtImages()]);
   }
 
   #current(): NodeReportContent {
-    const { adapters, conditions, updates, csi, addresses, runtimeStatus } = this.#components;
-    return nodeReport(this.#init, {
-      conditions: conditions.current,
-      updates: updates.current,
-      csi: csi?.current,
-      addresses: addresses(),
-      runtimes: adapters.flatMap((adapter) => runtimeStatus(adapter) ?? []),
-      images: [...this.#images.values()].flat(),
-    });
+    const { adapters, conditions, updates, csi, devices, addresses, runtimeStatus } = this.#components;
+    const capacity = { ...this.#init.capacity, ...devices?.current.capacity };
+    const allocatable = { ...this.#init.allocatable, ...devices?.current.allocatable };
+    return nodeReport(
+      { ...this.#init, capacity, allocatable },
+      {
+        conditions: conditions.current,
+        updates: updates.current,
+        csi: csi?.current,
+        addresses: addresses(),
+        runtimes: adapters.flatMap((adapter) => runtimeStatus(adapter) ?? []),
+        images: [...this.#images.values()].flat(),
+      },
+    );
   }
 
   #update(): void {
