@@ -8,6 +8,7 @@ import { SpareGuard } from "../budget/spare-guard.ts";
 import { unloadModules } from "../budget/unload-modules.ts";
 import type { BoardHealth } from "../node/board-health.ts";
 import { NodeConditions } from "../node/node-conditions.ts";
+import type { PluginHandlers } from "../plugins/plugin-handler.ts";
 import { StoreEvents } from "../store/store-events.ts";
 import type { StoreState } from "../store/store-file.ts";
 import { type AgentBase, makeBase } from "./base/agent-base.ts";
@@ -26,6 +27,7 @@ import { podLogs } from "./node/pod-logs-on-demand.ts";
 import { SecretsAtRest } from "./node/secrets-at-rest.ts";
 import { whyOnDemand } from "./node/why-on-demand.ts";
 import type { NodePage, PagedNode } from "./page/make-page.ts";
+import { csiPlugins } from "./plugins/csi-plugins.ts";
 import { PluginsOnDemand } from "./plugins/plugins-on-demand.ts";
 import { makePods, type Pods } from "./pods/make-pods.ts";
 import {
@@ -103,7 +105,16 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   const streamed = { runtimes, pods, conditions, view, usage, logs, why, metrics, page: page?.answer };
   const streams = makeStreams(base, streamed);
   const samples = new SamplesOnDemand(base, { usage, flash: () => budget.report() });
-  const linked = linkNode(base, { runtimes, conditions, view, streams: streams.handlers(), samples, updates, devices });
+  const linked = linkNode(base, {
+    runtimes,
+    pods,
+    conditions,
+    view,
+    streams: streams.handlers(),
+    samples,
+    updates,
+    devices,
+  });
   const upkeep = makeUpkeep(base, { runtimes, pods, view, usage, conditions: conditions.conditions });
   const { statuses } = pods;
   // Disposed of in reverse: the store is closed last, after all parts that write to it.
@@ -136,6 +147,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     pods.workers,
     pods.images.prefetcher,
     ...pods.environment.volumeTasks,
+    new PluginsOnDemand({ ...base.ports, handlers: pluginHandlers(pods, devices) }, { rootDir }),
     ...sources,
     ...upkeep.parts,
     ...(topology?.parts({
@@ -150,7 +162,6 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     ...(cluster.link === undefined ? [] : [samples]),
     updates,
     devices,
-    new PluginsOnDemand({ ...base.ports, handlers: { DevicePlugin: () => devices.plugins() } }, { rootDir }),
     ...budget.parts,
     new SpareGuard({ adapters: runtimes.adapters, pressure: upkeep.eviction.pressure }),
     new IdleCollection({
@@ -178,6 +189,12 @@ async function pageOf(base: AgentBase, machine: AgentPorts, node: PagedNode): Pr
   const { makePage } = await import("./page/make-page.ts");
   return makePage(base, machine, node);
 }
+
+/** Plugins of the node by their type. */
+const pluginHandlers = ({ environment: { csi } }: Pods, devices: NodeDevices): PluginHandlers => ({
+  DevicePlugin: () => devices.plugins(),
+  CSIPlugin: async () => csiPlugins(csi),
+});
 
 /** Empty where the configuration has it off: nothing of it is loaded then. */
 async function boardHealthOf(
@@ -304,7 +321,7 @@ function storeProblem(state: StoreState): string | undefined {
 function makeUsage(
   { ports: { clock, log }, init, node }: AgentBase,
   { adapters }: Runtimes,
-  { cgroups }: Pods,
+  { cgroups, environment }: Pods,
   view: NodeAgentView,
 ): NodeUsageSampler {
   return makeNodeUsageSampler(
@@ -312,6 +329,7 @@ function makeUsage(
       ...{ clock, log, adapters, hierarchies: node.cgroups.hierarchies },
       pods: () => view.pods(),
       podCgroup: (pod) => cgroups.pathOf(pod),
+      driverVolumes: ({ desired }) => environment.csi.stats(desired),
     },
     { ...init.configuration, rootDir: init.args.rootDir, allPodsCgroup: node.allPodsCgroup },
   );
@@ -339,13 +357,13 @@ function makeStreams(
 /** The hub, from now on, where this node has one. */
 function linkNode(
   { node, cluster }: AgentBase,
-  shown: Omit<ShownNode, "pods"> &
+  shown: ShownNode &
     Pick<LinkedNode, "view" | "streams" | "samples"> & {
       readonly updates: UpdatesOnDemand;
       readonly devices: NodeDevices;
     },
 ): readonly Component[] {
-  const { runtimes, conditions, view, streams, samples, updates, devices } = shown;
+  const { runtimes, pods, conditions, view, streams, samples, updates, devices } = shown;
   const { machine, capacity, share, hostIps: addresses } = node;
   const { router, reports } = runtimes;
   const linked = cluster.link?.connect({
@@ -353,6 +371,7 @@ function linkNode(
     ...{ view, streams, samples },
     conditions: conditions.conditions,
     updates: updates.report,
+    csi: pods.environment.csi.state,
     devices: devices.changes,
   });
   return linked ?? [];

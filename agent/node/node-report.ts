@@ -21,10 +21,19 @@ export interface NodeReportInit {
   readonly allocatable: Readonly<Record<string, string>>;
 }
 
+/** The node's CSI drivers and volumes. */
+export interface CsiState {
+  /** JSON of `CsiDriverReport`s; undefined: none has registered. */
+  readonly drivers: string | undefined;
+  /** Attached volumes in use; undefined: not known yet. */
+  readonly volumesInUse: readonly string[] | undefined;
+}
+
 export interface NodeReportView {
   readonly conditions: readonly NodeCondition[];
   /** JSON of an `UpdateReport`; undefined: nothing is reported. */
   readonly updates?: string | undefined;
+  readonly csi?: CsiState | undefined;
   /** The node's own, IPv4 first. */
   readonly addresses: readonly string[];
   /** The status of the runtimes that have answered, that of containers first. */
@@ -45,6 +54,7 @@ export function nodeReport(init: NodeReportInit, view: NodeReportView): NodeRepo
     taints,
     providerID,
     ...(view.updates === undefined ? {} : { updates: view.updates }),
+    ...(view.csi?.drivers === undefined ? {} : { csi: view.csi.drivers }),
     status: {
       capacity,
       allocatable,
@@ -55,6 +65,7 @@ export function nodeReport(init: NodeReportInit, view: NodeReportView): NodeRepo
       ],
       nodeInfo: nodeInfo(machine, KUBELET_VERSION, view.runtimes),
       images: imagesOf(view.images, maxImages),
+      ...(view.csi?.volumesInUse === undefined ? {} : { volumesInUse: view.csi.volumesInUse }),
     },
   };
 }

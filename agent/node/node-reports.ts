@@ -7,7 +7,7 @@ import type { NodeReportContent } from "@picolet/protocol/tunnel/messages.ts";
 import type { ImageInfo, RuntimeAdapter, RuntimeStatus } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { DeviceResources } from "../core/pods/container-devices.ts";
 import type { NodeCondition } from "./node-conditions.ts";
-import { type NodeReportInit, nodeReport } from "./node-report.ts";
+import { type CsiState, type NodeReportInit, nodeReport } from "./node-report.ts";
 
 export interface NodeReportsComponents {
   /** The one that runs containers first: it names the node's runtime. */
@@ -15,6 +15,8 @@ export interface NodeReportsComponents {
   readonly conditions: Watch<readonly NodeCondition[]>;
   /** JSON of an `UpdateReport`; undefined: nothing is reported. */
   readonly updates: Watch<string | undefined>;
+  /** Undefined until something needs CSI. Missing: never. */
+  readonly csi?: Watch<CsiState | undefined>;
   /** Counts of devices. Missing: there are none. */
   readonly devices?: Watch<DeviceResources> | undefined;
   /** Fires with every pod that starts or ends: images may have come. */
@@ -57,7 +59,7 @@ export class NodeReports implements Component {
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    const { conditions, updates, devices, podsChanged } = this.#components;
+    const { conditions, updates, csi, devices, podsChanged } = this.#components;
     const follow = async (watch: Watch<unknown>): Promise<void> => {
       for await (const _ of watch.changes(signal)) this.#update();
     };
@@ -72,17 +74,12 @@ export class NodeReports implements Component {
         await this.#alarm.ring(signal);
       }
     };
-    await Promise.all([
-      follow(conditions),
-      follow(updates),
-      ...(devices === undefined ? [] : [follow(devices)]),
-      followPods(),
-      lookAtImages(),
-    ]);
+    const followed = [conditions, updates, csi, devices].filter((watch) => watch !== undefined);
+    await Promise.all([...followed.map(follow), followPods(), lookAtImages()]);
   }
 
   #current(): NodeReportContent {
-    const { adapters, conditions, updates, devices, addresses, runtimeStatus } = this.#components;
+    const { adapters, conditions, updates, csi, devices, addresses, runtimeStatus } = this.#components;
     const capacity = { ...this.#init.capacity, ...devices?.current.capacity };
     const allocatable = { ...this.#init.allocatable, ...devices?.current.allocatable };
     return nodeReport(
@@ -90,6 +87,7 @@ export class NodeReports implements Component {
       {
         conditions: conditions.current,
         updates: updates.current,
+        csi: csi?.current,
         addresses: addresses(),
         runtimes: adapters.flatMap((adapter) => runtimeStatus(adapter) ?? []),
         images: [...this.#images.values()].flat(),

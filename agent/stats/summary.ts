@@ -24,9 +24,11 @@ export interface Rated {
   readonly atMs: number;
 }
 
-/** A volume that is a file system of its own: in memory. */
+/** A volume that is a file system of its own: in memory, or of a driver. */
 export interface MountedVolume {
   readonly name: string;
+  /** The claim that the volume comes from. */
+  readonly pvcRef?: { readonly name: string; readonly namespace: string };
   readonly usage: FilesystemUsage;
 }
 
@@ -157,7 +159,14 @@ function volumes({ disk, showVolumes, mounted, filesystems }: PodDetails, atMs: 
     ...filesystem(filesystems.nodefs, taken(usage), disk?.atMs ?? atMs),
     name,
   }));
-  const all = [...onNode, ...mounted.map(({ name, usage }) => ({ ...filesystem(usage, usage, atMs), name }))];
+  const all = [
+    ...onNode,
+    ...mounted.map(({ name, pvcRef, usage }) => ({
+      ...filesystem(usage, usage, atMs),
+      name,
+      ...(pvcRef === undefined ? {} : { pvcRef }),
+    })),
+  ];
   return all.length === 0 ? {} : { volume: all };
 }
 

@@ -348,7 +348,7 @@ test("every type of hostPath is checked with the kubelet's words, and made where
 test("what is not supported is refused with its name, all at once; optional ConfigMaps and Secrets mount empty", async () => {
   using bench = new Bench();
   const refused = podWith([
-    { name: "a", nfs: { server: "s", path: "/" } },
+    { name: "a", iscsi: { targetPortal: "s", iqn: "iqn.2001-04.com.example:x", lun: 0 } },
     { name: "b", configMap: { name: "cm" } },
     { name: "c", secret: { secretName: "s" } },
     { name: "d", persistentVolumeClaim: { claimName: "c" } },
@@ -360,7 +360,7 @@ test("what is not supported is refused with its name, all at once; optional Conf
     await refusal(bench.environment.prepare(refused, NEVER)),
     "FailedMount: " +
       [
-        'MountVolume.SetUp failed for volume "a" : no volume plugin matched: this node has none for volumes of type nfs',
+        'MountVolume.SetUp failed for volume "a" : no volume plugin matched: this node has none for volumes of type iscsi',
         'MountVolume.SetUp failed for volume "b" : configmap "cm" not found',
         'MountVolume.SetUp failed for volume "c" : secret "s" not found',
         'MountVolume.SetUp failed for volume "e" : medium HugePages: hugePages storage requested, but there is no resource request for huge pages',
@@ -461,6 +461,7 @@ test("without the right to mount a volume in memory is a folder, and that is sai
     mountTmpfs: () => Promise.reject(new Error("may not")),
     mountHugePages: () => Promise.reject(new Error("may not")),
     mountDevice: () => Promise.reject(new Error("may not")),
+    mountNetwork: () => Promise.reject(new Error("may not")),
     bindVolume: () => Promise.reject(new Error("may not")),
     share: () => Promise.reject(new Error("may not")),
     mounts: () => [],

@@ -2,7 +2,7 @@ import { mkdir, realpath } from "node:fs/promises";
 import { cancelled } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
-import { ignore, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import { parseQuantity, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
 import type { Container } from "@picolet/protocol/pod/pod.ts";
@@ -28,6 +28,7 @@ import { type NodeDns, sandboxDns } from "./network/sandbox-dns.ts";
 import { sweepOrphanedFolders } from "./orphaned-folders.ts";
 import { type OrphanedLogsComponents, sweepOrphanedLogs } from "./orphaned-logs.ts";
 import { findRuntimeHandler, runtimeHandler } from "./runtime-handler.ts";
+import type { CsiOnDemand } from "./types/csi-on-demand.ts";
 import { ImageVolumes } from "./types/image-volumes.ts";
 import { PodVolumes } from "./types/pod-volumes.ts";
 import { hasRefreshedVolumes } from "./types/volume-types.ts";
@@ -90,6 +91,8 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
   readonly #volumes: PodVolumes;
   readonly #files: ContainerFiles;
   #images: ImageVolumes | undefined;
+  /** Orphaned pods whose folders could not be removed, with their folders of logs. */
+  readonly #unswept = new Map<string, readonly string[]>();
   /** The work under way for each pod, cancelled work that has not ended yet included. */
   readonly #working = new Map<PodUid, Promise<void>>();
 
@@ -106,7 +109,11 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
     const { nodeLabels = () => ({}), recursiveReadOnly = () => false } = components;
     const { nodeName, allocatable, clusterDNS } = init;
     const shared = { ...components, paths: this.#paths, nodeLabels, imageVolumes: () => this.#images };
-    this.#volumes = new PodVolumes(shared, { nodeName, allocatable, memoryBytes: memoryForPods(init) });
+    const sweepAgain = (signal: AbortSignal): Promise<void> => this.#sweepAgain(signal);
+    this.#volumes = new PodVolumes(
+      { ...shared, sweepAgain },
+      { nodeName, allocatable, memoryBytes: memoryForPods(init) },
+    );
     this.recursiveReadOnly = (pod) => {
       const handler = findRuntimeHandler(pod, this.#objects);
       return handler !== undefined && recursiveReadOnly(pod, handler);
@@ -133,6 +140,11 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
     return this.#volumes.tasks;
   }
 
+  /** Volumes of CSI drivers. */
+  get csi(): CsiOnDemand {
+    return this.#volumes.csi;
+  }
+
   hasRefreshedVolumes({ pod }: DesiredPod): boolean {
     return hasRefreshedVolumes(pod);
   }
@@ -143,6 +155,7 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
 
   async #prepare(pod: DesiredPod, signal: AbortSignal): Promise<void> {
     if (signal.aborted) throw cancelled(`prepare pod ${pod.uid}`);
+    this.#unswept.delete(pod.uid);
     try {
       await mkdir(this.#paths.volumes(pod.uid), { recursive: true, mode: POD_FOLDER_MODE });
       await mkdir(this.#paths.logs(pod), { recursive: true, mode: LOG_FOLDER_MODE });
@@ -232,12 +245,33 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
    */
   async sweep(known: Pick<ReadonlySet<string>, "has">, signal: AbortSignal): Promise<readonly string[]> {
     const remove = async (uid: string, logs: readonly string[], stop: AbortSignal): Promise<void> => {
+      this.#unswept.set(uid, logs);
       await this.#volumes.forget(podUid(uid), stop);
       await this.#remove(this.#paths.pod(uid), logs, stop);
+      this.#unswept.delete(uid);
     };
     const removed = await sweepOrphanedFolders({ paths: this.#paths, log: this.#log, remove }, known, signal);
     await this.#volumes.collect(signal);
     return removed;
+  }
+
+  /** A driver that the sweep missed may be there now. */
+  async #sweepAgain(signal: AbortSignal): Promise<void> {
+    for (const [uid, logs] of this.#unswept) {
+      const remove = async (): Promise<void> => {
+        // The pod may have come back meanwhile.
+        if (!this.#unswept.has(uid)) return;
+        await this.#volumes.forget(podUid(uid), signal);
+        await this.#remove(this.#paths.pod(uid), logs, signal);
+        this.#unswept.delete(uid);
+      };
+      try {
+        await this.#alone(podUid(uid), remove);
+      } catch (error) {
+        if (isCancelled(error)) throw error;
+        this.#log.warn("cannot remove the folder of an orphaned pod", { pod: uid, error: describeError(error) });
+      }
+    }
   }
 
   /** Removes logs of unknown pods that have nothing else here. @returns their uids */

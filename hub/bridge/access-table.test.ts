@@ -42,8 +42,13 @@ test("everything that a board is sent because its pods name it, it may read for 
     const rows = rowsOf("board").filter(
       (each) => each.group === type.group && each.resources.includes(type.plural) && each.verbs.includes("get"),
     );
-    // A RuntimeClass is public.
-    const expected = type.kind === "RuntimeClass" ? "any" : "named";
+    // These name no user's content, or are named after the node.
+    const others: Readonly<Record<string, string>> = {
+      RuntimeClass: "any",
+      CSIDriver: "any",
+      VolumeAttachment: "attached",
+    };
+    const expected = others[type.kind] ?? "named";
     assert.deepEqual(
       rows.map(({ relation }) => relation),
       [expected],

@@ -51,8 +51,8 @@ export class DataCache {
   readonly #init: DataCacheInit;
   readonly #followed: ReadonlyMap<string, Followed>;
   readonly #entries = new Map<ObjectKey, Entry>();
-  /** References of contents: a claim's volume, and the claims that reference a volume. */
-  readonly #names = new Map<ObjectKey, ObjectKey>();
+  /** References of contents: a claim's volume, the volume's driver and Secrets; and in the other direction. */
+  readonly #names = new Map<ObjectKey, readonly ObjectKey[]>();
   readonly #namers = new Map<ObjectKey, Set<ObjectKey>>();
   readonly #life = new AbortController();
 
@@ -70,12 +70,11 @@ export class DataCache {
   }
 
   /**
-   * The states of `key` and of the object that it references. `loading`: it exists, and its content may arrive at any
+   * The states of `key` and of all objects that it leads to. `loading`: it exists, and its content may arrive at any
    * moment.
    */
   states(key: ObjectKey): readonly DataState[] {
-    const names = this.#names.get(key);
-    return names === undefined ? [this.state(key)] : [this.state(key), this.state(names)];
+    return [this.state(key), ...(this.#names.get(key) ?? []).flatMap((each) => this.states(each))];
   }
 
   state(key: ObjectKey): DataState {
@@ -86,8 +85,7 @@ export class DataCache {
 
   /** Reads the object unless it is here. Called when a connected node references it. */
   want(key: ObjectKey): void {
-    const names = this.#names.get(key);
-    if (names !== undefined) this.want(names);
+    for (const each of this.#names.get(key) ?? []) this.want(each);
     if (this.#entries.has(key) || this.#version(key) === undefined) return;
     this.#entries.set(key, { kind: "loading", packed: undefined, refusals: 0, isOutdated: false });
     this.#load(key);
@@ -95,7 +93,7 @@ export class DataCache {
 
   /** A pod that named it is gone. */
   release(key: ObjectKey): void {
-    if (!this.#init.isNamed(key)) this.#forget(key);
+    if (!this.#init.isNamed(key) && !this.#namers.has(key)) this.#forget(key);
   }
 
   /** Contents here, for the measurement of memory. */
@@ -107,9 +105,10 @@ export class DataCache {
     this.#life.abort();
   }
 
-  #reflector({ type }: DataType): Reflector<CachedObject> {
+  #reflector({ type, isOptional }: DataType): Reflector<CachedObject> {
     return new Reflector<CachedObject>(this.#components, {
       type,
+      isOptional: isOptional === true,
       selection: { metadataOnly: true },
       trim: ({ metadata }) => ({ resourceVersion: metadata.resourceVersion ?? "" }),
       onChange: (change) => this.#changed(type.kind, change),
@@ -197,7 +196,7 @@ export class DataCache {
     const own = this.#init.readerOf(key);
     if (own !== undefined) return own;
     for (const namer of this.#namers.get(key) ?? []) {
-      const reader = this.#init.readerOf(namer);
+      const reader = this.#readerOf(namer);
       if (reader !== undefined) return reader;
     }
     return undefined;
@@ -205,33 +204,34 @@ export class DataCache {
 
   #tell(key: ObjectKey): void {
     this.#init.onChange(key);
-    for (const namer of this.#namers.get(key) ?? []) this.#init.onChange(namer);
+    for (const namer of this.#namers.get(key) ?? []) this.#tell(namer);
   }
 
   /** @returns whether it was here */
   #forget(key: ObjectKey): boolean {
-    this.#link(key, undefined);
+    this.#link(key, []);
     return this.#entries.delete(key);
   }
 
-  #link(key: ObjectKey, names: ObjectKey | undefined): void {
-    const before = this.#names.get(key);
-    if (before === names) return;
-    if (before !== undefined) {
-      const namers = this.#namers.get(before);
-      this.#names.delete(key);
+  /** References have no circles: a claim leads to its volume, and this to its driver and Secrets. */
+  #link(key: ObjectKey, names: readonly ObjectKey[]): void {
+    const before = this.#names.get(key) ?? [];
+    if (before.join() === names.join()) return;
+    if (names.length === 0) this.#names.delete(key);
+    else this.#names.set(key, names);
+    for (const each of before.filter((old) => !names.includes(old))) {
+      const namers = this.#namers.get(each);
       namers?.delete(key);
-      if (namers?.size === 0) {
-        this.#namers.delete(before);
-        this.#entries.delete(before);
-      }
+      if (namers?.size !== 0) continue;
+      this.#namers.delete(each);
+      if (!this.#init.isNamed(each)) this.#forget(each);
     }
-    if (names === undefined) return;
-    this.#names.set(key, names);
-    const namers = this.#namers.get(names);
-    if (namers === undefined) this.#namers.set(names, new Set([key]));
-    else namers.add(key);
-    this.want(names);
+    for (const each of names.filter((name) => !before.includes(name))) {
+      const namers = this.#namers.get(each);
+      if (namers === undefined) this.#namers.set(each, new Set([key]));
+      else namers.add(key);
+      this.want(each);
+    }
   }
 }
 

@@ -11,9 +11,10 @@ import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/er
 import { type Clock, type Log, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
 import type { ObjectHash, ObjectKey, RemoteObject } from "@picolet/protocol/tunnel/messages.ts";
 import { UPDATE_STATUS_ANNOTATION } from "@picolet/protocol/updates/node-updates.ts";
-import { DataCache } from "./data-cache.ts";
+import { DataCache, type DataState } from "./data-cache.ts";
 import { DesiredNode } from "./desired-node.ts";
 import { Freshness } from "./freshness.ts";
+import { attachmentKey } from "./remote-data.ts";
 import { ServiceCache } from "./service-cache.ts";
 import {
   nodeOf,
@@ -54,6 +55,8 @@ interface Connected {
   /** True until it is certain that nothing is missing which another replica has sent the node. */
   isStale: boolean;
   isDirty: boolean;
+  /** Attachments of the volumes that its pods claim. */
+  attachments: ReadonlySet<ObjectKey>;
 }
 
 export class FleetCache {
@@ -66,6 +69,8 @@ export class FleetCache {
   readonly #freshness: Freshness;
   readonly #connected = new Map<string, Connected>();
   readonly #life = new AbortController();
+  /** Nodes by the attachments of volumes that their pods claim. */
+  readonly #attachedTo = new Map<ObjectKey, string>();
   readonly #followers = new Set<(node: string) => void>();
   /** Counts over all nodes together; each node sees its own revision grow. */
   #revision = 0;
@@ -95,8 +100,9 @@ export class FleetCache {
     this.#freshness = new Freshness(components, { pods: this.pods, onFresh: (node) => this.#isFresh(node) });
     this.data = new DataCache(components, {
       readerOf: (key) => this.#readerOf(key),
-      isNamed: (key) => this.pods.store.keysBy("reference", key).size > 0,
+      isNamed: (key) => this.#attachedTo.has(key) || this.pods.store.keysBy("reference", key).size > 0,
       onChange: (key) => {
+        this.#touch(this.#attachedTo.get(key));
         for (const path of this.pods.store.keysBy("reference", key)) this.#touch(this.pods.store.get(path)?.node);
       },
     });
@@ -151,6 +157,7 @@ export class FleetCache {
       isPromoting: false,
       isStale: this.#init.hasReplicas,
       isDirty: false,
+      attachments: new Set(),
     });
     if (this.#init.hasReplicas) this.#freshness.check(node);
     for (const path of this.pods.store.keysBy("node", node)) {
@@ -163,6 +170,8 @@ export class FleetCache {
   }
 
   disconnect(node: string): void {
+    const connected = this.#connected.get(node);
+    if (connected !== undefined) this.#followAttachments(node, connected, new Set());
     this.#connected.delete(node);
   }
 
@@ -251,6 +260,8 @@ export class FleetCache {
   }
 
   #readerOf(key: ObjectKey): KubeClient | undefined {
+    const attached = this.#attachedTo.get(key);
+    if (attached !== undefined) return this.#components.client.as(nodeUser(attached), NODE_GROUPS);
     for (const path of this.pods.store.keysBy("reference", key)) {
       const node = this.pods.store.get(path)?.node ?? "";
       if (this.#connected.has(node)) return this.#components.client.as(nodeUser(node), NODE_GROUPS);
@@ -302,6 +313,7 @@ export class FleetCache {
     const sent = connected.desired.watch.current.hashes;
     const hashes = new Map<ObjectKey, ObjectHash>();
     const namespaces = new Set<string>();
+    const attachments = new Set<ObjectKey>();
     let isLoading = false;
     const own = this.node(node)?.packed;
     if (own !== undefined) hashes.set(own.key, own.hash);
@@ -316,11 +328,39 @@ export class FleetCache {
       if (isWaiting && !sent.has(pod.packed.key)) continue;
       hashes.set(pod.packed.key, pod.packed.hash);
       for (const each of found) if (typeof each !== "string") hashes.set(each.key, each.hash);
+      for (const key of this.#attachmentsOf(node, found)) attachments.add(key);
+    }
+    this.#followAttachments(node, connected, attachments);
+    for (const key of attachments) {
+      const attachment = this.data.state(key);
+      if (typeof attachment !== "string") hashes.set(attachment.key, attachment.hash);
     }
     this.services.addTo(hashes, namespaces);
     const wasSynced = connected.desired.watch.current.synced;
     const isWhole = this.isSynced && !connected.isPromoting && !connected.isStale && !isLoading;
     connected.desired.update(hashes, wasSynced || isWhole);
+  }
+
+  #attachmentsOf(node: string, found: readonly DataState[]): readonly ObjectKey[] {
+    return found.flatMap((each) => {
+      if (typeof each === "string" || !each.key.startsWith("PersistentVolume/")) return [];
+      return attachmentKey(each.object, node) ?? [];
+    });
+  }
+
+  /** No object names an attachment: its name follows from volume and node. */
+  #followAttachments(node: string, connected: Connected, attachments: ReadonlySet<ObjectKey>): void {
+    const before = connected.attachments;
+    connected.attachments = attachments;
+    for (const key of attachments) {
+      this.#attachedTo.set(key, node);
+      this.data.want(key);
+    }
+    for (const key of before) {
+      if (attachments.has(key)) continue;
+      this.#attachedTo.delete(key);
+      this.data.release(key);
+    }
   }
 
   /**

@@ -1,6 +1,7 @@
 /** The hub's fields of a Node object: labels, addresses, status. Pure. */
 
 import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { type CsiDriverReport, parseCsiReport } from "@picolet/protocol/tunnel/csi-report.ts";
 import type { NodeReportContent } from "@picolet/protocol/tunnel/messages.ts";
 import { UPDATE_STATUS_ANNOTATION } from "@picolet/protocol/updates/node-updates.ts";
 import { packReport } from "./node-report-annotation.ts";
@@ -63,7 +64,7 @@ export function newNode(report: NodeReportContent, { node, hub }: NodeIdentityIn
     kind: "Node",
     metadata: {
       name: node,
-      labels: { ...allowedLabels(report.labels), [HUB_LABEL]: hub },
+      labels: { ...allowedLabels({ ...topologyOf(report), ...report.labels }), [HUB_LABEL]: hub },
       annotations: annotationsOf(report),
     },
     spec,
@@ -83,6 +84,9 @@ export function nodePatch(
     const label = given[key];
     if (label !== undefined && before[key] !== label) labels[key] = label;
   }
+  for (const [key, label] of Object.entries(allowedLabels(topologyOf(report)))) {
+    if (before[key] !== label) labels[key] = label;
+  }
   if (before[HUB_LABEL] !== hub) labels[HUB_LABEL] = hub;
   const annotations: Record<string, string | null> = {};
   for (const [key, value] of Object.entries(annotationsOf(report))) {
@@ -101,6 +105,15 @@ export function nodePatch(
   };
 }
 
+const driversOf = (report: NodeReportContent): readonly CsiDriverReport[] => parseCsiReport(report.csi ?? "") ?? [];
+
+/** Labels by which CSI drivers find their nodes. */
+const topologyOf = (report: NodeReportContent): Readonly<Record<string, string>> =>
+  Object.assign({}, ...driversOf(report).map(({ topology }) => topology));
+
+/** The kubelet's annotation of each driver's ID of the node. */
+const CSI_NODE_IDS = "csi.volume.kubernetes.io/nodeid";
+
 const annotationsOf = (report: NodeReportContent): Readonly<Record<string, string>> => {
   const packed = packReport(report);
   const { addresses } = report.status;
@@ -108,6 +121,11 @@ const annotationsOf = (report: NodeReportContent): Readonly<Record<string, strin
     ...(packed === undefined ? {} : { [REPORT_ANNOTATION]: packed }),
     [BOARD_ADDRESSES_ANNOTATION]: JSON.stringify(Array.isArray(addresses) ? addresses : []),
     ...(report.updates === undefined ? {} : { [UPDATE_STATUS_ANNOTATION]: report.updates }),
+    ...(report.csi === undefined
+      ? {}
+      : {
+          [CSI_NODE_IDS]: JSON.stringify(Object.fromEntries(driversOf(report).map((each) => [each.name, each.nodeID]))),
+        }),
   };
 };
 

@@ -3,7 +3,9 @@ import { type KubeObject, NODES } from "@picolet/hub-core/kube-client/kube-clien
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import { millis, seconds } from "@picolet/protocol/ports.ts";
+import { parseCsiReport } from "@picolet/protocol/tunnel/csi-report.ts";
 import type { NodeReportContent } from "@picolet/protocol/tunnel/messages.ts";
+import { putCsiNode } from "./csi-node.ts";
 import { type NodeConnection, undefinedOn } from "./node-connection.ts";
 import { conditionPatch, newNode, nodePatch, nodeStatusPatch, ownerOf } from "./node-object.ts";
 import { unpackReport } from "./node-report-annotation.ts";
@@ -50,6 +52,8 @@ export class NodeWriter {
       const patch = nodeStatusPatch(fieldsAt(current, "status"), report, endpoint, kubeTime(clock.wall()));
       await client.patch(NODES, { namespace: "", name: node }, "strategic", patch, { subresource: "status" }, signal);
       this.#writtenAtMs = clock.monotonic();
+      const drivers = parseCsiReport(report.csi ?? "");
+      if (drivers !== undefined) await putCsiNode(client, current, drivers, signal);
     } finally {
       this.#isWriting = false;
     }

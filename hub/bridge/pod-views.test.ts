@@ -1,12 +1,14 @@
 import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
 import { test } from "node:test";
 import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { nodePodStatus } from "@picolet/protocol/pod/node-pod-status.ts";
+import { parseCsiReport } from "@picolet/protocol/tunnel/csi-report.ts";
 import fc from "fast-check";
 import { awayTolerations } from "./away-tolerations.ts";
 import { nodePatch } from "./node-object.ts";
 import { podStatusPatch } from "./pod-status-patch.ts";
-import { DATA_TYPES, remoteService } from "./remote-data.ts";
+import { attachmentKey, DATA_TYPES, remoteService } from "./remote-data.ts";
 import { fieldsAt, hasLostReadiness, remoteNode, remotePod } from "./remote-object.ts";
 import { PackedObject, sentReferences, storedNode, wholePod } from "./stored-objects.ts";
 
@@ -48,6 +50,7 @@ test("references are found wherever a pod may name something that its node is to
   };
   const names = (kind: string, list: readonly string[]): string[] => list.map((name) => `${kind}/ns/${name}`);
   assert.deepEqual(sentReferences(pod(spec)), [
+    "CSIDriver//x",
     ...names("ConfigMap", ["env-c", "from-c", "pro-c", "vol-c"]),
     ...names("PersistentVolumeClaim", ["claim", "p-g"]),
     "RuntimeClass//crun",
@@ -234,9 +237,47 @@ test("a mirror pod counts as scheduled from its start on, once", () => {
 test("a volume is named by a claim that is bound to it, and by no other", () => {
   const [claim] = DATA_TYPES.filter(({ type }) => type.kind === "PersistentVolumeClaim");
   const bound = { ...pod({ volumeName: "disk" }), kind: "PersistentVolumeClaim", status: { phase: "Bound" } };
-  assert.equal(claim?.names(bound), "PersistentVolume//disk");
-  assert.equal(claim?.names({ ...bound, status: { phase: "Pending" } }), undefined);
-  assert.equal(claim?.names({ ...bound, spec: {} }), undefined);
+  assert.deepEqual(claim?.names(bound), ["PersistentVolume//disk"]);
+  assert.deepEqual(claim?.names({ ...bound, status: { phase: "Pending" } }), []);
+  assert.deepEqual(claim?.names({ ...bound, spec: {} }), []);
+});
+
+test("a volume of a CSI driver names the driver's object and the Secrets of the node's part alone", () => {
+  const [volume] = DATA_TYPES.filter(({ type }) => type.kind === "PersistentVolume");
+  const secret = (name: string) => ({ name, namespace: "storage" });
+  const csi = {
+    driver: "disk.example",
+    volumeHandle: "v1",
+    controllerPublishSecretRef: secret("controller"),
+    nodeStageSecretRef: secret("stage"),
+    nodePublishSecretRef: secret("publish"),
+  };
+  assert.deepEqual(volume?.names(pod({ csi })), [
+    "CSIDriver//disk.example",
+    "Secret/storage/stage",
+    "Secret/storage/publish",
+  ]);
+  assert.deepEqual(volume?.names(pod({ hostPath: { path: "/x" } })), []);
+  const digest = createHash("sha256").update("v1disk.examplenode-a").digest("hex");
+  assert.equal(attachmentKey({ spec: { csi } }, "node-a"), `VolumeAttachment//csi-${digest}`);
+  assert.equal(attachmentKey({ spec: {} }, "node-a"), undefined);
+});
+
+test("what a board reports of its CSI drivers becomes labels of its Node, as far as a node may set them", () => {
+  const driver = {
+    name: "disk.example",
+    nodeID: "n1",
+    count: 0,
+    topology: { "disk.example/zone": "a", "node-restriction.kubernetes.io/x": "b" },
+  };
+  const report = { register: true, labels: {}, taints: [], providerID: "", status: {}, csi: JSON.stringify([driver]) };
+  const metadata = { name: "n", uid: "u", labels: { "picolet.io/hub": "h" }, annotations: {} };
+  const patch = nodePatch({ apiVersion: "v1", kind: "Node", metadata }, report, { node: "n", hub: "h" });
+  assert.deepEqual(fieldsAt(fieldsAt(patch, "metadata"), "labels"), { "disk.example/zone": "a" });
+  const annotations = fieldsAt(fieldsAt(patch, "metadata"), "annotations");
+  assert.equal(annotations["csi.volume.kubernetes.io/nodeid"], '{"disk.example":"n1"}');
+  for (const bad of ["{}", "[{}]", "[1]", "x", JSON.stringify([{ ...driver, count: -1 }])])
+    assert.equal(parseCsiReport(bad), undefined, bad);
 });
 
 test("a service is sent with its address and ports alone, and not without an address", () => {

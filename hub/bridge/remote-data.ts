@@ -2,15 +2,18 @@
  * The objects that nodes receive besides pods and themselves: their resources, and how much of each is sent. Pure, as
  * `remote-object.ts`.
  */
+import { createHash } from "node:crypto";
 
 import {
   CONFIG_MAPS,
+  CSI_DRIVERS,
   type KubeObject,
   PERSISTENT_VOLUME_CLAIMS,
   PERSISTENT_VOLUMES,
   type ResourceType,
   RUNTIME_CLASSES,
   SECRETS,
+  VOLUME_ATTACHMENTS,
 } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { type ObjectKey, objectKey } from "@picolet/protocol/tunnel/messages.ts";
 import { defined, type Fields, fieldsAt } from "./remote-object.ts";
@@ -19,19 +22,23 @@ export interface DataType {
   readonly type: ResourceType;
   /** The part of the object that a node receives. */
   readonly remote: (object: KubeObject) => Fields;
-  /** The object's own reference; a node that needs the one needs the other. */
-  readonly names: (object: KubeObject) => ObjectKey | undefined;
+  /** The object's own references; a node that needs the one needs the others. */
+  readonly names: (object: KubeObject) => readonly ObjectKey[];
+  /** True when a hub whose role does not show it works on without it: an older role has no such rule. */
+  readonly isOptional?: true;
 }
 
-const nothing = (): undefined => undefined;
+const nothing = (): readonly ObjectKey[] => [];
 
 /** Everything that pods name. */
 export const DATA_TYPES: readonly DataType[] = [
   { type: SECRETS, remote: keyedData, names: nothing },
   { type: CONFIG_MAPS, remote: keyedData, names: nothing },
   { type: PERSISTENT_VOLUME_CLAIMS, remote: claim, names: volumeOf },
-  { type: PERSISTENT_VOLUMES, remote: volume, names: nothing },
+  { type: PERSISTENT_VOLUMES, remote: volume, names: driverObjects },
   { type: RUNTIME_CLASSES, remote: runtimeClass, names: nothing },
+  { type: CSI_DRIVERS, remote: csiDriver, names: nothing, isOptional: true },
+  { type: VOLUME_ATTACHMENTS, remote: volumeAttachment, names: nothing, isOptional: true },
 ];
 
 /** Content alone: a Secret that was deleted and created again with the same content changes nothing for a node. */
@@ -54,12 +61,12 @@ function claim({ metadata, spec, status }: KubeObject): Fields {
 }
 
 /** The Node authorizer shows a volume to the nodes of the pods whose claim is bound to it. */
-function volumeOf(object: KubeObject): ObjectKey | undefined {
+function volumeOf(object: KubeObject): readonly ObjectKey[] {
   const { volumeName } = fieldsAt(object, "spec");
   const isBound = fieldsAt(object, "status").phase === "Bound";
   return isBound && typeof volumeName === "string" && volumeName !== ""
-    ? objectKey("PersistentVolume", "", volumeName)
-    : undefined;
+    ? [objectKey("PersistentVolume", "", volumeName)]
+    : [];
 }
 
 /** Those that say how a volume is mounted; the others are bookkeeping of controllers. */
@@ -76,6 +83,42 @@ function volume({ metadata, spec }: KubeObject): Fields {
     kind: "PersistentVolume",
     metadata: defined({ name, uid, annotations: told.length === 0 ? undefined : Object.fromEntries(told) }),
     spec: claimRef === undefined ? others : { ...others, claimRef: claimed },
+  };
+}
+
+/** Secrets that a node's part of a CSI driver gets, and the driver's own object. */
+const NODE_SECRETS = ["nodeStageSecretRef", "nodePublishSecretRef", "nodeExpandSecretRef"];
+
+function driverObjects(object: KubeObject): readonly ObjectKey[] {
+  const source = fieldsAt(fieldsAt(object, "spec"), "csi");
+  if (typeof source.driver !== "string" || source.driver === "") return [];
+  const secrets = NODE_SECRETS.flatMap((field) => {
+    const { name, namespace } = fieldsAt(source, field);
+    return typeof name === "string" && typeof namespace === "string" ? [objectKey("Secret", namespace, name)] : [];
+  });
+  return [objectKey("CSIDriver", "", source.driver), ...secrets];
+}
+
+/** The attachment of a CSI volume to a node, by the name that the attach/detach controller gives it. */
+export function attachmentKey(volume: Fields, node: string): ObjectKey | undefined {
+  const { driver, volumeHandle } = fieldsAt(fieldsAt(volume, "spec"), "csi");
+  if (typeof driver !== "string" || typeof volumeHandle !== "string") return undefined;
+  const digest = createHash("sha256").update(`${volumeHandle}${driver}${node}`).digest("hex");
+  return objectKey("VolumeAttachment", "", `csi-${digest}`);
+}
+
+function csiDriver({ metadata: { name }, spec }: KubeObject): Fields {
+  return { apiVersion: "storage.k8s.io/v1", kind: "CSIDriver", metadata: { name }, spec: spec ?? {} };
+}
+
+function volumeAttachment({ metadata, status }: KubeObject): Fields {
+  const { name, deletionTimestamp } = metadata;
+  const { attached, attachmentMetadata, attachError } = fieldsAt({ status }, "status");
+  return {
+    apiVersion: "storage.k8s.io/v1",
+    kind: "VolumeAttachment",
+    metadata: defined({ name, deletionTimestamp }),
+    status: defined({ attached, attachmentMetadata, attachError }),
   };
 }
 

@@ -63,7 +63,10 @@ const metadataOf = (metadata: KubeMetadata): Fields =>
     ownerReferences: metadata.ownerReferences,
   });
 
-/** Labels, annotations and spec, without what the hub itself writes there and what changes with the node's health. */
+/**
+ * Labels, annotations and spec, without what the hub itself writes there and what changes with the node's health. Of
+ * the status only which volumes are attached, and that the node was heard to use them: without both none is mounted.
+ */
 export function remoteNode(node: KubeObject): Fields {
   const { name, uid, labels, annotations = {}, creationTimestamp } = node.metadata;
   const {
@@ -72,12 +75,19 @@ export function remoteNode(node: KubeObject): Fields {
     [UPDATE_STATUS_ANNOTATION]: _updates,
     ...rest
   } = annotations;
+  const { volumesAttached, volumesInUse } = fieldsAt(node, "status");
+  const isSome = (list: unknown): boolean => Array.isArray(list) && list.length > 0;
+  const status = defined({
+    volumesAttached: isSome(volumesAttached) ? volumesAttached : undefined,
+    volumesInUse: isSome(volumesInUse) ? volumesInUse : undefined,
+  });
   const others = Object.fromEntries(Object.entries(rest).filter(([key]) => !key.startsWith(TURN_ANNOTATION_PREFIX)));
   return {
     apiVersion: "v1",
     kind: "Node",
     metadata: defined({ name, uid, labels, annotations: others, creationTimestamp }),
     spec: fieldsAt(node, "spec"),
+    ...(Object.keys(status).length === 0 ? {} : { status }),
   };
 }
 

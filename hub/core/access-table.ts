@@ -138,6 +138,7 @@ const HUB: readonly Row[] = [
   // Metadata alone; contents are read as the board whose pods name them.
   row("", ["secrets", "configmaps", "persistentvolumeclaims", "persistentvolumes"], ["list", "watch"]),
   row("node.k8s.io", ["runtimeclasses"], ["list", "watch"]),
+  row("storage.k8s.io", ["csidrivers", "volumeattachments"], ["list", "watch"]),
   row("", ["services"], ["list", "watch"]),
   row("", ["pods"], ["patch"]),
   row(CERTIFICATES, ["certificatesigningrequests"], ["create", ...READ, "delete"]),

@@ -6,6 +6,7 @@
 import { PicoletError } from "../errors.ts";
 import { MAX_REPORT_LENGTH } from "../updates/node-updates.ts";
 import { COMPACT_KEY_BYTES, MAX_COMPACT_DELTA_BYTES } from "./compact-status.ts";
+import { MAX_CSI_REPORT_LENGTH } from "./csi-report.ts";
 import { ListReader } from "./encoding/list-reader.ts";
 import { packJson, packText } from "./encoding/wire-json.ts";
 import type {
@@ -416,7 +417,7 @@ const readMirror = (fields: ListReader): MirrorItem => ({
 export function parseNodeReport(value: unknown): NodeReportContent {
   const wrong = (what: string): PicoletError => new PicoletError("invalid", `cannot read node report: ${what}`);
   if (!isFields(value)) throw wrong("it is no object");
-  const { register, labels, taints, providerID, status, updates } = value;
+  const { register, labels, taints, providerID, status, updates, csi } = value;
   if (typeof register !== "boolean") throw wrong("register: is neither true nor false");
   if (!isFields(labels) || !isStringMap(labels)) throw wrong(`labels: is not a map of at most ${MAX_LABELS} texts`);
   if (!Array.isArray(taints) || taints.length > MAX_TAINTS || !taints.every(isTaint)) {
@@ -426,11 +427,17 @@ export function parseNodeReport(value: unknown): NodeReportContent {
     throw wrong(`providerID: is not a text of at most ${MAX_PROVIDER_ID} characters`);
   }
   if (!isFields(status)) throw wrong("status: is no object");
-  if (updates === undefined) return { register, labels, taints, providerID, status };
-  if (typeof updates !== "string" || updates.length > MAX_REPORT_LENGTH) {
+  const isAtMost = (text: unknown, most: number): boolean =>
+    text === undefined || (typeof text === "string" && text.length <= most);
+  if (!isAtMost(updates, MAX_REPORT_LENGTH))
     throw wrong(`updates: is not a text of at most ${MAX_REPORT_LENGTH} characters`);
-  }
-  return { register, labels, taints, providerID, status, updates };
+  if (!isAtMost(csi, MAX_CSI_REPORT_LENGTH))
+    throw wrong(`csi: is not a text of at most ${MAX_CSI_REPORT_LENGTH} characters`);
+  return {
+    ...{ register, labels, taints, providerID, status },
+    ...(updates === undefined ? {} : { updates: updates as string }),
+    ...(csi === undefined ? {} : { csi: csi as string }),
+  };
 }
 
 const isFields = (value: unknown): value is Record<string, unknown> =>

@@ -232,6 +232,8 @@ export interface NodeReportContent {
   readonly status: Readonly<Record<string, unknown>>;
   /** JSON of an `UpdateReport`, for UPDATE_STATUS_ANNOTATION; absent: nothing was ever updated. Older hubs drop it. */
   readonly updates?: string | undefined;
+  /** JSON of `CsiDriverReport`s; absent: no CSI driver has registered. Older hubs drop it. */
+  readonly csi?: string | undefined;
 }
 
 export interface NodeAck {

@@ -18,6 +18,7 @@ import type { RuntimeRouter } from "../../core/pods/pod-ports.ts";
 import type { DecisionRecorder } from "../../core/store/decisions.ts";
 import type { Machine, NodeCapacity } from "../../node/machine.ts";
 import type { NodeCondition } from "../../node/node-conditions.ts";
+import type { CsiState } from "../../node/node-report.ts";
 import { NodeReports } from "../../node/node-reports.ts";
 import type { RuntimeReports } from "../../observe/runtime-reports.ts";
 import type { CorrectedClock } from "../../security/corrected-clock.ts";
@@ -57,6 +58,7 @@ export interface LinkedNode {
   readonly conditions: Watch<readonly NodeCondition[]>;
   /** JSON of an `UpdateReport`; undefined: nothing is reported. */
   readonly updates: Watch<string | undefined>;
+  readonly csi: Watch<CsiState | undefined>;
   readonly devices: Watch<DeviceResources>;
   readonly addresses: () => readonly string[];
   readonly view: NodeAgentView;
@@ -171,7 +173,8 @@ export class HubLink implements ClusterObjects, ClientReviews {
   }
 
   #makeReports(node: LinkedNode): NodeReports {
-    const { router, runtimes, conditions, updates, devices, addresses, view, machine, capacity, allocatable } = node;
+    const { router, runtimes, conditions, updates, csi, devices, addresses, view, machine, capacity, allocatable } =
+      node;
     const { clock, log } = this.#components;
     const { configuration } = this.#init;
     const { nodeName, registerNode, nodeLabels, registerWithTaints, providerID, nodeStatusMaxImages } = configuration;
@@ -180,6 +183,7 @@ export class HubLink implements ClusterObjects, ClientReviews {
         adapters: router.adapters,
         conditions,
         updates,
+        csi,
         devices,
         podsChanged: view.podsChanged,
         addresses,

@@ -28,7 +28,12 @@ export function makeNodeStats(components: NodeStatsComponents, init: NodeStatsIn
   const { configuration, rootDir, startedAt } = init;
   const paths = new PodPaths({ rootDir, podLogsDir: configuration.podLogsDir });
   return new UsageStats(
-    { looks: usage, mountedVolumes: (pod) => mountedVolumes(paths, pod), clock, log },
+    {
+      looks: usage,
+      mountedVolumes: async (pod) => [...(await mountedVolumes(paths, pod)), ...(await usage.driverVolumes(pod))],
+      clock,
+      log,
+    },
     { nodeName: configuration.nodeName, startedAt, volumePeriod: configuration.volumeStatsAggPeriod },
   );
 }

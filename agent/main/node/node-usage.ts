@@ -6,6 +6,7 @@ import type { CgroupHierarchies } from "../../resources/cgroup-hierarchies.ts";
 import { CgroupSampler } from "../../stats/cgroup-sampler.ts";
 import type { CgroupFolders } from "../../stats/cgroup-usage.ts";
 import { FilesystemSampler } from "../../stats/filesystem-sampler.ts";
+import type { MountedVolume } from "../../stats/summary.ts";
 import type { StatsSampler } from "../../stats/usage-stats.ts";
 import { DiskUsageSampler } from "../../volumes/ephemeral-storage/disk-usage-sampler.ts";
 import { readWritableLayers } from "../../volumes/ephemeral-storage/writable-layers.ts";
@@ -16,6 +17,8 @@ export interface NodeUsageComponents {
   readonly pods: () => readonly AgentPod[];
   /** cgroupfs path; "": none. */
   readonly podCgroup: (pod: DesiredPod) => string;
+  /** Missing: there are none. */
+  readonly driverVolumes?: NodeUsageSampler["driverVolumes"];
   /** Containers' first. */
   readonly adapters: readonly RuntimeAdapter[];
   readonly clock: Clock;
@@ -33,6 +36,8 @@ export interface NodeUsageInit {
 /** `UsageSampler`, with what statistics and the limits of single pods want besides. */
 export interface NodeUsageSampler extends StatsSampler {
   readonly disk: DiskUsageSampler["disk"];
+  /** Volumes of CSI drivers, as these report them. */
+  readonly driverVolumes: (pod: AgentPod) => Promise<readonly MountedVolume[]>;
 }
 
 export function makeNodeUsageSampler(components: NodeUsageComponents, init: NodeUsageInit): NodeUsageSampler {
@@ -48,6 +53,7 @@ export function makeNodeUsageSampler(components: NodeUsageComponents, init: Node
     filesystems: (maxAge: Millis, signal) => filesystems.filesystems(maxAge, signal),
     disk: (maxAge, signal, only) => disks.disk(maxAge, signal, only),
     measuredDisk: () => disks.measured(),
+    driverVolumes: async (pod) => (await components.driverVolumes?.(pod)) ?? [],
   };
 }
 

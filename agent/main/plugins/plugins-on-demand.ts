@@ -1,5 +1,4 @@
-/** Registration of kubelet plugins: loaded with the first socket in `plugins_registry`. */
-import { mkdirSync, readdirSync, watch } from "node:fs";
+import { type FSWatcher, mkdirSync, readdirSync, watch } from "node:fs";
 import { join } from "node:path";
 import { wokenOrAborted } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
@@ -7,45 +6,54 @@ import { describeError } from "@picolet/protocol/errors.ts";
 import type { Clock, Log, Random } from "@picolet/protocol/ports.ts";
 import type { PluginHandlers } from "../../plugins/plugin-handler.ts";
 
-/** The kubelet's name, in its root directory. */
-const FOLDER = "plugins_registry";
+/** The kubelet's mode of both folders: plugins run as root. */
+const FOLDER_MODE = 0o750;
 
-export interface PluginsComponents {
+export interface PluginsOnDemandComponents {
   readonly clock: Clock;
   readonly random: Random;
   readonly log: Log;
   readonly handlers: PluginHandlers;
 }
 
+/** The kubelet's folders for plugins. What registers plugins is loaded when something is in the registry. */
 export class PluginsOnDemand implements Component {
   readonly name = "plugins";
-  readonly #components: PluginsComponents;
-  readonly #folder: string;
+  readonly #components: PluginsOnDemandComponents;
+  readonly #rootDir: string;
 
-  constructor(components: PluginsComponents, init: { readonly rootDir: string }) {
+  constructor(components: PluginsOnDemandComponents, init: { readonly rootDir: string }) {
     this.#components = components;
-    this.#folder = join(init.rootDir, FOLDER);
+    this.#rootDir = init.rootDir;
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    await this.#untilUsed(signal);
+    const folder = join(this.#rootDir, "plugins_registry");
+    mkdirSync(join(this.#rootDir, "plugins"), { recursive: true, mode: FOLDER_MODE });
+    mkdirSync(folder, { recursive: true, mode: FOLDER_MODE });
+    await this.#untilUsed(folder, signal);
     if (signal.aborted) return;
     const { PluginWatcher } = await import("../../plugins/plugin-watcher.ts");
-    await new PluginWatcher(this.#components, { folder: this.#folder }).run(signal);
+    await new PluginWatcher(this.#components, { folder }).run(signal);
   }
 
-  /** Where the kernel reports no changes, the watcher is loaded at once: it scans by time. */
-  async #untilUsed(signal: AbortSignal): Promise<void> {
+  async #untilUsed(folder: string, signal: AbortSignal): Promise<void> {
+    let watcher: FSWatcher | undefined;
     try {
-      mkdirSync(this.#folder, { recursive: true, mode: 0o750 });
       await wokenOrAborted(signal, (wake) => {
-        const watcher = watch(this.#folder, wake);
-        watcher.on("error", wake);
-        if (readdirSync(this.#folder).length > 0) wake();
-        return () => watcher.close();
+        try {
+          watcher = watch(folder, wake);
+          watcher.on("error", wake);
+        } catch (error) {
+          // Without inotify watches the watcher itself scans.
+          this.#components.log.warn("cannot watch for plugins", { folder, error: describeError(error) });
+          queueMicrotask(wake);
+        }
+        if (readdirSync(folder).length > 0) queueMicrotask(wake);
+        return () => watcher?.close();
       });
-    } catch (error) {
-      this.#components.log.warn("cannot watch the folder of plugins", { error: describeError(error) });
+    } finally {
+      watcher?.close();
     }
   }
 }

@@ -1,11 +1,16 @@
 import { execFile, spawnSync } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
 import { cancelled } from "@picolet/protocol/async/abort.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { type MountEntry, mountPointsWithin, parseMountInfo } from "../../core/node/mount-info.ts";
 
 /** A local mount takes milliseconds; this is for a board that is swapping, and for a file system that hangs. */
 const MOUNT_TIMEOUT_MS = 30_000;
+/** A server that is away: mount.nfs tries for two minutes by itself; the pod's worker tries again. */
+const NETWORK_MOUNT_TIMEOUT_MS = 130_000;
+/** Where mount(8) looks for its helpers. */
+const HELPER_FOLDERS = ["/sbin", "/usr/sbin", "/usr/bin"];
 /** The longest a bind mount, which no disk is asked for, may hold up the agent. */
 const BIND_TIMEOUT_MS = 5_000;
 /** Making a file system on a slow card. */
@@ -30,6 +35,17 @@ export interface Mounter {
   /** A file system on a block device, which gets one of `type` (mkfs) when it has none at all. */
   mountDevice(
     device: string,
+    target: string,
+    type: string,
+    options: readonly string[],
+    signal: AbortSignal,
+  ): Promise<void>;
+  /**
+   * A file system of another machine, by the host's helper program `mount.<type>`.
+   * @throws `unavailable`, naming the helper where this node has none
+   */
+  mountNetwork(
+    source: string,
     target: string,
     type: string,
     options: readonly string[],
@@ -79,6 +95,26 @@ export class SystemMounter implements Mounter {
     if (!options.includes("ro") && (await isBlank(device, signal))) await format(device, type, signal);
     const all = options.length === 0 ? ["defaults"] : options;
     await run("mount", ["-c", "-t", type, "-o", all.join(","), device, target], signal);
+  }
+
+  async mountNetwork(
+    source: string,
+    target: string,
+    type: string,
+    options: readonly string[],
+    signal: AbortSignal,
+  ): Promise<void> {
+    const helper = `mount.${type}`;
+    if (!HELPER_FOLDERS.some((folder) => existsSync(join(folder, helper))))
+      throw new PicoletError(
+        "unavailable",
+        `cannot mount ${source}: this node has no ${helper}; install it (nfs-common)`,
+        {
+          retryable: true,
+        },
+      );
+    const given = options.length === 0 ? [] : ["-o", options.join(",")];
+    await run("mount", ["-c", "-t", type, ...given, source, target], signal, NETWORK_MOUNT_TIMEOUT_MS);
   }
 
   async bindVolume(source: string, target: string, options: readonly string[], signal: AbortSignal): Promise<void> {

@@ -72,6 +72,11 @@ export class PodPaths {
     return join(this.podsDir, "..", "plugins", "kubernetes.io", "local-volume", "mounts");
   }
 
+  /** The node's folder for volumes of CSI drivers. */
+  get csiPlugins(): string {
+    return join(this.podsDir, "..", "plugins", "kubernetes.io", "csi");
+  }
+
   /** Volumes made of images, each mounted by the runtime. */
   images(uid: string): string {
     return join(this.volumes(uid), "kubernetes.io~image");

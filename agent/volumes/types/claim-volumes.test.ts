@@ -168,8 +168,8 @@ test("a volume of the wrong mode, place, kind or path is refused in the kubelet'
     await bench.problem(podWith()),
     'MountVolume.MountDevice failed for volume "pv" : kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: driver name ebs.example not found in the list of registered CSI drivers',
   );
-  bench.claim({ nfs: { server: "s", path: "/" }, accessModes: ["ReadWriteMany"] });
-  assert.match(await bench.problem(podWith()), /this node has none for volumes of type nfs$/);
+  bench.claim({ iscsi: { targetPortal: "s" }, accessModes: ["ReadWriteMany"] });
+  assert.match(await bench.problem(podWith()), /this node has none for volumes of type iscsi$/);
   bench.claim({ hostPath: { path: "/nowhere", type: "Directory" } });
   assert.equal(
     await bench.problem(podWith()),

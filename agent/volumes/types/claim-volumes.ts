@@ -15,7 +15,9 @@ import type { Mounter } from "../files/mounter.ts";
 import { nameOf, type PodPaths } from "../files/pod-paths.ts";
 import { changeOwnership } from "../files/volume-ownership.ts";
 import { type ClaimedVolume, claimedVolume } from "./claimed-volume.ts";
+import { type CsiOnDemand, makeCsi } from "./csi-on-demand.ts";
 import { checkHostPath, statOf } from "./host-path.ts";
+import { mountNfs } from "./nfs.ts";
 import type {
   VolumeHandler,
   VolumeLocation,
@@ -34,6 +36,7 @@ export interface ClaimVolumesComponents {
   readonly log: Log;
   /** Labels of the node, for the volumes' node affinity. */
   readonly nodeLabels: () => Readonly<Record<string, string>>;
+  readonly csi: Pick<CsiOnDemand, "publish">;
 }
 
 /** The kubelet's times of events about a slow change of ownership: the first one, and the distance of further ones. */
@@ -41,7 +44,7 @@ const SLOW_OWNERSHIP_MS = 30_000;
 const OWNERSHIP_REPORT_MS = 60_000;
 const FOLDER_MODE = 0o750;
 
-/** Persistent volumes that lie on this node: `local` and `hostPath`. */
+/** Persistent volumes: those that lie on this node, `local` and `hostPath`, and those of CSI drivers. */
 export class ClaimVolumes implements VolumeHandler {
   readonly #components: ClaimVolumesComponents;
   readonly #nodeName: string;
@@ -121,6 +124,14 @@ export class ClaimVolumes implements VolumeHandler {
         "volume uses the ReadWriteOncePod access mode and is already in use by another pod",
       );
     await this.#noteUse(pod.uid, name);
+    const { source } = claimed;
+    if (source.kind === "csi")
+      return this.#components.csi.publish(
+        pod,
+        name,
+        ({ persistentVolume }) => persistentVolume(name, source.spec, claimed.readOnly),
+        signal,
+      );
     if (claimed.mode === "Block") return this.#map(pod, claimed);
     try {
       return await this.#mount(pod, claimed, signal);
@@ -131,7 +142,12 @@ export class ClaimVolumes implements VolumeHandler {
   }
 
   async #checkSource({ name, source, mode, mountOptions }: ClaimedVolume, operation: string): Promise<void> {
-    if (source.kind === "other") throw unsupported(name, source);
+    if (source.kind === "csi") return;
+    if (source.kind === "nfs") {
+      if (mode === "Block") throw failed("MapVolume.SetUpDevice", name, "nfs volumes are no devices");
+      return;
+    }
+    if (source.kind === "other") throw unsupported(name, source.type);
     if (source.kind === "hostPath") {
       if (mountOptions.length > 0)
         throw failed(
@@ -188,7 +204,12 @@ export class ClaimVolumes implements VolumeHandler {
       await checkHostPath(source.path, source.type);
       return { path: source.path, readOnly, isDevice: false };
     }
-    if (source.kind !== "local") throw unsupported(name, source);
+    if (source.kind === "nfs") {
+      const isReadOnly = readOnly || source.readOnly;
+      const volume = { ...source, name, mountOptions, readOnly: isReadOnly };
+      return { path: await mountNfs(this.#components, pod, volume, signal), readOnly: isReadOnly, isDevice: false };
+    }
+    if (source.kind !== "local") throw unsupported(name, source.kind);
     const { paths, mounter } = this.#components;
     if (!mounter.allowed)
       throw failed("MountVolume.SetUp", name, "this process may not mount, which a local volume takes");
@@ -277,7 +298,8 @@ export class ClaimVolumes implements VolumeHandler {
 
 export const claimVolume: VolumeType = { makeHandler: (services) => services.once(makeClaimVolumes) };
 
-const makeClaimVolumes = (services: VolumeServices): ClaimVolumes => new ClaimVolumes(services, services);
+const makeClaimVolumes = (services: VolumeServices): ClaimVolumes =>
+  new ClaimVolumes({ ...services, csi: services.once(makeCsi) }, services);
 
 /** The same folder of the same file system. */
 const isSame = (left: MountEntry, right: MountEntry): boolean =>
@@ -289,15 +311,8 @@ const failed = (what: string, volume: string, why: string): PicoletError =>
     retryable: true,
   });
 
-function unsupported(name: string, { type, driver }: { readonly type: string; readonly driver: string }): PicoletError {
-  if (type === "csi")
-    return failed(
-      "MountVolume.MountDevice",
-      name,
-      `kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: driver name ${driver} not found in the list of registered CSI drivers`,
-    );
-  return failed("MountVolume.SetUp", name, `no volume plugin matched: this node has none for volumes of type ${type}`);
-}
+const unsupported = (name: string, type: string): PicoletError =>
+  failed("MountVolume.SetUp", name, `no volume plugin matched: this node has none for volumes of type ${type}`);
 
 /** As Go's %q does for paths and names. */
 const quoted = (text: string): string => JSON.stringify(text);

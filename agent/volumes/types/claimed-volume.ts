@@ -22,8 +22,11 @@ export interface ClaimedVolume {
 export type VolumeSource =
   | { readonly kind: "local"; readonly path: string; readonly fsType: string }
   | { readonly kind: "hostPath"; readonly path: string; readonly type: HostPathType }
-  /** A type that needs a driver. `driver` is a CSI volume's. */
-  | { readonly kind: "other"; readonly type: string; readonly driver: string };
+  | { readonly kind: "nfs"; readonly server: string; readonly path: string; readonly readOnly: boolean }
+  /** `spec` is the persistent volume's. */
+  | { readonly kind: "csi"; readonly spec: Readonly<Record<string, unknown>> }
+  /** A type that no node of ours has. */
+  | { readonly kind: "other"; readonly type: string };
 
 /** A claim that keeps another one's deletion from being over. */
 const PROTECTION = "kubernetes.io/pvc-protection";
@@ -32,7 +35,7 @@ const DEFAULT_FS_TYPE = "ext4";
 type Fields = Readonly<Record<string, unknown>>;
 
 /** @returns the claim's name, which of an ephemeral volume has the pod's in it; `undefined`: the volume is no claim */
-function claimNameOf(pod: Pod, volume: Volume): string | undefined {
+export function claimNameOf(pod: Pod, volume: Volume): string | undefined {
   if (volume.persistentVolumeClaim !== undefined) return volume.persistentVolumeClaim.claimName;
   return volume.ephemeral === undefined ? undefined : `${pod.metadata.name}-${volume.name}`;
 }
@@ -140,8 +143,13 @@ function sourceOf(spec: Fields): VolumeSource {
     const { path, type } = fields(spec.hostPath);
     return { kind: "hostPath", path: text(path), type: text(type) as HostPathType };
   }
+  if (spec.nfs !== undefined) {
+    const { server, path, readOnly } = fields(spec.nfs);
+    return { kind: "nfs", server: text(server), path: text(path), readOnly: readOnly === true };
+  }
+  if (spec.csi !== undefined) return { kind: "csi", spec };
   const type = Object.keys(spec).find((field) => !NO_SOURCES.has(field)) ?? "unknown";
-  return { kind: "other", type, driver: text(fields(spec[type]).driver) };
+  return { kind: "other", type };
 }
 
 /** The API server has validated them; what is no list of terms matches nothing. */

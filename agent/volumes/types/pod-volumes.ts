@@ -3,6 +3,7 @@ import { isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Container, Pod, Volume } from "@picolet/protocol/pod/pod.ts";
 import type { PodUid } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { type CsiOnDemand, makeCsi } from "./csi-on-demand.ts";
 import { MountFailures } from "./mount-failures.ts";
 import { setUpFailure } from "./set-up-failure.ts";
 import type {
@@ -22,11 +23,13 @@ export class PodVolumes {
   /** By the volume's kind. */
   readonly #handlers: ReadonlyMap<string, VolumeHandler>;
   readonly #failures: MountFailures;
+  readonly csi: CsiOnDemand;
 
   constructor(components: VolumeComponents, init: VolumeInit) {
     this.#components = components;
     this.#failures = new MountFailures(components);
     const services = servicesOf(components, init);
+    this.csi = services.once(makeCsi);
     this.#handlers = new Map(Object.entries(VOLUME_TYPES).map(([kind, type]) => [kind, type.makeHandler(services)]));
   }
 
@@ -97,7 +100,7 @@ export class PodVolumes {
     const kind = volumeKind(volume);
     const handler = this.#handlers.get(kind);
     if (handler !== undefined) return handler.plan(pod, volume, use);
-    const failure = new PicoletError("unavailable", missingDriver(kind, volume), { retryable: true });
+    const failure = new PicoletError("unavailable", missingDriver(kind), { retryable: true });
     return () => Promise.reject(failure);
   }
 
@@ -156,7 +159,5 @@ function servicesOf(components: VolumeComponents, init: VolumeInit): VolumeServi
 }
 
 /** Retryable, because a driver may be installed. */
-function missingDriver(kind: string, { csi }: Volume): string {
-  if (csi === undefined) return `no volume plugin matched: this node has none for volumes of type ${kind}`;
-  return `kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: driver name ${csi.driver} not found in the list of registered CSI drivers`;
-}
+const missingDriver = (kind: string): string =>
+  `no volume plugin matched: this node has none for volumes of type ${kind}`;

@@ -2,10 +2,11 @@ import { mkdir, readFile, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
+import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import type { Clock, Millis } from "@picolet/protocol/ports.ts";
 import { millis } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
-import type { ClusterObjects } from "../../core/hub/cluster-objects.ts";
+import type { ClusterObjects, IssuedToken } from "../../core/hub/cluster-objects.ts";
 import type { Sealer } from "../../core/store/sealer.ts";
 import { nameOf, type PodPaths, TOKENS_FOLDER } from "../files/pod-paths.ts";
 import { encodeKeptToken, generationOf, type KeptToken, type KeptTokenFile, parseKeptToken } from "./kept-tokens.ts";
@@ -45,7 +46,7 @@ export class ServiceAccountTokens {
   }
 
   /**
-   * @returns the token, and in how long it should be asked for again
+   * @returns the token with its end (RFC 3339), and in how long it should be asked for again
    * @throws `unavailable` (retryable) when there is none and no hub to ask
    */
   async get(
@@ -54,21 +55,21 @@ export class ServiceAccountTokens {
     index: number,
     source: TokenSource,
     signal: AbortSignal,
-  ): Promise<{ readonly token: string; readonly refreshIn: Millis }> {
+  ): Promise<{ readonly token: string; readonly expirationTimestamp: string; readonly refreshIn: Millis }> {
     const purpose = purposeOf(pod, source);
     const file: KeptTokenFile = { uid: pod.uid, name: `${nameOf(volume, "volume")}-${index}.json` };
     const kept = await this.#readKept(file);
     const usable = kept?.purpose === purpose ? kept : undefined;
     const left = usable === undefined ? 0 : this.#refreshIn(usable);
-    if (usable !== undefined && left > 0) return { token: usable.token, refreshIn: millis(left) };
+    if (usable !== undefined && left > 0) return { ...issued(usable), refreshIn: millis(left) };
     try {
       const fresh = await this.#request(pod, source, purpose, signal);
       await this.#keep(file, fresh);
-      return { token: fresh.token, refreshIn: millis(Math.max(this.#refreshIn(fresh), 1000)) };
+      return { ...issued(fresh), refreshIn: millis(Math.max(this.#refreshIn(fresh), 1000)) };
     } catch (error) {
       // A refusal is final, such as for a deleted account. Without a hub an old token is better than none.
       if (usable === undefined || !isPicoletError(error) || !error.retryable) throw error;
-      return { token: usable.token, refreshIn: millis(60_000) };
+      return { ...issued(usable), refreshIn: millis(60_000) };
     }
   }
 
@@ -133,6 +134,11 @@ export class ServiceAccountTokens {
     return { token, issuedAtMs: this.#clock.wall().getTime(), expiresAtMs, purpose };
   }
 }
+
+const issued = ({ token, expiresAtMs }: KeptToken): IssuedToken => ({
+  token,
+  expirationTimestamp: kubeTime(new Date(expiresAtMs)),
+});
 
 const purposeOf = ({ uid, pod }: DesiredPod, { audience = "", expirationSeconds }: TokenSource): string =>
   JSON.stringify([pod.metadata.uid ?? uid, pod.spec.serviceAccountName ?? "default", audience, expirationSeconds]);

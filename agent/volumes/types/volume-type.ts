@@ -86,6 +86,8 @@ export interface VolumeComponents {
   readonly nodeLabels: () => Readonly<Record<string, string>>;
   /** Volumes made of images; undefined before the runtimes are known. */
   readonly imageVolumes: () => ImageVolumeMounts | undefined;
+  /** Removes folders of orphaned pods whose volumes could not be taken back before. */
+  readonly sweepAgain?: (signal: AbortSignal) => Promise<void>;
 }
 
 export interface VolumeInit {

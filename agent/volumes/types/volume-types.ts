@@ -4,9 +4,11 @@
  */
 import type { Pod, Volume } from "@picolet/protocol/pod/pod.ts";
 import { claimVolume } from "./claim-volumes.ts";
+import { csiVolume } from "./csi-on-demand.ts";
 import { emptyDir } from "./empty-dirs.ts";
 import { hostPath } from "./host-path.ts";
 import { imageVolume } from "./image-volumes.ts";
+import { nfs } from "./nfs.ts";
 import { configMap, downwardAPI, projected, secret } from "./payload-volumes.ts";
 import type { VolumeType } from "./volume-type.ts";
 
@@ -18,6 +20,8 @@ export const VOLUME_TYPES: Readonly<Record<string, VolumeType>> = {
   downwardAPI,
   projected,
   image: imageVolume,
+  csi: csiVolume,
+  nfs,
   persistentVolumeClaim: claimVolume,
   ephemeral: claimVolume,
 };

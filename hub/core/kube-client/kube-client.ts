@@ -82,6 +82,28 @@ export const RUNTIME_CLASSES: ResourceType = {
   namespaced: false,
 };
 
+export const CSI_DRIVERS: ResourceType = {
+  group: "storage.k8s.io",
+  version: "v1",
+  plural: "csidrivers",
+  kind: "CSIDriver",
+  namespaced: false,
+};
+export const CSI_NODES: ResourceType = {
+  group: "storage.k8s.io",
+  version: "v1",
+  plural: "csinodes",
+  kind: "CSINode",
+  namespaced: false,
+};
+export const VOLUME_ATTACHMENTS: ResourceType = {
+  group: "storage.k8s.io",
+  version: "v1",
+  plural: "volumeattachments",
+  kind: "VolumeAttachment",
+  namespaced: false,
+};
+
 export interface ObjectRef {
   /** "" for what has no namespace. */
   readonly namespace: string;

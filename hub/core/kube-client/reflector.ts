@@ -52,6 +52,8 @@ export interface ReflectorInit<T extends CachedObject> {
    * differences: an object that was deleted and created again in the gap is one change with two UIDs. Must not throw.
    */
   readonly onChange?: (change: Change<T>) => void;
+  /** True: a refused list counts as an empty one. It is tried again all the same. */
+  readonly isOptional?: boolean;
   readonly pageSize?: number;
   readonly silence?: Millis;
 }
@@ -237,6 +239,8 @@ export class Reflector<T extends CachedObject> implements Component {
   #failed(error: unknown): void {
     // A continue token that ran out: the list starts from its beginning.
     const text = describeError(error);
+    const isRefused = isPicoletError(error, "permission_denied") || isPicoletError(error, "not_found");
+    if (this.#init.isOptional === true && isRefused && !this.#synced.current) this.#synced.set(true);
     if (this.#problem.current === "")
       this.#log.warn("cannot follow", { resource: this.#init.type.plural, error: text });
     if (this.#problem.current !== text) this.#problem.set(text);

@@ -1,4 +1,4 @@
-/** Volume types that need a driver, which no node of ours has: a pod that mounts one waits. */
+/** Volume types of other machines and of drivers. A pod whose node lacks what mounts one waits. */
 import {
   object,
   opaque,

@@ -50,10 +50,14 @@ export class FleetAdmin implements AsyncDisposable {
     return new FleetAdmin(new KubeTransport({ access, clock: systemClock, random: { next: Math.random } }));
   }
 
-  /** @param object needs neither apiVersion nor kind when it is of the core group */
+  /** @param object needs neither apiVersion nor kind */
   async create(type: ResourceType, object: Readonly<Record<string, unknown>>): Promise<KubeObject> {
     const { name } = object.metadata as { readonly name: string };
-    const whole = { apiVersion: type.version, kind: type.kind, ...object };
+    const whole = {
+      apiVersion: type.group === "" ? type.version : `${type.group}/${type.version}`,
+      kind: type.kind,
+      ...object,
+    };
     return await this.client.create(type, refOf(type, name), whole, {}, NEVER);
   }
 

@@ -1,0 +1,18 @@
+/** The part of the agent for CSI, put together. It is loaded with the first driver, or the first volume of one. */
+import { CsiDrivers } from "./csi-drivers.ts";
+import { CsiVolumes, type CsiVolumesComponents } from "./csi-volumes.ts";
+
+export { inlineVolume, persistentVolume } from "./csi-source.ts";
+
+export interface CsiNode {
+  readonly drivers: CsiDrivers;
+  readonly volumes: CsiVolumes;
+}
+
+export function makeCsiNode(
+  components: Omit<CsiVolumesComponents, "drivers">,
+  init: { readonly nodeName: string },
+): CsiNode {
+  const drivers = new CsiDrivers(components);
+  return { drivers, volumes: new CsiVolumes({ ...components, drivers }, init) };
+}

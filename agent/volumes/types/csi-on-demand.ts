@@ -1,0 +1,202 @@
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { Alarm } from "@picolet/protocol/async/alarm.ts";
+import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import { millis, type PodUid, seconds } from "@picolet/protocol/ports.ts";
+import { objectKey } from "@picolet/protocol/tunnel/messages.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { CsiNode } from "../csi/csi-node.ts";
+import type { CsiVolume } from "../csi/csi-source.ts";
+import type { CsiUsage } from "../csi/csi-stats.ts";
+import { claimNameOf } from "./claimed-volume.ts";
+import { ServiceAccountTokens } from "./service-account-tokens.ts";
+import type { VolumeLocation, VolumeServices, VolumeType } from "./volume-type.ts";
+
+/** Pauses between attempts to take volumes back whose driver is missing or refuses, as the kubelet's. */
+const RETRY: BackoffPolicy = { first: seconds(1), max: seconds(120) };
+const FOLDER = "csi";
+
+/** See `CsiState` of `agent/node/node-report.ts`. */
+export interface CsiReportState {
+  readonly drivers: string | undefined;
+  readonly volumesInUse: readonly string[] | undefined;
+}
+
+/** In the terms of `MountedVolume` of `agent/stats/summary.ts`. */
+export interface CsiVolumeUsage {
+  readonly name: string;
+  readonly usage: CsiUsage;
+  readonly pvcRef?: { readonly name: string; readonly namespace: string };
+}
+
+type CsiModule = typeof import("../csi/csi-node.ts");
+
+/**
+ * Volumes of CSI drivers. The code is loaded when a driver registers, a pod has such a volume, or the disk shows that
+ * there was one.
+ */
+export class CsiOnDemand implements Component {
+  readonly name = "CSI volumes";
+  readonly #services: VolumeServices;
+  readonly #alarm: Alarm;
+  #module: Promise<CsiModule> | undefined;
+  readonly #node = new WatchSource<CsiNode | undefined>(undefined);
+  readonly #state = new WatchSource<CsiReportState | undefined>(undefined);
+  readonly #locations = new Map<PodUid, Map<string, VolumeLocation>>();
+  /** Ends questions to drivers with the agent. */
+  readonly #life = new AbortController();
+  #failures = 0;
+
+  constructor(services: VolumeServices) {
+    this.#services = services;
+    this.#alarm = new Alarm(services.clock);
+  }
+
+  /** The drivers and volumes that the node reports. Undefined until something needs CSI. */
+  get state(): Watch<CsiReportState | undefined> {
+    return this.#state;
+  }
+
+  async load(): Promise<CsiNode> {
+    const module = await this.#import();
+    const { current } = this.#node;
+    if (current !== undefined) return current;
+    const tokens = new ServiceAccountTokens(this.#services);
+    const node = module.makeCsiNode(
+      {
+        ...this.#services,
+        tokenOf: (pod, volume, index, request, signal) => tokens.get(pod, volume, index, request, signal),
+      },
+      this.#services,
+    );
+    this.#node.set(node);
+    return node;
+  }
+
+  /** @throws PicoletError of reason `FailedMount` */
+  async publish(
+    pod: DesiredPod,
+    name: string,
+    volumeOf: (module: CsiModule) => CsiVolume,
+    signal: AbortSignal,
+  ): Promise<VolumeLocation> {
+    const node = await this.load();
+    const volume = volumeOf(await this.#import());
+    const location = await node.volumes.publish(pod, volume, signal);
+    const locations = this.#locations.get(pod.uid) ?? new Map<string, VolumeLocation>();
+    this.#locations.set(pod.uid, locations.set(name, location));
+    return location;
+  }
+
+  /** Usage of the pod's volumes of drivers, as these report it within some seconds. */
+  async stats({ uid, pod }: DesiredPod): Promise<readonly CsiVolumeUsage[]> {
+    const node = this.#node.current;
+    if (node === undefined) return [];
+    const { namespace } = pod.metadata;
+    const asked = (pod.spec.volumes ?? []).map(async (volume): Promise<readonly CsiVolumeUsage[]> => {
+      const claim = claimNameOf(pod, volume);
+      const specName = volume.csi === undefined ? this.#volumeOf(namespace, claim) : volume.name;
+      const usage = specName === undefined ? undefined : await node.volumes.stats(uid, specName, this.#life.signal);
+      const pvcRef = claim === undefined ? {} : { pvcRef: { name: claim, namespace } };
+      return usage === undefined ? [] : [{ name: volume.name, usage, ...pvcRef }];
+    });
+    return (await Promise.all(asked)).flat();
+  }
+
+  #volumeOf(namespace: string, claim: string | undefined): string | undefined {
+    if (claim === undefined) return undefined;
+    const spec = this.#services.objects.object(objectKey("PersistentVolumeClaim", namespace, claim))?.spec;
+    const name = (spec as { readonly volumeName?: unknown } | undefined)?.volumeName;
+    return typeof name === "string" ? name : undefined;
+  }
+
+  locate(uid: PodUid, name: string): VolumeLocation | undefined {
+    return this.#locations.get(uid)?.get(name);
+  }
+
+  /** @throws `unavailable` until the drivers have confirmed that nothing of the pod's volumes is left */
+  async forget(uid: PodUid, signal: AbortSignal): Promise<void> {
+    this.#locations.delete(uid);
+    if (!this.#hasTraces && !existsSync(join(this.#services.paths.volumes(uid), `kubernetes.io~${FOLDER}`))) return;
+    const { volumes } = await this.load();
+    await volumes.unpublish(uid, signal);
+  }
+
+  async collect(signal: AbortSignal): Promise<void> {
+    if (!this.#hasTraces) return;
+    const { volumes } = await this.load();
+    if (await volumes.collect(signal)) this.#failures = 0;
+    else this.#retry();
+  }
+
+  /** Takes back what an earlier agent or a missing driver left, whenever a driver may do it. */
+  async run(signal: AbortSignal): Promise<void> {
+    if (this.#hasTraces) await this.load();
+    const follow = async (): Promise<void> => {
+      for await (const node of this.#node.changes(signal))
+        if (node !== undefined) await this.#followDrivers(node, signal);
+    };
+    const collect = async (): Promise<void> => {
+      while (!signal.aborted) {
+        await this.#alarm.ring(signal);
+        await this.#services.sweepAgain?.(signal);
+        await this.collect(signal);
+      }
+    };
+    try {
+      await Promise.all([follow(), collect()]);
+    } finally {
+      this.#life.abort();
+    }
+  }
+
+  async #followDrivers({ drivers, volumes }: CsiNode, signal: AbortSignal): Promise<void> {
+    const report = (): void => this.#state.set({ drivers: drivers.report(), volumesInUse: volumes.inUse.current });
+    const ofDrivers = async (): Promise<void> => {
+      for await (const _ of drivers.changed.changes(signal)) {
+        report();
+        this.#alarm.set(millis(0));
+      }
+    };
+    const ofVolumes = async (): Promise<void> => {
+      for await (const _ of volumes.inUse.changes(signal)) report();
+    };
+    await Promise.all([ofDrivers(), ofVolumes()]);
+  }
+
+  #import(): Promise<CsiModule> {
+    this.#module ??= import("../csi/csi-node.ts");
+    return this.#module;
+  }
+
+  #retry(): void {
+    this.#failures += 1;
+    this.#alarm.set(backoffDelay(RETRY, this.#failures));
+  }
+
+  /** True while the disk may have volumes that are staged, or block volumes. */
+  get #hasTraces(): boolean {
+    return this.#node.current !== undefined || existsSync(this.#services.paths.csiPlugins);
+  }
+}
+
+export const makeCsi = (services: VolumeServices): CsiOnDemand => new CsiOnDemand(services);
+
+/** Inline volumes of CSI drivers, which live as long as their pod. Those of claims come through `ClaimVolumes`. */
+export const csiVolume: VolumeType = {
+  folder: FOLDER,
+  makeHandler: (services) => {
+    const csi = services.once(makeCsi);
+    return {
+      task: csi,
+      plan: (pod, volume) => async (signal) => {
+        await csi.publish(pod, volume.name, ({ inlineVolume }) => inlineVolume(pod.pod, pod.uid, volume), signal);
+      },
+      locate: ({ uid }, { name }) => csi.locate(uid, name),
+      forget: (uid, signal) => csi.forget(uid, signal),
+      collect: (signal) => csi.collect(signal),
+    };
+  },
+};
