@@ -8,6 +8,7 @@ import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { randomInt } from "node:crypto";
 import { once } from "node:events";
 import {
+  chmodSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
@@ -177,6 +178,8 @@ export class Containerd implements AsyncDisposable {
     await takeAwayLeftovers();
     const programs = runtimePrograms(options.release ?? defaultRelease());
     const directory = mkdtempSync(join(tmpdir(), DIRECTORY_PREFIX));
+    // As /run/containerd: root of a user namespace passes through it.
+    chmodSync(directory, 0o711);
     const containerd = new Containerd(directory, programs);
     for (const folder of ["run", "cni/net.d", "opt", "root"]) mkdirSync(join(directory, folder), { recursive: true });
     writeFileSync(join(directory, OWNER_FILE), String(process.pid));

@@ -15,8 +15,8 @@ interface Release {
   readonly ociRuntime: "runc" | "crun";
 }
 
-/** By the name that `--runtime` and PICOLET_RUNTIME give. */
-export const RUNTIME_RELEASES = {
+/** By the name that `npm run conformance -- --runtime` and PICOLET_RUNTIME give. crun refuses hybrid cgroups. */
+const RUNTIME_RELEASES = {
   installed: { ociRuntime: "runc" },
   "containerd-1.7": { suite: "trixie", ociRuntime: "runc" },
   "containerd-1.7-crun": { suite: "trixie", ociRuntime: "crun" },
@@ -26,13 +26,15 @@ export const RUNTIME_RELEASES = {
 
 export type RuntimeReleaseName = keyof typeof RUNTIME_RELEASES;
 
-export const isRuntimeReleaseName = (name: string): name is RuntimeReleaseName => name in RUNTIME_RELEASES;
+export const RUNTIME_RELEASE_NAMES = Object.keys(RUNTIME_RELEASES) as readonly RuntimeReleaseName[];
+
+const isRuntimeReleaseName = (name: string): name is RuntimeReleaseName => name in RUNTIME_RELEASES;
 
 /** The release of all runtimes that name none. @throws when PICOLET_RUNTIME names one that is not known */
 export function defaultRelease(): RuntimeReleaseName {
   const name = process.env.PICOLET_RUNTIME ?? "installed";
   if (!isRuntimeReleaseName(name))
-    throw new Error(`PICOLET_RUNTIME=${name} is none of ${Object.keys(RUNTIME_RELEASES).join(", ")}`);
+    throw new Error(`PICOLET_RUNTIME=${name} is none of ${RUNTIME_RELEASE_NAMES.join(", ")}`);
   return name;
 }
 
