@@ -1,6 +1,6 @@
 /**
  * containerd 2 from Debian's unstable suite, on this kernel: what it has beyond containerd 1.6, and the suite of every
- * adapter with its events of CRI. PICOLET_RUNTIME names another release that is 1.7 at least; what it lacks is asserted.
+ * adapter with its events of CRI. PICOLET_RUNTIME names another release, 1.7 at least, whose gaps are asserted.
  */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";

@@ -267,7 +267,7 @@ export class Containerd implements AsyncDisposable {
     });
   }
 
-  /** Of containerd's version. */
+  /** Compares with the version of containerd. */
   isAtLeast(major: number, minor: number): boolean {
     return isAtLeast(this.#programs, major, minor);
   }

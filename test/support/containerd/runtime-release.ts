@@ -87,7 +87,7 @@ function runtimeTree(suite: string): string {
   });
 }
 
-/** Whether containerd's version is this one or a later one. */
+/** Reports whether containerd has this version or a later one. */
 export function isAtLeast({ containerd }: RuntimePrograms, major: number, minor: number): boolean {
   const text = execFileSync(containerd, ["--version"], { encoding: "utf8" });
   const [, ...found] = / v?(\d+)\.(\d+)\./.exec(text) ?? [];
