@@ -416,6 +416,15 @@ describe("pods over CRI", { skip }, () => {
     else await assert.rejects(asked, (error) => isPicoletError(error, "unimplemented"));
   });
 
+  test("a command that takes too long is reported as such, even if its child holds its output for seconds", async () => {
+    const pod = podOf();
+    await sandboxOf(pod);
+    const { id } = await start(pod);
+    const command = ["/bin/sh", "-c", "sleep 7; exit 1"];
+    const asked = fixture.adapter.execSync(pod.uid, id, command, millis(1_000), signal);
+    await assert.rejects(asked, (error) => isPicoletError(error, "deadline_exceeded"));
+  });
+
   test("where oom_score_adj cannot be lowered the failure says what to do, elsewhere there is none", async () => {
     await using plain = await Containerd.start({ restrictOomScoreAdj: false });
     await using other = new CriFixture(plain);
