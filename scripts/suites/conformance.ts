@@ -31,7 +31,9 @@ async function main(given: Arguments): Promise<number> {
   const { cluster, images, pullSecretFile, containerLogs } = given;
   const pullSecret = pullSecretFile === undefined ? "" : readFileSync(pullSecretFile, "utf8");
   const report =
-    cluster === undefined ? await runHere(run) : await run({ ...cluster, images, pullSecret, containerLogs });
+    cluster === undefined
+      ? await runHere(run, given.runtime)
+      : await run({ ...cluster, images, pullSecret, containerLogs });
   for (const { name, result, gap } of report.tests) {
     if (result === "failed") say(gap === undefined ? `FAILED ${name}` : `FAILED, as is known (${gap}) ${name}`);
   }
@@ -40,13 +42,13 @@ async function main(given: Arguments): Promise<number> {
   return report.failed > report.known ? 1 : 0;
 }
 
-async function runHere(run: (target: Target) => Promise<Report>): Promise<Report> {
+async function runHere(run: (target: Target) => Promise<Report>, release: Arguments["runtime"]): Promise<Report> {
   installTestSystem();
   const missing = localClusterMissing();
   if (missing !== undefined) throw new Error(`no node can be started here: ${missing}`);
   say("building");
   await buildPrograms();
-  await using cluster = await LocalCluster.start();
+  await using cluster = await LocalCluster.start(release);
   const report = await run(cluster.target);
   if (report.failed > report.known)
     say(`the end of the agent's log:\n${cluster.log.split("\n").slice(-AGENT_LOG_LINES).join("\n")}`);

@@ -21,6 +21,7 @@ const PACKAGES: readonly (readonly [name: string, proof: string])[] = [
   ["python3-dbus", "/usr/lib/python3/dist-packages/dbus/__init__.py"],
   ["python3-gi", "/usr/lib/python3/dist-packages/gi/__init__.py"],
   ["mmdebstrap", "/usr/bin/mmdebstrap"],
+  ["patchelf", "/usr/bin/patchelf"],
   ["qemu-system-x86", "/usr/bin/qemu-system-x86_64"],
   ["qemu-utils", "/usr/bin/qemu-img"],
   ["ovmf", "/usr/share/OVMF/OVMF_CODE_4M.fd"],

@@ -11,6 +11,7 @@ import type { AgentNode } from "../support/agent/agent-process.ts";
 import { nodeWith } from "../support/agent/node-fixtures.ts";
 import { Containerd, containerdMissing } from "../support/containerd/containerd.ts";
 import { REGISTRY_PASSWORD, REGISTRY_USER, Registry, registryMissing } from "../support/containerd/real-registry.ts";
+import type { RuntimeReleaseName } from "../support/containerd/runtime-release.ts";
 import { Fleet } from "../support/hub/test-fleet.ts";
 import { KubeApi } from "./framework/kube-api.ts";
 import { LiveSet } from "./framework/live-set.ts";
@@ -35,9 +36,10 @@ export class LocalCluster implements AsyncDisposable {
     this.#parts = parts;
   }
 
-  static async start(): Promise<LocalCluster> {
+  /** @param release of containerd; undefined: the default of `Containerd.start` */
+  static async start(release?: RuntimeReleaseName): Promise<LocalCluster> {
     await using parts = new AsyncDisposableStack();
-    const containerd = parts.use(await Containerd.start());
+    const containerd = parts.use(await Containerd.start(release === undefined ? {} : { release }));
     const registry = parts.use(await Registry.start());
     const fleet = parts.use(await Fleet.start());
     const images = provideImages(containerd, registry, fleet.folder.path);

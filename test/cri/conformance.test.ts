@@ -8,8 +8,11 @@ import { runtimeAdapterConformance } from "@picolet/runtime-test-kit/conformance
 import { Containerd, containerdMissing } from "../support/containerd/containerd.ts";
 import { CriFixture } from "../support/containerd/cri-fixture.ts";
 import { PlainCri } from "../support/containerd/plain-cri.ts";
+import { defaultRelease, isAtLeast, runtimePrograms } from "../support/containerd/runtime-release.ts";
 
 const missing = containerdMissing();
+/** The first version of containerd that streams events of CRI. */
+const CRI_EVENTS = [1, 7] as const;
 
 if (missing !== undefined) {
   test("cri: the conformance suite", { skip: missing }, () => undefined);
@@ -25,9 +28,10 @@ if (missing !== undefined) {
     await containerd[Symbol.asyncDispose]();
   });
   runtimeAdapterConformance("cri", async () => new CriFixture(containerd));
-  runtimeAdapterConformance("plain cri", async () => new CriFixture(containerd, plain.socketPath), {
-    lacks: { hints: "the installed containerd streams no events of CRI: changes are found by relists" },
-  });
+  const lacks = isAtLeast(runtimePrograms(defaultRelease()), ...CRI_EVENTS)
+    ? {}
+    : { hints: "this containerd streams no events of CRI: changes are found by relists" };
+  runtimeAdapterConformance("plain cri", async () => new CriFixture(containerd, plain.socketPath), { lacks });
 
   test("plain cri: features of containerd's own services are skipped, or refused where a caller needs them", async () => {
     await using fixture = new CriFixture(containerd, plain.socketPath);

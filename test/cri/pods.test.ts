@@ -9,28 +9,22 @@ import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
-import { parsePod } from "@picolet/protocol/pod/validation/parse-pod.ts";
 import { millis, podUid } from "@picolet/protocol/ports.ts";
-import type {
-  ContainerLaunch,
-  DesiredPod,
-  Mount,
-  ObservedContainer,
-  SandboxLaunch,
-} from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { Mount } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { LABEL } from "@picolet/runtime-cri/pods/labels.ts";
 import { ContainerState, ImageService, RuntimeService } from "@picolet/runtime-cri/wire/cri-messages.ts";
 import { GrpcClient } from "@picolet/runtime-cri/wire/grpc-client.ts";
 import { Containerd, containerdMissing } from "../support/containerd/containerd.ts";
 import { BUSYBOX_PROGRAMS, CriFixture } from "../support/containerd/cri-fixture.ts";
+import { CriPods, type Fields } from "../support/containerd/cri-pods.ts";
 import { BUSYBOX_IMAGE } from "../support/containerd/test-images.ts";
 import { fixedPort } from "../support/unit/machine/fixed-port.ts";
 
 const skip = containerdMissing() ?? false;
 const { signal } = new AbortController();
 const TIMEOUT_MS = 60_000;
-
-type Fields = Readonly<Record<string, unknown>>;
+/** CRI's CgroupDriver. */
+const CGROUPFS = 1;
 
 /** The parts of an OCI runtime specification that these tests check. */
 interface Spec {
@@ -61,11 +55,12 @@ describe("pods over CRI", { skip }, () => {
   let containerd: Containerd;
   let fixture: CriFixture;
   let client: GrpcClient;
-  let pods = 0;
+  let cri: CriPods;
 
   before(async () => {
     containerd = await Containerd.start();
     fixture = new CriFixture(containerd);
+    cri = new CriPods(fixture);
     client = new GrpcClient({ clock: systemClock }, { path: containerd.socketPath });
   });
   after(async () => {
@@ -76,67 +71,12 @@ describe("pods over CRI", { skip }, () => {
 
   const specOf = (id: string): Spec => containerd.specOf(id) as Spec;
 
-  function podOf(container: Fields = {}, spec: Fields = {}): DesiredPod {
-    pods += 1;
-    const name = `pod-${pods}`;
-    const { command, args } = BUSYBOX_PROGRAMS.runForever;
-    const containers = [{ name: "main", image: BUSYBOX_IMAGE, command, args, ...container }];
-    const parsed = parsePod({ apiVersion: "v1", kind: "Pod", metadata: { name }, spec: { containers, ...spec } });
-    assert.ok(parsed.ok, JSON.stringify(parsed));
-    return { uid: podUid(name), source: "file", origin: "", pod: parsed.pod };
-  }
-
-  async function sandboxOf(pod: DesiredPod, launch: Partial<SandboxLaunch> = {}): Promise<string> {
-    const folders = await fixture.preparePod(pod);
-    const sandbox = { attempt: 0, hostname: "host-name", dns: undefined, ...folders, ...launch };
-    await fixture.adapter.apply(pod, { kind: "createSandbox", sandbox }, signal);
-    return (await fixture.adapter.inspect(pod.uid, signal)).sandboxes[0]?.id ?? "";
-  }
-
-  async function start(pod: DesiredPod, launch: Partial<ContainerLaunch> = {}): Promise<ObservedContainer> {
-    const [spec] = pod.pod.spec.containers;
-    const container = {
-      name: "main",
-      attempt: 0,
-      hash: "hash",
-      backoff: millis(0),
-      image: { requested: BUSYBOX_IMAGE, id: BUSYBOX_IMAGE },
-      command: spec?.command ?? [],
-      args: spec?.args ?? [],
-      env: [],
-      workingDir: "",
-      mounts: [],
-      logPath: "main/0.log",
-      ...launch,
-    };
-    await fixture.adapter.apply(pod, { kind: "startContainer", container }, signal);
-    return latest(pod);
-  }
-
-  async function latest(pod: DesiredPod): Promise<ObservedContainer> {
-    const [container] = (await fixture.adapter.inspect(pod.uid, signal)).containers;
-    assert.ok(container);
-    return container;
-  }
-
-  async function exited(pod: DesiredPod) {
-    for (;;) {
-      const { state } = await latest(pod);
-      if (state.kind === "exited") return state;
-      await fixture.settle();
-    }
-  }
-
-  /** Returns the container's output. */
-  async function output(pod: DesiredPod, script: string, launch: Partial<ContainerLaunch> = {}): Promise<string> {
-    const container = await start(pod, { command: ["/bin/sh", "-c", script], ...launch });
-    await exited(pod);
-    const log = await fixture.readLog(container.logPath);
-    return log
-      .split("\n")
-      .map((line) => line.split(" ").slice(3).join(" "))
-      .join("\n");
-  }
+  const podOf: CriPods["podOf"] = (...args) => cri.podOf(...args);
+  const sandboxOf: CriPods["sandboxOf"] = (...args) => cri.sandboxOf(...args);
+  const start: CriPods["start"] = (...args) => cri.start(...args);
+  const latest: CriPods["latest"] = (...args) => cri.latest(...args);
+  const exited: CriPods["exited"] = (...args) => cri.exited(...args);
+  const output: CriPods["output"] = (...args) => cri.output(...args);
 
   test("user, groups, capabilities, paths, seccomp and resources are in the runtime's specification", async () => {
     const resources = { requests: { cpu: "100m", memory: "32Mi" }, limits: { cpu: "250m", memory: "64Mi" } };
@@ -334,7 +274,9 @@ describe("pods over CRI", { skip }, () => {
     const pod = podOf({}, { runtimeClassName: "sandboxed" });
     await assert.rejects(sandboxOf(pod, { runtimeHandler: "gvisor" }), {
       reason: "FailedCreatePodSandBox",
-      message: 'rpc error: code = Unknown desc = failed to get sandbox runtime: no runtime for "gvisor" is configured',
+      message: containerd.isAtLeast(2, 0)
+        ? /^rpc error: code = Unknown desc = unable to get OCI runtime for sandbox "\w+": no runtime for "gvisor" is configured$/
+        : 'rpc error: code = Unknown desc = failed to get sandbox runtime: no runtime for "gvisor" is configured',
     });
     assert.deepEqual((await fixture.adapter.inspect(pod.uid, signal)).sandboxes, []);
   });
@@ -469,8 +411,18 @@ describe("pods over CRI", { skip }, () => {
     const { imageFilesystems } = await call(ImageService.imageFsInfo, {}, TIMEOUT_MS, signal);
     assert.ok(imageFilesystems[0]?.fsId?.mountpoint.startsWith(containerd.directory));
     await call(RuntimeService.updateRuntimeConfig, { runtimeConfig: {} }, TIMEOUT_MS, signal);
-    const unknown = (error: unknown) => isPicoletError(error, "unimplemented");
-    await assert.rejects(call(RuntimeService.runtimeConfig, {}, TIMEOUT_MS, signal), unknown);
+    const asked = call(RuntimeService.runtimeConfig, {}, TIMEOUT_MS, signal);
+    if (containerd.isAtLeast(2, 0)) assert.equal((await asked).linux?.cgroupDriver, CGROUPFS);
+    else await assert.rejects(asked, (error) => isPicoletError(error, "unimplemented"));
+  });
+
+  test("a command that takes too long is reported as such, even if its child holds its output for seconds", async () => {
+    const pod = podOf();
+    await sandboxOf(pod);
+    const { id } = await start(pod);
+    const command = ["/bin/sh", "-c", "sleep 7; exit 1"];
+    const asked = fixture.adapter.execSync(pod.uid, id, command, millis(1_000), signal);
+    await assert.rejects(asked, (error) => isPicoletError(error, "deadline_exceeded"));
   });
 
   test("where oom_score_adj cannot be lowered the failure says what to do, elsewhere there is none", async () => {

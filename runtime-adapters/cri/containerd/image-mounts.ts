@@ -7,9 +7,12 @@ import { ImageService, RuntimeService } from "../wire/cri-messages.ts";
 
 /** Mounting takes some ten milliseconds, unpacking a large image minutes. */
 const CTR_TIMEOUT_MS = 600_000;
-/** The first versions that mount images themselves (`Mount.image` of CRI). */
+/**
+ * The first versions that mount images themselves (`Mount.image` of CRI). containerd 2.1 does, but ignores
+ * `image_sub_path` and shows the whole image (containerd issue 11580).
+ */
 const MOUNT_BY_THEMSELVES: ReadonlyMap<string, readonly [major: number, minor: number]> = new Map([
-  ["containerd", [2, 1]],
+  ["containerd", [2, 2]],
   ["cri-o", [1, 31]],
 ]);
 /** containerd keeps a snapshot with this label, and its parents, even when the image is removed. */

@@ -6,9 +6,6 @@ import { RuntimeService } from "../wire/cri-messages.ts";
 import { GrpcStatusError } from "../wire/grpc-status.ts";
 import type { OwnedIds } from "./owned-ids.ts";
 
-/** Added to our deadline to make the runtime's own, so that the runtime kills the command. */
-const EXEC_SYNC_GRACE_MS = 5_000;
-
 /** Addresses that a server listens on but that cannot be connected to, with the address that reaches it. */
 const REACHED_AT: Readonly<Record<string, string>> = { "0.0.0.0": "127.0.0.1", "[::]": "::1", "": "127.0.0.1" };
 
@@ -42,7 +39,9 @@ export class CriStreams {
     const request = { containerId, cmd: command, timeout: Math.max(1, Math.ceil(timeout / 1000)) };
     try {
       await this.#require(uid, containerId, "container", signal);
-      return await this.#client.call(RuntimeService.execSync, request, signal, timeout + EXEC_SYNC_GRACE_MS);
+      // As the kubelet: containerd answers only when the children of a command that it killed have closed their output.
+      const deadline = timeout + this.#client.requestTimeoutMs;
+      return await this.#client.call(RuntimeService.execSync, request, signal, deadline);
     } catch (error) {
       throw failure(error, `cannot run a command in container ${containerId}`, execCode(error));
     }

@@ -66,17 +66,17 @@ test("a runtime with no events of either kind is asked again after ten minutes, 
   const { clock, log, hints, abort } = await runtime(context, (method, stream) => {
     calls.push(method);
     unimplemented(stream);
-    if (method === "Subscribe") bothAsked[calls.length / 2 - 1]?.resolve();
+    if (method === "GetContainerEvents") bothAsked[calls.length / 2 - 1]?.resolve();
   });
   const end = hints.next();
   await bothAsked[0]?.promise;
   while (log.entries.length === 0) await clock.settle();
   await clock.advance(millis(599_000));
-  assert.deepEqual(calls, ["GetContainerEvents", "Subscribe"]);
+  assert.deepEqual(calls, ["Subscribe", "GetContainerEvents"]);
   await clock.advance(millis(1_000));
   await bothAsked[1]?.promise;
   await clock.settle();
-  assert.deepEqual(calls, ["GetContainerEvents", "Subscribe", "GetContainerEvents", "Subscribe"]);
+  assert.deepEqual(calls, ["Subscribe", "GetContainerEvents", "Subscribe", "GetContainerEvents"]);
   assert.equal(log.entries.length, 1);
   abort.abort();
   assert.equal((await end).done, true);
@@ -153,8 +153,8 @@ test("a hint that is asked for comes back through containerd's events, and those
       stream.write(withPrefix(CONTAINERD_CALLS.events.subscribe.response.encode({ topic: "/picolet/echo", event })));
     subscribed.resolve();
   });
-  const end = hints.next();
   assert.equal(await echo(), false, "no reader listens yet");
+  const end = hints.next();
   await subscribed.promise;
   let isBack = false;
   const back = echo().then((value) => {

@@ -23,8 +23,11 @@ const NO_EVENTS_RETRY = seconds(600);
  */
 const SETTLE_PAUSES_MS = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256];
 
-/** The source of changes, the better one first. */
-type Source = "criEvents" | "containerdEvents";
+/**
+ * The source of changes, the better one first: events of containerd's own can be asked for on a quiet node, and carry
+ * no statuses.
+ */
+type Source = "containerdEvents" | "criEvents";
 
 /** Turns what the runtime streams into hints. Reconnects by itself; what was missed meanwhile a relist finds. */
 export class RuntimeHints {
@@ -36,7 +39,8 @@ export class RuntimeHints {
   readonly #owner: string;
   /** Expected echoes by their text: as many as there are calls of `echo`. */
   readonly #echoes = new Map<string, () => void>();
-  #source: Source = "criEvents";
+  /** Undefined while nothing is read. */
+  #source: Source | undefined;
 
   constructor(
     components: {
@@ -88,21 +92,22 @@ export class RuntimeHints {
 
   /** Never rejects. */
   async #readForEver(queue: HintQueue, signal: AbortSignal): Promise<void> {
-    this.#source = "criEvents";
+    let source: Source = "containerdEvents";
     let losses = 0;
     let without = false;
     while (!signal.aborted) {
       let pause: Millis | undefined;
+      this.#source = source;
       try {
-        await this.#read(this.#source, queue, signal, () => {
+        await this.#read(source, queue, signal, () => {
           losses = 0;
           without = false;
         });
       } catch (error) {
         if (isCancelled(error)) return;
         if (isPicoletError(error, "unimplemented")) {
-          if (this.#source === "criEvents") {
-            this.#source = "containerdEvents";
+          if (source === "containerdEvents") {
+            source = "criEvents";
             continue;
           }
           if (!without) this.#log.info("the container runtime streams no events: changes are found by relisting alone");
@@ -111,7 +116,8 @@ export class RuntimeHints {
         }
       }
       // Lost, or ended by a runtime that stops. The next one may be of another kind.
-      this.#source = "criEvents";
+      this.#source = undefined;
+      source = "containerdEvents";
       losses += 1;
       await this.#clock
         .sleep(pause ?? backoffDelay(RECONNECT, losses), signal)

@@ -49,7 +49,8 @@ const ContentInfo = message("Info", {
   labels: stringMap(5, [CONFIG_LABEL]),
 });
 const ContentStatus = message("Status", { ref: string(3), offset: int64(4), total: int64(5) });
-const Image = message("Image", { name: string(1), labels: stringMap(2) });
+/** `target` is required even where the update mask leaves it as it is: without it containerd 1.7 and 2 crash. */
+const Image = message("Image", { name: string(1), labels: stringMap(2), target: nested(3, Empty) });
 const TaskId = message("WaitRequest", { containerId: string(1) });
 
 const call = <Q, A>(service: string, name: string, request: Q, response: A) => ({
@@ -224,7 +225,7 @@ export class ContainerdServices {
   async setPinned(name: string, isPinned: boolean, signal: AbortSignal): Promise<void> {
     const labels = new Map([[PINNED_LABEL, isPinned ? "pinned" : ""]]);
     const updateMask = { paths: [`labels.${PINNED_LABEL}`] };
-    await this.#call(CONTAINERD_CALLS.images.update, { image: { name, labels }, updateMask }, signal);
+    await this.#call(CONTAINERD_CALLS.images.update, { image: { name, labels, target: {} }, updateMask }, signal);
   }
 
   /**

@@ -1,7 +1,8 @@
 /** The command line of `npm run conformance`. */
 import type { Arguments as Input } from "@picolet/protocol/command-line/command-line.ts";
-import { countFlag, fileFlag, parsedFlag, textFlag } from "@picolet/protocol/command-line/flag-values.ts";
+import { choiceFlag, countFlag, fileFlag, parsedFlag, textFlag } from "@picolet/protocol/command-line/flag-values.ts";
 import { usageError } from "@picolet/protocol/command-line/usage-error.ts";
+import { RUNTIME_RELEASE_NAMES, type RuntimeReleaseName } from "../../support/containerd/runtime-release.ts";
 import { IMAGE_KEYS, type Images } from "./target.ts";
 
 const KUBECONFIG = fileFlag({ name: "kubeconfig", help: "an administrator's, of any Kubernetes API server" });
@@ -22,6 +23,12 @@ const CONTAINER_LOGS = fileFlag({
 });
 const PARALLEL = countFlag({ name: "parallel", help: "how many tests run at the same time", default: "4", least: 1 });
 
+const RUNTIME = choiceFlag({
+  name: "runtime",
+  help: "release of the containerd that is started for the tests",
+  choices: RUNTIME_RELEASE_NAMES,
+});
+
 const pattern = (text: string): RegExp => new RegExp(text);
 const FOCUS = parsedFlag({ name: "focus", value: "REGEX", help: "only tests with such names" }, pattern);
 const SKIP = parsedFlag({ name: "skip", value: "REGEX", help: "no tests with such names" }, pattern);
@@ -31,7 +38,7 @@ export const OPTIONS = {
   name: "conformance",
   summary: "what a kubelet does, test by test, against the node of any API server",
   flags: [
-    ...[KUBECONFIG, NODE, IMAGE, PULL_SECRET, CONTAINER_LOGS, FOCUS, SKIP, PARALLEL],
+    ...[KUBECONFIG, NODE, IMAGE, PULL_SECRET, CONTAINER_LOGS, FOCUS, SKIP, PARALLEL, RUNTIME],
     { name: "list", help: "print the tests' names and run none" },
   ],
   notes: ["Without --kubeconfig the tests run against a hub, an agent and a containerd that are started for them."],
@@ -45,6 +52,7 @@ export interface Arguments {
   readonly focus: RegExp | undefined;
   readonly skip: RegExp | undefined;
   readonly parallel: number;
+  readonly runtime: RuntimeReleaseName | undefined;
   readonly list: boolean;
 }
 
@@ -60,6 +68,7 @@ export function argumentsOf(input: Input): Arguments {
     focus: input.value(FOCUS),
     skip: input.value(SKIP),
     parallel: input.value(PARALLEL) ?? 1,
+    runtime: input.value(RUNTIME),
     list: input.flag("list"),
   };
 }

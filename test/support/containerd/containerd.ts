@@ -8,6 +8,7 @@ import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { randomInt } from "node:crypto";
 import { once } from "node:events";
 import {
+  chmodSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
@@ -21,6 +22,13 @@ import { networkInterfaces, tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import { runningProcesses } from "../unit/machine/processes.ts";
+import {
+  defaultRelease,
+  isAtLeast,
+  type RuntimePrograms,
+  type RuntimeReleaseName,
+  runtimePrograms,
+} from "./runtime-release.ts";
 import { buildBusyboxArchive, buildPauseArchive, PAUSE_IMAGE } from "./test-images.ts";
 
 const START_LIMIT_MS = 60_000;
@@ -29,6 +37,7 @@ const CONNECT_LIMIT = "60s";
 /** Where libcni notes what it has done for each sandbox. */
 const NETWORK_RECORDS = "/var/lib/cni/results";
 /** Killed processes leave their cgroups a moment after the signal. */
+const CGROUPS = "/sys/fs/cgroup";
 const CGROUP_TRIES = 100;
 const CGROUP_RETRY_MS = 20;
 const DIRECTORY_PREFIX = "picolet-containerd-";
@@ -64,6 +73,8 @@ export interface ContainerdOptions {
   readonly mountRoot?: (folder: string) => void;
   /** Without its CRI plugin, as Docker's package configures it. */
   readonly withoutCri?: boolean;
+  /** Default that of PICOLET_RUNTIME, else the one that this machine has. */
+  readonly release?: RuntimeReleaseName;
 }
 
 /** `disabled_plugins` is the whole of what Docker's package says; the rest keeps this one apart from others. */
@@ -75,7 +86,7 @@ state = "${directory}/state"
   address = "${directory}/run/containerd.sock"
 `;
 
-const configOf = (directory: string, options: ContainerdOptions): string => `
+const configOf = (directory: string, programs: RuntimePrograms, options: ContainerdOptions): string => `
 version = 2
 root = "${directory}/root"
 state = "${directory}/state"
@@ -101,7 +112,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs","io.containerd.snapshot
   runtime_type = "io.containerd.runc.v2"
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
   SystemdCgroup = false
-  BinaryName = "/usr/sbin/runc"
+  BinaryName = "${programs.ociRuntime}"
   Root = "${directory}/runc"
 [plugins."io.containerd.grpc.v1.cri".cni]
   bin_dir = "/usr/lib/cni"
@@ -150,12 +161,14 @@ export class Containerd implements AsyncDisposable {
   readonly bridge: string;
   /** The subnet of all pods: 10.x.y.0/24. */
   readonly subnet = freeSubnet();
+  readonly #programs: RuntimePrograms;
   #daemon: ChildProcess | undefined;
   #log = "";
   #disposed = false;
 
-  private constructor(directory: string) {
+  private constructor(directory: string, programs: RuntimePrograms) {
     this.directory = directory;
+    this.#programs = programs;
     this.socketPath = socketOf(directory);
     this.bridge = bridgeOf(directory);
   }
@@ -163,12 +176,15 @@ export class Containerd implements AsyncDisposable {
   /** With the pause and busybox images in it. @throws with containerd's own log when it does not come up */
   static async start(options: ContainerdOptions = {}): Promise<Containerd> {
     await takeAwayLeftovers();
+    const programs = runtimePrograms(options.release ?? defaultRelease());
     const directory = mkdtempSync(join(tmpdir(), DIRECTORY_PREFIX));
-    const containerd = new Containerd(directory);
+    // As /run/containerd: root of a user namespace passes through it.
+    chmodSync(directory, 0o711);
+    const containerd = new Containerd(directory, programs);
     for (const folder of ["run", "cni/net.d", "opt", "root"]) mkdirSync(join(directory, folder), { recursive: true });
     writeFileSync(join(directory, OWNER_FILE), String(process.pid));
     options.mountRoot?.(join(directory, "root"));
-    const config = options.withoutCri === true ? dockersConfigOf(directory) : configOf(directory, options);
+    const config = options.withoutCri === true ? dockersConfigOf(directory) : configOf(directory, programs, options);
     writeFileSync(join(directory, "config.toml"), config);
     const network = networkOf(directory, containerd.bridge, containerd.subnet);
     writeFileSync(join(directory, "cni/net.d/10-test.conflist"), network);
@@ -185,7 +201,9 @@ export class Containerd implements AsyncDisposable {
   async startDaemon(): Promise<void> {
     rmSync(this.socketPath, { force: true });
     const config = join(this.directory, "config.toml");
-    const daemon = spawn("setpriv", ["--pdeathsig", "KILL", "containerd", "--config", config], {
+    const { containerd, path } = this.#programs;
+    const daemon = spawn("setpriv", ["--pdeathsig", "KILL", containerd, "--config", config], {
+      env: { ...process.env, PATH: path },
       stdio: ["ignore", "ignore", "pipe"],
     });
     this.#daemon = daemon;
@@ -243,10 +261,15 @@ export class Containerd implements AsyncDisposable {
   /** Runs `ctr` in the namespace that CRI uses. @returns what it printed */
   ctr(...args: string[]): string {
     const where = ["--address", this.socketPath, "--connect-timeout", CONNECT_LIMIT, "--namespace", "k8s.io"];
-    return execFileSync("ctr", [...where, ...args], {
+    return execFileSync(this.#programs.ctr, [...where, ...args], {
       encoding: "utf8",
       stdio: ["ignore", "pipe", "pipe"],
     });
+  }
+
+  /** Compares with the version of containerd. */
+  isAtLeast(major: number, minor: number): boolean {
+    return isAtLeast(this.#programs, major, minor);
   }
 
   /** The process of a running container. */
@@ -258,8 +281,7 @@ export class Containerd implements AsyncDisposable {
 
   /** The container's cgroup on each v1 controller, or on v2 under "": absolute paths. */
   cgroupsOf(containerId: string): ReadonlyMap<string, string> {
-    const state = readFileSync(join(this.directory, "runc/k8s.io", containerId, "state.json"), "utf8");
-    return new Map(Object.entries((JSON.parse(state) as { cgroup_paths: Record<string, string> }).cgroup_paths));
+    return new Map(Object.entries(cgroupsIn(join(this.directory, "runc/k8s.io", containerId))));
   }
 
   /** The OCI runtime specification that CRI made of the container's configuration and gave to runc. */
@@ -319,10 +341,7 @@ async function takeAway(directory: string): Promise<void> {
   unmountBelow(directory);
   const runc = join(directory, "runc/k8s.io");
   for (const id of list(runc)) {
-    const state = readIfThere(join(runc, id, "state.json"));
-    if (state === undefined) continue;
-    const paths = Object.values((JSON.parse(state) as { cgroup_paths?: Record<string, string> }).cgroup_paths ?? {});
-    for (const path of paths) await removeCgroup(path);
+    for (const path of Object.values(cgroupsIn(join(runc, id)))) await removeCgroup(path);
   }
   const tasks = join(directory, "state/io.containerd.runtime.v2.task/k8s.io");
   for (const id of list(tasks)) {
@@ -336,6 +355,16 @@ async function takeAway(directory: string): Promise<void> {
     if (sandboxes.some((id) => name.includes(id))) rmSync(join(NETWORK_RECORDS, name), { force: true });
   }
   rmSync(directory, { recursive: true, force: true, maxRetries: 5 });
+}
+
+/** By controller of cgroup v1, from the state that runc or crun keeps of a container; empty without it. */
+function cgroupsIn(folder: string): Readonly<Record<string, string>> {
+  const ofRunc = readIfThere(join(folder, "state.json"));
+  if (ofRunc !== undefined) return (JSON.parse(ofRunc) as { cgroup_paths?: Record<string, string> }).cgroup_paths ?? {};
+  const ofCrun = readIfThere(join(folder, "status"));
+  if (ofCrun === undefined) return {};
+  const path = (JSON.parse(ofCrun) as { "cgroup-path": string })["cgroup-path"];
+  return Object.fromEntries(list(CGROUPS).map((controller) => [controller, join(CGROUPS, controller, path)]));
 }
 
 /** Root file systems, shared memory and network namespaces of sandboxes and containers. */

@@ -1,9 +1,9 @@
 /** A Debian system that packages are installed in: a root directory of its own, thrown away afterwards. */
 import { execFileSync, spawnSync } from "node:child_process";
-import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync } from "node:fs";
+import { copyFileSync, mkdirSync } from "node:fs";
 import { basename, join } from "node:path";
 import { TempFolder } from "../unit/machine/temp-folder.ts";
-import { debianTreeMissing, makeDebianTree } from "./debian-tree.ts";
+import { debianTreeMissing, keepTree, makeDebianTree } from "./debian-tree.ts";
 
 /** Essential packages, and what picolet's depend on. */
 export const PACKAGES = ["adduser", "libstdc++6", "libgcc-s1", "init-system-helpers"];
@@ -76,20 +76,6 @@ export class DebianRoot implements Disposable {
 /** The lower tree of every root with these packages; it is read only. Made once, in 10 to 15 s. */
 export function cachedTree(packages: readonly string[], release?: string): string {
   const name = [...packages, ...(release === undefined ? [] : [release])].join("+");
-  const tree = join(process.cwd(), CACHE, name);
-  if (existsSync(tree)) return tree;
-  mkdirSync(CACHE, { recursive: true });
-  for (const left of readdirSync(CACHE).filter((name) => name.startsWith("making-")))
-    if (!existsSync(`/proc/${left.split("-")[1]}`)) rmSync(join(CACHE, left), { recursive: true });
-  const making = mkdtempSync(join(CACHE, `making-${process.pid}-`));
-  try {
-    makeDebianTree(join(making, "tree"), { variant: "essential", packages, release });
-    renameSync(join(making, "tree"), tree);
-  } catch (error) {
-    // Another process was faster.
-    if (!existsSync(tree)) throw error;
-  } finally {
-    rmSync(making, { recursive: true, force: true });
-  }
-  return tree;
+  const make = (making: string): void => makeDebianTree(making, { variant: "essential", packages, release });
+  return keepTree(join(process.cwd(), CACHE), name, () => true, make);
 }

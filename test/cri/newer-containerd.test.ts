@@ -1,0 +1,169 @@
+/**
+ * containerd 2 from Debian's unstable suite, on this kernel: what it has beyond containerd 1.6, and the suite of every
+ * adapter with its events of CRI. PICOLET_RUNTIME names another release, 1.7 at least, whose gaps are asserted.
+ */
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdirSync, statSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import type { Mount } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { runtimeCgroupDriver } from "@picolet/runtime-cri/cgroup-driver.ts";
+import { runtimeAdapterConformance } from "@picolet/runtime-test-kit/conformance/conformance.ts";
+import { buildImageArchive } from "@picolet/scripts/build/build-image-archive.ts";
+import { Containerd, containerdMissing } from "../support/containerd/containerd.ts";
+import { CriFixture } from "../support/containerd/cri-fixture.ts";
+import { CriPods } from "../support/containerd/cri-pods.ts";
+import { PlainCri } from "../support/containerd/plain-cri.ts";
+import { defaultRelease } from "../support/containerd/runtime-release.ts";
+import { BUSYBOX_IMAGE } from "../support/containerd/test-images.ts";
+import { debianTreeMissing } from "../support/distribution/debian-tree.ts";
+
+const skip = containerdMissing() ?? debianTreeMissing() ?? false;
+const asked = defaultRelease();
+const release = asked === "installed" ? "containerd-2" : asked;
+const { signal } = new AbortController();
+const USER_NAMESPACE = { hostId: 7 * 65_536, length: 65_536 };
+
+describe(`newer containerd: ${release}`, { skip }, () => {
+  let containerd: Containerd;
+  let plain: PlainCri;
+  let fixture: CriFixture;
+  let cri: CriPods;
+  let isTwo = false;
+
+  before(async () => {
+    containerd = await Containerd.start({ release });
+    plain = await PlainCri.start(containerd.socketPath);
+    fixture = new CriFixture(containerd);
+    cri = new CriPods(fixture);
+    isTwo = containerd.isAtLeast(2, 0);
+  });
+  after(async () => {
+    await fixture?.[Symbol.asyncDispose]();
+    plain?.[Symbol.dispose]();
+    await containerd?.[Symbol.asyncDispose]();
+  });
+
+  const mountOf = (mount: Partial<Mount>): Mount => ({
+    containerPath: "/mounted",
+    hostPath: "",
+    readOnly: false,
+    propagation: "private",
+    ...mount,
+  });
+
+  test("its cgroup driver is reported from 2.0 on", async () => {
+    const init = { endpoint: containerd.socketPath, requestTimeoutMs: 60_000 };
+    const driver = await runtimeCgroupDriver({ clock: systemClock }, init, signal);
+    assert.equal(driver, isTwo ? "cgroupfs" : undefined);
+  });
+
+  test("its handlers and features are reported from 2.0 on", async () => {
+    const { runtime, handlers, supplementalGroupsPolicy } = await fixture.adapter.status(signal);
+    assert.equal(runtime, "containerd");
+    const own = handlers?.find(({ name }) => name === "runc");
+    assert.equal(own?.userNamespaces, isTwo ? true : undefined);
+    assert.equal(own?.recursiveReadOnlyMounts, isTwo ? true : undefined);
+    assert.equal(supplementalGroupsPolicy, isTwo ? true : undefined);
+  });
+
+  test("hostUsers: false: root of the pod is no root of the node, and its files are root's", async () => {
+    const folder = await fixture.hostFolder("given", "from root");
+    const pod = cri.podOf({}, { hostUsers: false });
+    const made = cri.sandboxOf(pod, { userNamespace: USER_NAMESPACE });
+    if (!isTwo) {
+      await assert.rejects(made, { reason: "FailedCreatePodSandBox", message: /does not support user namespaces$/ });
+      return;
+    }
+    await made;
+    const script = "cat /proc/self/uid_map /proc/self/gid_map; stat -c %u /mounted/given; echo x >/mounted/new; id -u";
+    const printed = await cri.output(pod, script, { mounts: [mountOf({ hostPath: folder })] });
+    const { hostId, length } = USER_NAMESPACE;
+    const words = printed.split(/\s+/).filter((word) => word !== "");
+    assert.deepEqual(words, ["0", hostId, length, "0", hostId, length, "0", "0"].map(String));
+    assert.equal(statSync(join(folder, "new")).uid, 0);
+  });
+
+  test("a recursive read-only mount is read-only in the mounts below it too", async () => {
+    const folder = await fixture.hostFolder("given", "");
+    const below = join(folder, "below");
+    mkdirSync(below);
+    execFileSync("mount", ["-t", "tmpfs", "tmpfs", below]);
+    try {
+      const write = "touch /mounted/x; touch /mounted/below/x; echo done";
+      const outcome = async (recursiveReadOnly: boolean): Promise<string> => {
+        const pod = cri.podOf();
+        await cri.sandboxOf(pod);
+        const mounts = [mountOf({ hostPath: folder, readOnly: true, recursiveReadOnly })];
+        return cri.output(pod, write, { mounts });
+      };
+      assert.doesNotMatch(await outcome(false), /below/);
+      if (isTwo) assert.match(await outcome(true), /\/mounted\/below\/x: Read-only file system/);
+    } finally {
+      execFileSync("umount", ["--lazy", below]);
+    }
+  });
+
+  test("from 2.1 on it mounts an image by itself", async () => {
+    if (!containerd.isAtLeast(2, 1)) return;
+    const pod = cri.podOf();
+    await cri.sandboxOf(pod);
+    const id = (await fixture.adapter.images.status(BUSYBOX_IMAGE, signal))?.id ?? "";
+    const printed = await cri.output(pod, "ls /mounted/bin/sh; touch /mounted/x", {
+      mounts: [mountOf({ readOnly: true, image: { id, subPath: "" } })],
+    });
+    assert.match(printed, /\/mounted\/bin\/sh\n.*Read-only file system/);
+  });
+
+  test("groups of the image's user are taken with Merge alone, and the user is reported", async () => {
+    const image = "localhost/groups:1";
+    const files = { "bin/busybox": "/bin/busybox", "etc/group": join(fixture.directory, "group") };
+    writeFileSync(files["etc/group"], "root:x:0:\nworker:x:1234:\nextra:x:4321:worker\n");
+    const passwd = join(fixture.directory, "passwd");
+    writeFileSync(passwd, "root:x:0:0::/:/bin/sh\nworker:x:1234:1234::/:/bin/sh\n");
+    const links = { "bin/sh": "busybox", "bin/id": "busybox", "bin/sleep": "busybox" };
+    const recipe = { name: image, files: { ...files, "etc/passwd": passwd }, links };
+    containerd.importArchive(buildImageArchive(recipe, fixture.directory));
+    const groupsWith = async (supplementalGroupsPolicy: string) => {
+      const securityContext = { runAsUser: 1234, supplementalGroups: [60_000], supplementalGroupsPolicy };
+      const pod = cri.podOf({ image }, { securityContext });
+      await cri.sandboxOf(pod);
+      const { id } = await cri.start(pod, { image: { requested: image, id: image } });
+      const { user } = await cri.latest(pod);
+      const { additionalGids = [] } = (containerd.specOf(id) as { process: { user: { additionalGids?: number[] } } })
+        .process.user;
+      return { user, hasImages: additionalGids.includes(4321), hasOwn: additionalGids.includes(60_000) };
+    };
+    const merged = await groupsWith("Merge");
+    assert.deepEqual([merged.hasImages, merged.hasOwn], [true, true]);
+    if (!isTwo) return;
+    assert.deepEqual([merged.user?.uid, merged.user?.gid], [1234, 1234]);
+    const strict = await groupsWith("Strict");
+    assert.deepEqual([strict.hasImages, strict.hasOwn], [false, true]);
+    assert.deepEqual(strict.user?.supplementalGroups.includes(4321), false);
+  });
+
+  test("a pinned image is reported as pinned, and containerd goes on", async () => {
+    const { images } = fixture.adapter;
+    await images.setPinned(BUSYBOX_IMAGE, true, signal);
+    await fixture.settle();
+    const isPinned = async () =>
+      (await images.list(signal)).some(({ tags, pinned }) => pinned && tags.includes(BUSYBOX_IMAGE));
+    while (!(await isPinned())) await fixture.settle();
+    await images.setPinned(BUSYBOX_IMAGE, false, signal);
+  });
+
+  test("hints come by containerd's own events, and can be asked for", async () => {
+    const abort = new AbortController();
+    const reading = (async () => {
+      for await (const _ of fixture.adapter.hints(abort.signal));
+    })();
+    while (!(await fixture.adapter.tryHints(AbortSignal.timeout(1_000)))) await fixture.settle();
+    abort.abort();
+    await reading;
+  });
+
+  runtimeAdapterConformance("CRI events", async () => new CriFixture(containerd, plain.socketPath));
+});
