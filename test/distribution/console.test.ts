@@ -171,13 +171,24 @@ describe("console and SSH of an image", { skip: isPossible ? false : "needs root
     const words = [...options(), "-p", String(port), "-tt", "-o", "SetEnv=TERM=vt100", "picolet@127.0.0.1"];
     const child = spawn("ssh", words, { stdio: ["pipe", "pipe", "inherit"], timeout: LIMIT_MS });
     let out = "";
-    // One at each prompt.
-    const inputs = ["\x03", "version\n", "id; id\n", "history\n", "exit\n"];
+    // What is typed when the output since the last input shows the pattern. A Ctrl-C is answered with its echo, and with
+    // another prompt only where it came after the shell had begun to read.
+    const steps: [pattern: RegExp, input: string][] = [
+      [/picolet> /, "\x03"],
+      [/\^C/, "version\n"],
+      [/version\r\n[\s\S]*picolet> /, "id; id\n"],
+      [/id; id\r\n[\s\S]*picolet> /, "history\n"],
+      [/history\r\n[\s\S]*picolet> /, "exit\n"],
+    ];
+    let unanswered = "";
     child.stdout.setEncoding("utf8").on("data", (text: string) => {
-      const before = out.split("picolet> ").length;
       out += text;
-      for (let count = out.split("picolet> ").length; count > before; count -= 1)
-        child.stdin.write(inputs.shift() ?? "");
+      unanswered += text;
+      const [pattern, input] = steps[0] ?? [];
+      if (pattern?.test(unanswered) !== true) return;
+      steps.shift();
+      unanswered = "";
+      child.stdin.write(input ?? "");
     });
     const [code] = await once(child, "close");
     assert.equal(code, 0, out);
