@@ -171,8 +171,8 @@ describe("console and SSH of an image", { skip: isPossible ? false : "needs root
     const words = [...options(), "-p", String(port), "-tt", "-o", "SetEnv=TERM=vt100", "picolet@127.0.0.1"];
     const child = spawn("ssh", words, { stdio: ["pipe", "pipe", "inherit"], timeout: LIMIT_MS });
     let out = "";
-    // What is typed when the output since the last input shows the pattern. A Ctrl-C is answered with its echo, and with
-    // another prompt only where it came after the shell had begun to read.
+    // What is typed when the output since the last input shows the pattern. A Ctrl-C is answered with its echo, and
+    // with another prompt only where it came after the shell had begun to read.
     const steps: [pattern: RegExp, input: string][] = [
       [/picolet> /, "\x03"],
       [/\^C/, "version\n"],
