@@ -53,8 +53,8 @@ export const GOALS: readonly Goal[] = [
  */
 export const LEAN_LIMITS: Readonly<Record<"pods0" | "pods10", Readonly<Record<keyof LeanFigures, number>>>> = {
   pods0: {
-    anonMiB: 17.2, // 16.2 … 16.8
-    rssMiB: 63.8, // 62.8 … 63.1
+    anonMiB: 17.8, // 16.2 … 17.22: what V8 keeps of a grown heap differs from start to start, liveHeapMiB does not
+    rssMiB: 64.4, // 62.8 … 63.6
     liveHeapMiB: 9.4, // 8.7 … 9.29, of which 0.1 for the board's health and updates, 0.2 for black box, port and page
     outsideHeapMiB: 6.2, // 5.6 … 6.01, and the heap smaller by as much
     wireBytes: 58, // 58
