@@ -29,7 +29,7 @@ export interface Ran {
 export interface FileFirmware {
   /** Programs that count as writes, beside `dd`: the real one by the case pattern of its arguments that write. */
   readonly writers?: Readonly<Record<string, string>>;
-  /** Of a new card, by path. */
+  /** Files of a new card, by path. */
   readonly files: Readonly<Record<string, string>>;
   /** Called once the slots' state of a new card is there. */
   readonly prepare?: (board: BoardOfFiles) => void;
