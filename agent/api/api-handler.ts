@@ -1,6 +1,7 @@
 import type { IncomingMessage } from "node:http";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import {
+  type FactoryResetAnswer,
   type IsolationAnswer,
   MAX_SHUTDOWN_SECONDS,
   type NodeShutdownAnswer,
@@ -103,6 +104,7 @@ const ROUTES: readonly Route[] = [
     path: ["node", "shutdown"],
     handle: (api, { query }, message) => api.shutDown(query, message),
   },
+  { method: "POST", path: ["node", "factory-reset"], handle: (api, { query }) => api.resetToFactory(query) },
   ...(
     [
       ["POST", ["restart"], "restart"],
@@ -168,6 +170,8 @@ export interface ApiHandlerComponents {
   readonly images?: NodeImages;
   /** `undefined`: a shutdown of the node cannot be requested. */
   readonly shutdown?: NodeShutdownControl;
+  /** Empties the board, and restarts it. `undefined`: this agent does not. */
+  readonly factoryReset?: () => Promise<void>;
   /** `undefined`: this agent updates nothing. */
   readonly updates?: UpdateControl;
   /** `undefined`: this agent records no decisions. */
@@ -183,6 +187,7 @@ export class ApiHandler {
   readonly #clock: Clock;
   readonly #pushed: PushedPods | undefined;
   readonly #shutdown: NodeShutdownControl | undefined;
+  readonly #factoryReset: ApiHandlerComponents["factoryReset"];
   readonly #updates: UpdateControl | undefined;
   readonly #why: WhyAnswers | undefined;
   readonly #keyvalue: ApiHandlerComponents["keyvalue"];
@@ -194,6 +199,7 @@ export class ApiHandler {
     this.#view = components.view;
     this.#pushed = components.pushed;
     this.#shutdown = components.shutdown;
+    this.#factoryReset = components.factoryReset;
     this.#updates = components.updates;
     this.#why = components.why;
     this.#keyvalue = components.keyvalue;
@@ -326,6 +332,13 @@ export class ApiHandler {
     await (cancel ? this.#shutdown.cancel() : this.#shutdown.begin("edgectl", period));
     const body: NodeShutdownAnswer = { node: this.#view.node().name, shutDown: this.#shutdown.isShuttingDown };
     return { kind: "json", body };
+  }
+
+  async resetToFactory(query: Query): Promise<Answer> {
+    query.end();
+    if (this.#factoryReset === undefined) throw new PicoletError("unimplemented", "this agent empties no board");
+    await this.#factoryReset();
+    return { kind: "json", body: { node: this.#view.node().name } satisfies FactoryResetAnswer };
   }
 
   async updates(query: Query): Promise<Answer> {

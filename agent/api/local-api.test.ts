@@ -527,6 +527,14 @@ test("the node is shut down, and comes back", async (t) => {
   assert.deepEqual((await bench.error(path, { method: "POST", body: "{}" })).slice(0, 2), [409, "conflict"]);
 });
 
+test("a factory reset is for agents that can, and takes no parameters", async (t) => {
+  const bench = await Bench.start(t);
+  const path = "/v1/node/factory-reset";
+  assert.deepEqual((await bench.error(path, { method: "POST" })).slice(0, 2), [501, "unimplemented"]);
+  assert.equal((await bench.error(`${path}?force=1`, { method: "POST" }))[0], 400);
+  assert.equal((await bench.error(path))[0], 501);
+});
+
 test("the configuration in use is reported with its origins", async (t) => {
   const bench = await Bench.start(t);
   assert.deepEqual(await bench.json("/v1/config"), [200, bench.view.configAnswer]);

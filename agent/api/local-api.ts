@@ -38,6 +38,8 @@ export interface LocalApiComponents {
   readonly why?: WhyAnswers;
   /** Missing: pulls are neither reported nor possible. */
   readonly images?: NodeImages;
+  /** Missing: the board is not emptied by a request. */
+  readonly factoryReset?: () => Promise<void>;
   /** Missing: components keep nothing on this node. */
   readonly keyvalue?: () => Promise<KeyvalueBuckets>;
   /** Answers the kubelet's paths; missing: they are not offered. */

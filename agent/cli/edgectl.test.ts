@@ -10,6 +10,7 @@ import { fillDegraded, fillHealthy } from "@picolet/test/support/unit/agent/cli-
 import { CapturedTerminal, EdgectlBench } from "@picolet/test/support/unit/agent/edgectl-bench.ts";
 import { agentPod, imageStore, NOW_MS, observedContainer } from "@picolet/test/support/unit/agent/fake-agent-view.ts";
 import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
+import { resetToFactory } from "../main/node/factory-reset.ts";
 import { COMMANDS } from "./commands.ts";
 import { Screen } from "./context/screen.ts";
 
@@ -523,6 +524,40 @@ test("apply says which pods go, and asks a person before", async (t) => {
   assert.equal((await apply("d", "")).error, "", "nothing goes, nothing is asked");
   const dry = await apply("e", "", "--dry-run");
   assert.equal(dry.out, `pod/e-edge-1 created (dry run)\npod "d-edge-1" deleted (no longer in ${file}) (dry run)\n`);
+});
+
+test("factory-reset asks a person, and needs --yes in a pipe", async (t) => {
+  let resets = 0;
+  const factoryReset = async (): Promise<void> => {
+    resets += 1;
+  };
+  const bench = await EdgectlBench.start(t, { factoryReset });
+  const reset = async (typed: string | undefined, ...flags: string[]) => {
+    bench.input = Readable.from(typed === undefined ? [] : [Buffer.from(typed)]);
+    const terminal = new CapturedTerminal();
+    terminal.interactive = typed !== undefined;
+    return await bench.run(["factory-reset", ...flags], terminal);
+  };
+  assert.equal((await reset(undefined)).code, 64);
+  for (const typed of ["\n", "n\n", "yesterday\n", ""]) {
+    const { code, error } = await reset(typed);
+    assert.deepEqual([code, resets], [1, 0], typed);
+    assert.match(error, /Go on\? \[y\/N\] edgectl: nothing has been changed\n$/);
+  }
+  const yes = await reset("y\n");
+  assert.deepEqual([yes.code, yes.out, resets], [0, "node/edge-1 restarts, and is as new\n", 1]);
+  const piped = await reset(undefined, "--yes");
+  assert.deepEqual([piped.code, piped.error, resets], [0, "", 2]);
+});
+
+test("factory-reset shows why a board refuses it", async (t) => {
+  const systemctl = () => assert.fail("nothing is asked of systemd");
+  const bench = await EdgectlBench.start(t, {
+    factoryReset: () => resetToFactory({ systemctl, exists: () => false }),
+  });
+  const { code, error } = await bench.run(words("factory-reset --yes"));
+  assert.equal(code, 1);
+  assert.match(error, /this board does not run picolet's image, and nothing has been changed/);
 });
 
 test("apply warns of fields that no pod has, and applies it", async (t) => {

@@ -34,6 +34,13 @@ export function makeLocalServers(base: AgentBase, components: LocalServersCompon
       ...{ clock, log, view, logs, shutdown, updates, why, images: pods.images.images },
       pushed,
       workers: pods.workers,
+      factoryReset: async () => {
+        const [{ resetToFactory }, { systemctl }] = await Promise.all([
+          import("./node/factory-reset.ts"),
+          import("./node/systemctl.ts"),
+        ]);
+        await resetToFactory({ systemctl });
+      },
       keyvalue: () => boardServices.keyvalueBuckets(),
       streams: streams.handlers(MAX_STREAMS),
     },

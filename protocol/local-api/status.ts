@@ -457,6 +457,11 @@ export interface NodeShutdownRequest {
   readonly gracePeriodSeconds?: number | undefined;
 }
 
+/** POST /v1/node/factory-reset: answered when the board's restart has begun, which empties it. */
+export interface FactoryResetAnswer {
+  readonly node: string;
+}
+
 /**
  * POST .../pods/NAME/restart and DELETE .../pods/NAME. `restarted`: it begins again on this board. `ended`: it is Failed
  * here, and its hub decides what follows. `removed`: it was applied here, and is wanted no more.

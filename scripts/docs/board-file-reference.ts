@@ -18,8 +18,9 @@ in \`picolet-report.txt\` beside the file, with its line.
 - **Many boards, one file**: \`node.nameRule\` makes each board's name of its serial number or MAC address, and
   \`picolet-hub token create --uses 50 --ttl 168h\` a token for as many boards until its deadline.
 - **Fields of the agent** that something else has set stay. What an earlier file set and this one does not say goes.
-- **Factory reset**: a file \`picolet-factory-reset\` beside it empties the data partition at the next start, with pods,
-  images and the board's identity. \`picolet.yaml\` stays; it needs a new token.
+- **Factory reset**: \`edgectl factory-reset\` restarts the board and empties the data partition, with pods, images and
+  the board's identity. A file \`picolet-factory-reset\` beside \`picolet.yaml\` does the same at the next start, without
+  an agent. \`picolet.yaml\` stays; it needs a new token.
 - **Console and SSH** take \`edgectl\`'s commands and nothing else: \`ssh picolet@board edgectl status -o json\`. Only keys
   log in over SSH. The serial console and the screen ask for nothing, as no password exists; \`console.login: false\`
   closes them. A login only looks (\`status\`, \`why\`, \`logs\`, \`get\` ...) unless \`console.access\` or \`ssh.access\` says more:

@@ -27,6 +27,7 @@ import {
 import { boardMissing, EmulatedBoard } from "@picolet/test/support/firmware/emulated-board.ts";
 import { testImage } from "@picolet/test/support/firmware/test-image.ts";
 import { buildPrograms } from "../build/build.ts";
+import { buildExamples } from "../build/build-examples.ts";
 import { PLATFORMS } from "../build/platform-parts.ts";
 import { endWithUsageError, readOptions } from "../start/options.ts";
 import { writeDocument } from "./bench-document.ts";
@@ -182,6 +183,7 @@ if (missing !== undefined) {
 const scratch = mkdtempSync(join(tmpdir(), "picolet-firmware-"));
 try {
   await buildPrograms(BOARD.platform);
+  await buildExamples();
   const boards = BOARD_NAMES.filter(isWanted);
   if (boards.length > 0) await boardCases(boards).catch((error: unknown) => console.error(describeError(error)));
   for (const [name, action] of Object.entries(OTHERS) as [OtherName, () => Promise<void>][])

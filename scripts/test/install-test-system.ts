@@ -44,6 +44,7 @@ const PACKAGES: readonly (readonly [name: string, proof: string])[] = [
   ["openssh-server", "/usr/sbin/sshd"],
   ["rauc", "/usr/bin/rauc"],
   ["openssl", "/usr/bin/openssl"],
+  ["grub-common", "/usr/bin/grub-editenv"],
   ["prometheus", "/usr/bin/prometheus"],
   ["squashfs-tools", "/usr/bin/mksquashfs"],
   ["chromium", "/usr/bin/chromium"],

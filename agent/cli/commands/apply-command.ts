@@ -1,6 +1,7 @@
 import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
 import type { PushAnswer, PushedPod, PushProblem, PushRefusal } from "@picolet/protocol/local-api/status.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
+import { confirms } from "../context/confirm.ts";
 import type { Context } from "../context/context.ts";
 import { EXIT_DEGRADED, EXIT_HEALTHY, usageError } from "../context/exit-codes.ts";
 import { readInput, STANDARD_INPUT } from "../context/input-file.ts";
@@ -45,15 +46,9 @@ export async function runApply(context: Context, input: Arguments): Promise<numb
 const isRemoved = ({ change }: PushedPod): boolean => change === "removed";
 
 /** Shown before it is done. */
-async function agreesTo({ terminal, input }: Context, removed: readonly PushedPod[], file: string): Promise<boolean> {
+async function agreesTo(context: Context, removed: readonly PushedPod[], file: string): Promise<boolean> {
   const names = removed.map(({ namespace, name }) => `  ${printableLine(podLabel(namespace, name))}\n`).join("");
-  terminal.writeError(`No longer in ${placeOf(file)}, and deleted with it:\n${names}Go on? [y/N] `);
-  let answer = "";
-  for await (const piece of input()) {
-    answer += piece.toString();
-    if (answer.includes("\n")) break;
-  }
-  return /^\s*y(?:es)?\s*$/i.test(answer.split("\n")[0] ?? "");
+  return await confirms(context, `No longer in ${placeOf(file)}, and deleted with it:\n${names}Go on? [y/N] `);
 }
 
 function line({ namespace, name, change }: PushedPod, file: string, dryRun: boolean): string {

@@ -169,6 +169,20 @@ this command before it stops.`,
   run: async (context, input) => (await import("./node-command.ts")).runNodeShutdown(context, input),
 };
 
+const factoryReset: Command = {
+  words: ["factory-reset"],
+  summary: "make a board with picolet's image as new",
+  details: `Restarts the board and empties its data partition, with pods, images, values,
+keys, the configuration and the node's certificate. The system stays, and
+picolet.yaml on the boot partition is applied again: put a new token there
+first, so that the board joins again. Asks before; without a terminal it needs
+--yes. Refused on a board without the image. Where no agent answers, an empty
+file picolet-factory-reset beside picolet.yaml does the same.`,
+  flags: [{ name: "yes", help: "do not ask" }],
+  examples: [["ssh picolet@board-7 edgectl factory-reset --yes", "a board elsewhere"]],
+  run: async (context, input) => (await import("./factory-reset-command.ts")).runFactoryReset(context, input),
+};
+
 const config: Command = {
   words: ["config"],
   access: "view",
@@ -242,6 +256,7 @@ export const NODE_COMMANDS: readonly Command[] = [
   doctor,
   supportBundle,
   nodeShutdown,
+  factoryReset,
   config,
   explain,
   version,

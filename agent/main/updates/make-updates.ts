@@ -1,8 +1,7 @@
 /** Puts updates together: loaded with the first that is asked for. */
-import { spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore } from "@picolet/protocol/errors.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
 import { DEFAULT_PULL_LIMITS, type RegistryAccess } from "@picolet/runtime-wasm/shared/messages/pull-request.ts";
@@ -17,6 +16,7 @@ import { Updates, type UpdatesComponents } from "../../updates/updates.ts";
 import type { AgentBase } from "../base/agent-base.ts";
 import { DEFAULT_CONFIG_PATH } from "../node/default-places.ts";
 import type { NodeAgentView } from "../node/node-agent-view.ts";
+import { systemctl } from "../node/systemctl.ts";
 import type { Pods } from "../pods/make-pods.ts";
 import { registriesOf, registryProxies } from "../pods/runtimes.ts";
 
@@ -53,7 +53,7 @@ export function makeUpdates(
       flash: () => view.flash(),
       access: registryAccess(base, pods),
       runTask: taskRunner(base),
-      startCheck,
+      startCheck: (signal) => systemctl(["start", "--no-block", UNIT], { signal }),
       ...{ ...ports, shutdown, events: store.events, decisions },
     },
     {
@@ -110,16 +110,4 @@ function textAt(path: string): string | undefined {
 function isSame(path: string, next: string): boolean {
   const text = textAt(next);
   return text !== undefined && text === textAt(path);
-}
-
-/** @throws `failed`, `unavailable` */
-function startCheck(signal: AbortSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const child = spawn("systemctl", ["start", "--no-block", UNIT], { stdio: "ignore", signal });
-    child.once("error", (cause) => reject(new PicoletError("unavailable", "cannot run systemctl", { cause })));
-    child.once("close", (code) => {
-      if (code === 0) resolve();
-      else reject(new PicoletError("failed", `cannot start ${UNIT}: systemctl ends with ${code}`));
-    });
-  });
 }

@@ -6,20 +6,17 @@ import { execFileSync, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { closeSync, existsSync, mkdirSync, openSync, readFileSync, readSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { crc32 } from "node:zlib";
 import { Store } from "@picolet/agent/store/store.ts";
 import type { BuildTools } from "@picolet/firmware/image/build-tools.ts";
-import { GRUB_COMMANDS } from "@picolet/firmware/image/loaders/grub-loader.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { describeError } from "@picolet/protocol/errors.ts";
 import { RecordedLog } from "../unit/ports/recorders.ts";
+import { grubAsShell, STATE_SECTORS } from "./grub-shell.ts";
 import type { DiskPiece, ReplayedDisk } from "./write-log.ts";
 
 const SECTOR = 512;
 const BLOCK = 4096;
-/** Sectors of the two copies in the partition `boot-state`. */
-const STATE_SECTORS = { first: 8, second: 16 } as const;
 /** Each slot is tried three times, and the order begins again once. */
 const MAX_BOOTS = 10;
 
@@ -108,7 +105,7 @@ export class CutJudge implements Disposable {
     const state = readFileSync(this.#path("boot-state"));
     for (const [name, sector] of Object.entries(STATE_SECTORS))
       writeFileSync(join(this.#folder, name), state.subarray(sector * SECTOR, (sector + 1) * SECTOR));
-    writeFileSync(join(this.#folder, "grub.sh"), grubAsShell(readFileSync(GRUB_COMMANDS, "utf8")));
+    writeFileSync(join(this.#folder, "grub.sh"), grubAsShell());
     const tried: string[] = [];
     for (let boot = 0; boot < MAX_BOOTS; boot += 1) {
       const slot = this.#tools.shell("cd judged && sh grub.sh").trim();
@@ -238,22 +235,6 @@ function isTable(bytes: Buffer, headerAt: number, entriesAt: number): boolean {
   const [own, entries] = [header.readUInt32LE(16), header.readUInt32LE(88)];
   header.writeUInt32LE(0, 16);
   return crc32(header) === own && crc32(bytes.subarray(entriesAt, entriesAt + 128 * 128)) === entries;
-}
-
-/**
- * GRUB's commands in grub.cfg as those of sh, with its environment blocks read and written by grub-editenv. Prints the
- * slot that is started.
- */
-function grubAsShell(commands: string): string {
-  const lines = commands.split("\n").map((line) =>
-    line
-      .replace(/^regexp .*/, "disk=disk")
-      .replace(/\bset (?=[A-Za-z_]+=)/g, "")
-      .replace(/^probe .*/, "")
-      .replace(/^source .*/, "echo $slot; exit")
-      .replace(/^echo "picolet: slot.*try.*/, ""),
-  );
-  return [readFileSync(fileURLToPath(new URL("grub-commands.sh", import.meta.url)), "utf8"), ...lines].join("\n");
 }
 
 async function storeLosses(folder: string, pods: readonly string[], hasData: boolean): Promise<readonly string[]> {
