@@ -107,10 +107,11 @@ export class DataCache {
     this.#life.abort();
   }
 
-  #reflector({ type }: DataType): Reflector<CachedObject> {
+  #reflector({ type, isOptional = false }: DataType): Reflector<CachedObject> {
     return new Reflector<CachedObject>(this.#components, {
       type,
       selection: { metadataOnly: true },
+      isOptional,
       trim: ({ metadata }) => ({ resourceVersion: metadata.resourceVersion ?? "" }),
       onChange: (change) => this.#changed(type.kind, change),
     });

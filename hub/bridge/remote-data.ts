@@ -8,6 +8,7 @@ import {
   type KubeObject,
   PERSISTENT_VOLUME_CLAIMS,
   PERSISTENT_VOLUMES,
+  RESOURCE_CLAIMS,
   type ResourceType,
   RUNTIME_CLASSES,
   SECRETS,
@@ -21,6 +22,8 @@ export interface DataType {
   readonly remote: (object: KubeObject) => Fields;
   /** The object's own reference; a node that needs the one needs the other. */
   readonly names: (object: KubeObject) => ObjectKey | undefined;
+  /** True for a resource that an API server of an earlier version lacks; then nothing of it is sent. */
+  readonly isOptional?: boolean;
 }
 
 const nothing = (): undefined => undefined;
@@ -32,6 +35,7 @@ export const DATA_TYPES: readonly DataType[] = [
   { type: PERSISTENT_VOLUME_CLAIMS, remote: claim, names: volumeOf },
   { type: PERSISTENT_VOLUMES, remote: volume, names: nothing },
   { type: RUNTIME_CLASSES, remote: runtimeClass, names: nothing },
+  { type: RESOURCE_CLAIMS, remote: resourceClaim, names: nothing, isOptional: true },
 ];
 
 /** Content alone: a Secret that was deleted and created again with the same content changes nothing for a node. */
@@ -81,6 +85,25 @@ function volume({ metadata, spec }: KubeObject): Fields {
 
 function runtimeClass({ metadata: { name }, handler }: KubeObject): Fields {
   return { apiVersion: "node.k8s.io/v1", kind: "RuntimeClass", metadata: { name }, handler };
+}
+
+/** The resource claim controller's mark on a claim that it made of a template. */
+const POD_CLAIM_ANNOTATION = "resource.kubernetes.io/pod-claim-name";
+
+/** A pod waits until its claim is allocated and reserved for it. What was asked for is the scheduler's affair. */
+function resourceClaim({ metadata, status }: KubeObject): Fields {
+  const { name, namespace, uid, ownerReferences, annotations = {} } = metadata;
+  const podClaim = annotations[POD_CLAIM_ANNOTATION];
+  const { allocation, reservedFor } = fieldsAt({ status }, "status");
+  return {
+    apiVersion: "resource.k8s.io/v1",
+    kind: "ResourceClaim",
+    metadata: defined({
+      ...{ name, namespace, uid, ownerReferences },
+      annotations: podClaim === undefined ? undefined : { [POD_CLAIM_ANNOTATION]: podClaim },
+    }),
+    status: defined({ allocation, reservedFor }),
+  };
 }
 
 /** The fields of a service that containers' environment needs; undefined when it has no address of its own. */

@@ -2,6 +2,7 @@
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { KUBERNETES_VERSION } from "@picolet/protocol/version.ts";
 import { GrpcHealthClient } from "@picolet/runtime-cri/grpc-health-client.ts";
+import { DraDriverTable } from "../../claims/dra-driver-table.ts";
 import type { Configuration } from "../../config/configuration.ts";
 import type { AgentPod } from "../../core/pods/agent-pod.ts";
 import type { ContainerPlacement } from "../../core/pods/container-placement.ts";
@@ -59,7 +60,8 @@ export async function makePods(base: AgentBase, components: PodsComponents): Pro
     },
     { configuration: init.configuration, share: node.share, memoryBytes: node.machine.memoryBytes },
   );
-  const environment = makeEnvironment(base, runtimes, cgroups);
+  const draDrivers = new DraDriverTable();
+  const environment = makeEnvironment(base, runtimes, cgroups, draDrivers);
   const probes = makeProbes(base);
   const { objects, objectsChanged } = cluster;
   const fingerprint = keys && ((text: string): string => keys.fingerprint(text));

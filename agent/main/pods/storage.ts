@@ -3,6 +3,8 @@ import { join } from "node:path";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { objectKey } from "@picolet/protocol/tunnel/messages.ts";
 import type { RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { ClaimsOnDemand } from "../../claims/claims-on-demand.ts";
+import type { DraDrivers } from "../../claims/dra-driver.ts";
 import type { ClusterObjects } from "../../core/hub/cluster-objects.ts";
 import type { PodEnder } from "../../core/pods/pod-admission.ts";
 import type { PodObserver } from "../../core/pods/pod-observer.ts";
@@ -25,13 +27,16 @@ export function makeEnvironment(
   { ports: { clock, log }, init, node, keys, store, cluster }: AgentBase,
   { router, reports }: Pick<Runtimes, "router" | "reports">,
   cgroups: PodCgroups,
+  draDrivers: DraDrivers,
 ): PodEnvironmentOnDisk {
   const { nodeName, nodeLabels, podLogsDir, resolvConf, clusterDNS, clusterDomain } = init.configuration;
   const { objects, objectsChanged } = cluster;
   const { machine, share } = node;
+  const { rootDir } = init.args;
   return new PodEnvironmentOnDisk(
     {
       ...{ clock, log, events: store.events, cgroups, objects, objectsChanged },
+      claims: new ClaimsOnDemand({ drivers: draDrivers, objects, log }, { rootDir }),
       sealer: keys,
       mounter: new SystemMounter(),
       hostIPs: node.hostIps,
@@ -43,8 +48,7 @@ export function makeEnvironment(
       },
     },
     {
-      rootDir: init.args.rootDir,
-      ...{ podLogsDir, nodeName, resolvConf },
+      ...{ rootDir, podLogsDir, nodeName, resolvConf },
       clusterDNS: { servers: clusterDNS, domain: clusterDomain },
       allocatable: share.allocatable,
       memoryBytes: machine.memoryBytes,
