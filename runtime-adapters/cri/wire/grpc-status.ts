@@ -1,4 +1,4 @@
-import { type ErrorCode, PicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, type ErrorCode, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 
 /** Status codes by number: the name that gRPC libraries print, and our code. */
 const STATUSES: readonly (readonly [name: string, code: ErrorCode])[] = [
@@ -38,4 +38,21 @@ export class GrpcStatusError extends PicoletError {
   get printed(): string {
     return `rpc error: code = ${STATUSES[this.status]?.[0] ?? `Code(${this.status})`} desc = ${this.message}`;
   }
+}
+
+const UNKNOWN = 2;
+/** Statuses with a code of ours that another one has, too, or none. */
+const CLIENTS_OWN: ReadonlySet<string> = new Set(["OK", "Canceled", "Internal"]);
+/** Bounds grpc-message, which goes into the logs of the client. */
+const MAX_MESSAGE_BYTES = 2048;
+
+/** The status of a failed call, for a server's trailers. The message is percent-encoded as gRPC asks. */
+export function printableStatus(error: unknown): { readonly status: number; readonly message: string } {
+  const code = isPicoletError(error) ? error.code : undefined;
+  const found = STATUSES.findIndex(([name, own]) => !CLIENTS_OWN.has(name) && own === code);
+  const bytes = Buffer.from(describeError(error)).subarray(0, MAX_MESSAGE_BYTES);
+  const isPlain = (byte: number): boolean => byte >= 0x20 && byte <= 0x7e && byte !== 0x25;
+  const escaped = (byte: number): string => `%${byte.toString(16).toUpperCase().padStart(2, "0")}`;
+  const message = Array.from(bytes, (byte) => (isPlain(byte) ? String.fromCharCode(byte) : escaped(byte))).join("");
+  return { status: found < 0 ? UNKNOWN : found, message };
 }
