@@ -25,6 +25,7 @@ import { podLogs } from "./node/pod-logs-on-demand.ts";
 import { SecretsAtRest } from "./node/secrets-at-rest.ts";
 import { whyOnDemand } from "./node/why-on-demand.ts";
 import type { NodePage, PagedNode } from "./page/make-page.ts";
+import { PluginsOnDemand } from "./plugins/plugins-on-demand.ts";
 import { makePods, type Pods } from "./pods/make-pods.ts";
 import {
   makeNodeGuards,
@@ -141,6 +142,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     ...(page?.parts ?? []),
     ...(cluster.link === undefined ? [] : [samples]),
     updates,
+    new PluginsOnDemand({ ...base.ports, handlers: { DRAPlugin: pods.draPlugins } }, { rootDir }),
     ...budget.parts,
     new SpareGuard({ adapters: runtimes.adapters, pressure: upkeep.eviction.pressure }),
     new IdleCollection({

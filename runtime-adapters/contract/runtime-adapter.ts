@@ -190,6 +190,8 @@ export interface ContainerLaunch {
   readonly mounts: readonly Mount[];
   /** Devices of the node for the container. Undefined: only those that every container has. */
   readonly devices?: readonly Device[] | undefined;
+  /** CDI names (`vendor.com/class=name`) that the runtime itself applies. Undefined: none. */
+  readonly cdiDevices?: readonly string[] | undefined;
   /** Relative to the sandbox's log directory: `<container>/<attempt>.log`. */
   readonly logPath: string;
   /** Missing: wherever the kernel likes. */

@@ -22,12 +22,15 @@ import type { NodeAgentView } from "../node/node-agent-view.ts";
 import type { NodeUsageSampler } from "../node/node-usage.ts";
 import type { Runtimes } from "./runtimes.ts";
 
+/** The devices that pods get by resource claims. */
+export const makeClaims = ({ ports: { log }, init, cluster: { objects } }: AgentBase, drivers: DraDrivers) =>
+  new ClaimsOnDemand({ drivers, objects, log }, { rootDir: init.args.rootDir });
+
 /** What is on this node's disk for its pods. */
 export function makeEnvironment(
   { ports: { clock, log }, init, node, keys, store, cluster }: AgentBase,
   { router, reports }: Pick<Runtimes, "router" | "reports">,
-  cgroups: PodCgroups,
-  draDrivers: DraDrivers,
+  held: { readonly cgroups: PodCgroups; readonly claims: ClaimsOnDemand },
 ): PodEnvironmentOnDisk {
   const { nodeName, nodeLabels, podLogsDir, resolvConf, clusterDNS, clusterDomain } = init.configuration;
   const { objects, objectsChanged } = cluster;
@@ -35,8 +38,7 @@ export function makeEnvironment(
   const { rootDir } = init.args;
   return new PodEnvironmentOnDisk(
     {
-      ...{ clock, log, events: store.events, cgroups, objects, objectsChanged },
-      claims: new ClaimsOnDemand({ drivers: draDrivers, objects, log }, { rootDir }),
+      ...{ clock, log, events: store.events, objects, objectsChanged, ...held },
       sealer: keys,
       mounter: new SystemMounter(),
       hostIPs: node.hostIps,

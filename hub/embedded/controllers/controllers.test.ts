@@ -843,7 +843,7 @@ describe("resource claims", () => {
     for (const name of ["one", "two"]) await world.createPod(name, named);
     await world.pass(seconds(20), ["b"]);
     const users = async () => {
-      const { status } = (await world.get(RESOURCE_CLAIMS, ref)) ?? {};
+      const status = (await world.get(RESOURCE_CLAIMS, ref))?.status;
       const { reservedFor = [] } = (status ?? {}) as { reservedFor?: { name: string }[] };
       return reservedFor.map(({ name }) => name).sort();
     };

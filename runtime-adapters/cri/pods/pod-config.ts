@@ -137,6 +137,7 @@ export function containerConfig(
       hostPath,
       permissions: readOnly ? "r" : "mrw",
     })),
+    cdiDevices: (launch.cdiDevices ?? []).map((name) => ({ name })),
     labels: new Map([...podLabels(desired, settings.owner), [LABEL.containerName, launch.name]]),
     annotations: containerAnnotations(pod, container, launch),
     logPath: launch.logPath,
