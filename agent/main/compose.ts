@@ -16,6 +16,7 @@ import type { LinkedNode } from "./base/hub-link.ts";
 import type { StreamedNode } from "./base/make-node-streams.ts";
 import { NodeBoardServices } from "./base/node-board-services.ts";
 import { NodeStreamsOnDemand } from "./base/node-streams-on-demand.ts";
+import { NodeDevices } from "./devices/node-devices.ts";
 import { makeLocalServers } from "./local-ends.ts";
 import { nodeMetrics } from "./metrics/node-metrics.ts";
 import type { AgentInit, AgentPorts } from "./node/agent-init.ts";
@@ -62,8 +63,10 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     pods: () => view.pods(),
     podCgroup: (pod) => pods.cgroups.pathOf(pod),
   });
-  const topology = await makePlacement({ log }, { configuration, rootDir, ...node });
-  const placement = topology?.placement;
+  const devices = new NodeDevices(base, { placement: () => topology?.placement, ender: () => pods.workers });
+  await devices.open();
+  const topology = await makePlacement({ log, devices }, { configuration, rootDir, ...node });
+  const placement = devices;
   const { nodeName } = configuration;
   const secrets = new SecretsAtRest({ keys: base.keys, store }, { nodeName });
   const boardHealth = await boardHealthOf(base, machine);
@@ -76,7 +79,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   const guards = await makeGuards(base, runtimes, { workers: () => pods.workers, pressures, placement });
   init.stops?.through(guards.shutdown);
   const conditions = makeConditions(base, runtimes, guards, pressures);
-  const pods = await makePods(base, { runtimes, guards, placement, pods: () => view.pods() });
+  const pods = await makePods(base, { runtimes, guards, placement, devices, pods: () => view.pods() });
   const sources = await makeSources(base);
   const problems = (): SourceProblem[] => [
     ...sources.flatMap((source) => source.problems.current),
@@ -84,7 +87,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   ];
   const warnings = (): SourceProblem[] => sources.flatMap((source) => source.warnings.current);
   const { shutdown } = guards;
-  const view = makeView(base, { runtimes, pods, conditions, budget, secrets, shutdown, problems, warnings });
+  const view = makeView(base, { devices, runtimes, pods, conditions, budget, secrets, shutdown, problems, warnings });
   const usage = makeUsage(base, runtimes, pods, view);
   await runtimes.reports.askOnce(signal);
   const logs = podLogs({ pods: view, clock: machine.clock });
@@ -96,7 +99,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   const streamed = { runtimes, pods, conditions, view, usage, logs, why, metrics, page: page?.answer };
   const streams = makeStreams(base, streamed);
   const samples = new SamplesOnDemand(base, { usage, flash: () => budget.report() });
-  const linked = linkNode(base, { runtimes, conditions, view, streams: streams.handlers(), samples, updates });
+  const linked = linkNode(base, { runtimes, conditions, view, streams: streams.handlers(), samples, updates, devices });
   const upkeep = makeUpkeep(base, { runtimes, pods, view, usage, conditions: conditions.conditions });
   const { statuses } = pods;
   // Disposed of in reverse: the store is closed last, after all parts that write to it.
@@ -142,7 +145,11 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     ...(page?.parts ?? []),
     ...(cluster.link === undefined ? [] : [samples]),
     updates,
-    new PluginsOnDemand({ ...base.ports, handlers: { DRAPlugin: pods.draPlugins } }, { rootDir }),
+    devices,
+    new PluginsOnDemand(
+      { ...base.ports, handlers: { DevicePlugin: () => devices.plugins(), DRAPlugin: pods.draPlugins } },
+      { rootDir },
+    ),
     ...budget.parts,
     new SpareGuard({ adapters: runtimes.adapters, pressure: upkeep.eviction.pressure }),
     new IdleCollection({
@@ -238,6 +245,7 @@ interface ShownNode {
 function makeView(
   { ports: { clock }, init, startedAt, store, node, telemetry, cluster }: AgentBase,
   shown: ShownNode & {
+    readonly devices: NodeDevices;
     readonly budget: Budget;
     readonly secrets: SecretsAtRest;
     readonly shutdown: NodeGuards["shutdown"];
@@ -245,7 +253,7 @@ function makeView(
     readonly warnings: () => readonly SourceProblem[];
   },
 ): NodeAgentView {
-  const { runtimes, pods, conditions, budget, secrets, shutdown, problems, warnings } = shown;
+  const { devices, runtimes, pods, conditions, budget, secrets, shutdown, problems, warnings } = shown;
   const { desired, events, state } = store;
   const { capacity, share, machine } = node;
   return new NodeAgentView(
@@ -259,6 +267,7 @@ function makeView(
         problems,
         warnings,
       },
+      devices: devices.changes,
       tunnel: cluster.link,
       conditions: conditions.conditions,
       facts: () => ({
@@ -321,9 +330,12 @@ function makeStreams(
 function linkNode(
   { node, cluster }: AgentBase,
   shown: Omit<ShownNode, "pods"> &
-    Pick<LinkedNode, "view" | "streams" | "samples"> & { readonly updates: UpdatesOnDemand },
+    Pick<LinkedNode, "view" | "streams" | "samples"> & {
+      readonly updates: UpdatesOnDemand;
+      readonly devices: NodeDevices;
+    },
 ): readonly Component[] {
-  const { runtimes, conditions, view, streams, samples, updates } = shown;
+  const { runtimes, conditions, view, streams, samples, updates, devices } = shown;
   const { machine, capacity, share, hostIps: addresses } = node;
   const { router, reports } = runtimes;
   const linked = cluster.link?.connect({
@@ -331,6 +343,7 @@ function linkNode(
     ...{ view, streams, samples },
     conditions: conditions.conditions,
     updates: updates.report,
+    devices: devices.changes,
   });
   return linked ?? [];
 }

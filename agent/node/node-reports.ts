@@ -5,6 +5,7 @@ import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, seconds } from "@picolet/protocol/ports.ts";
 import type { NodeReportContent } from "@picolet/protocol/tunnel/messages.ts";
 import type { ImageInfo, RuntimeAdapter, RuntimeStatus } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { DeviceResources } from "../core/pods/container-devices.ts";
 import type { NodeCondition } from "./node-conditions.ts";
 import { type NodeReportInit, nodeReport } from "./node-report.ts";
 
@@ -14,6 +15,8 @@ export interface NodeReportsComponents {
   readonly conditions: Watch<readonly NodeCondition[]>;
   /** JSON of an `UpdateReport`; undefined: nothing is reported. */
   readonly updates: Watch<string | undefined>;
+  /** Counts of devices. Missing: there are none. */
+  readonly devices?: Watch<DeviceResources> | undefined;
   /** Fires with every pod that starts or ends: images may have come. */
   readonly podsChanged: Watch<unknown>;
   readonly addresses: () => readonly string[];
@@ -54,7 +57,7 @@ export class NodeReports implements Component {
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    const { conditions, updates, podsChanged } = this.#components;
+    const { conditions, updates, devices, podsChanged } = this.#components;
     const follow = async (watch: Watch<unknown>): Promise<void> => {
       for await (const _ of watch.changes(signal)) this.#update();
     };
@@ -69,18 +72,29 @@ export class NodeReports implements Component {
         await this.#alarm.ring(signal);
       }
     };
-    await Promise.all([follow(conditions), follow(updates), followPods(), lookAtImages()]);
+    await Promise.all([
+      follow(conditions),
+      follow(updates),
+      ...(devices === undefined ? [] : [follow(devices)]),
+      followPods(),
+      lookAtImages(),
+    ]);
   }
 
   #current(): NodeReportContent {
-    const { adapters, conditions, updates, addresses, runtimeStatus } = this.#components;
-    return nodeReport(this.#init, {
-      conditions: conditions.current,
-      updates: updates.current,
-      addresses: addresses(),
-      runtimes: adapters.flatMap((adapter) => runtimeStatus(adapter) ?? []),
-      images: [...this.#images.values()].flat(),
-    });
+    const { adapters, conditions, updates, devices, addresses, runtimeStatus } = this.#components;
+    const capacity = { ...this.#init.capacity, ...devices?.current.capacity };
+    const allocatable = { ...this.#init.allocatable, ...devices?.current.allocatable };
+    return nodeReport(
+      { ...this.#init, capacity, allocatable },
+      {
+        conditions: conditions.current,
+        updates: updates.current,
+        addresses: addresses(),
+        runtimes: adapters.flatMap((adapter) => runtimeStatus(adapter) ?? []),
+        images: [...this.#images.values()].flat(),
+      },
+    );
   }
 
   #update(): void {

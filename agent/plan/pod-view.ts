@@ -1,5 +1,6 @@
 /** The planner's input and output for one pod. */
 import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
+import type { ResourceStatus } from "@picolet/protocol/pod/pod-status.ts";
 import type { Millis, MonotonicMs, PodUid } from "@picolet/protocol/ports.ts";
 import type { DesiredPod, ObservedPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { PodLeave, Rejection } from "../core/pods/pod-admission.ts";
@@ -39,6 +40,8 @@ export interface PodView {
   readonly messages: ReadonlyMap<string, string>;
   /** As last written for this uid, also by an agent before this one. */
   readonly previous: PodStatus | undefined;
+  /** `allocatedResourcesStatus` by container name. Missing: no container has devices. */
+  readonly deviceHealth?: ReadonlyMap<string, readonly ResourceStatus[]> | undefined;
   /** Before `://` in container ids. */
   readonly runtime: string;
   /** The node's own addresses; those of a pod on the host's network. */

@@ -46,6 +46,7 @@ function containerStatus(view: PodView, container: AnyContainer): ContainerStatu
     ...shownResources(view, container, newest),
     ...volumeMountsOf(view, container),
     ...userOf(newest),
+    ...devicesOf(view, container),
   };
 }
 
@@ -72,6 +73,14 @@ function userOf({ user }: ObservedContainer): Pick<ContainerStatus, "user"> {
   const { uid, gid, supplementalGroups } = user;
   const groups = supplementalGroups.length === 0 ? {} : { supplementalGroups };
   return { user: { linux: { uid, gid, ...groups } } };
+}
+
+function devicesOf(
+  { deviceHealth }: PodView,
+  { name }: AnyContainer,
+): Pick<ContainerStatus, "allocatedResourcesStatus"> {
+  const allocatedResourcesStatus = deviceHealth?.get(name);
+  return allocatedResourcesStatus === undefined ? {} : { allocatedResourcesStatus };
 }
 
 function volumeMountsOf(view: PodView, { volumeMounts = [] }: AnyContainer): Pick<ContainerStatus, "volumeMounts"> {

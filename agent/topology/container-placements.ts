@@ -10,7 +10,7 @@ import { formatCpuSet } from "./cpu-set.ts";
 import { formatCpuState } from "./cpu-state.ts";
 import { formatMemoryState } from "./memory-state.ts";
 import { type Hint, mergeHints, type NumaInfo, type TopologyPolicyName } from "./numa-hints.ts";
-import { AdmissionFailure, type PlacementRound } from "./placement-round.ts";
+import { AdmissionFailure, type PlacementManager, type PlacementRound, rejectionOf } from "./placement-round.ts";
 import { placedContainers } from "./requested.ts";
 import { writeStateFile } from "./state-file.ts";
 import type { StaticCpus } from "./static-cpus.ts";
@@ -23,6 +23,8 @@ export interface ContainerPlacementsInit {
   /** Undefined: their policy is the one that does nothing. */
   readonly cpus: StaticCpus | undefined;
   readonly memory: StaticMemory | undefined;
+  /** The devices of a pod that asks for some. */
+  readonly devices?: ((pod: DesiredPod) => PlacementManager | undefined) | undefined;
   /** The kubelet's gate DisableCPUQuotaWithExclusiveCPUs: no quota on CPUs that are a container's alone. */
   readonly withoutQuota: boolean;
   /** The folder of the kubelet's state files. */
@@ -120,8 +122,10 @@ export class ContainerPlacements implements ContainerPlacement {
 
   /** @throws `AdmissionFailure`; what has been taken by then is taken */
   #place(desired: DesiredPod): void {
-    const { cpus, memory, policy, scope, numa } = this.#init;
-    const rounds = [cpus, memory].flatMap((manager) => (manager === undefined ? [] : [manager.begin(desired)]));
+    const { cpus, memory, policy, scope, numa, devices } = this.#init;
+    const rounds = [devices?.(desired), cpus, memory].flatMap((manager) =>
+      manager === undefined ? [] : [manager.begin(desired)],
+    );
     const merged = (hints: Parameters<typeof mergeHints>[2]): Hint => {
       const { hint, admitted } = mergeHints(numa, policy, hints);
       if (admitted) return hint;
@@ -155,12 +159,4 @@ export class ContainerPlacements implements ContainerPlacement {
       this.#written = { ...this.#written, memory: text };
     }
   }
-}
-
-function rejectionOf({ reason, message }: AdmissionFailure): Rejection {
-  if (reason !== undefined) return { reason, message };
-  return {
-    reason: "UnexpectedAdmissionError",
-    message: `Allocate failed due to ${message}, which is unexpected`,
-  };
 }

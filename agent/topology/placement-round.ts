@@ -1,5 +1,6 @@
 import type { Container } from "@picolet/protocol/pod/pod.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { Rejection } from "../core/pods/pod-admission.ts";
 import type { Hint, ResourceHints } from "./numa-hints.ts";
 
 /** One manager's assignment for one pod: made for each pod, and dropped if the pod cannot have it. */
@@ -24,4 +25,13 @@ export class AdmissionFailure extends Error {
     super(message);
     this.reason = reason;
   }
+}
+
+/** The rejection of the pod, in the kubelet's words. */
+export function rejectionOf({ reason, message }: AdmissionFailure): Rejection {
+  if (reason !== undefined) return { reason, message };
+  return {
+    reason: "UnexpectedAdmissionError",
+    message: `Allocate failed due to ${message}, which is unexpected`,
+  };
 }

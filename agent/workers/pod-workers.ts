@@ -7,6 +7,7 @@ import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/er
 import { type Clock, type Log, millis, type PodUid, type Random, seconds } from "@picolet/protocol/ports.ts";
 import type { DesiredPod, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { NodeCounts } from "../core/node/node-counts.ts";
+import type { ContainerDevices } from "../core/pods/container-devices.ts";
 import type { ContainerPlacement } from "../core/pods/container-placement.ts";
 import type { PodAdmission, PodEnd, PodEnder, PodLeave, PodMover } from "../core/pods/pod-admission.ts";
 import type { PodResources } from "../core/pods/pod-cgroup-ports.ts";
@@ -64,6 +65,8 @@ export interface PodWorkersComponents {
   readonly admission: PodAdmission;
   /** Missing: containers run on any CPU. */
   readonly placement?: ContainerPlacement | undefined;
+  /** Missing: containers get no devices. */
+  readonly devices?: (ContainerDevices & { readonly changes: Watch<unknown> }) | undefined;
   /** Missing: pods have no cgroups here. */
   readonly podResources?: PodResources | undefined;
   /** Fires when what the API server gives the pods may have changed. Missing: it never does. */
@@ -157,8 +160,9 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder, PodMove
     using _probing = this.#ports.prober.observe((uid) => this.#workers.get(uid)?.poke());
     this.#tasks.start(this.#follow(life.signal));
     this.#tasks.start(this.#resync(life.signal));
-    const { objectsChanged } = this.#components;
+    const { objectsChanged, devices } = this.#components;
     if (objectsChanged !== undefined) this.#followObjects(objectsChanged, life.signal);
+    if (devices !== undefined) this.#tasks.start(this.#followDevices(devices.changes, life.signal));
     for (const adapter of this.#components.router.adapters) {
       if (this.#components.observer.listing(adapter) !== undefined) this.listed(adapter);
     }
@@ -236,6 +240,16 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder, PodMove
 
   async #follow(signal: AbortSignal): Promise<void> {
     for await (const snapshot of this.#components.store.desired.changes(signal)) this.#reconcile(snapshot);
+  }
+
+  /** Pods that wait for a plugin go on, and the health of devices is published. */
+  async #followDevices(changes: Watch<unknown>, signal: AbortSignal): Promise<void> {
+    for await (const _ of changes.changes(signal)) {
+      for (const worker of this.#workers.values()) {
+        worker.objectsChanged();
+        worker.poke();
+      }
+    }
   }
 
   #followObjects(objectsChanged: Watch<unknown>, signal: AbortSignal): void {

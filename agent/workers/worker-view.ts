@@ -1,4 +1,5 @@
 import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
+import type { ResourceStatus } from "@picolet/protocol/pod/pod-status.ts";
 import type { DesiredPod, ObservedPod, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { hasRuntimeChoice } from "../core/pods/pod-runtime.ts";
 import { needsReadmission } from "../plan/outcome.ts";
@@ -54,6 +55,7 @@ export function viewOf(ports: WorkerPorts, pod: ViewedPod, { adapter, observed }
     probes: ports.prober.results(desired.uid),
     messages: state.kind === "gone" ? NO_MESSAGES : withoutEmpty(state.messages),
     previous,
+    ...devicesOf(ports, desired),
     runtime: adapter === undefined ? "" : ports.runtimeName(adapter),
     hostIps: ports.hostIps(),
     recursiveReadOnly: ports.recursiveReadOnly(desired),
@@ -72,6 +74,16 @@ export function previousStatus(
   const previous = statuses.previous(desired.uid);
   const isWaiting = observed !== undefined && state.kind === "waiting";
   return isWaiting && needsReadmission(desired, previous) ? undefined : previous;
+}
+
+function devicesOf({ devices }: WorkerPorts, { uid, pod }: DesiredPod): Pick<PodView, "deviceHealth"> {
+  if (devices === undefined) return {};
+  const all = [...(pod.spec.initContainers ?? []), ...pod.spec.containers];
+  const found = all.flatMap(({ name }): [string, readonly ResourceStatus[]][] => {
+    const health = devices.health(uid, name);
+    return health.length === 0 ? [] : [[name, health]];
+  });
+  return found.length === 0 ? {} : { deviceHealth: new Map(found) };
 }
 
 const NO_MESSAGES: ReadonlyMap<string, string> = new Map();

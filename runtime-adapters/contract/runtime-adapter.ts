@@ -190,6 +190,8 @@ export interface ContainerLaunch {
   readonly mounts: readonly Mount[];
   /** Devices of the node for the container. Undefined: only those that every container has. */
   readonly devices?: readonly Device[] | undefined;
+  /** For the runtime's own use, as a device plugin gives them. Undefined: none. */
+  readonly annotations?: Readonly<Record<string, string>> | undefined;
   /** CDI names (`vendor.com/class=name`) that the runtime itself applies. Undefined: none. */
   readonly cdiDevices?: readonly string[] | undefined;
   /** Relative to the sandbox's log directory: `<container>/<attempt>.log`. */
@@ -224,6 +226,8 @@ export interface Device {
   readonly containerPath: string;
   readonly hostPath: string;
   readonly readOnly: boolean;
+  /** Of `r`, `w` and `m`. Undefined: `r` where `readOnly`, else all. */
+  readonly permissions?: string | undefined;
 }
 
 export interface Mount {

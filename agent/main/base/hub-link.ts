@@ -13,6 +13,7 @@ import type { ClientReviews, ClusterObjects, IssuedToken } from "../../core/hub/
 import { type HubAddress, parseHubAddress } from "../../core/hub/hub-address.ts";
 import type { OutgoingTelemetry, SampleSource } from "../../core/hub/outgoing-telemetry.ts";
 import type { StreamHandlers } from "../../core/hub/tunnel-ports.ts";
+import type { DeviceResources } from "../../core/pods/container-devices.ts";
 import type { RuntimeRouter } from "../../core/pods/pod-ports.ts";
 import type { DecisionRecorder } from "../../core/store/decisions.ts";
 import type { Machine, NodeCapacity } from "../../node/machine.ts";
@@ -56,6 +57,7 @@ export interface LinkedNode {
   readonly conditions: Watch<readonly NodeCondition[]>;
   /** JSON of an `UpdateReport`; undefined: nothing is reported. */
   readonly updates: Watch<string | undefined>;
+  readonly devices: Watch<DeviceResources>;
   readonly addresses: () => readonly string[];
   readonly view: NodeAgentView;
   readonly streams: StreamHandlers;
@@ -169,7 +171,7 @@ export class HubLink implements ClusterObjects, ClientReviews {
   }
 
   #makeReports(node: LinkedNode): NodeReports {
-    const { router, runtimes, conditions, updates, addresses, view, machine, capacity, allocatable } = node;
+    const { router, runtimes, conditions, updates, devices, addresses, view, machine, capacity, allocatable } = node;
     const { clock, log } = this.#components;
     const { configuration } = this.#init;
     const { nodeName, registerNode, nodeLabels, registerWithTaints, providerID, nodeStatusMaxImages } = configuration;
@@ -178,6 +180,7 @@ export class HubLink implements ClusterObjects, ClientReviews {
         adapters: router.adapters,
         conditions,
         updates,
+        devices,
         podsChanged: view.podsChanged,
         addresses,
         runtimeStatus: (adapter) => runtimes.answer(adapter),

@@ -20,6 +20,7 @@ import type { AgentView, ImageStore, NodeView } from "../../api/agent-view.ts";
 import { anonBytes } from "../../budget/own-memory.ts";
 import type { Configuration, ConfigurationOrigins } from "../../config/configuration.ts";
 import type { AgentPod } from "../../core/pods/agent-pod.ts";
+import type { DeviceResources } from "../../core/pods/container-devices.ts";
 import type { RuntimeRouter } from "../../core/pods/pod-ports.ts";
 import type { DesiredStore, EventStore } from "../../core/store/store-ports.ts";
 import type { NodeCapacity } from "../../node/machine.ts";
@@ -40,6 +41,7 @@ export interface NodeAgentViewComponents {
   readonly flash: () => FlashReport;
   readonly telemetry: () => TelemetryReport;
   readonly secretsAtRest: () => SecretsAtRestReport | null;
+  readonly devices: Watch<DeviceResources>;
   /** Undefined: this node belongs to no hub. */
   readonly tunnel: { report(): TunnelReport } | undefined;
 }
@@ -113,9 +115,10 @@ export class NodeAgentView implements AgentView {
     const { capacity, allocatable, memoryBytes } = this.#init;
     const { rootDir } = this.#init.args;
     const disk = statfsSync(rootDir);
+    const { current: devices } = this.#components.devices;
     return {
-      capacity,
-      allocatable,
+      capacity: { ...capacity, ...devices.capacity },
+      allocatable: { ...allocatable, ...devices.allocatable },
       memoryBytes,
       memoryAvailableBytes: freemem(),
       diskBytes: disk.blocks * disk.bsize,

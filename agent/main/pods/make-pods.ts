@@ -1,11 +1,13 @@
 /** Puts together the parts that prepare and run pods. */
 import type { Component } from "@picolet/protocol/async/component.ts";
+import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { KUBERNETES_VERSION } from "@picolet/protocol/version.ts";
 import { GrpcHealthClient } from "@picolet/runtime-cri/grpc-health-client.ts";
 import type { ClaimsOnDemand } from "../../claims/claims-on-demand.ts";
 import { DraDriverTable } from "../../claims/dra-driver-table.ts";
 import type { Configuration } from "../../config/configuration.ts";
 import type { AgentPod } from "../../core/pods/agent-pod.ts";
+import type { ContainerDevices } from "../../core/pods/container-devices.ts";
 import type { ContainerPlacement } from "../../core/pods/container-placement.ts";
 import type { RuntimeChoices } from "../../core/pods/pod-ports.ts";
 import type { RuntimeChooserComponents } from "../../images/runtime-chooser.ts";
@@ -33,6 +35,8 @@ export interface PodsComponents {
   readonly guards: Pick<NodeGuards, "admission">;
   /** Missing: no pod gets CPUs or memory for itself alone. */
   readonly placement: ContainerPlacement | undefined;
+  /** The node's devices. */
+  readonly devices: ContainerDevices & { readonly changes: Watch<unknown> };
   /** All of this node; asked when there are some. */
   readonly pods: () => readonly AgentPod[];
 }
@@ -99,13 +103,24 @@ function makeWorkers(
   { ports, init, node, store, decisions, cluster }: AgentBase,
   surroundings: WorkersSurroundings,
 ): PodWorkers {
-  const { runtimes, guards, placement, statuses, cgroups, environment, images, probes } = surroundings;
+  const { runtimes, guards, placement, devices, statuses, cgroups, environment, images, probes } = surroundings;
   const { router, adapters, pleg, reports } = runtimes;
   const { desired, events } = store;
   const { puller } = images;
   return new PodWorkers(
     {
-      ...{ ...ports, store: desired, router, environment, observer: pleg, statuses, placement, events, decisions },
+      ...{
+        ...ports,
+        store: desired,
+        router,
+        environment,
+        observer: pleg,
+        statuses,
+        placement,
+        devices,
+        events,
+        decisions,
+      },
       ...probes,
       images: environment.withImages(puller, adapters),
       choices: runtimeChoices({ router, puller, store: desired, events, log: ports.log }),

@@ -80,6 +80,7 @@ export async function makeNodeGuards(components: NodeGuardsComponents, init: Nod
       counts,
       placement,
       node: () => nodeLabelsAndTaints({ nodeName, machine, labels, taints }, node.current),
+      // Without devices: the placement decides about them first, as in a kubelet.
       allocatable: () => allocatable,
       pressures: () => pressures().flatMap(({ current }) => current),
       isShuttingDown: () => shutdown.isShuttingDown,

@@ -3,6 +3,7 @@ import { join } from "node:path";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Log, PodUid } from "@picolet/protocol/ports.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { Configuration } from "../../config/configuration.ts";
 import type { ContainerPlacement } from "../../core/pods/container-placement.ts";
 import type { PodObserver } from "../../core/pods/pod-observer.ts";
@@ -20,9 +21,16 @@ import { CpusetReconciler, type PlacedContainer } from "../../topology/cpuset-re
 import { type MachineTopology, readMachineTopology } from "../../topology/machine-topology.ts";
 import { MEMORY_STATE_FILE, readMemoryState } from "../../topology/memory-state.ts";
 import type { NumaInfo, TopologyPolicyName } from "../../topology/numa-hints.ts";
+import type { PlacementManager } from "../../topology/placement-round.ts";
 import { reservedMemory } from "../../topology/reserved-memory.ts";
 import { StaticCpus } from "../../topology/static-cpus.ts";
 import { StaticMemory } from "../../topology/static-memory.ts";
+
+export interface TopologyComponents {
+  readonly log: Log;
+  /** The devices of a pod that asks for some. */
+  readonly devices: { managerFor(pod: DesiredPod): PlacementManager | undefined };
+}
 
 export interface TopologyInit {
   readonly configuration: Configuration;
@@ -46,7 +54,7 @@ export interface Topology {
 }
 
 /** @throws `invalid`, `conflict` with the kubelet's words for what is wrong with the configuration or a state file */
-export async function makeTopology({ log }: { readonly log: Log }, init: TopologyInit): Promise<Topology> {
+export async function makeTopology({ log, devices }: TopologyComponents, init: TopologyInit): Promise<Topology> {
   const { configuration, rootDir, machine } = init;
   const { topologyManagerPolicy, topologyManagerScope, cpuManagerReconcilePeriod, featureGates } = configuration;
   const topology = await readMachineTopology(machine.cpus);
@@ -56,10 +64,12 @@ export async function makeTopology({ log }: { readonly log: Log }, init: Topolog
   const memoryStateFile = join(rootDir, MEMORY_STATE_FILE);
   const cpus = staticCpus(init, topology, cpuStateFile);
   const memory = staticMemory(init, topology, memoryStateFile);
-  if (cpus === undefined && memory === undefined) return { placement: undefined, parts: () => [] };
+  const pinsNothing = cpus === undefined && memory === undefined;
+  if (pinsNothing && policy === "none") return { placement: undefined, parts: () => [] };
   const placement = new ContainerPlacements(
     { log },
     {
+      devices: (pod) => devices.managerFor(pod),
       policy,
       numa,
       scope: topologyManagerScope === "pod" ? "pod" : "container",
@@ -67,6 +77,7 @@ export async function makeTopology({ log }: { readonly log: Log }, init: Topolog
       ...{ cpus, memory, cpuStateFile, memoryStateFile },
     },
   );
+  if (pinsNothing) return { placement, parts: () => [] };
   const parts = (pods: PlacedPods) => [
     new CpusetReconciler(
       {

@@ -4,6 +4,7 @@ import type { Container } from "@picolet/protocol/pod/pod.ts";
 import type { Clock, Log, Random } from "@picolet/protocol/ports.ts";
 import type { DesiredPod, ObservedContainer, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { NodeCounts } from "../../core/node/node-counts.ts";
+import type { ContainerDevices } from "../../core/pods/container-devices.ts";
 import type { ContainerPlacement } from "../../core/pods/container-placement.ts";
 import type { Rejection } from "../../core/pods/pod-admission.ts";
 import type { PodResources } from "../../core/pods/pod-cgroup-ports.ts";
@@ -51,6 +52,8 @@ export interface WorkerPorts {
   readonly recursiveReadOnly: (desired: DesiredPod) => boolean;
   /** Missing: containers run on any CPU. */
   readonly placement?: ContainerPlacement | undefined;
+  /** Missing: containers get no devices. */
+  readonly devices?: ContainerDevices | undefined;
   /** Missing: pods have no cgroups here. */
   readonly podResources?: PodResources | undefined;
   /** Resources of a pod have become free: pending requests may fit now. */

@@ -4,6 +4,7 @@ import type { LifecycleHandler } from "@picolet/protocol/pod/pod.ts";
 import type { Clock, Millis } from "@picolet/protocol/ports.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
 import type { Action, ContainerLaunch, ObservedPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { DeviceLaunch } from "../../core/pods/container-devices.ts";
 import type { AnyContainer } from "../../plan/container-roles.ts";
 import { startedDecision } from "../../plan/decisions.ts";
 import { gracePeriodOf } from "../../plan/grace-period.ts";
@@ -104,8 +105,9 @@ export class ContainerStarts {
     this.#ports.placement?.starting(desired, name);
     const cpuset = this.#ports.placement?.cpuset(desired, name);
     const targetContainerId = targetOf(container, observed);
+    const devices = await this.#ports.devices?.launch(desired, name, context.signal);
     return {
-      ...launch,
+      ...(devices === undefined ? launch : withDevices(launch, devices)),
       ...(cpuset === undefined ? {} : { cpuset }),
       ...(targetContainerId === undefined ? {} : { targetContainerId }),
     };
@@ -124,6 +126,20 @@ export class ContainerStarts {
     run.observed = await this.#own.calls.inspect(run);
     return run.observed;
   }
+}
+
+/** The container's own variables and mounts win over those of its devices, as in a kubelet. */
+function withDevices(launch: ContainerLaunch, { env, mounts, devices, annotations, cdiDevices }: DeviceLaunch) {
+  const named = new Set(launch.env.map(({ name }) => name));
+  const mounted = new Set(launch.mounts.map(({ containerPath }) => containerPath));
+  return {
+    ...launch,
+    env: [...env.filter(({ name }) => !named.has(name)), ...launch.env],
+    mounts: [...launch.mounts, ...mounts.filter(({ containerPath }) => !mounted.has(containerPath))],
+    devices: [...(launch.devices ?? []), ...devices],
+    annotations,
+    cdiDevices: [...(launch.cdiDevices ?? []), ...(cdiDevices ?? [])],
+  };
 }
 
 /** @returns the container whose processes an ephemeral container sees */

@@ -187,7 +187,10 @@ export class PodSteps {
 
   async #prepare({ view, signal }: StepContext): Promise<void> {
     const { desired } = view;
-    const prepare = (deadline: AbortSignal) => this.#ports.environment.prepare(desired, deadline);
+    const prepare = async (deadline: AbortSignal): Promise<void> => {
+      await this.#ports.devices?.prepare(desired, deadline);
+      await this.#ports.environment.prepare(desired, deadline);
+    };
     await withDeadline(this.#ports.clock, ACTION_TIMEOUT, `prepare pod ${desired.uid}`, prepare, signal);
     this.#listener.dispatch({ kind: "prepared", pod: desired });
   }

@@ -132,10 +132,10 @@ export function containerConfig(
       uidMappings: mappings,
       gidMappings: mappings,
     })),
-    devices: (launch.devices ?? []).map(({ containerPath, hostPath, readOnly }) => ({
+    devices: (launch.devices ?? []).map(({ containerPath, hostPath, readOnly, permissions }) => ({
       containerPath,
       hostPath,
-      permissions: readOnly ? "r" : "mrw",
+      permissions: permissions ?? (readOnly ? "r" : "mrw"),
     })),
     cdiDevices: (launch.cdiDevices ?? []).map((name) => ({ name })),
     labels: new Map([...podLabels(desired, settings.owner), [LABEL.containerName, launch.name]]),
@@ -171,6 +171,7 @@ export function findContainerByName({ spec }: Pod, name: string): Container {
 
 function containerAnnotations(pod: Pod, container: Container, launch: ContainerLaunch): ReadonlyMap<string, string> {
   const annotations = new Map<string, string>([
+    ...Object.entries(launch.annotations ?? {}),
     [ANNOTATION.containerHash, launch.hash],
     [ANNOTATION.containerRestartCount, String(launch.attempt)],
     [ANNOTATION.containerTerminationMessagePath, container.terminationMessagePath],

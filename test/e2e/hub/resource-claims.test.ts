@@ -1,9 +1,10 @@
 /** Dynamic resource allocation with kubectl, the embedded hub, a real board, and a driver written with grpc-js. */
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { BOARD, FleetBoard } from "../../support/agent/fleet-board.ts";
-import { containerPod, edgectl, SLEEP_SCRIPT } from "../../support/agent/node-fixtures.ts";
+import { containerPod, SLEEP_SCRIPT } from "../../support/agent/node-fixtures.ts";
 import { Containerd, containerdMissing } from "../../support/containerd/containerd.ts";
 import { BUSYBOX_IMAGE } from "../../support/containerd/test-images.ts";
 import { type Fleet, kubectlMissing } from "../../support/hub/test-fleet.ts";
@@ -77,7 +78,11 @@ test("a pod starts when its claim is made, allocated and prepared, and the claim
   await allocate(claim);
   const refusal = `FailedPrepareDynamicResources: Failed to prepare dynamic resources: DRA driver ${DRIVER} is not registered`;
   await fleet.seen(warnings("app"), (text) => text.includes(refusal));
-  assert.match(edgectl(board.node, "why", "app"), /DRA driver gpu.example.com is not registered/);
+  // Its exit code is that of a pod that does not run.
+  const why = spawnSync("dist/board/bin/edgectl", ["--socket", board.node.socketPath, "why", "app"], {
+    encoding: "utf8",
+  });
+  assert.match(why.stdout, /DRA driver gpu.example.com is not registered/);
   assert.deepEqual(
     await fleet.kubectl(["get", "pod", "app", "-o", "jsonpath={.status.containerStatuses[*].state}"]),
     '{"waiting":{"reason":"ContainerCreating"}}',

@@ -1,0 +1,30 @@
+/** Devices that containers ask for as extended resources. `agent/devices` implements it. */
+import type { ResourceStatus } from "@picolet/protocol/pod/pod-status.ts";
+import type { PodUid } from "@picolet/protocol/ports.ts";
+import type { ContainerLaunch, DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+
+/** Counts of the node's devices by resource name, as in the node's status. */
+export interface DeviceResources {
+  readonly capacity: Readonly<Record<string, string>>;
+  /** Without unhealthy devices. */
+  readonly allocatable: Readonly<Record<string, string>>;
+}
+
+/** What a container gets with its devices. */
+export type DeviceLaunch = Required<
+  Pick<ContainerLaunch, "env" | "mounts" | "annotations" | "cdiDevices"> & {
+    readonly devices: NonNullable<ContainerLaunch["devices"]>;
+  }
+>;
+
+export interface ContainerDevices {
+  /**
+   * Has the pod's devices made ready, once, before anything of it starts. A plugin that refuses ends the pod.
+   * @throws `unavailable` while a plugin is away
+   */
+  prepare(pod: DesiredPod, signal: AbortSignal): Promise<void>;
+  /** For each start of the container. @returns undefined: it has no devices @throws what the plugin answers */
+  launch(pod: DesiredPod, container: string, signal: AbortSignal): Promise<DeviceLaunch | undefined>;
+  /** `allocatedResourcesStatus` of the container; empty: it has no devices. */
+  health(uid: PodUid, container: string): readonly ResourceStatus[];
+}

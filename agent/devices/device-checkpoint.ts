@@ -1,0 +1,78 @@
+/**
+ * The kubelet's checkpoint of device allocations, `device-plugins/kubelet_internal_checkpoint`. The kubelet's checksum
+ * is over Go's print of its structures, which depends on its version: ours has our own, and a file of a kubelet is read
+ * without checking its.
+ */
+import { existsSync, readFileSync, statSync } from "node:fs";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { podUid } from "@picolet/protocol/ports.ts";
+import { isFields, writeStateFile } from "../topology/state-file.ts";
+import type { Allocation } from "./device-allocations.ts";
+import { ContainerAllocateResponse } from "./device-plugin-messages.ts";
+
+/** 100 pods with an answer of a few KB each take less than 1 MB. */
+const MAX_BYTES = 8 * 1024 * 1024;
+/** The kubelet's key for a device without topology. */
+const NO_NODE = "-1";
+
+export interface DeviceCheckpoint {
+  readonly allocations: readonly Allocation[];
+  /** IDs by resource name. */
+  readonly registered: ReadonlyMap<string, readonly string[]>;
+}
+
+export function writeCheckpoint(path: string, { allocations, registered }: DeviceCheckpoint): void {
+  const entries = allocations.map(({ uid, container, resource, ids, answer }) => ({
+    PodUID: uid,
+    ContainerName: container,
+    ResourceName: resource,
+    DeviceIDs: { [NO_NODE]: ids },
+    AllocResp: answer === undefined ? "" : ContainerAllocateResponse.encode(answer).toString("base64"),
+  }));
+  const data = { PodDeviceEntries: entries, RegisteredDevices: Object.fromEntries(registered) };
+  writeStateFile(path, JSON.stringify({ Data: data, Checksum: 0 }));
+}
+
+/** @returns undefined: there is no file. @throws `corrupt` for a file that is none of this kind */
+export function readCheckpoint(path: string): DeviceCheckpoint | undefined {
+  if (!existsSync(path)) return undefined;
+  if (statSync(path).size > MAX_BYTES) throw broken(path, `it has more than ${MAX_BYTES} bytes`);
+  try {
+    const parsed: unknown = JSON.parse(readFileSync(path, "utf8"));
+    const data = isFields(parsed) && isFields(parsed.Data) ? parsed.Data : {};
+    const { PodDeviceEntries: entries, RegisteredDevices: registered } = data;
+    return {
+      allocations: (Array.isArray(entries) ? entries : []).map(allocationOf),
+      registered: new Map(
+        Object.entries(isFields(registered) ? registered : {}).map(([name, ids]) => [name, texts(ids)]),
+      ),
+    };
+  } catch (error) {
+    throw broken(path, error instanceof Error ? error.message : String(error));
+  }
+}
+
+function allocationOf(entry: unknown): Allocation {
+  if (!isFields(entry)) throw new Error("an entry is no object");
+  const { PodUID: uid, ContainerName: container, ResourceName: resource, DeviceIDs: ids, AllocResp: answer } = entry;
+  if (typeof uid !== "string" || typeof container !== "string" || typeof resource !== "string")
+    throw new Error("an entry lacks its pod, container or resource");
+  return {
+    uid: podUid(uid),
+    container,
+    resource,
+    ids: Object.values(isFields(ids) ? ids : {}).flatMap(texts),
+    answer:
+      typeof answer === "string" && answer !== ""
+        ? ContainerAllocateResponse.decode(Buffer.from(answer, "base64"))
+        : undefined,
+  };
+}
+
+function texts(value: unknown): readonly string[] {
+  if (!Array.isArray(value) || value.some((each) => typeof each !== "string")) throw new Error("IDs are no texts");
+  return value as readonly string[];
+}
+
+const broken = (path: string, why: string): PicoletError =>
+  new PicoletError("corrupt", `cannot read ${path}: ${why}. It is set aside; pods that run keep what they have`);

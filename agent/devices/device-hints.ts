@@ -1,0 +1,26 @@
+/** NUMA nodes from which a number of devices can be had: the kubelet's topology hints of its device manager. Pure. */
+import { countOf, type Hint, maskOf, type NumaMask } from "../topology/numa-hints.ts";
+import type { OfferedDevice } from "./device-provider.ts";
+
+/** 2^8 sets are tried; no board has more nodes. */
+const MAX_NODES = 8;
+
+/** @returns undefined: no device has a place, any will do */
+export function deviceHints(
+  all: readonly OfferedDevice[],
+  available: ReadonlySet<string>,
+  count: number,
+): readonly Hint[] | undefined {
+  const nodes = [...new Set(all.flatMap((each) => each.nodes))].sort((a, b) => a - b).slice(0, MAX_NODES);
+  if (nodes.length === 0) return undefined;
+  const near = (mask: NumaMask, devices: readonly OfferedDevice[]): number =>
+    devices.filter((each) => (maskOf(each.nodes) & mask) !== 0n).length;
+  const masks = Array.from({ length: 2 ** nodes.length - 1 }, (_, index) =>
+    maskOf(nodes.filter((_node, bit) => ((index + 1) >> bit) & 1)),
+  );
+  const healthy = all.filter(({ isHealthy }) => isHealthy);
+  const least = Math.min(...masks.filter((mask) => near(mask, healthy) >= count).map(countOf));
+  const free = healthy.filter(({ id }) => available.has(id));
+  const fitting = masks.filter((mask) => near(mask, free) >= count);
+  return fitting.map((mask) => ({ nodes: mask, preferred: countOf(mask) === least }));
+}

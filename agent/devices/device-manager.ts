@@ -1,0 +1,313 @@
+/** The kubelet's device manager: which devices there are, which container has which, and what it gets with them. */
+import { type ListenableWatch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { quantityOf, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
+import type { Container } from "@picolet/protocol/pod/pod.ts";
+import type { ResourceStatus } from "@picolet/protocol/pod/pod-status.ts";
+import type { Log, PodUid } from "@picolet/protocol/ports.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { DeviceLaunch, DeviceResources } from "../core/pods/container-devices.ts";
+import { countOf, type Hint, maskOf, type ResourceHints } from "../topology/numa-hints.ts";
+import { AdmissionFailure, type PlacementManager, type PlacementRound } from "../topology/placement-round.ts";
+import { isPlainInitContainer, placedContainers, podNeeds } from "../topology/requested.ts";
+import { type Allocation, DeviceAllocations } from "./device-allocations.ts";
+import type { DeviceCheckpoint } from "./device-checkpoint.ts";
+import { deviceHints } from "./device-hints.ts";
+import { NO_ANSWER } from "./device-plugin-messages.ts";
+import type { DeviceProvider, OfferedDevice } from "./device-provider.ts";
+
+interface Resource {
+  readonly provider: DeviceProvider | undefined;
+  readonly devices: ReadonlyMap<string, OfferedDevice>;
+}
+
+export interface DeviceManagerComponents {
+  readonly log: Log;
+  /** @returns whether this node still wants the pod, or still has something of it */
+  readonly isKnown: (uid: PodUid) => boolean;
+  /** On disk when it returns. */
+  readonly keep: (checkpoint: DeviceCheckpoint) => void;
+}
+
+const NONE: Resource = { provider: undefined, devices: new Map() };
+
+/** Marks the refusal of a plugin, for which the pod fails. */
+export const REFUSED = "UnexpectedAdmissionError";
+
+export class DeviceManager implements PlacementManager {
+  readonly #components: DeviceManagerComponents;
+  readonly #resources = new Map<string, Resource>();
+  readonly #allocations: DeviceAllocations;
+  readonly #counts = new WatchSource<DeviceResources>({ capacity: {}, allocatable: {} });
+
+  /** @param kept undefined: nothing was kept */
+  constructor(components: DeviceManagerComponents, kept: DeviceCheckpoint | undefined) {
+    this.#components = components;
+    this.#allocations = new DeviceAllocations(kept?.allocations);
+    // Their plugins are not back yet. A pod that asks for one must not start as if there were no such resource.
+    for (const [name, ids] of kept?.registered ?? []) {
+      const devices = ids.map((id) => ({ id, isHealthy: false, nodes: [] }));
+      this.#resources.set(name, { provider: undefined, devices: new Map(devices.map((each) => [each.id, each])) });
+    }
+    this.#count();
+  }
+
+  /** Fires when devices come, go, or change their health, too. */
+  get counts(): ListenableWatch<DeviceResources> {
+    return this.#counts;
+  }
+
+  offer(resource: string, provider: DeviceProvider, devices: readonly OfferedDevice[]): void {
+    const before = this.#resources.get(resource);
+    this.#resources.set(resource, { provider, devices: new Map(devices.map((each) => [each.id, each])) });
+    const ids = (own: Resource | undefined): string => [...(own?.devices.keys() ?? [])].join("\n");
+    if (ids(before) !== ids(this.#resources.get(resource))) this.#keep();
+    this.#count();
+  }
+
+  /** The provider is away: its devices are unhealthy until another one offers them. */
+  withdraw(resource: string, provider: DeviceProvider): void {
+    const own = this.#resources.get(resource);
+    if (own?.provider !== provider) return;
+    const devices = [...own.devices.values()].map((each) => ({ ...each, isHealthy: false }));
+    this.#resources.set(resource, { provider: undefined, devices: new Map(devices.map((each) => [each.id, each])) });
+    this.#count();
+  }
+
+  /** Forgets a resource whose provider stays away. */
+  forget(resource: string): void {
+    if (this.#resources.get(resource)?.provider !== undefined) return;
+    this.#resources.set(resource, NONE);
+    this.#keep();
+    this.#count();
+  }
+
+  /** @returns whether a container of the pod asks for a resource of a provider */
+  isAsked({ pod }: DesiredPod): boolean {
+    return placedContainers(pod).some((container) => this.#requests(container).length > 0);
+  }
+
+  begin(desired: DesiredPod): PlacementRound {
+    const { pod, uid } = desired;
+    // A pod that went while no agent ran was not released.
+    this.#allocations.drop((each) => each !== uid && !this.#components.isKnown(each));
+    const hintsOf = (requests: readonly (readonly [string, number])[]): ResourceHints => {
+      const found = requests.flatMap(([resource, count]): [string, readonly Hint[]][] => {
+        const all = [...this.#of(resource).devices.values()];
+        const hints = deviceHints(all, new Set(this.#free(resource, desired)), count);
+        return hints === undefined ? [] : [[resource, hints]];
+      });
+      return new Map(found);
+    };
+    return {
+      hints: (container) => hintsOf(this.#requests(container)),
+      podHints: () => {
+        const names = new Set(placedContainers(pod).flatMap((each) => this.#requests(each).map(([name]) => name)));
+        return hintsOf([...names].map((name) => [name, podNeeds(pod, (each) => requestOf(each, name))] as const));
+      },
+      allocate: (container, affinity) => {
+        for (const [resource, count] of this.#requests(container))
+          this.#choose(desired, container, { resource, count, affinity });
+      },
+    };
+  }
+
+  /** Writes down what was chosen in a round. */
+  commit(): void {
+    this.#keep();
+  }
+
+  release(uid: PodUid): void {
+    if (this.#allocations.drop((each) => each === uid)) this.#keep();
+  }
+
+  /**
+   * Has each chosen device allocated by its provider.
+   * @throws `unavailable` while a provider is away; with the reason `REFUSED` what one refuses
+   */
+  async prepare(desired: DesiredPod, signal: AbortSignal): Promise<void> {
+    for (const { container, resource, answer } of this.#allocations.of(desired.uid))
+      if (answer === undefined) await this.#allocate(desired, container, resource, signal);
+  }
+
+  async launch({ uid }: DesiredPod, container: string, signal: AbortSignal): Promise<DeviceLaunch | undefined> {
+    const own = this.#allocations.of(uid, container);
+    if (own.length === 0) return undefined;
+    for (const { resource, ids } of own) {
+      const { provider } = this.#of(resource);
+      if (provider?.needsPreStart === true) await provider.preStart(ids, signal);
+    }
+    return launchOf(own);
+  }
+
+  health(uid: PodUid, container: string): readonly ResourceStatus[] {
+    return this.#allocations.of(uid, container).map(({ resource, ids }) => {
+      const { provider, devices } = this.#of(resource);
+      const healthOf = (id: string) =>
+        devices.get(id)?.isHealthy === true ? ("Healthy" as const) : ("Unhealthy" as const);
+      return {
+        name: resource,
+        resources: ids.map((resourceID) => ({
+          resourceID,
+          health: provider ? healthOf(resourceID) : ("Unknown" as const),
+        })),
+      };
+    });
+  }
+
+  /** For those who show them: devices with their holders. */
+  list(): readonly {
+    readonly resource: string;
+    readonly device: OfferedDevice;
+    readonly holder: Allocation | undefined;
+  }[] {
+    return [...this.#resources].flatMap(([resource, { devices }]) =>
+      [...devices.values()].map((device) => ({
+        resource,
+        device,
+        holder: this.#allocations.all.find((each) => each.resource === resource && each.ids.includes(device.id)),
+      })),
+    );
+  }
+
+  #of(resource: string): Resource {
+    return this.#resources.get(resource) ?? NONE;
+  }
+
+  #requests(container: Container): readonly (readonly [resource: string, count: number])[] {
+    return [...this.#resources.keys()].flatMap((resource) => {
+      const count = requestOf(container, resource);
+      return count > 0 ? [[resource, count] as const] : [];
+    });
+  }
+
+  /** Healthy devices that no container has but init containers of this pod, which end before those that follow. */
+  #free(resource: string, { pod, uid }: DesiredPod): readonly string[] {
+    const isReusable = (each: Allocation): boolean => each.uid === uid && isPlainInitContainer(pod, each.container);
+    const used = this.#allocations.inUse(resource, isReusable);
+    const ofInit = this.#allocations.of(uid).filter((each) => each.resource === resource && isReusable(each));
+    const reusable = new Set(ofInit.flatMap(({ ids }) => ids));
+    const healthy = [...this.#of(resource).devices.values()].filter(({ id, isHealthy }) => isHealthy && !used.has(id));
+    // Those of init containers first, so that the pod takes as few as it can.
+    return healthy.map(({ id }) => id).sort((a, b) => Number(reusable.has(b)) - Number(reusable.has(a)));
+  }
+
+  /** @throws `AdmissionFailure` */
+  #choose(
+    desired: DesiredPod,
+    container: Container,
+    { resource, count, affinity }: { readonly resource: string; readonly count: number; readonly affinity: Hint },
+  ): void {
+    const { uid } = desired;
+    if (this.#allocations.get(uid, container.name, resource) !== undefined) return;
+    const free = this.#free(resource, desired);
+    if (free.length < count) {
+      const numbers = `Requested: ${count}, Available: ${free.length}`;
+      throw new AdmissionFailure(`requested number of devices unavailable for ${resource}. ${numbers}`);
+    }
+    const ids = this.#nearest(resource, free, affinity).slice(0, count);
+    this.#allocations.put({ uid, container: container.name, resource, ids, answer: undefined });
+  }
+
+  #nearest(resource: string, ids: readonly string[], { nodes }: Hint): readonly string[] {
+    if (nodes === undefined) return ids;
+    const { devices } = this.#of(resource);
+    const isNear = (id: string): boolean => countOf(maskOf(devices.get(id)?.nodes ?? []) & nodes) > 0;
+    return [...ids].sort((a, b) => Number(isNear(b)) - Number(isNear(a)));
+  }
+
+  async #allocate(desired: DesiredPod, container: string, resource: string, signal: AbortSignal): Promise<void> {
+    const { provider } = this.#of(resource);
+    if (provider === undefined) {
+      const message = `the device plugin of ${resource} is away`;
+      throw new PicoletError("unavailable", message, { reason: "DevicePluginAway", retryable: true });
+    }
+    try {
+      if (provider.hasPreference) await this.#prefer(desired, container, { resource, provider }, signal);
+      const chosen = this.#allocations.get(desired.uid, container, resource);
+      if (chosen === undefined) return;
+      const answer = await provider.allocate(chosen.ids, signal);
+      // The pod may have gone in the meantime.
+      if (this.#allocations.get(desired.uid, container, resource) === undefined) return;
+      this.#allocations.put({ ...chosen, answer });
+      this.#keep();
+    } catch (error) {
+      if (isPicoletError(error, "cancelled") || isPicoletError(error, "unavailable")) throw error;
+      const message = `Allocate failed due to ${describeError(error)}, which is unexpected`;
+      throw new PicoletError("failed", message, { reason: REFUSED });
+    }
+  }
+
+  /** A preference that cannot be is logged, and what was chosen stays. */
+  async #prefer(
+    desired: DesiredPod,
+    container: string,
+    { resource, provider }: { readonly resource: string; readonly provider: DeviceProvider },
+    signal: AbortSignal,
+  ): Promise<void> {
+    const { uid, pod } = desired;
+    const before = this.#allocations.get(uid, container, resource);
+    if (before === undefined) return;
+    const size = before.ids.length;
+    const shared = this.#allocations.of(uid).filter((each) => each.resource === resource && each !== before);
+    const reusable = new Set(
+      shared.filter((each) => isPlainInitContainer(pod, each.container)).flatMap(({ ids }) => ids),
+    );
+    const mustInclude = before.ids.filter((id) => reusable.has(id));
+    const available = (): readonly string[] => [...new Set([...before.ids, ...this.#free(resource, desired)])];
+    const preferred = await provider.preferred(available(), mustInclude, size, signal);
+    const stillFree = new Set(available());
+    const isPossible =
+      new Set(preferred).size === size &&
+      preferred.every((id) => stillFree.has(id)) &&
+      mustInclude.every((id) => preferred.includes(id));
+    if (isPossible) this.#allocations.put({ ...before, ids: preferred });
+    else this.#components.log.warn("a device plugin prefers what it cannot have", { resource, preferred });
+  }
+
+  #count(): void {
+    const entries = [...this.#resources].map(([name, { devices }]) => {
+      const healthy = [...devices.values()].filter(({ isHealthy }) => isHealthy).length;
+      return [name, String(devices.size), String(healthy)] as const;
+    });
+    this.#counts.set({
+      capacity: Object.fromEntries(entries.map(([name, all]) => [name, all])),
+      allocatable: Object.fromEntries(entries.map(([name, , healthy]) => [name, healthy])),
+    });
+  }
+
+  #keep(): void {
+    const registered = [...this.#resources].filter(([, { devices }]) => devices.size > 0);
+    this.#components.keep({
+      allocations: this.#allocations.all,
+      registered: new Map(registered.map(([name, { devices }]) => [name, [...devices.keys()]])),
+    });
+  }
+}
+
+function requestOf({ resources }: Container, resource: string): number {
+  const text = resources.limits?.[resource] ?? resources.requests?.[resource];
+  return text === undefined ? 0 : Number(quantityValue(quantityOf(text)));
+}
+
+/** Joins the answers for one container. Of two for one variable or annotation, the later one counts. */
+function launchOf(allocations: readonly Allocation[]): DeviceLaunch {
+  const answers = allocations.map(({ answer }) => answer ?? NO_ANSWER);
+  const env = new Map(answers.flatMap(({ envs }) => [...envs]));
+  return {
+    env: [...env].map(([name, value]) => ({ name, value })),
+    mounts: answers.flatMap(({ mounts }) =>
+      mounts.map(({ containerPath, hostPath, readOnly }) => ({
+        ...{ containerPath, hostPath, readOnly },
+        propagation: "private" as const,
+      })),
+    ),
+    devices: answers.flatMap(({ devices }) =>
+      devices.map(({ containerPath, hostPath, permissions }) => {
+        return { containerPath, hostPath, readOnly: permissions === "r", permissions };
+      }),
+    ),
+    annotations: Object.fromEntries(answers.flatMap(({ annotations }) => [...annotations])),
+    cdiDevices: answers.flatMap(({ cdiDevices }) => cdiDevices.map(({ name }) => name)),
+  };
+}

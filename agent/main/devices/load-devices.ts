@@ -1,0 +1,67 @@
+/** The parts of the device manager, put together. */
+import { renameSync } from "node:fs";
+import { describeError } from "@picolet/protocol/errors.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { GrpcServer } from "@picolet/runtime-cri/wire/grpc-server.ts";
+import type { DeviceResources } from "../../core/pods/container-devices.ts";
+import type { Rejection } from "../../core/pods/pod-admission.ts";
+import { type DeviceCheckpoint, readCheckpoint, writeCheckpoint } from "../../devices/device-checkpoint.ts";
+import { DeviceManager, REFUSED } from "../../devices/device-manager.ts";
+import { DevicePlugins } from "../../devices/device-plugins.ts";
+import { AdmissionFailure, rejectionOf } from "../../topology/placement-round.ts";
+import { placedContainers } from "../../topology/requested.ts";
+import type { AgentBase } from "../base/agent-base.ts";
+
+export class LoadedDevices implements AsyncDisposable {
+  readonly manager: DeviceManager;
+  readonly plugins: DevicePlugins;
+  /** Serves the connections to `kubelet.sock`. */
+  readonly server: GrpcServer;
+  readonly refused = REFUSED;
+  readonly #life = new AbortController();
+
+  constructor(
+    { ports: { clock, log }, store }: AgentBase,
+    init: { readonly folder: string; readonly checkpoint: string },
+    onChange: (resources: DeviceResources) => void,
+  ) {
+    const isKnown = (uid: DesiredPod["uid"]): boolean => {
+      const { pods, removed } = store.desired.desired.current;
+      return pods.has(uid) || removed.has(uid);
+    };
+    const keep = (checkpoint: DeviceCheckpoint): void => writeCheckpoint(init.checkpoint, checkpoint);
+    const restored = (): DeviceCheckpoint | undefined => {
+      try {
+        return readCheckpoint(init.checkpoint);
+      } catch (error) {
+        log.error("cannot use the checkpoint of devices", { error: describeError(error) });
+        renameSync(init.checkpoint, `${init.checkpoint}.broken`);
+        return undefined;
+      }
+    };
+    this.manager = new DeviceManager({ log, isKnown, keep }, restored());
+    this.plugins = new DevicePlugins({ clock, log, manager: this.manager }, { folder: init.folder });
+    this.server = new GrpcServer({ clock }, { path: "", methods: [this.plugins.registration] });
+    onChange(this.manager.counts.current);
+    this.manager.counts.listen(() => onChange(this.manager.counts.current), this.#life.signal);
+  }
+
+  /** For a node whose pods get neither CPUs nor memory for themselves alone. */
+  admit(pod: DesiredPod): Rejection | undefined {
+    try {
+      const round = this.manager.begin(pod);
+      for (const container of placedContainers(pod.pod))
+        round.allocate(container, { nodes: undefined, preferred: false });
+      return undefined;
+    } catch (error) {
+      if (error instanceof AdmissionFailure) return rejectionOf(error);
+      throw error;
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#life.abort();
+    await this.plugins[Symbol.asyncDispose]();
+    await this.server[Symbol.asyncDispose]();
+  }
+}

@@ -1,0 +1,175 @@
+/** The node's devices: what they take is loaded with the first device plugin, or where one was here before. */
+import { chmodSync, existsSync, mkdirSync, rmSync } from "node:fs";
+import { createServer, type Socket } from "node:net";
+import { join } from "node:path";
+import { aborted } from "@picolet/protocol/async/abort.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import { describeError, ignore, isPicoletError } from "@picolet/protocol/errors.ts";
+import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import type { ResourceStatus } from "@picolet/protocol/pod/pod-status.ts";
+import type { PodUid } from "@picolet/protocol/ports.ts";
+import type { Cpuset, DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { ContainerDevices, DeviceLaunch, DeviceResources } from "../../core/pods/container-devices.ts";
+import type { ContainerPlacement } from "../../core/pods/container-placement.ts";
+import type { PodEnder, Rejection } from "../../core/pods/pod-admission.ts";
+import type { PluginHandler } from "../../plugins/plugin-handler.ts";
+import type { AgentBase } from "../base/agent-base.ts";
+import type { LoadedDevices } from "./load-devices.ts";
+
+/** The kubelet's names, in its root directory. */
+const FOLDER = "device-plugins";
+const SOCKET = "kubelet.sock";
+const CHECKPOINT = "kubelet_internal_checkpoint";
+const NO_DEVICES: DeviceResources = { capacity: {}, allocatable: {} };
+
+export interface NodeDevicesParts {
+  /** Undefined: no pod gets CPUs or memory for itself alone. */
+  readonly placement: () => ContainerPlacement | undefined;
+  readonly ender: () => PodEnder;
+}
+
+/** Also the placement of containers, because CPUs, memory and devices of a pod are chosen together. */
+export class NodeDevices implements Component, ContainerPlacement, ContainerDevices {
+  readonly name = "devices";
+  readonly #base: AgentBase;
+  readonly #parts: NodeDevicesParts;
+  readonly #folder: string;
+  readonly #changes = new WatchSource<DeviceResources>(NO_DEVICES);
+  readonly #life = new AbortController();
+  #loaded: LoadedDevices | undefined;
+  #loading: Promise<LoadedDevices> | undefined;
+
+  constructor(base: AgentBase, parts: NodeDevicesParts) {
+    this.#base = base;
+    this.#parts = parts;
+    this.#folder = join(base.init.args.rootDir, FOLDER);
+  }
+
+  /** Before the first pod: containers that run have devices already. */
+  async open(): Promise<void> {
+    if (existsSync(join(this.#folder, CHECKPOINT))) await this.#load();
+  }
+
+  /** Changes with each device that comes, goes, or changes its health. */
+  get changes(): Watch<DeviceResources> {
+    return this.#changes;
+  }
+
+  /** The handler of plugins that register through the plugin watcher. */
+  async plugins(): Promise<PluginHandler> {
+    return (await this.#load()).plugins;
+  }
+
+  /** Undefined: the pod asks for no device that is here. */
+  managerFor(pod: DesiredPod): LoadedDevices["manager"] | undefined {
+    return this.#loaded?.manager.isAsked(pod) === true ? this.#loaded.manager : undefined;
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    const { log } = this.#base.ports;
+    const path = join(this.#folder, SOCKET);
+    const server = createServer((socket) => this.#serve(socket));
+    server.on("error", (error) => log.warn("device plugins cannot register", { error: describeError(error) }));
+    try {
+      mkdirSync(this.#folder, { recursive: true, mode: 0o750 });
+      rmSync(path, { force: true });
+      server.listen(path, () => chmodSync(path, 0o660));
+    } catch (error) {
+      log.warn("device plugins cannot register", { error: describeError(error) });
+    }
+    try {
+      await aborted(signal);
+    } finally {
+      server.close();
+      await this[Symbol.asyncDispose]();
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#life.abort();
+    await (await this.#loading)?.[Symbol.asyncDispose]();
+  }
+
+  admit(pod: DesiredPod): Rejection | undefined {
+    const placement = this.#parts.placement();
+    const manager = this.managerFor(pod);
+    if (manager === undefined) return placement?.admit(pod);
+    const rejection = placement === undefined ? this.#loaded?.admit(pod) : placement.admit(pod);
+    if (rejection === undefined) manager.commit();
+    else manager.release(pod.uid);
+    return rejection;
+  }
+
+  async prepare(pod: DesiredPod, signal: AbortSignal): Promise<void> {
+    if (this.#loaded === undefined) return;
+    try {
+      await this.#loaded.manager.prepare(pod, signal);
+    } catch (error) {
+      if (isPicoletError(error) && error.reason === this.#loaded.refused) this.#end(pod, describeError(error));
+      throw error;
+    }
+  }
+
+  async launch(pod: DesiredPod, container: string, signal: AbortSignal): Promise<DeviceLaunch | undefined> {
+    return await this.#loaded?.manager.launch(pod, container, signal);
+  }
+
+  health(uid: PodUid, container: string): readonly ResourceStatus[] {
+    return this.#loaded?.manager.health(uid, container) ?? [];
+  }
+
+  release(uid: PodUid): void {
+    this.#parts.placement()?.release(uid);
+    this.#loaded?.manager.release(uid);
+  }
+
+  cpuset(pod: DesiredPod, container: string): Cpuset | undefined {
+    return this.#parts.placement()?.cpuset(pod, container);
+  }
+
+  starting(pod: DesiredPod, container: string): void {
+    this.#parts.placement()?.starting(pod, container);
+  }
+
+  hasExclusiveCpus(uid: PodUid): boolean {
+    return this.#parts.placement()?.hasExclusiveCpus(uid) === true;
+  }
+
+  refusesResize(requested: Pod, changes: (resource: "cpu" | "memory") => boolean): string | undefined {
+    return this.#parts.placement()?.refusesResize(requested, changes);
+  }
+
+  /** As a kubelet, which allocates before it admits: a refusal fails the pod. Its worker, which asks, must not wait. */
+  #end({ uid }: DesiredPod, message: string): void {
+    const reason = this.#loaded?.refused ?? "";
+    const ended = Promise.resolve().then(() => this.#parts.ender().end(uid, { reason, message }, this.#life.signal));
+    ended.catch(ignore("the agent stops; the next one asks the plugin again"));
+  }
+
+  #serve(socket: Socket): void {
+    socket.on("error", ignore("the connection closes with it"));
+    this.#load().then(
+      ({ server }) => server.serve(socket),
+      (error: unknown) => {
+        this.#base.ports.log.error("cannot load what serves device plugins", { error: describeError(error) });
+        socket.destroy();
+      },
+    );
+  }
+
+  #load(): Promise<LoadedDevices> {
+    const make = async (): Promise<LoadedDevices> => {
+      const { LoadedDevices } = await import("./load-devices.ts");
+      const init = { folder: this.#folder, checkpoint: join(this.#folder, CHECKPOINT) };
+      const loaded = new LoadedDevices(this.#base, init, (resources) => this.#changes.set(resources));
+      this.#loaded = loaded;
+      return loaded;
+    };
+    this.#loading ??= make().catch((error: unknown) => {
+      this.#loading = undefined;
+      throw error;
+    });
+    return this.#loading;
+  }
+}

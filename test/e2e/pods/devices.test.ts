@@ -1,0 +1,124 @@
+/** Device plugins on a real board: a plugin written with grpc-js against the published protocol, on a real containerd. */
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import { isReady } from "@picolet/scripts/start/follow-pods.ts";
+import type { AgentNode } from "../../support/agent/agent-process.ts";
+import { containerPod, edgectl, nodeWith, SLEEP_SCRIPT } from "../../support/agent/node-fixtures.ts";
+import { Containerd, containerdMissing } from "../../support/containerd/containerd.ts";
+import { BUSYBOX_IMAGE } from "../../support/containerd/test-images.ts";
+import { type TestDevice, TestDevicePlugin } from "../../support/unit/plugins/test-device-plugin.ts";
+
+const skip = containerdMissing() ?? false;
+const RESOURCE = "example.com/camera";
+const healthy = (...ids: readonly string[]): readonly TestDevice[] =>
+  ids.map((ID) => ({ ID, health: "Healthy", topology: { nodes: [{ ID: 0 }] } }));
+
+let containerd: Containerd;
+
+before(async () => {
+  if (skip === false) containerd = await Containerd.start();
+});
+
+after(async () => {
+  await containerd?.[Symbol.asyncDispose]();
+});
+
+const withCameras = (name: string, count: number): unknown => {
+  const resources = { limits: { [RESOURCE]: String(count) } };
+  const container = { name: "app", image: BUSYBOX_IMAGE, command: ["/bin/sh", "-c", SLEEP_SCRIPT], resources };
+  return containerPod(name, SLEEP_SCRIPT, { containers: [container] });
+};
+
+const folderOf = (node: AgentNode): string => join(node.directory, "root", "device-plugins");
+const inside = (node: AgentNode, pod: string, script: string): string =>
+  edgectl(node, "exec", pod, "--", "/bin/sh", "-c", script).trim();
+
+interface Resources {
+  readonly resources: { readonly capacity: Record<string, string>; readonly allocatable: Record<string, string> };
+}
+
+async function untilCameras(node: AgentNode, capacity: string | undefined, allocatable: string | undefined) {
+  await node.waitForPods("other counts of cameras", () => {
+    const { resources } = JSON.parse(edgectl(node, "status", "-o", "json")) as Resources;
+    return resources.capacity[RESOURCE] === capacity && resources.allocatable[RESOURCE] === allocatable;
+  });
+}
+
+test("a pod gets the devices of a plugin, keeps them over restarts, and fails where there are none", {
+  skip,
+}, async (context) => {
+  await using node = nodeWith(containerd);
+  await node.start();
+  const plugin = new TestDevicePlugin({
+    folder: folderOf(node),
+    resource: RESOURCE,
+    devices: healthy("a", "b", "c"),
+    preStart: true,
+    preferred: (available, size) => [...available].sort().reverse().slice(0, size),
+    allocate: (ids) => ({
+      envs: { CAMERAS: ids.join(",") },
+      devices: ids.map((id) => ({ container_path: `/dev/camera-${id}`, host_path: "/dev/full", permissions: "rw" })),
+      mounts: [{ container_path: "/firmware", host_path: node.directory, read_only: true }],
+      annotations: { "example.com/cameras": ids.join(",") },
+    }),
+  });
+  context.after(() => plugin.stop());
+  await plugin.start();
+  await untilCameras(node, "3", "3");
+  node.writeManifest("two.json", withCameras("two", 2));
+  const first = await node.waitForPods("a ready pod", (pods) => isReady(pods.get("two-node")));
+  assert.deepEqual(plugin.calls, ["GetPreferredAllocation a,b,c", "Allocate c,b", "PreStartContainer c,b"]);
+  assert.equal(inside(node, "two-node", "echo $CAMERAS; ls /dev | grep camera"), "c,b\ncamera-b\ncamera-c");
+  assert.match(inside(node, "two-node", "echo x > /dev/camera-b; touch /firmware/x 2>&1 || true"), /Read-only file/);
+  assert.deepEqual(healthOf(first.get("two-node")), { c: "Healthy", b: "Healthy" });
+
+  plugin.devices = [...healthy("a", "c"), { ID: "b", health: "Unhealthy" }];
+  await node.waitForPods("an unhealthy device", (pods) => healthOf(pods.get("two-node")).b === "Unhealthy");
+  await untilCameras(node, "3", "2");
+  node.writeManifest("more.json", withCameras("more", 2));
+  const refused = await node.waitForPods("a failed pod", (pods) => pods.get("more-node")?.status?.phase === "Failed");
+  assert.equal(refused.get("more-node")?.status?.reason, "UnexpectedAdmissionError");
+  assert.match(
+    refused.get("more-node")?.status?.message ?? "",
+    /requested number of devices unavailable for example.com\/camera. Requested: 2, Available: 1, which is unexpected/,
+  );
+
+  await node.stop();
+  plugin.stop();
+  await node.start();
+  await untilCameras(node, "3", "0");
+  await plugin.start();
+  await untilCameras(node, "3", "2");
+  node.writeManifest("one.json", withCameras("one", 1));
+  const last = await node.waitForPods("the last device", (pods) => isReady(pods.get("one-node")));
+  assert.deepEqual(Object.keys(healthOf(last.get("one-node"))), ["a"]);
+  assert.equal(last.get("two-node")?.status?.containerStatuses?.[0]?.restartCount, 0);
+});
+
+const healthOf = (pod: Pod | undefined): Record<string, string> => {
+  const [status] = pod?.status?.containerStatuses?.[0]?.allocatedResourcesStatus ?? [];
+  return Object.fromEntries((status?.resources ?? []).map(({ resourceID, health }) => [resourceID, health ?? ""]));
+};
+
+test("a plugin that refuses fails the pod with its words, and a wrong registration is refused", {
+  skip,
+}, async (context) => {
+  await using node = nodeWith(containerd);
+  await node.start();
+  const init = { folder: folderOf(node), resource: RESOURCE, devices: healthy("a") };
+  const plugin = new TestDevicePlugin({ ...init, allocate: () => new Error("no film in it") });
+  context.after(() => plugin.stop());
+  await plugin.serve();
+  await assert.rejects(plugin.register({ version: "v1" }), /API version "v1" is not supported by kubelet/);
+  await assert.rejects(plugin.register({ endpoint: "../x.sock" }), /it must be a name in/);
+  await assert.rejects(plugin.register({ resource_name: "camera" }), /it must be like example.com\/camera/);
+  await plugin.register();
+  await untilCameras(node, "1", "1");
+  node.writeManifest("one.json", withCameras("one", 1));
+  const pods = await node.waitForPods("a failed pod", (all) => all.get("one-node")?.status?.phase === "Failed");
+  const { reason, message } = pods.get("one-node")?.status ?? {};
+  assert.equal(reason, "UnexpectedAdmissionError");
+  assert.match(message ?? "", /Allocate failed due to no film in it, which is unexpected/);
+});
