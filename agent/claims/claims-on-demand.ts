@@ -30,6 +30,16 @@ export class ClaimsOnDemand implements PodClaims {
     throw new PicoletError("internal", `cannot name the devices of pod ${pod.uid}: its claims are not prepared`);
   }
 
+  /** Loads what an earlier agent has kept. */
+  async open(): Promise<void> {
+    await this.#known();
+  }
+
+  /** As `ofContainer`, for those who only show it: nothing while nothing is prepared. */
+  listed(pod: DesiredPod, container: Container): readonly ContainerClaim[] {
+    return this.#loaded?.ofContainer(pod, container) ?? [];
+  }
+
   async release(uid: PodUid, signal: AbortSignal): Promise<void> {
     await (await this.#known())?.release(uid, signal);
   }

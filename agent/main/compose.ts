@@ -35,6 +35,7 @@ import {
   type PressureSources,
 } from "./pods/node-guards.ts";
 import { makePlacement } from "./pods/placement.ts";
+import { isActive, PodResourcesOnDemand } from "./pods/pod-resources-on-demand.ts";
 import { makeSources } from "./pods/pod-sources.ts";
 import { adapterComponent, makeRuntimes, type Runtimes } from "./pods/runtimes.ts";
 import { SamplesOnDemand } from "./samples/samples-on-demand.ts";
@@ -146,6 +147,23 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     ...(cluster.link === undefined ? [] : [samples]),
     updates,
     devices,
+    new PodResourcesOnDemand(
+      {
+        ...{ clock, log },
+        open: () => pods.claims.open(),
+        pods: () =>
+          view
+            .pods()
+            .filter(isActive)
+            .map(({ desired }) => desired),
+        cpuset: (pod, container) => placement.cpuset(pod, container),
+        memory: (uid, container) => topology?.held.memory(uid, container) ?? [],
+        claims: (pod, container) => pods.claims.listed(pod, container),
+        devices: () => devices.list().map(({ device, ...held }) => ({ ...held, ...device })),
+        allocatable: () => topology?.held.allocatable() ?? { cpus: [], memory: [] },
+      },
+      { rootDir },
+    ),
     new PluginsOnDemand(
       { ...base.ports, handlers: { DevicePlugin: () => devices.plugins(), DRAPlugin: pods.draPlugins } },
       { rootDir },

@@ -61,6 +61,11 @@ export class NodeDevices implements Component, ContainerPlacement, ContainerDevi
     return (await this.#load()).plugins;
   }
 
+  /** All devices, each with the container that has it. */
+  list(): ReturnType<LoadedDevices["manager"]["list"]> {
+    return this.#loaded?.manager.list() ?? [];
+  }
+
   /** Undefined: the pod asks for no device that is here. */
   managerFor(pod: DesiredPod): LoadedDevices["manager"] | undefined {
     return this.#loaded?.manager.isAsked(pod) === true ? this.#loaded.manager : undefined;

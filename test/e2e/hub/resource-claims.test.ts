@@ -8,6 +8,7 @@ import { containerPod, SLEEP_SCRIPT } from "../../support/agent/node-fixtures.ts
 import { Containerd, containerdMissing } from "../../support/containerd/containerd.ts";
 import { BUSYBOX_IMAGE } from "../../support/containerd/test-images.ts";
 import { type Fleet, kubectlMissing } from "../../support/hub/test-fleet.ts";
+import { callGrpc, serviceOf } from "../../support/unit/plugins/grpc-peer.ts";
 import { TestDraDriver } from "../../support/unit/plugins/test-dra-driver.ts";
 
 const skip = containerdMissing() ?? (kubectlMissing("1.32") || false);
@@ -19,12 +20,14 @@ let board: FleetBoard;
 let fleet: Fleet;
 let driver: TestDraDriver;
 
+const rootDir = (): string => join(board.node.directory, "root");
+
 before(async () => {
   if (skip !== false) return;
   containerd = await Containerd.start();
   board = await FleetBoard.start(containerd);
   ({ fleet } = board);
-  driver = new TestDraDriver({ rootDir: join(board.node.directory, "root"), name: DRIVER });
+  driver = new TestDraDriver({ rootDir: rootDir(), name: DRIVER });
 });
 
 after(async () => {
@@ -99,10 +102,17 @@ test("a pod starts when its claim is made, allocated and prepared, and the claim
     new RegExp(claim),
   );
 
+  const lister = serviceOf("podresources.proto", "v1.PodResourcesLister");
+  const listed = async (): Promise<string> =>
+    JSON.stringify(await callGrpc(join(rootDir(), "pod-resources", "kubelet.sock"), lister, "List", {}));
+  const shown = `"claim_name":"${claim}","claim_namespace":"default"`;
+  assert.ok((await listed()).includes(shown), await listed());
+
   await board.node.stop();
   driver.stop();
   await board.node.start();
   await driver.start();
+  assert.ok((await listed()).includes(shown), await listed());
   await fleet.kubectl(["delete", "pod", "app", "--timeout=120s"]);
   assert.deepEqual(driver.calls, [`prepare ${claim}`, `unprepare ${claim}`]);
   await fleet.kubectl(["wait", "--for=delete", `resourceclaim/${claim}`, "--timeout=60s"]);
