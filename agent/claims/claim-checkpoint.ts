@@ -11,7 +11,7 @@ import type { ClaimReference } from "./dra-driver.ts";
 export interface ClaimEntry extends ClaimReference {
   /** The pods that use it, and their names for it in `spec.resourceClaims`. */
   readonly pods: Map<string, Set<string>>;
-  /** What each driver has prepared; undefined: nothing since the node was started. */
+  /** Prepared devices by driver; undefined: nothing since the node was started. */
   readonly drivers: Map<string, readonly ClaimedDevice[] | undefined>;
 }
 

@@ -96,7 +96,7 @@ export class PreparedClaims implements PodClaims {
     }
   }
 
-  /** True when all claims of the pod are prepared, whatever became of their objects. */
+  /** True when all claims of the pod are prepared, even if their objects are gone. */
   #isPrepared({ uid, pod }: DesiredPod): boolean {
     const entries = this.#entriesOf(uid);
     const names = new Set(entries.flatMap(({ pods }) => [...(pods.get(uid) ?? [])]));

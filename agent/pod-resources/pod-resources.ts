@@ -38,7 +38,7 @@ export interface PodResourcesComponents {
   readonly memory: (uid: PodUid, container: string) => readonly HeldMemory[];
   readonly claims: (pod: DesiredPod, container: Container) => readonly ContainerClaim[];
   readonly devices: () => readonly HeldDevice[];
-  /** What may be given to one container alone; empty where no policy does. */
+  /** CPUs and memory that one container may get alone; empty where no policy does. */
   readonly allocatable: () => { readonly cpus: readonly number[]; readonly memory: readonly HeldMemory[] };
 }
 

@@ -27,6 +27,8 @@ export interface ContainerFilesComponents {
   readonly objects: ClusterObjects;
   /** Missing: no pod has claims. */
   readonly claims?: PodClaims | undefined;
+  /** @returns why the pod's runtime applies no CDI devices; undefined: it does */
+  readonly cdiRefusal?: ((pod: DesiredPod) => string | undefined) | undefined;
   /** The node's addresses now, its main one first. */
   readonly hostIPs: () => readonly string[];
 }
@@ -125,7 +127,14 @@ export class ContainerFiles {
   /** The devices of the container's resource claims, each once. */
   #cdiDevices(pod: DesiredPod, container: Container): readonly string[] {
     const claims = this.#components.claims?.ofContainer(pod, container) ?? [];
-    return [...new Set(claims.flatMap(({ devices }) => devices.flatMap(({ cdiDevices }) => cdiDevices)))];
+    const names = [...new Set(claims.flatMap(({ devices }) => devices.flatMap(({ cdiDevices }) => cdiDevices)))];
+    const refusal = names.length === 0 ? undefined : this.#components.cdiRefusal?.(pod);
+    if (refusal === undefined) return names;
+    // A runtime that does not know the field starts the container without its devices.
+    throw new PicoletError("unimplemented", `cannot give container ${container.name} its devices: ${refusal}`, {
+      reason: "CreateContainerConfigError",
+      retryable: true,
+    });
   }
 
   /**

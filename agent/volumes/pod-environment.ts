@@ -46,6 +46,8 @@ export interface PodEnvironmentComponents {
   readonly cgroups: PodCgroupPort;
   /** Devices by resource claims. Missing: `resourceClaims` of a pod mean nothing, as in tests. */
   readonly claims?: PodClaims;
+  /** @returns why the pod's runtime applies no CDI devices. Missing: it does */
+  readonly cdiRefusal?: (pod: DesiredPod) => string | undefined;
   readonly mounter: Mounter;
   readonly events: EventRecorder;
   readonly clock: Clock;

@@ -2,7 +2,7 @@
 import { join } from "node:path";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { objectKey } from "@picolet/protocol/tunnel/messages.ts";
-import type { RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { RuntimeAdapter, RuntimeStatus } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { ClaimsOnDemand } from "../../claims/claims-on-demand.ts";
 import type { DraDrivers } from "../../claims/dra-driver.ts";
 import type { ClusterObjects } from "../../core/hub/cluster-objects.ts";
@@ -48,6 +48,7 @@ export function makeEnvironment(
         const handlers = reports.answer(router.adapterFor(pod))?.handlers ?? [];
         return handlers.find(({ name }) => name === handler)?.recursiveReadOnlyMounts === true;
       },
+      cdiRefusal: (pod) => cdiRefusal(reports.answer(router.adapterFor(pod))),
     },
     {
       ...{ rootDir, podLogsDir, nodeName, resolvConf },
@@ -56,6 +57,15 @@ export function makeEnvironment(
       memoryBytes: machine.memoryBytes,
     },
   );
+}
+
+/** CRI has no word for it: containerd knows CDI from 1.7 on. */
+function cdiRefusal(status: RuntimeStatus | undefined): string | undefined {
+  const { runtime, version } = status ?? { runtime: "", version: "" };
+  const [, major, minor] = /^v?(\d+)\.(\d+)/.exec(version) ?? [];
+  const isOld = Number(major) < 1 || (Number(major) === 1 && Number(minor) < 7);
+  if (runtime !== "containerd" || !isOld) return undefined;
+  return `containerd ${version} applies no CDI devices; containerd 1.7 with enable_cdi, containerd 2 and CRI-O do`;
 }
 
 function labelsOf(objects: Pick<ClusterObjects, "object">, nodeName: string): Readonly<Record<string, string>> {

@@ -1,6 +1,6 @@
 /**
  * resource.k8s.io/v1, dynamic resource allocation. Nothing here allocates: selectors of devices are expressions (CEL),
- * which the hub does not run. A claim's allocation is written by whoever chooses the devices.
+ * which the hub does not run. An operator, or a scheduler of its own, writes a claim's allocation.
  */
 import { type FieldError, forbiddenValue, invalidValue, requiredValue } from "../api/field-errors.ts";
 import { fieldAt, immutableFields, listAt, sameValue, section, setDefault, textAt } from "../api/object-fields.ts";

@@ -44,7 +44,7 @@ const object = (kind: string, name: string, content: object): object => ({
   ...content,
 });
 
-/** What a scheduler that knows the device would write. */
+/** Writes what a scheduler that knows the device would. */
 const allocate = (claim: string): Promise<string> => {
   const results = [{ request: "one", driver: DRIVER, pool: BOARD, device: "card-0" }];
   const patch = JSON.stringify({ status: { allocation: { devices: { results } } } });
@@ -91,6 +91,8 @@ test("a pod starts when its claim is made, allocated and prepared, and the claim
     '{"waiting":{"reason":"ContainerCreating"}}',
   );
 
+  // containerd 1.6 applies none.
+  driver.hasCdiDevices = false;
   const registration = await driver.start();
   assert.deepEqual(await registration.reported(), { plugin_registered: true, error: "" });
   await fleet.kubectl(["wait", "--for=condition=Ready", "pod/app", "--timeout=180s"]);
@@ -127,4 +129,12 @@ test("a pod that a claim is not reserved for does not start", { skip }, async ()
     /FailedPrepareDynamicResources: .*pod stranger \(.*\) is not allowed to use ResourceClaim other/.test(text),
   );
   assert.doesNotMatch(driver.calls.join(), /prepare other/);
+});
+
+test("a pod whose runtime cannot apply the devices does not start without them", { skip }, async () => {
+  driver.hasCdiDevices = true;
+  await fleet.apply(object("ResourceClaim", "card", { spec }));
+  await allocate("card");
+  await fleet.apply(withClaim("bare", { resourceClaimName: "card" }));
+  await fleet.seen(warnings("bare"), (text) => /cannot give container app its devices: containerd 1\.6/.test(text));
 });

@@ -15,8 +15,10 @@ export class TestDraDriver {
   readonly calls: string[] = [];
   readonly #init: { readonly rootDir: string; readonly name: string; readonly version: "v1" | "v1beta1" };
   #peers: GrpcPeer[] = [];
-  /** What it answers for a claim in place of its device: an error. */
+  /** The error that it answers for a claim in place of its device. "": none. */
   refusal = "";
+  /** False: its devices need nothing of the runtime. */
+  hasCdiDevices = true;
 
   /** @param init.rootDir the agent's */
   constructor(init: { readonly rootDir: string; readonly name: string; readonly version?: "v1" | "v1beta1" }) {
@@ -60,7 +62,7 @@ export class TestDraDriver {
     const { refusal: error } = this;
     const answers = claims.map(({ uid, name }) => {
       const device = { request_names: ["one"], pool_name: "board", device_name: name };
-      const devices = [{ ...device, cdi_device_ids: [`example.com/gpu=${name}`] }];
+      const devices = [{ ...device, cdi_device_ids: this.hasCdiDevices ? [`example.com/gpu=${name}`] : [] }];
       return [uid, error === "" ? { devices } : { error }];
     });
     return { claims: Object.fromEntries(answers) };
