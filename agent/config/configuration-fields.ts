@@ -392,6 +392,13 @@ export const CONFIGURATION_FIELDS = {
     },
     isActedUpon: true,
   },
+  devices: {
+    items: {
+      name: { kind: "text", isRequired: true },
+      match: { kind: "textOrTexts", isRequired: true },
+    },
+    isActedUpon: true,
+  },
   page: {
     fields: {
       enabled: { kind: "flag", isDerived: true },

@@ -276,6 +276,10 @@ const BOARD = {
   "page.port": "Its port; 0 for any free one, which the log names.",
   "page.anonymous":
     "Serves it without TLS and token on every address: any client that reaches the port reads the logs of all pods.",
+  devices: "Devices of the board that pods may ask for as extended resources, without a device plugin.",
+  "devices[].name": "The resource, such as `example.com/camera`.",
+  "devices[].match":
+    "What it is made of: paths of device nodes (`/dev/video*`), `usb:VENDOR:PRODUCT`, or CDI devices (`cdi:nvidia.com/gpu`). Each match is one device.",
   boardHealth: "Conditions and events of what is wrong with the board itself: voltage, heat, storage, clock.",
   "boardHealth.enabled": "Whether the board's sensors and disks are read, every 30 s at most.",
   "boardHealth.temperatureCelsius":

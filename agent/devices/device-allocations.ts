@@ -11,7 +11,7 @@ export interface Allocation {
   readonly answer: DeviceAnswer | undefined;
 }
 
-/** Which container has which devices. */
+/** The devices of each container. */
 export class DeviceAllocations {
   #all: readonly Allocation[];
 

@@ -27,6 +27,8 @@ export interface DeviceManagerComponents {
   readonly isKnown: (uid: PodUid) => boolean;
   /** On disk when it returns. */
   readonly keep: (checkpoint: DeviceCheckpoint) => void;
+  /** Applies the edits of CDI devices, and leaves to the runtime what only it can apply. */
+  readonly withCdi: (launch: DeviceLaunch) => Promise<DeviceLaunch>;
 }
 
 const NONE: Resource = { provider: undefined, devices: new Map() };
@@ -137,7 +139,8 @@ export class DeviceManager implements PlacementManager {
       const { provider } = this.#of(resource);
       if (provider?.needsPreStart === true) await provider.preStart(ids, signal);
     }
-    return launchOf(own);
+    const launch = launchOf(own);
+    return launch.cdiDevices.length === 0 ? launch : await this.#components.withCdi(launch);
   }
 
   health(uid: PodUid, container: string): readonly ResourceStatus[] {

@@ -64,7 +64,11 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     pods: () => view.pods(),
     podCgroup: (pod) => pods.cgroups.pathOf(pod),
   });
-  const devices = new NodeDevices(base, { placement: () => topology?.placement, ender: () => pods.workers });
+  const devices = new NodeDevices(base, {
+    placement: () => topology?.placement,
+    ender: () => pods.workers,
+    canRuntimeApplyCdi: () => appliesCdi(runtimes),
+  });
   await devices.open();
   const topology = await makePlacement({ log, devices }, { configuration, rootDir, ...node });
   const placement = devices;
@@ -180,6 +184,13 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
       : [new ShimCollection({ cri: runtimes.cri, changes: statuses.changes, clock, log })]),
   ];
   await supervise(parts, { clock, log }, signal);
+}
+
+/** containerd does from 1.7 on; other runtimes that CRI knows have for longer. */
+function appliesCdi({ cri, reports }: Runtimes): boolean {
+  const { runtime = "", version = "" } = (cri && reports.answer(cri)) ?? {};
+  const [major = 0, minor = 0] = version.replace(/^v/, "").split(".").map(Number);
+  return runtime !== "containerd" || major > 1 || (major === 1 && minor >= 7);
 }
 
 /** Undefined where the configuration has it off: nothing of it is loaded then. */

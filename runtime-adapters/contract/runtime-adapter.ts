@@ -226,7 +226,7 @@ export interface Device {
   readonly containerPath: string;
   readonly hostPath: string;
   readonly readOnly: boolean;
-  /** Of `r`, `w` and `m`. Undefined: `r` where `readOnly`, else all. */
+  /** Letters of `rwm`. Undefined: `r` where `readOnly`, else all. */
   readonly permissions?: string | undefined;
 }
 

@@ -38,6 +38,8 @@ const shared: BuildOptions = {
   // Node 24 has it; what esbuild 0.28 makes of `await using` in a loop throws the error of one turn at the end of the
   // next too.
   supported: { using: true },
+  // Else ws looks for faster native packages that no distribution carries.
+  define: { "process.env.WS_NO_BUFFER_UTIL": '"1"', "process.env.WS_NO_UTF_8_VALIDATE": '"1"' },
   // The ES module build of the same package: esbuild leaves out what is not used of it.
   alias: { yaml: "./node_modules/yaml/browser/index.js" },
   // The native addon has to stay a package of its own: it finds its .node file beside itself.

@@ -5,10 +5,10 @@ import { ownPlatform } from "@picolet/scripts/build/platform-parts.ts";
 import { DistributionContents } from "../support/distribution/distribution-contents.ts";
 
 const PLATFORM = ownPlatform();
-/** Reached: 126.6 MB by Node 24.21 for x64; by all else 10.6 of a board (4.0 are jco's generator) and 8.3 of a hub. */
+/** Reached: 126.6 MB by Node 24.21 for x64; by all else 11.4 of a board (4.0 are jco's generator) and 8.6 of a hub. */
 const MAX_NODE_BYTES = 128e6;
-const MAX_BOARD_BYTES = 11.2e6;
-const MAX_HUB_BYTES = 8.8e6;
+const MAX_BOARD_BYTES = 12e6;
+const MAX_HUB_BYTES = 9.1e6;
 const PAPERS = ["LICENSE", "THIRD-PARTY-LICENSES", "sbom.cdx.json"];
 const SQLITE = "lib/node_modules/better-sqlite3";
 const JCO = "lib/node_modules/@bytecodealliance/jco-transpile";
@@ -21,6 +21,8 @@ const SQLITE_FILES = [
   ...[`${SQLITE}/lib/methods/wrappers.js`, `${SQLITE}/package.json`, `${SQLITE}/prebuilds/${PLATFORM}.node`],
 ];
 const addon = `${PLATFORM.replace("-", "_")}/koffi.node`;
+
+const PAGE_FILES = ["index.html", "page.css", "page.js"];
 
 /** The completions of one program, for each shell. */
 const completionsOf = (program: string): readonly string[] =>
@@ -56,6 +58,7 @@ describe("a board's distribution", () => {
       ...["package.json", "vendor/js-component-bindgen-component.js"].map((name) => `${JCO}/${name}`),
       ...["core.wasm", "core2.wasm"].map((ending) => `${JCO}/vendor/js-component-bindgen-component.${ending}`),
       ...[`${KOFFI}/package.json`, `${KOFFI}/${addon}`, "lib/configuration-fields.json"],
+      ...PAGE_FILES.map((name) => `lib/page/${name}`),
       ...["edgectl", "picolet"].flatMap(completionsOf),
       ...["man1/edgectl.1", "man8/picolet.8"].map((name) => `share/man/${name}`),
     ];
@@ -92,6 +95,7 @@ describe("a hub's distribution", () => {
       ...[...PAPERS, "bin/picolet-hub", "lib/node", "lib/picolet-hub.mjs", "lib/yaml-worker.mjs"],
       ...["lib/kubernetes-models.json", "lib/package.json", ...SQLITE_FILES, "share/man/man8/picolet-hub.8"],
       ...completionsOf("picolet-hub"),
+      ...["board", "fleet"].flatMap((page) => PAGE_FILES.map((name) => `lib/page/${page}/${name}`)),
     ];
     assert.deepEqual(hub.files, expected.sort());
   });

@@ -132,7 +132,7 @@ an agent too, with what there is then. Exit code 1 when a part is missing.`,
     CONFIG,
   ],
   examples: [
-    ["edgectl support-bundle /tmp/board.tar.gz", "into this file"],
+    ["edgectl support-bundle board.tar.gz", "into this file"],
     ["edgectl support-bundle - --pod-logs none | tar -tz", "what would be in it"],
   ],
   completes: ["files"],

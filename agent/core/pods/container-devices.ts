@@ -1,7 +1,7 @@
 /** Devices that containers ask for as extended resources. `agent/devices` implements it. */
 import type { ResourceStatus } from "@picolet/protocol/pod/pod-status.ts";
 import type { PodUid } from "@picolet/protocol/ports.ts";
-import type { ContainerLaunch, DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { DesiredPod, Device, EnvVar, Mount } from "@picolet/runtime-contract/runtime-adapter.ts";
 
 /** Counts of the node's devices by resource name, as in the node's status. */
 export interface DeviceResources {
@@ -10,12 +10,14 @@ export interface DeviceResources {
   readonly allocatable: Readonly<Record<string, string>>;
 }
 
-/** What a container gets with its devices. */
-export type DeviceLaunch = Required<
-  Pick<ContainerLaunch, "env" | "mounts" | "annotations" | "cdiDevices"> & {
-    readonly devices: NonNullable<ContainerLaunch["devices"]>;
-  }
->;
+/** The devices of a container, and what comes with them. */
+export interface DeviceLaunch {
+  readonly env: readonly EnvVar[];
+  readonly mounts: readonly Mount[];
+  readonly devices: readonly Device[];
+  readonly annotations: Readonly<Record<string, string>>;
+  readonly cdiDevices: readonly string[];
+}
 
 export interface ContainerDevices {
   /**

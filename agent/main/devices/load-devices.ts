@@ -3,26 +3,32 @@ import { renameSync } from "node:fs";
 import { describeError } from "@picolet/protocol/errors.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { GrpcServer } from "@picolet/runtime-cri/wire/grpc-server.ts";
-import type { DeviceResources } from "../../core/pods/container-devices.ts";
+import type { DeviceLaunch, DeviceResources } from "../../core/pods/container-devices.ts";
 import type { Rejection } from "../../core/pods/pod-admission.ts";
+import { withCdiEdits } from "../../devices/cdi.ts";
 import { type DeviceCheckpoint, readCheckpoint, writeCheckpoint } from "../../devices/device-checkpoint.ts";
 import { DeviceManager, REFUSED } from "../../devices/device-manager.ts";
 import { DevicePlugins } from "../../devices/device-plugins.ts";
+import { RuleWatcher } from "../../devices/rule-watcher.ts";
 import { AdmissionFailure, rejectionOf } from "../../topology/placement-round.ts";
 import { placedContainers } from "../../topology/requested.ts";
 import type { AgentBase } from "../base/agent-base.ts";
 
+/** CDI's own; later ones win. */
+const CDI_FOLDERS = ["/etc/cdi", "/var/run/cdi"];
+
 export class LoadedDevices implements AsyncDisposable {
   readonly manager: DeviceManager;
   readonly plugins: DevicePlugins;
+  readonly rules: RuleWatcher;
   /** Serves the connections to `kubelet.sock`. */
   readonly server: GrpcServer;
   readonly refused = REFUSED;
   readonly #life = new AbortController();
 
   constructor(
-    { ports: { clock, log }, store }: AgentBase,
-    init: { readonly folder: string; readonly checkpoint: string },
+    { ports: { clock, log }, store, init: { configuration } }: AgentBase,
+    init: { readonly folder: string; readonly checkpoint: string; readonly canRuntimeApplyCdi: () => boolean },
     onChange: (resources: DeviceResources) => void,
   ) {
     const isKnown = (uid: DesiredPod["uid"]): boolean => {
@@ -39,7 +45,11 @@ export class LoadedDevices implements AsyncDisposable {
         return undefined;
       }
     };
-    this.manager = new DeviceManager({ log, isKnown, keep }, restored());
+    const withCdi = async (launch: DeviceLaunch): Promise<DeviceLaunch> =>
+      withCdiEdits(launch, await this.rules.cdi(), init.canRuntimeApplyCdi());
+    this.manager = new DeviceManager({ log, isKnown, keep, withCdi }, restored());
+    const rules = { rules: configuration.devices, root: "", cdiFolders: CDI_FOLDERS };
+    this.rules = new RuleWatcher({ clock, log, manager: this.manager }, rules);
     this.plugins = new DevicePlugins({ clock, log, manager: this.manager }, { folder: init.folder });
     this.server = new GrpcServer({ clock }, { path: "", methods: [this.plugins.registration] });
     onChange(this.manager.counts.current);

@@ -27,6 +27,8 @@ export interface NodeDevicesParts {
   /** Undefined: no pod gets CPUs or memory for itself alone. */
   readonly placement: () => ContainerPlacement | undefined;
   readonly ender: () => PodEnder;
+  /** True when the runtime applies CDI devices itself. */
+  readonly canRuntimeApplyCdi: () => boolean;
 }
 
 /** Also the placement of containers, because CPUs, memory and devices of a pod are chosen together. */
@@ -48,7 +50,9 @@ export class NodeDevices implements Component, ContainerPlacement, ContainerDevi
 
   /** Before the first pod: containers that run have devices already. */
   async open(): Promise<void> {
-    if (existsSync(join(this.#folder, CHECKPOINT))) await this.#load();
+    const { devices } = this.#base.init.configuration;
+    if (devices.length > 0) await (await this.#load()).rules.scan();
+    else if (existsSync(join(this.#folder, CHECKPOINT))) await this.#load();
   }
 
   /** Changes with each device that comes, goes, or changes its health. */
@@ -84,7 +88,8 @@ export class NodeDevices implements Component, ContainerPlacement, ContainerDevi
       log.warn("device plugins cannot register", { error: describeError(error) });
     }
     try {
-      await aborted(signal);
+      const hasRules = this.#base.init.configuration.devices.length > 0;
+      await (hasRules ? (await this.#load()).rules.run(signal) : aborted(signal));
     } finally {
       server.close();
       await this[Symbol.asyncDispose]();
@@ -166,7 +171,8 @@ export class NodeDevices implements Component, ContainerPlacement, ContainerDevi
   #load(): Promise<LoadedDevices> {
     const make = async (): Promise<LoadedDevices> => {
       const { LoadedDevices } = await import("./load-devices.ts");
-      const init = { folder: this.#folder, checkpoint: join(this.#folder, CHECKPOINT) };
+      const { canRuntimeApplyCdi } = this.#parts;
+      const init = { folder: this.#folder, checkpoint: join(this.#folder, CHECKPOINT), canRuntimeApplyCdi };
       const loaded = new LoadedDevices(this.#base, init, (resources) => this.#changes.set(resources));
       this.#loaded = loaded;
       return loaded;

@@ -52,6 +52,8 @@ class PlayedBoards {
   readonly #client: () => KubeClient;
   readonly #wishes = new Map<string, string>();
   readonly #off = new Set<string>();
+  /** A session that ended earlier would lose the answers to the boards' first reports. */
+  readonly #reported = Promise.withResolvers<void>();
   /** The most that were off at one time since the start. */
   mostOff = 0;
   /** Called when a board is done or has failed. */
@@ -73,6 +75,7 @@ class PlayedBoards {
     const played = new PlayedBoards(fleet, () => admin.client);
     await fleet.connect(count);
     await Promise.all(fleet.boards.map((board) => board.reportNode()));
+    played.#reported.resolve();
     return played;
   }
 
@@ -96,6 +99,7 @@ class PlayedBoards {
   }
 
   async #update(board: SimulatedBoard, target: string): Promise<void> {
+    await this.#reported.promise;
     const { node } = board;
     const report = (state: UpdateState, message = ""): Promise<void> => this.#report(node, target, state, message);
     await report("installing");

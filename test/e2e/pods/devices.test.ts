@@ -1,5 +1,6 @@
 /** Device plugins on a real board: a plugin written with grpc-js against the published protocol, on a real containerd. */
 import assert from "node:assert/strict";
+import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
@@ -25,8 +26,8 @@ after(async () => {
   await containerd?.[Symbol.asyncDispose]();
 });
 
-const withCameras = (name: string, count: number): unknown => {
-  const resources = { limits: { [RESOURCE]: String(count) } };
+const withCameras = (name: string, count: number, resource = RESOURCE): unknown => {
+  const resources = { limits: { [resource]: String(count) } };
   const container = { name: "app", image: BUSYBOX_IMAGE, command: ["/bin/sh", "-c", SLEEP_SCRIPT], resources };
   return containerPod(name, SLEEP_SCRIPT, { containers: [container] });
 };
@@ -35,13 +36,8 @@ const folderOf = (node: AgentNode): string => join(node.directory, "root", "devi
 const inside = (node: AgentNode, pod: string, script: string): string =>
   edgectl(node, "exec", pod, "--", "/bin/sh", "-c", script).trim();
 
-interface Resources {
-  readonly resources: { readonly capacity: Record<string, string>; readonly allocatable: Record<string, string> };
-}
-
-async function untilCameras(node: AgentNode, capacity: string | undefined, allocatable: string | undefined) {
-  await node.waitForPods("other counts of cameras", () => {
-    const { resources } = JSON.parse(edgectl(node, "status", "-o", "json")) as Resources;
+async function untilCameras(node: AgentNode, capacity: string, allocatable: string): Promise<void> {
+  await node.waitForStatus(`${capacity} cameras, ${allocatable} of them healthy`, ({ resources }) => {
     return resources.capacity[RESOURCE] === capacity && resources.allocatable[RESOURCE] === allocatable;
   });
 }
@@ -121,4 +117,30 @@ test("a plugin that refuses fails the pod with its words, and a wrong registrati
   const { reason, message } = pods.get("one-node")?.status ?? {};
   assert.equal(reason, "UnexpectedAdmissionError");
   assert.match(message ?? "", /Allocate failed due to no film in it, which is unexpected/);
+});
+
+test("rules of the configuration offer device nodes and CDI devices without a plugin", { skip }, async (context) => {
+  const folder = "/var/run/cdi";
+  const spec = join(folder, `picolet-test-${process.pid}.json`);
+  mkdirSync(folder, { recursive: true });
+  context.after(() => rmSync(spec, { force: true }));
+  const deviceNodes = [{ path: "/dev/accelerator", hostPath: "/dev/full", permissions: "rw" }];
+  const devices = [{ name: "0", containerEdits: { deviceNodes, env: ["ACCELERATOR=0"] } }];
+  writeFileSync(spec, JSON.stringify({ cdiVersion: "0.6.0", kind: `picolet.test/a${process.pid}`, devices }));
+  const rules = [
+    { name: "example.com/full", match: "/dev/full" },
+    { name: "example.com/accelerator", match: [`cdi:picolet.test/a${process.pid}`] },
+  ];
+  await using node = nodeWith(containerd, { config: { devices: rules } });
+  await node.start();
+  node.writeManifest("full.json", withCameras("full", 1, "example.com/full"));
+  node.writeManifest("cdi.json", withCameras("cdi", 1, "example.com/accelerator"));
+  await node.waitForPods("two ready pods", (pods) =>
+    ["full-node", "cdi-node"].every((name) => isReady(pods.get(name))),
+  );
+  assert.match(inside(node, "full-node", "ls -l /dev/full; echo x > /dev/full || true"), /^c/);
+  assert.equal(inside(node, "cdi-node", "ls /dev/accelerator; echo $ACCELERATOR"), "/dev/accelerator\n0");
+  node.writeManifest("late.json", withCameras("late", 1, "example.com/full"));
+  const pods = await node.waitForPods("a failed pod", (all) => all.get("late-node")?.status?.phase === "Failed");
+  assert.equal(pods.get("late-node")?.status?.reason, "UnexpectedAdmissionError");
 });

@@ -1,0 +1,31 @@
+/** Validates `devices`. */
+import type { FieldProblems } from "@picolet/protocol/kubernetes/field-problems.ts";
+import type { Configuration } from "./configuration.ts";
+
+/** Each is read again whenever something is plugged in. */
+const MAX_RULES = 32;
+const MAX_MATCHES = 16;
+const RESOURCE = /^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?\/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$/;
+/** Node paths with `*` and `?` alone: other patterns could read the whole file system. */
+const MATCH =
+  /^(\/dev\/[-\w.:*?/]+|usb:[0-9a-fA-F]{4}:[0-9a-fA-F]{4}|cdi:[a-z0-9][-a-z0-9.]*\/[A-Za-z0-9][-\w]*(=[-\w.:]+)?)$/;
+
+export function validateDevices({ devices }: Configuration, problems: FieldProblems): void {
+  if (devices.length > MAX_RULES) problems.tooMany("devices", devices.length, MAX_RULES);
+  const names = devices.map(({ name }) => name);
+  devices.forEach(({ name, match }, index) => {
+    const at = `devices[${index}]`;
+    if (!RESOURCE.test(name) || /(^|\.)kubernetes\.io\//.test(name))
+      problems.invalid(`${at}.name`, name, "must be an extended resource such as example.com/camera");
+    else if (names.indexOf(name) < index) problems.duplicate(`${at}.name`, name);
+    if (match.length > MAX_MATCHES) problems.tooMany(`${at}.match`, match.length, MAX_MATCHES);
+    match.forEach((pattern, number) => {
+      if (!MATCH.test(pattern) || pattern.includes("..") || pattern.includes("**"))
+        problems.invalid(
+          `${at}.match[${number}]`,
+          pattern,
+          "must be a path below /dev, which may have * and ?, usb:VENDOR:PRODUCT, or cdi:VENDOR/CLASS",
+        );
+    });
+  });
+}

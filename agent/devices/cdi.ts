@@ -1,0 +1,138 @@
+/**
+ * CDI specifications (https://github.com/cncf-tags/container-device-interface): what a device adds to a container.
+ * containerd 1.6 does not know CDI, and 1.7 has it off. So the edits are applied here as far as CRI can express them; a
+ * device with hooks is left to the runtime.
+ */
+import { readdirSync, readFileSync, statSync } from "node:fs";
+import { isAbsolute, join } from "node:path";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { isRecord } from "@picolet/protocol/guards.ts";
+import type { DeviceLaunch } from "../core/pods/container-devices.ts";
+
+/** NVIDIA's specification of a Jetson has some 300 mounts in 60 KB. */
+const MAX_SPEC_BYTES = 1024 * 1024;
+const MAX_SPECS = 64;
+const MAX_EDITS = 4096;
+
+type Fields = Readonly<Record<string, unknown>>;
+
+export interface CdiDevice {
+  /** `vendor.com/class=name` */
+  readonly name: string;
+  readonly edits: readonly Fields[];
+}
+
+/** @param problem called for each file that cannot be used @returns later folders win, as in CDI */
+export async function readCdiDevices(
+  folders: readonly string[],
+  problem: (path: string, why: string) => void,
+): Promise<ReadonlyMap<string, CdiDevice>> {
+  const found = new Map<string, CdiDevice>();
+  const paths = folders.flatMap(specsIn).slice(0, MAX_SPECS);
+  if (paths.length === 0) return found;
+  const { parse } = await import("yaml");
+  for (const path of paths) {
+    try {
+      if (statSync(path).size > MAX_SPEC_BYTES) throw new Error(`it has more than ${MAX_SPEC_BYTES} bytes`);
+      const spec: unknown = parse(readFileSync(path, "utf8"), { maxAliasCount: 0 });
+      for (const device of devicesOf(spec)) found.set(device.name, device);
+    } catch (error) {
+      problem(path, error instanceof Error ? error.message : String(error));
+    }
+  }
+  return found;
+}
+
+function specsIn(folder: string): readonly string[] {
+  try {
+    return readdirSync(folder)
+      .filter((name) => /\.(yaml|json)$/.test(name))
+      .sort()
+      .map((name) => join(folder, name));
+  } catch {
+    return [];
+  }
+}
+
+function devicesOf(spec: unknown): readonly CdiDevice[] {
+  if (!isRecord(spec) || typeof spec.kind !== "string" || !Array.isArray(spec.devices))
+    throw new Error("it has no kind, or no devices");
+  const { kind } = spec;
+  const common = isRecord(spec.containerEdits) ? [spec.containerEdits] : [];
+  return spec.devices.map((device: unknown) => {
+    if (!isRecord(device) || (typeof device.name !== "string" && typeof device.name !== "number"))
+      throw new Error("a device has no name");
+    const own = isRecord(device.containerEdits) ? [device.containerEdits] : [];
+    return { name: `${kind}=${device.name}`, edits: [...common, ...own] };
+  });
+}
+
+/**
+ * Applies the edits of the launch's CDI devices.
+ * @param canRuntime whether the runtime applies CDI devices itself
+ * @throws `not_found` for an unknown device, `unimplemented` for one that only a runtime can apply
+ */
+export function withCdiEdits(
+  launch: DeviceLaunch,
+  known: ReadonlyMap<string, CdiDevice>,
+  canRuntime: boolean,
+): DeviceLaunch {
+  const left: string[] = [];
+  const edits: Fields[] = [];
+  for (const name of launch.cdiDevices) {
+    const device = known.get(name);
+    if (device === undefined) {
+      const message = `there is no CDI device ${name} in /etc/cdi or /var/run/cdi`;
+      throw new PicoletError("not_found", message, { reason: "CreateContainerConfigError", retryable: true });
+    }
+    if (device.edits.every(isExpressible)) edits.push(...device.edits.filter((each) => !edits.includes(each)));
+    else if (canRuntime) left.push(name);
+    else {
+      const message = `cannot apply the CDI device ${name}: it has hooks, which need containerd 1.7 with enable_cdi, or 2.0`;
+      throw new PicoletError("unimplemented", message, { reason: "CreateContainerConfigError" });
+    }
+  }
+  return {
+    ...launch,
+    env: [...launch.env, ...edits.flatMap(({ env }) => texts(env).map(variable))],
+    mounts: [...launch.mounts, ...edits.flatMap(({ mounts }) => records(mounts).map(mountOf))],
+    devices: [...launch.devices, ...edits.flatMap(({ deviceNodes }) => records(deviceNodes).map(nodeOf))],
+    cdiDevices: left,
+  };
+}
+
+const EXPRESSIBLE: ReadonlySet<string> = new Set(["env", "mounts", "deviceNodes"]);
+
+const isExpressible = (edits: Fields): boolean =>
+  Object.entries(edits).every(([name, value]) => EXPRESSIBLE.has(name) || (Array.isArray(value) && value.length === 0));
+
+const records = (value: unknown): readonly Fields[] =>
+  (Array.isArray(value) ? value : []).slice(0, MAX_EDITS).filter(isRecord);
+const texts = (value: unknown): readonly string[] =>
+  (Array.isArray(value) ? value : []).slice(0, MAX_EDITS).filter((each) => typeof each === "string");
+
+function variable(text: string): { readonly name: string; readonly value: string } {
+  const [name = "", ...value] = text.split("=");
+  return { name, value: value.join("=") };
+}
+
+function pathOf(value: unknown, fallback: unknown): string {
+  const path = value === undefined || value === "" ? fallback : value;
+  if (typeof path === "string" && isAbsolute(path)) return path;
+  throw new PicoletError("invalid", `cannot use the path ${JSON.stringify(path)} of a CDI device: it must be absolute`);
+}
+
+function mountOf({ hostPath, containerPath, options }: Fields): DeviceLaunch["mounts"][number] {
+  return {
+    hostPath: pathOf(hostPath, undefined),
+    containerPath: pathOf(containerPath, hostPath),
+    readOnly: texts(options).includes("ro"),
+    propagation: "private",
+  };
+}
+
+function nodeOf({ path, hostPath, permissions }: Fields): DeviceLaunch["devices"][number] {
+  const allowed = typeof permissions === "string" && /^[rwm]{1,3}$/.test(permissions) ? permissions : "rwm";
+  const own = pathOf(path, undefined);
+  return { containerPath: own, hostPath: pathOf(hostPath, own), readOnly: false, permissions: allowed };
+}

@@ -1,0 +1,102 @@
+import assert from "node:assert/strict";
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
+import fc from "fast-check";
+import { readCdiDevices, withCdiEdits } from "./cdi.ts";
+import { matchingDevices } from "./device-rules.ts";
+
+const NOTHING = { env: [], mounts: [], devices: [], annotations: {}, cdiDevices: [] };
+const ids = (root: string, match: readonly string[], cdi: readonly string[] = []): readonly string[] =>
+  matchingDevices({ name: "example.com/x", match }, { root, cdiNames: () => cdi }).map(({ id }) => id);
+
+test("a rule matches device nodes by path, but no files and folders", () => {
+  assert.deepEqual(ids("", ["/dev/nul?", "/dev/full", "/dev/nothing*"]), ["/dev/null", "/dev/full"]);
+  assert.deepEqual(ids("", ["/dev", "/dev/fd"]), []);
+});
+
+test("a rule matches nodes of a USB device by its identity", (context) => {
+  const root = mkdtempSync(join(tmpdir(), "picolet-usb-"));
+  context.after(() => rmSync(root, { recursive: true }));
+  const usb = join(root, "sys/devices/usb1/1-1");
+  mkdirSync(join(usb, "1-1:1.0/ttyUSB0"), { recursive: true });
+  mkdirSync(join(root, "sys/class/tty"), { recursive: true });
+  mkdirSync(join(root, "dev"));
+  writeFileSync(join(usb, "idVendor"), "0403\n");
+  writeFileSync(join(usb, "idProduct"), "6001\n");
+  writeFileSync(join(usb, "1-1:1.0/ttyUSB0/uevent"), "MAJOR=188\nDEVNAME=ttyUSB0\n");
+  symlinkSync(join(usb, "1-1:1.0/ttyUSB0"), join(root, "sys/class/tty/ttyUSB0"));
+  symlinkSync("/dev/null", join(root, "dev/ttyUSB0"));
+  assert.deepEqual(ids(root, ["usb:0403:6001"]), ["/dev/ttyUSB0"]);
+  assert.deepEqual(ids(root, ["usb:0403:6015"]), []);
+});
+
+test("a rule matches CDI devices of a class, without the one for all of them", () => {
+  const cdi = ["nvidia.com/gpu=0", "nvidia.com/gpu=1", "nvidia.com/gpu=all", "nvidia.com/gpux=0"];
+  assert.deepEqual(ids("", ["cdi:nvidia.com/gpu"], cdi), ["nvidia.com/gpu=0", "nvidia.com/gpu=1"]);
+  assert.deepEqual(ids("", ["cdi:nvidia.com/gpu=1"], cdi), ["nvidia.com/gpu=1"]);
+  assert.deepEqual(ids("", ["cdi:nvidia.com/gpu"], ["nvidia.com/gpu=all"]), ["nvidia.com/gpu=all"]);
+});
+
+const SPEC = `
+cdiVersion: 0.6.0
+kind: example.com/accelerator
+containerEdits:
+  env: [DRIVER=1.0]
+  mounts: [{ hostPath: /usr/lib, containerPath: /driver, options: [ro, nosuid] }]
+devices:
+  - name: 0
+    containerEdits: { deviceNodes: [{ path: /dev/acc0, hostPath: /dev/full, permissions: rw }], env: [A=b=c] }
+  - name: hooked
+    containerEdits: { hooks: [{ hookName: createContainer, path: /bin/true }] }
+`;
+
+test("the edits of a CDI device are applied, and hooks are left to a runtime that can", async (context) => {
+  const folder = mkdtempSync(join(tmpdir(), "picolet-cdi-"));
+  context.after(() => rmSync(folder, { recursive: true }));
+  writeFileSync(join(folder, "accelerator.yaml"), SPEC);
+  writeFileSync(join(folder, "broken.json"), "{");
+  const problems: string[] = [];
+  const known = await readCdiDevices(["/nothing", folder], (path) => problems.push(path));
+  assert.deepEqual(problems, [join(folder, "broken.json")]);
+  const named = (...cdiDevices: readonly string[]) => ({ ...NOTHING, cdiDevices });
+  assert.deepEqual(withCdiEdits(named("example.com/accelerator=0"), known, false), {
+    env: [
+      { name: "DRIVER", value: "1.0" },
+      { name: "A", value: "b=c" },
+    ],
+    mounts: [{ hostPath: "/usr/lib", containerPath: "/driver", readOnly: true, propagation: "private" }],
+    devices: [{ containerPath: "/dev/acc0", hostPath: "/dev/full", readOnly: false, permissions: "rw" }],
+    annotations: {},
+    cdiDevices: [],
+  });
+  const hooked = named("example.com/accelerator=hooked");
+  assert.deepEqual(withCdiEdits(hooked, known, true), hooked);
+  assert.throws(() => withCdiEdits(hooked, known, false), /it has hooks, which need containerd 1\.7/);
+  assert.throws(() => withCdiEdits(named("a.b/c=d"), known, true), /there is no CDI device a\.b\/c=d/);
+});
+
+test("any document is a CDI specification or is reported", async (context) => {
+  const folder = mkdtempSync(join(tmpdir(), "picolet-cdi-"));
+  context.after(() => rmSync(folder, { recursive: true }));
+  const device = fc.record({
+    name: fc.jsonValue(),
+    containerEdits: fc.dictionary(fc.constantFrom("env", "mounts", "deviceNodes", "hooks"), fc.jsonValue()),
+  });
+  const spec = fc.record({
+    kind: fc.constantFrom<unknown>("a.b/c", 1),
+    devices: fc.oneof(fc.array(device), fc.jsonValue()),
+  });
+  const property = fc.asyncProperty(spec, async (value) => {
+    writeFileSync(join(folder, "any.json"), JSON.stringify(value));
+    const known = await readCdiDevices([folder], () => undefined);
+    try {
+      withCdiEdits({ ...NOTHING, cdiDevices: [...known.keys()] }, known, true);
+    } catch (error) {
+      assert.ok(isPicoletError(error, "invalid"));
+    }
+  });
+  await fc.assert(property, { numRuns: 40 });
+});
