@@ -37,6 +37,7 @@ import {
   type PressureSources,
 } from "./pods/node-guards.ts";
 import { makePlacement } from "./pods/placement.ts";
+import { isActive, PodResourcesOnDemand } from "./pods/pod-resources-on-demand.ts";
 import { makeSources } from "./pods/pod-sources.ts";
 import { adapterComponent, makeRuntimes, type Runtimes } from "./pods/runtimes.ts";
 import { SamplesOnDemand } from "./samples/samples-on-demand.ts";
@@ -162,6 +163,23 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     ...(cluster.link === undefined ? [] : [samples]),
     updates,
     devices,
+    new PodResourcesOnDemand(
+      {
+        ...{ clock, log },
+        open: () => pods.claims.open(),
+        pods: () =>
+          view
+            .pods()
+            .filter(isActive)
+            .map(({ desired }) => desired),
+        cpuset: (pod, container) => placement.cpuset(pod, container),
+        memory: (uid, container) => topology?.held.memory(uid, container) ?? [],
+        claims: (pod, container) => pods.claims.listed(pod, container),
+        devices: () => devices.list().map(({ device, ...held }) => ({ ...held, ...device })),
+        allocatable: () => topology?.held.allocatable() ?? { cpus: [], memory: [] },
+      },
+      { rootDir },
+    ),
     ...budget.parts,
     new SpareGuard({ adapters: runtimes.adapters, pressure: upkeep.eviction.pressure }),
     new IdleCollection({
@@ -191,8 +209,9 @@ async function pageOf(base: AgentBase, machine: AgentPorts, node: PagedNode): Pr
 }
 
 /** Plugins of the node by their type. */
-const pluginHandlers = ({ environment: { csi } }: Pods, devices: NodeDevices): PluginHandlers => ({
+const pluginHandlers = ({ environment: { csi }, draPlugins }: Pods, devices: NodeDevices): PluginHandlers => ({
   DevicePlugin: () => devices.plugins(),
+  DRAPlugin: draPlugins,
   CSIPlugin: async () => csiPlugins(csi),
 });
 

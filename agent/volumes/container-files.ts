@@ -12,6 +12,7 @@ import type {
   ResolvedImage,
 } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { ClusterObjects } from "../core/hub/cluster-objects.ts";
+import type { PodClaims } from "../core/pods/pod-claims.ts";
 import { containerEnv } from "./container-env.ts";
 import type { ContainerMounts } from "./container-mounts.ts";
 import { LOG_FOLDER_MODE, type PodPaths } from "./files/pod-paths.ts";
@@ -24,6 +25,8 @@ export interface ContainerFilesComponents {
   readonly paths: PodPaths;
   readonly mounts: ContainerMounts;
   readonly objects: ClusterObjects;
+  /** Missing: no pod has claims. */
+  readonly claims?: PodClaims | undefined;
   /** The node's addresses now, its main one first. */
   readonly hostIPs: () => readonly string[];
 }
@@ -97,6 +100,7 @@ export class ContainerFiles {
     const expand = (text: string): string => expandReferences(text, lookup);
     mkdirSync(join(this.#paths.logs(pod), container.name), { recursive: true, mode: LOG_FOLDER_MODE });
     const devices = this.#mounts.devices(pod, container);
+    const cdiDevices = this.#cdiDevices(pod, container);
     const mounts: Mount[] = [...this.#mounts.ofVolumes(pod, container, lookup)];
     const hosts = this.#hostsMount(pod, container, podIPs);
     if (hosts !== undefined) mounts.push(hosts);
@@ -113,8 +117,15 @@ export class ContainerFiles {
       workingDir: container.workingDir ?? "",
       mounts,
       ...(devices.length === 0 ? {} : { devices }),
+      ...(cdiDevices.length === 0 ? {} : { cdiDevices }),
       logPath: logPathOf(container.name, attempt),
     };
+  }
+
+  /** The devices of the container's resource claims, each once. */
+  #cdiDevices(pod: DesiredPod, container: Container): readonly string[] {
+    const claims = this.#components.claims?.ofContainer(pod, container) ?? [];
+    return [...new Set(claims.flatMap(({ devices }) => devices.flatMap(({ cdiDevices }) => cdiDevices)))];
   }
 
   /**

@@ -15,6 +15,7 @@ import type {
   SandboxLaunch,
 } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { ClusterObjects } from "../core/hub/cluster-objects.ts";
+import type { PodClaims } from "../core/pods/pod-claims.ts";
 import type { ImageManager, PodEnvironment } from "../core/pods/pod-ports.ts";
 import type { Sealer } from "../core/store/sealer.ts";
 import type { EventRecorder } from "../core/store/store-ports.ts";
@@ -44,6 +45,8 @@ export interface PodCgroupPort {
 
 export interface PodEnvironmentComponents {
   readonly cgroups: PodCgroupPort;
+  /** Devices by resource claims. Missing: `resourceClaims` of a pod mean nothing, as in tests. */
+  readonly claims?: PodClaims;
   readonly mounter: Mounter;
   readonly events: EventRecorder;
   readonly clock: Clock;
@@ -81,6 +84,7 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
   /** @returns whether the pod's runtime makes mounts below a read-only mount read-only too */
   readonly recursiveReadOnly: (pod: DesiredPod) => boolean;
   readonly #cgroups: PodCgroupPort;
+  readonly #claims: PodClaims | undefined;
   readonly #mounter: Mounter;
   readonly #events: EventRecorder;
   readonly #log: Log;
@@ -99,6 +103,7 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
   constructor(components: PodEnvironmentComponents, init: PodEnvironmentInit) {
     const { mounter, log } = components;
     this.#cgroups = components.cgroups;
+    this.#claims = components.claims;
     this.#mounter = mounter;
     this.#events = components.events;
     this.#log = log;
@@ -164,6 +169,7 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
     }
     await this.#cgroups.ensure(pod);
     await this.#volumes.setUp(pod, signal);
+    await this.#claims?.prepare(pod, signal);
   }
 
   sandbox(pod: DesiredPod, attempt: number): SandboxLaunch {
@@ -204,6 +210,7 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
 
   async #release(pod: DesiredPod, signal: AbortSignal): Promise<void> {
     const { uid } = pod;
+    await this.#claims?.release(uid, signal);
     await this.#cgroups.remove(pod, signal);
     await this.#volumes.forget(uid, signal);
     for (const folder of this.#paths.volumeFolders(uid)) await this.#remove(folder, [], signal);
@@ -231,6 +238,7 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
   }
 
   async #cleanup(pod: DesiredPod, signal: AbortSignal): Promise<void> {
+    await this.#claims?.release(pod.uid, signal);
     await this.#cgroups.remove(pod, signal);
     await this.#volumes.forget(pod.uid, signal);
     // The pod's own folder is removed last: while it exists, the sweep of a later start finds the rest.
@@ -252,6 +260,7 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
     };
     const removed = await sweepOrphanedFolders({ paths: this.#paths, log: this.#log, remove }, known, signal);
     await this.#volumes.collect(signal);
+    await this.#claims?.sweep(known, signal);
     return removed;
   }
 

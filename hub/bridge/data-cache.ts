@@ -108,8 +108,8 @@ export class DataCache {
   #reflector({ type, isOptional }: DataType): Reflector<CachedObject> {
     return new Reflector<CachedObject>(this.#components, {
       type,
-      isOptional: isOptional === true,
       selection: { metadataOnly: true },
+      isOptional: isOptional === true,
       trim: ({ metadata }) => ({ resourceVersion: metadata.resourceVersion ?? "" }),
       onChange: (change) => this.#changed(type.kind, change),
     });

@@ -3,9 +3,15 @@ import { DISRUPTION_TARGET, isNodeConditionType } from "@picolet/protocol/pod/co
 import { conditionsOf, defined, type Fields, isScheduled, SCHEDULED } from "./remote-object.ts";
 
 /** Lists that Kubernetes merges by a key, where a node means the whole list. */
-const REPLACED_LISTS = ["podIPs", "hostIPs", "resourceClaimStatuses"] as const;
-/** Fields of other writers: never written, never removed. */
-const FOREIGN_FIELDS: ReadonlySet<string> = new Set(["conditions", "nominatedNodeName", "resize"]);
+const REPLACED_LISTS = ["podIPs", "hostIPs"] as const;
+/** Fields of other writers: never written, never removed. NodeRestriction refuses a node that changes the claims'. */
+const FOREIGN_FIELDS: ReadonlySet<string> = new Set([
+  "conditions",
+  "nominatedNodeName",
+  "resize",
+  "resourceClaimStatuses",
+  "extendedResourceClaimStatus",
+]);
 
 export interface StatusPatchInput {
   readonly uid: string;

@@ -36,6 +36,11 @@ test("references are found wherever a pod may name something that its node is to
     ],
     initContainers: [{ envFrom: [{ secretRef: { name: "init-s" } }] }],
     ephemeralContainers: [{ envFrom: [{ secretRef: { name: "eph-s" } }] }],
+    resourceClaims: [
+      { name: "j", resourceClaimName: "named" },
+      { name: "k", resourceClaimTemplateName: "template" },
+      { name: "l", resourceClaimTemplateName: "not made yet" },
+    ],
     volumes: [
       { name: "a", secret: { secretName: "vol-s" } },
       { name: "b", configMap: { name: "vol-c" } },
@@ -48,11 +53,13 @@ test("references are found wherever a pod may name something that its node is to
       { name: "i", flexVolume: { driver: "x", secretRef: { name: "flex-s" } } },
     ],
   };
+  const status = { resourceClaimStatuses: [{ name: "k", resourceClaimName: "p-templated-x" }] };
   const names = (kind: string, list: readonly string[]): string[] => list.map((name) => `${kind}/ns/${name}`);
-  assert.deepEqual(sentReferences(pod(spec)), [
+  assert.deepEqual(sentReferences(pod(spec, status)), [
     "CSIDriver//x",
     ...names("ConfigMap", ["env-c", "from-c", "pro-c", "vol-c"]),
     ...names("PersistentVolumeClaim", ["claim", "p-g"]),
+    ...names("ResourceClaim", ["named", "p-templated-x"]),
     "RuntimeClass//crun",
     ...names("Secret", ["csi-s", "env-s", "eph-s", "flex-s", "from-s", "init-s", "pro-s", "pull", "vol-s"]),
   ]);
@@ -331,4 +338,40 @@ test("no object of an API server, however odd, makes the hub fail", () => {
     }),
     { numRuns: 500 },
   );
+});
+
+test("a resource claim is sent as its allocation, without what was asked for", () => {
+  const type = DATA_TYPES.find(({ type: { kind } }) => kind === "ResourceClaim");
+  const allocation = { devices: { results: [{ request: "one", driver: "gpu.example.com", pool: "p", device: "d" }] } };
+  const reservedFor = [{ resource: "pods", name: "p", uid: "u" }];
+  const ownerReferences = [{ apiVersion: "v1", kind: "Pod", name: "p", uid: "u", controller: true }];
+  const sent = type?.remote({
+    apiVersion: "resource.k8s.io/v1",
+    kind: "ResourceClaim",
+    metadata: {
+      ...{ name: "c", namespace: "ns", uid: "u2", resourceVersion: "9", labels: { a: "b" }, ownerReferences },
+      annotations: { "resource.kubernetes.io/pod-claim-name": "gpu", other: "x" },
+    },
+    spec: { devices: { requests: [{ name: "one" }] } },
+    status: { allocation, reservedFor, devices: [{ driver: "gpu.example.com" }] },
+  });
+  assert.deepEqual(sent, {
+    apiVersion: "resource.k8s.io/v1",
+    kind: "ResourceClaim",
+    metadata: {
+      ...{ name: "c", namespace: "ns", uid: "u2", ownerReferences },
+      annotations: { "resource.kubernetes.io/pod-claim-name": "gpu" },
+    },
+    status: { allocation, reservedFor },
+  });
+});
+
+test("a node's report leaves the claims of a pod's status as their controllers wrote them", () => {
+  const current = {
+    phase: "Pending",
+    resourceClaimStatuses: [{ name: "gpu", resourceClaimName: "c" }],
+    extendedResourceClaimStatus: { resourceClaimName: "c", requestMappings: [] },
+  };
+  const { status } = podStatusPatch({ uid: "u", current, next: { phase: "Running" }, isMirror: false });
+  assert.deepEqual(Object.keys(status as object).sort(), ["conditions", "phase"]);
 });

@@ -10,6 +10,7 @@ import {
   type KubeObject,
   PERSISTENT_VOLUME_CLAIMS,
   PERSISTENT_VOLUMES,
+  RESOURCE_CLAIMS,
   type ResourceType,
   RUNTIME_CLASSES,
   SECRETS,
@@ -39,6 +40,7 @@ export const DATA_TYPES: readonly DataType[] = [
   { type: RUNTIME_CLASSES, remote: runtimeClass, names: nothing },
   { type: CSI_DRIVERS, remote: csiDriver, names: nothing, isOptional: true },
   { type: VOLUME_ATTACHMENTS, remote: volumeAttachment, names: nothing, isOptional: true },
+  { type: RESOURCE_CLAIMS, remote: resourceClaim, names: nothing, isOptional: true },
 ];
 
 /** Content alone: a Secret that was deleted and created again with the same content changes nothing for a node. */
@@ -124,6 +126,25 @@ function volumeAttachment({ metadata, status }: KubeObject): Fields {
 
 function runtimeClass({ metadata: { name }, handler }: KubeObject): Fields {
   return { apiVersion: "node.k8s.io/v1", kind: "RuntimeClass", metadata: { name }, handler };
+}
+
+/** The resource claim controller's mark on a claim that it made of a template. */
+const POD_CLAIM_ANNOTATION = "resource.kubernetes.io/pod-claim-name";
+
+/** A pod waits until its claim is allocated and reserved for it. What was asked for is the scheduler's affair. */
+function resourceClaim({ metadata, status }: KubeObject): Fields {
+  const { name, namespace, uid, ownerReferences, annotations = {} } = metadata;
+  const podClaim = annotations[POD_CLAIM_ANNOTATION];
+  const { allocation, reservedFor } = fieldsAt({ status }, "status");
+  return {
+    apiVersion: "resource.k8s.io/v1",
+    kind: "ResourceClaim",
+    metadata: defined({
+      ...{ name, namespace, uid, ownerReferences },
+      annotations: podClaim === undefined ? undefined : { [POD_CLAIM_ANNOTATION]: podClaim },
+    }),
+    status: defined({ allocation, reservedFor }),
+  };
 }
 
 /** The fields of a service that containers' environment needs; undefined when it has no address of its own. */

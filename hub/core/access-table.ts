@@ -118,6 +118,7 @@ const BOARD: readonly Row[] = [
   row("storage.k8s.io", ["volumeattachments"], ["get"], "attached"),
   row("storage.k8s.io", ["csidrivers"], READ),
   row("node.k8s.io", ["runtimeclasses"], READ),
+  row("resource.k8s.io", ["resourceclaims"], ["get"], "named"),
   row(CERTIFICATES, ["certificatesigningrequests"], READ),
   row(CERTIFICATES, ["certificatesigningrequests"], ["create"], "any", { body: "own request" }),
 ];
@@ -139,6 +140,7 @@ const HUB: readonly Row[] = [
   row("", ["secrets", "configmaps", "persistentvolumeclaims", "persistentvolumes"], ["list", "watch"]),
   row("node.k8s.io", ["runtimeclasses"], ["list", "watch"]),
   row("storage.k8s.io", ["csidrivers", "volumeattachments"], ["list", "watch"]),
+  row("resource.k8s.io", ["resourceclaims"], ["list", "watch"]),
   row("", ["services"], ["list", "watch"]),
   row("", ["pods"], ["patch"]),
   row(CERTIFICATES, ["certificatesigningrequests"], ["create", ...READ, "delete"]),

@@ -4,6 +4,7 @@ import {
   PERSISTENT_VOLUME_CLAIMS,
   PERSISTENT_VOLUMES,
   PODS,
+  RESOURCE_CLAIMS,
   type ResourceType,
   SECRETS,
   SERVICES,
@@ -17,6 +18,7 @@ import {
   LEASES,
   NAMESPACES,
   POD_DISRUPTION_BUDGETS,
+  RESOURCE_CLAIM_TEMPLATES,
   SERVICE_ACCOUNTS,
   STORAGE_CLASSES,
 } from "@picolet/hub-core/kube-client/resource-types.ts";
@@ -33,6 +35,7 @@ import { NamespaceController } from "./controllers/cluster/namespace-controller.
 import { DEFAULT_ACCOUNT, NamespaceDefaults, ROOT_CA_MAP } from "./controllers/cluster/namespace-defaults.ts";
 import type { ControllerPorts } from "./controllers/controller-ports.ts";
 import { DaemonSetController } from "./controllers/daemon-sets/daemon-set-controller.ts";
+import { ResourceClaims } from "./controllers/devices/resource-claims.ts";
 import { EventRecorder } from "./controllers/event-recorder.ts";
 import { GarbageCollector } from "./controllers/lifecycle/garbage-collector.ts";
 import { NodeLifecycleController } from "./controllers/lifecycle/node-lifecycle-controller.ts";
@@ -84,6 +87,8 @@ export function embeddedControllers(components: ControllerPorts, init: EmbeddedC
   const slices = cache({ type: ENDPOINT_SLICES, indexes: { namespace: byNamespace } });
   const leases = cache({ type: LEASES });
   const requests = cache({ type: CERTIFICATE_SIGNING_REQUESTS });
+  const resourceClaims = cache({ type: RESOURCE_CLAIMS, indexes: { namespace: byNamespace } });
+  const claimTemplates = cache({ type: RESOURCE_CLAIM_TEMPLATES });
   const shared = [...caches];
   const accounts = cache({
     type: SERVICE_ACCOUNTS,
@@ -105,9 +110,14 @@ export function embeddedControllers(components: ControllerPorts, init: EmbeddedC
     new InitialObjects(components),
     ...caches,
     events,
-    new Scheduler({ ...components, events, caches: { pods, nodes, namespaces, claims, volumes, classes } }),
+    new Scheduler({
+      ...components,
+      events,
+      caches: { pods, nodes, namespaces, claims, volumes, classes, resourceClaims },
+    }),
     new VolumeBinder({ ...components, events, caches: { claims, volumes, classes, nodes, pods } }),
     new EphemeralClaims({ ...components, events, caches: { pods, claims } }),
+    new ResourceClaims({ ...components, events, caches: { pods, resourceClaims, claimTemplates } }),
     new EndpointsController({ ...components, caches: { services, pods, endpoints, slices } }),
     new DaemonSetController({ ...components, events, caches: { daemonSets, revisions, pods, nodes } }),
     new NodeLifecycleController({ ...components, events, caches: { nodes, pods, leases } }),

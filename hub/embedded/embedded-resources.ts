@@ -15,6 +15,12 @@ import {
   csiStorageCapacityResource,
   volumeAttachmentResource,
 } from "./resources/csi-resources.ts";
+import {
+  deviceClassResource,
+  resourceClaimResource,
+  resourceClaimTemplateResource,
+  resourceSliceResource,
+} from "./resources/device-resources.ts";
 import { eventResource } from "./resources/event-resource.ts";
 import { endpointSliceResource, endpointsResource, serviceResource } from "./resources/network-resources.ts";
 import { nodeResource } from "./resources/node-resource.ts";
@@ -56,5 +62,9 @@ export const embeddedResources = (init: PodAdmissionInit): readonly ResourceDefi
   csiNodeResource,
   csiStorageCapacityResource,
   volumeAttachmentResource,
+  deviceClassResource,
+  resourceClaimResource,
+  resourceClaimTemplateResource,
+  resourceSliceResource,
   ...accessResources,
 ];

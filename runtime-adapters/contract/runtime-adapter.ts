@@ -192,7 +192,7 @@ export interface ContainerLaunch {
   readonly devices?: readonly Device[] | undefined;
   /** For the runtime's own use, as a device plugin gives them. Undefined: none. */
   readonly annotations?: Readonly<Record<string, string>> | undefined;
-  /** CDI names (`vendor.com/class=name`) that the runtime itself applies. Undefined: none. */
+  /** CDI names (`vendor.com/class=name`) for the runtime to apply itself. Undefined: none. */
   readonly cdiDevices?: readonly string[] | undefined;
   /** Relative to the sandbox's log directory: `<container>/<attempt>.log`. */
   readonly logPath: string;

@@ -168,11 +168,6 @@ export const ABSENT_RESOURCES: readonly {
     plurals: ["flowschemas", "prioritylevelconfigurations"],
     why: "priority and fairness are built in, see Turns",
   },
-  {
-    apiVersion: "resource.k8s.io/v1",
-    plurals: ["deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"],
-    why: "no dynamic resource allocation",
-  },
   { apiVersion: "events.k8s.io/v1", plurals: ["events"], why: "events are served as `v1`" },
   { apiVersion: "storage.k8s.io/v1", plurals: ["volumeattributesclasses"], why: "nothing provisions volumes" },
 ];

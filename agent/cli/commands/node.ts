@@ -171,6 +171,7 @@ this command before it stops.`,
 
 const factoryReset: Command = {
   words: ["factory-reset"],
+  access: "admin",
   summary: "make a board with picolet's image as new",
   details: `Restarts the board and empties its data partition, with pods, images, values,
 keys, the configuration and the node's certificate. The system stays, and

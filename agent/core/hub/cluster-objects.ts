@@ -16,6 +16,8 @@ export interface ClusterObjects {
    *   ownerReferences, spec, `status.phase`
    * - `PersistentVolume//NAME` once a claim of theirs is bound to it: annotations, spec
    * - `RuntimeClass//NAME`: handler
+   * - `ResourceClaim/NS/NAME`: uid, ownerReferences, the annotation `resource.kubernetes.io/pod-claim-name`;
+   *   `allocation` and `reservedFor` of its status
    * - `Service/NS/NAME` of the namespaces of pods that have service links, and `Service/default/kubernetes`, as far as
    *   they have a cluster IP, 256 at most: `spec` with type, clusterIP, clusterIPs, ports
    */

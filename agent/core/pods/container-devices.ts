@@ -19,14 +19,24 @@ export interface DeviceLaunch {
   readonly cdiDevices: readonly string[];
 }
 
+export interface ClaimingContainer {
+  readonly name: string;
+  /** CDI names that its resource claims have given it. */
+  readonly cdiDevices: readonly string[];
+}
+
 export interface ContainerDevices {
   /**
    * Has the pod's devices made ready, once, before anything of it starts. A plugin that refuses ends the pod.
    * @throws `unavailable` while a plugin is away
    */
   prepare(pod: DesiredPod, signal: AbortSignal): Promise<void>;
-  /** For each start of the container. @returns undefined: it has no devices @throws what the plugin answers */
-  launch(pod: DesiredPod, container: string, signal: AbortSignal): Promise<DeviceLaunch | undefined>;
+  /**
+   * For each start of the container.
+   * @returns with the CDI devices of its resource claims; undefined: it has no devices
+   * @throws what the plugin answers, and for CDI devices that are not there or that neither agent nor runtime can apply
+   */
+  launch(pod: DesiredPod, container: ClaimingContainer, signal: AbortSignal): Promise<DeviceLaunch | undefined>;
   /** `allocatedResourcesStatus` of the container; empty: it has no devices. */
   health(uid: PodUid, container: string): readonly ResourceStatus[];
 }

@@ -36,8 +36,8 @@ export interface RuntimeChoices {
 /** Folders, volumes, cgroup and values of one pod on this node. Every method is idempotent. */
 export interface PodEnvironment {
   /**
-   * Makes folders, the pod's cgroup, and its volumes. Errors carry the reason `FailedMount` or
-   * `CreateContainerConfigError`; what several volumes have to say, each in an event of its own, is in an
+   * Makes folders, the pod's cgroup, and its volumes, and has its resource claims prepared. Errors carry the reason
+   * `FailedMount`, `CreateContainerConfigError` or `FailedPrepareDynamicResources`; what several volumes have to say, each in an event of its own, is in an
    * `AggregateError` that is their cause.
    */
   prepare(pod: DesiredPod, signal: AbortSignal): Promise<void>;

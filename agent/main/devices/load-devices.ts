@@ -21,6 +21,8 @@ export class LoadedDevices implements AsyncDisposable {
   readonly manager: DeviceManager;
   readonly plugins: DevicePlugins;
   readonly rules: RuleWatcher;
+  /** Applies the launch's CDI devices as far as CRI can express them. */
+  readonly withCdi: (launch: DeviceLaunch) => Promise<DeviceLaunch>;
   /** Serves the connections to `kubelet.sock`. */
   readonly server: GrpcServer;
   readonly refused = REFUSED;
@@ -45,9 +47,8 @@ export class LoadedDevices implements AsyncDisposable {
         return undefined;
       }
     };
-    const withCdi = async (launch: DeviceLaunch): Promise<DeviceLaunch> =>
-      withCdiEdits(launch, await this.rules.cdi(), init.canRuntimeApplyCdi());
-    this.manager = new DeviceManager({ log, isKnown, keep, withCdi }, restored());
+    this.withCdi = async (launch) => withCdiEdits(launch, await this.rules.cdi(), init.canRuntimeApplyCdi());
+    this.manager = new DeviceManager({ log, isKnown, keep, withCdi: this.withCdi }, restored());
     const rules = { rules: configuration.devices, root: "", cdiFolders: CDI_FOLDERS };
     this.rules = new RuleWatcher({ clock, log, manager: this.manager }, rules);
     this.plugins = new DevicePlugins({ clock, log, manager: this.manager }, { folder: init.folder });

@@ -10,7 +10,12 @@ import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import type { ResourceStatus } from "@picolet/protocol/pod/pod-status.ts";
 import type { PodUid } from "@picolet/protocol/ports.ts";
 import type { Cpuset, DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
-import type { ContainerDevices, DeviceLaunch, DeviceResources } from "../../core/pods/container-devices.ts";
+import type {
+  ClaimingContainer,
+  ContainerDevices,
+  DeviceLaunch,
+  DeviceResources,
+} from "../../core/pods/container-devices.ts";
 import type { ContainerPlacement } from "../../core/pods/container-placement.ts";
 import type { PodEnder, Rejection } from "../../core/pods/pod-admission.ts";
 import type { PluginHandler } from "../../plugins/plugin-handler.ts";
@@ -22,6 +27,7 @@ const FOLDER = "device-plugins";
 const SOCKET = "kubelet.sock";
 const CHECKPOINT = "kubelet_internal_checkpoint";
 const NO_DEVICES: DeviceResources = { capacity: {}, allocatable: {} };
+const NOTHING: DeviceLaunch = { env: [], mounts: [], devices: [], annotations: {}, cdiDevices: [] };
 
 export interface NodeDevicesParts {
   /** Undefined: no pod gets CPUs or memory for itself alone. */
@@ -63,6 +69,11 @@ export class NodeDevices implements Component, ContainerPlacement, ContainerDevi
   /** The handler of plugins that register through the plugin watcher. */
   async plugins(): Promise<PluginHandler> {
     return (await this.#load()).plugins;
+  }
+
+  /** All devices, each with the container that has it. */
+  list(): ReturnType<LoadedDevices["manager"]["list"]> {
+    return this.#loaded?.manager.list() ?? [];
   }
 
   /** Undefined: the pod asks for no device that is here. */
@@ -116,8 +127,16 @@ export class NodeDevices implements Component, ContainerPlacement, ContainerDevi
     }
   }
 
-  async launch(pod: DesiredPod, container: string, signal: AbortSignal): Promise<DeviceLaunch | undefined> {
-    return await this.#loaded?.manager.launch(pod, container, signal);
+  async launch(
+    pod: DesiredPod,
+    { name, cdiDevices }: ClaimingContainer,
+    signal: AbortSignal,
+  ): Promise<DeviceLaunch | undefined> {
+    const own = await this.#loaded?.manager.launch(pod, name, signal);
+    if (cdiDevices.length === 0) return own;
+    const launch = own ?? NOTHING;
+    const names = [...new Set([...launch.cdiDevices, ...cdiDevices])];
+    return await (await this.#load()).withCdi({ ...launch, cdiDevices: names });
   }
 
   health(uid: PodUid, container: string): readonly ResourceStatus[] {

@@ -3,6 +3,8 @@ import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { KUBERNETES_VERSION } from "@picolet/protocol/version.ts";
 import { GrpcHealthClient } from "@picolet/runtime-cri/grpc-health-client.ts";
+import type { ClaimsOnDemand } from "../../claims/claims-on-demand.ts";
+import { DraDriverTable } from "../../claims/dra-driver-table.ts";
 import type { Configuration } from "../../config/configuration.ts";
 import type { AgentPod } from "../../core/pods/agent-pod.ts";
 import type { ContainerDevices } from "../../core/pods/container-devices.ts";
@@ -10,6 +12,7 @@ import type { ContainerPlacement } from "../../core/pods/container-placement.ts"
 import type { RuntimeChoices } from "../../core/pods/pod-ports.ts";
 import type { RuntimeChooserComponents } from "../../images/runtime-chooser.ts";
 import { type CrashBackoffLimits, DEFAULT_CRASH_BACKOFF } from "../../plan/crash-backoff.ts";
+import type { PluginHandler } from "../../plugins/plugin-handler.ts";
 import { HttpGetter } from "../../probes/handlers/http-getter.ts";
 import { LifecycleHooks } from "../../probes/handlers/lifecycle-hooks.ts";
 import { PodProber } from "../../probes/pod-prober.ts";
@@ -25,7 +28,7 @@ import { type Images, makeImages } from "./make-images.ts";
 import type { NodeGuards } from "./node-guards.ts";
 import type { NodeRuntimes } from "./runtime-router.ts";
 import type { Runtimes } from "./runtimes.ts";
-import { makeEnvironment } from "./storage.ts";
+import { makeClaims, makeEnvironment } from "./storage.ts";
 
 export interface PodsComponents {
   readonly runtimes: Runtimes;
@@ -39,6 +42,9 @@ export interface PodsComponents {
 }
 
 export interface Pods {
+  readonly claims: ClaimsOnDemand;
+  /** Takes DRA drivers; loaded with the first that registers. */
+  readonly draPlugins: () => Promise<PluginHandler>;
   readonly statuses: StatusManager;
   readonly cgroups: PodCgroups;
   readonly cgroupParts: readonly Component[];
@@ -63,7 +69,9 @@ export async function makePods(base: AgentBase, components: PodsComponents): Pro
     },
     { configuration: init.configuration, share: node.share, memoryBytes: node.machine.memoryBytes },
   );
-  const environment = makeEnvironment(base, runtimes, cgroups);
+  const draDrivers = new DraDriverTable();
+  const claims = makeClaims(base, draDrivers);
+  const environment = makeEnvironment(base, runtimes, { cgroups, claims });
   const probes = makeProbes(base);
   const { objects, objectsChanged } = cluster;
   const fingerprint = keys && ((text: string): string => keys.fingerprint(text));
@@ -72,7 +80,11 @@ export async function makePods(base: AgentBase, components: PodsComponents): Pro
     init,
   );
   const workers = makeWorkers(base, { ...components, statuses, cgroups, environment, probes, images });
-  return { statuses, cgroups, cgroupParts, environment, prober: probes.prober, images, workers };
+  const draPlugins = async (): Promise<PluginHandler> => {
+    const { DraPlugins } = await import("../../claims/dra-plugins.ts");
+    return new DraPlugins({ clock, table: draDrivers });
+  };
+  return { claims, draPlugins, statuses, cgroups, cgroupParts, environment, prober: probes.prober, images, workers };
 }
 
 /** Makes the prober and the hook runner. */

@@ -3,6 +3,8 @@ import { join } from "node:path";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { objectKey } from "@picolet/protocol/tunnel/messages.ts";
 import type { RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { ClaimsOnDemand } from "../../claims/claims-on-demand.ts";
+import type { DraDrivers } from "../../claims/dra-driver.ts";
 import type { ClusterObjects } from "../../core/hub/cluster-objects.ts";
 import type { PodEnder } from "../../core/pods/pod-admission.ts";
 import type { PodObserver } from "../../core/pods/pod-observer.ts";
@@ -20,18 +22,23 @@ import type { NodeAgentView } from "../node/node-agent-view.ts";
 import type { NodeUsageSampler } from "../node/node-usage.ts";
 import type { Runtimes } from "./runtimes.ts";
 
+/** The devices that pods get by resource claims. */
+export const makeClaims = ({ ports: { log }, init, cluster: { objects } }: AgentBase, drivers: DraDrivers) =>
+  new ClaimsOnDemand({ drivers, objects, log }, { rootDir: init.args.rootDir });
+
 /** What is on this node's disk for its pods. */
 export function makeEnvironment(
   { ports: { clock, log }, init, node, keys, store, cluster }: AgentBase,
   { router, reports }: Pick<Runtimes, "router" | "reports">,
-  cgroups: PodCgroups,
+  held: { readonly cgroups: PodCgroups; readonly claims: ClaimsOnDemand },
 ): PodEnvironmentOnDisk {
   const { nodeName, nodeLabels, podLogsDir, resolvConf, clusterDNS, clusterDomain } = init.configuration;
   const { objects, objectsChanged } = cluster;
   const { machine, share } = node;
+  const { rootDir } = init.args;
   return new PodEnvironmentOnDisk(
     {
-      ...{ clock, log, events: store.events, cgroups, objects, objectsChanged },
+      ...{ clock, log, events: store.events, objects, objectsChanged, ...held },
       sealer: keys,
       mounter: new SystemMounter(),
       hostIPs: node.hostIps,
@@ -43,8 +50,7 @@ export function makeEnvironment(
       },
     },
     {
-      rootDir: init.args.rootDir,
-      ...{ podLogsDir, nodeName, resolvConf },
+      ...{ rootDir, podLogsDir, nodeName, resolvConf },
       clusterDNS: { servers: clusterDNS, domain: clusterDomain },
       allocatable: share.allocatable,
       memoryBytes: machine.memoryBytes,

@@ -12,6 +12,7 @@ import type { DesiredStore } from "../../core/store/store-ports.ts";
 import type { Machine } from "../../node/machine.ts";
 import { parseCpuList } from "../../plan/node/cpu-list.ts";
 import type { NodeAllocatable } from "../../plan/node/node-allocatable.ts";
+import type { HeldMemory, PodResourcesComponents } from "../../pod-resources/pod-resources.ts";
 import type { StatusManager } from "../../status/status-manager.ts";
 import { ContainerPlacements } from "../../topology/container-placements.ts";
 import { CpuGroups } from "../../topology/cpu-groups.ts";
@@ -51,6 +52,11 @@ export interface Topology {
   /** Undefined: both managers do nothing. */
   readonly placement: ContainerPlacement | undefined;
   readonly parts: (pods: PlacedPods) => readonly Component[];
+  /** CPUs and memory that containers have, or can have, for themselves alone. */
+  readonly held: {
+    readonly memory: PodResourcesComponents["memory"];
+    readonly allocatable: PodResourcesComponents["allocatable"];
+  };
 }
 
 /** @throws `invalid`, `conflict` with the kubelet's words for what is wrong with the configuration or a state file */
@@ -64,8 +70,9 @@ export async function makeTopology({ log, devices }: TopologyComponents, init: T
   const memoryStateFile = join(rootDir, MEMORY_STATE_FILE);
   const cpus = staticCpus(init, topology, cpuStateFile);
   const memory = staticMemory(init, topology, memoryStateFile);
+  const held = heldBy(topology, cpus, memory);
   const pinsNothing = cpus === undefined && memory === undefined;
-  if (pinsNothing && policy === "none") return { placement: undefined, parts: () => [] };
+  if (pinsNothing && policy === "none") return { placement: undefined, parts: () => [], held };
   const placement = new ContainerPlacements(
     { log },
     {
@@ -77,7 +84,7 @@ export async function makeTopology({ log, devices }: TopologyComponents, init: T
       ...{ cpus, memory, cpuStateFile, memoryStateFile },
     },
   );
-  if (pinsNothing) return { placement, parts: () => [] };
+  if (pinsNothing) return { placement, parts: () => [], held };
   const parts = (pods: PlacedPods) => [
     new CpusetReconciler(
       {
@@ -90,7 +97,30 @@ export async function makeTopology({ log, devices }: TopologyComponents, init: T
       { period: cpuManagerReconcilePeriod },
     ),
   ];
-  return { placement, parts };
+  return { placement, parts, held };
+}
+
+function heldBy(
+  { cpus: all }: MachineTopology,
+  cpus: StaticCpus | undefined,
+  memory: StaticMemory | undefined,
+): Topology["held"] {
+  const tables = (): HeldMemory[] =>
+    Object.entries(memory?.state.machine ?? {}).flatMap(([node, { memoryMap }]) =>
+      Object.entries(memoryMap)
+        .map(([type, { allocatable: bytes }]) => ({ type, bytes, nodes: [Number(node)] }))
+        .filter(({ bytes }) => bytes > 0),
+    );
+  return {
+    memory: (uid, container) =>
+      (memory?.state.entries[uid]?.[container] ?? []).map(({ type, size, numaAffinity }) => ({
+        ...{ type, bytes: size, nodes: numaAffinity },
+      })),
+    allocatable: () => ({
+      cpus: cpus === undefined ? [] : [...all.keys()].filter((id) => !cpus.reserved.has(id)),
+      memory: tables(),
+    }),
+  };
 }
 
 /** The policies `none` do nothing, but a file of another policy is refused by them, too. */

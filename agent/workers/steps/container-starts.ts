@@ -105,9 +105,10 @@ export class ContainerStarts {
     this.#ports.placement?.starting(desired, name);
     const cpuset = this.#ports.placement?.cpuset(desired, name);
     const targetContainerId = targetOf(container, observed);
-    const devices = await this.#ports.devices?.launch(desired, name, context.signal);
+    const { cdiDevices = [], ...own } = launch;
+    const devices = await this.#ports.devices?.launch(desired, { name, cdiDevices }, context.signal);
     return {
-      ...(devices === undefined ? launch : withDevices(launch, devices)),
+      ...(devices === undefined ? launch : withDevices(own, devices)),
       ...(cpuset === undefined ? {} : { cpuset }),
       ...(targetContainerId === undefined ? {} : { targetContainerId }),
     };

@@ -5,7 +5,11 @@ import { imageRetryDelay, retryDelay, startRetryDelay } from "../../plan/retry-d
 import type { Failure, Failures } from "../../plan/worker-memory.ts";
 
 /** Reasons of steps that need an object of the API server which does not exist yet. */
-const OBJECT_REASONS: ReadonlySet<string | undefined> = new Set(["FailedMount", "CreateContainerConfigError"]);
+const OBJECT_REASONS: ReadonlySet<string | undefined> = new Set([
+  "FailedMount",
+  "CreateContainerConfigError",
+  "FailedPrepareDynamicResources",
+]);
 
 const DELAYS = { image: imageRetryDelay, start: startRetryDelay, other: retryDelay } as const;
 

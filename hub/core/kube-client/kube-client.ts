@@ -67,6 +67,13 @@ export const PERSISTENT_VOLUMES: ResourceType = {
   kind: "PersistentVolume",
   namespaced: false,
 };
+export const RESOURCE_CLAIMS: ResourceType = {
+  group: "resource.k8s.io",
+  version: "v1",
+  plural: "resourceclaims",
+  kind: "ResourceClaim",
+  namespaced: true,
+};
 export const SERVICES: ResourceType = {
   group: "",
   version: "v1",

@@ -19,16 +19,17 @@ interface Seen {
 
 const expired = (): PicoletError => new PicoletError("conflict", "cannot watch pods", { reason: "Expired" });
 
-function started(pageSize = 2) {
+function started({ pageSize = 2, isOptional = false, failure = undefined as unknown } = {}) {
   const clock = new VirtualClock();
   const server = new ScriptedKubeClient();
+  server.failNextList(failure);
   const changes: string[] = [];
   const log = new RecordedLog();
   const reflector = new Reflector<Seen>(
     { client: server, clock, random: seededRandom(7), log },
     {
       type: PODS,
-      pageSize,
+      ...{ pageSize, isOptional },
       trim: ({ metadata, spec }) => {
         const node = (spec as { nodeName?: string }).nodeName;
         if (node === undefined) return undefined;
@@ -211,4 +212,24 @@ test("after any faults of a server the store is what the server has, and each ch
     }),
     { numRuns: 200 },
   );
+});
+
+const ABSENT = new PicoletError("not_found", "the server could not find the requested resource");
+
+test("a resource that the server lacks is empty, and is found when it comes", async () => {
+  await using at = started({ isOptional: true, failure: ABSENT });
+  at.server.put("default", "a", { nodeName: "n1" });
+  await at.clock.settle();
+  assert.ok(at.reflector.synced.current);
+  assert.equal(at.reflector.problem.current, "");
+  assert.deepEqual([at.log.problems, at.changes], [[], []]);
+  await at.clock.advance(seconds(60));
+  assert.deepEqual(at.changes, ["+default/a"]);
+});
+
+test("a resource that must be there is waited for", async () => {
+  await using at = started({ failure: ABSENT });
+  await at.clock.settle();
+  assert.equal(at.reflector.synced.current, false);
+  assert.match(at.reflector.problem.current, /could not find/);
 });

@@ -15,6 +15,8 @@ const DEFAULT_PAGE_SIZE = 500;
  */
 const DEFAULT_SILENCE = seconds(150);
 const RETRY: BackoffPolicy = { first: millis(500), max: seconds(30), jitter: FULL_JITTER, least: millis(250) };
+/** A server gets a resource by an upgrade, a client a right by an administrator: both take longer. */
+const ABSENT_RETRY = seconds(60);
 /**
  * A watch that the server ends sooner than this counts as failed, or an unwilling server would be asked without pause.
  */
@@ -52,7 +54,10 @@ export interface ReflectorInit<T extends CachedObject> {
    * differences: an object that was deleted and created again in the gap is one change with two UIDs. Must not throw.
    */
   readonly onChange?: (change: Change<T>) => void;
-  /** True: a refused list counts as an empty one. It is tried again all the same. */
+  /**
+   * True for a resource that the server may lack, or may not show: then there is none of it, and `synced` is true all
+   * the same. It is asked for again every minute.
+   */
   readonly isOptional?: boolean;
   readonly pageSize?: number;
   readonly silence?: Millis;
@@ -107,8 +112,11 @@ export class Reflector<T extends CachedObject> implements Component {
         await this.#round(signal);
       } catch (error) {
         if (signal.aborted || isCancelled(error)) return;
-        this.#failed(error);
-        await this.#clock.sleep(this.#backoff.next(), signal).catch(ignore("the loop ends when the wait is cancelled"));
+        const isAbsent = this.#isAbsent(error);
+        if (!isAbsent) this.#failed(error);
+        await this.#clock
+          .sleep(isAbsent ? ABSENT_RETRY : this.#backoff.next(), signal)
+          .catch(ignore("the loop ends when the wait is cancelled"));
       }
     }
   }
@@ -121,6 +129,22 @@ export class Reflector<T extends CachedObject> implements Component {
   /** Takes an object that was read by other means, of the version in the store or a newer one, and trims it again. */
   adopt(key: string, object: KubeObject): void {
     this.#store(key, object);
+  }
+
+  /** Only of the list that a client begins with: what was there once is followed until the server is back. */
+  #isAbsent(error: unknown): boolean {
+    const { type, isOptional = false } = this.#init;
+    if (!isOptional || this.#resourceVersion !== undefined || this.store.size > 0) return false;
+    if (!isPicoletError(error, "not_found") && !isPicoletError(error, "permission_denied")) return false;
+    if (!this.#synced.current) {
+      this.#log.info("the API server has no such resource for this client", {
+        resource: type.plural,
+        error: describeError(error),
+      });
+      this.#synced.set(true);
+    }
+    this.#healthy();
+    return true;
   }
 
   /** A list if one is needed, then one watch. @throws what has to be waited for before the next */
@@ -239,8 +263,6 @@ export class Reflector<T extends CachedObject> implements Component {
   #failed(error: unknown): void {
     // A continue token that ran out: the list starts from its beginning.
     const text = describeError(error);
-    const isRefused = isPicoletError(error, "permission_denied") || isPicoletError(error, "not_found");
-    if (this.#init.isOptional === true && isRefused && !this.#synced.current) this.#synced.set(true);
     if (this.#problem.current === "")
       this.#log.warn("cannot follow", { resource: this.#init.type.plural, error: text });
     if (this.#problem.current !== text) this.#problem.set(text);

@@ -18,6 +18,12 @@ export const DAEMON_SETS = type("apps", "daemonsets", "DaemonSet", true);
 export const CONTROLLER_REVISIONS = type("apps", "controllerrevisions", "ControllerRevision", true);
 export const LEASES = type("coordination.k8s.io", "leases", "Lease", true);
 export const POD_DISRUPTION_BUDGETS = type("policy", "poddisruptionbudgets", "PodDisruptionBudget", true);
+export const RESOURCE_CLAIM_TEMPLATES = type(
+  "resource.k8s.io",
+  "resourceclaimtemplates",
+  "ResourceClaimTemplate",
+  true,
+);
 export const CERTIFICATE_SIGNING_REQUESTS = type(
   "certificates.k8s.io",
   "certificatesigningrequests",

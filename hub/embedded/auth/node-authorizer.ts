@@ -27,6 +27,7 @@ const NAMED_KINDS: Readonly<Record<string, ReferencedKind>> = {
   configmaps: "ConfigMap",
   persistentvolumeclaims: "PersistentVolumeClaim",
   serviceaccounts: "ServiceAccount",
+  resourceclaims: "ResourceClaim",
 };
 
 /**

@@ -12,6 +12,7 @@ import {
   PERSISTENT_VOLUME_CLAIMS,
   PERSISTENT_VOLUMES,
   PODS,
+  RESOURCE_CLAIMS,
   type ResourceType,
   SECRETS,
   SERVICES,
@@ -24,6 +25,7 @@ import {
   ENDPOINTS,
   NAMESPACES,
   POD_DISRUPTION_BUDGETS,
+  RESOURCE_CLAIM_TEMPLATES,
   SERVICE_ACCOUNTS,
   STORAGE_CLASSES,
 } from "@picolet/hub-core/kube-client/resource-types.ts";
@@ -780,6 +782,75 @@ describe("volumes", () => {
     await world.pass(seconds(1), ["a"]);
     assert.equal(await world.get(PERSISTENT_VOLUME_CLAIMS, claimRef("app-v")), undefined);
     assert.equal(await world.get(PERSISTENT_VOLUMES, volumeRef("one")), undefined);
+  });
+});
+
+describe("resource claims", () => {
+  const template = { namespace: "default", name: "gpus" };
+  const spec = { devices: { requests: [{ name: "one", exactly: { deviceClassName: "gpu" } }] } };
+  const matchFields = [{ key: "metadata.name", operator: "In", values: ["b"] }];
+  const allocation = {
+    devices: { results: [{ request: "one", driver: "gpu.example.com", pool: "b", device: "0" }] },
+    nodeSelector: { nodeSelectorTerms: [{ matchFields }] },
+  };
+  const podSpec = { resourceClaims: [{ name: "gpu", resourceClaimTemplateName: "gpus" }] };
+  const allocate = (world: World, ref: ObjectRef) => {
+    const options = { subresource: "status" };
+    return world.cluster.client.patch(RESOURCE_CLAIMS, ref, "merge", { status: { allocation } }, options, signal);
+  };
+  const why = async (world: World, pod: string) => conditionOf(await world.pod(pod), "PodScheduled")?.message;
+  const claimOf = async (world: World, pod: string) => {
+    const name = (await world.pod(pod))?.status?.resourceClaimStatuses?.[0]?.resourceClaimName ?? "";
+    return {
+      ref: { namespace: "default", name },
+      claim: await world.get(RESOURCE_CLAIMS, { namespace: "default", name }),
+    };
+  };
+
+  test("a pod waits for its claim to be made and allocated, goes where the devices are, and takes it with it", async () => {
+    await using world = await World.start("a", "b", "c");
+    world.cluster.playAgents();
+    await world.createPod("app", podSpec);
+    assert.match((await why(world, "app")) ?? "", /waiting for a resourceclaim to be created from template "gpus"/);
+    assert.deepEqual([...new Set(await world.reasons())].sort(), ["FailedResourceClaimCreation", "FailedScheduling"]);
+    await world.create(RESOURCE_CLAIM_TEMPLATES, template, { spec: { metadata: { labels: { a: "b" } }, spec } });
+    await world.pass(seconds(20), ["a", "b", "c"]);
+    const { ref, claim } = await claimOf(world, "app");
+    assert.deepEqual([claim?.metadata.labels, claim?.metadata.ownerReferences?.[0]?.kind], [{ a: "b" }, "Pod"]);
+    assert.match(ref.name, /^app-gpu-/);
+    assert.equal(
+      await why(world, "app"),
+      `0/3 nodes are available: resourceclaim "${ref.name}" is not allocated: this API server allocates none.`,
+    );
+    await allocate(world, ref);
+    await world.pass(seconds(20), ["a", "b", "c"]);
+    const pod = await world.pod("app");
+    assert.equal(pod?.spec.nodeName, "b");
+    const users = async () => (await world.get(RESOURCE_CLAIMS, ref))?.status as { reservedFor?: unknown };
+    assert.deepEqual((await users()).reservedFor, [{ resource: "pods", name: "app", uid: pod?.metadata.uid }]);
+    await world.delete(PODS, { namespace: "default", name: "app" }, { gracePeriodSeconds: 0 });
+    await world.pass(seconds(20), ["a", "b", "c"]);
+    assert.equal(await world.get(RESOURCE_CLAIMS, ref), undefined);
+  });
+
+  test("a claim that pods name is shared, and is released by those that have ended", async () => {
+    await using world = await World.start("b");
+    world.cluster.playAgents();
+    const ref = { namespace: "default", name: "shared" };
+    await world.create(RESOURCE_CLAIMS, ref, { spec });
+    await allocate(world, ref);
+    const named = { resourceClaims: [{ name: "gpu", resourceClaimName: "shared" }] };
+    for (const name of ["one", "two"]) await world.createPod(name, named);
+    await world.pass(seconds(20), ["b"]);
+    const users = async () => {
+      const status = (await world.get(RESOURCE_CLAIMS, ref))?.status;
+      const { reservedFor = [] } = (status ?? {}) as { reservedFor?: { name: string }[] };
+      return reservedFor.map(({ name }) => name).sort();
+    };
+    assert.deepEqual(await users(), ["one", "two"]);
+    await world.delete(PODS, { namespace: "default", name: "one" }, { gracePeriodSeconds: 0 });
+    await world.pass(seconds(20), ["b"]);
+    assert.deepEqual(await users(), ["two"]);
   });
 });
 

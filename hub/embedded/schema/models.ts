@@ -86,6 +86,16 @@ const QUANTITIES: ReadonlySet<string> = new Set([
   "V1LimitRangeItem.default",
   "V1LimitRangeItem.defaultRequest",
   "V1ResourceQuotaSpec.hard",
+  "V1CapacityRequestPolicy.default",
+  "V1CapacityRequestPolicy.validValues",
+  "V1CapacityRequestPolicyRange.max",
+  "V1CapacityRequestPolicyRange.min",
+  "V1CapacityRequestPolicyRange.step",
+  "V1CapacityRequirements.requests",
+  "V1Counter.value",
+  "V1DeviceCapacity.value",
+  "V1DeviceRequestAllocationResult.consumedCapacity",
+  "V1NodeAllocatableResourceMapping.allocationMultiplier",
 ]);
 
 function typeOf(text: string, format: string, isQuantity: boolean): FieldType {

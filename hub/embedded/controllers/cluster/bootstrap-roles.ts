@@ -48,6 +48,7 @@ const binding = (name: string, role: string, ...groups: readonly string[]): Kube
   subjects: groups.map((group) => ({ apiGroup: GROUP, kind: "Group", name: group })),
 });
 
+const CLAIMS = ["resourceclaims", "resourceclaimtemplates"];
 const WORKLOADS = ["daemonsets", "daemonsets/status", "controllerrevisions"];
 const NAMESPACED = [
   "configmaps",
@@ -66,6 +67,7 @@ const viewRules: readonly Rule[] = [
   rule("", [...NAMESPACED, "namespaces"], READ),
   rule("apps", WORKLOADS, READ),
   rule("policy", BUDGETS, READ),
+  rule("resource.k8s.io", [...CLAIMS, "resourceclaims/status"], READ),
   // As metrics-server's manifests grant it.
   rule(METRICS_GROUP, ["nodes", "pods"], READ),
 ];
@@ -82,6 +84,7 @@ const editRules: readonly Rule[] = [
   rule("", ["serviceaccounts"], ["impersonate"]),
   rule("apps", ["daemonsets"], WRITE),
   rule("policy", ["poddisruptionbudgets"], WRITE),
+  rule("resource.k8s.io", CLAIMS, WRITE),
 ];
 const adminRules: readonly Rule[] = [
   ...editRules,

@@ -1,4 +1,9 @@
-import { type KubeObject, PERSISTENT_VOLUME_CLAIMS, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
+import {
+  type KubeObject,
+  PERSISTENT_VOLUME_CLAIMS,
+  PODS,
+  RESOURCE_CLAIMS,
+} from "@picolet/hub-core/kube-client/kube-client.ts";
 import { keyOf } from "@picolet/hub-core/kube-client/reflector.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
@@ -9,6 +14,7 @@ import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { millis, seconds } from "@picolet/protocol/ports.ts";
 import { hasEnded, type NodeObject, nodeOf, podOf } from "../../api/typed-objects.ts";
 import type { ControllerPorts } from "../controller-ports.ts";
+import { type ClaimRules, claimRules, type ResourceClaim } from "../devices/claims-of-pod.ts";
 import type { EventRecorder } from "../event-recorder.ts";
 import type { ObjectCache, ObjectChange } from "../object-cache.ts";
 import { type Claim, SELECTED_NODE } from "../volumes/volume-objects.ts";
@@ -33,6 +39,7 @@ export interface SchedulerCaches {
   readonly claims: ObjectCache;
   readonly volumes: ObjectCache;
   readonly classes: ObjectCache;
+  readonly resourceClaims: ObjectCache;
 }
 
 interface Attempts {
@@ -68,8 +75,9 @@ export class Scheduler implements Component {
     this.#alarm = new Alarm(ports.clock);
     caches.nodes.onChange((change) => this.#nodeChanged(change));
     caches.pods.onChange((change) => this.#podChanged(change));
-    const { namespaces, claims, volumes, classes } = caches;
-    for (const cache of [namespaces, claims, volumes, classes]) cache.onChange(() => this.#retryWaiting());
+    const { namespaces, claims, volumes, classes, resourceClaims } = caches;
+    for (const cache of [namespaces, claims, volumes, classes, resourceClaims])
+      cache.onChange(() => this.#retryWaiting());
   }
 
   async run(signal: AbortSignal): Promise<void> {
@@ -195,18 +203,20 @@ export class Scheduler implements Component {
   }
 
   #place(key: string, object: KubeObject, pod: Pod, signal: AbortSignal): void {
-    const rules = volumeRules(pod, this.#caches);
+    const volumes = volumeRules(pod, this.#caches);
+    const devices = claimRules(pod, this.#caches.resourceClaims);
     const decision = schedule(
       {
         pod,
         nodes: this.#nodes,
         namespaceLabels: (namespace) => this.#caches.namespaces.get(namespace)?.metadata.labels,
-        ...rules,
+        obstacle: volumes.obstacle ?? devices.obstacle,
+        nodeProblem: (node: NodeObject) => volumes.nodeProblem?.(node) ?? devices.nodeProblem?.(node),
       },
       this.#ports.random,
     );
     if (decision.kind === "fits") this.#take(decision.node, pod);
-    const task = this.#conclude(key, object, decision, rules, signal)
+    const task = this.#conclude(key, object, decision, { ...volumes, ...devices }, signal)
       .catch((error: unknown) => this.#failed(key, pod, error, signal))
       .finally(() => this.#bindings.delete(task));
     this.#bindings.add(task);
@@ -216,7 +226,7 @@ export class Scheduler implements Component {
     key: string,
     object: KubeObject,
     decision: SchedulingDecision,
-    { unbound }: VolumeRules,
+    { unbound, unreserved }: Pick<VolumeRules, "unbound"> & Pick<ClaimRules, "unreserved">,
     signal: AbortSignal,
   ): Promise<void> {
     const { name, namespace = "", uid } = object.metadata;
@@ -233,6 +243,7 @@ export class Scheduler implements Component {
       return;
     }
     for (const claim of unbound) await this.#selectNode(claim, decision.node, signal);
+    for (const claim of unreserved) await this.#reserve(claim, object, signal);
     const binding = {
       apiVersion: "v1",
       kind: "Binding",
@@ -242,6 +253,16 @@ export class Scheduler implements Component {
     await this.#ports.client.create(PODS, { namespace, name }, binding, { subresource: "binding" }, signal);
     const message = `Successfully assigned ${keyOf(namespace, name)} to ${decision.node}`;
     this.#events.record(object, { type: "Normal", reason: "Scheduled", message, component: COMPONENT });
+  }
+
+  /** Fails with `conflict` if another pod was quicker; then the pod is tried again. */
+  async #reserve({ metadata, status }: ResourceClaim, pod: KubeObject, signal: AbortSignal): Promise<void> {
+    const { name, namespace = "", uid, resourceVersion } = metadata;
+    const consumer = { resource: "pods", name: pod.metadata.name, uid: pod.metadata.uid };
+    const reservedFor = [...(status?.reservedFor ?? []), consumer];
+    const patch = { metadata: { uid, resourceVersion }, status: { reservedFor } };
+    const options = { subresource: "status" };
+    await this.#ports.client.patch(RESOURCE_CLAIMS, { namespace, name }, "merge", patch, options, signal);
   }
 
   /** The binder of the claim then takes a volume that this node reaches. */

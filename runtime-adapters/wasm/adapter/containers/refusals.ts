@@ -56,6 +56,7 @@ function podProblems({ spec }: Pod): Problem[] {
     spec.hostIPC === true && ["spec.hostIPC", "a component has no shared memory, semaphores or message queues"],
     spec.shareProcessNamespace === true && ["spec.shareProcessNamespace", "a component sees no processes"],
     spec.hostUsers === false && ["spec.hostUsers", "a component has no user namespace"],
+    (spec.resourceClaims ?? []).length > 0 && ["spec.resourceClaims", "a component gets no devices of claims"],
     sysctls.length > 0 && ["spec.securityContext.sysctls", "a component has no kernel parameters of its own"],
     seLinuxOptions !== undefined && ["spec.securityContext.seLinuxOptions", "a component has no SELinux label"],
     seccompProfile?.type === "Localhost" && [

@@ -36,6 +36,7 @@ export class ScriptedKubeClient implements KubeClient {
   #compactedTo = 0;
   #history: Recorded[] = [];
   #pageFailure: unknown;
+  #listFailure: unknown;
   readonly #objects = new Map<string, KubeObject>();
   readonly #open = new Set<OpenWatch>();
 
@@ -94,7 +95,14 @@ export class ScriptedKubeClient implements KubeClient {
     this.#pageFailure = error;
   }
 
+  failNextList(error: unknown): void {
+    this.#listFailure = error;
+  }
+
   async list(_type: ResourceType, options: ListOptions): Promise<KubeList> {
+    const failure = this.#listFailure;
+    this.#listFailure = undefined;
+    if (failure !== undefined) throw failure;
     this.lists += options.continue === undefined ? 1 : 0;
     if (options.continue !== undefined && this.#pageFailure !== undefined) {
       const error = this.#pageFailure;

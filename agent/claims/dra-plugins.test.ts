@@ -1,0 +1,64 @@
+/** Against drivers that are written with grpc-js. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
+import { TestDraDriver } from "@picolet/test/support/unit/plugins/test-dra-driver.ts";
+import { DraDriverTable } from "./dra-driver-table.ts";
+import { DraPlugins } from "./dra-plugins.ts";
+
+const NEVER = new AbortController().signal;
+const NAME = "gpu.example.com";
+const CLAIMS = ["a", "b"].map((name) => ({ namespace: "default", uid: `uid-${name}`, name }));
+
+for (const version of ["v1", "v1beta1"] as const) {
+  test(`a driver of ${version} prepares and unprepares claims`, async () => {
+    using folder = new TempFolder();
+    const driver = new TestDraDriver({ rootDir: folder.path, name: NAME, version });
+    await driver.start();
+    try {
+      const table = new DraDriverTable();
+      const plugins = new DraPlugins({ clock: systemClock, table });
+      const plugin = { type: "DRAPlugin", name: NAME, endpoint: driver.endpoint, socketPath: "gpu-reg.sock" };
+      await plugins.register({ ...plugin, versions: [`${version}.DRAPlugin`, "v9.DRAPlugin"] });
+      const devices = (name: string) => [
+        { pool: "board", device: name, requests: ["one"], cdiDevices: [`example.com/gpu=${name}`] },
+      ];
+      assert.deepEqual(
+        await table.driver(NAME)?.prepare(CLAIMS, NEVER),
+        new Map(CLAIMS.map(({ uid, name }) => [uid, { error: "", devices: devices(name) }])),
+      );
+      driver.refusal = "no such card";
+      const refused = await table.driver(NAME)?.prepare(CLAIMS.slice(0, 1), NEVER);
+      assert.deepEqual(refused, new Map([["uid-a", { error: "no such card", devices: [] }]]));
+      driver.refusal = "";
+      assert.deepEqual(await table.driver(NAME)?.unprepare(CLAIMS, NEVER), new Map(CLAIMS.map(({ uid }) => [uid, ""])));
+      assert.deepEqual(driver.calls, ["prepare a,b", "prepare a", "unprepare a,b"]);
+      await plugins.remove({ ...plugin, versions: [] });
+      assert.equal(table.driver(NAME), undefined);
+    } finally {
+      driver.stop();
+    }
+  });
+}
+
+test("a driver of no known version is refused", async () => {
+  const plugins = new DraPlugins({ clock: systemClock, table: new DraDriverTable() });
+  const plugin = { type: "DRAPlugin", name: NAME, endpoint: "/dra.sock", socketPath: "gpu-reg.sock" };
+  await assert.rejects(
+    plugins.register({ ...plugin, versions: ["v1alpha4"] }),
+    /of \["v1.DRAPlugin","v1beta1.DRAPlugin"\] it offers none, only \["v1alpha4"\]/,
+  );
+});
+
+test("of two instances of a driver the newest is used, and the older one when it goes", async () => {
+  const table = new DraDriverTable();
+  const drivers = ["old", "new"].map(() => ({ prepare: async () => new Map(), unprepare: async () => new Map() }));
+  const [older, newer] = drivers;
+  assert.ok(older && newer);
+  table.set(NAME, "old", older);
+  table.set(NAME, "new", newer);
+  assert.equal(table.driver(NAME), newer);
+  table.remove(NAME, "new");
+  assert.equal(table.driver(NAME), older);
+});

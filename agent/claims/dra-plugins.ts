@@ -1,0 +1,82 @@
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { Clock } from "@picolet/protocol/ports.ts";
+import { GrpcClient } from "@picolet/runtime-cri/wire/grpc-client.ts";
+import type { Plugin, PluginHandler } from "../plugins/plugin-handler.ts";
+import type { ClaimReference, DraDriver, PreparedClaim } from "./dra-driver.ts";
+import type { DraDriverTable } from "./dra-driver-table.ts";
+import { DRA_SERVICES, type DraService } from "./dra-messages.ts";
+
+/** The kubelet's: half of the time after which it tries a pod again. */
+const CALL_TIMEOUT_MS = 45_000;
+/** A pod's claims with some 100 devices take 50 KB. */
+const MAX_MESSAGE_BYTES = 1024 * 1024;
+const READ_BUFFER_BYTES = 4096;
+
+/** Takes the drivers that register for dynamic resource allocation. */
+export class DraPlugins implements PluginHandler {
+  readonly #clock: Clock;
+  readonly #table: DraDriverTable;
+
+  constructor(components: { readonly clock: Clock; readonly table: DraDriverTable }) {
+    this.#clock = components.clock;
+    this.#table = components.table;
+  }
+
+  async register({ name, endpoint, versions, socketPath }: Plugin): Promise<void> {
+    const service = [...DRA_SERVICES].find(([version]) => versions.includes(version))?.[1];
+    if (service === undefined) {
+      const [known, offered] = [[...DRA_SERVICES.keys()], versions].map((each) => JSON.stringify(each));
+      throw new PicoletError("invalid", `cannot use DRA driver ${name}: of ${known} it offers none, only ${offered}`);
+    }
+    this.#table.set(name, socketPath, new DraPlugin({ clock: this.#clock }, { endpoint, service }));
+  }
+
+  async remove({ name, socketPath }: Plugin): Promise<void> {
+    this.#table.remove(name, socketPath);
+  }
+}
+
+/** A driver behind its socket. It is called when a pod comes and goes, and no connection is kept between. */
+class DraPlugin implements DraDriver {
+  readonly #clock: Clock;
+  readonly #endpoint: string;
+  readonly #service: DraService;
+
+  constructor(
+    components: { readonly clock: Clock },
+    init: { readonly endpoint: string; readonly service: DraService },
+  ) {
+    this.#clock = components.clock;
+    this.#endpoint = init.endpoint;
+    this.#service = init.service;
+  }
+
+  async prepare(claims: readonly ClaimReference[], signal: AbortSignal): Promise<ReadonlyMap<string, PreparedClaim>> {
+    using client = this.#client();
+    const answer = await client.unary(this.#service.prepare, { claims }, CALL_TIMEOUT_MS, signal);
+    return new Map(answer.claims.map(({ uid, answer: prepared }) => [uid, preparedClaim(prepared)]));
+  }
+
+  async unprepare(claims: readonly ClaimReference[], signal: AbortSignal): Promise<ReadonlyMap<string, string>> {
+    using client = this.#client();
+    const answer = await client.unary(this.#service.unprepare, { claims }, CALL_TIMEOUT_MS, signal);
+    return new Map(answer.claims.map(({ uid, answer: unprepared }) => [uid, unprepared?.error ?? ""]));
+  }
+
+  #client(): GrpcClient {
+    const limits = { readBuffer: Buffer.allocUnsafeSlow(READ_BUFFER_BYTES), maxMessageBytes: MAX_MESSAGE_BYTES };
+    return new GrpcClient({ clock: this.#clock }, { path: this.#endpoint, ...limits });
+  }
+}
+
+type Answer = ReturnType<DraService["prepare"]["response"]["decode"]>["claims"][number]["answer"];
+
+const preparedClaim = (answer: Answer): PreparedClaim => ({
+  error: answer?.error ?? "",
+  devices: (answer?.devices ?? []).map(({ poolName, deviceName, requestNames, cdiDeviceIds }) => ({
+    pool: poolName,
+    device: deviceName,
+    requests: requestNames,
+    cdiDevices: cdiDeviceIds,
+  })),
+});

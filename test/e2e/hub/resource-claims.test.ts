@@ -1,0 +1,156 @@
+/** Dynamic resource allocation with kubectl, the embedded hub, a real board, and a driver written with grpc-js. */
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { BOARD, FleetBoard } from "../../support/agent/fleet-board.ts";
+import { containerPod, SLEEP_SCRIPT } from "../../support/agent/node-fixtures.ts";
+import { Containerd, containerdMissing } from "../../support/containerd/containerd.ts";
+import { BUSYBOX_IMAGE } from "../../support/containerd/test-images.ts";
+import { type Fleet, kubectlMissing } from "../../support/hub/test-fleet.ts";
+import { callGrpc, serviceOf } from "../../support/unit/plugins/grpc-peer.ts";
+import { TestDraDriver } from "../../support/unit/plugins/test-dra-driver.ts";
+
+const skip = containerdMissing() ?? (kubectlMissing("1.32") || false);
+const DRIVER = "gpu.example.com";
+const spec = { devices: { requests: [{ name: "one", exactly: { deviceClassName: "gpu" } }] } };
+
+/** The machine's own folder, because CDI has no other. */
+const CDI_FOLDER = "/var/run/cdi";
+const CDI_SPEC = join(CDI_FOLDER, `picolet-test-claims-${process.pid}.json`);
+const CDI_KIND = `picolet.test/g${process.pid}`;
+
+let containerd: Containerd;
+let board: FleetBoard;
+let fleet: Fleet;
+let driver: TestDraDriver;
+
+const rootDir = (): string => join(board.node.directory, "root");
+
+before(async () => {
+  if (skip !== false) return;
+  containerd = await Containerd.start();
+  board = await FleetBoard.start(containerd);
+  ({ fleet } = board);
+  driver = new TestDraDriver({ rootDir: rootDir(), name: DRIVER });
+  driver.cdiKind = CDI_KIND;
+});
+
+after(async () => {
+  if (skip !== false) return;
+  rmSync(CDI_SPEC, { force: true });
+  await using all = new AsyncDisposableStack();
+  if (driver !== undefined) all.defer(() => driver.stop());
+  for (const each of [containerd, board]) if (each !== undefined) all.use(each);
+});
+
+/** Writes what a driver does when it prepares a claim: the specification of its device. */
+function writeCdi(claim: string, containerEdits: object): void {
+  mkdirSync(CDI_FOLDER, { recursive: true });
+  const devices = [{ name: claim, containerEdits }];
+  writeFileSync(CDI_SPEC, JSON.stringify({ cdiVersion: "0.6.0", kind: CDI_KIND, devices }));
+}
+
+const object = (kind: string, name: string, content: object): object => ({
+  apiVersion: "resource.k8s.io/v1",
+  kind,
+  metadata: { name },
+  ...content,
+});
+
+/** Writes what a scheduler that knows the device would. */
+const allocate = (claim: string): Promise<string> => {
+  const results = [{ request: "one", driver: DRIVER, pool: BOARD, device: "card-0" }];
+  const patch = JSON.stringify({ status: { allocation: { devices: { results } } } });
+  return fleet.kubectl(["patch", "resourceclaim", claim, "--subresource=status", "--type=merge", "-p", patch]);
+};
+
+const withClaim = (name: string, resourceClaim: object): unknown =>
+  containerPod(name, SLEEP_SCRIPT, {
+    resourceClaims: [{ name: "gpu", ...resourceClaim }],
+    terminationGracePeriodSeconds: 1,
+    containers: [
+      {
+        name: "app",
+        image: BUSYBOX_IMAGE,
+        command: ["/bin/sh", "-c", SLEEP_SCRIPT],
+        resources: { claims: [{ name: "gpu" }] },
+      },
+    ],
+  });
+
+const warnings = (pod: string): readonly string[] => [
+  ...["get", "events", "--watch", "--field-selector", `involvedObject.name=${pod}`],
+  ...["-o", 'jsonpath={.reason}: {.message}{"\\n"}'],
+];
+
+test("a pod starts when its claim is made, allocated and prepared, and the claim is unprepared when the pod has gone", {
+  skip,
+}, async () => {
+  await fleet.apply(object("DeviceClass", "gpu", { spec: {} }));
+  await fleet.apply(object("ResourceClaimTemplate", "cards", { spec: { spec } }));
+  await fleet.apply(withClaim("app", { resourceClaimTemplateName: "cards" }));
+  const claims = ["get", "resourceclaims", "--watch", "-o", 'jsonpath={.metadata.name}{"\\n"}'];
+  const [claim = ""] = /app-gpu-\w+/.exec(await fleet.seen(claims, (text) => text.includes("app-gpu-"))) ?? [];
+  await allocate(claim);
+  const refusal = `FailedPrepareDynamicResources: Failed to prepare dynamic resources: DRA driver ${DRIVER} is not registered`;
+  await fleet.seen(warnings("app"), (text) => text.includes(refusal));
+  // Its exit code is that of a pod that does not run.
+  const why = spawnSync("dist/board/bin/edgectl", ["--socket", board.node.socketPath, "why", "app"], {
+    encoding: "utf8",
+  });
+  assert.match(why.stdout, /DRA driver gpu.example.com is not registered/);
+  assert.deepEqual(
+    await fleet.kubectl(["get", "pod", "app", "-o", "jsonpath={.status.containerStatuses[*].state}"]),
+    '{"waiting":{"reason":"ContainerCreating"}}',
+  );
+
+  writeCdi(claim, { env: ["GPU=it is there"] });
+  const registration = await driver.start();
+  assert.deepEqual(await registration.reported(), { plugin_registered: true, error: "" });
+  await fleet.kubectl(["wait", "--for=condition=Ready", "pod/app", "--timeout=180s"]);
+  assert.deepEqual(driver.calls, [`prepare ${claim}`]);
+  assert.equal(await fleet.kubectl(["exec", "app", "--", "sh", "-c", "echo $GPU"]), "it is there\n");
+  const state = await fleet.kubectl(["get", "resourceclaims", claim, "--no-headers"]);
+  assert.match(state, /allocated,reserved/);
+  assert.match(
+    await fleet.kubectl(["get", "pod", "app", "-o", "jsonpath={.status.resourceClaimStatuses}"]),
+    new RegExp(claim),
+  );
+
+  const lister = serviceOf("podresources.proto", "v1.PodResourcesLister");
+  const listed = async (): Promise<string> =>
+    JSON.stringify(await callGrpc(join(rootDir(), "pod-resources", "kubelet.sock"), lister, "List", {}));
+  const shown = `"claim_name":"${claim}","claim_namespace":"default"`;
+  assert.ok((await listed()).includes(shown), await listed());
+
+  await board.node.stop();
+  driver.stop();
+  await board.node.start();
+  await driver.start();
+  assert.ok((await listed()).includes(shown), await listed());
+  await fleet.kubectl(["delete", "pod", "app", "--timeout=120s"]);
+  assert.deepEqual(driver.calls, [`prepare ${claim}`, `unprepare ${claim}`]);
+  await fleet.kubectl(["wait", "--for=delete", `resourceclaim/${claim}`, "--timeout=60s"]);
+});
+
+test("a pod that a claim is not reserved for does not start", { skip }, async () => {
+  await fleet.apply(object("ResourceClaim", "other", { spec }));
+  await allocate("other");
+  const pod = withClaim("stranger", { resourceClaimName: "other" }) as { spec: object };
+  await fleet.apply({ ...pod, spec: { ...pod.spec, nodeName: BOARD } });
+  await fleet.seen(warnings("stranger"), (text) =>
+    /FailedPrepareDynamicResources: .*pod stranger \(.*\) is not allowed to use ResourceClaim other/.test(text),
+  );
+  assert.doesNotMatch(driver.calls.join(), /prepare other/);
+});
+
+test("a pod whose runtime cannot apply the devices does not start without them", { skip }, async () => {
+  const hooks = [{ hookName: "createContainer", path: "/bin/true" }];
+  writeCdi("card", { hooks });
+  await fleet.apply(object("ResourceClaim", "card", { spec }));
+  await allocate("card");
+  await fleet.apply(withClaim("bare", { resourceClaimName: "card" }));
+  await fleet.seen(warnings("bare"), (text) => /cannot apply the CDI device .*=card: it has hooks/.test(text));
+});
