@@ -12,7 +12,7 @@ import { blocksOf, stepsOf } from "./documented-steps.ts";
 import { documents } from "./documents.ts";
 
 /** Languages of blocks that show no command. */
-const DATA_LANGUAGES = ["yaml", "js", "wit", "text"];
+const DATA_LANGUAGES = ["yaml", "toml", "js", "wit", "text"];
 const PROGRAMS: ReadonlyMap<string, Program> = new Map([EDGECTL, PICOLET, HUB].map((each) => [each.name, each]));
 const { scripts } = JSON.parse(readFileSync("package.json", "utf8")) as { readonly scripts: Record<string, string> };
 

@@ -2,7 +2,7 @@
 import { constants } from "node:fs";
 import { lstat, mkdir, open, realpath, stat } from "node:fs/promises";
 import { dirname, join, relative } from "node:path";
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import { type ByteStream, CHUNK_BYTES } from "@picolet/runtime-contract/archive/file-bytes.ts";
 import { type TarEntry, TarReader } from "@picolet/runtime-contract/archive/tar-reader.ts";
@@ -76,14 +76,13 @@ const isFolder = (path: string): Promise<boolean> =>
 /** Follows the links of the folders that are there. `target` itself may be one. */
 async function isBelow(target: string, place: string): Promise<boolean> {
   if (place === target) return true;
-  const top = await realpath(target).catch(() => undefined);
-  // What is not there holds no links.
+  const top = await realpath(target).catch(ignore("what is not there holds no links"));
   if (top === undefined) return true;
   for (let folder = dirname(place); ; folder = dirname(folder)) {
-    const real = await realpath(folder).catch(() => undefined);
+    const real = await realpath(folder).catch(ignore("it is made later"));
     if (real !== undefined) return !relative(top, real).startsWith("..");
     // A link to nothing is none that a folder can be made of.
-    if ((await lstat(folder).catch(() => undefined)) !== undefined) return false;
+    if ((await lstat(folder).catch(ignore("it is made later"))) !== undefined) return false;
   }
 }
 
