@@ -35,7 +35,7 @@ function bench(context: TestContext, handler: Partial<PluginHandler> = {}) {
     await running;
     rmSync(folder, { recursive: true });
   });
-  const serve = async (name: string, info: PluginDescription | undefined) => {
+  const serve = async (name: string, info: Parameters<typeof servePlugin>[1]) => {
     // As a plugin that starts: the socket is there before it answers.
     const peer = await servePlugin(join(folder, name), info);
     context.after(() => peer.stop());
@@ -88,6 +88,16 @@ test("a refused plugin is told why, and asked again", async (context) => {
   const { serve } = bench(context, { register });
   const peer = await serve("gpu.sock", DRIVER);
   assert.deepEqual(await peer.reported(), { plugin_registered: false, error: "not yet" });
+  assert.deepEqual(await peer.reported(), { plugin_registered: true, error: "" });
+});
+
+test("a plugin that cannot say yet what it is is told nothing, and asked again", async (context) => {
+  let questions = 0;
+  const { serve } = bench(context);
+  const peer = await serve("gpu.sock", () => {
+    questions += 1;
+    return questions === 1 ? new Error("not yet") : DRIVER;
+  });
   assert.deepEqual(await peer.reported(), { plugin_registered: true, error: "" });
 });
 

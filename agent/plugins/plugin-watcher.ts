@@ -195,8 +195,11 @@ export class PluginWatcher implements Component {
     using client = new GrpcClient({ clock }, { ...init, connectTimeoutMs: CALL_TIMEOUT_MS });
     const notify = (pluginRegistered: boolean, error: string): Promise<unknown> =>
       client.unary(NOTIFY_REGISTRATION_STATUS, { pluginRegistered, error }, CALL_TIMEOUT_MS, signal);
+    // One that cannot be asked is told nothing: its socket is seen before it listens.
+    let isAsked = false;
     try {
       const info = await client.unary(GET_INFO, {}, CALL_TIMEOUT_MS, signal);
+      isAsked = true;
       const { plugin, handler } = await this.#accept(socket, info, signal);
       socket.state = { kind: "registered", plugin, handler };
       socket.failures = 0;
@@ -207,7 +210,7 @@ export class PluginWatcher implements Component {
     } catch (error) {
       if (isCancelled(error)) return;
       const reason = describeError(error);
-      await notify(false, reason).catch(ignore("the plugin is asked again"));
+      if (isAsked) await notify(false, reason).catch(ignore("the plugin is asked again"));
       const delay = jittered(backoffDelay(RETRY, socket.failures), EQUAL_JITTER, random.next());
       if (socket.failures === 0) log.warn("cannot register a plugin", { path: socket.path, error: reason });
       socket.failures += 1;

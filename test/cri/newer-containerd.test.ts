@@ -111,7 +111,7 @@ describe(`newer containerd: ${release}`, { skip }, () => {
     const pod = cri.podOf();
     await cri.sandboxOf(pod);
     const id = (await fixture.adapter.images.status(BUSYBOX_IMAGE, signal))?.id ?? "";
-    const printed = await cri.output(pod, "ls /mounted/bin/sh; touch /mounted/x", {
+    const printed = await cri.output(pod, "ls /mounted/bin/sh; touch /mounted/x 2>&1", {
       mounts: [mountOf({ readOnly: true, image: { id, subPath: "" } })],
     });
     assert.match(printed, /\/mounted\/bin\/sh\n.*Read-only file system/);

@@ -80,10 +80,13 @@ export interface PluginDescription {
 
 type Status = RegisteringPlugin["statuses"][number];
 
-/** A plugin that registers by a socket in the registry. @param info undefined: it never answers */
+/**
+ * A plugin that registers by a socket in the registry.
+ * @param info undefined: it never answers; a function is called for each question, and may refuse it
+ */
 export async function servePlugin(
   path: string,
-  info: PluginDescription | undefined,
+  info: PluginDescription | undefined | (() => PluginDescription | Error),
   services: Parameters<typeof serveGrpc>[1] = [],
 ): Promise<RegisteringPlugin> {
   const registration = serviceOf("pluginregistration.proto", "pluginregistration.Registration");
@@ -96,8 +99,10 @@ export async function servePlugin(
     return statuses[taken - 1] as Status;
   };
   const implementation: UntypedServiceImplementation = {
-    GetInfo: (_call: unknown, done: (error: null, answer: object) => void) => {
-      if (info !== undefined) done(null, info);
+    GetInfo: (_call: unknown, done: (error: Error | null, answer?: object) => void) => {
+      const answer = typeof info === "function" ? info() : info;
+      if (answer instanceof Error) done(answer);
+      else if (answer !== undefined) done(null, answer);
     },
     NotifyRegistrationStatus: (call: { request: Status }, done: (error: null, answer: object) => void) => {
       statuses.push(call.request);
