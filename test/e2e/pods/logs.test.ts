@@ -176,9 +176,15 @@ describe("the logs of containers", { skip, concurrency: 4 }, () => {
         container("side", `echo from side; ${REST}`, { restartPolicy: "Always" }),
       ],
       containers: [
-        container("app", `if [ -e /m/x ]; then echo second run; ${REST}; fi; echo first run; touch /m/x; exit 3`, {
-          volumeMounts: [{ name: "memory", mountPath: "/m" }],
-        }),
+        container(
+          "app",
+          `if [ -e /m/x ]; then echo second run; touch /m/y; ${REST}; fi; echo first run; touch /m/x; exit 3`,
+          {
+            // A container is ready before its script has run.
+            readinessProbe: { exec: { command: ["test", "-e", "/m/y"] }, periodSeconds: 1 },
+            volumeMounts: [{ name: "memory", mountPath: "/m" }],
+          },
+        ),
       ],
     });
     node.writeManifest("web.json", pod);
