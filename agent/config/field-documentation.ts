@@ -295,7 +295,10 @@ const BLACK_BOX = {
 };
 
 const KUBELET = {
-  enableServer: "Whether the node has a port for the kubelet's API. The default follows from the board's memory.",
+  enableServer: {
+    meaning: "Whether the node has a port for the kubelet's API.",
+    byDefault: "true with 896 MiB of memory or more, as a board of 1 GiB shows it",
+  },
   address: "The address of the kubelet's API.",
   port: "The port of the kubelet's API; 0 for any free one.",
   tlsCertFile: "The certificate of the kubelet's API. Without it the agent makes one, signed by itself.",

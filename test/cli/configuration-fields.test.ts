@@ -114,10 +114,10 @@ test("edgectl explain shows a field, a mapping with what is in it, and what was 
   );
   const hub = (await bench.run(["explain", "hub"])).out;
   assert.match(hub, /^hub: mapping\n.*\nhub.server: /s);
-  assert.match((await bench.run(["explain", "port"])).out, /\naccepted, and not acted upon\n/);
+  assert.match((await bench.run(["explain", "podCIDR"])).out, /\naccepted, and not acted upon\n/);
   const all = (await bench.run(["explain"])).out;
   assert.match(all, /^staticPodPath\n {4}\S/m);
-  assert.doesNotMatch(all, /^port$/m);
+  assert.doesNotMatch(all, /^podCIDR$/m);
   for (const line of all.split("\n")) assert.match(line, /^[\x20-\x7e]{0,80}$/);
   const wrong = await bench.run(["explain", "wasm.maxComponentsize"]);
   assert.deepEqual(

@@ -34,6 +34,11 @@ const SAME = (text: string): Case => ({ text, value: text });
 const NUMBER = (value: number): Case => ({ text: String(value), value });
 const SECONDS = (count: number): Case => ({ text: `${count}s`, value: count * 1000 });
 
+const TLS_SUITES: Case = {
+  text: "TLS_AES_128_GCM_SHA256,TLS_AES_256_GCM_SHA384",
+  value: ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384"],
+};
+
 /** The expected value of each field, by flag. Every flag that sets something has one. */
 const CASES: Readonly<Record<string, Case>> = {
   "pod-manifest-path": { text: "manifests", value: resolve("manifests") },
@@ -153,9 +158,9 @@ const CASES: Readonly<Record<string, Case>> = {
   "enable-server": SWITCHED(true),
   address: SAME("127.0.0.1"),
   port: NUMBER(10_251),
-  "tls-cert-file": SAME("/c.pem"),
-  "tls-private-key-file": SAME("/k.pem"),
-  "tls-cipher-suites": { text: "A,B", value: ["A", "B"] },
+  "tls-cert-file": { ...SAME("/c.pem"), beside: ["--tls-private-key-file=/k.pem"] },
+  "tls-private-key-file": { ...SAME("/k.pem"), beside: ["--tls-cert-file=/c.pem"] },
+  "tls-cipher-suites": TLS_SUITES,
   "tls-min-version": SAME("VersionTLS13"),
   "rotate-certificates": SWITCHED(false),
   "rotate-server-certificates": SWITCHED(false),

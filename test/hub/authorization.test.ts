@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { ensureInitialObjects } from "@picolet/hub-embedded/controllers/cluster/initial-objects.ts";
 import { MatrixAsker } from "../support/unit/embedded/access-asker.ts";
 import { MATRIX_SUBJECTS } from "../support/unit/embedded/access-fixtures.ts";
-import { accessMatrix, type MatrixRequest } from "../support/unit/embedded/access-matrix.ts";
+import { accessMatrix, type MatrixRequest, unrecordedMatrix } from "../support/unit/embedded/access-matrix.ts";
 import { ADMIN_USER, TestApiServer } from "../support/unit/embedded/api-server.ts";
 
 interface Golden {
@@ -87,14 +87,19 @@ const DIFFERENCES: readonly Difference[] = [
   },
 ];
 
-test("the embedded server decides as Kubernetes 1.34 does", async (context) => {
+async function started(signal: AbortSignal): Promise<TestApiServer> {
   const tokens = MATRIX_SUBJECTS.filter(({ token }) => token !== "").map(({ token, user, groups }) => ({
     ...{ token, user, groups },
   }));
-  await using server = await TestApiServer.start({
+  const server = await TestApiServer.start({
     tokens: [{ token: "admin", user: "admin", groups: ["system:masters"] }, ...tokens],
   });
-  await ensureInitialObjects(server.server.client(ADMIN_USER), context.signal);
+  await ensureInitialObjects(server.server.client(ADMIN_USER), signal);
+  return server;
+}
+
+test("the embedded server decides as Kubernetes 1.34 does", async (context) => {
+  await using server = await started(context.signal);
   await using asker = new MatrixAsker(server.url);
   const requests = accessMatrix(await asker.furnish("admin"));
   const recorded = recordedRows();
@@ -128,6 +133,17 @@ test("the embedded server decides as Kubernetes 1.34 does", async (context) => {
   assert.deepEqual(unlisted, [], "differences without a reason");
   const stale = DIFFERENCES.filter((each) => !lines.some((line) => each.lines.test(line)));
   assert.deepEqual(stale, [], "reasons without a difference");
+});
+
+test("what no decision is recorded of is for those who have a role for it", async (context) => {
+  await using server = await started(context.signal);
+  await using asker = new MatrixAsker(server.url);
+  await asker.furnish("admin");
+  const allowed = new Set<string>();
+  for (const request of unrecordedMatrix())
+    for (const { token } of MATRIX_SUBJECTS)
+      if (decisionOf(await asker.ask(request, token)) !== "denied") allowed.add(token);
+  assert.deepEqual([...allowed], ["board-c"], "it is bound to cluster-admin");
 });
 
 /** By the request's key, in the order of the subjects. */
