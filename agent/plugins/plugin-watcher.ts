@@ -195,7 +195,7 @@ export class PluginWatcher implements Component {
     using client = new GrpcClient({ clock }, { ...init, connectTimeoutMs: CALL_TIMEOUT_MS });
     const notify = (pluginRegistered: boolean, error: string): Promise<unknown> =>
       client.unary(NOTIFY_REGISTRATION_STATUS, { pluginRegistered, error }, CALL_TIMEOUT_MS, signal);
-    // One that cannot be asked is told nothing: its socket is seen before it listens.
+    // A socket is seen before its plugin listens: one that cannot be asked is sent nothing.
     let isAsked = false;
     try {
       const info = await client.unary(GET_INFO, {}, CALL_TIMEOUT_MS, signal);
