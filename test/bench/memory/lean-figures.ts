@@ -30,6 +30,11 @@ import { mappedMemoryOf } from "./smaps.ts";
 export interface LeanFigures {
   readonly anonMiB: number;
   readonly rssMiB: number;
+  /**
+   * `rssMiB` without pages of Node's own file: of these the page cache decides how many are mapped, 40 MiB after a
+   * first read and 58 when other processes have run the same file for long.
+   */
+  readonly besideNodeMiB: number;
   /** Live objects in V8's heap right after a collection: the steady part of `anonMiB`. */
   readonly liveHeapMiB: number;
   /** The part of `anonMiB` outside V8's heap: malloc, stacks, data of libraries. */
@@ -146,9 +151,15 @@ const LIVE_HEAP = `gc(), process.getBuiltinModule("v8").getHeapStatistics().used
 const KIB = 1024;
 const MIB = 1024 * KIB;
 
-function outsideHeapMiB(pid: number): number {
-  const { "V8 heap": _, "V8 code": __, ...others } = mappedMemoryOf(pid).anonKiB;
-  return round(Object.values(others).reduce((sum, kib) => sum + kib, 0) / KIB);
+function memoryFigures(pid: number): Pick<Untraced, "anonMiB" | "rssMiB" | "besideNodeMiB" | "outsideHeapMiB"> {
+  const { rssMiB, anonMiB } = memoryOf(pid);
+  const { anonKiB, filesKiB } = mappedMemoryOf(pid);
+  const { "V8 heap": _, "V8 code": __, ...others } = anonKiB;
+  return {
+    ...{ anonMiB, rssMiB },
+    besideNodeMiB: round(rssMiB - (filesKiB.node ?? 0) / KIB),
+    outsideHeapMiB: round(Object.values(others).reduce((sum, kib) => sum + kib, 0) / KIB),
+  };
 }
 
 /** One after the other, each from the end of a heartbeat to the end of the next. */
@@ -173,11 +184,10 @@ class Periods {
       const before = this.#counts();
       const isCalm = await this.#traffic();
       const after = this.#counts();
-      const { rssMiB, anonMiB } = memoryOf(this.#pid);
       return {
         isCalm,
         figures: {
-          ...{ anonMiB, rssMiB, outsideHeapMiB: outsideHeapMiB(this.#pid) },
+          ...memoryFigures(this.#pid),
           wireBytes: after.wireBytes - before.wireBytes,
           writtenBytes: after.writtenBytes - before.writtenBytes,
           wakeups: after.wakeups - before.wakeups,
