@@ -384,7 +384,7 @@ function simulate(
   let ended: Plan | undefined;
   for (let step = 0; step < steps; step += 1) {
     const nowMs = step * STEP_MS;
-    for (const each of actors) move(each, isHonest, pick);
+    for (const each of actors) move(each, { isHonest, nowMs }, pick);
     const boards = actors.map((each, index) => observed(`b${index}`, each, nowMs));
     const plan = planRollout(rollout, boards, undefined, nowMs);
     const here = boards.length - plan.boards.away;
@@ -417,14 +417,17 @@ function simulate(
   if (isHonest && steps > 40 * count) assert.notEqual(ended?.phase, "Progressing", "it comes to an end");
 }
 
-function move(actor: Actor, isHonest: boolean, pick: () => number): void {
+function move(actor: Actor, { isHonest, nowMs }: { isHonest: boolean; nowMs: number }, pick: () => number): void {
   if (!isHonest) {
     actor.isAway = pick() % 4 === 0;
     if (pick() % 2 === 0) actor.state = UPDATE_STATES[pick() % UPDATE_STATES.length];
     return;
   }
-  const next = actor.state === undefined ? undefined : NEXT[actor.state];
-  if (actor.turn && next !== undefined) actor.state = next[pick() % next.length];
+  // One that prepares for longer than the limit loses its place and may restart beside another.
+  const isDue = nowMs - (actor.turnMs ?? nowMs) >= PREPARE_LIMIT - 3 * STEP_MS;
+  const all = actor.state === undefined ? [] : (NEXT[actor.state] ?? []);
+  const next = isDue ? all.filter((state) => state !== actor.state) : all;
+  if (actor.turn && next.length > 0) actor.state = next[pick() % next.length];
 }
 
 function observed(name: string, actor: Actor, nowMs: number): PlannedBoard {
