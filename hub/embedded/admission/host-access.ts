@@ -3,11 +3,12 @@
  * `hostPath`, `hostNetwork` or `hostPort`.
  *
  * - `picolet.io/devices`: gives a container device nodes of the board, as a hostPath volume of /dev does.
- * - `wasm.picolet.io/devices`: opens serial ports, GPIO lines and I2C addresses of the board, as a hostPath volume of /dev does.
- * - `wasm.picolet.io/network` with `listen`: binds ports of the node, for a component has the node's network; as a hostPort does.
- * - `wasm.picolet.io/network` with a loopback, link-local, multicast or cloud metadata address: reaches what listens on the node alone,
- *   or asks for the node's credentials, as hostNetwork does. Entries without such an address (`*` too) never reach it:
- *   the component's host refuses them.
+ * - `wasm.picolet.io/devices`: opens serial ports, GPIO lines and I2C addresses of the board, likewise.
+ * - `wasm.picolet.io/network` with `listen`: binds ports of the node, for a component has the node's network; as a
+ *   hostPort does.
+ * - `wasm.picolet.io/network` with a loopback, link-local, multicast or cloud metadata address: reaches what listens on
+ *   the node alone, or asks for the node's credentials, as hostNetwork does. Entries without such an address (`*` too)
+ *   never reach it: the component's host refuses them.
  *
  * An entry that cannot be read counts as forbidden: what the agent would make of it is not known here. Pure.
  */
