@@ -9,7 +9,7 @@ import { fixedPort } from "../../support/unit/machine/fixed-port.ts";
 import { type RestingAgent, restOf, SETTLE_MS, startResting } from "../agent/agent-figures.ts";
 import { round } from "../measure/process-usage.ts";
 
-/** What one Prometheus asks a node for. */
+/** Paths that one Prometheus asks a node for. */
 const SCRAPED = ["/metrics", "/metrics/cadvisor", "/metrics/resource", "/metrics/probes"];
 const PODS = 10;
 const PODS_SCRAPED = 50;
