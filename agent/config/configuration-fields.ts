@@ -399,6 +399,7 @@ export const CONFIGURATION_FIELDS = {
     },
     isActedUpon: true,
   },
+  allowedDevices: { kind: "texts", default: [], isActedUpon: true },
   page: {
     fields: {
       enabled: { kind: "flag", isDerived: true },

@@ -1,4 +1,4 @@
-/** Validates `devices`. */
+/** Validates `devices` and `allowedDevices`. */
 import type { FieldProblems } from "@picolet/protocol/kubernetes/field-problems.ts";
 import type { Configuration } from "./configuration.ts";
 
@@ -10,7 +10,16 @@ const RESOURCE = /^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?\/[A-Za-z0-9]([-A-Za-z0-9
 const MATCH =
   /^(\/dev\/[-\w.:*?/]+|usb:[0-9a-fA-F]{4}:[0-9a-fA-F]{4}|cdi:[a-z0-9][-a-z0-9.]*\/[A-Za-z0-9][-\w]*(=[-\w.:]+)?)$/;
 
-export function validateDevices({ devices }: Configuration, problems: FieldProblems): void {
+const EXPECTED = "must be a path below /dev, which may have * and ?, usb:VENDOR:PRODUCT";
+
+const isMatch = (pattern: string): boolean => MATCH.test(pattern) && !pattern.includes("..") && !pattern.includes("**");
+
+export function validateDevices({ devices, allowedDevices }: Configuration, problems: FieldProblems): void {
+  if (allowedDevices.length > MAX_RULES) problems.tooMany("allowedDevices", allowedDevices.length, MAX_RULES);
+  allowedDevices.forEach((pattern, index) => {
+    if (!isMatch(pattern) || pattern.startsWith("cdi:"))
+      problems.invalid(`allowedDevices[${index}]`, pattern, EXPECTED.replace(", usb:", ", or usb:"));
+  });
   if (devices.length > MAX_RULES) problems.tooMany("devices", devices.length, MAX_RULES);
   const names = devices.map(({ name }) => name);
   devices.forEach(({ name, match }, index) => {
@@ -20,12 +29,7 @@ export function validateDevices({ devices }: Configuration, problems: FieldProbl
     else if (names.indexOf(name) < index) problems.duplicate(`${at}.name`, name);
     if (match.length > MAX_MATCHES) problems.tooMany(`${at}.match`, match.length, MAX_MATCHES);
     match.forEach((pattern, number) => {
-      if (!MATCH.test(pattern) || pattern.includes("..") || pattern.includes("**"))
-        problems.invalid(
-          `${at}.match[${number}]`,
-          pattern,
-          "must be a path below /dev, which may have * and ?, usb:VENDOR:PRODUCT, or cdi:VENDOR/CLASS",
-        );
+      if (!isMatch(pattern)) problems.invalid(`${at}.match[${number}]`, pattern, `${EXPECTED}, or cdi:VENDOR/CLASS`);
     });
   });
 }

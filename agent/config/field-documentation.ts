@@ -280,6 +280,8 @@ const BOARD = {
   "devices[].name": "The resource, such as `example.com/camera`.",
   "devices[].match":
     "What it is made of: paths of device nodes (`/dev/video*`), `usb:VENDOR:PRODUCT`, or CDI devices (`cdi:nvidia.com/gpu`). Each match is one device.",
+  allowedDevices:
+    "Device nodes that pods may name in the annotation `picolet.io/devices`: `/dev/ttyUSB*`, `usb:VENDOR:PRODUCT`. Every client that may create pods for this node gets them.",
   boardHealth: "Conditions and events of what is wrong with the board itself: voltage, heat, storage, clock.",
   "boardHealth.enabled": "Whether the board's sensors and disks are read, every 30 s at most.",
   "boardHealth.temperatureCelsius":

@@ -134,6 +134,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
       logs,
       shutdown: guards.shutdown,
       boardServices,
+      devices,
       updates,
       streams,
       why,

@@ -26,6 +26,8 @@ import type { LoadedDevices } from "./load-devices.ts";
 const FOLDER = "device-plugins";
 const SOCKET = "kubelet.sock";
 const CHECKPOINT = "kubelet_internal_checkpoint";
+/** Names device nodes; `agent/devices/pod-devices.ts` reads it. */
+const POD_DEVICES = "picolet.io/devices";
 const NO_DEVICES: DeviceResources = { capacity: {}, allocatable: {} };
 const NOTHING: DeviceLaunch = { env: [], mounts: [], devices: [], annotations: {}, cdiDevices: [] };
 
@@ -133,10 +135,13 @@ export class NodeDevices implements Component, ContainerPlacement, ContainerDevi
     signal: AbortSignal,
   ): Promise<DeviceLaunch | undefined> {
     const own = await this.#loaded?.manager.launch(pod, name, signal);
-    if (cdiDevices.length === 0) return own;
+    const { annotations } = pod.pod.metadata;
+    if (cdiDevices.length === 0 && annotations?.[POD_DEVICES] === undefined) return own;
+    const loaded = await this.#load();
     const launch = own ?? NOTHING;
     const names = [...new Set([...launch.cdiDevices, ...cdiDevices])];
-    return await (await this.#load()).withCdi({ ...launch, cdiDevices: names });
+    const devices = [...launch.devices, ...loaded.podNodes(annotations)];
+    return await loaded.withCdi({ ...launch, devices, cdiDevices: names });
   }
 
   health(uid: PodUid, container: string): readonly ResourceStatus[] {

@@ -1,8 +1,9 @@
 /** Device plugins on a real board: a plugin written with grpc-js against the published protocol, on a real containerd. */
 import assert from "node:assert/strict";
-import { mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
+import type { DeviceList } from "@picolet/protocol/local-api/status.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { isReady } from "@picolet/scripts/start/follow-pods.ts";
 import type { AgentNode } from "../../support/agent/agent-process.ts";
@@ -140,7 +141,40 @@ test("rules of the configuration offer device nodes and CDI devices without a pl
   );
   assert.match(inside(node, "full-node", "ls -l /dev/full; echo x > /dev/full || true"), /^c/);
   assert.equal(inside(node, "cdi-node", "ls /dev/accelerator; echo $ACCELERATOR"), "/dev/accelerator\n0");
+  const listed = edgectl(node, "devices", "-o", "json");
+  assert.deepEqual(
+    (JSON.parse(listed) as DeviceList).items.map(({ device, usedBy }) => [device, usedBy?.pod]),
+    [
+      [`picolet.test/a${process.pid}=0`, "cdi-node"],
+      ["/dev/full", "full-node"],
+    ],
+  );
   node.writeManifest("late.json", withCameras("late", 1, "example.com/full"));
   const pods = await node.waitForPods("a failed pod", (all) => all.get("late-node")?.status?.phase === "Failed");
   assert.equal(pods.get("late-node")?.status?.reason, "UnexpectedAdmissionError");
+});
+
+test("a pod names nodes itself, where the configuration allows them", { skip }, async (context) => {
+  await using node = nodeWith(containerd, { config: { allowedDevices: ["/dev/fu*"] } });
+  await node.start();
+  const naming = (name: string, devices: string): unknown => {
+    const pod = containerPod(name, SLEEP_SCRIPT) as { readonly metadata: object };
+    return { ...pod, metadata: { ...pod.metadata, annotations: { "picolet.io/devices": devices } } };
+  };
+  const link = `/dev/picolet-test-${process.pid}`;
+  context.after(() => rmSync(link, { force: true }));
+  node.writeManifest("full.json", naming("full", "/dev/full:r"));
+  node.writeManifest("mem.json", naming("mem", "/dev/kmsg"));
+  node.writeManifest("late.json", naming("late", link));
+  await node.waitForPods("a ready pod", (pods) => isReady(pods.get("full-node")));
+  const script = "ls -l /dev/full; head -c 1 /dev/full | wc -c; echo x 2>&1 > /dev/full || echo refused";
+  assert.match(inside(node, "full-node", script), /^c.*\n1\n(.*\n)?refused$/);
+  const waitingFor = (pods: ReadonlyMap<string, Pod>, name: string): string =>
+    pods.get(name)?.status?.containerStatuses?.[0]?.state?.waiting?.message ?? "";
+  await node.waitForPods("two refusals", (pods) => {
+    const denied = waitingFor(pods, "mem-node").includes("this node gives no pod /dev/kmsg: name it in allowedDevices");
+    return denied && waitingFor(pods, "late-node").includes(`there is no device ${link} here`);
+  });
+  symlinkSync("/dev/full", link);
+  await node.waitForPods("the late pod", (pods) => isReady(pods.get("late-node")));
 });
