@@ -1,10 +1,11 @@
 /**
- * picolet's own check of the level baseline: annotations `wasm.picolet.io/…` that give a component what a container
- * gets only by `hostPath`, `hostNetwork` or `hostPort`.
+ * picolet's own check of the level baseline: annotations that give a pod what others get only by `hostPath`,
+ * `hostNetwork` or `hostPort`.
  *
- * - `devices`: opens serial ports, GPIO lines and I2C addresses of the board, as a hostPath volume of /dev does.
- * - `network` with `listen`: binds ports of the node, for a component has the node's network; as a hostPort does.
- * - `network` with a loopback, link-local, multicast or cloud metadata address: reaches what listens on the node alone,
+ * - `picolet.io/devices`: gives containers devices of the board, as a hostPath volume of /dev does.
+ * - `wasm.picolet.io/devices`: opens serial ports, GPIO lines and I2C addresses of the board, as a hostPath volume of /dev does.
+ * - `wasm.picolet.io/network` with `listen`: binds ports of the node, for a component has the node's network; as a hostPort does.
+ * - the same with a loopback, link-local, multicast or cloud metadata address: reaches what listens on the node alone,
  *   or asks for the node's credentials, as hostNetwork does. Entries without such an address (`*` too) never reach it:
  *   the component's host refuses them.
  *
@@ -13,10 +14,10 @@
 import { BlockList, isIP } from "node:net";
 import { type Evaluate, plural, quoteAll } from "./pod-security-view.ts";
 
-const DEVICES = "wasm.picolet.io/devices";
+const DEVICES = ["wasm.picolet.io/devices", "picolet.io/devices"];
 const NETWORK = "wasm.picolet.io/network";
 
-export const JUDGED_ANNOTATIONS: readonly string[] = [DEVICES, NETWORK];
+export const JUDGED_ANNOTATIONS: readonly string[] = [...DEVICES, NETWORK];
 
 /** Entries named in one message; annotations hold up to 256 KiB. */
 const MAX_SHOWN_ENTRIES = 8;
@@ -64,12 +65,13 @@ function blockList(family: "ipv4" | "ipv6", networks: readonly (readonly [string
 }
 
 export const hostAccess: Evaluate = ({ annotations }) => {
-  const devices = entriesOf(annotations[DEVICES]);
   const network = entriesOf(annotations[NETWORK]);
   const listening = network.filter((entry) => /^listen\s/i.test(entry));
   const local = network.filter((entry) => !/^listen\s/i.test(entry) && reachesNode(entry));
-  const details: string[] = [];
-  if (devices.length > 0) details.push(`annotation ${DEVICES} opens ${devicesText(devices)} of the board`);
+  const details = DEVICES.flatMap((name) => {
+    const devices = entriesOf(annotations[name]);
+    return devices.length === 0 ? [] : [`annotation ${name} opens ${devicesText(devices)} of the board`];
+  });
   if (listening.length > 0) details.push(`annotation ${NETWORK} binds ports of the node by ${shown(listening)}`);
   if (local.length > 0)
     details.push(`annotation ${NETWORK} reaches the node itself or its metadata service by ${shown(local)}`);
