@@ -1,6 +1,8 @@
 import type { IncomingMessage } from "node:http";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import {
+  type DeviceList,
+  type DeviceReport,
   type FactoryResetAnswer,
   type IsolationAnswer,
   MAX_SHUTDOWN_SECONDS,
@@ -76,6 +78,7 @@ const ROUTES: readonly Route[] = [
   { method: "GET", path: ["pods"], handle: (api, { query }, _, signal) => api.pods(undefined, query, signal) },
   { method: "GET", path: ["events"], handle: (api, { query }, _, signal) => api.events(query, signal) },
   { method: "GET", path: ["images"], handle: (api, { query }, _, signal) => api.images.list(query, signal) },
+  { method: "GET", path: ["devices"], handle: (api, { query }) => api.devices(query) },
   ...(["import", "pull", "remove", "pin"] as const).map(
     (verb): Route => ({
       method: "POST",
@@ -172,6 +175,8 @@ export interface ApiHandlerComponents {
   readonly shutdown?: NodeShutdownControl;
   /** Empties the board, and restarts it. `undefined`: this agent does not. */
   readonly factoryReset?: () => Promise<void>;
+  /** `undefined`: this agent manages no devices. */
+  readonly devices?: () => Promise<readonly DeviceReport[]>;
   /** `undefined`: this agent updates nothing. */
   readonly updates?: UpdateControl;
   /** `undefined`: this agent records no decisions. */
@@ -187,6 +192,7 @@ export class ApiHandler {
   readonly #clock: Clock;
   readonly #pushed: PushedPods | undefined;
   readonly #shutdown: NodeShutdownControl | undefined;
+  readonly #devices: ApiHandlerComponents["devices"];
   readonly #factoryReset: ApiHandlerComponents["factoryReset"];
   readonly #updates: UpdateControl | undefined;
   readonly #why: WhyAnswers | undefined;
@@ -199,6 +205,7 @@ export class ApiHandler {
     this.#view = components.view;
     this.#pushed = components.pushed;
     this.#shutdown = components.shutdown;
+    this.#devices = components.devices;
     this.#factoryReset = components.factoryReset;
     this.#updates = components.updates;
     this.#why = components.why;
@@ -332,6 +339,12 @@ export class ApiHandler {
     await (cancel ? this.#shutdown.cancel() : this.#shutdown.begin("edgectl", period));
     const body: NodeShutdownAnswer = { node: this.#view.node().name, shutDown: this.#shutdown.isShuttingDown };
     return { kind: "json", body };
+  }
+
+  async devices(query: Query): Promise<Answer> {
+    query.end();
+    if (this.#devices === undefined) throw new PicoletError("unimplemented", "this agent manages no devices");
+    return { kind: "json", body: { items: await this.#devices() } satisfies DeviceList };
   }
 
   async resetToFactory(query: Query): Promise<Answer> {

@@ -4,7 +4,7 @@ import type { Duplex } from "node:stream";
 import { aborted, type JoinedSignal, joinSignals, wokenOrAborted } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { ignore, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
-import type { ApiError } from "@picolet/protocol/local-api/status.ts";
+import type { ApiError, DeviceReport } from "@picolet/protocol/local-api/status.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import type { StreamHandlers } from "../core/hub/tunnel-ports.ts";
 import type { NodeShutdownControl } from "../core/node/node-shutdown-control.ts";
@@ -40,6 +40,8 @@ export interface LocalApiComponents {
   readonly images?: NodeImages;
   /** Missing: the board is not emptied by a request. */
   readonly factoryReset?: () => Promise<void>;
+  /** Missing: this agent manages no devices. */
+  readonly devices?: () => Promise<readonly DeviceReport[]>;
   /** Missing: components keep nothing on this node. */
   readonly keyvalue?: () => Promise<KeyvalueBuckets>;
   /** Answers the kubelet's paths; missing: they are not offered. */

@@ -5,6 +5,7 @@ import { dirname, join } from "node:path";
 import { Readable } from "node:stream";
 import { type TestContext, test } from "node:test";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { DeviceReport } from "@picolet/protocol/local-api/status.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
 import { fillDegraded, fillHealthy } from "@picolet/test/support/unit/agent/cli-scenario.ts";
 import { CapturedTerminal, EdgectlBench } from "@picolet/test/support/unit/agent/edgectl-bench.ts";
@@ -524,6 +525,34 @@ test("apply says which pods go, and asks a person before", async (t) => {
   assert.equal((await apply("d", "")).error, "", "nothing goes, nothing is asked");
   const dry = await apply("e", "", "--dry-run");
   assert.equal(dry.out, `pod/e-edge-1 created (dry run)\npod "d-edge-1" deleted (no longer in ${file}) (dry run)\n`);
+});
+
+test("devices are listed with who has them, and an unhealthy one in use is degraded", async (t) => {
+  const camera = {
+    resource: "example.com/camera",
+    device: "/dev/video0",
+    source: "configuration",
+    numaNodes: [],
+  } as const;
+  const usedBy = { namespace: "default", pod: "film", container: "app" };
+  let items: readonly DeviceReport[] = [];
+  const bench = await EdgectlBench.start(t, { devices: async () => items });
+  assert.deepEqual(await bench.run(["devices"]), { code: 0, out: "", error: "No devices found\n" });
+  items = [
+    { ...camera, healthy: true, usedBy },
+    { ...camera, device: "/dev/video1", healthy: false, usedBy: null },
+  ];
+  const listed = await bench.run(["devices"]);
+  assert.deepEqual(listed.out.split("\n").map(words), [
+    ["RESOURCE", "DEVICE", "SOURCE", "HEALTH", "USED", "BY"],
+    ["example.com/camera", "/dev/video0", "configuration", "Healthy", "default/film/app"],
+    ["example.com/camera", "/dev/video1", "configuration", "Unhealthy"],
+    [],
+  ]);
+  assert.equal(listed.code, 0);
+  items = [{ ...camera, healthy: false, usedBy }];
+  const degraded = await bench.run(["devices", "-o", "json"]);
+  assert.deepEqual([degraded.code, JSON.parse(degraded.out)], [1, { items }]);
 });
 
 test("factory-reset asks a person, and needs --yes in a pipe", async (t) => {

@@ -69,6 +69,16 @@ test("what the configuration does not allow any more starts no container", (cont
   );
 });
 
+test("a link is judged by its name or by the node that it leads to", (context) => {
+  const bench = new Bench(context, "/dev/harmless");
+  assert.match(bench.devices.refusal(bench.pod) ?? "", /does not allow in namespace default/);
+  bench.plug("harmless", "/dev/full");
+  assert.match(bench.devices.refusal(bench.pod) ?? "", /does not allow in namespace default/);
+  bench.unplug("harmless");
+  bench.plug("harmless", "/dev/tty");
+  assert.equal(bench.devices.refusal(bench.pod), undefined);
+});
+
 test("a device that goes is reported; one that returns as another device restarts the containers", (context) => {
   const bench = new Bench(context, "/dev/ttyA");
   bench.plug("ttyA", "/dev/null");

@@ -73,7 +73,9 @@ export class AnnotatedDevices {
 
   /** @returns why the pod must not run here; undefined: it may */
   refusal({ pod }: DesiredPod): string | undefined {
-    return refusalOf(pod.metadata, this.#init.allowed);
+    const pathsOf = (device: RequestedDevice): readonly string[] =>
+      this.#nodesOf(device).map(({ hostPath }) => hostPath);
+    return refusalOf(pod.metadata, this.#init.allowed, pathsOf);
   }
 
   /**

@@ -135,6 +135,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
       logs,
       shutdown: guards.shutdown,
       boardServices,
+      devices,
       updates,
       streams,
       why,

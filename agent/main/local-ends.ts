@@ -8,6 +8,7 @@ import { type AgentFacts, checkProblem, HEALTH_CHECKS, judgeAgent } from "../pla
 import type { AgentBase } from "./base/agent-base.ts";
 import type { NodeBoardServices } from "./base/node-board-services.ts";
 import type { NodeStreamsOnDemand } from "./base/node-streams-on-demand.ts";
+import type { NodeDevices } from "./devices/node-devices.ts";
 import { makeKubeletPort } from "./kubelet/make-kubelet-port.ts";
 import type { NodeAgentView } from "./node/node-agent-view.ts";
 import type { Pods } from "./pods/make-pods.ts";
@@ -18,6 +19,7 @@ export interface LocalServersComponents
   readonly view: NodeAgentView;
   readonly pods: Pods;
   readonly boardServices: NodeBoardServices;
+  readonly devices: NodeDevices;
   readonly streams: NodeStreamsOnDemand;
 }
 
@@ -27,7 +29,7 @@ const MAX_READERS = 8;
 export function makeLocalServers(base: AgentBase, components: LocalServersComponents): readonly Component[] {
   const { clock, log } = base.ports;
   const { healthzPort, healthzBindAddress, readOnlyPort, address } = base.init.configuration;
-  const { pods, boardServices, view, logs, shutdown, updates, streams, why } = components;
+  const { pods, boardServices, view, logs, shutdown, updates, streams, why, devices } = components;
   const pushed = pushedPods(base);
   const api = new LocalApi(
     {
@@ -40,6 +42,10 @@ export function makeLocalServers(base: AgentBase, components: LocalServersCompon
           import("./node/systemctl.ts"),
         ]);
         await resetToFactory({ systemctl });
+      },
+      devices: async () => {
+        const { deviceReports } = await import("./devices/device-reports.ts");
+        return deviceReports(devices.list(), base.init.configuration.devices, view.pods());
       },
       keyvalue: () => boardServices.keyvalueBuckets(),
       streams: streams.handlers(MAX_STREAMS),

@@ -457,6 +457,27 @@ export interface NodeShutdownRequest {
   readonly gracePeriodSeconds?: number | undefined;
 }
 
+/** One device that this node offers as an extended resource. */
+export interface DeviceReport {
+  /** Such as `example.com/camera`. */
+  readonly resource: string;
+  /** The plugin's own name for it, a path below /dev, or a CDI device. */
+  readonly device: string;
+  /** A device plugin, or `devices` of the configuration. */
+  readonly source: "plugin" | "configuration";
+  /** False also while its plugin is away. */
+  readonly healthy: boolean;
+  /** NUMA nodes near it. */
+  readonly numaNodes: readonly number[];
+  /** Null: it is free. */
+  readonly usedBy: { readonly namespace: string; readonly pod: string; readonly container: string } | null;
+}
+
+/** GET /v1/devices, by resource and device. */
+export interface DeviceList {
+  readonly items: readonly DeviceReport[];
+}
+
 /** POST /v1/node/factory-reset: answered when the board's restart has begun, which empties it. */
 export interface FactoryResetAnswer {
   readonly node: string;

@@ -9,7 +9,8 @@ import { EdgectlBench } from "../support/unit/agent/edgectl-bench.ts";
 
 /** Reviewed by hand: a new command is refused to a login that only looks, until it is in this list. */
 const LOOKING = [
-  ...["completion", "config", "describe", "doctor", "events", "explain", "get", "help", "image list", "images"],
+  ...["completion", "config", "describe", "devices", "doctor", "events", "explain", "get", "help", "image list"],
+  "images",
   ...["keyvalue list", "logs", "status", "top", "update status", "version", "wasm check", "why"],
 ];
 

@@ -155,7 +155,7 @@ if (missing !== undefined) {
       const texts = Array.from({ length: 6 }, () => randomBytes(64 * 1024).toString("hex"));
       const answers = await Promise.all(texts.map((text) => echoed(portTo(ECHO_PORT), text)));
       assert.deepEqual(answers.map(sha_), texts.map(sha_));
-      // What kubectl has not read when it closes would reset the connection.
+      // A byte that kubectl has not read when it closes would reset the connection.
       assert.equal(await echoed(portTo(9), ""), "");
       await forward.says("error forwarding port 9");
       forward.kill("SIGINT");

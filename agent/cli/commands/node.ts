@@ -184,6 +184,18 @@ file picolet-factory-reset beside picolet.yaml does the same.`,
   run: async (context, input) => (await import("./factory-reset-command.ts")).runFactoryReset(context, input),
 };
 
+const devices: Command = {
+  words: ["devices"],
+  access: "view",
+  summary: "list the devices that pods may ask for, and who has them",
+  details: `Devices of device plugins and of the configuration's devices, by the resource
+that pods ask for. Exit code 1 when a container has one that is unhealthy: it is
+unplugged, or its plugin is away.`,
+  flags: [output("json", "yaml")],
+  examples: [["edgectl devices", "cameras, serial ports, GPUs of this node"]],
+  run: async (context, input) => (await import("./devices-command.ts")).runDevices(context, input),
+};
+
 const config: Command = {
   words: ["config"],
   access: "view",
@@ -258,6 +270,7 @@ export const NODE_COMMANDS: readonly Command[] = [
   supportBundle,
   nodeShutdown,
   factoryReset,
+  devices,
   config,
   explain,
   version,

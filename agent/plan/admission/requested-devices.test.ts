@@ -26,7 +26,8 @@ const WRONG = [
     "gpio:/dev/mem",
     "gpio:0",
     "i2c:/dev/gpiochip0",
-    "i2c:/dev/i2c-1:0x48,x",
+    "cdi:nvidia.com/gpu",
+    "serial:/dev/video0",
     "spi:/dev/spidev0.0",
     "/dev/x:",
     "/dev/x/..",
@@ -36,6 +37,23 @@ for (const entry of WRONG)
   test(`${entry} is no device`, () => {
     assert.match(parseRequestedDevices(entry).problems.join(), /is no device: write \/dev\/ttyUSB0/);
   });
+
+test("a container gets no lines of a chip and no addresses of a bus", () => {
+  for (const entry of ["gpio:/dev/gpiochip0:4,17", "i2c:/dev/i2c-1:0x48"])
+    assert.match(parseRequestedDevices(entry).problems.join(), /a container gets the whole node; only components get/);
+});
+
+test("a path of udev with the port's numbers is a device, with and without permissions", () => {
+  const path = "/dev/serial/by-path/pci-0000:00:14.0-usb-0:1:1.0-port0";
+  for (const [entry, permissions] of [
+    [path, "rw"],
+    [`serial:${path}:r`, "r"],
+  ] as const)
+    assert.deepEqual(
+      parseRequestedDevices(entry).devices.map((each) => [each.match, each.permissions]),
+      [[path, permissions]],
+    );
+});
 
 test("an annotation is bounded, and names a device once", () => {
   assert.match(parseRequestedDevices("x".repeat(8193)).problems.join(), /longer than 8192/);

@@ -4,6 +4,7 @@
  *
  *   /dev/ttyUSB0                   a device node, or a link of udev to one
  *   usb:0403:6001                  the nodes of each USB device with this identity
+ *   serial:/dev/ttyS0              a serial port, as its path alone
  *   gpio:/dev/gpiochip0            a chip with all its lines
  *   i2c:/dev/i2c-1                 a bus with all its addresses
  *
@@ -19,7 +20,11 @@ const MAX_SHOWN = 128;
 
 /** The memory and ports of the whole machine: any of them is a way out of the container. */
 const NEVER = /^\/dev\/(mem|kmem|port)$/;
-const KINDS: Readonly<Record<string, RegExp>> = { gpio: /^\/dev\/gpiochip\d+$/, i2c: /^\/dev\/i2c-\d+$/ };
+const KINDS: Readonly<Record<string, RegExp>> = {
+  serial: /^\/dev\/(tty|serial\/|rfcomm)/,
+  gpio: /^\/dev\/gpiochip\d+$/,
+  i2c: /^\/dev\/i2c-\d+$/,
+};
 const EXAMPLES = "/dev/ttyUSB0, usb:0403:6001, gpio:/dev/gpiochip0 or i2c:/dev/i2c-1";
 
 export interface RequestedDevice {
@@ -53,7 +58,9 @@ export function parseRequestedDevices(text: string): {
   for (const entry of entries) {
     const device = deviceOf(entry);
     const shown = JSON.stringify(entry.slice(0, MAX_SHOWN));
-    if (device === undefined) problems.push(`${shown} is no device: write ${EXAMPLES}`);
+    if (/^(gpio|i2c):.*:[\dxa-f,]+$/i.test(entry))
+      problems.push(`${shown}: a container gets the whole node; only components get lines and addresses`);
+    else if (device === undefined) problems.push(`${shown} is no device: write ${EXAMPLES}`);
     else if (devices.some(({ match }) => match === device.match)) problems.push(`${shown} is there twice`);
     else devices.push(device);
   }
@@ -72,7 +79,7 @@ function deviceOf(entry: string): RequestedDevice | undefined {
 
 /** A path below /dev in its shortest form; may have `*` and `?`. */
 const isDevicePath = (path: string): boolean =>
-  /^(\/[-\w.:*?]+)+$/.test(path) && path.startsWith("/dev/") && !/\/\.{0,2}(\/|$)|\*\*/.test(path);
+  /^(\/[-\w.:+@*?]+)+$/.test(path) && path.startsWith("/dev/") && !/\/\.{0,2}(\/|$)|\*\*/.test(path);
 
 /**
  * Judges an entry of `allowedDevices[].match`.
@@ -87,25 +94,27 @@ export function problemOfAllowed(pattern: string): string | undefined {
   return undefined;
 }
 
-const pathOf = (pattern: string): string => pattern.replace(/^(gpio|i2c):/, "");
+const pathOf = (pattern: string): string => pattern.replace(/^(serial|gpio|i2c):/, "");
 /** Wildcards do not match `/`. */
 const globOf = (pattern: string): RegExp => {
-  const escaped = pattern.replace(/[.]/g, "\\.").replaceAll("*", "[^/]*").replaceAll("?", "[^/]");
+  const escaped = pattern.replace(/[.+]/g, "\\.").replaceAll("*", "[^/]*").replaceAll("?", "[^/]");
   return new RegExp(`^${escaped}$`);
 };
 const normalized = (pattern: string): string => (pattern.startsWith("usb:") ? pattern.toLowerCase() : pathOf(pattern));
 
-export function isAllowed(device: RequestedDevice, namespace: string, allowed: readonly AllowedDevices[]): boolean {
-  if (NEVER.test(device.match)) return false;
+function isAllowed(match: string, namespace: string, allowed: readonly AllowedDevices[]): boolean {
+  if (NEVER.test(match)) return false;
   const own = allowed.filter(({ namespaces }) => namespaces.includes("*") || namespaces.includes(namespace));
-  return own.some(({ match }) => match.some((pattern) => globOf(normalized(pattern)).test(device.match)));
+  return own.some(({ match: patterns }) => patterns.some((pattern) => globOf(normalized(pattern)).test(match)));
 }
 
 /** The memory of the machine, also by the name of a link. */
 export const isNeverAllowed = (path: string): boolean => NEVER.test(path);
 
 /**
- * Judges what a pod asks for.
+ * Judges what a pod asks for: by its name, or by the nodes that it is now.
+ *
+ * @param nodesOf paths of the device's nodes without links; empty while it is not plugged in
  * @returns undefined: all of it is allowed; else a sentence with the way to allow it
  */
 export function refusalOf(
@@ -114,10 +123,13 @@ export function refusalOf(
     namespace,
   }: { readonly annotations?: Readonly<Record<string, string>> | undefined; readonly namespace: string },
   allowed: readonly AllowedDevices[],
+  nodesOf: (device: RequestedDevice) => readonly string[] = () => [],
 ): string | undefined {
   const { devices, problems } = parseRequestedDevices(annotations[DEVICES_ANNOTATION] ?? "");
   if (problems.length > 0) return `the annotation ${DEVICES_ANNOTATION} is wrong: ${problems.join("; ")}`;
-  const refused = devices.filter((each) => !isAllowed(each, namespace, allowed)).map(({ name }) => name);
+  const isGiven = (path: string): boolean => isAllowed(path, namespace, allowed);
+  const areGiven = (paths: readonly string[]): boolean => paths.length > 0 && paths.every(isGiven);
+  const refused = devices.filter((each) => !isGiven(each.match) && !areGiven(nodesOf(each))).map(({ name }) => name);
   if (refused.length === 0) return undefined;
   const never = refused.find((name) => NEVER.test(name));
   if (never !== undefined)

@@ -1,20 +1,21 @@
 /**
- * picolet's own check of the level baseline: annotations that give a pod what others get only by `hostPath`,
- * `hostNetwork` or `hostPort`.
+ * picolet's own check of the level baseline: annotations that give a container or a component what pods get only by
+ * `hostPath`, `hostNetwork` or `hostPort`.
  *
- * - `picolet.io/devices`: gives containers devices of the board, as a hostPath volume of /dev does.
- * - `wasm.picolet.io/devices`: opens serial ports, GPIO lines and I2C addresses of the board, as a hostPath volume of /dev does.
- * - `wasm.picolet.io/network` with `listen`: binds ports of the node, for a component has the node's network; as a hostPort does.
- * - the same with a loopback, link-local, multicast or cloud metadata address: reaches what listens on the node alone,
- *   or asks for the node's credentials, as hostNetwork does. Entries without such an address (`*` too) never reach it:
- *   the component's host refuses them.
+ * - `picolet.io/devices`: gives a container device nodes of the board, as a hostPath volume of /dev does.
+ * - `wasm.picolet.io/devices`: opens serial ports, GPIO lines and I2C addresses of the board, likewise.
+ * - `wasm.picolet.io/network` with `listen`: binds ports of the node, for a component has the node's network; as a
+ *   hostPort does.
+ * - `wasm.picolet.io/network` with a loopback, link-local, multicast or cloud metadata address: reaches what listens on
+ *   the node alone, or asks for the node's credentials, as hostNetwork does. Entries without such an address (`*` too)
+ *   never reach it: the component's host refuses them.
  *
  * An entry that cannot be read counts as forbidden: what the agent would make of it is not known here. Pure.
  */
 import { BlockList, isIP } from "node:net";
 import { type Evaluate, plural, quoteAll } from "./pod-security-view.ts";
 
-const DEVICES = ["wasm.picolet.io/devices", "picolet.io/devices"];
+const DEVICES = ["picolet.io/devices", "wasm.picolet.io/devices"];
 const NETWORK = "wasm.picolet.io/network";
 
 export const JUDGED_ANNOTATIONS: readonly string[] = [...DEVICES, NETWORK];
@@ -68,10 +69,11 @@ export const hostAccess: Evaluate = ({ annotations }) => {
   const network = entriesOf(annotations[NETWORK]);
   const listening = network.filter((entry) => /^listen\s/i.test(entry));
   const local = network.filter((entry) => !/^listen\s/i.test(entry) && reachesNode(entry));
-  const details = DEVICES.flatMap((name) => {
+  const details: string[] = [];
+  for (const name of DEVICES) {
     const devices = entriesOf(annotations[name]);
-    return devices.length === 0 ? [] : [`annotation ${name} opens ${devicesText(devices)} of the board`];
-  });
+    if (devices.length > 0) details.push(`annotation ${name} opens ${devicesText(devices)} of the board`);
+  }
   if (listening.length > 0) details.push(`annotation ${NETWORK} binds ports of the node by ${shown(listening)}`);
   if (local.length > 0)
     details.push(`annotation ${NETWORK} reaches the node itself or its metadata service by ${shown(local)}`);

@@ -4,6 +4,7 @@ import { execFileSync } from "node:child_process";
 import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
+import type { DeviceList } from "@picolet/protocol/local-api/status.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { isReady } from "@picolet/scripts/start/follow-pods.ts";
 import type { AgentNode } from "../../support/agent/agent-process.ts";
@@ -141,6 +142,14 @@ test("rules of the configuration offer device nodes and CDI devices without a pl
   );
   assert.match(inside(node, "full-node", "ls -l /dev/full; echo x > /dev/full || true"), /^c/);
   assert.equal(inside(node, "cdi-node", "ls /dev/accelerator; echo $ACCELERATOR"), "/dev/accelerator\n0");
+  const listed = edgectl(node, "devices", "-o", "json");
+  assert.deepEqual(
+    (JSON.parse(listed) as DeviceList).items.map(({ device, usedBy }) => [device, usedBy?.pod]),
+    [
+      [`picolet.test/a${process.pid}=0`, "cdi-node"],
+      ["/dev/full", "full-node"],
+    ],
+  );
   node.writeManifest("late.json", withCameras("late", 1, "example.com/full"));
   const pods = await node.waitForPods("a failed pod", (all) => all.get("late-node")?.status?.phase === "Failed");
   assert.equal(pods.get("late-node")?.status?.reason, "UnexpectedAdmissionError");

@@ -49,7 +49,7 @@ function refuse(problems: readonly Problem[], reason: string): void {
   throw new PicoletError("invalid", `cannot run WebAssembly components so: ${list}`, { reason });
 }
 
-function podProblems({ spec }: Pod): Problem[] {
+function podProblems({ metadata, spec }: Pod): Problem[] {
   const { sysctls = [], seLinuxOptions, seccompProfile } = spec.securityContext;
   const found: (Problem | false)[] = [
     spec.hostPID === true && ["spec.hostPID", "a component sees no processes"],
@@ -57,6 +57,10 @@ function podProblems({ spec }: Pod): Problem[] {
     spec.shareProcessNamespace === true && ["spec.shareProcessNamespace", "a component sees no processes"],
     spec.hostUsers === false && ["spec.hostUsers", "a component has no user namespace"],
     (spec.resourceClaims ?? []).length > 0 && ["spec.resourceClaims", "a component gets no devices of claims"],
+    (metadata.annotations?.["picolet.io/devices"] ?? "") !== "" && [
+      "metadata.annotations[picolet.io/devices]",
+      "a component has no device nodes; wasm.picolet.io/devices opens ports for it",
+    ],
     sysctls.length > 0 && ["spec.securityContext.sysctls", "a component has no kernel parameters of its own"],
     seLinuxOptions !== undefined && ["spec.securityContext.seLinuxOptions", "a component has no SELinux label"],
     seccompProfile?.type === "Localhost" && [

@@ -90,7 +90,7 @@ export class EdgectlBench {
 
   static async start(
     t: TestContext,
-    others: Pick<LocalApiComponents, "factoryReset" | "keyvalue" | "updates" | "why"> = {},
+    others: Pick<LocalApiComponents, "devices" | "factoryReset" | "keyvalue" | "updates" | "why"> = {},
   ): Promise<EdgectlBench> {
     const bench = new EdgectlBench();
     t.after(async () => {
