@@ -39,6 +39,9 @@ export const GOALS: readonly Goal[] = [
   { figure: "wasm.warmRestart.p50", atMost: 0.015, kind: "time" },
   { figure: "probes.http.cpuPercent", atMost: 3, kind: "time" },
   { figure: "probes.http.p99LateMs", atMost: 100, kind: "time" },
+  // 2 KiB a minute.
+  { figure: "metrics.pushBytesPerDay10Pods", atMost: 2048 * 1440, kind: "stable" },
+  { figure: "api.anonMiBAdded", atMost: 2, kind: "stable" },
   { figure: "eviction.crossingToKillMs.p99", atMost: 500, kind: "time" },
   { figure: "eviction.othersLost", atMost: 0, kind: "stable" },
   { figure: "blackbox.bytesPerDay", atMost: 262_144, kind: "stable" },
