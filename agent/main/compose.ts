@@ -68,7 +68,8 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   });
   const devices = new NodeDevices(base, {
     placement: () => topology?.placement,
-    ender: () => pods.workers,
+    workers: () => pods.workers,
+    pods: () => view.pods(),
     canRuntimeApplyCdi: () => appliesCdi(runtimes),
   });
   await devices.open();

@@ -3,6 +3,7 @@ import type { RestingAgent } from "@picolet/test/bench/agent/agent-figures.ts";
 import * as agent from "@picolet/test/bench/agent/agent-figures.ts";
 import { blackBoxFigures } from "@picolet/test/bench/agent/black-box-figures.ts";
 import { floorManifestToStarted } from "@picolet/test/bench/agent/cri-floor.ts";
+import { DeviceAgents, deviceStarts } from "@picolet/test/bench/agent/device-figures.ts";
 import { startFloors } from "@picolet/test/bench/agent/floors.ts";
 import { kubeletAtRest, kubeletAtRestWithHub, kubeletVersion } from "@picolet/test/bench/agent/kubelet.ts";
 import { PROBES, ProbeBench } from "@picolet/test/bench/agent/probe-figures.ts";
@@ -64,6 +65,10 @@ export function partWorks(containerd: Containerd, settings: Settings): Readonly<
       },
     },
     kubelet: { measure: () => kubeletFigures(containerd, settings) },
+    devices: {
+      setUp: () => devices(containerd, settings),
+      measure: async (rested) => ({ ...(rested as object), ...(await deviceLatency(containerd, settings)) }),
+    },
     latency: { measure: () => latencyFigures(containerd, settings) },
     wasm: { measure: () => step("components", () => wasmFigures()) },
     eviction: { measure: () => evictionFigures(containerd, settings) },
@@ -233,6 +238,22 @@ async function probes({ restWindowMs }: Settings): Promise<Resting> {
         return { mixed, exec };
       }),
     [Symbol.asyncDispose]: () => bench[Symbol.asyncDispose](),
+  };
+}
+
+async function devices(containerd: Containerd, { restWindowMs }: Settings): Promise<Resting> {
+  const started = await step("agents without and with a device plugin start", () => DeviceAgents.start(containerd));
+  return {
+    rest: () => step("agents with a device plugin", () => started.rest(restWindowMs)),
+    [Symbol.asyncDispose]: () => started[Symbol.asyncDispose](),
+  };
+}
+
+async function deviceLatency(containerd: Containerd, { runs }: Settings): Promise<object> {
+  const { without, withDevice } = await step("a pod with a device", () => deviceStarts(containerd, runs));
+  return {
+    manifestToStarted: { p50: p50(withDevice), spread: spreadOf(withDevice) },
+    manifestToStartedWithout: { p50: p50(without), spread: spreadOf(without) },
   };
 }
 

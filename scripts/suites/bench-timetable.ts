@@ -43,6 +43,11 @@ export const PARTS = {
     waits: "60 s until the agents have settled",
     seconds: { setUp: 19, rest: 60, end: 49 },
   },
+  devices: {
+    what: "memory that one device plugin adds to an agent at rest; a pod that starts with a device",
+    waits: "90 s until garbage is collected, a window of 60 s",
+    seconds: { setUp: 12, rest: 150, end: 3, measure: 20 },
+  },
   latency: { what: "pods that start, crash, are adopted; the CRI calls by hand", seconds: { measure: 59 } },
   tunnel: {
     what: "bytes and round trips to the hub; apply, exec and logs through it",

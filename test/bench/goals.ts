@@ -33,6 +33,7 @@ export const GOALS: readonly Goal[] = [
   // Two heartbeats.
   { figure: "tunnel.halfOpenDetectionSeconds", atMost: 60, kind: "stable" },
   { figure: "tunnel.applyToStarted.p50", atMost: 0.2, kind: "time" },
+  { figure: "devices.anonMiBAdded", atMost: 0.3, kind: "stable" },
   { figure: "wasm.pullPeakRssMiB", atMost: 80, kind: "stable" },
   { figure: "wasm.pssPerPodMiB", atMost: 10, kind: "stable" },
   { figure: "wasm.warmRestart.p50", atMost: 0.015, kind: "time" },
