@@ -3,13 +3,16 @@ import { chmodSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync }
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
+import type { WhyTopic } from "@picolet/protocol/decisions/decision-kinds.ts";
 import { publicMessage, publicName } from "@picolet/protocol/decisions/public-text.ts";
+import { whyText } from "@picolet/protocol/local-api/why-text.ts";
 import { millis, seconds } from "@picolet/protocol/ports.ts";
 import { desired, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import type { Decision } from "../core/store/decisions.ts";
 import { BlackBox, type BlackBoxInit } from "./black-box.ts";
+import { answerWhy, type PodNow } from "./reading/answer-why.ts";
 import { readRecords } from "./reading/read-records.ts";
 import type { RingRecord } from "./ring-record.ts";
 
@@ -18,6 +21,7 @@ after(() => rmSync(folder, { recursive: true, force: true }));
 
 const POD = desired(podOf({}, { name: "web" }), "uid-web");
 const HOUR = seconds(3600);
+const MIB = 1024 * 1024;
 let files = 0;
 
 /** One board with a disk: agents, boots and power cuts follow each other. */
@@ -73,6 +77,19 @@ class Board {
   async pass(ms: number, box: BlackBox): Promise<void> {
     await this.clock.advance(millis(ms));
     await box.flushed();
+  }
+
+  /** What `edgectl why` shows on a console, from this file. @param now undefined: the node has no such pod */
+  async why(box: BlackBox, now?: Omit<PodNow, "namespace" | "name">, topic?: WhyTopic): Promise<string> {
+    const answer = await answerWhy(
+      {
+        ...{ box, clock: this.clock, log: this.log },
+        node: { name: "edge-1", judge: () => ({ now: "healthy", isWell: true }) },
+        findPod: () => now && { namespace: "default", name: "web", ...now },
+      },
+      { pod: { namespace: undefined, name: "web" }, topic },
+    );
+    return whyText(answer, { decisions: 20, characters: 4096, nowMs: this.clock.wall().getTime() });
   }
 
   read(box: BlackBox, wanted: (record: RingRecord) => boolean = () => true): Promise<readonly RingRecord[]> {
@@ -214,6 +231,102 @@ test("a kernel's panic takes the place of the power cut, with its last words and
   assert.match(JSON.stringify(records[2]?.d), /"after":"kernelPanic"/);
   await board.kill();
 });
+
+test("why after a power cut: what the pod did before it, the cut with its length, and what took the pod's place", async () => {
+  const board = new Board();
+  let box = await board.start();
+  box.record({ kind: "accepted", source: publicName("api") }, POD);
+  box.record(started(0), POD);
+  await board.pass(60_000, box);
+  const reason = { reason: publicName("Error"), exitCode: 1, willRestart: true, figures: { run: 0, lastedMs: 60_000 } };
+  box.record({ kind: "exited", container: publicName("app"), ...reason }, POD);
+  await board.pass(2000, box);
+  // In memory alone when the power goes.
+  box.record(started(1), POD);
+  await board.kill();
+  await board.clock.advance(seconds(600));
+  board.boot();
+  box = await board.start();
+  await board.pass(3000, box);
+  box.record({ kind: "sandboxReplaced", figures: { sandbox: 1 } }, POD);
+  box.record({ ...started(1), cause: publicName("newSandbox") } as Decision, POD);
+  // By the records on disk and those that are not there yet.
+  const told = await board.why(box, { now: "Running, ready", isWell: true });
+  assert.equal(
+    told.replace(/agent [\d.]+/, "agent X"),
+    `default/web on edge-1: Running, ready
+00:11:05  Container app was started again, because the pod has a new sandbox (restart 1).
+00:11:05  The pod's sandbox had died or was lost; sandbox 2 takes its place.
+00:11:02  The agent X started after the power cut.
+00:11:02  The power was cut at about 00:01:00, the last sign of life (or the system stopped without notice); the board was back after 10m.
+00:01:00  Container app ended after 60s (exit code 1, Error).
+00:00:00  Container app was started again, as its restart policy says.
+00:00:00  The node took the pod, which the hub wants here.
+`,
+    "in order, and without the start that was in memory alone",
+  );
+  await board.kill();
+});
+
+/** Each is recorded by an agent that is killed afterwards, and read from the file by the next one. */
+const ENDS: readonly (readonly [title: string, decisions: readonly Decision[], topic: WhyTopic, told: RegExp])[] = [
+  ...(["memory.available", "nodefs.available"] as const).map(
+    (signal) =>
+      [
+        `an eviction for ${signal}`,
+        [
+          {
+            ...{ kind: "evicted" as const, signal: publicName(signal), isHard: true },
+            figures: { available: 80 * MIB, threshold: 100 * MIB, used: 210 * MIB, requested: 16 * MIB, candidates: 3 },
+          },
+        ],
+        "evicted",
+        new RegExp(
+          `The node evicted the pod: ${signal} was 80 MiB, below the hard threshold of 100 MiB; ` +
+            "it used 210 MiB of a request of 16 MiB, first of 3 by use above request, priority and use\\.",
+        ),
+      ] as const,
+  ),
+  [
+    "a preemption",
+    [{ kind: "preempted", by: publicName("kube-system/pump") }],
+    "evicted",
+    /The node ended the pod to make room for the critical pod kube-system\/pump\./,
+  ],
+  [
+    "an image that cannot be pulled",
+    [1, 2].map((tries) => ({
+      ...{ kind: "imageNotPulled" as const, container: publicName("app"), image: publicName("registry.example/app:1") },
+      ...{
+        reason: publicName("ErrImagePull"),
+        message: publicMessage("401 for https://robot:hunter2@registry.example"),
+      },
+      figures: { tries, retryInMs: tries * 10_000 },
+    })),
+    "started",
+    /Image registry\.example\/app:1 of container app is not here: .*ErrImagePull.*tried again in 20s.* 2 times since/,
+  ],
+];
+for (const [title, decisions, topic, told] of ENDS)
+  test(`why tells of ${title} after the agent was killed, alone by its topic and with the whole story`, async () => {
+    const board = new Board();
+    let box = await board.start();
+    box.record({ kind: "accepted", source: publicName("api") }, POD);
+    for (const each of decisions) box.record(each, POD);
+    await board.pass(5000, box);
+    await board.kill();
+    box = await board.start();
+    const now = { now: "Failed", isWell: false };
+    const whole = await board.why(box, now);
+    assert.match(whole, told);
+    assert.match(whole, /started after it was killed[\s\S]*The node took the pod/);
+    assert.doesNotMatch(whole, /hunter2/);
+    const alone = await board.why(box, now, topic);
+    assert.match(alone, told);
+    assert.doesNotMatch(alone, /The agent/);
+    assert.match(await board.why(box), /it is no longer on this node/, "also of a pod that is gone");
+    await board.kill();
+  });
 
 test("a clock that is set is a decision, and what was recorded before is marked", async () => {
   const board = new Board();

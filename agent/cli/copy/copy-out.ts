@@ -8,8 +8,9 @@ import { type ByteStream, CHUNK_BYTES } from "@picolet/runtime-contract/archive/
 import { type TarEntry, TarReader } from "@picolet/runtime-contract/archive/tar-reader.ts";
 import { memberPath } from "./copy-names.ts";
 
-/** As a shell makes them; the umask takes its part. */
+/** As a shell makes them; the umask takes its part. A new file that could be executed can be executed. */
 const FILE_MODE = 0o666;
+const EXECUTE_BITS = 0o111;
 
 export interface Unpacking {
   /** The first part of each member's name, or `.`. */
@@ -94,11 +95,11 @@ async function makeFolder(path: string): Promise<void> {
   }
 }
 
-async function writeFile({ content }: TarEntry, path: string): Promise<void> {
+async function writeFile({ content, mode }: TarEntry, path: string): Promise<void> {
   await makeFolder(dirname(path));
   const { O_WRONLY, O_CREAT, O_TRUNC, O_NOFOLLOW } = constants;
   try {
-    await using file = await open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, FILE_MODE);
+    await using file = await open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, FILE_MODE | (mode & EXECUTE_BITS));
     for (let piece = await content.read(CHUNK_BYTES); piece !== undefined; piece = await content.read(CHUNK_BYTES))
       await file.writeFile(piece);
   } catch (error) {

@@ -1,6 +1,6 @@
 /** Names, and archives that a container may have made to lead out of their target. */
 import assert from "node:assert/strict";
-import { mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { Readable } from "node:stream";
 import { test } from "node:test";
 import { streamOf } from "@picolet/runtime-contract/archive/byte-stream.ts";
@@ -97,6 +97,20 @@ test("what is left out is reported", async () => {
     '"root/new" is left out: it is a link',
   ]);
   assert.equal(readFileSync(folder.at("target/good"), "utf8"), "content");
+});
+
+test("a program can be executed after the way out, and has no more rights than a new file", async () => {
+  using folder = new TempFolder();
+  const given = [{ name: "root/run", mode: 0o4755 }, { name: "root/text" }];
+  const init = { root: "root", target: folder.at("target"), warn: assert.fail };
+  const umask = process.umask(0o027);
+  try {
+    await unpack(archiveOf(given), init);
+  } finally {
+    process.umask(umask);
+  }
+  const modeOf = (name: string): string => (statSync(folder.at(`target/${name}`)).mode & 0o7777).toString(8);
+  assert.deepEqual([modeOf("run"), modeOf("text")], ["750", "640"]);
 });
 
 test("what is packed is unpacked as it was, with names of any length", async () => {

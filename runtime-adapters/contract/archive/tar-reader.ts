@@ -11,6 +11,8 @@ export interface TarEntry {
   /** A hard link is among `other`: its content is elsewhere in the archive. */
   readonly kind: "file" | "folder" | "symlink" | "other";
   readonly sizeBytes: number;
+  /** The bits of its permissions. */
+  readonly mode: number;
   /** Its content, until the next entry is read. */
   readonly content: ByteStream;
 }
@@ -33,6 +35,7 @@ interface Header {
   readonly name: string;
   readonly type: string;
   readonly sizeBytes: number;
+  readonly mode: number;
 }
 
 export class TarReader {
@@ -68,7 +71,7 @@ export class TarReader {
     const content = new EntryContent(this.#stream, sizeBytes);
     this.#current = content;
     const name = (pax.get("path") ?? longName ?? header.name).replace(/^(?:\.?\/+)+/, "");
-    return { name, kind: KINDS.get(header.type) ?? "other", sizeBytes, content };
+    return { name, kind: KINDS.get(header.type) ?? "other", sizeBytes, mode: header.mode, content };
   }
 
   async #header(): Promise<Header | undefined> {
@@ -86,6 +89,8 @@ export class TarReader {
       name: prefix === "" ? name : `${prefix}/${name}`,
       type: String.fromCharCode(block[156] ?? 0),
       sizeBytes: number(block, 124, 12),
+      // Not used by most readers: what is no number there is no reason to refuse an archive.
+      mode: (octal(text(block, 100, 8)) ?? 0) & 0o7777,
     };
   }
 

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { totalmem } from "node:os";
 import { after, before, test } from "node:test";
+import type { WhyAnswer } from "@picolet/protocol/local-api/why.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { FleetBoard } from "../../support/agent/fleet-board.ts";
 import { containerIdOf, containerPod } from "../../support/agent/node-fixtures.ts";
@@ -83,6 +84,16 @@ test("the pod that leaks is evicted with the figures, the others run on, and the
   const disruption = status?.conditions?.find(({ type }) => type === "DisruptionTarget");
   assert.deepEqual([disruption?.status, disruption?.reason], ["True", "TerminationByKubelet"]);
   assert.equal(status?.containerStatuses?.[0]?.restartCount, 0);
+  const told = JSON.parse(await fleet.kubectl(["get", "--raw", "/api/v1/nodes/node-a/proxy/why/default/leak"]));
+  const { decisions } = told as WhyAnswer;
+  assert.match(
+    decisions.find(({ decision }) => decision.kind === "evicted")?.sentence ?? "",
+    /^The node evicted the pod: \S+ was .*, below the hard threshold of 100 MiB; it used .* of a request of 16 MiB/,
+  );
+  assert.ok(
+    decisions.some(({ decision }) => decision.kind === "accepted"),
+    "with the story before",
+  );
   await pressure("False");
   const now = await Promise.all(Object.keys(others).map((name) => fleet.get<Pod>("pod", name)));
   assert.deepEqual(now.map(containerIdOf), before.map(containerIdOf), "the others ran on");

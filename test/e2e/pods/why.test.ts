@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
+import { cpus } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import type { DecisionKind } from "@picolet/protocol/decisions/decision-kinds.ts";
@@ -160,6 +161,19 @@ describe("the black box of a node", { skip }, () => {
     assert.match((await decisionsOf(["node"], "manifestBroken")).join("\n"), /broken\.json.* cannot be used/);
     node.removeManifest("broken.json");
     await decisionsOf(["node"], "manifestMended");
+  });
+
+  test("a pod that makes room for a critical one", async () => {
+    const requesting = (name: string, cpu: number, priority: number): unknown =>
+      running(name, { resources: { requests: { cpu: `${cpu}m` } } }, { priority });
+    const all = cpus().length * 1000;
+    node.writeManifest("low.json", requesting("low", all - 100, 1));
+    await node.waitForPods("a pod that takes the CPUs", (pods) => isReadyPod(pods.get("low-node")));
+    node.writeManifest("high.json", requesting("high", all - 200, 10));
+    const [sentence] = await decisionsOf(["low"], "preempted");
+    assert.equal(sentence, "The node ended the pod to make room for the critical pod default/high-node.");
+    await node.waitForPods("its end", (pods) => pods.get("low-node")?.status?.phase === "Failed");
+    assert.equal(whyOf("evicted", "low").code, 1);
   });
 
   test("an agent that is killed, and one that is stopped", async () => {
