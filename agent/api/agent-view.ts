@@ -25,7 +25,7 @@ import type { AgentFacts, NodeFacts } from "../plan/node/judge-node.ts";
 export interface AgentView {
   node(): NodeView;
   /** Facts for the judgement of the node that no other answer has. */
-  facts(): AgentFacts & Pick<NodeFacts, "nowMs" | "isMachineClockRight">;
+  facts(): AgentFacts & Pick<NodeFacts, "nowMs" | "isMachineClockRight" | "kernelPanic">;
   runtimes(): readonly RuntimeReport[];
   /** Every pod that is wanted, and those that are being ended. */
   pods(): readonly AgentPod[];

@@ -32,6 +32,7 @@ class Board {
   ending: ReturnType<BlackBoxInit["ending"]> = "asked";
   signs: readonly number[] = [];
   isClockSet = true;
+  panic: ReturnType<NonNullable<BlackBoxInit["kernelPanic"]>>;
   #boot = 1;
   #bootedAt = 0;
   #stop = new AbortController();
@@ -46,6 +47,7 @@ class Board {
         bootId: `${this.#boot}0000000-0000-4000-8000-000000000000`,
         uptimeAtZero: millis(-this.#bootedAt),
         signsOfLife: () => this.signs,
+        kernelPanic: (isNewBoot) => (isNewBoot ? this.panic : undefined),
         ending: () => this.ending,
       },
     );
@@ -206,6 +208,27 @@ test("a power cut is dated by what was written last before it", async () => {
   const cut = (await board.read(box)).find(({ d }) => d.kind === "powerCut")?.d;
   const figures = { lastSignWallMs: lastRecord + 60_000, downMs: now - lastRecord - 60_000 };
   assert.deepEqual(cut, { kind: "powerCut", figures });
+  await board.kill();
+});
+
+test("a kernel's panic takes the place of the power cut, with its last words and without what may be secret", async () => {
+  const board = new Board();
+  let box = await board.start();
+  await board.pass(10_000, box);
+  await board.kill();
+  board.panic = {
+    message: "Kernel panic - not syncing: token=hunter2hunter2",
+    path: "/var/lib/systemd/pstore/dmesg-1",
+  };
+  board.boot();
+  box = await board.start();
+  const records = await board.read(box);
+  assert.deepEqual(kindsOf(records), ["agentStarted", "kernelPanic", "agentStarted"]);
+  const { d } = records[1] ?? {};
+  assert.ok(d?.kind === "kernelPanic");
+  assert.deepEqual([d.message, d.path], ["Kernel panic - not syncing: token=***", "/var/lib/systemd/pstore/dmesg-1"]);
+  assert.equal(box.kernelPanic?.message, d.message);
+  assert.match(JSON.stringify(records[2]?.d), /"after":"kernelPanic"/);
   await board.kill();
 });
 

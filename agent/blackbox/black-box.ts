@@ -1,12 +1,13 @@
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { TokenBucket } from "@picolet/protocol/async/token-bucket.ts";
-import { publicName } from "@picolet/protocol/decisions/public-text.ts";
+import { type PublicText, publicMessage, publicName } from "@picolet/protocol/decisions/public-text.ts";
 import { describeError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, type MonotonicMs, millis, seconds } from "@picolet/protocol/ports.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { Decision, DecisionRecorder } from "../core/store/decisions.ts";
+import type { KernelPanic } from "./kernel-panic.ts";
 import { RingFile } from "./ring-file.ts";
 import { encodeLine, type RingLine } from "./ring-lines.ts";
 import type { RecordTime, RingRecord } from "./ring-record.ts";
@@ -52,9 +53,14 @@ export interface BlackBoxInit {
    * before the agent writes any.
    */
   readonly signsOfLife: () => readonly number[];
+  /** The panic that ended the boot before this one. @param isNewBoot the agent has not run in this boot before */
+  readonly kernelPanic?: ((isNewBoot: boolean) => KernelPanic | undefined) | undefined;
   /** Why the agent ends; asked once, when it does. */
   readonly ending: () => "asked" | "restart" | "failed";
 }
+
+/** A panic, as everybody may read it. */
+type Told = Readonly<Record<keyof KernelPanic, PublicText>>;
 
 /** A decision and its repetitions. */
 interface Occurrence {
@@ -88,6 +94,7 @@ export class BlackBox implements Component, DecisionRecorder {
   /** Wall minus monotonic time of the last decision. */
   #wallAtZero: number | undefined;
   #isFailing = false;
+  #panic: Told | undefined;
 
   private constructor(components: BlackBoxComponents, init: BlackBoxInit) {
     this.#components = components;
@@ -112,6 +119,11 @@ export class BlackBox implements Component, DecisionRecorder {
   /** This boot: its count and the first digits of its id. */
   get boot(): RingRecord["b"] {
     return this.#boot;
+  }
+
+  /** The panic that ended the boot before this one. */
+  get kernelPanic(): Told | undefined {
+    return this.#panic;
   }
 
   /** Multiplies the delay of what can wait, such as counts. @param factor 1: as usual */
@@ -197,14 +209,20 @@ export class BlackBox implements Component, DecisionRecorder {
     const isSameBoot = last?.b[1] === id;
     this.#boot = [last === undefined ? 1 : last.b[0] + (isSameBoot ? 0 : 1), id];
     const stopped = last?.d.kind === "agentStopped" ? last.d.cause : undefined;
-    const after = beginningOf(last, isSameBoot, stopped);
+    const panic = this.#init.kernelPanic?.(last !== undefined && !isSameBoot);
+    this.#panic = panic && { message: publicMessage(panic.message), path: publicName(panic.path) };
+    const isAfterPanic = this.#panic !== undefined && !isSameBoot;
+    const after = isAfterPanic ? "kernelPanic" : beginningOf(last, isSameBoot, stopped);
     const now = clock.wall().getTime();
-    if (after === "powerCut" && last !== undefined) {
+    if ((after === "powerCut" || isAfterPanic) && last !== undefined) {
       const lastWall = last.t[1];
       const signs = this.#init.signsOfLife();
       const lastSignWallMs = Math.max(lastWall, ...signs.filter((each) => each > lastWall && each < now));
       const downMs = isClockSet() && last.x === undefined ? Math.max(0, now - lastSignWallMs) : undefined;
-      this.#record({ kind: "powerCut", figures: { lastSignWallMs, downMs } });
+      const figures = { lastSignWallMs, downMs };
+      this.#record(
+        this.#panic === undefined ? { kind: "powerCut", figures } : { kind: "kernelPanic", ...this.#panic, figures },
+      );
     }
     this.#record({ kind: "agentStarted", version: publicName(VERSION), after: publicName(after) });
   }

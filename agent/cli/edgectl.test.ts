@@ -32,6 +32,21 @@ async function healthy(t: TestContext): Promise<EdgectlBench & { logPath?: strin
   return Object.assign(bench, fillHealthy(bench.view, bench.directory));
 }
 
+test("status shows a kernel's panic, which degrades nothing", async (t) => {
+  const bench = await healthy(t);
+  bench.view.kernelPanic = {
+    message: "Kernel panic - not syncing: Fatal exception",
+    path: "/var/lib/systemd/pstore/1",
+  };
+  const { code, out } = await bench.run(["status"]);
+  assert.equal(code, 0);
+  const text = out.replaceAll(/\s+/g, " ");
+  assert.match(
+    text,
+    /note: the kernel panicked before this start: Kernel panic - not syncing: Fatal exception; its last words are in \/var\/lib\/systemd\/pstore\/1/,
+  );
+});
+
 test("status ends with 0 when all is well and with 1 for each thing that is not", async (t) => {
   const bench = await EdgectlBench.start(t);
   const { view } = bench;

@@ -71,7 +71,7 @@ const PAGE_MEMORY = GIBIBYTE;
 /** A machine of 1 GiB shows less: the kernel keeps some of it. */
 const PAGE_MEMORY_SHARE = 0.85;
 /**
- * From here on a board has the kubelet's own port, whose TLS and HTTP take some 1.3 MiB of anonymous memory once
+ * From here on a board has the kubelet's own port, whose TLS and HTTP take some 1.5 MiB of anonymous memory once
  * a client has come: boards with 1 GiB, of which firmware and kernel keep an eighth. On smaller ones the hub, which
  * answers the same, is enough.
  */

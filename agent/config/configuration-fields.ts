@@ -399,7 +399,13 @@ export const CONFIGURATION_FIELDS = {
     },
     isActedUpon: true,
   },
-  allowedDevices: { kind: "texts", default: [], isActedUpon: true },
+  allowedDevices: {
+    items: {
+      match: { kind: "textOrTexts", isRequired: true },
+      namespaces: { kind: "textOrTexts", isRequired: true },
+    },
+    isActedUpon: true,
+  },
   page: {
     fields: {
       enabled: { kind: "flag", isDerived: true },

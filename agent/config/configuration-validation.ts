@@ -7,7 +7,7 @@ import type { NodeAllocatable } from "../plan/node/node-allocatable.ts";
 import type { Board } from "./board-defaults.ts";
 import type { Configuration } from "./configuration.ts";
 import type { FieldTable, ValueField } from "./configuration-fields.ts";
-import { validateDevices } from "./device-validation.ts";
+import { validateAllowedDevices, validateDevices } from "./device-validation.ts";
 import { type SignalCapacities, type SignalCapacity, validateEviction } from "./eviction-validation.ts";
 import { validateHub, validateNode } from "./hub-validation.ts";
 import { validateImageCredentials, validateImageSignatures } from "./image-credentials-validation.ts";
@@ -53,6 +53,7 @@ export function validateConfiguration(
     if (!UPDATE_KINDS.includes(each)) problems.unsupported(`updates.allowed[${index}]`, each, UPDATE_KINDS);
   });
   validateDevices(configuration, problems);
+  validateAllowedDevices(configuration, problems);
   validateRegistries(configuration, problems);
   validateProxy(configuration, problems);
   validateHttp(configuration, problems);

@@ -1,5 +1,7 @@
 /** Validates `devices` and `allowedDevices`. */
+
 import type { FieldProblems } from "@picolet/protocol/kubernetes/field-problems.ts";
+import { problemOfAllowed } from "../plan/admission/requested-devices.ts";
 import type { Configuration } from "./configuration.ts";
 
 /** Each is read again whenever something is plugged in. */
@@ -9,17 +11,9 @@ const RESOURCE = /^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?\/[A-Za-z0-9]([-A-Za-z0-9
 /** Node paths with `*` and `?` alone: other patterns could read the whole file system. */
 const MATCH =
   /^(\/dev\/[-\w.:*?/]+|usb:[0-9a-fA-F]{4}:[0-9a-fA-F]{4}|cdi:[a-z0-9][-a-z0-9.]*\/[A-Za-z0-9][-\w]*(=[-\w.:]+)?)$/;
+const NAMESPACE = /^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$/;
 
-const EXPECTED = "must be a path below /dev, which may have * and ?, usb:VENDOR:PRODUCT";
-
-const isMatch = (pattern: string): boolean => MATCH.test(pattern) && !pattern.includes("..") && !pattern.includes("**");
-
-export function validateDevices({ devices, allowedDevices }: Configuration, problems: FieldProblems): void {
-  if (allowedDevices.length > MAX_RULES) problems.tooMany("allowedDevices", allowedDevices.length, MAX_RULES);
-  allowedDevices.forEach((pattern, index) => {
-    if (!isMatch(pattern) || pattern.startsWith("cdi:"))
-      problems.invalid(`allowedDevices[${index}]`, pattern, EXPECTED.replace(", usb:", ", or usb:"));
-  });
+export function validateDevices({ devices }: Configuration, problems: FieldProblems): void {
   if (devices.length > MAX_RULES) problems.tooMany("devices", devices.length, MAX_RULES);
   const names = devices.map(({ name }) => name);
   devices.forEach(({ name, match }, index) => {
@@ -29,7 +23,28 @@ export function validateDevices({ devices, allowedDevices }: Configuration, prob
     else if (names.indexOf(name) < index) problems.duplicate(`${at}.name`, name);
     if (match.length > MAX_MATCHES) problems.tooMany(`${at}.match`, match.length, MAX_MATCHES);
     match.forEach((pattern, number) => {
-      if (!isMatch(pattern)) problems.invalid(`${at}.match[${number}]`, pattern, `${EXPECTED}, or cdi:VENDOR/CLASS`);
+      if (!MATCH.test(pattern) || pattern.includes("..") || pattern.includes("**"))
+        problems.invalid(
+          `${at}.match[${number}]`,
+          pattern,
+          "must be a path below /dev, which may have * and ?, usb:VENDOR:PRODUCT, or cdi:VENDOR/CLASS",
+        );
+    });
+  });
+}
+
+export function validateAllowedDevices({ allowedDevices }: Configuration, problems: FieldProblems): void {
+  if (allowedDevices.length > MAX_RULES) problems.tooMany("allowedDevices", allowedDevices.length, MAX_RULES);
+  allowedDevices.forEach(({ match, namespaces }, index) => {
+    const at = `allowedDevices[${index}]`;
+    if (match.length > MAX_MATCHES) problems.tooMany(`${at}.match`, match.length, MAX_MATCHES);
+    match.forEach((pattern, number) => {
+      const problem = problemOfAllowed(pattern);
+      if (problem !== undefined) problems.invalid(`${at}.match[${number}]`, pattern, problem);
+    });
+    namespaces.forEach((namespace, number) => {
+      if (namespace !== "*" && !NAMESPACE.test(namespace))
+        problems.invalid(`${at}.namespaces[${number}]`, namespace, "must be the name of a namespace, or *");
     });
   });
 }

@@ -1,17 +1,11 @@
 /** Follows the devices of the configuration's rules as they are plugged in and out. */
-import { type FSWatcher, watch } from "node:fs";
-import { dirname } from "node:path";
+import type { FSWatcher } from "node:fs";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
-import { ignore } from "@picolet/protocol/errors.ts";
-import { type Clock, type Log, millis, seconds } from "@picolet/protocol/ports.ts";
+import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import { type CdiDevice, readCdiDevices } from "./cdi.ts";
+import { foldersOf, SCAN, SETTLE, watchFolders } from "./device-folders.ts";
 import type { DeviceManager } from "./device-manager.ts";
 import { type DeviceRule, matchingDevices, RuleProvider } from "./device-rules.ts";
-
-/** udev makes a node, its links and its rights within this time. */
-const SETTLE = millis(300);
-/** The interval of scans where the kernel reports no changes, such as of a link's folder that is not there yet. */
-const SCAN = seconds(30);
 
 export class RuleWatcher {
   readonly #components: { readonly clock: Clock; readonly log: Log; readonly manager: DeviceManager };
@@ -69,17 +63,8 @@ export class RuleWatcher {
   }
 
   #watch(): readonly FSWatcher[] {
-    const patterns = this.#init.rules.flatMap(({ match }) => match);
-    const paths = patterns.filter((each) => each.startsWith("/")).map((each) => this.#init.root + dirname(each));
-    const folders = new Set([`${this.#init.root}/dev`, ...paths, ...this.#init.cdiFolders]);
-    return [...folders].flatMap((folder) => {
-      try {
-        const watcher = watch(folder, () => this.#alarm.set(SETTLE));
-        watcher.on("error", ignore("scans by time go on"));
-        return [watcher];
-      } catch {
-        return [];
-      }
-    });
+    const { root, rules, cdiFolders } = this.#init;
+    const patterns = rules.flatMap(({ match }) => match);
+    return watchFolders([...foldersOf(patterns, root), ...cdiFolders], () => this.#alarm.set(SETTLE));
   }
 }

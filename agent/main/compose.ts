@@ -68,7 +68,8 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   });
   const devices = new NodeDevices(base, {
     placement: () => topology?.placement,
-    ender: () => pods.workers,
+    workers: () => pods.workers,
+    pods: () => view.pods(),
     canRuntimeApplyCdi: () => appliesCdi(runtimes),
   });
   await devices.open();
@@ -288,7 +289,7 @@ interface ShownNode {
 }
 
 function makeView(
-  { ports: { clock }, init, startedAt, store, node, telemetry, cluster }: AgentBase,
+  { ports: { clock }, init, startedAt, store, decisions, node, telemetry, cluster }: AgentBase,
   shown: ShownNode & {
     readonly devices: NodeDevices;
     readonly budget: Budget;
@@ -324,6 +325,7 @@ function makeView(
         podsWithoutWorker: Math.max(0, desired.desired.current.pods.size - pods.workers.size),
         nowMs: clock.wall().getTime(),
         isMachineClockRight: !clock.isConfirmed || clock.isMachineRight,
+        kernelPanic: decisions.kernelPanic,
       }),
       flash: () => budget.report(),
       telemetry: () => telemetry.report(),

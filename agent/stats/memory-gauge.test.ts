@@ -10,6 +10,7 @@ import fc from "fast-check";
 import { usageObservations } from "../plan/eviction/eviction-signals.ts";
 import { CgroupSampler } from "./cgroup-sampler.ts";
 import type { CgroupFolders } from "./cgroup-usage.ts";
+import { machineUsage } from "./machine-usage.ts";
 import { MemoryGauge } from "./memory-gauge.ts";
 
 const NEVER = new AbortController().signal;
@@ -60,6 +61,21 @@ const FILES = {
   v1: { used: "memory.usage_in_bytes", limit: "memory.limit_in_bytes", inactive: "total_inactive_file" },
   v2: { used: "memory.current", limit: "memory.max", inactive: "inactive_file" },
 } as const;
+
+test("what a driver takes and charges to no cgroup, as the GPU of a Jetson, counts for the node alone", () => {
+  using kernel = new Kernel("v2");
+  kernel.write(`${SLICE}/memory.current`, "4096\n");
+  kernel.write(`${SLICE}/memory.max`, `${MIB}\n`);
+  kernel.write(`${SLICE}/memory.stat`, "inactive_file 0\n");
+  const read = () => ({ ...kernel.gauge.read(NEAR), used: machineUsage(kernel.folder.path).workingSetBytes });
+  const before = read();
+  // Neither AnonPages nor page cache grows with the GPU's pages.
+  kernel.write("meminfo", MEMINFO.replace("MemFree: 200", "MemFree: 80"));
+  const after = read();
+  assert.equal((before.node?.available ?? 0) - (after.node?.available ?? 0), 120 * KIB);
+  assert.equal(after.used - before.used, 120 * KIB);
+  assert.deepEqual(after.pods, before.pods);
+});
 
 for (const kind of ["v1", "v2"] as const) {
   const names = FILES[kind];

@@ -128,6 +128,7 @@ const AGENT_BEGINNINGS: Readonly<Record<string, string>> = {
   killed: "after it was killed or had crashed; the board ran on",
   reboot: "after the board was restarted in order",
   powerCut: "after the power cut",
+  kernelPanic: "after the kernel's panic",
 };
 
 /** All kinds. Never rename or remove a kind or a field: black boxes of earlier versions have them. */
@@ -287,6 +288,12 @@ export const DECISION_KINDS = {
     ({ figures: { lastSignWallMs, downMs } }, say) =>
       `The power was cut at about ${say.time(lastSignWallMs)}, the last sign of life (or the system stopped without notice)` +
       `${downMs === undefined ? "" : `; the board was back after ${say.duration(downMs)}`}.`,
+  ),
+  kernelPanic: row<WithMessage & { path: PublicText; figures: { lastSignWallMs: number; downMs: number | undefined } }>(
+    ["notReady", "restarted", "ended"],
+    ({ message, path, figures: { lastSignWallMs, downMs } }, say) =>
+      `The kernel panicked after ${say.time(lastSignWallMs)}, the last sign of life: ${withoutStop(message)}` +
+      `${downMs === undefined ? "" : `; the board was back after ${say.duration(downMs)}`}. Its last words are in ${path}.`,
   ),
   nodeNotReady: row<WithMessage>(
     ["notReady", "started"],

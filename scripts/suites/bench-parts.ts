@@ -3,12 +3,14 @@ import type { RestingAgent } from "@picolet/test/bench/agent/agent-figures.ts";
 import * as agent from "@picolet/test/bench/agent/agent-figures.ts";
 import { blackBoxFigures } from "@picolet/test/bench/agent/black-box-figures.ts";
 import { floorManifestToStarted } from "@picolet/test/bench/agent/cri-floor.ts";
+import { DeviceAgents, deviceStarts } from "@picolet/test/bench/agent/device-figures.ts";
 import { startFloors } from "@picolet/test/bench/agent/floors.ts";
 import { kubeletAtRest, kubeletAtRestWithHub, kubeletVersion } from "@picolet/test/bench/agent/kubelet.ts";
 import { PROBES, ProbeBench } from "@picolet/test/bench/agent/probe-figures.ts";
 import { statsFigures } from "@picolet/test/bench/agent/stats-figures.ts";
 import { evictionFigures } from "@picolet/test/bench/eviction/eviction-figures.ts";
 import { LEAN_LIMITS } from "@picolet/test/bench/goals.ts";
+import { PortAgents, SampledBoard, scrapesAt50Pods } from "@picolet/test/bench/hub/monitoring-figures.ts";
 import {
   LinkBoards,
   type LinkFigures,
@@ -19,7 +21,7 @@ import { percentile, round, spreadOf } from "@picolet/test/bench/measure/process
 import { step } from "@picolet/test/bench/measure/progress.ts";
 import { LeanAgent, type LeanFigures } from "@picolet/test/bench/memory/lean-figures.ts";
 import { MemoryAgents } from "@picolet/test/bench/memory/memory-figures.ts";
-import { pageFigures } from "@picolet/test/bench/page/page-figures.ts";
+import { boardPageMs, fleetPageMs } from "@picolet/test/bench/page/page-figures.ts";
 import { wasmFigures } from "@picolet/test/bench/wasm/component-figures.ts";
 import { nodeWith } from "@picolet/test/support/agent/node-fixtures.ts";
 import type { Containerd } from "@picolet/test/support/containerd/containerd.ts";
@@ -27,6 +29,7 @@ import type { PartWork, Resting } from "./bench-run.ts";
 import type { PartName } from "./bench-timetable.ts";
 
 const POD_COUNTS = [0, 10, 50];
+const SCRAPES = 20;
 /** In turns without and with a tracer. */
 const LEAN_PERIODS = 5;
 /** Runs of forty pods at once, which take ten seconds each. */
@@ -62,20 +65,56 @@ export function partWorks(containerd: Containerd, settings: Settings): Readonly<
       },
     },
     kubelet: { measure: () => kubeletFigures(containerd, settings) },
+    devices: {
+      setUp: () => devices(containerd, settings),
+      measure: async (rested) => ({ ...(rested as object), ...(await deviceLatency(containerd, settings)) }),
+    },
     latency: { measure: () => latencyFigures(containerd, settings) },
     wasm: { measure: () => step("components", () => wasmFigures()) },
     eviction: { measure: () => evictionFigures(containerd, settings) },
     blackbox: { measure: () => step("a day of the black box", () => blackBoxFigures()) },
     stats: { measure: () => step("collection of usage", () => statsFigures()) },
     edgectl: { measure: () => edgectlFigures(containerd, settings) },
-    page: { measure: () => step("the pages in a browser", pages) },
+    page: { measure: () => step("a board's page in a browser", boardPage) },
+    hub: { measure: () => step("the fleet's page in a browser", fleetPage) },
+    api: { setUp: () => ports(containerd, settings) },
+    metrics: {
+      setUp: () => samples(containerd),
+      measure: async (pushed) => {
+        const scrapes = await step("scrapes of 50 pods", () => scrapesAt50Pods(containerd, quick ? 5 : SCRAPES));
+        return { ...(pushed as object), scrapeMsAt50Pods: p50(scrapes), scrapeMsSpread: spreadOf(scrapes) };
+      },
+    },
   };
 }
 
-/** A board's page by itself; the fleet's is the hub's. */
-async function pages(): Promise<unknown> {
-  const { firstPaintMs, fleetPageMsAt10000 } = await pageFigures();
-  return { firstPaintMs: p50(firstPaintMs), fleetPageMsAt10000: p50(fleetPageMsAt10000) };
+async function boardPage(): Promise<unknown> {
+  const firstPaintMs = await boardPageMs();
+  return { firstPaintMs: p50(firstPaintMs), spread: { firstPaintMs: spreadOf(firstPaintMs) } };
+}
+
+async function fleetPage(): Promise<unknown> {
+  const fleetPageMsAt10000 = await fleetPageMs();
+  return {
+    fleetPageMsAt10000: p50(fleetPageMsAt10000),
+    spread: { fleetPageMsAt10000: spreadOf(fleetPageMsAt10000) },
+  };
+}
+
+async function ports(containerd: Containerd, { restWindowMs }: Settings): Promise<Resting> {
+  const started = await step("agents without and with the kubelet's port start", () => PortAgents.start(containerd));
+  return {
+    rest: () => step("the kubelet's port at rest", () => started.rest(restWindowMs)),
+    [Symbol.asyncDispose]: () => started[Symbol.asyncDispose](),
+  };
+}
+
+async function samples(containerd: Containerd): Promise<Resting> {
+  const started = await step("a board that pushes samples starts", () => SampledBoard.start(containerd));
+  return {
+    rest: () => step("samples of ten pods", () => started.rest()),
+    [Symbol.asyncDispose]: () => started[Symbol.asyncDispose](),
+  };
 }
 
 const p50 = (samples: readonly number[]): number => round(percentile(samples, 0.5));
@@ -199,6 +238,22 @@ async function probes({ restWindowMs }: Settings): Promise<Resting> {
         return { mixed, exec };
       }),
     [Symbol.asyncDispose]: () => bench[Symbol.asyncDispose](),
+  };
+}
+
+async function devices(containerd: Containerd, { restWindowMs }: Settings): Promise<Resting> {
+  const started = await step("agents without and with a device plugin start", () => DeviceAgents.start(containerd));
+  return {
+    rest: () => step("agents with a device plugin", () => started.rest(restWindowMs)),
+    [Symbol.asyncDispose]: () => started[Symbol.asyncDispose](),
+  };
+}
+
+async function deviceLatency(containerd: Containerd, { runs }: Settings): Promise<object> {
+  const { without, withDevice } = await step("a pod with a device", () => deviceStarts(containerd, runs));
+  return {
+    manifestToStarted: { p50: p50(withDevice), spread: spreadOf(withDevice) },
+    manifestToStartedWithout: { p50: p50(without), spread: spreadOf(without) },
   };
 }
 

@@ -43,6 +43,11 @@ export const PARTS = {
     waits: "60 s until the agents have settled",
     seconds: { setUp: 19, rest: 60, end: 49 },
   },
+  devices: {
+    what: "memory that one device plugin adds to an agent at rest; a pod that starts with a device",
+    waits: "90 s until garbage is collected, a window of 60 s",
+    seconds: { setUp: 12, rest: 150, end: 3, measure: 20 },
+  },
   latency: { what: "pods that start, crash, are adopted; the CRI calls by hand", seconds: { measure: 59 } },
   tunnel: {
     what: "bytes and round trips to the hub; apply, exec and logs through it",
@@ -59,7 +64,18 @@ export const PARTS = {
   blackbox: { what: "bytes that the black box writes in a day of a crash loop", seconds: { measure: 2 } },
   stats: { what: "collection of usage", seconds: { measure: 3 } },
   edgectl: { what: "edgectl status", seconds: { measure: 2 } },
-  page: { what: "a board's page, and the fleet's of 10,000 boards, in a browser", seconds: { measure: 9 } },
+  page: { what: "a board's page in a browser", seconds: { measure: 4 } },
+  hub: { what: "the fleet's page of 10,000 boards in a browser", seconds: { measure: 6 } },
+  api: {
+    what: "memory of the kubelet's port after a client has come",
+    waits: "90 s until the starts are reported, a window of 60 s",
+    seconds: { setUp: 7, rest: 150, end: 12 },
+  },
+  metrics: {
+    what: "scrapes of 50 pods, and samples that a board with 10 pods pushes",
+    waits: "90 s until the starts are reported, 90 s of samples",
+    seconds: { setUp: 5, rest: 180, end: 6, measure: 25 },
+  },
 } as const satisfies Readonly<Record<string, Part>>;
 
 export type PartName = keyof typeof PARTS;

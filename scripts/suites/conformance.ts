@@ -28,12 +28,12 @@ async function main(given: Arguments): Promise<number> {
     using api = await KubeApi.open(target.kubeconfig);
     return await runTests(tests, new ClusterStage(api, target), { parallel: given.parallel, say });
   };
-  const { cluster, images, pullSecretFile, containerLogs } = given;
+  const { cluster, images, pullSecretFile, containerLogs, kubeletRoot } = given;
   const pullSecret = pullSecretFile === undefined ? "" : readFileSync(pullSecretFile, "utf8");
   const report =
     cluster === undefined
       ? await runHere(run, given.runtime)
-      : await run({ ...cluster, images, pullSecret, containerLogs });
+      : await run({ ...cluster, images, pullSecret, containerLogs, kubeletRoot });
   for (const { name, result, gap } of report.tests) {
     if (result === "failed") say(gap === undefined ? `FAILED ${name}` : `FAILED, as is known (${gap}) ${name}`);
   }

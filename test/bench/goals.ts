@@ -33,11 +33,15 @@ export const GOALS: readonly Goal[] = [
   // Two heartbeats.
   { figure: "tunnel.halfOpenDetectionSeconds", atMost: 60, kind: "stable" },
   { figure: "tunnel.applyToStarted.p50", atMost: 0.2, kind: "time" },
+  { figure: "devices.anonMiBAdded", atMost: 0.3, kind: "stable" },
   { figure: "wasm.pullPeakRssMiB", atMost: 80, kind: "stable" },
   { figure: "wasm.pssPerPodMiB", atMost: 10, kind: "stable" },
   { figure: "wasm.warmRestart.p50", atMost: 0.015, kind: "time" },
   { figure: "probes.http.cpuPercent", atMost: 3, kind: "time" },
   { figure: "probes.http.p99LateMs", atMost: 100, kind: "time" },
+  // 2 KiB a minute.
+  { figure: "metrics.pushBytesPerDay10Pods", atMost: 2048 * 1440, kind: "stable" },
+  { figure: "api.anonMiBAdded", atMost: 2, kind: "stable" },
   { figure: "eviction.crossingToKillMs.p99", atMost: 500, kind: "time" },
   { figure: "eviction.othersLost", atMost: 0, kind: "stable" },
   { figure: "blackbox.bytesPerDay", atMost: 262_144, kind: "stable" },

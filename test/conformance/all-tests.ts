@@ -1,3 +1,4 @@
+import { deviceTests } from "./cases/devices.ts";
 import { environmentTests } from "./cases/environment.ts";
 import { isolationTests } from "./cases/isolation.ts";
 import { kubeletApiTests } from "./cases/kubelet-api.ts";
@@ -22,6 +23,7 @@ export const allTests: readonly ConformanceTest[] = [
   ...resizeTests,
   ...nodeObjectTests,
   ...kubeletApiTests,
+  ...deviceTests,
   ...podNetworkTests,
   ...payloadVolumeTests,
   ...scratchVolumeTests,

@@ -51,7 +51,9 @@ export class LocalCluster implements AsyncDisposable {
     const pullSecret = pullSecretFor(registry.privateAddress);
     // Beside its folder of logs, as a kubelet's.
     const containerLogs = join(node.directory, "containers");
-    return new LocalCluster({ kubeconfig, node: NODE, images, pullSecret, containerLogs }, node, parts.move());
+    const kubeletRoot = join(node.directory, "root");
+    const target = { kubeconfig, node: NODE, images, pullSecret, containerLogs, kubeletRoot };
+    return new LocalCluster(target, node, parts.move());
   }
 
   /** The agent's, its end. */

@@ -341,7 +341,7 @@ async function leavesUnbootableUpdate(world: BoardWorld): Promise<void> {
   await leavesUpdate(world, "neverBoots", /did not boot/);
 }
 
-/** The kernel stops in a panic and does not restart by itself: the chipset's watchdog does. */
+/** The kernel stops in a panic and does not restart by itself: the chipset's watchdog does. edgectl has its last words. */
 async function isRestartedByWatchdog(world: BoardWorld): Promise<void> {
   const board = await world.board();
   const before = (await board.output("cat /proc/sys/kernel/random/boot_id")).trim();
@@ -354,6 +354,8 @@ async function isRestartedByWatchdog(world: BoardWorld): Promise<void> {
   await board.shellReady();
   assert.notEqual((await board.output("cat /proc/sys/kernel/random/boot_id")).trim(), before);
   await world.podsRun(board);
+  assert.match(await board.output("edgectl status || true"), /kernel\s+panicked\s+before\s+this\s+start/);
+  assert.match(await board.output("edgectl why node || true"), /not\s+syncing:\s+sysrq\s+triggered\s+crash/);
 }
 
 async function survivesFullData(world: BoardWorld): Promise<void> {

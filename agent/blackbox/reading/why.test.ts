@@ -164,6 +164,7 @@ test("every kind reads as sentences, whatever its fields", () => {
     message: publicMessage("a message"),
     signal: publicName("memory.available"),
     origin: publicName("f"),
+    path: publicName("/f"),
   };
   const flags = { isHard: true, exitCode: 1, willRestart: false, step: publicName("start"), runtime: publicName("x") };
   for (const kind of Object.keys(DECISION_KINDS)) {

@@ -50,6 +50,8 @@ function statusText(context: Context, input: Arguments, answer: StatusAnswer): s
   const { node, health, runtimes, agent, resources, tunnel } = answer;
   let text = `${wrap(`${node} is ${health.summary}`, width, 2)}\n`;
   for (const each of health.details) text += `${wrap(each, width, 4)}\n`;
+  for (const { state, details } of health.findings)
+    if (state === "kernelPanicked") for (const each of details) text += `${wrap(`note: ${each}`, width, 4)}\n`;
   for (const each of answer.warnings ?? []) text += `${wrap(`warning: ${placeOf(each)}: ${each.message}`, width, 4)}\n`;
   const up = agent.upMs === undefined ? age(agent.startedAt, context.now()) : humanDuration(agent.upMs);
   text += field(

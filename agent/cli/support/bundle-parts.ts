@@ -2,6 +2,7 @@
  * What is in a support bundle, in the order of its use to a maintainer: when the bundle is full, the last parts are
  * missing. To add a part, add its row.
  */
+import { PANIC_RECORDS, panicRecords } from "@picolet/protocol/decisions/panic-records.ts";
 import type { PodList, StatusAnswer } from "@picolet/protocol/local-api/status.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
@@ -33,6 +34,8 @@ export interface BundlePart {
 /** Bounds the agent's own log: some days of a healthy board, hours of one with much to say. */
 const AGENT_LOG_LINES = 5000;
 const KERNEL_LOG_LINES = 2000;
+/** The newest: some 64 KiB each. */
+const MOST_PANICS = 8;
 const EVENTS = 1000;
 /** Bounds the log of one container run. */
 const LOG_LINES = 500;
@@ -70,6 +73,15 @@ export const BUNDLE_PARTS: readonly BundlePart[] = [
   output("addresses.txt", ["ip", "-brief", "address"]),
   output("units.txt", ["systemctl", "--no-pager", "--full", "status", "picolet", "containerd"]),
   output("kernel.log", ["dmesg"], KERNEL_LOG_LINES),
+  {
+    what: "the last words of kernels",
+    collect: function* ({ machine }) {
+      for (const path of panicRecords(PANIC_RECORDS, machine.list).slice(-MOST_PANICS)) {
+        const content = machine.read(path);
+        if (content !== undefined) yield { name: `system${path}`, content };
+      }
+    },
+  },
   { what: "the logs of pods", collect: logsOfPods },
 ];
 

@@ -1,7 +1,8 @@
 /** The black box of this node: opened before anything else of the agent writes to the disk. */
-import { readdirSync, readFileSync, statSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { uptime } from "node:os";
 import { join } from "node:path";
+import { PANIC_RECORDS } from "@picolet/protocol/decisions/panic-records.ts";
 import { ignore } from "@picolet/protocol/errors.ts";
 import { type Clock, millis } from "@picolet/protocol/ports.ts";
 import { BlackBox } from "../../blackbox/black-box.ts";
@@ -9,24 +10,29 @@ import type { CorrectedClock } from "../../security/corrected-clock.ts";
 import type { AgentInit, AgentPorts } from "../node/agent-init.ts";
 
 const FILE = "black-box";
+const PANIC_NOTE = "kernel-panic";
 /** Bounds the start on a board with folders of many pods: their logs say the same. */
 const MAX_FILES = 200;
 
 /** @param machine whose clock is not corrected */
-export function makeBlackBox(
+export async function makeBlackBox(
   clock: CorrectedClock,
   { clock: machine, log }: Pick<AgentPorts, "clock" | "log">,
   { args: { rootDir }, configuration, stops }: AgentInit,
   signal: AbortSignal,
 ): Promise<BlackBox> {
-  return BlackBox.open(
+  const bootId = readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim();
+  const panics = existsSync(PANIC_RECORDS) ? await import("../../blackbox/kernel-panic.ts") : undefined;
+  const panicInit = { folder: PANIC_RECORDS, notePath: join(rootDir, PANIC_NOTE), bootId, log };
+  return await BlackBox.open(
     { clock, log, isClockSet: () => isSet(clock, machine) },
     {
       path: join(rootDir, FILE),
       size: configuration.blackBox.size,
-      bootId: readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim(),
+      bootId,
       uptimeAtZero: millis(uptime() * 1000 - clock.monotonic()),
       signsOfLife: () => signsOfLife(rootDir, configuration.podLogsDir),
+      kernelPanic: panics && ((isNewBoot) => panics.kernelPanic(panicInit, isNewBoot)),
       ending: () => (stops?.isRestarting === true ? "restart" : signal.aborted ? "asked" : "failed"),
     },
   );

@@ -1,7 +1,7 @@
 /** The parts of the device manager, put together. */
 import { renameSync } from "node:fs";
 import { describeError } from "@picolet/protocol/errors.ts";
-import type { DesiredPod, Device } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { GrpcServer } from "@picolet/runtime-cri/wire/grpc-server.ts";
 import type { DeviceLaunch, DeviceResources } from "../../core/pods/container-devices.ts";
 import type { Rejection } from "../../core/pods/pod-admission.ts";
@@ -9,7 +9,6 @@ import { withCdiEdits } from "../../devices/cdi.ts";
 import { type DeviceCheckpoint, readCheckpoint, writeCheckpoint } from "../../devices/device-checkpoint.ts";
 import { DeviceManager, REFUSED } from "../../devices/device-manager.ts";
 import { DevicePlugins } from "../../devices/device-plugins.ts";
-import { nodesOf, podDevices } from "../../devices/pod-devices.ts";
 import { RuleWatcher } from "../../devices/rule-watcher.ts";
 import { AdmissionFailure, rejectionOf } from "../../topology/placement-round.ts";
 import { placedContainers } from "../../topology/requested.ts";
@@ -24,8 +23,6 @@ export class LoadedDevices implements AsyncDisposable {
   readonly rules: RuleWatcher;
   /** Applies the launch's CDI devices as far as CRI can express them. */
   readonly withCdi: (launch: DeviceLaunch) => Promise<DeviceLaunch>;
-  /** The nodes that a pod names by its annotations. */
-  readonly podNodes: (annotations: Readonly<Record<string, string>> | undefined) => readonly Device[];
   /** Serves the connections to `kubelet.sock`. */
   readonly server: GrpcServer;
   readonly refused = REFUSED;
@@ -52,10 +49,6 @@ export class LoadedDevices implements AsyncDisposable {
     };
     this.withCdi = async (launch) => withCdiEdits(launch, await this.rules.cdi(), init.canRuntimeApplyCdi());
     this.manager = new DeviceManager({ log, isKnown, keep, withCdi: this.withCdi }, restored());
-    this.podNodes = (annotations) => {
-      const wanted = podDevices(annotations);
-      return wanted.length === 0 ? [] : nodesOf(wanted, configuration.allowedDevices, { root: "", cdiNames: () => [] });
-    };
     const rules = { rules: configuration.devices, root: "", cdiFolders: CDI_FOLDERS };
     this.rules = new RuleWatcher({ clock, log, manager: this.manager }, rules);
     this.plugins = new DevicePlugins({ clock, log, manager: this.manager }, { folder: init.folder });

@@ -10,6 +10,7 @@ import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import type { ResourceStatus } from "@picolet/protocol/pod/pod-status.ts";
 import type { PodUid } from "@picolet/protocol/ports.ts";
 import type { Cpuset, DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { AgentPod } from "../../core/pods/agent-pod.ts";
 import type {
   ClaimingContainer,
   ContainerDevices,
@@ -17,8 +18,11 @@ import type {
   DeviceResources,
 } from "../../core/pods/container-devices.ts";
 import type { ContainerPlacement } from "../../core/pods/container-placement.ts";
-import type { PodEnder, Rejection } from "../../core/pods/pod-admission.ts";
+import type { PodEnder, PodMover, Rejection } from "../../core/pods/pod-admission.ts";
+import type { AnnotatedDevices } from "../../devices/annotated-devices.ts";
+import { DEVICES_ANNOTATION } from "../../plan/admission/requested-devices.ts";
 import type { PluginHandler } from "../../plugins/plugin-handler.ts";
+import { PodEvents } from "../../workers/ports/pod-events.ts";
 import type { AgentBase } from "../base/agent-base.ts";
 import type { LoadedDevices } from "./load-devices.ts";
 
@@ -26,15 +30,14 @@ import type { LoadedDevices } from "./load-devices.ts";
 const FOLDER = "device-plugins";
 const SOCKET = "kubelet.sock";
 const CHECKPOINT = "kubelet_internal_checkpoint";
-/** Names device nodes; `agent/devices/pod-devices.ts` reads it. */
-const POD_DEVICES = "picolet.io/devices";
 const NO_DEVICES: DeviceResources = { capacity: {}, allocatable: {} };
 const NOTHING: DeviceLaunch = { env: [], mounts: [], devices: [], annotations: {}, cdiDevices: [] };
 
 export interface NodeDevicesParts {
   /** Undefined: no pod gets CPUs or memory for itself alone. */
   readonly placement: () => ContainerPlacement | undefined;
-  readonly ender: () => PodEnder;
+  readonly workers: () => PodEnder & PodMover;
+  readonly pods: () => readonly AgentPod[];
   /** True when the runtime applies CDI devices itself. */
   readonly canRuntimeApplyCdi: () => boolean;
 }
@@ -49,6 +52,8 @@ export class NodeDevices implements Component, ContainerPlacement, ContainerDevi
   readonly #life = new AbortController();
   #loaded: LoadedDevices | undefined;
   #loading: Promise<LoadedDevices> | undefined;
+  /** Undefined: the configuration allows none. */
+  #annotated: AnnotatedDevices | undefined;
 
   constructor(base: AgentBase, parts: NodeDevicesParts) {
     this.#base = base;
@@ -58,7 +63,8 @@ export class NodeDevices implements Component, ContainerPlacement, ContainerDevi
 
   /** Before the first pod: containers that run have devices already. */
   async open(): Promise<void> {
-    const { devices } = this.#base.init.configuration;
+    const { devices, allowedDevices } = this.#base.init.configuration;
+    if (allowedDevices.length > 0) this.#annotated = await this.#follow();
     if (devices.length > 0) await (await this.#load()).rules.scan();
     else if (existsSync(join(this.#folder, CHECKPOINT))) await this.#load();
   }
@@ -97,7 +103,8 @@ export class NodeDevices implements Component, ContainerPlacement, ContainerDevi
     }
     try {
       const hasRules = this.#base.init.configuration.devices.length > 0;
-      await (hasRules ? (await this.#load()).rules.run(signal) : aborted(signal));
+      const rules = hasRules ? (await this.#load()).rules.run(signal) : aborted(signal);
+      await Promise.all([rules, this.#annotated?.run(signal)]);
     } finally {
       server.close();
       await this[Symbol.asyncDispose]();
@@ -110,6 +117,8 @@ export class NodeDevices implements Component, ContainerPlacement, ContainerDevi
   }
 
   admit(pod: DesiredPod): Rejection | undefined {
+    const refusal = this.#refusal(pod);
+    if (refusal !== undefined) return { reason: "DevicesForbidden", message: refusal };
     const placement = this.#parts.placement();
     const manager = this.managerFor(pod);
     if (manager === undefined) return placement?.admit(pod);
@@ -134,14 +143,14 @@ export class NodeDevices implements Component, ContainerPlacement, ContainerDevi
     { name, cdiDevices }: ClaimingContainer,
     signal: AbortSignal,
   ): Promise<DeviceLaunch | undefined> {
-    const own = await this.#loaded?.manager.launch(pod, name, signal);
-    const { annotations } = pod.pod.metadata;
-    if (cdiDevices.length === 0 && annotations?.[POD_DEVICES] === undefined) return own;
-    const loaded = await this.#load();
+    const named = this.#annotated?.launch(pod) ?? [];
+    const granted = await this.#loaded?.manager.launch(pod, name, signal);
+    const own =
+      named.length === 0 ? granted : { ...NOTHING, ...granted, devices: [...(granted?.devices ?? []), ...named] };
+    if (cdiDevices.length === 0) return own;
     const launch = own ?? NOTHING;
     const names = [...new Set([...launch.cdiDevices, ...cdiDevices])];
-    const devices = [...launch.devices, ...loaded.podNodes(annotations)];
-    return await loaded.withCdi({ ...launch, devices, cdiDevices: names });
+    return await (await this.#load()).withCdi({ ...launch, cdiDevices: names });
   }
 
   health(uid: PodUid, container: string): readonly ResourceStatus[] {
@@ -169,10 +178,39 @@ export class NodeDevices implements Component, ContainerPlacement, ContainerDevi
     return this.#parts.placement()?.refusesResize(requested, changes);
   }
 
+  #refusal(pod: DesiredPod): string | undefined {
+    if (this.#annotated !== undefined) return this.#annotated.refusal(pod);
+    if ((pod.pod.metadata.annotations?.[DEVICES_ANNOTATION] ?? "").trim() === "") return undefined;
+    return `the annotation ${DEVICES_ANNOTATION} names devices, and this node allows none: add them to allowedDevices of its configuration`;
+  }
+
+  async #follow(): Promise<AnnotatedDevices> {
+    const { AnnotatedDevices } = await import("../../devices/annotated-devices.ts");
+    const { ports, store, init } = this.#base;
+    const events = new PodEvents(store.events);
+    const annotated = new AnnotatedDevices(
+      {
+        clock: ports.clock,
+        pods: () =>
+          this.#parts.pods().map(({ desired, containers }) => {
+            return { desired, isRunning: containers.some(({ state }) => state.kind === "running") };
+          }),
+        event: (pod, type, reason, message) => events.record(pod, type, reason, message),
+        restart: (uid) => {
+          const left = this.#parts.workers().leave(uid, { comesBack: true }, this.#life.signal);
+          left.catch(ignore("the agent stops; the next one compares again"));
+        },
+      },
+      { allowed: init.configuration.allowedDevices, root: "" },
+    );
+    annotated.changes.listen(() => this.#changes.set({ ...this.#changes.current }), this.#life.signal);
+    return annotated;
+  }
+
   /** As a kubelet, which allocates before it admits: a refusal fails the pod. Its worker, which asks, must not wait. */
   #end({ uid }: DesiredPod, message: string): void {
     const reason = this.#loaded?.refused ?? "";
-    const ended = Promise.resolve().then(() => this.#parts.ender().end(uid, { reason, message }, this.#life.signal));
+    const ended = Promise.resolve().then(() => this.#parts.workers().end(uid, { reason, message }, this.#life.signal));
     ended.catch(ignore("the agent stops; the next one asks the plugin again"));
   }
 

@@ -31,6 +31,7 @@ const WELL: NodeFacts = {
   tunnel: { state: "connected", certificate: { notBeforeMs: NOW_MS - DAY_MS, notAfterMs: NOW_MS + DAY_MS } },
   nowMs: NOW_MS,
   isMachineClockRight: true,
+  kernelPanic: undefined,
   memory: { anonBytes: 20 * MIB, budgetBytes: 64 * MIB },
   agentFlash: { bytes: MIB, budgetBytes: 5 * MIB },
   pods: [pod(true), pod(false, "Succeeded"), pod(false, "Running", true)],
@@ -94,6 +95,7 @@ const ROWS: Readonly<Record<NodeState, Row>> = {
   },
   flashOverBudget: { facts: { agentFlash: { bytes: 6 * MIB, budgetBytes: 5 * MIB } } },
   clockWrong: { facts: { isMachineClockRight: false } },
+  kernelPanicked: { facts: { kernelPanic: { message: "Fatal exception", path: "/var/lib/systemd/pstore/1" } } },
   certificateEnding: {
     facts: {
       tunnel: {

@@ -39,6 +39,8 @@ export const NODE_STATES = {
   memoryOverBudget: FAULT,
   flashOverBudget: NOTICE,
   clockWrong: NOTICE,
+  /** It is over, and the next one may come. Shown until the board starts again. */
+  kernelPanicked: NOTICE,
   certificateEnding: FAULT,
   hubRefuses: FAULT,
   /** The node goes on without it for weeks. */
@@ -84,6 +86,8 @@ export interface NodeFacts extends AgentFacts {
   readonly nowMs: number;
   /** False when the machine's clock differs from the hub's, whose time the agent takes instead. */
   readonly isMachineClockRight: boolean;
+  /** The panic that ended the boot before this one; undefined: none did. */
+  readonly kernelPanic: { readonly message: string; readonly path: string } | undefined;
   readonly memory: { readonly anonBytes: number; readonly budgetBytes: number };
   readonly agentFlash: { readonly bytes: number; readonly budgetBytes: number };
   readonly pods: readonly PodFacts[];
@@ -143,6 +147,11 @@ export function judgeNode(facts: NodeFacts): readonly Finding[] {
   }
   if (!facts.isMachineClockRight) {
     found.push(finding("clockWrong", "its clock is wrong", "the machine's clock differs from the hub's, which counts"));
+  }
+  if (facts.kernelPanic !== undefined) {
+    const { message, path } = facts.kernelPanic;
+    const detail = `the kernel panicked before this start: ${message}; its last words are in ${path}`;
+    found.push(finding("kernelPanicked", "its kernel panicked", detail));
   }
   if (tunnel.certificate !== undefined) found.push(...judgeCertificate(tunnel.certificate, nowMs));
   if (tunnel.refused === true) {

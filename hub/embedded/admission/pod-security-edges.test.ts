@@ -35,7 +35,10 @@ test("annotations that open devices, bind ports of the node or reach the node it
       { "wasm.picolet.io/devices": "serial:/dev/ttyS0" },
       /^picolet host access \(annotation wasm.picolet.io\/devices opens device "serial:\/dev\/ttyS0" of the board\)$/,
     ],
-    [{ "picolet.io/devices": "/dev/mem" }, /annotation picolet.io\/devices opens device "\/dev\/mem" of the board/],
+    [
+      { "picolet.io/devices": "/dev/ttyUSB0:rw" },
+      /^picolet host access \(annotation picolet.io\/devices opens device "\/dev\/ttyUSB0:rw" of the board\)$/,
+    ],
     [{ "wasm.picolet.io/devices": "anything else\ni2c:/dev/i2c-1:0x48" }, /opens devices "anything else", "i2c:/],
     [
       { "wasm.picolet.io/devices": Array.from({ length: 20 }, (_, index) => `gpio:/dev/x:${index}`).join(";") },

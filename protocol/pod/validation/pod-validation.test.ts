@@ -275,6 +275,14 @@ check([
     ],
   },
   {
+    name: "a GPU is not divided",
+    container: { resources: { limits: { "nvidia.com/gpu": "0.5" } } },
+    problems: [
+      'spec.containers[0].resources.limits[nvidia.com/gpu]: Invalid value: "500m": must be an integer',
+      'spec.containers[0].resources.requests[nvidia.com/gpu]: Invalid value: "500m": must be an integer',
+    ],
+  },
+  {
     name: "devices are not shared: requests must equal limits",
     container: { resources: { requests: { "example.com/a": 1, "example.com/b": 1 }, limits: { "example.com/b": 2 } } },
     problems: [

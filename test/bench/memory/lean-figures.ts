@@ -113,12 +113,12 @@ export class LeanAgent implements AsyncDisposable {
       least = leastOf(least, period);
       if (count > 0 && isEnough(least)) break;
     }
-    let live = await liveHeap(node);
+    let live: LiveHeap = { liveHeapMiB: await liveHeapMiB(node) };
     onPeriod?.(live);
     // Code that ran before the first collection may still be compiled; at rest, too, several collections follow.
     for (let more = 0; more < MORE_COLLECTIONS && !isEnough({ ...least, ...live }); more += 1) {
       await periods.untraced();
-      live = leastOf(live, await liveHeap(node)) as LiveHeap;
+      live = leastOf(live, { liveHeapMiB: await liveHeapMiB(node) }) as LiveHeap;
       onPeriod?.(live);
     }
     return { ...(least as Untraced & Traced), ...live };
@@ -141,9 +141,9 @@ type LiveHeap = Pick<LeanFigures, "liveHeapMiB">;
 type Untraced = Omit<LeanFigures, keyof Traced | keyof LiveHeap>;
 
 /** At last, as the inspector takes memory itself. */
-async function liveHeap(node: AgentNode): Promise<LiveHeap> {
+export async function liveHeapMiB(node: AgentNode): Promise<number> {
   using inspector = await Inspector.open(node.pid, () => node.log);
-  return { liveHeapMiB: round((await inspector.evaluate<number>(LIVE_HEAP)) / MIB) };
+  return round((await inspector.evaluate<number>(LIVE_HEAP)) / MIB);
 }
 
 /** One collection: two in a row would throw away the code that runs once in a while. */

@@ -21,6 +21,11 @@ const CONTAINER_LOGS = fileFlag({
   // A kubelet's.
   default: "/var/log/containers",
 });
+const KUBELET_ROOT = fileFlag({
+  name: "kubelet-root",
+  value: "DIR",
+  help: "of the node: where plugins register; without it their tests are skipped",
+});
 const PARALLEL = countFlag({ name: "parallel", help: "how many tests run at the same time", default: "4", least: 1 });
 
 const RUNTIME = choiceFlag({
@@ -38,7 +43,7 @@ export const OPTIONS = {
   name: "conformance",
   summary: "what a kubelet does, test by test, against the node of any API server",
   flags: [
-    ...[KUBECONFIG, NODE, IMAGE, PULL_SECRET, CONTAINER_LOGS, FOCUS, SKIP, PARALLEL, RUNTIME],
+    ...[KUBECONFIG, NODE, IMAGE, PULL_SECRET, CONTAINER_LOGS, KUBELET_ROOT, FOCUS, SKIP, PARALLEL, RUNTIME],
     { name: "list", help: "print the tests' names and run none" },
   ],
   notes: ["Without --kubeconfig the tests run against a hub, an agent and a containerd that are started for them."],
@@ -49,6 +54,7 @@ export interface Arguments {
   readonly images: Images;
   readonly pullSecretFile: string | undefined;
   readonly containerLogs: string;
+  readonly kubeletRoot: string;
   readonly focus: RegExp | undefined;
   readonly skip: RegExp | undefined;
   readonly parallel: number;
@@ -65,6 +71,7 @@ export function argumentsOf(input: Input): Arguments {
     images: imagesOf(input.values(IMAGE)),
     pullSecretFile: input.value(PULL_SECRET),
     containerLogs: input.value(CONTAINER_LOGS),
+    kubeletRoot: input.value(KUBELET_ROOT) ?? "",
     focus: input.value(FOCUS),
     skip: input.value(SKIP),
     parallel: input.value(PARALLEL) ?? 1,

@@ -38,4 +38,6 @@ export interface Target {
   readonly pullSecret: string;
   /** The folder of the node with links to the logs of all its containers, where collectors look for them. */
   readonly containerLogs: string;
+  /** The node's folder with `device-plugins`, `plugins_registry` and `pod-resources`; "": their tests are skipped. */
+  readonly kubeletRoot: string;
 }

@@ -67,13 +67,21 @@ export class TestContext {
     throw new Skipped(reason);
   }
 
-  /** Runs when the test is over, however it ended; the last first. For what no namespace holds. */
+  /** Runs when the test is over, however it and other cleanups ended; the last first. For what no namespace holds. */
   defer(cleanup: () => Promise<unknown>): void {
     this.#cleanups.push(cleanup);
   }
 
   async cleanUp(): Promise<void> {
-    for (const cleanup of this.#cleanups.reverse()) await cleanup();
+    const failures: unknown[] = [];
+    for (const cleanup of this.#cleanups.reverse()) {
+      try {
+        await cleanup();
+      } catch (error) {
+        failures.push(error);
+      }
+    }
+    if (failures.length > 0) throw new AggregateError(failures, "cannot clean up after the test");
   }
 
   get pods(): LiveSet<V1Pod> {

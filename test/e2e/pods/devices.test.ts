@@ -1,6 +1,7 @@
 /** Device plugins on a real board: a plugin written with grpc-js against the published protocol, on a real containerd. */
 import assert from "node:assert/strict";
-import { mkdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import type { DeviceList } from "@picolet/protocol/local-api/status.ts";
@@ -154,27 +155,60 @@ test("rules of the configuration offer device nodes and CDI devices without a pl
   assert.equal(pods.get("late-node")?.status?.reason, "UnexpectedAdmissionError");
 });
 
-test("a pod names nodes itself, where the configuration allows them", { skip }, async (context) => {
-  await using node = nodeWith(containerd, { config: { allowedDevices: ["/dev/fu*"] } });
-  await node.start();
-  const naming = (name: string, devices: string): unknown => {
-    const pod = containerPod(name, SLEEP_SCRIPT) as { readonly metadata: object };
-    return { ...pod, metadata: { ...pod.metadata, annotations: { "picolet.io/devices": devices } } };
-  };
-  const link = `/dev/picolet-test-${process.pid}`;
-  context.after(() => rmSync(link, { force: true }));
-  node.writeManifest("full.json", naming("full", "/dev/full:r"));
-  node.writeManifest("mem.json", naming("mem", "/dev/kmsg"));
-  node.writeManifest("late.json", naming("late", link));
-  await node.waitForPods("a ready pod", (pods) => isReady(pods.get("full-node")));
-  const script = "ls -l /dev/full; head -c 1 /dev/full | wc -c; echo x 2>&1 > /dev/full || echo refused";
-  assert.match(inside(node, "full-node", script), /^c.*\n1\n(.*\n)?refused$/);
-  const waitingFor = (pods: ReadonlyMap<string, Pod>, name: string): string =>
-    pods.get(name)?.status?.containerStatuses?.[0]?.state?.waiting?.message ?? "";
-  await node.waitForPods("two refusals", (pods) => {
-    const denied = waitingFor(pods, "mem-node").includes("this node gives no pod /dev/kmsg: name it in allowedDevices");
-    return denied && waitingFor(pods, "late-node").includes(`there is no device ${link} here`);
+/** A number that no driver has: opening a node of it says whether the cgroup allows it. */
+const mknod = (path: string, minor: number): void => void execFileSync("mknod", [path, "c", "240", String(minor)]);
+const ALLOWED = /No such device/;
+const FORBIDDEN = /Operation not permitted/;
+
+test("a pod gets the devices that it names, follows them, and is refused what the node does not allow", {
+  skip,
+}, async (context) => {
+  const [first, second] = ["a", "b"].map((name) => `/dev/picolet${process.pid}${name}`) as [string, string];
+  context.after(() => {
+    for (const path of [first, second]) rmSync(path, { force: true });
   });
-  symlinkSync("/dev/full", link);
-  await node.waitForPods("the late pod", (pods) => isReady(pods.get("late-node")));
+  mknod(first, 1);
+  const allowedDevices = [{ match: `/dev/picolet${process.pid}*`, namespaces: "default" }];
+  await using node = nodeWith(containerd, { config: { allowedDevices } });
+  await node.start();
+  const naming = (name: string, devices: string): void => {
+    const made = containerPod(name, SLEEP_SCRIPT) as Pod;
+    node.writeManifest(`${name}.json`, {
+      ...made,
+      metadata: { ...made.metadata, annotations: { "picolet.io/devices": devices } },
+    });
+  };
+  naming("web", `${first}:r; ${second}`);
+  naming("other", `${first}`);
+  naming("greedy", "/dev/mem; /dev/loop0");
+  const refused = await node.waitForPods(
+    "a failed pod and one that waits",
+    (pods) =>
+      pods.get("greedy-node")?.status?.phase === "Failed" &&
+      isReady(pods.get("other-node")) &&
+      pods.get("web-node")?.status?.containerStatuses?.[0]?.state?.waiting?.reason === "CreateContainerConfigError",
+  );
+  const { reason, message } = refused.get("greedy-node")?.status ?? {};
+  assert.equal(reason, "DevicesForbidden");
+  assert.match(message ?? "", /\/dev\/mem gives the memory of the whole board/);
+  const waiting = refused.get("web-node")?.status?.containerStatuses?.[0]?.state?.waiting;
+  assert.match(waiting?.message ?? "", new RegExp(`${second} of the annotation .* is not plugged in`));
+
+  mknod(second, 2);
+  await node.waitForPods("a ready pod", (pods) => isReady(pods.get("web-node")));
+  assert.equal(inside(node, "web-node", "ls /dev | grep picolet | wc -l"), "2");
+  assert.equal(inside(node, "other-node", "ls /dev | grep picolet | wc -l"), "1");
+  assert.match(inside(node, "web-node", `cat ${first} 2>&1 || true`), ALLOWED);
+  assert.match(inside(node, "web-node", `(echo x > ${first}) 2>&1 || true`), FORBIDDEN);
+  assert.match(inside(node, "web-node", `(echo x > ${second}) 2>&1 || true`), ALLOWED);
+  assert.match(inside(node, "other-node", "mknod /dev/x c 240 2 2>&1; cat /dev/x 2>&1 || true"), FORBIDDEN);
+
+  rmSync(second);
+  mknod(second, 3);
+  const again = await node.waitForPods("a restarted pod", (pods) => {
+    return isReady(pods.get("web-node")) && pods.get("web-node")?.status?.containerStatuses?.[0]?.restartCount === 1;
+  });
+  assert.equal(again.get("other-node")?.status?.containerStatuses?.[0]?.restartCount, 0);
+  assert.match(inside(node, "web-node", `stat -c %T ${second}`), /^3$/);
+  assert.match(edgectl(node, "events").replaceAll(/\s+/g, " "), /DevicePlugged [^.]*\. Its containers restart/);
 });

@@ -153,7 +153,7 @@ pivot_root . old
 cd /
 umount -l /old
 mount --make-rshared /
-exec env -i container=picolet-test PATH=${PATH} /sbin/init --log-target=journal
+exec env -i container=picolet-test PATH=${PATH} /sbin/init --log-target=journal SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1
 `;
 
 const CONTAINERD = `version = 2
@@ -233,21 +233,24 @@ export class SystemdMachine implements AsyncDisposable, BoardMachine {
   pid = 0;
   #said = "";
 
-  private constructor(folder: string) {
+  private constructor(folder: string, release: string | undefined) {
     this.directory = folder;
     const cgroups = cgroupMounts();
     const own = cgroups
       .filter(({ type }) => type !== "tmpfs")
       .map(({ folder: controller }) => join(controller, basename(folder)));
     const mounts = cgroups.map(({ type, options, folder: at }) => `${type}:${options}:${at}`);
-    const args = [folder, own.join("\n"), INSIDE, cachedTree([...PACKAGES, ...SYSTEM]), ...mounts];
+    const args = [folder, own.join("\n"), INSIDE, cachedTree([...PACKAGES, ...SYSTEM], release), ...mounts];
     // A session of its own: a Ctrl-C reaches the test process alone, whose end it follows.
     this.#supervisor = spawn("sh", ["-c", SUPERVISE, "supervise", ...args], { detached: true });
     this.#ended = once(this.#supervisor, "close");
   }
 
-  /** With systemd and containerd running, and the images of `test-images.ts`. */
-  static async start(): Promise<SystemdMachine> {
+  /**
+   * With systemd and containerd running, and the images of `test-images.ts`.
+   * @param options `release`: Debian's code name; undefined: that of this machine
+   */
+  static async start({ release }: { readonly release?: string | undefined } = {}): Promise<SystemdMachine> {
     const folder = new TempFolder().path;
     for (const name of ["root", "upper", "work", "shared", "containerd"]) mkdirSync(join(folder, name));
     writeBelow(join(folder, "upper"), FILES);
@@ -257,7 +260,7 @@ export class SystemdMachine implements AsyncDisposable, BoardMachine {
     mkdirSync(join(units, "sysinit.target.wants"));
     symlinkSync(`../${UP_UNIT}`, join(units, "sysinit.target.wants", UP_UNIT));
     execFileSync("mkfifo", [join(folder, "shared/up")]);
-    const machine = new SystemdMachine(folder);
+    const machine = new SystemdMachine(folder, release);
     try {
       await machine.#boot();
       return machine;

@@ -98,6 +98,7 @@ export class FakeAgentView implements AgentView {
   sourceProblems: SourceProblem[] = [];
   sourceWarnings: SourceProblem[] = [];
   stores: ImageStore[] = [];
+  kernelPanic: ReturnType<AgentView["facts"]>["kernelPanic"];
   readonly events = new FakeEvents();
   readonly podsChanged = new WatchSource(0);
   readonly logs = new PodLogs({ pods: this, clock: systemClock });
@@ -112,7 +113,7 @@ export class FakeAgentView implements AgentView {
     const cri = { name: "cri", healthy: status === "True", reason: "RuntimeNotReady", message, sinceMs: 0 };
     return {
       ...{ runtimes: [cri], isShuttingDown: false, storeProblem: undefined, podsWithoutWorker: 0 },
-      ...{ nowMs: NOW_MS, isMachineClockRight: true },
+      ...{ nowMs: NOW_MS, isMachineClockRight: true, kernelPanic: this.kernelPanic },
     };
   };
   runtimes = (): readonly RuntimeReport[] => this.runtimeReports;
