@@ -402,7 +402,7 @@ const combined = area("[sig-storage] Projected combined", (should) => {
   should("keep a pod waiting whose volume refers to nothing, and say so in its conditions", async (t) => {
     const pod = await t.start(podWith(t, { projected: { sources: [{ secret: { name: "late" } }] } }, STAYS));
     await pod.event("FailedMount", ({ reason }) => reason === "FailedMount");
-    assert.equal(conditionOf(pod.latest, "ContainersReady"), "False");
+    await pod.until("its conditions", (each) => conditionOf(each, "ContainersReady") === "False");
     await t.secret({ a: "1" }, { metadata: { name: "late" } });
     await pod.running();
   });
