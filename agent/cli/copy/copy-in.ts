@@ -1,10 +1,15 @@
 /** A file or a folder as an archive, for a container's `tar`. Links stay links. */
-import type { Stats } from "node:fs";
-import { lstat, open, opendir, readlink } from "node:fs/promises";
+import { constants, type Stats } from "node:fs";
+import { lstat, open, opendir, readlink, statfs } from "node:fs/promises";
 import { join } from "node:path";
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { CHUNK_BYTES } from "@picolet/runtime-contract/archive/file-bytes.ts";
 import { TAR_END, tarHeader, tarPadding } from "../support/tar-writer.ts";
+
+/** File systems whose files are made when they are read: proc, sysfs, debugfs, tracefs. Source: linux/magic.h. */
+const MADE_BY_KERNEL: ReadonlySet<number> = new Set([0x9fa0, 0x62656572, 0x64626720, 0x74726163]);
+/** Their sizes are 0, or made up. A longer one, such as the memory of the machine, is left out. */
+const MAX_MADE_BYTES = 1024 * 1024;
 
 /** As deep as a path can be: its 4096 bytes are a name and a slash each. */
 const MAX_DEPTH = 2048;
@@ -14,7 +19,7 @@ export interface Packing {
   readonly source: string;
   /** Its name in the archive. */
   readonly name: string;
-  /** Reports what is left out: sockets, pipes and devices. */
+  /** Reports what is left out: sockets, pipes, devices, and files of /proc and /sys that cannot be read whole. */
   readonly leaveOut: (path: string) => void;
 }
 
@@ -34,6 +39,7 @@ async function* member(
   const common = { name, mode: found.mode & 0o7777, modifiedAtMs: found.mtimeMs, sizeBytes: 0 };
   if (found.isSymbolicLink())
     yield tarHeader({ ...common, type: "symlink", target: await reading(path, () => readlink(path)) });
+  else if (found.isFile() && (await isMadeByKernel(path))) yield* madeFile(path, common, leaveOut);
   else if (found.isFile()) yield* file(path, { ...common, sizeBytes: found.size });
   else if (found.isDirectory() && depth < MAX_DEPTH) {
     yield tarHeader({ ...common, type: "folder", name: `${name}/` });
@@ -61,6 +67,33 @@ async function* file(path: string, head: FileHead): AsyncGenerator<Buffer> {
     yield buffer.subarray(0, bytesRead);
   }
   yield tarPadding(head.sizeBytes);
+}
+
+const isMadeByKernel = async (path: string): Promise<boolean> =>
+  MADE_BY_KERNEL.has((await reading(path, () => statfs(path))).type);
+
+/** Read before its header is written. One that waits for something, such as the kernel's log, is not waited for. */
+async function* madeFile(path: string, head: FileHead, leaveOut: Packing["leaveOut"]): AsyncGenerator<Buffer> {
+  const content = await readMade(path).catch(ignore("it is left out"));
+  if (content === undefined) {
+    leaveOut(path);
+    return;
+  }
+  yield tarHeader({ ...head, sizeBytes: content.length, type: "file" });
+  yield content;
+  yield tarPadding(content.length);
+}
+
+/** @returns undefined for a file that is longer than can be taken */
+async function readMade(path: string): Promise<Buffer | undefined> {
+  await using handle = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
+  const content = Buffer.allocUnsafe(MAX_MADE_BYTES + 1);
+  for (let length = 0; length <= MAX_MADE_BYTES; ) {
+    const { bytesRead } = await handle.read(content, length, content.length - length, null);
+    if (bytesRead === 0) return content.subarray(0, length);
+    length += bytesRead;
+  }
+  return undefined;
 }
 
 async function reading<T>(path: string, read: () => Promise<T>): Promise<T> {

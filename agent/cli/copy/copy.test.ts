@@ -99,6 +99,19 @@ test("what is left out is reported", async () => {
   assert.equal(readFileSync(folder.at("target/good"), "utf8"), "content");
 });
 
+test("files that the kernel makes are read whole, and left out where they have no end", async () => {
+  using folder = new TempFolder();
+  for (const path of ["/proc/version", "/sys/kernel/uevent_seqnum", "/proc/self/pagemap", "/proc/kmsg"]) {
+    const leftOut: string[] = [];
+    const packed = Readable.from(pack({ source: path, name: "made", leaveOut: (each) => leftOut.push(each) }));
+    const target = folder.at(path.replaceAll("/", "-"));
+    await unpack(streamOf(packed), { root: "made", target, warn: () => {} });
+    const isRead = path === "/proc/version" || path.startsWith("/sys/");
+    assert.deepEqual(leftOut, isRead ? [] : [path]);
+    if (isRead) assert.equal(readFileSync(target, "utf8"), readFileSync(path, "utf8"));
+  }
+});
+
 test("a program can be executed after the way out, and has no more rights than a new file", async () => {
   using folder = new TempFolder();
   const given = [{ name: "root/run", mode: 0o4755 }, { name: "root/text" }];

@@ -96,7 +96,11 @@ describe("the black box of a node", { skip }, () => {
 
   const CASES: readonly (readonly [pod: string, kinds: readonly DecisionKind[], says: RegExp])[] = [
     ["crash", ["exited", "heldBack"], /ended after .* \(exit code 3, Error\)[\s\S]*held back for/],
-    ["hungry", ["exited"], /killed by the kernel: it used more memory than its limit .*exit code 137/],
+    [
+      "hungry",
+      ["exited"],
+      /killed by the kernel: it, its pod or all pods together reached their limit of memory .*exit code 137/,
+    ],
     ["offline", ["imageNotPulled"], /Image 127\.0\.0\.1:1\/none\/app:1 of container app is not here: .*tried again in/],
     ["never", ["imageNotPulled"], /ErrImageNeverPull/],
     [
