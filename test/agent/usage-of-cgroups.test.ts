@@ -23,6 +23,8 @@ const skip = hierarchies.kind === "v1" && process.geteuid?.() === 0 ? false : "n
 const NEVER = new AbortController().signal;
 const NEW = millis(0);
 const MIB = 2 ** 20;
+/** The kernel's own two seconds, on a busy machine. */
+const FLUSH_LIMIT_MS = 10_000;
 const ROOT = `/picolet-test-stats-${process.pid}`;
 const RACES = 1000;
 
@@ -78,8 +80,14 @@ describe("what real cgroups use", { skip }, () => {
       assert.ok(usage.pageFaults >= (64 * MIB) / 4096 && usage.cpuNanoseconds > 0);
       assert.equal(usage.throttledNanoseconds, undefined);
     }
-    const { allPods, node } = await looks.sample(NEW, NEVER);
-    assert.ok(allPods && allPods.rssBytes >= 64 * MIB && allPods.memoryLimitBytes === undefined);
+    let { allPods, node } = await looks.sample(NEW, NEVER);
+    // The kernel adds what cgroups below hold within two seconds.
+    for (const begun = performance.now(); performance.now() - begun < FLUSH_LIMIT_MS; ) {
+      if (allPods !== undefined && allPods.rssBytes >= 64 * MIB) break;
+      ({ allPods, node } = await looks.sample(NEW, NEVER));
+    }
+    assert.ok(allPods && allPods.rssBytes >= 64 * MIB, JSON.stringify(allPods));
+    assert.equal(allPods.memoryLimitBytes, undefined);
     assert.ok(node.workingSetBytes > allPods.rssBytes && (node.pids ?? 0) > 1);
   });
 

@@ -7,6 +7,7 @@ import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import type { MemoryReading } from "@picolet/agent/core/node/memory-reading.ts";
 import type { ContainerUsage, FilesystemUsage, Usage } from "@picolet/agent/core/node/usage.ts";
+import { ignore } from "@picolet/protocol/errors.ts";
 import { build } from "esbuild";
 import { Guest, guestMissing } from "../support/guest/guest.ts";
 
@@ -51,15 +52,30 @@ async function programOf(name: string): Promise<Uint8Array> {
   return file.contents;
 }
 
+/** Starts a line and waits for what follows from it. @throws what it said, when it ends before */
+async function started(line: string, until: string): Promise<void> {
+  let said = "";
+  const command = await guest.command(line, (text) => {
+    said += text;
+  });
+  const early = command.ended.then((code) => {
+    throw new Error(`${line} ended with ${code}: ${said}`);
+  });
+  await Promise.race([guest.output(`until ${until}; do sleep 0.2; done 2>/dev/null`), early]);
+  early.catch(ignore("it is stopped below"));
+}
+
 test("a pod in a slice of systemd's, with a quota and a limit", { skip }, async () => {
   const unit = ["CPUQuota=20%", "MemoryMax=200M", "MemoryAccounting=yes", "TasksAccounting=yes"].map(
     (each) => `-p ${each}`,
   );
   const load = `sh -c '/usr/lib/guest/load hold 64 & while :; do :; done'`;
-  await guest.command(`systemd-run --scope --slice=kubepods-podstats.slice --unit=${UNIT} ${unit.join(" ")} ${load}`);
   const folder = `/sys/fs/cgroup${SLICE}/${UNIT}`;
   const isUnderWay = `[ "$(cat ${folder}/memory.current)" -gt ${64 * MIB} ] && ! grep -q 'nr_throttled 0' ${folder}/cpu.stat`;
-  await guest.output(`until ${isUnderWay}; do sleep 0.2; done 2>/dev/null`);
+  await started(
+    `systemd-run --scope --slice=kubepods-podstats.slice --unit=${UNIT} ${unit.join(" ")} ${load}`,
+    isUnderWay,
+  );
   const look = await runProgram<Look>("stats-program", `${SLICE} ${ID}`);
   await guest.output(`systemctl stop ${UNIT}`);
   const [container] = look.containers;
@@ -83,9 +99,9 @@ test("pods that are held at a limit are told of by the kernel, and that the mach
   skip,
 }, async () => {
   const inSlice = "systemd-run --quiet --scope --slice=kubepods-podheld.slice";
-  await guest.command(`${inSlice} --unit=other.scope /usr/lib/guest/load hold 8`);
-  await guest.output(
-    "until [ -d /sys/fs/cgroup/kubepods.slice/kubepods-podheld.slice/other.scope ]; do sleep 0.1; done",
+  await started(
+    `${inSlice} --unit=other.scope /usr/lib/guest/load hold 8`,
+    "[ -d /sys/fs/cgroup/kubepods.slice/kubepods-podheld.slice/other.scope ]",
   );
   await guest.output("systemctl set-property --runtime kubepods-podheld.slice MemoryMax=100M");
   const held = `${inSlice} --unit=held.scope -p MemoryHigh=16M /usr/lib/guest/load leak 0 64`;
