@@ -192,7 +192,10 @@ export const DECISION_KINDS = {
       figures: { run: number; lastedMs: number };
     }
   >(["restarted", "ended"], ({ container, reason, exitCode, willRestart, figures }, say) => {
-    const how = reason === "OOMKilled" ? "was killed by the kernel: it, its pod or all pods together reached their limit of memory" : "ended";
+    const how =
+      reason === "OOMKilled"
+        ? "was killed by the kernel: it, its pod or all pods together reached their limit of memory"
+        : "ended";
     const after = `after ${say.duration(figures.lastedMs)}`;
     const what = reason === "OOMKilled" || reason === "Completed" ? "" : `, ${reason}`;
     return `Container ${container} ${how} ${after} (exit code ${exitCode}${what})${willRestart ? "" : "; it stays ended"}.`;
