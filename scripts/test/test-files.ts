@@ -15,10 +15,14 @@ const UNIT_SUPPORT = "test/support/unit/";
 const NEEDS_MORE = new RegExp(
   `["'\`](?:dist/|test/support/(?!unit/)|(?:/[\\w/]+/)?(?:${TEST_SYSTEM_PROGRAMS.join("|")})["'\`])`,
 );
+/** Cases beyond those that each change needs to be judged by: many kills, random mixes, whole distributions. */
+const LONG = /\.long\.test\.ts$/;
 /** A test of several packages that takes longer is none that one waits for after each change. */
 const MAX_UNIT_SECONDS = 3;
 
-/** The test files whose path contains one of the filters; all, where there is none. */
+export const isLong = (file: string): boolean => LONG.test(file);
+
+/** The test files whose path contains one of the filters, long ones too; all, where there is none. */
 export const testFiles = (filters: readonly string[]): readonly string[] =>
   globSync(PATTERN, { exclude: (name) => name === "node_modules" })
     .filter((file) => filters.length === 0 || filters.some((filter) => file.includes(filter)))

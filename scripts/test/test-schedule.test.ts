@@ -141,6 +141,81 @@ describe("the schedule of test files", () => {
     });
   });
 
+  describe("with a limit of time", () => {
+    const FILES: Readonly<Record<string, TestCost>> = {
+      costly: { seconds: 60, cores: 1 },
+      "costs less": { seconds: 40, cores: 1 },
+      waits: { seconds: 50, cores: 0.1 },
+      cheap: { seconds: 5, cores: 1 },
+      "guest one": { seconds: 30, cores: 0.1 },
+      "guest two": { seconds: 35, cores: 0.1 },
+      check: { seconds: 70, cores: 1 },
+      kept: { seconds: 55, cores: 1 },
+    };
+    /** All is built at 0 s. */
+    function limited(seconds: number, ...files: readonly string[]) {
+      let time = 0;
+      const schedule = new TestSchedule(files, {
+        costs: new Map(Object.entries(FILES)),
+        cores: 1,
+        isShy: () => false,
+        isSmall: () => false,
+        turnOf: (file) => (file.startsWith("guest") ? "guest" : undefined),
+        needsBuild: (file) => file !== "check",
+        isKept: (file) => file === "kept",
+        limit: { seconds, now: () => time },
+      });
+      schedule.built();
+      const at = (now: number): void => {
+        time = now;
+      };
+      return { schedule, at };
+    }
+
+    it("leaves out nothing that ends in time", () => {
+      const { schedule } = limited(140, "costly", "costs less", "cheap");
+      begun(schedule);
+      assert.deepEqual(schedule.leftOut, []);
+    });
+
+    it("leaves out the costliest first, and nothing for what waits", () => {
+      const { schedule } = limited(80, "costly", "costs less", "waits", "cheap");
+      begun(schedule);
+      assert.deepEqual(schedule.leftOut, ["costly"]);
+    });
+
+    it("leaves out what is kept after all others", () => {
+      const { schedule } = limited(70, "kept", "costs less", "cheap");
+      begun(schedule);
+      assert.deepEqual(schedule.leftOut, ["costs less", "cheap"]);
+      const tighter = limited(50, "kept", "cheap").schedule;
+      assert.deepEqual(begun(tighter), ["cheap"]);
+      assert.deepEqual(tighter.leftOut, ["kept"]);
+    });
+
+    it("leaves out what runs one at a time and would end too late", () => {
+      const { schedule } = limited(60, "guest one", "guest two", "cheap");
+      begun(schedule);
+      assert.deepEqual(schedule.leftOut, ["guest two"]);
+    });
+
+    it("leaves out more on a machine that turns out to be slow", () => {
+      const { schedule, at } = limited(400, "costly", "cheap", "costs less");
+      assert.deepEqual(begun(schedule), ["costly"]);
+      at(300);
+      schedule.ended("costly");
+      assert.deepEqual(begun(schedule), ["cheap"]);
+      assert.deepEqual(schedule.leftOut, ["costs less"]);
+    });
+
+    it("begins nothing when the time is over but what needs no build", () => {
+      const { schedule, at } = limited(100, "cheap", "check", "waits");
+      at(100);
+      assert.deepEqual(begun(schedule), ["check"]);
+      assert.deepEqual(schedule.leftOut.toSorted(), ["cheap", "waits"]);
+    });
+  });
+
   it("runs each file once, and ends when all have", async () => {
     const ran: string[] = [];
     const ended: string[] = [];

