@@ -16,7 +16,7 @@ export interface PushReply {
 
 /** @throws `unimplemented` where no pods are taken, `invalid`, `resource_exhausted` */
 export async function pushPods(
-  pushed: PushedPods | undefined,
+  pushed: Pick<PushedPods, "replace"> | undefined,
   query: Query,
   message: IncomingMessage,
 ): Promise<PushReply> {
@@ -35,7 +35,7 @@ export async function pushPods(
 
 /** Answers a request with `PUSH_PATH` as the local socket does. Its caller has judged who asks. Never throws. */
 export async function answerPush(
-  pushed: PushedPods,
+  pushed: Pick<PushedPods, "replace">,
   message: IncomingMessage,
   response: ServerResponse,
 ): Promise<void> {

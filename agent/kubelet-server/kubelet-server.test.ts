@@ -80,7 +80,7 @@ class Bench {
         {
           streams: { kubelet: answer, logs: answer },
           reviews: new HubReviews({ hub: hasHub ? hub : undefined }),
-          pushed: { replace: (text, options) => this.onPush(text, options), remove: async () => {} },
+          pushed: { replace: (text, options) => this.onPush(text, options) },
           ...{ tls, clock, log },
         },
         { nodeName: "edge-1", access, debugging },
