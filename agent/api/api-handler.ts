@@ -26,7 +26,7 @@ import { ImageRoutes } from "./image-routes.ts";
 import type { KeyvalueVerb } from "./keyvalue-routes.ts";
 import type { PodVerb } from "./pod-changes.ts";
 import { ANY_NAMESPACE, findPod, statusAnswer } from "./pod-objects.ts";
-import { type ApiRequest, parseRequest, type Query, readJsonBody } from "./request-input.ts";
+import { type ApiRequest, MAX_PUSH_BYTES, parseRequest, type Query, readJsonBody, readText } from "./request-input.ts";
 import {
   DEFAULT_EVENT_LIMIT,
   type EventFilter,
@@ -138,6 +138,11 @@ const ROUTES: readonly Route[] = [
     method: "PUT",
     path: ["pushed-pods"],
     handle: (api, { query }, message) => api.pushPods(query, message),
+  },
+  {
+    method: "POST",
+    path: ["session-pods"],
+    handle: (api, { query }, message, signal) => api.openSessionPod(query, message, signal),
   },
   {
     method: "GET",
@@ -305,6 +310,16 @@ export class ApiHandler {
   async pushPods(query: Query, message: IncomingMessage): Promise<Answer> {
     const { pushPods } = await import("./push-route.ts");
     return { kind: "json", ...(await pushPods(this.#pushed, query, message)) };
+  }
+
+  async openSessionPod(query: Query, message: IncomingMessage, signal: AbortSignal): Promise<Answer> {
+    query.end();
+    const pushed = this.#pushed;
+    if (pushed === undefined) throw new PicoletError("unimplemented", "this agent takes no pods here");
+    const text = await readText(message, MAX_PUSH_BYTES);
+    const { openSessionPod } = await import("./session-pods.ts");
+    const open = (): Promise<AsyncIterable<string>> => openSessionPod({ view: this.#view, pushed }, text, signal);
+    return { kind: "stream", contentType: "application/x-ndjson", notice: "", open };
   }
 
   /** Loaded with the first question: few nodes are ever asked. */

@@ -52,6 +52,10 @@ class Bench {
   onPush: PushedPods["replace"] = (_text, { dryRun }) => ({ ok: true, answer: { dryRun, items: [] } });
   readonly shutdown = new FakeShutdown();
   readonly removed: string[] = [];
+  /** Takes a pod of a session. */
+  onAdd: (text: string) => ReturnType<PushedPods["add"]> = () => ({ ok: true, answer: { dryRun: false, items: [] } });
+  /** Resolves when a pod is removed. */
+  readonly removal = Promise.withResolvers<string>();
   readonly ended: unknown[] = [];
   readonly restarted: unknown[] = [];
   readonly controller = new AbortController();
@@ -63,7 +67,11 @@ class Bench {
       logs: this.view.logs,
       pushed: {
         replace: (text, options) => this.onPush(text, options),
-        remove: async (uid) => void this.removed.push(uid),
+        add: (text) => this.onAdd(text),
+        remove: async (uid) => {
+          this.removed.push(uid);
+          this.removal.resolve(uid);
+        },
       },
       workers: {
         end: async (uid, how) => void this.ended.push([uid, how.reason, how.gracePeriod]),
@@ -260,6 +268,39 @@ test("a watch of pods reports each once, its changes and its end", async (t) => 
   bench.view.setPods(agentPod(web, { status: { phase: "Failed" } }));
   assert.equal(await next(), "MODIFIED Failed");
   assert.equal(await next(), "DELETED Running");
+});
+
+test("a pod of a session is removed with its client's connection, however that ends", async (t) => {
+  const bench = await Bench.start(t);
+  const web = podOf({}, { name: "web" });
+  const item = { namespace: "default", name: "web", uid: "web-uid", change: "created" } as const;
+  bench.onAdd = (text) => ({ ok: true, answer: { dryRun: false, items: text === "none" ? [] : [item] } });
+  assert.deepEqual(await bench.error("/v1/session-pods", { method: "POST", body: "none" }), [
+    400,
+    "invalid",
+    "there is no pod in the body",
+  ]);
+  bench.view.setPods(agentPod(podOf({}, { name: "other" })));
+  const { message } = await bench.open("/v1/session-pods", { method: "POST", body: "a pod" });
+  const lines = jsonLines(message);
+  bench.view.setPods(agentPod(web), agentPod(podOf({}, { name: "other" })));
+  assert.deepEqual(((await lines.next()).value as { type: string }).type, "ADDED");
+  bench.view.setPods(agentPod(web, { status: { phase: "Running" } }));
+  assert.deepEqual(((await lines.next()).value as { type: string }).type, "MODIFIED");
+  assert.deepEqual(bench.removed, []);
+  message.destroy();
+  assert.equal(await bench.removal.promise, "web-uid");
+});
+
+test("the states of a session's pod end when it is gone", async (t) => {
+  const bench = await Bench.start(t);
+  const item = { namespace: "default", name: "web", uid: "web-uid", change: "created" } as const;
+  bench.onAdd = () => ({ ok: true, answer: { dryRun: false, items: [item] } });
+  bench.view.setPods(agentPod(podOf({}, { name: "web" })));
+  const lines = jsonLines((await bench.open("/v1/session-pods", { method: "POST", body: "a pod" })).message);
+  assert.equal((await lines.next()).done, false);
+  bench.view.setPods();
+  assert.equal((await lines.next()).done, true);
 });
 
 test("a watch of events reports the latest first, then new and repeated ones", async (t) => {
@@ -460,6 +501,8 @@ for (const [path, options, status, code] of [
   ["/v1/namespaces/-/pods/x/log?stream=stdin", {}, 400, "invalid"],
   ["/v1/namespaces/-/pods/x/log?stream=Stderr&tailLines=1", {}, 400, "invalid"],
   ["/v1/namespaces/-/pods/x/log?sinceTime=2026-11-20T12:00:00Z&sinceSeconds=1", {}, 400, "invalid"],
+  ["/v1/session-pods?x=1", { method: "POST", body: "{}" }, 400, "invalid"],
+  ["/v1/session-pods", { method: "POST", body: "x".repeat(MAX_PUSH_BYTES + 1) }, 429, "resource_exhausted"],
   ["/v1/images/import", { method: "POST", body: "{" }, 400, "invalid"],
   ["/v1/images/import", { method: "POST", body: "[]" }, 400, "invalid"],
   ["/v1/images/import", { method: "POST", body: '{"path":"relative"}' }, 400, "invalid"],

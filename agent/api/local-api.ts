@@ -1,6 +1,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
+import { endAnswer } from "@picolet/kubelet-api/pipes/unread-body.ts";
 import { aborted, type JoinedSignal, joinSignals, wokenOrAborted } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { ignore, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
@@ -237,9 +238,7 @@ export class LocalApi implements Component {
     if (code === "internal") this.#log.error("cannot answer a request", { url: message.url, error });
     const body = `${JSON.stringify(content)}\n`;
     if (!response.headersSent) {
-      // The rest of a body that is too large or not needed is not read.
-      response.writeHead(status, { "content-type": "application/json", connection: "close" });
-      response.end(body);
+      void endAnswer(response, status, { "content-type": "application/json", connection: "close" }, body);
     } else if (response.getHeader("content-type") === "application/x-ndjson") {
       response.end(`{"type":"ERROR",${body.slice(1)}`);
     } else {

@@ -1,5 +1,6 @@
 /** Pods that a client pushes, on any listener. Loaded with the first push. */
 import type { IncomingMessage, ServerResponse } from "node:http";
+import { endAnswer } from "@picolet/kubelet-api/pipes/unread-body.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { PushRefusal } from "@picolet/protocol/local-api/status.ts";
 import type { PushedPods } from "../core/pods/pushed-pods.ts";
@@ -16,7 +17,7 @@ export interface PushReply {
 
 /** @throws `unimplemented` where no pods are taken, `invalid`, `resource_exhausted` */
 export async function pushPods(
-  pushed: PushedPods | undefined,
+  pushed: Pick<PushedPods, "replace"> | undefined,
   query: Query,
   message: IncomingMessage,
 ): Promise<PushReply> {
@@ -35,7 +36,7 @@ export async function pushPods(
 
 /** Answers a request with `PUSH_PATH` as the local socket does. Its caller has judged who asks. Never throws. */
 export async function answerPush(
-  pushed: PushedPods,
+  pushed: Pick<PushedPods, "replace">,
   message: IncomingMessage,
   response: ServerResponse,
 ): Promise<void> {
@@ -47,9 +48,7 @@ export async function answerPush(
     answer = { status: refused === true ? HTTP_STATUS.invalid : 200, body };
   } catch (error) {
     answer = errorAnswer(error);
-    // The rest of a body that is too large is not read.
-    response.setHeader("connection", "close");
   }
-  response.writeHead(answer.status, { "content-type": "application/json" });
-  response.end(`${JSON.stringify(answer.body)}\n`);
+  const type = { "content-type": "application/json" };
+  await endAnswer(response, answer.status, type, `${JSON.stringify(answer.body)}\n`);
 }

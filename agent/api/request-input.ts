@@ -1,5 +1,6 @@
 /** Parses what clients send: the request line strictly, with bounded sizes. Errors are `invalid` and name the place. */
 import type { IncomingMessage } from "node:http";
+import { bodyOf } from "@picolet/kubelet-api/pipes/unread-body.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 
 /** Names a file and an image; 64 KiB is 16 times the longest path. */
@@ -82,7 +83,7 @@ export class Query {
 export async function readBytes(message: IncomingMessage, maxBytes: number): Promise<Buffer> {
   const chunks: Buffer[] = [];
   let size = 0;
-  for await (const chunk of message as AsyncIterable<Buffer>) {
+  for await (const chunk of bodyOf(message)) {
     size += chunk.length;
     if (size > maxBytes) throw new PicoletError("resource_exhausted", `the body is larger than ${maxBytes} bytes`);
     chunks.push(chunk);

@@ -20,7 +20,7 @@ export interface EventFilter {
   readonly name?: string;
 }
 
-const line = <T>(type: "ADDED" | "MODIFIED" | "DELETED", object: T): string =>
+export const watchLine = <T>(type: "ADDED" | "MODIFIED" | "DELETED", object: T): string =>
   `${JSON.stringify({ type, object } satisfies WatchLine<T>)}\n`;
 
 export function podsOf(view: AgentView, namespace: string | undefined): Pod[] {
@@ -49,11 +49,11 @@ export async function* watchPods(
       const digest = hash("sha1", JSON.stringify(pod), "base64");
       const before = known.get(uid);
       next.set(uid, { digest, pod });
-      if (before?.digest !== digest) yield line(before === undefined ? "ADDED" : "MODIFIED", pod);
+      if (before?.digest !== digest) yield watchLine(before === undefined ? "ADDED" : "MODIFIED", pod);
     }
     const gone = [...known].filter(([uid]) => !next.has(uid));
     known = next;
-    for (const [, { pod }] of gone) yield line("DELETED", pod);
+    for (const [, { pod }] of gone) yield watchLine("DELETED", pod);
   }
 }
 
@@ -99,7 +99,7 @@ export async function* watchEvents(
       const count = before?.get(event.sequence);
       const isNews = count === undefined ? event.sequence > after : count !== event.count;
       if (index < first || !isNews) continue;
-      yield line(count !== undefined || event.count > 1 ? "MODIFIED" : "ADDED", eventObject(event, node));
+      yield watchLine(count !== undefined || event.count > 1 ? "MODIFIED" : "ADDED", eventObject(event, node));
     }
   }
 }

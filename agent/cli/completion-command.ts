@@ -2,7 +2,7 @@ import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
 import { canonical } from "@picolet/protocol/command-line/command-line.ts";
 import { flagText } from "@picolet/protocol/command-line/help-text.ts";
 import type { Flag } from "@picolet/protocol/command-line/program.ts";
-import type { KeyvalueBucketList, KeyvalueKeyList, PodList } from "@picolet/protocol/local-api/status.ts";
+import type { ImageList, KeyvalueBucketList, KeyvalueKeyList, PodList } from "@picolet/protocol/local-api/status.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { bucketLabel, bucketPath, parseBucket } from "./commands/keyvalue-names.ts";
 import type { AgentClient } from "./context/agent-client.ts";
@@ -132,6 +132,8 @@ async function named(
       return plainly(await podNames(line, client));
     case "containers":
       return plainly(await containerNames(line, operands[0], client));
+    case "images":
+      return plainly((await client.get<ImageList>("/v1/images")).items.flatMap(({ tags }) => tags));
     case "namespaces":
       return plainly(await namespaces(client));
     case "resources":

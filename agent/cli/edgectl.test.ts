@@ -470,6 +470,8 @@ test("completion knows commands, flags, their values, and asks the agent for nam
   assert.deepEqual(await complete("-n", "plant", "logs", "o"), ["old-edge-1"]);
   assert.deepEqual(await complete("describe", "pod", "pod/w"), ["pod/web-edge-1"]);
   assert.deepEqual(await complete("logs", "-n", ""), ["default", "plant"]);
+  assert.deepEqual(await complete("debug", ""), ["node"]);
+  assert.deepEqual(await complete("debug", "node", "--image", "exa"), ["example/hello:1"]);
   assert.deepEqual(await complete("logs", "plant/pump-controller-of-the-north-western-water-tower", "-c", ""), [
     ...["app", "side", "prepare"],
   ]);

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
 import type { X509Certificate } from "node:crypto";
 import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -9,6 +10,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { connect as connectTls } from "node:tls";
+import { promisify } from "node:util";
 import type { KubeletAccessInit } from "@picolet/kubelet-api/serving/kubelet-access.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
@@ -80,7 +82,7 @@ class Bench {
         {
           streams: { kubelet: answer, logs: answer },
           reviews: new HubReviews({ hub: hasHub ? hub : undefined }),
-          pushed: { replace: (text, options) => this.onPush(text, options), remove: async () => {} },
+          pushed: { replace: (text, options) => this.onPush(text, options) },
           ...{ tls, clock, log },
         },
         { nodeName: "edge-1", access, debugging },
@@ -247,6 +249,24 @@ test("pods are pushed with PUT, by users with nodes/proxy", async (t) => {
   });
   assert.equal(large, 429);
   assert.match(why, /the body is larger than 1048576 bytes/);
+});
+
+test("curl gets the refusal of a body of several MiB, also where it may not send any", async (t) => {
+  const bench = await Bench.start(t);
+  const file = join(bench.folder, "body");
+  writeFileSync(file, "x".repeat(6 * 1024 * 1024));
+  const url = `https://127.0.0.1:${bench.port.port}/v1/pushed-pods`;
+  const put = async (...more: readonly string[]): Promise<string> =>
+    (await promisify(execFile)("curl", ["-sS", "-k", "-T", file, "-w", "%{http_code}", ...more, url])).stdout;
+  assert.match(await put(), /401$/);
+  assert.match(await put("-H", "Authorization: Bearer good"), /403$/);
+  bench.clock.advance(seconds(31));
+  bench.rights.add("reader update proxy");
+  for (const form of ["Expect:", "Transfer-Encoding: chunked"])
+    assert.match(
+      await put("-H", "Authorization: Bearer good", "-H", form),
+      /the body is larger than 1048576 bytes"\}\}\n429$/,
+    );
 });
 
 test("a client that guesses tokens is refused, and clients whose answers are cached are not", async (t) => {

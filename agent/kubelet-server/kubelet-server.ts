@@ -23,7 +23,7 @@ import type { ServingTls } from "./serving-tls.ts";
 export interface KubeletServerComponents {
   readonly streams: StreamHandlers;
   readonly reviews: KubeletReviews;
-  readonly pushed: PushedPods;
+  readonly pushed: Pick<PushedPods, "replace">;
   readonly tls: ServingTls;
   readonly clock: Clock;
   readonly log: Log;

@@ -147,7 +147,8 @@ export class HttpSource implements Component {
       },
     } as const;
     const { pods, problems, warnings } = podsOf(text, init, EMPTY);
-    const refusals = [...findCollisions("http", pods, wanted.values()), ...podLimitProblem(pods)];
+    const others = [...wanted.values()].filter(({ source }) => source !== "http");
+    const refusals = [...findCollisions(pods, others), ...podLimitProblem(pods)];
     const all = [...problems, ...refusals.map((message): ManifestProblem => ({ position: undefined, message }))];
     if (all.length > 0) return this.#problem("InvalidManifest", all);
     try {

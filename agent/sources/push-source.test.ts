@@ -53,6 +53,38 @@ test("a JSON list is taken too, and a pod says where it is from", () => {
   assert.equal(only?.pod.spec.nodeName, "n");
 });
 
+test("a pod of a session stays beside pods that are applied, and is removed alone", async () => {
+  const { source, push, wanted, store } = bench();
+  push(pod("a"));
+  assert.deepEqual(told(source.add(pod("session"))), ["default/session-n created"]);
+  assert.deepEqual(wanted(), ["session-n push", "a-n push"]);
+  assert.deepEqual(push(pod("b")), ["default/b-n created", "default/a-n removed"]);
+  assert.deepEqual(push(NONE), ["default/b-n removed"]);
+  assert.deepEqual(wanted(), ["session-n push"]);
+  push(pod("a"));
+  const session = [...store.desired.current.pods.values()].find(({ pod: each }) => each.metadata.name === "session-n");
+  assert.ok(session);
+  await source.remove(session.uid);
+  assert.deepEqual(wanted(), ["a-n push"]);
+  const { writes } = store;
+  await source.remove(session.uid);
+  assert.equal(store.writes, writes);
+});
+
+test("a session has one pod, with a name that no other pod has", () => {
+  const { source, push, wanted } = bench();
+  push(pod("a"));
+  assert.deepEqual(told(source.add(`${pod("x")}---\n${pod("y")}`)), ["- Too many: a session has one pod"]);
+  assert.deepEqual(told(source.add(pod("a", "busybox:2"))), [
+    "- metadata.name: Duplicate value: pod default/a-n is that of edgectl apply",
+  ]);
+  source.add(pod("session"));
+  assert.deepEqual(push(pod("session", "busybox:2")), [
+    "- metadata.name: Duplicate value: pod default/session-n is that of edgectl debug node",
+  ]);
+  assert.deepEqual(wanted(), ["session-n push", "a-n push"]);
+});
+
 test("a dry run changes nothing", () => {
   const { store, push } = bench();
   assert.deepEqual(push(pod("a"), true), ["default/a-n created"]);
@@ -104,6 +136,8 @@ test("whatever is sent, it is taken or refused", () => {
       (text) => {
         const outcome = source.replace(text, { dryRun: true });
         assert.ok(outcome.ok || outcome.problems.length > 0);
+        const added = source.add(text);
+        assert.ok(added.ok || added.problems.length > 0);
       },
     ),
   );

@@ -4,6 +4,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import type { TLSSocket } from "node:tls";
 import { AddressLimits } from "@picolet/hub-core/fairness/address-limits.ts";
 import type { JoinTokens, NodeSigner } from "@picolet/hub-core/node-credentials.ts";
+import { bodyOf, endAnswer } from "@picolet/kubelet-api/pipes/unread-body.ts";
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { describeError, type ErrorCode, ignore, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import {
@@ -155,9 +156,8 @@ export class JoinService {
     else if (code !== "cancelled") log.warn("refused a board", { ...where, code, reason: describeError(error) });
     if (response.destroyed || response.headersSent) return;
     const message = code === "internal" ? "the hub failed; its log says why" : describeError(error);
-    // A body that was not read to its end must not be taken for the next request.
-    response.writeHead(JOIN_STATUS[code] ?? 500, { "content-type": "application/json", connection: "close" });
-    response.end(`${JSON.stringify({ error: { code, message } })}\n`);
+    const headers = { "content-type": "application/json", connection: "close" };
+    void endAnswer(response, JOIN_STATUS[code] ?? 500, headers, `${JSON.stringify({ error: { code, message } })}\n`);
   }
 
   #nonce({ socket }: Caller): Answer {
@@ -294,7 +294,7 @@ async function readBody(request: IncomingMessage): Promise<Readonly<Record<strin
   let length = 0;
   try {
     // One that is given up must not take the connection with it: the refusal goes over it.
-    for await (const chunk of request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
+    for await (const chunk of bodyOf(request)) {
       length += chunk.length;
       if (length > MAX_JOIN_REQUEST_BYTES) break;
       chunks.push(chunk);

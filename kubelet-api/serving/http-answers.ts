@@ -2,6 +2,7 @@
 import type { ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
 import { describeError, type ErrorCode, ignore, PicoletError } from "@picolet/protocol/errors.ts";
+import { endAnswer } from "../pipes/unread-body.ts";
 import { kubeStatus } from "./kube-status.ts";
 
 export const HTTP_STATUS: Readonly<Record<ErrorCode, number>> = {
@@ -54,8 +55,8 @@ export function answerFailure(response: ServerResponse, { status, message }: Htt
     response.destroy();
     return;
   }
-  response.writeHead(status, { "content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff" });
-  response.end(`${message}\n`);
+  const headers = { "content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff" };
+  void endAnswer(response, status, headers, `${message}\n`);
 }
 
 const REASONS: Readonly<Record<number, string>> = {

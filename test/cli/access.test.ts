@@ -43,6 +43,11 @@ test("nothing restricts root's edgectl, nor the level admin; each level includes
   }
 });
 
+test("a privileged pod on the node needs the access of root", () => {
+  assert.equal(isAllowed("debug node --image busybox", "operate:ssh"), false);
+  assert.ok(isAllowed("debug node --image busybox", "admin:ssh"));
+});
+
 test("the flags of a command count", () => {
   assert.equal(isAllowed("doctor --fix", "operate:ssh"), false);
   assert.ok(isAllowed("support-bundle -", "view:ssh"));

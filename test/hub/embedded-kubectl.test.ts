@@ -69,6 +69,16 @@ function walkThrough(version: KubectlVersion): void {
     );
   });
 
+  test("create of an object of several MiB is refused with the server's limit", async () => {
+    await using cluster = await start();
+    const metadata = { name: "large", namespace: "default" };
+    // The server takes 3 MiB, and what it does not take is more than a connection buffers.
+    const data = { key: "x".repeat(5 * 1024 * 1024) };
+    const input = JSON.stringify({ apiVersion: "v1", kind: "ConfigMap", metadata, data });
+    const { stderr } = await cluster.kubectl(["create", "-f", "-", "--validate=false"], { input });
+    assert.match(stderr, /Request entity too large: limit is 3145728/);
+  });
+
   test("describe shows the scheduler's event, defaults and conditions", async () => {
     await using cluster = await start("board-1");
     await cluster.apply(pod("web"));

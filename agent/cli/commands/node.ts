@@ -105,6 +105,32 @@ each change; without it nothing is changed.`,
   run: async (context, input) => (await import("./doctor-command.ts")).runDoctor(context, input),
 };
 
+const debugNode: Command = {
+  words: ["debug", "node"],
+  access: "admin",
+  operands: "[-- COMMAND [ARG...]]",
+  atMost: 1000,
+  summary: "run a shell or a command on this node, from an image",
+  details: `Runs a privileged pod with the node's processes, network and IPC, and with the
+node's root folder at /host: \`chroot /host\` makes it the shell's own. Works
+without a hub; no other pod is changed. The pod is removed when the command
+ends, when edgectl is interrupted, and when the terminal is lost. Without
+COMMAND it runs the image's own, with this terminal if there is one. The exit
+code is the command's; 1 also when it could not be run.
+The image is pulled if the board does not have it.`,
+  flags: [
+    { name: "image", value: "IMAGE", help: "the image to run", completes: "images" },
+    { name: "stdin", short: "i", help: "pass standard input on to COMMAND" },
+    { name: "tty", short: "t", help: "run COMMAND with a terminal" },
+  ],
+  examples: [
+    ["edgectl debug node --image busybox:1.36", "a shell"],
+    ["edgectl debug node --image busybox:1.36 -- chroot /host journalctl -n 20", "one command of the node"],
+    ["edgectl debug node --image busybox:1.36 -it -- chroot /host", "the node's own shell"],
+  ],
+  run: async (context, input) => (await import("./debug-command.ts")).runDebugNode(context, input),
+};
+
 /** As FILE of `support-bundle`. */
 export const STANDARD_OUTPUT = "-";
 
@@ -267,6 +293,7 @@ is shown. Exit code 1 when the pod is not ready now, or the node not healthy.`,
 export const NODE_COMMANDS: readonly Command[] = [
   joinHub,
   doctor,
+  debugNode,
   supportBundle,
   nodeShutdown,
   factoryReset,

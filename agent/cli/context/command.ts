@@ -9,6 +9,7 @@ import type { Context } from "./context.ts";
 export type Completed =
   | "pods"
   | "containers"
+  | "images"
   | "namespaces"
   | "resources"
   | "commands"

@@ -17,7 +17,7 @@ const PENDING_PAIR = "kubelet-server-request.pem";
 
 export interface KubeletPortParts {
   readonly streams: NodeStreamsOnDemand;
-  readonly pushed: PushedPods;
+  readonly pushed: Pick<PushedPods, "replace">;
 }
 
 /** Empty where the configuration has it off. */

@@ -1,7 +1,7 @@
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import type { SourceProblem } from "@picolet/protocol/local-api/status.ts";
-import type { PushedPods } from "../../core/pods/pushed-pods.ts";
+import { type PushedPods, SESSION_ORIGIN } from "../../core/pods/pushed-pods.ts";
 import { FileSource } from "../../sources/files/file-source.ts";
 import type { AgentBase } from "../base/agent-base.ts";
 
@@ -37,15 +37,19 @@ export async function makeSources({
   ];
 }
 
-/** Pods pushed by users. The source is loaded with the first push. */
+/** Pods pushed by users. The source is loaded with the first push. Pods of the previous agent's sessions are removed. */
 export function pushedPods({ ports: { clock, log }, init, store: { desired: store } }: AgentBase): PushedPods {
   const { nodeName } = init.configuration;
+  const pushed = [...store.desired.current.pods.values()].filter(({ source }) => source === "push");
+  const lasting = pushed.filter(({ origin }) => origin !== SESSION_ORIGIN);
+  if (lasting.length < pushed.length) store.replace("push", store.revision("push") + 1, lasting);
   const source = async (): Promise<PushedPods> => {
     const { PushSource } = await import("../../sources/push-source.ts");
     return new PushSource({ clock, log, store }, { nodeName });
   };
   return {
     replace: async (text, options) => (await source()).replace(text, options),
+    add: async (text) => (await source()).add(text),
     remove: async (uid) => (await source()).remove(uid),
   };
 }

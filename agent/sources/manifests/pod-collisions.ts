@@ -1,20 +1,12 @@
 /** Finds pods of one source that collide with those of others. Pure. */
-import type { DesiredPod, SourceId } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { MAX_PODS } from "./static-pod.ts";
 
 const nameOf = ({ pod }: DesiredPod): string => `${pod.metadata.namespace}/${pod.metadata.name}`;
 
 /** A name has one pod; that of another source would go on, and this one wait for ever. */
-export function* findCollisions(
-  source: SourceId,
-  pods: readonly DesiredPod[],
-  known: Iterable<DesiredPod>,
-): Iterable<string> {
-  const others = new Map(
-    [...known]
-      .filter((each) => each.source !== source)
-      .flatMap((each) => [[nameOf(each), each] as const, [each.uid, each] as const]),
-  );
+export function* findCollisions(pods: readonly DesiredPod[], known: readonly DesiredPod[]): Iterable<string> {
+  const others = new Map(known.flatMap((each) => [[nameOf(each), each] as const, [each.uid, each] as const]));
   for (const desired of pods) {
     const byName = others.get(nameOf(desired));
     const other = byName ?? others.get(desired.uid);

@@ -7,6 +7,7 @@ import { promisify } from "node:util";
 import { gzip } from "node:zlib";
 import { LabelledCounts, LabelledLatencies } from "@picolet/hub-core/counts.ts";
 import type { KubeletConnector } from "@picolet/hub-core/kubelet-connector.ts";
+import { endAnswer } from "@picolet/kubelet-api/pipes/unread-body.ts";
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, millis } from "@picolet/protocol/ports.ts";
@@ -245,11 +246,10 @@ export class ApiHandler {
     const isZipped = body.length >= MIN_GZIP_BYTES && /\bgzip\b/.test(String(message.headers["accept-encoding"] ?? ""));
     const sent = isZipped ? await compress(body, { level: 1 }) : body;
     if (isZipped) response.setHeader("Content-Encoding", "gzip");
-    response.writeHead(reply.status, { "Content-Type": reply.contentType, "Content-Length": sent.length });
     turn.leave();
     turn.holdAnswer(sent.length);
     await this.#within(ANSWER_MS + sent.length / ANSWER_BYTES_PER_MS, response, () =>
-      endResponse(response, message.method === "HEAD" ? undefined : sent),
+      endAnswer(response, reply.status, { "content-type": reply.contentType }, sent),
     );
   }
 
@@ -284,8 +284,6 @@ export class ApiHandler {
     }
     const retryAfter = status.details?.retryAfterSeconds ?? (status.statusCode === 429 ? 1 : undefined);
     if (retryAfter !== undefined) response.setHeader("Retry-After", String(retryAfter));
-    // The rest of the body is not read: the connection cannot be used again.
-    if (!message.complete) response.setHeader("Connection", "close");
     await this.#send(message, response, jsonReply(status.statusCode, status.toStatus()), turn, signal);
   }
 

@@ -65,10 +65,10 @@ export async function writeChunks(
 }
 
 /** Resolves when the rest is with the system, or the client is gone. */
-export async function endResponse(response: ServerResponse, last?: Buffer): Promise<void> {
+export async function endResponse(response: ServerResponse): Promise<void> {
   if (response.destroyed) return;
   await new Promise<void>((resolve) => {
     response.once("close", resolve);
-    response.end(last, resolve);
+    response.end(resolve);
   });
 }

@@ -9,6 +9,7 @@
 import type { IncomingMessage } from "node:http";
 import { FairQueue, QueueRefusal, type Seat } from "@picolet/kubelet-api/fairness/fair-queue.ts";
 import { networkOf } from "@picolet/kubelet-api/fairness/network-of.ts";
+import { bodyOf } from "@picolet/kubelet-api/pipes/unread-body.ts";
 import { NODES_GROUP } from "@picolet/protocol/pki/node-subject.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
@@ -207,7 +208,7 @@ export class RequestTurn implements Disposable {
     const chunks: Buffer[] = [];
     let length = 0;
     try {
-      for await (const chunk of message as AsyncIterable<Buffer>) {
+      for await (const chunk of bodyOf(message)) {
         length += chunk.length;
         if (length > MAX_BODY_BYTES) throw bodyTooLarge();
         if (length > this.#held) this.#reserve(length - this.#held);
