@@ -5,7 +5,7 @@ import { whyText } from "@picolet/protocol/local-api/why-text.ts";
 import type { WhyAnswers, WhyQuestion } from "../core/node/why-answers.ts";
 import type { KubeletAnswer } from "./kubelet-answers.ts";
 
-/** One screen of a terminal, and within what an annotation may have (`MAX_WHY_LENGTH` of `hub/bridge`). */
+/** One screen of a terminal, and within what an annotation may have (`MAX_WHY_LENGTH` of the hub). */
 const TEXT_LIMITS = { decisions: 20, characters: 4096 };
 
 /** @param path `/why` or `/why/NAMESPACE/POD` */

@@ -1,4 +1,4 @@
-import type { DesiredSet, Fleet, KubeletEndpoints, NodeBackend, NodePodStatus } from "@picolet/hub-core/fleet.ts";
+import type { DesiredSet, KubeletEndpoints, NodeBackend, NodePodStatus } from "@picolet/hub-core/fleet.ts";
 import { PODS, type ResourceType } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { sha256 } from "@picolet/hub-core/sha256.ts";
 import type { TimerWheel, WheelTimer } from "@picolet/hub-core/timer-wheel.ts";
@@ -32,7 +32,6 @@ import { PodStatusWriter } from "./pod-status-writer.ts";
 import { conditionsOf, type Fields, fieldsAt } from "./remote-object.ts";
 import { requestServingCertificate } from "./serving-requests.ts";
 import type { StoredNode, WholePod } from "./stored-objects.ts";
-import { WhyAnnotations } from "./why-annotations.ts";
 
 const SERVICE_ACCOUNTS: ResourceType = {
   group: "",
@@ -77,7 +76,6 @@ export class BridgedNode implements NodeBackend {
   readonly #mirrors: MirrorPods;
   readonly #writer: NodeWriter;
   readonly #lease: NodeLease;
-  readonly #whys: WhyAnnotations;
   readonly #life = new AbortController();
   #heartbeatAtMs: number;
   #isRenewing = false;
@@ -85,7 +83,6 @@ export class BridgedNode implements NodeBackend {
   constructor(
     components: {
       readonly connection: NodeConnection;
-      readonly boards: Pick<Fleet, "open">;
       readonly wheel: TimerWheel;
       readonly desired: DesiredNode;
       /** Called once, when the owner of the session has disposed of it. */
@@ -93,7 +90,7 @@ export class BridgedNode implements NodeBackend {
     },
     init: NodeSessionInit,
   ) {
-    const { connection, boards, wheel, desired, ended } = components;
+    const { connection, wheel, desired, ended } = components;
     this.desired = desired.watch;
     this.#connection = connection;
     this.#wheel = wheel;
@@ -103,7 +100,6 @@ export class BridgedNode implements NodeBackend {
     this.#mirrors = new MirrorPods(connection, this.#statuses);
     this.#writer = new NodeWriter(connection, init);
     this.#lease = new NodeLease(connection, init.leaseDuration / 1000);
-    this.#whys = new WhyAnnotations(connection, boards);
     this.#renewal = { slot: undefined, onDue: () => this.#renew() };
     // The first heartbeat somewhere in the five minutes, so that a fleet that comes at once does not stay in step.
     this.#heartbeatAtMs = connection.clock.monotonic() - HEARTBEAT * connection.random.next();
@@ -240,7 +236,6 @@ export class BridgedNode implements NodeBackend {
     if (after.mirrorOf !== undefined && after.isDeleted) {
       this.#do("end a mirror pod", path, (s) => this.#mirrors.deleting(path, after, s));
     }
-    if (after.asksWhy && !after.isDeleted) this.#whys.ask(path, after.uid, this.#life.signal);
     if (after.isReadyLost)
       this.#do("restore a pod's Ready", path, (s) => this.#statuses.setReady(path, after.uid, true, s));
     if (

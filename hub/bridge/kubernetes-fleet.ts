@@ -1,11 +1,4 @@
-import type {
-  BoundPods,
-  Fleet,
-  FleetBackend,
-  FleetNodes,
-  KubeletEndpoints,
-  NodeBackend,
-} from "@picolet/hub-core/fleet.ts";
+import type { BoundPods, FleetBackend, FleetNodes, KubeletEndpoints, NodeBackend } from "@picolet/hub-core/fleet.ts";
 import type { KubeClient } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { TimerWheel, type WheelTimer } from "@picolet/hub-core/timer-wheel.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
@@ -44,8 +37,6 @@ interface Components {
   /** As the hub itself. */
   readonly client: KubeClient;
   readonly endpoints: KubeletEndpoints;
-  /** The boards that are connected, to ask them. */
-  readonly boards: Pick<Fleet, "open">;
   readonly clock: Clock;
   readonly random: Random;
   readonly log: Log;
@@ -121,7 +112,7 @@ export class KubernetesFleet implements FleetBackend, Component {
   connect(node: string): NodeBackend {
     this.#sessions.get(node)?.stop();
     this.#forgetAway(node);
-    const { client, boards, clock, random, log } = this.#components;
+    const { client, clock, random, log } = this.#components;
     const connection = {
       node,
       client: client.as(nodeUser(node), NODE_GROUPS),
@@ -132,10 +123,7 @@ export class KubernetesFleet implements FleetBackend, Component {
       log,
     };
     const desired = this.#cache.connect(node);
-    const session = new BridgedNode(
-      { connection, boards, wheel: this.#wheel, desired, ended: this.#ended },
-      this.#sessionInit,
-    );
+    const session = new BridgedNode({ connection, wheel: this.#wheel, desired, ended: this.#ended }, this.#sessionInit);
     this.#sessions.set(node, session);
     session.start();
     return session;

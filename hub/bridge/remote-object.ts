@@ -5,7 +5,7 @@ import type { KubeMetadata, KubeObject } from "@picolet/hub-core/kube-client/kub
 import { MIRROR_ANNOTATION } from "@picolet/hub-core/pod-references.ts";
 import { isNodeCondition } from "@picolet/protocol/pod/condition-owners.ts";
 import { UPDATE_STATUS_ANNOTATION } from "@picolet/protocol/updates/node-updates.ts";
-import { BOARD_ADDRESSES_ANNOTATION, CONFIG_HASH_ANNOTATION, REPORT_ANNOTATION, WHY_ANNOTATION } from "./well-known.ts";
+import { BOARD_ADDRESSES_ANNOTATION, CONFIG_HASH_ANNOTATION, REPORT_ANNOTATION } from "./well-known.ts";
 
 export type Fields = Readonly<Record<string, unknown>>;
 
@@ -43,26 +43,10 @@ export function remotePod(pod: KubeObject, tolerations?: readonly Fields[]): Fie
   return {
     apiVersion: "v1",
     kind: "Pod",
-    metadata: metadataOf(withoutWhy(pod.metadata)),
+    metadata: metadataOf(pod.metadata),
     spec: tolerations === undefined ? (pod.spec ?? {}) : { ...fieldsAt(pod, "spec"), tolerations },
     ...(others.length === 0 ? {} : { status: { conditions: others } }),
   };
-}
-
-/** The value that asks. Any other is an answer, or a user's note, and stays. */
-const ASK = "ask";
-
-export const asksWhy = ({ metadata }: Pick<KubeObject, "metadata">): boolean =>
-  metadata.annotations?.[WHY_ANNOTATION] === ASK;
-
-/** An answer of the board's own is not sent back to it, to be written to its disk. */
-function withoutWhy(metadata: KubeMetadata): KubeMetadata {
-  const { annotations } = metadata;
-  if (annotations?.[WHY_ANNOTATION] === undefined) return metadata;
-  const { [WHY_ANNOTATION]: _why, ...others } = annotations;
-  if (Object.keys(others).length > 0) return { ...metadata, annotations: others };
-  const { annotations: _annotations, ...rest } = metadata;
-  return rest;
 }
 
 const metadataOf = (metadata: KubeMetadata): Fields =>

@@ -14,7 +14,6 @@ import { UPDATE_STATUS_ANNOTATION } from "@picolet/protocol/updates/node-updates
 import { awayTolerations, isEvictedWhenAway } from "./away-tolerations.ts";
 import { DATA_TYPES } from "./remote-data.ts";
 import {
-  asksWhy,
   conditionsOf,
   type Fields,
   fieldsAt,
@@ -82,8 +81,6 @@ export interface WholePod extends CachedObject {
   /** Its deletion is over for the node; finalizers of others keep it. */
   readonly isOver: boolean;
   readonly isReadyLost: boolean;
-  /** Asks for the annotation of `WhyAnnotations`. */
-  readonly asksWhy: boolean;
   /** PodScheduled is True, which `status` leaves out. */
   readonly isScheduled: boolean;
   /** The tolerations that keep it while its node is away; undefined when it has them, or asks for eviction. */
@@ -140,7 +137,6 @@ export function wholePod(pod: KubeObject): WholePod {
     isDeleted,
     isOver: isDeleted && isTerminal && metadata.deletionGracePeriodSeconds === 0,
     isReadyLost: hasLostReadiness(pod),
-    asksWhy: asksWhy(pod),
     isScheduled: isScheduled(pod.status),
     lackingTolerations: isDeleted || isTerminal ? undefined : lacking,
   };

@@ -12,9 +12,6 @@ export const BOARD_ADDRESSES_ANNOTATION = "picolet.io/board-addresses";
 /** On a Pod or a Node, "true": evict the pods while the node is away, as Kubernetes does by default. */
 export const EVICT_WHEN_AWAY_ANNOTATION = "picolet.io/evict-when-away";
 
-/** On a Pod, "ask": the hub replaces it by the story of the pod in the black box of its board. */
-export const WHY_ANNOTATION = "picolet.io/why";
-
 export const CONFIG_HASH_ANNOTATION = "kubernetes.io/config.hash";
 export const CONFIG_SOURCE_ANNOTATION = "kubernetes.io/config.source";
 export const CONFIG_SEEN_ANNOTATION = "kubernetes.io/config.seen";

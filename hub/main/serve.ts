@@ -5,7 +5,7 @@ import { hostname, networkInterfaces } from "node:os";
 import { dirname, join } from "node:path";
 import { CountedKubeClient, KubeCallCounts } from "@picolet/hub-core/counted-kube-client.ts";
 import { LabelledCounts } from "@picolet/hub-core/counts.ts";
-import type { Fleet, KubeletEndpoints } from "@picolet/hub-core/fleet.ts";
+import type { KubeletEndpoints } from "@picolet/hub-core/fleet.ts";
 import type { KubeClient, KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { type CertificateFacts, isRevoked, type NodeSigner } from "@picolet/hub-core/node-credentials.ts";
 import type { UsageObjects } from "@picolet/hub-core/usage-objects.ts";
@@ -16,7 +16,6 @@ import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, millis, type Random } from "@picolet/protocol/ports.ts";
 import type { FleetIdentity } from "@picolet/protocol/tunnel/messages.ts";
-import type { OpenedStream } from "@picolet/protocol/tunnel/stream.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
 import { KubernetesReviews } from "../bridge/kubelet-reviews.ts";
 import { KubernetesFleet } from "../bridge/kubernetes-fleet.ts";
@@ -152,7 +151,7 @@ export async function serve(
     });
   }
   const backend = new KubernetesFleet(
-    { client, endpoints: late, boards: late, clock, random, log },
+    { client, endpoints: late, clock, random, log },
     { hub: args.hubName, hubNames, hasReplicas: args.cluster.kind === "kubernetes" },
   );
   const telemetry = makeTelemetry(ports, args);
@@ -164,7 +163,6 @@ export async function serve(
     { clock, random, log, backend, telemetry: receiver, samples: sampled.receiver },
     { hubVersion: VERSION, fleet },
   );
-  late.fleet = tunnel;
   const { kubeletPorts: [first, last] = [], kubeletAddresses: range } = args;
   const reviews = new KubernetesReviews({ client });
   const proxy = new KubeletProxy(
@@ -331,8 +329,7 @@ async function openCluster(
  * What is needed before it can stand. The bridge has to know where the kubelet endpoints are, which have to know who is
  * connected, which is the bridge's; and the API server which keys are revoked, which is in the API server.
  */
-class LateParts implements KubeletEndpoints, OwnKubelets, UsageObjects, Pick<Fleet, "open"> {
-  fleet: Fleet | undefined;
+class LateParts implements KubeletEndpoints, OwnKubelets, UsageObjects {
   proxy: KubeletProxy | undefined;
   usage: UsageObjects | undefined;
   /** Ports of the API server and the tunnel, as they become known. */
@@ -342,11 +339,6 @@ class LateParts implements KubeletEndpoints, OwnKubelets, UsageObjects, Pick<Fle
 
   constructor(advertisedAddress: string) {
     this.advertisedAddress = advertisedAddress;
-  }
-
-  async open(...request: Parameters<Fleet["open"]>): Promise<OpenedStream> {
-    if (this.fleet === undefined) throw new PicoletError("unavailable", "no board is connected yet");
-    return await this.fleet.open(...request);
   }
 
   node(name: string): KubeObject | undefined {

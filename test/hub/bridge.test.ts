@@ -369,36 +369,6 @@ test("a pod gets what keeps it from eviction when it is a minute old, its node f
   assert.equal(untouched.metadata.resourceVersion, movable.metadata.resourceVersion);
 });
 
-test("a pod that asks why has what its board tells as an annotation, which the board is not sent", async () => {
-  await using backend = await joined("board-25");
-  const ref = { namespace: "default", name: "asks" };
-  const annotate = (why: string): Promise<unknown> =>
-    cluster.client.patch(PODS, ref, "merge", { metadata: { annotations: { "picolet.io/why": why } } }, {}, signal);
-  const whyOf = (pod: KubeObject | undefined): string => pod?.metadata.annotations?.["picolet.io/why"] ?? "";
-  const path = "board-25 /why/default/asks?output=text";
-  const made = await cluster.createPod("asks", "board-25");
-  await untilDesired(backend, (keys) => keys.has("Pod/default/asks"));
-
-  replica.boardAnswers.set(path, { status: 200, body: "default/asks: well\u001b[31m\n10:00:00  It \u202estarted.\n" });
-  await annotate("ask");
-  const answered = await cluster.until(PODS, "default", "asks", (pod) => whyOf(pod).startsWith("As of"));
-  assert.match(whyOf(answered), /^As of \S+Z, in UTC:\ndefault\/asks: well\?\[31m\n10:00:00 {2}It \?started\.$/);
-  assert.equal(answered?.metadata.generation, made.metadata.generation);
-  await calls.untilTaken(PODS, "default", "asks", (pod) => whyOf(pod).startsWith("As of"));
-  const sent = backend.object("Pod/default/asks")?.object.metadata as KubeObject["metadata"];
-  assert.equal(sent.annotations?.["picolet.io/why"], undefined);
-
-  replica.boardAnswers.set(path, { status: 404, body: "404 page not found" });
-  await annotate("ask");
-  const refused = await cluster.until(PODS, "default", "asks", (pod) => whyOf(pod).includes("does not tell"));
-  assert.match(whyOf(refused), /The board does not tell: 404 page not found$/);
-
-  replica.boardAnswers.set(path, { status: 200, body: "x".repeat(100_000) });
-  await annotate("ask");
-  const bounded = await cluster.until(PODS, "default", "asks", (pod) => whyOf(pod).includes("xxx"));
-  assert.equal(whyOf(bounded).length, 4096);
-});
-
 test("a status is the node's, with the conditions that others have set left alone", async () => {
   await using backend = await joined("board-5");
   const made = await cluster.createPod("app", "board-5", { readinessGates: [{ conditionType: "example.com/gate" }] });
@@ -869,7 +839,7 @@ test("a node that has gone to another replica is not said to be away", async () 
   assert.ok(now.desired.current.synced);
 });
 
-test("the hub itself changes nothing but tolerations and why's annotation; all else is written as the node that it is about", () => {
+test("the hub itself changes nothing but tolerations; all else is written as the node that it is about", () => {
   const own = new Set(calls.all.filter(({ user }) => user === "").map(({ verb, resource }) => `${verb} ${resource}`));
   assert.deepEqual([...own].sort(), [
     "get nodes",

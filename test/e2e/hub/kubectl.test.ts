@@ -92,11 +92,6 @@ for (const version of KUBECTL_VERSIONS) {
     assert.deepEqual(decisions.map(({ decision }) => decision.kind).toReversed(), ["accepted", "started"]);
     const told = await fleet.kubectl(["get", "--raw", `${why}?output=text&topic=started`], { version });
     assert.match(told, /Container app was started\.\n.*the hub wants here/);
-    await fleet.kubectl(["annotate", "pod", container, "picolet.io/why=ask"], { version });
-    await admin.untilPod(container, "answered", (pod) => pod.metadata.annotations?.["picolet.io/why"] !== "ask");
-    const answered = await fleet.kubectl(["describe", "pod", container], { version });
-    assert.match(answered, /picolet.io\/why:\s+As of \S+Z, in UTC:\s+default\/\S+ on node-a:/);
-    assert.match(answered, / Container app was started\.\n/);
     await fleet.kubectl(["delete", "pod", container, component, "--timeout=60s"], { version });
     const left = await fleet.kubectl(["get", "pods", "-o", "name"], { version });
     assert.doesNotMatch(left, new RegExp(`${container}|${component}`));

@@ -18,10 +18,9 @@ import {
 } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
-import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { isPicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
 import type { NodeReportContent } from "@picolet/protocol/tunnel/messages.ts";
-import type { OpenedStream, StreamKind } from "@picolet/protocol/tunnel/stream.ts";
 import { parseAllDocuments } from "yaml";
 import { EmbeddedCluster } from "../embedded/in-process-cluster.ts";
 import { endOfRun } from "../ports/end-of-run.ts";
@@ -37,8 +36,6 @@ export const ENDPOINT = { address: "10.9.8.7", port: 10_321 };
 export class Replica implements AsyncDisposable {
   readonly fleet: KubernetesFleet;
   readonly log = new RecordedLog();
-  /** Answers of boards to requests of the kubelet's API, by node and path. */
-  readonly boardAnswers = new Map<string, { readonly status: number; readonly body: string }>();
   readonly #life = new AbortController();
   readonly #running: Promise<void>;
 
@@ -46,27 +43,12 @@ export class Replica implements AsyncDisposable {
     const components = {
       client,
       endpoints: { endpointOf: () => ENDPOINT },
-      boards: this,
       clock,
       random: seededRandom(3),
       log: this.log,
     };
     this.fleet = new KubernetesFleet(components, { hub: "test", hubNames: [HUB_ADDRESS], ...init });
     this.#running = endOfRun(this.fleet.run(this.#life.signal));
-  }
-
-  /** A board's stream that is answered at once. */
-  async open(node: string, kind: StreamKind, params: unknown): Promise<OpenedStream> {
-    const { path } = params as { readonly path: string };
-    const answer = this.boardAnswers.get(`${node} ${path}`);
-    if (answer === undefined) throw new PicoletError("unavailable", `${node} is not connected`);
-    const pieces = [Buffer.from(answer.body)];
-    const closed = new AbortController().signal;
-    const nothing = (): void => undefined;
-    return {
-      ...{ id: 1, kind, closed, reply: { status: answer.status, contentType: "text/plain" } },
-      ...{ write: async () => nothing(), end: nothing, reset: nothing, read: async () => pieces.shift() },
-    };
   }
 
   async ready(): Promise<this> {
