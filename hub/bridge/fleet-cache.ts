@@ -2,7 +2,15 @@
  * The fleet's pods, nodes and what they name, followed for all nodes together, and what each connected node is to have.
  */
 
-import type { BoundPod, BoundPods, FleetBoardView, FleetNode, FleetNodes } from "@picolet/hub-core/fleet.ts";
+import type {
+  AskingPod,
+  BoundPod,
+  BoundPods,
+  FleetBoardView,
+  FleetNode,
+  FleetNodes,
+  PodQuestions,
+} from "@picolet/hub-core/fleet.ts";
 import { type KubeClient, type KubeObject, NODES, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { type CachedObject, type Change, Reflector } from "@picolet/hub-core/kube-client/reflector.ts";
 import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
@@ -72,6 +80,7 @@ export class FleetCache {
   /** Nodes by the attachments of volumes that their pods claim. */
   readonly #attachedTo = new Map<ObjectKey, string>();
   readonly #followers = new Set<(node: string) => void>();
+  readonly #askedFollowers = new Set<Parameters<PodQuestions["follow"]>[0]>();
   /** Counts over all nodes together; each node sees its own revision grow. */
   #revision = 0;
 
@@ -204,6 +213,17 @@ export class FleetCache {
     };
   }
 
+  /** The pods of all boards of this hub that ask why they are as they are. */
+  get questions(): PodQuestions {
+    return {
+      follow: (onChange) => {
+        const follower: typeof onChange = (path, asking) => onChange(path, asking);
+        this.#askedFollowers.add(follower);
+        return { [Symbol.dispose]: () => void this.#askedFollowers.delete(follower) };
+      },
+    };
+  }
+
   *#boundPodsOf(node: string): Generator<BoundPod> {
     for (const [path, pod] of this.podsOf(node)) yield boundPod(path, pod);
   }
@@ -280,9 +300,15 @@ export class FleetCache {
   #podChanged({ key: path, before, after }: Change<StoredPod>): void {
     this.#freshness.podChanged(path, after?.resourceVersion);
     const [old, now] = [wholeOf(before), wholeOf(after)];
+    if (old?.asksWhy === true || now?.asksWhy === true) this.#asked(path, now);
     if (old !== undefined) for (const key of old.references) if (now === undefined) this.data.release(key);
     if (old !== undefined && old.node !== now?.node) this.#podMoved(path, old, undefined);
     if (now !== undefined) this.#podMoved(path, old?.node === now.node ? old : undefined, now);
+  }
+
+  #asked(path: string, pod: WholePod | undefined): void {
+    const asking = pod?.asksWhy === true ? askingPod(path, pod) : undefined;
+    for (const follower of this.#askedFollowers) follower(path, asking);
   }
 
   #podMoved(path: string, before: WholePod | undefined, after: WholePod | undefined): void {
@@ -407,7 +433,10 @@ export class FleetCache {
       const [namespace = "", name = ""] = path.split("/");
       const object = await unlessGone(client.get(PODS, { namespace, name }, signal));
       // If it is gone or was made again meanwhile, the watch reports it.
-      if (object !== undefined && this.pods.store.get(path)?.uid === object.metadata.uid) this.pods.adopt(path, object);
+      if (object === undefined || this.pods.store.get(path)?.uid !== object.metadata.uid) continue;
+      this.pods.adopt(path, object);
+      const pod = wholeOf(this.pods.store.get(path));
+      if (pod?.asksWhy === true) this.#asked(path, pod);
     }
   }
 
@@ -434,6 +463,13 @@ function boundPod(path: string, { node, uid, mirrorOf, namespace, packed }: Whol
   const labels = (): Readonly<Record<string, string>> => (packed.object as unknown as KubeObject).metadata.labels ?? {};
   return { node, namespace, name: path.slice(namespace.length + 1), uid: mirrorOf ?? uid, labels };
 }
+
+const askingPod = (path: string, { node, uid, namespace }: WholePod): AskingPod => ({
+  node,
+  namespace,
+  name: path.slice(namespace.length + 1),
+  uid,
+});
 
 function fleetNodeOf(name: string, stored: StoredNode | undefined): FleetNode | undefined {
   if (stored?.packed === undefined) return undefined;

@@ -1,4 +1,11 @@
-import type { BoundPods, FleetBackend, FleetNodes, KubeletEndpoints, NodeBackend } from "@picolet/hub-core/fleet.ts";
+import type {
+  BoundPods,
+  FleetBackend,
+  FleetNodes,
+  KubeletEndpoints,
+  NodeBackend,
+  PodQuestions,
+} from "@picolet/hub-core/fleet.ts";
 import type { KubeClient } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { TimerWheel, type WheelTimer } from "@picolet/hub-core/timer-wheel.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
@@ -91,6 +98,10 @@ export class KubernetesFleet implements FleetBackend, Component {
 
   get pods(): BoundPods {
     return this.#cache.boundPods;
+  }
+
+  get questions(): PodQuestions {
+    return this.#cache.questions;
   }
 
   /** As `FleetCache.readiness`. */

@@ -1,6 +1,6 @@
 /** Objects of Kubernetes cut down to what a node is sent. Pure, so that every replica comes to the same hash. */
 
-import { TURN_ANNOTATION_PREFIX } from "@picolet/hub-core/fleet.ts";
+import { TURN_ANNOTATION_PREFIX, WHY_ANNOTATION } from "@picolet/hub-core/fleet.ts";
 import type { KubeMetadata, KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { MIRROR_ANNOTATION } from "@picolet/hub-core/pod-references.ts";
 import { isNodeCondition } from "@picolet/protocol/pod/condition-owners.ts";
@@ -59,9 +59,16 @@ const metadataOf = (metadata: KubeMetadata): Fields =>
     deletionTimestamp: metadata.deletionTimestamp,
     deletionGracePeriodSeconds: metadata.deletionGracePeriodSeconds,
     labels: metadata.labels,
-    annotations: metadata.annotations,
+    annotations: sentAnnotations(metadata),
     ownerReferences: metadata.ownerReferences,
   });
+
+/** A question and its answer change nothing for the node. */
+function sentAnnotations({ annotations }: KubeMetadata): KubeMetadata["annotations"] {
+  if (annotations?.[WHY_ANNOTATION] === undefined) return annotations;
+  const { [WHY_ANNOTATION]: _why, ...rest } = annotations;
+  return Object.keys(rest).length === 0 ? undefined : rest;
+}
 
 /**
  * Labels, annotations and spec, without what the hub itself writes there and what changes with the node's health. Of

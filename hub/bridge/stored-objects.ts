@@ -1,7 +1,7 @@
 /** Pods and nodes as the hub caches them: as JSON text, which takes a third of the memory of the objects themselves. */
 
 import { isIP } from "node:net";
-import { TURN_ANNOTATION_PREFIX } from "@picolet/hub-core/fleet.ts";
+import { TURN_ANNOTATION_PREFIX, WHY_ANNOTATION, WHY_QUESTION } from "@picolet/hub-core/fleet.ts";
 import type { KubeMetadata, KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
 import type { CachedObject } from "@picolet/hub-core/kube-client/reflector.ts";
 import { grantedReferences } from "@picolet/hub-core/pod-references.ts";
@@ -85,6 +85,8 @@ export interface WholePod extends CachedObject {
   readonly isScheduled: boolean;
   /** The tolerations that keep it while its node is away; undefined when it has them, or asks for eviction. */
   readonly lackingTolerations: readonly Fields[] | undefined;
+  /** An annotation asks why the pod is as it is. */
+  readonly asksWhy: boolean;
 }
 
 export type StoredPod = PodStub | WholePod;
@@ -139,6 +141,7 @@ export function wholePod(pod: KubeObject): WholePod {
     isReadyLost: hasLostReadiness(pod),
     isScheduled: isScheduled(pod.status),
     lackingTolerations: isDeleted || isTerminal ? undefined : lacking,
+    asksWhy: metadata.annotations?.[WHY_ANNOTATION] === WHY_QUESTION,
   };
 }
 

@@ -138,6 +138,24 @@ export interface BoundPods {
   pod(namespace: string, name: string): BoundPod | undefined;
 }
 
+/** On a pod. `WHY_QUESTION` asks why the pod is as it is; the hub replaces it by the answer. No board is sent it. */
+export const WHY_ANNOTATION = "picolet.io/why";
+export const WHY_QUESTION = "?";
+
+/** A pod whose annotation asks. `uid` is the API server's. */
+export interface AskingPod extends PodIdentity {
+  readonly node: string;
+}
+
+/** The pods that ask, from the one watch that the hub has of them. */
+export interface PodQuestions {
+  /**
+   * @param onChange called with the path of each pod that asks or has stopped to, and with each change of one that
+   *   asks; undefined: it no longer does. @returns ends it
+   */
+  follow(onChange: (path: string, asking: AskingPod | undefined) => void): Disposable;
+}
+
 /** The agents that are connected to this replica. */
 export interface Fleet {
   has(node: string): boolean;

@@ -36,6 +36,7 @@ import type { FrontProxy } from "../metrics/metrics-access.ts";
 import { ResourceAnswers } from "../metrics/resource-answers.ts";
 import { boardPageFiles } from "../page/board-page-files.ts";
 import { TunnelServer } from "../tunnel/tunnel-server.ts";
+import { WhyAnswerer } from "../why/why-answerer.ts";
 import type { ServeArguments } from "./arguments.ts";
 import { BoardServer } from "./board-server.ts";
 import { openEmbeddedCluster } from "./embedded-cluster.ts";
@@ -197,6 +198,8 @@ export async function serve(
     log,
   });
   const page = makeFleetPage({ ...ports, client, fleet: tunnel, nodes: backend.nodes, reviews, serving }, args);
+  const { nodes, questions } = backend;
+  const why = new WhyAnswerer({ questions, fleet: tunnel, nodes, client, clock, log });
   const rollouts = makeRollouts({ ...ports, client, nodes: backend.nodes }, args);
   const figures: HubFigures = {
     ...{ tunnel, calls, samples: sampled.samples, certificates: claims, rollouts: rollouts[1] },
@@ -241,6 +244,7 @@ export async function serve(
       ...rollouts,
       proxy,
       tunnel,
+      why,
       boards,
       connections,
       ...(page === undefined ? [] : [page]),

@@ -137,6 +137,32 @@ test("a Node that a kubelet runs is not taken, one made by hand is", async () =>
   }
 });
 
+test("the annotation that asks why reaches the hub's followers, and changes neither the pod nor what its node has", async () => {
+  await using backend = await joined("asked");
+  const made = await cluster.createPod("asks", "asked");
+  const ref = { namespace: "default", name: "asks" };
+  await untilDesired(backend, (keys) => keys.has("Pod/default/asks"));
+  const { digest } = backend.desired.current;
+  const heard: unknown[] = [];
+  const changed = new WatchSource(0);
+  using _following = replica.fleet.questions.follow((path, asking) => {
+    heard.push([path, asking]);
+    changed.set(heard.length);
+  });
+  for (const [index, value] of ["?", "an answer"].entries()) {
+    const patch = { metadata: { annotations: { "picolet.io/why": value } } };
+    const patched = await cluster.client.patch(PODS, ref, "merge", patch, {}, signal);
+    assert.equal(patched.metadata.generation, made.metadata.generation);
+    for await (const count of changed.changes(signal)) if (count > index) break;
+  }
+  const asking = { node: "asked", namespace: "default", name: "asks", uid: made.metadata.uid };
+  assert.deepEqual(heard, [
+    ["default/asks", asking],
+    ["default/asks", undefined],
+  ]);
+  assert.deepEqual(backend.desired.current.digest, digest);
+});
+
 test("a node that may not register itself waits until somebody makes its Node", async () => {
   await using backend = replica.fleet.connect("later");
   const put = backend.putNode(reportOf("later", { register: false }), signal);

@@ -106,7 +106,7 @@ export class FleetAdmin implements AsyncDisposable {
   }
 
   /** Until a node is there whose condition has that status. @returns the condition */
-  async untilCondition(node: string, type: string, status: "True" | "False"): Promise<NodeCondition> {
+  async untilCondition(node: string, type: string, status: "True" | "False" | "Unknown"): Promise<NodeCondition> {
     let found: NodeCondition | undefined;
     await this.until(NODES, `${node}: ${type} is ${status}`, (object) => {
       if (object.metadata.name !== node) return false;
