@@ -102,14 +102,42 @@ export class CsiVolumes {
    * @throws PicoletError of reason `FailedMount`, its message the kubelet's event as a whole
    */
   async publish(pod: DesiredPod, volume: CsiVolume, signal: AbortSignal): Promise<CsiLocation> {
-    return this.#serially(keyOf(volume), async () => {
-      const driver = this.#components.drivers.get(volume.driver);
-      const spec = driverSpec(this.#components.objects, volume.driver);
-      if (driver === undefined) throw driverMissing(volume);
-      const use = { driver, spec, context: await this.#attached(pod, volume, spec) };
-      const stagingPath = await this.#stage(pod, volume, use, signal);
-      return await this.#publish(pod, volume, { ...use, stagingPath }, signal);
+    return this.#serially(keyOf(volume), () => this.#stageAndPublish(pod, volume, signal));
+  }
+
+  /**
+   * Publishes again what is published, where the CSIDriver has `requiresRepublish`, with a current token. A
+   * failure leaves what is mounted.
+   * @throws as `publish`
+   */
+  async republish(pod: DesiredPod, volume: CsiVolume, signal: AbortSignal): Promise<void> {
+    if (!driverSpec(this.#components.objects, volume.driver).requiresRepublish) return;
+    await this.#serially(keyOf(volume), async () => {
+      // The pod may have ended while this waited for its turn.
+      if (this.#published.has(this.#placeOf(pod.uid, volume).target))
+        await this.#stageAndPublish(pod, volume, signal, true);
     });
+  }
+
+  async #stageAndPublish(
+    pod: DesiredPod,
+    volume: CsiVolume,
+    signal: AbortSignal,
+    isAgain = false,
+  ): Promise<CsiLocation> {
+    const driver = this.#components.drivers.get(volume.driver);
+    const spec = driverSpec(this.#components.objects, volume.driver);
+    if (driver === undefined) throw driverMissing(volume);
+    const use = { driver, spec, context: await this.#attached(pod, volume, spec) };
+    const stagingPath = await this.#stage(pod, volume, use, signal);
+    return await this.#publish(pod, volume, { ...use, stagingPath, isAgain }, signal);
+  }
+
+  #placeOf(uid: string, { mode, specName }: CsiVolume): { readonly folder: string; readonly target: string } {
+    if (mode === "Block")
+      return { folder: this.#paths.blockData(specName), target: join(this.#paths.blockPublish(specName), uid) };
+    const folder = this.#paths.volume(uid, specName);
+    return { folder, target: join(folder, "mount") };
   }
 
   /**
@@ -212,17 +240,16 @@ export class CsiVolumes {
   async #publish(
     pod: DesiredPod,
     volume: CsiVolume,
-    use: Use & { readonly stagingPath: string },
+    use: Use & { readonly stagingPath: string; readonly isAgain: boolean },
     signal: AbortSignal,
   ): Promise<CsiLocation> {
-    const { driver, spec, context, stagingPath } = use;
+    const { driver, spec, context, stagingPath, isAgain } = use;
     const isBlock = volume.mode === "Block";
-    const folder = isBlock ? this.#paths.blockData(volume.specName) : this.#paths.volume(pod.uid, volume.specName);
-    const target = isBlock ? join(this.#paths.blockPublish(volume.specName), pod.uid) : join(folder, "mount");
+    const { folder, target } = this.#placeOf(pod.uid, volume);
     const location = { path: target, readOnly: volume.readOnly, isDevice: isBlock };
     const content = JSON.stringify(volume);
-    if (this.#published.get(target) === content && (isBlock ? existsSync(target) : this.#isMounted(target)))
-      return location;
+    const isPublished = (): boolean => (isBlock ? existsSync(target) : this.#isMounted(target));
+    if (!isAgain && this.#published.get(target) === content && isPublished()) return location;
     let isNew = false;
     try {
       checkLifecycle(volume, spec);
