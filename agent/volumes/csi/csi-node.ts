@@ -17,5 +17,5 @@ export function makeCsiNode(
 ): CsiNode {
   const drivers = new CsiDrivers(components);
   const volumes = new CsiVolumes({ ...components, drivers }, init);
-  return { drivers, volumes, upkeep: new CsiUpkeep({ ...components, volumes }) };
+  return { drivers, volumes, upkeep: new CsiUpkeep({ ...components, volumes }, init) };
 }

@@ -443,6 +443,37 @@ test("a driver that asks for it gets its volume published again with a current t
   bench.assertClean();
 });
 
+test("an expansion goes to where the volume is staged, with its Secret, while a pod has it", { skip }, async () => {
+  await using bench = await Bench.start();
+  const nodeExpandSecretRef = { namespace: "default", name: "grow" };
+  const volume = persistent({ nodeExpandSecretRef, fsType: "ext4" });
+  const pod = podNamed("pod-1");
+  const expand = () => bench.volumes.expand(pod, volume, 2_147_483_648, NEVER);
+  assert.equal(await expand(), false);
+  await bench.publish(volume, pod);
+  assert.equal(
+    await bench.problem(expand()),
+    'NodeExpandVolume.NodeExpandVolume failed for volume "pv" : fetching NodeExpandSecretRef default/grow failed: secrets "grow" not found',
+  );
+  bench.objects.set("Secret/default/grow", { data: { pass: Buffer.from("word").toString("base64") } });
+  assert.equal(await expand(), true);
+  const [request] = bench.driver.requests("NodeExpandVolume");
+  const [stage] = bench.driver.requests("NodeStageVolume");
+  assert.equal(request?.staging_target_path, stage?.staging_target_path);
+  assert.equal(request?.volume_path, stage?.staging_target_path);
+  assert.deepEqual(request?.secrets, { pass: "word" });
+  assert.equal(
+    Number((request?.capacity_range as { required_bytes: unknown } | undefined)?.required_bytes),
+    2_147_483_648,
+  );
+  await bench.takeBack();
+  assert.equal(await expand(), false);
+  await using plain = await Bench.start({ capabilities: [1] });
+  await plain.publish(volume, pod);
+  assert.equal(await plain.volumes.expand(pod, volume, 1, NEVER), false);
+  await plain.takeBack();
+});
+
 test("a read-only claim is published read-only", { skip }, async () => {
   await using bench = await Bench.start();
   const path = await bench.publish(persistent({}, {}, true));

@@ -22,6 +22,7 @@ const FOLDER = "csi";
 export interface CsiReportState {
   readonly drivers: string | undefined;
   readonly volumesInUse: readonly string[] | undefined;
+  readonly expandedClaims: string | undefined;
 }
 
 /** In the terms of `MountedVolume` of `agent/stats/summary.ts`. */
@@ -155,7 +156,12 @@ export class CsiOnDemand implements Component {
   }
 
   async #followDrivers({ drivers, volumes, upkeep }: CsiNode, signal: AbortSignal): Promise<void> {
-    const report = (): void => this.#state.set({ drivers: drivers.report(), volumesInUse: volumes.inUse.current });
+    const report = (): void =>
+      this.#state.set({
+        drivers: drivers.report(),
+        volumesInUse: volumes.inUse.current,
+        expandedClaims: upkeep.expandedClaims.current,
+      });
     const ofDrivers = async (): Promise<void> => {
       for await (const _ of drivers.changed.changes(signal)) {
         report();
@@ -165,7 +171,10 @@ export class CsiOnDemand implements Component {
     const ofVolumes = async (): Promise<void> => {
       for await (const _ of volumes.inUse.changes(signal)) report();
     };
-    await Promise.all([ofDrivers(), ofVolumes(), upkeep.run(signal)]);
+    const ofClaims = async (): Promise<void> => {
+      for await (const _ of upkeep.expandedClaims.changes(signal)) report();
+    };
+    await Promise.all([ofDrivers(), ofVolumes(), ofClaims(), upkeep.run(signal)]);
   }
 
   #import(): Promise<CsiModule> {
