@@ -27,6 +27,8 @@ export interface CsiState {
   readonly drivers: string | undefined;
   /** Attached volumes in use; undefined: not known yet. */
   readonly volumesInUse: readonly string[] | undefined;
+  /** JSON of `ExpandedClaim`s; undefined: there are none. */
+  readonly expandedClaims: string | undefined;
 }
 
 export interface NodeReportView {
@@ -55,6 +57,7 @@ export function nodeReport(init: NodeReportInit, view: NodeReportView): NodeRepo
     providerID,
     ...(view.updates === undefined ? {} : { updates: view.updates }),
     ...(view.csi?.drivers === undefined ? {} : { csi: view.csi.drivers }),
+    ...(view.csi?.expandedClaims === undefined ? {} : { expandedClaims: view.csi.expandedClaims }),
     status: {
       capacity,
       allocatable,

@@ -3,8 +3,9 @@ import { type KubeObject, NODES } from "@picolet/hub-core/kube-client/kube-clien
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import { millis, seconds } from "@picolet/protocol/ports.ts";
-import { parseCsiReport } from "@picolet/protocol/tunnel/csi-report.ts";
+import { parseCsiReport, parseExpandedClaims } from "@picolet/protocol/tunnel/csi-report.ts";
 import type { NodeReportContent } from "@picolet/protocol/tunnel/messages.ts";
+import { putClaimCapacities } from "./claim-capacities.ts";
 import { putCsiNode } from "./csi-node.ts";
 import { type NodeConnection, undefinedOn } from "./node-connection.ts";
 import { conditionPatch, newNode, nodePatch, nodeStatusPatch, ownerOf } from "./node-object.ts";
@@ -54,6 +55,7 @@ export class NodeWriter {
       this.#writtenAtMs = clock.monotonic();
       const drivers = parseCsiReport(report.csi ?? "");
       if (drivers !== undefined) await putCsiNode(client, current, drivers, signal);
+      await putClaimCapacities(client, parseExpandedClaims(report.expandedClaims ?? "") ?? [], signal);
     } finally {
       this.#isWriting = false;
     }

@@ -3,7 +3,7 @@ import { createHash } from "node:crypto";
 import { test } from "node:test";
 import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { nodePodStatus } from "@picolet/protocol/pod/node-pod-status.ts";
-import { parseCsiReport } from "@picolet/protocol/tunnel/csi-report.ts";
+import { parseCsiReport, parseExpandedClaims } from "@picolet/protocol/tunnel/csi-report.ts";
 import fc from "fast-check";
 import { awayTolerations } from "./away-tolerations.ts";
 import { nodePatch } from "./node-object.ts";
@@ -285,6 +285,19 @@ test("what a board reports of its CSI drivers becomes labels of its Node, as far
   assert.equal(annotations["csi.volume.kubernetes.io/nodeid"], '{"disk.example":"n1"}');
   for (const bad of ["{}", "[{}]", "[1]", "x", JSON.stringify([{ ...driver, count: -1 }])])
     assert.equal(parseCsiReport(bad), undefined, bad);
+});
+
+test("a report of expanded claims is read whole or not at all", () => {
+  const claim = { namespace: "default", name: "a", uid: "u", capacity: "2Gi" };
+  assert.deepEqual(parseExpandedClaims(JSON.stringify([claim])), [claim]);
+  const bad = [{ ...claim, capacity: "much" }, { ...claim, name: "" }, { ...claim, uid: 7 }, null];
+  for (const each of bad) assert.equal(parseExpandedClaims(JSON.stringify([claim, each])), undefined);
+  assert.equal(parseExpandedClaims(JSON.stringify(Array(33).fill(claim))), undefined);
+  fc.assert(
+    fc.property(fc.oneof(fc.string(), fc.json()), (text) => {
+      for (const each of parseExpandedClaims(text) ?? []) assert.equal(typeof each.capacity, "string");
+    }),
+  );
 });
 
 test("a service is sent with its address and ports alone, and not without an address", () => {

@@ -50,15 +50,19 @@ function keyedData(object: KubeObject): Fields {
   return defined({ apiVersion: "v1", kind, metadata: { name, namespace }, type, data, binaryData });
 }
 
-/** A pod waits for its claim to be bound, refuses one that is being deleted, or that was made for another pod. */
+/**
+ * A pod waits for its claim to be bound, refuses one that is being deleted, or that was made for another pod. The node
+ * expands a volume that is larger than the capacity in the status.
+ */
 function claim({ metadata, spec, status }: KubeObject): Fields {
   const { name, namespace, uid, deletionTimestamp, ownerReferences } = metadata;
+  const { phase, capacity } = fieldsAt({ status }, "status");
   return {
     apiVersion: "v1",
     kind: "PersistentVolumeClaim",
     metadata: defined({ name, namespace, uid, deletionTimestamp, ownerReferences }),
     spec: spec ?? {},
-    status: defined({ phase: fieldsAt({ status }, "status").phase }),
+    status: defined({ phase, capacity }),
   };
 }
 

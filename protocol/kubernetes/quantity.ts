@@ -115,6 +115,12 @@ export const roundToMilli = (quantity: Quantity): Quantity => ({
 export const compareQuantities = (left: Quantity, right: Quantity): -1 | 0 | 1 =>
   left.nano < right.nano ? -1 : left.nano > right.nano ? 1 : 0;
 
+/** @returns false where one of them is no quantity */
+export function isLarger(left: string, right: string): boolean {
+  const [one, other] = [parseQuantity(left), parseQuantity(right)];
+  return one.ok && other.ok && compareQuantities(one.quantity, other.quantity) > 0;
+}
+
 /** @returns the sum in the format of `left`, or of `right` when `left` is zero, as in Kubernetes */
 export const addQuantities = (left: Quantity, right: Quantity): Quantity => ({
   nano: left.nano + right.nano,

@@ -6,7 +6,7 @@
 import { PicoletError } from "../errors.ts";
 import { MAX_REPORT_LENGTH } from "../updates/node-updates.ts";
 import { COMPACT_KEY_BYTES, MAX_COMPACT_DELTA_BYTES } from "./compact-status.ts";
-import { MAX_CSI_REPORT_LENGTH } from "./csi-report.ts";
+import { MAX_CSI_REPORT_LENGTH, MAX_EXPANDED_CLAIMS_LENGTH } from "./csi-report.ts";
 import { ListReader } from "./encoding/list-reader.ts";
 import { packJson, packText } from "./encoding/wire-json.ts";
 import type {
@@ -417,7 +417,7 @@ const readMirror = (fields: ListReader): MirrorItem => ({
 export function parseNodeReport(value: unknown): NodeReportContent {
   const wrong = (what: string): PicoletError => new PicoletError("invalid", `cannot read node report: ${what}`);
   if (!isFields(value)) throw wrong("it is no object");
-  const { register, labels, taints, providerID, status, updates, csi } = value;
+  const { register, labels, taints, providerID, status, updates, csi, expandedClaims } = value;
   if (typeof register !== "boolean") throw wrong("register: is neither true nor false");
   if (!isFields(labels) || !isStringMap(labels)) throw wrong(`labels: is not a map of at most ${MAX_LABELS} texts`);
   if (!Array.isArray(taints) || taints.length > MAX_TAINTS || !taints.every(isTaint)) {
@@ -433,10 +433,13 @@ export function parseNodeReport(value: unknown): NodeReportContent {
     throw wrong(`updates: is not a text of at most ${MAX_REPORT_LENGTH} characters`);
   if (!isAtMost(csi, MAX_CSI_REPORT_LENGTH))
     throw wrong(`csi: is not a text of at most ${MAX_CSI_REPORT_LENGTH} characters`);
+  if (!isAtMost(expandedClaims, MAX_EXPANDED_CLAIMS_LENGTH))
+    throw wrong(`expandedClaims: is not a text of at most ${MAX_EXPANDED_CLAIMS_LENGTH} characters`);
   return {
     ...{ register, labels, taints, providerID, status },
     ...(updates === undefined ? {} : { updates: updates as string }),
     ...(csi === undefined ? {} : { csi: csi as string }),
+    ...(expandedClaims === undefined ? {} : { expandedClaims: expandedClaims as string }),
   };
 }
 

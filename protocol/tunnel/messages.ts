@@ -234,6 +234,8 @@ export interface NodeReportContent {
   readonly updates?: string | undefined;
   /** JSON of `CsiDriverReport`s; absent: no CSI driver has registered. Older hubs drop it. */
   readonly csi?: string | undefined;
+  /** JSON of `ExpandedClaim`s; absent: there are none. Older hubs drop it. */
+  readonly expandedClaims?: string | undefined;
 }
 
 export interface NodeAck {

@@ -285,6 +285,40 @@ test("a node has the claims that its pods name, the volumes they are bound to, a
   await untilDesired(backend, (keys) => [...keys].every((each) => each.startsWith("Node/") || each === API_SERVICE));
 });
 
+test("a claim whose volume the node has expanded shows it, and a claim of other pods does not", async () => {
+  await using backend = await joined("board-21");
+  const names = ["grown-21", "foreign-21"];
+  const claims = await Promise.all(
+    names.map((name) => cluster.create(PERSISTENT_VOLUME_CLAIMS, claimNamed(name, "manual-21"))),
+  );
+  await cluster.createPod("grower", "board-21", {
+    volumes: [{ name: "v", persistentVolumeClaim: { claimName: names[0] } }],
+  });
+  await untilDesired(backend, (keys) => keys.has(`PersistentVolumeClaim/default/${names[0]}`));
+  const pending = { type: "FileSystemResizePending", status: "True" };
+  const other = { type: "ModifyingVolume", status: "True" };
+  for (const name of names) {
+    await bind(name);
+    const status = { conditions: [pending, other], allocatedResourceStatuses: { storage: "NodeResizePending" } };
+    const ref = { namespace: "default", name };
+    await cluster.client.patch(PERSISTENT_VOLUME_CLAIMS, ref, "merge", { status }, { subresource: "status" }, signal);
+  }
+  const expandedClaims = JSON.stringify(
+    claims.map(({ metadata: { namespace, name, uid } }) => ({ namespace, name, uid, capacity: "3Mi" })),
+  );
+  await backend.putNode({ ...reportOf("board-21"), expandedClaims }, signal);
+  const statusOf = async (name: string) =>
+    fieldsAt(await cluster.client.get(PERSISTENT_VOLUME_CLAIMS, { namespace: "default", name }, signal), "status");
+  const grown = await statusOf("grown-21");
+  assert.deepEqual(grown.capacity, { storage: "3Mi" });
+  assert.deepEqual(
+    (grown.conditions as readonly { type: string }[]).map(({ type }) => type),
+    ["ModifyingVolume"],
+  );
+  assert.equal(fieldsAt(grown, "allocatedResourceStatuses").storage, undefined);
+  assert.deepEqual((await statusOf("foreign-21")).capacity, { storage: "1Mi" });
+});
+
 test("a node has the services of its pods' namespaces that have an address, and of no others", async () => {
   await using backend = await joined("board-17");
   const namespaces = ["links-17", "none-17"];

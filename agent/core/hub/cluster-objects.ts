@@ -13,7 +13,7 @@ export interface ClusterObjects {
    * @returns an object that pods of this node reference, reduced by the hub; undefined: the node does not have it
    * - `Secret/NS/NAME`, `ConfigMap/NS/NAME`
    * - `PersistentVolumeClaim/NS/NAME`, also that of a generic ephemeral volume: uid, deletionTimestamp,
-   *   ownerReferences, spec, `status.phase`
+   *   ownerReferences, spec, `phase` and `capacity` of its status (older hubs: no `capacity`)
    * - `PersistentVolume//NAME` once a claim of theirs is bound to it: annotations, spec
    * - `RuntimeClass//NAME`: handler
    * - `ResourceClaim/NS/NAME`: uid, ownerReferences, the annotation `resource.kubernetes.io/pod-claim-name`;

@@ -1,7 +1,9 @@
 /** Reads CSI volumes from pods and from objects of the API server. Pure. */
 import { createHash } from "node:crypto";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { isLarger } from "@picolet/protocol/kubernetes/quantity.ts";
 import type { Pod, Volume } from "@picolet/protocol/pod/pod.ts";
+import type { ExpandedClaim } from "@picolet/protocol/tunnel/csi-report.ts";
 import { objectKey } from "@picolet/protocol/tunnel/messages.ts";
 import type { ClusterObjects } from "../../core/hub/cluster-objects.ts";
 import type { CsiDriver } from "./csi-drivers.ts";
@@ -32,8 +34,6 @@ export interface CsiVolume {
   readonly stageSecret: SecretReference | undefined;
   readonly publishSecret: SecretReference | undefined;
   readonly expandSecret: SecretReference | undefined;
-  /** The capacity of the persistent volume, a quantity; "" for inline volumes. */
-  readonly capacity: string;
 }
 
 /** A CSIDriver's `spec`, or what counts without one. */
@@ -79,7 +79,6 @@ export function inlineVolume(pod: Pod, uid: string, { name, csi }: Volume): CsiV
     stageSecret: undefined,
     publishSecret: secret === undefined ? undefined : { namespace: pod.metadata.namespace, name: secret },
     expandSecret: undefined,
-    capacity: "",
   };
 }
 
@@ -100,7 +99,6 @@ export function persistentVolume(name: string, spec: Fields, readOnly: boolean):
     stageSecret: secretReference(source.nodeStageSecretRef),
     publishSecret: secretReference(source.nodePublishSecretRef),
     expandSecret: secretReference(source.nodeExpandSecretRef),
-    capacity: text(fields(spec.capacity).storage),
   };
 }
 
@@ -158,6 +156,22 @@ export function attachmentOf(objects: Objects, volume: CsiVolume, nodeName: stri
     throw waiting(`volume attachment ${name} is not attached${why === "" ? "" : `: ${why}`}`);
   }
   return textMap(status.attachmentMetadata);
+}
+
+/**
+ * @returns the claim of the volume, with the capacity that the volume has, where the claim's status shows less: the
+ *   file system on the node is smaller than the volume
+ */
+export function pendingExpansion(objects: Objects, volume: CsiVolume): ExpandedClaim | undefined {
+  if (volume.lifecycle === "Ephemeral" || volume.readOnly) return undefined;
+  const spec = fields(objects.object(objectKey("PersistentVolume", "", volume.specName))?.spec);
+  const { namespace, name, uid } = fields(spec.claimRef);
+  const claim = objects.object(objectKey("PersistentVolumeClaim", text(namespace), text(name)));
+  const capacity = text(fields(spec.capacity).storage);
+  // A hub that sends no capacity of claims is older than expansion.
+  const shown = text(fields(fields(claim?.status).capacity).storage);
+  if (text(fields(claim?.metadata).uid) !== uid || !isLarger(capacity, shown)) return undefined;
+  return { namespace: text(namespace), name: text(name), uid: text(uid), capacity };
 }
 
 /** @throws `unavailable` in the kubelet's words for a Secret that is not there */

@@ -32,6 +32,7 @@ class Bench implements AsyncDisposable {
   readonly clock = new VirtualClock();
   readonly objects = new TestClusterObjects(this.clock);
   readonly log = new RecordedLog();
+  tokenPrefix = "token";
   drivers = new CsiDrivers(this);
   readonly driver: TestCsiDriver;
   volumes: CsiVolumes;
@@ -112,7 +113,7 @@ class Bench implements AsyncDisposable {
       _index: number,
       request: { readonly audience: string },
     ) => ({
-      token: `token-for-${request.audience}`,
+      token: `${this.tokenPrefix}-for-${request.audience}`,
       expirationTimestamp: "2026-01-01T00:00:00Z",
     });
     return new CsiVolumes({ drivers, paths, mounter, objects, tokenOf, clock, log }, { nodeName: "board" });
@@ -411,6 +412,65 @@ test("a driver's figures are kept for a minute, and a driver that has none is no
   await using plain = await Bench.start({ capabilities: [1] });
   await plain.publish(persistent());
   assert.equal(await plain.volumes.stats("pod-1", "pv", NEVER), undefined);
+  await plain.takeBack();
+});
+
+test("a driver that asks for it gets its volume published again with a current token, until the pod ends", {
+  skip,
+}, async () => {
+  await using bench = await Bench.start();
+  const pod = podNamed("pod-1");
+  const tokenRequests = [{ audience: "vault" }];
+  bench.spec({ attachRequired: false, tokenRequests });
+  const path = await bench.publish(persistent(), pod);
+  const republish = () => bench.volumes.republish(pod, persistent(), NEVER);
+  await republish();
+  assert.deepEqual(bench.driver.changes, ["Stage", "Publish"]);
+  bench.spec({ attachRequired: false, tokenRequests, requiresRepublish: true });
+  bench.tokenPrefix = "newer";
+  await republish();
+  const [, again] = bench.driver.requests("NodePublishVolume");
+  const context = again?.volume_context as Readonly<Record<string, string>>;
+  assert.match(context["csi.storage.k8s.io/serviceAccount.tokens"] ?? "", /newer-for-vault/);
+  bench.driver.before = ({ method }) => {
+    if (method === "NodePublishVolume") throw new Error("no vault");
+  };
+  assert.match(await bench.problem(republish()), /SetUpAt failed: rpc error: code = Internal desc = no vault$/);
+  assert.ok(isMounted(path), "a failure leaves the mount");
+  await bench.takeBack();
+  await republish();
+  assert.deepEqual(bench.driver.changes, ["Stage", "Publish", "Publish", "Publish", "Unpublish", "Unstage"]);
+  bench.assertClean();
+});
+
+test("an expansion goes to where the volume is staged, with its Secret, while a pod has it", { skip }, async () => {
+  await using bench = await Bench.start();
+  const nodeExpandSecretRef = { namespace: "default", name: "grow" };
+  const volume = persistent({ nodeExpandSecretRef, fsType: "ext4" });
+  const pod = podNamed("pod-1");
+  const expand = () => bench.volumes.expand(pod, volume, 2_147_483_648, NEVER);
+  assert.equal(await expand(), false);
+  await bench.publish(volume, pod);
+  assert.equal(
+    await bench.problem(expand()),
+    'NodeExpandVolume.NodeExpandVolume failed for volume "pv" : fetching NodeExpandSecretRef default/grow failed: secrets "grow" not found',
+  );
+  bench.objects.set("Secret/default/grow", { data: { pass: Buffer.from("word").toString("base64") } });
+  assert.equal(await expand(), true);
+  const [request] = bench.driver.requests("NodeExpandVolume");
+  const [stage] = bench.driver.requests("NodeStageVolume");
+  assert.equal(request?.staging_target_path, stage?.staging_target_path);
+  assert.equal(request?.volume_path, stage?.staging_target_path);
+  assert.deepEqual(request?.secrets, { pass: "word" });
+  assert.equal(
+    Number((request?.capacity_range as { required_bytes: unknown } | undefined)?.required_bytes),
+    2_147_483_648,
+  );
+  await bench.takeBack();
+  assert.equal(await expand(), false);
+  await using plain = await Bench.start({ capabilities: [1] });
+  await plain.publish(volume, pod);
+  assert.equal(await plain.volumes.expand(pod, volume, 1, NEVER), false);
   await plain.takeBack();
 });
 

@@ -102,14 +102,83 @@ export class CsiVolumes {
    * @throws PicoletError of reason `FailedMount`, its message the kubelet's event as a whole
    */
   async publish(pod: DesiredPod, volume: CsiVolume, signal: AbortSignal): Promise<CsiLocation> {
-    return this.#serially(keyOf(volume), async () => {
-      const driver = this.#components.drivers.get(volume.driver);
-      const spec = driverSpec(this.#components.objects, volume.driver);
-      if (driver === undefined) throw driverMissing(volume);
-      const use = { driver, spec, context: await this.#attached(pod, volume, spec) };
-      const stagingPath = await this.#stage(pod, volume, use, signal);
-      return await this.#publish(pod, volume, { ...use, stagingPath }, signal);
+    return this.#serially(keyOf(volume), () => this.#stageAndPublish(pod, volume, signal));
+  }
+
+  /**
+   * Publishes again what is published, where the CSIDriver has `requiresRepublish`, with a current token. A
+   * failure leaves what is mounted.
+   * @throws as `publish`
+   */
+  async republish(pod: DesiredPod, volume: CsiVolume, signal: AbortSignal): Promise<void> {
+    if (!driverSpec(this.#components.objects, volume.driver).requiresRepublish) return;
+    await this.#serially(keyOf(volume), async () => {
+      // The pod may have ended while this waited for its turn.
+      if (this.#published.has(this.#placeOf(pod.uid, volume).target))
+        await this.#stageAndPublish(pod, volume, signal, true);
     });
+  }
+
+  /**
+   * Expands the file system of a published volume to the volume's size, while pods use it.
+   * @returns false where the volume is no longer published, or its driver has nothing to do on a node
+   * @throws `unavailable`, its message the kubelet's event as a whole
+   */
+  async expand(pod: DesiredPod, volume: CsiVolume, bytes: number, signal: AbortSignal): Promise<boolean> {
+    return await this.#serially(keyOf(volume), async () => {
+      const { target } = this.#placeOf(pod.uid, volume);
+      const driver = this.#components.drivers.get(volume.driver);
+      if (!this.#published.has(target) || driver?.capabilities.has(NodeCapability.expandVolume) !== true) return false;
+      const stagingTargetPath = this.#stagingOf(volume, driver)?.stagingPath ?? "";
+      try {
+        const request = {
+          volumeId: volume.handle,
+          volumePath: stagingTargetPath === "" || volume.mode === "Block" ? target : stagingTargetPath,
+          capacityRange: { requiredBytes: bytes, limitBytes: 0 },
+          stagingTargetPath,
+          volumeCapability: capabilityOf(volume, driver, pod.pod.spec.securityContext.fsGroup),
+          secrets: secretData(this.#components.objects, "NodeExpandSecretRef", volume.expandSecret),
+        };
+        await this.#components.drivers.call(driver, csiNode.expand, request, signal);
+      } catch (error) {
+        if (isCancelled(error)) throw error;
+        throw failed("NodeExpandVolume.NodeExpandVolume", volume, printed(error));
+      }
+      return true;
+    });
+  }
+
+  async #stageAndPublish(
+    pod: DesiredPod,
+    volume: CsiVolume,
+    signal: AbortSignal,
+    isAgain = false,
+  ): Promise<CsiLocation> {
+    const driver = this.#components.drivers.get(volume.driver);
+    const spec = driverSpec(this.#components.objects, volume.driver);
+    if (driver === undefined) throw driverMissing(volume);
+    const use = { driver, spec, context: await this.#attached(pod, volume, spec) };
+    const stagingPath = await this.#stage(pod, volume, use, signal);
+    return await this.#publish(pod, volume, { ...use, stagingPath, isAgain }, signal);
+  }
+
+  /** @returns undefined where the volume is not staged */
+  #stagingOf(
+    { lifecycle, mode, specName, driver: name, handle }: CsiVolume,
+    driver: CsiDriver,
+  ): { readonly folder: string; readonly stagingPath: string } | undefined {
+    if (lifecycle === "Ephemeral" || !driver.capabilities.has(NodeCapability.stageUnstageVolume)) return undefined;
+    if (mode === "Block")
+      return { folder: this.#paths.blockData(specName), stagingPath: this.#paths.blockStaging(specName) };
+    const folder = this.#paths.staged(name, handle);
+    return { folder, stagingPath: join(folder, "globalmount") };
+  }
+
+  #placeOf(uid: string, { mode, specName }: CsiVolume): { readonly folder: string; readonly target: string } {
+    if (mode === "Block")
+      return { folder: this.#paths.blockData(specName), target: join(this.#paths.blockPublish(specName), uid) };
+    const folder = this.#paths.volume(uid, specName);
+    return { folder, target: join(folder, "mount") };
   }
 
   /**
@@ -179,10 +248,10 @@ export class CsiVolumes {
   async #stage(pod: DesiredPod, volume: CsiVolume, use: Use, signal: AbortSignal): Promise<string> {
     const { driver } = use;
     const key = keyOf(volume);
-    if (volume.lifecycle === "Ephemeral" || !driver.capabilities.has(NodeCapability.stageUnstageVolume)) return "";
+    const staging = this.#stagingOf(volume, driver);
+    if (staging === undefined) return "";
+    const { folder, stagingPath } = staging;
     const isBlock = volume.mode === "Block";
-    const folder = isBlock ? this.#paths.blockData(volume.specName) : this.#paths.staged(volume.driver, volume.handle);
-    const stagingPath = isBlock ? this.#paths.blockStaging(volume.specName) : join(folder, "globalmount");
     if (this.#staged.has(key)) return stagingPath;
     let isNew = false;
     try {
@@ -212,17 +281,16 @@ export class CsiVolumes {
   async #publish(
     pod: DesiredPod,
     volume: CsiVolume,
-    use: Use & { readonly stagingPath: string },
+    use: Use & { readonly stagingPath: string; readonly isAgain: boolean },
     signal: AbortSignal,
   ): Promise<CsiLocation> {
-    const { driver, spec, context, stagingPath } = use;
+    const { driver, spec, context, stagingPath, isAgain } = use;
     const isBlock = volume.mode === "Block";
-    const folder = isBlock ? this.#paths.blockData(volume.specName) : this.#paths.volume(pod.uid, volume.specName);
-    const target = isBlock ? join(this.#paths.blockPublish(volume.specName), pod.uid) : join(folder, "mount");
+    const { folder, target } = this.#placeOf(pod.uid, volume);
     const location = { path: target, readOnly: volume.readOnly, isDevice: isBlock };
     const content = JSON.stringify(volume);
-    if (this.#published.get(target) === content && (isBlock ? existsSync(target) : this.#isMounted(target)))
-      return location;
+    const isPublished = (): boolean => (isBlock ? existsSync(target) : this.#isMounted(target));
+    if (!isAgain && this.#published.get(target) === content && isPublished()) return location;
     let isNew = false;
     try {
       checkLifecycle(volume, spec);

@@ -296,7 +296,11 @@ export class ClaimVolumes implements VolumeHandler {
   }
 }
 
-export const claimVolume: VolumeType = { makeHandler: (services) => services.once(makeClaimVolumes) };
+/** A driver may ask for a claim's volume to be published again while its pod runs. */
+export const claimVolume: VolumeType = {
+  isRefreshed: true,
+  makeHandler: (services) => services.once(makeClaimVolumes),
+};
 
 const makeClaimVolumes = (services: VolumeServices): ClaimVolumes =>
   new ClaimVolumes({ ...services, csi: services.once(makeCsi) }, services);

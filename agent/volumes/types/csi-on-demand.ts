@@ -22,6 +22,7 @@ const FOLDER = "csi";
 export interface CsiReportState {
   readonly drivers: string | undefined;
   readonly volumesInUse: readonly string[] | undefined;
+  readonly expandedClaims: string | undefined;
 }
 
 /** In the terms of `MountedVolume` of `agent/stats/summary.ts`. */
@@ -85,6 +86,7 @@ export class CsiOnDemand implements Component {
     const node = await this.load();
     const volume = volumeOf(await this.#import());
     const location = await node.volumes.publish(pod, volume, signal);
+    node.upkeep.add(pod, volume);
     const locations = this.#locations.get(pod.uid) ?? new Map<string, VolumeLocation>();
     this.#locations.set(pod.uid, locations.set(name, location));
     return location;
@@ -119,6 +121,7 @@ export class CsiOnDemand implements Component {
   /** @throws `unavailable` until the drivers have confirmed that nothing of the pod's volumes is left */
   async forget(uid: PodUid, signal: AbortSignal): Promise<void> {
     this.#locations.delete(uid);
+    this.#node.current?.upkeep.forget(uid);
     if (!this.#hasTraces && !existsSync(join(this.#services.paths.volumes(uid), `kubernetes.io~${FOLDER}`))) return;
     const { volumes } = await this.load();
     await volumes.unpublish(uid, signal);
@@ -152,8 +155,13 @@ export class CsiOnDemand implements Component {
     }
   }
 
-  async #followDrivers({ drivers, volumes }: CsiNode, signal: AbortSignal): Promise<void> {
-    const report = (): void => this.#state.set({ drivers: drivers.report(), volumesInUse: volumes.inUse.current });
+  async #followDrivers({ drivers, volumes, upkeep }: CsiNode, signal: AbortSignal): Promise<void> {
+    const report = (): void =>
+      this.#state.set({
+        drivers: drivers.report(),
+        volumesInUse: volumes.inUse.current,
+        expandedClaims: upkeep.expandedClaims.current,
+      });
     const ofDrivers = async (): Promise<void> => {
       for await (const _ of drivers.changed.changes(signal)) {
         report();
@@ -163,7 +171,10 @@ export class CsiOnDemand implements Component {
     const ofVolumes = async (): Promise<void> => {
       for await (const _ of volumes.inUse.changes(signal)) report();
     };
-    await Promise.all([ofDrivers(), ofVolumes()]);
+    const ofClaims = async (): Promise<void> => {
+      for await (const _ of upkeep.expandedClaims.changes(signal)) report();
+    };
+    await Promise.all([ofDrivers(), ofVolumes(), ofClaims(), upkeep.run(signal)]);
   }
 
   #import(): Promise<CsiModule> {
@@ -187,6 +198,7 @@ export const makeCsi = (services: VolumeServices): CsiOnDemand => new CsiOnDeman
 /** Inline volumes of CSI drivers, which live as long as their pod. Those of claims come through `ClaimVolumes`. */
 export const csiVolume: VolumeType = {
   folder: FOLDER,
+  isRefreshed: true,
   makeHandler: (services) => {
     const csi = services.once(makeCsi);
     return {

@@ -1,0 +1,180 @@
+import { Alarm } from "@picolet/protocol/async/alarm.ts";
+import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
+import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
+import { quantityOf, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
+import { type Clock, type MonotonicMs, millis, seconds } from "@picolet/protocol/ports.ts";
+import { type ExpandedClaim, MAX_EXPANDED_CLAIMS } from "@picolet/protocol/tunnel/csi-report.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { ClusterObjects } from "../../core/hub/cluster-objects.ts";
+import { apiUidOf } from "../../core/pods/pod-identity.ts";
+import { warnOfPod } from "../../core/pods/pod-warning.ts";
+import type { EventRecorder } from "../../core/store/store-ports.ts";
+import { type CsiVolume, pendingExpansion } from "./csi-source.ts";
+import type { CsiVolumes } from "./csi-volumes.ts";
+
+/**
+ * The shortest time between two publications of a volume, the kubelet's `syncFrequency`. There is no jitter: the driver
+ * is local and the volumes' times differ by themselves, and a token is requested by its own age.
+ */
+const REPUBLISH_AFTER = seconds(60);
+/** Pauses between attempts to expand one volume, the kubelet's longest. */
+const EXPAND_RETRY: BackoffPolicy = { first: seconds(1), max: seconds(122) };
+
+export interface CsiUpkeepComponents {
+  readonly volumes: Pick<CsiVolumes, "republish" | "expand">;
+  readonly objects: Pick<ClusterObjects, "object">;
+  /** Fires when `objects` may have changed. */
+  readonly objectsChanged: Watch<unknown>;
+  readonly events: EventRecorder;
+  readonly clock: Clock;
+}
+
+/** A published volume. */
+interface Entry {
+  readonly pod: DesiredPod;
+  readonly volume: CsiVolume;
+  dueAt: MonotonicMs;
+  /** The failure that the pod has an event of; "": none. */
+  reported: string;
+}
+
+/** A volume that is larger than its claim shows. */
+interface Expansion {
+  readonly claim: ExpandedClaim;
+  isDone: boolean;
+  failures: number;
+  retryAt: MonotonicMs;
+}
+
+/**
+ * Maintains published volumes while their pods run: publishes them again with a current token, and expands them when
+ * their claims have grown.
+ */
+export class CsiUpkeep {
+  readonly #components: CsiUpkeepComponents;
+  readonly #alarm: Alarm;
+  /** By pod and by the volume's `specName`. */
+  readonly #entries = new Map<string, Map<string, Entry>>();
+
+  /** By the volume's `specName`. */
+  readonly #expansions = new Map<string, Expansion>();
+  readonly #expandedClaims = new WatchSource<string | undefined>(undefined);
+  readonly #nodeName: string;
+
+  constructor(components: CsiUpkeepComponents, init: { readonly nodeName: string }) {
+    this.#components = components;
+    this.#nodeName = init.nodeName;
+    this.#alarm = new Alarm(components.clock);
+  }
+
+  /** JSON of `ExpandedClaim`s whose status does not show their capacity yet; undefined: there are none. */
+  get expandedClaims(): Watch<string | undefined> {
+    return this.#expandedClaims;
+  }
+
+  /** Called after each publication for a new or changed pod. */
+  add(pod: DesiredPod, volume: CsiVolume): void {
+    const entries = this.#entries.get(pod.uid) ?? new Map<string, Entry>();
+    this.#entries.set(pod.uid, entries.set(volume.specName, { pod, volume, dueAt: this.#nextDue(), reported: "" }));
+    this.#alarm.set(millis(0));
+  }
+
+  forget(uid: string): void {
+    this.#entries.delete(uid);
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    const follow = async (): Promise<void> => {
+      for await (const _ of this.#components.objectsChanged.changes(signal))
+        if (this.#entries.size > 0 || this.#expansions.size > 0) this.#alarm.set(millis(0));
+    };
+    await Promise.all([follow(), this.#maintain(signal)]);
+  }
+
+  async #maintain(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      await this.#alarm.ring(signal);
+      await this.#expandAll(signal);
+      // A driver that hangs delays others by the limit of its calls, some minutes; a token lasts ten at least.
+      await Promise.all(this.#due().map((entry) => this.#republish(entry, signal)));
+      const retries = [...this.#expansions.values()].filter(({ isDone }) => !isDone).map(({ retryAt }) => retryAt);
+      const next = Math.min(...this.#all().map(({ dueAt }) => dueAt), ...retries);
+      if (next < Number.POSITIVE_INFINITY) this.#alarm.set(millis(Math.max(0, next - this.#now())));
+    }
+  }
+
+  async #expandAll(signal: AbortSignal): Promise<void> {
+    const entries = new Map(this.#all().map((entry) => [entry.volume.specName, entry]));
+    for (const name of this.#expansions.keys()) if (!entries.has(name)) this.#expansions.delete(name);
+    await Promise.all([...entries.values()].map((entry) => this.#expand(entry, signal)));
+    const done = [...this.#expansions.values()].filter(({ isDone }) => isDone).map(({ claim }) => claim);
+    const report = done.length === 0 ? undefined : JSON.stringify(done.slice(0, MAX_EXPANDED_CLAIMS));
+    if (report !== this.#expandedClaims.current) this.#expandedClaims.set(report);
+  }
+
+  async #expand({ pod, volume }: Entry, signal: AbortSignal): Promise<void> {
+    const { volumes, objects, events } = this.#components;
+    const claim = pendingExpansion(objects, volume);
+    const name = volume.specName;
+    if (claim === undefined) {
+      this.#expansions.delete(name);
+      return;
+    }
+    const known = this.#expansions.get(name);
+    const expansion =
+      known?.claim.capacity === claim.capacity ? known : { claim, isDone: false, failures: 0, retryAt: this.#now() };
+    this.#expansions.set(name, expansion);
+    if (expansion.isDone || expansion.retryAt > this.#now()) return;
+    try {
+      const bytes = Number(quantityValue(quantityOf(claim.capacity)));
+      // A driver without expansion on nodes leaves the claim to its controller.
+      if (!(await volumes.expand(pod, volume, bytes, signal))) {
+        this.#expansions.delete(name);
+        return;
+      }
+      expansion.isDone = true;
+      const { namespace, name: podName } = pod.pod.metadata;
+      const regarding = { kind: "Pod", namespace, name: podName, uid: apiUidOf(pod), fieldPath: "" } as const;
+      const message = `MountVolume.NodeExpandVolume succeeded for volume ${JSON.stringify(name)} ${this.#nodeName}`;
+      events.record({ regarding, type: "Normal", reason: "FileSystemResizeSuccessful", message });
+    } catch (error) {
+      if (isCancelled(error)) throw error;
+      expansion.failures += 1;
+      expansion.retryAt = (this.#now() + backoffDelay(EXPAND_RETRY, expansion.failures)) as MonotonicMs;
+      warnOfPod(events, pod, "VolumeResizeFailed", describeError(error));
+    }
+  }
+
+  async #republish(entry: Entry, signal: AbortSignal): Promise<void> {
+    const { pod, volume } = entry;
+    try {
+      await this.#components.volumes.republish(pod, volume, signal);
+      entry.reported = "";
+    } catch (error) {
+      if (isCancelled(error)) throw error;
+      // The pod keeps what is mounted, as in the kubelet.
+      const message = describeError(error);
+      if (entry.reported !== message) warnOfPod(this.#components.events, pod, "FailedMount", message);
+      entry.reported = message;
+    }
+    entry.dueAt = this.#nextDue();
+  }
+
+  #due(): readonly Entry[] {
+    const now = this.#now();
+    return this.#all().filter(({ dueAt }) => dueAt <= now);
+  }
+
+  #all(): readonly Entry[] {
+    return [...this.#entries.values()].flatMap((entries) => [...entries.values()]);
+  }
+
+  #now(): MonotonicMs {
+    return this.#components.clock.monotonic();
+  }
+
+  #nextDue(): MonotonicMs {
+    return (this.#now() + REPUBLISH_AFTER) as MonotonicMs;
+  }
+}
