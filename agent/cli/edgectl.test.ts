@@ -183,14 +183,67 @@ test("in a pipe a row is a line, however long its names", async (t) => {
 test("colours are for terminals that show them", async (t) => {
   const bench = await EdgectlBench.start(t);
   fillDegraded(bench.view, bench.directory);
-  const plainText = (await bench.run(["status"])).out;
-  const terminal = new CapturedTerminal();
+  const [plain, terminal] = [new CapturedTerminal(), new CapturedTerminal()];
+  for (const each of [plain, terminal]) each.rows = 50;
+  const plainText = (await bench.run(["status"], plain)).out;
   terminal.colour = true;
   const { out } = await bench.run(["status"], terminal);
   assert.ok(out.includes("\x1b[31mCrashLoopBackOff\x1b[0m  "));
   assert.ok(out.includes("\x1b[33mTerminating\x1b[0m"));
   // biome-ignore lint/suspicious/noControlCharactersInRegex: the colours are taken out again
   assert.equal(out.replace(/\x1b\[\d+m/g, ""), plainText);
+});
+
+const ROOM = 23;
+
+/** `count` pods, of which every third is not well; with `message`. */
+const manyPods = (count: number, message: string) =>
+  Array.from({ length: count }, (_, index) => {
+    const pod = podOf({}, { name: `pod-${String(index).padStart(4, "0")}` });
+    const waits = { phase: "Pending", reason: "Waits", message } as const;
+    return agentPod(pod, { status: index % 3 === 0 ? waits : READY });
+  });
+
+test("status of a terminal fits its page: what is not well comes first, the rest is counted", async (t) => {
+  const bench = await EdgectlBench.start(t);
+  bench.view.setPods(...manyPods(12, "no room"));
+  const { out } = await bench.run(["status"]);
+  const lines = out.trimEnd().split("\n");
+  assert.ok(lines.length <= ROOM, out);
+  assert.equal(lines.filter((line) => /^pod-\d+ .* Waits /.test(line)).length, 4);
+  assert.ok(lines.includes("pod-0009: Waits: no room"), out);
+  const listed = lines.filter((line) => /^pod-\d+ /.test(line)).length;
+  assert.equal(lines.at(-1), `... ${12 - listed} more pods; edgectl get pods -A lists all`);
+  const tall = new CapturedTerminal();
+  tall.rows = 60;
+  for (const [words, terminal] of [
+    [["status"], tall],
+    [["status"], new CapturedTerminal({ columns: undefined })],
+    [["status", "-o", "wide"], new CapturedTerminal()],
+  ] as const) {
+    const whole = (await bench.run(words, terminal)).out;
+    assert.equal(whole.match(/^pod-\d+ /gm)?.length, 12, whole);
+  }
+});
+
+test("status of any number of pods fits the page, within the time of a serial line", async (t) => {
+  const bench = await EdgectlBench.start(t);
+  for (const [count, message] of [
+    [1, ""],
+    [8, "x"],
+    [110, "a long message ".repeat(20)],
+    [1000, ""],
+    [1000, "no room"],
+  ] as const) {
+    bench.view.setPods(...manyPods(count, message));
+    const { out } = await bench.run(["status"]);
+    const lines = out.trimEnd().split("\n");
+    assert.ok(lines.length <= ROOM, `${count}: ${lines.length} lines`);
+    assert.ok(lines.every((line) => line.length <= 80));
+    const listed = lines.filter((line) => /^pod-\d+ /.test(line)).length;
+    assert.ok(listed > 0 && (listed === count || lines.at(-1)?.startsWith(`... ${count - listed} more pod`)), out);
+  }
+  assert.match((await bench.run(["status"])).out, /^\.\.\. \d+ more pods, \d+ of them not well; /m);
 });
 
 test("what does not work ends with 1 and one clear line", async (t) => {

@@ -10,7 +10,8 @@ export const STATUS: Command = {
 Exit code 0 when all is well, 1 when the node, a pod or a manifest is not, the
 node is short of something or the hub refuses it, 2 when no agent answers. A hub
 that is only away is no fault: the node goes on without it. The agent's anon is
-its anonymous memory, swapped or not, of its budget; RSS has file pages too.`,
+its anonymous memory, swapped or not, of its budget; RSS has file pages too. On
+a terminal it fills one page: pods that are well are left out first.`,
   flags: [
     output("json", "yaml", "wide"),
     NO_HEADERS,

@@ -66,7 +66,57 @@ function statusText(context: Context, input: Arguments, answer: StatusAnswer): s
   if (answer.secretsAtRest) text += field("Secrets", secretsText(context, answer.secretsAtRest));
   const telemetry = telemetryText(context, answer.telemetry);
   if (telemetry !== "") text += field("Telemetry", telemetry);
-  return text + (answer.pods.length === 0 ? "No pods.\n" : `\n${podTable(context, input, answer)}`);
+  if (answer.pods.length === 0) return `${text}No pods.\n`;
+  return `${text}\n${podsOnPage(context, input, answer.pods, linesIn(text) + 1)}`;
+}
+
+const linesIn = (text: string): number => text.split("\n").length - 1;
+
+/** A serial console does not say how many lines it has; a VT100 has these. */
+const DEFAULT_ROWS = 24;
+
+/**
+ * Fits a terminal's page, so that the first line stays in view: pods that are well are left out first, then messages,
+ * then other pods. A pipe and `-o wide` get all of them.
+ * @param above the lines before it
+ */
+function podsOnPage(context: Context, input: Arguments, pods: StatusAnswer["pods"], above: number): string {
+  const { columns, rows = DEFAULT_ROWS } = context.terminal;
+  const all = podTable(context, input, pods, pods.length);
+  // The prompt stands below the last line.
+  const room = rows - 1 - above;
+  if (columns === undefined || input.text("output") === "wide" || linesIn(all) <= room) return all;
+  const unwell = pods.filter(({ isWell }) => !isWell).length;
+  // Each takes a line at least.
+  const most = Math.max(0, room);
+  const kept = { well: Math.min(pods.length - unwell, most), unwell: Math.min(unwell, most), messages: most };
+  for (;;) {
+    const left = pods.length - kept.well - kept.unwell;
+    const note = kept.unwell < unwell ? `, ${unwell - kept.unwell} of them not well` : "";
+    const last = left === 0 ? "" : `... ${count(left, "more pod")}${note}; edgectl get pods -A lists all\n`;
+    const shown = firstOf(pods, kept);
+    const text = (shown.length === 0 ? "" : podTable(context, input, shown, kept.messages)) + last;
+    const excess = linesIn(text) - room;
+    if (excess <= 0 || shown.length === 0) return text;
+    // A row takes one or two lines, so that this many are too much.
+    const dropped = Math.ceil(excess / 2);
+    if (kept.well > 0) kept.well = Math.max(0, kept.well - dropped);
+    else if (kept.messages > 0) kept.messages -= 1;
+    else kept.unwell = Math.max(0, kept.unwell - dropped);
+  }
+}
+
+/** The first pods of both kinds, in their order. */
+function firstOf(
+  pods: StatusAnswer["pods"],
+  most: { readonly well: number; readonly unwell: number },
+): StatusAnswer["pods"] {
+  const seen = { well: 0, unwell: 0 };
+  return pods.filter(({ isWell }) => {
+    const kind = isWell ? "well" : "unwell";
+    seen[kind] += 1;
+    return seen[kind] <= most[kind];
+  });
 }
 
 const placeOf = ({ origin, line }: StatusAnswer["problems"][number]): string =>
@@ -153,7 +203,8 @@ function tunnelText(context: Context, tunnel: StatusAnswer["tunnel"]): string {
   return `${refused ? "refused" : state}${duration}${distance}${problem === "" ? "" : `: ${problem}`}${next}${unsent}`;
 }
 
-function podTable(context: Context, input: Arguments, { pods }: StatusAnswer): string {
+/** @param most the messages shown at most */
+function podTable(context: Context, input: Arguments, pods: StatusAnswer["pods"], most: number): string {
   const wide = input.text("output") === "wide";
   const rows = pods.map((pod) => {
     return [
@@ -168,7 +219,7 @@ function podTable(context: Context, input: Arguments, { pods }: StatusAnswer): s
   const paint = (cell: string, column: number): string => (column === 2 ? paintStatus(context, cell) : cell);
   const text = table(context, input, { headers, rows, nameColumns: 1, paint });
   // Each message below its pod would tear the table apart: they follow, each with its pod's name.
-  const messages = pods.filter((pod) => !pod.isWell && pod.message !== "");
+  const messages = pods.filter((pod) => !pod.isWell && pod.message !== "").slice(0, most);
   if (messages.length === 0) return text;
   const lines = messages.map((pod) => {
     const line = `${podLabel(pod.namespace, pod.name)}: ${pod.message}`;
