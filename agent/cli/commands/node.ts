@@ -125,9 +125,8 @@ The image is pulled if the board does not have it.`,
     { name: "tty", short: "t", help: "run COMMAND with a terminal" },
   ],
   examples: [
-    ["edgectl debug node --image busybox:1.36", "a shell"],
-    ["edgectl debug node --image busybox:1.36 -- chroot /host journalctl -n 20", "one command of the node"],
-    ["edgectl debug node --image busybox:1.36 -it -- chroot /host", "the node's own shell"],
+    ["edgectl debug node --image registry.example/app:1 -- ls /host/etc", "one command, on the node's files"],
+    ["edgectl debug node --image registry.example/app:1 -it -- sh", "a shell"],
   ],
   run: async (context, input) => (await import("./debug-command.ts")).runDebugNode(context, input),
 };
