@@ -79,10 +79,12 @@ describe("the schedule of test files", () => {
   });
 
   it("keeps what is small for the time of the shy ones, though it would have room before", () => {
-    const schedule = scheduleOf("computes", "long", "other", "small light");
+    const schedule = scheduleOf("computes", "long", "other", "small light", "shy");
     assert.deepEqual(begun(schedule), ["long", "computes"]);
     schedule.ended("computes");
     assert.deepEqual(begun(schedule), ["other", "small light"]);
+    const without = scheduleOf("computes", "long", "small light");
+    assert.deepEqual(begun(without), ["long", "computes", "small light"]);
   });
 
   it("begins nothing large while a shy one runs, nor a second shy one", () => {

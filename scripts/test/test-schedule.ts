@@ -66,7 +66,7 @@ const workOf = (files: Iterable<TestFile>): number => Iterator.from(files).reduc
 /**
  * Decides when each test file begins: always the longest one for which the processors have room, so that files that
  * wait run beside files that compute, and no long file is left for the end. Small files run while the others wait for
- * the build, and then wait until no large one does, because the shy ones run beside small ones only.
+ * the build, and then, if there are shy ones, wait until no large one does, because those run beside small ones only.
  *
  * With a limit, it compares the time that is left with the work that is left, at the pace of this machine so far, and
  * leaves out the costliest files of those that are not kept, which loses the fewest.
@@ -90,9 +90,10 @@ export class TestSchedule {
     this.#cores = cores + SURPLUS_CORES;
     this.#usualPace = cores * USUAL_PACE;
     this.#limit = limit;
+    const keepsSmall = paths.some(isShy);
     this.#waiting = paths
       .map((path): TestFile => {
-        const kind = isShy(path) ? "shy" : isSmall(path) ? "small" : "large";
+        const kind = isShy(path) ? "shy" : keepsSmall && isSmall(path) ? "small" : "large";
         const { seconds, cores: busy } = costs.get(path) ?? UNKNOWN;
         const share = Math.min(busy, MAX_SHARE);
         const work = seconds * busy;
