@@ -334,10 +334,10 @@ export class ApiHandler {
     const [workers, pushed] = [this.#workers, this.#pushed];
     if (workers === undefined || pushed === undefined)
       throw new PicoletError("unimplemented", "this agent changes no pods here");
-    const { changePod } = await import("./pod-changes.ts");
+    const { changePod, podChangeInit } = await import("./pod-changes.ts");
     const [, namespace = "", , name = ""] = segments;
     const find = (): AgentPod => findPod(this.#view, namespace, name);
-    return { kind: "json", body: await changePod({ workers, pushed, find }, verb, query, signal) };
+    return { kind: "json", body: await changePod({ workers, pushed, find }, verb, podChangeInit(query), signal) };
   }
 
   async shutDown(query: Query, message: IncomingMessage): Promise<Answer> {

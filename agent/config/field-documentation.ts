@@ -266,7 +266,7 @@ const BUDGETS = {
 };
 
 const BOARD = {
-  page: "The page of the board: what edgectl shows, in a browser. It only reads.",
+  page: "The page of the board: what edgectl shows, in a browser. It only reads, but for users with rights.",
   "page.enabled": {
     meaning: "Whether the page is served, here and through the hub, and the last 24 hours are kept on disk (384 KiB).",
     byDefault: "true from 1 GiB of memory on",

@@ -1,4 +1,10 @@
-import { type KubeletReviews, type KubeletUser, unauthorized } from "@picolet/kubelet-api/serving/kubelet-access.ts";
+import {
+  type AccessQuestion,
+  type KubeletReviews,
+  type KubeletUser,
+  type Reviews,
+  unauthorized,
+} from "@picolet/kubelet-api/serving/kubelet-access.ts";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { AccessReply, ReviewParams, TokenReply } from "@picolet/protocol/tunnel/stream.ts";
 import type { ClientReviews } from "../core/hub/cluster-objects.ts";
@@ -6,8 +12,13 @@ import type { ClientReviews } from "../core/hub/cluster-objects.ts";
 /** Bounds what of a user is kept, against an API server that answers with more. */
 const MAX_GROUPS = 128;
 
+/** A right to delete the pods of a namespace, which the board's page asks for. */
+interface PodDeletionQuestion {
+  readonly podsIn: string;
+}
+
 /** Asks the API server through the tunnel, as a kubelet asks it over its webhooks. */
-export class HubReviews implements KubeletReviews {
+export class HubReviews implements KubeletReviews, Reviews<AccessQuestion | PodDeletionQuestion> {
   readonly #hub: ClientReviews | undefined;
 
   /** @param hub undefined: this node belongs to none */
@@ -29,16 +40,23 @@ export class HubReviews implements KubeletReviews {
 
   async allows(
     { name, groups }: KubeletUser,
-    { verb, subresource }: { readonly verb: string; readonly subresource: string },
+    question: Pick<AccessQuestion, "verb" | "subresource"> | PodDeletionQuestion,
     signal: AbortSignal,
   ): Promise<boolean> {
-    const params = { review: "access", user: name, groups: groups.slice(0, MAX_GROUPS), verb, subresource } as const;
+    const user = { user: name, groups: groups.slice(0, MAX_GROUPS) };
+    const [params, what]: readonly [ReviewParams, string] =
+      "podsIn" in question
+        ? [{ review: "podDeletion", ...user, namespace: question.podsIn }, "verb=delete, resource=pods"]
+        : [
+            { review: "access", ...user, verb: question.verb, subresource: question.subresource },
+            `verb=${question.verb}, resource=nodes`,
+          ];
     try {
       return ((await this.#ask(params, signal)) as Partial<AccessReply> | null)?.allowed === true;
     } catch (error) {
       // As a kubelet: 500 with the reason.
       if (!isPicoletError(error, "unavailable")) throw error;
-      throw new PicoletError("failed", `Authorization error (user=${name}, verb=${verb}, resource=nodes)`, {
+      throw new PicoletError("failed", `Authorization error (user=${name}, ${what})`, {
         cause: error,
       });
     }

@@ -103,8 +103,8 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
   const pulls = () => pods.images.images.pulls;
   const why = whyOnDemand({ ...base.ports, box: base.decisions, view: () => view, pulls });
   const metrics = nodeMetrics(base, { usage, view, conditions: conditions.conditions });
-  const page = await pageOf(base, machine, { view, usage, logs, images: pods.images.images });
-  const streamed = { runtimes, pods, conditions, view, usage, logs, why, metrics, page: page?.answer };
+  const page = await pageOf(base, machine, { view, usage, logs, images: pods.images.images, workers: pods.workers });
+  const streamed = { runtimes, pods, conditions, view, usage, logs, why, metrics, page: page?.answers };
   const streams = makeStreams(base, streamed);
   const samples = new SamplesOnDemand(base, { usage, flash: () => budget.report() });
   const linked = linkNode(base, {

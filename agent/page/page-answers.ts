@@ -52,7 +52,7 @@ const JSON_TYPE = "application/json";
 /** Bounds a path with its query: three names of 253 characters, encoded. */
 const MAX_PATH_LENGTH = 4096;
 
-/** It reads alone: nothing here changes anything. */
+/** It only reads: nothing here changes anything. */
 export class PageAnswers {
   readonly #components: PageAnswersComponents;
   readonly #folder: string;

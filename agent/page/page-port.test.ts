@@ -5,6 +5,9 @@ import { request } from "node:http";
 import { request as secureRequest } from "node:https";
 import { connect, type Socket } from "node:net";
 import { test } from "node:test";
+import { type KubeletUser, unauthorized } from "@picolet/kubelet-api/serving/kubelet-access.ts";
+import { PicoletError } from "@picolet/protocol/errors.ts";
+import { type PodAction, podActionOf, podActionRequest } from "@picolet/protocol/page/pod-actions.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
@@ -15,6 +18,7 @@ import { type PageAccess, pageAccess } from "./page-access.ts";
 import type { PageAnswer } from "./page-answers.ts";
 import { MAX_CONNECTIONS, PagePort } from "./page-port.ts";
 import { MAX_STREAMS, PageServer, type PageServerInit } from "./page-server.ts";
+import { PAGE_REVIEWS, type PageReviews, PageUsers } from "./page-users.ts";
 
 type Asked = { readonly status: number; readonly text: string; readonly headers: IncomingHttpHeaders };
 
@@ -22,7 +26,28 @@ const text = (body: PageAnswer["body"], isStream = false): PageAnswer => ({
   ...{ status: 200, contentType: "text/plain; charset=utf-8", body, isStream },
 });
 
+/** Tokens are users' names; a right is `USER SUBRESOURCE` or `USER pods/NAMESPACE`. */
+class Rights implements PageReviews {
+  readonly rights = new Set(["admin page", "admin pods/shop", "viewer proxy", "changer pods/shop"]);
+  readonly asked: string[] = [];
+  isAway = false;
+
+  async userOfToken(token: string): Promise<KubeletUser | undefined> {
+    this.asked.push(token);
+    if (this.isAway) throw unauthorized(new PicoletError("unavailable", "there is no session"));
+    return token === "unknown" ? undefined : { name: token, groups: [] };
+  }
+
+  async allows({ name }: KubeletUser, question: Parameters<PageReviews["allows"]>[1]): Promise<boolean> {
+    const right = "podsIn" in question ? `pods/${question.podsIn}` : question.subresource;
+    return this.rights.has(`${name} ${right}`);
+  }
+}
+
 class Page implements AsyncDisposable {
+  readonly reviews = new Rights();
+  /** The changes that were let through: who wants what. */
+  readonly changes: string[] = [];
   readonly clock = new VirtualClock();
   readonly log = new RecordedLog();
   readonly port: PagePort;
@@ -40,7 +65,12 @@ class Page implements AsyncDisposable {
     this.access = init.access;
     const open = async (): Promise<PageServer> => {
       this.opened += 1;
-      return await PageServer.open({ answer, log }, { names: ["board-1"], access: undefined, ...init });
+      const users = new PageUsers({ reviews: this.reviews, clock }, { nodeName: "board-1" });
+      const change = async (action: PodAction, user: string): Promise<PageAnswer> => {
+        this.changes.push(`${user}: ${action.verb} ${action.namespace}/${action.name}`);
+        return text(["done"]);
+      };
+      return await PageServer.open({ answer, change, users, log }, { names: ["board-1"], access: undefined, ...init });
     };
     const unload = (): void => {
       this.unloaded += 1;
@@ -160,16 +190,138 @@ test("on the network it asks for the token, by TLS, and keeps both", async () =>
   assert.deepEqual(await pageAccess(folder.at("page"), "board-1"), access);
   await using page = new Page(undefined, { access });
   assert.equal((await page.ask("/page/")).status, 200);
-  const bearer = (token: string) => ({ authorization: `Bearer ${token}` });
-  for (const headers of [
-    {},
-    bearer("x"),
-    bearer(`${access.token}x`),
-    bearer(access.token.toUpperCase()),
-    { authorization: access.token },
-  ])
+  for (const headers of [{}, bearer("unknown"), { authorization: access.token }])
     assert.equal((await page.ask("/page/data/status", headers)).status, 401, JSON.stringify(headers));
+  page.reviews.isAway = true;
+  for (const token of [`${access.token}x`, access.token.toUpperCase()])
+    assert.equal((await page.ask("/page/data/status", bearer(token))).status, 401, token);
   assert.equal((await page.ask("/page/data/status", bearer(access.token))).status, 200);
+});
+
+const RESTART = "/page/data/pods/shop/web-board-1/restart";
+const DELETE = "/page/data/pods/shop/web-board-1";
+const bearer = (token: string): Record<string, string> => ({ authorization: `Bearer ${token}` });
+
+test("a user who may delete the pods of a namespace restarts and deletes there", async () => {
+  await using page = new Page();
+  assert.equal((await page.ask(RESTART, bearer("admin"), "POST")).text, "done");
+  const headers = { ...bearer("admin"), "sec-fetch-site": "same-origin", "content-length": "0" };
+  assert.equal((await page.ask(DELETE, headers, "DELETE")).status, 200);
+  assert.deepEqual(page.changes, ["admin: restart shop/web-board-1", "admin: delete shop/web-board-1"]);
+  // The answers are kept for a while.
+  assert.deepEqual(page.reviews.asked, ["admin"]);
+});
+
+const REFUSED_CHANGES: readonly (readonly [
+  what: string,
+  status: number,
+  message: RegExp,
+  change: { readonly headers?: Record<string, string>; readonly method?: string; readonly path?: string },
+])[] = [
+  ["no token", 401, /the token of a user who may delete pods in namespace shop/, { headers: {} }],
+  ["a cookie", 401, /the token of a user/, { headers: { cookie: "token=admin" } }],
+  ["another scheme", 401, /knows this token/, { headers: { authorization: "Basic admin" } }],
+  ["an unknown token", 401, /neither the board nor its hub/, { headers: bearer("unknown") }],
+  [
+    "a user who may read alone",
+    403,
+    /viewer may not restart or delete.* delete on pods in namespace shop/,
+    {
+      headers: bearer("viewer"),
+    },
+  ],
+  ["a user who may not read the page", 403, /get on nodes\/page/, { headers: bearer("changer") }],
+  ["another namespace", 403, /namespace other/, { path: "/page/data/pods/other/web" }],
+  ["another site", 403, /another site/, { headers: { ...bearer("admin"), "sec-fetch-site": "cross-site" } }],
+  ["another port of the machine", 403, /site/, { headers: { ...bearer("admin"), "sec-fetch-site": "same-site" } }],
+  ["a name that was pointed here", 421, /host name/, { headers: { ...bearer("admin"), host: "evil.example" } }],
+  ["a body", 400, /has no body/, { headers: { ...bearer("admin"), "transfer-encoding": "chunked" } }],
+  ["a query", 405, /only reads/, { path: `${DELETE}?gracePeriodSeconds=0` }],
+  ["an encoded name", 405, /only reads/, { path: "/page/data/pods/shop/..%2fweb" }],
+  ["a restart by DELETE", 405, /only reads/, { path: RESTART }],
+  ["all pods", 405, /only reads/, { path: "/page/data/pods/shop" }],
+  ["another method", 405, /only reads/, { method: "PUT" }],
+  ["a preflight", 405, /only reads/, { method: "OPTIONS" }],
+];
+
+for (const [what, status, message, change] of REFUSED_CHANGES) {
+  test(`it changes no pod for ${what}`, async () => {
+    await using page = new Page();
+    const { headers = bearer("admin"), method = "DELETE", path = DELETE } = change;
+    const answer = await page.ask(path, headers, method);
+    assert.equal(answer.status, status, answer.text);
+    const body = JSON.parse(answer.text) as { kind: string; status: string; message: string; code: number };
+    assert.deepEqual([body.kind, body.status, body.code], ["Status", "Failure", status]);
+    assert.match(body.message, message);
+    assert.deepEqual(page.changes, []);
+  });
+}
+
+test("without its hub a board changes nothing for a user, and is read with its own token", async () => {
+  using folder = new TempFolder();
+  const access = await pageAccess(folder.at("page"), "board-1");
+  await using page = new Page(undefined, { access });
+  page.reviews.isAway = true;
+  const away = await page.ask(DELETE, bearer("admin"), "DELETE");
+  assert.deepEqual([away.status, away.text.includes("cannot be asked now")], [503, true]);
+  assert.equal((await page.ask("/page/data/status", bearer("admin"))).status, 401);
+  assert.equal((await page.ask("/page/data/status", bearer(access.token))).status, 200);
+  const own = await page.ask(DELETE, bearer(access.token), "DELETE");
+  assert.deepEqual([own.status, /the board's token only reads/.test(own.text)], [403, true]);
+  page.reviews.isAway = false;
+  assert.equal((await page.ask("/page/data/status", bearer("viewer"))).status, 200);
+  assert.equal((await page.ask("/page/data/status", bearer("changer"))).status, 403);
+  assert.equal((await page.ask(DELETE, bearer("admin"), "DELETE")).status, 200);
+  assert.deepEqual(page.changes, ["admin: delete shop/web-board-1"]);
+});
+
+test("a network that guesses tokens does not have the hub asked without end", async () => {
+  await using page = new Page();
+  for (let guess = 0; guess < PAGE_REVIEWS.burst; guess += 1)
+    assert.equal((await page.ask(DELETE, bearer("unknown"), "DELETE")).status, 401);
+  assert.equal((await page.ask(DELETE, bearer("unknown"), "DELETE")).status, 429);
+  assert.equal(page.reviews.asked.length, PAGE_REVIEWS.burst);
+});
+
+test("the path of a change is a pod's name and nothing else", () => {
+  const label = fc.stringMatching(/^[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?$/);
+  const action = fc.record(
+    {
+      verb: fc.constantFrom("restart" as const, "delete" as const),
+      namespace: label,
+      name: label,
+    },
+    { noNullPrototype: true },
+  );
+  fc.assert(
+    fc.property(action, (given) => {
+      const { method, path } = podActionRequest(given);
+      assert.deepEqual(podActionOf(method, path), given);
+      assert.equal(podActionOf("GET", path), undefined);
+    }),
+  );
+  const piece = fc.oneof(fc.string(), fc.constantFrom("/", "..", "%2e", "pods", "restart", "?", "a", "-", "."));
+  const near = fc.tuple(piece, piece, piece).map((pieces) => `pods/${pieces.join("/")}`);
+  fc.assert(
+    fc.property(fc.constantFrom("POST", "DELETE"), fc.oneof(near, fc.string()), (method, path) => {
+      const found = podActionOf(method, path);
+      if (found === undefined) return;
+      assert.equal(podActionRequest(found).path, path);
+      // A browser and a server read such a path as it is written.
+      assert.equal(new URL(path, "http://board/page/data/").pathname, `/page/data/${path}`);
+    }),
+    { numRuns: 2000 },
+  );
+  for (const path of [
+    "pods/../x",
+    "pods/a/..",
+    "pods/a/b/",
+    "pods//b",
+    "pods/A/b",
+    `pods/${"a".repeat(64)}/b`,
+    "pods/a/b\n",
+  ])
+    assert.equal(podActionOf("DELETE", path), undefined, path);
 });
 
 test("idle connections make room for a client that asks", async () => {

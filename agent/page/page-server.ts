@@ -3,22 +3,28 @@ import { timingSafeEqual } from "node:crypto";
 import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import { type JoinedSignal, joinSignals, wokenOrAborted } from "@picolet/protocol/async/abort.ts";
-import { isCancelled } from "@picolet/protocol/errors.ts";
+import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import { PAGE_DATA_PATH, PAGE_PATH } from "@picolet/protocol/page/board-data.ts";
 import { isOwnHost, isOwnSite, PAGE_HEADERS } from "@picolet/protocol/page/page-headers.ts";
+import { hasBody, type PodAction, pageStatus, podActionOf, READS_ONLY } from "@picolet/protocol/page/pod-actions.ts";
 import type { Log } from "@picolet/protocol/ports.ts";
+import { HTTP_STATUS } from "../api/api-errors.ts";
 import type { PageAccess } from "./page-access.ts";
 import type { PageAnswer } from "./page-answers.ts";
+import type { PageUsers } from "./page-users.ts";
 
 export interface PageServerComponents {
   readonly answer: (url: string, signal: AbortSignal) => Promise<PageAnswer>;
+  /** Its caller has judged the user's rights. */
+  readonly change: (action: PodAction, user: string, signal: AbortSignal) => Promise<PageAnswer>;
+  readonly users: Pick<PageUsers, "check">;
   readonly log: Log;
 }
 
 export interface PageServerInit {
   /** Names of this machine, besides its addresses. */
   readonly names: readonly string[];
-  /** Undefined: anyone who reaches the port may read, without TLS. */
+  /** Undefined: anyone who reaches the port may read, without TLS. What changes a pod needs a user's token either way. */
   readonly access: PageAccess | undefined;
   /** Default: 30 s. */
   readonly unreadTimeoutMs?: number;
@@ -105,7 +111,12 @@ export class PageServer {
       if (refusal !== undefined) return refuse(response, ...refusal);
       const url = request.url ?? "/";
       if (url === "/" || url === "/page") return redirect(response);
-      await this.#send(await this.#components.answer(url, life.signal), request, response, life.signal);
+      const user = await this.#userOf(request, life.signal);
+      if (typeof user !== "string") return refuse(response, ...user);
+      const action = actionOf(request);
+      const { answer, change } = this.#components;
+      const answered = action === undefined ? answer(url, life.signal) : change(action, user, life.signal);
+      await this.#send(await answered, request, response, life.signal);
     } catch (error) {
       if (!isCancelled(error) && !life.signal.aborted)
         this.#components.log.warn("cannot answer the page", { url: request.url, error });
@@ -113,8 +124,10 @@ export class PageServer {
     }
   }
 
-  #refusalOf({ method, headers, url = "/" }: IncomingMessage): readonly [status: number, message: string] | undefined {
-    if (method !== "GET" && method !== "HEAD") return [405, "the page only reads: GET and HEAD"];
+  #refusalOf(request: IncomingMessage): Refusal | undefined {
+    const { method, headers, url = "/" } = request;
+    const action = actionOf(request);
+    if (method !== "GET" && method !== "HEAD" && action === undefined) return [405, READS_ONLY];
     if (!isOwnHost(headers.host, this.#init.names))
       return [421, "this host name is not the board's: use its address, localhost or the node's name"];
     const isData = url.startsWith(PAGE_DATA_PATH);
@@ -122,9 +135,29 @@ export class PageServer {
     if (!isData) return undefined;
     const site = headers["sec-fetch-site"];
     if (!isOwnSite(typeof site === "string" ? site : undefined)) return [403, "another site may not read this page"];
-    if (this.#init.access !== undefined && !isToken(headers.authorization, this.#init.access.token))
-      return [401, "the page needs the board's token: the file page/token of the agent's state folder has it"];
-    return undefined;
+    return action !== undefined && hasBody(headers) ? [400, "a restart or deletion of a pod has no body"] : undefined;
+  }
+
+  /** @returns the user's name, "" where none is needed; or why the request is refused */
+  async #userOf(request: IncomingMessage, signal: AbortSignal): Promise<string | Refusal> {
+    const { access } = this.#init;
+    const { authorization } = request.headers;
+    const action = actionOf(request);
+    const isBoards = access !== undefined && isToken(authorization, access.token);
+    const isData = request.url?.startsWith(PAGE_DATA_PATH) === true;
+    if (action === undefined && (!isData || access === undefined || isBoards)) return "";
+    if (action === undefined && authorization === undefined) return [401, NEEDS_TOKEN];
+    if (isBoards) return [403, `the board's token only reads: this needs ${tokenFor(action)}`];
+    if (authorization === undefined)
+      return [401, `without a token the page only reads: this needs ${tokenFor(action)}`];
+    try {
+      return await this.#components.users.check(request, action?.namespace, signal);
+    } catch (error) {
+      if (!(error instanceof PicoletError) || signal.aborted) throw error;
+      const isUnknown = error.reason === "Unauthorized" || (action === undefined && error.code === "unavailable");
+      if (action === undefined && isUnknown) return [401, NEEDS_TOKEN];
+      return [isUnknown ? 401 : HTTP_STATUS[error.code], describeError(error)];
+    }
   }
 
   async #send(
@@ -155,10 +188,22 @@ export class PageServer {
   }
 }
 
+type Refusal = readonly [status: number, message: string];
+
+const NEEDS_TOKEN =
+  "the page needs the board's token, which the file page/token of the agent's state folder has, or that of a user " +
+  "whom the board's hub lets read nodes/page";
+
+const tokenFor = (action: PodAction | undefined): string =>
+  `the token of a user who may delete pods in namespace ${action?.namespace}`;
+
+const actionOf = ({ method, url = "" }: IncomingMessage): PodAction | undefined =>
+  url.startsWith(PAGE_DATA_PATH) ? podActionOf(method, url.slice(PAGE_DATA_PATH.length)) : undefined;
+
 function refuse(response: ServerResponse, status: number, message: string): void {
   // The page asks for a token itself: a browser's own dialog would keep it.
   response.writeHead(status, { "content-type": "application/json", connection: "close" });
-  response.end(`${JSON.stringify({ error: { message } })}\n`);
+  response.end(`${JSON.stringify({ ...pageStatus(status, message), error: { message } })}\n`);
 }
 
 function redirect(response: ServerResponse): void {

@@ -3,6 +3,7 @@ import { PicoletError } from "@picolet/protocol/errors.ts";
 import { formatOf, OPENMETRICS_TEXT, PROMETHEUS_TEXT } from "@picolet/protocol/metrics/content-type.ts";
 import type { MetricsFormat } from "@picolet/protocol/metrics/metrics.ts";
 import { PAGE_PATH } from "@picolet/protocol/page/board-data.ts";
+import type { PodAction } from "@picolet/protocol/page/pod-actions.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
 import type { KubeletReply } from "@picolet/protocol/tunnel/stream.ts";
 import type { NodeCounts } from "../core/node/node-counts.ts";
@@ -18,8 +19,12 @@ export interface KubeletAnswer extends KubeletReply {
   readonly isStream?: boolean;
 }
 
-/** @param url path and query, from `/page/` on */
-export type PageOfNode = (url: string, signal: AbortSignal) => Promise<KubeletAnswer>;
+export interface PageOfNode {
+  /** @param url path and query, from `/page/` on */
+  answer(url: string, signal: AbortSignal): Promise<KubeletAnswer>;
+  /** Its caller has judged the user's rights. @param user the name, for the pod's events */
+  change(action: PodAction, user: string, signal: AbortSignal): Promise<KubeletAnswer>;
+}
 
 /** Facts of the node for /configz and /spec. */
 export interface KubeletNode {
@@ -134,8 +139,13 @@ export class KubeletAnswers {
 
   async #page(pathWithQuery: string, signal: AbortSignal): Promise<KubeletAnswer> {
     const { page } = this.#components;
-    if (page !== undefined) return await page(pathWithQuery, signal);
-    return text(404, "the page of this board is off: page.enabled in its configuration turns it on\n");
+    return page === undefined ? PAGE_OFF : await page.answer(pathWithQuery, signal);
+  }
+
+  /** @see PageOfNode */
+  async change(action: PodAction, user: string, signal: AbortSignal): Promise<KubeletAnswer> {
+    const { page } = this.#components;
+    return page === undefined ? PAGE_OFF : await page.change(action, user, signal);
   }
 
   /** `/why`, `/why/NAMESPACE/POD`; `output=text` for people, `topic` as for the local API. */
@@ -189,6 +199,8 @@ const metricsAnswer = (format: MetricsFormat, body: Iterable<string>): KubeletAn
 };
 
 const text = (status: number, body: string): KubeletAnswer => ({ status, contentType: TEXT_TYPE, body: [body] });
+
+const PAGE_OFF = text(404, "the page of this board is off: page.enabled in its configuration turns it on\n");
 
 const json = (value: unknown): KubeletAnswer => {
   return { status: 200, contentType: JSON_TYPE, body: [`${JSON.stringify(value)}\n`] };

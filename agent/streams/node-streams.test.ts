@@ -73,6 +73,14 @@ class Node implements Disposable {
         ...{ machineID: "m", systemUUID: "s", bootID: "b" },
       }),
       unhealthy: () => "",
+      page: {
+        answer: async (url) => ({ status: 200, contentType: "text/plain", body: [url] }),
+        change: async (action, user) => ({
+          status: 200,
+          contentType: "text/plain",
+          body: [JSON.stringify([user, action])],
+        }),
+      },
     });
     this.streams = new NodeStreams({
       pods,
@@ -310,6 +318,27 @@ test("the kubelet's pages", async () => {
   assert.equal((await get("/nothing")).status, 404);
 });
 
+test("a hub has a pod changed for a user, and nothing else", async () => {
+  using node = new Node();
+  const change = async (method: string, path: string, user: unknown = "admin") => {
+    const stream = await node.open("kubelet", { method, path, user });
+    return JSON.parse(await readText(stream));
+  };
+  const pod = { namespace: "default", name: "web" };
+  assert.deepEqual(await change("POST", "/page/data/pods/default/web/restart"), ["admin", { verb: "restart", ...pod }]);
+  assert.deepEqual(await change("DELETE", "/page/data/pods/default/web"), ["admin", { verb: "delete", ...pod }]);
+  for (const [method, path] of [
+    ["POST", "/page/data/pods/default/web"],
+    ["DELETE", "/pods/default/web"],
+    ["DELETE", "/page/data/pods/default/web?x"],
+    ["DELETE", "/page/data/pods/default/../web"],
+    ["PUT", "/page/data/pods/default/web"],
+    ["POST", "/pods"],
+  ] as const)
+    await assert.rejects(change(method, path), rejectedWith("invalid", /only GET/), path);
+  await assert.rejects(change("DELETE", "/page/data/pods/default/web", ""), rejectedWith("invalid", /user is missing/));
+});
+
 test("no more sessions than the limit; a place is free again afterwards", async () => {
   using node = new Node();
   node.addPod(RUNNING);
@@ -341,8 +370,9 @@ test("any request is answered or refused with a reason", async () => {
       query: fc.oneof(fc.dictionary(fc.constantFrom("tailLines", "sinceTime", "stream"), fc.string()), fc.anything()),
       upgrade: fc.oneof(fc.dictionary(fc.constantFrom("upgrade", "sec-websocket-key"), fc.string()), fc.anything()),
       stdout: fc.constantFrom(true, false, "yes"),
-      method: fc.constantFrom("GET", "POST"),
-      path: fc.oneof(fc.webPath(), fc.string()),
+      method: fc.constantFrom("GET", "POST", "DELETE"),
+      path: fc.oneof(fc.webPath(), fc.string(), fc.constantFrom("/page/data/pods/default/web", "/page/data/pods/a/..")),
+      user: fc.constantFrom("admin", "", 7),
     },
     { requiredKeys: [] },
   );

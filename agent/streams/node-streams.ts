@@ -202,7 +202,11 @@ export class NodeStreams {
 
   async #kubelet({ params, accept, signal }: Exchange): Promise<void> {
     const request = kubeletParams(params);
-    const answer = await this.#components.kubelet.get(request.path, signal, request.accept);
+    const { kubelet } = this.#components;
+    const answer =
+      "action" in request
+        ? await kubelet.change(request.action, request.user, signal)
+        : await kubelet.get(request.path, signal, request.accept);
     const { status, contentType, body, isStream = false } = answer;
     const stream = accept({ status, contentType });
     let gathered: Uint8Array[] = [];

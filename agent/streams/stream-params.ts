@@ -1,5 +1,7 @@
 /** Parses a hub's parameters field by field. Every error is `invalid` and names the field. */
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { PAGE_DATA_PATH } from "@picolet/protocol/page/board-data.ts";
+import { type PodAction, podActionOf } from "@picolet/protocol/page/pod-actions.ts";
 import type { ExecParams, KubeletParams, LogsParams, PortForwardParams } from "@picolet/protocol/tunnel/stream.ts";
 
 type Fields = Readonly<Record<string, unknown>>;
@@ -121,9 +123,10 @@ export function portForwardParams(value: unknown): PortForwardParams {
   return { ...selectorOf(fields), ports: list(fields, "ports", MAX_PORTS, isPort), upgrade: upgradeOf(fields) };
 }
 
-export function kubeletParams(value: unknown): KubeletParams {
+/** @throws `invalid`, for a method other than GET too, but with the path of an action */
+export function kubeletParams(value: unknown): KubeletParams | { readonly action: PodAction; readonly user: string } {
   const fields = fieldsOf(value, "what was asked for");
-  if (fields.method !== "GET") throw invalid("only GET is offered here");
+  if (fields.method !== "GET") return podActionParams(fields);
   const path = text(fields, "path", MAX_PATH_LENGTH);
   if (!path.startsWith("/")) throw invalid("path does not start with /");
   return {
@@ -131,4 +134,12 @@ export function kubeletParams(value: unknown): KubeletParams {
     path,
     accept: typeof fields.accept === "string" ? fields.accept.slice(0, MAX_ACCEPT_LENGTH) : "",
   };
+}
+
+function podActionParams(fields: Fields): { readonly action: PodAction; readonly user: string } {
+  const path = text(fields, "path", MAX_PATH_LENGTH);
+  const method = text(fields, "method");
+  const action = path.startsWith(PAGE_DATA_PATH) ? podActionOf(method, path.slice(PAGE_DATA_PATH.length)) : undefined;
+  if (action === undefined) throw invalid("only GET is offered here");
+  return { action, user: given(fields, "user") };
 }

@@ -228,7 +228,8 @@ export class PodWorker implements StepListener {
   /** @see PodMover */
   leave(how: PodLeave, signal: AbortSignal): Promise<void> {
     if (how.comesBack === true && this.#isBeforeEnd) {
-      const message = "Restarting all containers in a new sandbox, as was asked for on the board";
+      const by = how.user === undefined ? "" : ` by ${how.user}`;
+      const message = `Restarting all containers in a new sandbox, as was asked for on the board${by}`;
       this.#ports.events.record(this.#desired, "Normal", "Restarting", message);
     }
     this.dispatch({ kind: "leaveRequested", gracePeriod: how.gracePeriod, comesBack: how.comesBack === true });

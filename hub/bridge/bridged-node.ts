@@ -4,6 +4,7 @@ import { sha256 } from "@picolet/hub-core/sha256.ts";
 import type { TimerWheel, WheelTimer } from "@picolet/hub-core/timer-wheel.ts";
 import type { ListenableWatch } from "@picolet/protocol/async/watch.ts";
 import { isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { POD_ACTION_RIGHT } from "@picolet/protocol/page/pod-actions.ts";
 import { type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
 import type { PodIdentity } from "@picolet/protocol/tunnel/compact-status.ts";
 import { mirrorsDigest } from "@picolet/protocol/tunnel/digest.ts";
@@ -220,8 +221,12 @@ export class BridgedNode implements NodeBackend {
     }
     const reviews = new KubernetesReviews({ client });
     if (params.review === "token") return { user: (await reviews.userOfToken(params.token, signal)) ?? null };
-    const { user: name, groups, verb, subresource } = params;
-    return { allowed: await reviews.allows({ name, groups }, { verb, node, subresource }, signal) };
+    const { user: name, groups } = params;
+    const question =
+      params.review === "podDeletion"
+        ? { ...POD_ACTION_RIGHT, namespace: params.namespace, name: "" }
+        : { verb: params.verb, node, subresource: params.subresource };
+    return { allowed: await reviews.allows({ name, groups }, question, signal) };
   }
 
   podChanged(path: string, before: WholePod | undefined, after: WholePod | undefined): void {

@@ -67,8 +67,8 @@ export interface NodeBackend extends AsyncDisposable {
   /** @throws `permission_denied` unless the pod is on this node and uses that service account */
   requestToken(params: TokenParams, signal: AbortSignal): Promise<{ token: string; expirationTimestamp: string }>;
   /**
-   * Asks the API server about the node's own port: about a client, and only about rights to this node; or for the
-   * port's certificate, and only for this node's.
+   * Asks the API server about the node's own port: about a client, and only about rights to this node and
+   * the deletion of pods; or for the port's certificate, and only for this node's.
    */
   review(params: ReviewParams, signal: AbortSignal): Promise<TokenReply | AccessReply | ServingReply>;
 }

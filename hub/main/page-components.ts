@@ -13,9 +13,12 @@ import {
   type Reviews,
   unauthorized,
 } from "@picolet/kubelet-api/serving/kubelet-access.ts";
-import { serveRequest } from "@picolet/kubelet-api/serving/node-requests.ts";
+import { servePodAction, serveRequest } from "@picolet/kubelet-api/serving/node-requests.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { PAGE_DATA_PATH } from "@picolet/protocol/page/board-data.ts";
 import type { FleetRollout } from "@picolet/protocol/page/fleet-data.ts";
+import { POD_ACTION_RIGHT, podActionRequest } from "@picolet/protocol/page/pod-actions.ts";
+import type { StreamOpener } from "@picolet/protocol/tunnel/stream.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
 import type { Serving } from "../identity/serving.ts";
 import { FleetPagePort, PAGE_PORT_LIMITS, type PageQuestion } from "../page/fleet-page-port.ts";
@@ -55,13 +58,18 @@ export function makeFleetPage(
         return await authorized(access, user, question, signal);
       },
       rollouts: async (signal) => ({ items: (await listRollouts(client, signal)).map(shownRollout) }),
-      askBoard: async (node, path, response, signal) =>
-        await serveRequest(
-          { streams: { open: (kind, params, lane, stop) => fleet.open(node, kind, params, lane, stop) }, clock },
-          { path: { kind: "get", path }, method: "GET" },
-          response,
-          signal,
-        ),
+      askBoard: async (node, request, response, signal) => {
+        const streams: StreamOpener = {
+          open: (kind, params, lane, stop) => fleet.open(node, kind, params, lane, stop),
+        };
+        if (request.kind === "read") {
+          const path = { kind: "get", path: request.url } as const;
+          return await serveRequest({ streams, clock }, { path, method: "GET" }, response, signal);
+        }
+        const { method, path } = podActionRequest(request.action);
+        const params = { method, path: `${PAGE_DATA_PATH}${path}`, user: request.user.slice(0, MAX_USER_LENGTH) };
+        await servePodAction(streams, params, response, signal);
+      },
     },
     { ...pageAddress, version: VERSION, folder: pageFolder("fleet") },
   );
@@ -75,11 +83,21 @@ async function authorized(
   signal: AbortSignal,
 ): Promise<string> {
   for (const right of rightsOf(question)) if (await access.allows(user, right, signal)) return user.name;
-  const what = question.kind === "board" ? `the page of ${question.node}` : `the ${question.kind}`;
-  throw new PicoletError("permission_denied", `Forbidden (user=${user.name} may not read ${what})`);
+  throw new PicoletError("permission_denied", `Forbidden (user=${user.name} may not ${deedOf(question)})`);
 }
 
-/** The rights for the same by kubectl, of which one suffices: `get nodes`, the board's kubelet, rollouts' ConfigMaps. */
+function deedOf(question: PageQuestion): string {
+  switch (question.kind) {
+    case "board":
+      return `read the page of ${question.node}`;
+    case "pods":
+      return `restart or delete pods in namespace ${question.namespace}: this needs delete on pods there`;
+    default:
+      return `read the ${question.kind}`;
+  }
+}
+
+/** The rights for the same by kubectl, of which one suffices: `get nodes`, the board's kubelet, rollouts' ConfigMaps, pods. */
 function rightsOf(question: PageQuestion): readonly Question[] {
   const list = { verb: "list", group: "", version: "v1", name: "" };
   switch (question.kind) {
@@ -87,6 +105,8 @@ function rightsOf(question: PageQuestion): readonly Question[] {
       return [{ ...list, resource: "nodes", namespace: "" }];
     case "rollouts":
       return [{ ...list, resource: "configmaps", namespace: ROLLOUT_NAMESPACE }];
+    case "pods":
+      return [{ ...POD_ACTION_RIGHT, namespace: question.namespace, name: "" }];
     case "board":
       return ["page", "proxy"].map((subresource) => ({ verb: "get", node: question.node, subresource }));
   }
@@ -101,5 +121,7 @@ function shownRollout({ name, spec, status, problem }: Rollout): FleetRollout {
   };
 }
 
+/** Bounds what a board is sent and shows; names of service accounts have at most 331 characters. */
+const MAX_USER_LENGTH = 340;
 /** A configuration has 16 KiB; its first line says enough. */
 const MAX_TARGET_LENGTH = 200;

@@ -10,11 +10,15 @@ import type { ConnectionGate } from "@picolet/kubelet-api/fairness/connection-ga
 import { onceAny } from "@picolet/kubelet-api/pipes/byte-pipe.ts";
 import { aborted, type JoinedSignal, joinSignals } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
+import { withDeadline } from "@picolet/protocol/async/deadline.ts";
+import { RateLimits } from "@picolet/protocol/async/rate-limits.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import { nodeNameProblems } from "@picolet/protocol/kubernetes/name-rules.ts";
 import { PAGE_DATA_PATH, PAGE_PATH } from "@picolet/protocol/page/board-data.ts";
 import type { FleetChange, FleetRollouts } from "@picolet/protocol/page/fleet-data.ts";
 import { isOwnSite, PAGE_HEADERS, pageFileOf } from "@picolet/protocol/page/page-headers.ts";
+import { hasBody, type PodAction, podActionOf, READS_ONLY } from "@picolet/protocol/page/pod-actions.ts";
 import { type Clock, type Log, seconds } from "@picolet/protocol/ports.ts";
 import { FleetIndex } from "./fleet-index.ts";
 
@@ -22,7 +26,16 @@ import { FleetIndex } from "./fleet-index.ts";
 export type PageQuestion =
   | { readonly kind: "fleet" }
   | { readonly kind: "rollouts" }
-  | { readonly kind: "board"; readonly node: string };
+  | { readonly kind: "board"; readonly node: string }
+  /** To restart and delete pods of a namespace, beside the right to read the board's page. */
+  | { readonly kind: "pods"; readonly namespace: string };
+
+/** A request of a user to a board. */
+export type BoardRequest =
+  /** @param url from `/page/data/` on */
+  | { readonly kind: "read"; readonly url: string }
+  /** The user has the rights. */
+  | { readonly kind: "change"; readonly action: PodAction; readonly user: string };
 
 export interface FleetPageComponents {
   readonly nodes: FleetNodes;
@@ -34,8 +47,13 @@ export interface FleetPageComponents {
    */
   readonly authorize: (request: IncomingMessage, question: PageQuestion, signal: AbortSignal) => Promise<string>;
   readonly rollouts: (signal: AbortSignal) => Promise<FleetRollouts>;
-  /** Passes a request on to a board, and writes its answer. @param url from `/page/data/` on */
-  readonly askBoard: (node: string, url: string, response: ServerResponse, signal: AbortSignal) => Promise<void>;
+  /** Passes a request on to a board, and writes its answer. */
+  readonly askBoard: (
+    node: string,
+    request: BoardRequest,
+    response: ServerResponse,
+    signal: AbortSignal,
+  ) => Promise<void>;
   readonly statusOf: (error: unknown) => { readonly status: number; readonly message: string };
   readonly gate: ConnectionGate;
   readonly clock: Clock;
@@ -76,6 +94,10 @@ const IDLE = seconds(120);
 /** Rollouts are read from the API server this often at most, for all visitors. */
 const ROLLOUTS_AGE_MS = 5000;
 const MAX_URL_LENGTH = 4096;
+/** A person confirms each restart and each deletion. More of one user get 429. */
+export const CHANGE_RATE = { burst: 10, perSecond: 0.2 };
+/** A board answers before the pod's containers have ended; one that says nothing keeps its user no longer waiting. */
+const CHANGE_TIMEOUT = seconds(30);
 const MIN_GZIP_BYTES = 2048;
 const JSON_TYPE = "application/json";
 
@@ -86,6 +108,7 @@ export class FleetPagePort implements Component {
   readonly #server: Server;
   readonly #stop: JoinedSignal = joinSignals();
   readonly #streams = new Map<string, number>();
+  readonly #changeLimits: RateLimits;
   #reviews = 0;
   #index: Promise<FleetIndex> | undefined;
   #usedAt = 0;
@@ -95,6 +118,7 @@ export class FleetPagePort implements Component {
   constructor(components: FleetPageComponents, init: FleetPageInit) {
     this.#components = components;
     this.#init = init;
+    this.#changeLimits = new RateLimits(components, CHANGE_RATE);
     this.#server = createServer({
       ...tlsOf(components),
       handshakeTimeout: HANDSHAKE_TIMEOUT_MS,
@@ -190,19 +214,37 @@ export class FleetPagePort implements Component {
 
   async #answer(request: IncomingMessage, response: ServerResponse, signal: AbortSignal): Promise<void> {
     const { method, url = "/", headers } = request;
-    if (method !== "GET" && method !== "HEAD")
-      throw new PicoletError("unimplemented", "the page only reads: GET, HEAD");
     if (url.length > MAX_URL_LENGTH) throw new PicoletError("invalid", "the path is too long");
     if (url === "/" || url === "/page") {
       response.writeHead(302, { location: PAGE_PATH });
       response.end();
       return;
     }
-    if (!url.startsWith(PAGE_DATA_PATH)) return await this.#file(url, response);
+    const isReading = method === "GET" || method === "HEAD";
+    if (isReading && !url.startsWith(PAGE_DATA_PATH)) return await this.#file(url, response);
     const site = headers["sec-fetch-site"];
     if (!isOwnSite(typeof site === "string" ? site : undefined))
       throw new PicoletError("permission_denied", "another site may not read this page");
+    if (!isReading) return await this.#changePod(request, response, signal);
     await this.#data(url.slice(PAGE_DATA_PATH.length), request, response, signal);
+  }
+
+  async #changePod(request: IncomingMessage, response: ServerResponse, signal: AbortSignal): Promise<void> {
+    const { method, url = "", headers } = request;
+    const [, node = "", path = ""] = CHANGE_PATH.exec(url) ?? [];
+    const action = podActionOf(method, path);
+    if (action === undefined || nodeNameProblems(node).length > 0)
+      throw new PicoletError("unimplemented", READS_ONLY, { reason: "MethodNotAllowed" });
+    if (hasBody(headers)) throw new PicoletError("invalid", "a restart or deletion of a pod has no body");
+    await this.#authorize(request, { kind: "board", node }, signal);
+    const user = await this.#authorize(request, { kind: "pods", namespace: action.namespace }, signal);
+    const waitMs = this.#changeLimits.take(user);
+    if (waitMs > 0) throw new PicoletError("resource_exhausted", `too many pods are changed: again in ${waitMs} ms`);
+    const { clock, log, askBoard } = this.#components;
+    log.info("passes a change of a pod on to its board", { node, user, ...action });
+    const ask = (deadline: AbortSignal): Promise<void> =>
+      askBoard(node, { kind: "change", action, user }, response, deadline);
+    await this.#stream(user, () => withDeadline(clock, CHANGE_TIMEOUT, "change the pod", ask, signal));
   }
 
   async #file(url: string, response: ServerResponse): Promise<void> {
@@ -221,7 +263,7 @@ export class FleetPagePort implements Component {
       const node = decoded(name);
       const user = await this.#authorize(request, { kind: "board", node }, signal);
       const url = `${PAGE_DATA_PATH}${below}${search === "" ? "" : `?${search}`}`;
-      return await this.#stream(user, () => this.#components.askBoard(node, url, response, signal));
+      return await this.#stream(user, () => this.#components.askBoard(node, { kind: "read", url }, response, signal));
     }
     switch (path) {
       case "overview":
@@ -312,6 +354,9 @@ export class FleetPagePort implements Component {
     }
   }
 }
+
+/** The board's name and what is asked of it. A board's answers never become part of an address: names are strict. */
+const CHANGE_PATH = new RegExp(`^${PAGE_DATA_PATH}boards/([^/]{1,253})/(.+)$`);
 
 const lineOf = (change: FleetChange): string => `${JSON.stringify(change)}\n`;
 

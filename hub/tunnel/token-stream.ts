@@ -1,7 +1,7 @@
 import { TOKEN_SECONDS } from "@picolet/hub-core/access-table.ts";
 import type { NodeBackend } from "@picolet/hub-core/fleet.ts";
 import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
-import { dnsSubdomainProblems } from "@picolet/protocol/kubernetes/name-rules.ts";
+import { dnsLabelProblems, dnsSubdomainProblems } from "@picolet/protocol/kubernetes/name-rules.ts";
 import { MAX_REQUEST_BYTES } from "@picolet/protocol/pki/certificate-request.ts";
 import type { IncomingStream, StreamError } from "@picolet/protocol/tunnel/stream.ts";
 import * as z from "zod";
@@ -26,6 +26,11 @@ export interface NodeSlots {
 /** A verb or subresource of the kubelet's API has 10 characters or so. */
 const word = z.string().min(1).max(64);
 
+const reviewedUser = {
+  user: z.string().min(1).max(1024),
+  groups: z.array(z.string().max(1024)).max(128),
+};
+
 /** Bounds what the API server is sent; a service account token has some 1,200 characters. */
 const reviewParams = z.discriminatedUnion("review", [
   z.object({
@@ -36,9 +41,13 @@ const reviewParams = z.discriminatedUnion("review", [
       .max(16 * 1024),
   }),
   z.object({
+    review: z.literal("podDeletion"),
+    ...reviewedUser,
+    namespace: z.string().refine((value) => dnsLabelProblems(value).length === 0, "is no name of a namespace"),
+  }),
+  z.object({
     review: z.literal("access"),
-    user: z.string().min(1).max(1024),
-    groups: z.array(z.string().max(1024)).max(128),
+    ...reviewedUser,
     verb: word,
     subresource: word,
   }),

@@ -7,6 +7,7 @@ import type {
   KubeletParams,
   KubeletReply,
   LogsParams,
+  PodActionParams,
   StreamOpener,
   TunnelStream,
 } from "@picolet/protocol/tunnel/stream.ts";
@@ -61,6 +62,20 @@ export async function serveRequest(
       return await answerWith(stream, response, kubeletReply(stream.reply), signal);
     }
   }
+}
+
+/**
+ * Passes a user's restart or deletion of a pod on to the node. Its caller has judged the user's rights.
+ * @throws as `serveRequest`
+ */
+export async function servePodAction(
+  streams: StreamOpener,
+  params: PodActionParams,
+  response: ServerResponse,
+  signal: AbortSignal,
+): Promise<void> {
+  const stream = await streams.open("kubelet", params, "bulk", signal);
+  await answerWith(stream, response, kubeletReply(stream.reply), signal);
 }
 
 /** Never more than one piece ahead of what the client takes. */

@@ -4,25 +4,29 @@ import { PageClient, RequestFailure } from "../elements/page-client.ts";
 import { TokenForm } from "../elements/token-form.ts";
 import { BoardView } from "./board-view.ts";
 
-const NOTE = "The file page/token in the agent's state folder has it: /var/lib/picolet/page/token on the board.";
+const NOTE =
+  "To read: the file /var/lib/picolet/page/token on the board has a token. To restart and delete pods: the token of a " +
+  "user who may read nodes/page and delete pods, such as kubectl create token prints. It is gone with the page.";
 const UNAUTHORIZED = 401;
 
 function main(root: HTMLElement): void {
   let view: BoardView | undefined;
   const form = new TokenForm(NOTE, () => show());
   const client = new PageClient("data/", () => form.token);
+  const ask = (problem: string): void => {
+    view?.[Symbol.dispose]();
+    root.replaceChildren(make("h1", {}, "Board"), form.element);
+    form.ask(problem);
+  };
   const show = (): void => {
     view?.[Symbol.dispose]();
-    view = new BoardView(client, failed);
+    view = new BoardView(client, failed, () => ask(""));
     root.replaceChildren(view.element);
     view.start();
   };
   const failed = (error: unknown): void => {
     if (!(error instanceof RequestFailure) || error.status !== UNAUTHORIZED || form.element.isConnected) return;
-    const wasWrong = form.token !== "";
-    view?.[Symbol.dispose]();
-    root.replaceChildren(make("h1", {}, "Board"), form.element);
-    form.ask(wasWrong ? "This token is not the board's." : "");
+    ask(form.token === "" ? "" : "Neither the board nor its hub knows this token.");
   };
   show();
 }

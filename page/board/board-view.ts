@@ -1,6 +1,7 @@
 /** The page of one board: what it shows, read again while the page is seen. */
 import type { EventList, EventObject, ImageList, StatusAnswer, WatchLine } from "@picolet/protocol/local-api/status.ts";
 import type { PageHistory, PagePods, PageThresholds } from "@picolet/protocol/page/board-data.ts";
+import type { PodAction } from "@picolet/protocol/page/pod-actions.ts";
 import { KeyedChildren, make, setAttributes, setText } from "../elements/dom.ts";
 import { ageText, bytesText, count, durationText } from "../elements/format.ts";
 import { type PageClient, RequestFailure } from "../elements/page-client.ts";
@@ -9,7 +10,8 @@ import { badge, type Level, setBadge } from "../elements/status-badge.ts";
 import { table } from "../elements/table.ts";
 import { HistoryView } from "./history-view.ts";
 import { LogView } from "./log-view.ts";
-import { type PodRow, PodsView } from "./pods-view.ts";
+import { PodChangeView } from "./pod-change-view.ts";
+import { type PodReport, type PodRow, PodsView } from "./pods-view.ts";
 import { ResourcesView, type Summary } from "./resources-view.ts";
 
 const STATUS_INTERVAL_MS = 5000;
@@ -37,6 +39,7 @@ export class BoardView implements Disposable {
   });
   readonly #resources = new ResourcesView();
   readonly #pods: PodsView;
+  readonly #change: PodChangeView;
   readonly #log: LogView;
   readonly #history = new HistoryView();
   readonly #events = make("ol", { class: "events" });
@@ -48,12 +51,20 @@ export class BoardView implements Disposable {
   #nowMs = Date.now();
   #readAt = Date.now();
 
-  /** @param failed called with each failed request; a later one may succeed */
-  constructor(client: PageClient, failed: (error: unknown) => void) {
+  /**
+   * @param failed called with each failed request; a later one may succeed
+   * @param signIn called when a user wants to enter a token; undefined: the user has
+   */
+  constructor(client: PageClient, failed: (error: unknown) => void, signIn?: () => void) {
     this.#client = client;
     this.#failed = failed;
     this.#log = new LogView(client);
-    this.#pods = new PodsView((pod, container) => this.#log.open(pod, container));
+    this.#change = new PodChangeView(client, signIn);
+    const change = (verb: PodAction["verb"], pod: PodReport): void => this.#change.ask(verb, pod);
+    this.#pods = new PodsView({
+      openLog: (pod, container) => this.#log.open(pod, container),
+      change: client.hasToken ? change : undefined,
+    });
     const links = SECTIONS.map((name) => make("li", {}, make("a", { href: `#${idOf(name)}` }, name)));
     const nav = make("nav", { "aria-label": "Parts of this page" }, make("ul", {}, ...links));
     // A fragment would be the fleet page's own address.
@@ -67,7 +78,7 @@ export class BoardView implements Disposable {
       this.#problems,
       nav,
       section("Resources", this.#resources.element),
-      section("Pods", this.#pods.element, this.#log.element),
+      section("Pods", this.#change.element, this.#pods.element, this.#log.element),
       section("Events", make("p", { class: "note" }, "The newest first."), this.#events),
       section("History", this.#history.element),
       section("Images", this.#imagesNote, table("Images", ["Image", "Size", "Runtime"], this.#images)),
@@ -87,6 +98,7 @@ export class BoardView implements Disposable {
 
   [Symbol.dispose](): void {
     this.#life.abort();
+    this.#change[Symbol.dispose]();
     this.#log[Symbol.dispose]();
   }
 

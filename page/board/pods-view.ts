@@ -1,12 +1,13 @@
 /** The pods with their containers, and a button for the log of each. */
 import type { StatusAnswer } from "@picolet/protocol/local-api/status.ts";
 import type { PageContainer, PagePod } from "@picolet/protocol/page/board-data.ts";
+import type { PodAction } from "@picolet/protocol/page/pod-actions.ts";
 import { KeyedChildren, make, setAttributes, setText } from "../elements/dom.ts";
 import { ageText, bytesText, count } from "../elements/format.ts";
 import { badge, type Level, setBadge } from "../elements/status-badge.ts";
 import type { UsageSummary } from "./resources-view.ts";
 
-type PodReport = StatusAnswer["pods"][number];
+export type PodReport = StatusAnswer["pods"][number];
 
 export interface PodRow {
   readonly report: PodReport;
@@ -27,6 +28,13 @@ export interface NamedPod {
   readonly name: string;
 }
 
+export interface PodsViewInit {
+  /** Called when a user asks for the log of a container. */
+  readonly openLog: (pod: NamedPod, container: string) => void;
+  /** Called when a user asks for a restart or deletion; undefined: no user is signed in. */
+  readonly change: ((verb: PodAction["verb"], pod: PodReport) => void) | undefined;
+}
+
 const NANO_PER_MILLI = 1_000_000;
 
 export class PodsView {
@@ -36,10 +44,9 @@ export class PodsView {
   readonly #rows: KeyedChildren<PodRow>;
   #nowMs = 0;
 
-  /** @param openLog called when a user asks for the log of a container */
-  constructor(openLog: (pod: NamedPod, container: string) => void) {
+  constructor(init: PodsViewInit) {
     this.element = make("div", {}, this.#note, this.#list);
-    this.#rows = new KeyedChildren(this.#list, (row) => this.#makePod(row, openLog));
+    this.#rows = new KeyedChildren(this.#list, (row) => this.#makePod(row, init));
   }
 
   show(rows: readonly PodRow[], nowMs: number): void {
@@ -49,7 +56,7 @@ export class PodsView {
     this.#rows.show(rows, ({ report }) => `${report.namespace}/${report.name}/${report.uid}`);
   }
 
-  #makePod({ report }: PodRow, openLog: (pod: NamedPod, container: string) => void) {
+  #makePod({ report }: PodRow, { openLog, change }: PodsViewInit) {
     const state = badge();
     const facts = make("p", { class: "facts" });
     const message = make("p", { class: "message" });
@@ -77,6 +84,7 @@ export class PodsView {
         ),
         facts,
         message,
+        ...(change === undefined ? [] : [changeButtons(report, change)]),
         make("div", { class: "scroll", role: "group", "aria-label": label, tabindex: 0 }, table),
       ),
     );
@@ -123,6 +131,16 @@ export class PodsView {
     };
     return { element, update };
   }
+}
+
+function changeButtons(report: PodReport, change: NonNullable<PodsViewInit["change"]>): HTMLElement {
+  const buttons = (["restart", "delete"] as const).map((verb) => {
+    const name = verb === "restart" ? "Restart" : "Delete";
+    const button = make("button", { type: "button", "aria-label": `${name} ${report.name}` }, name);
+    button.addEventListener("click", () => change(verb, report));
+    return button;
+  });
+  return make("div", { class: "row changes" }, ...buttons);
 }
 
 const isWell = ({ ready, phase }: PodReport): boolean => ready || phase === "Succeeded";

@@ -1,5 +1,6 @@
 /** Reads the data of a page. The token, if one is needed, is kept in memory alone. */
 import { ignore } from "@picolet/protocol/errors.ts";
+import { type PodAction, podActionOf, podActionRequest } from "@picolet/protocol/page/pod-actions.ts";
 
 export class RequestFailure extends Error {
   readonly status: number;
@@ -31,6 +32,19 @@ export class PageClient {
     return (await (await this.#open(path, signal)).json()) as T;
   }
 
+  get hasToken(): boolean {
+    return this.#token() !== "";
+  }
+
+  /** Restarts or deletes a pod. @returns what has become of it, as a sentence. @throws RequestFailure */
+  async change(action: PodAction, signal: AbortSignal): Promise<string> {
+    const { method, path } = podActionRequest(action);
+    // A board may say anything; another address must not become of it.
+    if (podActionOf(method, path) === undefined) throw new Error("this is no name of a pod");
+    const { message = "" } = (await (await this.#open(path, signal, method)).json()) as { readonly message?: string };
+    return message.slice(0, MAX_MESSAGE_LENGTH);
+  }
+
   /** The pieces of a text as they come. */
   async *pieces(path: string, signal: AbortSignal): AsyncGenerator<string> {
     const { body } = await this.#open(path, signal);
@@ -58,10 +72,16 @@ export class PageClient {
     }
   }
 
-  async #open(path: string, signal: AbortSignal): Promise<Response> {
+  async #open(path: string, signal: AbortSignal, method = "GET"): Promise<Response> {
     const token = this.#token();
     const headers: Record<string, string> = token === "" ? {} : { authorization: `Bearer ${token}` };
-    const response = await fetch(this.#base + path, { signal, headers, credentials: "omit", redirect: "error" });
+    const response = await fetch(this.#base + path, {
+      method,
+      signal,
+      headers,
+      credentials: "omit",
+      redirect: "error",
+    });
     if (response.ok) return response;
     throw new RequestFailure(response.status, messageOf(await response.text(), response.status));
   }

@@ -126,6 +126,18 @@ export interface KubeletParams {
   readonly accept?: string | undefined;
 }
 
+/**
+ * Params of `kubelet` too: a restart or the deletion of a pod (`page/pod-actions.ts`), after the hub has reviewed the
+ * user's rights. An older agent refuses them as `invalid`. Reply and lane as for a GET.
+ */
+export interface PodActionParams {
+  readonly method: "POST" | "DELETE";
+  /** From `/page/data/` on. */
+  readonly path: string;
+  /** The user's name, for the pod's events. */
+  readonly user: string;
+}
+
 export interface KubeletReply {
   readonly status: number;
   readonly contentType: string;
@@ -156,6 +168,16 @@ export type ReviewParams =
       readonly verb: string;
       /** `proxy`, `stats`, `metrics` … */
       readonly subresource: string;
+    }
+  /**
+   * Asks whether a user of the board's page may delete the pods of a namespace. A stolen board can learn by it which
+   * users may; the rate of its reviews is limited.
+   */
+  | {
+      readonly review: "podDeletion";
+      readonly user: string;
+      readonly groups: readonly string[];
+      readonly namespace: string;
     }
   /** A PKCS#10 request, PEM, for the serving certificate of the board's port. The same one is sent until it ends. */
   | { readonly review: "serving"; readonly request: string };

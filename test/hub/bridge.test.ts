@@ -747,6 +747,10 @@ test("a node has a client's token and rights reviewed, as itself and for itself"
   const asked = (name: string, groups: readonly string[]) => backend.review({ ...access, user: name, groups }, signal);
   assert.deepEqual(await asked(user?.name ?? "", user?.groups ?? []), { allowed: false });
   assert.deepEqual(await asked("admin", ["system:masters"]), { allowed: true });
+  const deletion = (name: string, groups: readonly string[]) =>
+    backend.review({ review: "podDeletion", user: name, groups, namespace: "default" }, signal);
+  assert.deepEqual(await deletion(user?.name ?? "", user?.groups ?? []), { allowed: false });
+  assert.deepEqual(await deletion("admin", ["system:masters"]), { allowed: true });
 });
 
 const SIGNING: ResourceType = {

@@ -5,9 +5,9 @@ import type { IncomingMessage } from "node:http";
 import { request } from "node:https";
 import { after, before, test } from "node:test";
 import { gunzipSync } from "node:zlib";
-import { MAX_STREAMS_PER_USER } from "@picolet/hub/page/fleet-page-port.ts";
+import { CHANGE_RATE, MAX_STREAMS_PER_USER } from "@picolet/hub/page/fleet-page-port.ts";
 import type { FleetBoards, FleetChange, FleetOverview } from "@picolet/protocol/page/fleet-data.ts";
-import { boardName, FLEET_TOKEN, FleetPages, LESSER_TOKEN } from "../support/page/fleet-pages.ts";
+import { boardName, FLEET_TOKEN, FleetPages, LESSER_TOKEN, SHOP_TOKEN } from "../support/page/fleet-pages.ts";
 
 const BOARDS = 10_000;
 const bearer = (token: string): Record<string, string> => ({ authorization: `Bearer ${token}` });
@@ -69,6 +69,51 @@ test("the page itself is for all, its data for users with the rights alone", asy
   assert.deepEqual(pages.asked, []);
   // Neither a cookie nor the address is a token.
   assert.equal(await statusOf(`/page/data/overview?token=${FLEET_TOKEN}`, { cookie: `token=${FLEET_TOKEN}` }), 401);
+});
+
+const SHOP = bearer(SHOP_TOKEN);
+const POD = `/page/data/boards/${boardName(3)}/pods/shop/web`;
+
+test("a pod is changed for a user with the right in its namespace, on the board that is named", async () => {
+  assert.equal(await statusOf(`${POD}/restart`, SHOP, "POST"), 200);
+  assert.equal(await statusOf(POD, { ...SHOP, "content-length": "0" }, "DELETE"), 200);
+  const change = (verb: string) => {
+    const action = { verb, namespace: "shop", name: "web" };
+    return `${boardName(3)} ${JSON.stringify({ kind: "change", action, user: "shopkeeper" })}`;
+  };
+  assert.deepEqual(pages.asked.splice(0), [change("restart"), change("delete")]);
+});
+
+test("no pod is changed without the rights to the board and to the pods of the namespace", async () => {
+  const board = `/page/data/boards/${boardName(3)}/`;
+  assert.equal(await statusOf(POD, {}, "DELETE"), 401);
+  assert.equal(await statusOf(POD, { cookie: `token=${SHOP_TOKEN}` }, "DELETE"), 401);
+  assert.equal(await statusOf(POD, bearer(LESSER_TOKEN), "DELETE"), 403);
+  assert.equal(await statusOf(`${board}pods/other/web`, SHOP, "DELETE"), 403);
+  assert.equal(await statusOf(POD, { ...SHOP, "sec-fetch-site": "cross-site" }, "DELETE"), 403);
+  assert.equal(await statusOf(POD, { ...SHOP, "transfer-encoding": "chunked" }, "DELETE"), 400);
+  for (const [method, path] of [
+    ["POST", POD],
+    ["DELETE", `${POD}/restart`],
+    ["DELETE", `${POD}?x=1`],
+    ["DELETE", `/page/data/boards/..%2f${boardName(4)}/pods/shop/web`],
+    ["DELETE", `${board}pods/shop/..%2f..%2f${boardName(4)}`],
+    ["DELETE", `${board}pods/../web`],
+    ["PATCH", POD],
+    ["OPTIONS", POD],
+    ["POST", "/page/"],
+  ] as const)
+    assert.equal(await statusOf(path, SHOP, method), 405, `${method} ${path}`);
+  assert.deepEqual(pages.asked, []);
+});
+
+test("the changes of one user are limited", async () => {
+  const statuses: (number | undefined)[] = [];
+  for (let count = 0; count <= CHANGE_RATE.burst; count += 1)
+    statuses.push(await statusOf(`${POD}/restart`, SHOP, "POST"));
+  assert.ok(statuses.includes(429), String(statuses));
+  assert.equal(await statusOf(POD, ADMIN, "DELETE"), 200);
+  pages.asked.length = 0;
 });
 
 test("it only reads, and nothing of another site is answered", async () => {

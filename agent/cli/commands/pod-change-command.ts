@@ -1,5 +1,6 @@
 import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
 import { describeError } from "@picolet/protocol/errors.ts";
+import { podChangeSentence } from "@picolet/protocol/local-api/pod-change.ts";
 import type { PodChangeAnswer } from "@picolet/protocol/local-api/status.ts";
 import { millis, seconds } from "@picolet/protocol/ports.ts";
 import type { Context } from "../context/context.ts";
@@ -50,14 +51,5 @@ function change(context: Context, verb: "restart" | "delete", path: string, quer
   return client.send<PodChangeAnswer>("DELETE", `${path}${query}`, undefined, timeout);
 }
 
-function sentence({ namespace, name, change }: PodChangeAnswer, isDone: boolean): string {
-  const pod = printableLine(podLabel(namespace, name));
-  switch (change) {
-    case "restarted":
-      return `pod/${pod} ${isDone ? "restarted" : "is restarting"}`;
-    case "removed":
-      return `pod "${pod}" ${isDone ? "deleted" : "is being deleted"}`;
-    case "ended":
-      return `pod "${pod}" ${isDone ? "ended" : "is ending"} on this board; its hub decides what follows`;
-  }
-}
+const sentence = ({ namespace, name, change: what }: PodChangeAnswer, isDone: boolean): string =>
+  podChangeSentence(what, printableLine(podLabel(namespace, name)), isDone);

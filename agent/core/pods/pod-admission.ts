@@ -51,6 +51,8 @@ export interface PodLeave {
   readonly gracePeriod?: Millis | undefined;
   /** All of it begins again in the runtime that it leaves: a new sandbox, init containers, no back-off. */
   readonly comesBack?: boolean | undefined;
+  /** The user who asks for it, where the board knows one. */
+  readonly user?: string | undefined;
 }
 
 export interface PodMover {

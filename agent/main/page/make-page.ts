@@ -3,18 +3,23 @@ import { readFileSync, realpathSync } from "node:fs";
 import { dirname, join } from "node:path";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { PageHistory } from "@picolet/protocol/page/board-data.ts";
+import type { PodAction } from "@picolet/protocol/page/pod-actions.ts";
 import { RELEASED_AT_MS } from "@picolet/protocol/version.ts";
 import { unloadModules } from "../../budget/unload-modules.ts";
 import type { ContainerLogs } from "../../core/pods/container-logs.ts";
 import type { NodeImages } from "../../core/pods/image-pulls.ts";
+import type { PodEnder, PodMover } from "../../core/pods/pod-admission.ts";
 import { HistoryRecorder, SAMPLE_INTERVAL } from "../../page/history-recorder.ts";
+import type { PageActions } from "../../page/page-actions.ts";
 import type { PageAnswer, PageAnswers } from "../../page/page-answers.ts";
 import { PagePort } from "../../page/page-port.ts";
 import type { PageServer } from "../../page/page-server.ts";
+import type { PageOfNode } from "../../streams/kubelet-answers.ts";
 import type { AgentBase } from "../base/agent-base.ts";
 import type { AgentPorts } from "../node/agent-init.ts";
 import type { NodeAgentView } from "../node/node-agent-view.ts";
 import type { NodeUsageSampler } from "../node/node-usage.ts";
+import { pushedPods } from "../pods/pod-sources.ts";
 import { HistoryFiguresOfNode } from "./history-figures.ts";
 
 export interface PagedNode {
@@ -22,10 +27,12 @@ export interface PagedNode {
   readonly usage: NodeUsageSampler;
   readonly logs: ContainerLogs;
   readonly images: NodeImages;
+  readonly workers: PodEnder & PodMover;
 }
 
 export interface NodePage {
-  readonly answer: (url: string, signal: AbortSignal) => Promise<PageAnswer>;
+  /** For a port of the page, and for the hub. */
+  readonly answers: PageOfNode;
   readonly parts: readonly Component[];
 }
 
@@ -59,19 +66,32 @@ export function makePage(base: AgentBase, machine: AgentPorts, node: PagedNode):
     });
     return answers;
   };
-  const answer: NodePage["answer"] = async (url, signal) => await (await load()).answer(url, signal);
+  const answer = async (url: string, signal: AbortSignal): Promise<PageAnswer> =>
+    await (await load()).answer(url, signal);
+  let actions: PageActions | undefined;
+  const change = async (action: PodAction, user: string, signal: AbortSignal): Promise<PageAnswer> => {
+    const { PageActions } = await import("../../page/page-actions.ts");
+    actions ??= new PageActions({ view: node.view, workers: node.workers, pushed: pushedPods(base), clock, log });
+    return await actions.change(action, user, signal);
+  };
 
   const isOpen = page.anonymous || LOOPBACK.test(page.address);
   const open = async (): Promise<PageServer> => {
-    const { PageServer } = await import("../../page/page-server.ts");
+    const [{ PageServer }, { PageUsers }, { HubReviews }] = await Promise.all([
+      import("../../page/page-server.ts"),
+      import("../../page/page-users.ts"),
+      import("../../kubelet-server/hub-reviews.ts"),
+    ]);
+    const users = new PageUsers({ reviews: new HubReviews({ hub: base.cluster.link }), clock }, { nodeName });
     const access = isOpen ? undefined : (await import("../../page/page-access.ts")).pageAccess(folder, nodeName);
-    return await PageServer.open({ answer, log }, { names: [nodeName, `${nodeName}.local`], access: await access });
+    const names = [nodeName, `${nodeName}.local`];
+    return await PageServer.open({ answer, change, users, log }, { names, access: await access });
   };
   const unload = (): void => {
     answers = undefined;
-    unloadModules("page-server", "page-access", "page-visit", "page-history", "history-ring");
+    unloadModules("page-server", "page-users", "page-access", "page-visit", "page-history", "history-ring");
   };
-  return { answer, parts: [history, new PagePort({ open, unload, clock, log }, page)] };
+  return { answers: { answer, change }, parts: [history, new PagePort({ open, unload, clock, log }, page)] };
 }
 
 async function loadAnswers(

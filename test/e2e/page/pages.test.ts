@@ -4,6 +4,7 @@
  */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
+import type { PodsByName } from "@picolet/scripts/start/follow-pods.ts";
 import type { Page } from "playwright-core";
 import type { AgentNode } from "../../support/agent/agent-process.ts";
 import { componentPod, edgectl, nodeWith } from "../../support/agent/node-fixtures.ts";
@@ -17,6 +18,7 @@ const SCRIPT = "picolet.example/script:1";
 const BOARD = "board-a";
 const VIEWER = "viewer";
 const OPERATOR = "operator";
+const CHANGER = "changer";
 /** Would call the page's `hacked` wherever it became markup, a script or an address. */
 const HOSTILE =
   '"><img src=x onerror=hacked()><script>hacked()</script><svg/onload=hacked()>\u202e\u001b[31mjavascript:hacked()' +
@@ -61,6 +63,8 @@ async function userWith(name: string, rules: readonly unknown[]): Promise<string
 
 const LIST_NODES = { apiGroups: [""], resources: ["nodes"], verbs: ["list"] };
 const READ_PAGES = { apiGroups: [""], resources: ["nodes/page"], verbs: ["get"] };
+
+const DELETE_PODS = { apiGroups: [""], resources: ["pods"], verbs: ["delete"] };
 
 before(async () => {
   if (skip !== false) return;
@@ -240,6 +244,69 @@ test("the fleet's page leads into a board, as far as the user's rights go", { sk
   assert.equal(await foreignElements(), 0);
   await page.getByRole("link", { name: "← All boards" }).click();
   await page.getByRole("heading", { level: 1, name: "Fleet" }).waitFor();
+});
+
+test("a user with the right restarts and deletes a pod; another is refused", { skip }, async () => {
+  const changer = await userWith(CHANGER, [LIST_NODES, READ_PAGES, DELETE_PODS]);
+  const reader = (await fleet.kubectl(["create", "token", OPERATOR])).trim();
+  const spare = componentPod("spare", { image: SCRIPT, args: ["hold"], imagePullPolicy: "Never" }) as { spec: object };
+  await fleet.apply({ ...spare, spec: { ...spare.spec, nodeName: BOARD } });
+  await node.waitForPods("the spare pod", (pods) => pods.get("spare")?.status?.phase === "Running");
+  browser.complaints.length = 0;
+  await browser.show("desk", "light");
+  const signIn = async (token: string): Promise<void> => {
+    await page.getByLabel("Token").fill(token);
+    await page.keyboard.press("Enter");
+  };
+  const change = async (verb: "Restart" | "Delete", pod: string): Promise<void> => {
+    await page.getByText(pod, { exact: true }).click();
+    await page.getByRole("button", { name: `${verb} ${pod}` }).press("Enter");
+    await page.getByRole("dialog", { name: `${verb} default/${pod}?` }).waitFor();
+  };
+  const boardOf = async (token: string): Promise<void> => {
+    // A reload forgets the token before.
+    await page.goto("about:blank");
+    await page.goto(fleetUrl());
+    await signIn(token);
+    await page.getByRole("link", { name: new RegExp(BOARD) }).click();
+    await page.getByText("2 of 3 pods well").waitFor();
+  };
+  await boardOf(reader);
+  await change("Delete", "spare");
+  // Nothing happens without the user's word.
+  await page.keyboard.press("Escape");
+  assert.equal(await page.getByRole("dialog").count(), 0);
+  await page.getByRole("button", { name: "Delete spare" }).press("Enter");
+  await assertSound("the question before a deletion");
+  await page.keyboard.press("Tab");
+  await page.keyboard.press("Enter");
+  const refusal = new RegExp(
+    `Forbidden \\(user=system:serviceaccount:default:${OPERATOR} may not restart or delete pods`,
+  );
+  await page.getByRole("status").getByText(refusal).waitFor();
+  await boardOf(changer);
+  await change("Restart", `loud-${BOARD}`);
+  await page.getByRole("dialog").getByRole("button", { name: "Restart" }).click();
+  await page.getByText(`pod/default/loud-${BOARD} is restarting`).waitFor();
+  await page.getByText(`as was asked for on the board by system:serviceaccount:default:${CHANGER}`).waitFor();
+  // The board's own page, where reading needs no token.
+  await page.goto(boardUrl());
+  await page.getByText("spare", { exact: true }).click();
+  await page.getByRole("button", { name: "Log of app" }).first().waitFor();
+  assert.equal(await page.getByRole("button", { name: /^(Restart|Delete) / }).count(), 0);
+  await page.getByRole("button", { name: "Sign in to restart and delete pods" }).click();
+  await signIn(changer);
+  await change("Delete", "spare");
+  await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
+  await page.getByText('pod "default/spare" is ending on this board; its hub decides what follows').waitFor();
+  const isOver = (pods: PodsByName): boolean => pods.get("spare")?.status?.phase === "Failed";
+  const { reason, message } = (await node.waitForPods("the end of the spare pod", isOver)).get("spare")?.status ?? {};
+  assert.equal(reason, "DeletedOnBoard");
+  assert.equal(message, `The pod was deleted on its board by system:serviceaccount:default:${CHANGER} with its page`);
+  const ask = (authorization: string): Promise<Response> =>
+    fetch(`${boardUrl()}data/pods/default/loud-${BOARD}`, { method: "DELETE", headers: { authorization } });
+  assert.equal((await ask(`Bearer ${reader}`)).status, 403);
+  assert.equal((await ask("Bearer wrong")).status, 401);
 });
 
 test("10,000 boards are searched and walked without delay, and change while one looks", { skip }, async () => {

@@ -18,6 +18,9 @@ export const FLEET_TOKEN = "a-token-that-the-hub-knows";
 /** Knows the fleet, and may see no rollouts and no boards. */
 export const LESSER_TOKEN = "a-token-with-fewer-rights";
 
+/** Knows the fleet and its boards, and may delete pods of the namespace `shop`. */
+export const SHOP_TOKEN = "a-token-for-the-shop";
+
 const GOOD: FleetBoardView = {
   conditions: "DiskPressure=False,MemoryPressure=False,Ready=True",
   version: "v1.34.0-picolet.0.1.0",
@@ -118,8 +121,9 @@ export class FleetPages implements AsyncDisposable {
         gate: new ConnectionGate({ clock, log }, PAGE_PORT_LIMITS),
         authorize: async ({ headers }, question) => authorize(headers.authorization, question),
         rollouts: async () => ROLLOUTS,
-        askBoard: async (node, url, response) => {
-          asked.push(`${node} ${url}`);
+        askBoard: async (node, request, response) => {
+          const { kind } = request;
+          asked.push(kind === "read" ? `${node} ${request.url}` : `${node} ${JSON.stringify(request)}`);
           response.writeHead(200, { "content-type": "application/json" });
           response.end("{}");
         },
@@ -141,7 +145,12 @@ export class FleetPages implements AsyncDisposable {
   }
 }
 
-function authorize(authorization: string | undefined, { kind }: PageQuestion): string {
+function authorize(authorization: string | undefined, question: PageQuestion): string {
+  const { kind } = question;
+  if (authorization === `Bearer ${SHOP_TOKEN}`) {
+    if (kind !== "pods" || question.namespace === "shop") return "shopkeeper";
+    throw new PicoletError("permission_denied", "Forbidden (user=shopkeeper)");
+  }
   if (authorization === `Bearer ${FLEET_TOKEN}`) return "admin";
   if (authorization !== `Bearer ${LESSER_TOKEN}`)
     throw new PicoletError("permission_denied", "Unauthorized", { reason: "Unauthorized" });

@@ -200,7 +200,8 @@ class HeldNode implements NodeBackend {
   async review(params: ReviewParams): Promise<TokenReply | AccessReply | ServingReply> {
     if (params.review === "token") return { user: params.token === "good" ? { name: "reader", groups: [] } : null };
     if (params.review === "serving") return { state: "pending" };
-    return { allowed: params.user === "reader" && params.subresource === "stats" };
+    const right = params.review === "podDeletion" ? "" : params.subresource;
+    return { allowed: params.user === "reader" && right === "stats" };
   }
 
   [Symbol.asyncDispose](): Promise<void> {
