@@ -1,10 +1,13 @@
 /** A real browser, Debian's Chromium, for the tests of the pages. */
+import { execFileSync } from "node:child_process";
 import { existsSync } from "node:fs";
+import { join } from "node:path";
 import axe from "axe-core";
 import { type BrowserContext, chromium, type Page } from "playwright-core";
 import { TempFolder } from "../unit/machine/temp-folder.ts";
 
 const CHROMIUM = "/usr/bin/chromium";
+const WITHOUT_NETLINK = join(import.meta.dirname, "without-netlink.c");
 const FLAGS = [
   "--headless",
   "--no-sandbox",
@@ -60,8 +63,11 @@ export class Browser implements AsyncDisposable {
 
   static async start(): Promise<Browser> {
     const profile = new TempFolder();
-    const context = await chromium.launchPersistentContext(profile.path, {
+    const library = profile.at("without-netlink.so");
+    execFileSync("clang", ["-shared", "-fPIC", "-O1", "-o", library, WITHOUT_NETLINK]);
+    const context = await chromium.launchPersistentContext(profile.at("profile"), {
       executablePath: CHROMIUM,
+      env: { ...process.env, LD_PRELOAD: library },
       args: FLAGS,
       ignoreHTTPSErrors: true,
       bypassCSP: false,
