@@ -3,12 +3,12 @@
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { readFileSync, writeFileSync } from "node:fs";
+import { readFileSync, readlinkSync, writeFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
 import type { WhyAnswer } from "@picolet/protocol/local-api/why.ts";
 import { isReady } from "@picolet/scripts/start/follow-pods.ts";
-import { KUBECTL_VERSIONS } from "@picolet/scripts/test/install-kubectl.ts";
+import { KUBECTL_VERSIONS, type KubectlVersion } from "@picolet/scripts/test/install-kubectl.ts";
 import type { AgentNode } from "../../support/agent/agent-process.ts";
 import {
   componentPod,
@@ -59,6 +59,12 @@ after(async () => {
 async function ready(pod: unknown, name: string): Promise<void> {
   await admin.create(PODS, pod as Readonly<Record<string, unknown>>);
   await admin.untilPod(name, "ready", isReady);
+}
+
+/** The names of the pods that `kubectl debug node` made. */
+async function debuggers(version: KubectlVersion): Promise<readonly string[]> {
+  const names = await fleet.kubectl(["get", "pods", "-o", "name"], { version });
+  return names.split("\n").flatMap((line) => /^pod\/(node-debugger-\S+)$/.exec(line)?.slice(1) ?? []);
 }
 
 for (const version of KUBECTL_VERSIONS) {
@@ -158,6 +164,45 @@ for (const version of KUBECTL_VERSIONS) {
     assert.match(said, /\/dev\/pts\/\d+/);
     if (child.exitCode === null) await once(child, "exit");
     assert.equal(child.exitCode, 7);
+  });
+
+  test(`kubectl ${version} debug node runs in the namespaces of the board, with its files`, { skip }, async () => {
+    const made = fleet.folder.at(`debug-${suffix}`);
+    const links = ["pid", "net", "ipc"].map((each) => `readlink /proc/self/ns/${each}`).join("; ");
+    const before = new Set(await debuggers(version));
+    const child = fleet.spawnKubectl(["debug", "node/node-a", "-i", `--image=${BUSYBOX_IMAGE}`, "--", "sh"], version);
+    // Input that ends would detach kubectl before the answer: the container of this command has no stdinOnce.
+    child.stdin?.write(`${links}; echo made >/host${made}; echo all; exit 3\n`);
+    const said = await untilPrinted(child, (text) => text.includes("all\n"));
+    await endProcess(child);
+    for (const each of ["pid", "net", "ipc"]) assert.ok(said.includes(readlinkSync(`/proc/self/ns/${each}`)), said);
+    assert.equal(readFileSync(made, "utf8"), "made\n");
+    const [name = "", ...more] = (await debuggers(version)).filter((each) => !before.has(each));
+    assert.deepEqual(more, []);
+    const { spec, status } = await admin.untilPod(name, "ended", (pod) => pod.status?.phase === "Failed");
+    assert.equal(status?.containerStatuses?.[0]?.state?.terminated?.exitCode, 3);
+    assert.deepEqual([spec.nodeName, spec.hostPID, spec.hostNetwork, spec.hostIPC], ["node-a", true, true, true]);
+    await fleet.kubectl(["delete", "pod", name, "--timeout=60s"], { version });
+  });
+
+  test(`kubectl ${version} debug node is refused where Pod Security says so, with each reason`, { skip }, async () => {
+    const namespace = `guarded-${suffix}`;
+    await fleet.kubectl(["create", "namespace", namespace], { version });
+    const levels: readonly (readonly [level: string, reason: RegExp])[] = [
+      ["baseline", /hostPath volumes \(volume "host-root"\)/],
+      ["restricted", /restricted volume types \(volume "host-root" uses restricted volume type "hostPath"\)/],
+    ];
+    for (const [level, reason] of levels) {
+      const label = `pod-security.kubernetes.io/enforce=${level}`;
+      await fleet.kubectl(["label", "--overwrite", "namespace", namespace, label], { version });
+      const words = ["debug", "node/node-a", "-n", namespace, `--image=${BUSYBOX_IMAGE}`, "--", "true"];
+      const { code, stderr } = await fleet.tryKubectl(words, { version });
+      assert.equal(code, 1, stderr);
+      assert.match(stderr, new RegExp(`forbidden: violates PodSecurity "${level}:latest": host namespaces`));
+      assert.match(stderr, /\(hostNetwork=true, hostPID=true, hostIPC=true\)/);
+      assert.match(stderr, reason);
+    }
+    await fleet.kubectl(["delete", "namespace", namespace], { version });
   });
 
   test(`kubectl ${version} attaches to a component, and says why it cannot exec into it`, { skip }, async () => {
