@@ -6,6 +6,7 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import type { StatusAnswer } from "@picolet/protocol/local-api/status.ts";
 import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
 import {
   agentPod,
@@ -186,6 +187,24 @@ test("status has the stable shape", async (t) => {
   ]);
   assert.equal(status.ready, true);
   assert.deepEqual(status.tunnel, { state: "disabled", since: null, rttMs: null });
+});
+
+test("a pod that the node ends is a fault from the decision on, also while it is ready", async (t) => {
+  const bench = await Bench.start(t);
+  const ready = { phase: "Running", conditions: [{ type: "Ready", status: "True" }] } as const;
+  const status = { ...ready, reason: "Preempting", message: "Pod was preempted." };
+  const failing = agentPod(podOf({}, { name: "low" }), { status, endsAs: "Failed" });
+  bench.view.setPods(agentPod(podOf({}, { name: "web" }), { status: ready }), failing);
+  const [, answer] = await bench.json("/v1/status");
+  const { pods, health } = answer as unknown as StatusAnswer;
+  assert.deepEqual(
+    pods.map(({ name, isWell, message }) => [name, isWell, message]),
+    [
+      ["low", false, "Preempting: Pod was preempted."],
+      ["web", true, ""],
+    ],
+  );
+  assert.equal(health.summary, "degraded: 1 of 2 pods not ready");
 });
 
 test("lists of pods and events have Kubernetes' shape and honour their filters", async (t) => {

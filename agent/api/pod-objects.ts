@@ -64,7 +64,7 @@ function judged(
     tunnel: tunnelFacts(view.tunnel()),
     memory: view.agent(),
     agentFlash: { bytes: view.flash().today.agentBytes, budgetBytes: view.flash().agentBudgetBytes },
-    pods: pods.map(podFacts),
+    pods,
     manifestProblems: view.problems().map(({ origin, line, message }) => {
       return `${line === null ? origin : `${origin}:${line}`}: ${message}`;
     }),
@@ -89,17 +89,17 @@ function tunnelFacts({ certificate, ...tunnel }: TunnelReport): NodeFacts["tunne
   return { ...tunnel, certificate: { notBeforeMs: Date.parse(notBefore), notAfterMs: Date.parse(notAfter) } };
 }
 
-const podFacts = ({ ready, phase, summary }: Pick<StatusAnswer["pods"][number], "ready" | "phase" | "summary">) => ({
-  ...{ ready, phase },
-  isTerminating: summary.status === "Terminating",
-});
-
 function podReport(view: AgentView, agentPod: AgentPod, pulls: readonly ActivePull[]): StatusAnswer["pods"][number] {
   const pod = podObject(agentPod);
   const { desired } = agentPod;
   const status = pod.status ?? PENDING_STATUS;
   const ready = conditionIs(status.conditions, "Ready");
   const summary = summarizePod(pod);
+  const isWell = isPodWell({
+    ...{ ready, phase: status.phase },
+    isTerminating: summary.status === "Terminating",
+    isFailing: agentPod.endsAs === "Failed",
+  });
   return {
     namespace: pod.metadata.namespace,
     name: pod.metadata.name,
@@ -110,7 +110,7 @@ function podReport(view: AgentView, agentPod: AgentPod, pulls: readonly ActivePu
     restarts: summary.restarts,
     runtime: agentPod.runtime,
     message:
-      ready || status.phase === "Succeeded"
+      (ready && isWell) || status.phase === "Succeeded"
         ? ""
         : whyNotReady({
             pod,
@@ -119,7 +119,7 @@ function podReport(view: AgentView, agentPod: AgentPod, pulls: readonly ActivePu
             warnings: () => warningsOf(view, agentPod),
           }),
     summary,
-    isWell: isPodWell(podFacts({ ready, phase: status.phase, summary })),
+    isWell,
     createdAt: pod.metadata.creationTimestamp ?? status.startTime ?? null,
   } satisfies PodReport & Record<string, unknown>;
 }

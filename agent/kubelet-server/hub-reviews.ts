@@ -17,6 +17,9 @@ interface PodDeletionQuestion {
   readonly podsIn: string;
 }
 
+const HUB_TOO_OLD =
+  "the board's hub is too old to say who may restart or delete pods: update the hub, or use edgectl on the board";
+
 /** Asks the API server through the tunnel, as a kubelet asks it over its webhooks. */
 export class HubReviews implements KubeletReviews, Reviews<AccessQuestion | PodDeletionQuestion> {
   readonly #hub: ClientReviews | undefined;
@@ -54,6 +57,9 @@ export class HubReviews implements KubeletReviews, Reviews<AccessQuestion | PodD
     try {
       return ((await this.#ask(params, signal)) as Partial<AccessReply> | null)?.allowed === true;
     } catch (error) {
+      // An older hub does not know the question, and a namespace of this board's pods is never invalid.
+      if ("podsIn" in question && isPicoletError(error, "invalid"))
+        throw new PicoletError("unimplemented", HUB_TOO_OLD, { cause: error });
       // As a kubelet: 500 with the reason.
       if (!isPicoletError(error, "unavailable")) throw error;
       throw new PicoletError("failed", `Authorization error (user=${name}, ${what})`, {

@@ -9,11 +9,13 @@ import { type KubeletUser, unauthorized } from "@picolet/kubelet-api/serving/kub
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { type PodAction, podActionOf, podActionRequest } from "@picolet/protocol/page/pod-actions.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
+import type { ReviewParams } from "@picolet/protocol/tunnel/stream.ts";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import fc from "fast-check";
+import { HubReviews } from "../kubelet-server/hub-reviews.ts";
 import { type PageAccess, pageAccess } from "./page-access.ts";
 import type { PageAnswer } from "./page-answers.ts";
 import { MAX_CONNECTIONS, PagePort } from "./page-port.ts";
@@ -60,12 +62,13 @@ class Page implements AsyncDisposable {
   constructor(
     answer: (url: string, signal: AbortSignal) => Promise<PageAnswer> = async (url) => text([url]),
     init: Partial<PageServerInit> = {},
+    reviews: PageReviews = this.reviews,
   ) {
     const { clock, log } = this;
     this.access = init.access;
     const open = async (): Promise<PageServer> => {
       this.opened += 1;
-      const users = new PageUsers({ reviews: this.reviews, clock }, { nodeName: "board-1" });
+      const users = new PageUsers({ reviews, clock }, { nodeName: "board-1" });
       const change = async (action: PodAction, user: string): Promise<PageAnswer> => {
         this.changes.push(`${user}: ${action.verb} ${action.namespace}/${action.name}`);
         return text(["done"]);
@@ -273,6 +276,21 @@ test("without its hub a board changes nothing for a user, and is read with its o
   assert.equal((await page.ask("/page/data/status", bearer("changer"))).status, 403);
   assert.equal((await page.ask(DELETE, bearer("admin"), "DELETE")).status, 200);
   assert.deepEqual(page.changes, ["admin: delete shop/web-board-1"]);
+});
+
+test("a hub that is too old for changes of pods is named, with what to do", async () => {
+  const review = async (params: ReviewParams): Promise<unknown> => {
+    if (params.review === "token") return { user: { name: params.token, groups: [] } };
+    if (params.review === "access") return { allowed: true };
+    throw new PicoletError("invalid", "cannot read the review", { cause: "Invalid discriminator value" });
+  };
+  await using page = new Page(undefined, {}, new HubReviews({ hub: { review } }));
+  const { status, text: body } = await page.ask(DELETE, bearer("admin"), "DELETE");
+  assert.equal(status, 501);
+  const sentence =
+    "the board's hub is too old to say who may restart or delete pods: update the hub, or use edgectl on the board";
+  assert.equal((JSON.parse(body) as { message: string }).message, sentence);
+  assert.deepEqual(page.changes, []);
 });
 
 test("a network that guesses tokens does not have the hub asked without end", async () => {

@@ -156,6 +156,8 @@ export class PageServer {
       if (!(error instanceof PicoletError) || signal.aborted) throw error;
       const isUnknown = error.reason === "Unauthorized" || (action === undefined && error.code === "unavailable");
       if (action === undefined && isUnknown) return [401, NEEDS_TOKEN];
+      // The sentence is for the user of the page; the hub's refusal behind it is not.
+      if (error.code === "unimplemented") return [501, error.message];
       return [isUnknown ? 401 : HTTP_STATUS[error.code], describeError(error)];
     }
   }

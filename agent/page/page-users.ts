@@ -46,7 +46,7 @@ export class PageUsers {
    * @param podsIn undefined: the user wants to read; else to change pods of this namespace
    * @returns the user's name
    * @throws `permission_denied`, with the reason `Unauthorized` for an unknown token; `unavailable` while the hub cannot
-   * be asked; `resource_exhausted`
+   * be asked; `unimplemented` for a hub that is too old for changes of pods; `resource_exhausted`
    */
   async check(request: IncomingMessage, podsIn: string | undefined, signal: AbortSignal): Promise<string> {
     try {

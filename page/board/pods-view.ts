@@ -51,7 +51,7 @@ export class PodsView {
 
   show(rows: readonly PodRow[], nowMs: number): void {
     this.#nowMs = nowMs;
-    const ready = rows.filter(({ report }) => isWell(report)).length;
+    const ready = rows.filter(({ report }) => report.isWell).length;
     setText(this.#note, rows.length === 0 ? "There are no pods." : `${ready} of ${count(rows.length, "pod")} well`);
     this.#rows.show(rows, ({ report }) => `${report.namespace}/${report.name}/${report.uid}`);
   }
@@ -143,11 +143,9 @@ function changeButtons(report: PodReport, change: NonNullable<PodsViewInit["chan
   return make("div", { class: "row changes" }, ...buttons);
 }
 
-const isWell = ({ ready, phase }: PodReport): boolean => ready || phase === "Succeeded";
-
 function levelOf(report: PodReport): Level {
   if (report.phase === "Succeeded") return "idle";
-  if (report.ready) return "good";
+  if (report.ready && report.isWell) return "good";
   return report.phase === "Failed" ? "bad" : "warning";
 }
 

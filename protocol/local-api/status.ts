@@ -90,7 +90,7 @@ export interface PodReport {
   readonly restarts: number;
   /** `cri`, `wasm`; empty when no runtime of this node runs it. */
   readonly runtime: string;
-  /** Why it is not ready, "Reason: message"; else empty. */
+  /** Why it is not ready, or why the node ends it, "Reason: message"; else empty. */
   readonly message: string;
 }
 

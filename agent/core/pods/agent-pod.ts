@@ -8,6 +8,11 @@ export interface AgentPod {
   readonly status: PodStatus | undefined;
   /** Since when it is being ended, milliseconds since the epoch; `undefined`: it is not. */
   readonly terminatingSinceMs: number | undefined;
+  /**
+   * The phase that it has or gets when nothing of it runs, because it is over or the node ends it: it was evicted,
+   * preempted, shut down. `undefined`: neither.
+   */
+  readonly endsAs?: "Succeeded" | "Failed" | undefined;
   /** The name of the adapter that runs it; "" when none on this node can. */
   readonly runtime: string;
   /** As last observed, every attempt, in any order. */

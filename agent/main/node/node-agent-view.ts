@@ -165,6 +165,7 @@ export class NodeAgentView implements AgentView {
       desired,
       status: entry?.status,
       terminatingSinceMs: worker?.kind === "terminating" ? worker.sinceMs : undefined,
+      endsAs: worker?.kind === "finished" ? worker.outcome.phase : undefined,
       runtime: this.#runtimeOf(desired)?.name ?? "",
       containers: entry?.view.observed?.containers ?? [],
       logDirectory: join(this.#init.configuration.podLogsDir, `${namespace}_${name}_${desired.uid}`),

@@ -5,11 +5,13 @@ import {
   checkProblem,
   HEALTH_CHECKS,
   isFault,
+  isPodWell,
   judgeNode,
   NODE_STATES,
   type NodeFacts,
   type NodeState,
   notReadyReasons,
+  type PodFacts,
   summaryOf,
 } from "./judge-node.ts";
 
@@ -19,7 +21,9 @@ const runtime = (reason: string, message: string): RuntimeHealth => ({
   ...{ name: "cri", healthy: reason === "", reason, message, sinceMs: 0 },
 });
 const condition = (type: string, status: string) => ({ type, status, reason: "Why", message: "what" });
-const pod = (ready: boolean, phase = "Running", isTerminating = false) => ({ ready, phase, isTerminating });
+const pod = (ready: boolean, phase = "Running", change: Partial<PodFacts> = {}) => ({
+  isWell: isPodWell({ ready, phase, isTerminating: false, isFailing: false, ...change }),
+});
 const MIB = 1_048_576;
 
 const WELL: NodeFacts = {
@@ -34,7 +38,7 @@ const WELL: NodeFacts = {
   kernelPanic: undefined,
   memory: { anonBytes: 20 * MIB, budgetBytes: 64 * MIB },
   agentFlash: { bytes: MIB, budgetBytes: 5 * MIB },
-  pods: [pod(true), pod(false, "Succeeded"), pod(false, "Running", true)],
+  pods: [pod(true), pod(false, "Succeeded"), pod(false, "Running", { isTerminating: true })],
   manifestProblems: [],
 };
 
@@ -110,7 +114,10 @@ const ROWS: Readonly<Record<NodeState, Row>> = {
     summary: "it cannot join its hub",
   },
   hubAway: { facts: { tunnel: { state: "disconnected", refused: false, problem: "timeout" } } },
-  podsNotReady: { facts: { pods: [pod(true), pod(false), pod(false, "Failed")] }, summary: "2 of 3 pods not ready" },
+  podsNotReady: {
+    facts: { pods: [pod(true), pod(false), pod(false, "Failed"), pod(true, "Running", { isFailing: true })] },
+    summary: "3 of 4 pods not ready",
+  },
   manifestsBroken: { facts: { manifestProblems: ["a.yaml:7: wrong"] }, summary: "1 manifest problem" },
 };
 

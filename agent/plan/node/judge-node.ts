@@ -90,7 +90,8 @@ export interface NodeFacts extends AgentFacts {
   readonly kernelPanic: { readonly message: string; readonly path: string } | undefined;
   readonly memory: { readonly anonBytes: number; readonly budgetBytes: number };
   readonly agentFlash: { readonly bytes: number; readonly budgetBytes: number };
-  readonly pods: readonly PodFacts[];
+  /** By `isPodWell`. */
+  readonly pods: readonly { readonly isWell: boolean }[];
   /** `file:line: message` of each. */
   readonly manifestProblems: readonly string[];
 }
@@ -105,14 +106,16 @@ export interface PodFacts {
   readonly ready: boolean;
   readonly phase: string;
   readonly isTerminating: boolean;
+  /** The node ends it against the wish of its source: it may still be ready. */
+  readonly isFailing: boolean;
 }
 
 /** The node renews at 70 to 90 % of the life, so that what is left then shows that each attempt has failed. */
 const CERTIFICATE_REST = 0.1;
 
 /** Completed pods are done, terminating ones are meant to go: neither is a fault. */
-export const isPodWell = ({ ready, phase, isTerminating }: PodFacts): boolean =>
-  ready || phase === "Succeeded" || isTerminating;
+export const isPodWell = ({ ready, phase, isTerminating, isFailing }: PodFacts): boolean =>
+  (ready && !isFailing) || phase === "Succeeded" || isTerminating;
 
 /** Judges the agent and its runtimes: enough for Ready and /healthz. */
 export function judgeAgent(facts: AgentFacts): readonly Finding[] {
@@ -159,7 +162,7 @@ export function judgeNode(facts: NodeFacts): readonly Finding[] {
   } else if (tunnel.state === "disconnected") {
     found.push(finding("hubAway", "its hub is away", `${tunnel.hub ?? "hub"}: ${tunnel.problem ?? ""}`));
   }
-  const unwell = pods.filter((each) => !isPodWell(each)).length;
+  const unwell = pods.filter(({ isWell }) => !isWell).length;
   if (unwell > 0) found.push(finding("podsNotReady", `${unwell} of ${count(pods.length, "pod")} not ready`));
   if (manifestProblems.length > 0) {
     found.push(finding("manifestsBroken", count(manifestProblems.length, "manifest problem"), ...manifestProblems));

@@ -168,14 +168,19 @@ describe("the black box of a node", { skip }, () => {
   });
 
   test("a pod that makes room for a critical one", async () => {
-    const requesting = (name: string, cpu: number, priority: number): unknown =>
-      running(name, { resources: { requests: { cpu: `${cpu}m` } } }, { priority });
+    const requesting = (name: string, cpu: number, priority: number, container = {}, spec = {}): unknown =>
+      running(name, { resources: { requests: { cpu: `${cpu}m` } }, ...container }, { priority, ...spec });
+    const deaf = { command: ["/bin/sh", "-c", "trap '' TERM; while :; do sleep 1; done"] };
     const all = cpus().length * 1000;
-    node.writeManifest("low.json", requesting("low", all - 100, 1));
+    node.writeManifest("low.json", requesting("low", all - 100, 1, deaf, { terminationGracePeriodSeconds: 3 }));
     await node.waitForPods("a pod that takes the CPUs", (pods) => isReadyPod(pods.get("low-node")));
     node.writeManifest("high.json", requesting("high", all - 200, 10));
     const [sentence] = await decisionsOf(["low"], "preempted");
     assert.equal(sentence, "The node ended the pod to make room for the critical pod default/high-node.");
+    // Its container still has 3 s to end.
+    const { code, answer } = whyOf("evicted", "low");
+    assert.equal(code, 1, answer.now);
+    assert.match(answer.now, /^Preempting: Preempted in order to admit critical pod$/);
     await node.waitForPods("its end", (pods) => pods.get("low-node")?.status?.phase === "Failed");
     assert.equal(whyOf("evicted", "low").code, 1);
   });

@@ -178,6 +178,7 @@ export interface FakePodInit {
   readonly source?: SourceId;
   readonly status?: PodStatus;
   readonly terminatingSinceMs?: number;
+  readonly endsAs?: "Succeeded" | "Failed";
   readonly runtime?: string;
   readonly containers?: readonly ObservedContainer[];
   readonly logDirectory?: string;
@@ -190,6 +191,7 @@ export function agentPod(pod: Pod, init: FakePodInit = {}): AgentPod {
     desired: { uid, source: init.source ?? "file", origin: `/etc/picolet/manifests/${name}.yaml`, pod },
     status: init.status,
     terminatingSinceMs: init.terminatingSinceMs,
+    endsAs: init.endsAs,
     runtime: init.runtime ?? "cri",
     containers: init.containers ?? [],
     logDirectory: init.logDirectory ?? `/nonexistent/${namespace}_${name}_${uid}`,
