@@ -42,6 +42,19 @@ export interface MetricsAccessComponents {
 const MAX_NAME = 1024;
 const MAX_GROUPS = 256;
 
+const ANONYMOUS = "system:anonymous";
+const AUTHENTICATED = "system:authenticated";
+const UNAUTHENTICATED = "system:unauthenticated";
+
+/**
+ * Adds the group of all users, as a Kubernetes API server does. An API server that asks in its own name, as
+ * `system:kube-aggregator` for discovery, names no group.
+ */
+function withAuthenticated(name: string, groups: readonly string[]): readonly string[] {
+  const isSaid = groups.includes(AUTHENTICATED) || groups.includes(UNAUTHENTICATED);
+  return isSaid || name === ANONYMOUS ? groups : [...groups, AUTHENTICATED];
+}
+
 export class MetricsAccess {
   readonly #components: MetricsAccessComponents;
   readonly #access: ReviewedAccess<MetricsQuestion>;
@@ -94,7 +107,7 @@ export class MetricsAccess {
     const groups = rawHeaders.flatMap((raw, index) =>
       index % 2 === 0 && groupHeaders.includes(raw.toLowerCase()) ? (rawHeaders[index + 1] ?? []) : [],
     );
-    return { name, groups: groups.slice(0, MAX_GROUPS) };
+    return { name, groups: withAuthenticated(name, groups.slice(0, MAX_GROUPS)) };
   }
 
   #certified(socket: TLSSocket): KubeletUser | undefined {

@@ -146,7 +146,7 @@ test("the front proxy says for whom it asks; no other certificate can", async ()
       ? (bench.questions[0]?.replace(` ${asked}`, "").replace(/^eve\d+/, "eve") ?? "nobody was asked for")
       : status;
   };
-  assert.equal(await who(bench.client(bench.front, "front-proxy-client")), "eve[one,two]");
+  assert.equal(await who(bench.client(bench.front, "front-proxy-client")), "eve[one,two,system:authenticated]");
   assert.equal(await who(bench.client(bench.front, "another")), 401);
   assert.equal(await who(bench.client(bench.users, "front-proxy-client")), "front-proxy-client[system:authenticated]");
   assert.equal(await who(bench.client(new TlsAuthority("front proxy"), "front-proxy-client")), 401);
@@ -154,11 +154,28 @@ test("the front proxy says for whom it asks; no other certificate can", async ()
   // No list of names: any certificate of its CA, unless users have certificates of the same one.
   const { current } = bench.frontProxy;
   bench.frontProxy.set({ ...current, allowedNames: [] });
-  assert.equal(await who(bench.client(bench.front, "another")), "eve[one,two]");
+  assert.equal(await who(bench.client(bench.front, "another")), "eve[one,two,system:authenticated]");
   bench.frontProxy.set({ ...current, allowedNames: [], ca: bench.users.ca });
   assert.equal(await who(bench.client(bench.users, "mallory")), "mallory[system:authenticated]");
   bench.frontProxy.set({ ...current, ca: "" });
   assert.equal(await who(bench.client(bench.front, "front-proxy-client")), 401);
+});
+
+test("a user that is passed on without groups is authenticated, as an API server that reads discovery is", async () => {
+  await using bench = await new Bench().open();
+  const front = bench.client(bench.front, "front-proxy-client");
+  const groupsOf = async (name: string, groups: readonly string[]): Promise<string | undefined> => {
+    bench.questions.length = 0;
+    const path = "/apis/metrics.k8s.io/v1beta1";
+    const remote = { "x-remote-user": name, ...(groups.length > 0 && { "x-remote-group": [...groups] }) };
+    assert.equal((await bench.ask(path, remote, front)).status, 200);
+    return bench.questions[0]?.split(" ")[0];
+  };
+  assert.equal(await groupsOf("system:kube-aggregator", []), "system:kube-aggregator[system:authenticated]");
+  assert.equal(await groupsOf("eve", ["system:authenticated"]), "eve[system:authenticated]");
+  assert.equal(await groupsOf("system:anonymous", []), "system:anonymous[]");
+  const unknown = ["system:unauthenticated"];
+  assert.equal(await groupsOf("system:anonymous", unknown), "system:anonymous[system:unauthenticated]");
 });
 
 test("metrics.k8s.io: discovery, lists by namespace and selectors, one object, and Status for what is wrong", async () => {
