@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { ensureInitialObjects } from "@picolet/hub-embedded/controllers/cluster/initial-objects.ts";
 import { MatrixAsker } from "../support/unit/embedded/access-asker.ts";
 import { MATRIX_SUBJECTS } from "../support/unit/embedded/access-fixtures.ts";
-import { accessMatrix, type MatrixRequest, unrecordedMatrix } from "../support/unit/embedded/access-matrix.ts";
+import { accessMatrix, type MatrixRequest } from "../support/unit/embedded/access-matrix.ts";
 import { ADMIN_USER, TestApiServer } from "../support/unit/embedded/api-server.ts";
 
 interface Golden {
@@ -52,6 +52,10 @@ const DIFFERENCES: readonly Difference[] = [
   {
     lines: /^system:node:(a|new) POST .* labelled node-role\.kubernetes\.io\/control-plane: (409|201) there, 403 here$/,
     why: "the recorded server is a distribution's build, which lets a kubelet register so; upstream does not",
+  },
+  {
+    lines: /^system:node:a \w+ \/apis\/resource\.k8s\.io\/v1\/resourceslices.*: 20[01]\S* there, 403 here$/,
+    why: "a board publishes no ResourceSlices: drivers of devices do so, with accounts of their own",
   },
   {
     lines: /^system:node:a PUT \/api\/v1\/nodes\/a\/status\?dryRun=All: 403 there, 200 here$/,
@@ -133,17 +137,6 @@ test("the embedded server decides as Kubernetes 1.34 does", async (context) => {
   assert.deepEqual(unlisted, [], "differences without a reason");
   const stale = DIFFERENCES.filter((each) => !lines.some((line) => each.lines.test(line)));
   assert.deepEqual(stale, [], "reasons without a difference");
-});
-
-test("what no decision is recorded of is for those who have a role for it", async (context) => {
-  await using server = await started(context.signal);
-  await using asker = new MatrixAsker(server.url);
-  await asker.furnish("admin");
-  const allowed = new Set<string>();
-  for (const request of unrecordedMatrix())
-    for (const { token } of MATRIX_SUBJECTS)
-      if (decisionOf(await asker.ask(request, token)) !== "denied") allowed.add(token);
-  assert.deepEqual([...allowed], ["board-c"], "it is bound to cluster-admin");
 });
 
 /** By the request's key, in the order of the subjects. */

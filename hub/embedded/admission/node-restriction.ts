@@ -45,6 +45,11 @@ const RULES: Readonly<Record<BodyRule, (restriction: Restriction) => void>> = {
   "own request": restrictRequest,
 };
 
+/** Rules of resources, which hold for each write that a row or a role grants. By the name with the group. */
+const RESOURCE_RULES: ReadonlyMap<string, (restriction: Restriction) => void> = new Map([
+  ["resourceslices.resource.k8s.io", requireOwnSlice],
+]);
+
 /**
  * @param node undefined: a user of the group of nodes without a name that a node can have
  * @throws StatusError 403, 404
@@ -78,6 +83,15 @@ export function restrictNode(
   } else if (row === undefined && BOARD_FORBIDDEN_RESOURCES.has(resourceName(definition))) {
     refuse(`node "${node}" is not allowed to ${operation.toLowerCase()} ${wanted}`);
   }
+  RESOURCE_RULES.get(resourceName(definition))?.({ ...admission, ...components, node, refuse });
+}
+
+/** As in Kubernetes an update is the authorizer's affair: it sees which slice is meant, and its node cannot change. */
+function requireOwnSlice({ operation, object, old, node, refuse }: Restriction): void {
+  if (operation === "UPDATE") return;
+  const isNew = operation === "CREATE";
+  if (textAt(isNew ? object : old, "spec", "nodeName") === node) return;
+  refuse(`can only ${isNew ? "create" : "delete"} ResourceSlice with the same NodeName as the requesting node`);
 }
 
 function requireOwnName({ operation, request, object, node, refuse }: Restriction): void {

@@ -7,7 +7,7 @@ import type { MatrixRequest, Uids } from "./access-matrix.ts";
 /** Nothing asked here is answered by a stream that goes on; one that does is a fault, which this shows. */
 const BODY_TIMEOUT_MS = 60_000;
 const IS_WATCH = /[?&]sendInitialEvents=|\/watch\//;
-const SHOWN = /\/(pods|secrets|configmaps|nodes)(\?|$)/;
+const SHOWN = /\/(pods|secrets|configmaps|nodes|resourceclaims|resourceslices)(\?|$)/;
 
 export class MatrixAsker implements AsyncDisposable {
   readonly #url: string;
@@ -71,7 +71,8 @@ async function untilBookmark(body: Body): Promise<string> {
   let text = "";
   for await (const chunk of body) {
     text += chunk.toString();
-    if (text.includes('"BOOKMARK"')) break;
+    // Its line may come in several pieces.
+    if (text.includes('"BOOKMARK"') && text.endsWith("\n")) break;
   }
   await ended(body);
   return text;

@@ -77,6 +77,7 @@ function mirror(name: string, nodeName: string, spec: Json): Fixture {
 
 const NAMING = {
   serviceAccountName: "used",
+  resourceClaims: [{ name: "device", resourceClaimName: "allotted" }],
   imagePullSecrets: [{ name: "pulled" }],
   containers: [
     {
@@ -121,6 +122,28 @@ const volume = (name: string, spec: Json): Fixture =>
   wide("/api/v1/persistentvolumes", "v1", "PersistentVolume", name, {
     spec: { accessModes: ["ReadWriteOnce"], capacity: { storage: "1Gi" }, storageClassName: "none", ...spec },
   });
+
+const DEVICES = "resource.k8s.io/v1";
+const DEVICE_REQUEST = { devices: { requests: [{ name: "device", exactly: { deviceClassName: "class" } }] } };
+
+/** In the order in which they can be made. */
+const DEVICE_FIXTURES: readonly Fixture[] = [
+  wide(`/apis/${DEVICES}/deviceclasses`, DEVICES, "DeviceClass", "class", { spec: {} }),
+  ...["allotted", "theirs", "unnamed"].map((name) =>
+    wide(`/apis/${DEVICES}/namespaces/tenant/resourceclaims`, DEVICES, "ResourceClaim", name, { spec: DEVICE_REQUEST }),
+  ),
+  wide(`/apis/${DEVICES}/namespaces/tenant/resourceclaimtemplates`, DEVICES, "ResourceClaimTemplate", "template", {
+    spec: { spec: DEVICE_REQUEST },
+  }),
+  ...["a", "b"].map((nodeName) =>
+    wide(`/apis/${DEVICES}/resourceslices`, DEVICES, "ResourceSlice", `of-${nodeName}`, {
+      spec: {
+        ...{ nodeName, driver: "x.example.com", pool: { name: nodeName, generation: 1, resourceSliceCount: 1 } },
+        devices: [{ name: "device" }],
+      },
+    }),
+  ),
+];
 
 const role = (name: string, rules: readonly Json[]): Fixture =>
   wide(`${RBAC_PATH}/namespaces/tenant/roles`, `${RBAC}/v1`, "Role", name, { rules });
@@ -202,8 +225,12 @@ export const FIXTURES: readonly Fixture[] = [
     },
   }),
   volume("unbound", { hostPath: { path: "/x" } }),
+  ...DEVICE_FIXTURES,
   pod("mine", "a", NAMING),
-  pod("theirs", "b", { imagePullSecrets: [{ name: "theirs" }] }),
+  pod("theirs", "b", {
+    imagePullSecrets: [{ name: "theirs" }],
+    resourceClaims: [{ name: "device", resourceClaimName: "theirs" }],
+  }),
   pod("loose", undefined),
   mirror("static-a", "a", {
     volumes: [

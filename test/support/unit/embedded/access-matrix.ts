@@ -82,24 +82,14 @@ class Requests {
   }
 }
 
-/** Groups that are served since the decisions were recorded. */
-const UNRECORDED: ReadonlySet<string> = new Set(["resource.k8s.io"]);
-
-/** Requests for which there is no recorded decision. */
-export function unrecordedMatrix(): readonly MatrixRequest[] {
-  const requests = new Requests();
-  for (const resource of MATRIX_RESOURCES) if (UNRECORDED.has(resource.group)) askResource(requests, resource);
-  return requests.all;
-}
-
 export function accessMatrix(uids: Uids): readonly MatrixRequest[] {
   const requests = new Requests();
   for (const resource of MATRIX_RESOURCES) {
-    if (UNRECORDED.has(resource.group)) continue;
     if (resource.isReview) askReview(requests, resource);
     else askResource(requests, resource);
   }
   selectPods(requests);
+  selectSlices(requests);
   makeMirrors(requests, uids);
   requestTokens(requests, uids);
   writeNodes(requests);
@@ -238,6 +228,22 @@ function selectPods(requests: Requests): void {
     requests.get(`${path}?fieldSelector=metadata.name%3D${name}&why=1`);
     requests.get(`${path}?${WATCH}&fieldSelector=metadata.name%3D${name}&why=1`);
     requests.get(`${path}/unnamed?fieldSelector=metadata.name%3D${name}`);
+  }
+}
+
+/** Selects slices as a driver of devices on a board does. */
+function selectSlices(requests: Requests): void {
+  const path = "/apis/resource.k8s.io/v1/resourceslices";
+  for (const selector of [
+    "spec.nodeName%3Da",
+    "spec.nodeName%3Db",
+    "spec.nodeName!%3Da",
+    "spec.nodeName%3Da,spec.driver%3Dx.example.com",
+    "spec.driver%3Dx.example.com",
+  ]) {
+    requests.get(`${path}?fieldSelector=${selector}`);
+    requests.get(`${path}?${WATCH}&fieldSelector=${selector}`);
+    requests.add("DELETE", `${path}?${DRY}&fieldSelector=${selector}`);
   }
 }
 
