@@ -1,6 +1,7 @@
 /** The hub's fields of a Node object: labels, addresses, status. Pure. */
 
 import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { CONTROLLER_ATTACHES } from "@picolet/hub-core/volume-attachments.ts";
 import { type CsiDriverReport, parseCsiReport } from "@picolet/protocol/tunnel/csi-report.ts";
 import type { NodeReportContent } from "@picolet/protocol/tunnel/messages.ts";
 import { UPDATE_STATUS_ANNOTATION } from "@picolet/protocol/updates/node-updates.ts";
@@ -119,6 +120,7 @@ const annotationsOf = (report: NodeReportContent): Readonly<Record<string, strin
   const { addresses } = report.status;
   return {
     ...(packed === undefined ? {} : { [REPORT_ANNOTATION]: packed }),
+    [CONTROLLER_ATTACHES]: "true",
     [BOARD_ADDRESSES_ANNOTATION]: JSON.stringify(Array.isArray(addresses) ? addresses : []),
     ...(report.updates === undefined ? {} : { [UPDATE_STATUS_ANNOTATION]: report.updates }),
     ...(report.csi === undefined

@@ -2,8 +2,6 @@
  * The objects that nodes receive besides pods and themselves: their resources, and how much of each is sent. Pure, as
  * `remote-object.ts`.
  */
-import { createHash } from "node:crypto";
-
 import {
   CONFIG_MAPS,
   CSI_DRIVERS,
@@ -16,6 +14,7 @@ import {
   SECRETS,
   VOLUME_ATTACHMENTS,
 } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { attachmentName } from "@picolet/hub-core/volume-attachments.ts";
 import { type ObjectKey, objectKey } from "@picolet/protocol/tunnel/messages.ts";
 import { defined, type Fields, fieldsAt } from "./remote-object.ts";
 
@@ -109,8 +108,7 @@ function driverObjects(object: KubeObject): readonly ObjectKey[] {
 export function attachmentKey(volume: Fields, node: string): ObjectKey | undefined {
   const { driver, volumeHandle } = fieldsAt(fieldsAt(volume, "spec"), "csi");
   if (typeof driver !== "string" || typeof volumeHandle !== "string") return undefined;
-  const digest = createHash("sha256").update(`${volumeHandle}${driver}${node}`).digest("hex");
-  return objectKey("VolumeAttachment", "", `csi-${digest}`);
+  return objectKey("VolumeAttachment", "", attachmentName(driver, volumeHandle, node));
 }
 
 function csiDriver({ metadata: { name }, spec }: KubeObject): Fields {

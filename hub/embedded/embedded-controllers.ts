@@ -1,5 +1,7 @@
 import {
   CONFIG_MAPS,
+  CSI_DRIVERS,
+  CSI_NODES,
   NODES,
   PERSISTENT_VOLUME_CLAIMS,
   PERSISTENT_VOLUMES,
@@ -8,6 +10,7 @@ import {
   type ResourceType,
   SECRETS,
   SERVICES,
+  VOLUME_ATTACHMENTS,
 } from "@picolet/hub-core/kube-client/kube-client.ts";
 import {
   CERTIFICATE_SIGNING_REQUESTS,
@@ -42,6 +45,7 @@ import { NodeLifecycleController } from "./controllers/lifecycle/node-lifecycle-
 import { PodCollector } from "./controllers/lifecycle/pod-collector.ts";
 import { byNamespace, type CacheIndex, ObjectCache, type ObjectCacheInit } from "./controllers/object-cache.ts";
 import { Scheduler } from "./controllers/scheduling/scheduler.ts";
+import { AttachDetachController } from "./controllers/volumes/attach-detach-controller.ts";
 import { EphemeralClaims } from "./controllers/volumes/ephemeral-claims.ts";
 import { VolumeBinder } from "./controllers/volumes/volume-binder.ts";
 
@@ -60,6 +64,11 @@ export interface EmbeddedControllersInit {
 const byNode: CacheIndex = (pod) => {
   const { nodeName } = (pod.spec ?? {}) as { nodeName?: string };
   return nodeName === undefined || nodeName === "" ? [] : [nodeName];
+};
+
+const byVolume: CacheIndex = (attachment) => {
+  const { source } = (attachment.spec ?? {}) as { source?: { persistentVolumeName?: string } };
+  return source?.persistentVolumeName === undefined ? [] : [source.persistentVolumeName];
 };
 
 /** Resources without owners and dependents; events would make the graph many times as large. */
@@ -89,6 +98,9 @@ export function embeddedControllers(components: ControllerPorts, init: EmbeddedC
   const requests = cache({ type: CERTIFICATE_SIGNING_REQUESTS });
   const resourceClaims = cache({ type: RESOURCE_CLAIMS, indexes: { namespace: byNamespace } });
   const claimTemplates = cache({ type: RESOURCE_CLAIM_TEMPLATES });
+  const drivers = cache({ type: CSI_DRIVERS });
+  const driverNodes = cache({ type: CSI_NODES });
+  const attachments = cache({ type: VOLUME_ATTACHMENTS, indexes: { node: byNode, volume: byVolume } });
   const shared = [...caches];
   const accounts = cache({
     type: SERVICE_ACCOUNTS,
@@ -113,9 +125,14 @@ export function embeddedControllers(components: ControllerPorts, init: EmbeddedC
     new Scheduler({
       ...components,
       events,
-      caches: { pods, nodes, namespaces, claims, volumes, classes, resourceClaims },
+      caches: { pods, nodes, namespaces, claims, volumes, classes, resourceClaims, driverNodes, attachments },
     }),
     new VolumeBinder({ ...components, events, caches: { claims, volumes, classes, nodes, pods } }),
+    new AttachDetachController({
+      ...components,
+      events,
+      caches: { pods, nodes, claims, volumes, drivers, attachments },
+    }),
     new EphemeralClaims({ ...components, events, caches: { pods, claims } }),
     new ResourceClaims({ ...components, events, caches: { pods, resourceClaims, claimTemplates } }),
     new EndpointsController({ ...components, caches: { services, pods, endpoints, slices } }),

@@ -4,6 +4,8 @@ import { X509Certificate } from "node:crypto";
 import { describe, test } from "node:test";
 import {
   CONFIG_MAPS,
+  CSI_DRIVERS,
+  CSI_NODES,
   type DeleteOptions,
   type KubeClient,
   type KubeObject,
@@ -16,6 +18,7 @@ import {
   type ResourceType,
   SECRETS,
   SERVICES,
+  VOLUME_ATTACHMENTS,
 } from "@picolet/hub-core/kube-client/kube-client.ts";
 import {
   CERTIFICATE_SIGNING_REQUESTS,
@@ -29,6 +32,7 @@ import {
   SERVICE_ACCOUNTS,
   STORAGE_CLASSES,
 } from "@picolet/hub-core/kube-client/resource-types.ts";
+import { attachmentName, CONTROLLER_ATTACHES } from "@picolet/hub-core/volume-attachments.ts";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
 import { subjectAltName } from "@picolet/protocol/pki/extensions.ts";
 import { type Millis, seconds } from "@picolet/protocol/ports.ts";
@@ -782,6 +786,263 @@ describe("volumes", () => {
     await world.pass(seconds(1), ["a"]);
     assert.equal(await world.get(PERSISTENT_VOLUME_CLAIMS, claimRef("app-v")), undefined);
     assert.equal(await world.get(PERSISTENT_VOLUMES, volumeRef("one")), undefined);
+  });
+});
+
+describe("attachments", () => {
+  const DRIVER = "disk.example";
+  const id = (volume: string): string => `kubernetes.io/csi/${DRIVER}^handle-${volume}`;
+  const nameOn = (volume: string, node: string): string => attachmentName(DRIVER, `handle-${volume}`, node);
+  const clusterRef = (name: string): ObjectRef => ({ namespace: "", name });
+  const claimed = (...names: readonly string[]): object => ({
+    volumes: names.map((claimName) => ({ name: claimName, persistentVolumeClaim: { claimName } })),
+  });
+
+  interface AttachmentObject extends KubeObject {
+    readonly spec?: { readonly attacher: string; readonly nodeName: string; readonly source: object };
+  }
+
+  /** Nodes whose volumes a controller attaches, a driver, and claims of the same names as their volumes. */
+  async function openWorld(claims: readonly string[], modes = ["ReadWriteOnce"], spec: object = {}): Promise<World> {
+    const world = await World.start("a", "b");
+    for (const node of ["a", "b"]) await patchNode(world, node, { metadata: { annotations: ATTACHED_BY_CONTROLLER } });
+    await world.create(CSI_DRIVERS, clusterRef(DRIVER), { spec });
+    for (const name of claims) {
+      const csi = { driver: DRIVER, volumeHandle: `handle-${name}` };
+      const claimRef = { namespace: "default", name };
+      const storage = { capacity: { storage: "1Gi" }, accessModes: modes, storageClassName: "" };
+      await world.create(PERSISTENT_VOLUMES, clusterRef(name), { spec: { ...storage, csi, claimRef } });
+      const resources = { requests: { storage: "1Gi" } };
+      await world.create(PERSISTENT_VOLUME_CLAIMS, claimRef, {
+        spec: { accessModes: modes, storageClassName: "", volumeName: name, resources },
+      });
+    }
+    await world.settle();
+    return world;
+  }
+
+  const ATTACHED_BY_CONTROLLER = { "volumes.kubernetes.io/controller-managed-attach-detach": "true" };
+
+  async function patchNode(world: World, name: string, patch: object, subresource?: "status"): Promise<void> {
+    const options = subresource === undefined ? {} : { subresource };
+    await world.cluster.client.patch(NODES, clusterRef(name), "strategic", patch, options, signal);
+    await world.settle();
+  }
+
+  const setInUse = (world: World, node: string, ...volumes: readonly string[]): Promise<void> =>
+    patchNode(world, node, { status: { volumesInUse: volumes.map(id) } }, "status");
+
+  const shown = async (world: World, node: string): Promise<readonly string[]> => {
+    const status = (await world.get(NODES, clusterRef(node)))?.status as {
+      volumesAttached?: readonly { name: string }[];
+    };
+    return (status.volumesAttached ?? []).map(({ name }) => name);
+  };
+
+  const attachment = async (world: World, volume: string, node: string): Promise<AttachmentObject | undefined> =>
+    (await world.get(VOLUME_ATTACHMENTS, clusterRef(nameOn(volume, node)))) as AttachmentObject | undefined;
+
+  /** The part of the driver's attacher. */
+  async function answer(world: World, volume: string, node: string, status: object): Promise<void> {
+    const ref = clusterRef(nameOn(volume, node));
+    const finalizers = { metadata: { finalizers: ["external-attacher/disk-example"] } };
+    await world.cluster.client.patch(VOLUME_ATTACHMENTS, ref, "merge", finalizers, {}, signal);
+    await world.cluster.client.patch(VOLUME_ATTACHMENTS, ref, "merge", { status }, { subresource: "status" }, signal);
+    await world.settle();
+  }
+
+  async function confirmDetached(world: World, volume: string, node: string): Promise<void> {
+    const ref = clusterRef(nameOn(volume, node));
+    await world.cluster.client.patch(VOLUME_ATTACHMENTS, ref, "merge", { metadata: { finalizers: null } }, {}, signal);
+    await world.settle();
+  }
+
+  const events = async (world: World, reason: string): Promise<readonly string[]> =>
+    (await world.cluster.client.list(EVENTS, {}, signal)).items
+      .filter((event) => event.reason === reason)
+      .map((event) => `${(event.involvedObject as { name: string }).name}: ${event.message}`)
+      .sort();
+
+  const remove = (world: World, pod: string): Promise<void> =>
+    world.delete(PODS, { namespace: "default", name: pod }, { gracePeriodSeconds: 0 });
+
+  test("a volume is attached for the first pod of a node, and detached when the node has unmounted it", async () => {
+    await using world = await openWorld(["data"]);
+    await world.createPod("first", { nodeName: "a", ...claimed("data") });
+    const made = await attachment(world, "data", "a");
+    assert.deepEqual(made?.spec, { attacher: DRIVER, nodeName: "a", source: { persistentVolumeName: "data" } });
+    assert.deepEqual(await shown(world, "a"), []);
+    await answer(world, "data", "a", { attached: true });
+    assert.deepEqual(await shown(world, "a"), [id("data")]);
+    await world.createPod("second", { nodeName: "a", ...claimed("data") });
+    await setInUse(world, "a", "data");
+    await remove(world, "first");
+    assert.deepEqual(await shown(world, "a"), [id("data")]);
+    await remove(world, "second");
+    await world.pass(seconds(900), ["a", "b"]);
+    assert.equal((await attachment(world, "data", "a"))?.metadata.deletionTimestamp, undefined);
+    assert.deepEqual(await shown(world, "a"), [id("data")]);
+    await setInUse(world, "a");
+    assert.deepEqual(await shown(world, "a"), []);
+    assert.notEqual((await attachment(world, "data", "a"))?.metadata.deletionTimestamp, undefined);
+    await confirmDetached(world, "data", "a");
+    assert.equal(await attachment(world, "data", "a"), undefined);
+    assert.deepEqual(await events(world, "SuccessfulAttachVolume"), [
+      'first: AttachVolume.Attach succeeded for volume "data" ',
+    ]);
+  });
+
+  test("nothing is attached for a driver that needs none, for a pod that has ended, or on a foreign node", async () => {
+    await using world = await openWorld(["plain"], undefined, { attachRequired: false });
+    await world.createPod("plain", { nodeName: "a", ...claimed("plain") });
+    await using other = await openWorld(["data"]);
+    await patchNode(other, "b", { metadata: { annotations: { [CONTROLLER_ATTACHES]: null } } });
+    await other.createPod("foreign", { nodeName: "b", ...claimed("data") });
+    await other.createPod("free", { nodeName: "a" });
+    for (const each of [world, other])
+      assert.deepEqual((await each.cluster.client.list(VOLUME_ATTACHMENTS, {}, signal)).items, []);
+    await patchNode(other, "b", { metadata: { annotations: ATTACHED_BY_CONTROLLER } });
+    assert.notEqual(await attachment(other, "data", "b"), undefined);
+    await answer(other, "data", "b", { attached: true });
+    const ref = { namespace: "default", name: "foreign" };
+    const options = { subresource: "status" } as const;
+    await other.cluster.client.patch(PODS, ref, "merge", { status: { phase: "Succeeded" } }, options, signal);
+    await other.settle();
+    assert.notEqual((await attachment(other, "data", "b"))?.metadata.deletionTimestamp, undefined);
+  });
+
+  test("a volume of one node is refused to another until it is detached, with the pods that have it", async () => {
+    await using world = await openWorld(["data"]);
+    await world.createPod("owner", { nodeName: "a", ...claimed("data") });
+    await world.createPod("next", { nodeName: "b", ...claimed("data") });
+    assert.equal(await attachment(world, "data", "b"), undefined);
+    assert.deepEqual(await events(world, "FailedAttachVolume"), [
+      'next: Multi-Attach error for volume "data" Volume is already used by pod(s) owner',
+    ]);
+    await answer(world, "data", "a", { attached: true });
+    await setInUse(world, "a", "data");
+    await remove(world, "owner");
+    assert.equal(await attachment(world, "data", "b"), undefined);
+    await setInUse(world, "a");
+    await confirmDetached(world, "data", "a");
+    assert.notEqual(await attachment(world, "data", "b"), undefined);
+  });
+
+  test("of two nodes that ask at once one has the volume; a shared one both have", async () => {
+    const both = (world: World): Promise<readonly (AttachmentObject | undefined)[]> =>
+      Promise.all(["a", "b"].map((node) => attachment(world, "data", node)));
+    for (const [mode, count] of [
+      ["ReadWriteOnce", 1],
+      ["ReadWriteOncePod", 1],
+      ["ReadWriteMany", 2],
+      ["ReadOnlyMany", 2],
+    ] as const) {
+      await using world = await openWorld(["data"], [mode]);
+      const containers = [{ name: "app", image: "app:1" }];
+      const pods = ["a", "b"].map((nodeName) =>
+        world.create(
+          PODS,
+          { namespace: "default", name: nodeName },
+          { spec: { containers, nodeName, ...claimed("data") } },
+        ),
+      );
+      await Promise.all(pods);
+      await world.settle();
+      assert.equal((await both(world)).filter((each) => each !== undefined).length, count, mode);
+    }
+  });
+
+  test("a board that is away keeps its volumes; a pod removed by force costs them after six minutes", async () => {
+    await using world = await openWorld(["data"]);
+    const tolerations = ["not-ready", "unreachable"].map((key) => ({
+      ...{ key: `node.kubernetes.io/${key}`, operator: "Exists", effect: "NoExecute" },
+    }));
+    await world.createPod("app", { nodeName: "a", tolerations, ...claimed("data") });
+    await answer(world, "data", "a", { attached: true });
+    await setInUse(world, "a", "data");
+    await world.pass(seconds(900), ["b"]);
+    assert.deepEqual(await shown(world, "a"), [id("data")]);
+    await remove(world, "app");
+    await world.pass(seconds(350), ["b"]);
+    assert.deepEqual(await shown(world, "a"), [id("data")]);
+    await world.pass(seconds(20), ["b"]);
+    assert.deepEqual(await shown(world, "a"), []);
+    assert.notEqual((await attachment(world, "data", "a"))?.metadata.deletionTimestamp, undefined);
+  });
+
+  test("a node that is out of service loses its volumes at once when its pods are gone", async () => {
+    await using world = await openWorld(["data"]);
+    const tolerations = [{ operator: "Exists" }];
+    await world.createPod("app", { nodeName: "a", tolerations, ...claimed("data") });
+    await answer(world, "data", "a", { attached: true });
+    await setInUse(world, "a", "data");
+    const taints = [{ key: "node.kubernetes.io/out-of-service", effect: "NoExecute", value: "nodeshutdown" }];
+    await patchNode(world, "a", { spec: { taints } });
+    await remove(world, "app");
+    assert.notEqual((await attachment(world, "data", "a"))?.metadata.deletionTimestamp, undefined);
+  });
+
+  test("a refusal of the attacher and its silence are events of the pod", async () => {
+    await using world = await openWorld(["bad", "slow"]);
+    await world.createPod("app", { nodeName: "a", ...claimed("bad", "slow") });
+    const attachError = { time: "2026-01-01T00:00:00Z", message: "rpc error: no such disk" };
+    await answer(world, "bad", "a", { attached: false, attachError });
+    await world.pass(seconds(130), ["a", "b"]);
+    const failed = "app: AttachVolume.Attach failed for volume";
+    assert.deepEqual(await events(world, "FailedAttachVolume"), [
+      `${failed} "bad" : rpc error: no such disk`,
+      `${failed} "slow" : timed out waiting for external-attacher of ${DRIVER} CSI driver to attach volume handle-slow`,
+    ]);
+    await remove(world, "app");
+    assert.equal(await attachment(world, "slow", "a"), undefined);
+  });
+
+  test("controllers that start again take back what is no longer wanted, and nothing else", async () => {
+    await using world = await openWorld(["data", "left"]);
+    await world.createPod("app", { nodeName: "a", ...claimed("data") });
+    await world.createPod("gone", { nodeName: "a", ...claimed("left") });
+    for (const volume of ["data", "left"]) await answer(world, volume, "a", { attached: true });
+    await world.cluster.stopControllers();
+    const spec = { attacher: DRIVER, nodeName: "a", source: { persistentVolumeName: "left" } };
+    await world.create(VOLUME_ATTACHMENTS, clusterRef("of-someone-else"), { spec });
+    await remove(world, "gone");
+    world.cluster.startControllers();
+    await world.settle();
+    assert.deepEqual(await shown(world, "a"), [id("data")]);
+    assert.equal((await attachment(world, "data", "a"))?.metadata.deletionTimestamp, undefined);
+    assert.notEqual((await attachment(world, "left", "a"))?.metadata.deletionTimestamp, undefined);
+    const foreign = await world.get(VOLUME_ATTACHMENTS, clusterRef("of-someone-else"));
+    assert.equal(foreign?.metadata.deletionTimestamp, undefined);
+    assert.equal((await events(world, "SuccessfulAttachVolume")).length, 2);
+  });
+
+  test("no node gets more volumes of a driver than its CSINode takes", async () => {
+    await using world = await openWorld(["one", "two", "three"]);
+    for (const [name, count] of [
+      ["a", 1],
+      ["b", 1],
+    ] as const)
+      await world.create(CSI_NODES, clusterRef(name), {
+        spec: { drivers: [{ name: DRIVER, nodeID: name, topologyKeys: null, allocatable: { count } }] },
+      });
+    await world.settle();
+    for (const name of ["one", "two", "three"]) await world.createPod(name, claimed(name));
+    const nodes = await Promise.all(["one", "two", "three"].map((name) => world.pod(name)));
+    assert.deepEqual(nodes.map((pod) => pod?.spec.nodeName ?? "none").toSorted(), ["a", "b", "none"]);
+    const message = "0/2 nodes are available: 2 node(s) exceed max volume count.";
+    assert.equal(conditionOf(await world.pod("three"), "PodScheduled")?.message, message);
+    // A pod that shares a volume of the node adds none.
+    const spec = { nodeSelector: { "kubernetes.io/hostname": nodes[0]?.spec.nodeName ?? "" } };
+    await world.createPod("again", { ...spec, ...claimed("one") });
+    assert.equal((await world.pod("again"))?.spec.nodeName, nodes[0]?.spec.nodeName);
+    // The volume is taken until it is detached.
+    await answer(world, "two", nodes[1]?.spec.nodeName ?? "", { attached: true });
+    await remove(world, "two");
+    await world.pass(seconds(20), ["a", "b"]);
+    assert.equal((await world.pod("three"))?.spec.nodeName, undefined);
+    await confirmDetached(world, "two", nodes[1]?.spec.nodeName ?? "");
+    await world.pass(seconds(20), ["a", "b"]);
+    assert.equal((await world.pod("three"))?.spec.nodeName, nodes[1]?.spec.nodeName);
   });
 });
 

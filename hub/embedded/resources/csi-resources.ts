@@ -1,4 +1,4 @@
-/** Objects of CSI drivers, stored for them and their users. No controller here reads them. */
+/** Objects of CSI drivers, stored for them, for the scheduler and for the attach/detach controller. */
 import { requiredValue } from "../api/field-errors.ts";
 import { fieldAt, immutableFields, listAt, section, setDefault, textAt } from "../api/object-fields.ts";
 import type { ApiObject, ResourceDefinition } from "../api/resource-definition.ts";

@@ -20,6 +20,7 @@ import type { ObjectCache, ObjectChange } from "../object-cache.ts";
 import { type Claim, SELECTED_NODE } from "../volumes/volume-objects.ts";
 import { NodeInfo, podNeeds } from "./node-info.ts";
 import { type SchedulingDecision, schedule } from "./schedule.ts";
+import { volumeLimits } from "./volume-limits.ts";
 import { type VolumeRules, volumeRules } from "./volume-rules.ts";
 
 const COMPONENT = "default-scheduler";
@@ -40,6 +41,8 @@ export interface SchedulerCaches {
   readonly volumes: ObjectCache;
   readonly classes: ObjectCache;
   readonly resourceClaims: ObjectCache;
+  readonly driverNodes: ObjectCache;
+  readonly attachments: ObjectCache;
 }
 
 interface Attempts {
@@ -75,8 +78,8 @@ export class Scheduler implements Component {
     this.#alarm = new Alarm(ports.clock);
     caches.nodes.onChange((change) => this.#nodeChanged(change));
     caches.pods.onChange((change) => this.#podChanged(change));
-    const { namespaces, claims, volumes, classes, resourceClaims } = caches;
-    for (const cache of [namespaces, claims, volumes, classes, resourceClaims])
+    const { namespaces, claims, volumes, classes, resourceClaims, driverNodes, attachments } = caches;
+    for (const cache of [namespaces, claims, volumes, classes, resourceClaims, driverNodes, attachments])
       cache.onChange(() => this.#retryWaiting());
   }
 
@@ -205,13 +208,17 @@ export class Scheduler implements Component {
   #place(key: string, object: KubeObject, pod: Pod, signal: AbortSignal): void {
     const volumes = volumeRules(pod, this.#caches);
     const devices = claimRules(pod, this.#caches.resourceClaims);
+    const limits = volumeLimits(pod, this.#caches);
     const decision = schedule(
       {
         pod,
         nodes: this.#nodes,
         namespaceLabels: (namespace) => this.#caches.namespaces.get(namespace)?.metadata.labels,
         obstacle: volumes.obstacle ?? devices.obstacle,
-        nodeProblem: (node: NodeObject) => volumes.nodeProblem?.(node) ?? devices.nodeProblem?.(node),
+        nodeProblem: (node: NodeObject) =>
+          limits?.(node.metadata.name, this.#nodes.get(node.metadata.name)?.pods ?? []) ??
+          volumes.nodeProblem?.(node) ??
+          devices.nodeProblem?.(node),
       },
       this.#ports.random,
     );
