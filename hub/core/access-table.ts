@@ -28,7 +28,7 @@ export type Relation =
   | "self"
   /** A pod bound to the board. */
   | "bound"
-  /** Pods by the field selector `spec.nodeName=BOARD`, or one pod that is bound to it. */
+  /** Objects by the field selector `spec.nodeName=BOARD`, or one pod that is bound to it. */
   | "selected"
   /** A pod bound to the board that is no mirror pod names it; or a volume of a claim that such a pod names. */
   | "named"
@@ -119,6 +119,8 @@ const BOARD: readonly Row[] = [
   row("storage.k8s.io", ["csidrivers"], READ),
   row("node.k8s.io", ["runtimeclasses"], READ),
   row("resource.k8s.io", ["resourceclaims"], ["get"], "named"),
+  row("resource.k8s.io", ["resourceslices"], ["list", "watch", "deletecollection"], "selected"),
+  row("resource.k8s.io", ["resourceslices"], ["get", "delete"], "attached"),
   row(CERTIFICATES, ["certificatesigningrequests"], READ),
   row(CERTIFICATES, ["certificatesigningrequests"], ["create"], "any", { body: "own request" }),
 ];

@@ -16,12 +16,14 @@ import {
   CERTIFICATE_SIGNING_REQUESTS,
   CONTROLLER_REVISIONS,
   DAEMON_SETS,
+  DEVICE_CLASSES,
   ENDPOINT_SLICES,
   ENDPOINTS,
   LEASES,
   NAMESPACES,
   POD_DISRUPTION_BUDGETS,
   RESOURCE_CLAIM_TEMPLATES,
+  RESOURCE_SLICES,
   SERVICE_ACCOUNTS,
   STORAGE_CLASSES,
 } from "@picolet/hub-core/kube-client/resource-types.ts";
@@ -48,6 +50,7 @@ import { Scheduler } from "./controllers/scheduling/scheduler.ts";
 import { AttachDetachController } from "./controllers/volumes/attach-detach-controller.ts";
 import { EphemeralClaims } from "./controllers/volumes/ephemeral-claims.ts";
 import { VolumeBinder } from "./controllers/volumes/volume-binder.ts";
+import { CachingSelectorCompiler } from "./expressions/selector-compiler.ts";
 
 export interface EmbeddedControllersInit {
   /**
@@ -101,6 +104,8 @@ export function embeddedControllers(components: ControllerPorts, init: EmbeddedC
   const drivers = cache({ type: CSI_DRIVERS });
   const driverNodes = cache({ type: CSI_NODES });
   const attachments = cache({ type: VOLUME_ATTACHMENTS, indexes: { node: byNode, volume: byVolume } });
+  const deviceClasses = cache({ type: DEVICE_CLASSES });
+  const resourceSlices = cache({ type: RESOURCE_SLICES });
   const shared = [...caches];
   const accounts = cache({
     type: SERVICE_ACCOUNTS,
@@ -125,7 +130,11 @@ export function embeddedControllers(components: ControllerPorts, init: EmbeddedC
     new Scheduler({
       ...components,
       events,
-      caches: { pods, nodes, namespaces, claims, volumes, classes, resourceClaims, driverNodes, attachments },
+      compiler: new CachingSelectorCompiler(),
+      caches: {
+        ...{ pods, nodes, namespaces, claims, volumes, classes, driverNodes, attachments },
+        ...{ resourceClaims, deviceClasses, resourceSlices },
+      },
     }),
     new VolumeBinder({ ...components, events, caches: { claims, volumes, classes, nodes, pods } }),
     new AttachDetachController({

@@ -1,4 +1,5 @@
 import type { ResourceDefinition } from "./api/resource-definition.ts";
+import { CachingSelectorCompiler } from "./expressions/selector-compiler.ts";
 import { accessResources } from "./resources/access-resources.ts";
 import { certificateSigningRequestResource } from "./resources/certificate-resource.ts";
 import {
@@ -15,12 +16,7 @@ import {
   csiStorageCapacityResource,
   volumeAttachmentResource,
 } from "./resources/csi-resources.ts";
-import {
-  deviceClassResource,
-  resourceClaimResource,
-  resourceClaimTemplateResource,
-  resourceSliceResource,
-} from "./resources/device-resources.ts";
+import { deviceResources } from "./resources/device-resources.ts";
 import { eventResource } from "./resources/event-resource.ts";
 import { endpointSliceResource, endpointsResource, serviceResource } from "./resources/network-resources.ts";
 import { nodeResource } from "./resources/node-resource.ts";
@@ -62,9 +58,6 @@ export const embeddedResources = (init: PodAdmissionInit): readonly ResourceDefi
   csiNodeResource,
   csiStorageCapacityResource,
   volumeAttachmentResource,
-  deviceClassResource,
-  resourceClaimResource,
-  resourceClaimTemplateResource,
-  resourceSliceResource,
+  ...deviceResources(new CachingSelectorCompiler()),
   ...accessResources,
 ];

@@ -121,10 +121,13 @@ const boardPrograms: readonly BuildOptions[] = [
 ];
 
 const hubPrograms: readonly BuildOptions[] = [
-  // An ES module: what it is made of are ES modules, and one of them waits at its top level.
+  // An ES module: what it is made of are ES modules, and one of them waits at its top level. Its `import()`s are files
+  // of their own, in a folder beside it.
   {
     entryPoints: { "picolet-hub": "hub/main/picolet-hub.ts" },
     format: "esm",
+    splitting: true,
+    chunkNames: "picolet-hub/[name]-[hash]",
     outExtension: { ".js": ".mjs" },
     banner: { js: 'import{createRequire}from"node:module";const require=createRequire(import.meta.url);' },
   },

@@ -306,7 +306,7 @@ const RELATIONS: Readonly<Record<Relation, string>> = {
   any: "any",
   self: "the one of the board's name",
   bound: "pods on the board",
-  selected: "pods on the board, by a field selector",
+  selected: "those on the board, by a field selector",
   named: "those that a pod on the board names",
   attached: "those attached to the board",
   listed: "those in the list",

@@ -24,6 +24,8 @@ export const RESOURCE_CLAIM_TEMPLATES = type(
   "ResourceClaimTemplate",
   true,
 );
+export const DEVICE_CLASSES = type("resource.k8s.io", "deviceclasses", "DeviceClass", false);
+export const RESOURCE_SLICES = type("resource.k8s.io", "resourceslices", "ResourceSlice", false);
 export const CERTIFICATE_SIGNING_REQUESTS = type(
   "certificates.k8s.io",
   "certificatesigningrequests",

@@ -53,9 +53,9 @@ export interface StrategyContext {
 }
 
 /**
- * All are pure and synchronous. Order for a create: `default`, `prepareForCreate`, generic metadata, `validate`. For an
- * update or patch: `default`, `prepareForUpdate` (or `prepareForSubresource`), generic metadata, `validate`,
- * `validateUpdate`.
+ * All are pure and synchronous. Order for a create: `default`, `prepareForCreate`, generic metadata, `validate`,
+ * `validateCreate`. For an update or patch: `default`, `prepareForUpdate` (or `prepareForSubresource`), generic
+ * metadata, `validate`, `validateUpdate`.
  * Any of them may throw a StatusError (an admission's `forbidden`).
  */
 export interface ResourceStrategy {
@@ -76,6 +76,8 @@ export interface ResourceStrategy {
   /** Changes a pod together with its binding, in place. A binding is no new generation. */
   prepareForBinding?(object: ApiObject, lookup: ObjectLookup): void;
   validate?(object: ApiObject, context: StrategyContext): readonly FieldError[];
+  /** Judges a new object alone, after `validate`, by rules that stored objects may break. */
+  validateCreate?(object: ApiObject, context: StrategyContext): readonly FieldError[];
   validateUpdate?(object: ApiObject, old: ApiObject, context: StrategyContext): readonly FieldError[];
   /** True when `metadata.generation` counts changes outside metadata and status. Default: false. */
   readonly hasGeneration?: boolean;
@@ -157,6 +159,8 @@ export interface ResourceDefinition {
   /** Field selectors besides `metadata.name` and `metadata.namespace`. A missing field is "". */
   readonly selectableFields?: Readonly<Record<string, (object: ApiObject) => string>>;
   readonly strategy: ResourceStrategy;
+  /** Loads what the strategy needs. Awaited before each write. */
+  readonly load?: () => Promise<void>;
   /** The rule for `metadata.name`. Default: `subdomain`. */
   readonly nameRule?: "subdomain" | "label" | "path-segment";
   /** Objects go so long after their last write. Events: 3600. */

@@ -78,7 +78,11 @@ export class NodeAuthorizer implements Authorizer {
     return this.#has(relation, attributes, node) ? ALLOWED : refuse(refusalOf(relation, attributes, node));
   }
 
-  #has(relation: Relation, { plural, namespace, name, selected = [] }: ResourceAttributes, node: string): boolean {
+  #has(
+    relation: Relation,
+    { group, plural, namespace, name, selected = [] }: ResourceAttributes,
+    node: string,
+  ): boolean {
     switch (relation) {
       case "any":
         return true;
@@ -89,13 +93,13 @@ export class NodeAuthorizer implements Authorizer {
       case "selected":
         return (
           selected.some(({ field, value, isEqual }) => field === "spec.nodeName" && isEqual && value === node) ||
-          this.#isBound(namespace, name, node)
+          (plural === "pods" && this.#isBound(namespace, name, node))
         );
       case "named":
         return name !== "" && this.#isNamed(plural, namespace, name, node);
       case "attached": {
-        const attachment = this.#lookup.get("volumeattachments.storage.k8s.io", "", name);
-        return attachment !== undefined && textAt(attachment, "spec", "nodeName") === node;
+        const object = this.#lookup.get(resourceName({ group, plural }), "", name);
+        return object !== undefined && textAt(object, "spec", "nodeName") === node;
       }
       // Relations of other subjects.
       case "listed":
@@ -168,6 +172,8 @@ function refusalOf(relation: Relation, { plural, name, group }: ResourceAttribut
   if (relation === "self") {
     return `can only access ${resourceName({ group, plural })} with the same name as the requesting node`;
   }
+  if (relation === "selected" && plural === "resourceslices")
+    return "can only list/watch/deletecollection resourceslices with nodeName field selector";
   if (relation === "selected" && name === "") return "can only list/watch pods with spec.nodeName field selector";
   if (relation === "named" && name === "") return "No Object name found";
   return `no relationship found between node '${node}' and this object`;

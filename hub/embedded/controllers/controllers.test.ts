@@ -24,11 +24,13 @@ import {
   CERTIFICATE_SIGNING_REQUESTS,
   CONTROLLER_REVISIONS,
   DAEMON_SETS,
+  DEVICE_CLASSES,
   ENDPOINT_SLICES,
   ENDPOINTS,
   NAMESPACES,
   POD_DISRUPTION_BUDGETS,
   RESOURCE_CLAIM_TEMPLATES,
+  RESOURCE_SLICES,
   SERVICE_ACCOUNTS,
   STORAGE_CLASSES,
 } from "@picolet/hub-core/kube-client/resource-types.ts";
@@ -1079,10 +1081,7 @@ describe("resource claims", () => {
     const { ref, claim } = await claimOf(world, "app");
     assert.deepEqual([claim?.metadata.labels, claim?.metadata.ownerReferences?.[0]?.kind], [{ a: "b" }, "Pod"]);
     assert.match(ref.name, /^app-gpu-/);
-    assert.equal(
-      await why(world, "app"),
-      `0/3 nodes are available: resourceclaim "${ref.name}" is not allocated: this API server allocates none.`,
-    );
+    assert.equal(await why(world, "app"), "0/3 nodes are available: request one: device class gpu does not exist.");
     await allocate(world, ref);
     await world.pass(seconds(20), ["a", "b", "c"]);
     const pod = await world.pod("app");
@@ -1112,6 +1111,110 @@ describe("resource claims", () => {
     await world.delete(PODS, { namespace: "default", name: "one" }, { gracePeriodSeconds: 0 });
     await world.pass(seconds(20), ["b"]);
     assert.deepEqual(await users(), ["two"]);
+  });
+
+  const sliceOf = (node: string, ...models: readonly string[]) => ({
+    spec: {
+      driver: "gpu.example.com",
+      nodeName: node,
+      pool: { name: node, generation: 1, resourceSliceCount: 1 },
+      devices: models.map((model, index) => ({ name: `card-${index}`, attributes: { model: { string: model } } })),
+    },
+  });
+  const ofModel = (model: string) => ({
+    spec: {
+      spec: {
+        devices: {
+          requests: [
+            {
+              name: "one",
+              exactly: {
+                deviceClassName: "gpu",
+                selectors: [{ cel: { expression: `device.attributes["gpu.example.com"].model == "${model}"` } }],
+              },
+            },
+          ],
+        },
+      },
+    },
+  });
+  /** A class of the driver's devices, a board `b` with one large card, and templates for cards of each size. */
+  const withCards = async (world: World): Promise<void> => {
+    world.cluster.playAgents();
+    const selectors = [{ cel: { expression: 'device.driver == "gpu.example.com"' } }];
+    await world.create(DEVICE_CLASSES, { namespace: "", name: "gpu" }, { spec: { selectors } });
+    await world.create(RESOURCE_SLICES, { namespace: "", name: "b-cards" }, sliceOf("b", "large"));
+    for (const model of ["large", "small"])
+      await world.create(RESOURCE_CLAIM_TEMPLATES, { namespace: "default", name: model }, ofModel(model));
+  };
+  const wanting = (model: string) => ({ resourceClaims: [{ name: "gpu", resourceClaimTemplateName: model }] });
+
+  test("the scheduler gives a pod the device that it asks for, and the next pod has it when the first has ended", async () => {
+    await using world = await World.start("a", "b");
+    await withCards(world);
+    await world.createPod("first", wanting("large"));
+    await world.pass(seconds(5), ["a", "b"]);
+    assert.equal((await world.pod("first"))?.spec.nodeName, "b");
+    const { ref, claim } = await claimOf(world, "first");
+    assert.deepEqual(claim?.metadata.finalizers, ["resource.kubernetes.io/delete-protection"]);
+    assert.deepEqual(claim?.status, {
+      allocation: {
+        devices: { results: [{ request: "one", driver: "gpu.example.com", pool: "b", device: "card-0" }] },
+        nodeSelector: { nodeSelectorTerms: [{ matchFields }] },
+      },
+      reservedFor: [{ resource: "pods", name: "first", uid: (await world.pod("first"))?.metadata.uid }],
+    });
+    await world.createPod("second", wanting("large"));
+    await world.pass(seconds(20), ["a", "b"]);
+    assert.equal(await why(world, "second"), "0/2 nodes are available: 2 cannot allocate all claims.");
+    const status = { phase: "Succeeded" };
+    const first = { namespace: "default", name: "first" };
+    await world.cluster.client.patch(PODS, first, "merge", { status }, { subresource: "status" }, signal);
+    await world.pass(seconds(20), ["a", "b"]);
+    assert.equal((await world.pod("second"))?.spec.nodeName, "b");
+    const released = await world.get(RESOURCE_CLAIMS, ref);
+    assert.deepEqual([released?.status ?? {}, released?.metadata.finalizers ?? []], [{}, []]);
+    await world.delete(PODS, { namespace: "default", name: "second" }, { gracePeriodSeconds: 0 });
+    const other = await claimOf(world, "second");
+    await world.pass(seconds(20), ["a", "b"]);
+    assert.equal(await world.get(RESOURCE_CLAIMS, other.ref), undefined);
+  });
+
+  test("a pod waits for a device that suits it, gets one that appears later, and is told when its expression fails", async () => {
+    await using world = await World.start("a", "b");
+    await withCards(world);
+    await world.createPod("app", wanting("small"));
+    await world.pass(seconds(5), ["a", "b"]);
+    assert.equal(await why(world, "app"), "0/2 nodes are available: 2 cannot allocate all claims.");
+    await world.create(RESOURCE_SLICES, { namespace: "", name: "a-cards" }, sliceOf("a", "large", "small"));
+    await world.pass(seconds(20), ["a", "b"]);
+    assert.equal((await world.pod("app"))?.spec.nodeName, "a");
+    const failing = ofModel("x");
+    const [request] = failing.spec.spec.devices.requests;
+    if (request !== undefined)
+      request.exactly.selectors = [{ cel: { expression: 'device.attributes["gpu.example.com"].speed > 3' } }];
+    await world.create(RESOURCE_CLAIM_TEMPLATES, { namespace: "default", name: "fast" }, failing);
+    await world.createPod("fast", wanting("fast"));
+    await world.pass(seconds(5), ["a", "b"]);
+    const { name } = (await claimOf(world, "fast")).ref;
+    assert.equal(
+      await why(world, "fast"),
+      `0/2 nodes are available: 2 claim default/${name}: selector #0: CEL runtime error: No such key: speed.`,
+    );
+  });
+
+  test("of pods that want the last device at once, one gets it", async () => {
+    await using world = await World.start("b");
+    await withCards(world);
+    for (const name of ["one", "two", "three"]) void world.createPod(name, wanting("large"));
+    await world.pass(seconds(30), ["b"]);
+    const placed = await Promise.all(
+      ["one", "two", "three"].map(async (name) => (await world.pod(name))?.spec.nodeName),
+    );
+    assert.deepEqual(
+      placed.filter((node) => node !== undefined),
+      ["b"],
+    );
   });
 });
 

@@ -9,6 +9,7 @@ import {
   type UserInfo,
 } from "../api/resource-definition.ts";
 import { badRequest, methodNotAllowed, StatusError } from "../api/status-error.ts";
+import { SLICE_BYTES } from "../api/turns.ts";
 import type { PatchType } from "../patch/apply-patch.ts";
 import { type IncludeObject, toPartial, toTable } from "../printing/table.ts";
 import { BODY_MODELS } from "../schema/body-models.ts";
@@ -19,7 +20,6 @@ import type { ListResult } from "../service/resource-reader.ts";
 import type { ResourceRequest, WriteParams } from "../service/resource-request.ts";
 import type { ResourceService } from "../service/resource-service.ts";
 import type { WatchItem } from "../service/resource-watch.ts";
-import { SLICE_BYTES } from "../service/turns.ts";
 import { type BodyReaders, mediaType, type ParsedBody, parseBody, parseObjectBody, requireMediaType } from "./body.ts";
 import { type Negotiated, NOT_ACCEPTABLE, negotiate } from "./negotiation.ts";
 import { encoderOf, type Reply } from "./reply.ts";

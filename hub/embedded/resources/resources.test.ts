@@ -822,3 +822,95 @@ describe("what is there", () => {
     assert.deepEqual(specOf(edited), specOf(other), "what was approved is what is signed");
   });
 });
+
+describe("claims of devices", () => {
+  const request = (exactly: object) => ({
+    devices: { requests: [{ name: "r", exactly: { deviceClassName: "gpu", ...exactly } }] },
+  });
+  const claim = (spec: object, ask: Ask = {}) => create("resourceclaims", { spec }, ask);
+  const cel = (...expressions: readonly string[]) => ({
+    selectors: expressions.map((expression) => ({ cel: { expression } })),
+  });
+  const at = "spec.devices.requests[0].exactly";
+
+  test("have defaults, and selectors that can be run", async () => {
+    const made = await claim(request(cel("device.driver == 'a'")));
+    const [first] = (specOf(made).devices as { requests: { exactly: object }[] }).requests;
+    assert.deepEqual(first?.exactly, {
+      deviceClassName: "gpu",
+      ...cel("device.driver == 'a'"),
+      allocationMode: "ExactCount",
+      count: 1,
+    });
+  });
+
+  for (const [spec, refusal] of [
+    [
+      request(cel("device.driver ==")),
+      `${at}.selectors[0].cel.expression: Invalid value: "device.driver ==": compilation failed: Unexpected token: EOF`,
+    ],
+    [
+      request(cel("true", "device.x")),
+      `${at}.selectors[1].cel.expression: Invalid value: "device.x": compilation failed: No such key: x`,
+    ],
+    [
+      request(cel(`["a"]${".map(x, x + x)".repeat(30)}.size() == 1`)),
+      `${at}.selectors[0].cel.expression: Forbidden: too complex, exceeds cost limit by factor of`,
+    ],
+    [
+      request(cel(`"${"x".repeat(11_000)}" == ""`)),
+      `${at}.selectors[0].cel.expression: Too long: may not be more than 10240 bytes`,
+    ],
+    [
+      request(cel(...Array.from({ length: 3 }, () => `"${"x".repeat(6_000)}" == ""`))),
+      `${at}.selectors[2].cel.expression: Forbidden: the expressions of one object must have at most 16384 bytes together`,
+    ],
+    [request({ selectors: [{}] }), `${at}.selectors[0].cel: Required value`],
+    [request({ count: 0 }), `${at}.count: Invalid value: 0: must be greater than zero`],
+    [
+      request({ allocationMode: "All", count: 2 }),
+      `${at}.count: Invalid value: 2: must not be specified when allocationMode is 'All'`,
+    ],
+    [
+      request({ allocationMode: "Some" }),
+      `${at}.allocationMode: Unsupported value: "Some": supported values: "ExactCount", "All"`,
+    ],
+    [
+      request({ adminAccess: true }),
+      `${at}.adminAccess: Forbidden: admin access to devices requires the \`resource.kubernetes.io/admin-access: true\` label on the containing namespace`,
+    ],
+    [
+      { devices: { requests: [...request({}).devices.requests, ...request({}).devices.requests] } },
+      'spec.devices.requests[1].name: Duplicate value: "r"',
+    ],
+    [
+      { devices: { ...request({}).devices, constraints: [{ requests: ["q"], matchAttribute: "a.com/b" }] } },
+      'spec.devices.constraints[0].requests[0]: Invalid value: "q": must be the name of a request',
+    ],
+    [
+      { devices: { ...request({}).devices, constraints: [{ matchAttribute: "b" }] } },
+      'spec.devices.constraints[0].matchAttribute: Invalid value: "b": must include domain prefix',
+    ],
+  ] as const) {
+    test(refusal.slice(0, 100), async () => {
+      await assert.rejects(
+        claim(spec),
+        (error: Error) => error.message.includes(refusal) || assert.fail(error.message),
+      );
+    });
+  }
+
+  test("classes and templates are judged as claims are, and what is stored is not judged again", async () => {
+    await assert.rejects(
+      create("deviceclasses", { spec: cel("1") }),
+      /spec.selectors\[0\].cel.expression: Invalid value: "1": must evaluate to bool or the unknown type, not int/,
+    );
+    await assert.rejects(
+      create("resourceclaimtemplates", { spec: { spec: request(cel("device.x")) } }),
+      /spec.spec.devices.requests\[0\].exactly.selectors\[0\].cel.expression: Invalid value/,
+    );
+    const made = await create("deviceclasses", { spec: cel("true") });
+    await change("deviceclasses", made, { metadata: { labels: { a: "b" } } });
+    await assert.rejects(change("deviceclasses", made, { spec: cel("x") }), /Unknown variable: x/);
+  });
+});

@@ -10,9 +10,9 @@ import {
 import type { ResourceTable } from "../api/resource-table.ts";
 import { parseFieldSelector, parseLabelSelector } from "../api/selectors.ts";
 import { badRequest, expired, notFound, StatusError } from "../api/status-error.ts";
+import type { Turns } from "../api/turns.ts";
 import type { ObjectStore, StoredObject } from "../store/object-store.ts";
 import type { ListParams, ResourceRequest } from "./resource-request.ts";
-import type { Turns } from "./turns.ts";
 
 export type ObjectFilter = (object: ApiObject) => boolean;
 

@@ -3,6 +3,7 @@ import { requiredValue } from "../api/field-errors.ts";
 import { type ApiObject, apiVersionOf, type ObjectLookup, type UserInfo } from "../api/resource-definition.ts";
 import type { ResourceTable } from "../api/resource-table.ts";
 import { badRequest, invalidObject, methodNotAllowed, StatusError } from "../api/status-error.ts";
+import { SLICE_MS, Turns } from "../api/turns.ts";
 import { applyObjectPatch, type PatchType } from "../patch/apply-patch.ts";
 import { applyConfiguration } from "../patch/server-side-apply.ts";
 import { checkModel } from "../schema/decode.ts";
@@ -19,7 +20,6 @@ import type {
 } from "./resource-request.ts";
 import { type WatchItem, watchResource } from "./resource-watch.ts";
 import { type Mutation, ResourceWriter, type WriteMode } from "./resource-writer.ts";
-import { SLICE_MS, Turns } from "./turns.ts";
 
 type Fields = Record<string, unknown>;
 
@@ -120,6 +120,7 @@ export class ResourceService {
       this.#components.admission({ operation: "CREATE", request, object, old: undefined });
       return { object: await definition.answer(object, this.#reader.contextOf(request)), isCreated: true };
     }
+    if (definition.load !== undefined) await definition.load();
     const object = this.#writer.create(request, input, params);
     await this.#components.store.settled();
     return { object, isCreated: true };
@@ -133,6 +134,7 @@ export class ResourceService {
       const metadata = typeof input.metadata === "object" ? input.metadata : {};
       return this.create(request, { ...input, metadata: { ...metadata, name: request.name } }, params);
     }
+    if (definition.load !== undefined) await definition.load();
     const object = this.#writer.update(request, () => input, { ...params, isPut: true });
     await this.#components.store.settled();
     return { object, isCreated: false };
@@ -148,6 +150,7 @@ export class ResourceService {
     const { definition } = request;
     const { models, store } = this.#components;
     if (this.#handlerOf(request) !== undefined) throw methodNotAllowed();
+    if (definition.load !== undefined) await definition.load();
     if (type === "apply") return this.#apply(request, patch, params);
     const mutate: Mutation = (read) => {
       const fields = applyObjectPatch(models, definition.model, type, read(), patch);

@@ -3,10 +3,10 @@ import { type Clock, type Random, seconds } from "@picolet/protocol/ports.ts";
 import { type ApiObject, resourceName } from "../api/resource-definition.ts";
 import { parseFieldSelector } from "../api/selectors.ts";
 import { badRequest, expired, type StatusError } from "../api/status-error.ts";
+import type { Turns } from "../api/turns.ts";
 import type { ObjectStore, StoredEvent } from "../store/object-store.ts";
 import { type ObjectFilter, objectFilter, parseObject, parseRevision } from "./resource-reader.ts";
 import type { ResourceRequest, WatchParams } from "./resource-request.ts";
-import type { Turns } from "./turns.ts";
 
 export type WatchItem =
   | { readonly type: "ADDED" | "MODIFIED" | "DELETED"; readonly body: string; readonly object: ApiObject }

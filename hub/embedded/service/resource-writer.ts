@@ -92,6 +92,7 @@ export class ResourceWriter {
     this.#refuse(definition, object, [
       ...validateMetadata(object, definition),
       ...(strategy.validate?.(object, context) ?? []),
+      ...(strategy.validateCreate?.(object, context) ?? []),
     ]);
     this.#components.validation({ operation: "CREATE", request, object, old: undefined });
     if (this.#exists(request, metadata.name)) throw alreadyExists(definition, metadata.name);

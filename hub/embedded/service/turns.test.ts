@@ -3,7 +3,7 @@ import { after, test } from "node:test";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import type { Clock, MonotonicMs } from "@picolet/protocol/ports.ts";
 import { ADMIN_USER, TestApiServer } from "@picolet/test/support/unit/embedded/api-server.ts";
-import { SLICE_BYTES, SLICE_MS, Turns } from "./turns.ts";
+import { SLICE_BYTES, SLICE_MS, Turns } from "../api/turns.ts";
 
 test("each round of the event loop takes one part, and users take turns", async () => {
   const turns = new Turns();

@@ -135,6 +135,57 @@ test("a pod starts when its claim is made, allocated and prepared, and the claim
   await fleet.kubectl(["wait", "--for=delete", `resourceclaim/${claim}`, "--timeout=60s"]);
 });
 
+test("the hub gives a pod the device that its template asks for, and the next pod gets it when the first has ended", {
+  skip,
+}, async () => {
+  const model = (name: string): object => ({
+    requests: [
+      {
+        name: "one",
+        exactly: {
+          deviceClassName: "cards",
+          selectors: [{ cel: { expression: `device.attributes["${DRIVER}"].model.matches("^${name}")` } }],
+        },
+      },
+    ],
+  });
+  const selectors = [{ cel: { expression: `device.driver == "${DRIVER}"` } }];
+  await fleet.apply(object("DeviceClass", "cards", { spec: { selectors } }));
+  for (const name of ["large", "huge"])
+    await fleet.apply(object("ResourceClaimTemplate", name, { spec: { spec: { devices: model(name) } } }));
+  const pool = { name: BOARD, generation: 1, resourceSliceCount: 1 };
+  const devices = ["small", "large-2"].map((text, index) => ({
+    name: `card-${index}`,
+    attributes: { model: { string: text } },
+    capacity: { memory: { value: "8Gi" } },
+  }));
+  await fleet.apply(
+    object("ResourceSlice", "cards-of-board", { spec: { driver: DRIVER, nodeName: BOARD, pool, devices } }),
+  );
+  driver.cdiKind = "";
+  await fleet.apply(withClaim("first", { resourceClaimTemplateName: "large" }));
+  await fleet.kubectl(["wait", "--for=condition=Ready", "pod/first", "--timeout=180s"]);
+  const path = "{.items[*].status.allocation.devices.results[*]['request','driver','pool','device']}";
+  assert.equal(
+    await fleet.kubectl(["get", "resourceclaims", "-o", `jsonpath=${path}`]),
+    `one ${DRIVER} ${BOARD} card-1`,
+  );
+
+  await fleet.apply(withClaim("second", { resourceClaimTemplateName: "large" }));
+  const message = ["get", "pod", "second", "--watch", "-o", 'jsonpath={.status.conditions[*].message}{"\\n"}'];
+  await fleet.seen(message, (text) => text.includes("0/1 nodes are available: 1 cannot allocate all claims."));
+  await fleet.kubectl(["delete", "pod", "first", "--timeout=120s"]);
+  await fleet.kubectl(["wait", "--for=condition=Ready", "pod/second", "--timeout=180s"]);
+
+  const wrong = model("(");
+  await assert.rejects(
+    fleet.apply(object("ResourceClaimTemplate", "wrong", { spec: { spec: { devices: wrong } } })),
+    /spec\.spec\.devices\.requests\[0\]\.exactly\.selectors\[0\]\.cel\.expression: Invalid value: .*compilation failed/,
+  );
+  await fleet.kubectl(["delete", "pod", "second", "--timeout=120s"]);
+  driver.cdiKind = CDI_KIND;
+});
+
 test("a pod that a claim is not reserved for does not start", { skip }, async () => {
   await fleet.apply(object("ResourceClaim", "other", { spec }));
   await allocate("other");

@@ -11,9 +11,19 @@ export interface Consumer {
   readonly uid: string;
 }
 
+interface AllocatedDevice {
+  readonly driver: string;
+  readonly pool: string;
+  readonly device: string;
+  readonly adminAccess?: boolean;
+}
+
 export interface ResourceClaim extends KubeObject {
   readonly status?: {
-    readonly allocation?: { readonly nodeSelector?: { readonly nodeSelectorTerms?: readonly NodeSelectorTerm[] } };
+    readonly allocation?: {
+      readonly devices?: { readonly results?: readonly AllocatedDevice[] };
+      readonly nodeSelector?: { readonly nodeSelectorTerms?: readonly NodeSelectorTerm[] };
+    };
     readonly reservedFor?: readonly Consumer[];
   };
 }
@@ -35,11 +45,14 @@ export interface ClaimRules {
   /** Why no node takes the pod now. */
   readonly obstacle?: string | undefined;
   readonly nodeProblem?: ((node: NodeObject) => string | undefined) | undefined;
-  /** Claims that do not name the pod as their user yet. */
+  /** Claims that have devices. */
+  readonly allocated: readonly ResourceClaim[];
+  /** Those of them that do not name the pod as their user yet. */
   readonly unreserved: readonly ResourceClaim[];
+  readonly unallocated: readonly ResourceClaim[];
 }
 
-/** A pod waits until its claims are made and allocated, and goes where the allocated devices are. */
+/** A pod waits until its claims are made, and goes where the allocated devices are. */
 export function claimRules(pod: Pod, cache: Pick<ObjectCache, "find">): ClaimRules {
   const { namespace, uid = "" } = pod.metadata;
   const claims: ResourceClaim[] = [];
@@ -47,14 +60,16 @@ export function claimRules(pod: Pod, cache: Pick<ObjectCache, "find">): ClaimRul
     const name = claimNameOf(pod, podClaim);
     const claim = name === undefined ? undefined : (cache.find(namespace, name) as ResourceClaim | undefined);
     const obstacle = obstacleOf(claim, name, resourceClaimTemplateName, uid);
-    if (obstacle !== undefined) return { obstacle, unreserved: [] };
+    if (obstacle !== undefined) return { obstacle, allocated: [], unreserved: [], unallocated: [] };
     if (claim !== undefined) claims.push(claim);
   }
-  const unreserved = claims.filter((claim) => !isReserved(claim, uid));
-  if (claims.length === 0) return { unreserved };
+  const allocated = claims.filter(({ status }) => status?.allocation !== undefined);
+  const unallocated = claims.filter(({ status }) => status?.allocation === undefined);
+  const rules = { allocated, unallocated, unreserved: allocated.filter((claim) => !isReserved(claim, uid)) };
+  if (allocated.length === 0) return rules;
   const nodeProblem = (node: NodeObject): string | undefined =>
-    claims.every((claim) => isReachable(claim, node)) ? undefined : "resourceclaim not available on the node";
-  return { unreserved, nodeProblem };
+    allocated.every((claim) => isReachable(claim, node)) ? undefined : "resourceclaim not available on the node";
+  return { ...rules, nodeProblem };
 }
 
 function obstacleOf(
@@ -69,9 +84,7 @@ function obstacleOf(
   if (metadata.deletionTimestamp !== undefined) return `resourceclaim "${name}" is being deleted`;
   const owner = controllerOf(metadata);
   if (template !== undefined && owner?.uid !== pod) return `resourceclaim "${name}" was not created for the pod`;
-  if (status?.allocation === undefined)
-    return `resourceclaim "${name}" is not allocated: this API server allocates none`;
-  const isFull = (status.reservedFor ?? []).length >= MAX_CONSUMERS && !isReserved(claim, pod);
+  const isFull = (status?.reservedFor ?? []).length >= MAX_CONSUMERS && !isReserved(claim, pod);
   return isFull ? `resourceclaim "${name}" has ${MAX_CONSUMERS} users already` : undefined;
 }
 

@@ -9,6 +9,7 @@ import type { ControllerPorts } from "../controller-ports.ts";
 import type { EventRecorder } from "../event-recorder.ts";
 import type { ObjectCache } from "../object-cache.ts";
 import { type Consumer, claimNameOf, POD_CLAIM_ANNOTATION, podClaimsOf, type ResourceClaim } from "./claims-of-pod.ts";
+import { ALLOCATED_HERE } from "./device-allocator.ts";
 
 export interface ResourceClaimCaches {
   readonly pods: ObjectCache;
@@ -146,17 +147,36 @@ export class ResourceClaims extends Controller {
     this.#events.record(pod, { type: "Warning", reason, message, component: "resource_claim" });
   }
 
-  /** The allocation stays: who wrote it takes it back. */
+  /**
+   * Removes users that have ended. A claim without users gives back the devices that the scheduler gave it; an
+   * allocation by another client stays.
+   */
   async #releaseEnded(key: string, signal: AbortSignal): Promise<void> {
     const claim = this.#caches.resourceClaims.get(key) as ResourceClaim | undefined;
-    const consumers = claim?.status?.reservedFor ?? [];
-    if (claim === undefined || consumers.length === 0) return;
-    const { namespace = "", name, uid, resourceVersion } = claim.metadata;
+    if (claim === undefined) return;
+    const consumers = claim.status?.reservedFor ?? [];
+    const { namespace = "", name, uid, finalizers = [], deletionTimestamp } = claim.metadata;
     const users = consumers.filter((consumer) => this.#isUser(namespace, consumer));
-    if (users.length === consumers.length) return;
-    const patch = { metadata: { uid, resourceVersion }, status: { reservedFor: users.length === 0 ? null : users } };
-    const options = { subresource: "status" };
-    await this.#ports.client.patch(RESOURCE_CLAIMS, { namespace, name }, "merge", patch, options, signal);
+    const isOurs = finalizers.includes(ALLOCATED_HERE);
+    const isUnused = users.length === 0 && (consumers.length > 0 || deletionTimestamp !== undefined);
+    let { resourceVersion } = claim.metadata;
+    const isAllocated = claim.status?.allocation !== undefined;
+    if (users.length < consumers.length || (isUnused && isOurs && isAllocated)) {
+      const status = {
+        reservedFor: users.length === 0 ? null : users,
+        ...(isUnused && isOurs ? { allocation: null } : {}),
+      };
+      const patch = { metadata: { uid, resourceVersion }, status };
+      const options = { subresource: "status" };
+      const changed = await this.#ports.client.patch(
+        ...([RESOURCE_CLAIMS, { namespace, name }, "merge", patch, options, signal] as const),
+      );
+      ({ resourceVersion } = changed.metadata);
+    }
+    if (!isUnused || !isOurs) return;
+    const left = finalizers.filter((each) => each !== ALLOCATED_HERE);
+    const patch = { metadata: { uid, resourceVersion, finalizers: left } };
+    await this.#ports.client.patch(RESOURCE_CLAIMS, { namespace, name }, "merge", patch, {}, signal);
   }
 
   #isUser(namespace: string, { resource, name, uid }: Consumer): boolean {

@@ -1,9 +1,4 @@
-import {
-  type KubeObject,
-  PERSISTENT_VOLUME_CLAIMS,
-  PODS,
-  RESOURCE_CLAIMS,
-} from "@picolet/hub-core/kube-client/kube-client.ts";
+import { type KubeObject, PERSISTENT_VOLUME_CLAIMS, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { keyOf } from "@picolet/hub-core/kube-client/reflector.ts";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
@@ -12,9 +7,11 @@ import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/er
 import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { millis, seconds } from "@picolet/protocol/ports.ts";
+import { Turns } from "../../api/turns.ts";
 import { hasEnded, type NodeObject, nodeOf, podOf } from "../../api/typed-objects.ts";
+import type { SelectorCompiler } from "../../expressions/selector-compiler.ts";
 import type { ControllerPorts } from "../controller-ports.ts";
-import { type ClaimRules, claimRules, type ResourceClaim } from "../devices/claims-of-pod.ts";
+import { type ClaimBinding, DeviceAllocator } from "../devices/device-allocator.ts";
 import type { EventRecorder } from "../event-recorder.ts";
 import type { ObjectCache, ObjectChange } from "../object-cache.ts";
 import { type Claim, SELECTED_NODE } from "../volumes/volume-objects.ts";
@@ -43,6 +40,8 @@ export interface SchedulerCaches {
   readonly resourceClaims: ObjectCache;
   readonly driverNodes: ObjectCache;
   readonly attachments: ObjectCache;
+  readonly deviceClasses: ObjectCache;
+  readonly resourceSlices: ObjectCache;
 }
 
 interface Attempts {
@@ -69,17 +68,34 @@ export class Scheduler implements Component {
   readonly #waiting = new Set<string>();
   readonly #attempts = new Map<string, Attempts>();
   readonly #bindings = new Set<Promise<void>>();
+  readonly #devices: DeviceAllocator;
+  readonly #turns = new Turns();
+  /** Pods whose selectors of devices are being evaluated, by key. */
+  readonly #evaluating = new Map<string, Promise<void>>();
 
-  constructor(components: ControllerPorts & { readonly caches: SchedulerCaches; readonly events: EventRecorder }) {
-    const { caches, events, ...ports } = components;
+  constructor(
+    components: ControllerPorts & {
+      readonly caches: SchedulerCaches;
+      readonly events: EventRecorder;
+      /** Compiles selectors of devices. */
+      readonly compiler: SelectorCompiler;
+    },
+  ) {
+    const { caches, events, compiler, ...ports } = components;
     this.#ports = ports;
     this.#caches = caches;
     this.#events = events;
     this.#alarm = new Alarm(ports.clock);
     caches.nodes.onChange((change) => this.#nodeChanged(change));
     caches.pods.onChange((change) => this.#podChanged(change));
-    const { namespaces, claims, volumes, classes, resourceClaims, driverNodes, attachments } = caches;
-    for (const cache of [namespaces, claims, volumes, classes, resourceClaims, driverNodes, attachments])
+    // Before the scheduler's own listener: the next decision sees which devices are free.
+    this.#devices = new DeviceAllocator({ ...ports, compiler, turns: this.#turns }, { caches });
+    const { namespaces, claims, volumes, classes, driverNodes, attachments } = caches;
+    const { resourceClaims, deviceClasses, resourceSlices } = caches;
+    for (const cache of [
+      ...[namespaces, claims, volumes, classes, driverNodes, attachments],
+      ...[resourceClaims, deviceClasses, resourceSlices],
+    ])
       cache.onChange(() => this.#retryWaiting());
   }
 
@@ -93,7 +109,7 @@ export class Scheduler implements Component {
         await this.#placePending(signal);
       }
     } finally {
-      await Promise.all(this.#bindings);
+      await Promise.all([...this.#bindings, ...this.#evaluating.values()]);
     }
   }
 
@@ -200,6 +216,8 @@ export class Scheduler implements Component {
       if (!this.#pending.delete(key)) continue;
       while (this.#bindings.size >= MAX_BINDINGS) await Promise.race(this.#bindings);
       this.#place(key, object, pod, signal);
+      // Choosing devices may take a round of the event loop (`plan-allocation.ts`).
+      if ((pod.spec.resourceClaims ?? []).length > 0) await this.#turns.next(COMPONENT);
     }
     for (const key of this.#pending) this.#alarm.set(this.#untilDue(key));
     if (this.#waiting.size > 0) this.#alarm.set(RETRY_ANYWAY);
@@ -207,7 +225,12 @@ export class Scheduler implements Component {
 
   #place(key: string, object: KubeObject, pod: Pod, signal: AbortSignal): void {
     const volumes = volumeRules(pod, this.#caches);
-    const devices = claimRules(pod, this.#caches.resourceClaims);
+    const allocation = this.#devices.rules(pod, signal);
+    if (allocation.kind === "evaluating") {
+      this.#evaluate(key, allocation.ready);
+      return;
+    }
+    const { rules: devices } = allocation;
     const limits = volumeLimits(pod, this.#caches);
     const decision = schedule(
       {
@@ -222,18 +245,35 @@ export class Scheduler implements Component {
       },
       this.#ports.random,
     );
+    const bindings = decision.kind === "fits" ? allocation.bindings(decision.node) : [];
     if (decision.kind === "fits") this.#take(decision.node, pod);
-    const task = this.#conclude(key, object, decision, { ...volumes, ...devices }, signal)
+    this.#devices.assume(bindings);
+    const task = this.#conclude(key, object, decision, { unbound: volumes.unbound, bindings }, signal)
       .catch((error: unknown) => this.#failed(key, pod, error, signal))
       .finally(() => this.#bindings.delete(task));
     this.#bindings.add(task);
+  }
+
+  /** The pod is tried again when its expressions are evaluated; other pods go on meanwhile. */
+  #evaluate(key: string, ready: Promise<void>): void {
+    if (this.#evaluating.has(key)) return;
+    const task = ready
+      .catch((error: unknown) => {
+        this.#ports.log.warn("cannot evaluate selectors of devices", { pod: key, error: describeError(error) });
+        this.#postpone(key);
+      })
+      .finally(() => {
+        this.#evaluating.delete(key);
+        if (this.#caches.pods.get(key) !== undefined) this.#enqueue(key);
+      });
+    this.#evaluating.set(key, task);
   }
 
   async #conclude(
     key: string,
     object: KubeObject,
     decision: SchedulingDecision,
-    { unbound, unreserved }: Pick<VolumeRules, "unbound"> & Pick<ClaimRules, "unreserved">,
+    { unbound, bindings }: Pick<VolumeRules, "unbound"> & { readonly bindings: readonly ClaimBinding[] },
     signal: AbortSignal,
   ): Promise<void> {
     const { name, namespace = "", uid } = object.metadata;
@@ -247,10 +287,11 @@ export class Scheduler implements Component {
         component: COMPONENT,
       });
       await this.#writeCondition(object, decision.message, signal);
+      await this.#devices.giveBack(podOf(object), signal);
       return;
     }
     for (const claim of unbound) await this.#selectNode(claim, decision.node, signal);
-    for (const claim of unreserved) await this.#reserve(claim, object, signal);
+    await this.#bindClaims(bindings, object, signal);
     const binding = {
       apiVersion: "v1",
       kind: "Binding",
@@ -262,14 +303,15 @@ export class Scheduler implements Component {
     this.#events.record(object, { type: "Normal", reason: "Scheduled", message, component: COMPONENT });
   }
 
-  /** Fails with `conflict` if another pod was quicker; then the pod is tried again. */
-  async #reserve({ metadata, status }: ResourceClaim, pod: KubeObject, signal: AbortSignal): Promise<void> {
-    const { name, namespace = "", uid, resourceVersion } = metadata;
-    const consumer = { resource: "pods", name: pod.metadata.name, uid: pod.metadata.uid };
-    const reservedFor = [...(status?.reservedFor ?? []), consumer];
-    const patch = { metadata: { uid, resourceVersion }, status: { reservedFor } };
-    const options = { subresource: "status" };
-    await this.#ports.client.patch(RESOURCE_CLAIMS, { namespace, name }, "merge", patch, options, signal);
+  async #bindClaims(bindings: readonly ClaimBinding[], pod: KubeObject, signal: AbortSignal): Promise<void> {
+    for (const [index, binding] of bindings.entries()) {
+      try {
+        await this.#devices.bind(binding, pod, signal);
+      } catch (error) {
+        for (const { claim } of bindings.slice(index + 1)) this.#devices.forget(claim.metadata.uid ?? "");
+        throw error;
+      }
+    }
   }
 
   /** The binder of the claim then takes a volume that this node reaches. */

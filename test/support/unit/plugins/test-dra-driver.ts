@@ -17,7 +17,7 @@ export class TestDraDriver {
   #peers: GrpcPeer[] = [];
   /** The error that it answers for a claim in place of its device. "": none. */
   refusal = "";
-  /** The CDI kind of its devices. Its specification is for the test to write. */
+  /** The CDI kind of its devices; "": they have none. Its specification is for the test to write. */
   cdiKind = "example.com/gpu";
 
   /** @param init.rootDir the agent's */
@@ -62,7 +62,8 @@ export class TestDraDriver {
     const { refusal: error } = this;
     const answers = claims.map(({ uid, name }) => {
       const device = { request_names: ["one"], pool_name: "board", device_name: name };
-      const devices = [{ ...device, cdi_device_ids: [`${this.cdiKind}=${name}`] }];
+      const ids = this.cdiKind === "" ? [] : [`${this.cdiKind}=${name}`];
+      const devices = [{ ...device, cdi_device_ids: ids }];
       return [uid, error === "" ? { devices } : { error }];
     });
     return { claims: Object.fromEntries(answers) };
