@@ -5,6 +5,17 @@ export class DraDriverTable implements DraDrivers {
   /** By name, oldest first. */
   readonly #drivers = new Map<string, { readonly instance: string; readonly driver: DraDriver }[]>();
 
+  readonly #listeners: (() => void)[] = [];
+
+  /** @param listener is called for each change, and must not throw */
+  onChange(listener: () => void): void {
+    this.#listeners.push(listener);
+  }
+
+  names(): Iterable<string> {
+    return this.#drivers.keys();
+  }
+
   driver(name: string): DraDriver | undefined {
     return this.#drivers.get(name)?.at(-1)?.driver;
   }
@@ -13,11 +24,17 @@ export class DraDriverTable implements DraDrivers {
   set(name: string, instance: string, driver: DraDriver): void {
     this.remove(name, instance);
     this.#drivers.set(name, [...(this.#drivers.get(name) ?? []), { instance, driver }]);
+    this.#changed();
   }
 
   remove(name: string, instance: string): void {
     const left = (this.#drivers.get(name) ?? []).filter((each) => each.instance !== instance);
     if (left.length > 0) this.#drivers.set(name, left);
     else this.#drivers.delete(name);
+    this.#changed();
+  }
+
+  #changed(): void {
+    for (const listener of this.#listeners) listener();
   }
 }

@@ -162,7 +162,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     }) ?? []),
     ...linked,
     ...(page?.parts ?? []),
-    ...(cluster.link === undefined ? [] : [samples]),
+    ...(cluster.link === undefined ? [] : [samples, pods.draReport]),
     updates,
     devices,
     new PodResourcesOnDemand(
@@ -395,6 +395,9 @@ function linkNode(
     updates: updates.report,
     csi: pods.environment.csi.state,
     devices: devices.changes,
+    listDevices: () =>
+      devices.list().map(({ resource, device: { id, isHealthy } }) => ({ resource, device: id, isHealthy })),
+    draDrivers: pods.draReport.report,
   });
   return linked ?? [];
 }

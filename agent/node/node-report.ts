@@ -36,6 +36,10 @@ export interface NodeReportView {
   /** JSON of an `UpdateReport`; undefined: nothing is reported. */
   readonly updates?: string | undefined;
   readonly csi?: CsiState | undefined;
+  /** JSON of the DRA drivers whose ResourceSlices stay; undefined: not known yet. */
+  readonly draDrivers?: string | undefined;
+  /** As the Node's annotation shows them; undefined: not known yet. */
+  readonly devices?: string | undefined;
   /** The node's own, IPv4 first. */
   readonly addresses: readonly string[];
   /** The status of the runtimes that have answered, that of containers first. */
@@ -58,6 +62,8 @@ export function nodeReport(init: NodeReportInit, view: NodeReportView): NodeRepo
     ...(view.updates === undefined ? {} : { updates: view.updates }),
     ...(view.csi?.drivers === undefined ? {} : { csi: view.csi.drivers }),
     ...(view.csi?.expandedClaims === undefined ? {} : { expandedClaims: view.csi.expandedClaims }),
+    ...(view.draDrivers === undefined ? {} : { draDrivers: view.draDrivers }),
+    ...(view.devices === undefined ? {} : { devices: view.devices }),
     status: {
       capacity,
       allocatable,

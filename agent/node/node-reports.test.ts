@@ -8,6 +8,7 @@ import { FakeRuntime } from "@picolet/runtime-test-kit/fake/fake-runtime.ts";
 import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
+import type { DeviceResources } from "../core/pods/container-devices.ts";
 import type { NodeCondition } from "./node-conditions.ts";
 import { nodeReport } from "./node-report.ts";
 import { NodeReports } from "./node-reports.ts";
@@ -75,6 +76,51 @@ test("the largest images are reported, up to the configured number", () => {
   ]);
   assert.equal((names(-1) as unknown[]).length, 3);
   assert.equal((names(0) as unknown[]).length, 0);
+});
+
+test("devices that come and go are reported together, ten seconds after the first change", async () => {
+  const clock = new VirtualClock();
+  const devices = new WatchSource<DeviceResources>({ capacity: {}, allocatable: {} });
+  const shown: string[] = [];
+  const reports = new NodeReports(
+    {
+      adapters: [],
+      ...{
+        conditions: new WatchSource([READY]),
+        podsChanged: new WatchSource<unknown>(0),
+        updates: new WatchSource(undefined),
+      },
+      ...{ devices, shownDevices: () => shown.join("\n"), draDrivers: new WatchSource('["a.example.com"]') },
+      ...{ addresses: () => [], runtimeStatus: () => undefined, clock, log: new RecordedLog() },
+    },
+    { ...INIT, interval: millis(300_000) },
+  );
+  const life = new AbortController();
+  const done = endOfRun(reports.run(life.signal));
+  let count = 0;
+  const counting = (async () => {
+    for await (const _ of reports.report.changes(life.signal)) count += 1;
+  })();
+  const after = async (ms: number): Promise<string | undefined> => {
+    await clock.advance(millis(ms));
+    await clock.settle();
+    return reports.report.current.devices;
+  };
+  await clock.settle();
+  assert.equal(await after(10_000), "");
+  assert.equal(reports.report.current.draDrivers, '["a.example.com"]');
+  const before = count;
+  for (let plug = 0; plug < 100; plug += 1) {
+    shown.push(`example.com/camera video${plug}`);
+    devices.set({ ...devices.current });
+    await clock.settle();
+  }
+  assert.equal(await after(9_999), "");
+  assert.equal(count, before);
+  assert.equal((await after(1))?.split("\n").length, 100);
+  assert.ok(count - before <= 1, `${count - before} reports`);
+  life.abort();
+  await Promise.all([done, counting]);
 });
 
 function start() {

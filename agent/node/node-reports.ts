@@ -19,6 +19,10 @@ export interface NodeReportsComponents {
   readonly csi?: Watch<CsiState | undefined>;
   /** Counts of devices. Missing: there are none. */
   readonly devices?: Watch<DeviceResources> | undefined;
+  /** As the Node's annotation shows them; "": there are none. */
+  readonly shownDevices?: () => string;
+  /** JSON of the DRA drivers whose ResourceSlices stay; undefined: not known yet. */
+  readonly draDrivers?: Watch<string | undefined>;
   /** Fires with every pod that starts or ends: images may have come. */
   readonly podsChanged: Watch<unknown>;
   readonly addresses: () => readonly string[];
@@ -29,6 +33,8 @@ export interface NodeReportsComponents {
 
 /** The wait after a change of pods, so that a burst of pods is one report of images. */
 const AFTER_PODS = seconds(10);
+/** The wait after a change of devices, so that a hub with loose cables is one report of the Node's annotation. */
+const AFTER_DEVICES = seconds(10);
 
 /**
  * Keeps `report` current: updates it at once when a condition changes, soon after pods change, and every `interval` in
@@ -42,6 +48,7 @@ export class NodeReports implements Component {
   readonly #alarm: Alarm;
   /** The last images of each runtime. */
   readonly #images = new Map<RuntimeAdapter, readonly ImageInfo[]>();
+  #shownDevices: string | undefined;
 
   /**
    * @param init `interval`: `nodeStatusReportFrequency`, at which things without an event (addresses, disks) are read
@@ -59,12 +66,20 @@ export class NodeReports implements Component {
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    const { conditions, updates, csi, devices, podsChanged } = this.#components;
+    const { conditions, updates, csi, devices, shownDevices, draDrivers, podsChanged, clock } = this.#components;
     const follow = async (watch: Watch<unknown>): Promise<void> => {
       for await (const _ of watch.changes(signal)) this.#update();
     };
     const followPods = async (): Promise<void> => {
       for await (const _ of podsChanged.changes(signal)) this.#alarm.set(AFTER_PODS);
+    };
+    const followDevices = async (): Promise<void> => {
+      if (devices === undefined || shownDevices === undefined) return;
+      for await (const _ of devices.changes(signal)) {
+        await clock.sleep(AFTER_DEVICES, signal);
+        this.#shownDevices = shownDevices();
+        this.#update();
+      }
     };
     const lookAtImages = async (): Promise<void> => {
       while (!signal.aborted) {
@@ -74,12 +89,12 @@ export class NodeReports implements Component {
         await this.#alarm.ring(signal);
       }
     };
-    const followed = [conditions, updates, csi, devices].filter((watch) => watch !== undefined);
-    await Promise.all([...followed.map(follow), followPods(), lookAtImages()]);
+    const followed = [conditions, updates, csi, devices, draDrivers].filter((watch) => watch !== undefined);
+    await Promise.all([...followed.map(follow), followPods(), followDevices(), lookAtImages()]);
   }
 
   #current(): NodeReportContent {
-    const { adapters, conditions, updates, csi, devices, addresses, runtimeStatus } = this.#components;
+    const { adapters, conditions, updates, csi, devices, draDrivers, addresses, runtimeStatus } = this.#components;
     const capacity = { ...this.#init.capacity, ...devices?.current.capacity };
     const allocatable = { ...this.#init.allocatable, ...devices?.current.allocatable };
     return nodeReport(
@@ -88,6 +103,7 @@ export class NodeReports implements Component {
         conditions: conditions.current,
         updates: updates.current,
         csi: csi?.current,
+        ...{ draDrivers: draDrivers?.current, devices: this.#shownDevices },
         addresses: addresses(),
         runtimes: adapters.flatMap((adapter) => runtimeStatus(adapter) ?? []),
         images: [...this.#images.values()].flat(),

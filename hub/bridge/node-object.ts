@@ -7,7 +7,7 @@ import type { NodeReportContent } from "@picolet/protocol/tunnel/messages.ts";
 import { UPDATE_STATUS_ANNOTATION } from "@picolet/protocol/updates/node-updates.ts";
 import { packReport } from "./node-report-annotation.ts";
 import { conditionsOf, defined, type Fields, fieldsAt, isFields } from "./remote-object.ts";
-import { BOARD_ADDRESSES_ANNOTATION, HUB_LABEL, REPORT_ANNOTATION } from "./well-known.ts";
+import { BOARD_ADDRESSES_ANNOTATION, DEVICES_ANNOTATION, HUB_LABEL, REPORT_ANNOTATION } from "./well-known.ts";
 
 /** Labels that a kubelet keeps true on a Node that exists; all others are its node's at registration only. */
 const KEPT_LABELS = [
@@ -93,6 +93,9 @@ export function nodePatch(
   for (const [key, value] of Object.entries(annotationsOf(report))) {
     if (current.metadata.annotations?.[key] !== value) annotations[key] = value;
   }
+  // Not written as "" on each of a fleet's Nodes.
+  const shown = current.metadata.annotations?.[DEVICES_ANNOTATION];
+  if (report.devices === "" && shown !== undefined) annotations[DEVICES_ANNOTATION] = null;
   const isBound = typeof fieldsAt(current, "spec").providerID === "string";
   const providerID = report.providerID !== "" && !isBound ? report.providerID : undefined;
   const metadata = defined({
@@ -123,6 +126,7 @@ const annotationsOf = (report: NodeReportContent): Readonly<Record<string, strin
     [CONTROLLER_ATTACHES]: "true",
     [BOARD_ADDRESSES_ANNOTATION]: JSON.stringify(Array.isArray(addresses) ? addresses : []),
     ...(report.updates === undefined ? {} : { [UPDATE_STATUS_ANNOTATION]: report.updates }),
+    ...(report.devices === undefined || report.devices === "" ? {} : { [DEVICES_ANNOTATION]: report.devices }),
     ...(report.csi === undefined
       ? {}
       : {

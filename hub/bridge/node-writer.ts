@@ -4,6 +4,7 @@ import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import { millis, seconds } from "@picolet/protocol/ports.ts";
 import { parseCsiReport, parseExpandedClaims } from "@picolet/protocol/tunnel/csi-report.ts";
+import { parseDraDrivers } from "@picolet/protocol/tunnel/device-report.ts";
 import type { NodeReportContent } from "@picolet/protocol/tunnel/messages.ts";
 import { putClaimCapacities } from "./claim-capacities.ts";
 import { putCsiNode } from "./csi-node.ts";
@@ -11,6 +12,7 @@ import { type NodeConnection, undefinedOn } from "./node-connection.ts";
 import { conditionPatch, newNode, nodePatch, nodeStatusPatch, ownerOf } from "./node-object.ts";
 import { unpackReport } from "./node-report-annotation.ts";
 import { conditionsOf, fieldsAt } from "./remote-object.ts";
+import { removeSlices } from "./resource-slices.ts";
 import { conditionsText, endpointText, type StoredNode } from "./stored-objects.ts";
 import { HUB_LABEL } from "./well-known.ts";
 
@@ -29,6 +31,8 @@ export class NodeWriter {
   /** Between the two writes of a report the Node contradicts itself. */
   #isWriting = false;
   #writtenAtMs = Number.NEGATIVE_INFINITY;
+  /** As the report had it when slices were removed last. */
+  #draDrivers: string | undefined;
 
   constructor(connection: NodeConnection, init: NodeWriterInit) {
     this.#connection = connection;
@@ -56,9 +60,21 @@ export class NodeWriter {
       const drivers = parseCsiReport(report.csi ?? "");
       if (drivers !== undefined) await putCsiNode(client, current, drivers, signal);
       await putClaimCapacities(client, parseExpandedClaims(report.expandedClaims ?? "") ?? [], signal);
+      await this.#removeSlices(report.draDrivers, signal);
     } finally {
       this.#isWriting = false;
     }
+  }
+
+  /** Once for each change of the drivers: a board that has none costs a list for each of its sessions. */
+  async #removeSlices(draDrivers: string | undefined, signal: AbortSignal): Promise<void> {
+    const { client, node, log } = this.#connection;
+    const drivers = parseDraDrivers(draDrivers ?? "");
+    if (drivers !== undefined && draDrivers !== this.#draDrivers) {
+      const removed = await removeSlices(client, node, drivers, signal);
+      if (removed > 0) log.info("removed ResourceSlices of drivers that are gone", { node, slices: removed });
+    }
+    this.#draDrivers = draDrivers;
   }
 
   /**

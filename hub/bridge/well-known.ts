@@ -7,6 +7,8 @@
 export const HUB_LABEL = "picolet.io/hub";
 /** On a Node: the node's last report, as `packReport` makes it. */
 export const REPORT_ANNOTATION = "picolet.io/node-report";
+/** On a Node: a line for each device of the board, as `shownDevices` makes them. */
+export const DEVICES_ANNOTATION = "picolet.io/devices";
 /** On a Node: the board's own addresses as a JSON list of {type, address}; the Node's are those of the hub. */
 export const BOARD_ADDRESSES_ANNOTATION = "picolet.io/board-addresses";
 /** On a Pod or a Node, "true": evict the pods while the node is away, as Kubernetes does by default. */

@@ -7,6 +7,7 @@ import { PicoletError } from "../errors.ts";
 import { MAX_REPORT_LENGTH } from "../updates/node-updates.ts";
 import { COMPACT_KEY_BYTES, MAX_COMPACT_DELTA_BYTES } from "./compact-status.ts";
 import { MAX_CSI_REPORT_LENGTH, MAX_EXPANDED_CLAIMS_LENGTH } from "./csi-report.ts";
+import { MAX_DEVICES_LENGTH, MAX_DRA_DRIVERS_LENGTH } from "./device-report.ts";
 import { ListReader } from "./encoding/list-reader.ts";
 import { packJson, packText } from "./encoding/wire-json.ts";
 import type {
@@ -417,7 +418,7 @@ const readMirror = (fields: ListReader): MirrorItem => ({
 export function parseNodeReport(value: unknown): NodeReportContent {
   const wrong = (what: string): PicoletError => new PicoletError("invalid", `cannot read node report: ${what}`);
   if (!isFields(value)) throw wrong("it is no object");
-  const { register, labels, taints, providerID, status, updates, csi, expandedClaims } = value;
+  const { register, labels, taints, providerID, status, updates, csi, expandedClaims, draDrivers, devices } = value;
   if (typeof register !== "boolean") throw wrong("register: is neither true nor false");
   if (!isFields(labels) || !isStringMap(labels)) throw wrong(`labels: is not a map of at most ${MAX_LABELS} texts`);
   if (!Array.isArray(taints) || taints.length > MAX_TAINTS || !taints.every(isTaint)) {
@@ -435,11 +436,17 @@ export function parseNodeReport(value: unknown): NodeReportContent {
     throw wrong(`csi: is not a text of at most ${MAX_CSI_REPORT_LENGTH} characters`);
   if (!isAtMost(expandedClaims, MAX_EXPANDED_CLAIMS_LENGTH))
     throw wrong(`expandedClaims: is not a text of at most ${MAX_EXPANDED_CLAIMS_LENGTH} characters`);
+  if (!isAtMost(draDrivers, MAX_DRA_DRIVERS_LENGTH))
+    throw wrong(`draDrivers: is not a text of at most ${MAX_DRA_DRIVERS_LENGTH} characters`);
+  if (!isAtMost(devices, MAX_DEVICES_LENGTH))
+    throw wrong(`devices: is not a text of at most ${MAX_DEVICES_LENGTH} characters`);
   return {
     ...{ register, labels, taints, providerID, status },
     ...(updates === undefined ? {} : { updates: updates as string }),
     ...(csi === undefined ? {} : { csi: csi as string }),
     ...(expandedClaims === undefined ? {} : { expandedClaims: expandedClaims as string }),
+    ...(draDrivers === undefined ? {} : { draDrivers: draDrivers as string }),
+    ...(devices === undefined ? {} : { devices: devices as string }),
   };
 }
 

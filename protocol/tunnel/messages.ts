@@ -236,6 +236,10 @@ export interface NodeReportContent {
   readonly csi?: string | undefined;
   /** JSON of `ExpandedClaim`s; absent: there are none. Older hubs drop it. */
   readonly expandedClaims?: string | undefined;
+  /** JSON of the DRA drivers whose ResourceSlices stay; absent: not known yet. Older hubs drop it. */
+  readonly draDrivers?: string | undefined;
+  /** Devices, for DEVICES_ANNOTATION; "": there are none; absent: not known yet. */
+  readonly devices?: string | undefined;
 }
 
 export interface NodeAck {

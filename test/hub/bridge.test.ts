@@ -18,7 +18,11 @@ import {
   SECRETS,
   SERVICES,
 } from "@picolet/hub-core/kube-client/kube-client.ts";
-import { SERVICE_ACCOUNTS as ACCOUNTS, NAMESPACES } from "@picolet/hub-core/kube-client/resource-types.ts";
+import {
+  SERVICE_ACCOUNTS as ACCOUNTS,
+  NAMESPACES,
+  RESOURCE_SLICES,
+} from "@picolet/hub-core/kube-client/resource-types.ts";
 import { sha256 } from "@picolet/hub-core/sha256.ts";
 import { addressBytes } from "@picolet/kubelet-api/fairness/address-bytes.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
@@ -317,6 +321,39 @@ test("a claim whose volume the node has expanded shows it, and a claim of other 
   );
   assert.equal(fieldsAt(grown, "allocatedResourceStatuses").storage, undefined);
   assert.deepEqual((await statusOf("foreign-21")).capacity, { storage: "1Mi" });
+});
+
+test("the slices of drivers that a node no longer has are removed, and its devices are in an annotation", async () => {
+  const slice = (name: string, nodeName: string, driver: string) => ({
+    apiVersion: "resource.k8s.io/v1",
+    kind: "ResourceSlice",
+    metadata: { name },
+    spec: { driver, nodeName, pool: { name: nodeName, generation: 1, resourceSliceCount: 1 } },
+  });
+  for (const [name, node, driver] of [
+    ["s-kept", "drivers", "kept.example.com"],
+    ["s-gone", "drivers", "gone.example.com"],
+    ["s-other", "other-node", "gone.example.com"],
+  ] as const)
+    await cluster.create(RESOURCE_SLICES, slice(name, node, driver));
+  const left = async (): Promise<readonly string[]> => {
+    const { items } = await cluster.client.list(RESOURCE_SLICES, {}, signal);
+    return items.map(({ metadata }) => metadata.name).sort();
+  };
+  const put = async (more: object): Promise<string | undefined> => {
+    await using backend = replica.fleet.connect("drivers");
+    await backend.putNode({ ...reportOf("drivers"), ...more }, signal);
+    const node = await cluster.client.get(NODES, { namespace: "", name: "drivers" }, signal);
+    return node.metadata.annotations?.["picolet.io/devices"];
+  };
+  assert.equal(await put({}), undefined);
+  assert.equal(await put({ draDrivers: "no JSON", devices: "" }), undefined);
+  assert.deepEqual(await left(), ["s-gone", "s-kept", "s-other"]);
+  const devices = "example.com/camera video0\nexample.com/camera video1 !";
+  assert.equal(await put({ draDrivers: '["kept.example.com"]', devices }), devices);
+  assert.deepEqual(await left(), ["s-kept", "s-other"]);
+  assert.equal(await put({ draDrivers: "[]", devices: "" }), undefined);
+  assert.deepEqual(await left(), ["s-other"]);
 });
 
 test("a node has the services of its pods' namespaces that have an address, and of no others", async () => {

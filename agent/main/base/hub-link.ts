@@ -7,6 +7,7 @@ import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { SourceProblem, TunnelReport } from "@picolet/protocol/local-api/status.ts";
 import type { Log, Random } from "@picolet/protocol/ports.ts";
+import { type ShownDevice, shownDevices } from "@picolet/protocol/tunnel/device-report.ts";
 import type { ReviewParams, TokenParams } from "@picolet/protocol/tunnel/stream.ts";
 import type { Configuration } from "../../config/configuration.ts";
 import type { ClientReviews, ClusterObjects, IssuedToken } from "../../core/hub/cluster-objects.ts";
@@ -60,6 +61,8 @@ export interface LinkedNode {
   readonly updates: Watch<string | undefined>;
   readonly csi: Watch<CsiState | undefined>;
   readonly devices: Watch<DeviceResources>;
+  readonly listDevices: () => readonly ShownDevice[];
+  readonly draDrivers: Watch<string | undefined>;
   readonly addresses: () => readonly string[];
   readonly view: NodeAgentView;
   readonly streams: StreamHandlers;
@@ -175,6 +178,7 @@ export class HubLink implements ClusterObjects, ClientReviews {
   #makeReports(node: LinkedNode): NodeReports {
     const { router, runtimes, conditions, updates, csi, devices, addresses, view, machine, capacity, allocatable } =
       node;
+    const { listDevices, draDrivers } = node;
     const { clock, log } = this.#components;
     const { configuration } = this.#init;
     const { nodeName, registerNode, nodeLabels, registerWithTaints, providerID, nodeStatusMaxImages } = configuration;
@@ -184,7 +188,7 @@ export class HubLink implements ClusterObjects, ClientReviews {
         conditions,
         updates,
         csi,
-        devices,
+        ...{ devices, draDrivers, shownDevices: () => shownDevices(listDevices()) },
         podsChanged: view.podsChanged,
         addresses,
         runtimeStatus: (adapter) => runtimes.answer(adapter),

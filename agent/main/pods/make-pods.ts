@@ -5,6 +5,7 @@ import { KUBERNETES_VERSION } from "@picolet/protocol/version.ts";
 import { GrpcHealthClient } from "@picolet/runtime-cri/grpc-health-client.ts";
 import type { ClaimsOnDemand } from "../../claims/claims-on-demand.ts";
 import { DraDriverTable } from "../../claims/dra-driver-table.ts";
+import { DriverReport } from "../../claims/driver-report.ts";
 import type { Configuration } from "../../config/configuration.ts";
 import type { AgentPod } from "../../core/pods/agent-pod.ts";
 import type { ContainerDevices } from "../../core/pods/container-devices.ts";
@@ -45,6 +46,7 @@ export interface Pods {
   readonly claims: ClaimsOnDemand;
   /** Takes DRA drivers; loaded with the first that registers. */
   readonly draPlugins: () => Promise<PluginHandler>;
+  readonly draReport: DriverReport;
   readonly statuses: StatusManager;
   readonly cgroups: PodCgroups;
   readonly cgroupParts: readonly Component[];
@@ -84,7 +86,19 @@ export async function makePods(base: AgentBase, components: PodsComponents): Pro
     const { DraPlugins } = await import("../../claims/dra-plugins.ts");
     return new DraPlugins({ clock, table: draDrivers });
   };
-  return { claims, draPlugins, statuses, cgroups, cgroupParts, environment, prober: probes.prober, images, workers };
+  const draReport = new DriverReport({ clock, table: draDrivers });
+  return {
+    claims,
+    draPlugins,
+    draReport,
+    statuses,
+    cgroups,
+    cgroupParts,
+    environment,
+    prober: probes.prober,
+    images,
+    workers,
+  };
 }
 
 /** Makes the prober and the hook runner. */

@@ -1,0 +1,56 @@
+import { Alarm } from "@picolet/protocol/async/alarm.ts";
+import type { Component } from "@picolet/protocol/async/component.ts";
+import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import { type Clock, millis, seconds } from "@picolet/protocol/ports.ts";
+import type { DraDriverTable } from "./dra-driver-table.ts";
+
+/**
+ * How long a driver may be away before its ResourceSlices are removed, as in the kubelet: longer than an update of the
+ * driver takes. After a start of the agent drivers have as long to register.
+ */
+const AWAY_LIMIT = seconds(30);
+
+/** Tells the hub which drivers the node has: it removes the ResourceSlices of all others. */
+export class DriverReport implements Component {
+  readonly name = "DRA driver report";
+  readonly #clock: Clock;
+  readonly #table: DraDriverTable;
+  readonly #report = new WatchSource<string | undefined>(undefined);
+  readonly #alarm: Alarm;
+  #registered: ReadonlySet<string> = new Set();
+  readonly #awaySinceMs = new Map<string, number>();
+
+  constructor({ clock, table }: { readonly clock: Clock; readonly table: DraDriverTable }) {
+    this.#clock = clock;
+    this.#table = table;
+    this.#alarm = new Alarm(clock);
+  }
+
+  /** JSON of the names, sorted; undefined: drivers may still be registering. */
+  get report(): Watch<string | undefined> {
+    return this.#report;
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    this.#table.onChange(() => this.#alarm.set(millis(0)));
+    await this.#clock.sleep(AWAY_LIMIT, signal);
+    for (;;) {
+      this.#update();
+      await this.#alarm.ring(signal);
+    }
+  }
+
+  #update(): void {
+    const now = this.#clock.monotonic();
+    const registered = new Set(this.#table.names());
+    for (const name of this.#registered) if (!registered.has(name)) this.#awaySinceMs.set(name, now);
+    for (const [name, sinceMs] of this.#awaySinceMs) {
+      const left = sinceMs + AWAY_LIMIT - now;
+      if (left <= 0 || registered.has(name)) this.#awaySinceMs.delete(name);
+      else this.#alarm.set(millis(left));
+    }
+    this.#registered = registered;
+    const next = JSON.stringify([...registered, ...this.#awaySinceMs.keys()].sort());
+    if (next !== this.#report.current) this.#report.set(next);
+  }
+}
