@@ -1,3 +1,4 @@
+import { cpuKinds } from "./cpu-kinds.ts";
 import { ascending, type CpuSet } from "./cpu-set.ts";
 
 /** The place of a CPU. */
@@ -16,9 +17,13 @@ export type Level = keyof CpuPlace;
 /** CPUs by what they share. */
 export class CpuGroups {
   readonly places: ReadonlyMap<number, CpuPlace>;
+  /** CPUs that are equally fast, the fastest first. */
+  readonly kinds: readonly CpuSet[];
 
-  constructor(places: ReadonlyMap<number, CpuPlace>) {
+  /** @param capacities as the kernel reports them, up to 1024; those of a machine of equal CPUs may be missing */
+  constructor(places: ReadonlyMap<number, CpuPlace>, capacities: ReadonlyMap<number, number> = new Map()) {
     this.places = places;
+    this.kinds = cpuKinds([...places.keys()], capacities);
   }
 
   get size(): number {

@@ -14,9 +14,9 @@ async function topologyOf(files: Files, cpuCount = 1) {
       mkdirSync(dirname(join(root, path)), { recursive: true });
       writeFileSync(join(root, path), `${content}\n`);
     }
-    const { cpus: places, nodes } = await readMachineTopology(cpuCount, root);
+    const { cpus: places, capacities, nodes } = await readMachineTopology(cpuCount, root);
     const shown = [...places].map(([cpu, at]) => [cpu, at.numaNode, at.socket, at.core, at.uncoreCache]);
-    return { places: shown, nodes };
+    return { places: shown, capacities: [...capacities], nodes };
   } finally {
     rmSync(root, { recursive: true });
   }
@@ -39,6 +39,13 @@ test("a Raspberry Pi 4: four cores, no NUMA nodes", async () => {
     [0, 1, 2, 3].map((id) => [id, 0, 0, id, 0]),
   );
   assert.deepEqual(nodes, [{ id: 0, memoryBytes: 3884304 * 1024, hugePages: [], distances: undefined }]);
+});
+
+test("an RK3588: slow cores and fast ones", async () => {
+  const all = [530, 530, 530, 530, 1024, 1024, 1024, 1024];
+  const files = all.map((capacity, id) => [`${CPU}/cpu${id}/cpu_capacity`, capacity] as const);
+  const { capacities } = await topologyOf({ [`${CPU}/online`]: "0-7", ...MEMINFO, ...Object.fromEntries(files) });
+  assert.deepEqual(capacities, [...all.entries()]);
 });
 
 test("a Jetson Orin: clusters whose core numbers repeat, each with a cache of its own", async () => {

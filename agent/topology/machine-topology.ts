@@ -6,6 +6,8 @@ import type { CpuPlace } from "./cpu-groups.ts";
 export interface MachineTopology {
   /** The CPUs that are online, with their places. */
   readonly cpus: ReadonlyMap<number, CpuPlace>;
+  /** How fast each CPU is beside the others, 1024 the fastest; empty where the kernel has them all alike. */
+  readonly capacities: ReadonlyMap<number, number>;
   /** At least one, in ascending order. */
   readonly nodes: readonly NumaNode[];
 }
@@ -44,6 +46,7 @@ export async function readMachineTopology(cpuCount: number, root = "/"): Promise
   const first = nodes[0]?.id ?? 0;
   const isOnline = new Set(online);
   const cpus = new Map<number, CpuPlace>();
+  const capacities = new Map<number, number>();
   const cores = new Map<string, number>();
   for (const cpu of online) {
     const folder = `${CPUS}/cpu${cpu}/topology`;
@@ -56,9 +59,11 @@ export async function readMachineTopology(cpuCount: number, root = "/"): Promise
     const numaNode = nodeOf.get(cpu) ?? first;
     const own = online.filter((each) => (nodeOf.get(each) ?? first) === numaNode);
     const uncoreCache = (await uncoreCacheOf(cpu, own, { root, read, list })) ?? socket;
+    const capacity = wholeNumber(await read(`${CPUS}/cpu${cpu}/cpu_capacity`));
+    if (capacity !== undefined) capacities.set(cpu, capacity);
     cpus.set(cpu, { numaNode, socket, core: core ?? cpu, uncoreCache });
   }
-  return { cpus, nodes };
+  return { cpus, capacities, nodes };
 }
 
 interface Reader {

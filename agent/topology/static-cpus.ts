@@ -2,6 +2,7 @@ import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Container, Pod } from "@picolet/protocol/pod/pod.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { CpuGroups } from "./cpu-groups.ts";
+import { takeByKind } from "./cpu-kinds.ts";
 import type { CpuPolicyOptions } from "./cpu-policy-options.ts";
 import { type CpuSet, formatCpuSet, intersectCpus, isSameSet, NO_CPUS, subtractCpus, uniteCpus } from "./cpu-set.ts";
 import type { CpuState, PodCpus } from "./cpu-state.ts";
@@ -37,9 +38,7 @@ export class StaticCpus implements PlacementManager {
   constructor(init: StaticCpusInit) {
     this.#init = init;
     const { machine, reservedCount } = init;
-    const all = new Set(machine.all);
-    const first = init.reservedCpus.size > 0 ? undefined : this.#take(all, reservedCount);
-    this.#reserved = first === undefined ? init.reservedCpus : first.ok ? first.cpus : NO_CPUS;
+    this.#reserved = init.reservedCpus.size > 0 ? init.reservedCpus : this.#ownReserved();
     if (this.#reserved.size !== reservedCount) {
       throw new PicoletError(
         "invalid",
@@ -56,6 +55,21 @@ export class StaticCpus implements PlacementManager {
     });
     this.#reservedCores = new Set(machine.cpus("core", ...cores));
     this.#state = this.#checked(init.state);
+  }
+
+  /**
+   * The slowest, so that containers have the fast ones; the kubelet's choice where containers had the slowest before
+   * they were reserved.
+   */
+  #ownReserved(): CpuSet {
+    const { machine, reservedCount, state } = this.#init;
+    const all = new Set(machine.all);
+    const exclusive = [...(state?.exclusive.values() ?? [])].flatMap((containers) => [...containers.values()]);
+    const slowest = this.#take(all, reservedCount, machine.kinds.toReversed());
+    if (!slowest.ok) return NO_CPUS;
+    if (!exclusive.some((own) => intersectCpus(own, slowest.cpus).size > 0)) return slowest.cpus;
+    const first = this.#take(all, reservedCount, []);
+    return first.ok ? first.cpus : NO_CPUS;
   }
 
   /** Replaced as a whole whenever something is taken or given back. */
@@ -190,12 +204,15 @@ export class StaticCpus implements PlacementManager {
     return [...new Set(nodes.flatMap((id) => machine.ids("socket", { level: "numaNode", id })))];
   }
 
-  #take(free: CpuSet, count: number): Taken {
+  #take(free: CpuSet, count: number, kinds: readonly CpuSet[] = this.#init.machine.kinds): Taken {
     const { machine, options } = this.#init;
-    const { distributeAcrossCores: spread, preferUncoreCache } = options;
-    if (!options.distributeAcrossNuma) return takePacked(machine, free, count, { spread, preferUncoreCache });
+    const { distributeAcrossCores: spread, preferUncoreCache, distributeAcrossNuma } = options;
     const groupSize = options.fullPhysicalCpusOnly ? machine.perGroup("core") : 1;
-    return takeDistributed(machine, free, count, { spread, preferUncoreCache: false, groupSize });
+    return takeByKind(kinds, free, count, (own, wanted) =>
+      distributeAcrossNuma
+        ? takeDistributed(machine, own, wanted, { spread, preferUncoreCache: false, groupSize })
+        : takePacked(machine, own, wanted, { spread, preferUncoreCache }),
+    );
   }
 
   #hints(uid: string, container: string, count: number, reusable: CpuSet): ResourceHints {

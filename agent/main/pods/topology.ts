@@ -132,7 +132,7 @@ function staticCpus({ configuration, share }: TopologyInit, topology: MachineTop
   }
   const milli = (share.kubeReserved.get("cpu") ?? 0n) + (share.systemReserved.get("cpu") ?? 0n);
   const options = cpuPolicyOptions(cpuManagerPolicyOptions);
-  const machine = new CpuGroups(topology.cpus);
+  const machine = new CpuGroups(topology.cpus, topology.capacities);
   if (options.alignBySocket && machine.ids("socket").length > machine.ids("numaNode").length) {
     throw wrong("Align by socket is not compatible with hardware where number of sockets are more than number of NUMA");
   }
