@@ -154,6 +154,28 @@ describe("resources that are granted", () => {
     });
   }
 
+  test("the runtime hears of the pod's resources after its containers, and what it says of them fails nothing", async () => {
+    using board = new SmallBoard();
+    await using agent = new SmallAgent(board, { podResources: new FakePodResources() });
+    const pod = apiPod("web", { resources: both("100m", "32Mi") });
+    await agent.order(pod);
+    const changes = (): string[] => board.takeCalls().filter((call) => /^update/.test(call));
+    assert.deepEqual(changes(), []);
+    await agent.order(apiPod("web", { resources: both("200m", "32Mi"), generation: 2 }));
+    assert.deepEqual(changes(), ["updateContainer web", "updateSandbox web"]);
+    const error = new PicoletError("failed", "a plugin has failed");
+    board.onCall = ({ kind }) => (kind === "updateSandbox" ? { kind: "refuse", error } : undefined);
+    await agent.order(apiPod("web", { resources: both("300m", "32Mi"), generation: 3 }));
+    assert.deepEqual(changes(), ["updateContainer web", "updateSandbox web"]);
+    assert.deepEqual(resourcesOf(agent, pod), both("300m", "32Mi"));
+    assert.equal(conditionOf(agent, pod, "PodResizeInProgress"), undefined);
+    const warnings = agent.log.entries.filter(({ message }) => message.includes("new resources of a pod"));
+    assert.deepEqual(
+      warnings.map(({ level, fields }) => [level, fields.error]),
+      [["warn", "a plugin has failed"]],
+    );
+  });
+
   test("of a sidecar and a container that restarts for memory: one in place, the other anew, the event once", async () => {
     using board = new SmallBoard();
     await using agent = new SmallAgent(board, { podResources: new FakePodResources() });

@@ -137,6 +137,11 @@ export type Action =
       readonly resources?: ResourceRequirements | undefined;
       readonly cpuset?: Cpuset | undefined;
     }
+  /**
+   * Reports a pod's resources after a change of them, to a runtime that has a use for them: a machine of the sandbox's
+   * own, or plugins. Changes neither the pod's cgroup nor its containers. Done where the runtime has no such call.
+   */
+  | { readonly kind: "updateSandbox"; readonly sandboxId: string }
   /** Removes a container that has exited; `conflict` for a running one. Its log file stays. */
   | { readonly kind: "removeContainer"; readonly containerId: string }
   /** Kills what still runs in it, takes its network down. */

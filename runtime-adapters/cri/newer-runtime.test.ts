@@ -26,7 +26,8 @@ const HANDLERS = [
 ];
 const StatusOf = message("ContainerStatusResponse", { status: nested(1, ContainerStatus) });
 
-type Answers = Readonly<Record<string, (request: Buffer) => Buffer>>;
+/** Undefined: an error of the runtime. */
+type Answers = Readonly<Record<string, (request: Buffer) => Buffer | undefined>>;
 
 /** What is not in `answers` is a call that the runtime does not know. */
 async function newRuntime(context: TestContext, answers: Answers) {
@@ -34,8 +35,13 @@ async function newRuntime(context: TestContext, answers: Answers) {
   const runtime = await ScriptedCri.start(async (method, stream, request) => {
     calls.push(method);
     const made = answers[method];
-    if (made === undefined) refuse(stream, 12);
-    else answer(stream, made(await request));
+    if (made === undefined) {
+      refuse(stream, 12);
+      return;
+    }
+    const bytes = made(await request);
+    if (bytes === undefined) refuse(stream, 2, "a plugin has failed");
+    else answer(stream, bytes);
   });
   const adapter = criAdapter(runtime.endpoint, POD_CONFIG_SETTINGS);
   context.after(async () => {
@@ -98,6 +104,37 @@ test("a pod gets a user namespace where its handler has them, and no sandbox whe
     message: 'can\'t set `spec.hostUsers: false`, RuntimeClass handler "runsc" does not support user namespaces',
   });
   assert.deepEqual(mappings, [[{ hostId: 65_536, containerId: 0, length: 65_536 }]]);
+});
+
+test("a pod's new resources are reported, without what its RuntimeClass takes, and that beside them", async (context) => {
+  const told: unknown[] = [];
+  const { adapter } = await newRuntime(context, {
+    RunPodSandbox: () => RuntimeService.runPodSandbox.response.encode({ podSandboxId: "sandbox-1" }),
+    UpdatePodSandboxResources: (request) => {
+      const { podSandboxId, overhead, resources } = RuntimeService.updatePodSandboxResources.request.decode(request);
+      told.push([podSandboxId, overhead?.cpuShares, resources?.cpuShares, resources?.memoryLimitInBytes]);
+      return Buffer.alloc(0);
+    },
+  });
+  const resources = { requests: { cpu: "500m" }, limits: { cpu: "1", memory: "64Mi" } };
+  const pod = podOf({ containers: [{ name: "app", image: "x", resources }], overhead: { cpu: "250m" } });
+  const sandbox = { attempt: 0, logDirectory: "/logs", cgroupParent: "", hostname: "web", dns: undefined };
+  await adapter.apply(pod, { kind: "createSandbox", sandbox }, NEVER);
+  await adapter.apply(pod, { kind: "updateSandbox", sandboxId: "sandbox-1" }, NEVER);
+  assert.deepEqual(told, [["sandbox-1", 256, 512, 64 * 2 ** 20]]);
+});
+
+test("a runtime without such a call is asked once, and one that fails says why", async (context) => {
+  const RunPodSandbox = () => RuntimeService.runPodSandbox.response.encode({ podSandboxId: "sandbox-1" });
+  const sandbox = { attempt: 0, logDirectory: "/logs", cgroupParent: "", hostname: "web", dns: undefined };
+  const update = { kind: "updateSandbox", sandboxId: "sandbox-1" } as const;
+  const older = await newRuntime(context, { RunPodSandbox });
+  await older.adapter.apply(podOf(), { kind: "createSandbox", sandbox }, NEVER);
+  for (let times = 0; times < 3; times += 1) await older.adapter.apply(podOf(), update, NEVER);
+  assert.deepEqual(older.calls, ["RunPodSandbox", "UpdatePodSandboxResources"]);
+  const broken = await newRuntime(context, { RunPodSandbox, UpdatePodSandboxResources: () => undefined });
+  await broken.adapter.apply(podOf(), { kind: "createSandbox", sandbox }, NEVER);
+  await assert.rejects(broken.adapter.apply(podOf(), update, NEVER), { message: "cannot update sandbox sandbox-1" });
 });
 
 test("a container is ended by the runtime alone when it knows the signal", async (context) => {

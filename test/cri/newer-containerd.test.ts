@@ -10,6 +10,8 @@ import { after, before, describe, test } from "node:test";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import type { Mount } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { runtimeCgroupDriver } from "@picolet/runtime-cri/cgroup-driver.ts";
+import { RuntimeService } from "@picolet/runtime-cri/wire/cri-messages.ts";
+import { GrpcClient } from "@picolet/runtime-cri/wire/grpc-client.ts";
 import { runtimeAdapterConformance } from "@picolet/runtime-test-kit/conformance/conformance.ts";
 import { buildImageArchive } from "@picolet/scripts/build/build-image-archive.ts";
 import { Containerd, containerdMissing } from "../support/containerd/containerd.ts";
@@ -24,6 +26,7 @@ const skip = containerdMissing() ?? debianTreeMissing() ?? false;
 const asked = defaultRelease();
 const release = asked === "installed" ? "containerd-2" : asked;
 const { signal } = new AbortController();
+const TIMEOUT_MS = 60_000;
 const USER_NAMESPACE = { hostId: 7 * 65_536, length: 65_536 };
 
 describe(`newer containerd: ${release}`, { skip }, () => {
@@ -69,6 +72,18 @@ describe(`newer containerd: ${release}`, { skip }, () => {
     assert.equal(supplementalGroupsPolicy, isTwo ? true : undefined);
   });
 
+  test("the resources of a sandbox are taken from 2.2 on, and without the call nothing fails", async () => {
+    const pod = cri.podOf({});
+    const podSandboxId = await cri.sandboxOf(pod);
+    const resources = { cpuShares: 512, memoryLimitInBytes: 64 * 2 ** 20 };
+    using client = new GrpcClient({ clock: systemClock }, { path: containerd.socketPath });
+    const request = { podSandboxId, resources };
+    const asked = client.unary(RuntimeService.updatePodSandboxResources, request, TIMEOUT_MS, signal);
+    if (containerd.isAtLeast(2, 2)) await asked;
+    else await assert.rejects(asked, { code: "unimplemented" });
+    await fixture.adapter.apply(pod, { kind: "updateSandbox", sandboxId: podSandboxId }, signal);
+  });
+
   test("hostUsers: false: root of the pod is no root of the node, and its files are root's", async () => {
     const folder = await fixture.hostFolder("given", "from root");
     const pod = cri.podOf({}, { hostUsers: false });
@@ -107,7 +122,7 @@ describe(`newer containerd: ${release}`, { skip }, () => {
   });
 
   test("from 2.1 on it mounts an image by itself", async () => {
-    if (!containerd.isAtLeast(2, 1)) return;
+    if (!containerd.isAtLeast(2, 2)) return;
     const pod = cri.podOf();
     await cri.sandboxOf(pod);
     const id = (await fixture.adapter.images.status(BUSYBOX_IMAGE, signal))?.id ?? "";

@@ -304,6 +304,7 @@ function hits(action: Action, container: ObservedContainer): boolean {
     case "createSandbox":
     case "startContainer":
     case "updateContainer":
+    case "updateSandbox":
       return false;
   }
 }

@@ -1,6 +1,6 @@
 import { cancelled } from "@picolet/protocol/async/abort.ts";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
-import { isCancelled } from "@picolet/protocol/errors.ts";
+import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
 import { millis, seconds } from "@picolet/protocol/ports.ts";
 import type { Action } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { isBarrier, type PlanAction, type StopContainer, stepOf } from "../../plan/pod-view.ts";
@@ -173,7 +173,21 @@ export class PodSteps {
         this.#listener.dispatch({ kind: "resized", name, attempt, resources, monotonic });
       },
     });
+    await this.#reportResources(context);
     this.#listener.resized(pod);
+  }
+
+  /** After cgroup and containers, as in the kubelet. A runtime that fails here changes nothing of the pod. */
+  async #reportResources(context: StepRun): Promise<void> {
+    const sandboxId = context.observed?.sandboxes.find(({ state }) => state === "ready")?.id;
+    if (sandboxId === undefined) return;
+    try {
+      await this.#calls.apply({ kind: "updateSandbox", sandboxId }, ACTION_TIMEOUT, context);
+    } catch (error) {
+      if (context.signal.aborted) throw error;
+      const { uid: pod } = context.view.desired;
+      this.#ports.log.warn("the runtime did not take the new resources of a pod", { pod, error: describeError(error) });
+    }
   }
 
   /** Waits until all runtimes are identified, because one of them may have this pod. */

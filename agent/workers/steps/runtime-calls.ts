@@ -76,6 +76,7 @@ const VERBS: Readonly<Record<Action["kind"], string>> = {
   startContainer: "start a container",
   stopContainer: "stop a container",
   updateContainer: "update a container",
+  updateSandbox: "update the sandbox",
   removeContainer: "remove a container",
   stopSandbox: "stop the sandbox",
   removeSandbox: "remove the sandbox",

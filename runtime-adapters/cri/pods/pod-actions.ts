@@ -9,6 +9,7 @@ import { type CriClient, failure } from "../wire/cri-client.ts";
 import { ContainerState, ImageService, RuntimeService } from "../wire/cri-messages.ts";
 import { GrpcStatusError } from "../wire/grpc-status.ts";
 import { updateContainer } from "./container-update.ts";
+import { overheadResources, sandboxResources } from "./linux-resources.ts";
 import type { OomScoreAdvice } from "./oom-score-advice.ts";
 import type { OwnedIds } from "./owned-ids.ts";
 import {
@@ -73,6 +74,11 @@ export class PodActions {
       case "updateContainer":
         await updateContainer({ client: this.#client, owned: this.#owned, settings: this.#init }, pod, action, signal);
         return;
+      case "updateSandbox":
+        await this.#end("update sandbox", action.sandboxId, "sandbox", signal, () =>
+          this.#updateSandbox(pod, action.sandboxId, signal),
+        );
+        return;
       case "removeContainer":
         await this.#end("remove container", action.containerId, "container", signal, () =>
           this.#removeContainer(action.containerId, signal),
@@ -91,6 +97,12 @@ export class PodActions {
           this.#owned.delete(action.sandboxId);
         });
     }
+  }
+
+  async #updateSandbox({ pod }: DesiredPod, podSandboxId: string, signal: AbortSignal): Promise<void> {
+    const overhead = overheadResources(pod, this.#init);
+    const request = { podSandboxId, overhead, resources: sandboxResources(pod, this.#init) };
+    await this.#client.callIfOffered(RuntimeService.updatePodSandboxResources, request, signal);
   }
 
   async reopenLog(containerId: string, signal: AbortSignal): Promise<void> {

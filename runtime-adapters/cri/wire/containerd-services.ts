@@ -13,8 +13,9 @@
  *     containers, tasks, sandbox   which shims are lost     no shim is ended
  */
 import { isPicoletError } from "@picolet/protocol/errors.ts";
-import { type Clock, type MonotonicMs, seconds } from "@picolet/protocol/ports.ts";
+import type { Clock } from "@picolet/protocol/ports.ts";
 import type { GrpcClient, GrpcMethod } from "./grpc-client.ts";
+import { OptionalCalls } from "./optional-calls.ts";
 import {
   bool,
   bytes,
@@ -35,7 +36,6 @@ export const CRI_NAMESPACE = "k8s.io";
 export const CONFIG_LABEL = "containerd.io/gc.ref.content.config";
 /** From 1.7 on containerd reports an image with this label as pinned. */
 const PINNED_LABEL = "io.cri-containerd.pinned";
-const ASK_AGAIN = seconds(600);
 const SIGKILL = 9;
 
 const metadata = ["containerd-namespace", CRI_NAMESPACE];
@@ -165,14 +165,13 @@ interface Components {
 }
 
 export class ContainerdServices {
-  readonly #clock: Components["clock"];
   readonly #grpc: Components["grpc"];
   readonly #requestTimeoutMs: number;
-  /** Services that containerd lacks, by the part of the path that names them, with the time of the next attempt. */
-  readonly #missing = new Map<string, MonotonicMs>();
+  /** By the part of the path that names the service. */
+  readonly #optional: OptionalCalls;
 
   constructor({ clock, grpc }: Components, init: { readonly requestTimeoutMs: number }) {
-    this.#clock = clock;
+    this.#optional = new OptionalCalls(clock);
     this.#grpc = grpc;
     this.#requestTimeoutMs = init.requestTimeoutMs;
   }
@@ -287,19 +286,8 @@ export class ContainerdServices {
   }
 
   /** @returns undefined: the runtime has no such service */
-  async #offered<T>({ path }: { readonly path: string }, use: () => Promise<T>): Promise<T | undefined> {
-    const service = path.slice(0, path.lastIndexOf("/"));
-    const until = this.#missing.get(service);
-    if (until !== undefined && this.#clock.monotonic() < until) return undefined;
-    try {
-      const used = await use();
-      this.#missing.delete(service);
-      return used;
-    } catch (error) {
-      if (!isPicoletError(error, "unimplemented")) throw error;
-      this.#missing.set(service, (this.#clock.monotonic() + ASK_AGAIN) as MonotonicMs);
-      return undefined;
-    }
+  #offered<T>({ path }: { readonly path: string }, use: () => Promise<T>): Promise<T | undefined> {
+    return this.#optional.use(path.slice(0, path.lastIndexOf("/")), use);
   }
 }
 

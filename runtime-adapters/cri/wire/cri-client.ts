@@ -3,6 +3,7 @@ import { type ErrorCode, isCancelled, isPicoletError, PicoletError } from "@pico
 import type { Clock } from "@picolet/protocol/ports.ts";
 import { ContainerdServices } from "./containerd-services.ts";
 import { GrpcClient, type GrpcMethod } from "./grpc-client.ts";
+import { OptionalCalls } from "./optional-calls.ts";
 
 export interface CriClientInit {
   /** `unix:///run/containerd/containerd.sock`, or the path alone. The socket need not exist yet. */
@@ -23,11 +24,13 @@ export class CriClient implements Disposable {
   readonly requestTimeoutMs: number;
   readonly #clock: Clock;
   readonly #observe: CallObserver | undefined;
+  readonly #optional: OptionalCalls;
 
   /** @throws `invalid` for an endpoint that is no unix socket. */
   constructor(components: { readonly clock: Clock; readonly observe?: CallObserver | undefined }, init: CriClientInit) {
     this.#clock = components.clock;
     this.#observe = components.observe;
+    this.#optional = new OptionalCalls(components.clock);
     this.socketPath = socketPathOf(init.endpoint);
     this.requestTimeoutMs = init.requestTimeoutMs;
     this.grpc = new GrpcClient(components, { path: this.socketPath });
@@ -54,6 +57,11 @@ export class CriClient implements Disposable {
       report(error);
       throw error;
     }
+  }
+
+  /** A call that not every runtime has. @returns undefined: this one has not */
+  callIfOffered<Q, A>(method: GrpcMethod<Q, A>, request: Q, signal: AbortSignal): Promise<A | undefined> {
+    return this.#optional.use(method.path, () => this.call(method, request, signal));
   }
 
   [Symbol.dispose](): void {

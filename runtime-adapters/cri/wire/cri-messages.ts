@@ -318,6 +318,11 @@ const UpdateContainerResourcesRequest = message("UpdateContainerResourcesRequest
   linux: nested(2, LinuxContainerResources),
   annotations: stringMap(4),
 });
+const UpdatePodSandboxResourcesRequest = message("UpdatePodSandboxResourcesRequest", {
+  podSandboxId: string(1),
+  overhead: nested(2, LinuxContainerResources),
+  resources: nested(3, LinuxContainerResources),
+});
 const ExecSyncRequest = message("ExecSyncRequest", {
   containerId: string(1),
   cmd: strings(2),
@@ -556,6 +561,8 @@ export const RuntimeService = {
   listContainers: runtime("ListContainers", ListContainersRequest, ListContainersResponse),
   containerStatus: runtime("ContainerStatus", ContainerStatusRequest, ContainerStatusResponse),
   updateContainerResources: runtime("UpdateContainerResources", UpdateContainerResourcesRequest, Empty),
+  /** From containerd 2.2 on. */
+  updatePodSandboxResources: runtime("UpdatePodSandboxResources", UpdatePodSandboxResourcesRequest, Empty),
   reopenContainerLog: runtime("ReopenContainerLog", ContainerId, Empty),
   execSync: runtime("ExecSync", ExecSyncRequest, ExecSyncResponse),
   exec: runtime("Exec", ExecRequest, StreamingUrl),

@@ -139,6 +139,9 @@ export class FakeAdapter implements RuntimeAdapter {
         return this.#stop(action.containerId, action.gracePeriod, signal);
       case "updateContainer":
         return this.#runtime.updateContainer(pod, action);
+      // A call that `onCall` can refuse, and no more: there is no machine of a sandbox.
+      case "updateSandbox":
+        return;
       case "removeContainer":
         return this.#runtime.removeContainer(action.containerId);
       case "stopSandbox":

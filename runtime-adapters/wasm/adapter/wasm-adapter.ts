@@ -305,6 +305,9 @@ export class WasmAdapter implements RuntimeAdapter {
         if (run !== undefined) return await this.#starter.update(run, pod, action);
         throw new PicoletError("not_found", `cannot update container ${action.containerId}: it is not there`);
       }
+      // Only a pod's cgroup and its containers have resources.
+      case "updateSandbox":
+        return;
       case "removeContainer":
         return this.#pods.removeContainer(pod.uid, action.containerId);
       case "stopSandbox":
