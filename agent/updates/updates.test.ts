@@ -73,6 +73,9 @@ class Board {
   flash: FlashReport = flashOf(0);
   /** Called by the program that prepares. */
   prepare: (task: UpdateTask, signal: AbortSignal) => Promise<UpdateAnswer> = async () => PREPARED;
+  agentVersion = "1";
+  packageVersion = "1";
+  packageObstacle = "no package";
   shutdowns: string[] = [];
   isCheckStarted = false;
   agent: Running | undefined;
@@ -119,11 +122,12 @@ class Board {
       },
       {
         nodeName: "board",
-        agentVersion: "1",
+        agentVersion: this.agentVersion,
+        packageVersion: this.packageVersion,
         architecture: "arm64",
         software: {
           image: { version: this.slot === "A" ? "1" : "2", compatible: "c", slot: this.slot },
-          obstacles: { os: "", agent: "no package", configuration: "" },
+          obstacles: { os: "", agent: this.packageObstacle, configuration: "" },
         },
         directory: "/updates",
         keysDirectory: "/keys",
@@ -396,6 +400,29 @@ test("a configuration is fetched with the text that the Node asks for", async ()
   const [task] = board.tasks;
   assert.ok(task?.want === "configuration");
   assert.deepEqual([task.text, task.path, board.shown], ["maxPods: 20", "/config.yaml", "good"]);
+  await board.stop();
+});
+
+test("a package is compared and judged by its Debian version, which has a revision", async () => {
+  const board = new Board();
+  Object.assign(board, { packageVersion: "1-1", packageObstacle: "" });
+  board.prepare = async () => ({ ...PREPARED, version: "2-1", slot: "" });
+  board.start();
+  board.annotate({
+    "picolet.io/agent-package": "registry.example/agent:2",
+    "picolet.io/update-health-deadline": "60s",
+  });
+  await board.advance(seconds(5));
+  const [task] = board.tasks;
+  assert.ok(task?.want === "agent");
+  assert.deepEqual([task.version, board.isCheckStarted], ["1-1", true]);
+  await board.advance(DEADLINE);
+  assert.equal(board.disk.files.has("healthy"), false, "the old agent says nothing about the new one");
+  Object.assign(board, { agentVersion: "2", packageVersion: "2-1" });
+  await board.restart();
+  await board.advance(seconds(20));
+  assert.match(board.disk.files.get("healthy") ?? "", /^id=/);
+  assert.equal(board.agent?.updates.status().agentVersion, "2");
   await board.stop();
 });
 

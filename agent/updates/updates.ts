@@ -80,7 +80,10 @@ export interface UpdatesComponents {
 
 export interface UpdatesInit {
   readonly nodeName: string;
+  /** The release of the agent that runs. */
   readonly agentVersion: string;
+  /** The Debian version of its package, by which packages are compared; `agentVersion` where there is no package. */
+  readonly packageVersion: string;
   /** Debian's name: `arm64`. */
   readonly architecture: string;
   readonly software: BoardSoftware;
@@ -437,9 +440,9 @@ export class Updates implements Component {
 
   /** The old one is healthy too, until it is replaced. */
   #isNew(kind: UpdateKind, { version, slot }: Extract<UpdatePhase, { kind: "trial" }>): boolean {
-    const { software, agentVersion, runsNextConfiguration } = this.#init;
+    const { software, packageVersion, runsNextConfiguration } = this.#init;
     if (kind === "os") return software.image?.slot === slot;
-    return kind === "agent" ? agentVersion === version : runsNextConfiguration;
+    return kind === "agent" ? packageVersion === version : runsNextConfiguration;
   }
 
   #say(id: string): void {
@@ -534,7 +537,7 @@ export class Updates implements Component {
   }
 
   async #taskOf(record: UpdateRecord, install: boolean, signal: AbortSignal): Promise<UpdateTask> {
-    const { directory, software, agentVersion, keysDirectory, architecture, configurationPath: path } = this.#init;
+    const { directory, software, packageVersion, keysDirectory, architecture, configurationPath: path } = this.#init;
     const { kind, target } = record;
     if (kind === "configuration") {
       const text = this.#directive?.configuration ?? "";
@@ -548,7 +551,7 @@ export class Updates implements Component {
       bytesPerSecond: this.#directive?.bytesPerSecond ?? this.#init.bytesPerSecond,
       allowDowngrade: record.allowDowngrade ?? this.#directive?.allowDowngrade ?? false,
     };
-    if (kind === "agent") return { ...common, want: kind, version: agentVersion, keysDirectory, architecture };
+    if (kind === "agent") return { ...common, want: kind, version: packageVersion, keysDirectory, architecture };
     const { version, compatible, slot } = software.image ?? { version: "", compatible: "", slot: "" };
     return { ...common, want: kind, version, compatible, slot };
   }

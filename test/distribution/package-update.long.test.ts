@@ -72,7 +72,8 @@ function release(version: string): Partial<DebianPackage> {
     const own = text.replaceAll(`"${VERSION}"`, `"${version}"`);
     if (own !== text) writeFileSync(path, own);
   }
-  return { version, files: boardPackage(copy, ownPlatform(), 0).files };
+  // A distributor's package has a revision, which the agent does not know.
+  return { version: `${version}-1`, files: boardPackage(copy, ownPlatform(), 0).files };
 }
 
 const installed = async (): Promise<string> =>
@@ -99,7 +100,7 @@ async function podRanOn(): Promise<void> {
 test("a signed package is installed, and stays when its agent is healthy", { skip }, async () => {
   const { state, message } = await update(bring(release("0.2.0")));
   assert.deepEqual([state, message], ["good", ""]);
-  assert.equal(await installed(), "installed 0.2.0");
+  assert.equal(await installed(), "installed 0.2.0-1");
   assert.match(await machine.output("edgectl update status"), /^agent 0\.2\.0$/m);
   await podRanOn();
 });
@@ -110,7 +111,7 @@ test("a package whose agent does not start is replaced by the one before it", { 
   const { state, message } = await update(bring({ version: "0.3.0", files }));
   assert.equal(state, "rolledBack", message);
   assert.match(message, /the agent did not start/);
-  assert.equal(await installed(), "installed 0.2.0");
+  assert.equal(await installed(), "installed 0.2.0-1");
   await podRanOn();
 });
 
@@ -119,7 +120,7 @@ test("a package that dpkg cannot configure is replaced by the one before it", { 
   const { state, message } = await update(bring({ version: "0.4.0", scripts }));
   assert.equal(state, "rolledBack", message);
   assert.match(message, /dpkg could not install it/);
-  assert.equal(await installed(), "installed 0.2.0");
+  assert.equal(await installed(), "installed 0.2.0-1");
   await podRanOn();
 });
 
@@ -133,6 +134,6 @@ test("a package of another key, or an older one, is not installed", { skip }, as
     assert.equal(state, "failed", message);
     assert.match(message, problem);
   }
-  assert.equal(await installed(), "installed 0.2.0");
+  assert.equal(await installed(), "installed 0.2.0-1");
   await podRanOn();
 });

@@ -9,6 +9,7 @@ import { endpointsOf } from "@picolet/runtime-wasm/shared/oci/registries.ts";
 import type { NodeShutdownControl } from "../../core/node/node-shutdown-control.ts";
 import { DurableFolderOnDisk } from "../../security/durable-folder.ts";
 import { BOOT_CHECK, type BoardSoftware } from "../../updates/board-software.ts";
+import { installedPackageVersion } from "../../updates/package-version.ts";
 import { runUpdateTask } from "../../updates/update-child.ts";
 import { UpdateFiles } from "../../updates/update-files.ts";
 import { HOLD_FOLDER } from "../../updates/update-holds.ts";
@@ -35,11 +36,11 @@ const TASK_LIMIT = seconds(7 * 24 * 3600);
 const DEBIAN_ARCHITECTURES: Readonly<Record<string, string>> = { x64: "amd64", arm64: "arm64" };
 
 /** @param directory the folder of updates */
-export function makeUpdates(
+export async function makeUpdates(
   base: AgentBase,
   { view, pods, shutdown }: UpdatesParts,
   { directory, software }: { readonly directory: string; readonly software: BoardSoftware },
-): Updates {
+): Promise<Updates> {
   const { ports, init, store, decisions, cluster } = base;
   const { configuration, args } = init;
   const configurationPath = args.configPath ?? DEFAULT_CONFIG_PATH;
@@ -59,6 +60,7 @@ export function makeUpdates(
     {
       nodeName: configuration.nodeName,
       agentVersion: VERSION,
+      packageVersion: (await installedPackageVersion()) ?? VERSION,
       architecture: DEBIAN_ARCHITECTURES[process.arch] ?? process.arch,
       ...{ software, directory, configurationPath },
       keysDirectory: join(dirname(configurationPath), KEYS_FOLDER),

@@ -109,7 +109,7 @@ export class UpdatesOnDemand implements Component, UpdateControl {
   #load(): Promise<Updates> {
     const make = async (): Promise<Updates> => {
       const { makeUpdates } = await import("./make-updates.ts");
-      return makeUpdates(this.#base, this.#parts, { directory: this.#directory, software: this.#software });
+      return await makeUpdates(this.#base, this.#parts, { directory: this.#directory, software: this.#software });
     };
     this.#loading ??= make().catch((error: unknown) => {
       this.#loading = undefined;
