@@ -215,6 +215,26 @@ test("metrics.k8s.io: discovery, lists by namespace and selectors, one object, a
   assert.equal((await bench.ask(`${base}/namespaces/%E0%A4%A/pods`, { authorization: "Bearer good" })).status, 400);
 });
 
+test("metrics.k8s.io has an OpenAPI document whose references and kinds are there", async () => {
+  await using bench = await new Bench().open();
+  const { status, body } = await bench.ask("/openapi/v2", { authorization: "Bearer good" });
+  assert.equal(status, 200);
+  assert.deepEqual(bench.questions, ['scraper[g] {"verb":"get","path":"/openapi/v2"}']);
+  const text = String(body);
+  const { swagger, paths, definitions } = JSON.parse(text) as {
+    swagger: string;
+    paths: Record<string, { get: { operationId: string; responses: object } }>;
+    definitions: Record<string, { properties: object }>;
+  };
+  assert.equal(swagger, "2.0");
+  const operations = Object.values(paths).map(({ get }) => get.operationId);
+  assert.equal(new Set(operations).size, 5);
+  for (const [, name = ""] of text.matchAll(/"#\/definitions\/([^"]+)"/g)) assert.ok(definitions[name], name);
+  const served = { ...PODS[0], timestamp: "", window: "", containers: [] };
+  const described = definitions["io.k8s.metrics.pkg.apis.metrics.v1beta1.PodMetrics"]?.properties ?? {};
+  assert.deepEqual(Object.keys(described).toSorted(), Object.keys(served).toSorted());
+});
+
 test("one user's slow answers take no place of another's", async () => {
   const release = Promise.withResolvers<void>();
   const begun: (() => void)[] = [];

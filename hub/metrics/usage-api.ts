@@ -8,7 +8,9 @@ import { httpFailure } from "@picolet/kubelet-api/serving/http-answers.ts";
 import { kubeStatus } from "@picolet/kubelet-api/serving/kube-status.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { MetricsCall, MetricsHandler } from "./metrics-server.ts";
+import { usageOpenApi } from "./usage-openapi.ts";
 
+const OPENAPI_PATH = "/openapi/v2";
 const GROUP_PATH = `/apis/${METRICS_GROUP}`;
 const BASE = `${GROUP_PATH}/${METRICS_VERSION}`;
 /** Objects that are made in one turn of the event loop. */
@@ -37,7 +39,7 @@ export const usageApi =
   (components: UsageApiComponents): MetricsHandler =>
   async (call) => {
     const { pathname } = call.url;
-    if (pathname !== GROUP_PATH && !pathname.startsWith(`${GROUP_PATH}/`)) return false;
+    if (pathname !== GROUP_PATH && pathname !== OPENAPI_PATH && !pathname.startsWith(`${GROUP_PATH}/`)) return false;
     try {
       await answer(components, call);
     } catch (error) {
@@ -49,13 +51,14 @@ export const usageApi =
   };
 
 async function answer(components: UsageApiComponents, call: MetricsCall): Promise<void> {
-  const document = DISCOVERY[call.url.pathname.replace(/\/$/, "")];
+  const { pathname } = call.url;
+  const document = pathname === OPENAPI_PATH ? usageOpenApi() : DISCOVERY[pathname.replace(/\/$/, "")];
   if (document !== undefined) {
-    await call.require({ verb: "get", path: call.url.pathname });
+    await call.require({ verb: "get", path: pathname });
     sendJson(call, 200, JSON.stringify(document));
     return;
   }
-  const asked = askedFor(call.url.pathname);
+  const asked = askedFor(pathname);
   const { resource, namespace, name } = asked;
   const verb = name === "" ? "list" : "get";
   const group = { group: METRICS_GROUP, version: METRICS_VERSION };
