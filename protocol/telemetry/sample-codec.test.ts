@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { settledMemory } from "@picolet/test/support/unit/machine/held-memory.ts";
 import { anyUsageSample, usageSample } from "@picolet/test/support/unit/tunnel/usage-samples.ts";
 import fc from "fast-check";
 import { isPicoletError } from "../errors.ts";
@@ -47,19 +48,41 @@ test("with ten pods a minute costs at most 300 bytes, and the first at most 1,20
   assert.ok(Math.max(...others) <= 300, `${Math.max(...others)} bytes`);
 });
 
-test("a pod is the same object until something of it changes", () => {
+test("a container that began again is reported with its new beginning", () => {
   const [encoder, decoder] = [new SampleEncoder(), new SampleDecoder()];
   const next = (sequence: number, sample: UsageSample): PodSample | undefined =>
     decoder.decode(unframed(encoder.encode(sequence, sample))).sample.pods[0];
-  const first = next(1, usageSample(1, 1));
-  const second = next(2, usageSample(1, 2));
-  assert.equal(second?.pod, first?.pod);
-  const [whole] = usageSample(1, 3).pods;
+  const [whole] = usageSample(1, 1).pods;
   assert.ok(whole !== undefined);
-  const containers = whole.pod.containers.map((each) => ({ ...each, sinceSeconds: each.sinceSeconds + 90 }));
-  const third = next(3, { ...usageSample(1, 3), pods: [{ ...whole, pod: { ...whole.pod, containers } }] });
-  assert.notEqual(third?.pod, first?.pod);
-  assert.deepEqual(third?.pod.containers, containers);
+  // A UID is any text: in the decoder it is behind the names.
+  const pod = { ...whole.pod, uid: "a/b//c" };
+  assert.deepEqual(next(1, { ...usageSample(1, 1), pods: [{ ...whole, pod }] })?.pod, pod);
+  const containers = pod.containers.map((each) => ({ ...each, sinceSeconds: each.sinceSeconds + 90 }));
+  const again = next(2, { ...usageSample(1, 2), pods: [{ ...whole, pod: { ...pod, containers } }] });
+  assert.deepEqual(again?.pod, { ...pod, containers });
+});
+
+test("a hub keeps at most 5 KiB between the samples of a board with ten pods", async () => {
+  const boards = 1000;
+  const messages = ((): readonly Uint8Array[] => {
+    const encoder = new SampleEncoder();
+    return [1, 2, 3].map((minute) => unframed(encoder.encode(minute, usageSample(10, minute))));
+  })();
+  const decoders: SampleDecoder[] = [];
+  const feed = (count: number): void => {
+    for (let board = 0; board < count; board += 1) {
+      const decoder = new SampleDecoder();
+      for (const message of messages) decoder.decode(message);
+      decoders.push(decoder);
+    }
+  };
+  feed(50);
+  const before = await settledMemory();
+  feed(boards);
+  const after = await settledMemory();
+  const kib = (after.heap + after.buffers - before.heap - before.buffers) / boards / 1024;
+  assert.ok(kib <= 5, `${kib.toFixed(2)} KiB`);
+  assert.equal(decoders.length, boards + 50);
 });
 
 /** Pods of so many containers each. */

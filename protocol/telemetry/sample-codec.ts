@@ -66,9 +66,17 @@ interface Position {
   readonly board: number[];
 }
 
+const zeros = (count: number): number[] => new Array<number>(count).fill(0);
+
 const beginning = (): Position => ({
-  ...{ atMs: 0, bootId: "", agentSinceSeconds: 0, node: [], board: [] },
-  filesystems: FILESYSTEMS.map(() => []),
+  ...{
+    atMs: 0,
+    bootId: "",
+    agentSinceSeconds: 0,
+    node: zeros(NODE_FIGURES.length),
+    board: zeros(BOARD_FIGURES.length),
+  },
+  filesystems: FILESYSTEMS.map(() => zeros(FILESYSTEM_FIGURES.length)),
 });
 
 /** The unit on the wire. */
@@ -170,7 +178,7 @@ export class SampleEncoder {
 
 const keyOf = ({ namespace, name, uid }: SampledPod): string => `${namespace}/${name}/${uid}`;
 
-const figuresFrom = ({ containers }: SampledPod): number[] => new Array<number>(2 * (containers.length + 1)).fill(0);
+const figuresFrom = ({ containers }: SampledPod): number[] => zeros(2 * (containers.length + 1));
 
 const sizeOf = ({ namespace, name, uid, containers }: SampledPod): number =>
   containers.reduce(
@@ -216,10 +224,43 @@ export interface SequencedSample {
   readonly sample: UsageSample;
 }
 
+/**
+ * A pod between two samples. A hub has one for each pod of its boards: as an object with its containers a pod takes
+ * more than twice the memory.
+ */
+interface PackedSlot {
+  /** Namespace, name, names of containers, UID. Names have no slash. */
+  readonly text: string;
+  /** As `last` of `Slot`, then the beginnings of the pod and its containers. */
+  readonly numbers: number[];
+}
+
+/** CPU, memory and beginning. */
+const PACKED_NUMBERS = 3;
+
+function packed(pod: SampledPod): PackedSlot {
+  const { namespace, name, uid, containers } = pod;
+  const beginnings = [pod, ...containers].map(({ sinceSeconds }) => sinceSeconds);
+  return {
+    text: [namespace, name, ...containers.map((container) => container.name), uid].join("/"),
+    numbers: figuresFrom(pod).concat(beginnings),
+  };
+}
+
+const containersIn = ({ numbers }: PackedSlot): number => numbers.length / PACKED_NUMBERS - 1;
+
+function unpacked(slot: PackedSlot): SampledPod {
+  const { text, numbers } = slot;
+  const [sinceSeconds = 0, ...beginnings] = numbers.slice(-1 - containersIn(slot));
+  const [namespace = "", name = "", ...rest] = text.split("/");
+  const containers = beginnings.map((each, index) => ({ name: rest[index] ?? "", sinceSeconds: each }));
+  return { namespace, name, uid: rest.slice(containers.length).join("/"), sinceSeconds, containers };
+}
+
 /** Decodes the samples of one stream. After an error it cannot go on, and the stream must be reset. */
 export class SampleDecoder {
   readonly #last = beginning();
-  readonly #slots: (Slot | undefined)[] = [];
+  readonly #slots: (PackedSlot | undefined)[] = [];
   #containers = 0;
   #sequence = 0;
 
@@ -276,7 +317,8 @@ export class SampleDecoder {
   #readRosterRow(row: ListReader): void {
     const index = row.count("slot");
     if (index >= MAX_SAMPLED_PODS || index > this.#slots.length) throw row.wrong("slot", "is out of range");
-    this.#containers -= this.#slots[index]?.pod.containers.length ?? 0;
+    const before = this.#slots[index];
+    if (before !== undefined) this.#containers -= containersIn(before);
     this.#slots[index] = undefined;
     if (row.isAtEnd) return;
     const namespace = shortName(row, "namespace", MAX_LABEL);
@@ -294,8 +336,7 @@ export class SampleDecoder {
     this.#containers += containers.length;
     if (this.#containers > MAX_SAMPLED_CONTAINERS)
       throw row.wrong("containers", `of all pods are over ${MAX_SAMPLED_CONTAINERS}`);
-    const pod = { namespace, name, uid, sinceSeconds, containers };
-    this.#slots[index] = { pod, last: figuresFrom(pod) };
+    this.#slots[index] = packed({ namespace, name, uid, sinceSeconds, containers });
   }
 
   #readPods(fields: ListReader): PodSample[] {
@@ -303,11 +344,12 @@ export class SampleDecoder {
     const samples: PodSample[] = [];
     for (const slot of this.#slots) {
       if (slot === undefined) continue;
-      const row = rows.list(slot.pod.name, 2 * (MAX_POD_CONTAINERS + 1));
+      const pod = unpacked(slot);
+      const row = rows.list(pod.name, 2 * (MAX_POD_CONTAINERS + 1));
       samples.push({
-        pod: slot.pod,
-        usage: readUsage(row, slot.last, 0),
-        containers: slot.pod.containers.map((_, index) => readUsage(row, slot.last, index + 1)),
+        pod,
+        usage: readUsage(row, slot.numbers, 0),
+        containers: pod.containers.map((_, index) => readUsage(row, slot.numbers, index + 1)),
       });
     }
     return samples;

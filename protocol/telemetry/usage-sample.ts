@@ -49,7 +49,6 @@ export interface SampledContainer {
   readonly sinceSeconds: number;
 }
 
-/** The same object in each sample of a decoder in which the pod and its containers are the same. */
 export interface SampledPod {
   readonly namespace: string;
   readonly name: string;
