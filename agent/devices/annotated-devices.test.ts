@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { mkdirSync, rmSync, symlinkSync } from "node:fs";
+import { mkdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
@@ -9,6 +9,7 @@ import { filePod } from "@picolet/test/support/unit/agent/small-agent.ts";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { AnnotatedDevices } from "./annotated-devices.ts";
+import { readGivenDevices, writeGivenDevices } from "./given-devices.ts";
 
 class Bench {
   readonly folder = new TempFolder();
@@ -16,7 +17,8 @@ class Bench {
   readonly told: string[] = [];
   readonly pod: DesiredPod;
   isRunning = false;
-  readonly devices: AnnotatedDevices;
+  readonly #file = join(this.root, "given");
+  devices: AnnotatedDevices;
 
   constructor(context: TestContext, text: string, restartPolicy: "Always" | "Never" = "Always") {
     context.after(() => this.folder[Symbol.dispose]());
@@ -24,15 +26,26 @@ class Bench {
     const made = filePod("web", ["run"], { restartPolicy });
     const metadata = { ...made.pod.metadata, annotations: { "picolet.io/devices": text } };
     this.pod = { ...made, uid: podUid("u1"), pod: { ...made.pod, metadata } };
+    this.devices = this.start();
+  }
+
+  /** The next agent. */
+  start(): AnnotatedDevices {
     this.devices = new AnnotatedDevices(
       {
         clock: new VirtualClock(),
         pods: () => [{ desired: this.pod, isRunning: this.isRunning }],
         event: (_pod, type, reason, message) => this.told.push(`${type} ${reason}: ${message}`),
         restart: (uid) => this.told.push(`restart ${uid}`),
+        keep: (given) => writeGivenDevices(this.#file, given),
       },
-      { allowed: [{ match: ["/dev/tty*"], namespaces: ["default"] }], root: this.root },
+      {
+        allowed: [{ match: ["/dev/tty*"], namespaces: ["default"] }],
+        root: this.root,
+        kept: readGivenDevices(this.#file) ?? {},
+      },
     );
+    return this.devices;
   }
 
   plug(name: string, target: string): void {
@@ -118,6 +131,45 @@ test("a device that comes wakes up the pod that waits for it, and restarts nothi
   bench.isRunning = true;
   bench.devices.scan();
   assert.equal(bench.told.length, 1);
+});
+
+test("a device that returns as another one while no agent runs restarts the containers, once", (context) => {
+  const bench = new Bench(context, "/dev/ttyA");
+  bench.plug("ttyA", "/dev/null");
+  bench.devices.launch(bench.pod);
+  bench.isRunning = true;
+  bench.devices.scan();
+  bench.start().scan();
+  assert.deepEqual(bench.told, []);
+  bench.unplug("ttyA");
+  bench.plug("ttyA", "/dev/full");
+  // The agent scans before it has seen what runs.
+  bench.isRunning = false;
+  bench.start().scan();
+  assert.deepEqual(bench.told, []);
+  bench.isRunning = true;
+  bench.devices.scan();
+  bench.devices.scan();
+  bench.start().scan();
+  assert.deepEqual(bench.told, [
+    "Normal DevicePlugged: /dev/ttyA is plugged in. Its containers restart, because their device has changed",
+    "restart u1",
+  ]);
+});
+
+test("what was kept of devices is read strictly", (context) => {
+  const folder = new TempFolder();
+  context.after(() => folder[Symbol.dispose]());
+  const path = join(folder.path, "given");
+  assert.equal(readGivenDevices(path), undefined);
+  for (const text of ["", "[]", '{"a":1}', '{"a":{"b":1}}']) {
+    writeFileSync(path, text);
+    assert.throws(
+      () => readGivenDevices(path),
+      (error) => isPicoletError(error, "corrupt"),
+      text,
+    );
+  }
 });
 
 test("a pod that does not restart keeps what it has, and an agent's start restarts nothing", (context) => {

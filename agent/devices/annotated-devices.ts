@@ -18,6 +18,7 @@ import {
 } from "../plan/admission/requested-devices.ts";
 import { foldersOf, SCAN, SETTLE, watchFolders } from "./device-folders.ts";
 import { matchingDevices } from "./device-rules.ts";
+import type { GivenDevices } from "./given-devices.ts";
 
 export interface AnnotatedPod {
   readonly desired: DesiredPod;
@@ -30,6 +31,8 @@ export interface AnnotatedDevicesComponents {
   /** Pods that are to run here. */
   readonly pods: () => readonly AnnotatedPod[];
   readonly event: (pod: DesiredPod, type: "Normal" | "Warning", reason: string, message: string) => void;
+  /** On disk when it returns. */
+  readonly keep: (given: GivenDevices) => void;
   /** Has the pod's containers start again. */
   readonly restart: (uid: PodUid) => void;
 }
@@ -52,17 +55,22 @@ interface Followed {
 export class AnnotatedDevices {
   readonly #components: AnnotatedDevicesComponents;
   readonly #init: { readonly allowed: readonly AllowedDevices[]; readonly root: string };
+  /** Devices that the agent before this one gave, until each of its pods is seen. */
+  readonly #earlier: Map<string, Readonly<Record<string, string>>>;
+  #kept: string;
   readonly #alarm: Alarm;
   readonly #followed = new Map<PodUid, Map<string, Followed>>();
   readonly #changes = new WatchSource(0);
 
-  /** @param init `root`: "" on a real machine */
+  /** @param init `root`: "" on a real machine; `kept`: what was kept */
   constructor(
     components: AnnotatedDevicesComponents,
-    init: { readonly allowed: readonly AllowedDevices[]; readonly root: string },
+    init: { readonly allowed: readonly AllowedDevices[]; readonly root: string; readonly kept?: GivenDevices },
   ) {
     this.#components = components;
     this.#init = init;
+    this.#earlier = new Map(Object.entries(init.kept ?? {}));
+    this.#kept = JSON.stringify(init.kept ?? {});
     this.#alarm = new Alarm(components.clock);
   }
 
@@ -102,6 +110,7 @@ export class AnnotatedDevices {
       return [device.name, { now, given: before?.get(device.name)?.given ?? now }] as const;
     });
     this.#followed.set(desired.uid, new Map(followed));
+    this.#keep();
     return found.flatMap(({ device: { permissions }, nodes }) =>
       nodes.map(({ path, hostPath }) => ({
         ...{ containerPath: path, hostPath, permissions },
@@ -117,6 +126,7 @@ export class AnnotatedDevices {
     for (const pod of pods) if (this.#scanPod(pod)) hasChanged = true;
     const uids = new Set(pods.map(({ desired }) => desired.uid));
     for (const uid of this.#followed.keys()) if (!uids.has(uid)) this.#followed.delete(uid);
+    this.#keep();
     if (hasChanged) this.#changes.set(this.#changes.current + 1);
   }
 
@@ -146,17 +156,27 @@ export class AnnotatedDevices {
     let needsRestart = false;
     for (const device of requestedBy(desired)) {
       const now = textOf(this.#nodesOf(device));
-      const known = before?.get(device.name) ?? { now, given: now };
+      const known = before?.get(device.name) ?? { now, given: this.#earlier.get(desired.uid)?.[device.name] ?? now };
       const isOther = isRunning && now !== "" && now !== known.given && desired.pod.spec.restartPolicy === "Always";
       after.set(device.name, { now, given: isOther ? now : known.given });
-      if (now === known.now) continue;
+      if (now === known.now && !isOther) continue;
       hasChanged = true;
       this.#report(desired, device, { now, isOther });
       needsRestart ||= isOther;
     }
     if (after.size > 0) this.#followed.set(desired.uid, after);
+    this.#earlier.delete(desired.uid);
     if (needsRestart) this.#components.restart(desired.uid);
     return hasChanged;
+  }
+
+  #keep(): void {
+    const given: Record<string, Readonly<Record<string, string>>> = Object.fromEntries(this.#earlier);
+    for (const [uid, devices] of this.#followed)
+      given[uid] = Object.fromEntries([...devices].map(([name, followed]) => [name, followed.given]));
+    const text = JSON.stringify(given);
+    if (text !== this.#kept) this.#components.keep(given);
+    this.#kept = text;
   }
 
   #report(

@@ -8,7 +8,7 @@ import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
 import { describeError, ignore, isPicoletError } from "@picolet/protocol/errors.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import type { ResourceStatus } from "@picolet/protocol/pod/pod-status.ts";
-import type { PodUid } from "@picolet/protocol/ports.ts";
+import { type PodUid, podUid } from "@picolet/protocol/ports.ts";
 import type { Cpuset, DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { AgentPod } from "../../core/pods/agent-pod.ts";
 import type {
@@ -20,6 +20,7 @@ import type {
 import type { ContainerPlacement } from "../../core/pods/container-placement.ts";
 import type { PodEnder, PodMover, Rejection } from "../../core/pods/pod-admission.ts";
 import type { AnnotatedDevices } from "../../devices/annotated-devices.ts";
+import type { GivenDevices } from "../../devices/given-devices.ts";
 import { DEVICES_ANNOTATION } from "../../plan/admission/requested-devices.ts";
 import type { PluginHandler } from "../../plugins/plugin-handler.ts";
 import { PodEvents } from "../../workers/ports/pod-events.ts";
@@ -30,6 +31,8 @@ import type { LoadedDevices } from "./load-devices.ts";
 const FOLDER = "device-plugins";
 const SOCKET = "kubelet.sock";
 const CHECKPOINT = "kubelet_internal_checkpoint";
+/** Ours, beside them. */
+const GIVEN_DEVICES = "picolet_given_devices";
 const NO_DEVICES: DeviceResources = { capacity: {}, allocatable: {} };
 const NOTHING: DeviceLaunch = { env: [], mounts: [], devices: [], annotations: {}, cdiDevices: [] };
 
@@ -186,7 +189,26 @@ export class NodeDevices implements Component, ContainerPlacement, ContainerDevi
 
   async #follow(): Promise<AnnotatedDevices> {
     const { AnnotatedDevices } = await import("../../devices/annotated-devices.ts");
+    const { readGivenDevices, writeGivenDevices } = await import("../../devices/given-devices.ts");
     const { ports, store, init } = this.#base;
+    const path = join(this.#folder, GIVEN_DEVICES);
+    const kept = (): GivenDevices => {
+      try {
+        const { pods, removed } = store.desired.desired.current;
+        const all = Object.entries(readGivenDevices(path) ?? {});
+        return Object.fromEntries(all.filter(([uid]) => pods.has(podUid(uid)) || removed.has(podUid(uid))));
+      } catch (error) {
+        ports.log.warn("cannot use what was kept of devices", { error: describeError(error) });
+        return {};
+      }
+    };
+    const keep = (given: GivenDevices): void => {
+      try {
+        writeGivenDevices(path, given);
+      } catch (error) {
+        ports.log.warn("cannot keep the devices of containers", { error: describeError(error) });
+      }
+    };
     const events = new PodEvents(store.events);
     const annotated = new AnnotatedDevices(
       {
@@ -196,12 +218,13 @@ export class NodeDevices implements Component, ContainerPlacement, ContainerDevi
             return { desired, isRunning: containers.some(({ state }) => state.kind === "running") };
           }),
         event: (pod, type, reason, message) => events.record(pod, type, reason, message),
+        keep,
         restart: (uid) => {
           const left = this.#parts.workers().leave(uid, { comesBack: true }, this.#life.signal);
           left.catch(ignore("the agent stops; the next one compares again"));
         },
       },
-      { allowed: init.configuration.allowedDevices, root: "" },
+      { allowed: init.configuration.allowedDevices, root: "", kept: kept() },
     );
     annotated.changes.listen(() => this.#changes.set({ ...this.#changes.current }), this.#life.signal);
     return annotated;

@@ -1203,6 +1203,25 @@ describe("resource claims", () => {
     );
   });
 
+  test("a pod with more expressions than a pod may have waits, and holds up no other", async () => {
+    await using world = await World.start("b");
+    await withCards(world);
+    const requests = Array.from({ length: 9 }, (_, request) => ({
+      name: `r${request}`,
+      exactly: {
+        deviceClassName: "gpu",
+        selectors: Array.from({ length: 32 }, (_, index) => ({ cel: { expression: `${request * 32 + index} >= 0` } })),
+      },
+    }));
+    const spec = { spec: { devices: { requests } } };
+    await world.create(RESOURCE_CLAIM_TEMPLATES, { namespace: "default", name: "many" }, { spec });
+    await world.createPod("greedy", wanting("many"));
+    await world.createPod("modest", wanting("large"));
+    await world.pass(seconds(10), ["b"]);
+    assert.equal(await why(world, "greedy"), "0/1 nodes are available: the pod's claims have more than 256 selectors.");
+    assert.equal((await world.pod("modest"))?.spec.nodeName, "b");
+  });
+
   test("of pods that want the last device at once, one gets it", async () => {
     await using world = await World.start("b");
     await withCards(world);

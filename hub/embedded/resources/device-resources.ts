@@ -9,8 +9,18 @@ import {
   invalidValue,
   notSupportedValue,
   requiredValue,
+  tooLongValue,
 } from "../api/field-errors.ts";
-import { fieldAt, immutableFields, listAt, sameValue, section, setDefault, textAt } from "../api/object-fields.ts";
+import {
+  fieldAt,
+  immutableFields,
+  listAt,
+  mappingAt,
+  sameValue,
+  section,
+  setDefault,
+  textAt,
+} from "../api/object-fields.ts";
 import type { ApiObject, ResourceDefinition, StrategyContext } from "../api/resource-definition.ts";
 import type { SelectorCompiler } from "../expressions/selector-compiler.ts";
 import { ageColumn, column, nameColumn } from "../printing/columns.ts";
@@ -271,6 +281,32 @@ const resourceClaimTemplateResource = (compiler: SelectorCompiler): ResourceDefi
 const PLACES = ["nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection"] as const;
 const isSet = (value: unknown): boolean => value !== undefined && value !== "" && value !== false;
 
+/** Kubernetes' limits of a device. The bounds of selectors count on them (`expressions/device-selector.ts`). */
+const MAX_ATTRIBUTES = 32;
+const MAX_ATTRIBUTE_NAME = 63 + 1 + 32;
+const MAX_ATTRIBUTE_TEXT = 64;
+const ATTRIBUTE_VALUES = ["bool", "int", "string", "version"];
+
+function deviceProblems(device: unknown, at: string): FieldError[] {
+  const attributes = Object.entries(mappingAt(device, "attributes"));
+  const names = [...attributes.map(([name]) => name), ...Object.keys(mappingAt(device, "capacity"))];
+  if (names.length > MAX_ATTRIBUTES) {
+    const detail = `the total number of attributes and capacities must not exceed ${MAX_ATTRIBUTES}`;
+    return [invalidValue(at, names.length, detail)];
+  }
+  const long = names.filter((name) => name.length > MAX_ATTRIBUTE_NAME);
+  return [
+    ...long.map((name) => invalidValue(at, name, `a name must have at most ${MAX_ATTRIBUTE_NAME} characters`)),
+    ...attributes.flatMap(([name, value]) => {
+      const field = `${at}.attributes[${name}]`;
+      const given = ATTRIBUTE_VALUES.filter((each) => fieldAt(value, each) !== undefined);
+      if (given.length !== 1) return [invalidValue(field, given, "exactly one value must be specified")];
+      const text = `${textAt(value, "string")}${textAt(value, "version")}`;
+      return text.length > MAX_ATTRIBUTE_TEXT ? [tooLongValue(field, MAX_ATTRIBUTE_TEXT)] : [];
+    }),
+  ];
+}
+
 const resourceSliceResource: ResourceDefinition = {
   ...DEVICES,
   plural: "resourceslices",
@@ -308,7 +344,7 @@ const resourceSliceResource: ResourceDefinition = {
       if (new Set(names).size < names.length || names.includes("")) {
         found.push(invalidValue("spec.devices", names, "each device must have a name of its own"));
       }
-      return found;
+      return [...found, ...devices.flatMap((device, index) => deviceProblems(device, `spec.devices[${index}]`))];
     },
     validateUpdate: (slice, old) => immutableFields(slice, old, "spec.driver", "spec.nodeName", "spec.pool.name"),
   },

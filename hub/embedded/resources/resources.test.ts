@@ -900,6 +900,32 @@ describe("claims of devices", () => {
     });
   }
 
+  const many = (count: number) =>
+    Object.fromEntries(Array.from({ length: count }, (_, index) => [`a${index}`, { int: index }]));
+  for (const [device, refusal] of [
+    [
+      { attributes: many(33) },
+      "spec.devices[0]: Invalid value: 33: the total number of attributes and capacities must",
+    ],
+    [{ attributes: { a: { int: 1, bool: true } } }, "spec.devices[0].attributes[a]: Invalid value: "],
+    [
+      { attributes: { a: {} } },
+      "spec.devices[0].attributes[a]: Invalid value: []: exactly one value must be specified",
+    ],
+    [
+      { attributes: { a: { string: "x".repeat(65) } } },
+      "spec.devices[0].attributes[a]: Too long: may not be more than 64",
+    ],
+    [{ capacity: { ["x".repeat(97)]: { value: "1" } } }, "a name must have at most 96 characters"],
+  ] as const) {
+    test(`a slice: ${refusal.slice(0, 90)}`, async () => {
+      const pool = { name: "p", resourceSliceCount: 1 };
+      const spec = { driver: "a.example.com", nodeName: "a", pool, devices: [{ name: "d", ...device }] };
+      const made = create("resourceslices", { spec });
+      await assert.rejects(made, (error: Error) => error.message.includes(refusal) || assert.fail(error.message));
+    });
+  }
+
   test("classes and templates are judged as claims are, and what is stored is not judged again", async () => {
     await assert.rejects(
       create("deviceclasses", { spec: cel("1") }),

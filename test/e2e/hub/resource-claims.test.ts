@@ -10,6 +10,7 @@ import { Containerd, containerdMissing } from "../../support/containerd/containe
 import { BUSYBOX_IMAGE } from "../../support/containerd/test-images.ts";
 import { type Fleet, kubectlMissing } from "../../support/hub/test-fleet.ts";
 import { callGrpc, serviceOf } from "../../support/unit/plugins/grpc-peer.ts";
+import { TestDevicePlugin } from "../../support/unit/plugins/test-device-plugin.ts";
 import { TestDraDriver } from "../../support/unit/plugins/test-dra-driver.ts";
 
 const skip = containerdMissing() ?? (kubectlMissing("1.32") || false);
@@ -195,6 +196,34 @@ test("a pod that a claim is not reserved for does not start", { skip }, async ()
     /FailedPrepareDynamicResources: .*pod stranger \(.*\) is not allowed to use ResourceClaim other/.test(text),
   );
   assert.doesNotMatch(driver.calls.join(), /prepare other/);
+});
+
+test("the Node shows devices of plugins, and the slices of a driver that stays away are removed", {
+  skip,
+}, async (context) => {
+  const slice = (name: string, driverName: string) => {
+    const pool = { name, generation: 1, resourceSliceCount: 1 };
+    return object("ResourceSlice", name, { spec: { driver: driverName, nodeName: BOARD, pool, devices: [] } });
+  };
+  await fleet.apply(slice("stays", DRIVER));
+  const plugin = new TestDevicePlugin({
+    folder: join(rootDir(), "device-plugins"),
+    resource: "example.com/camera",
+    devices: ["video1", "video0"].map((ID) => ({ ID, health: ID === "video0" ? "Healthy" : "Unhealthy" })),
+  });
+  context.after(() => plugin.stop());
+  await plugin.start();
+  const shown = ["get", "node", BOARD, "--watch", "-o", "jsonpath={.metadata.annotations['picolet\\.io/devices']};"];
+  await fleet.seen(shown, (text) => text.includes("example.com/camera video0\nexample.com/camera video1 !;"));
+
+  const other = new TestDraDriver({ rootDir: rootDir(), name: "other.example.com" });
+  context.after(() => other.stop());
+  const registration = await other.start();
+  assert.deepEqual(await registration.reported(), { plugin_registered: true, error: "" });
+  await fleet.apply(slice("goes", "other.example.com"));
+  other.stop();
+  await fleet.kubectl(["wait", "--for=delete", "resourceslice/goes", "--timeout=120s"]);
+  assert.match(await fleet.kubectl(["get", "resourceslices", "-o", "name"]), /resourceslice.resource.k8s.io\/stays/);
 });
 
 test("a pod whose runtime cannot apply the devices does not start without them", { skip }, async () => {

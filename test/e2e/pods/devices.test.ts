@@ -211,4 +211,13 @@ test("a pod gets the devices that it names, follows them, and is refused what th
   assert.equal(again.get("other-node")?.status?.containerStatuses?.[0]?.restartCount, 0);
   assert.match(inside(node, "web-node", `stat -c %T ${second}`), /^3$/);
   assert.match(edgectl(node, "events").replaceAll(/\s+/g, " "), /DevicePlugged [^.]*\. Its containers restart/);
+
+  await node.stop();
+  rmSync(second);
+  mknod(second, 4);
+  await node.start();
+  await node.waitForPods("a pod that restarted for what changed without an agent", (pods) => {
+    return isReady(pods.get("web-node")) && pods.get("web-node")?.status?.containerStatuses?.[0]?.restartCount === 2;
+  });
+  assert.match(inside(node, "web-node", `stat -c %T ${second}`), /^4$/);
 });

@@ -8,7 +8,7 @@ import type { SelectorCompiler } from "../../expressions/selector-compiler.ts";
 import type { ObjectCache } from "../object-cache.ts";
 import { type ClaimNeeds, claimNeeds } from "./claim-needs.ts";
 import { type ClaimRules, claimRules, isReserved, type ResourceClaim } from "./claims-of-pod.ts";
-import { DeviceMatcher } from "./device-matcher.ts";
+import { DeviceMatcher, MAX_POD_EXPRESSIONS } from "./device-matcher.ts";
 import { DevicePools, deviceId } from "./device-pools.ts";
 import { type Allocation, type AllocationPlan, planAllocation, TryBudget } from "./plan-allocation.ts";
 
@@ -91,6 +91,9 @@ export class DeviceAllocator {
     }
     this.#pools ??= new DevicePools(this.#caches.resourceSlices.list());
     const requests = needs.flatMap((each) => each.requests.flat());
+    const expressions = new Set(requests.flatMap(({ selectors }) => selectors.map(({ expression }) => expression)));
+    if (expressions.size > MAX_POD_EXPRESSIONS)
+      return ready({ obstacle: `the pod's claims have more than ${MAX_POD_EXPRESSIONS} selectors` });
     for (const device of this.#pools.all()) {
       if (requests.some((request) => this.#matcher.suits(request, device) === undefined)) {
         const task = this.#matcher.evaluate(requests, this.#pools.all(), pod.metadata.namespace, signal);

@@ -5,11 +5,13 @@ import type { SelectorCompiler } from "../../expressions/selector-compiler.ts";
 import type { RequestNeeds, Selector } from "./claim-needs.ts";
 import type { DeviceSpec, PoolDevice } from "./device-pools.ts";
 
+/** Expressions of one pod. Real pods have a handful; a pod with more is not placed. */
+export const MAX_POD_EXPRESSIONS = 256;
 /**
- * Expressions whose verdicts are kept, the last used: more than a pod may name with 8 claims of 32 requests. A verdict
- * takes some 50 bytes for each device of the fleet that was tried.
+ * Expressions whose verdicts are kept, the last used: those of many pods that are evaluated at one time, so that none
+ * loses its verdicts before it is placed. A verdict takes some 50 bytes for each device of the fleet that was tried.
  */
-const MAX_EXPRESSIONS = 512;
+const MAX_EXPRESSIONS = 16 * MAX_POD_EXPRESSIONS;
 /** One evaluation is at most 10 ms (`device-selector.ts`), so a part of the work is at most twice that. */
 const PART_MS: Millis = SLICE_MS as Millis;
 
