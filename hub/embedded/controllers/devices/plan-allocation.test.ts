@@ -41,7 +41,7 @@ const CLASSES = new Map([
   ["gpu", object("DeviceClass", "gpu", { config: [{ opaque: { driver: DRIVER, parameters: { a: 1 } } }] })],
 ]);
 
-function plan({ slices, claims, taken = [] }: Omit<Case, "gets">) {
+function plan({ slices, claims, taken = [] }: Omit<Case, "gets">, budget = new TryBudget()) {
   const pools = new DevicePools(slices.map((spec, index) => object("ResourceSlice", `s${index}`, spec)));
   const needs: ClaimNeeds[] = claims.map((spec, index) => {
     const result = claimNeeds(object("ResourceClaim", `c${index}`, { devices: spec }) as ResourceClaim, (name) =>
@@ -53,7 +53,7 @@ function plan({ slices, claims, taken = [] }: Omit<Case, "gets">) {
   return planAllocation({
     ...{ node: "b", claims: needs, devices: pools.ofNode(NODE), updatingPool: pools.updatingPool(NODE) },
     taken: new Set(taken.map((name) => `${DRIVER}/b/${name}`)),
-    budget: new TryBudget(),
+    budget,
     suits: ({ selectors }, { spec }) => {
       if (selectors.some(({ expression }) => expression === "fails"))
         return new Error("selector #0: CEL runtime error");
@@ -206,6 +206,15 @@ describe("devices for the claims of a pod", () => {
       assert.deepEqual(chosen, gets);
     });
   }
+
+  test("the tries for one pod are bounded over all nodes, and devices that do not suit are none", () => {
+    const budget = new TryBudget();
+    let nodes = 0;
+    while (plan({ slices: RED_AND_BLUE, claims: [one(color("blue"))] }, budget).kind === "fits") nodes += 1;
+    assert.equal(nodes, 30_000);
+    const planned = plan({ slices: RED_AND_BLUE, claims: [one(color("green"))] }, budget);
+    assert.deepEqual(planned, { kind: "none", reason: NONE });
+  });
 
   test("an allocation has the nodes of its devices, and the settings of class and claim", () => {
     const place = (spec: object, claim: object = one()) => {

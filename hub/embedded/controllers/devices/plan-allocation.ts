@@ -11,12 +11,12 @@ import type { PoolDevice } from "./device-pools.ts";
 /** Kubernetes' limit of the devices of one claim. */
 const MAX_RESULTS = 32;
 /**
- * Devices that are tried on one node, 0.3 us each. A board has some devices, and the first that suit are mostly right;
- * constraints that nothing meets would make it try all combinations.
+ * Devices that are tried on one node, 1 us each on a busy core. A board has some devices, and the first that suit are
+ * mostly right; constraints that nothing meets would make it try all combinations.
  */
 const MAX_TRIES = 5_000;
-/** Devices that are tried for one pod on all nodes: 15 ms. A thousand boards have some fifty devices each. */
-const MAX_POD_TRIES = 50_000;
+/** Devices that suit and are tried for one pod on all nodes: 30 ms. A thousand boards have thirty devices each. */
+const MAX_POD_TRIES = 30_000;
 
 /** Counts the tries for one pod, over all nodes. */
 export class TryBudget {
@@ -67,6 +67,8 @@ interface Choice {
   readonly request: RequestNeeds;
   readonly device: PoolDevice;
 }
+
+const TIMED_OUT = "timed out trying to allocate devices";
 
 class Impossible extends Error {}
 
@@ -137,14 +139,14 @@ class Search {
 
   #suits(claim: number, needs: RequestNeeds, device: PoolDevice): boolean {
     this.#tries += 1;
-    if (this.#tries > MAX_TRIES || !this.#input.budget.spend())
-      throw new Impossible("timed out trying to allocate devices");
+    if (this.#tries > MAX_TRIES) throw new Impossible(TIMED_OUT);
     const suits = this.#input.suits(needs, device);
     if (suits instanceof Error) {
       const { namespace, name } = this.#input.claims[claim] ?? { namespace: "", name: "" };
       throw new Impossible(`claim ${namespace}/${name}: ${suits.message}`);
     }
     if (!suits) return false;
+    if (!this.#input.budget.spend()) throw new Impossible(TIMED_OUT);
     return untoleratedTaint(device.spec.taints ?? [], needs.tolerations, ["NoSchedule", "NoExecute"]) === undefined;
   }
 
