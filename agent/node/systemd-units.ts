@@ -14,7 +14,7 @@ const NO_SUCH_UNIT = `${SERVICE}.NoSuchUnit`;
 /** A slice starts and stops in milliseconds; systemd itself gives a unit 90 s. */
 const JOB_LIMIT = seconds(30);
 /**
- * Jobs whose end came before the answer that names them, of which there is one at a time; those of the whole machine
+ * Jobs that have ended, for answers that name them later, of which there is one at a time; those of the whole machine
  * come too.
  */
 const MAX_ENDED_JOBS = 32;
@@ -42,7 +42,8 @@ export class SystemdUnits implements CgroupUnits, Disposable {
   /** Slices that were running when they were last heard of: they are changed, not started. */
   readonly #known = new Set<string>();
   readonly #ended = new Map<string, string>();
-  readonly #waiting = new Map<string, (result: string) => void>();
+  /** By job: systemd gives calls for one unit the same job while it lasts. */
+  readonly #waiting = new Map<string, PromiseWithResolvers<string>>();
 
   constructor({ clock, log }: { readonly clock: Clock; readonly log: Log }, { busPath }: { readonly busPath: string }) {
     this.#clock = clock;
@@ -115,10 +116,10 @@ export class SystemdUnits implements CgroupUnits, Disposable {
   async #resultOf(job: string, signal: AbortSignal): Promise<string> {
     const ended = this.#ended.get(job);
     if (ended !== undefined) return ended;
-    const { promise, resolve } = Promise.withResolvers<string>();
-    this.#waiting.set(job, resolve);
+    const waiting = this.#waiting.get(job) ?? Promise.withResolvers<string>();
+    this.#waiting.set(job, waiting);
     signal.addEventListener("abort", () => this.#waiting.delete(job), { once: true });
-    return await promise;
+    return await waiting.promise;
   }
 
   #call(member: string, signature: string, body: readonly DbusArgument[]): Promise<readonly DbusValue[]> {
@@ -153,8 +154,9 @@ export class SystemdUnits implements CgroupUnits, Disposable {
     const [, job, , result] = body;
     if (member !== "JobRemoved" || from !== MANAGER.interface) return;
     if (typeof job !== "string" || typeof result !== "string") return;
-    this.#waiting.get(job)?.(result);
-    if (this.#waiting.delete(job)) return;
+    this.#waiting.get(job)?.resolve(result);
+    this.#waiting.delete(job);
+    // Also for a call that got this job and has not seen its answer yet.
     this.#ended.set(job, result);
     for (const oldest of this.#ended.keys()) {
       if (this.#ended.size <= MAX_ENDED_JOBS) break;

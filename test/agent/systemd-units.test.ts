@@ -91,6 +91,15 @@ describe("slices by systemd's interface", { skip: messageBusMissing() ?? false }
     await units.ensureSlice("b.slice", []);
   });
 
+  test("calls for one slice at the same time, which systemd gives one job, all see its end", async () => {
+    await using here = await setUp();
+    await Promise.all([here.units.ensureSlice("slow.slice", []), here.units.ensureSlice("slow.slice", [])]);
+    assert.deepEqual(
+      (await said(here.bus, 3)).map(([what]) => what),
+      ["start", "set", "run"],
+    );
+  });
+
   test("calls at the same time each wait for their own job", async () => {
     await using here = await setUp();
     const names = Array.from({ length: 40 }, (_, index) => `x-${index}.slice`);

@@ -66,6 +66,8 @@ const OUTSIDE_PORT = 7443;
 const BOOT_LIMIT_MS = 120_000;
 /** Bounds the kept output of the machine before systemd runs. */
 const MAX_SAID = 20_000;
+/** Pods may take a minute of it. */
+const OFF_LIMIT_MS = 240_000;
 const CGROUPS = "/sys/fs/cgroup";
 /** Says that commands can be run. */
 const UP_UNIT = "picolet-test-up.service";
@@ -163,6 +165,10 @@ const CONTAINERD = `version = 2
   restrict_oom_score_adj = true
 [plugins."io.containerd.grpc.v1.cri".containerd]
   snapshotter = "overlayfs"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+  SystemdCgroup = false
 [plugins."io.containerd.grpc.v1.cri".cni]
   bin_dir = "/usr/lib/cni"
 `;
@@ -229,6 +235,10 @@ export class SystemdMachine implements AsyncDisposable, BoardMachine {
   readonly #supervisor: ChildProcessWithoutNullStreams;
   readonly #ended: Promise<unknown>;
   readonly #servers: Server[] = [];
+  /** Resolves when its systemd has ended. */
+  readonly #over = Promise.withResolvers<void>();
+  /** The folder of that machine whose files this machine has below `shared` of `directory`. */
+  readonly sharedFolder = SHARED;
   /** The process id of its systemd on this machine; 0: it does not run yet. */
   pid = 0;
   #said = "";
@@ -279,7 +289,9 @@ export class SystemdMachine implements AsyncDisposable, BoardMachine {
     for (const stream of [stdout, stderr])
       stream.setEncoding("utf8").on("data", (said: string) => {
         this.#said = (this.#said + said).slice(-MAX_SAID);
-        if (/^ended$/m.test(this.#said)) reject(new Error("it has ended"));
+        if (!/^ended$/m.test(this.#said)) return;
+        this.#over.resolve();
+        reject(new Error("it has ended"));
       });
     try {
       await Promise.race([once(up, "exit"), failed]);
@@ -332,6 +344,12 @@ export class SystemdMachine implements AsyncDisposable, BoardMachine {
     return spawn("nsenter", args, { env: { ...env, DEBIAN_FRONTEND: "noninteractive" }, detached: true });
   }
 
+  /** The machine is shut down by that line of shell; resolves when it has ended. It does not start again. */
+  async turnedOffBy(line: string): Promise<void> {
+    await this.command(line);
+    await Promise.race([this.#over.promise, late(OFF_LIMIT_MS)]);
+  }
+
   async upload(path: string, content: string | Uint8Array, mode = 0o644): Promise<void> {
     await this.output(uploadLine(path, mode), { input: content });
   }
@@ -378,4 +396,10 @@ export class SystemdMachine implements AsyncDisposable, BoardMachine {
     this.#supervisor.stdin.end();
     await this.#ended;
   }
+}
+
+function late(limitMs: number): Promise<never> {
+  const { promise, reject } = Promise.withResolvers<never>();
+  setTimeout(() => reject(new Error(`the machine did not end within ${limitMs} ms`)), limitMs).unref();
+  return promise;
 }
