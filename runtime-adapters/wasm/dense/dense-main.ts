@@ -5,6 +5,7 @@
 import { closeSync, ftruncateSync, openSync, readFileSync, writeSync } from "node:fs";
 import { createServer, type Socket } from "node:net";
 import { describeError, ignore } from "@picolet/protocol/errors.ts";
+import { lacksAddresses, startMessage } from "../shared/component/trap-message.ts";
 import { StaleMount } from "../shared/host/mounts.ts";
 import { TlsContexts } from "../shared/http/tls-contexts.ts";
 import {
@@ -96,7 +97,9 @@ class DenseHost {
       await container.prepare();
     } catch (error) {
       this.#containers.delete(id);
-      this.#say({ kind: "refused", id, message: describeError(error), stale: error instanceof StaleMount });
+      const hasOthers = this.#containers.size > 0;
+      const stale = error instanceof StaleMount || (lacksAddresses(error) && hasOthers);
+      this.#say({ kind: "refused", id, message: startMessage(error), stale });
       this.#collectLater();
       return;
     }

@@ -4,7 +4,7 @@
  * There is no handler for any signal: JavaScript cannot run while the component does, so SIGTERM ends the process.
  */
 import { closeSync, openSync, readFileSync, readSync, writeSync } from "node:fs";
-import { describeError, ignore } from "@picolet/protocol/errors.ts";
+import { ignore } from "@picolet/protocol/errors.ts";
 import type { HostPartContext } from "../shared/board/board.ts";
 import {
   loadOptionalModules,
@@ -17,6 +17,7 @@ import {
   trapOf,
 } from "../shared/component/component-run.ts";
 import { compiledComponent } from "../shared/component/load-component.ts";
+import { startMessage } from "../shared/component/trap-message.ts";
 import { LogWriter } from "../shared/host/log-writer.ts";
 import { openMounts, StaleMount } from "../shared/host/mounts.ts";
 import {
@@ -71,7 +72,7 @@ async function finishedAs(prepared: () => Run | Promise<Run>, finish: Finish): P
   try {
     run = await prepared();
   } catch (error) {
-    const message = describeError(error);
+    const message = startMessage(error);
     reportToAgent(error instanceof StaleMount ? STALE_WORD : message);
     finish(TRAP_EXIT_CODE, { kind: "start", message });
   }

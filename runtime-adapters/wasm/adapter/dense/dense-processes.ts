@@ -96,18 +96,18 @@ export class DenseProcesses {
 
   /**
    * One for a container of this group that takes `values`, with room for it. It has to be given back with `settle`.
-   * @param but not this one: it does not see what the container has
+   * @param but not these: they do not see what the container has, or have no addresses left
    * @throws what starting one throws
    */
   async take(
     { values, oomScore, ...group }: DenseGroup & { readonly values: CgroupValues; readonly oomScore: number },
-    but: DenseProcess | undefined,
+    but: ReadonlySet<DenseProcess>,
     signal: AbortSignal,
   ): Promise<DenseProcess> {
     const key = keyOf(group);
     await this.#starts.get(key)?.catch(ignore("the caller of that start reports it"));
     let host = [...this.#hosts.values()].find(
-      (each) => each !== but && keyOf(each.group) === key && each.isAlive && this.#load(each).size < MAX_CONTAINERS,
+      (each) => !but.has(each) && keyOf(each.group) === key && each.isAlive && this.#load(each).size < MAX_CONTAINERS,
     );
     if (host === undefined) {
       const start = this.#starts.get(key) ?? this.#start(key, group, oomScore, signal);

@@ -28,6 +28,9 @@ export function makeDenseStarts(
   return new DenseStarts(components, hosts, settings);
 }
 
+/** Bounds the processes that one start tries, each of which is full or misses a mount. A board has one or two. */
+const MAX_PROCESSES_TRIED = 8;
+
 export class DenseStarts {
   readonly #components: ContainerRunComponents;
   readonly #hosts: DenseProcesses;
@@ -46,11 +49,15 @@ export class DenseStarts {
     onMade: (run: ContainerRun) => void,
     signal: AbortSignal,
   ): Promise<ContainerRun> {
-    // A process that was made before the node mounted something may not see it; one that is made now does.
-    const { run, host } = await this.#attempt(newFile, prepared, onMade, undefined, signal);
-    const started = run ?? (await this.#attempt(newFile, prepared, onMade, host, signal)).run;
-    if (started === undefined) throw new PicoletError("internal", "a new process does not see what the node mounts");
-    return started;
+    // A process that was made before the node mounted something may not see it, and one may have no addresses left; one
+    // that is made now does, and has.
+    const tried = new Set<DenseProcess>();
+    while (tried.size < MAX_PROCESSES_TRIED) {
+      const { run, host } = await this.#attempt(newFile, prepared, onMade, tried, signal);
+      if (run !== undefined) return run;
+      tried.add(host);
+    }
+    throw new PicoletError("internal", "a new process does not see what the node mounts", { retryable: true });
   }
 
   adopted(file: ContainerFile, hostName: string): DenseRun {
@@ -79,12 +86,12 @@ export class DenseStarts {
     this.#hosts.dispose();
   }
 
-  /** @returns no `run` when the process does not see what is mounted for it */
+  /** @returns no `run` when the process does not see what is mounted for it, or is full */
   async #attempt(
     newFile: () => ContainerFile,
     prepared: Prepared,
     onMade: (run: ContainerRun) => void,
-    but: DenseProcess | undefined,
+    but: ReadonlySet<DenseProcess>,
     signal: AbortSignal,
   ): Promise<{ readonly run: DenseRun | undefined; readonly host: DenseProcess }> {
     const { pod, spec, runner, network, oomScoreAdj } = prepared;

@@ -16,6 +16,20 @@ export function trapMessage(error: unknown): string {
 }
 
 /**
+ * V8 reserves 8 GiB of addresses for each linear memory, so that it need not check bounds. Kernels with 39-bit
+ * addresses (Raspberry Pi OS) give a process 512 GiB.
+ */
+export const lacksAddresses = (error: unknown): boolean =>
+  error instanceof RangeError && /cannot allocate wasm memory|could not allocate memory/i.test(error.message);
+
+/** Why a component cannot start. */
+export const startMessage = (error: unknown): string =>
+  lacksAddresses(error)
+    ? "its process has no addresses left for a linear memory, of which each takes 8 GiB: see ulimit -v, and " +
+      "whether the kernel has 39-bit addresses (512 GiB for a process)"
+    : describeError(error);
+
+/**
  * Bounds one report in a container's log, so that a component that traps in a loop does not push everything else out.
  */
 const MAX_REPORT_MESSAGE_LENGTH = 1024;

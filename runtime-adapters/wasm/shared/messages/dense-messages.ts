@@ -27,7 +27,10 @@ export type DenseReport =
   /** The first message of every connection: the containers that exist. */
   | { readonly kind: "hello"; readonly containers: readonly string[] }
   | { readonly kind: "started"; readonly id: string }
-  /** It never ran. `stale`: the process does not see what the node has mounted for it. */
+  /**
+   * It never ran. `stale`: it may in another process, for this one does not see what the node has mounted for it, or
+   * has no addresses left for its memory.
+   */
   | { readonly kind: "refused"; readonly id: string; readonly message: string; readonly stale: boolean }
   /** It has ended; how is in its end file. */
   | { readonly kind: "ended"; readonly id: string }
