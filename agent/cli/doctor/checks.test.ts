@@ -102,6 +102,34 @@ const BROKEN: readonly (readonly [string, Finding["state"], RegExp, (machine: Fa
   ["hub", "warning", /answers after 2500 ms/, (machine) => void Object.assign(machine, { answers: () => 2500 })],
 ];
 
+const KEYS = "/var/lib/picolet/store-keys.json";
+
+for (const [provider, hasTpm, state, message] of [
+  [undefined, false, "good", /^no key is stored yet$/],
+  [undefined, true, "good", /the TPM 2\.0 will hold it/],
+  [{ kind: "tpm2" }, true, "good", /^their key is in the TPM 2\.0$/],
+  [{ kind: "tpm2" }, false, "problem", /there is no \/dev\/tpmrm0/],
+  [{ kind: "systemd-creds", boundTo: "host+tpm2" }, true, "good", /bound to the TPM/],
+  [{ kind: "systemd-creds", boundTo: "host" }, true, "warning", /credential of systemd, and this board has a TPM/],
+  [{ kind: "systemd-creds", boundTo: "host" }, false, "good", /^their key is a credential of systemd$/],
+  [{ kind: "file" }, true, "warning", /a file, and this board has a TPM/],
+] as const)
+  test(`stored Secrets: ${JSON.stringify(provider)} with${hasTpm ? "" : "out"} a TPM`, async () => {
+    const machine = new FakeMachine();
+    if (provider !== undefined) machine.files.set(KEYS, JSON.stringify({ version: 1, provider }));
+    if (hasTpm) machine.files.set("/dev/tpmrm0", "");
+    const found = await finding("stored Secrets", machine);
+    assert.equal(found.state, state);
+    assert.match(found.message, message);
+    assert.equal(found.advice === undefined, state === "good");
+  });
+
+test("stored Secrets: a key file that is cut off is the agent's business", async () => {
+  const machine = new FakeMachine();
+  machine.files.set(KEYS, '{"version": 1, "prov');
+  assert.equal((await finding("stored Secrets", machine)).state, "good");
+});
+
 function memoryOff(machine: FakeMachine): void {
   machine.files.set("/sys/fs/cgroup/cgroup.controllers", "cpuset cpu io pids\n");
 }

@@ -245,6 +245,41 @@ async function checkHub(machine: BoardMachine, { hubs }: BoardSettings): Promise
   );
 }
 
+/** The TPM that other programs can use too. */
+const TPM = "/dev/tpmrm0";
+const KEY_PLACES: Readonly<Record<string, string>> = {
+  tpm2: "in the TPM 2.0",
+  "systemd-creds": "a credential of systemd",
+  "rpi-otp": "in the Raspberry Pi's OTP",
+  file: "a file",
+};
+
+function checkSecrets(machine: BoardMachine, { rootDir }: BoardSettings): Finding {
+  const provider = keyProviderIn(machine.read(`${rootDir}/store-keys.json`));
+  const hasTpm = machine.exists(TPM);
+  if (provider === undefined) return good(`no key is stored yet${hasTpm ? "; the TPM 2.0 will hold it" : ""}`);
+  const place = `their key is ${KEY_PLACES[provider.kind] ?? provider.kind}`;
+  const isInTpm = provider.kind === "tpm2" || provider.boundTo === "host+tpm2";
+  if (isInTpm && !hasTpm)
+    return problem(`${place}, and there is no ${TPM}`, "see whether the firmware's setup has switched the TPM off");
+  if (isInTpm) return good(provider.kind === "tpm2" ? place : `${place}, bound to the TPM 2.0`);
+  if (!hasTpm) return good(place);
+  return warning(
+    `${place}, and this board has a TPM 2.0`,
+    "install tpm2-tools, and set secretsAtRest: {keyProvider: tpm2} in the configuration: a stolen disk has the key",
+  );
+}
+
+/** The provider that the key file names; the agent alone verifies the file. */
+function keyProviderIn(text: string | undefined): { readonly kind: string; readonly boundTo?: string } | undefined {
+  try {
+    const { provider } = JSON.parse(text ?? "null") ?? {};
+    return typeof provider?.kind === "string" ? provider : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
 export const CHECKS: readonly Check[] = [
   { name: "kernel", run: checkKernel },
   { name: "cgroups", run: checkCgroups },
@@ -257,5 +292,6 @@ export const CHECKS: readonly Check[] = [
   { name: "clock", run: checkClock },
   { name: "disk", run: checkDisk },
   { name: "swap", run: checkSwap },
+  { name: "stored Secrets", run: checkSecrets },
   { name: "hub", run: checkHub },
 ];
