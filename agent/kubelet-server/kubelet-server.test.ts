@@ -180,6 +180,12 @@ test("each path needs the right of Kubernetes 1.34, the fine one or nodes/proxy"
     assert.equal((await bench.ask(path, user))[0], 200, path);
   }
   bench.rights.clear();
+  const checkpoint = "/checkpoint/default/web/app";
+  bench.rights.add("u create checkpoint").add("u get checkpoint");
+  assert.equal((await bench.ask(checkpoint, user))[0], 405);
+  // The node answers it, with the reason why there is none.
+  assert.deepEqual(await bench.ask(checkpoint, { ...user, method: "POST" }), [200, checkpoint]);
+  bench.rights.clear();
   bench.rights.add("u create proxy");
   assert.equal(
     (await bench.ask("/run/a/b/c?cmd=x", { ...user, method: "POST" }))[0],
