@@ -42,6 +42,8 @@ export interface VolumeFigures {
   readonly inodes: number;
   readonly inodesFree: number;
   readonly inodesUsed: number;
+  /** Missing: no driver reports it. */
+  readonly isAbnormal?: boolean;
 }
 
 export interface LogFigures {
@@ -345,6 +347,15 @@ const KUBELET: readonly Metric<Source>[] = [
   counted("kubelet_started_pods_total", "Cumulative number of pods started", []),
   ofVolume("available_bytes", "Number of available bytes in the volume", ({ availableBytes }) => availableBytes),
   ofVolume("capacity_bytes", "Capacity in bytes of the volume", ({ capacityBytes }) => capacityBytes),
+  gauge(
+    "kubelet_volume_stats_health_status_abnormal",
+    "Abnormal volume health status. The count is either 1 or 0. 1 indicates the volume is unhealthy, 0 indicates volume is healthy",
+    CLAIM,
+    ({ volumes }) =>
+      volumes.flatMap(({ namespace, claim, isAbnormal }) =>
+        isAbnormal === undefined ? [] : [{ labels: [namespace, claim], value: Number(isAbnormal) }],
+      ),
+  ),
   ofVolume("inodes", "Maximum number of inodes in the volume", ({ inodes }) => inodes),
   ofVolume("inodes_free", "Number of free inodes in the volume", ({ inodesFree }) => inodesFree),
   ofVolume("inodes_used", "Number of used inodes in the volume", ({ inodesUsed }) => inodesUsed),

@@ -30,6 +30,8 @@ export interface MountedVolume {
   /** The claim that the volume comes from. */
   readonly pvcRef?: { readonly name: string; readonly namespace: string };
   readonly usage: FilesystemUsage;
+  /** As the volume's driver reports it; missing: it reports none. */
+  readonly isAbnormal?: boolean;
 }
 
 /** What is known of one pod besides its cgroups. */
@@ -161,10 +163,11 @@ function volumes({ disk, showVolumes, mounted, filesystems }: PodDetails, atMs: 
   }));
   const all = [
     ...onNode,
-    ...mounted.map(({ name, pvcRef, usage }) => ({
+    ...mounted.map(({ name, pvcRef, usage, isAbnormal }) => ({
       ...filesystem(usage, usage, atMs),
       name,
       ...(pvcRef === undefined ? {} : { pvcRef }),
+      ...(isAbnormal === undefined ? {} : { volumeHealthStats: { abnormal: isAbnormal } }),
     })),
   ];
   return all.length === 0 ? {} : { volume: all };

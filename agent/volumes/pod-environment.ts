@@ -114,7 +114,7 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
     const { nodeLabels = () => ({}), recursiveReadOnly = () => false } = components;
     const { nodeName, allocatable, clusterDNS } = init;
     const shared = { ...components, paths: this.#paths, nodeLabels, imageVolumes: () => this.#images };
-    const sweepAgain = (signal: AbortSignal): Promise<void> => this.#sweepAgain(signal);
+    const sweepAgain = (signal: AbortSignal, onSwept: () => void): Promise<void> => this.#sweepAgain(signal, onSwept);
     this.#volumes = new PodVolumes(
       { ...shared, sweepAgain },
       { nodeName, allocatable, memoryBytes: memoryForPods(init) },
@@ -265,14 +265,15 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
   }
 
   /** A driver that the sweep missed may be there now. */
-  async #sweepAgain(signal: AbortSignal): Promise<void> {
-    for (const [uid, logs] of this.#unswept) {
+  async #sweepAgain(signal: AbortSignal, onSwept: () => void): Promise<void> {
+    const sweepPod = async (uid: string, logs: readonly string[]): Promise<void> => {
       const remove = async (): Promise<void> => {
         // The pod may have come back meanwhile.
         if (!this.#unswept.has(uid)) return;
         await this.#volumes.forget(podUid(uid), signal);
         await this.#remove(this.#paths.pod(uid), logs, signal);
         this.#unswept.delete(uid);
+        onSwept();
       };
       try {
         await this.#alone(podUid(uid), remove);
@@ -280,7 +281,9 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
         if (isCancelled(error)) throw error;
         this.#log.warn("cannot remove the folder of an orphaned pod", { pod: uid, error: describeError(error) });
       }
-    }
+    };
+    // A driver that hangs delays no other pod.
+    await Promise.all([...this.#unswept].map(([uid, logs]) => sweepPod(uid, logs)));
   }
 
   /** Removes logs of unknown pods that have nothing else here. @returns their uids */

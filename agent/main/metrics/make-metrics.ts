@@ -32,11 +32,11 @@ import type { StatsSampler } from "../../stats/usage-stats.ts";
 import { PodPaths } from "../../volumes/files/pod-paths.ts";
 import type { AgentBase } from "../base/agent-base.ts";
 import type { NodeAgentView } from "../node/node-agent-view.ts";
-import { cgroupFoldersOf } from "../node/node-usage.ts";
+import { cgroupFoldersOf, type NodeUsageSampler } from "../node/node-usage.ts";
 import type { NodeMetrics } from "./node-metrics.ts";
 
 export interface MetricsParts {
-  readonly usage: StatsSampler & Pick<UsageSampler, "filesystems">;
+  readonly usage: StatsSampler & Pick<UsageSampler, "filesystems"> & Pick<NodeUsageSampler, "driverVolumes">;
   readonly view: NodeAgentView;
   readonly conditions: { readonly current: readonly NodeCondition[] };
 }
@@ -69,7 +69,7 @@ async function kubeletFigures(base: AgentBase, parts: MetricsParts, signal: Abor
     certificateSeconds: expires === undefined ? undefined : (expires - now) / 1000,
     startedAfterSeconds: Math.max(0, machineUptimeMs(PROC) - (now - startedAt.getTime())) / 1000,
     pods: pods.map((pod) => podFigures(pod)),
-    volumes: await volumeFigures(base, pods),
+    volumes: [...(await volumeFigures(base, pods)), ...(await driverVolumeFigures(parts, pods))],
     logs: logFigures(parts, pods),
     process: processFigures(startedAt),
     board: await boardFigures(base, parts, signal),
@@ -106,9 +106,26 @@ async function volumeFigures({ init }: AgentBase, pods: readonly AgentPod[]): Pr
     for (const { persistentVolumeClaim: source } of desired.pod.spec.volumes ?? []) {
       const claim = source?.claimName;
       if (claim === undefined || found.has(`${namespace}/${claim}`)) continue;
-      const folder = firstIn(paths.localVolume(desired.uid, ""));
+      const folder = firstIn(paths.localVolumes(desired.uid));
       const statistics = folder && (await statfs(folder).catch(ignore("a volume that is not mounted has no figures")));
       if (statistics) found.set(`${namespace}/${claim}`, { namespace, claim, ...usageOf(statistics) });
+    }
+  }
+  return [...found.values()];
+}
+
+/** Claims whose volume a driver provides, as the driver reports it; once a claim. */
+async function driverVolumeFigures(
+  { usage }: MetricsParts,
+  pods: readonly AgentPod[],
+): Promise<readonly VolumeFigures[]> {
+  const found = new Map<string, VolumeFigures>();
+  for (const volumes of await Promise.all(pods.map((pod) => usage.driverVolumes(pod)))) {
+    for (const { pvcRef, usage: figures, isAbnormal } of volumes) {
+      if (pvcRef === undefined) continue;
+      const { namespace, name: claim } = pvcRef;
+      const health = isAbnormal === undefined ? {} : { isAbnormal };
+      found.set(`${namespace}/${claim}`, { namespace, claim, ...figures, ...health });
     }
   }
   return [...found.values()];

@@ -28,6 +28,7 @@ export const NodeCapability = {
   stageUnstageVolume: 1,
   getVolumeStats: 2,
   expandVolume: 3,
+  volumeCondition: 4,
   singleNodeMultiWriter: 5,
   volumeMountGroup: 6,
 } as const;
@@ -88,7 +89,11 @@ const NodeGetVolumeStatsRequest = message("NodeGetVolumeStatsRequest", {
   stagingTargetPath: string(3),
 });
 const VolumeUsage = message("VolumeUsage", { available: int64(1), total: int64(2), used: int64(3), unit: int32(4) });
-const NodeGetVolumeStatsResponse = message("NodeGetVolumeStatsResponse", { usage: repeated(1, VolumeUsage) });
+const VolumeCondition = message("VolumeCondition", { abnormal: bool(1), message: string(2) });
+const NodeGetVolumeStatsResponse = message("NodeGetVolumeStatsResponse", {
+  usage: repeated(1, VolumeUsage),
+  volumeCondition: nested(2, VolumeCondition),
+});
 const NodeExpandVolumeRequest = message("NodeExpandVolumeRequest", {
   volumeId: string(1),
   volumePath: string(2),

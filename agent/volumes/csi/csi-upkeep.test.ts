@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { cancelled } from "@picolet/protocol/async/abort.ts";
 import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { millis, podUid } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
@@ -8,7 +9,14 @@ import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import { RecordedEvents } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { type CsiVolume, persistentVolume } from "./csi-source.ts";
+import type { CsiFigures } from "./csi-stats.ts";
 import { CsiUpkeep } from "./csi-upkeep.ts";
+
+/** Rejects when `signal` aborts, as a call of a driver does. */
+const endOf = (signal: AbortSignal): Promise<never> =>
+  new Promise((_, reject) => {
+    signal.addEventListener("abort", () => reject(cancelled("the call")), { once: true });
+  });
 
 class Bench implements AsyncDisposable {
   readonly clock = new VirtualClock();
@@ -20,6 +28,10 @@ class Bench implements AsyncDisposable {
   /** `<pod>/<volume>` at seconds. */
   readonly republished: string[] = [];
   failure: string | undefined;
+  /** Volumes whose driver never answers. */
+  readonly hung = new Set<string>();
+  /** The driver's report of each volume; undefined: its driver reports none. */
+  condition: { readonly isAbnormal: boolean; readonly message: string } | undefined;
   readonly upkeep: CsiUpkeep;
   readonly #stop = new AbortController();
   readonly #running: Promise<void>;
@@ -27,15 +39,23 @@ class Bench implements AsyncDisposable {
   constructor() {
     const republish = async (pod: DesiredPod, { specName }: CsiVolume): Promise<void> => {
       this.republished.push(`${pod.uid}/${specName} ${this.clock.monotonic() / 1000}`);
+      if (this.hung.has(specName)) await endOf(this.#stop.signal);
       if (this.failure !== undefined) throw new PicoletError("unavailable", this.failure, { retryable: true });
     };
     const expand = async (_pod: DesiredPod, { specName }: CsiVolume, bytes: number): Promise<boolean> => {
       this.expanded.push(`${specName} ${bytes} ${this.clock.monotonic() / 1000}`);
+      if (this.hung.has(specName)) await endOf(this.#stop.signal);
       if (this.failure !== undefined) throw new PicoletError("unavailable", this.failure, { retryable: true });
       return this.expands;
     };
     const { clock, events, objects } = this;
-    const components = { clock, events, objects, objectsChanged: objects.changed, volumes: { republish, expand } };
+    const reportsHealth = (): boolean => this.condition !== undefined;
+    const stats = async (_uid: string, specName: string): Promise<CsiFigures> => {
+      if (this.hung.has(specName)) await endOf(this.#stop.signal);
+      return { usage: undefined, condition: this.condition };
+    };
+    const volumes = { republish, expand, reportsHealth, stats };
+    const components = { clock, events, objects, objectsChanged: objects.changed, volumes };
     this.upkeep = new CsiUpkeep(components, { nodeName: "board" });
     this.#running = this.upkeep.run(this.#stop.signal).catch(ignore("it ends with the test"));
   }
@@ -43,7 +63,7 @@ class Bench implements AsyncDisposable {
   add(uid: string, name: string): void {
     const pod = podOf({ containers: [{ name: "app", image: "app" }] }, { uid });
     const spec = { csi: { driver: "disk.example", volumeHandle: name } };
-    this.upkeep.add({ uid: podUid(uid), source: "api", origin: "", pod }, persistentVolume(name, spec, false));
+    this.upkeep.add({ uid: podUid(uid), source: "api", origin: "", pod }, persistentVolume(name, spec, false), "data");
   }
 
   /** A claim that shows `shown`, bound to a volume of `capacity`. */
@@ -143,4 +163,56 @@ test("nothing is reported for a driver that does not expand, and nothing expande
   bench.claim("a", "", "2Gi");
   await bench.clock.advance(millis(10_000));
   assert.deepEqual(bench.expanded, []);
+});
+
+test("a driver that never answers delays no other volume", async () => {
+  await using bench = new Bench();
+  bench.hung.add("stuck");
+  bench.condition = { isAbnormal: false, message: "" };
+  bench.add("pod-1", "stuck");
+  bench.add("pod-2", "a");
+  bench.claim("stuck", "1Gi", "2Gi");
+  bench.claim("a", "1Gi", "2Gi");
+  await bench.clock.advance(millis(190_000));
+  assert.deepEqual(bench.expanded, ["stuck 2147483648 0", "a 2147483648 0"]);
+  const claims = JSON.parse(bench.upkeep.expandedClaims.current ?? "[]") as readonly { readonly name: string }[];
+  assert.deepEqual(
+    claims.map(({ name }) => name),
+    ["a"],
+  );
+  const seconds = ["60", "120", "180"];
+  const ofOther = bench.republished.filter((line) => line.startsWith("pod-2"));
+  assert.deepEqual(
+    ofOther,
+    seconds.map((at) => `pod-2/a ${at}`),
+  );
+  assert.deepEqual(
+    bench.republished.filter((line) => line.startsWith("pod-1")),
+    ["pod-1/stuck 60"],
+  );
+});
+
+test("a volume that its driver finds abnormal is an event of the pod, once for each change", async () => {
+  await using bench = new Bench();
+  bench.add("pod-1", "a");
+  const minute = (): Promise<void> => bench.clock.advance(millis(60_000));
+  const set = (message: string): void => {
+    bench.condition = { isAbnormal: message !== "", message };
+  };
+  set("");
+  await minute();
+  assert.deepEqual(bench.events.lines, []);
+  set("bad blocks");
+  await minute();
+  await minute();
+  const first = "Warning VolumeConditionAbnormal: Volume data: bad blocks";
+  assert.deepEqual(bench.events.lines, [first]);
+  set("worse blocks");
+  await minute();
+  set("");
+  await minute();
+  set("bad blocks");
+  await minute();
+  const second = "Warning VolumeConditionAbnormal: Volume data: worse blocks";
+  assert.deepEqual(bench.events.lines, [first, second, first]);
 });

@@ -1,7 +1,7 @@
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
-import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
+import { describeError, ignore, isCancelled } from "@picolet/protocol/errors.ts";
 import { quantityOf, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
 import { type Clock, type MonotonicMs, millis, seconds } from "@picolet/protocol/ports.ts";
 import { type ExpandedClaim, MAX_EXPANDED_CLAIMS } from "@picolet/protocol/tunnel/csi-report.ts";
@@ -22,7 +22,7 @@ const REPUBLISH_AFTER = seconds(60);
 const EXPAND_RETRY: BackoffPolicy = { first: seconds(1), max: seconds(122) };
 
 export interface CsiUpkeepComponents {
-  readonly volumes: Pick<CsiVolumes, "republish" | "expand">;
+  readonly volumes: Pick<CsiVolumes, "republish" | "expand" | "reportsHealth" | "stats">;
   readonly objects: Pick<ClusterObjects, "object">;
   /** Fires when `objects` may have changed. */
   readonly objectsChanged: Watch<unknown>;
@@ -34,7 +34,12 @@ export interface CsiUpkeepComponents {
 interface Entry {
   readonly pod: DesiredPod;
   readonly volume: CsiVolume;
+  /** The pod's name of it. */
+  readonly name: string;
   dueAt: MonotonicMs;
+  isBusy: boolean;
+  /** The condition that the pod has an event of; "": none. */
+  abnormal: string;
   /** The failure that the pod has an event of; "": none. */
   reported: string;
 }
@@ -43,13 +48,15 @@ interface Entry {
 interface Expansion {
   readonly claim: ExpandedClaim;
   isDone: boolean;
+  isBusy: boolean;
   failures: number;
   retryAt: MonotonicMs;
 }
 
 /**
- * Maintains published volumes while their pods run: publishes them again with a current token, and expands them when
- * their claims have grown.
+ * Maintains published volumes while their pods run: publishes them again with a current token, expands them when their
+ * claims have grown, and reports those that their drivers find abnormal. Each volume has tasks of its own, so a driver
+ * that hangs delays no other volume.
  */
 export class CsiUpkeep {
   readonly #components: CsiUpkeepComponents;
@@ -60,6 +67,7 @@ export class CsiUpkeep {
   /** By the volume's `specName`. */
   readonly #expansions = new Map<string, Expansion>();
   readonly #expandedClaims = new WatchSource<string | undefined>(undefined);
+  readonly #tasks = new Set<Promise<void>>();
   readonly #nodeName: string;
 
   constructor(components: CsiUpkeepComponents, init: { readonly nodeName: string }) {
@@ -73,10 +81,12 @@ export class CsiUpkeep {
     return this.#expandedClaims;
   }
 
-  /** Called after each publication for a new or changed pod. */
-  add(pod: DesiredPod, volume: CsiVolume): void {
+  /** Called after each publication for a new or changed pod. @param name of the volume in the pod */
+  add(pod: DesiredPod, volume: CsiVolume, name: string): void {
     const entries = this.#entries.get(pod.uid) ?? new Map<string, Entry>();
-    this.#entries.set(pod.uid, entries.set(volume.specName, { pod, volume, dueAt: this.#nextDue(), reported: "" }));
+    const { abnormal = "" } = entries.get(volume.specName) ?? {};
+    const entry = { pod, volume, name, dueAt: this.#nextDue(), isBusy: false, abnormal, reported: "" };
+    this.#entries.set(pod.uid, entries.set(volume.specName, entry));
     this.#alarm.set(millis(0));
   }
 
@@ -93,44 +103,95 @@ export class CsiUpkeep {
   }
 
   async #maintain(signal: AbortSignal): Promise<void> {
-    while (!signal.aborted) {
-      await this.#alarm.ring(signal);
-      await this.#expandAll(signal);
-      // A driver that hangs delays others by the limit of its calls, some minutes; a token lasts ten at least.
-      await Promise.all(this.#due().map((entry) => this.#republish(entry, signal)));
-      const retries = [...this.#expansions.values()].filter(({ isDone }) => !isDone).map(({ retryAt }) => retryAt);
-      const next = Math.min(...this.#all().map(({ dueAt }) => dueAt), ...retries);
-      if (next < Number.POSITIVE_INFINITY) this.#alarm.set(millis(Math.max(0, next - this.#now())));
+    try {
+      while (!signal.aborted) {
+        await this.#alarm.ring(signal);
+        this.#expandAll(signal);
+        for (const entry of this.#due()) this.#start(entry, () => this.#maintainOne(entry, signal));
+        const times = this.#all().flatMap(({ dueAt, isBusy }) => (isBusy ? [] : [dueAt]));
+        const retries = [...this.#expansions.values()].flatMap(({ isDone, isBusy, retryAt }) =>
+          isDone || isBusy ? [] : [retryAt],
+        );
+        const next = Math.min(...times, ...retries);
+        if (next < Number.POSITIVE_INFINITY) this.#alarm.set(millis(Math.max(0, next - this.#now())));
+      }
+    } finally {
+      await Promise.all(this.#tasks);
     }
   }
 
-  async #expandAll(signal: AbortSignal): Promise<void> {
+  /** One task at a time for an entry or an expansion; its end is a reason to plan again. */
+  #start(busy: { isBusy: boolean }, work: () => Promise<void>): void {
+    busy.isBusy = true;
+    const task: Promise<void> = work()
+      .catch((error: unknown) => {
+        if (!isCancelled(error)) throw error;
+      })
+      .finally(() => {
+        busy.isBusy = false;
+        this.#tasks.delete(task);
+        this.#alarm.set(millis(0));
+      });
+    this.#tasks.add(task);
+  }
+
+  async #maintainOne(entry: Entry, signal: AbortSignal): Promise<void> {
+    await Promise.all([this.#republish(entry, signal), this.#checkHealth(entry, signal)]);
+    entry.dueAt = this.#nextDue();
+  }
+
+  /** An event tells each change for the worse; `/stats/summary` and a metric have the state. */
+  async #checkHealth(entry: Entry, signal: AbortSignal): Promise<void> {
+    const { pod, volume, name } = entry;
+    const { volumes, events } = this.#components;
+    if (!volumes.reportsHealth(volume)) return;
+    const figures = await volumes
+      .stats(pod.uid, volume.specName, signal)
+      .catch(ignore("a volume whose files cannot be read has no condition; its end reports them"));
+    const condition = figures?.condition;
+    if (condition === undefined) return;
+    const abnormal = condition.isAbnormal ? `Volume ${name}: ${condition.message}` : "";
+    if (abnormal !== "" && abnormal !== entry.abnormal) warnOfPod(events, pod, "VolumeConditionAbnormal", abnormal);
+    entry.abnormal = abnormal;
+  }
+
+  #expandAll(signal: AbortSignal): void {
     const entries = new Map(this.#all().map((entry) => [entry.volume.specName, entry]));
     for (const name of this.#expansions.keys()) if (!entries.has(name)) this.#expansions.delete(name);
-    await Promise.all([...entries.values()].map((entry) => this.#expand(entry, signal)));
+    for (const entry of entries.values()) this.#expand(entry, signal);
     const done = [...this.#expansions.values()].filter(({ isDone }) => isDone).map(({ claim }) => claim);
     const report = done.length === 0 ? undefined : JSON.stringify(done.slice(0, MAX_EXPANDED_CLAIMS));
     if (report !== this.#expandedClaims.current) this.#expandedClaims.set(report);
   }
 
-  async #expand({ pod, volume }: Entry, signal: AbortSignal): Promise<void> {
-    const { volumes, objects, events } = this.#components;
-    const claim = pendingExpansion(objects, volume);
+  #expand({ pod, volume }: Entry, signal: AbortSignal): void {
+    const claim = pendingExpansion(this.#components.objects, volume);
     const name = volume.specName;
     if (claim === undefined) {
       this.#expansions.delete(name);
       return;
     }
     const known = this.#expansions.get(name);
-    const expansion =
-      known?.claim.capacity === claim.capacity ? known : { claim, isDone: false, failures: 0, retryAt: this.#now() };
+    const fresh = { claim, isDone: false, isBusy: false, failures: 0, retryAt: this.#now() };
+    const expansion = known?.claim.capacity === claim.capacity ? known : fresh;
     this.#expansions.set(name, expansion);
-    if (expansion.isDone || expansion.retryAt > this.#now()) return;
+    if (expansion.isDone || expansion.isBusy || expansion.retryAt > this.#now()) return;
+    this.#start(expansion, () => this.#carryOut(expansion, { pod, volume }, signal));
+  }
+
+  async #carryOut(
+    expansion: Expansion,
+    { pod, volume }: Pick<Entry, "pod" | "volume">,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const { volumes, events } = this.#components;
+    const { claim } = expansion;
+    const name = volume.specName;
     try {
       const bytes = Number(quantityValue(quantityOf(claim.capacity)));
       // A driver without expansion on nodes leaves the claim to its controller.
       if (!(await volumes.expand(pod, volume, bytes, signal))) {
-        this.#expansions.delete(name);
+        expansion.retryAt = this.#nextDue();
         return;
       }
       expansion.isDone = true;
@@ -158,12 +219,11 @@ export class CsiUpkeep {
       if (entry.reported !== message) warnOfPod(this.#components.events, pod, "FailedMount", message);
       entry.reported = message;
     }
-    entry.dueAt = this.#nextDue();
   }
 
   #due(): readonly Entry[] {
     const now = this.#now();
-    return this.#all().filter(({ dueAt }) => dueAt <= now);
+    return this.#all().filter(({ dueAt, isBusy }) => !isBusy && dueAt <= now);
   }
 
   #all(): readonly Entry[] {

@@ -24,6 +24,7 @@ const NEVER = new AbortController().signal;
 const mounter = new SystemMounter();
 const skip = mounter.allowed && process.geteuid?.() === 0 ? false : "needs root and the right to mount";
 const DRIVER = "disk.csi.example";
+const OTHER = "other.csi.example";
 const HANDLE = "volume-1";
 
 class Bench implements AsyncDisposable {
@@ -155,7 +156,7 @@ test("a volume is staged once, published for each pod, and taken back in reverse
     volumeHandle: HANDLE,
     driverName: DRIVER,
     nodeName: "board",
-    attachmentID: "",
+    attachmentID: attachmentName(DRIVER, HANDLE, "board"),
     volumeLifecycleMode: "Persistent",
   });
   await bench.takeBack();
@@ -167,7 +168,8 @@ test("a volume is staged once, published for each pod, and taken back in reverse
 
 test("an agent that was killed during any call leaves nothing behind", { skip }, async () => {
   const calls = ["NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"] as const;
-  for (const method of calls) {
+  const volumes = [persistent(), persistent({}, { volumeMode: "Block" })];
+  for (const [volume, method] of volumes.flatMap((each) => calls.map((call) => [each, call] as const))) {
     for (const moment of ["before", "after"] as const) {
       await using bench = await Bench.start();
       const killed = Promise.withResolvers<void>();
@@ -178,12 +180,12 @@ test("an agent that was killed during any call leaves nothing behind", { skip },
         bench.driver[moment] = () => undefined;
         await new Promise<never>(() => undefined);
       };
-      const old = bench.publish(persistent()).then(() => bench.takeBack());
+      const old = bench.publish(volume).then(() => bench.takeBack());
       old.catch(() => undefined);
       await killed.promise;
       await bench.restart();
       // The pod is still wanted, as far as the next agent knows.
-      if (!method.includes("Un")) await bench.publish(persistent());
+      if (!method.includes("Un")) await bench.publish(volume);
       await bench.takeBack();
       bench.assertClean();
     }
@@ -401,7 +403,8 @@ test("a driver's figures are kept for a minute, and a driver that has none is no
   await bench.publish(persistent());
   const stats = (name = "pv") => bench.volumes.stats("pod-1", name, NEVER);
   const bytes = { capacityBytes: 8_388_608, availableBytes: 8_384_512, usedBytes: 4096 };
-  assert.deepEqual(await stats(), { ...bytes, inodes: 1000, inodesFree: 997, inodesUsed: 3 });
+  const usage = { ...bytes, inodes: 1000, inodesFree: 997, inodesUsed: 3 };
+  assert.deepEqual(await stats(), { usage, condition: undefined });
   await stats();
   assert.equal(bench.driver.requests("NodeGetVolumeStats").length, 1);
   await bench.clock.advance(millis(60_000));
@@ -413,6 +416,78 @@ test("a driver's figures are kept for a minute, and a driver that has none is no
   await plain.publish(persistent());
   assert.equal(await plain.volumes.stats("pod-1", "pv", NEVER), undefined);
   await plain.takeBack();
+});
+
+test("a driver that does not answer for figures delays one caller, and the others not at all", { skip }, async () => {
+  await using bench = await Bench.start();
+  await bench.publish(persistent());
+  const stats = () => bench.volumes.stats("pod-1", "pv", NEVER);
+  const asked = Promise.withResolvers<void>();
+  const answer = Promise.withResolvers<void>();
+  bench.driver.before = async ({ method }) => {
+    if (method !== "NodeGetVolumeStats") return;
+    asked.resolve();
+    await answer.promise;
+  };
+  const first = stats();
+  await asked.promise;
+  await bench.clock.advance(millis(5_000));
+  assert.equal(await first, undefined);
+  await bench.clock.advance(millis(60_000));
+  assert.equal(await stats(), undefined);
+  assert.equal(await stats(), undefined);
+  answer.resolve();
+  bench.driver.before = () => undefined;
+  await bench.takeBack();
+});
+
+test("the health of a volume is its driver's, where the driver reports health", { skip }, async () => {
+  await using bench = await Bench.start({ capabilities: [1, 2, 4] });
+  const volume = persistent();
+  await bench.publish(volume);
+  assert.ok(bench.volumes.reportsHealth(volume));
+  const condition = async () => (await bench.volumes.stats("pod-1", "pv", NEVER))?.condition;
+  assert.deepEqual(await condition(), { isAbnormal: false, message: "" });
+  bench.driver.abnormal = "bad blocks";
+  await bench.clock.advance(millis(60_000));
+  assert.deepEqual(await condition(), { isAbnormal: true, message: "bad blocks" });
+  await bench.takeBack();
+  await using plain = await Bench.start();
+  assert.ok(!plain.volumes.reportsHealth(volume));
+});
+
+test("a driver that never answers keeps no volume of another driver, also in the same pod", { skip }, async () => {
+  await using bench = await Bench.start();
+  await using other = await TestCsiDriver.start({ name: OTHER, folder: bench.folder.at("other") });
+  const { endpoint } = other;
+  await bench.drivers.register({ name: OTHER, endpoint, versions: ["1.0.0"], registration: "other" }, NEVER);
+  bench.objects.set(`CSIDriver//${OTHER}`, { spec: { attachRequired: false } });
+  const spec = { csi: { driver: OTHER, volumeHandle: "other" }, accessModes: ["ReadWriteOnce"] };
+  const elsewhere = persistentVolume("pv-2", spec, false);
+  const pods = [podNamed("pod-1"), podNamed("pod-2")] as const;
+  await bench.publish(persistent(), pods[0]);
+  await bench.publish(elsewhere, pods[0]);
+  await bench.publish(persistent({ volumeHandle: "volume-3" }), pods[1]);
+  const ended = (method: string): Promise<void> =>
+    new Promise((resolve) => {
+      other.after = (call) => {
+        if (call.method === method) resolve();
+      };
+    });
+  const answer = Promise.withResolvers<void>();
+  bench.driver.before = () => answer.promise;
+  const unpublished = ended("NodeUnpublishVolume");
+  const first = bench.volumes.unpublish("pod-1", NEVER);
+  await unpublished;
+  const unstaged = ended("NodeUnstageVolume");
+  // Its mark on the volume went with the first pod's folder.
+  const collected = bench.volumes.collect(NEVER);
+  await unstaged;
+  answer.resolve();
+  await first;
+  await collected;
+  for (const { uid } of pods) await bench.takeBack(uid);
+  bench.assertClean();
 });
 
 test("a driver that asks for it gets its volume published again with a current token, until the pod ends", {

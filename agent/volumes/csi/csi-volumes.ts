@@ -28,7 +28,7 @@ import {
   uniqueName,
   waiting,
 } from "./csi-source.ts";
-import { CsiStats, type CsiUsage } from "./csi-stats.ts";
+import { type CsiFigures, CsiStats } from "./csi-stats.ts";
 import { readVolumeData, type VolumeData, writeVolumeData } from "./volume-data.ts";
 
 export interface CsiVolumesComponents {
@@ -185,45 +185,61 @@ export class CsiVolumes {
    * Takes all volumes of the pod back, known or not. @throws `unavailable` until their drivers have confirmed it
    */
   async unpublish(uid: string, signal: AbortSignal): Promise<void> {
-    const failures: unknown[] = [];
     await this.#uncover(uid, signal);
-    for (const use of await this.#usesOf(uid)) {
-      try {
-        await this.#serially(keyOf({ driver: use.data.driverName, handle: use.data.volumeHandle }), () =>
-          this.#unpublish(use, signal),
-        );
-      } catch (error) {
-        if (isCancelled(error)) throw error;
-        failures.push(error);
-      }
-    }
-    if (failures.length > 0) throw failures[0];
+    const ends = (await this.#usesOf(uid)).map((use) =>
+      this.#serially(keyOf({ driver: use.data.driverName, handle: use.data.volumeHandle }), () =>
+        this.#unpublish(use, signal),
+      ),
+    );
+    // All are waited for, so that nothing of this call goes on after it.
+    const failures = (await Promise.allSettled(ends)).flatMap((each) =>
+      each.status === "rejected" ? [each.reason as unknown] : [],
+    );
+    if (failures.length > 0) throw failures.find(isCancelled) ?? failures[0];
     for (const [name, uids] of this.#wanted) if (uids.delete(uid) && uids.size === 0) this.#wanted.delete(name);
     await rm(this.#paths.podDevices(uid), { recursive: true, force: true });
   }
 
-  /** Unstages volumes that no pod uses. @returns whether nothing is left to be unstaged */
+  /**
+   * Unstages volumes that no pod uses, all at once: a driver that hangs delays no other volume.
+   * @returns false when some could not be unstaged
+   */
   async collect(signal: AbortSignal): Promise<boolean> {
-    let isDone = true;
     const used = await this.#usedKeys();
+    const ends: Promise<boolean>[] = [];
     for (const staged of await this.#stagedVolumes()) {
       const key = keyOf({ driver: staged.data.driverName, handle: staged.data.volumeHandle });
       if (used.has(key) || this.#working.has(key) || (await this.#isClaimed(staged.data))) continue;
-      try {
-        await this.#serially(key, () => this.#unstage(key, staged, signal));
-      } catch (error) {
-        if (isCancelled(error)) throw error;
-        isDone = false;
-        const fields = { driver: staged.data.driverName, volume: staged.data.volumeHandle, error: printed(error) };
-        this.#components.log.warn("cannot unstage a CSI volume", fields);
-      }
+      ends.push(this.#collectOne(key, staged, signal));
     }
+    const results = await Promise.all(ends);
     await this.#report();
-    return isDone;
+    signal.throwIfAborted();
+    return results.every((isDone) => isDone);
+  }
+
+  /** Never rejects. */
+  async #collectOne(key: string, staged: StagedVolume, signal: AbortSignal): Promise<boolean> {
+    try {
+      await this.#serially(key, () => this.#unstage(key, staged, signal));
+      await this.#report();
+      return true;
+    } catch (error) {
+      if (isCancelled(error)) return false;
+      const fields = { driver: staged.data.driverName, volume: staged.data.volumeHandle, error: printed(error) };
+      this.#components.log.warn("cannot unstage a CSI volume", fields);
+      return false;
+    }
+  }
+
+  /** @returns true where the volume's driver reports the health of volumes */
+  reportsHealth({ driver }: CsiVolume): boolean {
+    const capabilities = this.#components.drivers.get(driver)?.capabilities;
+    return [NodeCapability.getVolumeStats, NodeCapability.volumeCondition].every((each) => capabilities?.has(each));
   }
 
   /** @returns undefined where the pod has no such volume, or its driver no figures */
-  async stats(uid: string, specName: string, signal: AbortSignal): Promise<CsiUsage | undefined> {
+  async stats(uid: string, specName: string, signal: AbortSignal): Promise<CsiFigures | undefined> {
     const use = (await this.#usesOf(uid)).find(({ data, isBlock }) => data.specVolID === specName && !isBlock);
     if (use === undefined) return undefined;
     const { driverName: driver, volumeHandle: handle } = use.data;
@@ -259,7 +275,7 @@ export class CsiVolumes {
       isNew = (await readVolumeData(folder)) === undefined;
       await mkdir(folder, { recursive: true, mode: FOLDER_MODE });
       await mkdir(stagingPath, { recursive: true, mode: FOLDER_MODE });
-      await writeVolumeData(folder, this.#dataOf(volume, use));
+      await writeVolumeData(folder, this.#dataOf(volume));
       const request = {
         volumeId: volume.handle,
         publishContext: entries(use.context),
@@ -299,7 +315,7 @@ export class CsiVolumes {
       isNew = !isBlock && (await readVolumeData(folder)) === undefined;
       await mkdir(folder, { recursive: true, mode: FOLDER_MODE });
       await mkdir(dirname(target), { recursive: true, mode: FOLDER_MODE });
-      await writeVolumeData(folder, this.#dataOf(volume, use));
+      await writeVolumeData(folder, this.#dataOf(volume));
       const request = {
         volumeId: volume.handle,
         publishContext: entries(context),
@@ -441,15 +457,14 @@ export class CsiVolumes {
     return this.#components.mounter.mountPointsWithin(join(realpathSync(parent), basename(path))).length > 0;
   }
 
-  #dataOf(volume: CsiVolume, { spec }: Use): VolumeData {
-    const { specName, driver, handle, lifecycle } = volume;
-    const isAttached = lifecycle === "Persistent" && spec.attachRequired;
+  /** The kubelet names an attachment also where there is none. */
+  #dataOf({ specName, driver, handle, lifecycle }: CsiVolume): VolumeData {
     return {
       specVolID: specName,
       volumeHandle: handle,
       driverName: driver,
       nodeName: this.#nodeName,
-      attachmentID: isAttached ? attachmentName(driver, handle, this.#nodeName) : "",
+      attachmentID: attachmentName(driver, handle, this.#nodeName),
       volumeLifecycleMode: lifecycle,
     };
   }

@@ -54,7 +54,11 @@ export class PodPaths {
 
   /** The mount point of a local persistent volume for this pod. */
   localVolume(uid: string, persistentVolume: string): string {
-    return join(this.volumes(uid), "kubernetes.io~local-volume", nameOf(persistentVolume, "volume"));
+    return join(this.localVolumes(uid), nameOf(persistentVolume, "volume"));
+  }
+
+  localVolumes(uid: string): string {
+    return join(this.volumes(uid), "kubernetes.io~local-volume");
   }
 
   /** Links to the devices that this pod gets. */

@@ -4,6 +4,7 @@ import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
 import { millis, type PodUid, seconds } from "@picolet/protocol/ports.ts";
 import { objectKey } from "@picolet/protocol/tunnel/messages.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
@@ -17,6 +18,11 @@ import type { VolumeLocation, VolumeServices, VolumeType } from "./volume-type.t
 /** Pauses between attempts to take volumes back whose driver is missing or refuses, as the kubelet's. */
 const RETRY: BackoffPolicy = { first: seconds(1), max: seconds(120) };
 const FOLDER = "csi";
+/**
+ * Rounds of taking back at once; a further one waits. Each ends within minutes, the limit of a driver's call, and waits
+ * for volumes that no earlier round waits for.
+ */
+const MAX_ROUNDS = 64;
 
 /** See `CsiState` of `agent/node/node-report.ts`. */
 export interface CsiReportState {
@@ -29,6 +35,8 @@ export interface CsiReportState {
 export interface CsiVolumeUsage {
   readonly name: string;
   readonly usage: CsiUsage;
+  /** As its driver reports it; missing: it reports none. */
+  readonly isAbnormal?: boolean;
   readonly pvcRef?: { readonly name: string; readonly namespace: string };
 }
 
@@ -49,6 +57,7 @@ export class CsiOnDemand implements Component {
   /** Ends questions to drivers with the agent. */
   readonly #life = new AbortController();
   #failures = 0;
+  #isSweeping = false;
 
   constructor(services: VolumeServices) {
     this.#services = services;
@@ -86,7 +95,7 @@ export class CsiOnDemand implements Component {
     const node = await this.load();
     const volume = volumeOf(await this.#import());
     const location = await node.volumes.publish(pod, volume, signal);
-    node.upkeep.add(pod, volume);
+    node.upkeep.add(pod, volume, name);
     const locations = this.#locations.get(pod.uid) ?? new Map<string, VolumeLocation>();
     this.#locations.set(pod.uid, locations.set(name, location));
     return location;
@@ -100,9 +109,11 @@ export class CsiOnDemand implements Component {
     const asked = (pod.spec.volumes ?? []).map(async (volume): Promise<readonly CsiVolumeUsage[]> => {
       const claim = claimNameOf(pod, volume);
       const specName = volume.csi === undefined ? this.#volumeOf(namespace, claim) : volume.name;
-      const usage = specName === undefined ? undefined : await node.volumes.stats(uid, specName, this.#life.signal);
+      const figures = specName === undefined ? undefined : await node.volumes.stats(uid, specName, this.#life.signal);
+      const { usage, condition } = figures ?? {};
       const pvcRef = claim === undefined ? {} : { pvcRef: { name: claim, namespace } };
-      return usage === undefined ? [] : [{ name: volume.name, usage, ...pvcRef }];
+      const health = condition === undefined ? {} : { isAbnormal: condition.isAbnormal };
+      return usage === undefined ? [] : [{ name: volume.name, usage, ...health, ...pvcRef }];
     });
     return (await Promise.all(asked)).flat();
   }
@@ -127,11 +138,36 @@ export class CsiOnDemand implements Component {
     await volumes.unpublish(uid, signal);
   }
 
-  async collect(signal: AbortSignal): Promise<void> {
-    if (!this.#hasTraces) return;
-    const { volumes } = await this.load();
-    if (await volumes.collect(signal)) this.#failures = 0;
-    else this.#retry();
+  /** Only asks for it: a pod that ends does not wait until a driver has unstaged another one's volume. */
+  collect(): void {
+    if (this.#hasTraces) this.#alarm.set(millis(0));
+  }
+
+  /** Never rejects. */
+  async #collect(signal: AbortSignal): Promise<void> {
+    try {
+      if (!this.#hasTraces) return;
+      const { volumes } = await this.load();
+      if (await volumes.collect(signal)) this.#failures = 0;
+      else this.#retry();
+    } catch (error) {
+      if (isCancelled(error)) return;
+      this.#services.log.warn("cannot take back CSI volumes", { error: describeError(error) });
+      this.#retry();
+    }
+  }
+
+  /** Takes back volumes of pods that an earlier agent left, one round at a time. Never rejects. */
+  async #sweep(signal: AbortSignal): Promise<void> {
+    if (this.#isSweeping) return;
+    this.#isSweeping = true;
+    try {
+      await this.#services.sweepAgain?.(signal, () => this.collect());
+    } catch (error) {
+      if (!isCancelled(error)) throw error;
+    } finally {
+      this.#isSweeping = false;
+    }
   }
 
   /** Takes back what an earlier agent or a missing driver left, whenever a driver may do it. */
@@ -142,10 +178,18 @@ export class CsiOnDemand implements Component {
         if (node !== undefined) await this.#followDrivers(node, signal);
     };
     const collect = async (): Promise<void> => {
-      while (!signal.aborted) {
-        await this.#alarm.ring(signal);
-        await this.#services.sweepAgain?.(signal);
-        await this.collect(signal);
+      // A round that waits for a driver that hangs does not hold up the next one, which skips what is under way.
+      const rounds = new Set<Promise<unknown>>();
+      try {
+        while (!signal.aborted) {
+          await this.#alarm.ring(signal);
+          if (rounds.size >= MAX_ROUNDS) await Promise.race(rounds);
+          const work = Promise.all([this.#sweep(signal), this.#collect(signal)]);
+          const round: Promise<unknown> = work.finally(() => rounds.delete(round));
+          rounds.add(round);
+        }
+      } finally {
+        await Promise.allSettled(rounds);
       }
     };
     try {
@@ -208,7 +252,7 @@ export const csiVolume: VolumeType = {
       },
       locate: ({ uid }, { name }) => csi.locate(uid, name),
       forget: (uid, signal) => csi.forget(uid, signal),
-      collect: (signal) => csi.collect(signal),
+      collect: async () => csi.collect(),
     };
   },
 };

@@ -87,7 +87,7 @@ export interface VolumeComponents {
   /** Volumes made of images; undefined before the runtimes are known. */
   readonly imageVolumes: () => ImageVolumeMounts | undefined;
   /** Removes folders of orphaned pods whose volumes could not be taken back before. */
-  readonly sweepAgain?: (signal: AbortSignal) => Promise<void>;
+  readonly sweepAgain?: (signal: AbortSignal, onSwept: () => void) => Promise<void>;
 }
 
 export interface VolumeInit {

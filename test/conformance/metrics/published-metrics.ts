@@ -28,7 +28,7 @@ const absent = (why: string): Absence => ({ kind: "absent", why });
 const gap = (why: string): Absence => ({ kind: "gap", why });
 
 const NO_API_SERVER = absent("the agent makes no requests to an API server: its hub does, and has metrics of its own");
-const NO_CSI = absent("there are no CSI drivers, and so no operations of attached volumes");
+const NO_CSI = gap("calls of CSI drivers are not timed");
 const NO_DEVICES = absent("there are no device plugins");
 const NO_REGISTRY = absent("no metric is registered, hidden or disabled: the tables are the list");
 const NO_PORT = gap("users are authenticated by the hub, or on the port of the kubelet's API");
@@ -89,7 +89,6 @@ export const ABSENT_METRICS: Readonly<Record<string, Absence>> = {
   "kubelet_started_host_process_containers_*": ON_WINDOWS,
   "kubelet_topology_manager_*": gap("a refusal is an admission rejection with its reason"),
   kubelet_volume_metric_collection_duration_seconds: gap("walks of the disk are paced, and not timed"),
-  kubelet_volume_stats_health_status_abnormal: NO_CSI,
   kubernetes_build_info: absent("the agent is no build of Kubernetes; picolet_build_info has its version"),
   kubernetes_feature_enabled: absent("there are no feature gates"),
   "kubernetes_healthcheck*": gap("/healthz has the checks; picolet_node_condition has their result"),

@@ -7,6 +7,7 @@ import { attachmentKey } from "@picolet/hub/bridge/remote-data.ts";
 import {
   CSI_DRIVERS,
   CSI_NODES,
+  type KubeObject,
   NODES,
   PERSISTENT_VOLUME_CLAIMS,
   PERSISTENT_VOLUMES,
@@ -27,6 +28,7 @@ import { mountsBelow, TestCsiDriver } from "../../support/unit/plugins/csi-drive
 const skip = containerdMissing() ?? (kubectlMissing("1.32") || false);
 const DRIVER = "disk.csi.example";
 const ATTACHED = "attached.csi.example";
+const STUCK = "stuck.csi.example";
 const folder = new TempFolder();
 
 let containerd: Containerd;
@@ -44,6 +46,7 @@ before(async () => {
     folder: folder.at("driver"),
     maxVolumes: 8,
     topology: { "disk.csi.example/shelf": "3" },
+    capabilities: [1, 2, 3, 4],
   });
   await makeDriverObject(DRIVER, {
     attachRequired: false,
@@ -92,6 +95,24 @@ async function makePod(name: string, volume: object, container: object = {}): Pr
     volumes: [{ name: "data", ...volume }],
   });
   await admin.create(PODS, pod as Record<string, unknown>);
+}
+
+const ATTACHER = "attacher";
+
+/** The rights of an external attacher. */
+async function allowAttacher(): Promise<void> {
+  const resources = ["volumeattachments.storage.k8s.io", "volumeattachments.storage.k8s.io/status"];
+  const rules = ["--verb=get,list,watch,patch", `--resource=${resources.join(",")}`];
+  await board.fleet.kubectl(["create", "serviceaccount", ATTACHER]);
+  await board.fleet.kubectl(["create", "clusterrole", ATTACHER, ...rules]);
+  const subject = [`--clusterrole=${ATTACHER}`, `--serviceaccount=default:${ATTACHER}`];
+  await board.fleet.kubectl(["create", "clusterrolebinding", ATTACHER, ...subject]);
+}
+
+async function patchAsAttacher(name: string, patch: object, ...more: readonly string[]): Promise<void> {
+  const who = `--as=system:serviceaccount:default:${ATTACHER}`;
+  const what = ["patch", "volumeattachment", name, "--type=merge", "-p", JSON.stringify(patch)];
+  await board.fleet.kubectl([who, ...what, ...more]);
 }
 
 const claimed = (claimName: string) => ({ persistentVolumeClaim: { claimName } });
@@ -144,7 +165,9 @@ test("a pod waits for its driver; then the cluster knows the driver, and the pod
     volumeAttributes: { pool: "a" },
   });
   await makePod("first", claimed("shared"));
-  const { message } = await admin.untilEvent("first", "waits", ({ reason }) => reason === "FailedMount");
+  // Before it the pod may have waited for its claim's volume, which the hub sends by itself.
+  const isOfDriver = ({ message: text }: { readonly message: string }): boolean => text.includes("MountDevice");
+  const { message } = await admin.untilEvent("first", "waits for its driver", isOfDriver);
   assert.equal(
     message,
     `MountVolume.MountDevice failed for volume "shared" : kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: driver name ${DRIVER} not found in the list of registered CSI drivers`,
@@ -175,6 +198,7 @@ test("a pod waits for its driver; then the cluster knows the driver, and the pod
   assert.match(tokens.vault?.token ?? "", /^ey.+\..+\./);
   assert.equal(readFileSync(join(String(other?.target_path), "file"), "utf8"), "first\nsecond\n");
   assert.deepEqual(driver.changes, ["Stage", "Publish", "Publish"]);
+  driver.abnormal = "bad blocks";
   const summary = await board.fleet.kubectl(["get", "--raw", `/api/v1/nodes/${BOARD}/proxy/stats/summary`]);
   const { pods } = JSON.parse(summary) as {
     pods: readonly { readonly podRef: { name: string }; readonly volume?: readonly { readonly name: string }[] }[];
@@ -184,9 +208,15 @@ test("a pod waits for its driver; then the cluster knows the driver, and the pod
   assert.deepEqual(figures, {
     name: "data",
     pvcRef: { name: "shared", namespace: "default" },
+    volumeHealthStats: { abnormal: true },
     ...{ availableBytes: 8_384_512, capacityBytes: 8_388_608, usedBytes: 4096 },
     ...{ inodes: 1000, inodesFree: 997, inodesUsed: 3 },
   });
+  const metrics = await board.fleet.kubectl(["get", "--raw", `/api/v1/nodes/${BOARD}/proxy/metrics`]);
+  const labels = '{namespace="default",persistentvolumeclaim="shared"}';
+  assert.ok(metrics.includes(`kubelet_volume_stats_health_status_abnormal${labels} 1`));
+  assert.ok(metrics.includes(`kubelet_volume_stats_used_bytes${labels} 4096`));
+  driver.abnormal = "";
   const unstaged = called(driver, "NodeUnstageVolume");
   await admin.clear();
   await unstaged;
@@ -263,6 +293,33 @@ test("an inline volume and a block volume live as long as their pods", { skip },
   assert.deepEqual(csiMounts(), []);
 });
 
+test("a driver that never unstages delays the end of no other pod, and no other driver's volume", {
+  skip,
+}, async () => {
+  await using stuck = await TestCsiDriver.start({ name: STUCK, folder: folder.at("stuck") });
+  await stuck.register(registry());
+  await makeDriverObject(STUCK, { attachRequired: false });
+  await makeClaim("stuck", { driver: STUCK });
+  await makeClaim("prompt");
+  await makePod("stuck", claimed("stuck"));
+  await makePod("prompt", claimed("prompt"));
+  await Promise.all(["stuck", "prompt"].map((name) => untilReady(name)));
+  const asked = Promise.withResolvers<void>();
+  const answer = Promise.withResolvers<void>();
+  stuck.before = async ({ method }) => {
+    if (method !== "NodeUnstageVolume") return;
+    asked.resolve();
+    await answer.promise;
+  };
+  await admin.clear(({ metadata }) => metadata.name === "stuck");
+  await asked.promise;
+  await unstagedAfter(() => admin.clear());
+  const ended = called(stuck, "NodeUnstageVolume");
+  answer.resolve();
+  await ended;
+  assert.deepEqual(stuck.changes, ["Stage", "Publish", "Unpublish", "Unstage"]);
+});
+
 test("a volume that must be attached is used, and shown as used, between attachment and detachment", {
   skip,
 }, async () => {
@@ -276,19 +333,26 @@ test("a volume that must be attached is used, and shown as used, between attachm
     ((status as { volumesInUse?: readonly string[] }).volumesInUse ?? []).includes(name);
   await admin.until(NODES, "the volume is in use", ({ status }) => isShown(status));
   assert.deepEqual(other.changes, []);
-  // The part of the attach/detach controller and of the driver's attacher.
+  // The part of the driver's attacher, with the rights that its manifests give it.
+  await allowAttacher();
   const key = attachmentKey({ spec: { csi: { driver: ATTACHED, volumeHandle: "handle-far" } } }, BOARD) ?? "";
   const attachment = key.slice("VolumeAttachment//".length);
-  await admin.create(VOLUME_ATTACHMENTS, {
-    metadata: { name: attachment },
-    spec: { attacher: ATTACHED, nodeName: BOARD, source: { persistentVolumeName: "far" } },
-  });
-  await admin.patch(NODES, BOARD, { status: { volumesAttached: [{ name, devicePath: "" }] } }, "status");
+  const isIt = ({ metadata }: KubeObject): boolean => metadata.name === attachment;
+  const { spec } = await admin.until(VOLUME_ATTACHMENTS, "its attachment", isIt);
+  assert.deepEqual(spec, { attacher: ATTACHED, nodeName: BOARD, source: { persistentVolumeName: "far" } });
+  const finalizers = ["external-attacher/attached-csi-example"];
+  await patchAsAttacher(attachment, { metadata: { finalizers } });
   const status = { attached: true, attachmentMetadata: { device: "/dev/sdx" } };
-  await admin.patch(VOLUME_ATTACHMENTS, attachment, { status }, "status");
+  await patchAsAttacher(attachment, { status }, "--subresource=status");
   await untilReady("far");
   assert.deepEqual(other.requests("NodePublishVolume")[0]?.publish_context, { device: "/dev/sdx" });
   await admin.clear();
-  await admin.until(NODES, "the volume is not in use", (node) => !isShown(node.status));
+  const isEnding = (object: KubeObject): boolean => isIt(object) && object.metadata.deletionTimestamp !== undefined;
+  await admin.until(VOLUME_ATTACHMENTS, "the end of its attachment", isEnding);
   assert.deepEqual(other.changes, ["Stage", "Publish", "Unpublish", "Unstage"]);
+  const { status: ofNode } = await admin.until(NODES, "the Node", () => true);
+  assert.ok(!isShown(ofNode));
+  assert.deepEqual((ofNode as { volumesAttached?: readonly unknown[] }).volumesAttached ?? [], []);
+  await patchAsAttacher(attachment, { metadata: { finalizers: null } });
+  await assert.rejects(board.fleet.kubectl(["get", "volumeattachment", attachment]), /not found/);
 });

@@ -29,6 +29,8 @@ import type { Claim, Volume } from "./volume-objects.ts";
 const OUT_OF_SERVICE = "node.kubernetes.io/out-of-service";
 /** Bounds how long an attachment that was made counts without being in the cache, should a watch miss it. */
 const MADE_FOR = seconds(60);
+/** The cache shows within milliseconds what the API server has; a watch that broke off is back within a second. */
+const CACHE_DELAY = seconds(1);
 
 export interface AttachDetachCaches {
   readonly pods: ObjectCache;
@@ -122,8 +124,11 @@ export class AttachDetachController extends Controller {
     for (const { volume } of blocked) this.#blocked.set(volume, (this.#blocked.get(volume) ?? new Set()).add(name));
     for (const volume of plan.attach) await this.#attach(name, volume, signal);
     await this.#show(name, plan.volumesAttached, signal);
-    for (const each of plan.detach) await this.#detach(name, each, signal);
-    return blocked.length === 0 ? again : millis(Math.min(again ?? MADE_FOR, MADE_FOR));
+    let next = blocked.length === 0 ? again : Math.min(again ?? MADE_FOR, MADE_FOR);
+    for (const each of plan.detach) {
+      if (!(await this.#detach(name, each, signal))) next = Math.min(next ?? CACHE_DELAY, CACHE_DELAY);
+    }
+    return next === undefined ? undefined : millis(next);
   }
 
   #plan(name: string): AttachmentsPlan {
@@ -228,22 +233,23 @@ export class AttachDetachController extends Controller {
     }
   }
 
-  /** The Node no longer shows the volume as attached, so a node that has not used it so far does not begin now. */
+  /**
+   * The Node no longer shows the volume as attached, so a node that has not used it so far does not begin now.
+   * @returns false when the node has the volume in use, which the cache does not show yet
+   */
   async #detach(
     name: string,
     { attachment: { id, object }, isForced }: AttachmentsPlan["detach"][number],
     signal: AbortSignal,
-  ): Promise<void> {
-    if (!isForced && (await this.#usesNow(name, id, signal))) {
-      this.loop.add(name);
-      return;
-    }
+  ): Promise<boolean> {
+    if (!isForced && (await this.#usesNow(name, id, signal))) return false;
     const { name: attachment, uid = "" } = object.metadata;
     try {
       await this.#ports.client.delete(VOLUME_ATTACHMENTS, { namespace: "", name: attachment }, { uid }, signal);
     } catch (error) {
       if (!isPicoletError(error, "not_found")) throw error;
     }
+    return true;
   }
 
   /** Asks the API server, because the cache may be behind. */

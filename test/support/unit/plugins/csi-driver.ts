@@ -44,6 +44,8 @@ export class TestCsiDriver implements AsyncDisposable {
   after: (call: SeenCall) => Promise<void> | void = () => undefined;
   /** Methods that it answers without doing anything. */
   readonly ignores = new Set<string>();
+  /** The message of an abnormal volume; "": all volumes are well. */
+  abnormal = "";
   readonly #init: CsiDriverInit;
   #peer: GrpcPeer | undefined;
   #registrar: RegisteringPlugin | undefined;
@@ -192,7 +194,9 @@ export class TestCsiDriver implements AsyncDisposable {
     required(request, "volume_id");
     const path = required(request, "volume_path");
     if (!existsSync(path)) throw new Refusal(status.NOT_FOUND, `${path} does not exist`);
+    const hasCondition = this.#init.capabilities?.includes(4) === true;
     return {
+      ...(hasCondition ? { volume_condition: { abnormal: this.abnormal !== "", message: this.abnormal } } : {}),
       usage: [
         { unit: 1, total: 8_388_608, used: 4096, available: 8_384_512 },
         { unit: 2, total: 1000, used: 3, available: 997 },
