@@ -9,7 +9,10 @@ import { type Arguments, argumentsOf, OPTIONS } from "@picolet/test/conformance/
 import { KubeApi } from "@picolet/test/conformance/framework/kube-api.ts";
 import { ClusterStage, chosen, type Report, runTests } from "@picolet/test/conformance/framework/runner.ts";
 import type { Target } from "@picolet/test/conformance/framework/target.ts";
+import { GuestCluster } from "@picolet/test/conformance/guest-cluster.ts";
 import { LocalCluster, localClusterMissing } from "@picolet/test/conformance/local-cluster.ts";
+import { guestMissing } from "@picolet/test/support/guest/guest.ts";
+import { GUEST_ARCHITECTURES } from "@picolet/test/support/guest/guest-architecture.ts";
 import { buildPrograms } from "../build/build.ts";
 import { endWithUsageError, readOptions } from "../start/options.ts";
 import { installTestSystem } from "../test/install-test-system.ts";
@@ -26,14 +29,15 @@ async function main(given: Arguments): Promise<number> {
   }
   const run = async (target: Target): Promise<Report> => {
     using api = await KubeApi.open(target.kubeconfig);
-    return await runTests(tests, new ClusterStage(api, target), { parallel: given.parallel, say });
+    const { slowness } = target;
+    return await runTests(tests, new ClusterStage(api, target), { parallel: given.parallel, slowness, say });
   };
   const { cluster, images, pullSecretFile, containerLogs, kubeletRoot } = given;
   const pullSecret = pullSecretFile === undefined ? "" : readFileSync(pullSecretFile, "utf8");
   const report =
     cluster === undefined
-      ? await runHere(run, given.runtime)
-      : await run({ ...cluster, images, pullSecret, containerLogs, kubeletRoot });
+      ? await runHere(run, given)
+      : await run({ ...cluster, images, pullSecret, containerLogs, kubeletRoot, slowness: 1 });
   for (const { name, result, gap } of report.tests) {
     if (result === "failed") say(gap === undefined ? `FAILED ${name}` : `FAILED, as is known (${gap}) ${name}`);
   }
@@ -42,16 +46,23 @@ async function main(given: Arguments): Promise<number> {
   return report.failed > report.known ? 1 : 0;
 }
 
-async function runHere(run: (target: Target) => Promise<Report>, release: Arguments["runtime"]): Promise<Report> {
-  installTestSystem();
-  const missing = localClusterMissing();
+async function runHere(run: (target: Target) => Promise<Report>, given: Arguments): Promise<Report> {
+  const { board, runtime, componentsOnly } = given;
+  installTestSystem({ arm64: board?.architecture === "arm64" });
+  const missing =
+    localClusterMissing() ?? (board === undefined ? undefined : guestMissing(GUEST_ARCHITECTURES[board.architecture]));
   if (missing !== undefined) throw new Error(`no node can be started here: ${missing}`);
   say("building");
   await buildPrograms();
-  await using cluster = await LocalCluster.start(release);
+  if (board?.architecture === "arm64") await buildPrograms("linux-arm64");
+  say("starting the node");
+  await using cluster =
+    board === undefined
+      ? await LocalCluster.start(componentsOnly ? "none" : runtime)
+      : await GuestCluster.start({ ...board, componentsOnly });
   const report = await run(cluster.target);
   if (report.failed > report.known)
-    say(`the end of the agent's log:\n${cluster.log.split("\n").slice(-AGENT_LOG_LINES).join("\n")}`);
+    say(`the end of the agent's log:\n${(await cluster.log()).split("\n").slice(-AGENT_LOG_LINES).join("\n")}`);
   return report;
 }
 

@@ -48,9 +48,9 @@ const PACKAGES: readonly (readonly [name: string, proof: string])[] = [
   ["prometheus", "/usr/bin/prometheus"],
   ["squashfs-tools", "/usr/bin/mksquashfs"],
   ["chromium", "/usr/bin/chromium"],
-  // For `npm run test:arm64` alone.
-  ...(process.env.PICOLET_ARM64 === "1" ? ([["qemu-system-arm", "/usr/bin/qemu-system-aarch64"]] as const) : []),
 ];
+/** For emulated boards of arm64 alone. */
+const ARM64_PACKAGES: typeof PACKAGES = [["qemu-system-arm", "/usr/bin/qemu-system-aarch64"]];
 
 /** The programs among them. */
 export const TEST_SYSTEM_PROGRAMS: readonly string[] = PACKAGES.map(([, proof]) => proof)
@@ -69,8 +69,10 @@ function apt(...args: string[]): void {
 /**
  * Installs what is missing where this process may (root on Debian); elsewhere the tests that need it skip and say so.
  */
-export function installTestSystem(): void {
-  const missing = PACKAGES.filter(([, proof]) => !existsSync(proof)).map(([name]) => name);
+export function installTestSystem({ arm64 = process.env.PICOLET_ARM64 === "1" } = {}): void {
+  const missing = [...PACKAGES, ...(arm64 ? ARM64_PACKAGES : [])]
+    .filter(([, proof]) => !existsSync(proof))
+    .map(([name]) => name);
   if (missing.length === 0) return;
   if (process.getuid?.() !== 0 || !existsSync("/usr/bin/apt-get")) {
     console.error(`not root on Debian: the tests that need ${missing.join(", ")} are skipped`);

@@ -1,3 +1,4 @@
+import { componentTests } from "./cases/components.ts";
 import { deviceTests } from "./cases/devices.ts";
 import { environmentTests } from "./cases/environment.ts";
 import { isolationTests } from "./cases/isolation.ts";
@@ -24,6 +25,7 @@ export const allTests: readonly ConformanceTest[] = [
   ...nodeObjectTests,
   ...kubeletApiTests,
   ...deviceTests,
+  ...componentTests,
   ...podNetworkTests,
   ...payloadVolumeTests,
   ...scratchVolumeTests,

@@ -46,7 +46,7 @@ test("the node passes a part of the conformance tests", { skip: localClusterMiss
   const init = { parallel: PARALLEL, say: (line: string) => void lines.push(line) };
   const report = await runTests(chosen(allTests, PART), new ClusterStage(api, cluster.target), init);
   const failed = report.tests.filter(({ result }) => result === "failed");
-  assert.deepEqual(failed, [], `${inspect(failed)}\n${cluster.log}`);
+  assert.deepEqual(failed, [], `${inspect(failed)}\n${await cluster.log()}`);
   assert.ok(report.passed > 100, `only ${report.passed} passed: the choice is out of date`);
 });
 

@@ -29,7 +29,7 @@ async function server(
 const inUrl = (ip: string): string => (ip.includes(":") ? `[${ip}]` : ip);
 /** The server may not listen yet when its container has started. */
 const fetching = (url: string): string =>
-  `for i in 1 2 3 4 5 6 7 8 9 10; do wget -q -O- ${url} 2>/dev/null && exit 0; sleep 0.5; done; exit 1`;
+  `for i in $(seq 60); do wget -q -O- ${url} 2>/dev/null && exit 0; sleep 0.5; done; exit 1`;
 
 const networking = area("[sig-network] Networking Granular Checks: Pods", (should) => {
   for (const [from, hostNetwork] of [

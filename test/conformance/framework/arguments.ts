@@ -3,6 +3,7 @@ import type { Arguments as Input } from "@picolet/protocol/command-line/command-
 import { choiceFlag, countFlag, fileFlag, parsedFlag, textFlag } from "@picolet/protocol/command-line/flag-values.ts";
 import { usageError } from "@picolet/protocol/command-line/usage-error.ts";
 import { RUNTIME_RELEASE_NAMES, type RuntimeReleaseName } from "../../support/containerd/runtime-release.ts";
+import type { GuestBoard } from "../guest-cluster.ts";
 import { IMAGE_KEYS, type Images } from "./target.ts";
 
 const KUBECONFIG = fileFlag({ name: "kubeconfig", help: "an administrator's, of any Kubernetes API server" });
@@ -34,6 +35,15 @@ const RUNTIME = choiceFlag({
   choices: RUNTIME_RELEASE_NAMES,
 });
 
+const BOARD = choiceFlag({
+  name: "board",
+  help: "an emulated board with systemd and cgroup v2 alone as the node, with agent and containerd in it",
+  choices: ["amd64", "arm64"],
+});
+const PAGES = choiceFlag({ name: "pages", help: "of the memory of --board arm64", choices: ["16k"] });
+
+const COMPONENTS = { name: "components", help: "a node without containers: the other tests are skipped" } as const;
+
 const pattern = (text: string): RegExp => new RegExp(text);
 const FOCUS = parsedFlag({ name: "focus", value: "REGEX", help: "only tests with such names" }, pattern);
 const SKIP = parsedFlag({ name: "skip", value: "REGEX", help: "no tests with such names" }, pattern);
@@ -43,7 +53,21 @@ export const OPTIONS = {
   name: "conformance",
   summary: "what a kubelet does, test by test, against the node of any API server",
   flags: [
-    ...[KUBECONFIG, NODE, IMAGE, PULL_SECRET, CONTAINER_LOGS, KUBELET_ROOT, FOCUS, SKIP, PARALLEL, RUNTIME],
+    ...[
+      KUBECONFIG,
+      NODE,
+      IMAGE,
+      PULL_SECRET,
+      CONTAINER_LOGS,
+      KUBELET_ROOT,
+      FOCUS,
+      SKIP,
+      PARALLEL,
+      RUNTIME,
+      BOARD,
+      PAGES,
+      COMPONENTS,
+    ],
     { name: "list", help: "print the tests' names and run none" },
   ],
   notes: ["Without --kubeconfig the tests run against a hub, an agent and a containerd that are started for them."],
@@ -59,6 +83,9 @@ export interface Arguments {
   readonly skip: RegExp | undefined;
   readonly parallel: number;
   readonly runtime: RuntimeReleaseName | undefined;
+  readonly board: GuestBoard | undefined;
+  /** The node has no runtime of containers. */
+  readonly componentsOnly: boolean;
   readonly list: boolean;
 }
 
@@ -66,6 +93,9 @@ export interface Arguments {
 export function argumentsOf(input: Input): Arguments {
   const [kubeconfig, node] = [input.value(KUBECONFIG), input.value(NODE)];
   if ((kubeconfig === undefined) !== (node === undefined)) throw usageError("--kubeconfig and --node go together");
+  const [architecture, runtime, pages] = [input.value(BOARD), input.value(RUNTIME), input.value(PAGES)];
+  if (architecture !== undefined && kubeconfig !== undefined) throw usageError("--board starts a cluster of its own");
+  if (pages !== undefined && architecture !== "arm64") throw usageError("--pages needs --board arm64");
   return {
     cluster: kubeconfig === undefined || node === undefined ? undefined : { kubeconfig, node },
     images: imagesOf(input.values(IMAGE)),
@@ -75,7 +105,9 @@ export function argumentsOf(input: Input): Arguments {
     focus: input.value(FOCUS),
     skip: input.value(SKIP),
     parallel: input.value(PARALLEL) ?? 1,
-    runtime: input.value(RUNTIME),
+    runtime,
+    componentsOnly: input.flag("components"),
+    board: architecture === undefined ? undefined : { architecture, runtime, pages },
     list: input.flag("list"),
   };
 }
@@ -83,6 +115,7 @@ export function argumentsOf(input: Input): Arguments {
 function imagesOf(given: readonly string[]): Images {
   const images: Record<keyof Images, string> = {
     ...{ busybox: "", other: "", nonroot: "", tool: "", https: "", pullable: "", private: "" },
+    ...{ component: "", componentServer: "" },
   };
   for (const each of given) {
     const [key = "", name = ""] = [each.slice(0, each.indexOf("=")), each.slice(each.indexOf("=") + 1)];

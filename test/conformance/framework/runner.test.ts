@@ -117,6 +117,20 @@ test("a test that takes too long fails with what it was waiting for, and is clea
   assert.deepEqual(stage.notes.at(-1), "clear slow");
 });
 
+test("a slow machine multiplies a test's limit, and nothing else", async () => {
+  const stage = new FakeStage({
+    slow: async (signal) => {
+      await Promise.race([
+        new Promise((resolve) => setTimeout(resolve, 60)),
+        new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason))),
+      ]);
+    },
+  });
+  const tests = [plain("slow", { limitSeconds: 0.01 })];
+  assert.equal((await runTests(tests, stage, quiet)).failed, 1);
+  assert.equal((await runTests(tests, stage, { ...quiet, slowness: 6_000 })).failed, 0);
+});
+
 test("what does not go after the tests is a failure of its own", async () => {
   const stage = new FakeStage({});
   stage.left = "still there: one";
@@ -156,6 +170,14 @@ test("arguments say what is tested, and are refused when they make no sense", ()
   assert.equal(given.images.tool, "r.example/t:1");
   assert.equal(given.images.https, "");
   assert.ok(given.focus?.test("Pods should"));
+  const board = parseArguments(["--board", "arm64", "--pages", "16k", "--components"]);
+  assert.deepEqual(board.board, { architecture: "arm64", runtime: undefined, pages: "16k" });
+  assert.equal(board.componentsOnly, true);
+  for (const wrong of [
+    ["--pages", "16k"],
+    ["--board", "amd64", "--kubeconfig", "f", "--node", "n"],
+  ])
+    assert.throws(() => parseArguments(wrong), isUsageError);
   for (const wrong of [["--node", "n"], ["--parallel", "0"], ["--image", "x=y"], ["--none"]])
     assert.throws(() => parseArguments(wrong), isUsageError);
 });

@@ -45,6 +45,8 @@ export interface Report {
 
 export interface RunnerInit {
   readonly parallel: number;
+  /** Multiplies all time limits: 1 on a real machine, more on an emulated one. Default 1. */
+  readonly slowness?: number;
   /** Progress, and what is known of a failure. */
   readonly say: (line: string) => void;
 }
@@ -64,7 +66,7 @@ export interface Stage {
 export async function runTests(tests: readonly ConformanceTest[], stage: Stage, init: RunnerInit): Promise<Report> {
   const results = new Map<ConformanceTest, TestResult>();
   const runOne = async (test: ConformanceTest): Promise<void> => {
-    const result = await resultOf(test, stage, init.say);
+    const result = await resultOf(test, stage, init);
     results.set(test, result);
     const { name, seconds } = result;
     init.say(`${results.size}/${tests.length} ${result.result.toUpperCase()} ${seconds} s  ${name}`);
@@ -96,11 +98,12 @@ async function settled(stage: Stage, say: (line: string) => void): Promise<TestR
 
 const secondsSince = (startedAt: number): number => Math.round((performance.now() - startedAt) / 100) / 10;
 
-async function resultOf(test: ConformanceTest, stage: Stage, say: (line: string) => void): Promise<TestResult> {
+async function resultOf(test: ConformanceTest, stage: Stage, { say, slowness = 1 }: RunnerInit): Promise<TestResult> {
   const startedAt = performance.now();
   const stop = new AbortController();
-  const tooLong = new Error(`it took longer than ${test.limitSeconds} s`);
-  const timer = setTimeout(() => stop.abort(tooLong), test.limitSeconds * 1000);
+  const limitSeconds = test.limitSeconds * slowness;
+  const tooLong = new Error(`it took longer than ${limitSeconds} s`);
+  const timer = setTimeout(() => stop.abort(tooLong), limitSeconds * 1000);
   const { name, group = NODE_GROUP } = test;
   const seconds = () => secondsSince(startedAt);
   try {
@@ -216,13 +219,14 @@ export class ClusterStage implements Stage {
 
   async settle(): Promise<void> {
     const stop = new AbortController();
-    const signal = AbortSignal.any([stop.signal, AbortSignal.timeout(CLEANUP_LIMIT_MS)]);
+    const limitMs = CLEANUP_LIMIT_MS * this.#target.slowness;
+    const signal = AbortSignal.any([stop.signal, AbortSignal.timeout(limitMs)]);
     const all = new LiveSet<V1Namespace>(this.#api, "/api/v1/namespaces", signal);
     const left = (): string[] => this.#made.filter((name) => all.get(name) !== undefined);
     try {
       await all.find(() => (all.listed && left().length === 0 ? true : undefined));
     } catch (error) {
-      throw new Error(`still there after ${CLEANUP_LIMIT_MS / 1000} s: ${left().join(", ")}`, { cause: error });
+      throw new Error(`still there after ${limitMs / 1000} s: ${left().join(", ")}`, { cause: error });
     } finally {
       stop.abort(new Error("all is cleared up"));
     }

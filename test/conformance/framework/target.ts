@@ -18,6 +18,10 @@ export interface Images {
   readonly pullable: string;
   /** busybox in a registry that requires `pullSecret`; "": as above. */
   readonly private: string;
+  /** The component `test/components/script.c`, for pods with `runtimeClassName: wasm`; "": their tests are skipped. */
+  readonly component: string;
+  /** The same of `test/components/http-server.c`. */
+  readonly componentServer: string;
 }
 
 export const IMAGE_KEYS = [
@@ -28,6 +32,8 @@ export const IMAGE_KEYS = [
   "https",
   "pullable",
   "private",
+  "component",
+  "componentServer",
 ] as const satisfies readonly (keyof Images)[];
 
 export interface Target {
@@ -40,4 +46,6 @@ export interface Target {
   readonly containerLogs: string;
   /** The node's folder with `device-plugins`, `plugins_registry` and `pod-resources`; "": their tests are skipped. */
   readonly kubeletRoot: string;
+  /** Multiplies all time limits: 1 for a real machine, more for an emulated one. */
+  readonly slowness: number;
 }

@@ -63,6 +63,11 @@ export class TestContext {
     return { name: "test", image: this.image("tool"), command: ["/tool", ...args], ...more };
   }
 
+  /** The upper limit of a duration on this target, in the unit of `amount`. */
+  atMost(amount: number): number {
+    return amount * this.target.slowness;
+  }
+
   skip(reason: string): never {
     throw new Skipped(reason);
   }

@@ -4,7 +4,7 @@
  */
 import { execFileSync } from "node:child_process";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { keepTree, makeDebianTree } from "../distribution/debian-tree.ts";
 
 const CACHE = "node_modules/.cache/picolet/runtimes";
@@ -16,7 +16,7 @@ interface Release {
 }
 
 /** By the name that `npm run conformance -- --runtime` and PICOLET_RUNTIME give. crun refuses hybrid cgroups. */
-const RUNTIME_RELEASES = {
+export const RUNTIME_RELEASES = {
   installed: { ociRuntime: "runc" },
   "containerd-1.7": { suite: "trixie", ociRuntime: "runc" },
   "containerd-1.7-crun": { suite: "trixie", ociRuntime: "crun" },
@@ -70,21 +70,28 @@ function runtimeTree(suite: string): string {
     return existsSync(place) && readFileSync(place, "utf8") === tree;
   };
   return keepTree(join(process.cwd(), CACHE), suite, isUsable, (making, tree) => {
-    makeDebianTree(making, { variant: "extract", release: suite, packages: ["containerd", "runc", "crun"] });
-    const libraries = join(tree, "usr/lib/x86_64-linux-gnu");
-    const links = [
-      "--set-interpreter",
-      join(libraries, "ld-linux-x86-64.so.2"),
-      "--force-rpath",
-      "--set-rpath",
-      libraries,
-    ];
-    // Written in Go or C for a newer C library than this machine's. They execute themselves, so a loader in front of
-    // them would not do.
-    for (const program of ["runc", "crun"])
-      execFileSync("patchelf", [...links, join(making, "usr/bin", program)], { stdio: ["ignore", "ignore", "pipe"] });
+    makeRuntimeTree(making, suite, tree, "amd64");
     writeFileSync(join(making, PLACE_FILE), tree);
   });
+}
+
+const LOADERS = {
+  amd64: "x86_64-linux-gnu/ld-linux-x86-64.so.2",
+  arm64: "aarch64-linux-gnu/ld-linux-aarch64.so.1",
+} as const;
+
+/**
+ * Extracts containerd, runc and crun of a suite.
+ * @param place where the tree is for its programs
+ */
+export function makeRuntimeTree(tree: string, suite: string, place: string, architecture: keyof typeof LOADERS): void {
+  makeDebianTree(tree, { variant: "extract", release: suite, packages: ["containerd", "runc", "crun"], architecture });
+  const loader = join(place, "usr/lib", LOADERS[architecture]);
+  const links = ["--set-interpreter", loader, "--force-rpath", "--set-rpath", dirname(loader)];
+  // Written in Go or C for a newer C library than the machine's. They execute themselves, so a loader in front of them
+  // would not do.
+  for (const program of ["runc", "crun"])
+    execFileSync("patchelf", [...links, join(tree, "usr/bin", program)], { stdio: ["ignore", "ignore", "pipe"] });
 }
 
 /** Reports whether containerd has this version or a later one. */

@@ -1,7 +1,16 @@
 /** The architectures that test guests are emulated for, and all in which they differ. */
 import type { Platform } from "@picolet/scripts/build/platform-parts.ts";
+import { RUNTIME_RELEASES, type RuntimeReleaseName } from "../containerd/runtime-release.ts";
 
 export type GuestArchitectureName = "amd64" | "arm64";
+
+/** Parts of a guest that may differ from the usual ones of its architecture. */
+export interface GuestVariant {
+  /** Default arm64: the release's own containerd and runc; amd64: those of this machine's release. */
+  readonly runtime?: RuntimeReleaseName | undefined;
+  /** A kernel with memory pages of 16 KiB, as a Raspberry Pi 5 has: arm64 only. Default 4 KiB. */
+  readonly pages?: "16k" | undefined;
+}
 
 export interface GuestArchitecture {
   readonly name: GuestArchitectureName;
@@ -15,6 +24,8 @@ export interface GuestArchitecture {
   readonly console: string;
   /** Debian's release; undefined: this machine's. */
   readonly release: string | undefined;
+  /** Debian's suite whose containerd, runc and crun the guest has besides; undefined: those of its release alone. */
+  readonly runtimeSuite?: string;
   /** Kernel, and what else is of this architecture alone. */
   readonly packages: readonly string[];
   /** Modules of the kernel, in the order to load them in. */
@@ -27,7 +38,13 @@ export interface GuestArchitecture {
   readonly needed: readonly string[];
 }
 
+/** kmod finds it at run time, for the modules of Debian 13 are compressed. */
+const MODULE_PACKAGE = "liblzma5";
 const VIRTIO_MODULES = ["virtio_pci", "virtio_blk", "virtio_console"];
+/** The generic kernel has the file system, and the checksum that it asks for by name, as modules. */
+const BOOT_MODULES = [...VIRTIO_MODULES, "crc32c_generic", "ext4"];
+/** The release of the images for boards, and of guests with another runtime than their own. */
+const BOARD_RELEASE = "trixie";
 
 export const GUEST_ARCHITECTURES: Readonly<Record<GuestArchitectureName, GuestArchitecture>> = {
   amd64: {
@@ -56,14 +73,28 @@ export const GUEST_ARCHITECTURES: Readonly<Record<GuestArchitectureName, GuestAr
     // ARMv8.0 as a Raspberry Pi 4 has it: an instruction of a later version is an error here too.
     cpu: "cortex-a72",
     console: "ttyAMA0",
-    // The release and the kernel of the images for boards.
-    release: "trixie",
-    // kmod finds liblzma at run time, for its modules are compressed.
-    packages: ["linux-image-arm64", "liblzma5", "libc6-dev", "libgcc-14-dev"],
-    // The generic kernel has the file system, and the checksum that it asks for by name, as modules.
-    bootModules: [...VIRTIO_MODULES, "crc32c_generic", "ext4"],
+    release: BOARD_RELEASE,
+    packages: ["linux-image-arm64", MODULE_PACKAGE, "libc6-dev", "libgcc-14-dev"],
+    bootModules: BOOT_MODULES,
     compilerFlags: (tree) => ["--target=aarch64-linux-gnu", `--sysroot=${tree}`, "-fuse-ld=lld"],
     run: (tree, path, args) => ["qemu-aarch64", "-L", tree, "-0", path, `${tree}${path}`, ...args(tree)],
     needed: ["/usr/bin/qemu-system-aarch64", "/usr/bin/qemu-aarch64", "/usr/bin/ld.lld"],
   },
 };
+
+/** Raspberry Pi 5's processor: the one of a Raspberry Pi 4 has no pages of 16 KiB. */
+const LARGE_PAGES = { kernel: "linux-image-arm64-16k", cpu: "cortex-a76" };
+
+/** @throws when the architecture has no such pages */
+export function guestArchitecture(name: GuestArchitectureName, { runtime, pages }: GuestVariant): GuestArchitecture {
+  let architecture: GuestArchitecture = GUEST_ARCHITECTURES[name];
+  if (pages !== undefined) {
+    if (name !== "arm64") throw new Error(`there is no kernel of ${name} with pages of ${pages}: only of arm64`);
+    const packages = architecture.packages.map((each) => (each === "linux-image-arm64" ? LARGE_PAGES.kernel : each));
+    architecture = { ...architecture, packages, cpu: LARGE_PAGES.cpu };
+  }
+  if (runtime === undefined || runtime === "installed") return architecture;
+  const runtimeSuite = RUNTIME_RELEASES[runtime].suite;
+  const packages = [...new Set([...architecture.packages, MODULE_PACKAGE])];
+  return { ...architecture, release: BOARD_RELEASE, runtimeSuite, packages, bootModules: BOOT_MODULES };
+}

@@ -25,6 +25,7 @@ import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { distributionFolder } from "@picolet/scripts/build/build.ts";
 import { buildImageArchive } from "@picolet/scripts/build/build-image-archive.ts";
+import { makeRuntimeTree } from "../containerd/runtime-release.ts";
 import { BUSYBOX_APPLETS, BUSYBOX_IMAGE, buildPauseArchive, PAUSE_IMAGE } from "../containerd/test-images.ts";
 import { makeDebianTree } from "../distribution/debian-tree.ts";
 import { GUEST_ARCHITECTURES, type GuestArchitecture } from "./guest-architecture.ts";
@@ -32,6 +33,9 @@ import { GUEST_ARCHITECTURES, type GuestArchitecture } from "./guest-architectur
 /** Parts of `dist/board` that the image has already. */
 export const LARGE_PARTS = ["lib/node", "lib/node_modules"];
 export const GUEST_CACHE = "node_modules/.cache/picolet/guest";
+/** Where a guest has the containerd of another suite; empty in most. */
+export const RUNTIME_PLACE = "/opt/runtime";
+const CONFORMANCE_TOOL = fileURLToPath(new URL("../../conformance/image/tool.c", import.meta.url));
 const SOURCES = fileURLToPath(new URL("image", import.meta.url));
 
 /** The one disk: root, images and volumes. Small enough to be filled, and its inodes used up, within seconds. */
@@ -54,12 +58,13 @@ const PACKAGES = [
   "mount",
   "libstdc++6",
   "libatomic1",
+  "openssl",
 ];
 /** Files of the packages that a guest without logins does not use. */
 const UNUSED = [
   "usr/share/{doc,man,locale,perl,info,i18n,zoneinfo,bash-completion,lintian}",
   "usr/lib/cni/{bandwidth,dhcp,firewall,ipvlan,macvlan,ptp,sbr,static,tuning,vlan,vrf,host-device}",
-  "usr/bin/{perl*,openssl,containerd-shim,containerd-shim-runc-v1,gpgv,apt*}",
+  "usr/bin/{perl*,containerd-shim,containerd-shim-runc-v1,gpgv,apt*}",
   "usr/lib/udev/hwdb*",
   "usr/lib/{x86_64,aarch64}-linux-gnu/{perl*,gconv,libapt*,*.a,*.o}",
   "usr/{include,lib/gcc}",
@@ -141,6 +146,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs","io.containerd.snapshot
   runtime_type = "io.containerd.runc.v2"
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
   SystemdCgroup = false
+  BinaryName = "runc"
 [plugins."io.containerd.grpc.v1.cri".cni]
   bin_dir = "/usr/lib/cni"
   conf_dir = "/etc/cni/net.d"
@@ -188,8 +194,7 @@ const FILES: Readonly<Record<string, string>> = {
   // The kernel would take the agent's own code away from it, as it can be read again, and evicting would wait for the
   // disk.
   "etc/systemd/system/picolet.slice": "[Unit]\nDefaultDependencies=no\n[Slice]\nMemoryMin=80M\n",
-  "etc/systemd/system/courier.service":
-    "[Unit]\nDefaultDependencies=no\n[Service]\nExecStart=/usr/lib/guest/courier\nSlice=observer.slice\nOOMScoreAdjust=-1000\nNice=-20\nTasksMax=infinity\nMemoryMin=12M\nEnvironment=HOME=/root PATH=/opt/picolet/dist/board/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/lib/guest/applets CONTAINERD_NAMESPACE=k8s.io\n",
+  "etc/systemd/system/courier.service": `[Unit]\nDefaultDependencies=no\n[Service]\nExecStart=/usr/lib/guest/courier\nSlice=observer.slice\nOOMScoreAdjust=-1000\nNice=-20\nTasksMax=infinity\nMemoryMin=12M\nEnvironment=HOME=/root PATH=${RUNTIME_PLACE}/usr/bin:/opt/picolet/dist/board/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/lib/guest/applets CONTAINERD_NAMESPACE=k8s.io\n`,
   "etc/systemd/system/network.service":
     "[Unit]\nDefaultDependencies=no\nAfter=systemd-modules-load.service\n[Service]\nType=oneshot\nRemainAfterExit=yes\n" +
     "ExecStart=/bin/busybox ip link set lo up\nExecStart=/bin/busybox ip addr add 10.0.2.15/24 dev eth0\nExecStart=/bin/busybox ip link set eth0 up\nExecStart=/bin/busybox ip route add default via 10.0.2.2\n",
@@ -252,7 +257,8 @@ function takeAwayOldOnes(cache: string): void {
 
 /** Changes with everything that the guest is made of, except packages' versions. */
 export function recipeKey(architecture: GuestArchitecture): string {
-  const hash = createHash("sha256").update(architecture.name);
+  const { name: ownName, release, runtimeSuite, packages, cpu } = architecture;
+  const hash = createHash("sha256").update(JSON.stringify([ownName, release, runtimeSuite, packages, cpu]));
   const own = [
     fileURLToPath(import.meta.url),
     fileURLToPath(new URL("guest-architecture.ts", import.meta.url)),
@@ -260,7 +266,7 @@ export function recipeKey(architecture: GuestArchitecture): string {
       .sort()
       .map((name) => join(SOURCES, name)),
   ];
-  for (const path of [...own, "/etc/os-release", "/bin/busybox"]) hash.update(readFileSync(path));
+  for (const path of [...own, CONFORMANCE_TOOL, "/etc/os-release", "/bin/busybox"]) hash.update(readFileSync(path));
   for (const name of ["node", "better-sqlite3", "@bytecodealliance/jco-transpile"])
     hash.update(readFileSync(`node_modules/${name}/package.json`));
   for (const path of boardFiles(architecture).filter((each) => statSync(each).isDirectory()))
@@ -274,15 +280,17 @@ const boardFiles = ({ platform }: GuestArchitecture): readonly string[] =>
 
 function build(folder: string, architecture: GuestArchitecture): void {
   const tree = join(folder, "tree");
-  const { name, release, packages } = architecture;
+  const { name, release, packages, runtimeSuite } = architecture;
   makeDebianTree(tree, { variant: "extract", packages: [...PACKAGES, ...packages], architecture: name, release });
   const version = readdirSync(join(tree, "lib/modules"))[0] ?? "";
   copyFileSync(join(tree, `boot/vmlinuz-${version}`), join(folder, "kernel"));
   for (const program of ["courier", "load", "bridge"])
-    compile(program, join(tree, "usr/lib/guest", program), architecture.compilerFlags(tree));
+    compile(join(SOURCES, `${program}.c`), join(tree, "usr/lib/guest", program), architecture.compilerFlags(tree));
+  compile(CONFORMANCE_TOOL, join(tree, "usr/lib/guest/tool"), architecture.compilerFlags(tree));
   for (const pattern of UNUSED)
     for (const path of globSync(pattern, { cwd: tree })) rmSync(join(tree, path), { recursive: true, force: true });
   finish(tree, version, architecture);
+  if (runtimeSuite !== undefined) addRuntime(tree, runtimeSuite, architecture);
   buildInitialRamDisk(tree, version, folder, architecture);
   for (const path of boardFiles(architecture)) {
     const target = join(tree, "opt/picolet/dist/board/lib", basename(path));
@@ -310,6 +318,26 @@ function build(folder: string, architecture: GuestArchitecture): void {
     ...["-E", "lazy_itable_init=0,root_owner=0:0", "-d", tree, disk, `${DISK_MIB}M`],
   ]);
   rmSync(tree, { recursive: true });
+}
+
+/** The containerd of another suite in place of the guest's own, which stays and is not started. */
+function addRuntime(tree: string, suite: string, { name }: GuestArchitecture): void {
+  const place = join(tree, RUNTIME_PLACE);
+  makeRuntimeTree(place, suite, RUNTIME_PLACE, name);
+  for (const left of ["usr/share", "usr/lib/systemd", "usr/include", "usr/sbin", "var", "etc", "dev", "tmp"])
+    rmSync(join(place, left), { recursive: true, force: true });
+  const dropIn = join(tree, "etc/systemd/system/containerd.service.d/suite.conf");
+  const path = `${RUNTIME_PLACE}/usr/bin:/usr/sbin:/usr/bin:/sbin:/bin`;
+  const lines = [
+    "[Service]",
+    "ExecStart=",
+    `ExecStart=${RUNTIME_PLACE}/usr/bin/containerd`,
+    `Environment=PATH=${path}`,
+  ];
+  writeFileSync(dropIn, `${lines.join("\n")}\n`);
+  const config = join(tree, "etc/containerd/config.toml");
+  const own = readFileSync(config, "utf8").replace('BinaryName = "', `$&${RUNTIME_PLACE}/usr/bin/`);
+  writeFileSync(config, own);
 }
 
 function finish(tree: string, version: string, { run }: GuestArchitecture): void {
@@ -384,9 +412,9 @@ function modulesToLoad(bootModules: readonly string[], dependencies: string): re
   return [...new Set(ordered)];
 }
 
-function compile(program: string, output: string, flags: readonly string[]): void {
+function compile(source: string, output: string, flags: readonly string[]): void {
   mkdirSync(dirname(output), { recursive: true });
-  const all = [...flags, "-Os", "-static", "-s", "-Wall", "-Werror", "-o", output, join(SOURCES, `${program}.c`)];
+  const all = [...flags, "-Os", "-static", "-s", "-Wall", "-Werror", "-o", output, source];
   quietly("clang", all);
 }
 

@@ -15,9 +15,9 @@ const DIRECTORY_PREFIX = "picolet-guest-";
 const OWNER_FILE = "owner";
 /** The fixed size of the disk with the built agent: a machine is woken with disks of the same size. */
 const PAYLOAD_BYTES = 32 * 2 ** 20;
-/** Where a guest finds what it may reach of this machine. */
+/** Where a guest finds what it may reach of this machine: as many ports as the conformance tests need. */
 export const OUTSIDE_ADDRESS = "10.0.2.100";
-export const OUTSIDE_PORT = 7443;
+const OUTSIDE_PORTS = [7443, 7444, 7445];
 
 /** The least that systemd and the kernel need, and full reports of faults. */
 const KERNEL_COMMAND_LINE =
@@ -40,6 +40,7 @@ export class GuestMachine implements AsyncDisposable {
   readonly channel: GuestChannel;
   readonly monitor: GuestMonitor;
   readonly #process: ChildProcess;
+  readonly #reached: number[] = [];
   #disposed = false;
 
   private constructor(directory: string, process: ChildProcess, channel: GuestChannel, monitor: GuestMonitor) {
@@ -116,9 +117,15 @@ export class GuestMachine implements AsyncDisposable {
     }
   }
 
-  /** From now on that port of this machine's loopback is what answers at OUTSIDE_ADDRESS. */
-  letReach(port: number): void {
-    writeFileSync(join(this.directory, "outside"), `exec busybox nc 127.0.0.1 ${port}\n`);
+  /**
+   * From now on that port of this machine's loopback is what answers at OUTSIDE_ADDRESS. @returns the port of the guest
+   */
+  letReach(port: number): number {
+    if (!this.#reached.includes(port)) this.#reached.push(port);
+    const outside = OUTSIDE_PORTS[this.#reached.indexOf(port)];
+    if (outside === undefined) throw new Error(`a guest reaches no more than ${OUTSIDE_PORTS.length} ports`);
+    writeFileSync(join(this.directory, `outside-${outside}`), `exec busybox nc 127.0.0.1 ${port}\n`);
+    return outside;
   }
 
   /** The output of its serial line. */
@@ -149,6 +156,9 @@ function argumentsOf(init: MachineInit, directory: string): string[] {
   const { architecture, image, disk, writesStay, memoryMiB, cpus, wakeFrom } = init;
   const commandLine = `${KERNEL_COMMAND_LINE} console=${architecture.console}`;
   const at = (name: string): string => join(directory, name);
+  const outside = OUTSIDE_PORTS.map(
+    (port) => `guestfwd=tcp:${OUTSIDE_ADDRESS}:${port}-cmd:/bin/sh ${at(`outside-${port}`)}`,
+  );
   return [
     ...["-nodefaults", "-no-user-config", "-display", "none", "-machine", architecture.machine],
     // Two threads as the machine under the tests has.
@@ -160,10 +170,7 @@ function argumentsOf(init: MachineInit, directory: string): string[] {
     ...["-device", "virtio-blk-pci,drive=payload"],
     ...["-device", "virtio-serial-pci", "-chardev", `socket,id=courier,path=${at("courier.sock")},server=on,wait=off`],
     ...["-device", "virtserialport,chardev=courier,name=courier"],
-    ...[
-      "-netdev",
-      `user,id=net,restrict=on,guestfwd=tcp:${OUTSIDE_ADDRESS}:${OUTSIDE_PORT}-cmd:/bin/sh ${at("outside")}`,
-    ],
+    ...["-netdev", ["user,id=net,restrict=on", ...outside].join()],
     ...["-device", "virtio-net-pci,netdev=net,romfile="],
     ...["-serial", `file:${at("console.log")}`],
     ...["-qmp", `unix:${at("monitor.sock")},server=on,wait=off`],

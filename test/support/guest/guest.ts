@@ -26,12 +26,15 @@
  * - Each guest starts from the same clean state; nothing of it stays. What is built is kept in
  *   `node_modules/.cache/picolet/guest`.
  * - `{ architecture: "arm64" }` is a board of arm64: the generic kernel, and `dist/linux-arm64` with the hub.
- * - It reaches nothing outside but the one port that `letReach` names.
+ * - `{ runtime: "containerd-2-crun" }` has containerd and runc or crun of another suite; `{ pages: "16k" }` is an arm64
+ *   machine with pages of 16 KiB.
+ * - It reaches nothing outside but the ports that `letReach` names.
  */
 import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
+import { RUNTIME_RELEASES } from "../containerd/runtime-release.ts";
 import {
   type BoardMachine,
   COMMAND_LIMIT_MS,
@@ -42,16 +45,21 @@ import {
 } from "./board-machine.ts";
 import { FileLock } from "./file-lock.ts";
 import { GuestAgent, type GuestAgentOptions } from "./guest-agent.ts";
-import { GUEST_ARCHITECTURES, type GuestArchitecture, type GuestArchitectureName } from "./guest-architecture.ts";
+import {
+  type GuestArchitecture,
+  type GuestArchitectureName,
+  type GuestVariant,
+  guestArchitecture,
+} from "./guest-architecture.ts";
 import type { RemoteCommand } from "./guest-channel.ts";
 import { GUEST_CACHE, type GuestImage, guestImage, recipeKey } from "./guest-image.ts";
-import { GuestMachine, OUTSIDE_ADDRESS, OUTSIDE_PORT } from "./guest-machine.ts";
+import { GuestMachine, OUTSIDE_ADDRESS } from "./guest-machine.ts";
 
 export { guestMissing } from "./guest-image.ts";
 
 const BOOT_LIMIT_MS = 600_000;
 
-export interface GuestOptions {
+export interface GuestOptions extends GuestVariant {
   /** Default amd64. */
   readonly architecture?: GuestArchitectureName;
   /** Default 512. Another shape than the default boots and saves a guest of its own first. */
@@ -75,7 +83,7 @@ export class Guest implements AsyncDisposable, BoardMachine {
   static async start(options: GuestOptions = {}): Promise<Guest> {
     Guest.#turn ??= takeTurn();
     await Guest.#turn;
-    const architecture = GUEST_ARCHITECTURES[options.architecture ?? "amd64"];
+    const architecture = guestArchitecture(options.architecture ?? "amd64", options);
     const shape = { architecture, memoryMiB: options.memoryMiB ?? 512, cpus: options.cpus ?? 2 };
     const { image, folder } = await savedGuest(shape);
     const machine = await GuestMachine.start({
@@ -93,8 +101,10 @@ export class Guest implements AsyncDisposable, BoardMachine {
   }
 
   /** It slept for a while, and has the agent of another build, or none. */
-  async #settle({ swapMiB }: GuestOptions): Promise<void> {
+  async #settle({ swapMiB, runtime = "installed" }: GuestOptions): Promise<void> {
     await this.output(`date -u -s @${Math.floor(Date.now() / 1000)}; tar -xf /dev/vdb -C /opt/picolet`);
+    if (RUNTIME_RELEASES[runtime].ociRuntime === "crun")
+      await this.output(`sed -i 's:/runc":/crun":' /etc/containerd/config.toml && systemctl restart containerd`);
     if (swapMiB === undefined) return;
     await this.output(`fallocate -l ${swapMiB}M /swap && chmod 600 /swap && mkswap /swap && swapon /swap`);
   }
@@ -190,8 +200,17 @@ export class Guest implements AsyncDisposable, BoardMachine {
    * for the guest
    */
   letReach(port: number): { readonly host: string; readonly port: number } {
-    this.#machine.letReach(port);
-    return { host: OUTSIDE_ADDRESS, port: OUTSIDE_PORT };
+    return { host: OUTSIDE_ADDRESS, port: this.#machine.letReach(port) };
+  }
+
+  /** Lets the guest reach a port of this machine's loopback on its own loopback, under the same number. */
+  async letReachOnLoopback(port: number): Promise<void> {
+    const outside = this.letReach(port);
+    const listen = `[Socket]\nListenStream=127.0.0.1:${port}\nAccept=yes\nMaxConnections=256\n`;
+    const pass = `[Service]\nExecStart=-/bin/busybox nc ${outside.host} ${outside.port}\nStandardInput=socket\n`;
+    await this.upload(`/run/systemd/system/outside-${port}.socket`, listen);
+    await this.upload(`/run/systemd/system/outside-${port}@.service`, pass);
+    await this.output(`systemctl daemon-reload && systemctl start outside-${port}.socket`);
   }
 
   /** Starts the agent as a systemd unit and waits until its socket answers. */
