@@ -1,7 +1,6 @@
 /**
  * A real systemd on a board with the Debian package: its logind waits for the pods when the machine goes down, and it
- * makes their cgroups where this machine has cgroup v1. `test/guest/kernel-features.long.test.ts` shows the same with
- * other kernels.
+ * makes their cgroups where this machine has cgroup v1.
  */
 import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";

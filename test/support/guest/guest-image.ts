@@ -51,6 +51,7 @@ const PACKAGES = [
   "runc",
   "containernetworking-plugins",
   "iptables",
+  "apparmor",
   "busybox-static",
   "iproute2",
   "e2fsprogs",

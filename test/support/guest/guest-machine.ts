@@ -31,6 +31,8 @@ export interface MachineInit {
   readonly writesStay: boolean;
   readonly memoryMiB: number;
   readonly cpus: number;
+  /** Added to the kernel's command line. */
+  readonly kernelArguments: string;
   /** A file that a machine of the same shape was saved to: this one goes on there instead of booting. */
   readonly wakeFrom?: string;
 }
@@ -153,8 +155,8 @@ export class GuestMachine implements AsyncDisposable {
 }
 
 function argumentsOf(init: MachineInit, directory: string): string[] {
-  const { architecture, image, disk, writesStay, memoryMiB, cpus, wakeFrom } = init;
-  const commandLine = `${KERNEL_COMMAND_LINE} console=${architecture.console}`;
+  const { architecture, image, disk, writesStay, memoryMiB, cpus, kernelArguments, wakeFrom } = init;
+  const commandLine = `${KERNEL_COMMAND_LINE} console=${architecture.console} ${kernelArguments}`.trim();
   const at = (name: string): string => join(directory, name);
   const outside = OUTSIDE_PORTS.map(
     (port) => `guestfwd=tcp:${OUTSIDE_ADDRESS}:${port}-cmd:/bin/sh ${at(`outside-${port}`)}`,

@@ -25,12 +25,14 @@
  * - Its one disk, 1.5 GiB with 40,000 inodes and some 1 GiB and 30,000 free, is nodefs and imagefs.
  * - Each guest starts from the same clean state; nothing of it stays. What is built is kept in
  *   `node_modules/.cache/picolet/guest`.
+ * - `{ kernelArguments: "hugepages=8" }` boots the kernel with these; AppArmor's parser is there.
  * - `{ architecture: "arm64" }` is a board of arm64: the generic kernel, and `dist/linux-arm64` with the hub.
  * - `{ runtime: "containerd-2-crun" }` has containerd and runc or crun of another suite; `{ pages: "16k" }` is an arm64
  *   machine with pages of 16 KiB.
  * - It reaches nothing outside but the ports that `letReach` names.
  */
 import { execFileSync } from "node:child_process";
+import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
@@ -66,6 +68,8 @@ export interface GuestOptions extends GuestVariant {
   readonly memoryMiB?: number;
   /** Default 2. */
   readonly cpus?: number;
+  /** Added to the kernel's command line, as `memoryMiB` a shape of its own. Default none. */
+  readonly kernelArguments?: string;
   /** A swap file of this size on the disk. Default none. */
   readonly swapMiB?: number;
 }
@@ -84,7 +88,8 @@ export class Guest implements AsyncDisposable, BoardMachine {
     Guest.#turn ??= takeTurn();
     await Guest.#turn;
     const architecture = guestArchitecture(options.architecture ?? "amd64", options);
-    const shape = { architecture, memoryMiB: options.memoryMiB ?? 512, cpus: options.cpus ?? 2 };
+    const { memoryMiB = 512, cpus = 2, kernelArguments = "" } = options;
+    const shape = { architecture, memoryMiB, cpus, kernelArguments };
     const { image, folder } = await savedGuest(shape);
     const machine = await GuestMachine.start({
       ...{ image, ...shape, disk: join(folder, "disk"), writesStay: false },
@@ -281,6 +286,7 @@ interface Shape {
   readonly architecture: GuestArchitecture;
   readonly memoryMiB: number;
   readonly cpus: number;
+  readonly kernelArguments: string;
 }
 
 /**
@@ -294,8 +300,9 @@ async function takeTurn(): Promise<void> {
 
 /** A guest that has booted. One process makes it where it is missing; others that want it too wait for that. */
 async function savedGuest(shape: Shape): Promise<SavedGuest> {
-  const { architecture } = shape;
-  const folder = join(GUEST_CACHE, `saved-${recipeKey(architecture)}-${shape.memoryMiB}-${shape.cpus}`);
+  const { architecture, memoryMiB, cpus, kernelArguments } = shape;
+  const booted = kernelArguments === "" ? "" : `-${hashOf(kernelArguments)}`;
+  const folder = join(GUEST_CACHE, `saved-${recipeKey(architecture)}-${memoryMiB}-${cpus}${booted}`);
   if (!existsSync(folder)) {
     mkdirSync(GUEST_CACHE, { recursive: true });
     await using _ = await FileLock.take(join(GUEST_CACHE, "lock"));
@@ -319,4 +326,5 @@ async function bootAndSave(image: GuestImage, shape: Shape, folder: string): Pro
   }
 }
 
+const hashOf = (text: string): string => createHash("sha256").update(text).digest("hex").slice(0, 8);
 const textOf = (parts: readonly Buffer[]): string => Buffer.concat(parts).toString("utf8");
