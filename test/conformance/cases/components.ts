@@ -263,7 +263,12 @@ const serving = group((should) => {
   should(
     "be restarted when their liveness probe by HTTP fails",
     async (t) => {
-      const livenessProbe = { httpGet: { path: "/trap", port: PORT.live }, periodSeconds: 2, failureThreshold: 1 };
+      const livenessProbe = {
+        httpGet: { path: "/trap", port: PORT.live },
+        periodSeconds: 2,
+        failureThreshold: 1,
+        timeoutSeconds: t.atMost(1),
+      };
       const pod = await t.start(specOf([server(t, PORT.live, { livenessProbe })], { restartPolicy: "Always" }));
       await pod.until("a restart", (each) => restartsOf(each) >= 1);
       const { message } = await pod.event("Unhealthy", ({ reason }) => reason === "Unhealthy");

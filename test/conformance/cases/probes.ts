@@ -71,7 +71,7 @@ const probes = area("[sig-node] Probing container", (should) => {
   });
 
   should("be restarted with a /healthz http liveness probe", async (t) => {
-    const livenessProbe = often({ ...http(), initialDelaySeconds: 2 });
+    const livenessProbe = often({ ...http(), initialDelaySeconds: 2, timeoutSeconds: t.atMost(1) });
     const pod = await startWith(t, t.tool(["http", "8080", "6"], { livenessProbe }));
     await isRestarted(pod);
     const { message } = await pod.event("Unhealthy", ({ reason }) => reason === "Unhealthy");
