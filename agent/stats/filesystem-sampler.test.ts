@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
 import { test } from "node:test";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { millis, seconds } from "@picolet/protocol/ports.ts";
@@ -188,6 +189,8 @@ test("with any result of statfs, figures are possible ones, or there are none", 
 
 test("this machine's own disk is understood", async () => {
   using folder = new TempFolder();
+  // `npm run unit` has its folders in memory, where nothing else may be in use.
+  writeFileSync(folder.at("file"), "content");
   const sampler = new FilesystemSampler(
     { images: undefined, clock: new VirtualClock(), log: new RecordedLog() },
     { rootDir: folder.path },
