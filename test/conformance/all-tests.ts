@@ -1,4 +1,5 @@
 import { componentTests } from "./cases/components.ts";
+import { csiTests } from "./cases/csi.ts";
 import { deviceTests } from "./cases/devices.ts";
 import { environmentTests } from "./cases/environment.ts";
 import { isolationTests } from "./cases/isolation.ts";
@@ -26,6 +27,7 @@ export const allTests: readonly ConformanceTest[] = [
   ...kubeletApiTests,
   ...deviceTests,
   ...componentTests,
+  ...csiTests,
   ...podNetworkTests,
   ...payloadVolumeTests,
   ...scratchVolumeTests,

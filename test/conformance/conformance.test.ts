@@ -27,6 +27,7 @@ const PART = new RegExp(
     "Node should report",
     "Kubelet (API|metrics) should",
     "Device Plugin should allocate",
+    "CSI Volumes should (stage|publish an inline|mount)",
     "Dynamic Resource Allocation .* driver of v1$",
     "POD Resources API should list",
     "HostPort should lead",
