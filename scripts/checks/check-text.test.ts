@@ -29,6 +29,8 @@ test("a long line is refused, but for what cannot be divided", () => {
   assert.match(messages("a.ts", `// ${"word ".repeat(30)}`).join(), /wrap it at 120/);
   assert.deepEqual(messages("a.ts", `const x = "${"a long text ".repeat(12)}";`), []);
   assert.deepEqual(messages("a.md", `| ${"cell ".repeat(40)} |`), []);
+  assert.match(messages("a.md", `\`one\` ${"word ".repeat(30)} \`two\``).join(), /wrap it at 120/);
+  assert.deepEqual(messages("a.md", `\`\`\`sh\nls ${"name ".repeat(30)}\n\`\`\``), []);
 });
 
 test("comments are wrapped without a word lost, and lists and tags keep their lines", () => {

@@ -69,17 +69,21 @@ function piecesOf(path: string, source: string): Piece[] {
   });
 }
 
-/** A long string, address or table row cannot be divided. */
-const cannotBreak = (path: string, line: string): boolean =>
-  /\S{80}/.test(line) ||
-  /["'`/].{50,}["'`/]/.test(line) ||
-  (path.endsWith(".md") && /^\s*(?:\||```|\[|!\[|<)/.test(line));
+/** A long string, address or table row cannot be divided, nor what a document shows of a terminal or a file. */
+function cannotBreak(path: string, line: string, isFenced: boolean): boolean {
+  if (/\S{80}/.test(line)) return true;
+  const hasLongCode = (): boolean => line.matchAll(/`[^`]*`/g).some(([code]) => code.length > 80);
+  if (path.endsWith(".md")) return isFenced || /^\s*(?:\||```|!\[|<)/.test(line) || hasLongCode();
+  return /["'`/].{50,}["'`/]/.test(line);
+}
 
 /** @param path decides how the text is read: TypeScript or a document */
 export function faultsOf(path: string, source: string): Fault[] {
   const faults: Fault[] = [];
+  let isFenced = false;
   for (const [index, line] of source.split("\n").entries()) {
-    if (line.length > COLUMNS && !cannotBreak(path, line)) {
+    if (/^\s*```/.test(line)) isFenced = !isFenced;
+    if (line.length > COLUMNS && !cannotBreak(path, line, isFenced)) {
       faults.push({ line: index + 1, message: `${line.length} columns: wrap it at ${COLUMNS}` });
     }
   }

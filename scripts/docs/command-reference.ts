@@ -1,6 +1,6 @@
 /** docs/edgectl.md, or the like of another program. Pure. */
 import { type CommandText, type ExitCode, type Program, usageOf } from "@picolet/protocol/command-line/program.ts";
-import { code, flagTable, paragraph, prose, table } from "./markdown.ts";
+import { code, flagTable, list, paragraph, prose, table } from "./markdown.ts";
 
 export function commandReference(program: Program): string {
   const { name, description, commands, globals, exitCodes, environment } = program;
@@ -40,7 +40,7 @@ function chapterOf(command: CommandText, program: Program): string {
     alias === undefined ? "" : `\`${alias}\` is short for \`${words[0]}\`.\n`,
     flags.length === 0 ? "" : `${flagTable(flags)}\n`,
     exitCodes.length === 0 ? "" : `Exit codes: ${codes(exitCodes)}.\n`,
-    examples.length === 0 ? "" : `${examples.map(([line, does]) => `- \`${line}\`: ${does}`).join("\n")}\n`,
+    examples.length === 0 ? "" : `${list(examples.map(([line, does]) => `\`${line}\`: ${does}`))}\n`,
   ]
     .filter((each) => each !== "")
     .join("\n");
