@@ -84,7 +84,7 @@ const doctor: Command = {
   access: (input) => (input.flag("fix") ? "admin" : "view"),
   summary: "examine this machine for what a node needs, and mend it",
   details: `Needs no agent: it reads the state of kernel, cgroups, container runtime and its
-network, clock, disk, swap, the key of stored Secrets, and of the way to the hub.
+network, clock, disk, swap, stored Secrets' key, and of the way to the hub.
 Exit code 1 when there is a problem; a warning is none. --fix changes files of
 this machine, and prints each change; without it nothing is changed.`,
   flags: [
