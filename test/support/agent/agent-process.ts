@@ -8,7 +8,7 @@ import { mountPointsWithin, parseMountInfo } from "@picolet/agent/core/node/moun
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { entriesBelow } from "../unit/machine/folder-tree.ts";
 import { killAll, runningProcesses } from "../unit/machine/processes.ts";
-import { removeCgroups, untilCgroupEmpty } from "../unit/machine/test-cgroups.ts";
+import { cgroupProcesses, removeCgroups, untilCgroupEmpty } from "../unit/machine/test-cgroups.ts";
 import { AgentClient, WAIT_LIMIT_MS } from "./agent-socket.ts";
 
 /** Bounds the log that is kept for a failing test's message. */
@@ -209,7 +209,15 @@ export class AgentNode extends AgentClient implements AsyncDisposable {
     const reapers = runningProcesses().filter(
       ({ words }) => words.includes("picolet-reaper") && words.some((word) => word.startsWith(this.directory)),
     );
-    killAll([...reapers.map((each) => each.pid), ...this.runnerPids()]);
+    killAll([...reapers.map((each) => each.pid), ...this.runnerPids(), ...this.#jailedRunners()]);
+  }
+
+  /** In a jail a runner's command line does not have the node's folder; its cgroup is the node's. */
+  #jailedRunners(): number[] {
+    const ours = new Set(cgroupProcesses(this.cgroupRoot));
+    return runningProcesses()
+      .filter(({ pid, words }) => ours.has(pid) && words.some((word) => word.startsWith("/runner/")))
+      .map(({ pid }) => pid);
   }
 
   /** Names of the pods' cgroups that exist (v1's memory controller), the tiers left out. */

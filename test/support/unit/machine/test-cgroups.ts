@@ -49,6 +49,10 @@ export async function untilCgroupEmpty(path: string): Promise<void> {
   assert.deepEqual(await settled(used), [], "cgroups with processes");
 }
 
+/** The processes of the cgroup and of those below. */
+export const cgroupProcesses = (path: string): readonly number[] =>
+  cgroupFolders(path).flatMap((folder) => processesIn(folder).split("\n").filter(Boolean).map(Number));
+
 function processesIn(folder: string): string {
   try {
     return readFileSync(join(folder, "cgroup.procs"), "utf8");
