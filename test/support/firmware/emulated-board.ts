@@ -339,8 +339,7 @@ export class EmulatedBoard implements AsyncDisposable {
         "-accel",
         "tcg,thread=multi",
         "-machine",
-        // The chip set's SATA, which small boards do not have, takes 2.7 MiB of drivers without a disk.
-        isArm ? "virt" : "q35,sata=off",
+        isArm ? "virt" : "q35",
         "-cpu",
         GUEST_ARCHITECTURES[isArm ? "arm64" : "amd64"].cpu,
       ],
