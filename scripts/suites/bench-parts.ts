@@ -132,7 +132,7 @@ async function agents(containerd: Containerd, { restWindowMs }: Settings): Promi
   const pairs: { readonly name: string; readonly alone: RestingAgent; readonly joined: RestingAgent }[] = [];
   for (const count of POD_COUNTS) {
     await step(`agents with ${count} pods start`, async () => {
-      const alone = started.use(await agent.startResting(containerd, count));
+      const alone = started.use(await agent.startResting(containerd, count, "alone"));
       const joined = started.use(await startRestingWithHub(containerd, count));
       pairs.push({ name: `pods${count}`, alone, joined });
     });

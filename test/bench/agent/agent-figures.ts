@@ -44,13 +44,16 @@ export interface RestingAgent extends AsyncDisposable {
   drain(): Promise<void>;
 }
 
-/** With `count` container pods; their names are their agent's own, as several rest in front of one containerd. */
-export async function startResting(containerd: Containerd, count: number): Promise<RestingAgent> {
+/**
+ * With `count` container pods.
+ * @param prefix of their names, an agent's own: several rest in front of one containerd, with the same node name
+ */
+export async function startResting(containerd: Containerd, count: number, prefix: string): Promise<RestingAgent> {
   await using started = new AsyncDisposableStack();
   const node = started.use(nodeWith(containerd));
   await node.start();
   for (let index = 0; index < count; index += 1) {
-    const name = `p${index}-of-${count}`;
+    const name = `${prefix}${index}-of-${count}`;
     node.writeManifest(`${name}.json`, containerPod(name));
   }
   await node.waitForPods(`${count} ready pods`, allReady(count));

@@ -75,7 +75,7 @@ export class PortAgents implements AsyncDisposable {
 
   static async start(containerd: Containerd): Promise<PortAgents> {
     await using started = new AsyncDisposableStack();
-    const without = started.use(await startResting(containerd, PODS));
+    const without = started.use(await startResting(containerd, PODS, "unserved"));
     started.defer(() => without.drain());
     const { node, port } = await startWithPort(containerd, PODS);
     started.use(node);

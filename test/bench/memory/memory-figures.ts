@@ -164,7 +164,7 @@ async function startCase(containerd: Containerd, pods: number, withHub: boolean)
   const node = started.use(nodeWith(containerd, { config: CONFIG }));
   await inspectable(() => node.start());
   for (let index = 0; index < pods; index += 1) {
-    const pod = `p${index}-of-${pods}`;
+    const pod = `owned${index}-of-${pods}`;
     node.writeManifest(`${pod}.json`, containerPod(pod));
   }
   await node.waitForPods(`${pods} ready pods`, allReady(pods));
