@@ -183,6 +183,20 @@ async function copy(from: BytePipe, to: BytePipe, signal: AbortSignal): Promise<
   to.end();
 }
 
+/** Like `copy`, but reads on to the end of `from` when `to` takes no more. */
+async function copyWhileTaken(from: BytePipe, to: BytePipe, signal: AbortSignal): Promise<void> {
+  let isTaken = true;
+  for (;;) {
+    const piece = await from.read(signal);
+    if (piece === undefined) break;
+    if (!isTaken) continue;
+    await to.write(piece, signal).catch(() => {
+      isTaken = false;
+    });
+  }
+  if (isTaken) to.end();
+}
+
 /** How long a client may take to close its side when the session is over; then it is disconnected. */
 const LINGER = seconds(10);
 
@@ -198,7 +212,8 @@ export async function joinPipes(
   signal: AbortSignal,
 ): Promise<void> {
   using life = joinSignals(signal);
-  const forth = copy(front, back, life.signal);
+  // A write that fails says no more than that the end of `back` is near, with what it said last still to be read.
+  const forth = copyWhileTaken(front, back, life.signal);
   const fro = copy(back, front, life.signal).then(() => {
     clock.sleep(LINGER, life.signal).then(
       () => life.abort(),

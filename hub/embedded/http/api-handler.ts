@@ -99,7 +99,7 @@ export class ApiHandler {
     const { lookup } = core.service;
     this.#resources = new ResourceEndpoint({ service: core.service, clock, models: core.models });
     this.#paths = new PathEndpoint(core, init);
-    this.#kubelets = new KubeletEndpoint({ lookup, kubelets: components.kubelets });
+    this.#kubelets = new KubeletEndpoint({ clock, lookup, kubelets: components.kubelets });
     this.#fairness = new RequestFairness({ clock, count: (resource) => core.store.count(resource) });
   }
 

@@ -17,7 +17,13 @@ interface Kubelet extends AsyncDisposable {
   readonly headers: IncomingMessage["headers"][];
 }
 
-/** Answers with what it was asked; upgrades to an echo; `/logs/endless` never ends; `/refuse` refuses to upgrade. */
+/** More than the buffers of the sockets on its way hold. */
+const LARGE = Buffer.alloc(16 * 1024 * 1024, "0123456789abcdef");
+
+/**
+ * Answers with what it was asked; upgrades to an echo; a log that is followed never ends; `large` is written and the
+ * connection closed; `refuse` refuses to upgrade.
+ */
 async function startKubelet(): Promise<Kubelet> {
   const asked: string[] = [];
   const headers: IncomingMessage["headers"][] = [];
@@ -38,7 +44,8 @@ async function startKubelet(): Promise<Kubelet> {
     }
     socket.write("HTTP/1.1 101 Switching Protocols\r\nUpgrade: SPDY/3.1\r\nConnection: Upgrade\r\n\r\nhello ");
     socket.write(head);
-    socket.pipe(socket);
+    if (message.url?.includes("command=large") === true) socket.end(LARGE);
+    else socket.pipe(socket);
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   return {
@@ -253,6 +260,19 @@ test("an upgraded connection is passed on both ways from its first byte", async 
   const closed = once(socket, "close");
   socket.end();
   await closed;
+});
+
+test("a client that is slow, and still writes, gets all that was written before the end", async () => {
+  await using kubelet = await startKubelet();
+  await using server = await furnished(kubelet.port);
+  const { socket } = await upgrade(server, `${PODS}/one/exec?command=large&stdout=1`, "admin");
+  let length = 0;
+  for await (const chunk of socket as AsyncIterable<Buffer>) {
+    length += chunk.length;
+    socket.write("still here");
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  assert.ok(length > LARGE.length, `${length} of ${LARGE.length}`);
 });
 
 test("an upgrade that is not allowed, not possible or refused is answered in HTTP", async () => {

@@ -3,8 +3,10 @@ import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from "node:
 import type { Duplex } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import type { KubeletConnector, KubeletRequest, KubeletTarget } from "@picolet/hub-core/kubelet-connector.ts";
+import { joinPipes, SocketPipe } from "@picolet/kubelet-api/pipes/byte-pipe.ts";
 import { acceptWebSocket, offeredProtocols } from "@picolet/kubelet-api/pipes/web-socket-server.ts";
 import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
+import type { Clock } from "@picolet/protocol/ports.ts";
 import type { ApiObject, ObjectLookup } from "../api/resource-definition.ts";
 import { badRequest, methodNotAllowed, notFound, StatusError } from "../api/status-error.ts";
 import type { AuthorizedRequest } from "./api-handler.ts";
@@ -39,20 +41,19 @@ const MIN_FAILURE_STATUS = 400;
 const asFields = (value: unknown): Fields => (typeof value === "object" && value !== null ? (value as Fields) : {});
 const asList = (value: unknown): readonly Fields[] => (Array.isArray(value) ? value.map(asFields) : []);
 
-/**
- * Bounds the listeners of a socket under two pipelines: each listens several times for the end and the close of both
- * of its sockets, beside HTTP and TLS. The number is the same for every connection; Node warns above 10.
- */
-const MAX_UPGRADED_LISTENERS = 24;
+interface KubeletEndpointComponents {
+  readonly clock: Clock;
+  readonly lookup: ObjectLookup;
+  readonly kubelets: KubeletConnector | undefined;
+}
 
 export class KubeletEndpoint {
+  readonly #clock: Clock;
   readonly #lookup: ObjectLookup;
   readonly #kubelets: KubeletConnector | undefined;
 
-  constructor({
-    lookup,
-    kubelets,
-  }: { readonly lookup: ObjectLookup; readonly kubelets: KubeletConnector | undefined }) {
+  constructor({ clock, lookup, kubelets }: KubeletEndpointComponents) {
+    this.#clock = clock;
     this.#lookup = lookup;
     this.#kubelets = kubelets;
   }
@@ -104,12 +105,7 @@ export class KubeletEndpoint {
     const { connection } = answer;
     socket.write(headText(101, answer.headers));
     if (head.length > 0) connection.write(head);
-    socket.setMaxListeners(MAX_UPGRADED_LISTENERS);
-    connection.setMaxListeners(MAX_UPGRADED_LISTENERS);
-    await Promise.all([
-      pipeline(socket, connection, { signal }).catch(() => connection.destroy()),
-      pipeline(connection, socket, { signal }).catch(() => socket.destroy()),
-    ]);
+    await joinPipes({ clock: this.#clock }, new SocketPipe(socket), new SocketPipe(connection), signal);
   }
 
   /**
