@@ -770,6 +770,27 @@ describe("volumes", () => {
     );
   });
 
+  test("a claim for one pod alone is for one pod on all nodes, until that pod has ended", async () => {
+    await using world = await World.start("a", "b");
+    const accessModes = ["ReadWriteOncePod"];
+    await world.create(PERSISTENT_VOLUMES, volumeRef("one"), { spec: volumeSpec("1Gi", { accessModes }) });
+    await world.create(PERSISTENT_VOLUME_CLAIMS, claimRef("data"), { spec: claimSpec({ accessModes }) });
+    await world.settle();
+    const volumes = [{ name: "v", persistentVolumeClaim: { claimName: "data" } }];
+    await world.createPod("first", { volumes });
+    await world.createPod("second", { volumes });
+    assert.notEqual((await world.pod("first"))?.spec.nodeName, undefined);
+    assert.equal(
+      conditionOf(await world.pod("second"), "PodScheduled")?.message,
+      "0/2 nodes are available: 2 node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode.",
+    );
+    const ended = { status: { phase: "Succeeded" } };
+    const ref = { namespace: "default", name: "first" };
+    await world.cluster.client.patch(PODS, ref, "merge", ended, { subresource: "status" }, signal);
+    await world.pass(seconds(20), ["a", "b"]);
+    assert.notEqual((await world.pod("second"))?.spec.nodeName, undefined);
+  });
+
   test("what a pod uses is not let go before the pod is gone; the claim of an ephemeral volume goes with its pod", async () => {
     await using world = await World.start("a");
     world.cluster.playAgents();

@@ -15,7 +15,7 @@ import { type ClaimBinding, DeviceAllocator } from "../devices/device-allocator.
 import type { EventRecorder } from "../event-recorder.ts";
 import type { ObjectCache, ObjectChange } from "../object-cache.ts";
 import { type Claim, SELECTED_NODE } from "../volumes/volume-objects.ts";
-import { NodeInfo, podNeeds } from "./node-info.ts";
+import { NodeInfo, type PodNeeds, podNeeds } from "./node-info.ts";
 import { type SchedulingDecision, schedule } from "./schedule.ts";
 import { volumeLimits } from "./volume-limits.ts";
 import { type VolumeRules, volumeRules } from "./volume-rules.ts";
@@ -196,6 +196,10 @@ export class Scheduler implements Component {
     this.#placed.delete(uid);
   }
 
+  *#placedPods(): Iterable<PodNeeds> {
+    for (const { pods } of this.#nodes.values()) yield* pods;
+  }
+
   #forget(uid: string, key: string): void {
     this.#free(uid);
     this.#attempts.delete(key);
@@ -224,7 +228,7 @@ export class Scheduler implements Component {
   }
 
   #place(key: string, object: KubeObject, pod: Pod, signal: AbortSignal): void {
-    const volumes = volumeRules(pod, this.#caches);
+    const volumes = volumeRules(pod, this.#caches, this.#placedPods());
     const allocation = this.#devices.rules(pod, signal);
     if (allocation.kind === "evaluating") {
       this.#evaluate(key, allocation.ready);

@@ -13,6 +13,7 @@ import {
   type Volume,
   waitsForConsumer,
 } from "../volumes/volume-objects.ts";
+import type { PodNeeds } from "./node-info.ts";
 import type { ScheduleInput } from "./schedule.ts";
 
 export interface VolumeRules extends Pick<ScheduleInput, "obstacle" | "nodeProblem"> {
@@ -28,16 +29,22 @@ interface Caches {
 
 const obstructed = (obstacle: string): VolumeRules => ({ obstacle, unbound: [] });
 
-/** A pod waits until its claims are bound, unless they wait for it, and goes where its volumes are. */
-export function volumeRules(pod: Pod, { claims, volumes, classes }: Caches): VolumeRules {
+/**
+ * A pod waits until its claims are bound, unless they wait for it, and goes where its volumes are. With a claim for one
+ * pod alone it waits for the pod that has it.
+ * @param placed the pods of all nodes
+ */
+export function volumeRules(pod: Pod, { claims, volumes, classes }: Caches, placed: Iterable<PodNeeds>): VolumeRules {
   const bound: Volume[] = [];
   const unbound: Claim[] = [];
+  const exclusive = new Set<string>();
   for (const name of claimsOf(pod)) {
     const claim = claims.find(pod.metadata.namespace, name) as Claim | undefined;
     if (claim === undefined) return obstructed(missing(pod, name));
     if (claim.metadata.deletionTimestamp !== undefined) {
       return obstructed(`persistentvolumeclaim "${name}" is being deleted`);
     }
+    if (claim.spec?.accessModes?.includes("ReadWriteOncePod") === true) exclusive.add(name);
     const volumeName = claim.spec?.volumeName ?? "";
     if (volumeName === "") {
       const waits = waitsForConsumer(classes.get(classOf(claim)) as StorageClass | undefined);
@@ -50,8 +57,19 @@ export function volumeRules(pod: Pod, { claims, volumes, classes }: Caches): Vol
     bound.push(volume);
   }
   if (bound.length + unbound.length === 0) return { unbound };
+  if (isTaken(exclusive, pod.metadata.namespace, placed)) return { unbound, nodeProblem: () => TAKEN };
   const all = unbound.length === 0 ? [] : (volumes.list() as readonly Volume[]);
   return { unbound, nodeProblem: (node) => problemOf(node, bound, unbound, all) };
+}
+
+/** As of kube-scheduler, which finds every node at fault. */
+const TAKEN = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode";
+
+function isTaken(names: ReadonlySet<string>, namespace: string, placed: Iterable<PodNeeds>): boolean {
+  if (names.size === 0) return false;
+  for (const { pod } of placed)
+    if (pod.metadata.namespace === namespace && claimsOf(pod).some((name) => names.has(name))) return true;
+  return false;
 }
 
 function missing(pod: Pod, claim: string): string {
