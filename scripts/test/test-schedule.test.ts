@@ -65,7 +65,7 @@ describe("the schedule of test files", () => {
       isSmall: () => false,
       turnOf: () => undefined,
     };
-    assert.equal(begun(new TestSchedule(files, options)).length, 4);
+    assert.equal(begun(new TestSchedule(files, options)).length, 5);
   });
 
   it("leaves a shy one no company but what is small, and that only at the end", () => {

@@ -15,7 +15,7 @@ const MAX_SHARE = 1;
  * Bounds memory: a test file with a board of its own takes some 300 MiB. Most files compute for a third of their time,
  * so that fewer would leave processors idle.
  */
-const MAX_AT_ONCE = 4;
+const MAX_AT_ONCE = 5;
 /** How much of a processor tests use on a quiet machine. */
 const USUAL_PACE = 0.85;
 /** The usual pace counts for as much as one that was observed for so long, as files that end first are no measure. */
