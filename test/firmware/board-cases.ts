@@ -218,9 +218,9 @@ async function answersOnConsoles(world: BoardWorld): Promise<void> {
   await serial.waitFor(/POD +READY[\s\S]*picolet> /, SLOW_LINE.limitMs, from);
   world.set("console", "statusSecondsAt9600Baud", secondsSince(begun));
   world.set("console", "statusCharacters", serial.length - from);
-  const report = JSON.parse(world.fleet.ssh("edgectl", "status", "-o", "json")) as StatusReport;
+  const report = JSON.parse(await world.fleet.ssh("edgectl", "status", "-o", "json")) as StatusReport;
   assert.equal(report.node, NODE);
-  assert.throws(() => world.fleet.ssh("cat", "/etc/passwd"), /only edgectl runs here/);
+  await assert.rejects(world.fleet.ssh("cat", "/etc/passwd"), /only edgectl runs here/);
 }
 
 async function restartsOffline(world: BoardWorld): Promise<void> {
@@ -385,7 +385,7 @@ async function forgetsEverything(world: BoardWorld): Promise<void> {
   const key = await board.output("sha256sum /var/lib/picolet/identity/identity.pem");
   await board.output(onFat("cp /run/new.yaml picolet.yaml"));
   board.expectRestart();
-  assert.match(world.fleet.ssh("edgectl", "factory-reset", "--yes"), /restarts/);
+  assert.match(await world.fleet.ssh("edgectl", "factory-reset", "--yes"), /restarts/);
   await board.shellReady();
   await world.connected(board);
   assert.notEqual(await board.output("sha256sum /var/lib/picolet/identity/identity.pem"), key);
@@ -433,7 +433,7 @@ export async function cutsPower(world: BoardWorld, options: PowerCutOptions): Pr
       boot: async (disk, cut, promised) => {
         counts.booted += 1;
         const killAfterMs = counts.booted % 4 === 1 ? cut.seed % MOST_KILL_MS : undefined;
-        await bootCut(disk, promised, killAfterMs === undefined ? {} : { killAfterMs }).catch((error: unknown) => {
+        await bootCut(disk, promised, { killAfterMs }).catch((error: unknown) => {
           counts.bricked += 1;
           report(cut, `booted: ${error instanceof Error ? error.message : String(error)}`);
         });

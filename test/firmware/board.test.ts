@@ -18,6 +18,8 @@ const skip = boardMissing() ?? (missing.length > 0 ? `not installed: ${missing.j
 const PODS = 3;
 /** Each takes some tenths of a second. */
 const CUTS = 36;
+/** As much as the pods of a full board are in JSON. */
+const MANY_LINES = 40_000;
 const SEED = 20_261_123;
 
 /** Boots take minutes on a busy machine: `npm run test:image` runs it. */
@@ -46,6 +48,11 @@ async function joinsAndComesBack(context: TestContext): Promise<void> {
     const from = board.serial.length;
     board.serial.send("status\r");
     await board.serial.waitFor(new RegExp(`${NODE} is (healthy|degraded)`), BOOT_LIMIT_MS, from);
+  });
+
+  await context.test("its shell loses nothing of a long output", async () => {
+    const lines = (await board.output(`seq ${MANY_LINES}`)).trim().split("\n");
+    assert.deepEqual([lines.length, lines.at(-1)], [MANY_LINES, String(MANY_LINES)]);
   });
 
   await context.test("its power is lost while it writes an update that its hub asks for", async () => {

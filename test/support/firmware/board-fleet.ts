@@ -2,10 +2,11 @@
  * The surroundings of an emulated board, on this machine's loopback: a real hub, and a real registry with images,
  * components and updates. A meter before the registry counts the bytes that the board fetches.
  */
-import { execFileSync } from "node:child_process";
+import { execFile, execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
 import { join } from "node:path";
+import { promisify } from "node:util";
 import { writeSystemArtifact } from "@picolet/firmware/updates/oci-artifact.ts";
 import { BootstrapTokens } from "@picolet/hub/identity/bootstrap-tokens.ts";
 import { type KubeObject, NODES, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
@@ -24,6 +25,8 @@ import { artifact, WASM_CONFIG } from "../unit/images/oci-content.ts";
 import { fixedPort } from "../unit/machine/fixed-port.ts";
 import { BOOT_LIMIT_MS, HOST_ADDRESS } from "./emulated-board.ts";
 
+const execute = promisify(execFile);
+const SSH_LIMIT_MS = 180_000;
 const SKOPEO = "/usr/bin/skopeo";
 /** As long as a suite of many boots takes. */
 const TOKEN_LIFE = seconds(24 * 3600);
@@ -84,12 +87,13 @@ export class BoardFleet implements AsyncDisposable {
   }
 
   /** Runs a command over SSH as the board's user. @returns what it prints */
-  ssh(...command: readonly string[]): string {
+  async ssh(...command: readonly string[]): Promise<string> {
     const quiet = ["UserKnownHostsFile=/dev/null", "StrictHostKeyChecking=no", "LogLevel=ERROR", "BatchMode=yes"];
     const options = [...quiet, "ConnectTimeout=60"].flatMap((each) => ["-o", each]);
     const key = join(this.fleet.folder.path, "ssh-key");
     const address = ["-i", key, "-p", String(this.sshPort), "picolet@127.0.0.1"];
-    return execFileSync("ssh", [...options, ...address, ...command], { encoding: "utf8", timeout: 180_000 });
+    const { stdout } = await execute("ssh", [...options, ...address, ...command], { timeout: SSH_LIMIT_MS });
+    return stdout;
   }
 
   /** Puts an image and a component into the registry. */

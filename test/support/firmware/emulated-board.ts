@@ -1,7 +1,7 @@
 /**
- * A board of QEMU that boots an image by its real way: UEFI firmware, GRUB, slot. Its serial line is the user's; a
- * second console has a root shell, which systemd's credentials bring (systemd.extra-unit of the SMBIOS tables), so that
- * the image under test has nothing for tests. Many boards share one image: each writes to an overlay of its own.
+ * A board of QEMU that boots an image by its real way: UEFI firmware, GRUB, slot. Its serial line is the user's; a port
+ * of virtio has a root shell, which systemd's credentials bring (systemd.extra-unit of the SMBIOS tables), so that the
+ * image under test has nothing for tests. Many boards share one image: each writes to an overlay of its own.
  *
  * Its network is QEMU's user network: the board reaches this machine's loopback at `HOST_ADDRESS`, so a hub that
  * listens on loopback only is reachable, and the outside is not (`restrict` would cut the host off too).
@@ -15,6 +15,7 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { GUEST_ARCHITECTURES } from "../guest/guest-architecture.ts";
+import { GuestMonitor } from "../guest/guest-monitor.ts";
 import { SerialLine } from "./serial-line.ts";
 
 /** This machine's loopback as the board sees it. */
@@ -41,6 +42,8 @@ export interface BoardOptions {
 export interface TurnOnOptions {
   /** A new file that gets every write and flush of the card, in the form of dm-log-writes. */
   readonly writeLog?: string;
+  /** The network's cable is plugged in. Default true. */
+  readonly isPluggedIn?: boolean;
 }
 
 export interface ShellResult {
@@ -62,19 +65,20 @@ export function boardMissing(architecture: "amd64" | "arm64" = "amd64"): string 
 }
 
 const GREETING = /the-root-shell-is-ready/;
-/** Runs a root shell on the second console, in the image under test as it is. */
+const SHELL_PORT = "root-shell";
+const PORT_DEVICE = `dev-virtio\\x2dports-${SHELL_PORT.replaceAll("-", "\\x2d")}.device`;
+/**
+ * Runs a root shell in the image under test as it is. Not on a console of virtio: QEMU drops what comes there faster
+ * than it is read, without a word.
+ */
 const TEST_SHELL = `[Unit]
 DefaultDependencies=no
-Wants=dev-hvc0.device
-After=dev-hvc0.device
+Wants=${PORT_DEVICE}
+After=${PORT_DEVICE}
 StartLimitIntervalSec=0
 [Service]
-ExecStart=/bin/sh -c 'echo "$$GREETING"; exec /bin/sh'
-Environment=PS1= PATH=/usr/sbin:/usr/bin HOME=/root TERM=dumb GREETING=the-root-shell-is-ready
-StandardInput=tty-force
-StandardOutput=tty
-StandardError=tty
-TTYPath=/dev/hvc0
+ExecStart=/bin/sh -c 'exec <>/dev/virtio-ports/${SHELL_PORT} >&0 2>&1; echo the-root-shell-is-ready; exec /bin/sh'
+Environment=PATH=/usr/sbin:/usr/bin HOME=/root TERM=dumb
 Restart=always
 RestartSec=1
 OOMScoreAdjust=-1000
@@ -82,8 +86,6 @@ OOMScoreAdjust=-1000
 const CREDENTIALS: Readonly<Record<string, string>> = {
   "systemd.extra-unit.test-shell.service": TEST_SHELL,
   "systemd.unit-dropin.basic.target~test": "[Unit]\nWants=test-shell.service\n",
-  // systemd gives every console of an emulated machine a login, which would take this one away.
-  "systemd.unit-dropin.serial-getty@hvc0.service~test": "[Unit]\nConditionPathExists=/nonexistent\n",
 };
 
 export class EmulatedBoard implements AsyncDisposable {
@@ -142,7 +144,7 @@ export class EmulatedBoard implements AsyncDisposable {
     return this.#serial;
   }
 
-  async turnOn({ writeLog }: TurnOnOptions = {}): Promise<void> {
+  async turnOn({ writeLog, isPluggedIn = true }: TurnOnOptions = {}): Promise<void> {
     // QEMU opens it and makes none.
     if (writeLog !== undefined) writeFileSync(writeLog, "");
     const child = spawn("setpriv", ["--pdeathsig", "KILL", ...this.#command(writeLog)], {
@@ -162,6 +164,8 @@ export class EmulatedBoard implements AsyncDisposable {
     ]);
     [this.#serial, this.#shell] = await Promise.race([lines, ended]);
     ended.catch(() => undefined);
+    // Firmware and boot loader take seconds, and use no network.
+    if (!isPluggedIn) await this.#setLink(false);
   }
 
   /** As if the power was cut: SIGKILL. What QEMU had not written is lost with the board's own caches. */
@@ -187,6 +191,16 @@ export class EmulatedBoard implements AsyncDisposable {
     await this.cutPower();
   }
 
+  /** Plugs the cable of the network in. */
+  async plugIn(): Promise<void> {
+    await this.#setLink(true);
+  }
+
+  async #setLink(up: boolean): Promise<void> {
+    using monitor = await GuestMonitor.connect(join(this.folder, "monitor.sock"));
+    await monitor.command("set_link", { name: "nic", up });
+  }
+
   /** Keeps a copy of the card while the board is off: for `BoardOptions.card` of a board with the same image. */
   saveCard(path: string): void {
     copyFileSync(this.disk, path);
@@ -197,10 +211,7 @@ export class EmulatedBoard implements AsyncDisposable {
     execFileSync("qemu-img", ["convert", "-q", "-f", "qcow2", "-O", "raw", this.disk, path]);
   }
 
-  /**
-   * Waits for the root shell of the system that was started last. Nothing is sent before it is there: a terminal keeps
-   * 4095 characters, and cuts off the rest. @throws after `limitMs`, with the serial line's end
-   */
+  /** Waits for the root shell of the system that was started last. @throws after `limitMs`, with the serial line's end */
   async shellReady(limitMs = BOOT_LIMIT_MS): Promise<void> {
     const shell = this.#shell;
     if (shell === undefined) throw new Error("the board is off");
@@ -223,12 +234,12 @@ export class EmulatedBoard implements AsyncDisposable {
     if (shell === undefined) throw new Error("the board is off");
     this.#commands += 1;
     const mark = `mark-${this.#commands}`;
-    // The marks are put together by the shell, so that the echo of the command has none.
+    // The marks are put together by the shell, so that its complaints about the command have none.
     const [begin, end] = [`"<${mark}"'>'`, `"</${mark}" $?'>'`];
     const from = shell.length;
-    shell.send(`stty -echo 2>/dev/null; echo ${begin}; (${line}\n) </dev/null 2>&1; echo ${end}\n`);
-    const [text, code] = await shell.waitFor(new RegExp(`<${mark}>\\r?\\n([^]*?)</${mark} (\\d+)>`), limitMs, from);
-    return { output: text.replaceAll("\r", ""), exitCode: Number(code) };
+    shell.send(`echo ${begin}; (${line}\n) </dev/null 2>&1; echo ${end}\n`);
+    const [text, code] = await shell.waitFor(new RegExp(`<${mark}>\\n([^]*?)</${mark} (\\d+)>`), limitMs, from);
+    return { output: text, exitCode: Number(code) };
   }
 
   /** @returns the output @throws unless it ends with 0 */
@@ -352,10 +363,12 @@ export class EmulatedBoard implements AsyncDisposable {
         : ["-blockdev", `driver=blklogwrites,node-name=logged,file=disk,log.driver=file,log.filename=${writeLog}`]),
       ...["-device", `virtio-blk-pci,drive=${writeLog === undefined ? "disk" : "logged"},bootindex=0`],
       ...["-netdev", `user,id=net${sshPort === undefined ? "" : `,hostfwd=tcp:127.0.0.1:${sshPort}-:22`}`],
-      ...["-device", "virtio-net-pci,netdev=net,romfile="],
+      ...["-device", "virtio-net-pci,netdev=net,id=nic,romfile="],
       ...["-device", "virtio-rng-pci"],
       ...["-chardev", socket("serial"), "-serial", "chardev:serial"],
-      ...["-chardev", socket("shell"), "-device", "virtio-serial-pci", "-device", "virtconsole,chardev=shell"],
+      ...["-chardev", socket("shell"), "-device", "virtio-serial-pci"],
+      ...["-device", `virtserialport,chardev=shell,name=${SHELL_PORT}`],
+      ...["-qmp", `unix:${at("monitor.sock")},server=on,wait=off`],
       // The chipset's watchdog, which is strapped off otherwise.
       ...(isArm ? [] : ["-global", "ICH9-LPC.noreboot=false", "-action", "watchdog=reset"]),
       ...credentials.flatMap((text) => ["-smbios", `type=11,value=${text.replaceAll(",", ",,")}`]),

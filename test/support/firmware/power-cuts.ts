@@ -207,25 +207,24 @@ interface Partition {
 export async function bootCut(
   path: string,
   { pods }: Promised,
-  { sshPort, killAfterMs }: { readonly sshPort?: number; readonly killAfterMs?: number } = {},
+  { killAfterMs }: { readonly killAfterMs?: number | undefined } = {},
 ): Promise<void> {
   const cardMiB = Math.ceil(statSync(path).size / 2 ** 20);
-  await using board = await EmulatedBoard.start({
-    image: path,
-    cardMiB,
-    ...(sshPort === undefined ? {} : { sshPort }),
-  });
+  await using board = EmulatedBoard.create({ image: path, cardMiB });
+  // A hub would bring back what is lost, and take away what it wants no more.
+  await board.turnOn({ isPluggedIn: false });
   if (killAfterMs !== undefined) {
     await board.serial.waitFor(/picolet: slot [AB], try/, BOOT_LIMIT_MS);
     await new Promise((resolve) => setTimeout(resolve, killAfterMs));
     await board.cutPower();
-    await board.turnOn();
+    await board.turnOn({ isPluggedIn: false });
   }
   await board.shellReady();
   await board.until("systemctl is-active picolet");
-  const shown = await board.until("edgectl get pods -o json");
-  const missing = pods.filter((name) => !shown.includes(`"${name}"`));
+  const shown = (await board.until("edgectl get pods -o name")).split("\n");
+  const missing = pods.filter((name) => !shown.includes(`pod/${name}`));
   assert.deepEqual(missing, [], "pods that are lost");
+  await board.plugIn();
   // An update that was on trial is judged first.
   const slots = "/usr/lib/picolet-image/boot-slots";
   await board.until(`test "$(${slots} get-state $(${slots} get-current))" = good`, 3 * BOOT_LIMIT_MS);
