@@ -19,6 +19,8 @@ export interface Board {
   readonly modules?: readonly string[];
   /** Where the kernel's messages and a login go; the last is /dev/console. */
   readonly consoles: readonly string[];
+  /** Further words of the kernel's command line. */
+  readonly commandLine?: readonly string[];
   readonly loader: GrubLoader | RaspberryPiLoader;
   /** Size of the partition that the owner edits picolet.yaml on. */
   readonly fatMiB: number;
@@ -61,6 +63,8 @@ const TABLE: Readonly<Record<BoardName, Board>> = {
     ...{ ...GENERIC, name: "generic-amd64", architecture: "amd64", platform: "linux-x64" },
     packages: ["linux-image-amd64", "grub-efi-amd64-bin"],
     consoles: ["tty0", "ttyS0,115200"],
+    // Memory of each processor is in chunks of 1 MiB otherwise; the kernel takes 2 MiB to account for one.
+    commandLine: ["percpu_alloc=page"],
     loader: { kind: "grub", format: "x86_64-efi", file: "BOOTX64.EFI" },
   },
   "generic-arm64": {
@@ -80,7 +84,7 @@ export const COMPONENTS = ["main", "non-free-firmware"];
 const BASE = [
   ...["systemd-sysv", "udev", "dbus", "kmod", "util-linux", "mount", "login", "passwd", "base-files", "base-passwd"],
   ...["bash", "dash", "coreutils", "sed", "grep", "findutils", "gzip", "hostname", "procps", "busybox-static"],
-  ...["systemd-resolved", "systemd-timesyncd", "libnss-systemd", "iproute2", "wpasupplicant", "wireless-regdb"],
+  ...["systemd-timesyncd", "libnss-systemd", "iproute2", "wpasupplicant", "wireless-regdb"],
   ...["rauc", "rauc-service", "e2fsprogs", "dosfstools", "dmsetup", "fdisk", "openssh-server", "ca-certificates"],
   // Libraries that Node and its native parts are linked with.
   ...["libstdc++6", "libatomic1", "tzdata"],

@@ -37,6 +37,8 @@ const UNUSED = [
   "usr/lib/cni/{dhcp,ipvlan,macvlan,sbr,vlan,vrf,host-device,static,ptp,dummy}",
   "usr/lib/systemd/system-generators/systemd-{gpt-auto,hibernate-resume,rc-local,sysv,system-update,tpm2,ssh,fstab}-generator",
   "usr/lib/systemd/system/{apt-*,dpkg-*,e2scrub*,systemd-firstboot.service,systemd-pcr*,systemd-tpm2*,systemd-machine-id-commit.service,ssh@*,ssh.socket,sshd-*,systemd-hwdb-update.service,ldconfig.service,systemd-update-done.service,systemd-sysusers.service,systemd-journal-flush.service,systemd-journal-catalog-update.service,systemd-hibernate*,systemd-boot-*,systemd-growfs*,systemd-remount-fs.service,systemd-binfmt.service,dm-event.*,debug-shell.service}",
+  "usr/lib/systemd/system/sockets.target.wants/systemd-{creds,hostnamed,initctl,pcr*,sysext}.socket",
+  "usr/lib/udev/rules.d/{60-cdrom_id,60-infiniband,60-persistent-alsa,60-persistent-storage-{mtd,tape},60-sensor,64-btrfs,70-{camera,joystick,memory,mouse,touchpad},75-probe_mtd,78-sound-card,96-e2scrub}.rules",
   "usr/lib/systemd/{catalog,systemd-hibernate-resume,systemd-pcr*,systemd-sysupdate,systemd-coredump}",
   "usr/{games,include,src,local}",
   "etc/{apt,dpkg,init.d,rc*.d,cron*,logrotate.d,initramfs-tools,kernel,ufw,update-motd.d,sv,runit,debconf.conf,adduser.conf,deluser.conf,ucf.conf,dhcp,ifplugd,network,resolv.conf,machine-id,hostname,fstab,xdg,gss,X11,e2scrub.conf,depmod.d,binfmt.d,containerd,motd}",
@@ -224,8 +226,14 @@ function finishWithTools(tools: BuildTools, root: string): void {
   tools.run("systemctl", [`--root=${path}`, "mask", ...MASKED]);
 }
 
-/** The last is logind's, for screens, whose drivers udev loads where there is one. */
-const MASKED = ["systemd-firstboot.service", "systemd-remount-fs.service", "modprobe@drm.service"];
+const MASKED = [
+  ...["systemd-firstboot.service", "systemd-remount-fs.service"],
+  // logind's, for screens, whose drivers udev loads where there is one.
+  "modprobe@drm.service",
+  // File systems that take kernel memory on every board, for tools that mount them themselves.
+  ...["sys-kernel-debug.mount", "sys-kernel-tracing.mount", "sys-kernel-config.mount", "dev-hugepages.mount"],
+  ...["sys-fs-fuse-connections.mount", "proc-sys-fs-binfmt_misc.automount"],
+];
 /** The database names its sources, in a folder whose name is made by chance. */
 function nameSourcesAlike(tools: BuildTools, path: string): void {
   const folder = tools.work.slice(tools.work.lastIndexOf("/") + 1);

@@ -32,8 +32,8 @@ export function grubLoader(board: Board, { format, file }: GrubLoader): BootLoad
     finishSlot(tools, tree) {
       const boot = join(tools.work, tree, "boot");
       renameSync(join(boot, `vmlinuz-${kernelVersion(join(tools.work, tree))}`), join(boot, "vmlinuz"));
-      const consoles = board.consoles.map((name) => `console=${name}`).join(" ");
-      const commands = readFileSync(own("../grub/slot.cfg"), "utf8").replace("CONSOLES", consoles);
+      const words = [...(board.commandLine ?? []), ...board.consoles.map((name) => `console=${name}`)].join(" ");
+      const commands = readFileSync(own("../grub/slot.cfg"), "utf8").replace("BOARD_WORDS", words);
       writeFileSync(join(boot, "slot.cfg"), commands);
     },
     makeFats(tools, _tree, seed, epoch) {
