@@ -26,8 +26,10 @@ export interface LogindInit {
   readonly dropInFolder: string;
 }
 
-export const LOGIND_DROP_INS = "/etc/systemd/logind.conf.d";
-const DROP_IN = "99-picolet.conf";
+/** Until the machine's next start: `/etc` is read-only on some, and nothing stays behind an agent that was removed. */
+export const LOGIND_DROP_INS = "/run/systemd/logind.conf.d";
+/** Sorted behind `99-picolet.conf`, which earlier agents have left in `/etc`. */
+const DROP_IN = "99-picolet_shutdown.conf";
 
 const LOGIND = "org.freedesktop.login1";
 const LOGIND_PATH = "/org/freedesktop/login1";

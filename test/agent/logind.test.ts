@@ -85,7 +85,7 @@ test("a shutdown waits until the pods have ended, and one that is cancelled is h
   bus.tell("cancel");
   assert.deepEqual(await following.pods.until(2), ["begin logind", "cancel"]);
   await bus.said(INHIBITED);
-  assert.equal(existsSync(join(bus.dropIns, "99-picolet.conf")), false, "logind's own limit was enough");
+  assert.equal(existsSync(join(bus.dropIns, "99-picolet_shutdown.conf")), false, "logind's own limit was enough");
 });
 
 test("logind's limit is raised where it is less than what pods may take", { skip }, async () => {
@@ -93,7 +93,10 @@ test("logind's limit is raised where it is less than what pods may take", { skip
   await bus.startLogind(5);
   await using following = new Following(bus, 42);
   assert.deepEqual(await bus.said(INHIBITED), ["reload", INHIBITED]);
-  assert.match(readFileSync(join(bus.dropIns, "99-picolet.conf"), "utf8"), /^\[Login\]\nInhibitDelayMaxSec=42$/m);
+  assert.match(
+    readFileSync(join(bus.dropIns, "99-picolet_shutdown.conf"), "utf8"),
+    /^\[Login\]\nInhibitDelayMaxSec=42$/m,
+  );
   assert.deepEqual(following.log.problems, []);
 });
 
