@@ -4,6 +4,7 @@ import { spawnSync } from "node:child_process";
 import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
+import { isReady } from "@picolet/scripts/start/follow-pods.ts";
 import { BOARD, FleetBoard } from "../../support/agent/fleet-board.ts";
 import { containerPod, SLEEP_SCRIPT } from "../../support/agent/node-fixtures.ts";
 import { Containerd, containerdMissing } from "../../support/containerd/containerd.ts";
@@ -102,10 +103,9 @@ test("a pod starts when its claim is made, allocated and prepared, and the claim
     encoding: "utf8",
   });
   assert.match(why.stdout, /DRA driver gpu.example.com is not registered/);
-  assert.deepEqual(
-    await fleet.kubectl(["get", "pod", "app", "-o", "jsonpath={.status.containerStatuses[*].state}"]),
-    '{"waiting":{"reason":"ContainerCreating"}}',
-  );
+  // Events and statuses reach the hub by lanes of their own, in any order.
+  const state = ["get", "pod", "app", "--watch", "-o", 'jsonpath={.status.containerStatuses[*].state}{"\\n"}'];
+  await fleet.seen(state, (text) => text.includes('{"waiting":{"reason":"ContainerCreating"}}\n'));
 
   writeCdi(claim, { env: ["GPU=it is there"] });
   const registration = await driver.start();
@@ -113,8 +113,8 @@ test("a pod starts when its claim is made, allocated and prepared, and the claim
   await fleet.kubectl(["wait", "--for=condition=Ready", "pod/app", "--timeout=180s"]);
   assert.deepEqual(driver.calls, [`prepare ${claim}`]);
   assert.equal(await fleet.kubectl(["exec", "app", "--", "sh", "-c", "echo $GPU"]), "it is there\n");
-  const state = await fleet.kubectl(["get", "resourceclaims", claim, "--no-headers"]);
-  assert.match(state, /allocated,reserved/);
+  const listedClaim = await fleet.kubectl(["get", "resourceclaims", claim, "--no-headers"]);
+  assert.match(listedClaim, /allocated,reserved/);
   assert.match(
     await fleet.kubectl(["get", "pod", "app", "-o", "jsonpath={.status.resourceClaimStatuses}"]),
     new RegExp(claim),
@@ -130,6 +130,7 @@ test("a pod starts when its claim is made, allocated and prepared, and the claim
   driver.stop();
   await board.node.start();
   await driver.start();
+  await board.node.waitForPods("the pod is known again", (pods) => isReady(pods.get("app")));
   assert.ok((await listed()).includes(shown), await listed());
   await fleet.kubectl(["delete", "pod", "app", "--timeout=120s"]);
   assert.deepEqual(driver.calls, [`prepare ${claim}`, `unprepare ${claim}`]);

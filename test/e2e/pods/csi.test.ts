@@ -85,13 +85,20 @@ async function makeClaim(name: string, source: object = {}, spec: object = {}): 
   });
 }
 
-async function makePod(name: string, volume: object, container: object = {}): Promise<void> {
-  const script = `echo ${name} >> /data/file; ${SLEEP_SCRIPT}`;
+/** A pod that is ready when it has written its name to its volume. */
+async function makePod(name: string, volume: object, isBlock = false): Promise<void> {
+  const write = isBlock
+    ? `test -b /dev/disk && echo ${name} | dd of=/dev/disk conv=fsync`
+    : `echo ${name} >> /data/file`;
+  const script = `${write} && touch /written; ${SLEEP_SCRIPT}`;
+  const uses = isBlock
+    ? { volumeDevices: [{ name: "data", devicePath: "/dev/disk" }] }
+    : { volumeMounts: [{ name: "data", mountPath: "/data" }] };
+  const readinessProbe = { exec: { command: ["test", "-e", "/written"] }, periodSeconds: 1, timeoutSeconds: 30 };
   const command = ["/bin/sh", "-c", script];
-  const volumeMounts = [{ name: "data", mountPath: "/data" }];
   const pod = containerPod(name, script, {
     nodeName: BOARD,
-    containers: [{ name: "app", image: BUSYBOX_IMAGE, command, volumeMounts, ...container }],
+    containers: [{ name: "app", image: BUSYBOX_IMAGE, command, readinessProbe, ...uses }],
     volumes: [{ name: "data", ...volume }],
   });
   await admin.create(PODS, pod as Record<string, unknown>);
@@ -118,22 +125,6 @@ async function patchAsAttacher(name: string, patch: object, ...more: readonly st
 const claimed = (claimName: string) => ({ persistentVolumeClaim: { claimName } });
 
 const untilReady = (name: string) => admin.untilPod(name, "is ready", isReady);
-
-/** Waits until a call of that method has ended in the driver. */
-function called(of: TestCsiDriver, method: string): Promise<void> {
-  return new Promise((resolve) => {
-    of.after = (call) => {
-      if (call.method === method) resolve();
-    };
-  });
-}
-
-/** Waits until the driver has unstaged a volume because of `cause`. */
-async function unstagedAfter(cause: () => Promise<void>): Promise<void> {
-  const unstaged = called(driver, "NodeUnstageVolume");
-  await cause();
-  await unstaged;
-}
 
 /** Kills the agent while the driver carries out that method, and starts the next one. */
 async function killDuring(method: string, cause: () => Promise<void>): Promise<void> {
@@ -164,6 +155,7 @@ test("a pod waits for its driver; then the cluster knows the driver, and the pod
     nodePublishSecretRef: { namespace: "default", name: "publish" },
     volumeAttributes: { pool: "a" },
   });
+  driver.abnormal = "bad blocks";
   await makePod("first", claimed("shared"));
   // Before it the pod may have waited for its claim's volume, which the hub sends by itself.
   const isOfDriver = ({ message: text }: { readonly message: string }): boolean => text.includes("MountDevice");
@@ -198,7 +190,6 @@ test("a pod waits for its driver; then the cluster knows the driver, and the pod
   assert.match(tokens.vault?.token ?? "", /^ey.+\..+\./);
   assert.equal(readFileSync(join(String(other?.target_path), "file"), "utf8"), "first\nsecond\n");
   assert.deepEqual(driver.changes, ["Stage", "Publish", "Publish"]);
-  driver.abnormal = "bad blocks";
   const summary = await board.fleet.kubectl(["get", "--raw", `/api/v1/nodes/${BOARD}/proxy/stats/summary`]);
   const { pods } = JSON.parse(summary) as {
     pods: readonly { readonly podRef: { name: string }; readonly volume?: readonly { readonly name: string }[] }[];
@@ -217,15 +208,13 @@ test("a pod waits for its driver; then the cluster knows the driver, and the pod
   assert.ok(metrics.includes(`kubelet_volume_stats_health_status_abnormal${labels} 1`));
   assert.ok(metrics.includes(`kubelet_volume_stats_used_bytes${labels} 4096`));
   driver.abnormal = "";
-  const unstaged = called(driver, "NodeUnstageVolume");
   await admin.clear();
-  await unstaged;
+  await driver.untilDone("NodeUnstageVolume");
   assert.deepEqual(driver.changes.slice(3), ["Unpublish", "Unpublish", "Unstage"]);
 });
 
 test("a claim that grows is expanded while its pod runs, and shows its new size", { skip }, async () => {
-  driver.calls.length = 0;
-  driver.after = () => undefined;
+  driver.forget();
   await makeClaim("growing");
   await makePod("growing", claimed("growing"));
   await untilReady("growing");
@@ -242,43 +231,40 @@ test("a claim that grows is expanded while its pod runs, and shows its new size"
   const [request] = driver.requests("NodeExpandVolume");
   assert.equal(Number((request?.capacity_range as { required_bytes: unknown } | undefined)?.required_bytes), 2_097_152);
   await admin.untilEvent("growing", "is expanded", ({ reason }) => reason === "FileSystemResizeSuccessful");
-  await unstagedAfter(() => admin.clear());
+  await admin.clear();
+  await driver.untilDone("NodeUnstageVolume");
   assert.deepEqual(driver.changes, ["Stage", "Publish", "Expand", "Unpublish", "Unstage"]);
 });
 
 test("an agent that is killed while a volume comes or goes leaves no mount behind", { skip }, async () => {
   await makeClaim("crash");
-  driver.calls.length = 0;
+  driver.forget();
   await killDuring("NodeStageVolume", () => makePod("crash", claimed("crash")));
   await untilReady("crash");
   await killDuring("NodeUnpublishVolume", () => admin.delete(PODS, "crash", 1));
-  await unstagedAfter(() => admin.clear());
+  await admin.clear();
+  await driver.untilDone("NodeUnstageVolume");
   assert.deepEqual(csiMounts(), []);
   assert.deepEqual(driver.changes, ["Stage", "Stage", "Publish", "Unpublish", "Unpublish", "Unstage"]);
 });
 
 test("an agent that is killed while a volume is published or unstaged leaves no mount behind", { skip }, async () => {
   await makeClaim("late");
-  driver.calls.length = 0;
+  driver.forget();
   await killDuring("NodePublishVolume", () => makePod("late", claimed("late")));
   await untilReady("late");
   assert.equal(csiMounts().length, 2);
   await killDuring("NodeUnstageVolume", () => admin.delete(PODS, "late", 1));
-  await unstagedAfter(() => admin.clear());
+  await admin.clear();
+  await driver.untilDone("NodeUnstageVolume");
   assert.deepEqual(csiMounts(), []);
   assert.deepEqual(driver.changes, ["Stage", "Publish", "Stage", "Publish", "Unpublish", "Unstage", "Unstage"]);
 });
 
 test("an inline volume and a block volume live as long as their pods", { skip }, async () => {
-  driver.calls.length = 0;
-  driver.after = () => undefined;
+  driver.forget();
   await makeClaim("raw", {}, { volumeMode: "Block" });
-  await makePod("raw", claimed("raw"), {
-    volumeMounts: [],
-    volumeDevices: [{ name: "data", devicePath: "/dev/disk" }],
-    command: ["/bin/sh", "-c", `test -b /dev/disk && echo raw > /dev/disk; ${SLEEP_SCRIPT}`],
-    readinessProbe: { exec: { command: ["test", "-b", "/dev/disk"] }, timeoutSeconds: 30 },
-  });
+  await makePod("raw", claimed("raw"), true);
   await makePod("inline", { csi: { driver: DRIVER, volumeAttributes: { size: "1Mi" } } });
   const { metadata } = await untilReady("inline");
   await untilReady("raw");
@@ -286,9 +272,8 @@ test("an inline volume and a block volume live as long as their pods", { skip },
   const path = join(pods, metadata.uid ?? "", "volumes/kubernetes.io~csi/data/mount/file");
   assert.equal(readFileSync(path, "utf8"), "inline\n");
   assert.equal(readFileSync(join(folder.at("driver"), "handle-raw.img"), "latin1").slice(0, 4), "raw\n");
-  const unstaged = called(driver, "NodeUnstageVolume");
   await admin.clear();
-  await unstaged;
+  await driver.untilDone("NodeUnstageVolume");
   assert.ok(!existsSync(join(pods, metadata.uid ?? "")));
   assert.deepEqual(csiMounts(), []);
 });
@@ -296,6 +281,7 @@ test("an inline volume and a block volume live as long as their pods", { skip },
 test("a driver that never unstages delays the end of no other pod, and no other driver's volume", {
   skip,
 }, async () => {
+  driver.forget();
   await using stuck = await TestCsiDriver.start({ name: STUCK, folder: folder.at("stuck") });
   await stuck.register(registry());
   await makeDriverObject(STUCK, { attachRequired: false });
@@ -313,10 +299,10 @@ test("a driver that never unstages delays the end of no other pod, and no other 
   };
   await admin.clear(({ metadata }) => metadata.name === "stuck");
   await asked.promise;
-  await unstagedAfter(() => admin.clear());
-  const ended = called(stuck, "NodeUnstageVolume");
+  await admin.clear();
+  await driver.untilDone("NodeUnstageVolume");
   answer.resolve();
-  await ended;
+  await stuck.untilDone("NodeUnstageVolume");
   assert.deepEqual(stuck.changes, ["Stage", "Publish", "Unpublish", "Unstage"]);
 });
 

@@ -42,6 +42,8 @@ export class TestCsiDriver implements AsyncDisposable {
   before: (call: SeenCall) => Promise<void> | void = () => undefined;
   /** Runs when a call has done its work, before its answer. */
   after: (call: SeenCall) => Promise<void> | void = () => undefined;
+  readonly #done: string[] = [];
+  #onDone: () => void = () => undefined;
   /** Methods that it answers without doing anything. */
   readonly ignores = new Set<string>();
   /** The message of an abnormal volume; "": all volumes are well. */
@@ -95,6 +97,23 @@ export class TestCsiDriver implements AsyncDisposable {
     return this.calls.filter((each) => each.method === method).map(({ request }) => request);
   }
 
+  /** Waits until a call of that method has done its work since the last `forget`. */
+  async untilDone(method: string): Promise<void> {
+    while (!this.#done.includes(method)) {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      this.#onDone = resolve;
+      await promise;
+    }
+  }
+
+  /** Forgets all calls, and what runs before and after them. */
+  forget(): void {
+    this.calls.length = 0;
+    this.#done.length = 0;
+    this.before = () => undefined;
+    this.after = () => undefined;
+  }
+
   /** Methods that change something, in their order. */
   get changes(): readonly string[] {
     return this.calls
@@ -117,6 +136,8 @@ export class TestCsiDriver implements AsyncDisposable {
         await this.before(call);
         const result = this.ignores.has(method) ? {} : work(request);
         await this.after(call);
+        this.#done.push(method);
+        this.#onDone();
         return result;
       };
       carryOut().then(
