@@ -1,8 +1,9 @@
 /*
- * Lines and buses of the board as a component sees them, by hand-written bindings of picolet:board/gpio and i2c, one step after
- * the other; says on stdout what came of each, `error TAG` where it was refused:
+ * Lines and buses of the board as a component sees them, by hand-written bindings of picolet:board/gpio and i2c, one
+ * step after the other; says on stdout what came of each, `error TAG` where it was refused:
  *   lines | output LINE LEVEL | set LEVEL | level (of the output) | input LINE | read (the input) | edges LINE |
- *   next (edges) | bus PATH ADDRESS | put HEX | get COUNT | ask HEX COUNT | huge (more than there may be) | drop | hold
+ *   next (edges) | wait (until there are edges) | bus PATH ADDRESS | put HEX | get COUNT | ask HEX COUNT |
+ *   huge (more than there may be) | drop | hold
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #define IMPORT(module, name) __attribute__((import_module(module), import_name(name)))
 #define GPIO "picolet:board/gpio@0.1.0"
 #define I2C "picolet:board/i2c@0.1.0"
+#define POLL "wasi:io/poll@0.2.3"
 
 typedef int32_t handle;
 typedef struct { uint8_t tag; union { uint32_t length; struct { const void *at; uint32_t length; } bytes; } value; } operation;
@@ -24,6 +26,9 @@ IMPORT(GPIO, "open-input") void gpio_input(const char *, size_t, int, int, int, 
 IMPORT(GPIO, "open-output") void gpio_output(const char *, size_t, int, int, int, int, uint8_t *);
 IMPORT(GPIO, "[method]input-line.read") void input_read(handle, uint8_t *);
 IMPORT(GPIO, "[method]input-line.next") void input_next(handle, uint32_t, uint8_t *);
+IMPORT(GPIO, "[method]input-line.subscribe") handle input_subscribe(handle);
+IMPORT(POLL, "[method]pollable.block") void pollable_block(handle);
+IMPORT(POLL, "[resource-drop]pollable") void pollable_drop(handle);
 IMPORT(GPIO, "[resource-drop]input-line") void input_drop(handle);
 IMPORT(GPIO, "[method]output-line.read") void output_read(handle, uint8_t *);
 IMPORT(GPIO, "[method]output-line.write") void output_write(handle, int, uint8_t *);
@@ -85,6 +90,23 @@ static void lines(void) {
   printf("\n");
 }
 
+typedef struct { uint8_t edge; uint64_t timestamp; uint32_t sequence; } edge_event;
+
+/* Says of each edge its direction and number, and `early` if its time is not after that of the one before it. */
+static void wait_for_edges(void) {
+  static uint64_t last;
+  handle pollable = input_subscribe(input);
+  pollable_block(pollable);
+  pollable_drop(pollable);
+  input_next(input, 100, result);
+  if (!pins()) return;
+  const edge_event *edges = (const edge_event *)(uintptr_t)word(4);
+  for (uint32_t i = 0; i < word(8); last = edges[i++].timestamp) {
+    const char *early = edges[i].timestamp > last ? "" : " early";
+    printf("%s %u%s\n", edges[i].edge ? "falling" : "rising", edges[i].sequence, early);
+  }
+}
+
 static void too_large(void) {
   operation many[43];
   for (int i = 0; i < 43; i += 1) many[i] = (operation){0, {.length = 1}};
@@ -123,10 +145,12 @@ int main(int argc, char **argv) {
     } else if (strcmp(step, "next") == 0) {
       input_next(input, 100, result);
       if (pins()) printf("edges %u\n", word(8));
+    } else if (strcmp(step, "wait") == 0) {
+      wait_for_edges();
     } else if (strcmp(step, "edges") == 0) {
       i += 1;
       gpio_input(argv[i], strlen(argv[i]), 0, 0, 3, 0, 0, result);
-      if (pins()) printf("waits for edges\n");
+      if (pins()) input = (handle)word(4), printf("waits for edges\n");
     } else if (strcmp(step, "bus") == 0) {
       i2c_open(argv[i + 1], strlen(argv[i + 1]), (uint32_t)strtoul(argv[i + 2], NULL, 0), result);
       if (bus()) device = (handle)word(4), printf("bus\n");

@@ -1,5 +1,6 @@
 /**
- * Devices of a real kernel, used by components: lines and buses of a USB bridge, a bus of SMBus, and two serial ports.
+ * Devices of a real kernel, used by components: lines and buses of a USB bridge, edges of another one's lines, a
+ * bus of SMBus, and two serial ports.
  */
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
@@ -34,6 +35,9 @@ describe("components on the kernel's devices", { skip: guestMissing() ?? false }
     assert.deepEqual(said("busy"), ["error busy", "error busy", "error busy", "error busy", "input"]);
     assert.deepEqual(said("free"), ["bus", "input", "input"]);
     assert.deepEqual(said("unplugged"), ["error no-such-bus", "error no-such-line"]);
+    assert.deepEqual(said("edges"), [
+      ...["output", "waits for edges", "edges 0", "set", "rising 1", "set", "falling 2", "edges 0", "read 0"],
+    ]);
     // Two stop bits, even parity and seven data bits, which no pseudo terminal has; the cable has all lines up.
     assert.deepEqual(said("near-port"), [
       ...["open", "lines 31", "written", "read pong", "raised", "lines 31", "break", "set", "written"],

@@ -26,9 +26,11 @@ import { deviceAddon } from "@picolet/runtime-wasm/shared/devices/runner-package
 import { SystemCalls } from "@picolet/runtime-wasm/shared/devices/system-calls.ts";
 import { RecordedLog } from "../unit/ports/recorders.ts";
 import { UsbBridgeChip } from "./usb-bridge-chip.ts";
+import { UsbLineChip } from "./usb-line-chip.ts";
 
 const APP = "/app";
 const CHIP = "chip";
+const LINE_CHIP = "line-chip";
 const NEVER = new AbortController().signal;
 const SETTINGS = { cpuCFSQuota: true, cpuPeriodUs: 100_000, podPidsLimit: -1 };
 
@@ -176,6 +178,18 @@ async function contention({ bridge, chip, grants }: Devices): Promise<void> {
   await scenario("free", "pins", grants, `bus ${bridge} 0x48 input ${chip}:2 input ${chip}:0`);
 }
 
+/** A line that the component itself changes is wired to the one whose edges it waits for. */
+async function edges({ stub }: Devices): Promise<void> {
+  const plugged = spawn(process.execPath, [process.argv[1] ?? "", LINE_CHIP], { stdio: "inherit" });
+  const chips = (): string[] => readdirSync("/dev").filter((name) => name.startsWith("gpiochip"));
+  while (chips().length === 0) await new Promise((resolve) => setTimeout(resolve, 50));
+  const chip = `/dev/${chips()[0]}`;
+  const steps = `output ${chip}:0 0 edges ${chip}:1 next set 1 wait set 0 wait next read`;
+  // The component imports the interface of buses too.
+  await scenario("edges", "pins", `gpio:${chip}:0,1;i2c:${stub}:0x50`, steps);
+  plugged.kill("SIGKILL");
+}
+
 /** Two ports of the machine that are connected to each other. */
 async function ports(): Promise<void> {
   const [near, far] = ["/dev/ttyS1", "/dev/ttyS2"];
@@ -216,11 +230,14 @@ async function main(): Promise<void> {
   chip.kill("SIGKILL");
   await gone;
   await scenario("unplugged", "pins", grants, `bus ${bridge} 0x48 input ${pins}:0`);
+  await edges(devices);
   await ports();
 }
 
 if (process.argv[2] === CHIP) {
   new UsbBridgeChip();
+} else if (process.argv[2] === LINE_CHIP) {
+  new UsbLineChip();
 } else {
   main()
     .catch((error: unknown) => tell("failed", `${describeError(error)} ${JSON.stringify(log)}`))

@@ -27,7 +27,7 @@ import { GUEST_CACHE } from "./guest-image.ts";
 
 const CPU = GUEST_ARCHITECTURES.amd64.cpu;
 /** In the order in which they need each other. */
-const MODULES = ["i2c-dev", "i2c-stub", "hid", "uhid", "hid-mcp2221"];
+const MODULES = ["i2c-dev", "i2c-stub", "hid", "uhid", "hid-mcp2221", "hid-cp2112"];
 const STUB_ADDRESS = "0x50";
 /** Generous, as for other guests: an emulated processor beside other tests. */
 const LIMIT_MS = 450_000;
@@ -55,7 +55,7 @@ function kernelPackage(isSecond = false): string {
 /** Kernel and modules, of the machine's own package sources; kept. */
 function kernel(): { readonly image: string; readonly modules: string } {
   const name = kernelPackage();
-  const folder = resolve(GUEST_CACHE, `kernel-${name}`);
+  const folder = resolve(GUEST_CACHE, `kernel-${name}-${MODULES.join("-")}`);
   if (!existsSync(folder)) {
     mkdirSync(GUEST_CACHE, { recursive: true });
     const making = mkdtempSync(join(resolve(GUEST_CACHE), `making-${process.pid}-`));

@@ -1,21 +1,15 @@
 /**
  * An MCP2221 (Microchip DS20005565, chapter 3: I2C master and four GPIO lines behind USB HID) for the kernel's own
- * driver hid-mcp2221, by /dev/uhid (Documentation/hid/uhid.rst). On its bus is a memory of 256 bytes at 0x48, whose
- * first written byte says where to read or write. Its line 1 is wired to its line 0. Runs in a guest.
+ * driver hid-mcp2221. On its bus is a memory of 256 bytes at 0x48, whose first written byte says where to read or
+ * write. Its line 1 is wired to its line 0. Runs in a guest.
  */
-import { constants, openSync, read, writeSync } from "node:fs";
+import { UhidDevice } from "./uhid-device.ts";
 
-const UHID_OUTPUT = 6;
-const UHID_CREATE2 = 11;
-const UHID_INPUT2 = 12;
-/** struct uhid_event: the type, and struct uhid_create2_req, the largest of its parts. */
-const EVENT_BYTES = 4 + 4376;
-const BUS_USB = 3;
-const VENDOR = 0x04d8;
-const PRODUCT = 0x00dd;
+const OUTPUT = 6;
+const INPUT2 = 12;
 const REPORT_BYTES = 64;
 /** Sixty-four bytes in, sixty-four out, of no meaning. */
-const DESCRIPTOR = "0600ff0901a101190129401500 26ff007508954081001901294091 00c0".replaceAll(" ", "");
+const DESCRIPTOR = "0600ff0901a101190129401500 26ff007508954081001901294091 00c0";
 
 const MEMORY_ADDRESS = 0x48;
 const STATUS = 0x10;
@@ -33,7 +27,10 @@ const MAX_DATA = 60;
 
 /** Plugged in as long as its process lives. */
 export class UsbBridgeChip {
-  readonly #fd = openSync("/dev/uhid", constants.O_RDWR);
+  readonly #device = new UhidDevice(
+    { name: "MCP2221", vendor: 0x04d8, product: 0x00dd, descriptor: DESCRIPTOR },
+    (type, body) => this.#heard(type, body),
+  );
   readonly #memory = Buffer.alloc(256);
   #at = 0;
   #nobody = false;
@@ -42,36 +39,12 @@ export class UsbBridgeChip {
   /** 1: input. */
   readonly #directions: number[] = [1, 1, 1, 1];
 
-  constructor() {
-    const descriptor = Buffer.from(DESCRIPTOR, "hex");
-    const event = Buffer.alloc(EVENT_BYTES);
-    event.writeUInt32LE(UHID_CREATE2, 0);
-    event.write("MCP2221", 4);
-    const numbers = 4 + 128 + 64 + 64;
-    event.writeUInt16LE(descriptor.length, numbers);
-    event.writeUInt16LE(BUS_USB, numbers + 2);
-    event.writeUInt32LE(VENDOR, numbers + 4);
-    event.writeUInt32LE(PRODUCT, numbers + 8);
-    descriptor.copy(event, numbers + 20);
-    writeSync(this.#fd, event);
-    this.#listen();
-  }
-
-  #listen(): void {
-    const event = Buffer.alloc(EVENT_BYTES);
-    read(this.#fd, event, 0, EVENT_BYTES, null, (error) => {
-      if (error !== null) throw error;
-      if (event.readUInt32LE(0) === UHID_OUTPUT) this.#say(this.#answer(event.subarray(4, 4 + REPORT_BYTES)));
-      this.#listen();
-    });
-  }
-
-  #say(report: Buffer): void {
-    const event = Buffer.alloc(EVENT_BYTES);
-    event.writeUInt32LE(UHID_INPUT2, 0);
-    event.writeUInt16LE(REPORT_BYTES, 4);
-    report.copy(event, 6);
-    writeSync(this.#fd, event);
+  #heard(type: number, body: Buffer): void {
+    if (type !== OUTPUT) return;
+    const input = Buffer.alloc(2 + REPORT_BYTES);
+    input.writeUInt16LE(REPORT_BYTES, 0);
+    this.#answer(body.subarray(0, REPORT_BYTES)).copy(input, 2);
+    this.#device.send(INPUT2, input);
   }
 
   #answer(asked: Buffer): Buffer {

@@ -67,7 +67,7 @@ const IMPORTS: Readonly<Record<string, string>> = {
   "wasi-atomics.c": "import wasi:keyvalue/store@0.2.0-draft2; import wasi:keyvalue/atomics@0.2.0-draft2;",
   "telemetry.c": "import picolet:board/telemetry@0.1.0;",
   "serial.c": "import picolet:board/serial@0.1.0; import wasi:io/streams;",
-  "pins.c": "import picolet:board/gpio@0.1.0; import picolet:board/i2c@0.1.0;",
+  "pins.c": "import picolet:board/gpio@0.1.0; import picolet:board/i2c@0.1.0; import wasi:io/poll;",
   "nn.c": ["tensor", "errors", "inference", "graph"]
     .map((name) => `import wasi:nn/${name}@0.2.0-rc-2024-10-28;`)
     .join(" "),
