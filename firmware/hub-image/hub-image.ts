@@ -19,6 +19,7 @@ const PACKAGES = ["libc6", "libgcc-s1", "libstdc++6", "gcc-14-base"];
 const LEFT_OUT =
   /^\.\/usr\/(?:lib\/[^/]+\/(?:gconv|audit)\/|share\/(?!doc\/[^/]+\/copyright$|doc\/lib\w+(?:\+\+)?[^/]*$))/;
 const USER = 65532;
+const PROGRAM = "/usr/lib/picolet-hub/bin/picolet-hub";
 const LIBRARY = "/usr/lib/picolet-hub/lib";
 const STATE = "/var/lib/picolet-hub";
 const TAR_LIMIT_BYTES = 512 * 1024 * 1024;
@@ -145,8 +146,8 @@ const nodeLayer = (distribution: string, epoch: number): Buffer =>
     cpSync(join(distribution, "lib/node"), join(root, LIBRARY, "node"));
   });
 
-/** The program, and at the end the folders that its user may write to. */
-function hubLayer(distribution: string, epoch: number): Buffer {
+/** The program, and at the end the folders that its user may write to. A tar archive. */
+export function hubLayer(distribution: string, epoch: number): Buffer {
   const program = layerOf(epoch, (root) => {
     const place = (from: string, to: string): void => {
       mkdirSync(dirname(join(root, to)), { recursive: true });
@@ -154,9 +155,10 @@ function hubLayer(distribution: string, epoch: number): Buffer {
     };
     for (const name of readdirSync(join(distribution, "lib")).filter((each) => each !== "node"))
       place(`lib/${name}`, `${LIBRARY}/${name}`);
-    writeFileSync(join(root, LIBRARY, "picolet-hub"), COMMAND, { mode: 0o755 });
-    mkdirSync(join(root, "usr/bin"));
-    symlinkSync(`..${LIBRARY.slice("/usr".length)}/picolet-hub`, join(root, "usr/bin/picolet-hub"));
+    for (const path of [PROGRAM, "/usr/bin/picolet-hub"]) mkdirSync(dirname(join(root, path)), { recursive: true });
+    // Not among the library's files: the parts of the program are in a folder of the same name.
+    writeFileSync(join(root, PROGRAM), COMMAND, { mode: 0o755 });
+    symlinkSync(`..${PROGRAM.slice("/usr".length)}`, join(root, "usr/bin/picolet-hub"));
     mkdirSync(join(root, "etc/picolet-hub"), { recursive: true });
     for (const name of ["LICENSE", "THIRD-PARTY-LICENSES", "sbom.cdx.json"])
       place(name, `/usr/share/doc/picolet-hub/${name}`);

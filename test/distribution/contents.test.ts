@@ -1,6 +1,8 @@
 /** A board and a hub install all that they need, and nothing else. */
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { describe, test } from "node:test";
+import { hubLayer } from "@picolet/firmware/hub-image/hub-image.ts";
 import { ownPlatform } from "@picolet/scripts/build/platform-parts.ts";
 import { DistributionContents } from "../support/distribution/distribution-contents.ts";
 
@@ -107,6 +109,17 @@ describe("a hub's distribution", () => {
       expected.sort(),
     );
     assert.ok(hub.files.some((file) => /^lib\/picolet-hub\/device-selector-\w+\.mjs$/.test(file)));
+  });
+
+  test("is the layer of the hub's image, with a program that starts it", () => {
+    const layer = hubLayer("dist/hub", 0);
+    const members = execFileSync("tar", ["-t"], { input: layer, encoding: "utf8" }).split("\n");
+    const expected = hub.files
+      .filter((file) => file.startsWith("lib/") && file !== "lib/node")
+      .map((file) => `./usr/lib/picolet-hub/${file}`);
+    const isIn = (folder: string) => (member: string) => member.startsWith(folder) && !member.endsWith("/");
+    assert.deepEqual(members.filter(isIn("./usr/lib/picolet-hub/lib/")).sort(), expected.sort());
+    assert.deepEqual(members.filter(isIn("./usr/lib/picolet-hub/bin/")), ["./usr/lib/picolet-hub/bin/picolet-hub"]);
   });
 
   test("has machine code for this platform alone", () => {
