@@ -8,9 +8,9 @@ import { type ListenableWatch, WatchSource } from "@picolet/protocol/async/watch
 import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, PodUid } from "@picolet/protocol/ports.ts";
 import type { DesiredPod, Device } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { DEVICES_ANNOTATION } from "../plan/admission/devices-annotation.ts";
 import {
   type AllowedDevices,
-  DEVICES_ANNOTATION,
   isNeverAllowed,
   parseRequestedDevices,
   type RequestedDevice,

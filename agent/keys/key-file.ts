@@ -4,8 +4,8 @@
  */
 import { createCipheriv, createDecipheriv, hash, randomBytes } from "node:crypto";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { KEY_FILE } from "./key-file-name.ts";
 
-export const KEY_FILE = "store-keys.json";
 const NEXT_KEY_FILE = "store-keys.new.json";
 
 export const KEY_BYTES = 32;

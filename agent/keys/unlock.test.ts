@@ -17,7 +17,8 @@ import {
   waitsForItsKey,
 } from "@picolet/test/support/unit/agent/key-board.ts";
 import { type DataKeys, MAX_MESSAGES, ROTATION_MS } from "./data-keys.ts";
-import { KEY_FILE, type KeyFolder, parseKeyFile } from "./key-file.ts";
+import { type KeyFolder, parseKeyFile } from "./key-file.ts";
+import { KEY_FILE } from "./key-file-name.ts";
 import { makeKeyProviders, runTool } from "./key-providers.ts";
 import { unlockDataKeys } from "./unlock.ts";
 

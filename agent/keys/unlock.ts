@@ -15,7 +15,6 @@ import {
   type UnlockedKeys,
 } from "./data-keys.ts";
 import {
-  KEY_FILE,
   type KeyFile,
   type KeyFolder,
   type ProviderKind,
@@ -23,6 +22,7 @@ import {
   parseKeyFile,
   unwrapKey,
 } from "./key-file.ts";
+import { KEY_FILE } from "./key-file-name.ts";
 import type { KeyProvider } from "./key-providers.ts";
 
 /** The last key file that could not be used, for an operator who brings its provider back. */

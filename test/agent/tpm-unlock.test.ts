@@ -7,7 +7,7 @@ import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
-import { KEY_FILE } from "@picolet/agent/keys/key-file.ts";
+import { KEY_FILE } from "@picolet/agent/keys/key-file-name.ts";
 import { SoftwareTpm, withoutSwtpm } from "../support/agent/swtpm.ts";
 import { Board, keepsItsKey, losesItsKey, opens, waitsForItsKey } from "../support/unit/agent/key-board.ts";
 

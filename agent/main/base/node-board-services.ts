@@ -8,7 +8,7 @@ import type { Tags } from "@picolet/protocol/telemetry/records.ts";
 import type { BoardServices } from "@picolet/runtime-contract/board-services.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { parseBuckets } from "@picolet/runtime-wasm/shared/board/keyvalue/grant.ts";
-import { ANNOTATION_PREFIX } from "@picolet/runtime-wasm/shared/grants/pod-grants.ts";
+import { ANNOTATION_PREFIX } from "@picolet/runtime-wasm/shared/grants/annotation-prefix.ts";
 import type { Configuration } from "../../config/configuration.ts";
 import type { KeyvalueBuckets } from "../../core/store/keyvalue-buckets.ts";
 import { nodeReference } from "../../core/store/store-ports.ts";

@@ -7,7 +7,7 @@ import type { Container, Pod, Volume } from "@picolet/protocol/pod/pod.ts";
 import { parsePod } from "@picolet/protocol/pod/validation/parse-pod.ts";
 import { podUid } from "@picolet/protocol/ports.ts";
 import type { DesiredPod, EnvVar, Mount } from "@picolet/runtime-contract/runtime-adapter.ts";
-import { ANNOTATION_PREFIX } from "@picolet/runtime-wasm/shared/grants/pod-grants.ts";
+import { ANNOTATION_PREFIX } from "@picolet/runtime-wasm/shared/grants/annotation-prefix.ts";
 import { readManifest } from "../../sources/manifests/manifest-reader.ts";
 import { expandReferences } from "../../volumes/values/expand.ts";
 

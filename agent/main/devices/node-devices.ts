@@ -21,7 +21,7 @@ import type { ContainerPlacement } from "../../core/pods/container-placement.ts"
 import type { PodEnder, PodMover, Rejection } from "../../core/pods/pod-admission.ts";
 import type { AnnotatedDevices } from "../../devices/annotated-devices.ts";
 import type { GivenDevices } from "../../devices/given-devices.ts";
-import { DEVICES_ANNOTATION } from "../../plan/admission/requested-devices.ts";
+import { DEVICES_ANNOTATION } from "../../plan/admission/devices-annotation.ts";
 import type { PluginHandler } from "../../plugins/plugin-handler.ts";
 import { PodEvents } from "../../workers/ports/pod-events.ts";
 import type { AgentBase } from "../base/agent-base.ts";

@@ -12,7 +12,8 @@ import type { PressureCondition } from "../../core/node/node-pressure.ts";
 import { nodeReference } from "../../core/store/store-ports.ts";
 import { RECORDS_FOLDER } from "../../images/pulls/pull-records.ts";
 import type { DataKeys } from "../../keys/data-keys.ts";
-import { KEY_FILE, type ProviderKind } from "../../keys/key-file.ts";
+import type { ProviderKind } from "../../keys/key-file.ts";
+import { KEY_FILE } from "../../keys/key-file-name.ts";
 import { DurableFolderOnDisk } from "../../security/durable-folder.ts";
 import type { Store } from "../../store/store.ts";
 

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { DEVICES_ANNOTATION, parseRequestedDevices, problemOfAllowed, refusalOf } from "./requested-devices.ts";
+import { DEVICES_ANNOTATION } from "./devices-annotation.ts";
+import { parseRequestedDevices, problemOfAllowed, refusalOf } from "./requested-devices.ts";
 
 const refusal = (text: string, match: readonly string[], namespaces: readonly string[] = ["default"]) =>
   refusalOf({ namespace: "default", annotations: { [DEVICES_ANNOTATION]: text } }, [{ match, namespaces }]);

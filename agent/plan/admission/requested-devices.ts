@@ -11,7 +11,7 @@
  * Pure.
  */
 
-export const DEVICES_ANNOTATION = "picolet.io/devices";
+import { DEVICES_ANNOTATION } from "./devices-annotation.ts";
 
 /** Bounds the devices of one pod; a board has some dozens of nodes. 64 entries are about 2 KiB. */
 const MAX_ENTRIES = 64;

@@ -7,6 +7,7 @@ import type { Container, EphemeralContainer, Pod } from "@picolet/protocol/pod/p
 import type { BoardInterface, ServicePeer } from "@picolet/runtime-contract/board-services.ts";
 import type { ContainerLaunch, DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { asyncNames, type ComponentShape } from "../../shared/binary/component-shape.ts";
+import { ANNOTATION_PREFIX } from "../../shared/grants/annotation-prefix.ts";
 import { boardInterfaceOf, importsBoard } from "../../shared/grants/board-grants.ts";
 import { type HttpOptions, type ServeOptions, serveOptions } from "../../shared/grants/http-options.ts";
 import {
@@ -16,7 +17,7 @@ import {
   isHttp02,
   ungrantedImports,
 } from "../../shared/grants/import-grants.ts";
-import { ANNOTATION_PREFIX, type PodGrants } from "../../shared/grants/pod-grants.ts";
+import type { PodGrants } from "../../shared/grants/pod-grants.ts";
 import type { BoardLaunch, Identity } from "../../shared/messages/launch.ts";
 
 /** A runner alone needs some 14 MiB; with less it would be killed before the component says a word. */

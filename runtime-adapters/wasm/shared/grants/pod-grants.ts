@@ -8,12 +8,11 @@ import type { BoardInterface, BucketGrant, DeviceGrant } from "@picolet/runtime-
 import { parseBuckets } from "../board/keyvalue/grant.ts";
 import { DEFAULT_LOG_LEVEL, type LogLevel, parseLogLevel } from "../board/logging/grant.ts";
 import { type NetworkRules, parseNetworkRules } from "../network/network-rules.ts";
+import { ANNOTATION_PREFIX } from "./annotation-prefix.ts";
 import { INTERFACE_GRANTS, type InterfaceGrants, parseInterfaces } from "./board-grants.ts";
 import { deviceMismatches, parseDevices } from "./device-grants.ts";
 import { type HttpOptions, parseHttpOptions } from "./http-options.ts";
 import { parseVolumeName } from "./syntax/volume-name.ts";
-
-export const ANNOTATION_PREFIX = "wasm.picolet.io/";
 
 export interface PodGrants {
   /** True when its containers may share a process with those of other pods of its namespace. */
