@@ -30,8 +30,7 @@ import type { PartName } from "./bench-timetable.ts";
 
 const POD_COUNTS = [0, 10, 50];
 const SCRAPES = 20;
-/** In turns without and with a tracer. */
-const LEAN_PERIODS = 5;
+const LEAN_PERIODS = 3;
 /** Runs of forty pods at once, which take ten seconds each. */
 const MANY_RUNS = 3;
 

@@ -35,8 +35,8 @@ export const PARTS = {
   },
   lean: {
     what: "what the guard in npm test sees: memory, bytes, wake-ups, system calls at rest",
-    waits: "25 s, up to 30 s until a heartbeat, 5 heartbeats of 30 s",
-    seconds: { setUp: 4, rest: 175, end: 29 },
+    waits: "20 s, up to 30 s until a heartbeat, 3 heartbeats of 30 s",
+    seconds: { setUp: 8, rest: 145, end: 29 },
   },
   memory: {
     what: "its memory by owner: heap by space and source file, malloc, stacks, libraries",

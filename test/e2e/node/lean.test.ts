@@ -10,8 +10,8 @@ import { type LeanFigures, leanFigures } from "../../bench/memory/lean-figures.t
 import { containerdMissing } from "../../support/containerd/containerd.ts";
 
 const skip = containerdMissing() ?? false;
-/** Two are enough when nothing is above its limit; what is above it in the half of so many is always above it. */
-const MAX_PERIODS = 8;
+/** One is enough when nothing is above its limit; what is above it in so many is always above it. */
+const MAX_PERIODS = 4;
 
 function aboveLimits(pods: number, figures: Partial<LeanFigures>): string[] {
   const name = `pods${pods}`;
