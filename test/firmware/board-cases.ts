@@ -192,7 +192,7 @@ export async function memoryAtRest(board: EmulatedBoard): Promise<number> {
 
 const secondsSince = (begun: number): number => Math.round((performance.now() - begun) / 1000);
 /** A line of shell that prints a file of the partition `picolet`. */
-const showFat = (name: string): string =>
+export const showFat = (name: string): string =>
   `(mount -o ro ${PARTITION} /mnt && cat /mnt/${name}; code=$?; umount /mnt; exit $code)`;
 
 async function runsWorkloads(world: BoardWorld): Promise<void> {
