@@ -441,6 +441,18 @@ test("a board on which nothing goes on any more is relieved before the threshold
   assert.deepEqual([...board.ends.keys()], ["thrash"]);
 });
 
+test("stalls that no eviction can end are logged once in ten seconds", async () => {
+  await using board = new Board(HARD);
+  board.add("static", 850, { source: "file" });
+  board.stalledUs = 0;
+  for (let second = 0; second < 32; second += 1) {
+    board.stalledUs += 600_000;
+    await board.clock.advance(seconds(1));
+  }
+  const isStall = (problem: string): boolean => problem.startsWith("nothing goes on for want of memory");
+  assert.equal(board.log.problems.filter(isStall).length, 3);
+});
+
 test("after the agent's start no pod goes for what unused images give back, which are known half a minute later at most", async () => {
   for (const settles of [true, false]) {
     await using board = new Board([threshold("nodefs.available", 100)]);

@@ -173,11 +173,10 @@ export class EvictionManager implements Component {
       const { crossed, stalled, lookAgainIn, window } = planMemorySampling(this.#fast, view);
       this.#stalls = window;
       if (crossed.length > 0) this.#memory.crossed(crossed);
-      else if (stalled && hard !== undefined) {
+      else if (stalled && hard !== undefined && this.#memory.urge(hard)) {
         log.warn("nothing goes on for want of memory, though the eviction threshold is not met", {
           ...view.reading.node,
         });
-        this.#memory.urge(hard);
       }
       alarm.set(lookAgainIn);
       await alarm.ring(signal);

@@ -86,12 +86,16 @@ export class PressureLoop {
     this.#alarm.set(millis(0));
   }
 
-  /** As if this threshold were met, once. */
-  urge(threshold: EvictionThreshold): void {
-    if (this.#isFruitless(threshold)) return;
+  /**
+   * As if this threshold were met, once.
+   * @returns false while no measure helps
+   */
+  urge(threshold: EvictionThreshold): boolean {
+    if (this.#isFruitless(threshold)) return false;
     this.#patience?.abort();
     this.#urged = threshold;
     this.#alarm.set(millis(0));
+    return true;
   }
 
   #isFruitless(due: EvictionThreshold): boolean {
