@@ -6,6 +6,7 @@
  *   load fill FOLDER MIB_PER_SECOND [MIB]
  *   load inodes FOLDER FILES_PER_SECOND [FILES]
  *   load fork PER_SECOND [PROCESSES]
+ *   load huge FOLDER MIB            takes huge pages of 2 MiB of a hugetlbfs, touches and keeps them
  *   load spin
  *
  * A rate of 0 is: as fast as it can. It says how far it has come once a second, and `held` when it has all it wants; it
@@ -76,6 +77,19 @@ static int one_process(long number) {
   return 0;
 }
 
+static int one_huge_page(long number) {
+  char path[4096];
+  snprintf(path, sizeof path, "%s/page-%ld", folder, number);
+  int file = open(path, O_RDWR | O_CREAT, 0600);
+  if (file < 0) return fail("make a file", number);
+  /* It goes with the process. */
+  unlink(path);
+  char *memory = mmap(NULL, 2 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (memory == MAP_FAILED) return fail("map a huge page", number);
+  for (long page = 0; page < 2 * MIB; page += 4096) memory[page] = 1;
+  return 0;
+}
+
 static void wait_until(struct timespec since, double seconds) {
   struct timespec then = since;
   then.tv_sec += (time_t)seconds;
@@ -126,6 +140,7 @@ int main(int argc, char **argv) {
   if (strcmp(what, "fill") == 0) return run(one_mebibyte_on_disk, atof(args[1]), atol(args[2]));
   if (strcmp(what, "inodes") == 0) return run(one_file, atof(args[1]), atol(args[2]));
   if (strcmp(what, "fork") == 0) return run(one_process, atof(args[0]), atol(args[1]));
+  if (strcmp(what, "huge") == 0) return run(one_huge_page, 0, atol(args[1]) / 2);
   if (strcmp(what, "spin") == 0)
     for (volatile long turns = 0;; turns++) continue;
   fprintf(stderr, "load: nothing is called %s\n", what);
