@@ -23,6 +23,10 @@ const HELD_PODS = 40;
 const REST_SECONDS = 60;
 const SLOTS = "/usr/lib/picolet-image/boot-slots";
 const MEMORY = "awk '/^MemTotal/{t=$2}/^MemAvailable/{a=$2}END{print int((t-a)/1024)}' /proc/meminfo";
+/** How long a shutdown of the board may take the pods to end. */
+const SHUTDOWN_SECONDS = 45;
+const LOGIND = "org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager";
+const LOGIND_DELAY = `busctl get-property ${LOGIND} InhibitDelayMaxUSec`;
 const PARTITION = "/run/picolet-disk/picolet";
 /** A line of 9600 baud brings 960 characters a second, and edgectl starts on a slow processor. */
 const SLOW_LINE = { baud: 9600, limitMs: 120_000 };
@@ -378,14 +382,16 @@ async function survivesFullData(world: BoardWorld): Promise<void> {
 
 async function forgetsEverything(world: BoardWorld): Promise<void> {
   const board = await world.board();
-  const file = await world.fleet.boardFile({}, { replaceNodes: true });
+  const config = { shutdownGracePeriod: `${SHUTDOWN_SECONDS}s` };
+  const file = await world.fleet.boardFile({ config }, { replaceNodes: true });
   await board.output(
     `touch /data/marker; base64 -d > /run/new.yaml <<'END'\n${Buffer.from(file).toString("base64")}\nEND`,
   );
   const key = await board.output("sha256sum /var/lib/picolet/identity/identity.pem");
   await board.output(onFat("cp /run/new.yaml picolet.yaml"));
+  await assert.rejects(world.fleet.ssh("edgectl", "factory-reset", "--yes"), /may only look/);
   board.expectRestart();
-  assert.match(await world.fleet.ssh("edgectl", "factory-reset", "--yes"), /restarts/);
+  assert.match(await board.output("edgectl factory-reset --yes"), /restarts/);
   await board.shellReady();
   await world.connected(board);
   assert.notEqual(await board.output("sha256sum /var/lib/picolet/identity/identity.pem"), key);
@@ -396,6 +402,8 @@ async function forgetsEverything(world: BoardWorld): Promise<void> {
   );
   const node = await world.fleet.untilNodeReady();
   assert.equal(conditionOf(node, "Ready"), "True");
+  // logind waits for 5 seconds unless the agent has it wait for longer: /etc is read-only.
+  await board.until(`${LOGIND_DELAY} | grep -qx 't ${SHUTDOWN_SECONDS}000000'`);
   // The hub still wants them here.
   await world.podsRun(board);
 }
