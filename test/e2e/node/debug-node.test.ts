@@ -71,11 +71,17 @@ describe("edgectl debug node", { skip, timeout: 300_000 }, () => {
     await untilOnlyOthers();
   });
 
-  test("passes standard input on with -i, and to the image's own program without a command", () => {
+  test("passes standard input on with -i, and to the image's own program without a command", async () => {
     const big = "0123456789abcde\n".repeat(16 * 1024);
-    const copied = debug(words("-i", "--", "cat"), big);
-    assert.ok(copied.out === big, `every byte comes back: ${copied.out.length} of ${big.length}, ${copied.errors}`);
-    assert.equal(copied.code, 0);
+    const child = spawn("dist/board/bin/edgectl", ["--socket", node.socketPath, ...words("-i", "--", "cat")]);
+    child.stdin.write(big);
+    // Its input ends only now: containerd 1.6 may lose what is in pipes when a container of a busy machine ends.
+    const copied = await untilPrinted(child, (text) => text.length >= big.length);
+    assert.ok(copied === big, `every byte comes back: ${copied.length} of ${big.length}`);
+    child.stdin.end();
+    for (const stream of [child.stdout, child.stderr]) stream.resume();
+    await once(child, "close");
+    assert.equal(child.exitCode, 0);
     assert.deepEqual(debug(words(), "echo from the shell; exit 7\n"), { code: 7, out: "from the shell\n", errors: "" });
   });
 
