@@ -11,7 +11,7 @@ import { containerdMissing } from "../../support/containerd/containerd.ts";
 
 const skip = containerdMissing() ?? false;
 /** One is enough when nothing is above its limit; what is above it in so many is always above it. */
-const MAX_PERIODS = 4;
+const MAX_PERIODS = 8;
 
 function aboveLimits(pods: number, figures: Partial<LeanFigures>): string[] {
   const name = `pods${pods}`;
