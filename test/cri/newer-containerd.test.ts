@@ -84,6 +84,16 @@ describe(`newer containerd: ${release}`, { skip }, () => {
     await fixture.adapter.apply(pod, { kind: "updateSandbox", sandboxId: podSandboxId }, signal);
   });
 
+  /** More than the pipes between a container and containerd hold. containerd 1.6 does not wait for what is in them. */
+  test("all that a container wrote before its end is in its log", async () => {
+    const pod = cri.podOf();
+    await cri.sandboxOf(pod);
+    const line = "0123456789abcde";
+    const lines = 16 * 1024;
+    const printed = await cri.output(pod, `yes ${line} | head -n ${lines} >/all; cat /all | tee /more`);
+    assert.equal(printed, `${line}\n`.repeat(lines));
+  });
+
   test("hostUsers: false: root of the pod is no root of the node, and its files are root's", async () => {
     const folder = await fixture.hostFolder("given", "from root");
     const pod = cri.podOf({}, { hostUsers: false });

@@ -75,7 +75,7 @@ describe("edgectl debug node", { skip, timeout: 300_000 }, () => {
     const big = "0123456789abcde\n".repeat(16 * 1024);
     const child = spawn("dist/board/bin/edgectl", ["--socket", node.socketPath, ...words("-i", "--", "cat")]);
     child.stdin.write(big);
-    // Its input ends only now: containerd 1.6 may lose what is in pipes when a container of a busy machine ends.
+    // Its input ends only now: containerd 1.6 may lose what is in pipes when a container ends (docs/runtimes.md).
     const copied = await untilPrinted(child, (text) => text.length >= big.length);
     assert.ok(copied === big, `every byte comes back: ${copied.length} of ${big.length}`);
     child.stdin.end();
