@@ -64,7 +64,7 @@ export function boardMissing(architecture: "amd64" | "arm64" = "amd64"): string 
   return missing.length === 0 ? undefined : `not installed: ${missing.join(", ")}`;
 }
 
-const GREETING = /the-root-shell-is-ready/;
+const GREETING = /^the-root-shell-is-ready$/m;
 const SHELL_PORT = "root-shell";
 const PORT_DEVICE = `dev-virtio\\x2dports-${SHELL_PORT.replaceAll("-", "\\x2d")}.device`;
 /**
@@ -87,6 +87,9 @@ const CREDENTIALS: Readonly<Record<string, string>> = {
   "systemd.extra-unit.test-shell.service": TEST_SHELL,
   "systemd.unit-dropin.basic.target~test": "[Unit]\nWants=test-shell.service\n",
 };
+
+/** The board has started again while a command ran. `shellReady` waits for the new system's shell. */
+export class BoardRestarted extends Error {}
 
 export class EmulatedBoard implements AsyncDisposable {
   /** Holds the disk and the firmware's variables. */
@@ -228,7 +231,7 @@ export class EmulatedBoard implements AsyncDisposable {
     this.#shellFrom = this.#shell?.length ?? 0;
   }
 
-  /** Runs a line of shell as root. One at a time. */
+  /** Runs a line of shell as root. One at a time. @throws {BoardRestarted} */
   async run(line: string, limitMs = COMMAND_LIMIT_MS): Promise<ShellResult> {
     const shell = this.#shell;
     if (shell === undefined) throw new Error("the board is off");
@@ -238,7 +241,12 @@ export class EmulatedBoard implements AsyncDisposable {
     const [begin, end] = [`"<${mark}"'>'`, `"</${mark}" $?'>'`];
     const from = shell.length;
     shell.send(`echo ${begin}; (${line}\n) </dev/null 2>&1; echo ${end}\n`);
-    const [text, code] = await shell.waitFor(new RegExp(`<${mark}>\\n([^]*?)</${mark} (\\d+)>`), limitMs, from);
+    const pattern = new RegExp(`<${mark}>\\n([^]*?)</${mark} (\\d+)>|${GREETING.source}`, "m");
+    const [text, code] = await shell.waitFor(pattern, limitMs, from);
+    if (code === undefined) {
+      this.#shellFrom = from;
+      throw new BoardRestarted(`the board started again during ${line}\n${this.serial.tail}`);
+    }
     return { output: text, exitCode: Number(code) };
   }
 
