@@ -39,6 +39,10 @@ export function amountsOf({ requests, limits }: ResourceRequirements, resource: 
 }
 
 export function isResized(resource: Resizable, from: ResourceRequirements, to: ResourceRequirements): boolean {
+  const isSame =
+    from.requests?.[resource] === to.requests?.[resource] && from.limits?.[resource] === to.limits?.[resource];
+  // Nearly always: nothing is parsed then.
+  if (isSame) return false;
   const [before, after] = [amountsOf(from, resource), amountsOf(to, resource)];
   return before.request !== after.request || before.limit !== after.limit;
 }

@@ -38,9 +38,9 @@ export class CgroupKeeper implements Component {
 
   async run(signal: AbortSignal): Promise<void> {
     const { pods, reserved, changes, clock } = this.#components;
-    const isNeeded = (): boolean => reserved !== undefined || pods().length > 0;
     for (;;) {
-      if (!isNeeded()) for await (const _ of changes.changes(signal)) if (isNeeded()) break;
+      if (reserved === undefined && pods().length === 0)
+        for await (const _ of changes.changes(signal)) if (pods().length > 0) break;
       await this.#check();
       await clock.sleep(INTERVAL, signal);
     }

@@ -2,6 +2,7 @@ import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import type { CgroupNames } from "@picolet/protocol/cgroup/cgroup-names.ts";
 import { type CgroupSettings, type CgroupValues, podCgroupValues } from "@picolet/protocol/cgroup/cgroup-values.ts";
 import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { qosClass } from "@picolet/protocol/pod/qos.ts";
 import { type Clock, type Log, type PodUid, seconds } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
@@ -36,6 +37,8 @@ export class PodCgroups implements PodResources {
   readonly #init: PodCgroupsInit;
   /** Pods whose cgroup was put right, each said once. */
   readonly #reported = new Set<string>();
+  /** Computed once for each: they are compared every minute. */
+  readonly #values = new WeakMap<Pod, CgroupValues>();
 
   constructor(
     components: {
@@ -85,7 +88,8 @@ export class PodCgroups implements PodResources {
   }
 
   wanted({ uid, pod }: DesiredPod): CgroupValues {
-    const values = podCgroupValues(pod, this.#init.settings);
+    const values = this.#values.get(pod) ?? podCgroupValues(pod, this.#init.settings);
+    this.#values.set(pod, values);
     const isUnlimited = values.cpuQuotaUs !== undefined && this.#hasExclusiveCpus?.(uid) === true;
     return isUnlimited ? { ...values, cpuQuotaUs: -1 } : values;
   }
