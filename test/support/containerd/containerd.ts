@@ -21,6 +21,7 @@ import {
 import { networkInterfaces, tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
+import { isAbandoned, writeOwner } from "../unit/machine/owner-file.ts";
 import { runningProcesses } from "../unit/machine/processes.ts";
 import {
   defaultRelease,
@@ -41,8 +42,6 @@ const CGROUPS = "/sys/fs/cgroup";
 const CGROUP_TRIES = 100;
 const CGROUP_RETRY_MS = 20;
 const DIRECTORY_PREFIX = "picolet-containerd-";
-/** Holds the pid of the process that a directory belongs to. */
-const OWNER_FILE = "owner";
 const NEEDED_PROGRAMS = [
   "/usr/bin/containerd",
   "/usr/bin/ctr",
@@ -182,7 +181,7 @@ export class Containerd implements AsyncDisposable {
     chmodSync(directory, 0o711);
     const containerd = new Containerd(directory, programs);
     for (const folder of ["run", "cni/net.d", "opt", "root"]) mkdirSync(join(directory, folder), { recursive: true });
-    writeFileSync(join(directory, OWNER_FILE), String(process.pid));
+    writeOwner(directory);
     options.mountRoot?.(join(directory, "root"));
     const config = options.withoutCri === true ? dockersConfigOf(directory) : configOf(directory, programs, options);
     writeFileSync(join(directory, "config.toml"), config);
@@ -311,8 +310,7 @@ async function takeAwayLeftovers(): Promise<void> {
   for (const name of readdirSync(tmpdir())) {
     if (!name.startsWith(DIRECTORY_PREFIX)) continue;
     const directory = join(tmpdir(), name);
-    const owner = readIfThere(join(directory, OWNER_FILE));
-    if (owner === undefined || existsSync(`/proc/${owner}`)) continue;
+    if (!isAbandoned(directory)) continue;
     killWorkloads(directory);
     await takeAway(directory);
   }

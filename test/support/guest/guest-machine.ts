@@ -5,14 +5,13 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, truncateSyn
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { distributionFolder } from "@picolet/scripts/build/build.ts";
+import { isAbandoned, writeOwner } from "../unit/machine/owner-file.ts";
 import type { GuestArchitecture } from "./guest-architecture.ts";
 import { GuestChannel } from "./guest-channel.ts";
 import { type GuestImage, LARGE_PARTS } from "./guest-image.ts";
 import { GuestMonitor } from "./guest-monitor.ts";
 
 const DIRECTORY_PREFIX = "picolet-guest-";
-/** Holds the pid of the process that a directory belongs to. */
-const OWNER_FILE = "owner";
 /** The fixed size of the disk with the built agent: a machine is woken with disks of the same size. */
 const PAYLOAD_BYTES = 32 * 2 ** 20;
 /** Where a guest finds what it may reach of this machine: as many ports as the conformance tests need. */
@@ -56,7 +55,7 @@ export class GuestMachine implements AsyncDisposable {
   static async start(init: MachineInit): Promise<GuestMachine> {
     takeAwayLeftovers();
     const directory = mkdtempSync(join(tmpdir(), DIRECTORY_PREFIX));
-    writeFileSync(join(directory, OWNER_FILE), String(process.pid));
+    writeOwner(directory);
     writePayload(join(directory, "payload"), init.architecture);
     const args = ["--pdeathsig", "KILL", init.architecture.emulator, ...argumentsOf(init, directory)];
     // QEMU keeps dropped writes in a file without a name in TMPDIR, so that nothing is left of it even after a kill.
@@ -193,8 +192,7 @@ function writePayload(path: string, { platform, programs }: GuestArchitecture): 
 function takeAwayLeftovers(): void {
   for (const name of readdirSync(tmpdir())) {
     if (!name.startsWith(DIRECTORY_PREFIX)) continue;
-    const owner = join(tmpdir(), name, OWNER_FILE);
-    if (existsSync(owner) && !existsSync(`/proc/${readFileSync(owner, "utf8")}`))
-      rmSync(join(tmpdir(), name), { recursive: true, force: true });
+    const folder = join(tmpdir(), name);
+    if (isAbandoned(folder)) rmSync(folder, { recursive: true, force: true });
   }
 }
