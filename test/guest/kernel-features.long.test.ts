@@ -158,7 +158,23 @@ describe("a board whose kernel has AppArmor, huge pages and PSI", { skip }, () =
     const files = ["hugetlb.2MB.max", "hugetlb.2MB.current"];
     assert.deepEqual(await values(guest, pod, ...files, "hugetlb.2MB.rsvd.max"), [bytes, bytes, bytes]);
     assert.deepEqual(await values(guest, container, ...files), [bytes, bytes]);
+
+    // By the API server, because for a static pod others would have to make room.
+    await fleet.untilNodeReady(NODE);
+    await fleet.apply(paging("greedy", "26Mi", "true", { nodeName: NODE }));
+    await put(agent, [paging("pages", "8Mi", script), paging("fits", "24Mi", script)]);
+    const pods = await agent.waitForPods(
+      "one is refused, and one has the rest",
+      (seen) => seen.get("greedy")?.status?.phase === "Failed" && isReady(seen.get(`fits-${NODE}`)),
+    );
+    const { reason, message } = pods.get("greedy")?.status ?? {};
+    assert.equal(reason, "OutOfhugepages-2Mi");
+    const all = HUGE_PAGES * 2 * MIB;
+    assert.match(message ?? "", new RegExp(`hugepages-2Mi, requested: ${26 * MIB}, used: \\d+, capacity: ${all}$`));
+    await fleet.kubectl(["delete", "pod", "greedy", "--wait=false"]);
     await clear(agent);
+    assert.match(await guest.output("cat /proc/meminfo"), new RegExp(`HugePages_Free: +${HUGE_PAGES}\n`));
+    assert.equal(await guest.output("grep picolet.*hugetlbfs /proc/mounts || true"), "");
   });
 
   test("a pod that makes the board stall is evicted before the kernel kills anything", async () => {
@@ -183,13 +199,13 @@ describe("a board whose kernel has AppArmor, huge pages and PSI", { skip }, () =
   });
 });
 
-function paging(name: string, size: string, script: string): object {
+function paging(name: string, size: string, script: string, spec: Fields = {}): object {
   const limits = { "hugepages-2Mi": size, memory: "16Mi", cpu: "50m" };
   const container = {
     ...{ command: ["sh", "-c", `trap 'exit 0' TERM; ${script}`], resources: { limits } },
     volumeMounts: [{ name: "huge", mountPath: "/huge" }],
   };
-  return podOf(name, container, { volumes: [{ name: "huge", emptyDir: { medium: "HugePages" } }] });
+  return podOf(name, container, { volumes: [{ name: "huge", emptyDir: { medium: "HugePages" } }], ...spec });
 }
 
 const inContext = (appArmorProfile: Fields | undefined): Fields =>

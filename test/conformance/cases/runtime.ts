@@ -95,7 +95,7 @@ const blackbox = area("[sig-node] Container Runtime blackbox test", (should) => 
     const terminated = status?.containerStatuses?.[0]?.state?.terminated;
     assert.equal(terminated?.reason, "StartError");
     assert.equal(terminated?.exitCode, 128);
-    assert.match(terminated?.message ?? "", /no such file or directory/);
+    assert.match(terminated?.message ?? "", /no such file or directory/i);
   });
 });
 
