@@ -5,13 +5,26 @@
  */
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  copyFileSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { componentNew, parse } from "@bytecodealliance/jco-transpile/wasm-tools";
 import { componentize } from "componentize-qjs";
 
 const OUTPUT = "dist/examples";
+/** For other clones that share `node_modules`, and after `dist` was removed. */
+const CACHE = "node_modules/.cache/picolet/examples";
 const JCO = "node_modules/@bytecodealliance/jco/lib";
 /** From the preview 1 that wasi-libc knows to WASI 0.2. */
 const COMMAND_ADAPTER = `${JCO}/wasi_snapshot_preview1.command.wasm`;
@@ -38,7 +51,13 @@ async function buildIfChanged(name: string, build: Build): Promise<void> {
   const [output, stamp] = [`${OUTPUT}/${name}.wasm`, `${OUTPUT}/${name}.source`];
   const source = digestOf(folder);
   if (existsSync(output) && existsSync(stamp) && readFileSync(stamp, "utf8") === source) return;
-  writeFileSync(output, await build(folder, name));
+  const kept = `${CACHE}/${name}-${source.slice(0, 16)}.wasm`;
+  if (!existsSync(kept)) {
+    mkdirSync(CACHE, { recursive: true });
+    writeFileSync(`${kept}.${process.pid}`, await build(folder, name));
+    renameSync(`${kept}.${process.pid}`, kept);
+  }
+  copyFileSync(kept, output);
   writeFileSync(stamp, source);
 }
 

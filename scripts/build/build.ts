@@ -27,6 +27,7 @@ import { buildContainerExample } from "./build-container-example.ts";
 import { buildExamples } from "./build-examples.ts";
 import { complete, jco, koffi, onnxRuntime, sqlite } from "./carried-packages.ts";
 import { Distribution } from "./distribution.ts";
+import { type BundledFile, type Bundles, keptBundles } from "./kept-bundles.ts";
 import { type PageName, pageFiles } from "./page-files.ts";
 import { ownPlatform, PLATFORMS, type Platform, platformOf } from "./platform-parts.ts";
 
@@ -355,59 +356,84 @@ const LIBRARY = `${FOLDERS.board}/lib`;
 export const distributionFolder = (name: DistributionName, platform = ownPlatform()): string =>
   platform === ownPlatform() ? FOLDERS[name] : `dist/${platform}/${name}`;
 
-/** For one platform. @returns the folders of both distributions */
-export async function buildPrograms(platform = ownPlatform()): Promise<readonly string[]> {
-  return [await buildBoard(platform), await buildHub(platform)];
+/**
+ * For one platform. @returns the folders of both distributions
+ * @param bundles "kept" takes those of an earlier build of the same sources; what is released is bundled each time
+ */
+export async function buildPrograms(
+  platform = ownPlatform(),
+  bundles: "made" | "kept" = "made",
+): Promise<readonly string[]> {
+  const make = bundles === "kept" ? keptBundles : madeBundles;
+  return [await buildBoard(platform, make), await buildHub(platform, make)];
 }
 
-async function buildBoard(platform: Platform): Promise<string> {
+type BundleMaker = (root: string, make: () => Promise<Bundles>) => Promise<Bundles>;
+const madeBundles: BundleMaker = (_, make) => make();
+
+async function buildBoard(platform: Platform, bundlesOf: BundleMaker): Promise<string> {
   const root = distributionFolder("board", platform);
   const board = new Distribution(root, platform);
-  const metafiles = [];
-  for (const program of dividedPrograms) {
-    const { files, metafile } = await dividedFiles(program, join(root, "lib"));
-    for (const { path, code } of files) {
-      requireAscii(path, code);
-      board.write(relative(resolve(root), path), code);
-    }
-    metafiles.push(metafile);
-  }
-  metafiles.push(...(await writeBundles(board, boardPrograms)));
-  requireAscii("edgectl.cjs", readFileSync(`${root}/lib/edgectl.cjs`, "utf8"));
+  const { files, metafiles } = await bundlesOf(root, () => boardBundles(root));
+  for (const { path, content } of files) board.write(path, content);
   board.write("bin/picolet", launcher("picolet.cjs", AGENT_ENVIRONMENT, AGENT_FLAGS), 0o755);
   board.write("bin/edgectl", launcher("edgectl.cjs", "", "--max-semi-space-size=1 "), 0o755);
   board.add("wit", "wit/board");
-  await writePage(board, "lib/page", "board");
   for (const [path, text] of boardDocuments()) board.write(path, text);
   complete(board, metafiles, [sqlite(platform), jco, koffi(platform), onnxRuntime], platform);
   return root;
 }
 
-async function buildHub(platform: Platform): Promise<string> {
+async function boardBundles(root: string): Promise<Bundles> {
+  const bundled: BundledFile[] = [];
+  const metafiles = [];
+  for (const program of dividedPrograms) {
+    const { files, metafile } = await dividedFiles(program, join(root, "lib"));
+    for (const { path, code } of files) {
+      requireAscii(path, code);
+      bundled.push({ path: relative(resolve(root), path), content: code });
+    }
+    metafiles.push(metafile);
+  }
+  const others = await bundlesAt(root, boardPrograms);
+  for (const { path, content } of others.files)
+    if (path === "lib/edgectl.cjs") requireAscii(path, Buffer.from(content).toString("utf8"));
+  const files = [...bundled, ...others.files, ...(await pageAt("lib/page", "board"))];
+  return { files, metafiles: [...metafiles.filter((each) => each !== undefined), ...others.metafiles] };
+}
+
+async function buildHub(platform: Platform, bundlesOf: BundleMaker): Promise<string> {
   const root = distributionFolder("hub", platform);
   const hub = new Distribution(root, platform);
-  const metafiles = await writeBundles(hub, hubPrograms);
+  const { files, metafiles } = await bundlesOf(root, () => hubBundles(root));
+  for (const { path, content } of files) hub.write(path, content);
   hub.write("bin/picolet-hub", launcher("picolet-hub.mjs", HUB_ENVIRONMENT, HUB_FLAGS), 0o755);
-  hub.write("lib/kubernetes-models.json", kubernetesModels());
-  await writePage(hub, "lib/page/board", "board");
-  await writePage(hub, "lib/page/fleet", "fleet");
   for (const [path, text] of hubDocuments()) hub.write(path, text);
   complete(hub, metafiles, [sqlite(platform)], platform);
   return root;
 }
 
-async function writePage(target: Distribution, folder: string, page: PageName): Promise<void> {
-  for (const { name, content } of await pageFiles(page)) target.write(join(folder, name), content);
+async function hubBundles(root: string): Promise<Bundles> {
+  const { files, metafiles } = await bundlesAt(root, hubPrograms);
+  const models = { path: "lib/kubernetes-models.json", content: kubernetesModels() };
+  const pages = [...(await pageAt("lib/page/board", "board")), ...(await pageAt("lib/page/fleet", "fleet"))];
+  return { files: [...files, models, ...pages], metafiles };
 }
 
-async function writeBundles(target: Distribution, programs: readonly BuildOptions[]): Promise<readonly Metafile[]> {
-  const metafiles = [];
+async function pageAt(folder: string, page: PageName): Promise<readonly BundledFile[]> {
+  return (await pageFiles(page)).map(({ name, content }) => ({ path: join(folder, name), content }));
+}
+
+async function bundlesAt(root: string, programs: readonly BuildOptions[]): Promise<Bundles> {
+  const files: BundledFile[] = [];
+  const metafiles: Metafile[] = [];
   for (const program of programs) {
-    const result = await build({ ...shared, ...program, outdir: join(target.root, "lib"), write: false });
-    for (const { path, contents } of result.outputFiles) target.write(relative(resolve(target.root), path), contents);
-    metafiles.push(result.metafile);
+    const result = await build({ ...shared, ...program, outdir: join(root, "lib"), write: false });
+    for (const { path, contents } of result.outputFiles)
+      files.push({ path: relative(resolve(root), path), content: contents });
+    if (result.metafile !== undefined) metafiles.push(result.metafile);
   }
-  return metafiles.filter((each) => each !== undefined);
+  return { files, metafiles };
 }
 
 /** Bundles one program of CommonJS, without what the distributions carry beside theirs. */
@@ -434,7 +460,8 @@ function megabytesOf(folder: string): string {
 
 async function main(platforms: readonly Platform[]): Promise<void> {
   for (const platform of platforms) {
-    for (const folder of await buildPrograms(platform)) console.log(`${folder}: ${platform}, ${megabytesOf(folder)}`);
+    for (const folder of await buildPrograms(platform, "kept"))
+      console.log(`${folder}: ${platform}, ${megabytesOf(folder)}`);
     if (platform !== ownPlatform()) continue;
     const examples = await buildExamples();
     buildContainerExample();

@@ -320,7 +320,7 @@ async function main(): Promise<number> {
       ignore("the reader of the output may go away; everything that was started must be ended all the same"),
     );
   say("building");
-  await buildPrograms();
+  await buildPrograms(undefined, "kept");
   await buildExamples();
   const runtime = await probeContainerRuntime();
   say(runtime.message);

@@ -6,5 +6,5 @@ import { installTestSystem } from "./install-test-system.ts";
 
 installTestSystem();
 installKubectl();
-await buildPrograms();
+await buildPrograms(undefined, "kept");
 await buildExamples();
