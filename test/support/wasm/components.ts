@@ -6,7 +6,6 @@ import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { extname, join, resolve } from "node:path";
-import { componentNew } from "@bytecodealliance/jco-transpile/wasm-tools";
 import { appear, BUILD, bundled, type Format } from "../unit/machine/bundles.ts";
 import { built, type TextFile, textFile } from "../unit/wasm/text-components.ts";
 import { withWorld } from "./wasi-wit.ts";
@@ -187,8 +186,11 @@ function moduleOf(source: string, folder: string): Uint8Array {
 /** @param imports beside those of the C library */
 async function commandComponent(module: Uint8Array, imports: string | undefined): Promise<Uint8Array> {
   const described = imports === undefined ? module : await withWorld(module, imports);
+  const { componentNew } = await import("@bytecodealliance/jco-transpile/wasm-tools");
   return componentNew(described, [["wasi_snapshot_preview1", readFileSync(COMMAND_ADAPTER)]]);
 }
 
-const worldComponent = async (module: Uint8Array, world: string): Promise<Uint8Array> =>
-  componentNew(await withWorld(module, world));
+async function worldComponent(module: Uint8Array, world: string): Promise<Uint8Array> {
+  const { componentNew } = await import("@bytecodealliance/jco-transpile/wasm-tools");
+  return componentNew(await withWorld(module, world));
+}

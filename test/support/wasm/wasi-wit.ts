@@ -1,7 +1,6 @@
 /** Describes by WIT text, for the component tools, the WASI that C programs import and export by hand. */
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { componentEmbed } from "@bytecodealliance/jco-transpile/wasm-tools";
 import { boardWitSource } from "@picolet/scripts/build/wit-source.ts";
 
 /** WASI's interfaces as jco brings them, and the version that test components name. */
@@ -13,7 +12,7 @@ const WASI_VERSION = "0.2.3";
 const PROPOSALS = "test/components/proposals.wit";
 
 /** @param world what it imports and exports, of WASI 0.2 without a version */
-export function withWorld(module: Uint8Array, world: string): Promise<Uint8Array> {
+export async function withWorld(module: Uint8Array, world: string): Promise<Uint8Array> {
   const own = world.replace(/(wasi:[\w/-]+)(?![\w/@-])/g, `$1@${WASI_VERSION}`);
   const folders = world.includes("@0.3.0") ? [WASI_WIT, WASI_03_WIT] : [WASI_WIT];
   const packages = folders.flatMap((folder) =>
@@ -29,5 +28,6 @@ export function withWorld(module: Uint8Array, world: string): Promise<Uint8Array
     boardWitSource("nested"),
     readFileSync(PROPOSALS, "utf8"),
   ].join("\n");
+  const { componentEmbed } = await import("@bytecodealliance/jco-transpile/wasm-tools");
   return componentEmbed({ witSource, world: "component", binary: module });
 }

@@ -2,7 +2,6 @@
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
-import { parse } from "@bytecodealliance/jco-transpile/wasm-tools";
 import { appear, BUILD } from "../machine/bundles.ts";
 
 /** Files of `test/components`. */
@@ -19,11 +18,18 @@ export type TextFile =
 /** @returns the absolute path of the component. */
 export function textFile(source: TextFile): Promise<string> {
   const content = readFileSync(join("test/components", source));
-  return built(source, content, () => parse(content.toString("utf8")));
+  return built(source, content, () => parsed(content.toString("utf8")));
 }
 
 /** A component of text given in the test itself. */
-export const textComponent = (text: string): Promise<string> => built("text.wat", Buffer.from(text), () => parse(text));
+export const textComponent = (text: string): Promise<string> =>
+  built("text.wat", Buffer.from(text), () => parsed(text));
+
+/** Loads the parser when there is something to parse: it takes a processor 0.1 s, and most components are kept. */
+async function parsed(text: string): Promise<Uint8Array> {
+  const { parse } = await import("@bytecodealliance/jco-transpile/wasm-tools");
+  return parse(text);
+}
 
 /** Several test files may build at the same moment: each result appears whole. */
 export async function built(
