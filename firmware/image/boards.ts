@@ -86,6 +86,8 @@ const BASE = [
   ...["bash", "dash", "coreutils", "sed", "grep", "findutils", "gzip", "hostname", "procps", "busybox-static"],
   ...["systemd-timesyncd", "libnss-systemd", "iproute2", "wpasupplicant", "wireless-regdb"],
   ...["rauc", "rauc-service", "e2fsprogs", "dosfstools", "dmsetup", "fdisk", "openssh-server", "ca-certificates"],
+  // For the key of stored Secrets, where a board has a TPM.
+  "tpm2-tools",
   // Libraries that Node and its native parts are linked with.
   ...["libstdc++6", "libatomic1", "tzdata"],
 ];

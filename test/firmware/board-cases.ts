@@ -5,10 +5,11 @@
  */
 import assert from "node:assert/strict";
 import { existsSync, statSync } from "node:fs";
-import { PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { PODS, SECRETS } from "@picolet/hub-core/kube-client/kube-client.ts";
 import type { StatusReport } from "@picolet/protocol/local-api/status.ts";
+import { SoftwareTpm } from "../support/agent/swtpm.ts";
 import { BoardFleet, conditionOf, NODE } from "../support/firmware/board-fleet.ts";
-import { BOOT_LIMIT_MS, EmulatedBoard } from "../support/firmware/emulated-board.ts";
+import { BOOT_LIMIT_MS, type BoardOptions, EmulatedBoard } from "../support/firmware/emulated-board.ts";
 import { bootCut, givePods, type JudgedCut, judgeCuts, Recording } from "../support/firmware/power-cuts.ts";
 import { testImage, type Variant } from "../support/firmware/test-image.ts";
 import { TempFolder } from "../support/unit/machine/temp-folder.ts";
@@ -74,6 +75,11 @@ export class BoardWorld implements AsyncDisposable {
     this.#board = board;
     await this.#record(board, false);
     return board;
+  }
+
+  /** A board beside that of the other cases; it is off. */
+  besideBoard(options: Omit<BoardOptions, "image">): EmulatedBoard {
+    return EmulatedBoard.create({ image: this.#image, ...options });
   }
 
   /** Everything that the board writes is recorded, for power cuts at any point of it. */
@@ -164,6 +170,7 @@ export const BOARD_CASES = {
   watchdog: isRestartedByWatchdog,
   fullData: survivesFullData,
   factoryReset: forgetsEverything,
+  tpm: keepsKeysInTpm,
 } as const satisfies Readonly<Record<string, Case>>;
 
 export type BoardCaseName = keyof typeof BOARD_CASES;
@@ -406,6 +413,52 @@ async function forgetsEverything(world: BoardWorld): Promise<void> {
   await board.until(`${LOGIND_DELAY} | grep -qx 't ${SHUTDOWN_SECONDS}000000'`);
   // The hub still wants them here.
   await world.podsRun(board);
+}
+
+const TPM_NODE = "board-tpm";
+const GUARDED = "guarded";
+
+/**
+ * A board with a TPM keeps the key of its Secrets in it without being asked. Its card in another board works, as that
+ * node; what it held of Secrets is lost there, and comes from the hub again.
+ */
+async function keepsKeysInTpm(world: BoardWorld): Promise<void> {
+  const { fleet, folder } = world;
+  await world.dropBoard();
+  await using own = await SoftwareTpm.start(folder.at("own-tpm"), { isOfBoard: true });
+  await using other = await SoftwareTpm.start(folder.at("other-tpm"), { isOfBoard: true });
+  const boardFile = await fleet.boardFile({ node: { name: TPM_NODE } });
+  const card = folder.at("tpm.qcow2");
+  {
+    await using board = world.besideBoard({ tpm: own.controlSocket, fatFiles: { "picolet.yaml": boardFile } });
+    await board.turnOn();
+    await fleet.untilNodeReady(2 * BOOT_LIMIT_MS, TPM_NODE);
+    await fleet.admin.create(SECRETS, { metadata: { name: GUARDED }, stringData: { word: "sesame" } });
+    const env = [{ name: "WORD", valueFrom: { secretKeyRef: { name: GUARDED, key: "word" } } }];
+    await fleet.admin.create(PODS, fleet.workload("component", GUARDED, { nodeName: TPM_NODE, env }));
+    await fleet.untilPod(GUARDED);
+    await board.shellReady();
+    const keys = await secretsOf(board);
+    assert.deepEqual([keys?.provider, keys?.keyGeneration, keys?.problem], ["tpm2", 1, ""]);
+    assert.match(await board.output("edgectl doctor || true"), /stored Secrets.*key is in the TPM 2\.0/);
+    await board.powerOff();
+    board.saveCard(card);
+  }
+  await using thief = world.besideBoard({ tpm: other.controlSocket, card });
+  await thief.turnOn();
+  await thief.shellReady();
+  await thief.until("systemctl is-active picolet && edgectl status");
+  const keys = await secretsOf(thief);
+  assert.deepEqual([keys?.provider, keys?.keyGeneration], ["tpm2", 1]);
+  assert.match(keys?.problem ?? "", /the TPM was cleared, or is another one/);
+  await thief.output("test -e /var/lib/picolet/store-keys.lost.json");
+  await fleet.untilNodeReady(2 * BOOT_LIMIT_MS, TPM_NODE);
+  await thief.until("edgectl get events | grep -q SecretKeyLost && pgrep -f wasm-runner.cjs");
+  await thief.until("edgectl status -o json | grep -q '\"unreadable\": *0'");
+}
+
+async function secretsOf(board: EmulatedBoard): Promise<StatusReport["secretsAtRest"]> {
+  return (JSON.parse(await board.output("edgectl status -o json")) as StatusReport).secretsAtRest;
 }
 
 export interface PowerCutOptions {

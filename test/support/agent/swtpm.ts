@@ -14,18 +14,28 @@ export const withoutSwtpm: string | false = PROGRAMS.every((path) => existsSync(
 
 export class SoftwareTpm implements AsyncDisposable {
   readonly #folder: string;
+  readonly #isOfBoard: boolean;
   #child: ChildProcess | undefined;
 
-  private constructor(folder: string) {
+  private constructor(folder: string, isOfBoard: boolean) {
     this.#folder = folder;
+    this.#isOfBoard = isOfBoard;
   }
 
-  /** @param folder of its sockets and its state, which is made when it is missing */
-  static async start(folder: string): Promise<SoftwareTpm> {
+  /**
+   * @param folder of its sockets and its state, which is made when it is missing
+   * @param isOfBoard QEMU uses it, by `controlSocket`, for an emulated board: this machine's tools cannot
+   */
+  static async start(folder: string, { isOfBoard = false } = {}): Promise<SoftwareTpm> {
     mkdirSync(folder, { recursive: true });
-    const tpm = new SoftwareTpm(folder);
+    const tpm = new SoftwareTpm(folder, isOfBoard);
     await tpm.#start();
     return tpm;
+  }
+
+  /** QEMU's chardev of a TPM connects to it. */
+  get controlSocket(): string {
+    return `${this.#server}.ctrl`;
   }
 
   /** Stands in for the device: providers ask whether it is there. */
@@ -66,19 +76,22 @@ export class SoftwareTpm implements AsyncDisposable {
   }
 
   async #start(): Promise<void> {
-    const control = join(this.#folder, "tpm.sock.ctrl");
+    const control = this.controlSocket;
     for (const path of [this.#server, control]) rmSync(path, { force: true });
     const child = spawn(
       "swtpm",
       [
-        ...["socket", "--tpm2", "--tpmstate", `dir=${this.#folder}`, "--flags", "not-need-init,startup-clear"],
-        ...["--server", `type=unixio,path=${this.#server}`, "--ctrl", `type=unixio,path=${control}`],
+        ...["socket", "--tpm2", "--tpmstate", `dir=${this.#folder}`, "--ctrl", `type=unixio,path=${control}`],
+        // QEMU passes a socket of its own, and starts the TPM with the board.
+        ...(this.#isOfBoard
+          ? []
+          : ["--flags", "not-need-init,startup-clear", "--server", `type=unixio,path=${this.#server}`]),
       ],
       { stdio: "ignore" },
     );
     this.#child = child;
-    await listening(control, child);
-    await listening(this.#server, child, { connects: false });
+    await listening(control, child, { connects: !this.#isOfBoard });
+    if (!this.#isOfBoard) await listening(this.#server, child, { connects: false });
   }
 }
 

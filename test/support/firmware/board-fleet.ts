@@ -104,12 +104,21 @@ export class BoardFleet implements AsyncDisposable {
     await this.#registry.pushContent("hello", "1", artifact(component), [component, WASM_CONFIG]);
   }
 
-  /** A pod of that image, or of that component, for this board. */
-  workload(kind: "container" | "component", name: string): Readonly<Record<string, unknown>> {
+  /** A pod of that image, or of that component, for this board unless another one is named. */
+  workload(
+    kind: "container" | "component",
+    name: string,
+    { nodeName = NODE, ...more }: { readonly nodeName?: string; readonly env?: readonly object[] } = {},
+  ): Readonly<Record<string, unknown>> {
     const pod = (kind === "container" ? containerPod(name) : componentPod(name)) as { readonly spec: PodSpec };
     const image = `${this.#registryOfBoard}/${kind === "container" ? "busybox:1" : "hello:1"}`;
-    const containers = pod.spec.containers.map((each) => ({ ...each, image, imagePullPolicy: "IfNotPresent" }));
-    return { ...pod, spec: { ...pod.spec, nodeName: NODE, containers } };
+    const containers = pod.spec.containers.map((each) => ({
+      ...each,
+      image,
+      imagePullPolicy: "IfNotPresent",
+      ...more,
+    }));
+    return { ...pod, spec: { ...pod.spec, nodeName, containers } };
   }
 
   /** Puts a bundle of RAUC into the registry. @returns the reference for `picolet.io/os-image` */

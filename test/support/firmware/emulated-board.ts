@@ -37,6 +37,8 @@ export interface BoardOptions {
   readonly sshPort?: number;
   /** A file of `saveCard`: the board begins with a copy of that card. */
   readonly card?: string;
+  /** The control socket of a software TPM (`SoftwareTpm`). Missing: the board has no TPM. */
+  readonly tpm?: string;
 }
 
 export interface TurnOnOptions {
@@ -343,7 +345,7 @@ export class EmulatedBoard implements AsyncDisposable {
   }
 
   #command(writeLog: string | undefined): readonly string[] {
-    const { memoryMiB = 512, sshPort } = this.#options;
+    const { memoryMiB = 512, sshPort, tpm } = this.#options;
     const at = (name: string): string => join(this.folder, name);
     const isArm = this.#isArm;
     const code = isArm ? "/usr/share/AAVMF/AAVMF_CODE.fd" : "/usr/share/OVMF/OVMF_CODE_4M.fd";
@@ -378,6 +380,9 @@ export class EmulatedBoard implements AsyncDisposable {
       ...["-chardev", socket("shell"), "-device", "virtio-serial-pci"],
       ...["-device", `virtserialport,chardev=shell,name=${SHELL_PORT}`],
       ...["-qmp", `unix:${at("monitor.sock")},server=on,wait=off`],
+      ...(tpm === undefined ? [] : ["-chardev", `socket,id=tpm,path=${tpm}`]),
+      ...(tpm === undefined ? [] : ["-tpmdev", "emulator,id=tpm0,chardev=tpm"]),
+      ...(tpm === undefined ? [] : ["-device", `${isArm ? "tpm-tis-device" : "tpm-tis"},tpmdev=tpm0`]),
       // The chipset's watchdog, which is strapped off otherwise.
       ...(isArm ? [] : ["-global", "ICH9-LPC.noreboot=false", "-action", "watchdog=reset"]),
       ...credentials.flatMap((text) => ["-smbios", `type=11,value=${text.replaceAll(",", ",,")}`]),
