@@ -16,10 +16,7 @@ const missing = ["/usr/bin/skopeo", "/usr/bin/docker-registry", "/usr/bin/ssh-ke
 );
 const skip = boardMissing() ?? (missing.length > 0 ? `not installed: ${missing.join(", ")}` : false);
 
-/** Boots take minutes on a busy machine: `npm run test:image` runs it. */
-if (process.env.PICOLET_FIRMWARE === "1") describe("a new card with the components' image", { skip }, runsFromNewCard);
-
-function runsFromNewCard(): void {
+describe("a new card with the components' image", { skip }, () => {
   let fleet: BoardFleet;
   let board: EmulatedBoard;
 
@@ -56,4 +53,4 @@ function runsFromNewCard(): void {
     await board.until(`${showFat("picolet-report.txt")} | grep -E '^Token +used, and wiped'`);
     assert.doesNotMatch(await board.output(showFat("picolet.yaml")), /token: [a-z0-9]{6}\./);
   });
-}
+});
