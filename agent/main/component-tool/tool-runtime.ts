@@ -1,7 +1,7 @@
 /** The component runtime of one call of the tool: the adapter that agents have, in a folder that goes with it. */
 import { chmodSync, chownSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { dirname, join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { ConsoleLog } from "@picolet/protocol/async/console-log.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { podCgroupValues } from "@picolet/protocol/cgroup/cgroup-values.ts";
@@ -17,6 +17,7 @@ import { componentPrograms } from "../node/component-programs.ts";
 import { nameFrom, type ToolPod, toolPod } from "./tool-pod.ts";
 import { ToolServices } from "./tool-services.ts";
 
+const FOLDER_PREFIX = "edgectl-wasm-";
 const SETTINGS = { cpuCFSQuota: true, cpuPeriodUs: 100_000, podPidsLimit: -1 };
 /** `wasm.maxComponentSize`'s own. */
 const DEFAULT_MAX_COMPONENT_BYTES = 32 * 1024 * 1024;
@@ -56,7 +57,8 @@ export class ToolRuntime implements AsyncDisposable {
   private constructor(request: ComponentToolRequest, programs: string, folder: string, { log, cgroups }: Ports) {
     this.#folder = folder;
     this.#cgroups = cgroups;
-    this.#cgroup = `/picolet-wasm-run-${process.pid}`;
+    // Not by the process ID, which comes again: a tool that was killed can leave a cgroup that is frozen.
+    this.#cgroup = `/picolet-wasm-run-${basename(folder).slice(FOLDER_PREFIX.length)}`;
     this.#services = new ToolServices(log, join(folder, "keyvalue.db"));
     this.#image = { requested: imageOf(request), id: "" };
     this.pod = toolPod(request, this.#image.requested, join(folder, "volumes"));
@@ -85,7 +87,7 @@ export class ToolRuntime implements AsyncDisposable {
 
   /** @throws what is wrong with the file or the pod */
   static async create(request: ComponentToolRequest, signal: AbortSignal): Promise<ToolRuntime> {
-    const folder = mkdtempSync(join(tmpdir(), "edgectl-wasm-"));
+    const folder = mkdtempSync(join(tmpdir(), FOLDER_PREFIX));
     const log = new ConsoleLog({ format: "text", level: "error", write: complain, now: () => new Date() });
     const hierarchies = await detectCgroups();
     const cgroups = new CgroupTree({ clock: systemClock, log }, { hierarchies });
