@@ -2,7 +2,7 @@ import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import type { CgroupNames } from "@picolet/protocol/cgroup/cgroup-names.ts";
 import { type CgroupSettings, type CgroupValues, podCgroupValues } from "@picolet/protocol/cgroup/cgroup-values.ts";
 import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
-import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import type { Pod, QosClass } from "@picolet/protocol/pod/pod.ts";
 import { qosClass } from "@picolet/protocol/pod/qos.ts";
 import { type Clock, type Log, type PodUid, seconds } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
@@ -37,8 +37,8 @@ export class PodCgroups implements PodResources {
   readonly #init: PodCgroupsInit;
   /** Pods whose cgroup was put right, each said once. */
   readonly #reported = new Set<string>();
-  /** Computed once for each: they are compared every minute. */
-  readonly #values = new WeakMap<Pod, CgroupValues>();
+  /** Computed once for each pod, which never changes: they are compared every minute. */
+  readonly #computed = new WeakMap<Pod, { readonly qos: QosClass; readonly values: CgroupValues }>();
 
   constructor(
     components: {
@@ -67,7 +67,15 @@ export class PodCgroups implements PodResources {
   pathOf(pod: DesiredPod): string {
     if (!this.#cgroups.usable) return "";
     if (!this.#init.cgroupsPerQOS) return this.#init.cgroupRoot.replace(/\/+$/, "");
-    return this.#init.names.pod(qosClass(pod.pod), pod.uid);
+    return this.#init.names.pod(this.#of(pod.pod).qos, pod.uid);
+  }
+
+  #of(pod: Pod): { readonly qos: QosClass; readonly values: CgroupValues } {
+    const known = this.#computed.get(pod);
+    if (known !== undefined) return known;
+    const computed = { qos: qosClass(pod), values: podCgroupValues(pod, this.#init.settings) };
+    this.#computed.set(pod, computed);
+    return computed;
   }
 
   /**
@@ -88,8 +96,7 @@ export class PodCgroups implements PodResources {
   }
 
   wanted({ uid, pod }: DesiredPod): CgroupValues {
-    const values = this.#values.get(pod) ?? podCgroupValues(pod, this.#init.settings);
-    this.#values.set(pod, values);
+    const { values } = this.#of(pod);
     const isUnlimited = values.cpuQuotaUs !== undefined && this.#hasExclusiveCpus?.(uid) === true;
     return isUnlimited ? { ...values, cpuQuotaUs: -1 } : values;
   }

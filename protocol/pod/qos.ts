@@ -23,16 +23,8 @@ function addTo(totals: Totals, texts: Readonly<Record<string, string>> | undefin
   return found;
 }
 
-/** Pods never change; each is asked about again and again, at rest too. */
-const classes = new WeakMap<Pod, QosClass>();
-
 export function qosClass(pod: Pod): QosClass {
-  const known = classes.get(pod) ?? computeQosClass(pod);
-  classes.set(pod, known);
-  return known;
-}
-
-function computeQosClass({ spec }: Pod): QosClass {
+  const { spec } = pod;
   const parts =
     spec.resources === undefined
       ? [...spec.containers, ...(spec.initContainers ?? [])].map((container) => container.resources)
