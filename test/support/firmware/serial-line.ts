@@ -12,11 +12,16 @@ export class SerialLine {
   readonly #waiting = new Set<() => void>();
   #text = "";
   #dropped = 0;
+  #isClosed = false;
 
   private constructor(socket: Socket) {
     this.#socket = socket;
     socket.setEncoding("latin1").on("data", this.#receive);
     socket.on("error", () => undefined);
+    socket.once("close", () => {
+      this.#isClosed = true;
+      for (const check of this.#waiting) check();
+    });
   }
 
   readonly #receive = (data: unknown): void => {
@@ -70,7 +75,7 @@ export class SerialLine {
   /**
    * Waits for a text after `from`.
    * @returns the groups of the pattern
-   * @throws after `limitMs`, with what came last
+   * @throws after `limitMs` and when the line closes, as a board that has ended does it; with what came last
    */
   async waitFor(pattern: RegExp, limitMs: number, from = 0): Promise<readonly [string, ...string[]]> {
     const find = (): RegExpExecArray | null => pattern.exec(this.#text.slice(Math.max(0, from - this.#dropped)));
@@ -78,11 +83,11 @@ export class SerialLine {
     const check = (): void => {
       const found = find();
       if (found !== null) resolve(found);
+      else if (this.#isClosed) fail("before it closed");
     };
-    const late = setTimeout(
-      () => reject(new Error(`the line had no ${pattern} within ${limitMs} ms; its end is\n${this.tail}`)),
-      limitMs,
-    );
+    const fail = (when: string): void =>
+      reject(new Error(`the line had no ${pattern} ${when}; its end is\n${this.tail}`));
+    const late = setTimeout(() => fail(`within ${limitMs} ms`), limitMs);
     this.#waiting.add(check);
     try {
       check();
