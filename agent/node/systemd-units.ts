@@ -72,10 +72,7 @@ export class SystemdUnits implements CgroupUnits, Disposable {
   }
 
   [Symbol.dispose](): void {
-    void this.#opening?.then(
-      (bus) => bus[Symbol.dispose](),
-      () => undefined,
-    );
+    void this.#opening?.then((bus) => bus[Symbol.dispose](), ignore("it was never open"));
     this.#opening = undefined;
   }
 

@@ -1,3 +1,4 @@
+import { ignore } from "@picolet/protocol/errors.ts";
 import type { Clock, MonotonicMs } from "@picolet/protocol/ports.ts";
 import { millis } from "@picolet/protocol/ports.ts";
 
@@ -76,12 +77,9 @@ export class Timetable implements Disposable {
     const sleep = { until, abort: new AbortController() };
     this.#sleep = sleep;
     const duration = millis(Math.max(0, Math.ceil(until - this.#clock.monotonic())));
-    this.#clock.sleep(duration, sleep.abort.signal).then(
-      () => {
-        if (this.#sleep === sleep) this.#ring();
-      },
-      () => undefined, // Aborted: another sleep has taken its place, or nothing is set any more.
-    );
+    this.#clock.sleep(duration, sleep.abort.signal).then(() => {
+      if (this.#sleep === sleep) this.#ring();
+    }, ignore("another sleep has taken its place, or nothing is set any more"));
   }
 
   #ring(): void {

@@ -1,7 +1,7 @@
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import type { CgroupNames } from "@picolet/protocol/cgroup/cgroup-names.ts";
 import { type CgroupSettings, type CgroupValues, podCgroupValues } from "@picolet/protocol/cgroup/cgroup-values.ts";
-import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Pod, QosClass } from "@picolet/protocol/pod/pod.ts";
 import { qosClass } from "@picolet/protocol/pod/qos.ts";
 import { type Clock, type Log, type PodUid, seconds } from "@picolet/protocol/ports.ts";
@@ -195,10 +195,9 @@ export class PodCgroups implements PodResources {
 
   async #kill(path: string, signal: AbortSignal): Promise<void> {
     using limit = joinSignals(signal);
-    const timer = this.#clock.sleep(KILL_TIMEOUT, limit.signal).then(
-      () => limit.abort(),
-      () => undefined,
-    );
+    const timer = this.#clock
+      .sleep(KILL_TIMEOUT, limit.signal)
+      .then(() => limit.abort(), ignore("the processes have ended"));
     try {
       await this.#cgroups.kill(path, limit.signal);
     } catch (error) {

@@ -10,7 +10,7 @@ import { aborted, joinSignals } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import type { ListenAddress } from "@picolet/protocol/command-line/flag-values.ts";
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { formatOf, OPENMETRICS_TEXT, PROMETHEUS_TEXT } from "@picolet/protocol/metrics/content-type.ts";
 import { type Clock, type Log, millis } from "@picolet/protocol/ports.ts";
 import type { MetricsAccess, MetricsQuestion } from "./metrics-access.ts";
@@ -121,10 +121,7 @@ export class MetricsServer implements Component {
     using life = joinSignals(this.#stop.signal);
     response.once("close", () => life.abort());
     response.on("error", () => life.abort());
-    clock.sleep(ANSWER_LIMIT, life.signal).then(
-      () => response.destroy(),
-      () => undefined,
-    );
+    clock.sleep(ANSWER_LIMIT, life.signal).then(() => response.destroy(), ignore("it was answered in time"));
     let user: string | undefined;
     try {
       if (request.method !== "GET") throw new PicoletError("unimplemented", "only GET is offered here");

@@ -1,5 +1,5 @@
 import { cancelled, rejectOnAbort } from "@picolet/protocol/async/abort.ts";
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import { millis } from "@picolet/protocol/ports.ts";
 import { decodeBatch, type TelemetryBatch } from "@picolet/protocol/telemetry/batch.ts";
@@ -233,13 +233,10 @@ export class TelemetryStore implements Disposable {
   #write(): void {
     if (this.#isWriting) return;
     this.#isWriting = true;
-    this.#clock.sleep(GATHER, new AbortController().signal).then(
-      () => {
-        this.#isWriting = false;
-        if (!this.#isClosed) this.#writeAll();
-      },
-      () => undefined,
-    );
+    this.#clock.sleep(GATHER, new AbortController().signal).then(() => {
+      this.#isWriting = false;
+      if (!this.#isClosed) this.#writeAll();
+    }, ignore("it is never aborted"));
   }
 
   #writeAll(): void {

@@ -7,7 +7,7 @@ import type { TimerWheel, WheelTimer } from "@picolet/hub-core/timer-wheel.ts";
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
 import type { RateLimits } from "@picolet/protocol/async/rate-limits.ts";
-import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis, type Random } from "@picolet/protocol/ports.ts";
 import { statusHash } from "@picolet/protocol/tunnel/digest.ts";
 import { equalBytes } from "@picolet/protocol/tunnel/encoding/hex.ts";
@@ -330,10 +330,9 @@ export class NodeSession {
   async #synced(backend: NodeBackend): Promise<DesiredSet> {
     if (backend.desired.current.synced) return backend.desired.current;
     using waiting = joinSignals(this.#mux.closed);
-    this.#components.wheel.sleep(SYNC_DEADLINE, waiting.signal).then(
-      () => waiting.abort(),
-      () => undefined,
-    );
+    this.#components.wheel
+      .sleep(SYNC_DEADLINE, waiting.signal)
+      .then(() => waiting.abort(), ignore("it was synced in time"));
     try {
       for await (const set of backend.desired.changes(waiting.signal)) if (set.synced) return set;
     } finally {

@@ -8,7 +8,7 @@ import { aborted, ignoreCancelled, joinSignals } from "@picolet/protocol/async/a
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { RateLimits } from "@picolet/protocol/async/rate-limits.ts";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
-import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis, type Random } from "@picolet/protocol/ports.ts";
 import { MAX_FRAME_BYTES } from "@picolet/protocol/tunnel/frames.ts";
 import { type FleetIdentity, TUNNEL_SUBPROTOCOL } from "@picolet/protocol/tunnel/messages.ts";
@@ -340,10 +340,9 @@ export class TunnelServer implements Fleet, Component {
 
   async #waitUntilEmpty(limit: Millis, signal: AbortSignal): Promise<void> {
     using waiting = joinSignals(signal);
-    const timeout = this.#wheel.sleep(limit, waiting.signal).then(
-      () => waiting.abort(),
-      () => undefined,
-    );
+    const timeout = this.#wheel
+      .sleep(limit, waiting.signal)
+      .then(() => waiting.abort(), ignore("all sessions have ended"));
     for await (const nodes of this.#nodes.changes(waiting.signal)) if (nodes.size === 0) break;
     waiting.abort();
     await timeout;

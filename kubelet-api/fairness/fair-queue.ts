@@ -4,7 +4,9 @@
  * their shares, flows of one level in a round. A request that is `width` times as much work as an ordinary one makes
  * its flow sit out as many rounds.
  */
+
 import { cancelled } from "@picolet/protocol/async/abort.ts";
+import { ignore } from "@picolet/protocol/errors.ts";
 import { type Clock, type Millis, seconds } from "@picolet/protocol/ports.ts";
 
 export interface LevelInit {
@@ -261,16 +263,13 @@ export class FairQueue {
     this.#sweeping = stop;
     const { clock } = this.#components;
     const again = (): void => {
-      clock.sleep(SWEEP, stop.signal).then(
-        () => {
-          const oldest = clock.monotonic() - waitLimit;
-          for (const { flows } of this.#levels.values()) {
-            for (const flow of [...flows.values()]) this.#refuseOld(flow, oldest);
-          }
-          if (!stop.signal.aborted) again();
-        },
-        () => undefined,
-      );
+      clock.sleep(SWEEP, stop.signal).then(() => {
+        const oldest = clock.monotonic() - waitLimit;
+        for (const { flows } of this.#levels.values()) {
+          for (const flow of [...flows.values()]) this.#refuseOld(flow, oldest);
+        }
+        if (!stop.signal.aborted) again();
+      }, ignore("nothing waits any more"));
     };
     again();
   }

@@ -215,10 +215,7 @@ export async function joinPipes(
   // A write that fails says no more than that the end of `back` is near, with what it said last still to be read.
   const forth = copyWhileTaken(front, back, life.signal);
   const fro = copy(back, front, life.signal).then(() => {
-    clock.sleep(LINGER, life.signal).then(
-      () => life.abort(),
-      () => undefined,
-    );
+    clock.sleep(LINGER, life.signal).then(() => life.abort(), ignore("the front has ended in time"));
   });
   try {
     await Promise.all([forth, fro]);

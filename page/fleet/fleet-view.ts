@@ -1,4 +1,5 @@
 /** The page of the fleet: how many boards are in which state, what is wrong where, and a search among all of them. */
+import { ignore } from "@picolet/protocol/errors.ts";
 import type {
   FleetBoard,
   FleetBoards,
@@ -94,12 +95,8 @@ export class FleetView implements Disposable {
       this.#failed(error);
     };
     void repeat(RETRY_MS, (stop) => this.#follow(stop), failed, signal);
-    void repeat(
-      ROLLOUTS_INTERVAL_MS,
-      (stop) => this.#readRollouts(stop),
-      () => undefined,
-      signal,
-    );
+    const ignored = ignore("the stream of the fleet shows that the hub does not answer");
+    void repeat(ROLLOUTS_INTERVAL_MS, (stop) => this.#readRollouts(stop), ignored, signal);
   }
 
   [Symbol.dispose](): void {

@@ -1,9 +1,11 @@
 /** Node's private parts are used in one module each, which has a public way beside it; everything else is public. */
 import assert from "node:assert/strict";
-import { globSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { test } from "node:test";
+import { sourceFilesOf } from "./source-tree.ts";
 
-const SOURCES = "{protocol,runtime-adapters,agent,hub}/**/*.ts";
+/** Tests name the private parts that they look for. */
+const isTest = (path: string): boolean => /^test\/|\.test\.ts$/.test(path);
 const PRIVATE: readonly RegExp[] = [
   /\bprocess\.binding\b|Reflect\.get\(process\b/,
   /\b(?:internalBinding|_linkedBinding)\b|expose[-_]internals/,
@@ -17,15 +19,14 @@ const PRIVATE: readonly RegExp[] = [
 const USED_IN: Readonly<Record<string, string>> = {
   "agent/oom/record-wait.ts": "waiting for the kernel's log",
   "runtime-adapters/wasm/shared/serving/node-parts.ts": "serving HTTP",
+  "scripts/test/untracked-tests.ts": "finding the caller of a public function in its stack",
 };
 
 const namesPrivate = (text: string): boolean =>
   PRIVATE.some((form) => form.test(text.replace(/^\s*(?:\/?\*|\/\/).*$/gm, "")));
 
 test("Node's private parts are named nowhere but where they are known to be", () => {
-  const found = globSync(SOURCES).filter(
-    (path) => !path.endsWith(".test.ts") && namesPrivate(readFileSync(path, "utf8")),
-  );
+  const found = sourceFilesOf(".").filter((path) => !isTest(path) && namesPrivate(readFileSync(path, "utf8")));
   assert.deepEqual(found.sort(), Object.keys(USED_IN).sort());
 });
 

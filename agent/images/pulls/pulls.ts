@@ -1,7 +1,7 @@
 import { aborted, cancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
 import { MinimumRate } from "@picolet/protocol/async/minimum-rate.ts";
 import { TokenBucket } from "@picolet/protocol/async/token-bucket.ts";
-import { describeError, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { ImageReference, RegistryReference } from "@picolet/protocol/kubernetes/image-reference.ts";
 import { type Clock, type Log, type MonotonicMs, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
 import type {
@@ -237,13 +237,10 @@ export class Pulls {
   async #watched(active: Active, place: PullPlace, signal: AbortSignal) {
     using life = joinSignals(signal);
     let stalled: PicoletError | undefined;
-    this.#untilStalled(active, place, life.signal).then(
-      (error) => {
-        stalled = error;
-        life.abort();
-      },
-      () => undefined,
-    );
+    this.#untilStalled(active, place, life.signal).then((error) => {
+      stalled = error;
+      life.abort();
+    }, ignore("the pull has ended"));
     try {
       const { adapter } = active.wish;
       const pull = async (options: PullOptions) =>

@@ -1,5 +1,5 @@
 import { cancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
-import { isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import type { LifecycleHandler } from "@picolet/protocol/pod/pod.ts";
 import type { Clock, Millis } from "@picolet/protocol/ports.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
@@ -169,10 +169,7 @@ export async function runWithGrace<T>(
   if (signal.aborted) throw cancelled("the task");
   using joined = joinSignals(life);
   const cutOff = (): void => {
-    clock.sleep(grace, joined.signal).then(
-      () => joined.abort(),
-      () => undefined,
-    );
+    clock.sleep(grace, joined.signal).then(() => joined.abort(), ignore("the task has ended in time"));
   };
   signal.addEventListener("abort", cutOff, { once: true });
   try {

@@ -288,13 +288,10 @@ class Watchdog {
   constructor(clock: Clock, silence: Millis, signal: AbortSignal, bark: () => void) {
     this.#clock = clock;
     this.#aliveAt = clock.monotonic();
-    this.#guard(silence, signal).then(
-      () => {
-        this.#barked = true;
-        bark();
-      },
-      () => undefined,
-    );
+    this.#guard(silence, signal).then(() => {
+      this.#barked = true;
+      bark();
+    }, ignore("the watch has ended"));
   }
 
   get hasBarked(): boolean {

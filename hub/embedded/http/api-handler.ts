@@ -9,7 +9,7 @@ import { LabelledCounts, LabelledLatencies } from "@picolet/hub-core/counts.ts";
 import type { KubeletConnector } from "@picolet/hub-core/kubelet-connector.ts";
 import { endAnswer } from "@picolet/kubelet-api/pipes/unread-body.ts";
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
-import { isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
+import { ignore, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, millis } from "@picolet/protocol/ports.ts";
 import { apiVersionOf, type ResourceDefinition, type UserInfo } from "../api/resource-definition.ts";
 import { badRequest, internalError, methodNotAllowed, pathNotFound, StatusError } from "../api/status-error.ts";
@@ -258,10 +258,9 @@ export class ApiHandler {
     const sending = send();
     if (response.writableFinished || response.writableLength === 0) return sending;
     using sent = joinSignals();
-    this.#components.clock.sleep(millis(limitMs), sent.signal).then(
-      () => response.destroy(),
-      () => undefined,
-    );
+    this.#components.clock
+      .sleep(millis(limitMs), sent.signal)
+      .then(() => response.destroy(), ignore("it was taken in time"));
     try {
       await sending;
     } finally {

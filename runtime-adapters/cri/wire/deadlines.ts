@@ -1,3 +1,4 @@
+import { ignore } from "@picolet/protocol/errors.ts";
 import { type Clock, millis } from "@picolet/protocol/ports.ts";
 
 /** Calls something back at a time, unless it is disposed of before. */
@@ -40,14 +41,11 @@ export class Deadlines implements Disposable {
     const sleep = { untilMs, abort: new AbortController() };
     this.#sleep = sleep;
     const duration = millis(Math.max(0, Math.ceil(untilMs - this.#clock.monotonic())));
-    this.#clock.sleep(duration, sleep.abort.signal).then(
-      () => {
-        if (this.#sleep !== sleep) return;
-        this.#sleep = undefined;
-        this.#expire();
-      },
-      () => undefined, // Aborted: another sleep has replaced it, or no call waits any more.
-    );
+    this.#clock.sleep(duration, sleep.abort.signal).then(() => {
+      if (this.#sleep !== sleep) return;
+      this.#sleep = undefined;
+      this.#expire();
+    }, ignore("another sleep has replaced it, or no call waits any more"));
   }
 
   #expire(): void {

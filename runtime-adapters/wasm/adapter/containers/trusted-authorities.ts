@@ -2,7 +2,7 @@
  * The authorities that components trust in https requests beside the built-in ones: a file of the node, read when a
  * component starts.
  */
-import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Log } from "@picolet/protocol/ports.ts";
 
 const CONFIG_ERROR = "CreateContainerConfigError";
@@ -26,7 +26,8 @@ export class TrustedAuthorities {
 
   /** Reads the file once before it is needed, so that its problem is logged when the agent starts. */
   async check(): Promise<void> {
-    this.#looked ??= this.read().then(nothing, nothing);
+    const checked = ignore("`problem` has it");
+    this.#looked ??= this.read().then(checked, checked);
     await this.#looked;
   }
 
@@ -56,5 +57,3 @@ export class TrustedAuthorities {
     else this.#log.error("components that ask by https cannot start", { problem });
   }
 }
-
-const nothing = (): void => undefined;

@@ -206,13 +206,10 @@ export class RegistryPulls {
     };
     let crowdedOut: PicoletError | undefined;
     const isInTheWay = (): boolean => place.isContended && !isWhole && pace.idle >= request.limits.contendedTimeoutMs;
-    const watching = this.#until(isInTheWay, life.signal).then(
-      () => {
-        crowdedOut = inTheWay(registry, pace.idle);
-        life.abort();
-      },
-      () => undefined,
-    );
+    const watching = this.#until(isInTheWay, life.signal).then(() => {
+      crowdedOut = inTheWay(registry, pace.idle);
+      life.abort();
+    }, ignore("the pull has ended"));
     try {
       const answer = await runPullChild(this.#components, init, request, onProgress, life.signal);
       place.report(true);

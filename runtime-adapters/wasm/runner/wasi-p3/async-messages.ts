@@ -1,5 +1,6 @@
 /** wasi:http/types of WASI 0.3: messages and the transfer of their bodies, over the parts for 0.2. */
 
+import { ignore } from "@picolet/protocol/errors.ts";
 import type { HttpErrorCode } from "../../shared/http/error-code.ts";
 import { FieldList, type Fields } from "../../shared/http/fields.ts";
 import type { HttpContext } from "../../shared/http/http-context.ts";
@@ -98,11 +99,8 @@ export class OutgoingComponentBody implements Body {
 
   discard(): void {
     this.reader?.[Symbol.dispose]();
-    // Their writer waits until they are read.
-    void this.trailers.then(
-      () => undefined,
-      () => undefined,
-    );
+    const read = ignore("their writer waits until they are read");
+    void this.trailers.then(read, read);
   }
 }
 
@@ -119,11 +117,8 @@ export class IncomingHostBody implements Body {
   }
 
   consumed(outcome: FutureOf<Sent>): BodyPair {
-    // It is read so that its writer does not wait. The result concerns no one.
-    void outcome.then(
-      () => undefined,
-      () => undefined,
-    );
+    const read = ignore("it is read so that its writer does not wait; the result concerns no one");
+    void outcome.then(read, read);
     const flow: FlowPair<Uint8Array, HttpErrorCode> = this.#begun().pair;
     return [flow[0], this.trailers];
   }
