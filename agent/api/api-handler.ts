@@ -22,6 +22,7 @@ import { podObject } from "../core/pods/pod-object.ts";
 import type { PushedPods } from "../core/pods/pushed-pods.ts";
 import type { KeyvalueBuckets } from "../core/store/keyvalue-buckets.ts";
 import type { AgentView } from "./agent-view.ts";
+import type { Answer } from "./api-answers.ts";
 import { ImageRoutes } from "./image-routes.ts";
 import type { KeyvalueVerb } from "./keyvalue-routes.ts";
 import type { PodVerb } from "./pod-changes.ts";
@@ -36,21 +37,6 @@ import {
   watchEvents,
   watchPods,
 } from "./watches.ts";
-
-export type Answer =
-  | { readonly kind: "json"; readonly body: unknown; readonly refused?: true }
-  | { readonly kind: "bytes"; readonly body: Uint8Array }
-  /** A complete answer. */
-  | { readonly kind: "pieces"; readonly pieces: Iterable<string> }
-  | {
-      readonly kind: "stream";
-      /** NDJSON: one JSON object a line. */
-      readonly contentType: "application/x-ndjson" | "text/plain";
-      /** A note for the user beside the stream; "" for none. */
-      readonly notice: string;
-      /** To be called once there is room for another stream; what it gives must then be read or returned. */
-      readonly open: () => Promise<AsyncIterable<string | Uint8Array>>;
-    };
 
 /** Bounds what every report of the node has while it is held. */
 const MAX_HOLD_REASON = 128;

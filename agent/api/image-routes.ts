@@ -17,7 +17,7 @@ import type { ImageInfo } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { ActivePull, HandPull, NodeImages } from "../core/pods/image-pulls.ts";
 import { rfc3339 } from "../core/pods/pod-object.ts";
 import type { AgentView, ImageStore } from "./agent-view.ts";
-import type { Answer } from "./api-handler.ts";
+import type { Answer } from "./api-answers.ts";
 import { type Query, readJsonBody } from "./request-input.ts";
 
 /** The longest path Linux takes. */

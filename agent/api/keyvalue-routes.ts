@@ -3,7 +3,7 @@ import type { IncomingMessage } from "node:http";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { KeyvalueBucketList, KeyvalueChangeAnswer } from "@picolet/protocol/local-api/status.ts";
 import type { BucketName, KeyvalueBuckets } from "../core/store/keyvalue-buckets.ts";
-import type { Answer } from "./api-handler.ts";
+import type { Answer } from "./api-answers.ts";
 import { type ApiRequest, type Query, readBytes } from "./request-input.ts";
 
 export type KeyvalueVerb = "list" | "keys" | "get" | "set" | "delete" | "drop";

@@ -17,8 +17,8 @@ import type { PodEnder, PodMover } from "../core/pods/pod-admission.ts";
 import type { PushedPods } from "../core/pods/pushed-pods.ts";
 import type { KeyvalueBuckets } from "../core/store/keyvalue-buckets.ts";
 import type { AgentView } from "./agent-view.ts";
-import { errorAnswer, HTTP_STATUS } from "./api-errors.ts";
-import { type Answer, ApiHandler } from "./api-handler.ts";
+import { type Answer, errorAnswer, HTTP_STATUS } from "./api-answers.ts";
+import { ApiHandler } from "./api-handler.ts";
 import type { KubeletRoutes } from "./kubelet-routes.ts";
 import { listenOnSocket } from "./unix-socket.ts";
 

@@ -4,7 +4,7 @@ import { endAnswer } from "@picolet/kubelet-api/pipes/unread-body.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { PushRefusal } from "@picolet/protocol/local-api/status.ts";
 import type { PushedPods } from "../core/pods/pushed-pods.ts";
-import { errorAnswer, HTTP_STATUS } from "./api-errors.ts";
+import { errorAnswer, HTTP_STATUS } from "./api-answers.ts";
 import { MAX_PUSH_BYTES, parseRequest, type Query, readText } from "./request-input.ts";
 
 /** The path of pushes, which takes PUT. */

@@ -2,12 +2,15 @@
  * Sets fields that the file does not set: the table's default, or a value that follows from the machine and other
  * fields.
  */
+import type { Immutable } from "@picolet/protocol/pod/fields/field-schemas.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
 import type { BoardDefaults } from "./board-defaults.ts";
 import { CONFIGURATION_FIELDS, type Complete, type FieldTable, type Given } from "./configuration-fields.ts";
 
 type Fields = typeof CONFIGURATION_FIELDS;
 export type ConfigurationInput = Given<Fields>;
+/** Plain data: can be printed, stored and sent as it is. Durations are milliseconds, sizes bytes. */
+export type Configuration = Immutable<ReturnType<typeof applyConfigurationDefaults>>;
 
 /**
  * @param hostName the node's name when the file gives none; lower-cased, as the kubelet does.

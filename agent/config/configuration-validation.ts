@@ -5,7 +5,7 @@ import { childPath } from "@picolet/protocol/kubernetes/plain-data.ts";
 import { isNamespacedSysctl } from "../plan/admission/sysctls.ts";
 import type { NodeAllocatable } from "../plan/node/node-allocatable.ts";
 import type { Board } from "./board-defaults.ts";
-import type { Configuration } from "./configuration.ts";
+import type { Configuration } from "./configuration-defaults.ts";
 import type { FieldTable, ValueField } from "./configuration-fields.ts";
 import { validateAllowedDevices, validateDevices } from "./device-validation.ts";
 import { type SignalCapacities, type SignalCapacity, validateEviction } from "./eviction-validation.ts";

@@ -13,20 +13,17 @@ import {
 } from "@picolet/protocol/kubernetes/located-yaml.ts";
 import { childPath, copyPlainData, type PlainDataLimits } from "@picolet/protocol/kubernetes/plain-data.ts";
 import { removeInvalidValues, schemaProblem } from "@picolet/protocol/kubernetes/schema-problems.ts";
-import type { Immutable } from "@picolet/protocol/pod/fields/field-schemas.ts";
 import * as z from "zod/mini";
 import { isContainerfsSignal } from "../plan/eviction/eviction-thresholds.ts";
 import { type Board, type BoardDefaults, boardDefaults, type DerivedValue } from "./board-defaults.ts";
-import { applyConfigurationDefaults, type ConfigurationInput } from "./configuration-defaults.ts";
+import { applyConfigurationDefaults, type Configuration, type ConfigurationInput } from "./configuration-defaults.ts";
 import { CONFIGURATION_FIELDS, type FieldTable } from "./configuration-fields.ts";
 import { makeConfigurationSchema, unknownFields } from "./configuration-schema.ts";
 import { validateConfiguration } from "./configuration-validation.ts";
 import { type FlagSetting, flagAt, withFlags } from "./flag-settings.ts";
 
 export { formatLocatedProblem as formatConfigurationProblem } from "@picolet/protocol/kubernetes/located-yaml.ts";
-
-/** Plain data: can be printed, stored and sent as it is. Durations are milliseconds, sizes bytes. */
-export type Configuration = Immutable<ReturnType<typeof applyConfigurationDefaults>>;
+export type { Configuration } from "./configuration-defaults.ts";
 
 /** The origins of values; paths as in problems. A value that is neither given nor derived is a default. */
 export interface ConfigurationOrigins {

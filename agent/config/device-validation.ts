@@ -2,7 +2,7 @@
 
 import type { FieldProblems } from "@picolet/protocol/kubernetes/field-problems.ts";
 import { problemOfAllowed } from "../plan/admission/requested-devices.ts";
-import type { Configuration } from "./configuration.ts";
+import type { Configuration } from "./configuration-defaults.ts";
 
 /** Each is read again whenever something is plugged in. */
 const MAX_RULES = 32;

@@ -12,7 +12,7 @@ import {
   isDisabledThreshold,
   parseAmount,
 } from "../plan/eviction/eviction-thresholds.ts";
-import type { Configuration } from "./configuration.ts";
+import type { Configuration } from "./configuration-defaults.ts";
 
 const FIELDS = ["evictionHard", "evictionSoft", "evictionSoftGracePeriod", "evictionMinimumReclaim"] as const;
 type Field = (typeof FIELDS)[number];

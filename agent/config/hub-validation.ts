@@ -2,7 +2,7 @@
 import type { FieldProblems } from "@picolet/protocol/kubernetes/field-problems.ts";
 import { labelValueProblems, qualifiedNameProblems } from "@picolet/protocol/kubernetes/name-rules.ts";
 import { parseHubAddress } from "../core/hub/hub-address.ts";
-import type { Configuration } from "./configuration.ts";
+import type { Configuration } from "./configuration-defaults.ts";
 
 /** Each costs a dial, of up to 30 s, before the back-off: replicas of one hub are behind one name. */
 const MAX_HUBS = 8;

@@ -1,6 +1,6 @@
 import type { FieldProblems } from "@picolet/protocol/kubernetes/field-problems.ts";
 import { parseImageReference } from "@picolet/protocol/kubernetes/image-reference.ts";
-import type { Configuration } from "./configuration.ts";
+import type { Configuration } from "./configuration-defaults.ts";
 
 export function validateImageCredentials(configuration: Configuration, problems: FieldProblems): void {
   const { preloadedImagesVerificationAllowlist: allowlist, imagePullCredentialsVerificationPolicy: policy } =

@@ -1,6 +1,6 @@
 /** Validates `wasm.registries`, `wasm.proxy` and `wasm.http`. */
 import type { FieldProblems } from "@picolet/protocol/kubernetes/field-problems.ts";
-import type { Configuration } from "./configuration.ts";
+import type { Configuration } from "./configuration-defaults.ts";
 
 const MAX_REGISTRIES = 64;
 /** Each is asked before the registry itself, and may take half a minute not to answer. */

@@ -13,7 +13,7 @@ import {
   RESERVABLE_RESOURCES,
 } from "../plan/node/node-allocatable.ts";
 import type { Board } from "./board-defaults.ts";
-import type { Configuration } from "./configuration.ts";
+import type { Configuration } from "./configuration-defaults.ts";
 
 const LISTS = ["kubeReserved", "systemReserved"] as const;
 

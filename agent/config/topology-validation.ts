@@ -4,7 +4,7 @@ import { nearestName } from "@picolet/protocol/kubernetes/nearest-name.ts";
 import { childPath } from "@picolet/protocol/kubernetes/plain-data.ts";
 import { formatQuantity, parseQuantity, type Quantity } from "@picolet/protocol/kubernetes/quantity.ts";
 import { unitHint } from "@picolet/protocol/kubernetes/quantity-hint.ts";
-import type { Configuration } from "./configuration.ts";
+import type { Configuration } from "./configuration-defaults.ts";
 
 /** By how far each is; alpha ones need a feature gate. */
 const CPU_OPTIONS: ReadonlyMap<string, "alpha" | "beta" | "stable"> = new Map([

@@ -5,7 +5,7 @@ import { podChangeSentence } from "@picolet/protocol/local-api/pod-change.ts";
 import { type PodAction, pageStatus } from "@picolet/protocol/page/pod-actions.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import type { AgentView } from "../api/agent-view.ts";
-import { HTTP_STATUS } from "../api/api-errors.ts";
+import { HTTP_STATUS } from "../api/api-answers.ts";
 import { changePod, type PodChangesComponents } from "../api/pod-changes.ts";
 import { findPod } from "../api/pod-objects.ts";
 import type { PageAnswer } from "./page-answers.ts";

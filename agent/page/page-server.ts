@@ -8,7 +8,7 @@ import { PAGE_DATA_PATH, PAGE_PATH } from "@picolet/protocol/page/board-data.ts"
 import { isOwnHost, isOwnSite, PAGE_HEADERS } from "@picolet/protocol/page/page-headers.ts";
 import { hasBody, type PodAction, pageStatus, podActionOf, READS_ONLY } from "@picolet/protocol/page/pod-actions.ts";
 import type { Log } from "@picolet/protocol/ports.ts";
-import { HTTP_STATUS } from "../api/api-errors.ts";
+import { HTTP_STATUS } from "../api/api-answers.ts";
 import type { PageAccess } from "./page-access.ts";
 import type { PageAnswer } from "./page-answers.ts";
 import type { PageUsers } from "./page-users.ts";

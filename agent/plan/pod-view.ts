@@ -1,12 +1,11 @@
 /** The planner's input and output for one pod. */
-import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
+import type { PodStatus, ResourceRequirements } from "@picolet/protocol/pod/pod.ts";
 import type { ResourceStatus } from "@picolet/protocol/pod/pod-status.ts";
 import type { Millis, MonotonicMs, PodUid } from "@picolet/protocol/ports.ts";
 import type { DesiredPod, ObservedPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { PodLeave, Rejection } from "../core/pods/pod-admission.ts";
 import type { ProbeResult } from "../core/pods/probe-ports.ts";
 import type { CrashBackoffLimits } from "./crash-backoff.ts";
-import type { ContainerResize } from "./resize.ts";
 import type { Replacement } from "./run-memory.ts";
 import type { Failures } from "./worker-memory.ts";
 import type { PodResizeView, WorkerState } from "./worker-state.ts";
@@ -52,6 +51,15 @@ export interface PodView {
   readonly monotonic: MonotonicMs;
   /** Milliseconds since the epoch, for showing. */
   readonly wallMs: number;
+}
+
+/** One container that runs with other resources than it was granted. */
+export interface ContainerResize {
+  readonly containerId: string;
+  readonly name: string;
+  readonly attempt: number;
+  readonly from: ResourceRequirements;
+  readonly to: ResourceRequirements;
 }
 
 /** One step for the worker. All are idempotent; the worker stops at the first that fails of those that `isBarrier`. */

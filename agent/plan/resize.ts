@@ -8,20 +8,11 @@ import type { Container, PodStatus, ResourceRequirements } from "@picolet/protoc
 import type { ObservedContainer, ObservedPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { resizableContainers } from "./allocation.ts";
 import { newestRun } from "./newest-run.ts";
-import type { PodView } from "./pod-view.ts";
+import type { ContainerResize, PodView } from "./pod-view.ts";
 import type { RunMemories } from "./run-memory.ts";
 
 /** The resources that change in place. */
 export type Resizable = "cpu" | "memory";
-
-/** One container that runs with other resources than it was granted. */
-export interface ContainerResize {
-  readonly containerId: string;
-  readonly name: string;
-  readonly attempt: number;
-  readonly from: ResourceRequirements;
-  readonly to: ResourceRequirements;
-}
 
 /** Requests and limits of one resource; 0 is none. CPU in thousandths, memory in bytes. */
 export interface Amounts {

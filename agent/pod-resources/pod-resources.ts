@@ -4,7 +4,8 @@ import type { Container } from "@picolet/protocol/pod/pod.ts";
 import { isSidecar } from "@picolet/protocol/pod/pod-resources.ts";
 import type { Clock, PodUid } from "@picolet/protocol/ports.ts";
 import type { Cpuset, DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
-import { type ServedMethod, served } from "@picolet/runtime-cri/wire/grpc-server.ts";
+import { served } from "@picolet/runtime-cri/wire/grpc-server.ts";
+import type { ServedMethod } from "@picolet/runtime-cri/wire/grpc-server-connection.ts";
 import type { ContainerClaim } from "../core/pods/pod-claims.ts";
 import { parseCpuList } from "../plan/node/cpu-list.ts";
 import {

@@ -1,4 +1,3 @@
-import { cpuKinds } from "./cpu-kinds.ts";
 import { ascending, type CpuSet } from "./cpu-set.ts";
 
 /** The place of a CPU. */
@@ -59,4 +58,23 @@ export class CpuGroups {
   perGroup(level: Level): number {
     return Math.floor(this.size / Math.max(1, this.ids(level).length));
   }
+}
+
+/**
+ * CPUs whose capacities differ by less than a twentieth are of one kind, as for the kernel's scheduler: two clusters of
+ * the same cores may be clocked a little differently.
+ */
+const SAME_KIND = 0.95;
+
+/** By capacity, the fastest first; one kind where the kernel does not report the capacity of every CPU. */
+export function cpuKinds(cpus: readonly number[], capacities: ReadonlyMap<number, number>): readonly CpuSet[] {
+  if (!cpus.every((cpu) => capacities.has(cpu))) return [new Set(cpus)];
+  const capacityOf = (cpu: number): number => capacities.get(cpu) ?? 0;
+  const kinds: { readonly greatest: number; readonly cpus: Set<number> }[] = [];
+  for (const cpu of cpus.toSorted((left, right) => capacityOf(right) - capacityOf(left) || left - right)) {
+    const kind = kinds.at(-1);
+    if (kind !== undefined && capacityOf(cpu) >= kind.greatest * SAME_KIND) kind.cpus.add(cpu);
+    else kinds.push({ greatest: capacityOf(cpu), cpus: new Set([cpu]) });
+  }
+  return kinds.map((each) => each.cpus);
 }

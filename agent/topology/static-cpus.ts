@@ -2,14 +2,13 @@ import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Container, Pod } from "@picolet/protocol/pod/pod.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { CpuGroups } from "./cpu-groups.ts";
-import { takeByKind } from "./cpu-kinds.ts";
 import type { CpuPolicyOptions } from "./cpu-policy-options.ts";
 import { type CpuSet, formatCpuSet, intersectCpus, isSameSet, NO_CPUS, subtractCpus, uniteCpus } from "./cpu-set.ts";
 import type { CpuState, PodCpus } from "./cpu-state.ts";
 import { type Hint, maskOf, NO_HINTS, type NumaMask, nodesOf, type ResourceHints } from "./numa-hints.ts";
 import { AdmissionFailure, type PlacementManager, type PlacementRound } from "./placement-round.ts";
 import { exclusiveCpus, isPlainInitContainer, placedContainers, podNeeds } from "./requested.ts";
-import { combinations, type Taken, takeDistributed, takePacked } from "./take-cpus.ts";
+import { combinations, type Taken, takeByKind, takeDistributed, takePacked } from "./take-cpus.ts";
 
 const SMT_ALIGNMENT = "SMTAlignmentError";
 

@@ -3,7 +3,7 @@
  * Pure.
  */
 import type { CpuGroups, Level } from "./cpu-groups.ts";
-import { type CpuSet, NO_CPUS, subtractCpus, uniteCpus } from "./cpu-set.ts";
+import { type CpuSet, intersectCpus, NO_CPUS, subtractCpus, uniteCpus } from "./cpu-set.ts";
 
 export interface TakeOptions {
   /** CPUs of other cores before the other threads of one. */
@@ -30,6 +30,33 @@ export function takePacked(machine: CpuGroups, free: CpuSet, count: number, opti
   if (!options.spread) taker.takeWhole("core", taker.cores());
   taker.takeRest(options.spread);
   return { ok: true, cpus: taker.taken };
+}
+
+/**
+ * Takes all CPUs of the first kind that has enough of them, so that a container's threads are equally fast. Where no
+ * kind has enough, takes those of each kind in turn.
+ * @param kinds the preferred one first
+ * @param take chooses among CPUs of one kind
+ */
+export function takeByKind(
+  kinds: readonly CpuSet[],
+  free: CpuSet,
+  count: number,
+  take: (free: CpuSet, count: number) => Taken,
+): Taken {
+  if (kinds.length < 2 || count > free.size) return take(free, count);
+  const freeByKind = kinds.map((kind) => intersectCpus(free, kind));
+  const enough = freeByKind.find(({ size }) => size >= count);
+  if (enough !== undefined) return take(enough, count);
+  const parts: CpuSet[] = [];
+  let needed = count;
+  for (const own of freeByKind) {
+    const part = take(own, Math.min(own.size, needed));
+    if (!part.ok) return part;
+    parts.push(part.cpus);
+    needed -= part.cpus.size;
+  }
+  return { ok: true, cpus: uniteCpus(...parts) };
 }
 
 class Taker {

@@ -45,9 +45,9 @@ import type { Serving } from "../identity/serving.ts";
 import { type KubeletClientTls, KubeletDialer } from "../kubelet-proxy/kubelet-dialer.ts";
 import { KubeletTargets, type OwnKubelets } from "../kubelet-proxy/kubelet-targets.ts";
 import { adminToken, kubeconfigText } from "./admin-files.ts";
+import type { Cluster } from "./cluster.ts";
 import { derivedWatch, joinedWatch } from "./derived-watch.ts";
 import { HUB_NAMESPACE } from "./hub-client.ts";
-import type { Cluster } from "./serve.ts";
 
 export interface EmbeddedClusterComponents {
   readonly clock: Clock;

@@ -13,9 +13,9 @@ import { HubCa } from "../identity/hub-ca.ts";
 import type { KubeletTls } from "../kubelet-proxy/kubelet-proxy.ts";
 import { loadKubeconfigAccess } from "../kubernetes/kubeconfig-access.ts";
 import type { ClusterArguments, ServeArguments } from "./arguments.ts";
+import type { Cluster, HubPorts } from "./cluster.ts";
 import { joinedWatch } from "./derived-watch.ts";
 import { HUB_NAMESPACE, openClient } from "./hub-client.ts";
-import type { Cluster, HubPorts } from "./serve.ts";
 
 /** The hub's own CA and certificate, shared by its replicas. */
 const CA_SECRET = { namespace: HUB_NAMESPACE, name: "picolet-hub-ca" };

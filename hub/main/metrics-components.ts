@@ -16,8 +16,8 @@ import { SampleStreams } from "../metrics/sample-streams.ts";
 import { usageApi } from "../metrics/usage-api.ts";
 import { SampledUsage } from "../metrics/usage-objects.ts";
 import type { ServeArguments } from "./arguments.ts";
+import type { Cluster, HubPorts } from "./cluster.ts";
 import { derivedWatch } from "./derived-watch.ts";
-import type { Cluster, HubPorts } from "./serve.ts";
 import { makeSampleExport } from "./telemetry-components.ts";
 
 const LOOPBACK = /^(?:localhost|127(?:\.\d{1,3}){3}|::1)$/;

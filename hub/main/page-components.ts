@@ -24,7 +24,7 @@ import type { Serving } from "../identity/serving.ts";
 import { FleetPagePort, PAGE_PORT_LIMITS, type PageQuestion } from "../page/fleet-page-port.ts";
 import { listRollouts, ROLLOUT_NAMESPACE, type Rollout } from "../rollouts/rollout.ts";
 import type { ServeArguments } from "./arguments.ts";
-import type { HubPorts } from "./serve.ts";
+import type { HubPorts } from "./cluster.ts";
 
 type Question = AccessQuestion | ResourceQuestion;
 

@@ -10,8 +10,8 @@ import { NODE_GROUPS, nodeUser } from "../bridge/well-known.ts";
 import { Leadership, onlyReplica } from "../rollouts/leadership.ts";
 import { RolloutController } from "../rollouts/rollout-controller.ts";
 import type { ServeArguments } from "./arguments.ts";
+import type { HubPorts } from "./cluster.ts";
 import { HUB_NAMESPACE } from "./hub-client.ts";
-import type { HubPorts } from "./serve.ts";
 
 /** Replicas of one hub share the Lease; hubs of other names have their own. */
 const leaseName = (hub: string): string => `picolet-rollouts-${hub.toLowerCase().replace(/[^a-z0-9.-]/g, "-")}`;

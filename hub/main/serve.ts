@@ -6,16 +6,14 @@ import { dirname, join } from "node:path";
 import { CountedKubeClient, KubeCallCounts } from "@picolet/hub-core/counted-kube-client.ts";
 import { LabelledCounts } from "@picolet/hub-core/counts.ts";
 import type { KubeletEndpoints } from "@picolet/hub-core/fleet.ts";
-import type { KubeClient, KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
-import { type CertificateFacts, isRevoked, type NodeSigner } from "@picolet/hub-core/node-credentials.ts";
+import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { type CertificateFacts, isRevoked } from "@picolet/hub-core/node-credentials.ts";
 import type { UsageObjects } from "@picolet/hub-core/usage-objects.ts";
 import { aborted, joinSignals } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { supervise } from "@picolet/protocol/async/supervisor.ts";
-import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
-import { type Clock, type Log, millis, type Random } from "@picolet/protocol/ports.ts";
-import type { FleetIdentity } from "@picolet/protocol/tunnel/messages.ts";
+import { millis } from "@picolet/protocol/ports.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
 import { KubernetesReviews } from "../bridge/kubelet-reviews.ts";
 import { KubernetesFleet } from "../bridge/kubernetes-fleet.ts";
@@ -25,20 +23,19 @@ import { JoinService } from "../identity/join-service.ts";
 import { LiveConnections } from "../identity/live-connections.ts";
 import { NodeCertifier } from "../identity/node-certifier.ts";
 import { NodeKeysInKubernetes, RevokedKeysInKubernetes } from "../identity/node-keys.ts";
-import { KeptRevocations, type RevocationJournal } from "../identity/revocation-journal.ts";
-import type { Serving } from "../identity/serving.ts";
-import { KubeletProxy, type KubeletTls } from "../kubelet-proxy/kubelet-proxy.ts";
+import { KeptRevocations } from "../identity/revocation-journal.ts";
+import { KubeletProxy } from "../kubelet-proxy/kubelet-proxy.ts";
 import type { OwnEndpoint, OwnKubelets } from "../kubelet-proxy/kubelet-targets.ts";
 import { KUBELET_PORT } from "../kubelet-proxy/node-addresses.ts";
 import { METRICS_SERVICE } from "../metrics/api-service-ca.ts";
-import type { ApiServerFigures, HubFigures } from "../metrics/hub-metrics.ts";
-import type { FrontProxy } from "../metrics/metrics-access.ts";
+import type { HubFigures } from "../metrics/hub-metrics.ts";
 import { ResourceAnswers } from "../metrics/resource-answers.ts";
 import { boardPageFiles } from "../page/board-page-files.ts";
 import { TunnelServer } from "../tunnel/tunnel-server.ts";
 import { WhyAnswerer } from "../why/why-answerer.ts";
 import type { ServeArguments } from "./arguments.ts";
 import { BoardServer } from "./board-server.ts";
+import type { Cluster, HubPorts } from "./cluster.ts";
 import { openEmbeddedCluster } from "./embedded-cluster.ts";
 import { HUB_NAMESPACE } from "./hub-client.ts";
 import { openKubernetesCluster } from "./kubernetes-cluster.ts";
@@ -80,12 +77,6 @@ const ALL_INTERFACES = /^(?:0\.0\.0\.0|::)$/;
 export const lacksServerName = ({ tunnel, serverNames }: Pick<ServeArguments, "tunnel" | "serverNames">): boolean =>
   ALL_INTERFACES.test(tunnel.host) && serverNames.every((name) => LOCAL_NAME.test(name));
 
-export interface HubPorts {
-  readonly clock: Clock;
-  readonly random: Random;
-  readonly log: Log;
-}
-
 /** One line of JSON on standard output, once everything answers. */
 export interface HubReady {
   /** For boards. */
@@ -98,30 +89,6 @@ export interface HubReady {
   readonly caHash: string;
   /** For scrapers; "": metrics are not served. */
   readonly metrics: string;
-}
-
-/** The Kubernetes API that the hub is in front of, wherever it is. */
-export interface Cluster {
-  /** To be started before everything else, and ended after it. */
-  readonly components: readonly Component[];
-  readonly client: KubeClient;
-  readonly signer: NodeSigner;
-  /** Certificate and CA that boards see. */
-  readonly serving: Serving;
-  /** PEM: whom boards' certificates are issued by. */
-  readonly clientCa: Watch<string>;
-  /** How an API server that passes requests on shows for whom. */
-  readonly frontProxy: Watch<FrontProxy>;
-  readonly kubeletTls: Watch<KubeletTls>;
-  /** Figures of the embedded API server; undefined: there is another one. */
-  readonly apiServer: ApiServerFigures | undefined;
-  readonly api: string;
-  readonly kubeconfig: string;
-  readonly caHash: string;
-  /** The fleet's identity in every welcome; undefined when its id cannot be read. */
-  readonly fleet: FleetIdentity | undefined;
-  /** The journal of revocations beside the store; undefined: the cluster keeps them, and its operator backs them up. */
-  readonly revocations: RevocationJournal | undefined;
 }
 
 /** For slow boards, after the time over which boards are sent elsewhere. */

@@ -13,7 +13,7 @@ import { LineProtocolSink, OtlpSink, type SinkInit } from "../telemetry/telemetr
 import { TelemetryStore } from "../telemetry/telemetry-store.ts";
 import { TelemetryStreams } from "../telemetry/telemetry-streams.ts";
 import type { ServeArguments, TelemetryArguments, TelemetryTarget } from "./arguments.ts";
-import type { HubPorts } from "./serve.ts";
+import type { HubPorts } from "./cluster.ts";
 
 export interface HubTelemetry {
   readonly receiver: TelemetryReceiver;

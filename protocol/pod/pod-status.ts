@@ -2,7 +2,8 @@
  * PodStatus of Pod v1 (Kubernetes 1.34): plain types, because only the agent writes it. Times are RFC 3339 with
  * seconds (`2026-01-31T12:00:00Z`), as Kubernetes writes them. Reached through `pod.ts`.
  */
-import type { Container } from "./pod.ts";
+import type { Parsed } from "./fields/field-schemas.ts";
+import type { resourceRequirementsSchema } from "./volume-schema.ts";
 
 export type PodPhase = "Pending" | "Running" | "Succeeded" | "Failed" | "Unknown";
 export type QosClass = "Guaranteed" | "Burstable" | "BestEffort";
@@ -94,7 +95,7 @@ export interface ContainerStatus {
   readonly started?: boolean | undefined;
   /** Quantities by resource name. */
   readonly allocatedResources?: Readonly<Record<string, string>> | undefined;
-  readonly resources?: Partial<Container["resources"]> | undefined;
+  readonly resources?: Partial<Parsed<typeof resourceRequirementsSchema>> | undefined;
   readonly volumeMounts?: readonly VolumeMountStatus[] | undefined;
   readonly user?: ContainerUser | undefined;
   readonly allocatedResourcesStatus?: readonly ResourceStatus[] | undefined;

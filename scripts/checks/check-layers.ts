@@ -2,8 +2,9 @@
  * Checks the layers: which room may import which. A room is a folder with a row in the `rooms.json` of its package; or
  * files of one name in several folders, for which the row has a pattern with `*` (of several the longest). The row
  * names every room that its files import, and whether they use Node's own modules. The check fails for an import
- * without a row, for a row that nothing needs, for rooms that import each other in a circle (types too), and for a
- * package that `package.json` does not name. Before it judges the tree it judges one broken import for each room.
+ * without a row, for a row that nothing needs, for rooms and for files that import each other in a circle (types too;
+ * what a file loads with `import()` does not count), and for a package that `package.json` does not name. Before it
+ * judges the tree it judges one broken import for each room.
  */
 import { existsSync, readFileSync } from "node:fs";
 import { dirname, posix, relative } from "node:path";
@@ -172,27 +173,34 @@ function canaries(): (readonly [path: string, source: string])[] {
   return broken;
 }
 
-/** Rooms that import each other in a circle, as rows have them. */
-function circles(): string[] {
-  const edges = new Map<string, string[]>();
+/** Rooms and files that import each other in a circle: rooms as rows have them, files as they are. */
+function circles(files: ReadonlyMap<string, string>): string[] {
+  const edges = new Map<string, readonly string[]>();
   for (const owner of PACKAGES) {
     for (const [room, row] of owner.rooms) {
       const targets = row.imports.map((entry) => (entry.startsWith(SCOPE) ? entry : `${owner.name}/${entry}`));
       edges.set(`${owner.name}/${room}`, targets);
     }
   }
+  for (const [path, source] of files) {
+    const targets = specifiersOf(path, source, "static").map((each) => fileOf(path, each, PACKAGES));
+    edges.set(
+      path,
+      targets.filter((each) => each !== undefined),
+    );
+  }
   const found: string[] = [];
   const done = new Set<string>();
-  const visit = (room: string, path: readonly string[]): void => {
-    if (path.includes(room)) {
-      found.push(`rooms import each other: ${[...path.slice(path.indexOf(room)), room].join(" -> ")}`);
+  const visit = (place: string, path: readonly string[]): void => {
+    if (path.includes(place)) {
+      found.push(`these import each other: ${[...path.slice(path.indexOf(place)), place].join(" -> ")}`);
       return;
     }
-    if (done.has(room)) return;
-    for (const target of edges.get(room) ?? []) visit(target, [...path, room]);
-    done.add(room);
+    if (done.has(place)) return;
+    for (const target of edges.get(place) ?? []) visit(target, [...path, place]);
+    done.add(place);
   };
-  for (const room of edges.keys()) visit(room, []);
+  for (const place of edges.keys()) visit(place, []);
   return found;
 }
 
@@ -224,11 +232,17 @@ const broken = canaries();
 for (const [path, source] of broken) {
   if (violationsOf(path, source).length === 0) problems.push(`the layer check does not see: ${path}: ${source}`);
 }
+const circle = new Map([
+  ["a.ts", 'import type { B } from "./b.ts";'],
+  ["b.ts", 'import { a } from "./a.ts";'],
+]);
+if (circles(circle).length === 0) problems.push("the layer check does not see files that import each other");
 needed.clear();
-const files = sourceFilesOf(".");
+const sources = new Map(sourceFilesOf(".").map((path) => [path, readFileSync(path, "utf8")]));
+const files = [...sources.keys()];
 if (files.length === 0) problems.push("the layer check found no source file");
-for (const path of files) problems.push(...violationsOf(path, readFileSync(path, "utf8")));
-problems.push(...circles(), ...idleRows(files));
+for (const [path, source] of sources) problems.push(...violationsOf(path, source));
+problems.push(...circles(sources), ...idleRows(files));
 for (const each of problems) console.error(each);
 const rows = PACKAGES.reduce((sum, { rooms }) => sum + rooms.size, 0);
 console.log(`layers: ${files.length} files, ${rows} rooms, ${broken.length} canaries, ${problems.length} problems`);

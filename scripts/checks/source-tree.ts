@@ -50,8 +50,8 @@ export function sourceFilesOf(root: string): readonly string[] {
   return SOURCE_FOLDERS.filter((folder) => existsSync(join(root, folder))).flatMap(walk);
 }
 
-/** Every module specifier of a source text: static, re-exported, dynamic and type imports. */
-export function specifiersOf(path: string, source: string): string[] {
+/** The module specifiers of a source text: static, re-exported and type imports, and dynamic ones with "all". */
+export function specifiersOf(path: string, source: string, kind: "all" | "static" = "all"): string[] {
   const parsed = parseSync(path, source);
   const [problem] = parsed.errors;
   if (problem !== undefined) throw new Error(`cannot parse ${path}: ${problem.message}`);
@@ -59,6 +59,7 @@ export function specifiersOf(path: string, source: string): string[] {
   for (const statement of parsed.module.staticExports) {
     for (const entry of statement.entries) if (entry.moduleRequest) found.push(entry.moduleRequest.value);
   }
+  if (kind === "static") return found;
   for (const dynamic of parsed.module.dynamicImports) {
     const text = source.slice(dynamic.moduleRequest.start, dynamic.moduleRequest.end);
     const literal = /^["'`](.*)["'`]$/.exec(text)?.[1];

@@ -2,7 +2,7 @@
 import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
 import { durationFlag } from "@picolet/protocol/command-line/flag-values.ts";
 import type { CommandText, Flag, Program } from "@picolet/protocol/command-line/program.ts";
-import type { Access } from "./access.ts";
+import type { NeededAccess } from "./access.ts";
 import type { Context } from "./context.ts";
 
 /** Names that complete an operand or the value of a flag. */
@@ -23,8 +23,8 @@ export type Completed =
 /** A row of the table of commands. Help, completion, man page and reference are made of it. */
 export interface Command extends CommandText {
   readonly completes?: readonly Completed[];
-  /** The access that it needs on the console and over SSH of an image; of some it depends on the command line. */
-  readonly access: Access | ((input: Arguments) => Access);
+  /** The access that it needs on the console and over SSH of an image. */
+  readonly access: NeededAccess;
   readonly run: (context: Context, input: Arguments) => Promise<number>;
 }
 

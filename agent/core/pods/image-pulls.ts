@@ -2,6 +2,9 @@
 import type { PrefetchReport } from "@picolet/protocol/local-api/status.ts";
 import type { ImageInfo, PullProgress } from "@picolet/runtime-contract/runtime-adapter.ts";
 
+/** The kubelet's reason for an image that may not be used (pkg/kubelet/images, ErrSignatureValidationFailed). */
+export const SIGNATURE_REASON = "SignatureValidationFailed";
+
 export interface PodName {
   readonly namespace: string;
   readonly name: string;

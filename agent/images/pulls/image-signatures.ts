@@ -9,8 +9,8 @@ import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { ImageReference, RegistryReference } from "@picolet/protocol/kubernetes/image-reference.ts";
 import type { Log } from "@picolet/protocol/ports.ts";
 import type { ImageSignature, SignedImage } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { SIGNATURE_REASON } from "../../core/pods/image-pulls.ts";
 import type { RecordFiles } from "./pull-records.ts";
-import { SIGNATURE_REASON } from "./pulls.ts";
 
 /** One entry of `imageSignatures`. */
 export interface SignatureRule {

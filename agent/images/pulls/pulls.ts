@@ -13,7 +13,7 @@ import type {
   RuntimeAdapter,
 } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { NodeCounts } from "../../core/node/node-counts.ts";
-import type { ActivePull, PodName } from "../../core/pods/image-pulls.ts";
+import { type ActivePull, type PodName, SIGNATURE_REASON } from "../../core/pods/image-pulls.ts";
 import type { EventRecorder, ObjectReference } from "../../core/store/store-ports.ts";
 import type { PullCredential, PullCredentials, PullOwner } from "../credentials/pull-credentials.ts";
 import { goDuration } from "./go-duration.ts";
@@ -394,9 +394,6 @@ function aggregate(errors: readonly unknown[]): PicoletError {
   const code = isPicoletError(last) ? last.code : "failed";
   return new PicoletError(code, text, { retryable: true, reason: "ErrImagePull" });
 }
-
-/** The kubelet's reason for an image that may not be used (pkg/kubelet/images, ErrSignatureValidationFailed). */
-export const SIGNATURE_REASON = "SignatureValidationFailed";
 
 /** Other credentials bring no other signature. */
 export const isUnsigned = (error: unknown): boolean => isPicoletError(error) && error.reason === SIGNATURE_REASON;

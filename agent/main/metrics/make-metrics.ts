@@ -8,7 +8,7 @@ import { millis, seconds } from "@picolet/protocol/ports.ts";
 import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
 import { anonBytes } from "../../budget/own-memory.ts";
-import type { PodUsage, UsageSampler } from "../../core/node/usage.ts";
+import type { PodUsage } from "../../core/node/usage.ts";
 import type { AgentPod } from "../../core/pods/agent-pod.ts";
 import { isComponentPod } from "../../core/pods/pod-runtime.ts";
 import { CADVISOR_METRICS, type CadvisorFigures, type CgroupFigures } from "../../metrics/cadvisor-metrics.ts";
@@ -21,7 +21,6 @@ import {
   type ProcessFigures,
   type VolumeFigures,
 } from "../../metrics/kubelet-metrics.ts";
-import type { NodeCondition } from "../../node/node-conditions.ts";
 import { evictionDistances } from "../../plan/eviction/eviction-distances.ts";
 import { filesystemObservations, usageObservations } from "../../plan/eviction/eviction-signals.ts";
 import { evictionThresholds } from "../../plan/eviction/eviction-thresholds.ts";
@@ -31,15 +30,8 @@ import { machineUptimeMs, networkInterfaces } from "../../stats/machine-usage.ts
 import type { StatsSampler } from "../../stats/usage-stats.ts";
 import { PodPaths } from "../../volumes/files/pod-paths.ts";
 import type { AgentBase } from "../base/agent-base.ts";
-import type { NodeAgentView } from "../node/node-agent-view.ts";
-import { cgroupFoldersOf, type NodeUsageSampler } from "../node/node-usage.ts";
-import type { NodeMetrics } from "./node-metrics.ts";
-
-export interface MetricsParts {
-  readonly usage: StatsSampler & Pick<UsageSampler, "filesystems"> & Pick<NodeUsageSampler, "driverVolumes">;
-  readonly view: NodeAgentView;
-  readonly conditions: { readonly current: readonly NodeCondition[] };
-}
+import { cgroupFoldersOf } from "../node/node-usage.ts";
+import type { MetricsParts, NodeMetrics } from "./node-metrics.ts";
 
 const PROC = "/proc";
 const NEW = millis(0);

@@ -3,7 +3,8 @@ import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { ResourceRequirements } from "@picolet/protocol/pod/pod.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { PodCgroupValues, PodResources } from "../../core/pods/pod-cgroup-ports.ts";
-import { amountsOf, type ContainerResize, orderResizes, type Resizable, replaceResource } from "../../plan/resize.ts";
+import type { ContainerResize } from "../../plan/pod-view.ts";
+import { amountsOf, orderResizes, type Resizable, replaceResource } from "../../plan/resize.ts";
 
 export interface ResizeOrder {
   readonly pod: DesiredPod;

@@ -11,14 +11,14 @@ import { endAnswer } from "@picolet/kubelet-api/pipes/unread-body.ts";
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { ignore, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, millis } from "@picolet/protocol/ports.ts";
-import { apiVersionOf, type ResourceDefinition, type UserInfo } from "../api/resource-definition.ts";
+import { apiVersionOf, type UserInfo } from "../api/resource-definition.ts";
 import { badRequest, internalError, methodNotAllowed, pathNotFound, StatusError } from "../api/status-error.ts";
 import { requireAccess } from "../auth/access.ts";
 import { ANONYMOUS, resourceAttributes } from "../auth/attributes.ts";
 import { impersonate } from "../auth/impersonation.ts";
 import type { ApiServerCore } from "../server/server-core.ts";
 import { wantsWatch } from "../service/params.ts";
-import { KubeletEndpoint } from "./kubelet-endpoint.ts";
+import { type AuthorizedRequest, KubeletEndpoint } from "./kubelet-endpoint.ts";
 import { PathEndpoint } from "./path-endpoint.ts";
 import { endResponse, jsonReply, type Reply, writeChunks } from "./reply.ts";
 import { classify, RequestFairness, type RequestTurn } from "./request-fairness.ts";
@@ -68,17 +68,6 @@ interface Exchange {
 }
 /** In a thread of libuv's. */
 const compress = promisify(gzip);
-
-/** One authorized request: its user, and the resource and verb it asks for. */
-export interface AuthorizedRequest {
-  readonly message: IncomingMessage;
-  readonly query: URLSearchParams;
-  readonly user: UserInfo;
-  readonly path: ResourcePath;
-  readonly verb: RequestVerb;
-  readonly definition: ResourceDefinition;
-  readonly authorizeCreate: () => void;
-}
 
 export class ApiHandler {
   readonly #components: ApiHandlerComponents;

@@ -7,9 +7,9 @@ import { joinPipes, SocketPipe } from "@picolet/kubelet-api/pipes/byte-pipe.ts";
 import { acceptWebSocket, offeredProtocols } from "@picolet/kubelet-api/pipes/web-socket-server.ts";
 import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
-import type { ApiObject, ObjectLookup } from "../api/resource-definition.ts";
+import type { ApiObject, ObjectLookup, ResourceDefinition, UserInfo } from "../api/resource-definition.ts";
 import { badRequest, methodNotAllowed, notFound, StatusError } from "../api/status-error.ts";
-import type { AuthorizedRequest } from "./api-handler.ts";
+import type { RequestVerb, ResourcePath } from "./request-info.ts";
 
 interface Fields {
   readonly [field: string]: unknown;
@@ -40,6 +40,17 @@ const MIN_FAILURE_STATUS = 400;
 
 const asFields = (value: unknown): Fields => (typeof value === "object" && value !== null ? (value as Fields) : {});
 const asList = (value: unknown): readonly Fields[] => (Array.isArray(value) ? value.map(asFields) : []);
+
+/** One authorized request: its user, and the resource and verb it asks for. */
+export interface AuthorizedRequest {
+  readonly message: IncomingMessage;
+  readonly query: URLSearchParams;
+  readonly user: UserInfo;
+  readonly path: ResourcePath;
+  readonly verb: RequestVerb;
+  readonly definition: ResourceDefinition;
+  readonly authorizeCreate: () => void;
+}
 
 interface KubeletEndpointComponents {
   readonly clock: Clock;

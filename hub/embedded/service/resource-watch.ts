@@ -4,7 +4,8 @@ import { type ApiObject, resourceName } from "../api/resource-definition.ts";
 import { parseFieldSelector } from "../api/selectors.ts";
 import { badRequest, expired, type StatusError } from "../api/status-error.ts";
 import type { Turns } from "../api/turns.ts";
-import type { ObjectStore, StoredEvent } from "../store/object-store.ts";
+import type { ObjectStore } from "../store/object-store.ts";
+import type { StoredEvent } from "../store/recent-events.ts";
 import { type ObjectFilter, objectFilter, parseObject, parseRevision } from "./resource-reader.ts";
 import type { ResourceRequest, WatchParams } from "./resource-request.ts";
 

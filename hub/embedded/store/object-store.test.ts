@@ -12,7 +12,8 @@ import Database from "better-sqlite3";
 import fc from "fast-check";
 import type { ApiObject } from "../api/resource-definition.ts";
 import { backupStoppedStore, restoreStore } from "./backup.ts";
-import { type ChangeType, ObjectStore } from "./object-store.ts";
+import { ObjectStore } from "./object-store.ts";
+import type { ChangeType } from "./recent-events.ts";
 
 const KEY = { resource: "configmaps", namespace: "default" };
 

@@ -4,25 +4,8 @@ import type Database from "better-sqlite3";
 import type { ApiObject } from "../api/resource-definition.ts";
 import { copyDatabase, openDatabase } from "./database.ts";
 import { type FleetGuard, fileFacts, markOf } from "./fleet-guard.ts";
-import { RecentEvents } from "./recent-events.ts";
+import { type ChangeType, RecentEvents, type StoredEvent } from "./recent-events.ts";
 import { SEALED_RESOURCE, type Vault } from "./vault.ts";
-
-export type ChangeType = "ADDED" | "MODIFIED" | "DELETED";
-
-/** One change, as watches see it. Shared by all of them, never changed. */
-export interface StoredEvent {
-  readonly revision: number;
-  readonly type: ChangeType;
-  readonly namespace: string;
-  /** The object after the change; for DELETED its last state with the revision of the deletion. */
-  readonly body: string;
-  /** The object before, where labels or selectable fields differ: a selector then may have matched another answer. */
-  readonly previous: string | undefined;
-  /** `body`, parsed once for all readers before `release`. */
-  readonly object: ApiObject;
-  /** Later readers parse `body` again. */
-  release(): void;
-}
 
 export interface ObjectKeys {
   /** `pods`, `daemonsets.apps`. */

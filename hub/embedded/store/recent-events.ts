@@ -1,4 +1,4 @@
-import type { StoredEvent } from "./object-store.ts";
+import type { ApiObject } from "../api/resource-definition.ts";
 
 /**
  * Bounds events of one resource: a burst while a watcher is busy. A watcher that is further behind reads from SQLite.
@@ -13,6 +13,23 @@ const MAX_CHARACTERS = 2 * 1024 * 1024;
 const MAX_PARSED = 64;
 /** Events given at once. */
 const PAGE = 500;
+
+export type ChangeType = "ADDED" | "MODIFIED" | "DELETED";
+
+/** One change, as watches see it. Shared by all of them, never changed. */
+export interface StoredEvent {
+  readonly revision: number;
+  readonly type: ChangeType;
+  readonly namespace: string;
+  /** The object after the change; for DELETED its last state with the revision of the deletion. */
+  readonly body: string;
+  /** The object before, where labels or selectable fields differ: a selector then may have matched another answer. */
+  readonly previous: string | undefined;
+  /** `body`, parsed once for all readers before `release`. */
+  readonly object: ApiObject;
+  /** Later readers parse `body` again. */
+  release(): void;
+}
 
 interface Ring {
   readonly events: StoredEvent[];

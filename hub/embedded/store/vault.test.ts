@@ -15,7 +15,8 @@ import type { ApiObject } from "../api/resource-definition.ts";
 import { backupStoppedStore, restoreStore } from "./backup.ts";
 import { FORMAT, openDatabase } from "./database.ts";
 import { FleetGuard, storePathIn } from "./fleet-guard.ts";
-import { type ChangeType, ObjectStore } from "./object-store.ts";
+import { ObjectStore } from "./object-store.ts";
+import type { ChangeType } from "./recent-events.ts";
 
 /** In base64 as Secrets have it, in clear as `stringData` and annotations may. */
 const SECRET = "hunter2-correct-horse";

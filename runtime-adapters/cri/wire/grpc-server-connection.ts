@@ -3,7 +3,6 @@ import type { Socket } from "node:net";
 import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Deadline, Deadlines } from "./deadlines.ts";
 import { MessageAssembler, withPrefix } from "./grpc-messages.ts";
-import type { ServedMethod } from "./grpc-server.ts";
 import { printableStatus } from "./grpc-status.ts";
 import { encodeHeaders, type HeaderList, HpackDecoder } from "./hpack.ts";
 import {
@@ -30,6 +29,14 @@ const MAX_CALLS = 16;
 const CALL_TIMEOUT_MS = 10_000;
 /** Answers to PING and SETTINGS that the other side does not read: it floods. */
 const MAX_UNSENT_BYTES = 4 * 1024 * 1024;
+
+/** A method as the server finds it: bytes in, bytes out. */
+export interface ServedMethod {
+  /** `/package.Service/Method` */
+  readonly path: string;
+  /** Rejects with an error that becomes the call's status. */
+  readonly answer: (bytes: Buffer, start: number, end: number, signal: AbortSignal) => Promise<Uint8Array>;
+}
 
 interface ServerStream {
   readonly id: number;

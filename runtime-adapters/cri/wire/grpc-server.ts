@@ -8,19 +8,11 @@ import { dirname } from "node:path";
 import { toPicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
 import { Deadlines } from "./deadlines.ts";
-import { GrpcServerConnection } from "./grpc-server-connection.ts";
+import { GrpcServerConnection, type ServedMethod } from "./grpc-server-connection.ts";
 import type { MessageDecoder, MessageEncoder } from "./protobuf.ts";
 
 /** One connection for each plugin or monitoring agent of a board. Beyond it the longest idle one is closed. */
 const MAX_CONNECTIONS = 32;
-
-/** A method as the server finds it: bytes in, bytes out. */
-export interface ServedMethod {
-  /** `/package.Service/Method` */
-  readonly path: string;
-  /** Rejects with an error that becomes the call's status. */
-  readonly answer: (bytes: Buffer, start: number, end: number, signal: AbortSignal) => Promise<Uint8Array>;
-}
 
 /** @param answer a PicoletError that it throws becomes the status of the same meaning, any other `Unknown` */
 export function served<Q, A>(

@@ -1,5 +1,6 @@
 /** The hands of the conformance suite: the steps that its cases are made of. */
 import assert from "node:assert/strict";
+import type { TestContext } from "node:test";
 import type { Pod, ResourceRequirements } from "@picolet/protocol/pod/pod.ts";
 import { parsePod } from "@picolet/protocol/pod/validation/parse-pod.ts";
 import { type Millis, millis, type PodUid, podUid } from "@picolet/protocol/ports.ts";
@@ -11,7 +12,13 @@ import type {
   RuntimeAdapter,
   SandboxLaunch,
 } from "@picolet/runtime-contract/runtime-adapter.ts";
-import type { ConformanceFixture, Program, ProgramLine } from "./conformance.ts";
+import type { ConformanceFeature, ConformanceFixture, Program, ProgramLine } from "./conformance-fixture.ts";
+
+export interface ConformanceCase {
+  readonly name: string;
+  readonly needs?: ConformanceFeature;
+  readonly run: (bench: Bench, context: TestContext) => Promise<void>;
+}
 
 /** Real time. Generous: on a loaded machine a container start has been seen to take seconds. */
 const WAIT_TIMEOUT_MS = 45_000;

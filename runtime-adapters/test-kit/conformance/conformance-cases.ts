@@ -1,17 +1,10 @@
 /** The cases of the conformance suite, each on a runtime of its own with no pod of ours in it. */
 import assert from "node:assert/strict";
-import type { TestContext } from "node:test";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
 import { millis, type PodUid, seconds } from "@picolet/protocol/ports.ts";
-import type { ConformanceFeature, ProgramLine } from "./conformance.ts";
-import { type Bench, desiredPod } from "./conformance-bench.ts";
+import { type Bench, type ConformanceCase, desiredPod } from "./conformance-bench.ts";
+import type { ProgramLine } from "./conformance-fixture.ts";
 import { STREAMS } from "./conformance-streams.ts";
-
-export interface ConformanceCase {
-  readonly name: string;
-  readonly needs?: ConformanceFeature;
-  readonly run: (bench: Bench, context: TestContext) => Promise<void>;
-}
 
 /** How often the hint case provokes an event before it gives up; a subscription may take a moment to stand. */
 const HINT_PROVOCATIONS = 10;

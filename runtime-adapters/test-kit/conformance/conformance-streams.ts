@@ -10,9 +10,8 @@ import type {
   StreamRequest,
 } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { WebSocket } from "ws";
-import type { ConformanceCommands, ProgramLine } from "./conformance.ts";
-import { type Bench, desiredPod } from "./conformance-bench.ts";
-import type { ConformanceCase } from "./conformance-cases.ts";
+import { type Bench, type ConformanceCase, desiredPod } from "./conformance-bench.ts";
+import type { ConformanceCommands, ProgramLine } from "./conformance-fixture.ts";
 
 const CHANNEL = { stdin: 0, stdout: 1, stderr: 2, error: 3, resize: 4 } as const;
 const PROTOCOL = "v4.channel.k8s.io";

@@ -1,6 +1,7 @@
 import { millis } from "@picolet/protocol/ports.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
-import { type ConformanceFixture, type Program, runtimeAdapterConformance } from "../conformance/conformance.ts";
+import { runtimeAdapterConformance } from "../conformance/conformance.ts";
+import type { ConformanceFixture, Program } from "../conformance/conformance-fixture.ts";
 import { FakeAdapter } from "./fake-adapter.ts";
 import { FakeRuntime } from "./fake-runtime.ts";
 

@@ -15,34 +15,8 @@ import { AgentSources } from "./agent-sources.ts";
 import { HEAP_KINDS, type HeapByOwner, heapByOwner, OwnedHeap } from "./heap-owners.ts";
 import { HeapSnapshotReader } from "./heap-snapshot.ts";
 import { Inspector, inspectable } from "./inspector.ts";
-import { memoryTable, sumOf } from "./memory-table.ts";
+import { type AgentMemory, memoryTable, type OwnerFigures, sumOf } from "./memory-table.ts";
 import { type MappedMemory, mappedMemoryOf } from "./smaps.ts";
-
-export interface OwnerFigures {
-  readonly codeKiB: number;
-  readonly sourceTextKiB: number;
-  readonly dataKiB: number;
-  /** Outside the heap. */
-  readonly arrayBuffersKiB: number;
-}
-
-export interface AgentMemory {
-  readonly anonMiB: number;
-  readonly rssMiB: number;
-  /** By mapping; all of `anonMiB`. */
-  readonly mappingsMiB: Readonly<Record<string, number>>;
-  /** The part of `anonMiB` that is in a mapping with an owner. */
-  readonly attributedPercent: number;
-  /** In the mapping "V8 heap": used by space, garbage with it; and what V8 has beyond that. */
-  readonly heapMiB: Readonly<Record<string, number>>;
-  /** Memory in malloc's mappings, by the owners that report theirs; for SQLite it is the limit of its caches. */
-  readonly mallocMiB: Readonly<Record<string, number>>;
-  /** Resident, and dropped when memory is short: pages of files. */
-  readonly filesMiB: Readonly<Record<string, number>>;
-  /** Live heap by folder or package of the source, the greatest first. */
-  readonly folders: Readonly<Record<string, OwnerFigures>>;
-  readonly sourceFiles: Readonly<Record<string, OwnerFigures>>;
-}
 
 /**
  * After the pods are ready: the agent's collection of garbage is over, and what it needs all the time is compiled

@@ -14,7 +14,7 @@ import type {
   ConformancePrograms,
   Program,
   ProgramLine,
-} from "@picolet/runtime-test-kit/conformance/conformance.ts";
+} from "@picolet/runtime-test-kit/conformance/conformance-fixture.ts";
 import { criAdapter } from "../unit/cri/cri-adapters.ts";
 import { removeCgroups } from "../unit/machine/test-cgroups.ts";
 import { RecordedLog } from "../unit/ports/recorders.ts";

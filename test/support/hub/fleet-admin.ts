@@ -13,7 +13,6 @@ import {
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
-import type { Fleet } from "./test-fleet.ts";
 
 /** Generous: the machine is shared, and a loaded one has been seen ten times slower. */
 const WAIT_LIMIT_MS = 120_000;
@@ -45,7 +44,7 @@ export class FleetAdmin implements AsyncDisposable {
     this.client = new HttpKubeClient(transport);
   }
 
-  static async of(fleet: Pick<Fleet, "ready">): Promise<FleetAdmin> {
+  static async of(fleet: { readonly ready: { readonly kubeconfig: string } }): Promise<FleetAdmin> {
     const access = await loadKubeconfigAccess({ kubeconfig: fleet.ready.kubeconfig });
     return new FleetAdmin(new KubeTransport({ access, clock: systemClock, random: { next: Math.random } }));
   }

@@ -2,7 +2,11 @@
 import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { setTimeout as wait } from "node:timers/promises";
 import type { DesiredPod, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
-import type { CgroupValue, ConformanceFixture, Program } from "@picolet/runtime-test-kit/conformance/conformance.ts";
+import type {
+  CgroupValue,
+  ConformanceFixture,
+  Program,
+} from "@picolet/runtime-test-kit/conformance/conformance-fixture.ts";
 import type { WasmAdapter } from "@picolet/runtime-wasm/adapter/wasm-adapter.ts";
 import { TempFolder } from "../unit/machine/temp-folder.ts";
 import { testComponent } from "./components.ts";

@@ -4,7 +4,11 @@ import { Pollable, type Readiness } from "../resources/polling.ts";
 import type { IpSocketAddress } from "./socket-addresses.ts";
 import type { SocketContext } from "./socket-context.ts";
 import { networkFailure } from "./socket-errors.ts";
-import type { Datagram } from "./udp-socket.ts";
+
+export interface Datagram {
+  readonly data: Uint8Array;
+  readonly remoteAddress: IpSocketAddress;
+}
 
 interface OutgoingDatagram {
   readonly data: Uint8Array;

@@ -6,7 +6,7 @@ import type { RemoteInfo, Socket } from "node:dgram";
 import { HostResource } from "../resources/handles.ts";
 import { Pollable, type Readiness } from "../resources/polling.ts";
 import { WakeListeners } from "../resources/wake-listeners.ts";
-import { IncomingDatagramStream, OutgoingDatagramStream } from "./datagram-streams.ts";
+import { type Datagram, IncomingDatagramStream, OutgoingDatagramStream } from "./datagram-streams.ts";
 import {
   anywhere,
   type Endpoint,
@@ -32,11 +32,6 @@ const MAX_DATAGRAM_BYTES = { ipv4: 65_507, ipv6: 65_527 } as const;
 const DEFAULT_HOP_LIMIT = 64;
 /** Linux' `net.core.rmem_default`, and the most that a component may ask for. */
 const MAX_BUFFER_BYTES = 212_992;
-
-export interface Datagram {
-  readonly data: Uint8Array;
-  readonly remoteAddress: IpSocketAddress;
-}
 
 type State = "unbound" | "binding" | "bound" | "closed";
 

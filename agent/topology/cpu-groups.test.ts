@@ -1,12 +1,11 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { CpuGroups } from "./cpu-groups.ts";
-import { cpuKinds, takeByKind } from "./cpu-kinds.ts";
+import { CpuGroups, cpuKinds } from "./cpu-groups.ts";
 import { cpuPolicyOptions } from "./cpu-policy-options.ts";
 import { formatCpuSet, NO_CPUS } from "./cpu-set.ts";
 import type { CpuState } from "./cpu-state.ts";
 import { StaticCpus } from "./static-cpus.ts";
-import { takePacked } from "./take-cpus.ts";
+import { takeByKind, takePacked } from "./take-cpus.ts";
 
 /** By CPU. */
 type Capacities = readonly number[];

@@ -1,6 +1,21 @@
-/** Errors as the agent's own API answers them. */
+/** Answers of the agent's own API: values, streams and errors. */
 import { describeError, type ErrorCode, PicoletError } from "@picolet/protocol/errors.ts";
 import type { ApiError } from "@picolet/protocol/local-api/status.ts";
+
+export type Answer =
+  | { readonly kind: "json"; readonly body: unknown; readonly refused?: true }
+  | { readonly kind: "bytes"; readonly body: Uint8Array }
+  /** A complete answer. */
+  | { readonly kind: "pieces"; readonly pieces: Iterable<string> }
+  | {
+      readonly kind: "stream";
+      /** NDJSON: one JSON object a line. */
+      readonly contentType: "application/x-ndjson" | "text/plain";
+      /** A note for the user beside the stream; "" for none. */
+      readonly notice: string;
+      /** To be called once there is room for another stream; what it gives must then be read or returned. */
+      readonly open: () => Promise<AsyncIterable<string | Uint8Array>>;
+    };
 
 export const HTTP_STATUS: Readonly<Record<ErrorCode, number>> = {
   cancelled: 503,
