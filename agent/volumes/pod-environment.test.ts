@@ -28,7 +28,7 @@ import type {
   ObservedPod,
 } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { TestClusterObjects } from "@picolet/test/support/unit/agent/memory-cluster-objects.ts";
-import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
+import { MountFolder } from "@picolet/test/support/unit/machine/mount-folder.ts";
 import { desired, firstContainer, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import { RecordedEvents, RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
@@ -67,7 +67,7 @@ function clusterParts() {
 }
 
 class Bench implements Disposable {
-  readonly folder = new TempFolder();
+  readonly folder = new MountFolder();
   readonly cgroups = new FakeCgroups();
   readonly events = new RecordedEvents();
   readonly log = new RecordedLog();
@@ -116,7 +116,6 @@ class Bench implements Disposable {
   }
 
   [Symbol.dispose](): void {
-    for (const mounted of system.mountPointsWithin(this.folder.path)) system.unmountNow(mounted);
     this.folder[Symbol.dispose]();
   }
 }

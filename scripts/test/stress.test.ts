@@ -1,6 +1,8 @@
 import assert from "node:assert/strict";
-import { spawnSync } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { createServer, type Socket } from "node:net";
 import { test } from "node:test";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 
@@ -47,6 +49,26 @@ test("one that never fails has run as often as was asked for", () => {
   assert.match(out, /^2 of 2 passed; a run took .* \(min \/ median \/ max\)$/m);
   assert.ok(existsSync(folder.at("runs")));
 });
+
+for (const signal of ["SIGTERM", "SIGKILL"] as const) {
+  test(`${signal} ends the test that runs too`, async () => {
+    using folder = new TempFolder();
+    const [path, socketPath] = [folder.at("hangs.test.mjs"), folder.at("socket")];
+    writeFileSync(
+      path,
+      `import { connect } from "node:net";
+       import { test } from "node:test";
+       test("hangs", () => new Promise(() => { connect(${JSON.stringify(socketPath)}); }));`,
+    );
+    await using server = createServer().listen(socketPath);
+    const args = ["scripts/test/stress.ts", path, "--load", "0", "--disk", "0"];
+    const stressing = spawn(process.execPath, args, { stdio: "ignore", env: ENVIRONMENT });
+    const [connection] = (await once(server, "connection")) as [Socket];
+    const ended = once(connection.resume(), "close");
+    stressing.kill(signal);
+    await ended;
+  });
+}
 
 for (const [args, message] of [
   [[], /name one test file/],

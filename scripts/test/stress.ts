@@ -7,8 +7,7 @@
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdtempSync, rmSync, statSync } from "node:fs";
-import { join } from "node:path";
+import { existsSync, statSync } from "node:fs";
 import { text } from "node:stream/consumers";
 import { parseArgs } from "node:util";
 import { testFiles, unitFiles } from "./test-files.ts";
@@ -24,7 +23,9 @@ const COMPUTE =
 const WRITE = `
   const fs = require("node:fs");
   process.stdin.on("end", () => process.exit()).resume();
-  const file = fs.openSync(process.argv[1], "w");
+  const folder = fs.mkdtempSync(process.argv[1]);
+  const file = fs.openSync(folder + "/file", "w");
+  fs.rmSync(folder, { recursive: true });
   const block = Buffer.alloc(2 ** 20, 1);
   let at = 0;
   setInterval(() => {
@@ -36,20 +37,18 @@ const WRITE = `
 /** Keeps the machine busy until it is disposed of. */
 class Load implements Disposable {
   readonly #children: ChildProcess[];
-  readonly #folder = mkdtempSync(join(DISK, "picolet-stress-"));
 
   constructor(compute: number, write: number) {
-    const start = (script: string, argument: string): ChildProcess =>
-      spawn(process.execPath, ["-e", script, argument], { stdio: ["pipe", "ignore", "ignore"] });
+    const start = (script: string): ChildProcess =>
+      spawn(process.execPath, ["-e", script, `${DISK}/picolet-stress-`], { stdio: ["pipe", "ignore", "ignore"] });
     this.#children = [
-      ...Array.from({ length: compute }, () => start(COMPUTE, "")),
-      ...Array.from({ length: write }, (_, index) => start(WRITE, join(this.#folder, String(index)))),
+      ...Array.from({ length: compute }, () => start(COMPUTE)),
+      ...Array.from({ length: write }, () => start(WRITE)),
     ];
   }
 
   [Symbol.dispose](): void {
     for (const child of this.#children) child.kill("SIGKILL");
-    rmSync(this.#folder, { recursive: true, force: true });
   }
 }
 
@@ -101,7 +100,9 @@ async function stress(path: string): Promise<number> {
   const seconds: number[] = [];
   for (let run = 1; run <= times; run += 1) {
     const begun = performance.now();
-    const child = spawn(process.execPath, ["--test", path], { stdio: ["ignore", "pipe", "pipe"] });
+    // Without `--test`, whose process would run the file in another one: the test ends with this process.
+    const command = ["--pdeathsig", "KILL", process.execPath, path];
+    const child = spawn("setpriv", command, { stdio: ["ignore", "pipe", "pipe"] });
     const [out, problems, [code]] = await Promise.all([text(child.stdout), text(child.stderr), once(child, "close")]);
     seconds.push((performance.now() - begun) / 1000);
     if (code !== 0) {

@@ -7,7 +7,7 @@ import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { millis, podUid } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { TestClusterObjects } from "@picolet/test/support/unit/agent/memory-cluster-objects.ts";
-import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
+import { MountFolder } from "@picolet/test/support/unit/machine/mount-folder.ts";
 import { isMounted, mountsBelow, TestCsiDriver } from "@picolet/test/support/unit/plugins/csi-driver.ts";
 import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
@@ -28,7 +28,7 @@ const OTHER = "other.csi.example";
 const HANDLE = "volume-1";
 
 class Bench implements AsyncDisposable {
-  readonly folder = new TempFolder();
+  readonly folder = new MountFolder();
   readonly paths = new PodPaths({ rootDir: this.folder.at("lib"), podLogsDir: this.folder.at("logs") });
   readonly clock = new VirtualClock();
   readonly objects = new TestClusterObjects(this.clock);
@@ -38,7 +38,7 @@ class Bench implements AsyncDisposable {
   readonly driver: TestCsiDriver;
   volumes: CsiVolumes;
 
-  private constructor(driver: TestCsiDriver, folder: TempFolder) {
+  private constructor(driver: TestCsiDriver, folder: MountFolder) {
     this.driver = driver;
     this.folder = folder;
     this.volumes = this.#agent();
@@ -46,7 +46,7 @@ class Bench implements AsyncDisposable {
   }
 
   static async start(init: { readonly capabilities?: readonly number[] } = {}): Promise<Bench> {
-    const folder = new TempFolder();
+    const folder = new MountFolder();
     const driver = await TestCsiDriver.start({ name: DRIVER, folder: folder.at("driver"), ...init });
     const bench = new Bench(driver, folder);
     await bench.register();
@@ -101,7 +101,6 @@ class Bench implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    for (const mounted of mounter.mountPointsWithin(this.folder.path)) mounter.unmountNow(mounted);
     await this.driver[Symbol.asyncDispose]();
     this.folder[Symbol.dispose]();
   }

@@ -17,7 +17,7 @@ import { isPicoletError } from "@picolet/protocol/errors.ts";
 import { podUid } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { TestClusterObjects } from "@picolet/test/support/unit/agent/memory-cluster-objects.ts";
-import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
+import { MountFolder } from "@picolet/test/support/unit/machine/mount-folder.ts";
 import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import { RecordedEvents, RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
@@ -35,7 +35,7 @@ type Spec = NonNullable<Parameters<typeof podOf>[0]>;
 type VolumeSpec = NonNullable<Spec["volumes"]>[number];
 
 class Bench implements Disposable {
-  readonly folder = new TempFolder();
+  readonly folder = new MountFolder();
   readonly events = new RecordedEvents();
   readonly paths = new PodPaths({ rootDir: this.folder.at("lib"), podLogsDir: this.folder.at("logs") });
   readonly objects: TestClusterObjects;
@@ -78,7 +78,6 @@ class Bench implements Disposable {
   }
 
   [Symbol.dispose](): void {
-    for (const mounted of system.mountPointsWithin(this.folder.path)) system.unmountNow(mounted);
     this.folder[Symbol.dispose]();
   }
 }

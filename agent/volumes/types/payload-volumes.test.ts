@@ -8,6 +8,7 @@ import type { PodManifest } from "@picolet/protocol/pod/pod.ts";
 import { millis } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { TestClusterObjects } from "@picolet/test/support/unit/agent/memory-cluster-objects.ts";
+import { MountFolder } from "@picolet/test/support/unit/machine/mount-folder.ts";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { desired, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
@@ -28,7 +29,7 @@ const skip = mounter.allowed && isRoot ? false : "needs root and the right to mo
 const base64 = (text: string): string => Buffer.from(text).toString("base64");
 
 class Bench implements AsyncDisposable {
-  readonly folder = new TempFolder();
+  readonly folder = new MountFolder();
   readonly clock = new VirtualClock();
   readonly objects = new TestClusterObjects(this.clock);
   readonly log = new RecordedLog();
@@ -87,7 +88,6 @@ class Bench implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     this.#life.abort();
     await this.#running;
-    await mounter.unmount(mounter.mountPointsWithin(this.folder.path), NEVER);
     this.folder[Symbol.dispose]();
   }
 

@@ -1,12 +1,13 @@
 /** The real agent as a process of its own, as a user starts it: `dist/board/bin/picolet` with a configuration file. */
-import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, watch, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
-import { mountPointsWithin, parseMountInfo } from "@picolet/agent/core/node/mount-info.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { entriesBelow } from "../unit/machine/folder-tree.ts";
+import { removeAbandoned, unmountWithin } from "../unit/machine/mount-folder.ts";
+import { writeOwner } from "../unit/machine/owner-file.ts";
 import { killAll, runningProcesses } from "../unit/machine/processes.ts";
 import { cgroupProcesses, removeCgroups, untilCgroupEmpty } from "../unit/machine/test-cgroups.ts";
 import { AgentClient, WAIT_LIMIT_MS } from "./agent-socket.ts";
@@ -39,6 +40,8 @@ export class AgentNode extends AgentClient implements AsyncDisposable {
 
   constructor(options: AgentOptions = {}) {
     super();
+    removeAbandoned();
+    writeOwner(this.directory);
     this.#logTail = options.logTail ?? 60;
     this.#program = options.program?.(this.directory) ?? ["dist/board/bin/picolet"];
     mkdirSync(this.manifests);
@@ -81,11 +84,11 @@ export class AgentNode extends AgentClient implements AsyncDisposable {
     await this.#answers(this.spawn());
   }
 
-  /** Starts an agent and waits for nothing. */
+  /** Starts an agent and waits for nothing. The agent ends with this process, however that ends. */
   spawn(): ChildProcess {
     const args = ["--config", this.configPath, "--root-dir", join(this.directory, "root"), "--socket", this.socketPath];
-    const [program, ...first] = this.#program;
-    const child = spawn(program, [...first, ...args], { stdio: ["ignore", "ignore", "pipe"] });
+    const command = ["--pdeathsig", "KILL", ...this.#program, ...args];
+    const child = spawn("setpriv", command, { stdio: ["ignore", "ignore", "pipe"] });
     this.#process = child;
     this.#earlierLog = this.log.slice(-MAX_LOG_CHARACTERS);
     this.#currentLog = "";
@@ -162,15 +165,9 @@ export class AgentNode extends AgentClient implements AsyncDisposable {
    */
   cutPower(): void {
     this.#killRunners();
-    this.#unmountAll();
+    unmountWithin(this.directory);
     rmSync(join(this.directory, "run"), { recursive: true });
     mkdirSync(join(this.directory, "run"));
-  }
-
-  /** Volumes in memory. A runner that was killed a moment ago may hold them still. */
-  #unmountAll(): void {
-    const mounts = parseMountInfo(readFileSync("/proc/self/mountinfo", "utf8"));
-    for (const target of mountPointsWithin(mounts, this.directory)) execFileSync("umount", ["-l", target]);
   }
 
   /** Waits until `folder` has a file whose name fits. */
@@ -236,8 +233,8 @@ export class AgentNode extends AgentClient implements AsyncDisposable {
       await untilCgroupEmpty(this.cgroupRoot);
       await removeCgroups(this.cgroupRoot);
     }
-    // A runner that was killed a moment ago may hold it still.
-    this.#unmountAll();
+    // Volumes in memory.
+    unmountWithin(this.directory);
     rmSync(this.directory, { recursive: true, force: true });
   }
 }

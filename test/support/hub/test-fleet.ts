@@ -21,6 +21,8 @@ const TOKEN_LIFE = seconds(3600);
 const NEVER = new AbortController().signal;
 /** Bounds the hub's log that is kept for a failing test's message. */
 const MAX_LOG_LINES = 400;
+/** Ends with this process, however that ends. */
+const PROGRAM = ["setpriv", "--pdeathsig", "KILL", "dist/hub/bin/picolet-hub"] as const;
 
 export interface KubectlResult {
   readonly code: number | null;
@@ -75,6 +77,7 @@ export class Fleet implements AsyncDisposable {
       dataDir: this.dataDir,
       tunnelPort,
       apiPort,
+      program: PROGRAM,
       flags: [...this.#flags, ...flags],
       onLog: (line) => {
         this.log.push(line);
