@@ -13,7 +13,7 @@
  * CommonJS on purpose: an ES module that imports `node:http` makes Node evaluate every getter of that module, which
  * loads its WebSocket client: 6.5 MiB of anonymous memory (measured, Node 24.21) for nothing.
  */
-import { readdirSync, readFileSync, statSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { dirname, join, parse, relative, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { embeddedResources } from "@picolet/hub-embedded/embedded-resources.ts";
@@ -27,6 +27,7 @@ import { buildContainerExample } from "./build-container-example.ts";
 import { buildExamples } from "./build-examples.ts";
 import { complete, jco, koffi, onnxRuntime, sqlite } from "./carried-packages.ts";
 import { Distribution } from "./distribution.ts";
+import { FileLock } from "./file-lock.ts";
 import { type BundledFile, type Bundles, keptBundles } from "./kept-bundles.ts";
 import { type PageName, pageFiles } from "./page-files.ts";
 import { ownPlatform, PLATFORMS, type Platform, platformOf } from "./platform-parts.ts";
@@ -365,7 +366,14 @@ export async function buildPrograms(
   bundles: "made" | "kept" = "made",
 ): Promise<readonly string[]> {
   const make = bundles === "kept" ? keptBundles : madeBundles;
+  await using _ = await takeTurn();
   return [await buildBoard(platform, make), await buildHub(platform, make)];
+}
+
+/** Builds of one checkout take turns, because each removes from `dist` what it did not write. */
+function takeTurn(): Promise<FileLock> {
+  mkdirSync("dist", { recursive: true });
+  return FileLock.take("dist/build.lock");
 }
 
 type BundleMaker = (root: string, make: () => Promise<Bundles>) => Promise<Bundles>;
@@ -463,6 +471,7 @@ async function main(platforms: readonly Platform[]): Promise<void> {
     for (const folder of await buildPrograms(platform, "kept"))
       console.log(`${folder}: ${platform}, ${megabytesOf(folder)}`);
     if (platform !== ownPlatform()) continue;
+    await using _ = await takeTurn();
     const examples = await buildExamples();
     buildContainerExample();
     const components = examples.map((name) => `${name}.wasm`).join(", ");

@@ -17,7 +17,7 @@ import { type BuiltImage, buildImage } from "@picolet/firmware/image/build-image
 import { FIRMWARE_CACHE } from "@picolet/firmware/image/debian-packages.ts";
 import { developmentKey } from "@picolet/firmware/image/signing-key.ts";
 import { distributionFolder } from "@picolet/scripts/build/build.ts";
-import { FileLock } from "../guest/file-lock.ts";
+import { FileLock } from "@picolet/scripts/build/file-lock.ts";
 
 /** Files of it have this time, for every commit: tests of two commits with the same sources share an image. */
 const EPOCH = 1_790_000_000;

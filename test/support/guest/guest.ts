@@ -36,6 +36,7 @@ import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
+import { FileLock } from "@picolet/scripts/build/file-lock.ts";
 import { RUNTIME_RELEASES } from "../containerd/runtime-release.ts";
 import {
   type BoardMachine,
@@ -45,7 +46,6 @@ import {
   type RunOptions,
   uploadLine,
 } from "./board-machine.ts";
-import { FileLock } from "./file-lock.ts";
 import { GuestAgent, type GuestAgentOptions } from "./guest-agent.ts";
 import {
   type GuestArchitecture,
