@@ -189,6 +189,11 @@ test("fields that nothing acts upon yet are listed when they say something else 
   ]);
 });
 
+test("the frequency and the images of the node's report are acted upon", () => {
+  const text = "nodeStatusUpdateFrequency: 20s\nnodeStatusReportFrequency: 1m\nnodeStatusMaxImages: 10";
+  assert.deepEqual(notActedUpon(text), []);
+});
+
 test("every problem is named at once, with its line and in the order of lines", () => {
   const text = `maxPods: -1
 statcPodPath: /x
