@@ -467,6 +467,7 @@ export const CONFIGURATION_FIELDS = {
       tokenFile: { kind: "text", default: "" },
       caHash: { kind: "textOrTexts", default: [] },
       caFile: { kind: "text", default: "" },
+      proxy: { kind: "text", default: "" },
       heartbeatInterval: { kind: "duration", default: seconds(30), min: 5 * SECOND, max: 60 * SECOND },
       reconnectBackoff: {
         fields: {

@@ -163,6 +163,7 @@ for (const [text, read, expected] of [
     (c: Configuration) => Object.values(c.hub?.reconnectBackoff ?? {}).join(),
     "1000,120000",
   ],
+  ["hub: {server: 'https://a', proxy: 'http://p:3128'}", (c: Configuration) => c.hub?.proxy, "http://p:3128"],
   ["hub: {server: 'https://[fd00::1]:8443'}", (c: Configuration) => c.hub?.token, ""],
   ["nodeLabels: {node.kubernetes.io/shelf: '7'}", (c: Configuration) => Object.values(c.nodeLabels).join(), "7"],
   ["evictionHard: {memory.available: 50Mi}", (c: Configuration) => Object.keys(c.evictionHard).length, 1],
@@ -307,6 +308,10 @@ for (const [text, problem] of [
   ["hub: {server: ['https://a', 'https://a']}", /hub.server\[1\]: Duplicate value/],
   ["hub: {server: 'https://a', caHash: 'sha256:12'}", /hub.caHash: Invalid value: "sha256:12": must be "sha256:" and/],
   ["hub: {server: 'https://a', token: secret}", /^config.yaml:1: hub.token: Invalid value: must be a token such as/],
+  [
+    "hub: {server: 'https://a', proxy: 'https://me:secret@p'}",
+    /hub.proxy: Invalid value: must be a URL such as "http:/,
+  ],
   ["hub: {server: 'https://a', tokenFile: /t}", /hub.caHash: Required value: a token is shown only to a hub/],
   ["hub: {server: 'https://a', tokenFile: t, caFile: /c}", /hub.tokenFile: .* must be an absolute path/],
   [

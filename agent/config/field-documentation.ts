@@ -79,6 +79,8 @@ const HUB = {
   "hub.tokenFile": "A file with the token; it may come after the agent's start.",
   "hub.caHash": "How the hub is recognised at the first join: `sha256:<hex>` of its CA's key, or a list of them.",
   "hub.caFile": "The hub's CA as a PEM file, instead of its hash.",
+  "hub.proxy":
+    "An HTTP proxy on the way to the hub, such as http://user:password@proxy.example:3128, for joining too. It has to allow CONNECT to the hub's port. Variables such as HTTPS_PROXY do not count here.",
   "hub.heartbeatInterval":
     "How often an idle tunnel sends a heartbeat. What it costs follows from it: 0.78 MB a day with 30s.",
   "hub.reconnectBackoff": "How long the agent waits before it dials again; jittered.",

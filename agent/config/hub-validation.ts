@@ -1,7 +1,7 @@
 /** Validates the section `hub`, and the labels and taints with which a node registers. */
 import type { FieldProblems } from "@picolet/protocol/kubernetes/field-problems.ts";
 import { labelValueProblems, qualifiedNameProblems } from "@picolet/protocol/kubernetes/name-rules.ts";
-import { parseHubAddress } from "../core/hub/hub-address.ts";
+import { parseHubAddress, parseHubProxy } from "../core/hub/hub-address.ts";
 import type { Configuration } from "./configuration-defaults.ts";
 
 /** Each costs a dial, of up to 30 s, before the back-off: replicas of one hub are behind one name. */
@@ -15,7 +15,7 @@ const TOKEN = /^[a-z0-9]{6}\.[a-z0-9]{16}$/;
 
 export function validateHub({ hub }: Configuration, problems: FieldProblems): void {
   if (hub === null) return;
-  const { server, token, tokenFile, caHash, caFile, reconnectBackoff } = hub;
+  const { server, token, tokenFile, caHash, caFile, proxy, reconnectBackoff } = hub;
   if (server.length === 0) problems.required("hub.server", 'the hub\'s URL, such as "https://hub.example:8443"');
   if (server.length > MAX_HUBS) problems.tooMany("hub.server", server.length, MAX_HUBS);
   server.forEach((url, index) => {
@@ -43,6 +43,9 @@ export function validateHub({ hub }: Configuration, problems: FieldProblems): vo
       problems.invalid(`hub.${field}`, hub[field], "must be an absolute path");
     }
   }
+  const faulty = proxy === "" ? undefined : parseHubProxy(proxy);
+  // The proxy itself is not shown: it may hold a password.
+  if (typeof faulty === "string") problems.add("hub.proxy", `Invalid value: ${faulty}`);
   if (reconnectBackoff.max < reconnectBackoff.initial) {
     problems.add(
       "hub.reconnectBackoff.max",

@@ -25,7 +25,10 @@ export function shownConfiguration(
       ...configuration,
       wasm: { ...wasm, proxy: withoutUsers(wasm.proxy) },
       staticPodURLHeader: Object.fromEntries(headers),
-      hub: hub === null ? undefined : { ...hub, token: hub.token === "" ? "" : REDACTED },
+      hub:
+        hub === null
+          ? undefined
+          : { ...hub, ...withoutUsers({ proxy: hub.proxy }), token: hub.token === "" ? "" : REDACTED },
     },
     table,
   );

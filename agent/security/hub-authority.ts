@@ -9,10 +9,17 @@ import { certificatesOf, encodePem } from "@picolet/protocol/pki/pem.ts";
 import { type Millis, seconds } from "@picolet/protocol/ports.ts";
 import { join, renew, requestCa, requestTime } from "./certificate-requests.ts";
 import type { CorrectedClock } from "./corrected-clock.ts";
-import { type ClientPair, HubConnection, type HubEndpoint } from "./hub-connection.ts";
+import { type ClientPair, HubConnection, type HubEndpoint, type OpenSocket } from "./hub-connection.ts";
 import { type HubPins, pinnedCas } from "./hub-trust.ts";
 import { type HubVerifier, isClockRefusal } from "./hub-verifier.ts";
 import type { StoredIdentity } from "./identity-file.ts";
+
+export interface HubAuthorityComponents {
+  readonly clock: CorrectedClock;
+  readonly verifier: HubVerifier;
+  /** Undefined: hubs are reached directly. */
+  readonly openSocket?: OpenSocket | undefined;
+}
 
 export interface HubAuthorityInit {
   readonly nodeName: string;
@@ -33,12 +40,14 @@ type Task<T> = (connection: HubConnection, host: string, signal: AbortSignal) =>
 export class HubAuthority {
   readonly #clock: CorrectedClock;
   readonly #verifier: HubVerifier;
+  readonly #openSocket: OpenSocket | undefined;
   readonly #init: HubAuthorityInit;
   #lastGood = 0;
 
-  constructor(components: { readonly clock: CorrectedClock; readonly verifier: HubVerifier }, init: HubAuthorityInit) {
+  constructor(components: HubAuthorityComponents, init: HubAuthorityInit) {
     this.#clock = components.clock;
     this.#verifier = components.verifier;
+    this.#openSocket = components.openSocket;
     this.#init = init;
   }
 
@@ -165,7 +174,7 @@ export class HubAuthority {
           ATTEMPT_LIMIT,
           `deal with the hub ${hub.host}`,
           async (stop) => {
-            using connection = await HubConnection.open(hub, pair, stop);
+            using connection = await HubConnection.open(hub, pair, stop, this.#openSocket);
             return await task(connection, hub.host, stop);
           },
           signal,

@@ -1,6 +1,6 @@
 /** One TLS connection to a hub for a request or two: joining, renewal, CAs, time. */
 import { Agent, type ClientRequest, type IncomingMessage, request } from "node:http";
-import { isIP } from "node:net";
+import { isIP, type Socket } from "node:net";
 import { connect, type TLSSocket } from "node:tls";
 import { cancelled } from "@picolet/protocol/async/abort.ts";
 import { type ErrorCode, PicoletError } from "@picolet/protocol/errors.ts";
@@ -16,6 +16,9 @@ export interface ClientPair {
   readonly cert: string;
   readonly key: string;
 }
+
+/** Opens the connection below TLS through a proxy. @throws retryable `unavailable` */
+export type OpenSocket = (hub: HubEndpoint, signal: AbortSignal) => Promise<Socket>;
 
 /** Bounds the chain: a hub sends its certificate and perhaps two above it. */
 const MAX_PEER_CHAIN = 8;
@@ -42,13 +45,23 @@ export class HubConnection implements Disposable {
     socket.on("error", () => socket.destroy());
   }
 
-  /** @throws retryable `unavailable` */
-  static open({ host, port }: HubEndpoint, pair: ClientPair | undefined, signal: AbortSignal): Promise<HubConnection> {
-    return new Promise((resolve, reject) => {
-      if (signal.aborted) return reject(cancelled("the connection"));
+  /** @param openSocket undefined: the hub is reached directly. @throws retryable `unavailable` */
+  static async open(
+    { host, port }: HubEndpoint,
+    pair: ClientPair | undefined,
+    signal: AbortSignal,
+    openSocket?: OpenSocket,
+  ): Promise<HubConnection> {
+    const below = await openSocket?.({ host, port }, signal);
+    return await new Promise((resolve, reject) => {
+      if (signal.aborted) {
+        below?.destroy();
+        return reject(cancelled("the connection"));
+      }
       const socket = connect({
         host,
         port,
+        ...(below === undefined ? {} : { socket: below }),
         ...(isIP(host) === 0 ? { servername: host } : {}),
         ...pair,
         minVersion: "TLSv1.3",

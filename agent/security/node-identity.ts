@@ -24,6 +24,7 @@ import { type ConfiguredPins, ConfiguredTrust } from "./configured-trust.ts";
 import type { CorrectedClock } from "./corrected-clock.ts";
 import { DurableFolderOnDisk } from "./durable-folder.ts";
 import { type Certified, HubAuthority, type HubAuthorityInit } from "./hub-authority.ts";
+import type { OpenSocket } from "./hub-connection.ts";
 import { trustOf } from "./hub-trust.ts";
 import { HubVerifier, isClockRefusal } from "./hub-verifier.ts";
 import { checkIdentity, type StoredIdentity } from "./identity-file.ts";
@@ -49,6 +50,8 @@ export interface NodeIdentityComponents {
   readonly log: Log;
   /** A hub has let the node in by its token; called before the new certificate is used. */
   readonly onJoin?: () => void;
+  /** Opens connections to hubs through a proxy; undefined: hubs are reached directly. */
+  readonly openSocket?: OpenSocket | undefined;
 }
 
 /** Bounds how late a connected board learns a change of the hub's CAs; 5 KiB each time. */
@@ -96,7 +99,8 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
     this.#onJoin = components.onJoin ?? (() => undefined);
     this.#trust = new ConfiguredTrust(init.pins);
     this.#verifier = new HubVerifier(components);
-    this.#authority = new HubAuthority({ clock: components.clock, verifier: this.#verifier }, init);
+    const { clock, openSocket } = components;
+    this.#authority = new HubAuthority({ clock, verifier: this.#verifier, openSocket }, init);
   }
 
   get state(): Watch<IdentityState> {

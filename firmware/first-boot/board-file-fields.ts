@@ -25,6 +25,7 @@ export const BOARD_FILE_FIELDS = {
       url: { kind: "textOrTexts" },
       token: { kind: "text" },
       caHash: { kind: "textOrTexts" },
+      proxy: { kind: "text" },
     },
   },
   node: {
@@ -106,6 +107,7 @@ export const BOARD_FILE_DOCUMENTATION: Readonly<Record<string, Documentation>> =
   "hub.token":
     "As `picolet-hub token create` prints it. It is wiped from this file once the board has joined; a new one makes it join again.",
   "hub.caHash": "As `picolet-hub ca hash` prints it; needed with a token.",
+  "hub.proxy": "An HTTP proxy on the way to the hub: `http://proxy.example:3128`.",
   node: "The board as a node of the fleet.",
   "node.name": "Its name.",
   "node.nameRule": {
@@ -135,7 +137,7 @@ export const BOARD_FILE_DOCUMENTATION: Readonly<Record<string, Documentation>> =
   time: "The clock.",
   "time.servers": { meaning: "NTP servers.", byDefault: "those of DHCP, else Debian's" },
   "time.zone": { meaning: "For what people read on the console: `Europe/Berlin`.", byDefault: "UTC" },
-  proxy: "For pulls of images and components. The tunnel to the hub uses none.",
+  proxy: "For pulls of images and components. The way to the hub has one of its own, `hub.proxy`.",
   "proxy.httpProxy": "`http://proxy.example:3128`, for `http` addresses.",
   "proxy.httpsProxy": "The same for `https` addresses.",
   "proxy.noProxy": "Hosts and networks that are reached directly.",

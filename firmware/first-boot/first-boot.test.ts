@@ -12,6 +12,7 @@ hub:
   server: hub.example.com
   token: ${TOKEN} # for ten boards
   caHash: ${CA_HASH}
+  proxy: http://board:secret@proxy.example:3128
 node:
   nameRule: edge-{serial:8}
   labels: {rack: "7", answer: "yes"}
@@ -52,7 +53,7 @@ test("a board gets all that its file says, secrets for root alone", async () => 
     [
       "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 20\nnodeName: edge-deadbeef\nhub:",
       "  server: https://hub.example.com:10270\n  tokenFile: /etc/picolet/join-token",
-      `  caHash: ${CA_HASH}\nnodeLabels:\n  rack: "7"\n  answer: "yes"`,
+      `  caHash: ${CA_HASH}\n  proxy: http://board:secret@proxy.example:3128\nnodeLabels:\n  rack: "7"\n  answer: "yes"`,
       "registerWithTaints:\n  - key: edge\n    effect: NoSchedule\nwasm:\n  registries:\n    - host: registry.example:5000",
       "      mirrors:\n        - http://10.0.0.2:5000\n  proxy:\n    httpProxy: http://user:pa$s@proxy.example:3128\n    noProxy: 10.0.0.0/8,localhost\n",
     ].join("\n"),

@@ -92,6 +92,16 @@ describe("edgectl join", () => {
       assert.match(stderr, message);
     });
 
+  test("--proxy is the way to the hub, and stays when the board joins again without it", () => {
+    const { status, text, stderr } = join("maxPods: 20\n", [...HUB, "--proxy", "http://proxy.example:3128"]);
+    assert.equal(status, 0, stderr);
+    assert.match(text, /\n {2}proxy: http:\/\/proxy\.example:3128\n/);
+    assert.match(join(text).text, /\n {2}proxy: http:\/\/proxy\.example:3128\n/);
+    const wrong = join("maxPods: 20\n", [...HUB, "--proxy", "socks5://proxy.example"]);
+    assert.equal(wrong.status, 1);
+    assert.match(wrong.stderr, /hub\.proxy: Invalid value: must be a URL such as/);
+  });
+
   test("--replace takes a board to another hub", () => {
     const { status, text } = join("hub: {server: https://old.example.com:10270, caFile: /old.pem}\n", [
       ...HUB,

@@ -6,8 +6,11 @@ import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
 import { createServer } from "node:tls";
+import { parseHubProxy } from "@picolet/agent/core/hub/hub-address.ts";
+import { connectThrough } from "@picolet/agent/tunnel/dialing/proxy-connection.ts";
 import { makeAuthority, makeServerPair } from "@picolet/hub/identity/certificate-authority.ts";
 import { DAY_MS, START_MS, TestBoard, TestHub } from "../support/unit/identity/identity-hub.ts";
+import { ConnectProxy } from "../support/unit/images/connect-proxy.ts";
 import { TempFolder } from "../support/unit/machine/temp-folder.ts";
 
 const never = new AbortController().signal;
@@ -233,6 +236,24 @@ test("of two hubs the one that answers is taken", async () => {
   ];
   await using board = new TestBoard({ hub, hubs, token: await hub.token() });
   await board.joined();
+});
+
+test("a board joins through a proxy, which it names when the proxy refuses", async () => {
+  await using hub = await TestHub.open();
+  await using proxy = await ConnectProxy.start();
+  const address = parseHubProxy(`http://${proxy.address}`);
+  assert.ok(typeof address !== "string");
+  proxy.refusal = 403;
+  await using board = new TestBoard({
+    ...{ hub, host: "localhost", port: 10_270, token: await hub.token() },
+    openSocket: (to, signal) => connectThrough(address, to, signal),
+  });
+  await board.problem(/cannot reach localhost:10270 through the proxy .*: it refuses \(403\)$/);
+  proxy.refusal = undefined;
+  proxy.places.set("localhost:10270", hub.port);
+  await board.nextAlarm();
+  await board.joined();
+  assert.equal(new Set(proxy.asked).size, 1);
 });
 
 test("a hub that is away is asked again, ever more seldom, but once a minute at least", async () => {

@@ -53,8 +53,9 @@ export async function readSettings(path: string, rootDir = DEFAULT_ROOT): Promis
     throw new PicoletError("invalid", `${path} is no YAML: picolet --check-config names the line`);
   const fields: unknown = document.toJS();
   const { containerRuntimeEndpoint = DEFAULT_RUNTIME, hub } = (fields ?? {}) as Readonly<Record<string, unknown>>;
-  const server = (hub as { readonly server?: unknown } | undefined)?.server ?? [];
-  return { runtimeEndpoint: String(containerRuntimeEndpoint), hubs: [server].flat().map(String), rootDir };
+  const { server = [], proxy = "" } = (hub ?? {}) as { readonly server?: unknown; readonly proxy?: unknown };
+  const hubs = [server].flat().map(String);
+  return { runtimeEndpoint: String(containerRuntimeEndpoint), hubs, proxy: String(proxy), rootDir };
 }
 
 export async function examine(machine: BoardMachine, settings: BoardSettings): Promise<readonly Checked[]> {

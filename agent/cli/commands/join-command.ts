@@ -35,6 +35,7 @@ export async function runJoin(context: Context, input: Arguments): Promise<numbe
   const path = resolve(context.workingDirectory, input.value(CONFIG));
   const text = await joinedConfiguration(path, hub, {
     nodeName: input.text("node-name"),
+    proxy: input.text("proxy"),
     replace: input.flag("replace"),
   });
   replaceConfiguration(path, text, hub.token);
@@ -74,11 +75,18 @@ function serverUrl(text: string): string {
   }
 }
 
+interface JoinOptions {
+  readonly nodeName: string | undefined;
+  /** Undefined: the one that the configuration has stays. */
+  readonly proxy: string | undefined;
+  readonly replace: boolean;
+}
+
 /** @returns the configuration with the hub in it; comments and all other fields stay */
 async function joinedConfiguration(
   path: string,
   { server, caHash, caFile }: Hub,
-  { nodeName, replace }: { readonly nodeName: string | undefined; readonly replace: boolean },
+  { nodeName, proxy, replace }: JoinOptions,
 ): Promise<string> {
   const { isMap } = await import("yaml");
   const document = editableConfiguration(readIfPresent(path), path);
@@ -94,6 +102,7 @@ async function joinedConfiguration(
   document.setIn(["hub", "tokenFile"], join(dirname(path), TOKEN_FILE));
   if (caHash !== undefined) document.setIn(["hub", "caHash"], caHash);
   if (caFile !== undefined) document.setIn(["hub", "caFile"], caFile);
+  if (proxy !== undefined) document.setIn(["hub", "proxy"], proxy);
   if (nodeName !== undefined) document.set("nodeName", nodeName);
   return document.toString();
 }

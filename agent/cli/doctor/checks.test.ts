@@ -45,6 +45,7 @@ class FakeMachine implements BoardMachine {
 const SETTINGS: BoardSettings = {
   runtimeEndpoint: "unix:///run/containerd/containerd.sock",
   hubs: ["https://hub.example:10270"],
+  proxy: "",
   rootDir: "/var/lib/picolet",
 };
 
@@ -197,6 +198,20 @@ test("modules and forwarding are switched on now, and at each boot", async () =>
   assert.equal(machine.read("/etc/modules-load.d/picolet.conf"), "overlay\nbr_netfilter\n");
   assert.equal(machine.read("/etc/sysctl.d/90-picolet.conf"), "net.ipv4.ip_forward = 1\n");
   assert.deepEqual(machine.ran, ["modprobe br_netfilter", "sysctl -q -p /etc/sysctl.d/90-picolet.conf"]);
+});
+
+test("where a proxy leads to the hub it is the proxy that is dialled", async () => {
+  const machine = new FakeMachine();
+  const dialled: DialTarget[] = [];
+  machine.answers = (target) => {
+    dialled.push(target);
+    return dialled.length === 1 ? 20 : "ETIMEDOUT";
+  };
+  const proxied = { ...SETTINGS, proxy: "http://me:secret@proxy.example" };
+  const [there, gone] = [await finding("hub", machine, proxied), await finding("hub", machine, proxied)];
+  assert.deepEqual([there.state, gone.state], ["good", "problem"]);
+  assert.match(`${there.message} ${gone.message}`, /^the proxy proxy\.example:80 .*20 ms the proxy .*: ETIMEDOUT$/);
+  assert.deepEqual(new Set(dialled.map((each) => JSON.stringify(each))).size, 1);
 });
 
 test("of several hubs one that answers is enough, and each is dialled at its own port", async () => {

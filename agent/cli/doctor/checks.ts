@@ -11,6 +11,8 @@ export interface BoardSettings {
   readonly runtimeEndpoint: string;
   /** `hub.server`, all of them. */
   readonly hubs: readonly string[];
+  /** `hub.proxy`; "": hubs are reached directly. */
+  readonly proxy: string;
   readonly rootDir: string;
 }
 
@@ -43,8 +45,9 @@ const MIN_FREE_BYTES = 512 * MIB;
 const MIN_FREE_INODES = 10_000;
 /** A tunnel works beyond it; exec and logs become tiresome. */
 const SLOW_HUB_MS = 1000;
-/** The port of a URL that names none. */
+/** The ports of URLs that name none. */
 const HTTPS_PORT = 443;
+const HTTP_PORT = 80;
 const MODULES_FILE = "/etc/modules-load.d/picolet.conf";
 const SYSCTL_FILE = "/etc/sysctl.d/90-picolet.conf";
 const CONTAINERD_CONFIG = "/etc/containerd/config.toml";
@@ -223,8 +226,9 @@ function checkSwap({ read }: BoardMachine): Finding {
   return warning(`${names} is on a disk`, "use zram: swap wears flash, and a thrashing node answers no hub");
 }
 
-async function checkHub(machine: BoardMachine, { hubs }: BoardSettings): Promise<Finding> {
+async function checkHub(machine: BoardMachine, { hubs, proxy }: BoardSettings): Promise<Finding> {
   if (hubs.length === 0) return good("none is configured: this node runs static pods");
+  if (proxy !== "") return await checkProxy(machine, proxy);
   const failures: string[] = [];
   for (const server of hubs) {
     const url = URL.canParse(server) ? new URL(server) : undefined;
@@ -243,6 +247,17 @@ async function checkHub(machine: BoardMachine, { hubs }: BoardSettings): Promise
     failures.join("; "),
     "see whether the name is right, and whether a firewall lets TCP out to that port",
   );
+}
+
+/** Dials the proxy alone: `edgectl status` shows whether it lets the board through to the hub. */
+async function checkProxy(machine: BoardMachine, text: string): Promise<Finding> {
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  if (url === undefined) return problem("hub.proxy is no URL", "write it as http://proxy.example:3128");
+  const port = Number(url.port || HTTP_PORT);
+  const answer = await machine.dial({ host: url.hostname.replace(/^\[|\]$/g, ""), port });
+  const name = `the proxy ${url.hostname}:${port}`;
+  if (typeof answer === "string") return problem(`${name}: ${answer}`, "see whether hub.proxy is right");
+  return good(`${name} on the way to it answers after ${Math.round(answer)} ms`);
 }
 
 /** The TPM that other programs can use too. */

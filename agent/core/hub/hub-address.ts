@@ -24,6 +24,45 @@ export function parseHubAddress(url: string): HubAddress | string {
   return { host: parsed.hostname.replace(/^\[|\]$/g, ""), port, url };
 }
 
+/** An HTTP proxy on the way to the hub. */
+export interface HubProxy {
+  readonly host: string;
+  readonly port: number;
+  /** `user:password`, decoded; "" for none. */
+  readonly credentials: string;
+  /** Without them: for messages. */
+  readonly name: string;
+}
+
+const DEFAULT_PROXY_PORT = 80;
+
+/** @returns what is wrong with it as a text, which does not repeat it: it may hold a password */
+export function parseHubProxy(text: string): HubProxy | string {
+  const url = URL.parse(text);
+  if (url === null || url.hostname === "" || url.protocol !== "http:") {
+    return 'must be a URL such as "http://proxy.example:3128": the way to the proxy is plain, what goes through it is TLS';
+  }
+  if (url.pathname !== "/" || url.search !== "" || url.hash !== "") return "must have no path";
+  const [user, password] = [decoded(url.username), decoded(url.password)];
+  if (user === undefined || password === undefined) return "has a user or a password with a % that is no escape";
+  const host = url.hostname.replace(/^\[|\]$/g, "");
+  const port = url.port === "" ? DEFAULT_PROXY_PORT : Number(url.port);
+  return {
+    host,
+    port,
+    credentials: `${user}${password}` === "" ? "" : `${user}:${password}`,
+    name: `http://${url.host}`,
+  };
+}
+
+function decoded(text: string): string | undefined {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return undefined;
+  }
+}
+
 /** OpenSSL's codes for an answer to the handshake that is no TLS record. */
 const NO_TLS_CODES: ReadonlySet<string> = new Set(["ERR_SSL_WRONG_VERSION_NUMBER", "ERR_SSL_PACKET_LENGTH_TOO_LONG"]);
 

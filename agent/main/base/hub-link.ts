@@ -11,7 +11,7 @@ import { type ShownDevice, shownDevices } from "@picolet/protocol/tunnel/device-
 import type { ReviewParams, TokenParams } from "@picolet/protocol/tunnel/stream.ts";
 import type { Configuration } from "../../config/configuration.ts";
 import type { ClientReviews, ClusterObjects, IssuedToken } from "../../core/hub/cluster-objects.ts";
-import { type HubAddress, parseHubAddress } from "../../core/hub/hub-address.ts";
+import { type HubAddress, parseHubAddress, parseHubProxy } from "../../core/hub/hub-address.ts";
 import type { OutgoingTelemetry, SampleSource } from "../../core/hub/outgoing-telemetry.ts";
 import type { StreamHandlers } from "../../core/hub/tunnel-ports.ts";
 import type { DeviceResources } from "../../core/pods/container-devices.ts";
@@ -23,6 +23,7 @@ import type { CsiState } from "../../node/node-report.ts";
 import { NodeReports } from "../../node/node-reports.ts";
 import type { RuntimeReports } from "../../observe/runtime-reports.ts";
 import type { CorrectedClock } from "../../security/corrected-clock.ts";
+import type { OpenSocket } from "../../security/hub-connection.ts";
 import { NodeIdentityOnDisk } from "../../security/node-identity.ts";
 import { ApiSource, type PodParser } from "../../sources/api-source.ts";
 import { MirrorPods } from "../../sources/mirror-pods.ts";
@@ -161,7 +162,7 @@ export class HubLink implements ClusterObjects, ClientReviews {
         handlers: node.streams,
         events,
         decisions,
-        dialer: new TlsDialer({ clock, identity }),
+        dialer: new TlsDialer({ clock, identity, openSocket: openerOf(hub.proxy) }),
         network: new SystemNetworkChanges(clock),
       },
       {
@@ -215,7 +216,7 @@ export class HubLink implements ClusterObjects, ClientReviews {
     const { configuration, hub, rootDir } = this.#init;
     return new NodeIdentityOnDisk(
       // A new token means that the node must join the token's fleet.
-      { clock, random, log, onJoin: () => fleet.set("") },
+      { clock, random, log, onJoin: () => fleet.set(""), openSocket: openerOf(hub.proxy) },
       {
         nodeName: configuration.nodeName,
         hubs: hub.server.map(addressOf),
@@ -226,6 +227,18 @@ export class HubLink implements ClusterObjects, ClientReviews {
       },
     );
   }
+}
+
+/** Undefined: hubs are reached directly. */
+function openerOf(text: string): OpenSocket | undefined {
+  if (text === "") return undefined;
+  const proxy = parseHubProxy(text);
+  if (typeof proxy === "string")
+    throw new PicoletError("internal", `the configuration let a wrong proxy pass: ${proxy}`);
+  return async (hub, signal) => {
+    const { connectThrough } = await import("../../tunnel/dialing/proxy-connection.ts");
+    return await connectThrough(proxy, hub, signal);
+  };
 }
 
 function addressOf(url: string): HubAddress {

@@ -3,7 +3,7 @@
  * there is a hub to dial: `node:tls` takes 1.8 MiB of anonymous memory, `ws` on top of it 0.3 (bundled, Node 24.21).
  */
 import type { IncomingMessage } from "node:http";
-import { isIPv6 } from "node:net";
+import { isIPv6, type Socket } from "node:net";
 import { connect, type TLSSocket } from "node:tls";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
 import { ignore, isPicoletError } from "@picolet/protocol/errors.ts";
@@ -54,14 +54,23 @@ const WEB_SOCKET_OPTIONS: ClientOptions & { readonly closeTimeout: number } = {
   generateMask: (mask: Buffer) => void mask.fill(0),
 };
 
+export interface TlsDialerComponents {
+  readonly clock: Clock;
+  readonly identity: Pick<NodeIdentity, "tlsOptions" | "verify">;
+  /** Opens the connection below TLS through a proxy; undefined: there is none. @throws retryable `unavailable` */
+  readonly openSocket?: ((hub: HubAddress, signal: AbortSignal) => Promise<Socket>) | undefined;
+}
+
 export class TlsDialer implements Dialer {
   readonly #clock: Clock;
   readonly #identity: Pick<NodeIdentity, "tlsOptions" | "verify">;
+  readonly #openSocket: TlsDialerComponents["openSocket"];
   readonly #tickets = new Map<string, Ticket>();
 
-  constructor(components: { readonly clock: Clock; readonly identity: Pick<NodeIdentity, "tlsOptions" | "verify"> }) {
+  constructor(components: TlsDialerComponents) {
     this.#clock = components.clock;
     this.#identity = components.identity;
+    this.#openSocket = components.openSocket;
   }
 
   dial(hub: HubAddress, credentials: NodeCredentials, signal: AbortSignal): Promise<Connection> {
@@ -70,7 +79,10 @@ export class TlsDialer implements Dialer {
   }
 
   async #dial(hub: HubAddress, credentials: NodeCredentials, signal: AbortSignal): Promise<Connection> {
-    const socket = await this.#connect(hub, credentials, signal);
+    const below = await this.#openSocket?.(hub, signal).catch((error: unknown) => {
+      throw toTunnelError(hub, error);
+    });
+    const socket = await this.#connect(hub, credentials, below, signal);
     try {
       return await upgrade(hub, socket, signal);
     } catch (error) {
@@ -79,7 +91,12 @@ export class TlsDialer implements Dialer {
     }
   }
 
-  #connect(hub: HubAddress, credentials: NodeCredentials, signal: AbortSignal): Promise<TLSSocket> {
+  #connect(
+    hub: HubAddress,
+    credentials: NodeCredentials,
+    below: Socket | undefined,
+    signal: AbortSignal,
+  ): Promise<TLSSocket> {
     const { host, port, url } = hub;
     const ticket = this.#ticketFor(url, credentials);
     return new Promise((resolve, reject) => {
@@ -87,6 +104,7 @@ export class TlsDialer implements Dialer {
         ...this.#identity.tlsOptions(credentials, host),
         host,
         port,
+        ...(below === undefined ? {} : { socket: below }),
         minVersion: "TLSv1.3",
         ...(ticket === undefined ? {} : { session: ticket.session }),
       });

@@ -42,7 +42,7 @@ export function agentFields(file: BoardFile, nodeName: string, defaults: Fields,
       : { wasm: { ...registryFields(registries), ...proxyFields(proxy) } }),
   };
   const fromFile = merged((file.config ?? {}) as Fields, own);
-  for (const key of ["server", "token", "tokenFile", "caHash"] as const)
+  for (const key of ["server", "token", "tokenFile", "caHash", "proxy"] as const)
     if (hub !== undefined && isFields(file.config?.hub) && file.config.hub[key] !== undefined)
       problems.forbidden(`config.hub.${key}`, `write it as hub.${key === "tokenFile" ? "token" : key}`);
   return {
@@ -81,6 +81,7 @@ function hubFields(hub: NonNullable<BoardFile["hub"]>, problems: FieldProblems):
     server: one(server),
     ...((hub.token ?? "") === "" ? {} : { tokenFile: JOIN_TOKEN }),
     ...(hub.caHash === undefined ? {} : { caHash: one(hub.caHash) }),
+    ...(hub.proxy === undefined ? {} : { proxy: hub.proxy }),
   };
 }
 

@@ -10,6 +10,7 @@ import { connect, type TLSSocket } from "node:tls";
 import type { IdentityState, NodeCredentials, NodeIdentity } from "@picolet/agent/core/hub/identity.ts";
 import { CorrectedClock } from "@picolet/agent/security/corrected-clock.ts";
 import { ATTEMPT_LIMIT } from "@picolet/agent/security/hub-authority.ts";
+import type { OpenSocket } from "@picolet/agent/security/hub-connection.ts";
 import { NodeIdentityOnDisk } from "@picolet/agent/security/node-identity.ts";
 import { NodeAuthenticator, peerChain } from "@picolet/hub/identity/authenticate-node.ts";
 import { BootstrapTokens } from "@picolet/hub/identity/bootstrap-tokens.ts";
@@ -191,6 +192,7 @@ export interface TestBoardInit {
   readonly host?: string;
   readonly port?: number;
   readonly hubs?: readonly { readonly host: string; readonly port: number }[];
+  readonly openSocket?: OpenSocket;
 }
 
 /** One life of an agent, as far as identity goes. */
@@ -223,6 +225,7 @@ export class TestBoard implements AsyncDisposable {
         onJoin: () => {
           this.joins += 1;
         },
+        openSocket: init.openSocket,
       },
       {
         folder: this.folder,
