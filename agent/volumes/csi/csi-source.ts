@@ -206,11 +206,14 @@ function accessModeOf(mode: string, { capabilities }: CsiDriver): number {
   return mode === "ReadWriteOncePod" ? AccessMode.singleNodeSingleWriter : AccessMode.singleNodeMultiWriter;
 }
 
+const FOR_ONE_NODE: ReadonlySet<string> = new Set(["ReadWriteOnce", "ReadWriteOncePod"]);
+
 /** @returns whether the node gives the volume's files to the pod's `fsGroup`, as the kubelet decides it */
 export function appliesFsGroup(volume: CsiVolume, { fsGroupPolicy }: DriverSpec, driver: CsiDriver): boolean {
-  if (fsGroupPolicy === "None" || driver.capabilities.has(NodeCapability.volumeMountGroup)) return false;
+  if (volume.readOnly || fsGroupPolicy === "None" || driver.capabilities.has(NodeCapability.volumeMountGroup))
+    return false;
   if (fsGroupPolicy === "File") return true;
-  return volume.fsType !== "" && volume.accessModes.includes("ReadWriteOnce");
+  return volume.fsType !== "" && volume.accessModes.some((mode) => FOR_ONE_NODE.has(mode));
 }
 
 export const waiting = (message: string): PicoletError => new PicoletError("unavailable", message, { retryable: true });

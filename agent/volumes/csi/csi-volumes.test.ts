@@ -378,17 +378,20 @@ test("a block volume is a device for its pod alone", { skip }, async () => {
 });
 
 test("the pod's group gets the files, unless the driver does it", { skip }, async () => {
-  for (const [policy, fsType, capabilities, gid] of [
+  for (const [policy, fsType, capabilities, gid, accessMode = "ReadWriteOnce"] of [
     ["File", "", [1], 4711],
     ["None", "ext4", [1], 0],
     ["ReadWriteOnceWithFSType", "ext4", [1], 4711],
+    ["ReadWriteOnceWithFSType", "ext4", [1], 4711, "ReadWriteOncePod"],
+    ["ReadWriteOnceWithFSType", "ext4", [1], 0, "ReadWriteMany"],
     ["ReadWriteOnceWithFSType", "", [1], 0],
     ["File", "ext4", [1, 6], 0],
   ] as const) {
     await using bench = await Bench.start({ capabilities });
     bench.spec({ attachRequired: false, fsGroupPolicy: policy });
-    const path = await bench.publish(persistent({ fsType }), podNamed("pod-1", { fsGroup: 4711 }));
-    assert.equal(statSync(path).gid, gid, `${policy} ${fsType}`);
+    const volume = persistent({ fsType }, { accessModes: [accessMode] });
+    const path = await bench.publish(volume, podNamed("pod-1", { fsGroup: 4711 }));
+    assert.equal(statSync(path).gid, gid, `${policy} ${fsType} ${accessMode}`);
     const [request] = bench.driver.requests("NodePublishVolume");
     const { mount } = (request?.volume_capability ?? {}) as { mount?: object };
     const volume_mount_group = capabilities.length > 1 ? "4711" : "";
@@ -548,9 +551,10 @@ test("an expansion goes to where the volume is staged, with its Secret, while a 
   await plain.takeBack();
 });
 
-test("a read-only claim is published read-only", { skip }, async () => {
+test("a read-only claim is published read-only, and its files keep their group", { skip }, async () => {
   await using bench = await Bench.start();
-  const path = await bench.publish(persistent({}, {}, true));
+  bench.spec({ attachRequired: false, fsGroupPolicy: "File" });
+  const path = await bench.publish(persistent({}, {}, true), podNamed("pod-1", { fsGroup: 4711 }));
   assert.throws(() => writeFileSync(join(path, "file"), ""), { code: "EROFS" });
   await bench.takeBack();
 });

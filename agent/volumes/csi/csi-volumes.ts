@@ -378,7 +378,7 @@ export class CsiVolumes {
     const { fsGroup, fsGroupChangePolicy } = pod.pod.spec.securityContext;
     if (fsGroup === undefined || !appliesFsGroup(volume, spec, driver)) return;
     const onlyOnRootMismatch = fsGroupChangePolicy === "OnRootMismatch";
-    await changeOwnership(target, { fsGroup, readOnly: volume.readOnly, onlyOnRootMismatch }, signal);
+    await changeOwnership(target, { fsGroup, readOnly: false, onlyOnRootMismatch }, signal);
   }
 
   async #linkDevice(uid: string, specName: string, target: string): Promise<void> {
