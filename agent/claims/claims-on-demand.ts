@@ -40,6 +40,10 @@ export class ClaimsOnDemand implements PodClaims {
     return this.#loaded?.ofContainer(pod, container) ?? [];
   }
 
+  holds(uid: PodUid): boolean {
+    return this.#loaded?.holds(uid) ?? existsSync(this.#path);
+  }
+
   async release(uid: PodUid, signal: AbortSignal): Promise<void> {
     await (await this.#known())?.release(uid, signal);
   }

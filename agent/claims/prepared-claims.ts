@@ -76,6 +76,10 @@ export class PreparedClaims implements PodClaims {
     });
   }
 
+  holds(uid: PodUid): boolean {
+    return this.#entriesOf(uid).length > 0;
+  }
+
   async release(uid: PodUid, signal: AbortSignal): Promise<void> {
     await this.#release(uid, signal);
   }

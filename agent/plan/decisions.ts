@@ -146,6 +146,7 @@ const STEPS: Readonly<Record<PlanAction["kind"], string>> = {
   removeContainer: "remove a dead container",
   stopSandbox: "stop the sandbox",
   removeSandbox: "remove the sandbox",
+  unprepare: "take back resource claims",
   cleanup: "remove volumes and cgroup",
   forget: "forget the pod",
 };

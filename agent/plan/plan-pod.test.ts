@@ -332,6 +332,17 @@ const ENDS: readonly Row[] = [
     next: "finished Succeeded",
   },
   {
+    name: "drivers take back the claims of a pod whose containers are done",
+    view: {
+      pod: onFailurePod,
+      sandboxes: dead,
+      containers: [run(onFailurePod, "app", 0, exited(0))],
+      holdsClaims: true,
+    },
+    actions: ["unprepare"],
+    next: "finished Succeeded",
+  },
+  {
     name: "one failed container makes a pod that is never restarted fail",
     view: {
       pod: twoPod("Never"),
@@ -398,6 +409,21 @@ const REMOVALS: readonly Row[] = [
     name: "all of its sandboxes are stopped and removed, the newest last",
     view: { pod: alwaysPod, wanted: false, sandboxes: [sandbox(1), sandbox(0, "notReady")] },
     actions: ["stopSandbox sandbox-0", "removeSandbox sandbox-0", "stopSandbox sandbox-1", "removeSandbox sandbox-1"],
+  },
+  {
+    name: "claims are taken back when nothing of it runs, before its sandbox is removed",
+    view: { pod: alwaysPod, worker: terminating, sandboxes: dead, holdsClaims: true },
+    actions: ["unprepare"],
+    next: "terminating",
+  },
+  {
+    name: "claims stay while a container of it runs",
+    view: {
+      ...{ pod: alwaysPod, worker: terminating, sandboxes: ready, holdsClaims: true },
+      containers: [run(alwaysPod, "app", 0, running)],
+    },
+    actions: ["stop app-0 grace=30000"],
+    next: "terminating",
   },
   {
     name: "when the runtime has nothing of it any more, its folders go and it is forgotten",

@@ -147,10 +147,18 @@ function finishingUnits(view: PodView, observed: ObservedPod): Unit[] {
   const stops = stopsOf(view, observed);
   if (stops.length > 0 && !areDeaf(view, stops)) return oneByOne(stops);
   const ready = observed.sandboxes.filter((each) => each.state === "ready").map((each) => [stopSandbox(each.id)]);
-  return [...ready, ...garbageOfEnded(view, observed)];
+  return [...ready, ...claimUnits(view, observed), ...garbageOfEnded(view, observed)];
+}
+
+/** Before the pod's status says that it is over: then its devices may be given to another pod. */
+function claimUnits({ holdsClaims = false }: PodView, { containers }: ObservedPod): Unit[] {
+  const runs = containers.some(({ state }) => state.kind === "running");
+  return holdsClaims && !runs ? [[{ kind: "unprepare" }]] : [];
 }
 
 function removingUnits(view: PodView, observed: ObservedPod): Unit[] {
+  const claims = claimUnits(view, observed);
+  if (claims.length > 0) return claims;
   const remains = leavingUnits(view, observed);
   return remains.length > 0 ? remains : [[{ kind: "cleanup" }, { kind: "forget" }]];
 }

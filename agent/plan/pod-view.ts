@@ -41,6 +41,8 @@ export interface PodView {
   readonly previous: PodStatus | undefined;
   /** `allocatedResourcesStatus` by container name. Missing: no container has devices. */
   readonly deviceHealth?: ReadonlyMap<string, readonly ResourceStatus[]> | undefined;
+  /** True while drivers have resource claims prepared for the pod: it is not over before they are taken back. */
+  readonly holdsClaims?: boolean | undefined;
   /** Before `://` in container ids. */
   readonly runtime: string;
   /** The node's own addresses; those of a pod on the host's network. */
@@ -84,6 +86,8 @@ export type PlanAction =
   | { readonly kind: "removeContainer"; readonly containerId: string }
   | { readonly kind: "stopSandbox"; readonly sandboxId: string }
   | { readonly kind: "removeSandbox"; readonly sandboxId: string }
+  /** Has drivers take back the pod's resource claims, when nothing of it runs. */
+  | { readonly kind: "unprepare" }
   /** Takes away what `prepare` made. */
   | { readonly kind: "cleanup" }
   /** Tells the store that nothing is left. */
@@ -140,6 +144,7 @@ export function stepOf(action: PlanAction): string {
     case "prepare":
     case "createSandbox":
     case "resize":
+    case "unprepare":
     case "cleanup":
     case "forget":
       return action.kind;
@@ -160,6 +165,7 @@ export function isBarrier(action: PlanAction): boolean {
     case "createSandbox":
     case "stopSandbox":
     case "removeSandbox":
+    case "unprepare":
     case "cleanup":
     case "forget":
       return true;

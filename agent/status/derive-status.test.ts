@@ -277,6 +277,13 @@ test("a pod whose containers are done is not over while a sidecar of it runs", (
   assert.equal(statusOf({ pod: own, sandboxes: ready, containers }).phase, "Running");
 });
 
+test("a pod is not over while a driver has its claims prepared", () => {
+  const containers = [run(never, "app", 0, exited(0))];
+  const given = { pod: never, sandboxes: ready, containers };
+  assert.equal(statusOf({ ...given, holdsClaims: true }).phase, "Running");
+  assert.equal(statusOf(given).phase, "Succeeded");
+});
+
 test("a container that the runtime has lost is shown as unknown when the pod is over", () => {
   const before = statusOf({ pod: never, sandboxes: ready, containers: [run(never, "app", 0, running)] });
   const outcome = { phase: "Failed", reason: "Evicted", message: "The node was low on memory." } as const;

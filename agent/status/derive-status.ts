@@ -112,9 +112,9 @@ function phaseOf(view: PodView, outcome: Outcome | undefined, { init, regular, e
   if (isOver(previous?.phase) && (worker.kind !== "active" || observed === undefined)) return previous.phase;
   if (worker.kind === "waiting") return (observed === undefined ? previous?.phase : undefined) ?? "Pending";
   if (worker.kind === "active") return isOver(derived) ? "Running" : derived;
-  // A pod is not over while something of it runs.
+  // A pod is not over while something of it runs, or a driver has its devices.
   const runs = [...init, ...regular, ...ephemeral].some((each) => each.state.running !== undefined);
-  if (runs) return derived === "Pending" ? "Pending" : "Running";
+  if (runs || view.holdsClaims === true) return derived === "Pending" ? "Pending" : "Running";
   if (outcome !== undefined) return outcome.phase;
   return regular.every((each) => each.state.terminated?.exitCode === 0) ? "Succeeded" : "Failed";
 }

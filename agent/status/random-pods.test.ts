@@ -162,6 +162,7 @@ class World {
         this.#containers = this.#containers.filter(({ sandboxId }) => sandboxId !== action.sandboxId);
         break;
       case "prepare":
+      case "unprepare":
       case "cleanup":
       case "forget":
         break;

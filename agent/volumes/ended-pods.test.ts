@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { WatchSource } from "@picolet/protocol/async/watch.ts";
+import { seconds } from "@picolet/protocol/ports.ts";
 import type { ObservedPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { desired, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
@@ -26,18 +27,22 @@ class Bench implements AsyncDisposable {
   readonly log = new RecordedLog();
   readonly released: string[] = [];
   views: readonly PodView[];
-  failure: Error | undefined;
+  /** Pods whose release fails, and those whose release never ends. */
+  readonly failing = new Set<string>();
+  readonly hanging = new Set<string>();
   readonly #changes = new WatchSource(0);
   readonly #life = new AbortController();
   readonly #running: Promise<void>;
 
   constructor(views: readonly PodView[]) {
     this.views = views;
-    const release = async ({ uid }: { readonly uid: string }): Promise<void> => {
+    const release = async ({ uid }: { readonly uid: string }, signal: AbortSignal): Promise<void> => {
       this.released.push(uid);
-      if (this.failure !== undefined) throw this.failure;
+      if (this.failing.has(uid)) throw new Error("busy");
+      if (this.hanging.has(uid)) await this.clock.sleep(seconds(3600), signal);
     };
-    const ended = new EndedPods({ views: () => this.views, changes: this.#changes, release, log: this.log });
+    const { clock, log } = this;
+    const ended = new EndedPods({ views: () => this.views, changes: this.#changes, release, clock, log });
     this.#running = endOfRun(ended.run(this.#life.signal));
   }
 
@@ -76,10 +81,24 @@ test("a pod that is brought back and ends again is seen to again; one that is ac
   assert.deepEqual(bench.released, ["a", "a"]);
 });
 
-test("what cannot be taken away is said and left for the pod's end", async () => {
+test("what cannot be released is logged once, and tried again while the pod is over", async () => {
   await using bench = new Bench([]);
-  bench.failure = new Error("busy");
+  bench.failing.add("a").add("b");
   await bench.change(viewOf("a", "finished", "notReady", "exited"), viewOf("b", "finished", "notReady", "exited"));
   assert.deepEqual(bench.released, ["a", "b"]);
-  assert.deepEqual(bench.log.problems, Array(2).fill("cannot take away what an ended pod holds"));
+  await bench.clock.advance(seconds(1));
+  assert.deepEqual(bench.released, ["a", "b", "a", "b"]);
+  bench.failing.delete("a");
+  await bench.change(viewOf("a", "finished", "notReady", "exited"), viewOf("b", "active", "ready", "running"));
+  await bench.clock.advance(seconds(3600));
+  assert.deepEqual(bench.released, ["a", "b", "a", "b", "a"]);
+  assert.deepEqual(bench.log.problems, Array(2).fill("cannot release what an ended pod holds"));
+});
+
+test("a release that hangs delays no other pod's", async () => {
+  await using bench = new Bench([]);
+  bench.hanging.add("a");
+  await bench.change(viewOf("a", "finished", "notReady", "exited"), viewOf("b", "finished", "notReady", "exited"));
+  await bench.change(...bench.views, viewOf("c", "finished", "notReady", "exited"));
+  assert.deepEqual(bench.released, ["a", "b", "c"]);
 });

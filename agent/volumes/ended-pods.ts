@@ -1,7 +1,8 @@
+import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
-import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
-import type { Log, PodUid } from "@picolet/protocol/ports.ts";
+import { describeError, ignore, isCancelled } from "@picolet/protocol/errors.ts";
+import { type Clock, type Log, type PodUid, seconds } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { PodView } from "../plan/pod-view.ts";
 
@@ -11,42 +12,76 @@ export interface EndedPodsComponents {
   /** Fires when a view may have changed. */
   readonly changes: Watch<unknown>;
   readonly release: (pod: DesiredPod, signal: AbortSignal) => Promise<void>;
+  readonly clock: Clock;
   readonly log: Log;
 }
 
+/** Pauses between attempts to release what a pod holds, as the kubelet's for volumes. */
+const RETRY: BackoffPolicy = { first: seconds(1), max: seconds(122) };
+
 /**
  * Releases volumes and cgroups of ended pods. Such a pod stays on the node until it is deleted; the memory, the disk
- * space and the claims of its volumes are free for other pods before.
+ * space and the claims of its volumes are free for other pods before. A driver that hangs or is away delays its own
+ * pods alone.
  */
 export class EndedPods implements Component {
   readonly name = "ended pods";
   readonly #components: EndedPodsComponents;
-  /** Ended pods whose release was tried. What a failed release leaves is removed with the pod. */
-  readonly #tried = new Set<PodUid>();
+  /** Ended pods that are being released, at most all of the node, or have been. */
+  readonly #releases = new Map<PodUid, "underWay" | "done">();
+  readonly #tasks = new Set<Promise<void>>();
 
   constructor(components: EndedPodsComponents) {
     this.#components = components;
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    await this.#releaseEnded(signal);
-    for await (const _ of this.#components.changes.changes(signal)) await this.#releaseEnded(signal);
+    try {
+      this.#releaseEnded(signal);
+      for await (const _ of this.#components.changes.changes(signal)) this.#releaseEnded(signal);
+    } finally {
+      await Promise.allSettled(this.#tasks);
+    }
   }
 
-  async #releaseEnded(signal: AbortSignal): Promise<void> {
-    const ended = [...this.#components.views()].filter(hasEnded).map(({ desired }) => desired);
-    const uids = new Set(ended.map(({ uid }) => uid));
-    for (const uid of this.#tried) if (!uids.has(uid)) this.#tried.delete(uid);
-    for (const pod of ended.filter(({ uid }) => !this.#tried.has(uid))) {
-      this.#tried.add(pod.uid);
-      // The pod may have been started again while another one was released.
-      if (![...this.#components.views()].some((view) => view.desired.uid === pod.uid && hasEnded(view))) continue;
+  #releaseEnded(signal: AbortSignal): void {
+    const ended = this.#ended();
+    for (const [uid, state] of this.#releases) if (state === "done" && !ended.has(uid)) this.#releases.delete(uid);
+    for (const uid of ended.keys()) {
+      if (this.#releases.has(uid)) continue;
+      this.#releases.set(uid, "underWay");
+      const task = this.#release(uid, signal)
+        .catch(ignore("the agent stops"))
+        .finally(() => this.#tasks.delete(task));
+      this.#tasks.add(task);
+    }
+  }
+
+  #ended(): ReadonlyMap<PodUid, DesiredPod> {
+    const ended = [...this.#components.views()].filter(hasEnded);
+    return new Map(ended.map(({ desired }) => [desired.uid, desired]));
+  }
+
+  /** @throws `cancelled` alone */
+  async #release(uid: PodUid, signal: AbortSignal): Promise<void> {
+    const { clock, log, release } = this.#components;
+    for (let failures = 0; ; ) {
+      // It may have been started again, or removed, during the pause.
+      const pod = this.#ended().get(uid);
+      if (pod === undefined) {
+        this.#releases.delete(uid);
+        return;
+      }
       try {
-        await this.#components.release(pod, signal);
+        await release(pod, signal);
+        this.#releases.set(uid, "done");
+        return;
       } catch (error) {
         if (isCancelled(error)) throw error;
-        const fields = { pod: pod.uid, error: describeError(error) };
-        this.#components.log.warn("cannot take away what an ended pod holds", fields);
+        if (failures === 0)
+          log.warn("cannot release what an ended pod holds", { pod: uid, error: describeError(error) });
+        failures += 1;
+        await clock.sleep(backoffDelay(RETRY, failures), signal);
       }
     }
   }

@@ -210,11 +210,18 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
 
   async #release(pod: DesiredPod, signal: AbortSignal): Promise<void> {
     const { uid } = pod;
-    await this.#claims?.release(uid, signal);
     await this.#cgroups.remove(pod, signal);
     await this.#volumes.forget(uid, signal);
     for (const folder of this.#paths.volumeFolders(uid)) await this.#remove(folder, [], signal);
     await this.#volumes.collect(signal);
+  }
+
+  holdsClaims({ uid, pod }: DesiredPod): boolean {
+    return pod.spec.resourceClaims !== undefined && this.#claims?.holds(uid) === true;
+  }
+
+  releaseClaims({ uid }: DesiredPod, signal: AbortSignal): Promise<void> {
+    return this.#alone(uid, async () => this.#claims?.release(uid, signal));
   }
 
   cleanup(pod: DesiredPod, signal: AbortSignal): Promise<void> {

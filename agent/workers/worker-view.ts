@@ -56,6 +56,7 @@ export function viewOf(ports: WorkerPorts, pod: ViewedPod, { adapter, observed }
     messages: state.kind === "gone" ? NO_MESSAGES : withoutEmpty(state.messages),
     previous,
     ...devicesOf(ports, desired),
+    ...(ports.environment.holdsClaims(desired) ? { holdsClaims: true } : {}),
     runtime: adapter === undefined ? "" : ports.runtimeName(adapter),
     hostIps: ports.hostIps(),
     recursiveReadOnly: ports.recursiveReadOnly(desired),

@@ -28,6 +28,8 @@ export interface PodClaims {
   prepare(pod: DesiredPod, signal: AbortSignal): Promise<void>;
   /** @returns the claims that the container names. @throws `internal` before `prepare` */
   ofContainer(pod: DesiredPod, container: Container): readonly ContainerClaim[];
+  /** @returns whether claims are prepared for the pod, or were begun to be */
+  holds(uid: PodUid): boolean;
   /**
    * Has the drivers unprepare the claims that no other pod uses. Called when nothing of the pod runs any more.
    * @throws `unavailable` when a driver did not; the claims stay prepared, and a later call tries again

@@ -37,8 +37,8 @@ export interface RuntimeChoices {
 export interface PodEnvironment {
   /**
    * Makes folders, the pod's cgroup, and its volumes, and has its resource claims prepared. Errors carry the reason
-   * `FailedMount`, `CreateContainerConfigError` or `FailedPrepareDynamicResources`; what several volumes have to say, each in an event of its own, is in an
-   * `AggregateError` that is their cause.
+   * `FailedMount`, `CreateContainerConfigError` or `FailedPrepareDynamicResources`; what several volumes have to say,
+   * each in an event of its own, is in an `AggregateError` that is their cause.
    */
   prepare(pod: DesiredPod, signal: AbortSignal): Promise<void>;
   /** @returns whether files of its volumes follow objects of the API server while the pod runs */
@@ -51,6 +51,10 @@ export interface PodEnvironment {
     run: { readonly attempt: number; readonly backoff: Millis; readonly image: ResolvedImage },
     observed: ObservedPod,
   ): ContainerLaunch;
+  /** @returns whether drivers have resource claims prepared for the pod */
+  holdsClaims(pod: DesiredPod): boolean;
+  /** Has drivers take back the pod's resource claims. Nothing of it runs by then. */
+  releaseClaims(pod: DesiredPod, signal: AbortSignal): Promise<void>;
   /** Takes away all of it: volumes, cgroup, logs. The pod's processes are gone by then. */
   cleanup(pod: DesiredPod, signal: AbortSignal): Promise<void>;
 }

@@ -91,6 +91,7 @@ export function makeStorageKeepers(
     views,
     changes,
     release: (pod, signal) => environment.release(pod, signal),
+    clock: ports.clock,
     log: ports.log,
   });
   const isSettled = (): boolean => adapters.every((adapter) => isRuntimeListed(observer.listing(adapter), statuses));

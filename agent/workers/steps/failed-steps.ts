@@ -87,6 +87,7 @@ const FAILURES: Readonly<Record<PlanAction["kind"], FailureShown>> = {
   stopSandbox: KILL_FAILURE,
   removeSandbox: KILL_FAILURE,
   removeContainer: KILL_FAILURE,
+  unprepare: { reason: "FailedUnprepareDynamicResources", prefix: "Failed to unprepare dynamic resources: " },
   cleanup: { reason: "FailedCleanup", prefix: undefined },
   forget: { reason: "FailedCleanup", prefix: undefined },
 };

@@ -149,6 +149,9 @@ export class PodSteps {
       case "removeSandbox":
         await this.#calls.apply(action, ACTION_TIMEOUT, context);
         return "done";
+      case "unprepare":
+        await this.#unprepare(context);
+        return "done";
       case "cleanup":
         await this.#cleanup(context);
         return "done";
@@ -206,6 +209,11 @@ export class PodSteps {
     };
     await withDeadline(this.#ports.clock, ACTION_TIMEOUT, `prepare pod ${desired.uid}`, prepare, signal);
     this.#listener.dispatch({ kind: "prepared", pod: desired });
+  }
+
+  async #unprepare({ view: { desired }, signal }: StepContext): Promise<void> {
+    const unprepare = (deadline: AbortSignal) => this.#ports.environment.releaseClaims(desired, deadline);
+    await withDeadline(this.#ports.clock, ACTION_TIMEOUT, `unprepare pod ${desired.uid}`, unprepare, signal);
   }
 
   async #cleanup({ view, signal }: StepContext): Promise<void> {

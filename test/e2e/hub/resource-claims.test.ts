@@ -188,6 +188,34 @@ test("the hub gives a pod the device that its template asks for, and the next po
   driver.cdiKind = CDI_KIND;
 });
 
+test("a pod that has run is over, and its devices are free, when its driver has taken its claim back", {
+  skip,
+}, async (context) => {
+  const { cdiKind } = driver;
+  driver.cdiKind = "";
+  context.after(() => {
+    driver.cdiKind = cdiKind;
+  });
+  await fleet.apply(object("ResourceClaim", "once", { spec }));
+  await allocate("once");
+  const pod = withClaim("job", { resourceClaimName: "once" }) as { spec: { containers: object[] } };
+  const containers = pod.spec.containers.map((each) => ({ ...each, command: ["/bin/true"] }));
+  await fleet.apply({ ...pod, spec: { ...pod.spec, restartPolicy: "Never", containers } });
+  const fields = 'jsonpath={.status.phase} {.status.containerStatuses[*].state}{"\\n"}';
+  driver.unprepareRefusal = "the card is busy";
+  const refusal =
+    "FailedUnprepareDynamicResources: Failed to unprepare dynamic resources: NodeUnprepareResources failed for ResourceClaim once: the card is busy";
+  await fleet.seen(warnings("job"), (text) => text.includes(refusal));
+  await fleet.seen(["get", "pod", "job", "--watch", "-o", fields], (text) =>
+    /^Running \{"terminated":.*"reason":"Completed"/m.test(text),
+  );
+  const users = ["get", "resourceclaim", "once", "--watch", "-o", "jsonpath=[{.status.reservedFor[*].name}]"];
+  await fleet.seen(users, (text) => text === "[job]");
+  driver.unprepareRefusal = "";
+  await fleet.kubectl(["wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/job", "--timeout=180s"]);
+  await fleet.seen(users, (text) => text.endsWith("[]"));
+});
+
 test("a pod that a claim is not reserved for does not start", { skip }, async () => {
   await fleet.apply(object("ResourceClaim", "other", { spec }));
   await allocate("other");

@@ -26,6 +26,14 @@ export class FakePodEnvironment implements PodEnvironment {
     return hasRefreshedVolumes(pod);
   }
 
+  holdsClaims(): boolean {
+    return false;
+  }
+
+  async releaseClaims(): Promise<void> {
+    // It prepares none.
+  }
+
   sandbox(pod: DesiredPod, attempt: number): SandboxLaunch {
     const { namespace, name } = pod.pod.metadata;
     const logDirectory = `/var/log/pods/${namespace}_${name}_${pod.uid}`;

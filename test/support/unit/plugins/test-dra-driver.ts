@@ -17,6 +17,8 @@ export class TestDraDriver {
   #peers: GrpcPeer[] = [];
   /** The error that it answers for a claim in place of its device. "": none. */
   refusal = "";
+  /** The same for what it is to take back. */
+  unprepareRefusal = "";
   /** The CDI kind of its devices; "": they have none. Its specification is for the test to write. */
   cdiKind = "example.com/gpu";
 
@@ -71,6 +73,6 @@ export class TestDraDriver {
 
   #unprepare(claims: readonly Claim[]): object {
     this.calls.push(`unprepare ${claims.map(({ name }) => name).join()}`);
-    return { claims: Object.fromEntries(claims.map(({ uid }) => [uid, { error: this.refusal }])) };
+    return { claims: Object.fromEntries(claims.map(({ uid }) => [uid, { error: this.unprepareRefusal }])) };
   }
 }
