@@ -1,4 +1,4 @@
-/** The kubelet's podresources API, version v1: k8s.io/kubelet/pkg/apis/podresources. */
+/** The kubelet's podresources API: k8s.io/kubelet/pkg/apis/podresources. The older version's answer is a part of v1's. */
 import {
   type InputOf,
   int64,
@@ -39,14 +39,12 @@ const Container = message("ContainerResources", {
 });
 const Pod = message("PodResources", { name: string(1), namespace: string(2), containers: repeated(3, Container) });
 
-const method = (name: string): string => `/v1.PodResourcesLister/${name}`;
+const method = (name: string, version = "v1"): string => `/${version}.PodResourcesLister/${name}`;
+const List = { request: Empty, response: message("ListPodResourcesResponse", { podResources: repeated(1, Pod) }) };
 
 export const POD_RESOURCES = {
-  list: {
-    path: method("List"),
-    request: Empty,
-    response: message("ListPodResourcesResponse", { podResources: repeated(1, Pod) }),
-  },
+  list: { path: method("List"), ...List },
+  listBefore: { path: method("List", "v1alpha1"), ...List },
   allocatable: {
     path: method("GetAllocatableResources"),
     request: Empty,

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { millis, podUid } from "@picolet/protocol/ports.ts";
 import { GrpcServer } from "@picolet/runtime-cri/wire/grpc-server.ts";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
-import { callGrpc, serviceOf } from "@picolet/test/support/unit/plugins/grpc-peer.ts";
+import { callGrpc, renamedService, serviceOf } from "@picolet/test/support/unit/plugins/grpc-peer.ts";
 import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { podResourcesMethods } from "./pod-resources.ts";
@@ -53,7 +53,8 @@ async function served(context: { after(end: () => Promise<void> | void): void })
     await server[Symbol.asyncDispose]();
     folder[Symbol.dispose]();
   });
-  return { clock, call: (method: string, request: object = {}) => callGrpc(path, SERVICE, method, request) };
+  const call = (method: string, request: object = {}, service = SERVICE) => callGrpc(path, service, method, request);
+  return { clock, call };
 }
 
 const CAMERA = { resource_name: "example.com/camera", device_ids: ["a"], topology: { nodes: [{ ID: 1 }] } };
@@ -86,6 +87,12 @@ test("a container is listed with its CPUs, memory, devices and claims", async (c
   const names = { pod_name: "pod", pod_namespace: "default" };
   assert.deepEqual(await call("Get", names), { pod_resources: SHOWN });
   await assert.rejects(call("Get", { ...names, pod_name: "other" }), /pod other in namespace default not found/);
+});
+
+test("an agent that knows the older version is answered too", async (context) => {
+  const { call } = await served(context);
+  const older = renamedService(SERVICE, "v1alpha1.PodResourcesLister");
+  assert.deepEqual(await call("List", {}, older), { pod_resources: [SHOWN] });
 });
 
 test("what may be given to a container is listed without unhealthy devices", async (context) => {

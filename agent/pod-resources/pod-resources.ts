@@ -49,12 +49,14 @@ const BURST = 10;
 
 export function podResourcesMethods(components: PodResourcesComponents): readonly ServedMethod[] {
   const limit = new RateLimit(components.clock);
+  const list = () => {
+    limit.take();
+    const devices = components.devices();
+    return { podResources: components.pods().map((pod) => resourcesOf(pod, devices, components)) };
+  };
   return [
-    served(POD_RESOURCES.list, () => {
-      limit.take();
-      const devices = components.devices();
-      return { podResources: components.pods().map((pod) => resourcesOf(pod, devices, components)) };
-    }),
+    served(POD_RESOURCES.list, list),
+    served(POD_RESOURCES.listBefore, list),
     served(POD_RESOURCES.allocatable, () => {
       limit.take();
       const { cpus, memory } = components.allocatable();

@@ -5,6 +5,7 @@ import {
   type Client,
   credentials,
   loadPackageDefinition,
+  makeGenericClientConstructor,
   Server,
   ServerCredentials,
   type ServiceClientConstructor,
@@ -19,6 +20,14 @@ export function serviceOf(file: string, service: string): ServiceClientConstruct
   let found: unknown = loadPackageDefinition(definition);
   for (const part of service.split(".")) found = (found as Record<string, unknown>)[part];
   return found as ServiceClientConstructor;
+}
+
+/** @returns the same methods under another name, as of another version of the service */
+export function renamedService({ service }: ServiceClientConstructor, name: string): ServiceClientConstructor {
+  const methods = Object.entries(service).map(([method, definition]) => {
+    return [method, { ...definition, path: `/${name}/${method}` }] as const;
+  });
+  return makeGenericClientConstructor(Object.fromEntries(methods), name);
 }
 
 export interface GrpcPeer {
