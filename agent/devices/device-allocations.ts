@@ -1,4 +1,5 @@
 import type { PodUid } from "@picolet/protocol/ports.ts";
+import type { NumaMask } from "../topology/numa-hints.ts";
 import type { DeviceAnswer } from "./device-plugin-messages.ts";
 
 /** Devices of one resource that one container has. */
@@ -7,6 +8,8 @@ export interface Allocation {
   readonly container: string;
   readonly resource: string;
   readonly ids: readonly string[];
+  /** Where they should be, until the provider has allocated them; undefined: anywhere. */
+  readonly nodes?: NumaMask | undefined;
   /** Undefined: the provider was not asked yet. */
   readonly answer: DeviceAnswer | undefined;
 }

@@ -61,7 +61,8 @@ function allocationOf(entry: unknown): Allocation {
     uid: podUid(uid),
     container,
     resource,
-    ids: Object.values(isFields(ids) ? ids : {}).flatMap(texts),
+    // A kubelet has a device with several NUMA nodes at each of them.
+    ids: [...new Set(Object.values(isFields(ids) ? ids : {}).flatMap(texts))],
     answer:
       typeof answer === "string" && answer !== ""
         ? ContainerAllocateResponse.decode(Buffer.from(answer, "base64"))

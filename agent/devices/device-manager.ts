@@ -7,7 +7,7 @@ import type { ResourceStatus } from "@picolet/protocol/pod/pod-status.ts";
 import type { Log, PodUid } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { DeviceLaunch, DeviceResources } from "../core/pods/container-devices.ts";
-import { countOf, type Hint, maskOf, type ResourceHints } from "../topology/numa-hints.ts";
+import { type Hint, maskOf, type NumaMask, type ResourceHints } from "../topology/numa-hints.ts";
 import { AdmissionFailure, type PlacementManager, type PlacementRound } from "../topology/placement-round.ts";
 import { isPlainInitContainer, placedContainers, podNeeds } from "../topology/requested.ts";
 import { type Allocation, DeviceAllocations } from "./device-allocations.ts";
@@ -19,6 +19,8 @@ import type { DeviceProvider, OfferedDevice } from "./device-provider.ts";
 interface Resource {
   readonly provider: DeviceProvider | undefined;
   readonly devices: ReadonlyMap<string, OfferedDevice>;
+  /** As its last provider needs it; undefined: this agent has seen none. */
+  readonly needsPreStart?: boolean | undefined;
 }
 
 export interface DeviceManagerComponents {
@@ -59,8 +61,15 @@ export class DeviceManager implements PlacementManager {
     return this.#counts;
   }
 
+  /** Resources without a provider now. */
+  get awaited(): readonly string[] {
+    return [...this.#resources].filter(([, { provider }]) => provider === undefined).map(([resource]) => resource);
+  }
+
   offer(resource: string, provider: DeviceProvider, devices: readonly OfferedDevice[]): void {
     const before = this.#resources.get(resource);
+    // Some plugins repeat their list all the time.
+    if (before?.provider === provider && isSameList([...before.devices.values()], devices)) return;
     this.#resources.set(resource, { provider, devices: new Map(devices.map((each) => [each.id, each])) });
     const ids = (own: Resource | undefined): string => [...(own?.devices.keys() ?? [])].join("\n");
     if (ids(before) !== ids(this.#resources.get(resource))) this.#keep();
@@ -71,8 +80,8 @@ export class DeviceManager implements PlacementManager {
   withdraw(resource: string, provider: DeviceProvider): void {
     const own = this.#resources.get(resource);
     if (own?.provider !== provider) return;
-    const devices = [...own.devices.values()].map((each) => ({ ...each, isHealthy: false }));
-    this.#resources.set(resource, { provider: undefined, devices: new Map(devices.map((each) => [each.id, each])) });
+    const devices = new Map([...own.devices].map(([id, each]) => [id, { ...each, isHealthy: false }]));
+    this.#resources.set(resource, { provider: undefined, devices, needsPreStart: provider.needsPreStart });
     this.#count();
   }
 
@@ -132,11 +141,16 @@ export class DeviceManager implements PlacementManager {
       if (answer === undefined) await this.#allocate(desired, container, resource, signal);
   }
 
-  async launch({ uid }: DesiredPod, container: string, signal: AbortSignal): Promise<DeviceLaunch | undefined> {
+  /** @throws as `prepare`, and `unavailable` while devices are not free that the container did not get before */
+  async launch(desired: DesiredPod, container: string, signal: AbortSignal): Promise<DeviceLaunch | undefined> {
+    const { uid } = desired;
+    await this.#complete(desired, container, signal);
     const own = this.#allocations.of(uid, container);
     if (own.length === 0) return undefined;
     for (const { resource, ids } of own) {
-      const { provider } = this.#of(resource);
+      const { provider, needsPreStart } = this.#of(resource);
+      // After a reboot the devices are not there before their plugin is.
+      if (provider === undefined && needsPreStart !== false) throw away(resource);
       if (provider?.needsPreStart === true) await provider.preStart(ids, signal);
     }
     const launch = launchOf(own);
@@ -195,6 +209,23 @@ export class DeviceManager implements PlacementManager {
     return healthy.map(({ id }) => id).sort((a, b) => Number(reusable.has(b)) - Number(reusable.has(a)));
   }
 
+  /** A plugin may have registered after the pod was admitted, and the checkpoint may be lost. */
+  async #complete(desired: DesiredPod, name: string, signal: AbortSignal): Promise<void> {
+    const { uid, pod } = desired;
+    const container = placedContainers(pod).find((each) => each.name === name);
+    if (container === undefined) return;
+    const chosen = this.#requests(container).filter(([each]) => this.#allocations.get(uid, name, each) === undefined);
+    try {
+      for (const [resource, count] of chosen)
+        this.#choose(desired, container, { resource, count, affinity: { nodes: undefined, preferred: false } });
+    } catch (error) {
+      if (!(error instanceof AdmissionFailure)) throw error;
+      throw new PicoletError("unavailable", error.message, { reason: "CreateContainerConfigError", retryable: true });
+    }
+    for (const { resource, answer } of this.#allocations.of(uid, name))
+      if (answer === undefined) await this.#allocate(desired, name, resource, signal);
+  }
+
   /** @throws `AdmissionFailure` */
   #choose(
     desired: DesiredPod,
@@ -208,23 +239,20 @@ export class DeviceManager implements PlacementManager {
       const numbers = `Requested: ${count}, Available: ${free.length}`;
       throw new AdmissionFailure(`requested number of devices unavailable for ${resource}. ${numbers}`);
     }
-    const ids = this.#nearest(resource, free, affinity).slice(0, count);
-    this.#allocations.put({ uid, container: container.name, resource, ids, answer: undefined });
+    const { nodes } = affinity;
+    const isNear = this.#nearness(resource, nodes);
+    const ids = [...free].sort((a, b) => Number(isNear(b)) - Number(isNear(a))).slice(0, count);
+    this.#allocations.put({ uid, container: container.name, resource, ids, nodes, answer: undefined });
   }
 
-  #nearest(resource: string, ids: readonly string[], { nodes }: Hint): readonly string[] {
-    if (nodes === undefined) return ids;
+  #nearness(resource: string, nodes: NumaMask | undefined): (id: string) => boolean {
     const { devices } = this.#of(resource);
-    const isNear = (id: string): boolean => countOf(maskOf(devices.get(id)?.nodes ?? []) & nodes) > 0;
-    return [...ids].sort((a, b) => Number(isNear(b)) - Number(isNear(a)));
+    return (id) => nodes !== undefined && (maskOf(devices.get(id)?.nodes ?? []) & nodes) !== 0n;
   }
 
   async #allocate(desired: DesiredPod, container: string, resource: string, signal: AbortSignal): Promise<void> {
     const { provider } = this.#of(resource);
-    if (provider === undefined) {
-      const message = `the device plugin of ${resource} is away`;
-      throw new PicoletError("unavailable", message, { reason: "DevicePluginAway", retryable: true });
-    }
+    if (provider === undefined) throw away(resource);
     try {
       if (provider.hasPreference) await this.#prefer(desired, container, { resource, provider }, signal);
       const chosen = this.#allocations.get(desired.uid, container, resource);
@@ -241,7 +269,7 @@ export class DeviceManager implements PlacementManager {
     }
   }
 
-  /** A preference that cannot be is logged, and what was chosen stays. */
+  /** The plugin chooses among devices that are near the container's NUMA nodes, as far as there are some. */
   async #prefer(
     desired: DesiredPod,
     container: string,
@@ -256,16 +284,19 @@ export class DeviceManager implements PlacementManager {
     const reusable = new Set(
       shared.filter((each) => isPlainInitContainer(pod, each.container)).flatMap(({ ids }) => ids),
     );
-    const mustInclude = before.ids.filter((id) => reusable.has(id));
+    const reused = before.ids.filter((id) => reusable.has(id));
     const available = (): readonly string[] => [...new Set([...before.ids, ...this.#free(resource, desired)])];
-    const preferred = await provider.preferred(available(), mustInclude, size, signal);
-    const stillFree = new Set(available());
-    const isPossible =
-      new Set(preferred).size === size &&
-      preferred.every((id) => stillFree.has(id)) &&
-      mustInclude.every((id) => preferred.includes(id));
-    if (isPossible) this.#allocations.put({ ...before, ids: preferred });
-    else this.#components.log.warn("a device plugin prefers what it cannot have", { resource, preferred });
+    const isNear = this.#nearness(resource, before.nodes);
+    const near = available().filter((id) => !reusable.has(id) && isNear(id));
+    const isChoice = size - reused.length < near.length;
+    const mustInclude = isChoice ? reused : [...reused, ...near];
+    if (mustInclude.length >= size) return;
+    const offered = isChoice ? [...reused, ...near] : available();
+    const preferred = await provider.preferred(offered, mustInclude, size, signal);
+    const free = new Set(available());
+    const possible = new Set([...mustInclude, ...preferred.filter((id) => offered.includes(id)), ...before.ids]);
+    const ids = [...possible].filter((id) => free.has(id)).slice(0, size);
+    if (ids.length === size) this.#allocations.put({ ...before, ids });
   }
 
   #count(): void {
@@ -288,6 +319,19 @@ export class DeviceManager implements PlacementManager {
   }
 }
 
+const away = (resource: string): PicoletError =>
+  new PicoletError("unavailable", `the device plugin of ${resource} is away`, {
+    reason: "DevicePluginAway",
+    retryable: true,
+  });
+
+const isSameList = (before: readonly OfferedDevice[], now: readonly OfferedDevice[]): boolean =>
+  JSON.stringify(before) === JSON.stringify(now);
+
+/** Keeps the first of mounts, or of devices, at one path. */
+const distinct = <T extends { readonly containerPath: string }>(all: readonly T[]): readonly T[] =>
+  all.filter(({ containerPath }, index) => all.findIndex((each) => each.containerPath === containerPath) === index);
+
 function requestOf({ resources }: Container, resource: string): number {
   const text = resources.limits?.[resource] ?? resources.requests?.[resource];
   return text === undefined ? 0 : Number(quantityValue(quantityOf(text)));
@@ -299,17 +343,13 @@ function launchOf(allocations: readonly Allocation[]): DeviceLaunch {
   const env = new Map(answers.flatMap(({ envs }) => [...envs]));
   return {
     env: [...env].map(([name, value]) => ({ name, value })),
-    mounts: answers.flatMap(({ mounts }) =>
-      mounts.map(({ containerPath, hostPath, readOnly }) => ({
-        ...{ containerPath, hostPath, readOnly },
-        propagation: "private" as const,
-      })),
-    ),
-    devices: answers.flatMap(({ devices }) =>
-      devices.map(({ containerPath, hostPath, permissions }) => {
-        return { containerPath, hostPath, readOnly: permissions === "r", permissions };
-      }),
-    ),
+    mounts: distinct(answers.flatMap(({ mounts }) => mounts)).map(({ containerPath, hostPath, readOnly }) => ({
+      ...{ containerPath, hostPath, readOnly },
+      propagation: "private" as const,
+    })),
+    devices: distinct(answers.flatMap(({ devices }) => devices)).map(({ containerPath, hostPath, permissions }) => {
+      return { containerPath, hostPath, readOnly: permissions === "r", permissions };
+    }),
     annotations: Object.fromEntries(answers.flatMap(({ annotations }) => [...annotations])),
     cdiDevices: answers.flatMap(({ cdiDevices }) => cdiDevices.map(({ name }) => name)),
   };

@@ -31,16 +31,11 @@ export class DevicePlugin implements DeviceProvider, Disposable {
   readonly #socketPath: string;
   #options: DevicePluginOptions | undefined;
 
-  /** @param init.options as registered; undefined: the plugin is asked */
-  constructor(
-    components: { readonly clock: Clock },
-    init: { readonly socketPath: string; readonly options: DevicePluginOptions | undefined },
-  ) {
+  constructor(components: { readonly clock: Clock }, init: { readonly socketPath: string }) {
     const readBuffer = Buffer.allocUnsafeSlow(READ_BUFFER_BYTES);
     const limits = { readBuffer, maxMessageBytes: MAX_MESSAGE_BYTES };
     this.#client = new GrpcClient(components, { path: init.socketPath, ...limits });
     this.#socketPath = init.socketPath;
-    this.#options = init.options;
   }
 
   get needsPreStart(): boolean {
@@ -51,9 +46,13 @@ export class DevicePlugin implements DeviceProvider, Disposable {
     return this.#options?.getPreferredAllocationAvailable === true;
   }
 
+  /** Reads the options of the plugin, which a kubelet asks for too: those of a registration do not count. */
+  async connect(signal: AbortSignal): Promise<void> {
+    this.#options = await this.#client.unary(DEVICE_PLUGIN.options, {}, QUERY_TIMEOUT_MS, signal);
+  }
+
   /** Reports each list of devices. @throws why the stream ended, in any case */
   async follow(report: (devices: readonly OfferedDevice[]) => void, signal: AbortSignal): Promise<never> {
-    this.#options ??= await this.#client.unary(DEVICE_PLUGIN.options, {}, QUERY_TIMEOUT_MS, signal);
     for await (const { devices } of this.#client.serverStream(DEVICE_PLUGIN.list, {}, undefined, signal))
       report(offered(devices));
     throw new PicoletError("unavailable", `the plugin at ${this.#socketPath} ended its list of devices`);

@@ -1,19 +1,45 @@
 /** Plugins that come and go, written with grpc-js, on virtual time. */
 import assert from "node:assert/strict";
-import { mkdirSync } from "node:fs";
+import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import type { Millis } from "@picolet/protocol/ports.ts";
 import { millis, seconds } from "@picolet/protocol/ports.ts";
+import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
-import { TestDevicePlugin } from "@picolet/test/support/unit/plugins/test-device-plugin.ts";
+import {
+  type TestDevice,
+  TestDevicePlugin,
+  type TestDevicePluginInit,
+} from "@picolet/test/support/unit/plugins/test-device-plugin.ts";
+import { desired, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
-import type { DeviceCheckpoint } from "./device-checkpoint.ts";
+import { type Hint, maskOf } from "../topology/numa-hints.ts";
+import { type DeviceCheckpoint, readCheckpoint } from "./device-checkpoint.ts";
 import { DeviceManager } from "./device-manager.ts";
+import { REGISTER } from "./device-plugin-messages.ts";
 import { DevicePlugins } from "./device-plugins.ts";
 
 const RESOURCE = "example.com/camera";
+const NEVER = new AbortController().signal;
+const devicesOf = (...ids: readonly string[]): TestDevice[] => ids.map((ID) => ({ ID, health: "Healthy" }));
+const healthy = (ID: string, ...nodes: readonly number[]): TestDevice => ({
+  ...{ ID, health: "Healthy" },
+  topology: { nodes: nodes.map((node) => ({ ID: node })) },
+});
+
+const asking = (
+  count: number,
+  name = "app",
+): { readonly name: string; readonly image: string; readonly resources: object } => ({
+  ...{ name, image: "app", resources: { limits: { [RESOURCE]: String(count) } } },
+});
+const podAsking = (...counts: readonly number[]): DesiredPod =>
+  desired(
+    podOf({ containers: counts.map((count, index) => asking(count, index === 0 ? "app" : `app-${index}`)) }),
+    "pod-1",
+  );
 
 /** The parts of one agent, and a plugin with two devices. */
 class Bench {
@@ -24,11 +50,10 @@ class Bench {
   manager: DeviceManager;
   plugins: DevicePlugins;
 
-  constructor(context: TestContext) {
+  constructor(context: TestContext, given: Partial<TestDevicePluginInit> = {}) {
     const folder = join(this.folder.path, "device-plugins");
     mkdirSync(folder);
-    const devices = ["a", "b"].map((ID) => ({ ID, health: "Healthy" as const }));
-    this.plugin = new TestDevicePlugin({ folder, resource: RESOURCE, devices });
+    this.plugin = new TestDevicePlugin({ folder, resource: RESOURCE, devices: devicesOf("a", "b"), ...given });
     [this.manager, this.plugins] = this.start();
     context.after(async () => {
       this.plugin.stop();
@@ -56,13 +81,21 @@ class Bench {
   async register(): Promise<void> {
     await this.plugin.serve();
     const socket = { endpoint: this.plugin.endpoint, socketPath: this.plugin.endpoint };
-    await this.plugins.register({ type: "DevicePlugin", name: RESOURCE, versions: ["v1beta1"], ...socket });
+    const plugin = { type: "DevicePlugin", name: RESOURCE, versions: ["v1beta1"], ...socket };
+    await this.plugins.register(plugin, AbortSignal.timeout(20_000));
   }
 
   /** Waits until the node counts so many devices, and so many healthy ones. */
   async until(capacity: string, allocatable: string): Promise<void> {
     for await (const counts of this.manager.counts.changes(AbortSignal.timeout(20_000)))
       if (counts.capacity[RESOURCE] === capacity && counts.allocatable[RESOURCE] === allocatable) return;
+  }
+
+  /** Has devices chosen for the pod as its admission does. */
+  admit(pod: DesiredPod, affinity: Hint = { nodes: undefined, preferred: false }): void {
+    const round = this.manager.begin(pod);
+    for (const container of pod.pod.spec.containers) round.allocate(container, affinity);
+    this.manager.commit();
   }
 
   get counts(): readonly (string | undefined)[] {
@@ -115,4 +148,132 @@ test("the next agent counts the devices of a plugin that is not back yet, as unh
   bench.plugin.stop();
   await bench.register();
   await bench.until("2", "2");
+});
+
+test("a plugin that stays away after the agent's start has no devices five minutes later", async (context) => {
+  const bench = new Bench(context);
+  await bench.register();
+  await bench.until("2", "2");
+  await bench.plugins[Symbol.asyncDispose]();
+  bench.start();
+  await bench.pass(millis(299_999));
+  assert.deepEqual(bench.counts, ["2", "0"]);
+  await bench.pass(millis(1));
+  assert.deepEqual(bench.counts, ["0", "0"]);
+});
+
+test("a registration fails while nothing listens at the plugin's socket", async (context) => {
+  const bench = new Bench(context);
+  const { registration } = bench.plugins;
+  const request = { version: "v1beta1", endpoint: "device-plugins/nobody.sock", resourceName: RESOURCE };
+  const bytes = Buffer.from(REGISTER.request.encode({ ...request, options: {} }));
+  await assert.rejects(registration.answer(bytes, 0, bytes.length, NEVER), /nobody.sock/);
+  assert.deepEqual(bench.counts, [undefined, undefined]);
+});
+
+test("of lists that follow each other quickly the last one counts", async (context) => {
+  const bench = new Bench(context);
+  await bench.register();
+  await bench.until("2", "2");
+  const seen: (readonly (string | undefined)[])[] = [];
+  bench.manager.counts.listen(() => seen.push(bench.counts), NEVER);
+  const pod = podAsking(1);
+  bench.admit(pod);
+  for (const ids of [["a"], ["a", "b"], ["a"], ["a", "b", "c"]]) bench.plugin.devices = devicesOf(...ids);
+  // Its answer follows the lists.
+  await bench.manager.prepare(pod, NEVER);
+  await bench.pass(seconds(1));
+  assert.deepEqual(seen, [["3", "3"]]);
+});
+
+test("a container that must be prepared does not start while its plugin is away", async (context) => {
+  const bench = new Bench(context, { preStart: true });
+  const pod = podAsking(1);
+  await bench.register();
+  await bench.until("2", "2");
+  bench.admit(pod);
+  await bench.manager.prepare(pod, NEVER);
+  await bench.manager.launch(pod, "app", NEVER);
+  assert.deepEqual(bench.plugin.calls, ["Allocate a", "PreStartContainer a"]);
+  bench.plugin.stop();
+  await bench.until("2", "0");
+  await assert.rejects(bench.manager.launch(pod, "app", NEVER), /device plugin of example.com\/camera is away/);
+  await bench.register();
+  await bench.until("2", "2");
+  await bench.manager.launch(pod, "app", NEVER);
+  assert.deepEqual(bench.plugin.calls, ["Allocate a", "PreStartContainer a", "PreStartContainer a"]);
+});
+
+test("under the next agent a container starts when its plugin is back, as after a reboot", async (context) => {
+  const bench = new Bench(context, { allocate: () => ({ envs: { CAMERA: "a" } }) });
+  const pod = podAsking(1);
+  await bench.register();
+  await bench.until("2", "2");
+  bench.admit(pod);
+  await bench.manager.prepare(pod, NEVER);
+  bench.plugin.stop();
+  await bench.until("2", "0");
+  const { env } = (await bench.manager.launch(pod, "app", NEVER)) ?? {};
+  assert.deepEqual(env, [{ name: "CAMERA", value: "a" }]);
+  await bench.plugins[Symbol.asyncDispose]();
+  bench.start();
+  await assert.rejects(bench.manager.launch(pod, "app", NEVER), /device plugin of example.com\/camera is away/);
+  await bench.register();
+  await bench.until("2", "2");
+  assert.deepEqual((await bench.manager.launch(pod, "app", NEVER))?.env, env);
+});
+
+test("a container gets the devices of a plugin that registers after its pod was admitted", async (context) => {
+  const bench = new Bench(context, { allocate: (ids) => ({ envs: { CAMERA: ids.join() } }) });
+  const pod = podAsking(1, 2);
+  bench.admit(pod);
+  await bench.manager.prepare(pod, NEVER);
+  assert.equal(await bench.manager.launch(pod, "app", NEVER), undefined);
+  await bench.register();
+  await bench.until("2", "2");
+  const { env } = (await bench.manager.launch(pod, "app", NEVER)) ?? {};
+  assert.deepEqual(env, [{ name: "CAMERA", value: "a" }]);
+  await assert.rejects(
+    bench.manager.launch(pod, "app-1", NEVER),
+    /requested number of devices unavailable for example.com\/camera. Requested: 2, Available: 1/,
+  );
+});
+
+test("a plugin chooses among devices near the container's NUMA nodes, and the rest of its choice counts", async (context) => {
+  const devices = [healthy("a", 0), healthy("b", 1), healthy("c", 1), healthy("d", 1), healthy("e", 0)];
+  const preferred = (available: readonly string[]) => [...available].sort().reverse().slice(0, 1);
+  const bench = new Bench(context, { devices, preferred });
+  await bench.register();
+  await bench.until("5", "5");
+  const given = async (uid: string, count: number): Promise<void> => {
+    const pod = desired(podOf({ containers: [asking(count)] }), uid);
+    bench.admit(pod, { nodes: maskOf([1]), preferred: true });
+    await bench.manager.prepare(pod, NEVER);
+  };
+  await given("pod-1", 2);
+  assert.deepEqual(bench.plugin.calls, ["GetPreferredAllocation b,c,d", "Allocate d,b"]);
+  bench.plugin.calls.length = 0;
+  await given("pod-2", 2);
+  assert.deepEqual(bench.plugin.calls, ["GetPreferredAllocation a,c,e", "Allocate c,e"]);
+});
+
+test("a device of two resources is given to a container once", async (context) => {
+  const device = { container_path: "/dev/control", host_path: "/dev/null", permissions: "rw" };
+  const mount = { container_path: "/firmware", host_path: "/tmp", read_only: true };
+  const bench = new Bench(context, { allocate: () => ({ devices: [device, device], mounts: [mount, mount] }) });
+  const pod = podAsking(1);
+  await bench.register();
+  await bench.until("2", "2");
+  bench.admit(pod);
+  await bench.manager.prepare(pod, NEVER);
+  const { devices, mounts } = (await bench.manager.launch(pod, "app", NEVER)) ?? {};
+  assert.deepEqual([devices?.length, mounts?.length], [1, 1]);
+});
+
+test("a kubelet's checkpoint names a device at each of its NUMA nodes", async (context) => {
+  const { folder } = new Bench(context);
+  const entry = { PodUID: "pod-1", ContainerName: "app", ResourceName: RESOURCE, AllocResp: "" };
+  const data = { PodDeviceEntries: [{ ...entry, DeviceIDs: { 0: ["a"], 1: ["a", "b"] } }], RegisteredDevices: {} };
+  writeFileSync(folder.at("checkpoint"), JSON.stringify({ Data: data, Checksum: 1 }));
+  assert.deepEqual(readCheckpoint(folder.at("checkpoint"))?.allocations[0]?.ids, ["a", "b"]);
 });

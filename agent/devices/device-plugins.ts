@@ -8,12 +8,18 @@ import type { ServedMethod } from "@picolet/runtime-cri/wire/grpc-server-connect
 import type { Plugin, PluginHandler } from "../plugins/plugin-handler.ts";
 import type { DeviceManager } from "./device-manager.ts";
 import { DevicePlugin } from "./device-plugin.ts";
-import { DEVICE_PLUGIN_VERSION, type DevicePluginOptions, REGISTER } from "./device-plugin-messages.ts";
+import { DEVICE_PLUGIN_VERSION, REGISTER } from "./device-plugin-messages.ts";
+import type { OfferedDevice } from "./device-provider.ts";
 
 /** Each takes a connection; a board has a handful. */
 const MAX_RESOURCES = 32;
 /** The kubelet's: a plugin that is updated may be away for so long before its resource leaves the node. */
 const GRACE_PERIOD = seconds(300);
+/**
+ * The shortest time between two lists that are passed on: each makes a report of the node, and a round of each pod. Of
+ * those between, the last one counts.
+ */
+const LIST_INTERVAL = seconds(1);
 const RESOURCE_NAME = /^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?\/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$/;
 
 interface Followed {
@@ -38,25 +44,30 @@ export class DevicePlugins implements PluginHandler, AsyncDisposable {
   constructor(components: DevicePluginsComponents, init: { readonly folder: string }) {
     this.#components = components;
     this.#folder = init.folder;
+    const forgetMissing = (): void => {
+      for (const resource of components.manager.awaited)
+        if (!this.#plugins.has(resource)) components.manager.forget(resource);
+    };
+    components.clock.sleep(GRACE_PERIOD, this.#life.signal).then(forgetMissing, ignore("the agent stops"));
   }
 
   /** The service of `kubelet.sock`. */
   get registration(): ServedMethod {
-    return served(REGISTER, ({ version, endpoint, resourceName, options }) => {
+    return served(REGISTER, async ({ version, endpoint, resourceName }, signal) => {
       if (version !== DEVICE_PLUGIN_VERSION) throw unsupported(version);
       if (isAbsolute(endpoint) || normalize(endpoint).startsWith("..")) {
         const message = `cannot use the endpoint ${JSON.stringify(endpoint.slice(0, 256))}: it must be a name in ${this.#folder}`;
         throw new PicoletError("invalid", message);
       }
-      this.#follow(resourceName, join(this.#folder, endpoint), options);
+      await this.#follow(resourceName, join(this.#folder, endpoint), signal);
       return {};
     });
   }
 
   /** Plugins of the plugin watcher. */
-  async register({ name, endpoint, versions }: Plugin): Promise<void> {
+  async register({ name, endpoint, versions }: Plugin, signal: AbortSignal): Promise<void> {
     if (!versions.includes(DEVICE_PLUGIN_VERSION)) throw unsupported(versions.join(", "));
-    this.#follow(name, endpoint, undefined);
+    await this.#follow(name, endpoint, signal);
   }
 
   async remove({ name, endpoint }: Plugin): Promise<void> {
@@ -71,34 +82,38 @@ export class DevicePlugins implements PluginHandler, AsyncDisposable {
     await Promise.all([...this.#plugins.values()].map(({ task }) => task));
   }
 
-  /** @throws `invalid`, `resource_exhausted` for what is refused */
-  #follow(resource: string, socketPath: string, options: DevicePluginOptions | undefined): void {
+  /** @throws `invalid`, `resource_exhausted` for what is refused, and why the plugin cannot be asked */
+  async #follow(resource: string, socketPath: string, signal: AbortSignal): Promise<void> {
+    const { clock, log } = this.#components;
     if (!RESOURCE_NAME.test(resource) || /(^|\.)kubernetes\.io\//.test(resource)) {
       const name = JSON.stringify(resource.slice(0, 256));
       throw new PicoletError("invalid", `the ResourceName ${name} is invalid: it must be like example.com/camera`);
     }
-    const before = this.#plugins.get(resource);
-    if (before === undefined && this.#plugins.size >= MAX_RESOURCES)
-      throw new PicoletError("resource_exhausted", `cannot follow more than ${MAX_RESOURCES} device plugins`);
-    before?.life.abort();
-    const life = new AbortController();
-    const task = this.#run(resource, { socketPath, options }, life.signal);
-    this.#plugins.set(resource, { life, socketPath, task });
+    const plugin = new DevicePlugin({ clock }, { socketPath });
+    try {
+      using joined = joinSignals(signal, this.#life.signal);
+      await plugin.connect(joined.signal);
+      const before = this.#plugins.get(resource);
+      if (before === undefined && this.#plugins.size >= MAX_RESOURCES)
+        throw new PicoletError("resource_exhausted", `cannot follow more than ${MAX_RESOURCES} device plugins`);
+      log.info("device plugin has registered", { resource, endpoint: socketPath });
+      before?.life.abort();
+      const life = new AbortController();
+      this.#plugins.set(resource, { life, socketPath, task: this.#run(resource, plugin, life.signal) });
+    } catch (error) {
+      plugin[Symbol.dispose]();
+      throw error;
+    }
   }
 
   /** Never rejects. */
-  async #run(
-    resource: string,
-    init: { readonly socketPath: string; readonly options: DevicePluginOptions | undefined },
-    own: AbortSignal,
-  ): Promise<void> {
-    const { clock, log, manager } = this.#components;
+  async #run(resource: string, plugin: DevicePlugin, own: AbortSignal): Promise<void> {
+    const { log, manager } = this.#components;
     using joined = joinSignals(own, this.#life.signal);
+    using _connection = plugin;
     const { signal } = joined;
-    using plugin = new DevicePlugin({ clock }, init);
     try {
-      log.info("device plugin has registered", { resource, endpoint: init.socketPath });
-      await plugin.follow((devices) => manager.offer(resource, plugin, devices), signal);
+      await plugin.follow(this.#offers(resource, plugin, signal), signal);
     } catch (error) {
       if (!signal.aborted)
         log.warn("device plugin is away: its devices are unhealthy", { resource, error: describeError(error) });
@@ -107,6 +122,27 @@ export class DevicePlugins implements PluginHandler, AsyncDisposable {
     if (this.#life.signal.aborted) return;
     manager.withdraw(resource, plugin);
     this.#forgetLater(resource, own);
+  }
+
+  #offers(resource: string, plugin: DevicePlugin, signal: AbortSignal): (devices: readonly OfferedDevice[]) => void {
+    const { clock, manager } = this.#components;
+    let isPaused = false;
+    let next: readonly OfferedDevice[] | undefined;
+    const offer = (): void => {
+      if (isPaused || next === undefined || signal.aborted) return;
+      manager.offer(resource, plugin, next);
+      next = undefined;
+      isPaused = true;
+      const resume = (): void => {
+        isPaused = false;
+        offer();
+      };
+      clock.sleep(LIST_INTERVAL, signal).then(resume, ignore("the plugin is away"));
+    };
+    return (devices) => {
+      next = devices;
+      offer();
+    };
   }
 
   #forgetLater(resource: string, own: AbortSignal): void {

@@ -1,10 +1,10 @@
 /** The node's devices: what they take is loaded with the first device plugin, or where one was here before. */
-import { chmodSync, existsSync, mkdirSync, rmSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync, readdirSync, rmSync } from "node:fs";
 import { createServer, type Socket } from "node:net";
 import { join } from "node:path";
 import { aborted } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
-import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import { type ListenableWatch, WatchSource } from "@picolet/protocol/async/watch.ts";
 import { describeError, ignore, isPicoletError } from "@picolet/protocol/errors.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import type { ResourceStatus } from "@picolet/protocol/pod/pod-status.ts";
@@ -73,7 +73,7 @@ export class NodeDevices implements Component, ContainerPlacement, ContainerDevi
   }
 
   /** Changes with each device that comes, goes, or changes its health. */
-  get changes(): Watch<DeviceResources> {
+  get changes(): ListenableWatch<DeviceResources> {
     return this.#changes;
   }
 
@@ -99,7 +99,9 @@ export class NodeDevices implements Component, ContainerPlacement, ContainerDevi
     server.on("error", (error) => log.warn("device plugins cannot register", { error: describeError(error) }));
     try {
       mkdirSync(this.#folder, { recursive: true, mode: 0o750 });
-      rmSync(path, { force: true });
+      // As a kubelet: some plugins register again when their own socket is gone.
+      for (const entry of readdirSync(this.#folder, { withFileTypes: true }))
+        if (entry.isSocket()) rmSync(join(this.#folder, entry.name), { force: true });
       server.listen(path, () => chmodSync(path, 0o660));
     } catch (error) {
       log.warn("device plugins cannot register", { error: describeError(error) });

@@ -4,11 +4,12 @@ import type { Clock, MonotonicMs, Random } from "@picolet/protocol/ports.ts";
 import { imageRetryDelay, retryDelay, startRetryDelay } from "../../plan/retry-delay.ts";
 import type { Failure, Failures } from "../../plan/worker-memory.ts";
 
-/** Reasons of steps that need an object of the API server which does not exist yet. */
+/** Reasons of steps that need an object of the API server, or a device plugin, which is not there yet. */
 const OBJECT_REASONS: ReadonlySet<string | undefined> = new Set([
   "FailedMount",
   "CreateContainerConfigError",
   "FailedPrepareDynamicResources",
+  "DevicePluginAway",
 ]);
 
 const DELAYS = { image: imageRetryDelay, start: startRetryDelay, other: retryDelay } as const;

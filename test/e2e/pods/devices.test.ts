@@ -84,9 +84,11 @@ test("a pod gets the devices of a plugin, keeps them over restarts, and fails wh
   );
 
   await node.stop();
-  plugin.stop();
   await node.start();
   await untilCameras(node, "3", "0");
+  // Its socket is removed, so that plugins that watch it start again.
+  await assert.rejects(plugin.register(), /camera.sock/);
+  plugin.stop();
   await plugin.start();
   await untilCameras(node, "3", "2");
   node.writeManifest("one.json", withCameras("one", 1));
