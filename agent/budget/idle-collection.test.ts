@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { WatchSource } from "@picolet/protocol/async/watch.ts";
+import { changesOf, WatchSource } from "@picolet/protocol/async/watch.ts";
 import { millis } from "@picolet/protocol/ports.ts";
 import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
@@ -100,4 +100,23 @@ test("the young generation is collected every five seconds in any case", async (
   stop.abort();
   await running;
   assert.equal(clock.sleeping, 0);
+});
+
+test("a plugin that is loaded long after the start is followed by a collection, though no pod changes", async () => {
+  const clock = new VirtualClock();
+  const [pods, devices] = [new WatchSource(0), new WatchSource(0)];
+  const stop = new AbortController();
+  let collections = 0;
+  const collect = (): void => {
+    collections += 1;
+  };
+  const changes = changesOf([pods, devices], stop.signal);
+  const running = endOfRun(new IdleCollection({ changes, collect, clock }).run(stop.signal));
+  await clock.advance(millis(3_600_000));
+  assert.equal(collections, 1);
+  devices.set(1);
+  await clock.advance(millis(10_000));
+  assert.equal(collections, 2);
+  stop.abort();
+  await running;
 });

@@ -1,6 +1,6 @@
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
-import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import { type ListenableWatch, WatchSource } from "@picolet/protocol/async/watch.ts";
 import { type Clock, millis, seconds } from "@picolet/protocol/ports.ts";
 import type { DraDriverTable } from "./dra-driver-table.ts";
 
@@ -27,7 +27,7 @@ export class DriverReport implements Component {
   }
 
   /** JSON of the names, sorted; undefined: drivers may still be registering. */
-  get report(): Watch<string | undefined> {
+  get report(): ListenableWatch<string | undefined> {
     return this.#report;
   }
 

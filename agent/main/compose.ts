@@ -1,5 +1,6 @@
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { supervise } from "@picolet/protocol/async/supervisor.ts";
+import { changesOf } from "@picolet/protocol/async/watch.ts";
 import type { SourceProblem } from "@picolet/protocol/local-api/status.ts";
 import { IdleCollection } from "../budget/idle-collection.ts";
 import { anonBytes } from "../budget/own-memory.ts";
@@ -185,7 +186,12 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     ...budget.parts,
     new SpareGuard({ adapters: runtimes.adapters, pressure: upkeep.eviction.pressure }),
     new IdleCollection({
-      ...{ changes: statuses.changes, memory: anonBytes, clock },
+      ...{ memory: anonBytes, clock },
+      // Also of plugins and drivers, which are loaded with the first of them.
+      changes: changesOf(
+        [statuses.changes, devices.changes, pods.environment.csi.state, pods.draReport.report],
+        signal,
+      ),
       collect: (after) => collectGarbage(cluster, after),
       collectYoung: () => globalThis.gc?.({ type: "minor" }),
     }),

@@ -1,4 +1,4 @@
-import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import { type ListenableWatch, WatchSource } from "@picolet/protocol/async/watch.ts";
 import { describeError } from "@picolet/protocol/errors.ts";
 import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
 import type { Log, PodUid } from "@picolet/protocol/ports.ts";
@@ -41,7 +41,7 @@ export class StatusManager implements PodStatusRecorder {
   }
 
   /** Counts up whenever a status, or the state of a worker, has changed, or a pod is gone. */
-  get changes(): Watch<number> {
+  get changes(): ListenableWatch<number> {
     return this.#changes;
   }
 

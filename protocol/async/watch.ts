@@ -65,3 +65,10 @@ export class WatchSource<T> implements ListenableWatch<T> {
     });
   }
 }
+
+/** @returns what fires when any of `sources` does, until `signal` aborts; its value counts their changes */
+export function changesOf(sources: readonly ListenableWatch<unknown>[], signal: AbortSignal): Watch<number> {
+  const all = new WatchSource(0);
+  for (const source of sources) source.listen(() => all.set(all.current + 1), signal);
+  return all;
+}

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import { type BackoffPolicy, backoffDelay } from "@picolet/protocol/async/backoff.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
-import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
+import { type ListenableWatch, WatchSource } from "@picolet/protocol/async/watch.ts";
 import { describeError, isCancelled } from "@picolet/protocol/errors.ts";
 import { millis, type PodUid, seconds } from "@picolet/protocol/ports.ts";
 import { objectKey } from "@picolet/protocol/tunnel/messages.ts";
@@ -65,7 +65,7 @@ export class CsiOnDemand implements Component {
   }
 
   /** The drivers and volumes that the node reports. Undefined until something needs CSI. */
-  get state(): Watch<CsiReportState | undefined> {
+  get state(): ListenableWatch<CsiReportState | undefined> {
     return this.#state;
   }
 
