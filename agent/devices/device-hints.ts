@@ -18,9 +18,9 @@ export function deviceHints(
   const masks = Array.from({ length: 2 ** nodes.length - 1 }, (_, index) =>
     maskOf(nodes.filter((_node, bit) => ((index + 1) >> bit) & 1)),
   );
-  const healthy = all.filter(({ isHealthy }) => isHealthy);
-  const least = Math.min(...masks.filter((mask) => near(mask, healthy) >= count).map(countOf));
-  const free = healthy.filter(({ id }) => available.has(id));
+  // Unhealthy ones too: how few nodes could do does not depend on the devices' state.
+  const least = Math.min(...masks.filter((mask) => near(mask, all) >= count).map(countOf));
+  const free = all.filter(({ id }) => available.has(id));
   const fitting = masks.filter((mask) => near(mask, free) >= count);
   return fitting.map((mask) => ({ nodes: mask, preferred: countOf(mask) === least }));
 }

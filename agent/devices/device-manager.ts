@@ -102,16 +102,19 @@ export class DeviceManager implements PlacementManager {
     const { pod, uid } = desired;
     // A pod that went while no agent ran was not released.
     this.#allocations.drop((each) => each !== uid && !this.#components.isKnown(each));
-    const hintsOf = (requests: readonly (readonly [string, number])[]): ResourceHints => {
+    const hintsOf = (requests: readonly (readonly [string, number])[], container?: string): ResourceHints => {
       const found = requests.flatMap(([resource, count]): [string, readonly Hint[]][] => {
         const all = [...this.#of(resource).devices.values()];
-        const hints = deviceHints(all, new Set(this.#free(resource, desired)), count);
+        // An earlier agent may have admitted the pod.
+        const own = this.#allocations.of(uid, container).filter((each) => each.resource === resource);
+        const available = own.length > 0 ? own.flatMap(({ ids }) => ids) : this.#free(resource, desired);
+        const hints = deviceHints(all, new Set(available), count);
         return hints === undefined ? [] : [[resource, hints]];
       });
       return new Map(found);
     };
     return {
-      hints: (container) => hintsOf(this.#requests(container)),
+      hints: (container) => hintsOf(this.#requests(container), container.name),
       podHints: () => {
         const names = new Set(placedContainers(pod).flatMap((each) => this.#requests(each).map(([name]) => name)));
         return hintsOf([...names].map((name) => [name, podNeeds(pod, (each) => requestOf(each, name))] as const));

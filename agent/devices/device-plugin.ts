@@ -15,7 +15,7 @@ const READ_BUFFER_BYTES = 4096;
 /** Devices of one resource. Shared ones (`/dev/kvm`, a camera's replicas) are often offered a hundred times. */
 const MAX_DEVICES = 4096;
 const MAX_ID_LENGTH = 256;
-/** NUMA nodes of one device. */
+/** NUMA nodes of one device, and the numbers of nodes: a plugin reports -1 for a device that has none. */
 const MAX_NODES = 64;
 /** Bounds options and preference: the plugin answers from memory. */
 const QUERY_TIMEOUT_MS = 10_000;
@@ -101,6 +101,9 @@ function offered(devices: readonly ListedDevice[]): readonly OfferedDevice[] {
   return devices.map(({ id, health, topology }) => ({
     id,
     isHealthy: health === HEALTHY,
-    nodes: (topology?.nodes ?? []).slice(0, MAX_NODES).map((node) => node.id),
+    nodes: (topology?.nodes ?? [])
+      .slice(0, MAX_NODES)
+      .map((node) => node.id)
+      .filter((node) => node >= 0 && node < MAX_NODES),
   }));
 }

@@ -257,6 +257,22 @@ test("a plugin chooses among devices near the container's NUMA nodes, and the re
   assert.deepEqual(bench.plugin.calls, ["GetPreferredAllocation a,c,e", "Allocate c,e"]);
 });
 
+test("hints count unhealthy devices, keep those that a pod has, and know no node that cannot be", async (context) => {
+  const devices = [healthy("a", 0), { ...healthy("b", 0), health: "Unhealthy" as const }, healthy("c", 1, -1, 2 ** 40)];
+  const bench = new Bench(context, { devices });
+  await bench.register();
+  await bench.until("3", "2");
+  const pod = podAsking(2);
+  const hints = (): unknown[] => {
+    const [container] = pod.pod.spec.containers;
+    const found = container && bench.manager.begin(pod).hints(container).get(RESOURCE);
+    return (found ?? []).map(({ nodes, preferred }) => [nodes, preferred]);
+  };
+  assert.deepEqual(hints(), [[3n, false]]);
+  bench.admit(pod);
+  assert.deepEqual(hints(), [[3n, false]]);
+});
+
 test("a device of two resources is given to a container once", async (context) => {
   const device = { container_path: "/dev/control", host_path: "/dev/null", permissions: "rw" };
   const mount = { container_path: "/firmware", host_path: "/tmp", read_only: true };
