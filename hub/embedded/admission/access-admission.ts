@@ -1,11 +1,12 @@
 /** Admission by user: boards write only their own objects, and no user grants a right that it does not have. */
 import { parseCertificateRequest } from "@picolet/protocol/pki/certificate-request.ts";
 import { parsePem } from "@picolet/protocol/pki/pem.ts";
+import { StepBudget } from "../api/limits.ts";
 import type { ApiObject, ObjectLookup, UserInfo } from "../api/resource-definition.ts";
 import { forbidden } from "../api/status-error.ts";
-import { type Authorizer, MASTERS } from "../auth/attributes.ts";
+import { type Attributes, type Authorizer, MASTERS } from "../auth/attributes.ts";
 import { isNodeUser, nodeOf } from "../auth/node-authorizer.ts";
-import type { PolicyRule, RbacAuthorizer } from "../auth/rbac.ts";
+import { type PolicyRule, type RbacAuthorizer, textsIn } from "../auth/rbac.ts";
 import type { Admission, AdmissionRequest, ResourceRequest } from "../service/resource-request.ts";
 import { restrictNode } from "./node-restriction.ts";
 
@@ -103,41 +104,50 @@ function preventEscalation(
     ? [...((object.rules ?? []) as readonly PolicyRule[]), ...aggregated]
     : rbac.rulesOfRole(reference.kind ?? "", name, namespace);
   // A role that is not there yet may give anything later.
+  const budget = new StepBudget(MAX_COVER_STEPS, "comparing the rules with those of the user");
+  const cost = CHECK_STEPS + textsIn(rbac.rulesOf(user, namespace));
+  const has = (attributes: Attributes): boolean => {
+    budget.spend(cost);
+    return authorizer.authorize(attributes).kind === "allowed";
+  };
   const missing =
-    rules === undefined
-      ? ["{everything}"]
-      : rules.filter((rule) => !covers(authorizer, user, namespace, rule)).map(describe);
+    rules === undefined ? ["{everything}"] : rules.filter((rule) => !covers(has, user, namespace, rule)).map(describe);
   if (missing.length === 0) return;
   const groups = user.groups.map((each) => JSON.stringify(each)).join(" ");
   const why = `user ${JSON.stringify(user.name)} (groups=[${groups}]) is attempting to grant RBAC permissions not currently held:\n${missing.join("\n")}`;
   throw forbidden(definition, object.metadata.name, why);
 }
 
+/**
+ * Bounds the comparison of new rules with those that their writer has: each combination of verb, group, resource and
+ * name in them, times the texts of the writer's own rules. 5 ns each, so 40 ms. An administrator of a namespace, with
+ * 300 texts, may bind the largest role of Kubernetes (`admin`, 2,400 combinations) four times over.
+ */
+const MAX_COVER_STEPS = 8_000_000;
+/** Steps of one combination besides those for the texts that it is compared with. */
+const CHECK_STEPS = 500;
+
 /** True when the user has each right that the rule grants. */
-function covers(authorizer: Authorizer, user: UserInfo, namespace: string, rule: PolicyRule): boolean {
-  const { verbs = [], apiGroups = [], resources = [], resourceNames = [], nonResourceURLs = [] } = rule;
-  const names = resourceNames.length === 0 ? [""] : resourceNames;
-  return verbs.every(
+function covers(
+  has: (attributes: Attributes) => boolean,
+  user: UserInfo,
+  namespace: string,
+  rule: PolicyRule,
+): boolean {
+  const distinct = (texts: readonly string[] | undefined): readonly string[] => [...new Set(texts)];
+  const groups = distinct(rule.apiGroups);
+  const resources = distinct(rule.resources);
+  const names = distinct(rule.resourceNames);
+  const paths = distinct(rule.nonResourceURLs);
+  return distinct(rule.verbs).every(
     (verb) =>
-      nonResourceURLs.every((path) => authorizer.authorize({ kind: "path", user, verb, path }).kind === "allowed") &&
-      apiGroups.every((group) =>
-        resources.every((resource) =>
-          names.every((name) => {
-            const [plural = "", subresource = ""] = resource.split("/");
-            const attributes = {
-              kind: "resource",
-              user,
-              verb,
-              group,
-              version: "*",
-              plural,
-              subresource,
-              namespace,
-              name,
-            } as const;
-            return authorizer.authorize(attributes).kind === "allowed";
-          }),
-        ),
+      paths.every((path) => has({ kind: "path", user, verb, path })) &&
+      groups.every((group) =>
+        resources.every((resource) => {
+          const [plural = "", subresource = ""] = resource.split("/");
+          const wanted = { kind: "resource", user, verb, group, version: "*", plural, subresource, namespace } as const;
+          return (names.length === 0 ? [""] : names).every((name) => has({ ...wanted, name }));
+        }),
       ),
   );
 }

@@ -46,15 +46,17 @@ export const bodyTooLarge = (): StatusError => tooLarge(`limit is ${MAX_BODY_BYT
 /** Counts the work of one request and refuses it at a limit. */
 export class StepBudget {
   readonly #limit: number;
+  readonly #work: string;
   spent = 0;
 
-  constructor(limit = MAX_PATCH_STEPS) {
+  constructor(limit = MAX_PATCH_STEPS, work = "the patch") {
     this.#limit = limit;
+    this.#work = work;
   }
 
   /** @throws StatusError 413 */
   spend(steps: number): void {
     this.spent += steps;
-    if (this.spent > this.#limit) throw tooLarge(`the patch takes more than ${this.#limit} steps to apply`);
+    if (this.spent > this.#limit) throw tooLarge(`${this.#work} takes more than ${this.#limit} steps`);
   }
 }

@@ -550,6 +550,79 @@ test("no user grants a right that it does not have", async () => {
   assert.equal((await bind("x", ref("Role", "ok"))).status, 201);
 });
 
+test("new rules are compared with their writer's within a bound, however many combinations they name", async () => {
+  await using server = await TestApiServer.start();
+  const subjects = [{ kind: "User", name: "joe", apiGroup: "rbac.authorization.k8s.io" }];
+  const names = (prefix: string): string[] => Array.from({ length: 500 }, (_, index) => `${prefix}${index}`);
+  const everything = { apiGroups: ["*"], resources: ["*"], verbs: ["create", "get", ...names("v")] };
+  const roles = `${RBAC}/namespaces/default/roles`;
+  await server.expect(201, "POST", roles, { body: { metadata: { name: "all" }, rules: [everything] } });
+  const roleRef = { kind: "Role", name: "all", apiGroup: "rbac.authorization.k8s.io" };
+  for (const name of ["all", "all-again"]) {
+    await server.expect(201, "POST", `${RBAC}/namespaces/default/rolebindings`, {
+      body: { metadata: { name }, subjects, roleRef },
+    });
+  }
+  const post = (name: string, one: Json): Promise<Answer> =>
+    server.ask("POST", roles, { body: { metadata: { name }, rules: [one] }, token: "joe" });
+  // One rule of 30 KB, 62.5 billion combinations.
+  const bomb = { verbs: names("v"), apiGroups: names("g"), resources: names("r"), resourceNames: names("n") };
+  const { status, body } = await post("bomb", bomb);
+  assert.equal(status, 413);
+  assert.match(String(body.message), /comparing the rules with those of the user takes more than 8000000 steps/);
+  const repeated = { ...everything, verbs: Array(1000).fill("get"), resources: Array(1000).fill("pods") };
+  assert.equal((await post("repeated", { ...repeated, resourceNames: Array(1000).fill("x") })).status, 201);
+  const review = { apiGroups: ["authorization.k8s.io"], resources: ["selfsubjectrulesreviews"], verbs: ["create"] };
+  await server.expect(201, "POST", `${RBAC}/clusterroles`, { body: { metadata: { name: "r" }, rules: [review] } });
+  await server.expect(201, "POST", `${RBAC}/clusterrolebindings`, {
+    body: { metadata: { name: "r" }, subjects, roleRef: { ...roleRef, kind: "ClusterRole", name: "r" } },
+  });
+  const rulesOf = async (): Promise<Json> => {
+    const path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
+    const init = { body: { spec: { namespace: "default" } }, token: "joe" };
+    return (await server.expect(201, "POST", path, init)).status as Json;
+  };
+  assert.deepEqual(await rulesOf(), { resourceRules: [review, everything], nonResourceRules: [], incomplete: false });
+  const wide = Array.from({ length: 32 }, () => ({ ...everything, resourceNames: names("n") }));
+  for (const name of ["wide-1", "wide-2", "wide-3"]) {
+    await server.expect(201, "POST", roles, { body: { metadata: { name }, rules: wide } });
+    for (const binding of [`${name}-a`, `${name}-b`]) {
+      const reference = { ...roleRef, name };
+      await server.expect(201, "POST", `${RBAC}/namespaces/default/rolebindings`, {
+        body: { metadata: { name: binding }, subjects, roleRef: reference },
+      });
+    }
+  }
+  const { incomplete, resourceRules } = await rulesOf();
+  assert.deepEqual([incomplete, (resourceRules as Json[]).length], [true, 34]);
+});
+
+test("a question about a name reads neither all pods nor all roles again", async (t) => {
+  await using server = await TestApiServer.start();
+  const reads = t.mock.method(server.server.core.store, "list").mock;
+  await furnished(server);
+  const secret = "/api/v1/namespaces/default/secrets";
+  await server.expect(403, "GET", `${secret}/unnamed`, NODE);
+  // What is written is followed all the same, from the first request after it on.
+  const spec = { volumes: [{ name: "v", secret: { secretName: "unnamed" } }] };
+  await server.expect(201, "POST", POD_PATH, { body: podOn("more", "a", spec) });
+  await server.expect(200, "GET", `${secret}/unnamed`, NODE);
+  await server.expect(200, "DELETE", `${POD_PATH}/more?gracePeriodSeconds=0`);
+  await server.expect(403, "GET", `${secret}/unnamed`, NODE);
+  const roleRef = { kind: "ClusterRole", name: "reader", apiGroup: "rbac.authorization.k8s.io" };
+  const subjects = [{ kind: "User", name: "joe", apiGroup: "rbac.authorization.k8s.io" }];
+  await server.expect(201, "POST", `${RBAC}/namespaces/default/rolebindings`, {
+    body: { metadata: { name: "b" }, subjects, roleRef },
+  });
+  await server.expect(403, "GET", `${POD_PATH}/mine`, { token: "joe" });
+  const rules = [rule(["pods"], ["get"])];
+  await server.expect(201, "POST", `${RBAC}/clusterroles`, { body: { metadata: { name: "reader" }, rules } });
+  await server.expect(200, "GET", `${POD_PATH}/mine`, { token: "joe" });
+  const isMeant = /^pods|^persistentvolumes|rbac/;
+  const read = reads.calls.map(({ arguments: [resource] }) => resource).filter((each) => isMeant.test(each));
+  assert.deepEqual(read, []);
+});
+
 test("certificates are approved and signed with the signer's consent, and make no user a master", async () => {
   await using server = await TestApiServer.start();
   const path = "/apis/certificates.k8s.io/v1/certificatesigningrequests";

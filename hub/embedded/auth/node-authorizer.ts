@@ -7,6 +7,8 @@ import { type AccessRow, type Relation, rowsOf } from "@picolet/hub-core/access-
 import { grantedReferences, type ReferencedKind, type ReferringPod } from "@picolet/hub-core/pod-references.ts";
 import { NODE_USER_PREFIX, NODES_GROUP, nodeOfUser } from "@picolet/protocol/pki/node-subject.ts";
 import { type ApiObject, type ObjectLookup, resourceName, type UserInfo } from "../api/resource-definition.ts";
+import type { Derived, DerivedObjects } from "../store/derived-objects.ts";
+import type { ObjectStore } from "../store/object-store.ts";
 import type { Attributes, AuthorizationDecision, Authorizer } from "./attributes.ts";
 
 /** True when a user has a node's rights alone, even if the name is none that a node can have. */
@@ -38,13 +40,25 @@ const VOLUME_SECRETS: readonly (readonly string[])[] = [
   ...["nodePublishSecretRef", "nodeStageSecretRef", "nodeExpandSecretRef"].map((field) => ["csi", field]),
 ];
 
+/** A volume whose opening takes Secrets, as `NAMESPACE/NAME`. */
+interface SecretVolume {
+  readonly claim: string;
+  readonly claimNamespace: string;
+  readonly secrets: readonly string[];
+}
+
 export class NodeAuthorizer implements Authorizer {
   readonly #lookup: ObjectLookup;
+  /** References of each pod, as `referenceText`, in the group of its node and namespace. */
+  readonly #references: DerivedObjects<ReadonlySet<string>>;
+  readonly #volumes: DerivedObjects<SecretVolume>;
   /** By `RESOURCE[/SUBRESOURCE] VERB`. */
   readonly #rows = new Map<string, readonly AccessRow[]>();
 
-  constructor(lookup: ObjectLookup) {
+  constructor(lookup: ObjectLookup, store: Pick<ObjectStore, "derive">) {
     this.#lookup = lookup;
+    this.#references = store.derive("pods", referencesOf);
+    this.#volumes = store.derive("persistentvolumes", secretVolumeOf);
     for (const row of rowsOf("board")) {
       for (const resource of row.resources) {
         for (const verb of row.verbs) {
@@ -116,7 +130,7 @@ export class NodeAuthorizer implements Authorizer {
   #isNamed(plural: string, namespace: string, name: string, node: string): boolean {
     if (plural === "persistentvolumes") {
       const volume = this.#lookup.get("persistentvolumes", "", name);
-      return volume !== undefined && this.#isClaimNamed(volume, node);
+      return volume !== undefined && this.#isClaimNamed(...claimOf(volume), node);
     }
     const kind = NAMED_KINDS[plural];
     if (kind === undefined || namespace === "") return false;
@@ -125,28 +139,45 @@ export class NodeAuthorizer implements Authorizer {
   }
 
   #isNamedByPod(kind: ReferencedKind, namespace: string, name: string, node: string): boolean {
-    return this.#lookup
-      .list("pods", namespace)
-      .some(
-        (pod) =>
-          nodeNameOf(pod) === node && grantedReferences(pod).some((each) => each.kind === kind && each.name === name),
-      );
+    const wanted = referenceText(kind, name);
+    return Iterator.from(this.#references.in(podGroup(node, namespace))).some((named) => named.has(wanted));
   }
 
   /** True when a pod of the node references the claim that the volume is for. */
-  #isClaimNamed(volume: ApiObject, node: string): boolean {
-    const claim = textAt(volume, "spec", "claimRef", "name");
-    const namespace = textAt(volume, "spec", "claimRef", "namespace");
+  #isClaimNamed(claim: string, namespace: string, node: string): boolean {
     return claim !== "" && namespace !== "" && this.#isNamedByPod("PersistentVolumeClaim", namespace, claim, node);
   }
 
   #isNamedByVolume(namespace: string, name: string, node: string): boolean {
-    return this.#lookup.list("persistentvolumes", "").some((volume) => {
-      const isMeant = volumeSecrets(volume).some((each) => each.name === name && each.namespace === namespace);
-      return isMeant && this.#isClaimNamed(volume, node);
-    });
+    const wanted = `${namespace}/${name}`;
+    return Iterator.from(this.#volumes.in("")).some(
+      ({ claim, claimNamespace, secrets }) =>
+        secrets.includes(wanted) && this.#isClaimNamed(claim, claimNamespace, node),
+    );
   }
 }
+
+const referenceText = (kind: ReferencedKind, name: string): string => `${kind} ${name}`;
+const podGroup = (node: string, namespace: string): string => `${node}/${namespace}`;
+
+function referencesOf(pod: ApiObject): Derived<ReadonlySet<string>> | undefined {
+  const node = nodeNameOf(pod);
+  const named = new Set(grantedReferences(pod).map(({ kind, name }) => referenceText(kind, name)));
+  if (node === "" || named.size === 0) return undefined;
+  return { group: podGroup(node, pod.metadata.namespace ?? ""), value: named };
+}
+
+function secretVolumeOf(volume: ApiObject): Derived<SecretVolume> | undefined {
+  const secrets = volumeSecrets(volume).map(({ namespace, name }) => `${namespace}/${name}`);
+  if (secrets.length === 0) return undefined;
+  const [claim, claimNamespace] = claimOf(volume);
+  return { group: "", value: { claim, claimNamespace, secrets } };
+}
+
+const claimOf = (volume: ApiObject): readonly [name: string, namespace: string] => [
+  textAt(volume, "spec", "claimRef", "name"),
+  textAt(volume, "spec", "claimRef", "namespace"),
+];
 
 /** A Secret without a namespace is looked for in the claim's. */
 function volumeSecrets(volume: ApiObject): readonly { readonly name: string; readonly namespace: string }[] {

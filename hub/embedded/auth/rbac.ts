@@ -1,6 +1,7 @@
 import { selects } from "../api/label-selector.ts";
-import type { ApiObject, ObjectLookup, UserInfo } from "../api/resource-definition.ts";
+import type { ApiObject, UserInfo } from "../api/resource-definition.ts";
 import type { LabelSelector } from "../api/typed-objects.ts";
+import type { Derived, DerivedObjects } from "../store/derived-objects.ts";
 import type { ObjectStore } from "../store/object-store.ts";
 import {
   type Attributes,
@@ -24,93 +25,106 @@ interface Subject {
   readonly namespace?: string;
 }
 
-interface Grant {
-  readonly subjects: readonly Subject[];
-  readonly rules: readonly PolicyRule[];
-  /** "" for everywhere. */
-  readonly namespace: string;
-  readonly binding: string;
+interface RoleReference {
+  readonly kind?: string;
+  readonly name?: string;
 }
 
-const ROLES = "roles.rbac.authorization.k8s.io";
-const CLUSTER_ROLES = "clusterroles.rbac.authorization.k8s.io";
-const ROLE_BINDINGS = "rolebindings.rbac.authorization.k8s.io";
-const CLUSTER_ROLE_BINDINGS = "clusterrolebindings.rbac.authorization.k8s.io";
+interface Role {
+  readonly rules: readonly PolicyRule[];
+  readonly labels: Readonly<Record<string, string>> | undefined;
+  readonly name: string;
+  /** Select other ClusterRoles, whose rules are this one's too. */
+  readonly selectors: readonly LabelSelector[];
+}
 
-/** RBAC over the stored roles and bindings, which are read again after they have changed. */
+interface Binding {
+  readonly subjects: readonly Subject[];
+  readonly role: RoleReference;
+  readonly namespace: string;
+}
+
+const GROUP = "rbac.authorization.k8s.io";
+
+/** RBAC over the stored roles and bindings: a request costs what the bindings of its own namespace do. */
 export class RbacAuthorizer implements Authorizer {
-  readonly #store: ObjectStore;
-  readonly #lookup: ObjectLookup;
-  #grants: readonly Grant[] | undefined;
-  /** One function, so that the store has it once however often it is handed in. */
-  readonly #forget = (): void => {
-    this.#grants = undefined;
-  };
+  /** In the group of their namespace; those of the cluster in the group "". */
+  readonly #roles: DerivedObjects<Role>;
+  readonly #clusterRoles: DerivedObjects<Role>;
+  readonly #bindings: DerivedObjects<Binding>;
+  readonly #clusterBindings: DerivedObjects<Binding>;
+  /** Rules of ClusterRoles with selectors, as of `#aggregatedVersion` of the ClusterRoles. */
+  readonly #aggregated = new Map<string, readonly PolicyRule[]>();
+  #aggregatedVersion = 0;
 
-  constructor({ store, lookup }: { readonly store: ObjectStore; readonly lookup: ObjectLookup }) {
-    this.#store = store;
-    this.#lookup = lookup;
+  constructor(store: ObjectStore) {
+    this.#roles = store.derive(`roles.${GROUP}`, roleOf);
+    this.#clusterRoles = store.derive(`clusterroles.${GROUP}`, roleOf);
+    this.#bindings = store.derive(`rolebindings.${GROUP}`, bindingOf);
+    this.#clusterBindings = store.derive(`clusterrolebindings.${GROUP}`, bindingOf);
   }
 
   authorize(attributes: Attributes): AuthorizationDecision {
     const namespace = attributes.kind === "resource" ? attributes.namespace : "";
-    const isAllowed = this.#grantsOf(attributes.user, namespace).some(({ rules }) =>
-      rules.some((rule) => allows(rule, attributes)),
-    );
-    return isAllowed ? { kind: "allowed" } : { kind: "no-opinion", reason: "" };
+    for (const rules of this.#granted(attributes.user, namespace)) {
+      if (rules.some((rule) => allows(rule, attributes))) return { kind: "allowed" };
+    }
+    return { kind: "no-opinion", reason: "" };
   }
 
-  /** A user's rules in a namespace, for SelfSubjectRulesReview. */
+  /** A user's rules in a namespace, those of each role once. */
   rulesOf(user: UserInfo, namespace: string): readonly PolicyRule[] {
-    return this.#grantsOf(user, namespace)
-      .flatMap(({ rules }) => rules)
-      .toArray();
+    return [...new Set(this.#granted(user, namespace))].flat();
   }
 
   /** The rules of a reference in a binding; undefined: there is no such role. */
   rulesOfRole(kind: string, name: string, namespace: string): readonly PolicyRule[] | undefined {
     const role =
-      kind === "ClusterRole" ? this.#lookup.get(CLUSTER_ROLES, "", name) : this.#lookup.get(ROLES, namespace, name);
-    return role === undefined ? undefined : this.#rulesIn(role);
+      kind === "ClusterRole" ? this.#clusterRoles.get("", "", name) : this.#roles.get(namespace, namespace, name);
+    return role === undefined || role.selectors.length === 0 ? role?.rules : this.#aggregate(role);
   }
 
-  #grantsOf(user: UserInfo, namespace: string): IteratorObject<Grant, undefined, unknown> {
-    const isGranted = (grant: Grant): boolean =>
-      (grant.namespace === "" || grant.namespace === namespace) &&
-      grant.subjects.some((subject) => isMeant(subject, user, grant.namespace));
-    return this.#allGrants().values().filter(isGranted);
-  }
-
-  #allGrants(): readonly Grant[] {
-    if (this.#grants !== undefined) return this.#grants;
-    for (const resource of [ROLES, CLUSTER_ROLES, ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS]) {
-      this.#store.onChange(resource, this.#forget);
+  *#granted(user: UserInfo, namespace: string): Iterable<readonly PolicyRule[]> {
+    const groups = [this.#clusterBindings.in(""), namespace === "" ? [] : this.#bindings.in(namespace)];
+    for (const bindings of groups) {
+      for (const { subjects, role, namespace: own } of bindings) {
+        if (!subjects.some((subject) => isMeant(subject, user, own))) continue;
+        const rules = this.rulesOfRole(role.kind ?? "", role.name ?? "", own);
+        if (rules !== undefined) yield rules;
+      }
     }
-    const bindings = [...this.#lookup.list(CLUSTER_ROLE_BINDINGS, ""), ...this.#lookup.list(ROLE_BINDINGS, "")];
-    this.#grants = bindings.flatMap((binding) => {
-      const { kind, name } = (binding.roleRef ?? {}) as { kind?: string; name?: string };
-      const namespace = binding.metadata.namespace ?? "";
-      const rules = this.rulesOfRole(kind ?? "", name ?? "", namespace);
-      const subjects = (binding.subjects ?? []) as readonly Subject[];
-      return rules === undefined ? [] : [{ subjects, rules, namespace, binding: binding.metadata.name }];
-    });
-    return this.#grants;
   }
 
-  #rulesIn(role: ApiObject): readonly PolicyRule[] {
-    const own = (role.rules ?? []) as readonly PolicyRule[];
-    const aggregation = role.aggregationRule as { clusterRoleSelectors?: readonly LabelSelector[] } | undefined;
-    const selectors = aggregation?.clusterRoleSelectors ?? [];
-    if (selectors.length === 0) return own;
-    const others = this.#lookup
-      .list(CLUSTER_ROLES, "")
-      .filter(
-        ({ metadata }) =>
-          metadata.name !== role.metadata.name && selectors.some((selector) => selects(selector, metadata.labels)),
-      );
-    return [...own, ...others.flatMap((each) => (each.rules ?? []) as readonly PolicyRule[])];
+  #aggregate({ name, rules, selectors }: Role): readonly PolicyRule[] {
+    const { version } = this.#clusterRoles;
+    if (version !== this.#aggregatedVersion) this.#aggregated.clear();
+    this.#aggregatedVersion = version;
+    const known = this.#aggregated.get(name);
+    if (known !== undefined) return known;
+    const others = [...this.#clusterRoles.in("")].filter(
+      (each) => each.name !== name && selectors.some((selector) => selects(selector, each.labels)),
+    );
+    const made = [...rules, ...others.flatMap((each) => each.rules)];
+    this.#aggregated.set(name, made);
+    return made;
   }
 }
+
+function roleOf({ metadata, rules, aggregationRule }: ApiObject): Derived<Role> {
+  const aggregation = aggregationRule as { clusterRoleSelectors?: readonly LabelSelector[] } | undefined;
+  const { name, namespace = "", labels } = metadata;
+  const selectors = objectsIn(aggregation?.clusterRoleSelectors);
+  return { group: namespace, value: structuredClone({ name, labels, rules: objectsIn(rules), selectors }) as Role };
+}
+
+function bindingOf({ metadata, roleRef, subjects }: ApiObject): Derived<Binding> {
+  const { namespace = "" } = metadata;
+  const binding = { namespace, role: roleRef ?? {}, subjects: objectsIn(subjects) };
+  return { group: namespace, value: structuredClone(binding) as Binding };
+}
+
+const objectsIn = (list: unknown): readonly unknown[] =>
+  Array.isArray(list) ? list.filter((each) => typeof each === "object" && each !== null) : [];
 
 function isMeant(subject: Subject, user: UserInfo, namespace: string): boolean {
   switch (subject.kind) {
@@ -131,6 +145,10 @@ function isMeant(subject: Subject, user: UserInfo, namespace: string): boolean {
 
 const has = (list: readonly string[] | undefined, value: string): boolean =>
   list?.includes("*") === true || list?.includes(value) === true;
+
+/** Texts of the rules: what one access is compared with at most. */
+export const textsIn = (rules: readonly PolicyRule[]): number =>
+  rules.reduce((sum, rule) => sum + Object.values(rule).reduce((own, texts) => own + (texts?.length ?? 0), 0), 0);
 
 /** True when the rule allows the access. A wanted `*` is allowed by a `*` alone. */
 export function allows(rule: PolicyRule, attributes: Attributes): boolean {

@@ -90,10 +90,10 @@ export class ApiServerCore implements Disposable {
     const disk = new DiskSpace({ ...components, storeSpace: () => store.space }, { storePath, maxStoreBytes });
     const remove = (key: ObjectKeys): void => this.service.remove(SERVER_USER, key);
     this.quotas = new Quotas({ ...components, store, disk, remove });
-    this.rbac = new RbacAuthorizer({ store, lookup });
+    this.rbac = new RbacAuthorizer(store);
     this.authorizer = new UnionAuthorizer([
       new HealthAuthorizer(),
-      new NodeAuthorizer(lookup),
+      new NodeAuthorizer(lookup, store),
       new HubAuthorizer(),
       this.rbac,
     ]);

@@ -70,6 +70,28 @@ test("what is written is read back with its revision, also by the next process",
   );
 });
 
+test("derived values follow each write, from one group to another", () => {
+  using folder = new TempFolder();
+  using store = open(folder.at("hub.db"));
+  put(store, "a", "ADDED", "x");
+  const derived = store.derive("configmaps", ({ metadata: { name }, data }) => {
+    const { value } = data as { readonly value: string };
+    return value === "" ? undefined : { group: value, value: name };
+  });
+  const shown = (): string[][] => ["x", "y", ""].map((group) => [...derived.in(group)]);
+  assert.deepEqual(shown(), [["a"], [], []]);
+  put(store, "b", "ADDED", "x");
+  put(store, "c");
+  assert.deepEqual(shown(), [["a", "b"], [], []]);
+  assert.equal(derived.get("x", "default", "b"), "b");
+  put(store, "a", "MODIFIED", "y");
+  assert.deepEqual(shown(), [["b"], ["a"], []]);
+  put(store, "b", "MODIFIED");
+  put(store, "a", "DELETED", "y");
+  put(store, "a", "ADDED", "x", "secrets");
+  assert.deepEqual(shown(), [[], [], []]);
+});
+
 test("watchers see a change when it is safe, not before", async () => {
   using folder = new TempFolder();
   using store = open(folder.at("hub.db"));
@@ -173,6 +195,8 @@ test("on a full disk nothing is acknowledged, nothing is lost, and it goes on by
     put(store, "before");
     await store.settled();
     const acknowledged: string[] = ["before"];
+    const derived = store.derive("configmaps", ({ metadata }) => ({ group: "", value: metadata.name }));
+    assert.deepEqual([...derived.in("")], acknowledged);
     let refused = 0;
     for (let n = 0; n < 400 && refused < 3; n += 1) {
       try {
@@ -188,6 +212,7 @@ test("on a full disk nothing is acknowledged, nothing is lost, and it goes on by
     assert.deepEqual(names(store).toSorted(), acknowledged.toSorted());
     const seen = store.eventsAfter("configmaps", 1).map(({ object: { metadata } }) => metadata.name);
     assert.deepEqual(seen, acknowledged, "no watcher sees what was refused");
+    assert.deepEqual([...derived.in("")].toSorted(), acknowledged.toSorted());
     assert.ok(log.entries.some(({ level }) => level === "error"));
     execFileSync("mount", ["-o", "remount,size=4m", folder.path]);
     const revision = put(store, "after");

@@ -3,6 +3,7 @@ import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import type Database from "better-sqlite3";
 import type { ApiObject } from "../api/resource-definition.ts";
 import { copyDatabase, openDatabase } from "./database.ts";
+import { type Derive, DerivedObjects } from "./derived-objects.ts";
 import { type FleetGuard, fileFacts, markOf } from "./fleet-guard.ts";
 import { type ChangeType, RecentEvents, type StoredEvent } from "./recent-events.ts";
 import { SEALED_RESOURCE, type Vault } from "./vault.ts";
@@ -66,6 +67,8 @@ export class ObjectStore implements Disposable {
   readonly #log: Log;
   readonly #statements = new Map<string, Database.Statement<unknown[], Record<string, unknown>>>();
   readonly #recent = new RecentEvents();
+  /** By resource. */
+  readonly #derived = new Map<string, DerivedObjects<unknown>[]>();
   readonly #waiting = new Map<string, Set<() => void>>();
   readonly #floors = new Map<string, number>();
   readonly #guard: FleetGuard | undefined;
@@ -141,6 +144,15 @@ export class ObjectStore implements Disposable {
     }
   }
 
+  /** Keeps a value of each object of a resource; to be called once for each use. */
+  derive<T>(resource: string, derive: Derive<T>): DerivedObjects<T> {
+    const read = (): Iterable<ApiObject> =>
+      Iterator.from(this.list(resource, "")).map(({ body }) => JSON.parse(body) as ApiObject);
+    const made = new DerivedObjects(read, derive);
+    this.#derived.set(resource, [...(this.#derived.get(resource) ?? []), made]);
+    return made;
+  }
+
   /** Space of the file: bytes in use, and bytes that writes use again before it grows. */
   get space(): { readonly usedBytes: number; readonly reusableBytes: number } {
     const pragma = (name: string): number => Number(this.#database.pragma(name, { simple: true }));
@@ -182,6 +194,9 @@ export class ObjectStore implements Disposable {
       );
     });
     batch.events.push({ resource, event: storedEvent(revision, type, namespace, body, previous) });
+    for (const each of this.#derived.get(resource) ?? []) {
+      each.update(namespace, name, type === "DELETED" ? undefined : object);
+    }
     return revision;
   }
 
@@ -406,6 +421,7 @@ export class ObjectStore implements Disposable {
     if (this.#database.inTransaction) this.#database.exec("ROLLBACK");
     // The numbers given out are not used again: a reader may have seen one of them.
     this.#committed = this.#revision;
+    for (const each of [...this.#derived.values()].flat()) each.reset();
     this.#log.error("cannot write to the store", { error: cause });
     batch?.settle(error);
     return error;

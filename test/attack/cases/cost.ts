@@ -39,6 +39,20 @@ const freeze = (name: string, attacker: AttackCase["attacker"], run: AttackCase[
 const refusedAs = (answer: ApiAnswer, ...statuses: readonly number[]): void =>
   assert.ok(statuses.includes(answer.status), `${answer.status} ${JSON.stringify(answer.body).slice(0, 200)}`);
 
+/** A service account that has the role `admin` in a namespace of its own. */
+async function tenant(ground: AttackGround): Promise<{ account: ApiClient; roles: string }> {
+  const namespace = await ground.namespace();
+  const name = ground.unique("tenant");
+  const account = await ground.serviceAccount(namespace, name);
+  const rbac = `/apis/rbac.authorization.k8s.io/v1/namespaces/${namespace}`;
+  await ground.make(`${rbac}/rolebindings`, {
+    metadata: { name },
+    roleRef: { apiGroup: "rbac.authorization.k8s.io", kind: "ClusterRole", name: "admin" },
+    subjects: [{ kind: "ServiceAccount", name, namespace }],
+  });
+  return { account, roles: `${rbac}/roles` };
+}
+
 async function review(account: ApiClient, body: string): Promise<ApiAnswer> {
   return await account.ask(REVIEWS, { method: "POST", contentType: YAML, body });
 }
@@ -126,6 +140,37 @@ export const cases: readonly AttackCase[] = [
     const list = { op: "add", path: "/status", value: { x: many(10_000, () => 0) } };
     const body = [list, ...many(9_999, () => ({ op: "add", path: "/status/x/0", value: 0 }))];
     refusedAs(await patch({ contentType: JSON_PATCH, body }), 413);
+  }),
+  freeze("a tenant writes a role of 630,000 combinations of what it may do", "service account", async (ground) => {
+    const { account, roles } = await tenant(ground);
+    const names = (count: number): string[] => many(count, (i) => `n${i}`);
+    const verbs = ["get", "list", "watch", "create", "delete", "patch", "update"];
+    const held = { apiGroups: [""], resources: ["pods", "services", "configmaps"], verbs };
+    const bomb = { metadata: { name: "bomb" }, rules: many(30, () => ({ ...held, resourceNames: names(1000) })) };
+    refusedAs(await account.create(roles, bomb), 413);
+    const repeat = (text: string): string[] => many(1000, () => text);
+    const rule = { verbs: repeat("get"), apiGroups: repeat(""), resources: repeat("pods"), resourceNames: repeat("x") };
+    refusedAs(await account.create(roles, { metadata: { name: "repeated" }, rules: [rule] }), 201);
+  }),
+  freeze("a board asks for Secrets among 900 mirror pods that it has made", "board", async (ground) => {
+    const { api, name } = await ground.board();
+    const made = await api.create("/api/v1/nodes", { apiVersion: "v1", kind: "Node", metadata: { name } });
+    const { uid } = (made.body as { metadata: { uid: string } }).metadata;
+    const annotations = { "kubernetes.io/config.mirror": "x", text: "x".repeat(14_000) };
+    const ownerReferences = [{ apiVersion: "v1", kind: "Node", name, uid, controller: true }];
+    const spec = {
+      nodeName: name,
+      containers: [{ name: "c", image: "busybox" }],
+      tolerations: [{ operator: "Exists" }],
+    };
+    for (let n = 0; n < 900; n += 1) {
+      const pod = { metadata: { name: `m-${n}`, annotations, ownerReferences }, spec };
+      refusedAs(await api.create("/api/v1/namespaces/default/pods", pod), 201);
+    }
+    for (let n = 0; n < 20; n += 1) refusedAs(await api.ask("/api/v1/namespaces/default/secrets/x"), 403);
+    for (const answer of await Promise.all(many(100, () => api.ask("/api/v1/namespaces/default/secrets/x")))) {
+      refusedAs(answer, 403);
+    }
   }),
   {
     name: "a board grows its node past what an object may have",
