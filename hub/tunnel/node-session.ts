@@ -106,6 +106,8 @@ const SILENCE_SLACK_MS = 15_000;
 export const MESSAGE_BYTES = { burst: 4 * 1024 * 1024, perSecond: 128 * 1024 };
 /** Cost of a frame in bytes, even of a small one: 200 pings a second and no more. */
 const FRAME_COST = 640;
+/** Cost of a stream's data at least: 1,000 frames of a few bytes a second. Larger ones are held back by credit alone. */
+const DATA_FRAME_COST = 128;
 /** An agent that was refused for what may be over soon comes again after one to five seconds. */
 const SOON_MS = 1000;
 const SPREAD_MS = 4000;
@@ -209,7 +211,8 @@ export class NodeSession {
     const before = this.#mux.bytesReceivedWithoutCredit;
     this.#mux.receive(data);
     const bytes = this.#mux.bytesReceivedWithoutCredit - before;
-    if (bytes > 0) this.#charge(bytes + FRAME_COST);
+    const cost = bytes > 0 ? bytes + FRAME_COST : DATA_FRAME_COST - data.length;
+    if (cost > 0) this.#charge(cost);
   }
 
   /** An agent that has sent more messages than it may is read again when the time for them has passed. */

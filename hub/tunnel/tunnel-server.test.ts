@@ -10,7 +10,7 @@ import { EMPTY_DIGEST, statusHash } from "@picolet/protocol/tunnel/digest.ts";
 import { encodeCbor } from "@picolet/protocol/tunnel/encoding/cbor.ts";
 import { toHex } from "@picolet/protocol/tunnel/encoding/hex.ts";
 import { diffJson } from "@picolet/protocol/tunnel/encoding/json-delta.ts";
-import { MAX_FRAME_BYTES } from "@picolet/protocol/tunnel/frames.ts";
+import { encodeFrame, MAX_FRAME_BYTES } from "@picolet/protocol/tunnel/frames.ts";
 import type { CompactStatus, EventItem, StatusItem } from "@picolet/protocol/tunnel/messages.ts";
 import type { IncomingStream } from "@picolet/protocol/tunnel/stream.ts";
 import { HubTunnel, type TestAgent } from "@picolet/test/support/unit/tunnel/hub-tunnel-bench.ts";
@@ -832,6 +832,28 @@ test("an agent that sends more messages than it may is read more slowly, and the
   await hub.pass(seconds(20), other);
   await answer;
   assert.equal(flood.mux.closed.aborted, false);
+});
+
+test("an agent that floods the hub with small frames of streams is read more slowly, and the others are not", async () => {
+  await using hub = await HubTunnel.start();
+  for (const name of ["edge-1", "edge-2", "edge-3"]) hub.backend.node(name).set({});
+  const other = await hub.join("edge-3");
+  const frames = [
+    // A stream that is over.
+    { type: "end", id: 1 },
+    { type: "data", id: 1, bytes: Uint8Array.of(1) },
+  ] as const;
+  for (const [index, frame] of frames.entries()) {
+    const node = `edge-${index + 1}`;
+    const flood = await hub.join(node);
+    await assert.rejects(flood.mux.open("token", {}, "status", never));
+    for (let n = 0; n < 7000; n += 1) flood.socket.send(encodeFrame(frame));
+    const isPaused = (): boolean =>
+      hub.log.entries.some(({ message, fields }) => message.endsWith("is read more slowly") && fields.node === node);
+    for (let n = 0; n < 200 && !isPaused(); n += 1) await other.roundTrip();
+    assert.equal(isPaused(), true, frame.type);
+    assert.equal(flood.mux.closed.aborted, false);
+  }
 });
 
 const zero = new Uint8Array(8);

@@ -50,9 +50,6 @@ const MAX_CLOSE_REASON_BYTES = 123;
 const CLOSE_GOING_AWAY = 1001;
 const CLOSE_PROTOCOL_ERROR = 1002;
 
-/** The types of frames that a peer may send at any time, as many as it likes. */
-const FREE_FRAMES: ReadonlySet<Frame["type"]> = new Set(["message", "part", "open", "ping", "pong"]);
-
 interface Ping {
   readonly number: number;
   sentAt: number | undefined;
@@ -82,7 +79,7 @@ export class Mux implements StreamOpener {
 
   bytesSent = 0;
   bytesReceived = 0;
-  /** The part of `bytesReceived` that no stream's credit bounds: messages and pings. */
+  /** The part of `bytesReceived` that no stream's credit bounds: all but the data of streams that are not over. */
   bytesReceivedWithoutCredit = 0;
   framesSent = 0;
   framesReceived = 0;
@@ -198,7 +195,8 @@ export class Mux implements StreamOpener {
     this.lastReceivedAt = this.#clock.monotonic();
     try {
       const frame = decodeFrame(bytes);
-      if (FREE_FRAMES.has(frame.type)) this.bytesReceivedWithoutCredit += bytes.length;
+      const isCredited = frame.type === "data" && this.#streams?.has(frame.id) === true;
+      if (!isCredited) this.bytesReceivedWithoutCredit += bytes.length;
       this.#handle(frame);
     } catch (error) {
       if (!(error instanceof PicoletError) || error.code !== "invalid") throw error;

@@ -56,6 +56,11 @@ export class StreamTable {
     return this.#streams.size;
   }
 
+  /** True for a stream that is not over. */
+  has(id: number): boolean {
+    return this.#streams.has(id);
+  }
+
   /** @see StreamOpener.open */
   async open(kind: StreamKind, params: unknown, lane: Lane, signal: AbortSignal): Promise<OpenedStream> {
     const limit = MAX_STREAMS[this.#init.role];
