@@ -460,6 +460,7 @@ export const CONFIGURATION_FIELDS = {
     isActedUpon: true,
   },
   nodeLabels: { kind: "textMap", default: {}, isActedUpon: true },
+  cloudProvider: { kind: "text", default: "", choices: ["", "external"], isActedUpon: true },
   hub: {
     fields: {
       server: { kind: "textOrTexts", default: [] },

@@ -49,6 +49,8 @@ const NODE = {
   "registerWithTaints[].effect": "NoSchedule, PreferNoSchedule or NoExecute.",
   "registerWithTaints[].timeAdded": "When the taint was added.",
   providerID: "The node's spec.providerID.",
+  cloudProvider:
+    "external: the Node begins with the taint node.cloudprovider.kubernetes.io/uninitialized, which a cloud controller manager removes. As the kubelet's flag --cloud-provider.",
   nodeStatusUpdateFrequency: "The default of nodeStatusReportFrequency, if the file sets it.",
   nodeStatusReportFrequency: {
     meaning: "How often the node's addresses and images are read; a changed report is sent, as are changed conditions.",

@@ -69,6 +69,7 @@ const SETTINGS: readonly SettingFlag[] = [
   { name: "register-node", form: "switch", field: "registerNode" },
   { name: "register-with-taints", form: "taints", field: "registerWithTaints" },
   { name: "provider-id", form: "text", field: "providerID", isCurrent: true },
+  { name: "cloud-provider", form: "text", field: "cloudProvider", isCurrent: true },
   { name: "node-status-update-frequency", form: "duration", field: "nodeStatusUpdateFrequency" },
   { name: "node-status-max-images", form: "number", field: "nodeStatusMaxImages" },
   { name: "max-pods", form: "number", field: "maxPods" },
@@ -192,13 +193,6 @@ const refused = (instead: string, form: FlagForm, ...names: readonly string[]): 
 
 const IDLE: readonly IdleFlag[] = [
   ...refused(JOIN, "text", "kubeconfig", "bootstrap-kubeconfig"),
-  {
-    name: "cloud-provider",
-    form: "text",
-    instead:
-      "there is no cloud provider to wait for; leave the flag out, and set --provider-id if a controller needs it",
-    takes: [""],
-  },
   ...refused("all settings are in one file; put those of the folder into the file of --config", "text", "config-dir"),
   ...refused("the agent locks its --root-dir by itself; leave the flag out", "text", "lock-file"),
   {

@@ -79,6 +79,26 @@ export function nodeReport(init: NodeReportInit, view: NodeReportView): NodeRepo
   };
 }
 
+/** Keeps pods off the node until a cloud controller manager has seen it (k8s.io/cloud-provider/api). */
+const UNINITIALIZED = { key: "node.cloudprovider.kubernetes.io/uninitialized", value: "true", effect: "NoSchedule" };
+
+interface RegistrationSettings {
+  readonly registerWithTaints: readonly {
+    readonly key: string;
+    readonly value?: string | undefined;
+    readonly effect: string;
+  }[];
+  /** "external", or "" for none. */
+  readonly cloudProvider: string;
+}
+
+/** @returns the taints of a new Node, with the kubelet's for one that a cloud controller manager has to initialise */
+export function taintsAtRegistration(settings: RegistrationSettings): NodeReportContent["taints"] {
+  const given = settings.registerWithTaints.map(({ key, value = "", effect }) => ({ key, value, effect }));
+  const isGiven = given.some(({ key }) => key === UNINITIALIZED.key);
+  return settings.cloudProvider === "external" && !isGiven ? [...given, UNINITIALIZED] : given;
+}
+
 /** Kubernetes' well-known labels that every kubelet gives its node. */
 export function ownLabels(nodeName: string, { architecture }: Machine): Readonly<Record<string, string>> {
   return {

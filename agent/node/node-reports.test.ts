@@ -10,7 +10,7 @@ import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import type { DeviceResources } from "../core/pods/container-devices.ts";
 import type { NodeCondition } from "./node-conditions.ts";
-import { nodeReport } from "./node-report.ts";
+import { nodeReport, taintsAtRegistration } from "./node-report.ts";
 import { NodeReports } from "./node-reports.ts";
 
 const MACHINE = {
@@ -44,6 +44,16 @@ const READY: NodeCondition = {
   lastTransitionTime: "2026-01-01T00:00:00Z",
 };
 const image = (id: string, sizeBytes: number) => ({ id, tags: [`${id}:1`], digests: [], sizeBytes, pinned: false });
+
+test("a node of an external cloud provider begins with the kubelet's taint for it, once", () => {
+  const own = { key: "edge", effect: "NoSchedule" };
+  const cloud = { key: "node.cloudprovider.kubernetes.io/uninitialized", value: "true", effect: "NoSchedule" };
+  const taints = (cloudProvider: string, ...registerWithTaints: readonly (typeof own)[]) =>
+    taintsAtRegistration({ cloudProvider, registerWithTaints });
+  assert.deepEqual(taints("", own), [{ ...own, value: "" }]);
+  assert.deepEqual(taints("external", own), [{ ...own, value: "" }, cloud]);
+  assert.deepEqual(taints("external", cloud), [cloud]);
+});
 
 test("a report has the kubelet's labels and shapes, the operator's labels above its own", () => {
   const report = nodeReport(INIT, { conditions: [READY], addresses: ["10.0.0.2"], runtimes: [], images: [] });

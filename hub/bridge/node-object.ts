@@ -153,7 +153,19 @@ export function hubAddresses({ address }: Endpoint): readonly Fields[] {
       ];
 }
 
-/** Strategic merge patch of a Node's status. Conditions of others stay; everything else is the node's. */
+/** Types that the hub never writes: a cloud controller manager's addresses. */
+const OUTSIDE_TYPES: readonly unknown[] = ["ExternalIP", "ExternalDNS"];
+
+function outsideAddresses({ addresses }: Fields): readonly unknown[] {
+  return Array.isArray(addresses)
+    ? addresses.filter((each) => isFields(each) && OUTSIDE_TYPES.includes(each.type))
+    : [];
+}
+
+/**
+ * Strategic merge patch of a Node's status. Conditions of others and addresses outside of the cluster stay; everything
+ * else is the node's.
+ */
 export function nodeStatusPatch(current: Fields, report: NodeReportContent, endpoint: Endpoint, at: string): Fields {
   const { addresses: _addresses, conditions: _conditions, daemonEndpoints: _endpoints, ...rest } = report.status;
   const status: Record<string, unknown> = {};
@@ -162,7 +174,7 @@ export function nodeStatusPatch(current: Fields, report: NodeReportContent, endp
     status: {
       ...status,
       conditions: conditionPatch(current, report, at),
-      addresses: [{ $patch: "replace" }, ...hubAddresses(endpoint)],
+      addresses: [{ $patch: "replace" }, ...hubAddresses(endpoint), ...outsideAddresses(current)],
       daemonEndpoints: { kubeletEndpoint: { Port: endpoint.port } },
     },
   };

@@ -60,6 +60,7 @@ const CASES: Readonly<Record<string, Case>> = {
     ],
   },
   "provider-id": SAME("rack://12/7"),
+  "cloud-provider": SAME("external"),
   "node-status-update-frequency": SECONDS(15),
   "node-status-max-images": NUMBER(-1),
   "max-pods": NUMBER(30),

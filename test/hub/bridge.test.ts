@@ -125,6 +125,26 @@ test("a node registers itself, and the hub stands in it as its kubelet", async (
   await backend[Symbol.asyncDispose]();
 });
 
+test("addresses that a cloud controller manager gives a Node stay, but for those that lead to its kubelet", async () => {
+  await using backend = replica.fleet.connect("in-a-cloud");
+  await backend.putNode(reportOf("in-a-cloud"), signal);
+  const outside = [
+    { type: "ExternalIP", address: "203.0.113.7" },
+    { type: "ExternalDNS", address: "board.cloud.example" },
+  ];
+  const addresses = [{ $patch: "replace" }, { type: "InternalIP", address: "10.1.2.3" }, ...outside];
+  const ref = { namespace: "", name: "in-a-cloud" };
+  await cluster.client.patch(NODES, ref, "strategic", { status: { addresses } }, { subresource: "status" }, signal);
+  const { conditions: _, ...unlike } = reportOf("in-a-cloud").status;
+  await backend.putNode({ ...reportOf("in-a-cloud"), status: { ...unlike, conditions: [] } }, signal);
+  const node = await cluster.client.get(NODES, ref, signal);
+  assert.deepEqual(fieldsAt(node, "status").addresses, [
+    { type: "InternalIP", address: ENDPOINT.address },
+    { type: "Hostname", address: ENDPOINT.address },
+    ...outside,
+  ]);
+});
+
 test("a Node that a kubelet runs is not taken, one made by hand is", async () => {
   for (const [name, kubeletVersion] of [
     ["real", "v1.34.0"],

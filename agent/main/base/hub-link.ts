@@ -19,7 +19,7 @@ import type { RuntimeRouter } from "../../core/pods/pod-ports.ts";
 import type { DecisionRecorder } from "../../core/store/decisions.ts";
 import type { Machine, NodeCapacity } from "../../node/machine.ts";
 import type { NodeCondition } from "../../node/node-conditions.ts";
-import type { CsiState } from "../../node/node-report.ts";
+import { type CsiState, taintsAtRegistration } from "../../node/node-report.ts";
 import { NodeReports } from "../../node/node-reports.ts";
 import type { RuntimeReports } from "../../observe/runtime-reports.ts";
 import type { CorrectedClock } from "../../security/corrected-clock.ts";
@@ -182,7 +182,7 @@ export class HubLink implements ClusterObjects, ClientReviews {
     const { listDevices, draDrivers } = node;
     const { clock, log } = this.#components;
     const { configuration } = this.#init;
-    const { nodeName, registerNode, nodeLabels, registerWithTaints, providerID, nodeStatusMaxImages } = configuration;
+    const { nodeName, registerNode, nodeLabels, providerID, nodeStatusMaxImages } = configuration;
     return new NodeReports(
       {
         adapters: router.adapters,
@@ -200,7 +200,7 @@ export class HubLink implements ClusterObjects, ClientReviews {
         nodeName,
         register: registerNode,
         labels: nodeLabels,
-        taints: registerWithTaints.map(({ key, value = "", effect }) => ({ key, value, effect })),
+        taints: taintsAtRegistration(configuration),
         providerID,
         maxImages: nodeStatusMaxImages,
         machine,

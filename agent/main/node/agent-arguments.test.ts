@@ -61,7 +61,6 @@ for (const [args, message] of [
   [["--config="], /--config needs a value/],
   [["--pod-manifest-pth=/x"], /unknown flag --pod-manifest-pth; did you mean "--pod-manifest-path"\?$/],
   [["--kubeconfig=/etc/kubernetes/kubelet.conf"], /^picolet does not take the kubelet's --kubeconfig: .*edgectl join/],
-  [["--cloud-provider", "external"], /^picolet does not take the kubelet's --cloud-provider: /],
   [["--exit-on-lock-contention"], /^picolet does not take the kubelet's --exit-on-lock-contention: /],
   [["run"], /picolet takes no "run"/],
   [["--rootdir=/x"], /unknown flag --rootdir; did you mean "--root-dir"\?$/],
