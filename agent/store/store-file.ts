@@ -198,12 +198,12 @@ export class StoreFile<T> {
   }
 
   #tell(state: StoreState): void {
-    const { kind, ...fields } = state;
-    if (kind === "unwritable") this.#log.warn("the store cannot be written", fields);
-    else if (kind === "inMemory") this.#log.error("the store is in memory only", fields);
-    else if (state.kind === "durable" && state.opening.kind === "rebuilt") {
+    const { kind: _, ...fields } = state;
+    if (state.kind === "unwritable") this.#log.warn("the store cannot be written", fields);
+    else if (state.kind === "inMemory") this.#log.error("the store is in memory only", fields);
+    else if (state.opening.kind === "rebuilt") {
       this.#log.error("the store was damaged and has been rebuilt", state.opening);
-    } else this.#log.info("the store is on disk", fields);
+    } else this.#log.info("the store is on disk", { opening: state.opening.kind });
   }
 
   #openInit(): OpenDatabaseInit<T> {

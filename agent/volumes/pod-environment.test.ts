@@ -194,6 +194,8 @@ test("a resolver configuration that cannot be read, and a cluster's DNS nobody n
     /^Warning MissingClusterDNS: kubelet does not have ClusterDNS IP configured/,
   );
   assert.equal(bench.events.all[1]?.regarding.kind, "Node");
+  bench.environment.sandbox(podWith([], {}, { runtimeClassName: "wasm" }), 0);
+  assert.equal(bench.events.lines.filter((line) => line.includes("MissingClusterDNS")).length, 1, "not for components");
 });
 
 test("a container: command, environment, folders and files are concrete", async () => {

@@ -309,7 +309,9 @@ export class PodWorker implements StepListener {
     const isOwn = isPicoletError(error) && error.code !== "internal";
     const stack = error instanceof Error && !isOwn ? { stack: error.stack ?? "" } : {};
     this.#record({ kind: "faulted", message: publicMessage(describeError(error)) });
-    log.error("cannot go on with a pod for now", { pod: this.uid, error: describeError(error), ...stack });
+    const { namespace, name } = this.#desired.pod.metadata;
+    const fields = { pod: this.uid, namespace, name, error: describeError(error), ...stack };
+    log.error("cannot go on with a pod for now", fields);
     events.record(this.#desired, "Warning", "FailedSync", `error syncing pod: ${describeError(error)}`);
     const faults = this.#state.kind === "gone" ? 0 : this.#state.faults;
     this.#rounds.dueIn(retryDelay(faults + 1, random));

@@ -122,6 +122,7 @@ test("what is wrong is named", () => {
     [["--store-max-bytes", "64MB"], /not "64MB"; did you mean "64M" \(10\^6\) or "64Mi" \(2\^20\)\?$/],
     [["--embedded", "--kubeconfig", "k"], /exclude each other/],
     [["--tunnel-address", "a:b:c"], /--tunnel-address must be HOST:PORT/],
+    [["--tunnel-address", "10270"], /--tunnel-address must be HOST:PORT/],
     [["--tunnel-address", "a:70000"], /--tunnel-address must be HOST:PORT/],
     [["--kubelet-ports", "9-8"], /--kubelet-ports must be FIRST-LAST/],
     [["--drain-time", "soon"], /--drain-time must be a duration/],

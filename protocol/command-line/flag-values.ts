@@ -144,6 +144,8 @@ export const optionalAddressFlag = <const I extends Init>(init: I, example: stri
 function addressParser(example: string): (text: string) => ListenAddress | undefined {
   const [, , defaultHost = "", defaultPort] = ADDRESS.exec(example) ?? [];
   return (text) => {
+    // A number alone is a port whose colon is missing. As a host it would be an address such as 0.0.82.78.
+    if (/^\d+$/.test(text)) return undefined;
     const match = ADDRESS.exec(text);
     const port = Number(match?.[3] ?? defaultPort);
     return match === null || port > MAX_PORT ? undefined : { host: match[1] ?? (match[2] || defaultHost), port };

@@ -113,10 +113,6 @@ async function makeLogind(
 }
 
 function tellsGroups(pod: DesiredPod, router: NodeRuntimes, runtimes: RuntimeReports): boolean {
-  try {
-    return runtimes.answer(router.adapterFor(pod))?.supplementalGroupsPolicy === true;
-  } catch {
-    // No runtime is there for it, which its worker says.
-    return false;
-  }
+  const adapter = router.findAdapter(pod);
+  return adapter !== undefined && runtimes.answer(adapter)?.supplementalGroupsPolicy === true;
 }

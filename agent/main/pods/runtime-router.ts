@@ -16,10 +16,15 @@ export class NodeRuntimes implements RuntimeRouter {
     this.adapters = containers === undefined ? [components] : [containers, components];
   }
 
+  /** @returns `undefined`: no runtime of this node may run the pod */
+  findAdapter(desired: DesiredPod): RuntimeAdapter | undefined {
+    return isComponentPod(desired) ? this.components : this.containers;
+  }
+
   adapterFor(desired: DesiredPod): RuntimeAdapter {
+    const adapter = this.findAdapter(desired);
+    if (adapter !== undefined) return adapter;
     const runtimeClass = desired.pod.spec.runtimeClassName;
-    if (isComponentPod(desired)) return this.components;
-    if (this.containers !== undefined) return this.containers;
     const asked = runtimeClass === undefined ? "containers" : `runtimeClassName ${runtimeClass}`;
     const advice = `this node runs components only (runtimeClassName: ${COMPONENT_RUNTIME_CLASS}); set containerRuntimeEndpoint to a container runtime's socket`;
     throw new PicoletError("invalid", `cannot run ${asked}: ${advice}`, { reason: "FailedCreatePodSandBox" });

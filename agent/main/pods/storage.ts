@@ -45,7 +45,8 @@ export function makeEnvironment(
       // Labels from the API server have precedence, if the hub sends them.
       nodeLabels: () => ({ ...ownLabels(nodeName, machine), ...nodeLabels, ...labelsOf(objects, nodeName) }),
       recursiveReadOnly: (pod, handler) => {
-        const handlers = reports.answer(router.adapterFor(pod))?.handlers ?? [];
+        const adapter = router.findAdapter(pod);
+        const handlers = adapter === undefined ? [] : (reports.answer(adapter)?.handlers ?? []);
         return handlers.find(({ name }) => name === handler)?.recursiveReadOnlyMounts === true;
       },
     },

@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import { describeError } from "@picolet/protocol/errors.ts";
 import type { DesiredPod, DnsConfig } from "@picolet/runtime-contract/runtime-adapter.ts";
+import { isComponentPod } from "../../core/pods/pod-runtime.ts";
 import { warnOfPod } from "../../core/pods/pod-warning.ts";
 import { type EventRecorder, nodeReference } from "../../core/store/store-ports.ts";
 import { type ClusterDns, parseResolvConf, podDns } from "./pod-dns.ts";
@@ -28,8 +29,9 @@ export function sandboxDns(
   }
   const { dns, warnings, missingClusterDns } = podDns(pod.pod, host, clusterDNS, hostIPs);
   for (const warning of warnings) warnOfPod(events, pod, "DNSConfigForming", warning);
-  // An event of the node, not of each pod: ClusterFirst is the default of every pod.
-  if (missingClusterDns)
+  // An event of the node, not of each pod: ClusterFirst is the default of every pod. The host resolves names for
+  // components, under every dnsPolicy.
+  if (missingClusterDns && !isComponentPod(pod))
     events.record({
       regarding: nodeReference(nodeName),
       type: "Warning",

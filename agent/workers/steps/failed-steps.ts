@@ -39,7 +39,9 @@ export class FailedSteps {
     this.#worker.dispatch({ kind: "stepFailed", step, failure });
     const { count, message } = failure;
     decisions.record(failedDecision(action, desired, { failure, isImage, monotonic: clock.monotonic() }), desired);
-    if (count === 1) log.warn("a step of a pod failed", { pod: desired.uid, step, error: message });
+    const { namespace, name } = desired.pod.metadata;
+    const fields = { pod: desired.uid, namespace, name, step, error: message };
+    if (count === 1) log.warn("a step of a pod failed", fields);
     // The image manager records its own failures, and leftovers of a removed pod do not concern its user.
     if (isImage || isHook || prefix === undefined) return;
     const container = action.kind === "startContainer" || action.kind === "stopContainer" ? action.name : undefined;

@@ -42,6 +42,12 @@ function validateList(texts: Texts, path: string, problems: FieldProblems): Map<
   return quantities;
 }
 
+/** Leaves out the requests that the defaults took from limits that are no quantities, which are reported as limits. */
+const withoutBrokenLimits = ({ requests = {}, limits = {} }: ResourceRequirements): Texts =>
+  Object.fromEntries(
+    Object.entries(requests).filter(([name, text]) => text !== limits[name] || parseQuantity(text).ok),
+  );
+
 /** @param claims names of `spec.resourceClaims`; undefined where none may be used. */
 export function validateResources(
   resources: ResourceRequirements,
@@ -50,7 +56,7 @@ export function validateResources(
   problems: FieldProblems,
 ): void {
   const limits = validateList(resources.limits, `${path}.limits`, problems);
-  const requests = validateList(resources.requests, `${path}.requests`, problems);
+  const requests = validateList(withoutBrokenLimits(resources), `${path}.requests`, problems);
   for (const [name, request] of requests) {
     const limit = limits.get(name);
     const text = resources.requests?.[name] ?? "";

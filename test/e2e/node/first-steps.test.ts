@@ -221,7 +221,7 @@ test("why a pod does not run, or is not ready, is in edgectl status", async () =
     "imageless-node": /^ErrImageNeverPull: /,
     "greedy-node": /^(?:OutOfmemory|UnexpectedAdmissionError): Pod was rejected: .*memory/,
     "contained-node":
-      /^FailedSync: .*this node runs components only .*; set containerRuntimeEndpoint to a container runtime's socket/,
+      /^FailedCreatePodSandBox: .*this node runs components only .*; set containerRuntimeEndpoint to a container runtime's socket/,
   };
   const isTold = ([name, message]: [string, RegExp], pods: readonly PodReport[]): boolean =>
     pods.some((pod) => pod.name === name && message.test(pod.message));
@@ -230,4 +230,6 @@ test("why a pod does not run, or is not ready, is in edgectl status", async () =
   assert.equal(code, 1);
   assert.doesNotMatch(node.log, /stack=/);
   for (const name of Object.keys(expected)) assert.match(out, new RegExp(`${name}: \\w+: `));
+  node.removeManifest("contained.json");
+  await node.waitForStatus("its end", ({ pods }) => pods.every(({ name }) => name !== "contained-node"));
 });
