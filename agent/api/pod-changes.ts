@@ -57,7 +57,7 @@ export async function changePod(
   // The change goes on when its client has gone.
   const ended = change.ended(waits ? signal : new AbortController().signal);
   if (waits) await ended;
-  else void ended.catch(ignore("nobody waits for it, and the pod's worker reports what goes wrong"));
+  else void ended.catch(ignore("no caller waits for it, and the pod's worker reports what goes wrong"));
   const { pod: object, source } = pod.desired;
   const { metadata } = object;
   return { namespace: metadata.namespace, name: metadata.name, source, change: change.change };

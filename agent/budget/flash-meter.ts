@@ -319,7 +319,7 @@ const UNKNOWN: PressureCondition = {
   type: "FlashWearPressure",
   status: "Unknown",
   reason: "FlashWearUnknown",
-  message: "the system does not tell what is written to the disks that the node lives on",
+  message: "the system does not report what is written to the node's disks",
 };
 
 /** A counter that has decreased counts another thing of the same name. */

@@ -138,8 +138,8 @@ export class MemoryWatch implements Component {
     this.#notBefore = now + RESTART_INTERVAL_S;
     kept.put(AREA, RESTARTED, [bootId, now], "soon");
     const { anonBytes } = this.#figures();
-    const message = `picolet takes ${mebibytes(anonBytes)}, more than its budget of ${mebibytes(this.#init.budgetBytes)}, and starts anew; pods run on`;
-    log.error("the agent's memory is above its budget: it starts anew", this.#figures());
+    const message = `picolet takes ${mebibytes(anonBytes)}, more than its budget of ${mebibytes(this.#init.budgetBytes)}, and starts again; pods run on`;
+    log.error("the agent's memory is above its budget: it starts again", this.#figures());
     this.#event("AgentMemoryExceeded", message);
     restart(message);
   }

@@ -50,7 +50,7 @@ export async function runEdgectl(
   } catch (error) {
     const code = exitCodeOf(error);
     const { printableLine } = await import("./context/text-layout.ts");
-    const hint = "edgectl help lists the commands; edgectl help COMMAND tells more.";
+    const hint = "edgectl help lists the commands; edgectl help COMMAND describes one.";
     const report = code === EXIT_USAGE ? usageReport("edgectl", error, hint) : `edgectl: ${describeError(error)}\n`;
     around.terminal.writeError(report.split("\n").map(printableLine).join("\n"));
     return code;

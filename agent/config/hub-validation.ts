@@ -16,7 +16,7 @@ const TOKEN = /^[a-z0-9]{6}\.[a-z0-9]{16}$/;
 export function validateHub({ hub }: Configuration, problems: FieldProblems): void {
   if (hub === null) return;
   const { server, token, tokenFile, caHash, caFile, proxy, reconnectBackoff } = hub;
-  if (server.length === 0) problems.required("hub.server", 'the hub\'s URL, such as "https://hub.example:8443"');
+  if (server.length === 0) problems.required("hub.server", 'the hub\'s URL, such as "https://hub.example:10270"');
   if (server.length > MAX_HUBS) problems.tooMany("hub.server", server.length, MAX_HUBS);
   server.forEach((url, index) => {
     const address = parseHubAddress(url);

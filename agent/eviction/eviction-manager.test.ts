@@ -449,7 +449,7 @@ test("stalls that no eviction can end are logged once in ten seconds", async () 
     board.stalledUs += 600_000;
     await board.clock.advance(seconds(1));
   }
-  const isStall = (problem: string): boolean => problem.startsWith("nothing goes on for want of memory");
+  const isStall = (problem: string): boolean => problem.startsWith("processes wait for memory");
   assert.equal(board.log.problems.filter(isStall).length, 3);
 });
 

@@ -174,7 +174,7 @@ export class EvictionManager implements Component {
       this.#stalls = window;
       if (crossed.length > 0) this.#memory.crossed(crossed);
       else if (stalled && hard !== undefined && this.#memory.urge(hard)) {
-        log.warn("nothing goes on for want of memory, though the eviction threshold is not met", {
+        log.warn("processes wait for memory, though the eviction threshold is not met", {
           ...view.reading.node,
         });
       }

@@ -155,7 +155,7 @@ test("what could never start as a component is said once and left, until the pod
   assert.deepEqual(await bench.pass(24 * 3600), []);
   assert.deepEqual(bench.events.lines.toSorted(), [
     "Warning ComponentsNotReady: Cannot be switched to components: it imports what is not granted",
-    "Warning ComponentsNotReady: Cannot be switched to components: its restartPolicy is not Always: it would begin anew",
+    "Warning ComponentsNotReady: Cannot be switched to components: its restartPolicy is not Always: it would start again",
   ]);
   bench.onCheck = () => undefined;
   await bench.set(desiredOf("a", { image: "a:2" }));

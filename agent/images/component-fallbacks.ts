@@ -133,7 +133,7 @@ export class ComponentFallbacks {
     try {
       await this.#make(pod, signal);
       this.#states.set(pod.uid, { kind: "ready", content });
-      log.info("components stand ready for a pod of containers", { pod: pod.uid });
+      log.info("components are ready for a pod of containers", { pod: pod.uid });
       const message = "Its components are ready: if memory runs short the pod goes on as components";
       events.record({ regarding, type: "Normal", reason: "ComponentsReady", message });
     } catch (error) {
@@ -155,7 +155,7 @@ export class ComponentFallbacks {
     const why =
       restartPolicy === "Always"
         ? await adapter.refusal?.(pod.pod)
-        : "its restartPolicy is not Always: it would begin anew";
+        : "its restartPolicy is not Always: it would start again";
     if (why !== undefined) throw new PicoletError("invalid", why);
     for (const container of [...initContainers, ...containers]) {
       const { image } = container;

@@ -208,5 +208,5 @@ test("a pod and the node that want the same share one, by the pod's credentials;
   assert.deepEqual(bench.prefetcher.prefetches[0]?.wantedBy, ["node/edge-1"]);
   await bench.annotateNode(Array.from({ length: 70 }, (_, index) => `a.example/many:${index}`).join(","));
   assert.equal(bench.states.length, 64);
-  assert.deepEqual(bench.log.problems, ["more images are to be prefetched than a node takes"]);
+  assert.deepEqual(bench.log.problems, ["annotations name more images than a node prefetches"]);
 });

@@ -206,7 +206,7 @@ export class Prefetcher implements Component {
     const regarding = nodeReference(this.#nodeName);
     const owner = { namespace: "", secrets: [], pod: undefined };
     if (adapter !== undefined) add(annotationOf(nodeObject()), `node/${this.#nodeName}`, adapter, { owner, regarding });
-    if (left > 0) log.warn("more images are to be prefetched than a node takes", { most: MAX_PREFETCHES, left });
+    if (left > 0) log.warn("annotations name more images than a node prefetches", { most: MAX_PREFETCHES, left });
     return found;
   }
 }

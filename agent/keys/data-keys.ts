@@ -146,7 +146,7 @@ export class DataKeys implements Sealer {
     }
   }
 
-  /** A fingerprint by which equal texts are recognized, and which is of no use to who guesses them without the key. */
+  /** A fingerprint by which equal texts are recognized, and which cannot be used to test guesses without the key. */
   fingerprint(text: string): string {
     return createHmac("sha256", this.#current.key).update("picolet fingerprint\0").update(text).digest("hex");
   }

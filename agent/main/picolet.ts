@@ -94,7 +94,7 @@ function restart(log: Log): number {
   try {
     process.execve?.(process.execPath, [process.argv0, ...process.execArgv, ...process.argv.slice(1)], process.env);
   } catch (error) {
-    log.error("cannot begin anew", { error: describeError(error) });
+    log.error("cannot start the agent again", { error: describeError(error) });
   }
   return EX_TEMPFAIL;
 }

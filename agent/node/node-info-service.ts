@@ -23,7 +23,7 @@ export interface NodeInfoInit {
   readonly shownLabels: readonly string[];
 }
 
-/** Says where and on what it runs, and nothing of what the fleet's owner keeps in labels for himself. */
+/** Reports the place and the hardware, and no other labels of the fleet's owner. */
 const SHOWN =
   /^(?:topology\.kubernetes\.io\/.+|kubernetes\.io\/(?:arch|os|hostname)|node\.kubernetes\.io\/instance-type)$/;
 /** Percent of the last ten seconds in which some task waited for a CPU. */
@@ -61,7 +61,7 @@ export class NodeInfoService implements BoardService {
   }
 }
 
-/** False on a kernel that does not tell. */
+/** False on a kernel that does not report it. */
 function isCpuShort(): boolean {
   try {
     const [, percent] = /^some avg10=([\d.]+)/.exec(readFileSync(CPU_PRESSURE_FILE, "utf8")) ?? [];

@@ -16,7 +16,7 @@ const MAX_OF_CGROUPS = 10;
 const MAX_OF_SYSTEM = 64;
 /**
  * The containers that were hit last, 100 bytes each: more than a board has. They are asked for again and again while
- * what is left of them stays, and who is asked for is not the next to go.
+ * what is left of them stays, and one that is asked for is not dropped next.
  */
 const MAX_CONTAINERS = 256;
 /** The id of a container in the name of its cgroup, which has a prefix and a suffix: `cri-containerd-<id>.scope`. */

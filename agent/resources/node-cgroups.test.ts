@@ -103,9 +103,9 @@ describe("the node's cgroups on this machine", { skip }, () => {
     assert.deepEqual(
       log.entries.map(({ message, fields }) => [message, fields?.found]),
       [
-        ["somebody has changed a cgroup of pods: it is put right", "memory.limit_in_bytes 9223372036854771712"],
-        ["somebody has changed a cgroup of pods: it is put right", "cpu.shares 2"],
-        ["somebody has changed a pod's cgroup: it is put right", "it was removed"],
+        ["another process changed a cgroup of pods: it is restored", "memory.limit_in_bytes 9223372036854771712"],
+        ["another process changed a cgroup of pods: it is restored", "cpu.shares 2"],
+        ["another process changed a pod's cgroup: it is restored", "it was removed"],
       ],
     );
     await pods.remove(pod, NEVER);

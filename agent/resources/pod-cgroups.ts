@@ -167,7 +167,7 @@ export class PodCgroups implements PodResources {
       if (this.#reported.has(pod.uid)) continue;
       this.#reported.add(pod.uid);
       const fields = { pod: pod.uid, cgroup: path, found: found === "gone" ? "it was removed" : found.join(", ") };
-      this.#log.warn("somebody has changed a pod's cgroup: it is put right", fields);
+      this.#log.warn("another process changed a pod's cgroup: it is restored", fields);
     }
   }
 

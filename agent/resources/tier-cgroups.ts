@@ -72,7 +72,7 @@ export class TierCgroups {
       if (this.#reported.has(tier)) continue;
       this.#reported.add(tier);
       const fields = { cgroup: path, found: found === "gone" ? "it was removed" : found.join(", ") };
-      this.#components.log.warn("somebody has changed a cgroup of pods: it is put right", fields);
+      this.#components.log.warn("another process changed a cgroup of pods: it is restored", fields);
     }
     await this.ensure();
   }

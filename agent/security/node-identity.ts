@@ -144,7 +144,7 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
     if (store?.current?.certificateChain !== certificateChain) return;
     this.#failed();
     if (store.previous !== undefined && checkIdentity(store.previous).node === this.#init.nodeName) {
-      this.#log.warn("the hub refused the new certificate; back to the one before", { reason });
+      this.#log.warn("the hub refused the new certificate; the previous one is used", { reason });
       this.#attempt("go back to the certificate before", () => store.fallBack());
       this.#adopted();
     } else {
@@ -266,7 +266,7 @@ export class NodeIdentityOnDisk implements NodeIdentity, Component {
       this.#replace(store, key, await this.#authority.renew(old, key, signal), old.trust);
     } catch (error) {
       if (!isPicoletError(error, "permission_denied") || token === "" || isClockRefusal(error)) throw error;
-      this.#log.warn("cannot renew the node's certificate; joins anew", { error: describeError(error) });
+      this.#log.warn("cannot renew the node's certificate; joins again", { error: describeError(error) });
       await this.#join(store, token, signal);
       return;
     }

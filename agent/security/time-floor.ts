@@ -34,7 +34,7 @@ export class TimeFloor {
   }
 }
 
-/** @returns undefined when there is none that can be read: then the certificates and the program say how late it is */
+/** @returns undefined when there is none that can be read: then the dates of certificates and program are the floor */
 function readTimeFloor(folder: DurableFolder): number | undefined {
   try {
     return parseTimeFloor(folder.read(FILE) ?? "");

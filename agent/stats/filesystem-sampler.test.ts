@@ -110,7 +110,7 @@ test("a runtime that does not answer hides no disk: where its images are is reme
   }
   assert.deepEqual(
     node.log.problems,
-    Array.from({ length: 2 }, () => "the runtime does not say where its images are"),
+    Array.from({ length: 2 }, () => "the runtime does not report where its images are"),
   );
 });
 

@@ -99,7 +99,7 @@ export class FilesystemSampler {
       if (isCancelled(error)) throw error;
       const isKnown = this.#runtime !== undefined;
       const fields = { isKnown, error: describeError(error) };
-      if (!this.#isSilent) log.warn("the runtime does not say where its images are", fields);
+      if (!this.#isSilent) log.warn("the runtime does not report where its images are", fields);
       this.#isSilent = true;
     }
     return this.#runtime;

@@ -42,7 +42,7 @@ export class RuntimeConnection implements Disposable {
     // Runtimes close with what they have not read, which resets the connection: all the same an end. What went wrong,
     // if anything, is said in the protocol that is carried.
     for (const event of ["error", "end", "close"]) this.#socket.on(event, () => this.#finish());
-    // Its end is only seen by who reads.
+    // Only a reader sees its end.
     this.#socket.resume();
   }
 

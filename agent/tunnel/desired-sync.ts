@@ -66,7 +66,7 @@ export class DesiredSync {
   }
 
   onWelcome({ epoch, revision, desired }: Welcome): void {
-    if (this.#state.kind !== "awaitingWelcome") throw new Violation("protocol", "a welcome that nobody asked for");
+    if (this.#state.kind !== "awaitingWelcome") throw new Violation("protocol", "a welcome that was not asked for");
     this.#state = { kind: "following", epoch, staged: undefined };
     const { objects } = this.#components;
     switch (desired) {
@@ -178,7 +178,7 @@ export class DesiredSync {
     try {
       if (!isSame) objects.apply({ cursor, upserts: [], deletes: [] });
     } catch (error) {
-      log.warn("cannot store where the node stands with the hub", { error: describeError(error) });
+      log.warn("cannot store the node's cursor", { error: describeError(error) });
     }
     objects.confirm(cursor);
   }
@@ -186,7 +186,7 @@ export class DesiredSync {
   #differs(revision: number): void {
     this.#mismatches += 1;
     if (this.#mismatches > MAX_MISMATCHES) throw new Violation("protocol", "a digest that its set does not come to");
-    this.#components.log.warn("what the hub sent does not make what it told of; all is compared anew", { revision });
+    this.#components.log.warn("the digest differs from the hub's; all objects are compared again", { revision });
     this.#resync();
   }
 

@@ -164,7 +164,7 @@ export const BOARD_FILE_DOCUMENTATION: Readonly<Record<string, Documentation>> =
   },
   "console.access": {
     meaning:
-      "The commands that run there: `view` only looks, `operate` also changes what runs, `admin` runs all, which is as good as root.",
+      "The commands that run there: `view` only reads, `operate` also changes what runs, `admin` runs all, which is as good as root.",
     byDefault: "view",
   },
   watchdog: "The hardware watchdog.",

@@ -150,7 +150,7 @@ export class KubernetesFleet implements FleetBackend, Component {
     const since = clock.wall();
     const onDue = (): void => {
       this.#away.delete(node);
-      session.markAway(since, this.#life.signal).catch(logFailure(log, "cannot say that a node is away", { node }));
+      session.markAway(since, this.#life.signal).catch(logFailure(log, "cannot report that a node is away", { node }));
     };
     const timer: WheelTimer = { slot: undefined, onDue };
     this.#away.set(node, { timer, since });

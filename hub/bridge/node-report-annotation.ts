@@ -15,7 +15,7 @@ export function packReport(report: NodeReportContent): string | undefined {
   return packed.length > MAX_ANNOTATION_LENGTH ? undefined : packed;
 }
 
-/** @returns undefined for what is no report: anybody who may write Nodes may write the annotation */
+/** @returns undefined for what is no report: any user with the right to write Nodes may write the annotation */
 export function unpackReport(annotation: string): NodeReportContent | undefined {
   try {
     const json = inflateRawSync(Buffer.from(annotation, "base64"), { maxOutputLength: MAX_REPORT_BYTES });

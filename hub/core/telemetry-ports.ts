@@ -27,7 +27,7 @@ export interface UsageReader {
 
 export interface TelemetryReader {
   /**
-   * Answers `GET /telemetry?…` for one node, to who may ask.
+   * Answers `GET /telemetry?…` for one node, to a caller with the right.
    * @param url path and query
    * @throws `invalid` for what is wrong with the query, before anything is answered
    */

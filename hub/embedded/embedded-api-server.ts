@@ -197,7 +197,7 @@ const secureOptions = ({ certificate, privateKey, clientCa }: ServerTls) => ({
   key: privateKey,
   ca: clientCa,
   minVersion: "TLSv1.2" as const,
-  // Tokens are another way in: who has no certificate is let through to the authenticator.
+  // Tokens are another way in: a client without a certificate reaches the authenticator.
   requestCert: true,
   rejectUnauthorized: false,
 });

@@ -1,6 +1,6 @@
 /**
  * The hub's own CA and the certificate it serves with: made at the first start, kept in a PemStore, renewed while
- * connections go on. Several replicas share one store; who writes second reads what the first one wrote.
+ * connections go on. Several replicas share one store; the replica that writes second reads what the first one wrote.
  */
 import { randomBytes, X509Certificate } from "node:crypto";
 import { isIP } from "node:net";
@@ -31,7 +31,7 @@ export interface HubCaInit {
   readonly caDays?: number;
 }
 
-/** Short, since it costs nothing to renew: who steals the server's key can be taken for the hub no longer than this. */
+/** Short, because a renewal costs nothing: a thief of the server's key can pose as the hub no longer than this. */
 const SERVER_DAYS = 30;
 const CA_NAME = "picolet-hub-ca";
 /** A board that was away for years still finds the CA that it knows. */

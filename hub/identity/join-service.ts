@@ -242,7 +242,7 @@ export class JoinService {
     } catch (error) {
       if (!isPicoletError(error, "permission_denied") || error.reason !== "CertificateExpired") throw error;
       const days = Math.round(this.#windowMs / 86_400_000);
-      const help = `more than ${days} days ago (--renewal-window): join anew with a token of \`picolet-hub token create\``;
+      const help = `more than ${days} days ago (--renewal-window): join again with a token of \`picolet-hub token create\``;
       throw new PicoletError("permission_denied", `the certificate ended ${help}`, { cause: error });
     }
   }

@@ -11,7 +11,7 @@ export interface LiveConnectionsComponents {
   readonly log: Log;
 }
 
-/** One round for the whole fleet; a certificate that ends is not missed by much in its year. */
+/** One round for the whole fleet; which is short beside a certificate's year. */
 const EXPIRY_CHECK = seconds(600);
 
 type Identity = Pick<AuthenticatedNode, "name" | "spkiHash" | "notAfterMs">;

@@ -168,7 +168,7 @@ function judge(
 ): Decision {
   const refused = (why: string): Decision => ({ kind: "refused", why });
   if (revocations.keys.has(spkiHash)) {
-    return refused("the key was revoked: remove the board's identity and join anew");
+    return refused("the key was revoked: remove the board's identity and join again");
   }
   const entry = revocations.nodes.get(node);
   // A record from before a reset, as of a backup or of a board that was certified in the same moment, is void.
@@ -189,7 +189,7 @@ function judge(
   const isLatest = record !== undefined && [claim.spkiHash, spkiHash].includes(record.spkiHash);
   if (claim.hasExpired && !isLatest) {
     const what = record === undefined ? "was deleted or reset" : "has another key by now";
-    return refused(`node ${node} ${what}: it can only join anew, with a token of \`picolet-hub token create\``);
+    return refused(`node ${node} ${what}: it can only join again, with a token of \`picolet-hub token create\``);
   }
   const isDouble = record !== undefined && !isLatest;
   return isDouble

@@ -1,6 +1,6 @@
 /**
- * Where the hub keeps its CA and certificate: one set of texts, replaced as a whole and only by who has seen the
- * latest.
+ * Where the hub keeps its CA and certificate: one set of texts, replaced as a whole and only by a caller that has read
+ * the latest.
  */
 import { createHash } from "node:crypto";
 import { mkdir, open, readFile, rename } from "node:fs/promises";

@@ -225,7 +225,7 @@ export class KubeletProxy implements Component, KubeletEndpoints, OwnKubelets {
     return new NodeEnd({ streams, clock });
   }
 
-  /** @returns which node is meant, to who may ask */
+  /** @returns the node that is meant, to a caller with the right */
   async #admit(request: IncomingMessage, signal: AbortSignal): Promise<string> {
     const { localAddress = "", localPort = 0 } = request.socket;
     const node = this.#addresses?.nodeAt(localAddress, localPort) ?? this.#listeners.nodeAt(localPort);

@@ -91,7 +91,11 @@ async function loadConfig(init: KubeconfigAccessInit): Promise<KubeConfig> {
     if (init.kubeconfig === undefined) config.loadFromDefault();
     else config.loadFromFile(init.kubeconfig);
   } catch (error) {
-    throw toPicoletError(error, "invalid", `cannot read the kubeconfig ${init.kubeconfig ?? "of this account"}`);
+    throw toPicoletError(
+      error,
+      "invalid",
+      `cannot read the kubeconfig ${init.kubeconfig ?? "of KUBECONFIG or ~/.kube/config"}`,
+    );
   }
   if (init.context !== undefined) config.setCurrentContext(init.context);
   const tokenFiles = init.kubeconfig === undefined ? new Map<string, string>() : await tokenFilesOf(init.kubeconfig);

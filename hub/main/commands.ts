@@ -14,9 +14,10 @@ import { caHash } from "../identity/certificate-authority.ts";
 import { NodeCertifier } from "../identity/node-certifier.ts";
 import { NodeKeysInKubernetes, RevokedKeysInKubernetes } from "../identity/node-keys.ts";
 import type { StoredPems } from "../identity/pem-store.ts";
+import type { ClusterAccess } from "../kubernetes/cluster-access.ts";
 import { loadKubeconfigAccess } from "../kubernetes/kubeconfig-access.ts";
 import type { ClusterArguments, HubArguments } from "./arguments.ts";
-import { callRunningHub, downloadBackup } from "./download-backup.ts";
+import { administratorAccess, callRunningHub, downloadBackup } from "./download-backup.ts";
 import { pemStore } from "./embedded-cluster.ts";
 import { HUB_NAMESPACE, openClient } from "./hub-client.ts";
 import { secretPemStore } from "./kubernetes-cluster.ts";
@@ -56,7 +57,7 @@ export async function runCommand(args: Command, clock: Clock, print: (text: stri
 
 /** Asks a running hub for its backup; copies the file of a hub that does not run. */
 async function backup({ dataDir, file }: Extract<Command, { readonly command: "backup" }>): Promise<string> {
-  if (existsSync(file)) throw new PicoletError("already_exists", `${file} is there already`);
+  if (existsSync(file)) throw new PicoletError("already_exists", `${file} exists already`);
   const made =
     `backed up ${storePathIn(dataDir)} to ${file}\n` +
     "its Secrets are sealed: keep a copy of hub-keys.json and hub-ca.json apart from it\n";
@@ -108,7 +109,7 @@ async function rollout(
   clock: Clock,
   print: (text: string) => void,
 ): Promise<void> {
-  await using client = openClient({ clock, random: RANDOM }, await loadKubeconfigAccess(kubeconfigOf(cluster)));
+  await using client = openClient({ clock, random: RANDOM }, await accessTo(cluster));
   await runRollout({ client, clock, print }, asked, NEVER);
 }
 
@@ -116,7 +117,7 @@ async function withCluster(
   args: Extract<Command, { readonly command: `token ${string}` | "node reset" }>,
   clock: Clock,
 ): Promise<string> {
-  const access = await loadKubeconfigAccess(kubeconfigOf(args.cluster));
+  const access = await accessTo(args.cluster);
   await using client = openClient({ clock, random: RANDOM }, access);
   const tokens = new BootstrapTokens({ client, clock });
   switch (args.command) {
@@ -157,21 +158,22 @@ const SILENT = {
   child: () => SILENT,
 };
 
-function kubeconfigOf(cluster: ClusterArguments): { readonly kubeconfig?: string } {
-  if (cluster.kind === "embedded") return { kubeconfig: join(cluster.dataDir, "admin.kubeconfig") };
-  return cluster.kubeconfig === undefined ? {} : { kubeconfig: cluster.kubeconfig };
-}
+const accessTo = (cluster: ClusterArguments): Promise<ClusterAccess> =>
+  cluster.kind === "embedded"
+    ? administratorAccess(cluster.dataDir)
+    : loadKubeconfigAccess(cluster.kubeconfig === undefined ? {} : { kubeconfig: cluster.kubeconfig });
 
 async function caHashOf(cluster: ClusterArguments, clock: Clock): Promise<string> {
   const stored = await loadPems(cluster, clock);
   const certificate = stored?.files["ca.crt"];
   if (certificate !== undefined) return caHash(certificate);
-  throw new PicoletError("not_found", "there is no CA of the hub yet: it is made when the hub first starts");
+  const where = cluster.kind === "embedded" ? cluster.dataDir : "this cluster";
+  throw new PicoletError("not_found", `no hub has ever run on ${where}: it makes its CA when it first starts`);
 }
 
 async function loadPems(cluster: ClusterArguments, clock: Clock): Promise<StoredPems | undefined> {
   if (cluster.kind === "embedded") return await pemStore(cluster.dataDir).load();
-  await using client = openClient({ clock, random: RANDOM }, await loadKubeconfigAccess(kubeconfigOf(cluster)));
+  await using client = openClient({ clock, random: RANDOM }, await accessTo(cluster));
   return await secretPemStore(client).load(NEVER);
 }
 

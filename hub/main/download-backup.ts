@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { BACKUP_PATH } from "@picolet/hub-embedded/http/path-endpoint.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import type { ClusterAccess } from "../kubernetes/cluster-access.ts";
 import { loadKubeconfigAccess } from "../kubernetes/kubeconfig-access.ts";
 
 /** From the request to the first byte: the copy is made before it is sent. */
@@ -28,6 +29,13 @@ export async function downloadBackup(dataDir: string, file: string): Promise<voi
   }
 }
 
+/** @throws `unavailable` when the administrator's kubeconfig cannot be read: a hub writes it when it starts */
+export const administratorAccess = (dataDir: string): Promise<ClusterAccess> =>
+  loadKubeconfigAccess({ kubeconfig: join(dataDir, "admin.kubeconfig") }).catch((cause: unknown) => {
+    const help = "start one with --embedded, or name its folder with --data-dir";
+    throw new PicoletError("unavailable", `no hub has ever run on ${dataDir}: ${help}`, { cause });
+  });
+
 /**
  * One request to the embedded API server that runs on `dataDir`, as its administrator.
  * @param what completes "cannot ask the hub to"
@@ -40,11 +48,7 @@ export async function callRunningHub(
   what: string,
   take?: (body: IncomingMessage) => Promise<void>,
 ): Promise<void> {
-  const access = await loadKubeconfigAccess({ kubeconfig: join(dataDir, "admin.kubeconfig") }).catch(
-    (cause: unknown) => {
-      throw new PicoletError("unavailable", `no hub has ever run on ${dataDir}`, { cause });
-    },
-  );
+  const access = await administratorAccess(dataDir);
   const { tls, headers } = await access.credentials();
   await new Promise<void>((resolve, reject) => {
     const options = { ...tls, method, headers, timeout: ANSWER_TIMEOUT_MS };

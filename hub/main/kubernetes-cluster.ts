@@ -90,7 +90,7 @@ async function clientCaOf(
   try {
     await published.load(signal);
   } catch (error) {
-    const message = "cannot find out whom the cluster takes client certificates from; --client-ca-file can say it";
+    const message = "cannot read the cluster's CA of client certificates; name its file with --client-ca-file";
     throw new PicoletError("unavailable", message, { cause: error });
   }
   return published.pem;

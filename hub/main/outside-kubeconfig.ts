@@ -1,12 +1,11 @@
 /** `picolet-hub kubeconfig`: the administrator's access to the embedded API server, from another machine. */
 import { isIP } from "node:net";
-import { join } from "node:path";
 import { checkServerIdentity, connect, type PeerCertificate } from "node:tls";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { ClusterAccess } from "../kubernetes/cluster-access.ts";
-import { loadKubeconfigAccess } from "../kubernetes/kubeconfig-access.ts";
 import { kubeconfigText } from "./admin-files.ts";
 import type { ServerName } from "./arguments.ts";
+import { administratorAccess } from "./download-backup.ts";
 
 /** A hub of this machine answers in milliseconds; one that swaps takes seconds. */
 const ANSWER_TIMEOUT_MS = 20_000;
@@ -21,11 +20,7 @@ export async function outsideKubeconfig(dataDir: string, server: ServerName | un
     const how = "name the hub as kubectl reaches it: --server NAME, or serverName in the configuration";
     throw new PicoletError("invalid", how);
   }
-  const access = await loadKubeconfigAccess({ kubeconfig: join(dataDir, "admin.kubeconfig") }).catch(
-    (cause: unknown) => {
-      throw new PicoletError("unavailable", `no hub has ever run on ${dataDir}`, { cause });
-    },
-  );
+  const access = await administratorAccess(dataDir);
   const { tls, headers } = await access.credentials();
   const ca = String(tls.ca ?? "");
   await requireName(access, ca, server.host.replace(/^\[|\]$/g, ""));

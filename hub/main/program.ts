@@ -375,11 +375,11 @@ export const HUB: Program<HubCommand> = {
     ["CREDENTIALS_DIRECTORY", "where systemd puts the credential picolet-hub-key"],
   ],
   files: [
-    ["/etc/picolet-hub/config.yaml", "the configuration, read where it is there: a field for each flag of serve"],
+    ["/etc/picolet-hub/config.yaml", "the configuration, which may be absent: a field for each flag of serve"],
     ["/var/lib/picolet-hub/hub.db", "the store of the embedded API server"],
     ["/var/lib/picolet-hub/hub-ca.json", "the CA of hub and boards"],
     ["/var/lib/picolet-hub/hub-keys.json", "the keys that open its Secrets"],
-    ["/var/lib/picolet-hub/hub-mark.json", "how far the store had come"],
+    ["/var/lib/picolet-hub/hub-mark.json", "how far the store is written"],
     ["/var/lib/picolet-hub/admin.kubeconfig", "the administrator's access"],
   ],
   chapters: [
@@ -387,7 +387,7 @@ export const HUB: Program<HubCommand> = {
       title: "The store and its fleet (embedded)",
       paragraphs: [
         "hub.db in --data-dir belongs to the keys beside it: hub-ca.json, hub-keys.json (which opens its Secrets) and " +
-          "hub-mark.json (how far it had come). Keep a copy of hub-ca.json and hub-keys.json apart from the backups: a backup " +
+          "hub-mark.json (how far it is written). Keep a copy of hub-ca.json and hub-keys.json apart from the backups: a backup " +
           "without them is of no use to boards, and shows no Secret to a thief.",
         "A hub does not start on a store that is missing, empty, older than the mark or another fleet's, for its boards would " +
           "end every pod that is not in it. `picolet-hub restore FILE` puts a backup in its place: the hub must be stopped, the " +

@@ -114,7 +114,7 @@ export async function serve(
   const { stored, revoked, parts, authenticator, join } = makeIdentity({ ...ports, claims }, cluster, args);
   late.revoked = stored;
   if (lacksServerName(args)) {
-    log.warn("boards and kubectl elsewhere may refuse this hub: no --server-name says where they reach it", {
+    log.warn("boards and kubectl elsewhere may refuse this hub: set --server-name to the name at which they reach it", {
       names: machineNames().join(","),
     });
   }
@@ -344,7 +344,7 @@ class LateParts implements KubeletEndpoints, OwnKubelets, UsageObjects {
     this.revoked?.isRead === true ? isRevoked(this.revoked.revoked.current, certificate) : undefined;
 
   endpointOf(node: string, port?: number): { readonly address: string; readonly port: number } {
-    if (this.proxy === undefined) throw new PicoletError("internal", "the kubelet endpoints do not stand yet");
+    if (this.proxy === undefined) throw new PicoletError("internal", "the kubelet endpoints are not ready yet");
     return this.proxy.endpointOf(node, port);
   }
 }

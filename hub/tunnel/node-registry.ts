@@ -117,7 +117,7 @@ export class NodeRegistry implements AsyncDisposable {
     const { node, address } = session;
     const message =
       `two agents use the name ${node}: one at ${older.address}, which is connected, one at ${address}; ` +
-      "give one of them another name and let it join anew";
+      "give one of them another name, with which it joins again";
     const now = clock.monotonic();
     if (seat.reportedAt < now - TAKEOVER_WINDOW_MS) {
       seat.reportedAt = now;

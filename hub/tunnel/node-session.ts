@@ -86,16 +86,16 @@ export class SessionRefused extends Error {
 
 type SessionState =
   | { readonly kind: "awaitingHello" }
-  /** Another session of the node may have to end first, the hub's watches to come up. */
+  /** Covers the end of another session of the node, and the start of the hub's watches. */
   | { readonly kind: "starting" }
   | { readonly kind: "live"; readonly downlink: Downlink; readonly uplink: Uplink }
   /** The agent has been asked to go; everything else goes on. */
   | { readonly kind: "draining"; readonly downlink: Downlink; readonly uplink: Uplink }
   | { readonly kind: "closed"; readonly uplink: Uplink | undefined };
 
-/** A TLS handshake is done by then; one message is missing. */
+/** From the end of the TLS handshake to one message. */
 const HELLO_DEADLINE = millis(10_000);
-/** A hub that has just started lists its watches in that time, or has another problem. */
+/** A hub that has just started lists its watches within this time. */
 const SYNC_DEADLINE = millis(30_000);
 /** Added to two heartbeats: an agent's own deadline for an answer. */
 const SILENCE_SLACK_MS = 15_000;

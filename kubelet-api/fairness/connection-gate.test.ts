@@ -8,7 +8,8 @@ import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts"
 import { ConnectionGate } from "./connection-gate.ts";
 
 /**
- * A port behind a gate, which takes the path of a request for who asks: `/owner`, `/!owner` for one that is protected.
+ * A port behind a gate, which takes the path of a request as the client's name: `/owner`, `/!owner` for one that is
+ * protected.
  */
 class Port implements AsyncDisposable {
   readonly log = new RecordedLog();

@@ -1,4 +1,4 @@
-/** One HTTP exchange each, from its first byte to its last: who waits for whom, and how failures are answered. */
+/** Serves one HTTP exchange from its first byte to its last, and answers failures. */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
 import { joinSignals } from "@picolet/protocol/async/abort.ts";

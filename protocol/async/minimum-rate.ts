@@ -1,7 +1,7 @@
 import type { Clock, Millis, MonotonicMs } from "../ports.ts";
 import { millis } from "../ports.ts";
 
-/** How long a transfer has not come on at a least rate, however many single bytes still come. */
+/** Measures for how long a transfer has been slower than a minimum rate, even if single bytes still arrive. */
 export class MinimumRate {
   readonly #clock: Pick<Clock, "monotonic">;
   readonly #bytesPerSecond: number;
@@ -14,7 +14,7 @@ export class MinimumRate {
     this.#at = clock.monotonic();
   }
 
-  /** @param bytes that there are by now; fewer than before: it began again, which is no progress */
+  /** @param bytes received so far. Fewer than before: the transfer began again, which is no progress. */
   update(bytes: number): void {
     const now = this.#clock.monotonic();
     const came = bytes - this.#bytes;

@@ -8,7 +8,7 @@ export interface TokenBucketInit {
 }
 
 /**
- * Lets through so many a second, in the order of asking; who comes too soon waits for its turn, with no more than a
+ * Lets through so many a second, in the order of asking; a caller that comes too soon waits for its turn, which costs a
  * timer.
  */
 export class TokenBucket {

@@ -69,7 +69,7 @@ function useOfSeveral({ name, commands, defaultWords }: Program): string[] {
 }
 
 function exitCodesOf(program: Program): string {
-  const more = isOneCommand(program) ? "" : ` "${program.name} help COMMAND" tells more.`;
+  const more = isOneCommand(program) ? "" : ` "${program.name} help COMMAND" describes one.`;
   return `${filled(`Exit codes: ${codes(program.exitCodes)}.${more}`)}\n`;
 }
 
@@ -100,7 +100,7 @@ function exampleBlock({ examples }: CommandText): string {
 /** Describes a flag with its default, and says if it may be repeated. */
 export function flagText(flag: Flag): string {
   const { help, repeats, default: byDefault } = flag;
-  return `${help}${repeats ? "; may come again" : ""}${byDefault === undefined ? "" : ` (default ${byDefault})`}`;
+  return `${help}${repeats ? "; may be repeated" : ""}${byDefault === undefined ? "" : ` (default ${byDefault})`}`;
 }
 
 const flagLines = (flags: readonly Flag[]): string => flags.map(flagLine).join("\n");

@@ -55,7 +55,7 @@ export function readExtensions(bytes: Uint8Array): Extension[] {
     const value = extension.expect(TAG.octetString, "value of an extension").content;
     extension.end("an extension");
     if (extensions.some((each) => each.oid === oid))
-      throw new PicoletError("invalid", `extension ${oid} is there twice`);
+      throw new PicoletError("invalid", `extension ${oid} is named twice`);
     extensions.push({ oid, critical: flag !== undefined, value });
     if (extensions.length > MAX_EXTENSIONS) throw new PicoletError("invalid", "there are too many extensions");
   }

@@ -10,6 +10,12 @@ test("a word of the table is refused in a comment and in a document, and not in 
   assert.deepEqual(messages("a.ts", 'const anew = "anew"; // the flag `anew`'), []);
 });
 
+test("a word of the table is refused in a message, and not in that of a test", () => {
+  assert.match(messages("a.ts", 'throw new Error("nobody came");').join(), /"nobody"/);
+  assert.match(messages("a.ts", `log(\`\${name} starts anew\`);`).join(), /"anew"/);
+  assert.deepEqual(messages("a.test.ts", 'test("it starts anew");'), []);
+});
+
 test("each word of the table is found", () => {
   const samples = [
     ..."anew|somebody|nobody|whoever|whatever|is to be|belongs into|strangers|stand-ins|lets go of".split("|"),

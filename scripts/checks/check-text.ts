@@ -5,7 +5,7 @@
  */
 import { execFileSync } from "node:child_process";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
-import { parseSync } from "oxc-parser";
+import { parseSync, Visitor } from "oxc-parser";
 
 const COLUMNS = 120;
 const IGNORED =
@@ -57,8 +57,8 @@ interface Comment {
 
 const lineOf = (source: string, offset: number): number => source.slice(0, offset).split("\n").length;
 
-/** The text of comments, without their marks, and the words of messages that are thrown or logged. */
-function piecesOf(path: string, source: string): Piece[] {
+/** The text of comments, without their marks. */
+function commentsOf(path: string, source: string): Piece[] {
   if (!/\.m?ts$/.test(path)) return source.split("\n").map((text, index) => ({ line: index + 1, text }));
   const { comments } = parseSync(path, source) as unknown as { readonly comments: readonly Comment[] };
   return comments.flatMap(({ value, start }) => {
@@ -67,6 +67,20 @@ function piecesOf(path: string, source: string): Piece[] {
       .split("\n")
       .map((text, index) => ({ line: first + index, text: text.replace(/^\s*\*+ ?/, "").trim() }));
   });
+}
+
+/** Strings of several words, which users read: messages, log lines, help. Those of tests are left out. */
+function messagesOf(path: string, source: string): Piece[] {
+  if (!/\.m?ts$/.test(path) || /\.test\.ts$|^test\//.test(path)) return [];
+  const found: Piece[] = [];
+  const add = (text: string, start: number): void => {
+    if (text.includes(" ")) found.push({ line: lineOf(source, start), text });
+  };
+  new Visitor({
+    Literal: ({ value, start }) => typeof value === "string" && add(value, start),
+    TemplateElement: ({ value, start }) => add(value.cooked ?? "", start),
+  }).visit(parseSync(path, source).program);
+  return found;
 }
 
 /** A long string, address or table row cannot be divided, nor what a document shows of a terminal or a file. */
@@ -87,12 +101,16 @@ export function faultsOf(path: string, source: string): Fault[] {
       faults.push({ line: index + 1, message: `${line.length} columns: wrap it at ${COLUMNS}` });
     }
   }
-  for (const { line, text } of piecesOf(path, source)) {
-    const bare = text.replaceAll(/`[^`]*`/g, "`x`");
+  const withoutCode = (text: string): string => text.replaceAll(/`[^`]*`/g, "`x`");
+  const comments = commentsOf(path, source);
+  for (const { line, text } of [...comments, ...messagesOf(path, source)]) {
     for (const { pattern, instead } of WORDS) {
-      const found = pattern.exec(bare)?.[0];
+      const found = pattern.exec(withoutCode(text))?.[0];
       if (found !== undefined) faults.push({ line, message: `"${found}": write ${instead}` });
     }
+  }
+  for (const { line, text } of comments) {
+    const bare = withoutCode(text);
     if (/\.m?ts$/.test(path) && CLAUSE.test(bare.replace(/^\*\s*/, ""))) {
       faults.push({ line, message: `"${bare.slice(0, 30)}…": begin with a noun or a verb, and write a sentence` });
     }

@@ -298,7 +298,7 @@ async function stay({ agent, node }: Started, stop: AbortSignal): Promise<void> 
     `\nedgectl: dist/board/bin/edgectl --socket ${node.socketPath} status    (Ctrl-C ends the pods, the agent and the hub)`,
   );
   await Promise.race([isRunning(agent) ? once(agent, "exit") : undefined, abortedError(stop)]);
-  say("the agent has ended by itself");
+  say("the agent ended unexpectedly");
 }
 
 const EXIT_WHEN_READY = {

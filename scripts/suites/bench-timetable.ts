@@ -87,7 +87,7 @@ export interface Selection {
   readonly hasKubelet: boolean;
 }
 
-/** Parts that are measured, in the document's order. @throws a sentence for who has asked for what there is not */
+/** Parts that are measured, in the document's order. @throws a sentence that names a part that does not exist */
 export function selectParts({ only, hasKubelet }: Selection): readonly PartName[] {
   const wanted = new Set<string>(only?.split(",") ?? PART_NAMES.filter((name) => name !== "kubelet"));
   const unknown = [...wanted].filter((name) => !(name in PARTS));

@@ -16,7 +16,7 @@ import Database from "better-sqlite3";
 const FOLDER = "test/golden/hub-store";
 const file = `${FOLDER}/format-${FORMAT}.sql`;
 if (existsSync(file)) {
-  console.error(`${file} is there already; a released format stays as it is`);
+  console.error(`${file} exists already; a released format stays as it is`);
   process.exit(1);
 }
 using folder = new TempFolder();

@@ -115,7 +115,7 @@ test("above the budget for long, and after shedding, the agent begins anew; once
   const [, last] = bench.events.lines;
   assert.equal(
     last,
-    "Warning AgentMemoryExceeded: picolet takes 80 MiB, more than its budget of 64 MiB, and starts anew; pods run on",
+    "Warning AgentMemoryExceeded: picolet takes 80 MiB, more than its budget of 64 MiB, and starts again; pods run on",
   );
   await bench.restart();
   await bench.look(200);

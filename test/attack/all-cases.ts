@@ -1,4 +1,4 @@
-/** Every file of cases, found by its place. */
+/** Lists the files of cases in their folder. */
 import { globSync } from "node:fs";
 import { resolve } from "node:path";
 import type { AttackFile } from "./attack-case.ts";

@@ -335,7 +335,7 @@ async function putRight(board: Board): Promise<void> {
   await board.guest.output(
     `echo max > ${pod}/memory.max; echo 7 > ${pod}/pids.max; echo max > ${board.tier("Guaranteed")}/memory.max`,
   );
-  await board.said("somebody has changed a pod's cgroup: it is put right", () => board.agent.start());
+  await board.said("another process changed a pod's cgroup: it is restored", () => board.agent.start());
   assert.deepEqual(await board.values(pod, "memory.max", "pids.max"), [String(48 * MIB), "100"]);
   assert.notEqual((await board.values(board.tier("Guaranteed"), "memory.max"))[0], "max");
 }

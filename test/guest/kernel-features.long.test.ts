@@ -191,7 +191,7 @@ describe("a board whose kernel has AppArmor, huge pages and PSI", { skip }, () =
     const { reason, message } = pods.get("leaks")?.status ?? {};
     assert.equal(reason, "Evicted", `${message}\n${await agent.log()}`);
     assert.match(message ?? "", /^The node was low on resource: memory\./);
-    assert.match(await agent.log(400), /nothing goes on for want of memory, though the eviction threshold is not met/);
+    assert.match(await agent.log(400), /processes wait for memory, though the eviction threshold is not met/);
     assert.doesNotMatch(await agent.log(400), /an eviction threshold is met/);
     assert.match(await guest.output("cat /proc/vmstat"), /^oom_kill 0$/m);
     const calm = pods.get("calm");

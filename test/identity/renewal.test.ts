@@ -97,7 +97,7 @@ test("beyond the window it takes a token, and the board keeps its name without t
     const problem = await board.problem(/180 days/);
     assert.match(
       problem,
-      /^the certificate ended at .*; the hub refused: .*join anew with a token of `picolet-hub token create`/,
+      /^the certificate ended at .*; the hub refused: .*join again with a token of `picolet-hub token create`/,
     );
   }
   {
@@ -405,7 +405,7 @@ test("after its end only the key that is the last on record is renewed; before, 
   assert.equal(await renewBy(hub, mine), "renewed");
   assert.ok(hub.log.problems.some((each) => /are there two boards of this name/.test(each)));
   hub.clock.setWall(START_MS + 366 * DAY_MS);
-  assert.match(await renewBy(hub, mine), /node board-1 has another key by now: it can only join anew/);
+  assert.match(await renewBy(hub, mine), /node board-1 has another key by now: it can only join again/);
   await hub.keys.delete("board-1", never);
   assert.match(await renewBy(hub, mine), /node board-1 was deleted or reset/);
 });

@@ -269,7 +269,7 @@ const REFUSALS: readonly (readonly [TestComponent, Partial<WasmPodOptions>, stri
     "wants-http.wat",
     {},
     "CreateContainerConfigError",
-    /imports what nobody grants it: wasi:http\/outgoing-handler@0\.2\.0, example:board\/gpio@1\.0\.0;/,
+    /imports what its pod does not grant: wasi:http\/outgoing-handler@0\.2\.0, example:board\/gpio@1\.0\.0;/,
   ],
   ["no-run.wat", {}, "CreateContainerConfigError", /exports no wasi:cli\/run, only answer/],
   ["hostile-name.wat", {}, "CreateContainerError", /quotes or control characters/],

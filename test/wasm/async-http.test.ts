@@ -1,4 +1,4 @@
-/** wasi:http of WASI 0.3: who asks is held by the pod's rules, who is asked is served on the container's port. */
+/** wasi:http of WASI 0.3: a client is bound by the pod's rules, a server is reached on the container's port. */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createServer, type IncomingMessage, request } from "node:http";

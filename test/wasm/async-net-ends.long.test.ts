@@ -1,5 +1,6 @@
 /**
- * Connections and datagrams of WASI 0.3 by IPv4 and IPv6: how they end, who holds up whom, and by which code they fail.
+ * Connections and datagrams of WASI 0.3 by IPv4 and IPv6: how they end, which delay others, and the codes of their
+ * failures.
  */
 import assert from "node:assert/strict";
 import { createSocket } from "node:dgram";

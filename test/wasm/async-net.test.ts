@@ -191,7 +191,7 @@ test("it answers whoever writes to a port that its pod opens", async (context) =
 test("it may hoard so many sockets, send so large datagrams, and no more of them at once", async () => {
   assert.equal(
     await said(OPEN, "hoard"),
-    "128 sockets: other (new-socket-limit: the component has as many sockets as it may have at once, let go of some)\n",
+    "128 sockets: other (new-socket-limit: the component has as many sockets as it may have at once, release some)\n",
   );
   const to = "udp://127.0.0.1:9";
   assert.equal(await said(to, "burst", "127.0.0.1", "9", "1", "65507"), "1 sent\n");

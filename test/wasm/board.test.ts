@@ -239,7 +239,7 @@ test("node-info tells where the component runs, with the labels it may see", asy
 test("a component whose pod does not name what it imports is not started", async () => {
   await assert.rejects(
     run(["open", "b"], { annotations: { "wasm.picolet.io/interfaces": "config, logging" } }),
-    /imports what nobody grants it: picolet:board\/keyvalue@0\.1\.0, picolet:board\/node-info@0\.1\.0; name keyvalue, node-info in the pod's annotation wasm\.picolet\.io\/interfaces/,
+    /imports what its pod does not grant: picolet:board\/keyvalue@0\.1\.0, picolet:board\/node-info@0\.1\.0; name keyvalue, node-info in the pod's annotation wasm\.picolet\.io\/interfaces/,
   );
 });
 

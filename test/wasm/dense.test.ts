@@ -197,7 +197,7 @@ test("what the process is seen to use is each container's own", async (context) 
   const [mine, other] = [usage.get(busy.container.id), usage.get(sleeper.container.id)];
   assert.ok(mine && other);
   assert.ok(mine.cpuNanoseconds > other.cpuNanoseconds, `${mine.cpuNanoseconds} and ${other.cpuNanoseconds} ns`);
-  // The kubelet's summary has 64-bit integers, and who reads it refuses anything else with all that is around it.
+  // The kubelet's summary has 64-bit integers, and a reader refuses the whole document if one is anything else.
   for (const each of [mine, other])
     assert.ok(
       Number.isSafeInteger(each.cpuNanoseconds) && Number.isSafeInteger(each.memoryBytes),

@@ -1,6 +1,5 @@
 /**
- * The short form of `npm run soak -- --what http`: what requests leave on the heap of who serves them, after a
- * collection.
+ * The short form of `npm run soak -- --what http`: what requests leave on the server's heap after a collection.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -135,10 +135,11 @@ test("whom nobody trusts, who is another, and whose time is over or to come is r
   });
   assert.deepEqual(out, [...Array.from({ length: 7 }, () => "TLS-certificate-error"), "200 fine"]);
   const no = (port: number, host = "127.0.0.1"): string => `picolet: no TLS with ${host} port ${port}: its certificate`;
-  const untrusted = "is signed by nobody whom this node trusts: name the authority in wasm.http.caFile of the node";
+  const untrusted =
+    "is not signed by an authority that this node trusts: name the authority in wasm.http.caFile of the node";
   assert.deepEqual(err, [
     `${no(stale)} has expired, by this node's clock`,
-    `${no(young)} is not valid yet: look at this node's clock`,
+    `${no(young)} is not valid yet: check this node's clock`,
     `${no(self)} ${untrusted}`,
     `${no(unknown)} ${untrusted}`,
     `${no(other)} is for another host`,
@@ -232,7 +233,7 @@ for (const mode of MODES) {
     const [told] = await pod.text(served, 1);
     assert.match(
       told ?? "",
-      new RegExp(`^picolet: no TLS with 127.0.0.1 port ${wrong}: its certificate is signed by nobody`),
+      new RegExp(`^picolet: no TLS with 127.0.0.1 port ${wrong}: its certificate is not signed by an authority`),
     );
   });
 }
@@ -336,7 +337,7 @@ test("bodies larger than its memory go both ways, as fast as the slower end take
     let received = 0;
     for await (const chunk of request) {
       received += (chunk as Buffer).length;
-      // Slower than who sends.
+      // Slower than the sender.
       await new Promise((resolve) => setImmediate(resolve));
     }
     if (request.method === "POST") response.end(`got ${received}`);

@@ -20,7 +20,7 @@ const ME = {
   credentialsFrom: "secret shop/pull",
 };
 const MY_SECRET = Buffer.from("me:secret").toString("base64");
-/** No resolver knows it: who reaches it has gone through the proxy. */
+/** No resolver knows it: a client that reaches it has gone through the proxy. */
 const NAME = "registry.test";
 
 const folder = new TempFolder();
@@ -68,14 +68,14 @@ test("a registry with a private authority is pulled from where caFile names it, 
     "app:1",
     "unavailable",
     new RegExp(
-      `cannot reach ${doubting.registry.address}: its certificate is signed by nobody .*registries\\[\\]\\.caFile`,
+      `cannot reach ${doubting.registry.address}: its certificate is not signed by an authority .*registries\\[\\]\\.caFile`,
     ),
   );
   assert.deepEqual(doubting.registry.requests, [], "nothing was said to it");
   const other = folder.at("other.pem");
   writeFileSync(other, new TlsAuthority("another authority").ca);
   const misled = await bench(context, "https", ({ address }) => ({ registries: [{ host: address, caFile: other }] }));
-  await misled.refuses("app:1", "unavailable", /its certificate is signed by nobody/);
+  await misled.refuses("app:1", "unavailable", /its certificate is not signed by an authority/);
   const gone = await bench(context, "https", ({ address }) => ({
     registries: [{ host: address, caFile: "/none.pem" }],
   }));

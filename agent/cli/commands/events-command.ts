@@ -9,7 +9,7 @@ import { EVENT_LIMIT } from "./pods.ts";
 /** What is shown to people unless they ask for more: some 80 characters each, 5 s at 9600 baud. */
 const SHOWN_EVENTS = 50;
 
-/** `edgectl events`, oldest first, so that the newest stands where one looks. */
+/** `edgectl events`, oldest first, so that the newest is next to the prompt. */
 export async function runEvents(context: Context, input: Arguments): Promise<number> {
   const format = machineFormat(input);
   const pod = input.text("pod");

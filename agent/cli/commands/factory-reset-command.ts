@@ -9,12 +9,12 @@ import { printableLine } from "../context/text-layout.ts";
 /** Longer than the agent waits for systemd. */
 const RESET_TIMEOUT = seconds(120);
 const QUESTION = `The board restarts, and loses its pods, images, values, keys and configuration.
-picolet.yaml stays, and is applied anew. Go on? [y/N] `;
+picolet.yaml stays, and is applied again. Go on? [y/N] `;
 
 export async function runFactoryReset(context: Context, input: Arguments): Promise<number> {
   if (!input.flag("yes")) {
     if (!context.terminal.interactive)
-      throw usageError("factory-reset deletes all that the board has: say --yes if that is meant");
+      throw usageError("factory-reset deletes all that the board has: confirm it with --yes");
     if (!(await confirms(context, QUESTION))) {
       context.terminal.writeError("edgectl: nothing has been changed\n");
       return EXIT_DEGRADED;

@@ -36,7 +36,7 @@ export function editableConfiguration(text: string, path: string): Document {
   // By the agent's rules, so that a text such as `yes` is written in quotes.
   const document = parseDocument(text, KUBERNETES_YAML);
   if (document.errors[0] !== undefined || !(document.contents === null || isMap(document.contents)))
-    throw new PicoletError("invalid", `${path} is no YAML mapping: mend it first, or move it away`, {
+    throw new PicoletError("invalid", `${path} is no YAML mapping: correct it first, or move it away`, {
       cause: document.errors[0],
     });
   if (document.contents === null) {

@@ -6,7 +6,7 @@ export const STATUS: Command = {
   words: ["status"],
   access: "view",
   summary: "show the state of the node, its runtimes and its pods",
-  details: `The first line says it all; then what is wrong; then the figures and the pods.
+  details: `The first line is the judgement. What is wrong follows, then figures and pods.
 Exit code 0 when all is well, 1 when the node, a pod or a manifest is not, the
 node is short of something or the hub refuses it, 2 when no agent answers. A hub
 that is only away is no fault: the node goes on without it. The agent's anon is
@@ -83,7 +83,7 @@ that root alone may read.`,
 const doctor: Command = {
   words: ["doctor"],
   access: (input) => (input.flag("fix") ? "admin" : "view"),
-  summary: "examine this machine for what a node needs, and mend it",
+  summary: "check this machine for what a node needs, and mend it",
   details: `Needs no agent: it reads the state of kernel, cgroups, container runtime and its
 network, clock, disk, swap, stored Secrets' key, and of the way to the hub.
 Exit code 1 when there is a problem; a warning is none. --fix changes files of
@@ -226,7 +226,7 @@ unplugged, or its plugin is away.`,
 const config: Command = {
   words: ["config"],
   access: "view",
-  summary: "show the configuration in force, and where it comes from",
+  summary: "show the configuration in force, and what set each value",
   details: `As a file could have it, with the kubelet's names. What the agent's file does
 not set is marked; what follows from this machine's memory says how. Secrets
 are shown as ***.`,
@@ -244,7 +244,7 @@ const explain: Command = {
   operands: "[FIELD]",
   atMost: 1,
   summary: "explain the fields of the agent's configuration",
-  details: `FIELD as in /etc/picolet/config.yaml; what is in it is explained too. Without
+  details: `FIELD is named as in /etc/picolet/config.yaml. Fields below it are explained too. Without
 FIELD all that the agent acts upon are listed. Needs no agent.`,
   flags: [output("json", "yaml")],
   examples: [
@@ -271,7 +271,7 @@ export const WHY: Command = {
   operands: "[restarted|evicted|started|ended] POD | node",
   atLeast: 1,
   atMost: 4,
-  summary: "tell why a pod or the node is as it is, from the black box",
+  summary: "show from the black box why a pod or the node is as it is",
   details: `The newest decision comes first, each with its figures. Equal ones are counted.
 "why not started POD" and "why node not ready" are understood. POD may be gone;
 power cuts and restarts are part of its story. Times are in UTC; "boot 3 +12s"

@@ -312,7 +312,7 @@ const portForward: Command = {
   operands: "POD [LOCAL:]REMOTE...",
   atLeast: 2,
   atMost: 100,
-  summary: "lead ports of this machine into a pod",
+  summary: "forward ports of this machine to a pod",
   details: `Until Ctrl-C. ":80" takes any free port of this machine.
 ${POD_OPERAND}`,
   flags: [

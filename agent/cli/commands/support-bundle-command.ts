@@ -162,7 +162,7 @@ function openNew(path: string): number {
     return openSync(path, "wx", 0o600);
   } catch (error) {
     if (errnoOf(error) === "EEXIST")
-      throw new PicoletError("already_exists", `${path} is there already: name another file`);
+      throw new PicoletError("already_exists", `${path} exists already: name another file`);
     throw toPicoletError(error, "failed", `cannot write ${path}`);
   }
 }

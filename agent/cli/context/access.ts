@@ -47,7 +47,7 @@ To allow it, write ${field}: {access: ${needed}} into picolet.yaml and restart t
 }
 
 const PERMITTED: Readonly<Record<Access, string>> = {
-  view: "only look",
-  operate: "only look, and change what runs",
+  view: "only read",
+  operate: "only read, and change what runs",
   admin: "do all",
 };

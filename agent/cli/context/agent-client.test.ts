@@ -114,7 +114,7 @@ test("no socket, a dead one, and what is none", async (t) => {
     new AgentClient({ socketPath: join(directory, name), timeout: seconds(20) }).get("/");
   await assert.rejects(ask("none"), unreachable(/there is no socket .*\/none\n.*systemctl start picolet/s));
   writeFileSync(join(directory, "file"), "");
-  await assert.rejects(ask("file"), unreachable(/nobody listens/));
+  await assert.rejects(ask("file"), unreachable(/no process listens/));
   await assert.rejects(ask("file/below"), unreachable(/there is no socket/));
   await assert.rejects(ask("x".repeat(200)), unreachable(/cannot talk to the agent|there is no socket/));
 });

@@ -177,7 +177,7 @@ export class AgentClient {
       case "ENOTDIR":
         return unreachable(`there is no socket ${socketPath}\n${this.#advice}`);
       case "ECONNREFUSED":
-        return unreachable(`nobody listens at ${socketPath}: the agent has ended\n${this.#advice}`);
+        return unreachable(`no process listens at ${socketPath}: the agent has ended\n${this.#advice}`);
       case "EACCES":
       case "EPERM":
         return unreachable(

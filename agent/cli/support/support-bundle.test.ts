@@ -115,7 +115,7 @@ test("has the node's state, its events and the logs of what is not well; for its
   assert.deepEqual([...listed.map(({ name }: { name: string }) => name), "contents.json"], [...files.keys()]);
   assert.ok(problems.some(({ part }: { part: string }) => part === "updates.json"));
   const again = await bench.run(["support-bundle", path]);
-  assert.deepEqual([again.code, again.error], [1, `edgectl: ${path} is there already: name another file\n`]);
+  assert.deepEqual([again.code, again.error], [1, `edgectl: ${path} exists already: name another file\n`]);
 });
 
 test("no planted secret is in it, and the words around it are", async (t) => {

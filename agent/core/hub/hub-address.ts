@@ -14,7 +14,7 @@ const DEFAULT_PORT = 443;
 export function parseHubAddress(url: string): HubAddress | string {
   const parsed = URL.parse(url);
   if (parsed === null || !["https:", "wss:"].includes(parsed.protocol) || parsed.hostname === "") {
-    return 'must be a URL such as "https://hub.example:8443"';
+    return 'must be a URL such as "https://hub.example:10270"';
   }
   if (parsed.username !== "" || parsed.password !== "") return "may not hold a user or a password";
   if (parsed.pathname !== "/" || parsed.search !== "" || parsed.hash !== "") {

@@ -51,7 +51,7 @@ export interface PullCredentialsComponents {
     | undefined;
   readonly plugins?: CredentialPluginPort | undefined;
   /**
-   * With a key of this node, so that its records tell no password to who tries some. Missing: SHA-256, as the
+   * With a key of this node, so that a thief of its records cannot test passwords. Missing: SHA-256, as the
    * kubelet's.
    */
   readonly fingerprint?: ((text: string) => string) | undefined;

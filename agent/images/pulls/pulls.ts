@@ -312,7 +312,7 @@ export class Pulls {
     const { images } = active.wish.adapter;
     if (images.progress === undefined) {
       await aborted(signal);
-      throw cancelled("the look at a pull");
+      throw cancelled("the wait for a pull");
     }
     let movedAt: MonotonicMs = clock.monotonic();
     const pace = new MinimumRate(clock, CONTENDED_BYTES_PER_SECOND);

@@ -87,7 +87,7 @@ export class NodeBoardServices implements Component {
     const { KeyvalueService } = await import("../../store/keyvalue/keyvalue-service.ts");
     const regarding = nodeReference(this.#init.configuration.nodeName);
     const onDamage = (reason: string, setAside: string): void => {
-      log.error("the key-value store of components was damaged and has been begun anew", { reason, setAside });
+      log.error("the key-value store of components was damaged: an empty one was created", { reason, setAside });
       const message = `${reason}; the damaged file is now ${setAside}; components find their buckets empty`;
       store.events.record({ regarding, type: "Warning", reason: "KeyvalueStoreRebuilt", message });
     };

@@ -75,7 +75,7 @@ function reportEnd({ exitCode, reason, message }: Exited, lastErrors: string): n
   return exitCode;
 }
 
-/** The end of the runtime's one container, and who waits for it. */
+/** The end of the runtime's one container, and those that wait for it. */
 class EndOf {
   readonly #runtime: ToolRuntime;
   #ended: Promise<Exited> | undefined;

@@ -104,7 +104,7 @@ async function driverOf(ports: Ports, configuration: Configuration, signal: Abor
   } catch (error) {
     if (isCancelled(error)) throw error;
     const fields = { configured, error: describeError(error) };
-    ports.log.info("the container runtime does not tell its cgroup driver: the configured one is used", fields);
+    ports.log.info("the container runtime does not report its cgroup driver: the configured one is used", fields);
     return configured;
   }
 }

@@ -61,7 +61,7 @@ export function parseRequestedDevices(text: string): {
     if (/^(gpio|i2c):.*:[\dxa-f,]+$/i.test(entry))
       problems.push(`${shown}: a container gets the whole node; only components get lines and addresses`);
     else if (device === undefined) problems.push(`${shown} is no device: write ${EXAMPLES}`);
-    else if (devices.some(({ match }) => match === device.match)) problems.push(`${shown} is there twice`);
+    else if (devices.some(({ match }) => match === device.match)) problems.push(`${shown} is named twice`);
     else devices.push(device);
   }
   return { devices, problems };

@@ -1,6 +1,6 @@
 /**
- * The tables of the key-value store, and what is done with them. Knows nothing of who asks; all keys and values were
- * judged.
+ * The tables of the key-value store, and what is done with them. Does not know the caller; all keys and values were
+ * validated.
  */
 import { type BucketGrant, ServiceRefusal } from "@picolet/runtime-contract/board-services.ts";
 import type { Connection } from "../connection.ts";
@@ -122,7 +122,7 @@ export class BucketTables {
     if (row === undefined) return undefined;
     const value = row.value as Buffer;
     if (!digestOf([bucket, key], value).equals(row.digest as Buffer)) {
-      throw new ServiceRefusal("storage", "the value is damaged; set it anew or delete it");
+      throw new ServiceRefusal("storage", "the value is damaged; set it again or delete it");
     }
     return value;
   }

@@ -74,7 +74,7 @@ class Removal {
         // The next pass empties folders that were moved up out of the depth.
         if (code !== "ENOTEMPTY" && code !== "EEXIST") throw error;
         if (pass === MAX_PASSES)
-          throw new PicoletError("conflict", `cannot empty ${folder}: somebody goes on writing to it`, {
+          throw new PicoletError("conflict", `cannot empty ${folder}: a process still writes to it`, {
             retryable: true,
           });
       }

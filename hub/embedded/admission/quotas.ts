@@ -65,7 +65,7 @@ const BOOTSTRAP: Allowance = {
   certificateRequests: { burst: 500, perSecond: 1 },
   kept: { ...NODE.kept, "certificatesigningrequests.certificates.k8s.io": 512 },
 };
-/** Operators, pipelines and people, who write what RBAC lets them: no more than a disk takes for hours. */
+/** Operators, pipelines and people write what RBAC allows: no more than a disk takes for hours. */
 const USER: Allowance = {
   bytes: { burst: 64 * MEBIBYTE, perSecond: MEBIBYTE },
   events: { burst: 1000, perSecond: 50 },
@@ -245,7 +245,7 @@ const OWNERS: Readonly<Record<Counted, (object: ApiObject) => string>> = {
     metadata.annotations?.["kubernetes.io/config.mirror"] === undefined ? "" : nodeUser(fieldsOf(spec).nodeName),
 };
 
-/** The objects of one resource by who made them, in the order in which they came. May name some that are gone. */
+/** The objects of one resource by their creator, in the order in which they came. May name some that are gone. */
 class KeptObjects {
   readonly #store: ObjectStore;
   readonly #byUser = new Map<string, Map<string, ObjectKeys>>();

@@ -37,8 +37,8 @@ interface Components {
 }
 
 /**
- * A watch is a cursor in the history of its resource: nothing is queued for a slow reader, who gets 410 Expired once he
- * has fallen behind what is kept. The checks are made at once, the events come as they are asked for.
+ * A watch is a cursor in the history of its resource: nothing is queued for a slow reader, which gets 410 Expired once
+ * it has fallen behind what is kept. The checks are made at once, the events come as they are asked for.
  * @throws StatusError 400, 410
  */
 export function watchResource(

@@ -1,6 +1,6 @@
 /**
  * A hub serves only the store that it left. What it left is kept beside the store: `hub-keys.json` names the fleet,
- * `hub-mark.json` how far the store had come. A store that is gone, empty, another fleet's or older would tell every
+ * `hub-mark.json` how far the store is written. A store that is gone, empty, another fleet's or older would tell every
  * board to end pods, so that it is refused until the operator accepts exactly this store, once.
  */
 import { createHash } from "node:crypto";
@@ -147,7 +147,7 @@ export class FleetGuard {
     if (verdict.kind === "refused") this.#refuse(path, facts, verdict);
     if (verdict.kind === "own" && !verdict.isNew && this.#mark === undefined && this.#hasCa) {
       const { log } = this.#components;
-      log.warn("cannot tell how far the store had come: its mark is missing", { mark: this.#markPath });
+      log.warn("cannot tell how far the store is written: its mark is missing", { mark: this.#markPath });
     }
     // A store that was accepted while it was absent is empty when it is read again.
     const { dataDir, credential, adopt = [] } = this.#init;

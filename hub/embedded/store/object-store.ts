@@ -49,7 +49,7 @@ export interface ObjectStoreComponents {
   readonly guard?: FleetGuard | undefined;
 }
 
-/** The writes since the last commit: what everybody waits for who wrote or read in it. */
+/** The writes since the last commit. Every caller that wrote or read in it waits for them. */
 interface Batch {
   readonly events: { readonly resource: string; readonly event: StoredEvent }[];
   readonly done: Promise<void>;

@@ -26,7 +26,7 @@ const GIVE_BACK_BYTES = DEFAULT_WINDOW_BYTES / 2;
  */
 export const MAX_STREAMS = 512;
 /**
- * Bounds answers to pings and the like that wait to be sent; at more of them the hub stops reading from the peer, who
+ * Bounds answers to pings and the like that wait to be sent; at more of them the hub stops reading from a peer that
  * reads none.
  */
 const MAX_WAITING_FRAMES = 64;

@@ -30,7 +30,7 @@ for (const [name, input, problem] of [
   [
     "a Docker Compose file",
     { version: "3", services: { web: { image: "nginx" } } },
-    "this is a Docker Compose file, and picolet runs Kubernetes Pods: write its services as containers of Pods (apiVersion: v1, kind: Pod), and take this file away",
+    "this is a Docker Compose file, and picolet runs Kubernetes Pods: write its services as containers of Pods (apiVersion: v1, kind: Pod), and remove this file",
   ],
   [
     "something odd",

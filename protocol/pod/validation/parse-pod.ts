@@ -76,7 +76,7 @@ function kindProblems(value: unknown): readonly FieldProblem[] {
 }
 
 const COMPOSE_FILE =
-  "this is a Docker Compose file, and picolet runs Kubernetes Pods: write its services as containers of Pods (apiVersion: v1, kind: Pod), and take this file away";
+  "this is a Docker Compose file, and picolet runs Kubernetes Pods: write its services as containers of Pods (apiVersion: v1, kind: Pod), and remove this file";
 
 /** Kinds that have a pod within them. */
 const TEMPLATED_KINDS: readonly unknown[] = ["Deployment", "DaemonSet", "ReplicaSet", "StatefulSet", "Job"];

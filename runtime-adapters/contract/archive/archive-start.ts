@@ -1,4 +1,4 @@
-/** Tells a tar archive, plain or in gzip, from other files. */
+/** Distinguishes a tar archive, plain or in gzip, from other files. */
 import type { FileHandle } from "node:fs/promises";
 import { START_BYTES } from "../image-file-kind.ts";
 import { gunzipStream } from "./byte-stream.ts";

@@ -48,7 +48,7 @@ export class GrpcStream<Q, A> {
     this.#call.start();
   }
 
-  /** Resolves once the other side's window has let it through, or the call is done, of which `responses` tells. */
+  /** Resolves once the other side's window has let it through, or the call is done, which `responses` reports. */
   send(request: Q): Promise<void> {
     return this.#call.send(withPrefix(this.#method.request.encode(request)), false);
   }

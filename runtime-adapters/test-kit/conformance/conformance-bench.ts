@@ -127,7 +127,7 @@ export class Bench {
     return this.adapter.apply(pod, { kind: "removeSandbox", sandboxId }, this.signal);
   }
 
-  /** Takes looks until one is not `undefined`; between two of them something is let happen. */
+  /** Samples until a sample is not `undefined`; the fixture advances between two samples. */
   async until<T>(what: string, check: () => Promise<T | undefined>): Promise<T> {
     const deadline = AbortSignal.timeout(WAIT_TIMEOUT_MS);
     for (;;) {

@@ -145,7 +145,7 @@ export class WasmAdapter implements RuntimeAdapter {
   }
 
   async status(signal: AbortSignal): Promise<RuntimeStatus> {
-    checkCancelled(signal, "the look at the runtime");
+    checkCancelled(signal, "the status of the runtime");
     const problem = await this.#open().then(
       () => missingProgram(this.#init),
       (error: unknown) => (error instanceof Error ? error.message : String(error)),
@@ -172,7 +172,7 @@ export class WasmAdapter implements RuntimeAdapter {
   }
 
   async inspect(uid: PodUid, signal: AbortSignal): Promise<ObservedPod> {
-    checkCancelled(signal, "the look at a pod");
+    checkCancelled(signal, "the inspection of a pod");
     await this.#open();
     return this.#pods.observed(uid, this.#components.hostIps());
   }
@@ -182,7 +182,7 @@ export class WasmAdapter implements RuntimeAdapter {
   }
 
   async isolation(uid: PodUid, signal: AbortSignal): Promise<readonly ContainerIsolation[]> {
-    checkCancelled(signal, "the look at a pod's isolation");
+    checkCancelled(signal, "the isolation of a pod");
     await this.#open();
     const { isolationOf } = await import("./isolation/kernel-isolation.ts");
     return this.#pods
@@ -248,7 +248,7 @@ export class WasmAdapter implements RuntimeAdapter {
   }
 
   async sharedUsage(signal: AbortSignal): Promise<ReadonlyMap<string, SharedUsage>> {
-    checkCancelled(signal, "the look at what containers use");
+    checkCancelled(signal, "the usage of containers");
     await this.#open();
     return this.#dense.usage();
   }

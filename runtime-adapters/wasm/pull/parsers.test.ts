@@ -164,7 +164,7 @@ test("network errors are explained, and a registry's own text is harmless", () =
   const cases: readonly [error: unknown, text: RegExp][] = [
     [coded("ECONNREFUSED"), /cannot reach r:1: connection refused/],
     [new AggregateError([coded("EHOSTUNREACH")]), /no route to it/],
-    [new Error("fetch failed", { cause: coded("CERT_NOT_YET_VALID") }), /look at this node's clock/],
+    [new Error("fetch failed", { cause: coded("CERT_NOT_YET_VALID") }), /check this node's clock/],
     [coded("SELF_SIGNED_CERT_IN_CHAIN"), /wasm\.registries\[\]\.caFile/],
     [coded("ERR_SSL_WRONG_VERSION_NUMBER"), /wasm\.registries\[\]\.insecure/],
     [coded("EODD"), /cannot speak to r:1/],

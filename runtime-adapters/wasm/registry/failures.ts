@@ -7,10 +7,7 @@ const TLS_ADVICE = "name the authority in wasm.registries[].caFile";
 
 /** Messages for the codes of OpenSSL and Node. */
 const TLS_FAILURES: ReadonlyMap<string, string> = new Map([
-  [
-    "ERR_SSL_WRONG_VERSION_NUMBER",
-    "it speaks no TLS: wasm.registries[].insecure says that a registry is spoken to over plain HTTP",
-  ],
+  ["ERR_SSL_WRONG_VERSION_NUMBER", "it speaks no TLS: for plain HTTP set wasm.registries[].insecure"],
   ["ERR_SSL_PACKET_LENGTH_TOO_LONG", "it speaks no TLS"],
 ]);
 
@@ -25,7 +22,7 @@ const NETWORK_FAILURES: ReadonlyMap<string, string> = new Map([
   ["EPIPE", "the connection was lost"],
   ["UND_ERR_SOCKET", "the connection was lost"],
   ["ENOTFOUND", "its name is not known"],
-  ["EAI_AGAIN", "its name cannot be looked up now"],
+  ["EAI_AGAIN", "its name cannot be resolved now"],
   ["EHOSTUNREACH", "no route to it"],
   ["ENETUNREACH", "the network cannot be reached"],
   ["ETIMEDOUT", "it did not answer in time"],
@@ -55,7 +52,7 @@ export function proxyFailure(error: unknown, host: string, proxy: string): Picol
   return networkFailure(error, where);
 }
 
-/** `unavailable` for all that keeps the registry from answering, one that is not who it says it is too. */
+/** `unavailable` for all that keeps the registry from answering, a wrong certificate too. */
 export function networkFailure(error: unknown, host: string): PicoletError {
   if (isPicoletError(error)) return error;
   const codes = codesOf(error);

@@ -1,4 +1,4 @@
-/** Asks a CRI socket for its sandboxes, one call after the other, and tells its parent what that cost. */
+/** Asks a CRI socket for its sandboxes, one call after the other, and reports the cost to its parent. */
 import { readFileSync } from "node:fs";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { LABEL } from "@picolet/runtime-cri/pods/labels.ts";

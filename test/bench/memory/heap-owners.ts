@@ -309,7 +309,7 @@ function dominatorsOf(graph: Graph): Uint32Array {
   return dominators;
 }
 
-/** For each node, who keeps it. */
+/** For each node, the node that retains it. */
 function incomingOf(graph: Graph): { readonly first: Uint32Array; readonly from: Uint32Array } {
   const first = new Uint32Array(graph.count + 1);
   const each = (take: (from: number, to: number) => void): void => {

@@ -1,4 +1,4 @@
-/** A client of many connections that asks the same again and again, and costs less than who answers. */
+/** A client of many connections that asks the same again and again, and costs less than the server. */
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 

@@ -473,7 +473,7 @@ describe("what is refused, and what is said of it", SIDE_BY_SIDE, () => {
     const core = await testCoreModule("workload.c");
     const images: readonly (readonly [string, string, RegExp])[] = [
       ["core", `file://${core}`, /core module.*component/s],
-      ["wants", `file://${await testComponent("wants-http.wat")}`, /imports what nobody grants it: wasi:http/],
+      ["wants", `file://${await testComponent("wants-http.wat")}`, /imports what its pod does not grant: wasi:http/],
       ["no-run", `file://${await testComponent("no-run.wat")}`, /exports no wasi:cli\/run/],
       ["missing", "file:///no/such.wasm", /no\/such\.wasm/],
     ];

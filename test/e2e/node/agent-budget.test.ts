@@ -63,7 +63,7 @@ describe("the budgets of an agent", { skip, concurrency: 2 }, () => {
     );
     assert.deepEqual(node.runnerPids().toSorted(), runners);
     const { message } = await node.waitForEvent("an event", ({ reason }) => reason === "AgentMemoryExceeded");
-    assert.match(message, /^picolet takes [\d.]+ MiB, more than its budget of 8 MiB, and starts anew; pods run on$/);
+    assert.match(message, /^picolet takes [\d.]+ MiB, more than its budget of 8 MiB, and starts again; pods run on$/);
     // Its children are those of the previous agent, which no process waits for: they end all the same.
     node.removeManifest("component-0.json");
     node.removeManifest("container-0.json");

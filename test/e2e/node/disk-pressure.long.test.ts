@@ -198,7 +198,8 @@ describe("boards whose disks fill up", { skip, concurrency: true }, () => {
 
     await t.test("an unused image goes, and no pod", async () => {
       containerd.importArchive(archive);
-      // Less than what it takes, without the image, to cross the threshold: who does that has always written more.
+      // Less than what it takes, without the image, to cross the threshold: a pod that does that has always written
+      // more.
       const small = await pressed(board, run(board, "small", write("/big", 50)));
       await pressure(board, "False");
       assert.ok(!containerd.ctr("images", "list", "--quiet").includes(UNUSED), "the image has gone");

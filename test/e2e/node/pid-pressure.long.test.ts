@@ -1,4 +1,4 @@
-/** A board whose processes run short: who goes, and who is not let in meanwhile. */
+/** A board whose processes run short: the pods that are ended, and those that are not admitted meanwhile. */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";

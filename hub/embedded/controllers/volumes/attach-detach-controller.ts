@@ -171,7 +171,7 @@ export class AttachDetachController extends Controller {
     return spec?.attachRequired !== false;
   }
 
-  /** Attachments of other names were made by others, who take them back. */
+  /** Attachments of other names were made by other controllers, which remove them. */
   #knownOn(name: string, wanted: readonly WantedVolume[]): readonly KnownAttachment[] {
     const node = this.#nodeOf(name);
     const { volumesAttached, volumesInUse } = stateOf(node);

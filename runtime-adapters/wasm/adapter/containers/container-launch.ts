@@ -81,7 +81,7 @@ export function checkShape(
   if (ungranted.length > 0) {
     throw new PicoletError(
       "invalid",
-      `the component ${image} imports what nobody grants it: ${ungranted.join(", ")}; ${remedies.join("; ")}`,
+      `the component ${image} imports what its pod does not grant: ${ungranted.join(", ")}; ${remedies.join("; ")}`,
       { reason: CONFIG_ERROR },
     );
   }
@@ -206,7 +206,7 @@ export function identityOf(
       reason: CONFIG_ERROR,
     });
   }
-  // As a container does: who is named without a group has that of root.
+  // As for a container: a user that is named without a group has the group of root.
   if (ownUid === 0)
     return { uid: uid ?? UNPRIVILEGED_ID, gid: gid ?? (uid === undefined ? UNPRIVILEGED_ID : 0), groups };
   const wantsNothing = uid === undefined && gid === undefined && groups.length === 0;

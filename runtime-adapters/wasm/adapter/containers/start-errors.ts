@@ -24,7 +24,7 @@ export function killedAtStart(
   const limit =
     memoryLimitBytes === undefined ? "what its pod or the node has" : `its limit of ${mebibytes(memoryLimitBytes)}`;
   const least = mebibytes(MIN_MEMORY_LIMIT_BYTES + ownBytes(component));
-  const message = `the kernel killed it for want of memory before it began: a component of this size takes at least ${least}, more than ${limit}; raise resources.limits.memory`;
+  const message = `the OOM killer ended it before it started: a component of this size takes at least ${least}, more than ${limit}; raise resources.limits.memory`;
   return new PicoletError("resource_exhausted", `cannot start container ${name}: ${message}`, { reason: "OOMKilled" });
 }
 

@@ -93,7 +93,7 @@ export class ProcessLink {
   }
 
   #take(report: DenseReport | undefined): void {
-    if (report === undefined) throw new PicoletError("invalid", "what a process of components says makes no sense");
+    if (report === undefined) throw new PicoletError("invalid", "a process of components sent an unknown message");
     switch (report.kind) {
       case "hello":
         this.#hello.resolve(report.containers);

@@ -271,7 +271,7 @@ export class ImageStore implements ImageService {
 
   /** Reads the names once. */
   async #open(signal: AbortSignal): Promise<void> {
-    checkCancelled(signal, "the look at the images");
+    checkCancelled(signal, "the list of images");
     this.#opened ??= this.#load().catch((error: unknown) => {
       this.#opened = undefined;
       throw fileError(error, `cannot read the images in ${this.#root}`);

@@ -191,7 +191,8 @@ ${enter(tools)}' picolet-jail "$@"
 
 /**
  * For a process that gets one container after the other: this shell stays as long as it does, and with it the namespace
- * in which others mount what the process is to see (`nsenter`). Who the process is stands beside the fstab.
+ * in which others mount what the process is to see (`nsenter`). The identity of the process is in a file beside the
+ * fstab.
  */
 const denseScript = (tools: JailTools): string => `
 set -efu

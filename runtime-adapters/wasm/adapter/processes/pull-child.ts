@@ -31,6 +31,6 @@ export async function runPullChild(
   const answer = (await runOneOffChild(components, init, program, signal)) as PullAnswer;
   if (answer.kind === "failed") throw new PicoletError(answer.code, answer.message, { retryable: answer.retryable });
   if (answer.kind !== "progress") return answer;
-  // Its last words were of how far it was: it was killed.
+  // It was killed: its last message is progress, not a result.
   throw new PicoletError("failed", "the pull process was killed", { retryable: true });
 }

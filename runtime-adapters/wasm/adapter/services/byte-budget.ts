@@ -1,4 +1,4 @@
-/** Bytes that all runners together may have in the agent's memory: who asks for more waits for its turn. */
+/** Bytes that all runners together may have in the agent's memory: a runner that asks for more waits for its turn. */
 export class ByteBudget {
   readonly #waiting: { readonly bytes: number; readonly begin: () => void }[] = [];
   #free: number;

@@ -102,7 +102,7 @@ export class DeviceService {
     if (answer.kind === "value") return answer.value;
     if (answer.kind === "open") return { ...place };
     if (answer.kind === "refused") throw refusal(tags, answer.reason, answer.message);
-    throw refusal(tags, "failed", "it was opened, and nobody came for it");
+    throw refusal(tags, "failed", "it was opened, and its runner did not take it");
   }
 
   /**

@@ -121,7 +121,7 @@ export class RunnerConnection {
   /** @returns false at the end. */
   async #answerNext(peer: ServicePeer): Promise<boolean> {
     const give: ((kept?: number) => void)[] = [];
-    // Before the next one is read, so that who waits holds nothing.
+    // Before the next one is read, so that a runner that waits holds nothing.
     await this.#pace();
     try {
       const message = await this.#frame(MAX_FRAME_BYTES, async (bytes) => {

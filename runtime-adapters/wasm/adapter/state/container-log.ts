@@ -4,7 +4,8 @@ import type { ContainerFile } from "./state-files.ts";
 const LOG_MODE = 0o640;
 
 /**
- * There before anything is written, so that who follows it finds it; the runner's own, who may not be root any more.
+ * Created before anything is written, so that a reader that follows it finds it. The runner owns it, and may not be
+ * root.
  */
 export function createLog({ logPath, identity }: ContainerFile): void {
   const fd = openSync(logPath, "a", LOG_MODE);

@@ -27,7 +27,7 @@ const OF_SOCKETS = {
   unknown: { tag: "other", val: undefined },
   "new-socket-limit": {
     tag: "other",
-    val: "new-socket-limit: the component has as many sockets as it may have at once, let go of some",
+    val: "new-socket-limit: the component has as many sockets as it may have at once, release some",
   },
   "concurrency-conflict": { tag: "invalid-state" },
   "not-in-progress": { tag: "invalid-state" },

@@ -43,7 +43,7 @@ test("all mistakes in the annotations are reported at once", () => {
     () => podGrants(pod(wrong)),
     (error) => {
       assert.ok(isPicoletError(error, "invalid"));
-      for (const part of ['"gpi"', "bucket a must hold", '"b" is no bucket', "a.b is there twice", "1 to 100000 keys"])
+      for (const part of ['"gpi"', "bucket a must hold", '"b" is no bucket', "a.b is named twice", "1 to 100000 keys"])
         assert.ok(error.message.includes(part), `${part} in ${error.message}`);
       assert.match(error.message, /"Not A Name" is no name of a volume.*"loud" is no level/);
       return true;
@@ -71,7 +71,7 @@ test("a component that imports interfaces that its pod does not name is refused,
       assert.ok(isPicoletError(error, "invalid"));
       assert.equal(
         error.message,
-        "the component x:1 imports what nobody grants it: wasi:keyvalue/store@0.2.0-draft2, picolet:board/gpio@0.1.0, picolet:board/gpio@0.2.0, wasi:keyvalue/store@0.3.0, picolet:board/toString@0.1.0; name keyvalue, gpio in the pod's annotation wasm.picolet.io/interfaces; build it for the world wasi:cli/command@0.2, or without picolet:board/gpio@0.2.0, wasi:keyvalue/store@0.3.0, picolet:board/toString@0.1.0",
+        "the component x:1 imports what its pod does not grant: wasi:keyvalue/store@0.2.0-draft2, picolet:board/gpio@0.1.0, picolet:board/gpio@0.2.0, wasi:keyvalue/store@0.3.0, picolet:board/toString@0.1.0; name keyvalue, gpio in the pod's annotation wasm.picolet.io/interfaces; build it for the world wasi:cli/command@0.2, or without picolet:board/gpio@0.2.0, wasi:keyvalue/store@0.3.0, picolet:board/toString@0.1.0",
       );
       return true;
     },

@@ -50,7 +50,7 @@ test("all mistakes are reported at once", () => {
     assert.match(problems[index] ?? "", problem);
     assert.ok(problems[index]?.startsWith(`"${entry}"`));
   }
-  assert.match(parseDevices("serial:/dev/a;serial:/dev/a").problems[0] ?? "", /\/dev\/a is there twice/);
+  assert.match(parseDevices("serial:/dev/a;serial:/dev/a").problems[0] ?? "", /\/dev\/a is named twice/);
   assert.match(parseDevices("x".repeat(MAX_DEVICES_TEXT_LENGTH + 1)).problems[0] ?? "", /longer than/);
   assert.match(parseDevices("x;".repeat(MAX_DEVICE_ENTRIES + 1)).problems[0] ?? "", /more than/);
 });

@@ -38,7 +38,7 @@ export function parseDevices(text: string, grants: InterfaceGrants = INTERFACE_G
     const parsed = parseEntry(entry, grants);
     if ("problem" in parsed) problems.push(`"${entry}": ${parsed.problem}`);
     else if (value.some(({ kind, path }) => kind === parsed.value.kind && path === parsed.value.path)) {
-      problems.push(`"${entry}": ${parsed.value.path} is there twice`);
+      problems.push(`"${entry}": ${parsed.value.path} is named twice`);
     } else value.push(parsed.value);
   }
   return { value, problems };

@@ -1,6 +1,6 @@
 /** Problems that OpenSSL and Node find in a peer's certificate, in words. Pure. */
 
-export const UNTRUSTED = "its certificate is signed by nobody whom this node trusts";
+export const UNTRUSTED = "its certificate is not signed by an authority that this node trusts";
 /** Codes that a setting for CAs can mend. */
 const UNTRUSTED_CODES: ReadonlySet<string> = new Set([
   "DEPTH_ZERO_SELF_SIGNED_CERT",
@@ -15,7 +15,7 @@ const NOT_YET_VALID = "CERT_NOT_YET_VALID";
 
 const OTHERS: ReadonlyMap<string, string> = new Map([
   [EXPIRED, "its certificate has expired, by this node's clock"],
-  [NOT_YET_VALID, "its certificate is not valid yet: look at this node's clock"],
+  [NOT_YET_VALID, "its certificate is not valid yet: check this node's clock"],
   ["ERR_TLS_CERT_ALTNAME_INVALID", "its certificate is for another host"],
 ]);
 

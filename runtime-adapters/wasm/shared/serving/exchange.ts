@@ -175,7 +175,7 @@ export class Exchange implements Answer, RequestFraming {
     // A client that has gone is no fault of the component's.
     if (pipe === undefined || pipe.hasEnded || pipe.error?.tag === "connection-terminated") return undefined;
     pipe.fail({ tag: "HTTP-protocol-error" });
-    return "it did not finish the body of its response, or not with the length it said";
+    return "it did not finish the body of its response, or not with the length that it announced";
   }
 
   /** The component has failed. */

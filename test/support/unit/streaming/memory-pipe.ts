@@ -12,7 +12,7 @@ export interface PipePair {
 export function pipePair(): PipePair {
   const sockets = duplexPair();
   const [first, second] = sockets;
-  // As a network does it: who closes is seen to be gone by the other.
+  // As on a network, the other end sees a close.
   first.once("close", () => second.destroy());
   second.once("close", () => first.destroy());
   return { one: new SocketPipe(first), other: new SocketPipe(second), sockets };

@@ -71,7 +71,7 @@ export class PseudoTerminal implements Disposable {
     return bytes;
   }
 
-  /** The port is gone for who has it open. */
+  /** The port is gone for a process that has it open. */
   unplug(): void {
     if (this.#gone) return;
     this.#gone = true;

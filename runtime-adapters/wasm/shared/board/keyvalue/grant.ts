@@ -35,7 +35,7 @@ export function parseBuckets(text: string): Parsed<readonly BucketGrant[]> {
   for (const entry of listOf(text)) {
     const bucket = bucketOf(entry);
     if (typeof bucket === "string") problems.push(bucket);
-    else if (buckets.has(bucket.name)) problems.push(`the bucket ${bucket.name} is there twice`);
+    else if (buckets.has(bucket.name)) problems.push(`the bucket ${bucket.name} is named twice`);
     else buckets.set(bucket.name, bucket);
   }
   if (buckets.size > MAX_BUCKETS) problems.push(`there are ${buckets.size} buckets, ${MAX_BUCKETS} are allowed`);
