@@ -3,9 +3,9 @@ import assert from "node:assert/strict";
 import { rmSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
+import { CA_HASH, cutAfter, PowerCut, TestBoard, TOKEN } from "@picolet/test/support/unit/firmware/test-board.ts";
 import { boardReport, earlyReport } from "./board-report.ts";
 import { firstBoot } from "./first-boot.ts";
-import { CA_HASH, cutAfter, PowerCut, TestBoard, TOKEN } from "./test-board.ts";
 
 const FILE = `# my board
 hub:

@@ -4,8 +4,8 @@ import { hash } from "node:crypto";
 import { readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
+import { TestBoard } from "@picolet/test/support/unit/firmware/test-board.ts";
 import { type PreloadInit, preload } from "./preload.ts";
-import { TestBoard } from "./test-board.ts";
 
 const WISHES = {
   images: ["preload/web.tar", "preload\\db.tar"],

@@ -2,9 +2,9 @@
 import { hash } from "node:crypto";
 import { describeError } from "@picolet/protocol/errors.ts";
 import { isRecord } from "@picolet/protocol/guards.ts";
-import type { BoardFile } from "./board-file-fields.ts";
 import type { BootPartition } from "./boot-partition.ts";
 import { type DurableFiles, replaceFile } from "./durable-files.ts";
+import type { BoardFile } from "./plan/board-file-fields.ts";
 import { KEPT } from "./plan/places.ts";
 
 export const PRELOADED_FILE = `${KEPT}/preloaded.json`;

@@ -3,7 +3,7 @@
  * each with its line; secrets are in none of them.
  */
 import type { Board as Machine } from "@picolet/agent/config/board-defaults.ts";
-import { type Configuration, loadConfiguration } from "@picolet/agent/config/configuration.ts";
+import { loadConfiguration } from "@picolet/agent/config/configuration.ts";
 import { makeConfigurationSchema, unknownFields } from "@picolet/agent/config/configuration-schema.ts";
 import { type FieldProblem, FieldProblems, formatProblem } from "@picolet/protocol/kubernetes/field-problems.ts";
 import { parseLocatedYaml, pathSteps } from "@picolet/protocol/kubernetes/located-yaml.ts";
@@ -11,10 +11,11 @@ import { copyPlainData, type PlainDataLimits } from "@picolet/protocol/kubernete
 import { removeInvalidValues, schemaProblem } from "@picolet/protocol/kubernetes/schema-problems.ts";
 import * as z from "zod/mini";
 import type { BoardFacts } from "./board-facts.ts";
-import { BOARD_FILE_FIELDS, type BoardFile } from "./board-file-fields.ts";
 import { DEFAULT_NAME_RULE, nameByRule } from "./board-name.ts";
 import { editedConfiguration } from "./plan/agent-configuration.ts";
 import { agentFields, type Fields } from "./plan/agent-fields.ts";
+import { BOARD_FILE_FIELDS, type BoardFile } from "./plan/board-file-fields.ts";
+import type { ReadBoard } from "./plan/board-plan.ts";
 import { validateBoardFile } from "./validate-board-file.ts";
 
 /** A file with keys, certificates and a few pods has some 30 KB. A larger one is refused unread. */
@@ -33,18 +34,6 @@ export interface Surroundings {
   readonly named: { readonly rule: string; readonly name: string } | undefined;
   /** The machine that the agent's configuration must fit. */
   readonly machine: Machine;
-}
-
-export interface ReadBoard {
-  readonly file: BoardFile;
-  readonly nodeName: string;
-  /** Undefined: the file gives the name itself. */
-  readonly nameRule: string | undefined;
-  /** The text of the agent's configuration. */
-  readonly configuration: string;
-  readonly owned: readonly (readonly string[])[];
-  /** The configuration as the agent reads it. */
-  readonly agent: Configuration;
 }
 
 export type ReadBoardFile =

@@ -4,7 +4,7 @@ import { readManifest } from "@picolet/agent/sources/manifests/manifest-reader.t
 import type { FieldProblems } from "@picolet/protocol/kubernetes/field-problems.ts";
 import { dnsLabelProblems, dnsSubdomainProblems } from "@picolet/protocol/kubernetes/name-rules.ts";
 import { parsePod } from "@picolet/protocol/pod/validation/parse-pod.ts";
-import { type Addressing, type BoardFile, keyLines, MAX_VLAN_ID } from "./board-file-fields.ts";
+import { type Addressing, type BoardFile, keyLines, MAX_VLAN_ID } from "./plan/board-file-fields.ts";
 
 /** Each is tried in turn; wpa_supplicant scans for all of them. */
 const MAX_WIFI = 16;

@@ -11,14 +11,14 @@ import { choiceFlag, fileFlag } from "@picolet/protocol/command-line/flag-values
 import { usageError } from "@picolet/protocol/command-line/usage-error.ts";
 import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
-import { buildPrograms } from "@picolet/scripts/build/build.ts";
+import { buildPrograms, bundleProgram } from "@picolet/scripts/build/build.ts";
 import { buildImageArchive } from "@picolet/scripts/build/build-image-archive.ts";
 import { endWithUsageError, readOptions } from "@picolet/scripts/start/options.ts";
-import { buildFirstBoot } from "../first-boot/build-first-boot.ts";
 import { sourceEpoch } from "../packages/build-packages.ts";
 import { type Architecture, pack } from "../packages/debian-package.ts";
 import { boardPackage } from "../packages/packages.ts";
 import { BOARDS, type Board, boardOf, compatibleOf, FLAVOURS, type Flavour, packagesOf } from "./boards.ts";
+import type { BootLoader } from "./boot-loader.ts";
 import { BuildTools } from "./build-tools.ts";
 import {
   currentLock,
@@ -32,17 +32,23 @@ import {
   type PackageTree,
 } from "./debian-packages.ts";
 import { makeDiskImage } from "./disk-image.ts";
-import type { BootLoader } from "./loaders/boot-loader.ts";
-import { grubLoader } from "./loaders/grub-loader.ts";
-import { raspberryPiLoader } from "./loaders/raspberry-pi-loader.ts";
-import { type TrybootModule, trybootModule } from "./loaders/tryboot-module.ts";
+import { grubLoader } from "./grub-loader.ts";
 import { billOfMaterialsText, filesOf, type ImageContents, manifestText } from "./manifest.ts";
+import { raspberryPiLoader } from "./raspberry-pi-loader.ts";
 import { developmentKey, developmentKeyFolder, readSigningKey, type SigningKey } from "./signing-key.ts";
 import { makeInitialRamDisk, makeSlotImage } from "./slot-image.ts";
 import { finishSystem, kernelVersion, PRUNE_RECIPE, pruneSystem } from "./system-tree.ts";
+import { type TrybootModule, trybootModule } from "./tryboot-module.ts";
 import { makeBundle } from "./update-bundle.ts";
 
 const own = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
+
+/**
+ * Bundles `picolet-first-boot` into one file, which picolet's own Node runs.
+ * @param outfile where the program goes: `…/usr/lib/picolet-image/first-boot.cjs`
+ */
+export const buildFirstBoot = (outfile: string): Promise<void> =>
+  bundleProgram("firmware/first-boot/first-boot-main.ts", outfile);
 
 export interface ImageOptions {
   readonly board: Board;

@@ -7,8 +7,13 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
-import { BoardOfFiles, type FileFirmware, type Slot, updateOf } from "@picolet/test/support/firmware/board-of-files.ts";
-import { bootedPartition } from "@picolet/test/support/firmware/raspberry-pi-rom.ts";
+import {
+  BoardOfFiles,
+  type FileFirmware,
+  type Slot,
+  updateOf,
+} from "@picolet/test/support/unit/firmware/board-of-files.ts";
+import { bootedPartition } from "@picolet/test/support/unit/firmware/raspberry-pi-rom.ts";
 
 const own = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 const COMMIT_SLOT = own("raspberrypi/usr/lib/picolet-image/commit-slot");

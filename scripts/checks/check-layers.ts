@@ -3,8 +3,8 @@
  * files of one name in several folders, for which the row has a pattern with `*` (of several the longest). The row
  * names every room that its files import, and whether they use Node's own modules. The check fails for an import
  * without a row, for a row that nothing needs, for rooms and for files that import each other in a circle (types too;
- * what a file loads with `import()` does not count), and for a package that `package.json` does not name. Before it
- * judges the tree it judges one broken import for each room.
+ * what a file loads with `import()` does not count), and for a package that `package.json` does not name, or names and
+ * no file needs. Before it judges the tree it judges one broken import for each room.
  */
 import { existsSync, readFileSync } from "node:fs";
 import { dirname, posix, relative } from "node:path";
@@ -25,8 +25,11 @@ interface Package extends Workspace {
   readonly devDependencies: ReadonlySet<string>;
 }
 
-/** Packages that are no part of the product: they may import anything. */
-const FREE = ["test/", "scripts/", "firmware/"];
+/** Packages that are no part of the product: they may import anything that their `package.json` names. */
+const FREE = ["test/", "scripts/"];
+const TESTS = "test/";
+/** Packages of others whose files are read or run, and not imported. */
+const NOT_IMPORTED: ReadonlySet<string> = new Set(["node", "onnxruntime-web", "@bytecodealliance/jco"]);
 /** All of them that tests beside the code may import: it needs nothing that is installed or built. */
 const UNIT_SUPPORT = "test/support/unit/";
 const SCOPE = "@picolet/";
@@ -83,7 +86,7 @@ const packageOf = (specifier: string): string =>
 const nameOf = (place: Place, from: Package): string =>
   place.owner === from ? place.room : `${place.owner.name}/${place.room === "./" ? "" : place.room}`;
 
-/** Entries of rows that a file needs, by the row's key `FOLDER ENTRY`; what no file needs is said. */
+/** Entries of rows and packages that a file needs, by the key `FOLDER ENTRY`; what no file needs is said. */
 const needed = new Set<string>();
 
 /** Finds imports by which the shared parts of unit tests depend on other test code or on scripts. */
@@ -97,10 +100,27 @@ function unitSupportViolations(path: string, source: string): string[] {
   });
 }
 
+/** Finds packages that the file imports and `package.json` of its own package does not name. */
+function unnamedPackages(path: string, source: string): string[] {
+  const owner = PACKAGES.find(({ folder }) => path.startsWith(folder));
+  return specifiersOf(path, source)
+    .filter((specifier) => /^(?:@[\w-]+\/)?[\w-]+(?:\/|$)/.test(specifier))
+    .map(packageOf)
+    .filter((name) => owner !== undefined && name !== owner.name && !isNamed(owner, name))
+    .map((name) => `${path} must not import ${name}: ${owner?.folder}package.json does not name it`);
+}
+
+function isNamed({ folder, dependencies, devDependencies }: Package, name: string, isTest = false): boolean {
+  needed.add(`${folder} ${name}`);
+  return dependencies.has(name) || (isTest && devDependencies.has(name));
+}
+
 /** One sentence for each import of `path` (relative to the root, with forward slashes) that breaks a rule. */
 export function violationsOf(path: string, source: string): string[] {
-  if (path.startsWith(UNIT_SUPPORT)) return unitSupportViolations(path, source);
-  if (FREE.some((folder) => path.startsWith(folder))) return [];
+  if (FREE.some((folder) => path.startsWith(folder))) {
+    const violations = path.startsWith(UNIT_SUPPORT) ? unitSupportViolations(path, source) : [];
+    return [...violations, ...unnamedPackages(path, source)];
+  }
   const place = placeOf(path);
   if (place === undefined) return [`${path} is in no package: move it into one of the workspaces of package.json`];
   const { owner, room } = place;
@@ -119,11 +139,10 @@ export function violationsOf(path: string, source: string): string[] {
     if (foreign) {
       if (specifier.startsWith(".")) return "name the package, not the path to it";
       const name = packageOf(specifier);
-      const isNamed = owner.dependencies.has(name) || (isTest && owner.devDependencies.has(name));
-      if (!isNamed) return `${owner.folder}package.json does not name ${name}`;
+      if (!isNamed(owner, name, isTest)) return `${owner.folder}package.json does not name ${name}`;
     }
     if (file === undefined) return undefined;
-    if (FREE.some((folder) => file.startsWith(folder))) {
+    if (file.startsWith(TESTS)) {
       return isTest && file.startsWith(UNIT_SUPPORT)
         ? undefined
         : `only tests may import ${UNIT_SUPPORT}, and nothing else of it`;
@@ -151,6 +170,7 @@ function canaries(): (readonly [path: string, source: string])[] {
   const all = PACKAGES.flatMap((owner) => [...owner.rooms.keys()].map((room): Place => ({ owner, room })));
   const broken: [string, string][] = [
     ["elsewhere/canary.ts", 'import { x } from "./y.ts";'],
+    ["scripts/canary.ts", 'import x from "left-pad";'],
     [`${UNIT_SUPPORT}pods/canary.ts`, 'import { x } from "../../containerd/containerd.ts";'],
     ["agent/plan/canary.test.ts", 'import { x } from "@picolet/test/support/containerd/containerd.ts";'],
   ];
@@ -204,8 +224,8 @@ function circles(files: ReadonlyMap<string, string>): string[] {
   return found;
 }
 
-/** Rows, and entries of rows, that no file needs any more. */
-function idleRows(files: readonly string[]): string[] {
+/** Rows, entries of rows, and packages, that no file needs any more. */
+function idleEntries(files: readonly string[]): string[] {
   const held = new Set(
     files.flatMap((path) => {
       const place = placeOf(path);
@@ -213,7 +233,11 @@ function idleRows(files: readonly string[]): string[] {
     }),
   );
   const idle: string[] = [];
-  for (const { folder, rooms } of PACKAGES) {
+  for (const { folder, rooms, dependencies, devDependencies } of PACKAGES) {
+    for (const name of [...dependencies, ...devDependencies]) {
+      if (!needed.has(`${folder} ${name}`) && !NOT_IMPORTED.has(name))
+        idle.push(`${folder}package.json names ${name}, which nothing needs`);
+    }
     for (const [room, row] of rooms) {
       const key = `${folder}${room}`;
       if (!held.has(key)) idle.push(`${folder}rooms.json has a row "${room}" without a file`);
@@ -242,7 +266,7 @@ const sources = new Map(sourceFilesOf(".").map((path) => [path, readFileSync(pat
 const files = [...sources.keys()];
 if (files.length === 0) problems.push("the layer check found no source file");
 for (const [path, source] of sources) problems.push(...violationsOf(path, source));
-problems.push(...circles(sources), ...idleRows(files));
+problems.push(...circles(sources), ...idleEntries(files));
 for (const each of problems) console.error(each);
 const rows = PACKAGES.reduce((sum, { rooms }) => sum + rooms.size, 0);
 console.log(`layers: ${files.length} files, ${rows} rooms, ${broken.length} canaries, ${problems.length} problems`);

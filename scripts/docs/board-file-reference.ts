@@ -4,7 +4,7 @@ import { fieldTable } from "./configuration-reference.ts";
 
 const INTRODUCTION = `# picolet.yaml
 
-<!-- Made by \`npm run docs\` of firmware/first-boot/board-file-fields.ts and firmware/first-boot/picolet.yaml: do not edit. -->
+<!-- Made by \`npm run docs\` of firmware/first-boot/plan/board-file-fields.ts and firmware/first-boot/picolet.yaml: do not edit. -->
 
 A board that runs picolet's image is set up by one file, \`picolet.yaml\` on the card's first partition, which any
 computer reads. The board reads it at each start. An unchanged file costs nothing; another one is applied whole, and a

@@ -6,8 +6,8 @@ import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
-import { BoardOfFiles, type FileFirmware, type Slot, updateOf } from "../support/firmware/board-of-files.ts";
 import { grubAsShell, STATE_SECTORS } from "../support/firmware/grub-shell.ts";
+import { BoardOfFiles, type FileFirmware, type Slot, updateOf } from "../support/unit/firmware/board-of-files.ts";
 
 const GRUB_EDITENV = "/usr/bin/grub-editenv";
 const SECTOR = 512;

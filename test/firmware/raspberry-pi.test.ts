@@ -10,12 +10,12 @@ import { after, before, describe, test } from "node:test";
 import { boardOf } from "@picolet/firmware/image/boards.ts";
 import type { Tools } from "@picolet/firmware/image/build-tools.ts";
 import { makeDiskImage } from "@picolet/firmware/image/disk-image.ts";
-import { raspberryPiLoader } from "@picolet/firmware/image/loaders/raspberry-pi-loader.ts";
+import { raspberryPiLoader } from "@picolet/firmware/image/raspberry-pi-loader.ts";
 import { makeSlotImage } from "@picolet/firmware/image/slot-image.ts";
 import { BOOT_LIMIT_MS } from "../support/firmware/emulated-board.ts";
 import { EmulatedPi, piMissing } from "../support/firmware/emulated-pi.ts";
-import { bootedPartition } from "../support/firmware/raspberry-pi-rom.ts";
 import { testImage } from "../support/firmware/test-image.ts";
+import { bootedPartition } from "../support/unit/firmware/raspberry-pi-rom.ts";
 import { TempFolder } from "../support/unit/machine/temp-folder.ts";
 
 const PROGRAMS = [

@@ -2,7 +2,7 @@
 import { hubAddress } from "@picolet/agent/cli/commands/hub-configuration.ts";
 import { describeError } from "@picolet/protocol/errors.ts";
 import type { FieldProblems } from "@picolet/protocol/kubernetes/field-problems.ts";
-import type { BoardFile } from "../board-file-fields.ts";
+import type { BoardFile } from "./board-file-fields.ts";
 import { JOIN_TOKEN, REGISTRY_CAS } from "./places.ts";
 
 /** Plain data by field. */

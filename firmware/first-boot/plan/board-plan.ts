@@ -1,7 +1,7 @@
 /** The files that a valid `picolet.yaml` makes. Pure. */
-import { type BoardFile, keyLines } from "../board-file-fields.ts";
-import type { ReadBoard } from "../read-board-file.ts";
+import type { Configuration } from "@picolet/agent/config/configuration.ts";
 import { hostFile } from "./agent-fields.ts";
+import { type BoardFile, keyLines } from "./board-file-fields.ts";
 import { networkFiles, type PlannedFile } from "./network-files.ts";
 import {
   AGENT_CONFIGURATION,
@@ -29,6 +29,18 @@ const READABLE = 0o644;
 const SECRET = 0o600;
 /** A label of DNS, which a host name must be. */
 const MAX_HOSTNAME_LENGTH = 63;
+
+export interface ReadBoard {
+  readonly file: BoardFile;
+  readonly nodeName: string;
+  /** Undefined: the file gives the name itself. */
+  readonly nameRule: string | undefined;
+  /** The text of the agent's configuration. */
+  readonly configuration: string;
+  readonly owned: readonly (readonly string[])[];
+  /** The configuration as the agent reads it. */
+  readonly agent: Configuration;
+}
 
 /** By absolute path. */
 export type BoardPlan = ReadonlyMap<string, PlannedFile>;

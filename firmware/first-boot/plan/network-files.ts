@@ -1,5 +1,5 @@
 /** Files of systemd-networkd and wpa_supplicant. Every value was validated: none can end a line. */
-import type { Addressing, BoardFile } from "../board-file-fields.ts";
+import type { Addressing, BoardFile } from "./board-file-fields.ts";
 import { NETWORK, WIFI } from "./places.ts";
 
 type Network = NonNullable<BoardFile["network"]>;

@@ -8,7 +8,7 @@ import { chmodSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "n
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { BOARD_FILE_TEMPLATE, exampleOf } from "@picolet/firmware/first-boot/board-file-template.ts";
-import { buildFirstBoot } from "@picolet/firmware/first-boot/build-first-boot.ts";
+import { buildFirstBoot } from "@picolet/firmware/image/build-image.ts";
 import { HubProcess, runHubCommand } from "@picolet/scripts/start/hub-process.ts";
 import { AgentNode } from "../../support/agent/agent-process.ts";
 import { TempFolder } from "../../support/unit/machine/temp-folder.ts";

@@ -9,7 +9,7 @@ import { once } from "node:events";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
-import { bootedPartition } from "./raspberry-pi-rom.ts";
+import { bootedPartition } from "../unit/firmware/raspberry-pi-rom.ts";
 import { SerialLine } from "./serial-line.ts";
 
 const PROGRAMS = ["/usr/bin/qemu-system-aarch64", "/usr/bin/qemu-img", "/usr/bin/mcopy", "/usr/bin/mmdebstrap"];

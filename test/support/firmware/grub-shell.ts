@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import { GRUB_COMMANDS } from "@picolet/firmware/image/loaders/grub-loader.ts";
+import { GRUB_COMMANDS } from "@picolet/firmware/image/grub-loader.ts";
 
 /** Sectors of the two copies in the partition `boot-state`, by the names of their files. */
 export const STATE_SECTORS = { first: 8, second: 16 } as const;

@@ -1,6 +1,6 @@
 /** A boot loader: its partitions, its files in a slot, and those outside of it. */
-import type { Tools } from "../build-tools.ts";
-import type { Partition, PartitionTable } from "../disk-image.ts";
+import type { Tools } from "./build-tools.ts";
+import type { Partition, PartitionTable } from "./disk-image.ts";
 
 export interface BootLoader {
   readonly table: PartitionTable;

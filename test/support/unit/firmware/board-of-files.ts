@@ -7,9 +7,9 @@ import { spawnSync } from "node:child_process";
 import { chmodSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { TempFolder } from "../unit/machine/temp-folder.ts";
+import { TempFolder } from "../machine/temp-folder.ts";
 
-const own = (path: string): string => fileURLToPath(new URL(`../../../firmware/${path}`, import.meta.url));
+const own = (path: string): string => fileURLToPath(new URL(`../../../../firmware/${path}`, import.meta.url));
 const BOOT_CHECK = own("updates/boot-check");
 const BOOT_SLOTS = own("image/tree/usr/lib/picolet-image/boot-slots");
 /** From util-linux. */

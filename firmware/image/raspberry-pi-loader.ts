@@ -6,8 +6,9 @@
 import { cpSync, existsSync, globSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { gzipSync } from "node:zlib";
-import type { Board, RaspberryPiLoader } from "../boards.ts";
-import type { PackageLock } from "../debian-packages.ts";
+import type { Board, RaspberryPiLoader } from "./boards.ts";
+import type { BootLoader } from "./boot-loader.ts";
+import type { PackageLock } from "./debian-packages.ts";
 import {
   BOOT_STATE,
   DATA,
@@ -18,10 +19,9 @@ import {
   type Partition,
   placesOf,
   rootPartitions,
-} from "../disk-image.ts";
-import { diskIdOf } from "../identifiers.ts";
-import { kernelVersion } from "../system-tree.ts";
-import type { BootLoader } from "./boot-loader.ts";
+} from "./disk-image.ts";
+import { diskIdOf } from "./identifiers.ts";
+import { kernelVersion } from "./system-tree.ts";
 import { trybootModule } from "./tryboot-module.ts";
 
 /** Files of Debian's raspi-firmware: models with BCM2837 (3, Zero 2 W, CM3), and with BCM2711 (4, 400, CM4). */

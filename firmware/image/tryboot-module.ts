@@ -6,10 +6,10 @@ import { execFileSync } from "node:child_process";
 import { cpSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import type { Architecture } from "../../packages/debian-package.ts";
-import type { Board } from "../boards.ts";
-import { TOOLS_ARCHITECTURE } from "../build-tools.ts";
-import { debianTree, type InstalledPackage, type PackageLock, type PackageTree } from "../debian-packages.ts";
+import type { Architecture } from "../packages/debian-package.ts";
+import type { Board } from "./boards.ts";
+import { TOOLS_ARCHITECTURE } from "./build-tools.ts";
+import { debianTree, type InstalledPackage, type PackageLock, type PackageTree } from "./debian-packages.ts";
 
 const SOURCE = fileURLToPath(new URL("picolet-tryboot.c", import.meta.url));
 const NAME = "picolet-tryboot";

@@ -2,16 +2,16 @@
 import { existsSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import type { Board, GrubLoader } from "../boards.ts";
-import type { Tools } from "../build-tools.ts";
-import { BOOT_STATE, DATA, makeFat, OWNERS_FILES, ownersPartition, rootPartitions } from "../disk-image.ts";
-import { kernelVersion } from "../system-tree.ts";
+import type { Board, GrubLoader } from "./boards.ts";
 import type { BootLoader } from "./boot-loader.ts";
+import type { Tools } from "./build-tools.ts";
+import { BOOT_STATE, DATA, makeFat, OWNERS_FILES, ownersPartition, rootPartitions } from "./disk-image.ts";
+import { kernelVersion } from "./system-tree.ts";
 
 const own = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 
 /** The commands that GRUB runs first: they choose the slot. */
-export const GRUB_COMMANDS: string = own("../grub/grub.cfg");
+export const GRUB_COMMANDS: string = own("grub/grub.cfg");
 
 /** Modules that are built into GRUB: it never reads one. */
 const MODULES = [
@@ -33,7 +33,7 @@ export function grubLoader(board: Board, { format, file }: GrubLoader): BootLoad
       const boot = join(tools.work, tree, "boot");
       renameSync(join(boot, `vmlinuz-${kernelVersion(join(tools.work, tree))}`), join(boot, "vmlinuz"));
       const words = [...(board.commandLine ?? []), ...board.consoles.map((name) => `console=${name}`)].join(" ");
-      const commands = readFileSync(own("../grub/slot.cfg"), "utf8").replace("BOARD_WORDS", words);
+      const commands = readFileSync(own("grub/slot.cfg"), "utf8").replace("BOARD_WORDS", words);
       writeFileSync(join(boot, "slot.cfg"), commands);
     },
     makeFats(tools, _tree, seed, epoch) {

@@ -1,10 +1,10 @@
 /** A board for tests: a folder that stands for its disk. */
 import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
-import { FolderPartition } from "./boot-partition.ts";
-import { type DurableFiles, FilesOnDisk } from "./durable-files.ts";
-import type { Board } from "./first-boot.ts";
+import { FolderPartition } from "@picolet/firmware/first-boot/boot-partition.ts";
+import { type DurableFiles, FilesOnDisk } from "@picolet/firmware/first-boot/durable-files.ts";
+import type { Board } from "@picolet/firmware/first-boot/first-boot.ts";
+import { TempFolder } from "../machine/temp-folder.ts";
 
 export const CA_HASH = `sha256:${"ab".repeat(32)}`;
 export const TOKEN = "abcdef.0123456789abcdef";
