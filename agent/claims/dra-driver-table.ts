@@ -12,8 +12,9 @@ export class DraDriverTable implements DraDrivers {
     this.#listeners.push(listener);
   }
 
-  names(): Iterable<string> {
-    return this.#drivers.keys();
+  /** All instances of all drivers. */
+  all(): readonly { readonly name: string; readonly driver: DraDriver }[] {
+    return [...this.#drivers].flatMap(([name, instances]) => instances.map(({ driver }) => ({ name, driver })));
   }
 
   driver(name: string): DraDriver | undefined {

@@ -20,6 +20,8 @@ export interface DraDriver {
   prepare(claims: readonly ClaimReference[], signal: AbortSignal): Promise<ReadonlyMap<string, PreparedClaim>>;
   /** @returns the error of each claim; "": it is unprepared */
   unprepare(claims: readonly ClaimReference[], signal: AbortSignal): Promise<ReadonlyMap<string, string>>;
+  /** Reports whether its process is there, and each change of it, until `signal` aborts. @throws `cancelled` alone */
+  follow(report: (isThere: boolean) => void, signal: AbortSignal): Promise<never>;
 }
 
 export interface DraDrivers {

@@ -2,8 +2,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import { seconds } from "@picolet/protocol/ports.ts";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { TestDraDriver } from "@picolet/test/support/unit/plugins/test-dra-driver.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
+import type { DraDriver } from "./dra-driver.ts";
 import { DraDriverTable } from "./dra-driver-table.ts";
 import { DraPlugins } from "./dra-plugins.ts";
 
@@ -42,6 +45,42 @@ for (const version of ["v1", "v1beta1"] as const) {
   });
 }
 
+test("a driver that is killed is noticed, though its registration stays, and so is its return", async (context) => {
+  const folder = new TempFolder();
+  const clock = new VirtualClock();
+  const driver = new TestDraDriver({ rootDir: folder.path, name: NAME });
+  const table = new DraDriverTable();
+  const plugin = { type: "DRAPlugin", name: NAME, endpoint: driver.endpoint, socketPath: "gpu-reg.sock" };
+  await new DraPlugins({ clock, table }).register({ ...plugin, versions: ["v1.DRAPlugin"] });
+  const end = new AbortController();
+  const reports: boolean[] = [];
+  let next = Promise.withResolvers<void>();
+  const report = (isThere: boolean): void => {
+    reports.push(isThere);
+    next.resolve();
+    next = Promise.withResolvers<void>();
+  };
+  await driver.start();
+  let reported = next.promise;
+  const following = table.driver(NAME)?.follow(report, end.signal);
+  context.after(async () => {
+    end.abort();
+    await assert.rejects(following ?? Promise.resolve(), { code: "cancelled" });
+    driver.stop();
+    folder[Symbol.dispose]();
+  });
+  await reported;
+  reported = next.promise;
+  driver.kill();
+  await reported;
+  await driver.start();
+  reported = next.promise;
+  await clock.settle();
+  await clock.advance(seconds(5));
+  await reported;
+  assert.deepEqual(reports, [true, false, true]);
+});
+
 test("a driver of no known version is refused", async () => {
   const plugins = new DraPlugins({ clock: systemClock, table: new DraDriverTable() });
   const plugin = { type: "DRAPlugin", name: NAME, endpoint: "/dra.sock", socketPath: "gpu-reg.sock" };
@@ -53,9 +92,12 @@ test("a driver of no known version is refused", async () => {
 
 test("of two instances of a driver the newest is used, and the older one when it goes", async () => {
   const table = new DraDriverTable();
-  const drivers = ["old", "new"].map(() => ({ prepare: async () => new Map(), unprepare: async () => new Map() }));
-  const [older, newer] = drivers;
-  assert.ok(older && newer);
+  const driver = (): DraDriver => ({
+    prepare: async () => new Map(),
+    unprepare: async () => new Map(),
+    follow: () => new Promise(() => undefined),
+  });
+  const [older, newer] = [driver(), driver()];
   table.set(NAME, "old", older);
   table.set(NAME, "new", newer);
   assert.equal(table.driver(NAME), newer);

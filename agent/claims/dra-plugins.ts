@@ -1,5 +1,6 @@
-import { PicoletError } from "@picolet/protocol/errors.ts";
-import type { Clock } from "@picolet/protocol/ports.ts";
+import { joinSignals } from "@picolet/protocol/async/abort.ts";
+import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
+import { type Clock, seconds } from "@picolet/protocol/ports.ts";
 import { GrpcClient } from "@picolet/runtime-cri/wire/grpc-client.ts";
 import type { Plugin, PluginHandler } from "../plugins/plugin-handler.ts";
 import type { ClaimReference, DraDriver, PreparedClaim } from "./dra-driver.ts";
@@ -11,6 +12,8 @@ const CALL_TIMEOUT_MS = 45_000;
 /** A pod's claims with some 100 devices take 50 KB. */
 const MAX_MESSAGE_BYTES = 1024 * 1024;
 const READ_BUFFER_BYTES = 4096;
+/** The pause before a driver that is gone is tried again. */
+const RETRY_INTERVAL = seconds(5);
 
 /** Takes the drivers that register for dynamic resource allocation. */
 export class DraPlugins implements PluginHandler {
@@ -36,7 +39,7 @@ export class DraPlugins implements PluginHandler {
   }
 }
 
-/** A driver behind its socket. It is called when a pod comes and goes, and no connection is kept between. */
+/** A driver behind its socket. Each call has a connection of its own, because calls are rare. */
 class DraPlugin implements DraDriver {
   readonly #clock: Clock;
   readonly #endpoint: string;
@@ -61,6 +64,26 @@ class DraPlugin implements DraDriver {
     using client = this.#client();
     const answer = await client.unary(this.#service.unprepare, { claims }, CALL_TIMEOUT_MS, signal);
     return new Map(answer.claims.map(({ uid, answer: unprepared }) => [uid, unprepared?.error ?? ""]));
+  }
+
+  /** Keeps a connection: a driver that was killed leaves its sockets behind. */
+  async follow(report: (isThere: boolean) => void, signal: AbortSignal): Promise<never> {
+    for (;;) {
+      using client = this.#client();
+      using attempt = joinSignals(signal);
+      try {
+        const gone = client.disconnected(attempt.signal);
+        await client.connect();
+        report(true);
+        await gone;
+      } catch {
+        ignore("it is reported below");
+      } finally {
+        attempt.abort();
+      }
+      if (!signal.aborted) report(false);
+      await this.#clock.sleep(RETRY_INTERVAL, signal);
+    }
   }
 
   #client(): GrpcClient {

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { type TestContext, test } from "node:test";
+import { aborted, cancelled } from "@picolet/protocol/async/abort.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
 import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
@@ -7,20 +8,48 @@ import type { DraDriver } from "./dra-driver.ts";
 import { DraDriverTable } from "./dra-driver-table.ts";
 import { DriverReport } from "./driver-report.ts";
 
-const DRIVER: DraDriver = { prepare: async () => new Map(), unprepare: async () => new Map() };
+/** A driver whose process is there until `report(false)`. */
+class FakeDriver implements DraDriver {
+  report: (isThere: boolean) => void = () => undefined;
 
-test("drivers are reported when they had time to register, and no more when they are away for half a minute", async () => {
+  async prepare() {
+    return new Map();
+  }
+
+  async unprepare() {
+    return new Map();
+  }
+
+  async follow(report: (isThere: boolean) => void, signal: AbortSignal): Promise<never> {
+    this.report = report;
+    await aborted(signal);
+    throw cancelled("a driver");
+  }
+}
+
+const DRIVER = new FakeDriver();
+
+/** A report that runs. @returns what it says after so many seconds */
+function reportOf(context: TestContext, table: DraDriverTable): (duration: number) => Promise<string | undefined> {
   const clock = new VirtualClock();
-  const table = new DraDriverTable();
   const report = new DriverReport({ clock, table });
   const life = new AbortController();
   const done = endOfRun(report.run(life.signal));
-  const after = async (duration: number): Promise<string | undefined> => {
+  context.after(async () => {
+    life.abort();
+    await done;
+  });
+  return async (duration) => {
+    await clock.settle();
     await clock.advance(seconds(duration));
     await clock.settle();
     return report.report.current;
   };
-  await clock.settle();
+}
+
+test("drivers are reported when they had time to register, and no more when they are away for half a minute", async (context) => {
+  const table = new DraDriverTable();
+  const after = reportOf(context, table);
   table.set("b.example.com", "one.sock", DRIVER);
   assert.equal(await after(29), undefined);
   table.set("a.example.com", "a.sock", DRIVER);
@@ -40,6 +69,20 @@ test("drivers are reported when they had time to register, and no more when they
   assert.equal(await after(1), '["a.example.com"]');
   table.remove("a.example.com", "a.sock");
   assert.equal(await after(31), "[]");
-  life.abort();
-  await done;
+});
+
+test("a driver whose process is gone for half a minute is not reported, though its socket is there", async (context) => {
+  const table = new DraDriverTable();
+  const after = reportOf(context, table);
+  const driver = new FakeDriver();
+  table.set("a.example.com", "a.sock", driver);
+  assert.equal(await after(30), '["a.example.com"]');
+  driver.report(false);
+  assert.equal(await after(29), '["a.example.com"]');
+  driver.report(true);
+  assert.equal(await after(60), '["a.example.com"]');
+  driver.report(false);
+  assert.equal(await after(31), "[]");
+  driver.report(true);
+  assert.equal(await after(0), '["a.example.com"]');
 });

@@ -39,6 +39,10 @@ class RecordingDriver implements DraDriver {
     );
   }
 
+  follow(): Promise<never> {
+    return new Promise(() => undefined);
+  }
+
   async unprepare(claims: readonly ClaimReference[]): Promise<ReadonlyMap<string, string>> {
     this.calls.push(`unprepare ${claims.map(({ name }) => name).join()}`);
     await this.before();

@@ -250,7 +250,7 @@ test("the Node shows devices of plugins, and the slices of a driver that stays a
   const registration = await other.start();
   assert.deepEqual(await registration.reported(), { plugin_registered: true, error: "" });
   await fleet.apply(slice("goes", "other.example.com"));
-  other.stop();
+  other.kill();
   await fleet.kubectl(["wait", "--for=delete", "resourceslice/goes", "--timeout=120s"]);
   assert.match(await fleet.kubectl(["get", "resourceslices", "-o", "name"]), /resourceslice.resource.k8s.io\/stays/);
 });

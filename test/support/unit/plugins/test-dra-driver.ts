@@ -54,6 +54,11 @@ export class TestDraDriver {
     return registration;
   }
 
+  /** Ends its own API alone: of a process that is killed the registration socket stays. */
+  kill(): void {
+    this.#peers[0]?.stop();
+  }
+
   stop(): void {
     for (const peer of this.#peers) peer.stop();
     this.#peers = [];
