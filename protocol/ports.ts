@@ -24,6 +24,9 @@ export interface CancelSignal {
   removeEventListener(type: "abort", listener: () => void): void;
 }
 
+/** Never aborts: for a call that nothing cancels. */
+export const NEVER: AbortSignal = new AbortController().signal;
+
 export interface Clock {
   /** The time for durations and deadlines. */
   monotonic(): MonotonicMs;

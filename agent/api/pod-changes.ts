@@ -1,7 +1,7 @@
 /** Restart and delete of one pod, by edgectl and by the page, and what each means for the pod's source. */
 import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { MAX_SHUTDOWN_SECONDS, type PodChangeAnswer } from "@picolet/protocol/local-api/status.ts";
-import { type Millis, seconds } from "@picolet/protocol/ports.ts";
+import { type Millis, NEVER, seconds } from "@picolet/protocol/ports.ts";
 import type { AgentPod } from "../core/pods/agent-pod.ts";
 import type { PodEnder, PodMover } from "../core/pods/pod-admission.ts";
 import type { PushedPods } from "../core/pods/pushed-pods.ts";
@@ -55,7 +55,7 @@ export async function changePod(
   const pod = find();
   const change = verb === "restart" ? restart(workers, pod, how) : remove({ workers, pushed }, pod, how);
   // The change goes on when its client has gone.
-  const ended = change.ended(waits ? signal : new AbortController().signal);
+  const ended = change.ended(waits ? signal : NEVER);
   if (waits) await ended;
   else void ended.catch(ignore("no caller waits for it, and the pod's worker reports what goes wrong"));
   const { pod: object, source } = pod.desired;

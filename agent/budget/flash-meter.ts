@@ -1,7 +1,7 @@
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
 import type { FlashReport } from "@picolet/protocol/local-api/status.ts";
-import { type Clock, type Log, type MonotonicMs, type PodUid, seconds } from "@picolet/protocol/ports.ts";
+import { type Clock, type Log, type MonotonicMs, NEVER, type PodUid, seconds } from "@picolet/protocol/ports.ts";
 import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { PressureCondition } from "../core/node/node-pressure.ts";
@@ -23,8 +23,6 @@ const SAMPLE_INTERVAL = seconds(60);
 const KEEP_INTERVAL = seconds(3600);
 /** Disks come and go with mounts; runtimes tell late where their images are. */
 const DISKS_INTERVAL = seconds(3600);
-
-const NEVER = new AbortController().signal;
 
 const AREA = "flash";
 const LAST_AREA = "flash-last";

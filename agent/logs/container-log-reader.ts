@@ -3,6 +3,7 @@ import { stat } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { ignore, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { LogRequest } from "../core/pods/container-logs.ts";
 import {
   BLOCK_BYTES,
@@ -302,7 +303,7 @@ class LogChanges implements Disposable {
 }
 
 function watchFailure(error: unknown): PicoletError {
-  const code = error instanceof Error && "code" in error ? error.code : undefined;
+  const code = errnoOf(error);
   if (code === "ENOENT") return new PicoletError("not_found", "there is no log yet");
   const exhausted = code === "ENOSPC" || code === "EMFILE";
   return toPicoletError(error, exhausted ? "resource_exhausted" : "failed", "cannot watch the log's folder");

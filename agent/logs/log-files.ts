@@ -1,9 +1,11 @@
 /** The files of one container's log: the one being written and those the rotation put aside, compressed or not. */
+
 import { constants } from "node:fs";
 import { type FileHandle, open, readdir } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import type { Gunzip } from "node:zlib";
 import { PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import { logHeaderAt, MAX_HEADER_BYTES } from "./cri-log-format.ts";
 
 /** Bounds one read of a log file. A larger read gains nothing measurable. */
@@ -43,8 +45,7 @@ export async function rotatedNames(path: string): Promise<string[]> {
   return [...names.values()].slice(-MAX_ROTATED_FILES);
 }
 
-const isMissing = (error: unknown): boolean =>
-  error instanceof Error && "code" in error && (error.code === "ENOENT" || error.code === "ENOTDIR");
+const isMissing = (error: unknown): boolean => ["ENOENT", "ENOTDIR"].includes(errnoOf(error));
 
 /** @returns `undefined` when there is none. Symbolic links and what is no regular file are refused. */
 export async function openLogFile(path: string): Promise<LogFile | undefined> {
@@ -136,8 +137,7 @@ export async function* unzippedBlocks(file: LogFile): AsyncGenerator<Buffer> {
   try {
     for await (const block of unzip) if (Buffer.isBuffer(block)) yield block;
   } catch (error) {
-    const code = error instanceof Error && "code" in error ? String(error.code) : "";
-    if (!code.startsWith("Z_")) throw toPicoletError(error, "failed", "cannot read the log file");
+    if (!errnoOf(error).startsWith("Z_")) throw toPicoletError(error, "failed", "cannot read the log file");
   } finally {
     unzip.destroy();
     await feeding;

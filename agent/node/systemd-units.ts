@@ -1,7 +1,7 @@
 /** Slices by systemd's own interface (org.freedesktop.systemd1(5)), for nodes whose cgroups are systemd's. */
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
 import { ignore, isPicoletError, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
-import { type Clock, type Log, seconds } from "@picolet/protocol/ports.ts";
+import { type Clock, type Log, NEVER, seconds } from "@picolet/protocol/ports.ts";
 import type { CgroupUnits, UnitProperty } from "../core/node/cgroup-units.ts";
 import { DbusConnection } from "./dbus-connection.ts";
 import type { DbusArgument, DbusMessage, DbusValue } from "./dbus-message.ts";
@@ -20,7 +20,6 @@ const JOB_LIMIT = seconds(30);
 const MAX_ENDED_JOBS = 32;
 /** For the slices of pods that there were once: a node has a few hundred at most, and a name costs 100 bytes. */
 const MAX_KNOWN = 1024;
-const NEVER: AbortSignal = new AbortController().signal;
 
 /** The properties of each of our slices. Accounting makes systemd enable the controllers. */
 const OF_EVERY_SLICE: readonly UnitProperty[] = [

@@ -5,7 +5,7 @@ import { SLICE } from "@picolet/protocol/cgroup/cgroup-names.ts";
 import type { CgroupValues } from "@picolet/protocol/cgroup/cgroup-values.ts";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
-import { type Clock, type Log, millis } from "@picolet/protocol/ports.ts";
+import { type Clock, type Log, millis, NEVER } from "@picolet/protocol/ports.ts";
 import type { CgroupPort, CreatedCgroup } from "@picolet/runtime-contract/cgroup-port.ts";
 import type { CgroupUnits } from "../core/node/cgroup-units.ts";
 import { type CgroupFile, isWritten, V1_READINGS, V2_READINGS, v1Files, v2Files } from "./cgroup-files.ts";
@@ -265,7 +265,6 @@ export class CgroupTree implements CgroupPort {
 /** The controllers that the kubelet requires of cgroups that it limits. */
 const KUBELETS: ReadonlySet<string> = new Set(["cpu", "cpuset", "memory", "pids", "hugetlb"]);
 const isSlice = (path: string): boolean => path.endsWith(SLICE);
-const NEVER: AbortSignal = new AbortController().signal;
 function mountPointsOf(hierarchies: CgroupHierarchies): readonly string[] {
   switch (hierarchies.kind) {
     case "v1":

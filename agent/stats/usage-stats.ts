@@ -8,6 +8,7 @@ import {
   type Millis,
   type MonotonicMs,
   millis,
+  NEVER,
   type PodUid,
   seconds,
 } from "@picolet/protocol/ports.ts";
@@ -68,7 +69,6 @@ const NEW = millis(0);
 const DEFAULT_VOLUME_PERIOD = seconds(60);
 /** An answer waits so long for a measurement; with large folders the next one has it. */
 const DISK_PATIENCE = seconds(2);
-const FOR_EVER: AbortSignal = new AbortController().signal;
 
 /** Presents samples as the kubelet does, and keeps only the CPU time of the last one. */
 export class UsageStats implements NodeStats {
@@ -166,7 +166,7 @@ export class UsageStats implements NodeStats {
   async #disk(signal: AbortSignal): Promise<ReadonlyMap<PodUid, PodDiskUsage>> {
     const { looks, clock, log } = this.#components;
     const { volumePeriod } = this.#init;
-    const measuring = looks.disk(volumePeriod > 0 ? volumePeriod : DEFAULT_VOLUME_PERIOD, FOR_EVER);
+    const measuring = looks.disk(volumePeriod > 0 ? volumePeriod : DEFAULT_VOLUME_PERIOD, NEVER);
     try {
       return await withDeadline(clock, DISK_PATIENCE, "measure what pods have on disk", () => measuring, signal);
     } catch (error) {

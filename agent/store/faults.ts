@@ -1,5 +1,5 @@
 import { PicoletError } from "@picolet/protocol/errors.ts";
-import Database from "better-sqlite3";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 
 /**
  * The meaning of a database error for the store:
@@ -36,8 +36,7 @@ const FAULTS: readonly (readonly [prefix: string, fault: Fault])[] = [
 
 export function faultOf(error: unknown): Fault {
   if (error instanceof PicoletError && error.code === "corrupt") return "damaged";
-  const code = codeOf(error);
-  if (code === undefined) return "other";
+  const code = errnoOf(error);
   if (["ENOSPC", "EDQUOT"].includes(code)) return "full";
   if (["EROFS", "EACCES", "EPERM", "EIO", "EMFILE", "ENFILE"].includes(code)) return "unwritable";
   return FAULTS.find(([prefix]) => code.startsWith(prefix))?.[1] ?? "other";
@@ -49,11 +48,4 @@ export function writeError(error: unknown, message: string): PicoletError {
   if (fault === "full") return new PicoletError("resource_exhausted", message, { cause: error, retryable: true });
   const code = fault === "other" ? "internal" : fault === "damaged" ? "corrupt" : "unavailable";
   return new PicoletError(code, message, { cause: error, retryable: fault !== "other" });
-}
-
-/** @returns SQLite's code (`SQLITE_FULL`) or the system's (`ENOSPC`) */
-export function codeOf(error: unknown): string | undefined {
-  if (error instanceof Database.SqliteError) return error.code;
-  const code: unknown = error instanceof Error ? (error as { code?: unknown }).code : undefined;
-  return typeof code === "string" ? code : undefined;
 }

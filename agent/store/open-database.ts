@@ -1,4 +1,5 @@
 /** Opens the store's file in any state: a damaged one is set aside; in an unusable place the store is in memory. */
+
 import {
   closeSync,
   copyFileSync,
@@ -14,9 +15,10 @@ import {
 import { tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
 import { describeError, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import { Connection, MAX_DATABASE_BYTES, MEMORY } from "./connection.ts";
 import { type PodRow, salvagePods, writePod } from "./desired-rows.ts";
-import { codeOf, faultOf } from "./faults.ts";
+import { faultOf } from "./faults.ts";
 import { checkPages, checkTables, corrupt, migrate } from "./schema.ts";
 
 /** The origin of the store's contents. */
@@ -117,7 +119,7 @@ function checkWritable(connection: Connection): void {
   try {
     connection.rehearse("UPDATE meta SET value = value");
   } catch (error) {
-    throw codeOf(error)?.startsWith("SQLITE_READONLY") ? corrupt("its header says that it is read-only") : error;
+    throw errnoOf(error).startsWith("SQLITE_READONLY") ? corrupt("its header says that it is read-only") : error;
   }
 }
 

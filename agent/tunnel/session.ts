@@ -1,4 +1,4 @@
-import { cancelled, ignoreCancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
+import { cancelled, ignoreCancelled, joinSignals, onAbort } from "@picolet/protocol/async/abort.ts";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
 import { describeError, isCancelled, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
@@ -91,8 +91,7 @@ export class Session implements StreamOpener {
   /** @throws why there is no session, which is over then; `cancelled` */
   async greet(signal: AbortSignal): Promise<Greeting> {
     const { clock, node } = this.#components;
-    const onClosed = (): void => this.#welcome.reject(this.closed.reason);
-    this.closed.addEventListener("abort", onClosed, { once: true });
+    using _closed = onAbort(this.closed, () => this.#welcome.reject(this.closed.reason));
     try {
       const start = clock.monotonic();
       this.#mux.send({
@@ -108,8 +107,6 @@ export class Session implements StreamOpener {
     } catch (error) {
       this.close(toPicoletError(error, "unavailable", "the greeting has failed"));
       throw error;
-    } finally {
-      this.closed.removeEventListener("abort", onClosed);
     }
   }
 

@@ -5,7 +5,7 @@ import { withDeadline } from "@picolet/protocol/async/deadline.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { kubeTime } from "@picolet/protocol/kube-time.ts";
-import { type Clock, type Log, type Millis, type Random, seconds } from "@picolet/protocol/ports.ts";
+import { type Clock, type Log, type Millis, NEVER, type Random, seconds } from "@picolet/protocol/ports.ts";
 import { logFailure } from "./node-connection.ts";
 import { conditionsOf, fieldsAt } from "./remote-object.ts";
 
@@ -150,10 +150,9 @@ export class CsrSigner implements NodeSigner {
   /** Kubernetes takes away what is left after an hour. */
   async #remove(ref: ObjectRef): Promise<void> {
     const { client, clock, log } = this.#components;
-    const never = new AbortController().signal;
     const task = (within: AbortSignal): Promise<void> => client.delete(SIGNING_REQUESTS, ref, {}, within);
     try {
-      await withDeadline(clock, CLEANUP_TIMEOUT, "delete a CertificateSigningRequest", task, never);
+      await withDeadline(clock, CLEANUP_TIMEOUT, "delete a CertificateSigningRequest", task, NEVER);
     } catch (error) {
       if (!isPicoletError(error, "not_found"))
         logFailure(log, "cannot delete a CertificateSigningRequest", ref as never)(error);

@@ -1,10 +1,12 @@
 /** HTTPS to one API server: pooled connections, credentials kept fresh, deadlines, a rate limit, 429 obeyed. */
+
 import { createSecureContext } from "node:tls";
 import { cancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
 import { type Jitter, jittered } from "@picolet/protocol/async/backoff.ts";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
 import { TokenBucket, type TokenBucketInit } from "@picolet/protocol/async/token-bucket.ts";
 import { ignore, isPicoletError, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import { type Clock, type Millis, type MonotonicMs, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
 import { Agent, type Dispatcher, ProxyAgent, request } from "undici";
@@ -297,13 +299,11 @@ export class KubeTransport implements AsyncDisposable {
 const isUnauthorized = (error: PicoletError): boolean =>
   error.code === "permission_denied" && error.reason === "Unauthorized";
 
-const codeOf = (error: unknown): string => (error as { readonly code?: string } | undefined)?.code ?? "";
-
 /** The connections were replaced for new credentials between the choice of one and its use. */
-const isUnsent = (error: unknown): boolean => ["UND_ERR_CLOSED", "UND_ERR_DESTROYED"].includes(codeOf(error));
+const isUnsent = (error: unknown): boolean => ["UND_ERR_CLOSED", "UND_ERR_DESTROYED"].includes(errnoOf(error));
 
 const isClosedConnection = (error: unknown): boolean =>
-  ["UND_ERR_SOCKET", "ECONNRESET", "EPIPE"].includes(codeOf(error));
+  ["UND_ERR_SOCKET", "ECONNRESET", "EPIPE"].includes(errnoOf(error));
 
 /** Adds a message where Node's error has none: several addresses that all failed. */
 const readable = (error: unknown): unknown =>

@@ -8,7 +8,7 @@ import { FleetGuard, storePathIn } from "@picolet/hub-embedded/store/fleet-guard
 import { FleetKeys } from "@picolet/hub-embedded/store/fleet-keys.ts";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { nodeNameProblems } from "@picolet/protocol/kubernetes/name-rules.ts";
-import type { Clock } from "@picolet/protocol/ports.ts";
+import { type Clock, NEVER } from "@picolet/protocol/ports.ts";
 import { BootstrapTokens, type TokenReport } from "../identity/bootstrap-tokens.ts";
 import { caHash } from "../identity/certificate-authority.ts";
 import { NodeCertifier } from "../identity/node-certifier.ts";
@@ -28,7 +28,6 @@ import { tableText } from "./table-text.ts";
 
 type Command = Exclude<HubArguments, { readonly command: "serve" | "help" | "version" }>;
 
-const NEVER = new AbortController().signal;
 const RANDOM = { next: Math.random };
 
 /**

@@ -7,6 +7,7 @@ import { pipeline } from "node:stream/promises";
 import { BACKUP_PATH } from "@picolet/hub-embedded/http/path-endpoint.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { ClusterAccess } from "../kubernetes/cluster-access.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import { loadKubeconfigAccess } from "../kubernetes/kubeconfig-access.ts";
 
 /** From the request to the first byte: the copy is made before it is sent. */
@@ -63,7 +64,7 @@ export async function callRunningHub(
     });
     asked.once("timeout", () => asked.destroy(new Error("no answer in time")));
     asked.once("error", (cause) => {
-      const isAway = "code" in cause && cause.code === "ECONNREFUSED";
+      const isAway = errnoOf(cause) === "ECONNREFUSED";
       reject(new PicoletError(isAway ? "unavailable" : "failed", `cannot ask the hub to ${what}`, { cause }));
     });
     asked.end();

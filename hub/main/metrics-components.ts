@@ -1,6 +1,8 @@
 /** The parts of `picolet-hub serve` for metrics: boards' samples, their export, and the port that scrapers read. */
+
 import type { SampleReceiver } from "@picolet/hub-core/telemetry-ports.ts";
 import { parseLabelSelector } from "@picolet/hub-embedded/api/selectors.ts";
+import { aborted } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { describeError } from "@picolet/protocol/errors.ts";
 import { metricsText } from "@picolet/protocol/metrics/metrics.ts";
@@ -53,7 +55,7 @@ export function makeSamples(ports: HubPorts, backend: KubernetesFleet, args: Ser
       using _following = nodes.follow((name) => {
         if (nodes.node(name) === undefined) samples.forget(name);
       });
-      await new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
+      await aborted(signal);
     },
   };
   const receiver =

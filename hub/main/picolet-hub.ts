@@ -8,6 +8,7 @@ import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { helpText } from "@picolet/protocol/command-line/help-text.ts";
 import { EX_USAGE, usageReport } from "@picolet/protocol/command-line/usage-error.ts";
 import { describeError, ignore, PicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
 import { NO_CLUSTER } from "../kubernetes/kubeconfig-access.ts";
 import { type HubArguments, parseHubArguments, type ServeArguments } from "./arguments.ts";
@@ -31,7 +32,7 @@ function readConfiguration(path: string, isNamed: boolean): string | undefined {
     if (statSync(path).size > MAX_CONFIGURATION_CHARACTERS) return " ".repeat(MAX_CONFIGURATION_CHARACTERS + 1);
     return readFileSync(path, "utf8");
   } catch (cause) {
-    if (!isNamed && (cause as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+    if (!isNamed && errnoOf(cause) === "ENOENT") return undefined;
     throw new PicoletError("invalid", `cannot read ${path}`, { cause, reason: WRONG_CONFIGURATION });
   }
 }

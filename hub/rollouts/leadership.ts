@@ -5,7 +5,7 @@ import { EQUAL_JITTER, jittered } from "@picolet/protocol/async/backoff.ts";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
 import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
 import { isRecord } from "@picolet/protocol/guards.ts";
-import { type Clock, type Log, type Random, seconds } from "@picolet/protocol/ports.ts";
+import { type Clock, type Log, NEVER, type Random, seconds } from "@picolet/protocol/ports.ts";
 
 /** Another replica takes a Lease over that was not renewed for so long. */
 const LEASE_DURATION = seconds(30);
@@ -142,14 +142,13 @@ export class Leadership {
   /** So that another replica need not wait. Its failure costs the duration of the Lease. */
   async #giveBack(): Promise<void> {
     const { client, clock, log } = this.#components;
-    const never = new AbortController().signal;
     const task = async (signal: AbortSignal): Promise<void> => {
       const lease = await this.#read(signal);
       if (lease !== undefined && this.#isFree(lease))
         await client.update(LEASES, this.#init, this.#lease(lease, NO_HOLDER), {}, signal);
     };
     try {
-      await withDeadline(clock, ATTEMPT_LIMIT, "give a Lease back", task, never);
+      await withDeadline(clock, ATTEMPT_LIMIT, "give a Lease back", task, NEVER);
     } catch (error) {
       log.debug("cannot give the Lease of rollouts back", { error: describeError(error) });
     }

@@ -1,7 +1,7 @@
 import { cancelled, rejectOnAbort } from "@picolet/protocol/async/abort.ts";
 import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
-import type { Clock, Log } from "@picolet/protocol/ports.ts";
-import { millis } from "@picolet/protocol/ports.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
+import { type Clock, type Log, millis, NEVER } from "@picolet/protocol/ports.ts";
 import { decodeBatch, type TelemetryBatch } from "@picolet/protocol/telemetry/batch.ts";
 import type { TelemetryDelivery } from "@picolet/protocol/telemetry/stream-messages.ts";
 import { TelemetryDatabase } from "./telemetry-database.ts";
@@ -233,7 +233,7 @@ export class TelemetryStore implements Disposable {
   #write(): void {
     if (this.#isWriting) return;
     this.#isWriting = true;
-    this.#clock.sleep(GATHER, new AbortController().signal).then(() => {
+    this.#clock.sleep(GATHER, NEVER).then(() => {
       this.#isWriting = false;
       if (!this.#isClosed) this.#writeAll();
     }, ignore("it is never aborted"));
@@ -245,7 +245,7 @@ export class TelemetryStore implements Disposable {
     this.#waiting = [];
     const failure = this.#store(waiting);
     // One board's batch that the database does not take keeps no other's out. A disk that is full refuses all.
-    if (failure === undefined || waiting.length === 1 || /^SQLITE_(FULL|IOERR)/.test(codeOf(failure))) {
+    if (failure === undefined || waiting.length === 1 || /^SQLITE_(FULL|IOERR)/.test(errnoOf(failure))) {
       settle(waiting, failure);
     } else for (const each of waiting) settle([each], this.#store([each]));
     this.#tell();
@@ -357,8 +357,6 @@ export class TelemetryStore implements Disposable {
     );
   }
 }
-
-const codeOf = (error: unknown): string => String((error as { readonly code?: unknown }).code ?? "");
 
 function settle(waiting: readonly Waiting[], cause: unknown): void {
   if (cause === undefined) {

@@ -1,5 +1,5 @@
 import { describeError, PicoletError } from "../errors.ts";
-import { type Clock, type Log, seconds } from "../ports.ts";
+import { type Clock, type Log, NEVER, seconds } from "../ports.ts";
 import { cancelled, ignoreCancelled, joinSignals } from "./abort.ts";
 import type { Component } from "./component.ts";
 import { withDeadline } from "./deadline.ts";
@@ -36,11 +36,10 @@ async function disposeAll(
   components: readonly Component[],
   { clock, log }: { readonly clock: Clock; readonly log: Log },
 ): Promise<void> {
-  const never = new AbortController().signal;
   for (const component of [...components].reverse()) {
     try {
       const dispose = async (): Promise<void> => await component[Symbol.asyncDispose]?.();
-      await withDeadline(clock, DISPOSE_LIMIT, `dispose of the ${component.name}`, dispose, never);
+      await withDeadline(clock, DISPOSE_LIMIT, `dispose of the ${component.name}`, dispose, NEVER);
     } catch (error) {
       log.warn("cannot end a part of the agent", { part: component.name, error: describeError(error) });
     }

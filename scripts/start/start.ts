@@ -3,6 +3,7 @@
  * folder of their own (`.picolet`), gives the cluster the sample pods and shows what becomes of them. Ctrl-C ends all
  * of it.
  */
+
 import { type ChildProcess, execFile, execFileSync, spawn } from "node:child_process";
 import { on, once } from "node:events";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, watch, writeFileSync } from "node:fs";
@@ -16,6 +17,7 @@ import { loadKubeconfigAccess } from "@picolet/hub/kubernetes/kubeconfig-access.
 import { type KubeClient, type KubeObject, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { describeError, ignore, isPicoletError } from "@picolet/protocol/errors.ts";
+import { NEVER } from "@picolet/protocol/ports.ts";
 import { parse } from "yaml";
 import { buildPrograms } from "../build/build.ts";
 import { buildContainerExample } from "../build/build-container-example.ts";
@@ -33,7 +35,6 @@ const END_LIMIT_MS = 30_000;
 const MAX_SOCKET_PATH = 100;
 const NAMESPACE = "default";
 const EDGECTL = "dist/board/bin/edgectl";
-const NEVER = new AbortController().signal;
 
 const say = (line: string): void => void process.stderr.write(`${line}\n`);
 

@@ -6,7 +6,7 @@ import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
 import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { StatusReport } from "@picolet/protocol/local-api/status.ts";
-import { millis, seconds } from "@picolet/protocol/ports.ts";
+import { millis, NEVER, seconds } from "@picolet/protocol/ports.ts";
 import type { Context } from "../context/context.ts";
 import { EXIT_DEGRADED, EXIT_HEALTHY, usageError } from "../context/exit-codes.ts";
 import { readInput } from "../context/input-file.ts";
@@ -21,7 +21,6 @@ const UNIT = "picolet.service";
 const STATUS_INTERVAL = millis(500);
 /** systemd starts the agent within seconds; a slow card takes longer. */
 const SYSTEMCTL_LIMIT = seconds(300);
-const NEVER = new AbortController().signal;
 
 interface Hub {
   readonly server: string;

@@ -4,7 +4,7 @@ import { type AddressInfo, createServer, type Server, type Socket } from "node:n
 import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
 import { describeError, ignore, toPicoletError } from "@picolet/protocol/errors.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
-import { seconds } from "@picolet/protocol/ports.ts";
+import { NEVER, seconds } from "@picolet/protocol/ports.ts";
 import type { Context } from "../context/context.ts";
 import { usageError } from "../context/exit-codes.ts";
 import { parsePodName, podPath } from "../context/objects.ts";
@@ -126,7 +126,7 @@ async function forward(
 async function lingers(sleep: Context["sleep"], socket: Socket): Promise<void> {
   for (let before = -1; before !== socket.bytesWritten && !socket.destroyed; ) {
     before = socket.bytesWritten;
-    await sleep(HALF_CLOSED, new AbortController().signal);
+    await sleep(HALF_CLOSED, NEVER);
   }
   socket.destroy();
 }

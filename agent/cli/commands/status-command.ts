@@ -1,6 +1,7 @@
 import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
 import { parseQuantity, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
 import type { PodReport, StatusAnswer, StatusReport } from "@picolet/protocol/local-api/status.ts";
+import { NEVER } from "@picolet/protocol/ports.ts";
 import { INTERVAL } from "../context/command.ts";
 import { type Context, paintStatus, table, widthOf } from "../context/context.ts";
 import { EXIT_DEGRADED, EXIT_HEALTHY, usageError } from "../context/exit-codes.ts";
@@ -25,6 +26,7 @@ async function watchStatus(context: Context, input: Arguments): Promise<never> {
   const screen = new Screen(context.terminal);
   for (;;) {
     await screen.show(statusText(context, input, await context.client.get<StatusAnswer>("/v1/status")));
+    // Ctrl-C ends the program itself.
     await context.sleep(input.value(INTERVAL), NEVER);
   }
 }
@@ -35,9 +37,6 @@ function stableShape(answer: StatusAnswer): StatusReport {
   const { startedAt: ___, upMs: _____, ...agent } = answer.agent;
   return { ...answer, pods, agent };
 }
-
-/** Ctrl-C ends the program itself. */
-const NEVER = new AbortController().signal;
 
 /** Named in the one line there is for what is written. */
 const MAX_WRITERS = 3;

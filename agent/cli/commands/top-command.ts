@@ -1,5 +1,7 @@
 /** `edgectl top`: what the node, its pods and their containers use. */
+
 import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
+import { NEVER } from "@picolet/protocol/ports.ts";
 import { INTERVAL } from "../context/command.ts";
 import type { Context } from "../context/context.ts";
 import { table } from "../context/context.ts";
@@ -20,8 +22,6 @@ interface Summary {
     readonly containers?: readonly (Used & { readonly name: string })[];
   })[];
 }
-
-const NEVER = new AbortController().signal;
 
 /** Shows it once in a pipe, for machines, or with --once. */
 export async function runTop(context: Context, input: Arguments): Promise<number> {

@@ -1,5 +1,6 @@
 import { connect, type Socket } from "node:net";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import { HttpResponseError, HttpResponseReader, type ResponseHead } from "@picolet/protocol/http/response-reader.ts";
 import type { ApiError } from "@picolet/protocol/local-api/status.ts";
 import type { Millis } from "@picolet/protocol/ports.ts";
@@ -172,7 +173,7 @@ export class AgentClient {
     const { socketPath } = this.#init;
     if (isPicoletError(error))
       return error.code === "corrupt" ? this.#foreign(error.message) : unreachable(error.message);
-    switch (error instanceof Error && "code" in error ? error.code : undefined) {
+    switch (errnoOf(error)) {
       case "ENOENT":
       case "ENOTDIR":
         return unreachable(`there is no socket ${socketPath}\n${this.#advice}`);

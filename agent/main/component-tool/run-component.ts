@@ -4,12 +4,11 @@ import { once } from "node:events";
 import { joinSignals, onAbort } from "@picolet/protocol/async/abort.ts";
 import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import type { ComponentToolRequest } from "@picolet/protocol/local-api/component-tool-messages.ts";
-import { millis } from "@picolet/protocol/ports.ts";
+import { millis, NEVER } from "@picolet/protocol/ports.ts";
 import type { ContainerState } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { readContainerLog } from "../../logs/container-log-reader.ts";
 import { ToolRuntime } from "./tool-runtime.ts";
 
-const NEVER = new AbortController().signal;
 /** As `timeout` has it. */
 const TIMED_OUT = 124;
 

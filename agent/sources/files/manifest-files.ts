@@ -1,4 +1,5 @@
 /** The files below staticPodPath: which there are, and what is in one. Nothing here ever waits for a file. */
+
 import { isUtf8 } from "node:buffer";
 import {
   type BigIntStats,
@@ -13,6 +14,7 @@ import {
   statSync,
 } from "node:fs";
 import { dirname, join } from "node:path";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 
 /**
  * The kubelet takes 10 MB; a Pod of more than 1 MiB could be stored by no API server, and many small files do as well.
@@ -190,7 +192,4 @@ const SAID: Readonly<Record<string, string>> = {
 
 const said = (code: string): string => SAID[code] ?? `cannot be read: ${code}`;
 
-function codeOf(error: unknown): string {
-  const code: unknown = error instanceof Error ? (error as { code?: unknown }).code : undefined;
-  return typeof code === "string" ? code : String(error);
-}
+const codeOf = (error: unknown): string => errnoOf(error) || String(error);

@@ -1,4 +1,4 @@
-import { cancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
+import { cancelled, joinSignals, onAbort } from "@picolet/protocol/async/abort.ts";
 import { ignore, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import type { LifecycleHandler } from "@picolet/protocol/pod/pod.ts";
 import type { Clock, Millis } from "@picolet/protocol/ports.ts";
@@ -168,14 +168,12 @@ export async function runWithGrace<T>(
 ): Promise<T> {
   if (signal.aborted) throw cancelled("the task");
   using joined = joinSignals(life);
-  const cutOff = (): void => {
+  using _cutOff = onAbort(signal, () => {
     clock.sleep(grace, joined.signal).then(() => joined.abort(), ignore("the task has ended in time"));
-  };
-  signal.addEventListener("abort", cutOff, { once: true });
+  });
   try {
     return await task(joined.signal);
   } finally {
-    signal.removeEventListener("abort", cutOff);
     joined.abort();
   }
 }

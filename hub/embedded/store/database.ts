@@ -1,5 +1,6 @@
 import { chmodSync, closeSync, openSync } from "node:fs";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import Database from "better-sqlite3";
 import { factsOf, type StoreFacts } from "./fleet-guard.ts";
 
@@ -75,15 +76,10 @@ export function openDatabase(path: string, judge: (facts: StoreFacts) => void = 
   }
 }
 
-/** better-sqlite3's errors carry SQLite's extended code as a name: SQLITE_BUSY_SNAPSHOT. */
-const sqliteCode = (error: unknown): string => {
-  const code = error instanceof Error && "code" in error ? error.code : "";
-  return typeof code === "string" ? code : "";
-};
-
 function explain(path: string, error: unknown): PicoletError {
   if (error instanceof PicoletError) return error;
-  const code = sqliteCode(error);
+  // SQLite's extended code: SQLITE_BUSY_SNAPSHOT.
+  const code = errnoOf(error);
   if (code.startsWith("SQLITE_BUSY")) {
     return new PicoletError("unavailable", `cannot open ${path}: another picolet-hub has it open`, { cause: error });
   }

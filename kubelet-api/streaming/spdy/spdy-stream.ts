@@ -1,4 +1,5 @@
 import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
+import { NEVER } from "@picolet/protocol/ports.ts";
 import { InboundQueue, Waiters } from "../../pipes/inbound-queue.ts";
 import type { SpdyHeaders } from "./header-block.ts";
 import { MAX_DATA_BYTES, RESET } from "./spdy-frames.ts";
@@ -10,8 +11,6 @@ export interface StreamLink {
   /** The reader has taken so much. */
   consumed(stream: SpdyStream, bytes: number): void;
 }
-
-const NEVER = new AbortController().signal;
 
 /** One stream of a SPDY connection, half-closable. One reader and one writer at a time. */
 export class SpdyStream {

@@ -1,9 +1,11 @@
 /** Operations on streams of bytes: gunzip, hash, peek. */
+
 import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { Readable } from "node:stream";
 import { constants, createGunzip, createZstdDecompress } from "node:zlib";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import { type ByteStream, CHUNK_BYTES } from "./file-bytes.ts";
 
 /** Makes a stream of any source of pieces. A piece that is larger than a read is kept for the next one. */
@@ -92,7 +94,7 @@ async function* inflate(compressed: ByteStream, how: Compression, growth: Growth
     }
   } catch (error) {
     if (error instanceof PicoletError) throw error;
-    const isCut = error instanceof Error && "code" in error && error.code === CUT_OFF;
+    const isCut = errnoOf(error) === CUT_OFF;
     throw new PicoletError("corrupt", `cannot decompress ${how} data`, { cause: isCut ? "it is cut off" : error });
   } finally {
     source.destroy();

@@ -2,7 +2,7 @@
 
 import { checkCancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
 import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
-import { type Clock, type Log, type Millis, millis } from "@picolet/protocol/ports.ts";
+import { type Clock, type Log, type Millis, millis, NEVER } from "@picolet/protocol/ports.ts";
 import type { CgroupPort } from "@picolet/runtime-contract/cgroup-port.ts";
 import type { ContainerState } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { isAlive, killGroup, mayBeAlive, type ProcessId, signalProcess } from "../state/process-id.ts";
@@ -50,7 +50,6 @@ const MAX_LEAVE_CHECKS = 100;
 const LEAVE_CHECK_INTERVAL = millis(20);
 /** The shell's exit code: 128 and the number of SIGKILL. */
 const KILLED = 137;
-const NEVER = new AbortController().signal;
 
 export class ContainerRun {
   #file: ContainerFile;

@@ -5,7 +5,7 @@
 import { openSync, writeFileSync } from "node:fs";
 import { checkCancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
 import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
-import { type Clock, type Log, type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
+import { type Clock, type Log, type Millis, millis, NEVER, seconds } from "@picolet/protocol/ports.ts";
 import type { CgroupPort } from "@picolet/runtime-contract/cgroup-port.ts";
 import type { DenseUsage } from "../../shared/messages/dense-messages.ts";
 import type { RunnerLaunch } from "../../shared/messages/launch.ts";
@@ -44,7 +44,6 @@ const USAGE_TIMEOUT = millis(250);
 /** Between `started` and the shell's line in its file is a system call or two. */
 const MAX_PROCESS_CHECKS = 100;
 const PROCESS_CHECK_INTERVAL = millis(20);
-const NEVER = new AbortController().signal;
 
 export class DenseProcess implements ContainerProcess {
   readonly name: string;

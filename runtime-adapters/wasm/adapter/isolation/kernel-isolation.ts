@@ -1,8 +1,10 @@
 /**
  * How a component's process is isolated, read from the kernel while it runs: what was asked for may not be what it has.
  */
+
 import { readFileSync, readlinkSync } from "node:fs";
 import { describeError } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 
 export interface KernelIsolation {
   /** Measures that the kernel enforces: "no capabilities". */
@@ -35,7 +37,7 @@ export function isolationOf(pid: number): KernelIsolation | { readonly problem: 
     // A grant of network is one of the node's: within its policy, this is as it should be.
     measures.push(isOwn("net") ? "no network" : "network of the node, within its grants");
   } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
+    const code = errnoOf(error);
     return code === "ENOENT" || code === "ESRCH" ? undefined : { problem: describeError(error) };
   }
   judge(status.get("Seccomp") === SECCOMP_MODE_FILTER, "seccomp filter", "seccomp filter");

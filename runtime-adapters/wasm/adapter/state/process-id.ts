@@ -5,6 +5,7 @@
 
 import { readFileSync } from "node:fs";
 import { ignore } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 
 export interface ProcessId {
   readonly pid: number;
@@ -36,7 +37,7 @@ export function mayBeAlive({ pid }: ProcessId): boolean {
     process.kill(pid, 0);
     return true;
   } catch (error) {
-    return error instanceof Error && "code" in error && error.code === "EPERM";
+    return errnoOf(error) === "EPERM";
   }
 }
 

@@ -2,9 +2,11 @@
  * The frame of a program that does one task and ends. The task is the first line of standard input, the answers are
  * lines of standard output. When the input ends, the agent that wanted it has gone.
  */
+
 import { writeSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
+import { NEVER } from "@picolet/protocol/ports.ts";
 
 /** Writes one line. */
 export function answerLine(message: object): void {
@@ -15,7 +17,7 @@ export function answerLine(message: object): void {
 export function runOneTask<T>(run: (task: T, signal: AbortSignal) => Promise<object>): void {
   const main = async (text: string): Promise<void> => {
     try {
-      answerLine(await run(JSON.parse(text) as T, new AbortController().signal));
+      answerLine(await run(JSON.parse(text) as T, NEVER));
     } catch (error) {
       const { code, retryable } = isPicoletError(error) ? error : { code: "failed" as const, retryable: true };
       answerLine({ kind: "failed", code, retryable, message: describeError(error) });

@@ -16,6 +16,7 @@ import { BoundSocket, createServer, type Server, type Socket } from "node:net";
 import { constants } from "node:os";
 import { Duplex } from "node:stream";
 import { ignore } from "@picolet/protocol/errors.ts";
+import { errnoOf } from "@picolet/protocol/guards.ts";
 import {
   END_OF_FILE,
   type HttpParser,
@@ -63,10 +64,8 @@ export class PublicParts implements NodePrivateApi {
   }
 }
 
-const errnoOf = (error: unknown): number => {
-  const { code = "" } = error as NodeJS.ErrnoException;
-  return -(constants.errno[code as keyof typeof constants.errno] ?? constants.errno.EIO);
-};
+const statusOf = (error: unknown): number =>
+  -(constants.errno[errnoOf(error) as keyof typeof constants.errno] ?? constants.errno.EIO);
 
 class PublicListener implements TcpListener {
   readonly #parts: PublicParts;
@@ -83,7 +82,7 @@ class PublicListener implements TcpListener {
       this.#bound = new BoundSocket({ host, port });
       return 0;
     } catch (error) {
-      return errnoOf(error);
+      return statusOf(error);
     }
   }
 
@@ -126,7 +125,7 @@ class PublicHandle implements TcpHandle {
       this.#hasEnded = true;
       if (this.#rest === undefined) this.#report(END_OF_FILE);
     });
-    socket.on("error", (error) => this.#report(errnoOf(error)));
+    socket.on("error", (error) => this.#report(statusOf(error)));
   }
 
   get writeQueueSize(): number {
@@ -189,7 +188,7 @@ class PublicHandle implements TcpHandle {
     if (this.#socket.destroyed) return -constants.errno.EPIPE;
     let isAsync = false;
     write((error) => {
-      if (isAsync) request.oncomplete?.(error ? errnoOf(error) : 0);
+      if (isAsync) request.oncomplete?.(error ? statusOf(error) : 0);
     });
     isAsync = this.#socket.writableLength > 0;
     this.#parts.isWriting = isAsync;
