@@ -1,10 +1,12 @@
 /** Containers of every kind, hooks, deadlines and ends: the whole agent over one fake runtime, on virtual time. */
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
+import { WatchSource } from "@picolet/protocol/async/watch.ts";
 import type { PodManifest } from "@picolet/protocol/pod/pod.ts";
 import { millis, podUid, seconds } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { filePod, IMAGE, SmallAgent, SmallBoard } from "@picolet/test/support/unit/agent/small-agent.ts";
+import type { DeviceResources } from "../core/pods/container-devices.ts";
 import type { PodEnd } from "../core/pods/pod-admission.ts";
 
 type Spec = NonNullable<PodManifest["spec"]>;
@@ -599,6 +601,33 @@ describe("ending a pod that is wanted", () => {
     assert.equal(second.containers(pod)[0], "app/2 running");
     assert.equal(second.status(pod)?.phase, "Running");
   });
+});
+
+test("a rejected pod of the node's own is judged again when a device that it asks for is plugged in", async () => {
+  using board = new SmallBoard();
+  const camera = "example.com/camera";
+  const resourcesOf = (cameras: number, others: number): DeviceResources => {
+    const counts = { [camera]: String(cameras), "example.com/other": String(others) };
+    return { capacity: counts, allocatable: counts };
+  };
+  const changes = new WatchSource(resourcesOf(0, 0));
+  const devices = { changes, prepare: async () => undefined, launch: async () => undefined, health: () => [] };
+  await using agent = new SmallAgent(board, { devices });
+  const pod = podWith({ containers: [container("app", { resources: { limits: { [camera]: "2" } } })] });
+  const isThere = (): boolean => changes.current.allocatable[camera] === "2";
+  agent.admission.rejects = () => (isThere() ? undefined : { reason: `OutOf${camera}`, message: "no camera" });
+  await agent.want(pod);
+  await agent.pass(1000);
+  assert.equal(agent.status(pod)?.reason, `OutOf${camera}`);
+  assert.equal(agent.admission.asked.length, 1);
+  for (const less of [resourcesOf(0, 1), resourcesOf(1, 1)]) {
+    changes.set(less);
+    await agent.pass(1000);
+  }
+  assert.equal(agent.admission.asked.length, 1);
+  changes.set(resourcesOf(2, 1));
+  await agent.pass(5000);
+  assert.deepEqual([agent.status(pod)?.phase, agent.admission.asked.length], ["Running", 2]);
 });
 
 describe("a restart that a user asks for", () => {

@@ -7,7 +7,7 @@ import { describeError, isCancelled, isPicoletError } from "@picolet/protocol/er
 import { type Clock, type Log, millis, type PodUid, type Random, seconds } from "@picolet/protocol/ports.ts";
 import type { DesiredPod, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { NodeCounts } from "../core/node/node-counts.ts";
-import type { ContainerDevices } from "../core/pods/container-devices.ts";
+import type { ContainerDevices, DeviceResources } from "../core/pods/container-devices.ts";
 import type { ContainerPlacement } from "../core/pods/container-placement.ts";
 import type { PodAdmission, PodEnd, PodEnder, PodLeave, PodMover } from "../core/pods/pod-admission.ts";
 import type { PodResources } from "../core/pods/pod-cgroup-ports.ts";
@@ -16,6 +16,7 @@ import type { ImageManager, PodEnvironment, RuntimeChoices, RuntimeRouter } from
 import type { HookRunner, Prober } from "../core/pods/probe-ports.ts";
 import { type DecisionRecorder, NO_DECISIONS } from "../core/store/decisions.ts";
 import type { DesiredSnapshot, DesiredStore, EventRecorder } from "../core/store/store-ports.ts";
+import { type Amounts, allocatableAmounts, mayFitSince } from "../plan/admission/admission-resources.ts";
 import { applyClaims } from "../plan/allocation.ts";
 import { type CrashBackoffLimits, DEFAULT_CRASH_BACKOFF } from "../plan/crash-backoff.ts";
 import { planPod } from "../plan/plan-pod.ts";
@@ -66,7 +67,7 @@ export interface PodWorkersComponents {
   /** Missing: containers run on any CPU. */
   readonly placement?: ContainerPlacement | undefined;
   /** Missing: containers get no devices. */
-  readonly devices?: (ContainerDevices & { readonly changes: Watch<unknown> }) | undefined;
+  readonly devices?: (ContainerDevices & { readonly changes: Watch<DeviceResources> }) | undefined;
   /** Missing: pods have no cgroups here. */
   readonly podResources?: PodResources | undefined;
   /** Fires when what the API server gives the pods may have changed. Missing: it never does. */
@@ -242,13 +243,22 @@ export class PodWorkers implements Component, PodObserverSink, PodEnder, PodMove
     for await (const snapshot of this.#components.store.desired.changes(signal)) this.#reconcile(snapshot);
   }
 
-  /** Pods that wait for a plugin go on, and the health of devices is published. */
-  async #followDevices(changes: Watch<unknown>, signal: AbortSignal): Promise<void> {
-    for await (const _ of changes.changes(signal)) {
+  /**
+   * Pods that wait for a plugin go on, and the health of devices is published. A pod of the node's own that was
+   * rejected is judged again when there are more devices of those that it asks for, because no controller replaces it.
+   */
+  async #followDevices(changes: Watch<DeviceResources>, signal: AbortSignal): Promise<void> {
+    let before: Amounts = new Map();
+    for await (const { allocatable } of changes.changes(signal)) {
+      const now = allocatableAmounts(allocatable);
       for (const worker of this.#workers.values()) {
+        const { desired, state } = worker;
         worker.objectsChanged();
         worker.poke();
+        const isRejected = state.kind === "finished" && state.outcome.rejected === true;
+        if (isRejected && desired.source !== "api" && mayFitSince(desired.pod, before, now)) worker.revive();
       }
+      before = now;
     }
   }
 

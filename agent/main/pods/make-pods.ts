@@ -8,7 +8,7 @@ import { DraDriverTable } from "../../claims/dra-driver-table.ts";
 import { DriverReport } from "../../claims/driver-report.ts";
 import type { Configuration } from "../../config/configuration.ts";
 import type { AgentPod } from "../../core/pods/agent-pod.ts";
-import type { ContainerDevices } from "../../core/pods/container-devices.ts";
+import type { ContainerDevices, DeviceResources } from "../../core/pods/container-devices.ts";
 import type { ContainerPlacement } from "../../core/pods/container-placement.ts";
 import type { RuntimeChoices } from "../../core/pods/pod-ports.ts";
 import type { RuntimeChooserComponents } from "../../images/runtime-chooser.ts";
@@ -37,7 +37,7 @@ export interface PodsComponents {
   /** Missing: no pod gets CPUs or memory for itself alone. */
   readonly placement: ContainerPlacement | undefined;
   /** The node's devices. */
-  readonly devices: ContainerDevices & { readonly changes: Watch<unknown> };
+  readonly devices: ContainerDevices & { readonly changes: Watch<DeviceResources> };
   /** All of this node; asked when there are some. */
   readonly pods: () => readonly AgentPod[];
 }

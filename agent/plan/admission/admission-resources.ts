@@ -78,6 +78,13 @@ export function shortages(pod: Pod, others: readonly Pod[], allocatable: Amounts
   );
 }
 
+/** @returns whether the node has more of a resource than before, and as much as the pod asks for */
+export const mayFitSince = (pod: Pod, before: Amounts, now: Amounts): boolean =>
+  [...now].some(([resource, amount]) => {
+    const requested = requestOf(pod, resource);
+    return requested > 0n && amount >= requested && amount > (before.get(resource) ?? 0n);
+  });
+
 function rank(resource: string): number {
   const index = ORDER.indexOf(resource);
   return index < 0 ? ORDER.length : index;

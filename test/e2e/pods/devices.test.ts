@@ -124,6 +124,8 @@ test("a plugin that refuses fails the pod with its words, and a wrong registrati
 });
 
 test("rules of the configuration offer device nodes and CDI devices without a plugin", { skip }, async (context) => {
+  const plugged = `/dev/picolet-rule${process.pid}`;
+  context.after(() => rmSync(plugged, { force: true }));
   const folder = "/var/run/cdi";
   const spec = join(folder, `picolet-test-${process.pid}.json`);
   mkdirSync(folder, { recursive: true });
@@ -134,6 +136,7 @@ test("rules of the configuration offer device nodes and CDI devices without a pl
   const rules = [
     { name: "example.com/full", match: "/dev/full" },
     { name: "example.com/accelerator", match: [`cdi:picolet.test/a${process.pid}`] },
+    { name: "example.com/plugged", match: plugged },
   ];
   await using node = nodeWith(containerd, { config: { devices: rules } });
   await node.start();
@@ -155,6 +158,12 @@ test("rules of the configuration offer device nodes and CDI devices without a pl
   node.writeManifest("late.json", withCameras("late", 1, "example.com/full"));
   const pods = await node.waitForPods("a failed pod", (all) => all.get("late-node")?.status?.phase === "Failed");
   assert.equal(pods.get("late-node")?.status?.reason, "UnexpectedAdmissionError");
+
+  node.writeManifest("plugged.json", withCameras("plugged", 1, "example.com/plugged"));
+  await node.waitForPods("a pod without its device", (all) => all.get("plugged-node")?.status?.phase === "Failed");
+  mknod(plugged, 5);
+  await node.waitForPods("a pod whose device is plugged in", (all) => isReady(all.get("plugged-node")));
+  assert.match(inside(node, "plugged-node", `ls -l ${plugged}`), /^c/);
 });
 
 /** A number that no driver has: opening a node of it says whether the cgroup allows it. */

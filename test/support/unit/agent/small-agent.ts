@@ -72,7 +72,7 @@ export class SmallAgent implements AsyncDisposable {
   constructor(
     board: SmallBoard,
     init: PodWorkersInit &
-      Pick<PodWorkersComponents, "objectsChanged" | "podResources" | "choices"> & {
+      Pick<PodWorkersComponents, "objectsChanged" | "podResources" | "choices" | "devices"> & {
         readonly store?: Store;
         /** A second runtime, of components. */
         readonly components?: FakeRuntime;
@@ -105,6 +105,7 @@ export class SmallAgent implements AsyncDisposable {
         ...{ prober: this.prober, hooks: this.hooks, admission: this.admission },
         podResources: init.podResources,
         objectsChanged: init.objectsChanged,
+        devices: init.devices,
       },
       init,
     );
