@@ -38,7 +38,7 @@ export interface UserInfo {
 export interface ObjectLookup {
   /** @param resource as in `ResourceDefinition.plural`, `configmaps`, or with its group, `daemonsets.apps` */
   get(resource: string, namespace: string, name: string): ApiObject | undefined;
-  /** @param namespace "" for all */
+  /** Frozen, without managed fields, and in a namespace without annotations. @param namespace "" for all */
   list(resource: string, namespace: string): readonly ApiObject[];
 }
 

@@ -597,7 +597,7 @@ test("new rules are compared with their writer's within a bound, however many co
   assert.deepEqual([incomplete, (resourceRules as Json[]).length], [true, 34]);
 });
 
-test("a question about a name reads neither all pods nor all roles again", async (t) => {
+test("requests do not read all pods, roles or services again", async (t) => {
   await using server = await TestApiServer.start();
   const reads = t.mock.method(server.server.core.store, "list").mock;
   await furnished(server);
@@ -618,9 +618,17 @@ test("a question about a name reads neither all pods nor all roles again", async
   const rules = [rule(["pods"], ["get"])];
   await server.expect(201, "POST", `${RBAC}/clusterroles`, { body: { metadata: { name: "reader" }, rules } });
   await server.expect(200, "GET", `${POD_PATH}/mine`, { token: "joe" });
-  const isMeant = /^pods|^persistentvolumes|rbac/;
-  const read = reads.calls.map(({ arguments: [resource] }) => resource).filter((each) => isMeant.test(each));
-  assert.deepEqual(read, []);
+  for (const name of ["one", "two"]) {
+    const spec = { ports: [{ port: 80 }] };
+    await server.expect(201, "POST", "/api/v1/namespaces/default/services", { body: { metadata: { name }, spec } });
+  }
+  const read = reads.calls.map(({ arguments: [resource] }) => resource);
+  assert.deepEqual(read.toSorted(), [...new Set(read)].toSorted(), "each is read once");
+  const isNeverRead = /^pods|^persistentvolumes|rbac/;
+  assert.deepEqual(
+    read.filter((each) => isNeverRead.test(each)),
+    [],
+  );
 });
 
 test("certificates are approved and signed with the signer's consent, and make no user a master", async () => {

@@ -186,7 +186,7 @@ export class ApiHandler {
     }
     if (request.verb === "watch") this.#fairness.countStream(user, signal);
     const body = BODY_VERBS.has(request.verb) ? await turn.readBody(message) : Buffer.alloc(0);
-    return this.#resources.handle({ ...request, body, warnings, signal });
+    return this.#resources.handle({ ...request, body, warnings, memory: turn.memory, signal });
   }
 
   #authorize(message: IncomingMessage, path: ResourcePath, query: URLSearchParams, user: UserInfo): AuthorizedRequest {
@@ -226,7 +226,8 @@ export class ApiHandler {
       turn.leave();
       response.writeHead(200, { "Content-Type": reply.contentType });
       response.flushHeaders();
-      await writeChunks(response, reply.chunks, signal);
+      const unread = (bytes: number): number => ANSWER_MS + bytes / ANSWER_BYTES_PER_MS;
+      await writeChunks(response, reply.chunks, { clock: this.#components.clock, unread }, signal);
       await endResponse(response);
       return;
     }

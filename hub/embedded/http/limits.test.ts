@@ -234,6 +234,30 @@ test("an object has a bounded number of managers, and an answer a bounded number
   });
 });
 
+test("answers that take long to format wait for their turn", async (t) => {
+  const { turns } = server.server.core.service;
+  const pauses = t.mock.method(turns, "next").mock;
+  const path = `${MAPS}/formatted`;
+  await server.expect(201, "POST", MAPS, { body: config("formatted", texts(1000, "x".repeat(50))) });
+  await server.expect(201, "POST", MAPS, { body: config("pretty", texts(2000, "x".repeat(50))) });
+  await server.expect(201, "POST", MAPS, { body: config("large", texts(1, "x".repeat(300_000))) });
+  await server.expect(201, "POST", MAPS, { body: config("small", texts(10, "x")) });
+  const table = "application/json;as=Table;g=meta.k8s.io;v=v1";
+  for (const [count, query, accept] of [
+    [0, path, "application/json"],
+    [1, path, "application/yaml"],
+    [1, `${MAPS}/pretty?pretty=1`, "application/json"],
+    [0, `${MAPS}/pretty`, "application/json"],
+    [1, `${MAPS}/large`, table],
+    [0, `${MAPS}/small?pretty=1`, "application/yaml"],
+    [0, `${MAPS}/small`, table],
+  ] as const) {
+    pauses.resetCalls();
+    await server.expect(200, "GET", query, { headers: { accept } });
+    assert.equal(pauses.callCount(), count, `${query} ${accept}`);
+  }
+});
+
 test("large answers are not formatted", async () => {
   await server.expect(201, "POST", MAPS, { body: config("wide", texts(2000, "x".repeat(40))) });
   const yaml = await server.ask("GET", `${MAPS}/wide`, { headers: { accept: "application/yaml" } });

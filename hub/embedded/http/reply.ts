@@ -1,6 +1,8 @@
 import type { ServerResponse } from "node:http";
 import { onceAny } from "@picolet/kubelet-api/pipes/byte-pipe.ts";
-import { ignoreCancelled } from "@picolet/protocol/async/abort.ts";
+import { ignoreCancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
+import { ignore } from "@picolet/protocol/errors.ts";
+import { type Clock, millis } from "@picolet/protocol/ports.ts";
 import { stringify } from "yaml";
 
 /** An answer that is not written yet. */
@@ -39,6 +41,16 @@ const MAX_YAML_LENGTH = 64 * 1024;
 /** Formatting JSON takes 1 ms for 50 KB. */
 const MAX_PRETTY_LENGTH = 1024 * 1024;
 
+/** Formatting takes as long as reading so many times the text. */
+const YAML_WORK = 32;
+const PRETTY_WORK = 4;
+
+/** @returns the characters of JSON whose reading takes as long as what `encoderOf` does with a text */
+export function formattingWork(encoding: "json" | "yaml", isPretty: boolean, length: number): number {
+  if (encoding === "yaml") return length > MAX_YAML_LENGTH ? 0 : length * YAML_WORK;
+  return isPretty && length <= MAX_PRETTY_LENGTH ? length * PRETTY_WORK : 0;
+}
+
 /** Encodes JSON texts for a client. */
 export const encoderOf = (encoding: "json" | "yaml", isPretty: boolean): Encode => {
   if (encoding === "yaml") {
@@ -50,17 +62,32 @@ export const encoderOf = (encoding: "json" | "yaml", isPretty: boolean): Encode 
   return (json) => ({ body: format(json), contentType: "application/json" });
 };
 
-/** One piece after the other, waiting for a reader that is slow. Ends when the client goes away or `signal` aborts. */
+/** How long a client may leave a piece of so many bytes unread. */
+export interface ReadLimit {
+  readonly clock: Pick<Clock, "sleep">;
+  /** @returns milliseconds */
+  readonly unread: (bytes: number) => number;
+}
+
+/**
+ * One piece after the other, waiting for a reader that is slow; one that does not read is cut off. Ends when the client
+ * goes away or `signal` aborts.
+ */
 export async function writeChunks(
   response: ServerResponse,
   chunks: AsyncIterable<string>,
+  { clock, unread }: ReadLimit,
   signal: AbortSignal,
 ): Promise<void> {
   for await (const chunk of chunks) {
     if (response.destroyed) return;
     if (response.write(chunk)) continue;
+    using taken = joinSignals(signal);
+    const cut = (): void => void response.destroy();
+    clock.sleep(millis(unread(chunk.length)), taken.signal).then(cut, ignore("the client has taken it, or is gone"));
     // It aborts when the response is closed, too.
     await onceAny(response, ["drain"], signal).catch(ignoreCancelled);
+    taken.abort();
   }
 }
 

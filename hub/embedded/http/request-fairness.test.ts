@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
-import { classify, RequestFairness } from "./request-fairness.ts";
+import { classify, FLOW_BYTES, MAX_LIST_BYTES, RequestFairness } from "./request-fairness.ts";
 import { parsePath } from "./request-info.ts";
 
 const never = new AbortController().signal;
@@ -80,4 +80,68 @@ test("streams are counted until they end, and answers until they are sent", asyn
   await again.enter(to, 1);
   again[Symbol.dispose]();
   assert.deepEqual(fairness.load, { seats: 0, waiting: 0, bytes: 0, streams: 1 });
+});
+
+const MEBIBYTE = 1024 * 1024;
+
+test("streams of a flow wait for what its clients leave unread, in turn, and no other flow's do", async () => {
+  const fairness = new RequestFairness({ clock: new VirtualClock(), count: () => 0 });
+  const turnOf = async (name: string) => {
+    const turn = fairness.begin(never);
+    await turn.enter(classify(user(name, AUTHENTICATED), "", pathOf("/api/v1/pods")), 1);
+    turn.leave();
+    return turn;
+  };
+  const [joe, ann] = [await turnOf("joe"), await turnOf("ann")];
+  const granted: number[] = [];
+  const gone = new AbortController();
+  const all = Array.from({ length: 20 }, (_, index) =>
+    joe.take(MEBIBYTE, index === 17 ? gone.signal : never).then((kept) => {
+      granted.push(index);
+      return kept;
+    }),
+  );
+  all[17]?.catch(() => granted.push(-17));
+  const other = await ann.take(MEBIBYTE, never);
+  assert.deepEqual(
+    granted,
+    Array.from({ length: FLOW_BYTES / MEBIBYTE }, (_, index) => index),
+  );
+  assert.equal(fairness.load.bytes, FLOW_BYTES + MEBIBYTE);
+  gone.abort();
+  const [first, second] = [await all[0], await all[1]];
+  first?.resize(3 * MEBIBYTE);
+  second?.[Symbol.dispose]();
+  second?.[Symbol.dispose]();
+  await Promise.resolve();
+  assert.deepEqual(granted.slice(16), [-17], "too much is kept still");
+  first?.resize(0);
+  await all[16];
+  assert.deepEqual(granted.slice(16), [-17, 16, 18]);
+  for (const [index, kept] of all.entries()) if (index !== 17) (await kept)[Symbol.dispose]();
+  other[Symbol.dispose]();
+  assert.deepEqual(granted.slice(16), [-17, 16, 18, 19]);
+  assert.equal(fairness.load.bytes, 0);
+});
+
+test("one list of a flow may be larger than its budget, but no other one beside it", async () => {
+  const fairness = new RequestFairness({ clock: new VirtualClock(), count: () => 0 });
+  const to = classify(user("joe", AUTHENTICATED), "", pathOf("/api/v1/pods"));
+  const begin = async () => {
+    const turn = fairness.begin(never);
+    await turn.enter(to, 1);
+    return turn;
+  };
+  const [one, two] = [await begin(), await begin()];
+  one.grow(FLOW_BYTES - MEBIBYTE);
+  two.grow(MEBIBYTE / 2);
+  assert.throws(() => two.grow(MEBIBYTE), /Too many requests/);
+  assert.throws(() => one.grow(MEBIBYTE), /Too many requests/);
+  two[Symbol.dispose]();
+  one.grow(4 * FLOW_BYTES);
+  assert.throws(() => one.grow(MAX_LIST_BYTES), /the list has more than \d+ bytes; ask for it in pages/);
+  one.holdAnswer(MEBIBYTE);
+  assert.equal(fairness.load.bytes, MEBIBYTE);
+  one[Symbol.dispose]();
+  assert.equal(fairness.load.bytes, 0);
 });

@@ -10,14 +10,16 @@ import type { IncomingMessage } from "node:http";
 import { FairQueue, QueueRefusal, type Seat } from "@picolet/kubelet-api/fairness/fair-queue.ts";
 import { networkOf } from "@picolet/kubelet-api/fairness/network-of.ts";
 import { bodyOf } from "@picolet/kubelet-api/pipes/unread-body.ts";
+import { cancelled } from "@picolet/protocol/async/abort.ts";
 import { NODES_GROUP } from "@picolet/protocol/pki/node-subject.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
 import { type IdentityKind, identityKindOf } from "../admission/quotas.ts";
-import { bodyTooLarge, MAX_BODY_BYTES } from "../api/limits.ts";
+import { bodyTooLarge, MAX_BODY_BYTES, tooLarge } from "../api/limits.ts";
 import type { UserInfo } from "../api/resource-definition.ts";
 import { StatusError } from "../api/status-error.ts";
 import { AUTHENTICATED, MASTERS, SERVICE_ACCOUNTS } from "../auth/attributes.ts";
+import type { KeptBytes, UserMemory } from "../service/resource-request.ts";
 import type { RequestPath, RequestVerb } from "./request-info.ts";
 
 /** Shares of the suggested priority levels. `exempt` has no queue. */
@@ -51,6 +53,9 @@ export const WAIT_LIMIT = seconds(15);
 export const FLOW_BYTES = 16 * 1024 * 1024;
 /** Bytes of all flows; when they are used up, each flow has an equal part of them. */
 export const TOTAL_BYTES = 128 * 1024 * 1024;
+
+/** One list without pages; it is three times in memory while its answer is made. */
+export const MAX_LIST_BYTES = 2 * TOTAL_BYTES;
 
 /** Reading, checking and writing 64 KiB takes as long as an ordinary request. */
 const BYTES_PER_WIDTH = 64 * 1024;
@@ -111,6 +116,7 @@ export interface RequestFairnessComponents {
 export class RequestFairness {
   readonly #queue: FairQueue;
   readonly #bytes = new FlowBytes();
+  readonly #unread = new UnreadBytes();
   readonly #count: (resource: string) => number;
   readonly #streams = new Map<string, number>();
 
@@ -129,12 +135,12 @@ export class RequestFairness {
   get load(): { readonly seats: number; readonly waiting: number; readonly bytes: number; readonly streams: number } {
     const { seats, waiting } = this.#queue.load;
     const streams = [...this.#streams.values()].reduce((sum, each) => sum + each, 0);
-    return { seats, waiting, bytes: this.#bytes.total, streams };
+    return { seats, waiting, bytes: this.#bytes.total + this.#unread.total, streams };
   }
 
   /** For one request, whose end disposes of it. */
   begin(signal: AbortSignal): RequestTurn {
-    return new RequestTurn({ queue: this.#queue, bytes: this.#bytes }, signal);
+    return new RequestTurn({ queue: this.#queue, bytes: this.#bytes, unread: this.#unread }, signal);
   }
 
   /** The width of a request without its body. */
@@ -167,10 +173,11 @@ export class RequestFairness {
 interface TurnComponents {
   readonly queue: FairQueue;
   readonly bytes: FlowBytes;
+  readonly unread: UnreadBytes;
 }
 
 /** One request's way: it waits for a seat, reads its body without one, waits again, and answers. */
-export class RequestTurn implements Disposable {
+export class RequestTurn implements UserMemory, Disposable {
   /** For the metrics; undefined: no resource was asked for, or it is not known yet. */
   verb: RequestVerb | undefined;
   readonly #components: TurnComponents;
@@ -222,11 +229,36 @@ export class RequestTurn implements Disposable {
     return chunks.length === 1 && chunks[0] !== undefined ? chunks[0] : Buffer.concat(chunks);
   }
 
+  /** Undefined: an administrator's, without a bound. */
+  get memory(): UserMemory | undefined {
+    return this.#isQueued ? this : undefined;
+  }
+
+  /**
+   * Counts further bytes of a list. One list of the flow may be larger than the flow's budget; others give way.
+   * @throws StatusError 413, 429
+   */
+  grow(bytes: number): void {
+    if (!this.#isQueued) return;
+    const flow = this.#class?.flow ?? "";
+    const budget = this.#components.bytes;
+    if (this.#held + bytes > MAX_LIST_BYTES) {
+      throw tooLarge(`the list has more than ${MAX_LIST_BYTES} bytes; ask for it in pages, by "limit" and "continue"`);
+    }
+    if (!budget.mayGrow(flow, this.#held, bytes)) throw tooManyRequests();
+    budget.hold(flow, bytes);
+    this.#held += bytes;
+  }
+
+  take(bytes: number, signal: AbortSignal): Promise<KeptBytes> {
+    return this.#components.unread.take(this.#class?.flow ?? "", bytes, signal);
+  }
+
   /** An answer of so many bytes is kept until it is sent; further requests of the flow wait for it. */
   holdAnswer(bytes: number): void {
     if (!this.#isQueued) return;
-    this.#held += bytes;
-    this.#components.bytes.hold(this.#class?.flow ?? "", bytes);
+    this.#components.bytes.resize(this.#class?.flow ?? "", this.#held, bytes);
+    this.#held = bytes;
   }
 
   [Symbol.dispose](): void {
@@ -275,6 +307,17 @@ class FlowBytes {
     return held + bytes <= (isFull ? Math.min(FLOW_BYTES, TOTAL_BYTES / this.#flows.size) : FLOW_BYTES);
   }
 
+  /** True when a flow's answer in the making, of `own` bytes so far, may have more. */
+  mayGrow(flow: string, own: number, bytes: number): boolean {
+    const isAlone = (this.#flows.get(flow) ?? 0) === own;
+    return isAlone ? this.total + bytes <= 2 * TOTAL_BYTES : this.hasRoom(flow, bytes);
+  }
+
+  resize(flow: string, from: number, to: number): void {
+    if (to > from) this.hold(flow, to - from);
+    else if (to < from) this.release(flow, from - to);
+  }
+
   hold(flow: string, bytes: number): void {
     if (bytes === 0) return;
     this.#flows.set(flow, (this.#flows.get(flow) ?? 0) + bytes);
@@ -286,6 +329,66 @@ class FlowBytes {
     if (left > 0) this.#flows.set(flow, left);
     else this.#flows.delete(flow);
     this.total -= bytes;
+  }
+}
+
+interface WaitingStream {
+  readonly bytes: number;
+  readonly grant: () => void;
+}
+
+/** Bytes that streams keep until their clients take them. Streams of a flow that has too many wait for each other. */
+class UnreadBytes {
+  readonly #bytes = new FlowBytes();
+  /** By flow, in the order of their coming. */
+  readonly #waiting = new Map<string, Set<WaitingStream>>();
+
+  get total(): number {
+    return this.#bytes.total;
+  }
+
+  /** @throws `cancelled` */
+  async take(flow: string, bytes: number, signal: AbortSignal): Promise<KeptBytes> {
+    if (this.#waiting.has(flow) || !this.#bytes.hasRoom(flow, bytes)) await this.#wait(flow, bytes, signal);
+    else this.#bytes.hold(flow, bytes);
+    let held = bytes;
+    const resize = (to: number): void => {
+      this.#bytes.resize(flow, held, to);
+      held = to;
+      this.#grant();
+    };
+    return { resize, [Symbol.dispose]: () => resize(0) };
+  }
+
+  #wait(flow: string, bytes: number, signal: AbortSignal): Promise<void> {
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const waiting = this.#waiting.get(flow) ?? new Set();
+    const giveUp = (): void => {
+      waiting.delete(waiter);
+      if (waiting.size === 0) this.#waiting.delete(flow);
+      reject(cancelled("the wait for memory"));
+    };
+    const grant = (): void => {
+      signal.removeEventListener("abort", giveUp);
+      resolve();
+    };
+    const waiter: WaitingStream = { bytes, grant };
+    if (signal.aborted) return Promise.reject(cancelled("the wait for memory"));
+    signal.addEventListener("abort", giveUp, { once: true });
+    this.#waiting.set(flow, waiting.add(waiter));
+    return promise;
+  }
+
+  #grant(): void {
+    for (const [flow, waiting] of this.#waiting) {
+      for (const waiter of waiting) {
+        if (!this.#bytes.hasRoom(flow, waiter.bytes)) break;
+        this.#bytes.hold(flow, waiter.bytes);
+        waiting.delete(waiter);
+        waiter.grant();
+      }
+      if (waiting.size === 0) this.#waiting.delete(flow);
+    }
   }
 }
 

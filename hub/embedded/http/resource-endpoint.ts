@@ -17,12 +17,12 @@ import type { ModelSource } from "../schema/models.ts";
 import { PROTOBUF_TYPE, ProtobufReader } from "../schema/protobuf.ts";
 import { deleteParams, listParams, watchParams, writeParams } from "../service/params.ts";
 import type { ListResult } from "../service/resource-reader.ts";
-import type { ResourceRequest, WriteParams } from "../service/resource-request.ts";
+import type { ResourceRequest, UserMemory, WriteParams } from "../service/resource-request.ts";
 import type { ResourceService } from "../service/resource-service.ts";
 import type { WatchItem } from "../service/resource-watch.ts";
 import { type BodyReaders, mediaType, type ParsedBody, parseBody, parseObjectBody, requireMediaType } from "./body.ts";
 import { type Negotiated, NOT_ACCEPTABLE, negotiate } from "./negotiation.ts";
-import { encoderOf, type Reply } from "./reply.ts";
+import { encoderOf, formattingWork, type Reply } from "./reply.ts";
 import type { RequestVerb, ResourcePath } from "./request-info.ts";
 import { YamlReader } from "./yaml-reader.ts";
 
@@ -37,6 +37,7 @@ export interface ResourceCall {
   readonly user: UserInfo;
   readonly warnings: string[];
   readonly authorizeCreate: () => void;
+  readonly memory: UserMemory | undefined;
   /** Aborts when the client goes away or the server stops. */
   readonly signal: AbortSignal;
 }
@@ -206,14 +207,16 @@ export class ResourceEndpoint {
     return value as Readonly<Record<string, unknown>>;
   }
 
-  #plain({ call, negotiated }: Answer, status: number, json: string): Reply {
-    const encode = encoderOf(negotiated.encoding, isPretty(call));
+  async #plain({ call, negotiated: { encoding } }: Answer, status: number, json: string): Promise<Reply> {
+    await this.#pause(call, formattingWork(encoding, isPretty(call), json.length));
+    const encode = encoderOf(encoding, isPretty(call));
     return { kind: "body", status, ...encode(json), headers: warningHeaders(call) };
   }
 
-  #one(answer: Answer, status: number, json: string): Reply {
+  async #one(answer: Answer, status: number, json: string): Promise<Reply> {
     const { form } = answer.negotiated;
     if (form.kind === "object") return this.#plain(answer, status, json);
+    await this.#pause(answer.call, json.length);
     const object = JSON.parse(json) as ApiObject;
     if (form.kind === "partial") return this.#plain(answer, status, JSON.stringify(toPartial(object, form.version)));
     const { resourceVersion } = object.metadata;
@@ -311,7 +314,7 @@ export class ResourceEndpoint {
   }
 }
 
-const requestOf = ({ user, definition, path, warnings, authorizeCreate }: ResourceCall): ResourceRequest => ({
+const requestOf = ({ user, definition, path, warnings, authorizeCreate, memory }: ResourceCall): ResourceRequest => ({
   user,
   definition,
   subresource: path.subresource,
@@ -319,6 +322,7 @@ const requestOf = ({ user, definition, path, warnings, authorizeCreate }: Resour
   name: path.name,
   warnings,
   authorizeCreate,
+  memory,
 });
 
 const userAgentOf = ({ message }: ResourceCall): string => message.headers["user-agent"] ?? "";

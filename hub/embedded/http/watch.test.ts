@@ -1,10 +1,12 @@
 import assert from "node:assert/strict";
+import { connect } from "node:net";
 import { test } from "node:test";
 import { seconds } from "@picolet/protocol/ports.ts";
 import { type Json, TestApiServer } from "@picolet/test/support/unit/embedded/api-server.ts";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { seededRandom } from "@picolet/test/support/unit/ports/seeded-random.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
+import { FLOW_BYTES } from "./request-fairness.ts";
 
 const MAPS = "/api/v1/namespaces/default/configmaps";
 const MERGE = "application/merge-patch+json";
@@ -248,6 +250,50 @@ test("a watcher that does not read costs no memory, and gets an error when it ha
   assert.equal(last.type, "ERROR");
   assert.equal((last.object as Json).code, 410);
   assert.ok(count < 6000);
+});
+
+test("watches that read nothing keep no more than their user's budget, and are cut off", async () => {
+  const clock = new VirtualClock();
+  await using server = await TestApiServer.start({ clock });
+  const rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
+  const rules = [{ apiGroups: [""], resources: ["configmaps"], verbs: ["watch"] }];
+  await server.expect(201, "POST", `${rbac}/roles`, { body: { metadata: { name: "watcher" }, rules } });
+  await server.expect(201, "POST", `${rbac}/rolebindings`, {
+    body: {
+      metadata: { name: "joe" },
+      roleRef: { apiGroup: "rbac.authorization.k8s.io", kind: "Role", name: "watcher" },
+      subjects: [{ apiGroup: "rbac.authorization.k8s.io", kind: "User", name: "joe" }],
+    },
+  });
+  // More than sockets take on the way.
+  const data = { text: "x".repeat(1_000_000) };
+  for (let n = 0; n < 12; n += 1)
+    await server.expect(201, "POST", MAPS, { body: { metadata: { name: `m${n}` }, data } });
+  const { port, hostname } = new URL(server.url);
+  const sockets = Array.from({ length: 100 }, () => {
+    const socket = connect(Number(port), hostname);
+    socket.on("error", () => undefined);
+    socket.write(`GET ${MAPS}?watch=1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer joe\r\n\r\n`);
+    return socket.pause();
+  });
+  const { requests } = server.server;
+  try {
+    while (requests.load.streams < 100 || requests.load.bytes < FLOW_BYTES / 2) await server.expect(200, "GET", "/api");
+    // Those that wait in turn have read nothing from the store.
+    assert.ok(requests.load.bytes <= 3 * FLOW_BYTES, String(requests.load.bytes));
+    const events = server.watch(`${MAPS}?fieldSelector=metadata.name%3Dm0`);
+    assert.deepEqual((await take(events, 1)).map(line), ["ADDED m0"]);
+    await events.return(undefined);
+    // Each time those are cut off that have had their time, and others come in.
+    for (let n = 0; n < 100 && requests.load.streams > 0; n += 1) {
+      await clock.advance(seconds(200));
+      await server.expect(200, "GET", "/api");
+    }
+    assert.equal(requests.load.streams, 0);
+    assert.equal(requests.load.bytes, 0);
+  } finally {
+    for (const socket of sockets) socket.destroy();
+  }
 });
 
 test("watches end in order when the server stops", async () => {

@@ -11,6 +11,7 @@ import type { ResourceTable } from "../api/resource-table.ts";
 import { parseFieldSelector, parseLabelSelector } from "../api/selectors.ts";
 import { badRequest, expired, notFound, StatusError } from "../api/status-error.ts";
 import type { Turns } from "../api/turns.ts";
+import type { Derived, DerivedObjects } from "../store/derived-objects.ts";
 import type { ObjectStore, StoredObject } from "../store/object-store.ts";
 import type { ListParams, ResourceRequest } from "./resource-request.ts";
 
@@ -84,6 +85,8 @@ export class ResourceReader implements ObjectLookup {
   readonly #now: () => Date;
   readonly #random: Random;
   readonly #turns: Turns;
+  /** Resources that `list` was asked for: those that validations and admissions go through as a whole. */
+  readonly #listed = new Map<string, DerivedObjects<ApiObject>>();
 
   constructor(components: {
     readonly store: ObjectStore;
@@ -107,7 +110,9 @@ export class ResourceReader implements ObjectLookup {
   }
 
   list(resource: string, namespace: string): readonly ApiObject[] {
-    return [...this.#store.list(resource, namespace)].map(parseObject);
+    const known = this.#listed.get(resource) ?? this.#store.derive(resource, frozenObject);
+    this.#listed.set(resource, known);
+    return [...(namespace === "" ? known.values() : known.in(namespace))];
   }
 
   contextOf({
@@ -137,7 +142,7 @@ export class ResourceReader implements ObjectLookup {
   /** One page with everything: there is no revision to go on from. */
   async #listLive(
     live: LiveObjects,
-    { definition, namespace, user }: ResourceRequest,
+    { definition, namespace, user, memory }: ResourceRequest,
     params: ListParams,
   ): Promise<ListResult> {
     const filter = objectFilter(definition, params);
@@ -146,6 +151,7 @@ export class ResourceReader implements ObjectLookup {
     for (const object of live.list(namespace)) {
       const body = filter === undefined || filter(object) ? JSON.stringify(object) : "";
       if (body !== "") items.push(body);
+      memory?.grow(body.length);
       await slices.add(LIVE_COST + body.length);
     }
     return { items, revision: this.#store.headRevision, continueToken: "", remaining: undefined };
@@ -157,7 +163,7 @@ export class ResourceReader implements ObjectLookup {
    * `continue`.
    */
   async listFor(request: ResourceRequest, params: ListParams): Promise<ListResult> {
-    const { definition, namespace, user } = request;
+    const { definition, namespace, user, memory } = request;
     if (definition.live !== undefined) return await this.#listLive(definition.live, request, params);
     const filter = objectFilter(definition, params);
     const resource = resourceName(definition);
@@ -183,6 +189,7 @@ export class ResourceReader implements ObjectLookup {
         break;
       }
       items.push(stored.body);
+      memory?.grow(stored.body.length);
       last = object;
     }
     const continueToken = isMore && last !== undefined ? sealToken(revision, last) : "";
@@ -228,6 +235,19 @@ export class ResourceReader implements ObjectLookup {
       throw expired(`The resourceVersion for the provided list is too old.`);
     }
   }
+}
+
+/** Without managed fields, and in a namespace without annotations, which a tenant may make large. */
+function frozenObject({ metadata, ...object }: ApiObject): Derived<ApiObject> {
+  const { managedFields: _fields, annotations, ...kept } = metadata;
+  const shown = metadata.namespace === undefined && annotations !== undefined ? { ...kept, annotations } : kept;
+  return { group: metadata.namespace ?? "", value: deepFreeze(structuredClone({ ...object, metadata: shown })) };
+}
+
+function deepFreeze<T>(value: T): T {
+  if (typeof value !== "object" || value === null) return value;
+  for (const each of Object.values(value)) deepFreeze(each);
+  return Object.freeze(value);
 }
 
 export const parseObject = ({ body }: { readonly body: string }): ApiObject => JSON.parse(body) as ApiObject;

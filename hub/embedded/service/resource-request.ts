@@ -1,5 +1,19 @@
 import type { ApiObject, ResourceDefinition, UserInfo } from "../api/resource-definition.ts";
 
+/** Bounds what requests and watches of one user keep in memory. */
+export interface UserMemory {
+  /** Counts further bytes of an answer in the making. @throws StatusError 413, 429 */
+  grow(bytes: number): void;
+  /** Resolves when a watch may keep so many bytes until its client takes them. @throws `cancelled` */
+  take(bytes: number, signal: AbortSignal): Promise<KeptBytes>;
+}
+
+/** Bytes that a watch keeps, until it disposes of them. */
+export interface KeptBytes extends Disposable {
+  /** Counts what they are, without a wait. */
+  resize(bytes: number): void;
+}
+
 /** One operation on one resource, as it came through authentication and authorization. */
 export interface ResourceRequest {
   readonly user: UserInfo;
@@ -14,6 +28,8 @@ export interface ResourceRequest {
   readonly warnings: string[];
   /** @throws StatusError 403 unless the user may create this too (an update or an apply of what is not there yet) */
   readonly authorizeCreate: () => void;
+  /** Undefined: without a bound. */
+  readonly memory?: UserMemory | undefined;
 }
 
 export interface WriteParams {

@@ -1,13 +1,13 @@
-import { describeError, ignore } from "@picolet/protocol/errors.ts";
+import { describeError, ignore, isCancelled } from "@picolet/protocol/errors.ts";
 import { type Clock, type Random, seconds } from "@picolet/protocol/ports.ts";
 import { type ApiObject, resourceName } from "../api/resource-definition.ts";
 import { parseFieldSelector } from "../api/selectors.ts";
 import { badRequest, expired, type StatusError } from "../api/status-error.ts";
 import type { Turns } from "../api/turns.ts";
-import type { ObjectStore } from "../store/object-store.ts";
+import { type ListPosition, type ObjectStore, PAGE_CHARACTERS } from "../store/object-store.ts";
 import type { StoredEvent } from "../store/recent-events.ts";
 import { type ObjectFilter, objectFilter, parseObject, parseRevision } from "./resource-reader.ts";
-import type { ResourceRequest, WatchParams } from "./resource-request.ts";
+import type { KeptBytes, ResourceRequest, UserMemory, WatchParams } from "./resource-request.ts";
 
 export type WatchItem =
   | { readonly type: "ADDED" | "MODIFIED" | "DELETED"; readonly body: string; readonly object: ApiObject }
@@ -23,10 +23,22 @@ export const MIN_TIMEOUT_SECONDS = 1800;
 /** Longer ones are cut to a day. */
 export const MAX_TIMEOUT_SECONDS = 86_400;
 
+/** An object that was read is copied for its client's socket. */
+const KEPT_COPIES = 2;
+
 interface Start {
-  readonly initial: readonly string[];
+  /** True: the watch begins with what is there. */
+  readonly hasInitial: boolean;
   readonly revision: number;
   readonly endsInitialEvents: boolean;
+}
+
+interface Initial {
+  readonly start: Start;
+  readonly filter: ObjectFilter | undefined;
+  readonly slices: ReturnType<Turns["slices"]>;
+  /** Revisions of objects that were sent as they were after the watch began. */
+  readonly ahead: Map<string, number>;
 }
 
 interface Components {
@@ -67,7 +79,7 @@ const joinFilters =
 
 function startOf(
   store: ObjectStore,
-  { definition, namespace }: ResourceRequest,
+  { definition }: ResourceRequest,
   { resourceVersion, resourceVersionMatch, sendInitialEvents, wantsBookmarks }: WatchParams,
 ): Start {
   if (sendInitialEvents !== undefined && resourceVersionMatch !== "NotOlderThan") {
@@ -85,15 +97,14 @@ function startOf(
   const revision = isUnset ? store.headRevision : parseRevision(resourceVersion);
   if (sendInitialEvents ?? isUnset) {
     if (revision > store.headRevision) throw fromTheFuture(revision, store.headRevision);
-    const initial = [...store.list(resource, namespace)].map(({ body }) => body);
     const endsInitialEvents = sendInitialEvents === true && wantsBookmarks;
-    return { initial, revision: store.headRevision, endsInitialEvents };
+    return { hasInitial: true, revision: store.headRevision, endsInitialEvents };
   }
   if (revision > store.headRevision) throw fromTheFuture(revision, store.headRevision);
   if (revision < store.floor(resource)) {
     throw expired(`too old resource version: ${revision} (${store.floor(resource)})`);
   }
-  return { initial: [], revision, endsInitialEvents: false };
+  return { hasInitial: false, revision, endsInitialEvents: false };
 }
 
 /** A revision that this store never gave out is another store's: the client must list again. */
@@ -101,12 +112,14 @@ const fromTheFuture = (revision: number, head: number): StatusError =>
   expired(`resource version ${revision} is not known here (${head}); list again`);
 
 async function* watchFrom(
-  { store, clock, random, turns }: Components,
-  { definition, namespace, user }: ResourceRequest,
+  components: Components,
+  request: ResourceRequest,
   { wantsBookmarks, timeoutSeconds }: WatchParams,
   { start, filter }: { readonly start: Start; readonly filter: ObjectFilter | undefined },
   signal: AbortSignal,
 ): AsyncGenerator<WatchItem> {
+  const { store, clock, random, turns } = components;
+  const { definition, namespace, user, memory } = request;
   const resource = resourceName(definition);
   const limitSeconds = Math.min(timeoutSeconds ?? MIN_TIMEOUT_SECONDS * (1 + random.next()), MAX_TIMEOUT_SECONDS);
   using waiter = new Waiter(clock, signal);
@@ -114,15 +127,14 @@ async function* watchFrom(
   await store.settled();
   // Thousands of watches may wake up for the same large object.
   const slices = turns.slices(user.name);
-  for (const body of start.initial) {
-    await slices.add(body.length);
-    if (signal.aborted) return;
-    const object = parseObject({ body });
-    if (filter === undefined || filter(object)) yield { type: "ADDED", body, object };
-  }
+  const ahead = new Map<string, number>();
+  if (start.hasInitial) yield* initialItems(components, request, { start, filter, slices, ahead }, signal);
+  if (signal.aborted) return;
   if (start.endsInitialEvents) yield { type: "BOOKMARK", revision: start.revision, endsInitialEvents: true };
   let cursor = start.revision;
   while (!signal.aborted) {
+    using kept = await keepPage(memory, signal);
+    if (signal.aborted) return;
     let events: readonly StoredEvent[];
     const seen = store.revision;
     try {
@@ -131,23 +143,73 @@ async function* watchFrom(
       yield { type: "ERROR", error: expired(describeError(error)) };
       return;
     }
+    kept?.resize(KEPT_COPIES * events.reduce((most, { body }) => Math.max(most, body.length), 0));
     for (const event of events) {
       await slices.add(event.body.length);
       if (signal.aborted) return;
-      const item = namespace === "" || event.namespace === namespace ? itemOf(event, filter) : undefined;
+      const isWatched = (namespace === "" || event.namespace === namespace) && !isSent(ahead, event);
+      const item = isWatched ? itemOf(event, filter) : undefined;
       if (item !== undefined) yield item;
       cursor = event.revision;
     }
     if (events.length > 0) continue;
     // Nothing behind the cursor: it may go on to what was safe before it was looked up.
     cursor = Math.max(cursor, seen);
+    ahead.clear();
     if (waiter.isOver) {
       if (wantsBookmarks) yield { type: "BOOKMARK", revision: cursor, endsInitialEvents: false };
       return;
     }
+    kept?.[Symbol.dispose]();
     if (waiter.takeBookmarkDue()) yield { type: "BOOKMARK", revision: cursor, endsInitialEvents: false };
     else await waiter.wait((wake) => store.onChange(resource, wake));
   }
+}
+
+/** Undefined: without a bound, or `signal` aborts. */
+async function keepPage(memory: UserMemory | undefined, signal: AbortSignal): Promise<KeptBytes | undefined> {
+  try {
+    return await memory?.take(KEPT_COPIES * PAGE_CHARACTERS, signal);
+  } catch (error) {
+    if (!isCancelled(error)) throw error;
+    return undefined;
+  }
+}
+
+const keyOf = (namespace: string, name: string): string => `${namespace}/${name}`;
+
+/** True when the object was sent as it was after the event, or later. */
+function isSent(ahead: ReadonlyMap<string, number>, { namespace, revision, object }: StoredEvent): boolean {
+  return ahead.size > 0 && revision <= (ahead.get(keyOf(namespace, object.metadata.name)) ?? 0);
+}
+
+/**
+ * Sends what is there, read in parts as the client takes it. An object that was written since the watch began is sent
+ * as it is, and noted in `ahead`.
+ */
+async function* initialItems(
+  { store }: Components,
+  { definition, namespace, memory }: ResourceRequest,
+  { start, filter, slices, ahead }: Initial,
+  signal: AbortSignal,
+): AsyncGenerator<WatchItem> {
+  let from: ListPosition | undefined;
+  do {
+    using kept = await keepPage(memory, signal);
+    if (signal.aborted) return;
+    const { objects, next } = store.page(resourceName(definition), namespace, from);
+    kept?.resize(KEPT_COPIES * objects.reduce((sum, { body }) => sum + body.length, 0));
+    // The objects that were read may be part of a write that fails.
+    await store.settled();
+    for (const { body, revision } of objects) {
+      await slices.add(body.length);
+      if (signal.aborted) return;
+      const object = parseObject({ body });
+      if (revision > start.revision) ahead.set(keyOf(object.metadata.namespace ?? "", object.metadata.name), revision);
+      if (filter === undefined || filter(object)) yield { type: "ADDED", body, object };
+    }
+    from = next;
+  } while (from !== undefined);
 }
 
 /** A change as seen through a selector: an object that stops matching is deleted. */

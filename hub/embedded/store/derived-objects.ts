@@ -31,6 +31,11 @@ export class DerivedObjects<T> {
     this.#all();
   }
 
+  /** Values of all groups. */
+  *values(): Iterable<T> {
+    for (const group of this.#all().values()) yield* group.values();
+  }
+
   in(group: string): Iterable<T> {
     return this.#all().get(group)?.values() ?? [];
   }

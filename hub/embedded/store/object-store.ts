@@ -31,6 +31,18 @@ export interface StoredObject {
   readonly body: string;
 }
 
+/** The last object that was read. */
+export interface ListPosition {
+  readonly namespace: string;
+  readonly name: string;
+}
+
+export interface ListPage {
+  readonly objects: readonly StoredObject[];
+  /** Where the next page begins; undefined: there is none. */
+  readonly next: ListPosition | undefined;
+}
+
 /**
  * Changes kept of one resource, for watchers that come back: half an hour of a fleet of a thousand nodes at rest, about
  * 15 MB of pods. A later watcher gets 410 Expired and lists again.
@@ -41,6 +53,8 @@ export const MAX_HISTORY_AGE_MS = 3_600_000;
 const MAX_REPORTED = 1000;
 /** Objects read at once by a list that is not limited: keeps what SQLite holds open small. */
 const EVENT_PAGE = 500;
+/** Characters of objects read at once, and one object more: what a reader that waits for its client keeps. */
+export const PAGE_CHARACTERS = 256 * 1024;
 
 export interface ObjectStoreComponents {
   readonly clock: Clock;
@@ -124,24 +138,26 @@ export class ObjectStore implements Disposable {
    * @param namespace "" for all
    * @param page objects that are read at once
    */
-  *list(
-    resource: string,
-    namespace: string,
-    after?: { readonly namespace: string; readonly name: string },
-    page = EVENT_PAGE,
-  ): Iterable<StoredObject> {
+  *list(resource: string, namespace: string, after?: ListPosition, page = EVENT_PAGE): Iterable<StoredObject> {
     let from = after;
     for (;;) {
-      const rows = this.#page(resource, namespace, from, page);
-      for (const row of rows) {
-        const key = { resource, namespace: String(row.namespace), name: String(row.name) };
-        const object = this.#whole(`${key.namespace}/${key.name}`, () => this.#opened(key, row));
-        if (object !== undefined) yield object;
-      }
-      const last = rows.at(-1);
-      if (last === undefined || rows.length < page) return;
-      from = { namespace: String(last.namespace), name: String(last.name) };
+      const { objects, next } = this.page(resource, namespace, from, page);
+      yield* objects;
+      if (next === undefined) return;
+      from = next;
     }
+  }
+
+  /** One part of `list`, of some `PAGE_CHARACTERS` at most. */
+  page(resource: string, namespace: string, after: ListPosition | undefined, limit = EVENT_PAGE): ListPage {
+    const rows = this.#page(resource, namespace, after, limit);
+    const objects = rows.flatMap((row) => {
+      const key = { resource, namespace: String(row.namespace), name: String(row.name) };
+      return this.#whole(`${key.namespace}/${key.name}`, () => this.#opened(key, row)) ?? [];
+    });
+    const last = rows.at(-1);
+    const next = last === undefined ? undefined : { namespace: String(last.namespace), name: String(last.name) };
+    return { objects, next };
   }
 
   /** Keeps a value of each object of a resource; to be called once for each use. */
@@ -216,7 +232,7 @@ export class ObjectStore implements Disposable {
     }
     const recent = this.#recent.after(resource, after);
     if (recent !== undefined) return recent;
-    const rows = this.#rows(
+    const rows = this.#someRows(
       "SELECT * FROM history WHERE resource = ? AND revision > ? AND revision <= ? ORDER BY revision LIMIT ?",
       ...[resource, after, this.#committed, EVENT_PAGE],
     );
@@ -352,19 +368,14 @@ export class ObjectStore implements Disposable {
     }
   }
 
-  #page(
-    resource: string,
-    namespace: string,
-    from: { readonly namespace: string; readonly name: string } | undefined,
-    limit: number,
-  ) {
+  #page(resource: string, namespace: string, from: ListPosition | undefined, limit: number): Record<string, unknown>[] {
     const columns = "SELECT namespace, name, revision, body FROM objects WHERE resource = ?";
     if (namespace !== "") {
       const sql = `${columns} AND namespace = ? AND name > ? ORDER BY name LIMIT ?`;
-      return this.#rows(sql, resource, namespace, from?.name ?? "", limit);
+      return this.#someRows(sql, resource, namespace, from?.name ?? "", limit);
     }
     const sql = `${columns} AND (namespace, name) > (?, ?) ORDER BY namespace, name LIMIT ?`;
-    return this.#rows(sql, resource, from?.namespace ?? "", from?.name ?? "", limit);
+    return this.#someRows(sql, resource, from?.namespace ?? "", from?.name ?? "", limit);
   }
 
   #raiseFloor(resource: string, floor: number): void {
@@ -448,6 +459,18 @@ export class ObjectStore implements Disposable {
 
   #row(sql: string, ...values: unknown[]): Record<string, unknown> | undefined {
     return this.#statement(sql).get(...values);
+  }
+
+  /** The first rows, until their bodies have `PAGE_CHARACTERS`. */
+  #someRows(sql: string, ...values: unknown[]): Record<string, unknown>[] {
+    const rows: Record<string, unknown>[] = [];
+    let characters = 0;
+    for (const row of this.#statement(sql).iterate(...values)) {
+      rows.push(row);
+      characters += String(row.body).length + String(row.previous ?? "").length;
+      if (characters >= PAGE_CHARACTERS) break;
+    }
+    return rows;
   }
 
   #rows(sql: string, ...values: unknown[]): Record<string, unknown>[] {
