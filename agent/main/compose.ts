@@ -271,7 +271,10 @@ function makeGuards(
 ): Promise<NodeGuards> {
   const { machine, share } = node;
   return makeNodeGuards(
-    { ...ports, ...asked, store, decisions, router, runtimes: reports, node: cluster.node },
+    {
+      ...{ ...ports, ...asked, store, decisions, router, runtimes: reports, node: cluster.node },
+      statusesDelivered: (signal) => cluster.link?.statusesDelivered(signal) ?? Promise.resolve(),
+    },
     { configuration: init.configuration, machine, allocatable: share.allocatable },
   );
 }

@@ -25,7 +25,12 @@ class Board {
   revived = 0;
   readonly shutdown: NodeShutdown;
 
-  constructor(pods: readonly (readonly [pod: DesiredPod, lasts: number | undefined])[], periods = PERIODS) {
+  /** @param statusesDelivered missing: there is no hub */
+  constructor(
+    pods: readonly (readonly [pod: DesiredPod, lasts: number | undefined])[],
+    periods = PERIODS,
+    statusesDelivered?: (clock: VirtualClock, signal: AbortSignal) => Promise<void>,
+  ) {
     const lasts = new Map(pods.map(([{ uid }, each]) => [uid, each]));
     this.shutdown = new NodeShutdown(
       {
@@ -42,6 +47,7 @@ class Board {
         revive: () => {
           this.revived += 1;
         },
+        statusesDelivered: statusesDelivered && ((signal) => statusesDelivered(this.clock, signal)),
         events: this.events,
         clock: this.clock,
         log: this.log,
@@ -106,6 +112,38 @@ test("one that does not end holds up neither the next group nor the end", async 
   await begun;
   assert.deepEqual(board.calls, ["0 deaf has 20", "20 critical has 10", "30 done"]);
   await board.shutdown[Symbol.asyncDispose]();
+});
+
+const NEVER_DELIVERED = 1e9;
+const deliveries: readonly [name: string, lasts: number, deliveredInMs: number, done: number, problems: number][] = [
+  ["the hub has them", 4, 300, 4.3, 0],
+  ["two seconds at most", 4, NEVER_DELIVERED, 6, 1],
+  ["no longer than the whole shutdown may take", 29, NEVER_DELIVERED, 30, 1],
+  ["not at all when its time is over", NEVER_DELIVERED, NEVER_DELIVERED, 30, 1],
+];
+
+for (const [name, lasts, deliveredInMs, done, problems] of deliveries) {
+  test(`a shutdown waits for the last statuses: ${name}`, async () => {
+    const periods = [{ priority: 0, period: seconds(30) }];
+    const delivered = (clock: VirtualClock, signal: AbortSignal) => clock.sleep(millis(deliveredInMs), signal);
+    const board = new Board([[pod("web", 0, 60), lasts]], periods, delivered);
+    const begun = board.begin();
+    await board.clock.advance(seconds(60));
+    await begun;
+    assert.equal(board.calls.at(-1), `${done} done`);
+    assert.equal(board.log.problems.length, problems);
+    await board.shutdown[Symbol.asyncDispose]();
+  });
+}
+
+test("a shutdown that is cancelled waits for no status", async () => {
+  const delivered = (clock: VirtualClock, signal: AbortSignal) => clock.sleep(millis(NEVER_DELIVERED), signal);
+  const board = new Board([[pod("web"), 4]], PERIODS, delivered);
+  const begun = board.begin();
+  await board.clock.advance(seconds(5));
+  await board.shutdown.cancel();
+  await begun;
+  assert.deepEqual([board.calls.at(-1), board.log.problems], ["5 done", []]);
 });
 
 test("asked twice it waits for the same end", async () => {

@@ -1,16 +1,23 @@
 import { aborted, joinSignals } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
+import { withDeadline } from "@picolet/protocol/async/deadline.ts";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
 import { publicName } from "@picolet/protocol/decisions/public-text.ts";
 import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
-import { type Clock, type Log, type Millis, millis } from "@picolet/protocol/ports.ts";
+import { type Clock, type Log, type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { NodeCounts } from "../core/node/node-counts.ts";
 import type { NodeShutdownControl } from "../core/node/node-shutdown-control.ts";
 import type { PodEnder } from "../core/pods/pod-admission.ts";
 import type { DecisionRecorder } from "../core/store/decisions.ts";
 import { type EventRecorder, nodeReference } from "../core/store/store-ports.ts";
-import { type ShutdownGroup, type ShutdownPeriod, samePeriod, shutdownGroups } from "../plan/node/shutdown-groups.ts";
+import {
+  type ShutdownGroup,
+  type ShutdownPeriod,
+  samePeriod,
+  shutdownGroups,
+  totalPeriod,
+} from "../plan/node/shutdown-groups.ts";
 
 export type ShutdownState =
   | { readonly kind: "running" }
@@ -33,6 +40,11 @@ export function transition(state: ShutdownState, event: ShutdownEvent): Shutdown
   }
 }
 
+/**
+ * The hub acknowledges a status within a round trip of a slow link; a status that it does not get waits for the next
+ * start of the board.
+ */
+const DELIVERY_LIMIT = seconds(2);
 const REASON = "Terminated";
 /** The message of the pods' status and of its condition DisruptionTarget. */
 const SHUTDOWN_MESSAGE = "Pod was terminated in response to imminent node shutdown.";
@@ -43,6 +55,8 @@ export interface NodeShutdownComponents {
   readonly pods: () => readonly DesiredPod[];
   /** Static pods that a shutdown has ended run again: it was cancelled. */
   readonly revive: () => void;
+  /** Waits until the hub has the statuses of all pods. Missing: there is no hub. */
+  readonly statusesDelivered?: ((signal: AbortSignal) => Promise<void>) | undefined;
   readonly events: EventRecorder;
   /** Missing: no decision is recorded. */
   readonly decisions?: DecisionRecorder | undefined;
@@ -141,7 +155,8 @@ export class NodeShutdown implements NodeShutdownControl, Component {
   }
 
   async #endAll(periods: readonly ShutdownPeriod[], signal: AbortSignal): Promise<void> {
-    const { log, pods } = this.#components;
+    const { log, pods, clock } = this.#components;
+    const until = clock.monotonic() + totalPeriod(periods);
     for (const group of shutdownGroups(periods, pods())) {
       if (signal.aborted) return;
       await this.#endGroup(group, signal);
@@ -150,6 +165,20 @@ export class NodeShutdown implements NodeShutdownControl, Component {
     log.info("the pods have been ended for the shutdown");
     this.#components.decisions?.record({ kind: "shutdownDone" });
     this.#happened({ kind: "done" });
+    const left = until - clock.monotonic();
+    if (left > 0) await this.#deliverStatuses(millis(Math.min(left, DELIVERY_LIMIT)), signal);
+  }
+
+  /** The machine may be off for long: until it is back, the hub shows what it knows of the pods. */
+  async #deliverStatuses(limit: Millis, signal: AbortSignal): Promise<void> {
+    const { clock, log, statusesDelivered } = this.#components;
+    if (statusesDelivered === undefined) return;
+    try {
+      await withDeadline(clock, limit, "send the last statuses of pods", statusesDelivered, signal);
+    } catch (error) {
+      if (!isCancelled(error))
+        log.warn("the hub has not got the last statuses of pods", { error: describeError(error) });
+    }
   }
 
   /**

@@ -95,10 +95,12 @@ test("what is refused of a batch stays pending under a new sequence, over restar
   await bench.reopen();
   assert.deepEqual(bench.statuses, ["3 uid-c up", "4 uid-a up"]);
   assert.deepEqual([bench.store.statuses.latest.current, bench.store.statuses.pendingCount()], [4, 2]);
+  assert.equal(bench.store.statuses.acknowledged.current, 2);
   bench.store.statuses.ack(4, new Set(["uid-a", "uid-b"]));
   assert.deepEqual(bench.statuses, ["5 uid-b up", "6 uid-a up"], "of what was acknowledged before too");
   bench.store.statuses.ack(99, NOBODY);
   assert.deepEqual([bench.statuses, bench.store.statuses.pendingCount()], [[], 0]);
+  assert.equal(bench.store.statuses.acknowledged.current, 6);
 });
 
 test("what was acknowledged is told again when it is asked for, and nothing else", async () => {

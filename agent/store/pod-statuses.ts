@@ -42,8 +42,8 @@ export class PodStatuses implements StatusOutbox, OutgoingStatuses, Batched {
   /** No more than there are pods in the API server; each until that has drawn the consequence. */
   readonly #gone: Map<PodUid, RemotePod & { readonly sequence: number }>;
   readonly #latest: WatchSource<number>;
+  readonly #acknowledgements: WatchSource<number>;
   #sequence: number;
-  #acknowledged: number;
 
   constructor(components: PodStatusesComponents, contents: StatusContents) {
     this.#file = components.file;
@@ -51,13 +51,22 @@ export class PodStatuses implements StatusOutbox, OutgoingStatuses, Batched {
     this.#flush = components.flush;
     this.#known = components.known;
     this.#sequence = contents.sequence;
-    this.#acknowledged = contents.acknowledged;
+    this.#acknowledgements = new WatchSource(contents.acknowledged);
     this.#latest = new WatchSource(contents.sequence);
     this.#gone = new Map(contents.gone.map((row) => [row.uid, row]));
   }
 
   get latest(): Watch<number> {
     return this.#latest;
+  }
+
+  /** The highest sequence up to which all are acknowledged, or were replaced by newer ones. */
+  get acknowledged(): Watch<number> {
+    return this.#acknowledgements;
+  }
+
+  get #acknowledged(): number {
+    return this.#acknowledgements.current;
   }
 
   get gone(): ReadonlyMap<PodUid, string> {
@@ -141,7 +150,7 @@ export class PodStatuses implements StatusOutbox, OutgoingStatuses, Batched {
       }
     }
     if (upTo <= this.#acknowledged) return;
-    this.#acknowledged = upTo;
+    this.#acknowledgements.set(upTo);
     this.#keepBack();
     this.sweep();
   }

@@ -54,7 +54,7 @@ interface Contents {
 export class Store implements Component {
   readonly name = "store";
   readonly desired: DesiredStore;
-  readonly statuses: StatusOutbox & OutgoingStatuses;
+  readonly statuses: StatusOutbox & OutgoingStatuses & Pick<PodStatuses, "acknowledged">;
   readonly events: EventStore & OutgoingEvents;
   readonly objects: ObjectStore;
   /** Secrets that are on disk and cannot be opened, until the hub has sent or deleted them. */

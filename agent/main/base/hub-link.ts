@@ -123,6 +123,13 @@ export class HubLink implements ClusterObjects, ClientReviews {
     return this.#tunnel.review(params, signal);
   }
 
+  /** Waits until the hub has every status of a pod. Returns at once while there is no session with a hub. */
+  async statusesDelivered(signal: AbortSignal): Promise<void> {
+    const { statuses } = this.#components.store;
+    for await (const _ of statuses.acknowledged.changes(signal))
+      if (this.report().state !== "connected" || statuses.pendingCount() === 0) return;
+  }
+
   report(): TunnelReport {
     return this.#tunnel?.report() ?? { state: "connecting", since: null, rttMs: null };
   }

@@ -12,7 +12,7 @@ import { isApparmorEnabled } from "../../node/apparmor.ts";
 import type { Machine } from "../../node/machine.ts";
 import { NodeAdmission } from "../../node/node-admission.ts";
 import { nodeLabelsAndTaints } from "../../node/node-labels.ts";
-import { NodeShutdown } from "../../node/node-shutdown.ts";
+import { NodeShutdown, type NodeShutdownComponents } from "../../node/node-shutdown.ts";
 import type { RuntimeReports } from "../../observe/runtime-reports.ts";
 import { sysctlAllowlist } from "../../plan/admission/sysctls.ts";
 import { type ShutdownPeriod, shutdownPeriods, totalPeriod } from "../../plan/node/shutdown-groups.ts";
@@ -20,7 +20,7 @@ import type { Store } from "../../store/store.ts";
 import type { PodWorkers } from "../../workers/pod-workers.ts";
 import type { NodeRuntimes } from "./runtime-router.ts";
 
-export interface NodeGuardsComponents {
+export interface NodeGuardsComponents extends Pick<NodeShutdownComponents, "statusesDelivered"> {
   readonly clock: Clock;
   readonly counts?: NodeCounts | undefined;
   readonly random: Random;
@@ -55,6 +55,7 @@ export interface NodeGuards {
 
 export async function makeNodeGuards(components: NodeGuardsComponents, init: NodeGuardsInit): Promise<NodeGuards> {
   const { clock, log, counts, store, decisions, workers, router, runtimes, node, pressures, placement } = components;
+  const { statusesDelivered } = components;
   const { configuration, machine, allocatable } = init;
   const { events, desired } = store;
   const { nodeName, nodeLabels: labels, registerWithTaints: taints, allowedUnsafeSysctls } = configuration;
@@ -64,6 +65,7 @@ export async function makeNodeGuards(components: NodeGuardsComponents, init: Nod
       ender: workers,
       pods: () => [...desired.desired.current.pods.values()],
       revive: () => workers().revive(),
+      statusesDelivered,
       events,
       decisions,
       clock,

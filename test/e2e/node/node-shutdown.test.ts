@@ -3,12 +3,18 @@ import assert from "node:assert/strict";
 import { chmodSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
+import { PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import { isReady } from "@picolet/scripts/start/follow-pods.ts";
 import type { AgentNode } from "../../support/agent/agent-process.ts";
 import { MessageBus, messageBusMissing } from "../../support/agent/message-bus.ts";
 import { allReady, containerIdOf, containerPod, edgectl, nodeWith } from "../../support/agent/node-fixtures.ts";
 import { Containerd, containerdMissing } from "../../support/containerd/containerd.ts";
 import { BUSYBOX_IMAGE } from "../../support/containerd/test-images.ts";
+import { FleetAdmin } from "../../support/hub/fleet-admin.ts";
+import { Fleet } from "../../support/hub/test-fleet.ts";
+import { seededRandom } from "../../support/unit/ports/seeded-random.ts";
+import { LinkProxy } from "../../support/unit/tunnel/link-proxy.ts";
 
 const skip = containerdMissing() ?? messageBusMissing() ?? false;
 const MESSAGE = "Pod was terminated in response to imminent node shutdown.";
@@ -19,6 +25,7 @@ const PERIODS = {
   shutdownGracePeriod: `${FIRST_SECONDS + CRITICAL_SECONDS}s`,
   shutdownGracePeriodCriticalPods: `${CRITICAL_SECONDS}s`,
 };
+type KubeFields = Readonly<Record<string, unknown>>;
 /** A pod's own, more than the first of these and less than the second. */
 const OWN_SECONDS = 30;
 const CRITICAL = 2_000_001_000;
@@ -133,6 +140,31 @@ test("after the reboot static pods run again", { skip }, async () => {
   await node.start();
   await node.waitForPods("three pods that are back", allReady(3));
   await drained(node);
+});
+
+test("the API server has the end of all pods before the machine is off", { skip }, async () => {
+  await using fleet = await Fleet.start();
+  await using proxy = await LinkProxy.start(() => fleet.tunnelPort, seededRandom(1));
+  const hub = await fleet.joinConfig(proxy.port);
+  await using node = nodeWith(containerd, { config: { ...PERIODS, hub } });
+  await node.start();
+  await fleet.untilNodeReady("node");
+  await using admin = await FleetAdmin.of(fleet);
+  const names = ["one", "two"];
+  for (const name of names) await admin.create(PODS, containerPod(name, OBEYS, { nodeName: "node" }) as KubeFields);
+  for (const name of names) await admin.untilPod(name, "is ready", isReady);
+  await bus.said("inhibit shutdown picolet delay");
+  proxy.behave({ latencyMs: 300 });
+  bus.tell("shutdown");
+  await bus.said("released");
+  await node.kill();
+  for (const name of names) {
+    const { phase, reason } = (await admin.pod(name)).status ?? {};
+    assert.deepEqual([name, phase, reason], [name, "Failed", "Terminated"]);
+  }
+  bus.tell("cancel");
+  await node.start();
+  await admin.clear();
 });
 
 test("a stop of the agent alone ends no pod; one while systemd takes the machine down ends all", { skip }, async () => {
