@@ -1,8 +1,10 @@
 /** The machine shuts down: a fake logind on a real message bus, a real agent, real containers. */
 import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
 import { chmodSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
+import { promisify } from "node:util";
 import { PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { isReady } from "@picolet/scripts/start/follow-pods.ts";
@@ -153,16 +155,14 @@ test("the API server has the end of all pods before the machine is off", { skip 
   const names = ["one", "two"];
   for (const name of names) await admin.create(PODS, containerPod(name, OBEYS, { nodeName: "node" }) as KubeFields);
   for (const name of names) await admin.untilPod(name, "is ready", isReady);
-  await bus.said("inhibit shutdown picolet delay");
   proxy.behave({ latencyMs: 300 });
-  bus.tell("shutdown");
-  await bus.said("released");
+  // Not synchronously: the proxy is in this process.
+  await promisify(execFile)("dist/board/bin/edgectl", ["--socket", node.socketPath, "node", "shutdown"]);
   await node.kill();
   for (const name of names) {
     const { phase, reason } = (await admin.pod(name)).status ?? {};
     assert.deepEqual([name, phase, reason], [name, "Failed", "Terminated"]);
   }
-  bus.tell("cancel");
   await node.start();
   await admin.clear();
 });
