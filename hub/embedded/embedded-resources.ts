@@ -18,6 +18,8 @@ import {
 } from "./resources/csi-resources.ts";
 import { deviceResources } from "./resources/device-resources.ts";
 import { eventResource } from "./resources/event-resource.ts";
+import { ingressClassResource, ingressResource } from "./resources/ingress-resources.ts";
+import { networkPolicyResource } from "./resources/network-policy-resource.ts";
 import { endpointSliceResource, endpointsResource, serviceResource } from "./resources/network-resources.ts";
 import { nodeResource } from "./resources/node-resource.ts";
 import { limitRangeResource } from "./resources/pods/limit-ranges.ts";
@@ -43,6 +45,9 @@ export const embeddedResources = (init: PodAdmissionInit): readonly ResourceDefi
   serviceResource,
   endpointsResource,
   endpointSliceResource,
+  ingressResource,
+  ingressClassResource,
+  networkPolicyResource,
   eventResource,
   persistentVolumeResource,
   persistentVolumeClaimResource,

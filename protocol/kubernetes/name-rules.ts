@@ -40,6 +40,19 @@ const SUBDOMAIN_RULE = rule(
   "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character",
   "example.com",
 );
+const WILDCARD_RULE = rule(
+  `\\*\\.${SUBDOMAIN}`,
+  MAX_SUBDOMAIN_LENGTH,
+  "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character",
+  "*.example.com",
+);
+const SERVICE_NAME_RULE = rule(
+  "[a-z]([-a-z0-9]*[a-z0-9])?",
+  MAX_LABEL_LENGTH,
+  "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character",
+  "my-name",
+  "abc-123",
+);
 const SEARCH_DOMAIN_RULE = rule(
   `${RELAXED_LABEL}(\\.${RELAXED_LABEL})*`,
   MAX_SUBDOMAIN_LENGTH,
@@ -76,6 +89,10 @@ export function dnsLabelProblems(value: string): string[] {
   return isDotted ? [...problems.slice(0, -1), "must not contain dots"] : problems;
 }
 export const dnsSubdomainProblems = (value: string): string[] => check(SUBDOMAIN_RULE, value);
+/** Hosts of Ingresses whose first label is "*". */
+export const wildcardProblems = (value: string): string[] => check(WILDCARD_RULE, value);
+/** Names of Services (DNS-1035), as others refer to them. */
+export const serviceNameProblems = (value: string): string[] => check(SERVICE_NAME_RULE, value);
 /**
  * Names of nodes: a DNS-1123 subdomain of at most 253 characters (ValidateNodeName). Dots are legal between labels, as
  * in `edge-1.shed.example`; upper case, blanks, empty labels and the empty name are not. Certificates, authorization,

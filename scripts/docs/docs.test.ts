@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
+import type { ResourceDefinition } from "@picolet/hub-embedded/api/resource-definition.ts";
 import { ensureInitialObjects } from "@picolet/hub-embedded/controllers/cluster/initial-objects.ts";
 import { FleetGuard, storePathIn } from "@picolet/hub-embedded/store/fleet-guard.ts";
 import { parseKubeletPath } from "@picolet/kubelet-api/serving/kubelet-path.ts";
@@ -10,6 +11,7 @@ import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { committed } from "./docs.ts";
 import { ABSENT_RESOURCES, ABSENT_SUBRESOURCES, API_PATHS, type ApiCaller, KUBELET_PATHS } from "./hub-api-paths.ts";
+import { kindsReference } from "./kinds-reference.ts";
 
 /** With the keys that a hub has beside its store. */
 async function start(folder: TempFolder): Promise<TestApiServer> {
@@ -26,6 +28,13 @@ test("the committed references are what the code says", () => {
     [],
     "run npm run docs",
   );
+});
+
+test("the table of kinds has a row for each resource that the embedded API server stores", () => {
+  const lights = { plural: "lights", strategy: {} } as ResourceDefinition;
+  assert.throws(() => kindsReference([lights]), /has no row for lights/);
+  assert.throws(() => kindsReference([{ ...lights, plural: "jobs" }]), /has no row for jobs/);
+  assert.match(kindsReference([]), /\n\| `jobs` \| no \| no \| the cluster's controllers/);
 });
 
 /** Statuses without a token, for a user without a role and for an administrator. */

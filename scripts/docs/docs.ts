@@ -1,7 +1,7 @@
 /**
  * `npm run docs`: makes docs/configuration.md, docs/hub-configuration.md, docs/edgectl.md, docs/hub-api.md,
- * docs/metrics.md and docs/picolet-yaml.md, which are committed. The build takes man pages, completions and the data of `edgectl explain`
- * from here too. All are made of tables in the code.
+ * docs/kinds.md, docs/metrics.md and docs/picolet-yaml.md, which are committed. The build takes man pages, completions
+ * and the data of `edgectl explain` from here too. All are made of tables in the code.
  *
  * --check writes nothing and leaves with 1 when the committed ones are not what it would write: `npm run check` does
  * that
@@ -38,6 +38,7 @@ import { configurationReference } from "./configuration-reference.ts";
 import { helmChart, prometheusRule } from "./helm-chart.ts";
 import { hubApiReference } from "./hub-api-reference.ts";
 import { hubConfigurationReference } from "./hub-configuration-reference.ts";
+import { kindsReference } from "./kinds-reference.ts";
 import { manPage } from "./man-page.ts";
 import { type MetricsPath, metricsReference } from "./metrics-reference.ts";
 
@@ -98,6 +99,7 @@ export const committed = (): Files =>
       }),
     ],
     ["docs/hub-api.md", hubApiReference(servedByHub())],
+    ["docs/kinds.md", kindsReference(servedByHub())],
     ["docs/metrics.md", metricsReference(METRICS)],
   ]);
 

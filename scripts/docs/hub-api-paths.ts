@@ -149,8 +149,8 @@ export const ABSENT_RESOURCES: readonly {
   { apiVersion: "v1", plurals: ["bindings"], why: "deprecated; `pods/binding` is served" },
   {
     apiVersion: "networking.k8s.io/v1",
-    plurals: ["ingresses", "ingressclasses", "networkpolicies", "ipaddresses", "servicecidrs"],
-    why: "boards run no service proxy and no network plugin that would enforce them",
+    plurals: ["ipaddresses", "servicecidrs"],
+    why: "the addresses of Services are one fixed range",
   },
   {
     apiVersion: "admissionregistration.k8s.io/v1",

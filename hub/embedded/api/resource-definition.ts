@@ -79,6 +79,8 @@ export interface ResourceStrategy {
   /** Judges a new object alone, after `validate`, by rules that stored objects may break. */
   validateCreate?(object: ApiObject, context: StrategyContext): readonly FieldError[];
   validateUpdate?(object: ApiObject, old: ApiObject, context: StrategyContext): readonly FieldError[];
+  /** Texts for the `Warning` headers of a client's write that succeeds; not of subresources. */
+  warnings?(object: ApiObject): readonly string[];
   /** True when `metadata.generation` counts changes outside metadata and status. Default: false. */
   readonly hasGeneration?: boolean;
   /**

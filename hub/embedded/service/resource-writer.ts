@@ -104,6 +104,7 @@ export class ResourceWriter {
       now: context.now,
     });
     checkSize(object, 0);
+    request.warnings.push(...(strategy.warnings?.(object) ?? []));
     if (!params.isDryRun) this.#put(request, "ADDED", object, undefined);
     return object;
   }
@@ -142,6 +143,7 @@ export class ResourceWriter {
       subresource,
       now: context.now,
     });
+    if (subresource === "") request.warnings.push(...(definition.strategy.warnings?.(object) ?? []));
     object.metadata.resourceVersion = String(stored.revision);
     if (isDeepStrictEqual(object, old)) return old;
     checkSize(object, Buffer.byteLength(stored.body));

@@ -66,6 +66,7 @@ const BUDGETS = ["poddisruptionbudgets", "poddisruptionbudgets/status"];
 const viewRules: readonly Rule[] = [
   rule("", [...NAMESPACED, "namespaces"], READ),
   rule("apps", WORKLOADS, READ),
+  rule("networking.k8s.io", ["ingresses", "ingresses/status", "networkpolicies"], READ),
   rule("policy", BUDGETS, READ),
   rule("resource.k8s.io", [...CLAIMS, "resourceclaims/status"], READ),
   // As metrics-server's manifests grant it.
@@ -83,6 +84,7 @@ const editRules: readonly Rule[] = [
   rule("", ["serviceaccounts/token"], ["create"]),
   rule("", ["serviceaccounts"], ["impersonate"]),
   rule("apps", ["daemonsets"], WRITE),
+  rule("networking.k8s.io", ["ingresses", "networkpolicies"], WRITE),
   rule("policy", ["poddisruptionbudgets"], WRITE),
   rule("resource.k8s.io", CLAIMS, WRITE),
 ];

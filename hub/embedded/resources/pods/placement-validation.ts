@@ -137,7 +137,7 @@ function validatePodTerm(term: unknown, path: string): FieldError[] {
   return errors;
 }
 
-const validateLabelSelector = (selector: unknown, path: string): FieldError[] =>
+export const validateLabelSelector = (selector: unknown, path: string): FieldError[] =>
   listAt(selector, "matchExpressions").flatMap((each, index) =>
     validateRequirement(each, false, `${path}.matchExpressions[${index}]`),
   );

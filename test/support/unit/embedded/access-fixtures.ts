@@ -265,6 +265,21 @@ export const FIXTURES: readonly Fixture[] = [
     endpoints: [],
     ports: [],
   }),
+  wide("/apis/networking.k8s.io/v1/namespaces/tenant/ingresses", "networking.k8s.io/v1", "Ingress", "door", {
+    spec: { defaultBackend: { service: { name: "front", port: { number: 80 } } } },
+  }),
+  wide("/apis/networking.k8s.io/v1/ingressclasses", "networking.k8s.io/v1", "IngressClass", "class", {
+    spec: { controller: "example.com/x" },
+  }),
+  wide(
+    "/apis/networking.k8s.io/v1/namespaces/tenant/networkpolicies",
+    "networking.k8s.io/v1",
+    "NetworkPolicy",
+    "wall",
+    {
+      spec: { podSelector: {} },
+    },
+  ),
   wide("/apis/node.k8s.io/v1/runtimeclasses", "node.k8s.io/v1", "RuntimeClass", "class", { handler: "h" }),
   wide("/apis/scheduling.k8s.io/v1/priorityclasses", "scheduling.k8s.io/v1", "PriorityClass", "class", { value: 1 }),
   wide("/apis/storage.k8s.io/v1/storageclasses", "storage.k8s.io/v1", "StorageClass", "class", {
