@@ -59,8 +59,8 @@ export interface BlackBoxInit {
   readonly ending: () => "asked" | "restart" | "failed";
 }
 
-/** A panic, as everybody may read it. */
-type Told = Readonly<Record<keyof KernelPanic, PublicText>>;
+/** A panic, without secrets. */
+type PanicText = Readonly<Record<keyof KernelPanic, PublicText>>;
 
 /** A decision and its repetitions. */
 interface Occurrence {
@@ -94,7 +94,7 @@ export class BlackBox implements Component, DecisionRecorder {
   /** Wall minus monotonic time of the last decision. */
   #wallAtZero: number | undefined;
   #isFailing = false;
-  #panic: Told | undefined;
+  #panic: PanicText | undefined;
 
   private constructor(components: BlackBoxComponents, init: BlackBoxInit) {
     this.#components = components;
@@ -122,7 +122,7 @@ export class BlackBox implements Component, DecisionRecorder {
   }
 
   /** The panic that ended the boot before this one. */
-  get kernelPanic(): Told | undefined {
+  get kernelPanic(): PanicText | undefined {
     return this.#panic;
   }
 

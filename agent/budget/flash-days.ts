@@ -15,7 +15,7 @@ const MAX_NAME_LENGTH = 300;
 const BELIEVED_AFTER_MS = 24 * 3_600_000;
 
 export interface Writes {
-  /** To the disks, by everybody. */
+  /** To the disks, by all processes. */
   readonly disks: number;
   readonly agent: number;
   /** By `namespace/name`. */

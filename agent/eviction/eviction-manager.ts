@@ -170,7 +170,7 @@ export class EvictionManager implements Component {
       const reading = memory(this.#exactRange());
       const isEmpty = reading.pods === undefined && pods().length === 0;
       const view = { reading, window: this.#stalls, now: clock.monotonic(), isEmpty };
-      const { crossed, stalled, lookAgainIn, window } = planMemorySampling(this.#fast, view);
+      const { crossed, stalled, nextSampleIn, window } = planMemorySampling(this.#fast, view);
       this.#stalls = window;
       if (crossed.length > 0) this.#memory.crossed(crossed);
       else if (stalled && hard !== undefined && this.#memory.urge(hard)) {
@@ -178,7 +178,7 @@ export class EvictionManager implements Component {
           ...view.reading.node,
         });
       }
-      alarm.set(lookAgainIn);
+      alarm.set(nextSampleIn);
       await alarm.ring(signal);
     }
   }

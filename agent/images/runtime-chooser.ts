@@ -62,7 +62,7 @@ export class RuntimeChooser implements RuntimeChoices {
       choice = chooseRuntime({ ...situation, images });
     }
     if (choice.kind === "chosen") return choice.runtime;
-    throw choice.kind === "impossible" ? choice.error : new Error("everybody has been asked");
+    throw choice.kind === "impossible" ? choice.error : new Error("all runtimes were asked");
   }
 
   async #inspect(pod: DesiredPod, container: Container, signal: AbortSignal) {

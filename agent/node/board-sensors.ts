@@ -50,7 +50,7 @@ export class BoardSensors {
     this.find();
   }
 
-  /** Looks for the files. */
+  /** Finds the files. */
   find(): void {
     const { disks } = this.#init;
     const isOwn = (name: string): boolean => name.startsWith("dm-") || disks.some((disk) => name.startsWith(disk));

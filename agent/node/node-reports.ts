@@ -81,7 +81,7 @@ export class NodeReports implements Component {
         this.#update();
       }
     };
-    const lookAtImages = async (): Promise<void> => {
+    const followImages = async (): Promise<void> => {
       while (!signal.aborted) {
         await this.#readImages(signal);
         this.#update();
@@ -90,7 +90,7 @@ export class NodeReports implements Component {
       }
     };
     const followed = [conditions, updates, csi, devices, draDrivers].filter((watch) => watch !== undefined);
-    await Promise.all([...followed.map(follow), followPods(), followDevices(), lookAtImages()]);
+    await Promise.all([...followed.map(follow), followPods(), followDevices(), followImages()]);
   }
 
   #current(): NodeReportContent {

@@ -26,7 +26,7 @@ export interface CgroupKeeperComponents {
  */
 const INTERVAL = seconds(60);
 
-/** Looks once a minute, while there are pods, whether their cgroups are as they were made. */
+/** Checks once a minute, while there are pods, that their cgroups have the values that were written. */
 export class CgroupKeeper implements Component {
   readonly name = "cgroup keeper";
   readonly #components: CgroupKeeperComponents;

@@ -16,7 +16,7 @@ export interface TierCgroupsComponents {
   readonly cgroups: CgroupTree;
   /** Every pod this node is to run: what they ask for together is what their tier gets. */
   readonly pods: () => Iterable<Pod>;
-  /** Told what keeps the limits of all pods together from being set; `undefined`: they are set. */
+  /** Called with the reason why the limits of all pods together are not set; `undefined`: they are set. */
   readonly onEnforced?: (path: string, problem: string | undefined) => void;
   readonly log: Log;
 }

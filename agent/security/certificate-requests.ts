@@ -27,7 +27,7 @@ export function makeNodeRequest(node: string, key: string): Uint8Array {
   return encodeCertificateRequest(nodeSubject(node), publicKey, (signed) => sign("sha256", signed, privateKey));
 }
 
-/** PEM, of anybody: worth what the connection is worth. */
+/** PEM, of an unverified sender: as trustworthy as the connection. */
 export const requestCa = (connection: HubConnection, signal: AbortSignal): Promise<string> =>
   connection.get(CA_PATH, signal);
 

@@ -24,7 +24,7 @@ export const trustOf = ({ caHashes, ca }: HubPins): string =>
     .join(",");
 
 /**
- * The CAs of `bundle`, which anybody may have sent, that are pinned.
+ * The CAs of `bundle`, which any peer may have sent, that are pinned.
  * @returns PEM
  * @throws `permission_denied` when there is none, `invalid` for what is no bundle
  */

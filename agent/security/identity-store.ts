@@ -116,7 +116,7 @@ export class IdentityStore {
 
   /**
    * A P-256 key, PEM, for the next request: the one of a request whose answer never came, or a new one. On disk before
-   * anybody hears of it.
+   * any other part gets it.
    */
   pendingKey(): string {
     const old = this.#folder.read(PENDING_KEY);

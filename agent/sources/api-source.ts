@@ -74,8 +74,8 @@ export class ApiSource implements RemoteObjects {
   readonly #nodeKey: ObjectKey;
   #uids: ReadonlyMap<ObjectKey, string> = new Map();
   #invalid: ReadonlyMap<ObjectKey, InvalidPod> = new Map();
-  /** Objects that had no pod when the agent started; they get one with the next word of the hub. */
-  readonly #unlooked = new Map<ObjectKey, ArrivedPod>();
+  /** Objects that had no pod when the agent started; they get one with the next message of the hub. */
+  readonly #unreported = new Map<ObjectKey, ArrivedPod>();
   readonly #problems = new WatchSource<readonly SourceProblem[]>([]);
   readonly #changes = new WatchSource(0);
   readonly #node: WatchSource<RemoteContent | undefined>;
@@ -137,7 +137,7 @@ export class ApiSource implements RemoteObjects {
     for (const { key, object } of change.upserts) this.#check(key, object, next);
     this.#withdrawEnds(next.arrived);
     objects.apply(change, this.#podsAfter(next));
-    this.#unlooked.clear();
+    this.#unreported.clear();
     this.#uids = next.uids;
     this.#reportInvalid(next);
     if (change.upserts.length + change.deletes.length === 0) return;
@@ -181,7 +181,7 @@ export class ApiSource implements RemoteObjects {
       else this.#check(key, object, next);
     }
     this.#uids = next.uids;
-    for (const [key, arrived] of next.arrived) this.#unlooked.set(key, arrived);
+    for (const [key, arrived] of next.arrived) this.#unreported.set(key, arrived);
     this.#reportInvalid(next);
   }
 
@@ -190,7 +190,7 @@ export class ApiSource implements RemoteObjects {
     const keys = new Set([...this.inventory()].map(({ key }) => key));
     const held = <T>(map: ReadonlyMap<ObjectKey, T>): Map<ObjectKey, T> =>
       new Map([...map].filter(([key]) => keys.has(key)));
-    return { uids: held(this.#uids), invalid: held(this.#invalid), arrived: held(this.#unlooked) };
+    return { uids: held(this.#uids), invalid: held(this.#invalid), arrived: held(this.#unreported) };
   }
 
   #check(key: ObjectKey, object: RemoteContent, { uids, invalid, arrived }: Next): void {

@@ -43,7 +43,7 @@ class Machine implements Disposable {
     const filesystems = new FilesystemSampler({ images: undefined, clock: this.clock, log }, { rootDir });
     this.stats = new UsageStats(
       {
-        looks: {
+        sampler: {
           sample: sampler.sample.bind(sampler),
           cgroup: sampler.cgroup.bind(sampler),
           processes: sampler.processes.bind(sampler),

@@ -44,7 +44,7 @@ export interface StatsSampler {
 }
 
 export interface UsageStatsComponents {
-  readonly looks: StatsSampler;
+  readonly sampler: StatsSampler;
   /** A pod's volumes that are file systems of their own: in memory. */
   readonly mountedVolumes: (pod: PodUsage["pod"]) => Promise<readonly MountedVolume[]>;
   readonly clock: Clock;
@@ -84,7 +84,7 @@ export class UsageStats implements NodeStats {
   }
 
   async summary({ onlyCpuAndMemory }: { readonly onlyCpuAndMemory: boolean }, signal: AbortSignal): Promise<unknown> {
-    const { looks: sampler, clock } = this.#components;
+    const { sampler, clock } = this.#components;
     const disk = onlyCpuAndMemory ? undefined : this.#disk(signal);
     disk?.catch(ignore("it is awaited below"));
     let sample = await sampler.sample(NEW, signal);
@@ -122,7 +122,7 @@ export class UsageStats implements NodeStats {
 
   async #usageForMetrics(signal: AbortSignal): Promise<TimedUsage | undefined> {
     try {
-      return await this.#components.looks.sample(NEW, signal);
+      return await this.#components.sampler.sample(NEW, signal);
     } catch (error) {
       if (isCancelled(error)) throw error;
       this.#components.log.warn("cannot sample the usage of pods", { error: describeError(error) });
@@ -133,7 +133,7 @@ export class UsageStats implements NodeStats {
   /** The agent itself: its cgroup, or where it has none of its own its process. */
   #agent(sample: TimedUsage): Usage {
     const path = ownCgroup(this.#proc);
-    return (path === undefined ? undefined : this.#components.looks.cgroup(path, sample)) ?? ownUsage(this.#proc);
+    return (path === undefined ? undefined : this.#components.sampler.cgroup(path, sample)) ?? ownUsage(this.#proc);
   }
 
   #systemContainers(
@@ -164,16 +164,16 @@ export class UsageStats implements NodeStats {
 
   /** A measurement that takes too long goes on for the next answer. */
   async #disk(signal: AbortSignal): Promise<ReadonlyMap<PodUid, PodDiskUsage>> {
-    const { looks, clock, log } = this.#components;
+    const { sampler, clock, log } = this.#components;
     const { volumePeriod } = this.#init;
-    const measuring = looks.disk(volumePeriod > 0 ? volumePeriod : DEFAULT_VOLUME_PERIOD, NEVER);
+    const measuring = sampler.disk(volumePeriod > 0 ? volumePeriod : DEFAULT_VOLUME_PERIOD, NEVER);
     try {
       return await withDeadline(clock, DISK_PATIENCE, "measure what pods have on disk", () => measuring, signal);
     } catch (error) {
       if (signal.aborted) throw cancelled("the summary");
       if (!isPicoletError(error, "deadline_exceeded"))
         log.warn("cannot measure what pods have on disk", { error: describeError(error) });
-      return looks.measuredDisk();
+      return sampler.measuredDisk();
     }
   }
 
@@ -182,10 +182,10 @@ export class UsageStats implements NodeStats {
     filesystems: FilesystemSample,
     disk: ReadonlyMap<PodUid, PodDiskUsage> | undefined,
   ): Promise<PodDetails> {
-    const { looks, mountedVolumes } = this.#components;
+    const { sampler, mountedVolumes } = this.#components;
     const { spec } = pod.desired.pod;
     const showVolumes = this.#init.volumePeriod >= 0;
-    const processes = containers.map(({ path, usage }) => ({ all: looks.processes(path), usage }));
+    const processes = containers.map(({ path, usage }) => ({ all: sampler.processes(path), usage }));
     const onHostNetwork = spec.hostNetwork === true || isComponentPod(pod.desired);
     const pid = onHostNetwork ? undefined : processes.flatMap(({ all }) => all)[0];
     return {

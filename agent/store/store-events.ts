@@ -22,12 +22,12 @@ export class StoreEvents implements Component {
   async run(signal: AbortSignal): Promise<void> {
     let before: StoreState | undefined;
     for await (const state of this.#state.changes(signal)) {
-      this.#tell(state, before);
+      this.#report(state, before);
       before = state;
     }
   }
 
-  #tell(state: StoreState, before: StoreState | undefined): void {
+  #report(state: StoreState, before: StoreState | undefined): void {
     switch (state.kind) {
       case "durable":
         if (state.opening.kind === "rebuilt") {

@@ -63,7 +63,7 @@ export class StoreFile<T> {
     this.#opening = opening;
     this.contents = contents;
     this.#state = new WatchSource(stateAfter(opening));
-    this.#tell(this.#state.current);
+    this.#report(this.#state.current);
   }
 
   get state(): Watch<StoreState> {
@@ -193,11 +193,11 @@ export class StoreFile<T> {
   }
 
   #enter(state: StoreState): void {
-    this.#tell(state);
+    this.#report(state);
     this.#state.set(state);
   }
 
-  #tell(state: StoreState): void {
+  #report(state: StoreState): void {
     const { kind: _, ...fields } = state;
     if (state.kind === "unwritable") this.#log.warn("the store cannot be written", fields);
     else if (state.kind === "inMemory") this.#log.error("the store is in memory only", fields);

@@ -198,7 +198,7 @@ export class Tunnel implements Component {
       await this.#greet(connection, credentials, signal, signal);
     } catch (error) {
       if (isCancelled(error)) throw error;
-      this.#tellIdentity(error, credentials);
+      this.#reportRefusal(error, credentials);
       this.#failed(error);
     }
   }
@@ -289,7 +289,7 @@ export class Tunnel implements Component {
     } catch (error) {
       if (hasRetired) current.session.close(toPicoletError(error, "unavailable", "cannot move the tunnel"));
       if (isCancelled(error)) return;
-      this.#tellIdentity(error, credentials);
+      this.#reportRefusal(error, credentials);
       log.warn("cannot move the tunnel to another session yet", { error: describeError(error) });
       this.#apply({ kind: "moveFailed", now: clock.monotonic(), lot: random.next() });
     }
@@ -307,7 +307,7 @@ export class Tunnel implements Component {
     return current.kind === "joined" ? current.credentials : undefined;
   }
 
-  #tellIdentity(error: unknown, credentials: NodeCredentials): void {
+  #reportRefusal(error: unknown, credentials: NodeCredentials): void {
     if (error instanceof TunnelError && error.isRefusal) {
       this.#components.identity.refused(credentials, describeError(error));
     }
@@ -367,7 +367,7 @@ export class Tunnel implements Component {
       return;
     }
     const { problem } = after.outage;
-    if (problem === "" || (!wasUp && this.#hasTold(problem))) return;
+    if (problem === "" || (!wasUp && this.#hasReported(problem))) return;
     this.#told.add(problem);
     this.#components.decisions?.record({ kind: "hubLost", message: publicMessage(problem) });
     log.warn(wasUp ? "the tunnel is down" : "there is no tunnel", { error: problem });
@@ -375,7 +375,7 @@ export class Tunnel implements Component {
   }
 
   /** Several hubs fail in several ways in turn, for weeks. */
-  #hasTold(problem: string): boolean {
+  #hasReported(problem: string): boolean {
     return this.#told.has(problem) || this.#told.size >= MAX_LOGGED_PROBLEMS;
   }
 

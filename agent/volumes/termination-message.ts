@@ -21,7 +21,7 @@ const FALLBACK_LINES = 80;
 const MAX_FALLBACK_BYTES = 2048;
 /** A runtime cuts lines at 16 KiB, so this holds the last one whole, or 80 short ones. */
 const LOG_TAIL_BYTES = 20 * 1024;
-/** Files of runs older than the one before the last are of no use to anybody. */
+/** Files of runs older than the one before the last are not read again. */
 const KEPT_RUNS = 2;
 
 /**

@@ -156,7 +156,7 @@ describe("a pod that crashes", () => {
       };
       assert.equal(ended(), "Error");
       const run = board.runtime.inspect(pod.uid).containers.find(({ attempt }) => attempt === 0);
-      board.runtime.tellOomKill(run?.id ?? "");
+      board.runtime.reportOomKill(run?.id ?? "");
       await board.clock.settle();
       assert.equal(ended(), "OOMKilled", restartPolicy);
     }

@@ -119,7 +119,7 @@ export class DataCache {
     const key: ObjectKey = path.includes("/") ? `${kind}/${path}` : objectKey(kind, "", path);
     const entry = this.#entries.get(key);
     if (after === undefined) {
-      if (this.#forget(key)) this.#tell(key);
+      if (this.#forget(key)) this.#notify(key);
     } else if (entry === undefined) {
       if (this.#readerOf(key) !== undefined) this.want(key);
     } else if (entry.kind === "loading") {
@@ -154,13 +154,13 @@ export class DataCache {
           log.warn("cannot read what pods name", { object: key, error: describeError(error) });
         if (isPicoletError(error, "permission_denied")) {
           entry.refusals += 1;
-          if (entry.refusals === MAX_REFUSALS) this.#tell(key);
+          if (entry.refusals === MAX_REFUSALS) this.#notify(key);
         }
         await clock.sleep(backoff.next(), signal);
       }
     }
     // The object is gone, or no connected node needs it. The next reference starts a new read.
-    if (this.#loading(key) !== undefined && this.#forget(key)) this.#tell(key);
+    if (this.#loading(key) !== undefined && this.#forget(key)) this.#notify(key);
   }
 
   #took(key: ObjectKey, object: KubeObject): void {
@@ -172,7 +172,7 @@ export class DataCache {
     const resourceVersion = object.metadata.resourceVersion ?? "";
     this.#entries.set(key, { kind: "loaded", packed, resourceVersion });
     this.#link(key, followed.names(whole));
-    this.#tell(key);
+    this.#notify(key);
     if (entry.isOutdated && this.#version(key) !== resourceVersion) this.#reload(key, packed);
   }
 
@@ -202,9 +202,9 @@ export class DataCache {
     return undefined;
   }
 
-  #tell(key: ObjectKey): void {
+  #notify(key: ObjectKey): void {
     this.#init.onChange(key);
-    for (const namer of this.#namers.get(key) ?? []) this.#tell(namer);
+    for (const namer of this.#namers.get(key) ?? []) this.#notify(namer);
   }
 
   /** @returns whether it was here */

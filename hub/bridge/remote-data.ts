@@ -81,7 +81,7 @@ function volume({ metadata, spec }: KubeObject): Fields {
   const { name, uid, annotations = {} } = metadata;
   const told = Object.entries(annotations).filter(([key]) => VOLUME_ANNOTATIONS.includes(key));
   const { claimRef, ...others } = fieldsAt({ spec }, "spec");
-  // The version that the claim had when it was bound is of no use to anybody.
+  // The version that the claim had when it was bound is not used.
   const { resourceVersion: _, ...claimed } = fieldsAt({ claimRef }, "claimRef");
   return {
     apiVersion: "v1",

@@ -25,7 +25,7 @@ interface StoredService extends CachedObject {
 export interface ServiceCacheInit {
   /** A service of this namespace can be had, is another, or is gone. */
   readonly onChange: (namespace: string) => void;
-  /** As `onChange`, of the one that concerns everybody. */
+  /** As `onChange`, of the one that concerns every node. */
   readonly onApiServiceChange: () => void;
 }
 

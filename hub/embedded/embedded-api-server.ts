@@ -116,7 +116,7 @@ export class EmbeddedApiServer implements Component {
     return this.#handler;
   }
 
-  /** A client within this process that acts as `user`; authorization is asked as for anybody else. */
+  /** A client within this process that acts as `user`; authorization is asked as for any other user. */
   client(user: UserInfo): LocalKubeClient {
     return new LocalKubeClient(this.core, user);
   }

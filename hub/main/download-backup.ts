@@ -6,8 +6,8 @@ import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { BACKUP_PATH } from "@picolet/hub-embedded/http/path-endpoint.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
-import type { ClusterAccess } from "../kubernetes/cluster-access.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
+import type { ClusterAccess } from "../kubernetes/cluster-access.ts";
 import { loadKubeconfigAccess } from "../kubernetes/kubeconfig-access.ts";
 
 /** From the request to the first byte: the copy is made before it is sent. */

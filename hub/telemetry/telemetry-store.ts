@@ -195,7 +195,7 @@ export class TelemetryStore implements Disposable {
     this.#exported.set(name, id);
     const sql = "INSERT INTO exporters (name, id) VALUES (?, ?) ON CONFLICT DO UPDATE SET id = excluded.id";
     this.#database.run(sql, name, id);
-    this.#tell();
+    this.#notify();
     if (this.#waiting.length > 0) this.#write();
   }
 
@@ -224,7 +224,7 @@ export class TelemetryStore implements Disposable {
     }
   }
 
-  #tell(): void {
+  #notify(): void {
     const waiting = [...this.#changed];
     this.#changed.clear();
     for (const wake of waiting) wake();
@@ -248,7 +248,7 @@ export class TelemetryStore implements Disposable {
     if (failure === undefined || waiting.length === 1 || /^SQLITE_(FULL|IOERR)/.test(errnoOf(failure))) {
       settle(waiting, failure);
     } else for (const each of waiting) settle([each], this.#store([each]));
-    this.#tell();
+    this.#notify();
   }
 
   /** In one transaction. @returns why it failed */

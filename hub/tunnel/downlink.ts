@@ -158,8 +158,8 @@ export class Downlink {
     const sent = beginningOf(objects);
     const gone = upserts.filter((key) => known.hashes.has(key) && this.#components.backend.object(key) === undefined);
     const removed = [...deletes, ...gone];
-    const isAsTold = ({ key, hash }: RemoteObject): boolean => equalBytes(hash, set.hashes.get(key) ?? NO_DIGEST);
-    const isAll = sent.length === upserts.length && sent.every(isAsTold);
+    const isCurrent = ({ key, hash }: RemoteObject): boolean => equalBytes(hash, set.hashes.get(key) ?? NO_DIGEST);
+    const isAll = sent.length === upserts.length && sent.every(isCurrent);
     const offered = isAll ? { digest: set.digest, hashes: set.hashes } : setAfter(known, removed, sent);
     if (sent.length === objects.length) this.#exhausted = set;
     const { revision } = set;

@@ -325,7 +325,7 @@ export class TunnelServer implements Fleet, Component {
   async drain(reason: string, spread: Millis, grace: Millis, signal: AbortSignal): Promise<void> {
     const { random, log } = this.#components;
     this.#draining = reason;
-    log.info("telling all agents to go elsewhere", { agents: this.#live.size, spreadMs: spread });
+    log.info("sending all agents elsewhere", { agents: this.#live.size, spreadMs: spread });
     for (const session of this.#sessions) {
       if (session.isLive) session.drain(Math.floor(random.next() * spread), reason);
       else session.refuse({ kind: "refusal", code: "overloaded", message: reason, retryAfterMs: 1 });

@@ -60,15 +60,15 @@ export class PodChangeView implements Disposable {
     const action = this.#action;
     this.#action = undefined;
     if (action === undefined) return;
-    this.#tell("The board is asked …", "note");
+    this.#show("The board is asked …", "note");
     try {
-      this.#tell(await this.#client.change(action, this.#life.signal), "note");
+      this.#show(await this.#client.change(action, this.#life.signal), "note");
     } catch (error) {
-      this.#tell(error instanceof Error ? error.message : String(error), "problem");
+      this.#show(error instanceof Error ? error.message : String(error), "problem");
     }
   }
 
-  #tell(sentence: string, kind: "note" | "problem"): void {
+  #show(sentence: string, kind: "note" | "problem"): void {
     setAttributes(this.#result, { class: kind });
     setText(this.#result, sentence);
   }

@@ -123,7 +123,7 @@ export class FairSlots {
         if (!isHeld) return;
         isHeld = false;
         this.#held.delete(index);
-        // Not at once: when everybody leaves, the next in line is about to leave too and must not be begun for that.
+        // Not at once: when all leave, the next in line is about to leave too and must not be begun for that.
         queueMicrotask(() => this.#fill());
       },
     };

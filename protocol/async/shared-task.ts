@@ -62,10 +62,10 @@ export class SharedSample<T> {
   async get(maxAge: Millis, signal: AbortSignal): Promise<T> {
     const last = this.#last;
     if (last !== undefined && maxAge > 0 && this.#clock.monotonic() - last.at <= maxAge) return last.value;
-    return await this.#task.join((stop) => this.#look(stop), signal);
+    return await this.#task.join((stop) => this.#sample(stop), signal);
   }
 
-  async #look(stop: AbortSignal): Promise<T> {
+  async #sample(stop: AbortSignal): Promise<T> {
     const at = this.#clock.monotonic();
     const value = await this.#take(stop);
     this.#last = { at, value };

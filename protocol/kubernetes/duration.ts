@@ -13,7 +13,7 @@ const UNIT_MS: Readonly<Record<string, number>> = {
 
 const DURATION = /^[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:ns|us|\u00b5s|\u03bcs|ms|s|m|h))+$/;
 const PART = /(\d+\.?\d*|\.\d+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)/g;
-/** Longer than any duration anybody writes. */
+/** Longer than any duration in use. */
 const MAX_LENGTH = 64;
 /** Go's int64 of nanoseconds ends at 292 years. */
 const MAX_MS = 9_223_372_036_854;

@@ -7,7 +7,8 @@ export interface FieldProblem {
 }
 
 /**
- * More than anybody mends at a time; a broken generator could make one for each of 100,000 values. The rest is counted.
+ * More than a user corrects at a time; a broken generator could make one for each of 100,000 values. The rest is
+ * counted.
  */
 export const MAX_PROBLEMS = 100;
 /** Bounds a wrong value in a message; the rest of it is cut. */

@@ -134,7 +134,7 @@ export interface FlashReport {
     readonly agentBytes: number;
     readonly days: number;
   } | null;
-  /** A day, by everybody; null: none is set. */
+  /** A day, by all processes; null: none is set. */
   readonly budgetBytes: number | null;
   readonly agentBudgetBytes: number;
 }

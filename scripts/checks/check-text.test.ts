@@ -7,6 +7,7 @@ const messages = (path: string, source: string): string[] => faultsOf(path, sour
 test("a word of the table is refused in a comment and in a document, and not in code or in `code`", () => {
   assert.match(messages("a.ts", "/** Tried anew. */\nexport const x = 1;").join(), /"anew": write again/);
   assert.match(messages("a.md", "Somebody joins.").join(), /"Somebody"/);
+  assert.match(messages("a.md", "Anybody may read it.").join(), /"Anybody"/);
   assert.deepEqual(messages("a.ts", 'const anew = "anew"; // the flag `anew`'), []);
 });
 

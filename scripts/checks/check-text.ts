@@ -19,7 +19,7 @@ interface Word {
 /** What is refused, in lower case, and what to write instead. */
 export const WORDS: readonly Word[] = [
   { pattern: /\banew\b/i, instead: "again" },
-  { pattern: /\bsome(?:body|one)\b/i, instead: "a client, a peer, a user: name which" },
+  { pattern: /\b(?:some(?:body|one)|(?:any|every)body)\b/i, instead: "a client, a peer, a user: name which" },
   { pattern: /\bnobody\b/i, instead: "no one, or name who: no client, no caller" },
   { pattern: /\bwho(?:m?ever|soever)\b/i, instead: "any caller, any client, the one that" },
   { pattern: /\bwhatever\b/i, instead: "any, all that, or name it" },

@@ -23,7 +23,7 @@ export interface ContainerRuntimeProbe {
   readonly message: string;
 }
 
-/** Looks for a CRI socket, and whether a sandbox can really be made there: pause image, network and rights included. */
+/** Finds a CRI socket, and checks that a sandbox can really be made there: pause image, network and rights included. */
 export async function probeContainerRuntime(): Promise<ContainerRuntimeProbe> {
   const socket = SOCKETS.find((path) => existsSync(path));
   if (socket === undefined) return { endpoint: "", message: `no CRI socket (${SOCKETS.join(", ")}): ${LEFT_OUT}` };

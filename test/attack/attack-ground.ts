@@ -343,7 +343,7 @@ export class AttackGround implements AsyncDisposable {
     return board;
   }
 
-  /** A service account with no rights but everybody's, and a token of an hour. */
+  /** A service account with the rights of every user alone, and a token of an hour. */
   async serviceAccount(namespace = "default", name: string = this.unique("account")): Promise<ApiClient> {
     const path = `/api/v1/namespaces/${namespace}/serviceaccounts`;
     await this.#expect(this.admin.create(path, { apiVersion: "v1", kind: "ServiceAccount", metadata: { name } }));

@@ -45,7 +45,7 @@ test("a busy container's CPU, memory and network", { skip: containerdMissing() ?
     ...{ containers, logDirectory },
   };
   const hierarchies = await detectCgroups();
-  const looks = makeNodeUsageSampler(
+  const sampler = makeNodeUsageSampler(
     {
       ...{ hierarchies, adapters: [fixture.adapter], clock: systemClock, log: new RecordedLog() },
       pods: () => [known],
@@ -54,7 +54,7 @@ test("a busy container's CPU, memory and network", { skip: containerdMissing() ?
     { rootDir: tmpdir(), podLogsDir: tmpdir(), allPodsCgroup: "/kubepods", cgroupsPerQOS: true },
   );
   const stats = new UsageStats(
-    { looks, mountedVolumes: async () => [], clock: systemClock, log: new RecordedLog() },
+    { sampler, mountedVolumes: async () => [], clock: systemClock, log: new RecordedLog() },
     { nodeName: "edge-1", startedAt: new Date(), volumePeriod: seconds(60) },
   );
   const { node, pods } = (await stats.summary({ onlyCpuAndMemory: false }, context.signal)) as Summary;

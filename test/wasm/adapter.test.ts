@@ -29,7 +29,7 @@ const MEBIBYTE = 1_048_576;
 
 const limits = (memory: string, more: object = {}) => ({ container: { resources: { limits: { memory, ...more } } } });
 
-/** As the kubelet makes an emptyDir: everybody may write to it. */
+/** As the kubelet makes an emptyDir: every user may write to it. */
 function volumeOf(runtime: WasmRuntime): string {
   const volume = runtime.folder.at("volume");
   mkdirSync(volume);

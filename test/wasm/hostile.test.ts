@@ -26,7 +26,7 @@ interface Hostile {
   ): Promise<{ readonly exit: Exit; readonly lines: readonly string[] }>;
 }
 
-/** With a volume that everybody may write to, as an emptyDir, beside which lies what must not be reached. */
+/** With a volume that every user may write to, as an emptyDir, beside which lies what must not be reached. */
 async function hostile(context: TestContext, mode: Mode = "isolated"): Promise<Hostile> {
   const bench = await wasmBench(context);
   const volume = bench.runtime.folder.at("volume");

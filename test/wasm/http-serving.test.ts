@@ -253,9 +253,7 @@ test("a port that is taken, too low, or none, is said", async (context) => {
   if (first > 1) {
     const low = await bench.pod("http-server.c", { name: "low", container: { ports: [{ containerPort: first - 1 }] } });
     // Also of root: a component has no capabilities.
-    await assert.rejects(low.start(), (error) =>
-      /ip_unprivileged_port_start lets everybody/.test(describeError(error)),
-    );
+    await assert.rejects(low.start(), (error) => /ip_unprivileged_port_start allows them/.test(describeError(error)));
   }
   const without = await bench.pod("http-server.c", { name: "without" });
   await assert.rejects(without.start(), /nothing says on which port/);

@@ -1,4 +1,4 @@
-/** Pulls of components from Debian's docker-registry: as anybody, and with the user that its htpasswd names. */
+/** Pulls of components from Debian's docker-registry: anonymously, and with the user that its htpasswd names. */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, before, describe, test } from "node:test";

@@ -6,7 +6,7 @@ import type { WhyQuestion } from "../../core/node/why-answers.ts";
 import type { BlackBox } from "../black-box.ts";
 import type { RingRecord } from "../ring-record.ts";
 import { readRecords } from "./read-records.ts";
-import { isNodeTurn, tellWhy } from "./why.ts";
+import { explainWhy, isNodeTurn } from "./why.ts";
 
 export interface PodNow {
   readonly namespace: string;
@@ -33,7 +33,7 @@ export async function answerWhy(components: WhyComponents, { pod, topic }: WhyQu
   const nowMs = clock.wall().getTime();
   if (pod === undefined) {
     const records = await readRecords(box, (record) => record.p === undefined, log);
-    return tellWhy({ pod: undefined, topic }, records, { node: node.name, ...node.judge(), nowMs });
+    return explainWhy({ pod: undefined, topic }, records, { node: node.name, ...node.judge(), nowMs });
   }
   const present = components.findPod(pod);
   const names = present === undefined ? [pod.name, `${pod.name}-${node.name}`] : [present.name];
@@ -57,7 +57,7 @@ export async function answerWhy(components: WhyComponents, { pod, topic }: WhyQu
   const own = records.filter(({ p }) => p === undefined || p === label);
   const { now, isWell } = present ?? GONE;
   const init = { node: node.name, now, isWell, nowMs };
-  return tellWhy({ pod: { namespace: space, name }, topic }, own, init);
+  return explainWhy({ pod: { namespace: space, name }, topic }, own, init);
 }
 
 const labelsOf = (records: readonly RingRecord[]): readonly string[] => [

@@ -27,7 +27,7 @@ export interface Question {
 export const isNodeTurn = ({ p, d }: RingRecord): boolean => p === undefined && NODE_TURNS.has(d.kind);
 
 /** @param records of the pod and turns of the node, or all of the node; oldest first */
-export function tellWhy(
+export function explainWhy(
   { pod, topic }: Question,
   records: readonly RingRecord[],
   init: { readonly node: string; readonly now: string; readonly isWell: boolean; readonly nowMs: number },

@@ -7,7 +7,7 @@ import { machineFormat, printObject } from "../context/objects.ts";
 import { printableLine } from "../context/text-layout.ts";
 import { GRACE_PERIOD } from "./node.ts";
 
-/** Longer than anybody lets pods take; the agent answers when they have ended. */
+/** Longer than any grace period in use; the agent answers when they have ended. */
 const SHUTDOWN_TIMEOUT = seconds(24 * 3600);
 
 /** `edgectl node shutdown`: returns when the pods have ended, or the node is back. */

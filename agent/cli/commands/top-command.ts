@@ -26,20 +26,20 @@ interface Summary {
 /** Shows it once in a pipe, for machines, or with --once. */
 export async function runTop(context: Context, input: Arguments): Promise<number> {
   const format = machineFormat(input);
-  const look = (): Promise<Summary> => context.client.get<Summary>("/stats/summary?only_cpu_and_memory=true");
+  const read = (): Promise<Summary> => context.client.get<Summary>("/stats/summary?only_cpu_and_memory=true");
   if (format !== undefined) {
-    await context.terminal.write(printObject(await look(), format));
+    await context.terminal.write(printObject(await read(), format));
     return EXIT_HEALTHY;
   }
   const by = input.text("sort-by") ?? "cpu";
   if (input.flag("once") || context.terminal.columns === undefined) {
-    await context.terminal.write(textOf(context, input, await look(), by));
+    await context.terminal.write(textOf(context, input, await read(), by));
     return EXIT_HEALTHY;
   }
   if (input.flag("no-headers")) throw usageError("--no-headers goes with --once");
   const screen = new Screen(context.terminal);
   for (;;) {
-    await screen.show(textOf(context, input, await look(), by));
+    await screen.show(textOf(context, input, await read(), by));
     await context.sleep(input.value(INTERVAL), NEVER);
   }
 }

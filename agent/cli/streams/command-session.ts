@@ -65,14 +65,14 @@ async function sendInput(session: ChannelSession, input: AsyncIterable<Uint8Arra
 }
 
 function followSize({ keyboard }: Context, session: ChannelSession): Disposable {
-  const tell = (): void => {
+  const sendSize = (): void => {
     const { size } = keyboard;
     if (size === undefined) return;
     const text = JSON.stringify({ Width: size.columns, Height: size.rows });
     void session.send(CHANNEL.resize, Buffer.from(text));
   };
-  tell();
-  return keyboard.onResize(tell);
+  sendSize();
+  return keyboard.onResize(sendSize);
 }
 
 interface Status {

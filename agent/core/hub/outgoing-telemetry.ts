@@ -32,7 +32,7 @@ export interface Outgoing<Item extends Delivery> {
   /** The hub has all up to this id, and keeps it. */
   ack(id: number): void;
   /**
-   * The hub takes none at all: it is older, or has none of it. Told in each session in which there is something to
+   * The hub takes none at all: it is older, or has none of it. Called in each session in which there is something to
    * send.
    */
   untaken(reason: string): void;

@@ -25,6 +25,6 @@ export interface ContainerPlacement {
    * it may
    */
   refusesResize(requested: Pod, changes: (resource: "cpu" | "memory") => boolean): string | undefined;
-  /** The pod is over, or gone: what it had is everybody's. Again is harmless. */
+  /** The pod is over, or gone: what it had is free. A second call is harmless. */
   release(uid: PodUid): void;
 }

@@ -39,7 +39,7 @@ export interface NodeImages {
   /** Answers at once. */
   readonly pulls: readonly ActivePull[];
   readonly prefetches: readonly PrefetchReport[];
-  /** Looks how far the pulls are. */
+  /** Reads the progress of the pulls. */
   refresh(signal: AbortSignal): Promise<void>;
   /**
    * From its registry, whether it is here or not. @throws `not_found` for a runtime that is none, and as a pull does

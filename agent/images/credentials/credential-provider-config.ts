@@ -33,7 +33,7 @@ const CONFIG_VERSIONS = ["kubelet.config.k8s.io/v1", "kubelet.config.k8s.io/v1be
 const V1 = "credentialprovider.kubelet.k8s.io/v1";
 const PLUGIN_VERSIONS = [V1, `${V1}beta1`, `${V1}alpha1`];
 const CACHE_TYPES = ["Token", "ServiceAccount"] as const;
-/** Far more than anybody has; a longer file is refused. */
+/** Far more than real files have; a longer file is refused. */
 const MAX_CHARACTERS = 262_144;
 
 /** Made for each use, because the schema would stay in memory between two reads of the file. */

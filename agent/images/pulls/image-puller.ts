@@ -69,7 +69,7 @@ export class ImagePuller implements ImageManager {
     return this.#pulls.active;
   }
 
-  /** Looks how far the pulls are. */
+  /** Reads the progress of the pulls. */
   refresh(signal: AbortSignal): Promise<void> {
     return this.#pulls.refresh(signal);
   }

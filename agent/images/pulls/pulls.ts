@@ -125,7 +125,7 @@ export class Pulls {
     }));
   }
 
-  /** Looks how far they are. A runtime that does not answer leaves it at what was known. */
+  /** Reads their progress. If a runtime does not answer, the last progress stays. */
   async refresh(signal: AbortSignal): Promise<void> {
     const running = [...this.#active.values()].filter(({ state }) => state === "pulling");
     await Promise.all(running.map((active) => this.#sample(active, signal)));

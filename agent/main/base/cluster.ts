@@ -37,7 +37,7 @@ export async function makeCluster(components: ClusterComponents, init: AgentInit
   const parser = new PodParserOnDemand();
   const link = await makeHubLink(components, init, parser);
   return {
-    unloadParser: () => parser.letGo(),
+    unloadParser: () => parser.release(),
     link,
     objects: link ?? WITHOUT_CLUSTER,
     objectsChanged: link?.changes ?? new WatchSource(undefined),
@@ -69,7 +69,7 @@ class PodParserOnDemand implements PodParser {
     this.#parse = (await import("@picolet/protocol/pod/validation/parse-pod.ts")).parsePod;
   }
 
-  letGo(): void {
+  release(): void {
     this.#parse = undefined;
     unloadModules("parse-pod");
   }

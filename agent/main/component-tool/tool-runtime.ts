@@ -36,7 +36,7 @@ export const maxComponentBytes = ({ maxComponentBytes: bytes }: ComponentToolReq
 
 const imageOf = ({ file }: ComponentToolRequest): string => `localhost/${nameFrom(file)}:edgectl`;
 
-/** Everybody may write there, or the pod's `fsGroup`, as an agent makes it. */
+/** Every user may write there, or the pod's `fsGroup`, as an agent makes it. */
 function makeEmptyDir(path: string, { pod }: DesiredPod): void {
   mkdirSync(path, { recursive: true });
   const { fsGroup } = pod.spec.securityContext;

@@ -25,6 +25,6 @@ export interface AgentInit {
   readonly configuration: Configuration;
   /** `file`: null when there was none. */
   readonly origins: ConfigurationOrigins & { readonly file: string | null };
-  /** Told who ends the pods when the machine goes down; asked for a new agent when this one has grown too large. */
+  /** Gets what ends the pods when the machine goes down, and requests for a new agent when this one has grown too large. */
   readonly stops?: { through(shutdown: NodeShutdownControl): void; restart(): void; readonly isRestarting: boolean };
 }

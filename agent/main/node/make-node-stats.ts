@@ -29,7 +29,7 @@ export function makeNodeStats(components: NodeStatsComponents, init: NodeStatsIn
   const paths = new PodPaths({ rootDir, podLogsDir: configuration.podLogsDir });
   return new UsageStats(
     {
-      looks: usage,
+      sampler: usage,
       mountedVolumes: async (pod) => [...(await mountedVolumes(paths, pod)), ...(await usage.driverVolumes(pod))],
       clock,
       log,

@@ -86,7 +86,7 @@ export async function makeNodeGuards(components: NodeGuardsComponents, init: Nod
       allocatable: () => allocatable,
       pressures: () => pressures().flatMap(({ current }) => current),
       isShuttingDown: () => shutdown.isShuttingDown,
-      supplementalGroupsPolicy: (pod) => tellsGroups(pod, router, runtimes),
+      supplementalGroupsPolicy: (pod) => reportsGroups(pod, router, runtimes),
     },
     {
       sysctls: sysctlAllowlist(allowedUnsafeSysctls, machine.kernelVersion),
@@ -114,7 +114,7 @@ async function makeLogind(
   return [new LogindShutdown({ shutdown, clock, random, log }, init)];
 }
 
-function tellsGroups(pod: DesiredPod, router: NodeRuntimes, runtimes: RuntimeReports): boolean {
+function reportsGroups(pod: DesiredPod, router: NodeRuntimes, runtimes: RuntimeReports): boolean {
   const adapter = router.findAdapter(pod);
   return adapter !== undefined && runtimes.answer(adapter)?.supplementalGroupsPolicy === true;
 }

@@ -16,7 +16,7 @@ const BOTH = [threshold("memory.available"), threshold("allocatableMemory.availa
 
 const left = (mib: number): MemorySpace => ({ available: mib * MIB, capacity: 16_384 * MIB });
 
-const cases: readonly [name: string, node: number | undefined, pods: number | undefined, lookAgainInMs: number][] = [
+const cases: readonly [name: string, node: number | undefined, pods: number | undefined, nextSampleMs: number][] = [
   ["plenty", 16_000, 16_000, 5000],
   ["what could be gone in 0.8 s", 16_000, 512, 804],
   ["next to nothing", 16_000, 101, 50],
@@ -26,37 +26,37 @@ const cases: readonly [name: string, node: number | undefined, pods: number | un
   ["nothing to be seen at all", undefined, undefined, 1000],
 ];
 
-for (const [name, node, pods, lookAgainInMs] of cases) {
+for (const [name, node, pods, nextSampleMs] of cases) {
   test(`memory is looked at as soon as it can be gone: ${name}`, () => {
     const space = (mib: number | undefined) => (mib === undefined ? undefined : left(mib));
     const reading = { node: space(node), pods: space(pods), stalledUs: undefined };
     const view = { reading, window: undefined, now: 0 as MonotonicMs };
-    assert.equal(planMemorySampling(BOTH, view).lookAgainIn, lookAgainInMs);
+    assert.equal(planMemorySampling(BOTH, view).nextSampleIn, nextSampleMs);
   });
 }
 
 test("the pods' limit is not waited for where there is no pod", () => {
   const reading = { node: left(16_000), pods: undefined, stalledUs: undefined };
   const view = { reading, window: undefined, now: 0 as MonotonicMs, isEmpty: true };
-  assert.equal(planMemorySampling(BOTH, view).lookAgainIn, 5000);
+  assert.equal(planMemorySampling(BOTH, view).nextSampleIn, 5000);
 });
 
 const HARD = threshold("memory.available");
 const PIDS: EvictionThreshold = { ...threshold("pid.available"), value: { kind: "quantity", value: 100, text: "100" } };
 
 test("processes are looked at as soon as they can be all used", () => {
-  const lookIn = (available: number, node = left(16_000)) =>
+  const sampleAt = (available: number, node = left(16_000)) =>
     planMemorySampling([HARD, PIDS], {
       reading: { node, pods: undefined, pids: { available, capacity: 32_768 }, stalledUs: undefined },
       window: undefined,
       now: 0 as MonotonicMs,
     });
-  assert.equal(lookIn(32_000).lookAgainIn, 3190);
-  assert.equal(lookIn(4_000).lookAgainIn, 390);
-  assert.equal(lookIn(4_000, left(200)).lookAgainIn, 195, "memory is gone sooner");
-  assert.equal(lookIn(101).lookAgainIn, 50);
-  assert.deepEqual(lookIn(100).crossed, []);
-  assert.deepEqual(lookIn(99).crossed, [PIDS]);
+  assert.equal(sampleAt(32_000).nextSampleIn, 3190);
+  assert.equal(sampleAt(4_000).nextSampleIn, 390);
+  assert.equal(sampleAt(4_000, left(200)).nextSampleIn, 195, "memory is gone sooner");
+  assert.equal(sampleAt(101).nextSampleIn, 50);
+  assert.deepEqual(sampleAt(100).crossed, []);
+  assert.deepEqual(sampleAt(99).crossed, [PIDS]);
 });
 
 /** Looks one after the other, `mib` of memory left. */
@@ -192,8 +192,8 @@ test("whatever is read, the next look is between 50 ms and 5 s away", () => {
   fc.assert(
     fc.property(reading, number, (each, stalledUs) => {
       const view = { reading: each, window: { at: 0 as MonotonicMs, stalledUs }, now: 1_500 as MonotonicMs };
-      const { lookAgainIn } = planMemorySampling([...BOTH, PIDS], view);
-      assert.ok(Number.isInteger(lookAgainIn) && lookAgainIn >= 50 && lookAgainIn <= 5_000, String(lookAgainIn));
+      const { nextSampleIn } = planMemorySampling([...BOTH, PIDS], view);
+      assert.ok(Number.isInteger(nextSampleIn) && nextSampleIn >= 50 && nextSampleIn <= 5_000, String(nextSampleIn));
     }),
   );
 });

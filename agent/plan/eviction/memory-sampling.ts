@@ -44,7 +44,7 @@ export interface MemorySampling {
   readonly crossed: readonly EvictionThreshold[];
   /** Nothing can go on, though the threshold is not crossed. */
   readonly stalled: boolean;
-  readonly lookAgainIn: Millis;
+  readonly nextSampleIn: Millis;
 }
 
 /** Where the window of stalls began. */
@@ -87,7 +87,7 @@ export function planMemorySampling(
   return {
     crossed: crossed.map(({ threshold }) => threshold),
     stalled: isStalled,
-    lookAgainIn: crossed.length > 0 ? STARVED : untilCrossing(soonest, !isEmpty && spaces.length < thresholds.length),
+    nextSampleIn: crossed.length > 0 ? STARVED : untilCrossing(soonest, !isEmpty && spaces.length < thresholds.length),
     window: next,
   };
 }

@@ -34,7 +34,7 @@ export class KeyvalueAdministration implements KeyvalueBuckets {
   list(): readonly KeyvalueBucketReport[] {
     const { file } = this.#components;
     if (!file.isThere) return [];
-    return told({ what: "the buckets" }, () =>
+    return withContext({ what: "the buckets" }, () =>
       file.read((tables) => tables.buckets().map((bucket) => this.#report(tables, bucket))),
     );
   }
@@ -57,7 +57,7 @@ export class KeyvalueAdministration implements KeyvalueBuckets {
   async set(name: BucketName, key: string, value: Uint8Array): Promise<void> {
     const grants = this.#components.namedBy(name.namespace, name.name).map(({ grant }) => grant);
     const quota = { name: name.name, ...(largest(grants) ?? UNNAMED) };
-    const entry = told({ what: placeOf(name, key) }, () => ({
+    const entry = withContext({ what: placeOf(name, key) }, () => ({
       key: keyOf(key),
       value: valueAt({ value: null, bytes: [value] }),
     }));
@@ -69,7 +69,7 @@ export class KeyvalueAdministration implements KeyvalueBuckets {
   }
 
   async delete(name: BucketName, key: string): Promise<void> {
-    told({ what: placeOf(name, key) }, () => keyOf(key));
+    withContext({ what: placeOf(name, key) }, () => keyOf(key));
     await this.#change({ what: `delete ${placeOf(name, key)}`, name }, false, (tables) => {
       const { id } = found(tables, name);
       if (!tables.exists(id, key)) throw new ServiceRefusal(NO_SUCH_KEY);
@@ -101,7 +101,7 @@ export class KeyvalueAdministration implements KeyvalueBuckets {
   #read<R>(context: Context & { readonly name: BucketName }, work: (tables: BucketTables, bucket: Bucket) => R): R {
     const { file } = this.#components;
     if (!file.isThere) throw noBucket(context.name);
-    return told(context, () => file.read((tables) => work(tables, found(tables, context.name))));
+    return withContext(context, () => file.read((tables) => work(tables, found(tables, context.name))));
   }
 
   async #change(
@@ -148,7 +148,7 @@ interface Context {
 }
 
 /** @throws PicoletError for what the store refuses */
-function told<R>(context: Context, work: () => R): R {
+function withContext<R>(context: Context, work: () => R): R {
   try {
     return work();
   } catch (error) {

@@ -199,10 +199,10 @@ export function capabilityOf(volume: CsiVolume, driver: CsiDriver, fsGroup: numb
 }
 
 function accessModeOf(mode: string, { capabilities }: CsiDriver): number {
-  const tellsPodsApart = capabilities.has(NodeCapability.singleNodeMultiWriter);
+  const distinguishesPods = capabilities.has(NodeCapability.singleNodeMultiWriter);
   if (mode === "ReadOnlyMany") return AccessMode.multiNodeReaderOnly;
   if (mode === "ReadWriteMany") return AccessMode.multiNodeMultiWriter;
-  if (!tellsPodsApart) return AccessMode.singleNodeWriter;
+  if (!distinguishesPods) return AccessMode.singleNodeWriter;
   return mode === "ReadWriteOncePod" ? AccessMode.singleNodeSingleWriter : AccessMode.singleNodeMultiWriter;
 }
 

@@ -815,7 +815,7 @@ test("a certificate of the cluster's CA is a user, another one is refused", asyn
     assert.equal((await ask(node(name))).status, 401, JSON.stringify(name));
   }
   const board = node("board-1");
-  // As the bootstrap roles grant everybody.
+  // As the bootstrap roles grant every user.
   const admin = server.server.client({ name: "admin", uid: "", groups: ["system:masters"], extra: {} });
   const make = (kind: "ClusterRole" | "ClusterRoleBinding", plural: string, object: object): Promise<unknown> => {
     const type = { group: "rbac.authorization.k8s.io", version: "v1", plural, kind, namespaced: false };

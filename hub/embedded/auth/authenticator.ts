@@ -43,7 +43,7 @@ const unauthorized = (): StatusError => new StatusError("Unauthorized", "Unautho
 
 const digest = (text: string): Buffer => createHash("sha256").update(text).digest();
 
-/** Compares without telling by its time how much was right. */
+/** Compares in a time that does not depend on how much is right. */
 export const sameSecret = (a: string, b: string): boolean => timingSafeEqual(digest(a), digest(b));
 
 /**

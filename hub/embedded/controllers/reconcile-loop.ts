@@ -188,8 +188,8 @@ export class ReconcileLoop implements Component {
     this.#failures.set(key, failures + 1);
     const isRace = isPicoletError(error, "conflict") || isPicoletError(error, "already_exists");
     // The first conflict of a race is expected; repeats are logged as a count once they are many.
-    const isWorthTelling = isRace ? failures === 10 : failures === 0 || failures === 10;
-    if (isWorthTelling) {
+    const isLogged = isRace ? failures === 10 : failures === 0 || failures === 10;
+    if (isLogged) {
       this.#log.warn("cannot reconcile", {
         controller: this.name,
         key,

@@ -145,7 +145,7 @@ function migrate(database: Database.Database, path: string, judge: (facts: Store
 /** A whole, consistent copy. @throws `failed` when `file` is there already or cannot be written */
 export function copyDatabase(database: Database.Database, file: string): void {
   try {
-    // SQLite fills a file that is there and empty, and would make one that everybody may read.
+    // SQLite fills a file that is there and empty, and would make one that every user may read.
     closeSync(openSync(file, "wx", PRIVATE_MODE));
     database.prepare("VACUUM INTO ?").run(file);
   } catch (error) {

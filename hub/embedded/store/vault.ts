@@ -285,7 +285,7 @@ export class Vault {
 
   /**
    * Seals everything that is in clear, and leaves nothing of it in the file or its log: pages that SQLite has freed
-   * keep their content until VACUUM leaves them out. Done once, before anybody is served.
+   * keep their content until VACUUM leaves them out. Done once, before a request is served.
    */
   #clean(): void {
     const { database, log } = this.#components;

@@ -4,7 +4,7 @@
  * that, and the shim waits for ever with nothing in it (seen with 1.6.20, several MiB each; it does not heed SIGTERM).
  * Only root of the same process namespace can end it: here.
  *
- * A shim without a folder cannot be reached by anybody. One that has its folder is ended only if it is old, is of the
+ * No client can reach a shim without a folder. One that has its folder is ended only if it is old, is of the
  * containerd behind this very socket and of CRI's namespace, has no process in it, and containerd knows neither a
  * container, a task nor a sandbox of its id, nor any container in that sandbox.
  */

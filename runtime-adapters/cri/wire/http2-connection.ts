@@ -45,7 +45,7 @@ export type ServerAddress = { readonly path: string } | { readonly host: string;
 export const nameOf = (address: ServerAddress): string =>
   "path" in address ? address.path : `${address.host}:${address.port}`;
 
-/** Told to a stream's owner. Nothing more comes after `onEnd` or `onFailed`. */
+/** Calls of a stream's owner. Nothing more comes after `onEnd` or `onFailed`. */
 export interface StreamHandler {
   /** Response headers, and trailers; the latter always with `end`. */
   onHeaders(headers: HeaderList, end: boolean): void;

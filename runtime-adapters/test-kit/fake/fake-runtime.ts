@@ -242,11 +242,11 @@ export class FakeRuntime implements Disposable {
   /**
    * The runtime hears that the kernel has killed a process of it, which may be after it has shown the container's end.
    */
-  tellOomKill(id: string): void {
+  reportOomKill(id: string): void {
     const container = this.#container(id);
     if (container?.observed.state.kind !== "exited") return;
     container.observed = { ...container.observed, state: { ...container.observed.state, reason: "OOMKilled" } };
-    this.#tell(container.pod.uid);
+    this.#notify(container.pod.uid);
   }
 
   /** Resolves when the container does not run, or `signal` aborts. */
@@ -349,10 +349,10 @@ export class FakeRuntime implements Disposable {
     const lag = this.faults.exitLag(container.pod.uid);
     if (lag === 0) {
       this.#showExit(container, exitCode, finishedAtMs);
-      this.#tell(container.pod.uid);
+      this.#notify(container.pod.uid);
       return;
     }
-    this.#tell(container.pod.uid);
+    this.#notify(container.pod.uid);
     this.#later(lag, this.#life.signal, () => this.#showExit(container, exitCode, finishedAtMs));
   }
 
@@ -384,7 +384,7 @@ export class FakeRuntime implements Disposable {
 
   #changed(pod: DesiredPod, change: FakeChange): void {
     this.#note(pod, change);
-    this.#tell(pod.uid);
+    this.#notify(pod.uid);
   }
 
   #note(pod: DesiredPod, change: FakeChange): void {
@@ -393,7 +393,7 @@ export class FakeRuntime implements Disposable {
     this.#init.onChange?.(change);
   }
 
-  #tell(uid: PodUid): void {
+  #notify(uid: PodUid): void {
     for (const delay of this.faults.hintDelays(uid)) {
       if (delay === 0) this.#hint(uid);
       else this.#later(delay, this.#life.signal, () => this.#hint(uid));

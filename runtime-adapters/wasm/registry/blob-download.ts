@@ -18,7 +18,7 @@ export interface BlobDownloadComponents {
   readonly clock: Pick<Clock, "monotonic" | "sleep">;
   readonly random: Random;
   readonly registry: Pick<RegistryClient, "blob">;
-  /** Told how much of the blob there is. */
+  /** Called with the bytes of the blob that have arrived. */
   readonly onBytes: (bytes: number) => void;
   /** Resolves when the next bytes may be read; missing: at once. */
   readonly passed?: ((bytes: number, signal: AbortSignal) => Promise<void>) | undefined;

@@ -36,7 +36,7 @@ function percentsOf(gauge: MemoryGauge, leftMiB: number, nearBytes: number): num
   const space = { available: (100 + leftMiB) * MIB, capacity: 16_384 * MIB };
   const seen = { node: space, pods: space, stalledUs: 0 };
   const now = 0 as MonotonicMs;
-  const { lookAgainIn, window } = planMemorySampling(thresholds, { reading: seen, window: undefined, now });
+  const { nextSampleIn, window } = planMemorySampling(thresholds, { reading: seen, window: undefined, now });
   const look = (): void => {
     planMemorySampling(thresholds, { reading: gauge.read({ near: nearBytes, short: 100 * MIB }), window, now });
   };
@@ -45,7 +45,7 @@ function percentsOf(gauge: MemoryGauge, leftMiB: number, nearBytes: number): num
     const before = process.cpuUsage();
     for (let index = 0; index < LOOKS; index += 1) look();
     const { user, system } = process.cpuUsage(before);
-    return ((user + system) / 1000 / LOOKS / lookAgainIn) * 100;
+    return ((user + system) / 1000 / LOOKS / nextSampleIn) * 100;
   });
 }
 

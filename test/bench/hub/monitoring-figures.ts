@@ -45,7 +45,7 @@ class Scraper implements AsyncDisposable {
   }
 }
 
-/** An agent whose port lets anybody ask, with pods of its own. */
+/** An agent whose port takes anonymous requests, with pods of its own. */
 async function startWithPort(containerd: Containerd, pods: number): Promise<{ node: AgentNode; port: number }> {
   const port = await fixedPort();
   const config = {

@@ -35,7 +35,7 @@ after(async () => {
 });
 
 /**
- * A probe's own second is not enough for everybody on a machine with much to do, and one late answer would end the
+ * A probe's default of a second is too short on a busy machine, and one late answer would end the
  * component.
  */
 const PATIENT = { periodSeconds: 1, timeoutSeconds: 30 };

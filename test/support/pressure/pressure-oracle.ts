@@ -20,7 +20,7 @@ export interface PodAtEnd {
   readonly restarts: number;
   /** The reason of its last end: OOMKilled, Error … */
   readonly terminated: string | undefined;
-  /** The processes in its cgroup before anybody misbehaved, and at the end. */
+  /** The processes in its cgroup before a pod misbehaved, and at the end. */
   readonly processesBefore: readonly number[];
   readonly processesAfter: readonly number[];
 }

@@ -155,7 +155,7 @@ class Planner {
     const wasShown = this.#view.node?.volumesAttached.some(({ name }) => name === id) === true;
     const message = `AttachVolume.Attach succeeded for volume ${JSON.stringify(wanted.volume)} `;
     this.#once(`attached ${object.metadata.uid}`, () => {
-      if (!wasShown) this.#tell(wanted.pods, "Normal", "SuccessfulAttachVolume", message);
+      if (!wasShown) this.#recordEvent(wanted.pods, "Normal", "SuccessfulAttachVolume", message);
     });
   }
 
@@ -163,7 +163,7 @@ class Planner {
     const { uid = "" } = object.metadata;
     const { attachError } = object.status ?? {};
     const fail = (why: string): void =>
-      this.#tell(
+      this.#recordEvent(
         wanted.pods,
         "Warning",
         "FailedAttachVolume",
@@ -206,7 +206,7 @@ class Planner {
           ? "Volume is already exclusively attached to one node and can't be attached to another"
           : used;
       this.#once(`multi-attach ${volume.id} ${pod.metadata.uid}`, () =>
-        this.#tell(
+        this.#recordEvent(
           [pod],
           "Warning",
           "FailedAttachVolume",
@@ -236,7 +236,7 @@ class Planner {
     this.#reported.add(key);
   }
 
-  #tell(pods: readonly KubeObject[], type: ObjectEvent["type"], reason: string, message: string): void {
+  #recordEvent(pods: readonly KubeObject[], type: ObjectEvent["type"], reason: string, message: string): void {
     for (const pod of pods) this.#events.push({ pod, event: { type, reason, message, component: COMPONENT } });
   }
 

@@ -113,7 +113,7 @@ export class VolumeBinder extends Controller {
     });
     if (plan.kind === "bind") return await this.#bind(claim, plan.volume, signal);
     if (claim.status?.phase !== plan.phase) await this.#claimStatus(claim, { phase: plan.phase }, signal);
-    this.#tell(claim, plan.event);
+    this.#recordEvent(claim, plan.event);
   }
 
   #isUsed({ metadata }: Claim): boolean {
@@ -179,7 +179,7 @@ export class VolumeBinder extends Controller {
     };
     const patch = { metadata: { uid }, status };
     await client.patch(PERSISTENT_VOLUMES, ref, "merge", patch, { subresource: "status" }, signal);
-    this.#tell(volume, plan.event);
+    this.#recordEvent(volume, plan.event);
   }
 
   /** The claim that a volume is set aside for. The cache may not have seen yet what a user wrote by hand. */
@@ -210,7 +210,7 @@ export class VolumeBinder extends Controller {
     await this.#ports.client.patch(type, { namespace, name }, "merge", patch, {}, signal);
   }
 
-  #tell(object: KubeObject, event: VolumeEvent | undefined): void {
+  #recordEvent(object: KubeObject, event: VolumeEvent | undefined): void {
     if (event === undefined) return;
 
     this.#events.record(object, { ...event, component: COMPONENT });

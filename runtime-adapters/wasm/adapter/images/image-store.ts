@@ -56,7 +56,7 @@ export interface ImageStoreInit {
 
 const DEFAULT_MAX_COMPONENT_BYTES = 64 * 1024 * 1024;
 
-/** Told to one pull. */
+/** Reports to one pull. */
 const MAX_KNOWN = 256;
 
 export class ImageStore implements ImageService {

@@ -10,7 +10,7 @@ import { errnoOf } from "@picolet/protocol/guards.ts";
  */
 const NO_FILE: ReadonlySet<string> = new Set(["ENOENT", "ELOOP", "ENXIO", "ENODEV", "EISDIR"]);
 
-/** The beginning of it; undefined for what is no regular file. Never waits for anybody, and follows no link. */
+/** The beginning of it; undefined for what is no regular file. Never blocks, and follows no link. */
 export function readUntrusted(path: string, maxBytes: number): string | undefined {
   let fd: number;
   try {

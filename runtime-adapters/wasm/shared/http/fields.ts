@@ -71,7 +71,7 @@ export class FieldList {
     return [...pairsOf(this.flat)];
   }
 
-  /** @throws a trap when it becomes larger than anybody would send on */
+  /** @throws a trap when it becomes larger than a peer would send on */
   add(name: string, value: string): void {
     this.#characters += name.length + value.length;
     if (this.size >= MAX_FIELDS || this.#characters > MAX_FIELDS_BYTES) {

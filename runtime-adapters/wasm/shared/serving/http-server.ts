@@ -168,7 +168,7 @@ function cannotListen(port: number, errno: string): PicoletError {
     errno === "EADDRINUSE"
       ? ": something on the node listens on it already, and a component has the node's own ports; take another containerPort"
       : errno === "EACCES"
-        ? ": ports below 1024 take a node whose net.ipv4.ip_unprivileged_port_start lets everybody; take one of 1024 or more"
+        ? ": ports below 1024 take a node whose net.ipv4.ip_unprivileged_port_start allows them; take one of 1024 or more"
         : `: ${errno}`;
   return new PicoletError("failed", `cannot serve on port ${port}${why}`);
 }

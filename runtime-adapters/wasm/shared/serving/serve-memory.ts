@@ -44,7 +44,7 @@ const clamped = (value: number, least: number, most: number): number =>
 /** Beyond it no more is begun than one thing at a time: between two looks some MiB may come. */
 const TIGHT_SHARE = 0.6;
 /** A look takes some 30 microseconds. */
-const LOOK_INTERVAL_MS = 10;
+const SAMPLE_INTERVAL_MS = 10;
 /** A collection takes some 20 ms. */
 const COLLECT_INTERVAL_MS = 500;
 
@@ -60,7 +60,7 @@ export interface MemoryGuardComponents {
 export class MemoryGuard {
   readonly #components: MemoryGuardComponents;
   readonly #limitBytes: number | undefined;
-  #lookedMs = Number.NEGATIVE_INFINITY;
+  #sampledMs = Number.NEGATIVE_INFINITY;
   #collectedMs = Number.NEGATIVE_INFINITY;
   #isTight = false;
 
@@ -74,7 +74,7 @@ export class MemoryGuard {
     if (this.#limitBytes === undefined) return false;
     const { now, collect, anonBytes } = this.#components;
     const nowMs = now();
-    if (nowMs - this.#lookedMs < LOOK_INTERVAL_MS) return this.#isTight;
+    if (nowMs - this.#sampledMs < SAMPLE_INTERVAL_MS) return this.#isTight;
     const most = this.#limitBytes * TIGHT_SHARE;
     this.#isTight = anonBytes() > most;
     if (this.#isTight && nowMs - this.#collectedMs >= COLLECT_INTERVAL_MS) {
@@ -82,7 +82,7 @@ export class MemoryGuard {
       this.#isTight = anonBytes() > most;
       this.#collectedMs = now();
     }
-    this.#lookedMs = now();
+    this.#sampledMs = now();
     return this.#isTight;
   }
 }

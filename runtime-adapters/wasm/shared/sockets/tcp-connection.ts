@@ -194,7 +194,7 @@ export class TcpConnection {
     if (first === undefined) {
       if (this.#receiveEnded) return undefined;
       if (this.#failure === undefined) return new Uint8Array();
-      // Told once; after that the stream is at its end.
+      // Reported once; after that the stream is at its end.
       this.#receiveEnded = true;
       throw this.#streamFailure(this.#failure);
     }

@@ -255,7 +255,7 @@ export class UdpSocket extends HostResource {
     if (!this.#peers.has(`${to.address} ${to.port}`)) this.#context.access.checkConnect("udp", to);
   }
 
-  /** Told once: the next call may go well. */
+  /** Reported once: the next call may go well. */
   #throwFailure(): void {
     const failure = this.#failure;
     this.#failure = undefined;
