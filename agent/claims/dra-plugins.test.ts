@@ -73,6 +73,7 @@ test("a driver that is killed is noticed, though its registration stays, and so 
   reported = next.promise;
   driver.kill();
   await reported;
+  driver.stop();
   await driver.start();
   reported = next.promise;
   await clock.settle();
