@@ -16,8 +16,11 @@ import {
 } from "node:fs";
 import { networkInterfaces } from "node:os";
 import { pipeline } from "node:stream/promises";
-import { parseArgs } from "node:util";
 import { readBoard } from "@picolet/agent/main/node/read-board.ts";
+import { type Arguments, parseCommandLine } from "@picolet/protocol/command-line/command-line.ts";
+import { helpText } from "@picolet/protocol/command-line/help-text.ts";
+import { HELP_FLAG, type Program as ProgramTable } from "@picolet/protocol/command-line/program.ts";
+import { EX_USAGE, usageReport } from "@picolet/protocol/command-line/usage-error.ts";
 import { describeError, ignore } from "@picolet/protocol/errors.ts";
 import type { StatusReport } from "@picolet/protocol/local-api/status.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
@@ -31,17 +34,40 @@ import { PRELOAD, WATCHDOG } from "./plan/places.ts";
 import { preload } from "./preload.ts";
 import { consoleText } from "./report.ts";
 
-const USAGE = `Usage: picolet-first-boot [--report | --preload | --check FILE]
-
-Reads picolet.yaml on the partition "picolet", and applies it when it has changed.
-
-  --report      write picolet-report.txt, and wipe a token that was used
-  --preload     bring images and components of picolet.yaml to the runtimes
-  --check FILE  only say what is wrong with a file
-`;
+const NAME = "picolet-first-boot";
 /** sysexits.h */
-const EX_USAGE = 64;
 const EX_CONFIG = 78;
+const PROGRAM: ProgramTable = {
+  name: NAME,
+  section: 8,
+  summary: 'reads picolet.yaml on the partition "picolet", and applies it when it has changed',
+  description: "",
+  commands: [
+    {
+      words: [],
+      summary: "",
+      details: "",
+      examples: [],
+      flags: [
+        { name: "report", help: "write picolet-report.txt, and wipe a token that was used" },
+        { name: "preload", help: "bring images and components of picolet.yaml to the runtimes" },
+        { name: "check", value: "FILE", help: "only say what is wrong with a file" },
+        { name: "root", value: "DIR", help: "for tests: the folder that stands for /" },
+      ],
+    },
+  ],
+  defaultWords: [],
+  globals: [{ ...HELP_FLAG, help: "print this" }],
+  exitCodes: [
+    [0, "good"],
+    [1, "not"],
+    [EX_USAGE, "wrong usage"],
+    [EX_CONFIG, "picolet.yaml is wrong"],
+  ],
+  environment: [],
+  files: [],
+  chapters: [],
+};
 /** edgectl's own limit is ten seconds. */
 const EDGECTL_LIMIT = seconds(30);
 
@@ -188,33 +214,27 @@ async function check({ board }: Program, path: string): Promise<number> {
   return read.ok ? 0 : EX_CONFIG;
 }
 
-const OPTIONS = {
-  report: { type: "boolean" },
-  preload: { type: "boolean" },
-  check: { type: "string" },
-  /** For tests: the folder that stands for `/`. */
-  root: { type: "string" },
-  help: { type: "boolean", short: "h" },
-} as const;
-
-const parse = (argv: readonly string[]) => parseArgs({ args: [...argv], options: OPTIONS }).values;
+/** @returns undefined when the help was printed */
+function read(argv: readonly string[]): Arguments | undefined {
+  const { command, arguments: input } = parseCommandLine(argv, PROGRAM);
+  if (command === undefined) process.stdout.write(helpText([], PROGRAM));
+  return command === undefined ? undefined : input;
+}
 
 async function main(argv: readonly string[]): Promise<number> {
-  let values: ReturnType<typeof parse>;
+  let input: Arguments | undefined;
   try {
-    values = parse(argv);
+    input = read(argv);
   } catch (error) {
-    process.stderr.write(`picolet-first-boot: ${describeError(error)}\n${USAGE}`);
+    process.stderr.write(usageReport(NAME, error, `${NAME} --help lists the options`));
     return EX_USAGE;
   }
-  if (values.help === true) {
-    process.stdout.write(USAGE);
-    return 0;
-  }
-  const program = await programOf(values.root ?? "");
-  if (values.check !== undefined) return await check(program, values.check);
-  if (values.report === true) return await report(program);
-  if (values.preload === true) return await preloadAll(program);
+  if (input === undefined) return 0;
+  const program = await programOf(input.text("root") ?? "");
+  const file = input.text("check");
+  if (file !== undefined) return await check(program, file);
+  if (input.flag("report")) return await report(program);
+  if (input.flag("preload")) return await preloadAll(program);
   return await boot(program);
 }
 

@@ -15,14 +15,15 @@
  */
 import { mkdirSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { dirname, join, parse, relative, resolve } from "node:path";
-import { parseArgs } from "node:util";
 import { embeddedResources } from "@picolet/hub-embedded/embedded-resources.ts";
 import { FolderModelSource, gatherModels } from "@picolet/hub-embedded/schema/models.ts";
 import { modelRoots } from "@picolet/hub-embedded/server/model-roots.ts";
+import { parsedFlag } from "@picolet/protocol/command-line/flag-values.ts";
 import { describeError } from "@picolet/protocol/errors.ts";
 import { type BuildOptions, build, type Metafile, type Plugin, type TransformOptions, transform } from "esbuild";
 import { parseSync } from "oxc-parser";
 import { boardDocuments, hubDocuments } from "../docs/docs.ts";
+import { readOptions } from "../start/options.ts";
 import { buildContainerExample } from "./build-container-example.ts";
 import { buildExamples } from "./build-examples.ts";
 import { complete, jco, koffi, onnxRuntime, sqlite } from "./carried-packages.ts";
@@ -449,16 +450,10 @@ export async function bundleProgram(entry: string, outfile: string): Promise<voi
   await build({ ...shared, entryPoints: [entry], outfile, format: "cjs" });
 }
 
-const USAGE = `Usage: npm run build [-- --platform ${PLATFORMS.join("|")} | --all]`;
-/** sysexits.h */
-const EX_USAGE = 64;
-
-/** @returns those that the command line names @throws for one that there is not */
-function requestedPlatforms(args: readonly string[]): readonly Platform[] {
-  const options = { platform: { type: "string" }, all: { type: "boolean" } } as const;
-  const { platform, all } = parseArgs({ args: [...args], options }).values;
-  return all === true ? PLATFORMS : [platform === undefined ? ownPlatform() : platformOf(platform)];
-}
+const PLATFORM = parsedFlag(
+  { name: "platform", value: "PLATFORM", help: `${PLATFORMS.join(" or ")} (default: this machine's)` },
+  platformOf,
+);
 
 function megabytesOf(folder: string): string {
   const files = readdirSync(folder, { recursive: true, withFileTypes: true }).filter((each) => each.isFile());
@@ -466,7 +461,13 @@ function megabytesOf(folder: string): string {
   return `${(bytes / 1e6).toFixed(1)} MB`;
 }
 
-async function main(platforms: readonly Platform[]): Promise<void> {
+async function main(): Promise<void> {
+  const input = readOptions({
+    name: "build",
+    summary: "makes dist/board and dist/hub, and the examples where they are of this machine's platform",
+    flags: [PLATFORM, { name: "all", help: "for every platform" }],
+  });
+  const platforms = input.flag("all") ? PLATFORMS : [input.value(PLATFORM) ?? ownPlatform()];
   for (const platform of platforms) {
     for (const folder of await buildPrograms(platform, "kept"))
       console.log(`${folder}: ${platform}, ${megabytesOf(folder)}`);
@@ -479,17 +480,9 @@ async function main(platforms: readonly Platform[]): Promise<void> {
   }
 }
 
-function fail(error: unknown, exitCode: number, usage = ""): never {
-  console.error(describeError(error) + usage);
-  process.exit(exitCode);
-}
-
 if (import.meta.main) {
-  let platforms: readonly Platform[];
-  try {
-    platforms = requestedPlatforms(process.argv.slice(2));
-  } catch (error) {
-    fail(error, EX_USAGE, `\n${USAGE}`);
-  }
-  await main(platforms).catch((error: unknown) => fail(error, 1));
+  await main().catch((error: unknown) => {
+    console.error(describeError(error));
+    process.exit(1);
+  });
 }

@@ -6,10 +6,10 @@ import { execFileSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
-import { parseArgs } from "node:util";
+import { textFlag } from "@picolet/protocol/command-line/flag-values.ts";
+import { readOptions } from "../start/options.ts";
 import { ImportGraph, SOURCE_FOLDERS, sourceFilesOf, workspacesOf } from "./source-tree.ts";
 
-const EX_USAGE = 64;
 const LARGEST = 10;
 /** The folders of the product; all others are tests, their support, and scripts. */
 const PROGRAM = new Set(["protocol", "runtime-adapters", "kubelet-api", "agent", "hub", "firmware", "page"]);
@@ -108,22 +108,18 @@ function rowsOf(size: Size): ReadonlyMap<string, string> {
   ]);
 }
 
-function parse() {
-  try {
-    return parseArgs({
-      options: { against: { type: "string" }, json: { type: "boolean", default: false } },
-    }).values;
-  } catch (error) {
-    console.error(`${error instanceof Error ? error.message : error}\nnpm run size [-- --against REVISION] [--json]`);
-    process.exit(EX_USAGE);
-  }
-}
+const AGAINST = textFlag({ name: "against", value: "REVISION", help: "show another revision beside it" });
 
 if (import.meta.main) {
-  const { against, json } = parse();
+  const input = readOptions({
+    name: "size",
+    summary: "lines, files, packages, the largest rooms, and how many rooms import one another",
+    flags: [AGAINST, { name: "json", help: "print a JSON document" }],
+  });
+  const against = input.value(AGAINST);
   const now = sizeOf(".");
   const before = against === undefined ? undefined : sizeOfRevision(against);
-  if (json) {
+  if (input.flag("json")) {
     console.log(JSON.stringify(before === undefined ? now : { before, now }, undefined, 2));
   } else {
     const [rows, others] = [rowsOf(now), before && rowsOf(before)];

@@ -1,18 +1,16 @@
 /**
  * `npm run stress -- FILE [--times N] [--load N] [--disk N]`: runs a test file many times while the machine is busy,
  * and ends at the first run that fails, with its output. Proves that a test is not flaky; exit code 1 when it is.
- *
- * --times N how often (50) --load N processes that compute all the time (4) --disk N processes that write to the disk
- * and wait for it (1)
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, statSync } from "node:fs";
 import { text } from "node:stream/consumers";
-import { parseArgs } from "node:util";
+import { countFlag } from "@picolet/protocol/command-line/flag-values.ts";
+import { usageError } from "@picolet/protocol/command-line/usage-error.ts";
+import { endWithUsageError, readOptions } from "../start/options.ts";
 import { testFiles, unitFiles } from "./test-files.ts";
 
-const EX_USAGE = 64;
 /** Beyond them the machine, and not the test, is what fails. */
 const MAX_LOAD = 64;
 /** On the disk, where the system's temporary folder may be in memory. */
@@ -52,44 +50,37 @@ class Load implements Disposable {
   }
 }
 
-function usageError(message: string): never {
-  console.error(`${message}\nnpm run stress -- FILE [--times N] [--load N] [--disk N]`);
-  process.exit(EX_USAGE);
-}
+const refuse = (message: string): never => endWithUsageError("stress", usageError(message));
 
-function parse() {
-  try {
-    return parseArgs({
-      options: {
-        times: { type: "string", default: "50" },
-        load: { type: "string", default: "4" },
-        disk: { type: "string", default: "1" },
-      },
-      allowPositionals: true,
-    });
-  } catch (error) {
-    return usageError(error instanceof Error ? error.message : String(error));
-  }
-}
+const TIMES = countFlag({ name: "times", help: "how often (default 50)", default: "50", least: 1 });
+const COMPUTERS = countFlag({ name: "load", help: "processes that compute all the time (default 4)", default: "4" });
+const WRITERS = countFlag({
+  name: "disk",
+  help: "processes that write to the disk and wait for it (default 1)",
+  default: "1",
+});
 
-const { values, positionals } = parse();
-const countOf = (name: "times" | "load" | "disk", least: number, most: number): number => {
-  const value = Number(values[name]);
-  if (!Number.isInteger(value) || value < least || value > most)
-    usageError(`--${name} must be a whole number from ${least} to ${most}, not ${values[name]}`);
-  return value;
-};
-const times = countOf("times", 1, 100_000);
-const [compute, write] = [countOf("load", 0, MAX_LOAD), countOf("disk", 0, MAX_LOAD)];
-const [pattern = "", ...more] = positionals;
-if (pattern === "" || more.length > 0) usageError("name one test file");
+const input = readOptions({
+  name: "stress",
+  summary: "runs a test file many times on a busy machine, until a run fails",
+  operands: "FILE",
+  atMost: 1,
+  flags: [TIMES, COMPUTERS, WRITERS],
+});
+const times = input.value(TIMES) ?? 0;
+const [compute = 0, write = 0] = [COMPUTERS, WRITERS].map((flag) => {
+  const count = input.value(flag) ?? 0;
+  return count <= MAX_LOAD
+    ? count
+    : refuse(`--${flag.name} must be a whole number from 0 to ${MAX_LOAD}, not ${count}`);
+});
+const pattern = input.positionals[0] ?? refuse("name one test file");
 const matching = statSync(pattern, { throwIfNoEntry: false })?.isFile() === true ? [pattern] : testFiles([pattern]);
-const [file] = matching;
-if (file === undefined) usageError(`no test file matches ${pattern}`);
+const file = matching[0] ?? refuse(`no test file matches ${pattern}`);
 if (matching.length > 1)
-  usageError(`${pattern} matches ${matching.length} test files, ${matching.slice(0, 3).join(", ")}: name one`);
+  refuse(`${pattern} matches ${matching.length} test files, ${matching.slice(0, 3).join(", ")}: name one`);
 if (unitFiles([file]).length === 0 && !existsSync("dist/board/lib/picolet.cjs"))
-  usageError(`${file} needs what is built: npm run build`);
+  refuse(`${file} needs what is built: npm run build`);
 
 process.exitCode = await stress(file);
 

@@ -1,12 +1,9 @@
 /**
- * `npm run unit [-- PATTERN …]`: runs the unit tests, with nothing installed but npm's packages and nothing built. A
- * PATTERN is part of a file's path. Prints failures in full, then one line.
- *
- * - `--watch` runs the tests again that a change concerns, until it is ended.
- * - `--list` prints the names of the tests instead, a line each.
+ * `npm run unit [-- PATTERN …]`: runs the unit tests, with nothing installed but npm's packages and nothing built.
+ * Prints failures in full, then one line.
  */
 import { availableParallelism } from "node:os";
-import { parseArgs } from "node:util";
+import { readOptions } from "../start/options.ts";
 import { createMemoryFolder } from "./memory-folder.ts";
 import { testFiles, unitFiles } from "./test-files.ts";
 import { groupsOf } from "./test-groups.ts";
@@ -51,21 +48,28 @@ function summaryOf({ passed, failed, skipped }: Outcome, files: number, seconds:
   return `${counts} in ${files} files, ${seconds.toFixed(1)} s`;
 }
 
-const { values, positionals } = parseArgs({
-  options: { watch: { type: "boolean", default: false }, list: { type: "boolean", default: false } },
-  allowPositionals: true,
+const input = readOptions({
+  name: "unit",
+  summary: "runs the unit tests; with PATTERN those whose path holds one of them",
+  operands: "[PATTERN...]",
+  atMost: 1000,
+  flags: [
+    { name: "watch", help: "run the tests again that a change concerns, until it is ended" },
+    { name: "list", help: "print the names of the tests instead, a line each" },
+  ],
 });
-const matching = testFiles(positionals);
+const patterns = input.positionals;
+const matching = testFiles(patterns);
 const files = unitFiles(matching);
 if (files.length === 0) {
   const others = matching.length === 0 ? "" : `: ${matching.join(", ")} needs what is installed or built (npm test)`;
-  console.error(`no unit test file matches ${positionals.join(" ")}${others}`);
+  console.error(`no unit test file matches ${patterns.join(" ")}${others}`);
   process.exit(64);
 }
-const temporaryFolder = values.list ? undefined : createMemoryFolder();
-if (values.list) {
+const temporaryFolder = input.flag("list") ? undefined : createMemoryFolder();
+if (input.flag("list")) {
   for (const each of files.flatMap(testNamesOf)) console.log(each);
-} else if (values.watch) {
+} else if (input.flag("watch")) {
   await watchTests(files, runUnits);
 } else {
   process.exitCode = (await runUnits(files)) ? 0 : 1;
