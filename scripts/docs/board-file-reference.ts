@@ -23,7 +23,7 @@ in \`picolet-report.txt\` beside the file, with its line.
   an agent. \`picolet.yaml\` stays; it needs a new token.
 - **Console and SSH** take \`edgectl\`'s commands and nothing else: \`ssh picolet@board edgectl status -o json\`. Only keys
   log in over SSH. The serial console and the screen ask for nothing, as no password exists; \`console.login: false\`
-  closes them. A login only looks (\`status\`, \`why\`, \`logs\`, \`get\` ...) unless \`console.access\` or \`ssh.access\`
+  closes them. A login only reads (\`status\`, \`why\`, \`logs\`, \`get\` ...) unless \`console.access\` or \`ssh.access\`
   says more: \`operate\` also restarts and deletes pods, pulls images and holds updates; \`admin\` runs all commands,
   with \`exec\`, \`apply\`, \`join\` and \`update install\`, and is as good as root. A refused command says how to allow
   it.

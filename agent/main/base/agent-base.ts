@@ -1,5 +1,6 @@
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
+import { toPicoletError } from "@picolet/protocol/errors.ts";
 import type { Log, Random } from "@picolet/protocol/ports.ts";
 import { RELEASED_AT_MS } from "@picolet/protocol/version.ts";
 import type { BlackBox } from "../../blackbox/black-box.ts";
@@ -40,7 +41,8 @@ export async function makeBase(machine: AgentPorts, init: AgentInit, signal: Abo
   const { random, log } = machine;
   const ports = { clock, random, log, counts: new NodeCounts() };
   const startedAt = clock.wall();
-  for (const folder of [args.rootDir, configuration.podLogsDir]) mkdirSync(folder, { recursive: true });
+  makeFolder(args.rootDir, "--root-dir");
+  makeFolder(configuration.podLogsDir, "podLogsDir");
   const { nodeName, eventRecordQPS: perSecond, eventBurst: burst } = configuration;
   const database = { path: join(args.rootDir, "picolet.db"), nodeName, eventRate: { perSecond, burst } };
   const keys = await unlockSecrets({ clock, log }, { configuration, rootDir: args.rootDir }, signal);
@@ -51,4 +53,14 @@ export async function makeBase(machine: AgentPorts, init: AgentInit, signal: Abo
   const telemetry = new NodeTelemetry({ clock, log }, { rootDir: args.rootDir, settings: configuration.telemetry });
   const cluster = await makeCluster({ ...ports, store, decisions, telemetry }, init);
   return { ports, init, startedAt, keys, store, decisions, node, telemetry, cluster };
+}
+
+/** @throws with the setting that names another folder */
+function makeFolder(folder: string, setting: string): void {
+  try {
+    mkdirSync(folder, { recursive: true });
+  } catch (error) {
+    const help = `run picolet as root, or set ${setting} to a folder that this user may write to`;
+    throw toPicoletError(error, "failed", `cannot make ${folder}: ${help}`);
+  }
 }

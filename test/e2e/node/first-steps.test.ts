@@ -175,6 +175,13 @@ for (const [program, words, sentence] of [
   });
 }
 
+test("a folder of state that cannot be made: which setting names another", async () => {
+  const { code, out } = await refused("picolet", "--root-dir", "/dev/null/picolet", "--config", "/dev/null");
+  assert.equal(code, 1);
+  assert.match(out, /cannot make \/dev\/null\/picolet: run picolet as root, or set --root-dir to a folder .*: ENOTDIR/);
+  assert.doesNotMatch(out, NO_STACK);
+});
+
 test("files that are no pods, and a quantity of another program, in the folder of static pods", async () => {
   await using node = new AgentNode();
   await node.start();
