@@ -284,7 +284,7 @@ export const CONFIGURATION_FIELDS = {
   providerID: { kind: "text", default: "", isActedUpon: true },
   kernelMemcgNotification: { kind: "flag", default: false },
   logging: { kind: "opaque", default: {}, isActedUpon: true },
-  enableSystemLogHandler: { kind: "flag", default: true },
+  enableSystemLogHandler: { kind: "flag", default: true, isActedUpon: true },
   enableSystemLogQuery: { kind: "flag", default: false },
   shutdownGracePeriod: { kind: "duration", default: seconds(0), min: 0, isActedUpon: true },
   shutdownGracePeriodCriticalPods: { kind: "duration", default: seconds(0), min: 0, isActedUpon: true },

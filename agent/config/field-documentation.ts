@@ -334,7 +334,7 @@ const KUBELET = {
   enableContentionProfiling: "Profiling of locks.",
   enableProfilingHandler: "Profiling over HTTP.",
   enableDebugFlagsHandler: "Changing the verbosity over HTTP.",
-  enableSystemLogHandler: "The system's logs over HTTP.",
+  enableSystemLogHandler: "Whether files below /var/log are answered at /logs/ to users with the right `nodes/log`.",
   enableSystemLogQuery: "Queries of the system's logs.",
   showHiddenMetricsForVersion: "Metrics that were hidden since this version.",
   streamingConnectionIdleTimeout: "When an idle exec or attach ends.",

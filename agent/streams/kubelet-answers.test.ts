@@ -13,12 +13,7 @@ test("paths of a kubelet that are not offered are refused with their reason", as
       404,
       /^checkpoints of containers are not offered: no runtime here is asked for them\n$/,
     ],
-    [
-      "/logs/syslog",
-      403,
-      /^the log files of the node itself are not given out; kubectl logs shows those of its pods\n$/,
-    ],
-    ["/logs/", 403, /kubectl logs/],
+    ["/logs/syslog", 405, /^logs endpoint is disabled\.\n$/],
     ["/debug/pprof/heap", 403, /^profiles and flags of the agent are not given out\n$/],
     ["/nothing", 404, /^404 page not found\n$/],
   ] as const) {

@@ -57,6 +57,8 @@ export interface KubeletAnswersComponents {
   readonly unhealthy: () => string;
   /** Missing: the page is off. */
   readonly page?: PageOfNode;
+  /** The folder of the machine's logs; missing: they are not answered (`enableSystemLogHandler`). */
+  readonly logFolder?: string | undefined;
 }
 
 const JSON_TYPE = "application/json";
@@ -87,10 +89,6 @@ const ROUTES: ReadonlyMap<string, Route> = new Map<string, Route>([
 
 /** Paths of a kubelet that are refused for a reason, by their first part. */
 const REFUSED: ReadonlyMap<string, { readonly status: number; readonly why: string }> = new Map([
-  [
-    "logs",
-    { status: 403, why: "the log files of the node itself are not given out; kubectl logs shows those of its pods" },
-  ],
   ["debug", { status: 403, why: "profiles and flags of the agent are not given out" }],
   ["checkpoint", { status: 404, why: "checkpoints of containers are not offered: no runtime here is asked for them" }],
 ]);
@@ -120,6 +118,7 @@ export class KubeletAnswers {
     if (url.pathname.startsWith(PAGE_PATH)) return await this.#page(`${url.pathname}${url.search}`, signal);
     if (path === "/why" || path.startsWith("/why/")) return await this.#why(path, url.searchParams);
     const [, first = ""] = path.split("/");
+    if (first === "logs") return await this.#systemLogs(url.pathname);
     const refusal = REFUSED.get(first);
     return refusal === undefined ? text(404, "404 page not found\n") : text(refusal.status, `${refusal.why}\n`);
   }
@@ -140,6 +139,13 @@ export class KubeletAnswers {
   async #page(pathWithQuery: string, signal: AbortSignal): Promise<KubeletAnswer> {
     const { page } = this.#components;
     return page === undefined ? PAGE_OFF : await page.answer(pathWithQuery, signal);
+  }
+
+  async #systemLogs(pathname: string): Promise<KubeletAnswer> {
+    const { logFolder } = this.#components;
+    if (logFolder === undefined) return text(405, "logs endpoint is disabled.\n");
+    const { answerSystemLogs } = await import("./system-logs.ts");
+    return await answerSystemLogs(logFolder, pathname);
   }
 
   /** @see PageOfNode */

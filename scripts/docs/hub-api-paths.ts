@@ -122,7 +122,7 @@ export const KUBELET_PATHS: readonly { readonly method: string; readonly path: s
   { method: "GET", path: "/configz", answer: "the agent's configuration" },
   { method: "GET", path: "/spec", answer: "the machine" },
   { method: "GET", path: "/page/", answer: "the page of the board; its files are the hub's own, its data the board's" },
-  { method: "GET", path: "/logs", answer: "403: log files of the machine are not served" },
+  { method: "GET", path: "/logs", answer: "files below the machine's /var/log; names of a folder, one a line" },
   {
     method: "GET",
     path: "/telemetry",

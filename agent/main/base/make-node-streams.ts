@@ -59,6 +59,9 @@ export function makeNodeStreams(components: NodeStreamsComponents, init: NodeStr
   };
 }
 
+/** The kubelet's, which no flag changes. */
+const SYSTEM_LOGS = "/var/log";
+
 function makeKubelet(
   { clock, log, node }: NodeStreamsComponents,
   { configuration, rootDir }: NodeStreamsInit,
@@ -69,6 +72,7 @@ function makeKubelet(
     ...{ probeMetrics, metrics, counts, clock, why },
     stats: makeNodeStats({ usage, clock, log }, { configuration, rootDir, startedAt }),
     ...(page === undefined ? {} : { page }),
+    logFolder: configuration.enableSystemLogHandler ? SYSTEM_LOGS : undefined,
     node: async () => {
       const { shownConfiguration } = await import("../../config/shown-configuration.ts");
       return { configuration: shownConfiguration(configuration), ...machine };
