@@ -532,6 +532,10 @@ test("no user grants a right that it does not have", async () => {
       /^roles\.rbac\.authorization\.k8s\.io "more" is forbidden: user "joe" .* is attempting to grant RBAC permissions not currently held/,
     );
   }
+  const empty = { metadata: { name: "empty" }, rules: [null] };
+  assert.match(String((await post("roles", empty)).body.message), /rules\[0\]\.verbs: Required value/);
+  const unnamed = { metadata: { name: "unnamed" }, subjects: [null], roleRef: ref("Role", "ok") };
+  assert.match(String((await post("rolebindings", unnamed)).body.message), /subjects\[0\]\.name: Required value/);
   await server.expect(201, "POST", `${RBAC}/clusterroles`, {
     body: {
       metadata: { name: "roles" },
