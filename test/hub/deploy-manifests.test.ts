@@ -96,8 +96,8 @@ for (const version of KUBECTL_VERSIONS) {
     await using cluster = await KubectlCluster.startFor(version);
     const applied = await cluster.kubectl(["apply", "-k", "hub/deploy"]);
     const created = applied.stdout.split("\n").filter((line) => / (created|configured)$/.test(line));
-    // The embedded API server has neither Deployments nor NetworkPolicies, and nothing else is wrong.
-    const missing = ["Deployment", "NetworkPolicy"];
+    // The embedded API server has no Deployments, and nothing else is wrong.
+    const missing = ["Deployment"];
     const names = deployedObjects().filter(({ kind }) => !missing.includes(kind));
     assert.equal(created.length, names.length + 1, applied.stderr);
     const errors = applied.stderr.split("\n").filter((line) => /no matches for kind/.test(line));
@@ -106,6 +106,7 @@ for (const version of KUBECTL_VERSIONS) {
       missing,
       applied.stderr,
     );
+    assert.match(applied.stderr, /Warning: boards enforce no NetworkPolicy of their own/);
     assert.match((await cluster.kubectl(["apply", "-k", "hub/deploy"])).stdout, /service\/picolet-hub unchanged/);
     const dry = await cluster.kubectl(["apply", "-k", "hub/deploy", "--dry-run=server"]);
     const dryRuns = dry.stdout.match(/(?:unchanged|configured) \(server dry run\)/g) ?? [];
