@@ -48,6 +48,7 @@ import { PodCollector } from "./controllers/lifecycle/pod-collector.ts";
 import { byNamespace, type CacheIndex, ObjectCache, type ObjectCacheInit } from "./controllers/object-cache.ts";
 import { Scheduler } from "./controllers/scheduling/scheduler.ts";
 import { AttachDetachController } from "./controllers/volumes/attach-detach-controller.ts";
+import { driverVolume } from "./controllers/volumes/attachable-volumes.ts";
 import { EphemeralClaims } from "./controllers/volumes/ephemeral-claims.ts";
 import { VolumeBinder } from "./controllers/volumes/volume-binder.ts";
 import { CachingSelectorCompiler } from "./expressions/selector-compiler.ts";
@@ -74,6 +75,12 @@ const byVolume: CacheIndex = (attachment) => {
   return source?.persistentVolumeName === undefined ? [] : [source.persistentVolumeName];
 };
 
+/** By the disk that a volume of a CSI driver names. */
+const byDisk: CacheIndex = (volume) => {
+  const { id } = driverVolume(volume) ?? {};
+  return id === undefined ? [] : [id];
+};
+
 /** Resources without owners and dependents; events would make the graph many times as large. */
 const UNOWNED: ReadonlySet<string> = new Set(["events"]);
 
@@ -92,7 +99,7 @@ export function embeddedControllers(components: ControllerPorts, init: EmbeddedC
   const revisions = cache({ type: CONTROLLER_REVISIONS, indexes: { namespace: byNamespace } });
   const budgets = cache({ type: POD_DISRUPTION_BUDGETS, indexes: { namespace: byNamespace } });
   const claims = cache({ type: PERSISTENT_VOLUME_CLAIMS });
-  const volumes = cache({ type: PERSISTENT_VOLUMES });
+  const volumes = cache({ type: PERSISTENT_VOLUMES, indexes: { disk: byDisk } });
   const classes = cache({ type: STORAGE_CLASSES });
   const services = cache({ type: SERVICES, indexes: { namespace: byNamespace } });
   const endpoints = cache({ type: ENDPOINTS });

@@ -826,12 +826,17 @@ describe("attachments", () => {
   }
 
   /** Nodes whose volumes a controller attaches, a driver, and claims of the same names as their volumes. */
-  async function openWorld(claims: readonly string[], modes = ["ReadWriteOnce"], spec: object = {}): Promise<World> {
+  async function openWorld(
+    claims: readonly string[],
+    modes = ["ReadWriteOnce"],
+    spec: object = {},
+    handleOf = (name: string): string => `handle-${name}`,
+  ): Promise<World> {
     const world = await World.start("a", "b");
     for (const node of ["a", "b"]) await patchNode(world, node, { metadata: { annotations: ATTACHED_BY_CONTROLLER } });
     await world.create(CSI_DRIVERS, clusterRef(DRIVER), { spec });
     for (const name of claims) {
-      const csi = { driver: DRIVER, volumeHandle: `handle-${name}` };
+      const csi = { driver: DRIVER, volumeHandle: handleOf(name) };
       const claimRef = { namespace: "default", name };
       const storage = { capacity: { storage: "1Gi" }, accessModes: modes, storageClassName: "" };
       await world.create(PERSISTENT_VOLUMES, clusterRef(name), { spec: { ...storage, csi, claimRef } });
@@ -949,6 +954,22 @@ describe("attachments", () => {
     await setInUse(world, "a");
     await confirmDetached(world, "data", "a");
     assert.notEqual(await attachment(world, "data", "b"), undefined);
+  });
+
+  test("a disk that two persistent volumes name is attached to one node", async () => {
+    await using world = await openWorld(["data", "same"], ["ReadWriteOnce"], {}, () => "handle-data");
+    await world.createPod("owner", { nodeName: "a", ...claimed("data") });
+    await world.createPod("next", { nodeName: "b", ...claimed("same") });
+    assert.equal(await attachment(world, "data", "b"), undefined);
+    assert.deepEqual(await events(world, "FailedAttachVolume"), [
+      'next: Multi-Attach error for volume "same" Volume is already used by pod(s) owner',
+    ]);
+    await answer(world, "data", "a", { attached: true });
+    await remove(world, "owner");
+    assert.equal(await attachment(world, "data", "b"), undefined);
+    await confirmDetached(world, "data", "a");
+    const { spec } = (await attachment(world, "data", "b")) ?? {};
+    assert.deepEqual(spec?.source, { persistentVolumeName: "same" });
   });
 
   test("of two nodes that ask at once one has the volume; a shared one both have", async () => {

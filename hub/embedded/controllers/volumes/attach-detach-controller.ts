@@ -36,6 +36,7 @@ export interface AttachDetachCaches {
   readonly pods: ObjectCache;
   readonly nodes: ObjectCache;
   readonly claims: ObjectCache;
+  /** With the index `disk`. */
   readonly volumes: ObjectCache;
   readonly drivers: ObjectCache;
   /** With the indexes `node` and `volume`. */
@@ -45,7 +46,8 @@ export interface AttachDetachCaches {
 /** An attachment that was created, until the cache shows it. */
 interface Made {
   readonly node: string;
-  readonly volume: string;
+  /** `DriverVolume.id`. */
+  readonly disk: string;
   readonly untilMs: number;
 }
 
@@ -61,7 +63,7 @@ export class AttachDetachController extends Controller {
   readonly #memory = new Map<string, NodeMemory>();
   /** By the attachment's name. */
   readonly #made = new Map<string, Made>();
-  /** Nodes that wait for a volume, by the name of the PersistentVolume. */
+  /** Nodes that wait for a disk, by `DriverVolume.id`. */
   readonly #blocked = new Map<string, Set<string>>();
 
   constructor({
@@ -109,9 +111,13 @@ export class AttachDetachController extends Controller {
       if (claimsOf(podOf(object)).includes(name)) this.#addNodeOf(object);
   }
 
+  /** @param volume the name of the PersistentVolume; all that wait are asked where it has gone */
   #unblock(volume: string): void {
-    for (const node of this.#blocked.get(volume) ?? []) this.loop.add(node);
-    this.#blocked.delete(volume);
+    const disk = driverVolume(this.#caches.volumes.get(volume))?.id;
+    for (const each of disk === undefined ? [...this.#blocked.keys()] : [disk]) {
+      for (const node of this.#blocked.get(each) ?? []) this.loop.add(node);
+      this.#blocked.delete(each);
+    }
   }
 
   protected async reconcile(name: string, signal: AbortSignal): Promise<Millis | undefined> {
@@ -121,7 +127,7 @@ export class AttachDetachController extends Controller {
     if (isEmpty) this.#memory.delete(name);
     else this.#memory.set(name, memory);
     for (const { pod, event } of events) this.#events.record(pod, event);
-    for (const { volume } of blocked) this.#blocked.set(volume, (this.#blocked.get(volume) ?? new Set()).add(name));
+    for (const { id } of blocked) this.#blocked.set(id, (this.#blocked.get(id) ?? new Set()).add(name));
     for (const volume of plan.attach) await this.#attach(name, volume, signal);
     await this.#show(name, plan.volumesAttached, signal);
     let next = blocked.length === 0 ? again : Math.min(again ?? MADE_FOR, MADE_FOR);
@@ -191,10 +197,14 @@ export class AttachDetachController extends Controller {
     });
   }
 
-  #usersElsewhere(name: string, { id, volume }: DriverVolume): readonly KubeObject[] | undefined {
-    const attached = this.#caches.attachments.list("volume", volume) as readonly Attachment[];
+  /** Two persistent volumes may name the same disk. */
+  #usersElsewhere(name: string, { id }: DriverVolume): readonly KubeObject[] | undefined {
+    const { attachments, volumes } = this.#caches;
+    const attached = volumes
+      .list("disk", id)
+      .flatMap(({ metadata }) => attachments.list("volume", metadata.name) as readonly Attachment[]);
     const made = [...this.#made.values()].filter(
-      (each) => each.volume === volume && each.untilMs > this.#ports.clock.monotonic(),
+      ({ disk, untilMs }) => disk === id && untilMs > this.#ports.clock.monotonic(),
     );
     const nodes = new Set([...attached.map(({ spec }) => spec?.nodeName ?? ""), ...made.map(({ node }) => node)]);
     nodes.delete(name);
@@ -202,9 +212,9 @@ export class AttachDetachController extends Controller {
     return [...nodes].flatMap((node) => this.#wantedOn(node).find((each) => each.id === id)?.pods ?? []);
   }
 
-  async #attach(node: string, { driver, handle, volume }: WantedVolume, signal: AbortSignal): Promise<void> {
+  async #attach(node: string, { id: disk, driver, handle, volume }: WantedVolume, signal: AbortSignal): Promise<void> {
     const name = attachmentName(driver, handle, node);
-    this.#made.set(name, { node, volume, untilMs: this.#ports.clock.monotonic() + MADE_FOR });
+    this.#made.set(name, { node, disk, untilMs: this.#ports.clock.monotonic() + MADE_FOR });
     const attachment = {
       apiVersion: "storage.k8s.io/v1",
       kind: "VolumeAttachment",
