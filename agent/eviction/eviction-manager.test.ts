@@ -57,6 +57,8 @@ class Board implements AsyncDisposable {
   /** Processes of each pod; 1000 are all that there may be. */
   readonly pids = new Map<string, number>();
   stalledUs: number | undefined;
+  /** The part of `stalledUs` that pods at limits of their own cause. */
+  heldUs = 0;
   /** Reports, as the kernel does, that pods have hit a memory limit; undefined: there is no listener. */
   notify: (() => void) | undefined;
   /** At memory alone. */
@@ -96,6 +98,7 @@ class Board implements AsyncDisposable {
             stalledUs: this.stalledUs,
           };
         },
+        heldStalls: () => this.heldUs,
         memoryEvents: {
           listen: (told) => {
             this.notify = told;
@@ -439,6 +442,19 @@ test("a board on which nothing goes on any more is relieved before the threshold
   board.memory.set("thrash", 850);
   await stall();
   assert.deepEqual([...board.ends.keys()], ["thrash"]);
+});
+
+test("a pod that is held at a memory limit of its own is no reason to evict another", async () => {
+  await using board = new Board(HARD);
+  board.add("large", 700);
+  board.add("held", 150);
+  board.stalledUs = 0;
+  for (let second = 0; second < 30; second += 1) {
+    board.stalledUs += 900_000;
+    board.heldUs += 900_000;
+    await board.clock.advance(seconds(1));
+  }
+  assert.equal(board.ends.size, 0);
 });
 
 test("stalls that no eviction can end are logged once in ten seconds", async () => {

@@ -25,7 +25,12 @@ import {
 } from "../plan/eviction/eviction-signals.ts";
 import { isMet } from "../plan/eviction/eviction-state.ts";
 import { containerfsThresholds, type EvictionThreshold } from "../plan/eviction/eviction-thresholds.ts";
-import { MEMORY_SAMPLE_MIN_INTERVAL, planMemorySampling, type StallWindow } from "../plan/eviction/memory-sampling.ts";
+import {
+  MEMORY_SAMPLE_MIN_INTERVAL,
+  needsHeldStalls,
+  planMemorySampling,
+  type StallWindow,
+} from "../plan/eviction/memory-sampling.ts";
 import { type EvictionFigures, Evictor, type EvictorComponents } from "./evictor.ts";
 import { pressureConditions } from "./pressure-conditions.ts";
 import { PressureLoop } from "./pressure-loop.ts";
@@ -36,6 +41,11 @@ export interface EvictionManagerComponents extends EvictorComponents {
    * @param range within which it is exact, in bytes: `near` the pods' limit, and where the node is `short` of memory
    */
   readonly memory: (range: { readonly near: number; readonly short: number }) => MemoryReading;
+  /**
+   * The sum of the stalls of pods that are held at memory limits of their own, in microseconds. Missing: they cannot be
+   * distinguished.
+   */
+  readonly heldStalls?: ((now: MonotonicMs) => number) | undefined;
   /** Missing: the kernel does not report it. */
   readonly memoryEvents?: MemoryEvents | undefined;
   readonly reclaim: NodeReclaim;
@@ -162,14 +172,16 @@ export class EvictionManager implements Component {
    * but never make samples more frequent: a pod held at its limit causes a hundred events a second.
    */
   async #watchMemory(signal: AbortSignal): Promise<void> {
-    const { clock, memory, memoryEvents, pods, log } = this.#components;
+    const { clock, memory, memoryEvents, heldStalls, pods, log } = this.#components;
     const hard = this.#fast.find((each) => isMemorySignal(each.signal) && each.gracePeriod === undefined);
     const alarm = new Alarm(clock);
     while (!signal.aborted) {
       memoryEvents?.listen(() => alarm.set(MEMORY_SAMPLE_MIN_INTERVAL));
       const reading = memory(this.#exactRange());
       const isEmpty = reading.pods === undefined && pods().length === 0;
-      const view = { reading, window: this.#stalls, now: clock.monotonic(), isEmpty };
+      const now = clock.monotonic();
+      const seen = { reading, window: this.#stalls, now, isEmpty };
+      const view = { ...seen, heldUs: needsHeldStalls(this.#fast, seen) ? heldStalls?.(now) : undefined };
       const { crossed, stalled, nextSampleIn, window } = planMemorySampling(this.#fast, view);
       this.#stalls = window;
       if (crossed.length > 0) this.#memory.crossed(crossed);

@@ -7,6 +7,7 @@ import type { ContainerUsage, NodeUsage, PodUsage, Usage } from "../core/node/us
 import type { AgentPod } from "../core/pods/agent-pod.ts";
 import { type CgroupFolders, CgroupUsages, type MachineFeatures } from "./cgroup-usage.ts";
 import { machineUsage } from "./machine-usage.ts";
+import { ProtectedCache } from "./protected-cache.ts";
 
 export interface CgroupSamplerComponents {
   readonly cgroups: CgroupFolders;
@@ -46,6 +47,7 @@ export class CgroupSampler {
   readonly #init: CgroupSamplerInit;
   readonly #proc: string;
   readonly #cgroups: CgroupUsages;
+  readonly #protectedCache: ProtectedCache;
   readonly #samples: SharedSample<TimedUsage>;
   /** Paths of containers' cgroups by their ids; bounded by the containers of the last sample. */
   #paths = new Map<string, string>();
@@ -57,6 +59,7 @@ export class CgroupSampler {
     this.#init = init;
     this.#proc = init.proc ?? "/proc";
     this.#cgroups = new CgroupUsages(components.cgroups);
+    this.#protectedCache = new ProtectedCache(components, init);
     this.#samples = new SharedSample(components, "the sample of pods' usage", (signal) => this.#take(signal));
   }
 
@@ -98,7 +101,7 @@ export class CgroupSampler {
     const node = machineUsage(this.#proc);
     this.#machine = featuresOf(node);
     const allPods = allPodsCgroup === "" ? undefined : this.#cgroups.read(allPodsCgroup, this.#machine);
-    return { at, atMs, node, allPods, pods: used };
+    return { at, atMs, node, allPods, pods: used, protectedCache: this.#protectedCache.read() };
   }
 
   #podUsage(pod: AgentPod, machine: MachineFeatures, paths: Map<string, string>): PodUsage {

@@ -12,6 +12,7 @@ import { CgroupSampler } from "./cgroup-sampler.ts";
 import type { CgroupFolders } from "./cgroup-usage.ts";
 import { machineUsage } from "./machine-usage.ts";
 import { MemoryGauge } from "./memory-gauge.ts";
+import { ProtectedCache } from "./protected-cache.ts";
 
 const NEVER = new AbortController().signal;
 const KIB = 1024;
@@ -25,12 +26,14 @@ const SLICE = "/kubepods.slice";
 class Kernel implements Disposable {
   readonly folder = new TempFolder();
   readonly folders: CgroupFolders;
+  readonly clock = new VirtualClock();
   readonly gauge: MemoryGauge;
 
   constructor(kind: CgroupFolders["kind"], { allPodsCgroup = SLICE, hasMemory = true } = {}) {
     const { path } = this.folder;
     this.folders = { kind, folder: (name) => (name === "memory" && !hasMemory ? undefined : path) };
-    this.gauge = new MemoryGauge(this.folders, { allPodsCgroup, maxPids: 1000, proc: path });
+    const protectedCache = new ProtectedCache({ cgroups: this.folders, clock: this.clock }, { allPodsCgroup });
+    this.gauge = new MemoryGauge(this.folders, { allPodsCgroup, maxPids: 1000, protectedCache, proc: path });
     this.write("meminfo", MEMINFO);
   }
 
@@ -57,6 +60,14 @@ Node 0, zone  Movable
   pages free     0
         managed  0
 `;
+/** A cgroup with `memory.min`, and what of its memory is inactive page cache. */
+function protect(kernel: Kernel, path: string, min: string, used: number, cache: number): void {
+  kernel.write(`${path}/memory.min`, `${min}\n`);
+  if (path === SLICE) return;
+  kernel.write(`${path}/memory.current`, `${used}\n`);
+  kernel.write(`${path}/memory.stat`, `anon 5\ninactive_file ${cache}\n`);
+}
+
 const FILES = {
   v1: { used: "memory.usage_in_bytes", limit: "memory.limit_in_bytes", inactive: "total_inactive_file" },
   v2: { used: "memory.current", limit: "memory.max", inactive: "inactive_file" },
@@ -128,6 +139,9 @@ for (const kind of ["v1", "v2"] as const) {
     if (kind === "v1") kernel.write(`${SLICE}/cpuacct.usage`, "5\n");
     kernel.write("loadavg", "0.20 0.18 0.12 1/80 11206\n");
     kernel.write("zoneinfo", zoneinfo(250, 3, 2));
+    if (kind === "v2") kernel.write(`${SLICE}/memory.stat`, `inactive_file ${40 * MIB}\n`);
+    protect(kernel, SLICE, "200000", 0, 0);
+    protect(kernel, `${SLICE}/kubepods-pod1.slice`, "100000", 80_000, 25_000);
     const sampler = new CgroupSampler(
       { cgroups: kernel.folders, pods: () => [], podCgroup: () => "", clock: new VirtualClock() },
       { allPodsCgroup: SLICE, cgroupsPerQOS: true, proc: kernel.folder.path },
@@ -165,6 +179,75 @@ test("the node: free pages that CPUs keep count where it is short of memory, wit
     kernel.write("zoneinfo", text);
     assert.equal(available(Infinity), 280, text);
   }
+});
+
+const SERVICE = "picolet.slice/picolet.service";
+
+/** Each with the part of the node's 50 KiB of inactive page cache that is not available, in KiB. */
+const protectedCases: readonly [name: string, write: (kernel: Kernel) => void, unavailable: number][] = [
+  ["nothing", (kernel) => protect(kernel, "a.slice", "0", 40 * KIB, 30 * KIB), 0],
+  [
+    "all of a cgroup that has less than its memory.min",
+    (kernel) => protect(kernel, "a.slice", "40960", 40 * KIB, 30 * KIB),
+    30,
+  ],
+  [
+    "what is within memory.min beside memory in use",
+    (kernel) => protect(kernel, "a.slice", "35840", 40 * KIB, 30 * KIB),
+    25,
+  ],
+  ["nothing where memory in use alone is more", (kernel) => protect(kernel, "a.slice", "8192", 40 * KIB, 30 * KIB), 0],
+  ["all of `max`", (kernel) => protect(kernel, "a.slice", "max", 40 * KIB, 30 * KIB), 30],
+  ["no more than there is", (kernel) => protect(kernel, "a.slice", "max", 90 * KIB, 70 * KIB), 50],
+  [
+    "that of a unit, as far as its slice has it too",
+    (kernel) => {
+      protect(kernel, "picolet.slice", "20480", 60 * KIB, 50 * KIB);
+      protect(kernel, SERVICE, "81920", 30 * KIB, 25 * KIB);
+    },
+    15,
+  ],
+  [
+    "nothing of a unit whose slice has none",
+    (kernel) => {
+      protect(kernel, "picolet.slice", "0", 60 * KIB, 50 * KIB);
+      protect(kernel, SERVICE, "81920", 30 * KIB, 25 * KIB);
+    },
+    0,
+  ],
+  [
+    "that of each guaranteed pod, whatever the other pods have",
+    (kernel) => {
+      protect(kernel, SLICE, "40960", 0, 0);
+      for (const pod of ["1", "2"]) protect(kernel, `${SLICE}/kubepods-pod${pod}.slice`, "20480", 18 * KIB, 10 * KIB);
+      protect(kernel, `${SLICE}/kubepods-besteffort.slice`, "0", 900 * KIB, 20 * KIB);
+    },
+    20,
+  ],
+];
+
+for (const [name, write, unavailable] of protectedCases) {
+  test(`page cache that memory.min protects is not available: ${name}`, () => {
+    using kernel = new Kernel("v2");
+    write(kernel);
+    assert.equal(280 - (kernel.gauge.read(NEAR).node?.available ?? 0) / KIB, unavailable);
+  });
+}
+
+test("what is protected is read once a second, and far from the threshold each ten seconds", async () => {
+  using kernel = new Kernel("v2");
+  const available = (short: number): number =>
+    (kernel.gauge.read({ near: 0, short: short * KIB }).node?.available ?? 0) / KIB;
+  assert.equal(available(60), 280);
+  protect(kernel, "a.slice", "max", 40 * KIB, 30 * KIB);
+  await kernel.clock.advance(millis(9_999));
+  assert.equal(available(60), 280, "far");
+  assert.equal(available(70), 250, "near");
+  kernel.write("a.slice/memory.min", "0\n");
+  await kernel.clock.advance(millis(999));
+  assert.equal(available(70), 250);
+  await kernel.clock.advance(millis(1));
+  assert.equal(available(70), 280);
 });
 
 test("processes and stalls, where the kernel has them", () => {

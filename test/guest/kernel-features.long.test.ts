@@ -57,10 +57,9 @@ const PROFILE_TEXT = `profile ${PROFILE} flags=(attach_disconnected,mediate_dele
 }
 `;
 const HUGE_PAGES = 16;
-/**
- * A container is slowed down at half of the way from its request to its limit, so that it stalls. What is available
- * then, some 250 MiB, is more than the threshold and less than twice of it.
- */
+const KUBEPODS = "/sys/fs/cgroup/kubepods";
+const SMALL = { memory: "16Mi" };
+/** What is available when the pods stall, some 250 MiB, is more than the threshold and less than twice of it. */
 const STALLING = { memoryThrottlingFactor: 0.5, evictionHard: { "memory.available": "180Mi" } };
 
 describe("a board whose kernel has AppArmor, huge pages and PSI", { skip }, () => {
@@ -177,15 +176,12 @@ describe("a board whose kernel has AppArmor, huge pages and PSI", { skip }, () =
     assert.equal(await guest.output("grep picolet.*hugetlbfs /proc/mounts || true"), "");
   });
 
-  test("a pod that makes the board stall is evicted before the kernel kills anything", async () => {
+  test("pods that stall together are relieved of one before the kernel kills anything", async () => {
     await fleet.untilNodeReady(NODE);
-    const requests = { memory: "16Mi" };
-    const leaking = { command: ["load", "leak", "20"], resources: { requests, limits: { memory: "96Mi" } } };
+    await guest.output(`echo 48M > ${KUBEPODS}/memory.high`);
+    const leaking = { command: ["load", "leak", "20"], resources: { requests: SMALL } };
     // By the API server, because static pods are not evicted.
-    const items = [
-      podOf("calm", { command: ["load", "hold", "0"], resources: { requests } }, { nodeName: NODE }),
-      podOf("leaks", leaking, { nodeName: NODE, restartPolicy: "Never" }),
-    ];
+    const items = [calm(), podOf("leaks", leaking, { nodeName: NODE, restartPolicy: "Never" })];
     await fleet.apply({ apiVersion: "v1", kind: "List", items });
     const pods = await agent.waitForPods("the leak has ended", (all) => all.get("leaks")?.status?.phase === "Failed");
     const { reason, message } = pods.get("leaks")?.status ?? {};
@@ -194,10 +190,15 @@ describe("a board whose kernel has AppArmor, huge pages and PSI", { skip }, () =
     assert.match(await agent.log(400), /processes wait for memory, though the eviction threshold is not met/);
     assert.doesNotMatch(await agent.log(400), /an eviction threshold is met/);
     assert.match(await guest.output("cat /proc/vmstat"), /^oom_kill 0$/m);
-    const calm = pods.get("calm");
-    assert.ok(isReady(calm) && restartsOf(calm) === 0, JSON.stringify(calm?.status));
+    assert.ok(
+      isReady(pods.get("calm")) && restartsOf(pods.get("calm")) === 0,
+      JSON.stringify(pods.get("calm")?.status),
+    );
   });
 });
+
+const calm = (): object =>
+  podOf("calm", { command: ["load", "hold", "0"], resources: { requests: SMALL } }, { nodeName: NODE });
 
 function paging(name: string, size: string, script: string, spec: Fields = {}): object {
   const limits = { "hugepages-2Mi": size, memory: "16Mi", cpu: "50m" };

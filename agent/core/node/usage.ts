@@ -71,6 +71,14 @@ export interface NodeUsage {
   readonly allPods: Usage | undefined;
   /** Those of which there was something to read. */
   readonly pods: readonly PodUsage[];
+  /** Missing: none. */
+  readonly protectedCache?: ProtectedBytes | undefined;
+}
+
+/** Inactive page cache that the kernel cannot take back, of the machine and of all pods. No working set includes it. */
+export interface ProtectedBytes {
+  readonly node: number;
+  readonly pods: number;
 }
 
 export interface FilesystemUsage {

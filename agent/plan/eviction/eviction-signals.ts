@@ -57,11 +57,17 @@ export function readingObservations({ node, pods, pids }: MemoryReading): Observ
 }
 
 /** @param maxPids undefined: unknown */
-export function usageObservations({ node, allPods }: NodeUsage, maxPids: number | undefined): Observations {
+export function usageObservations(
+  { node, allPods, protectedCache = { node: 0, pods: 0 } }: NodeUsage,
+  maxPids: number | undefined,
+): Observations {
   const observations = new Map<EvictionSignal, Observation>();
-  const memory = spaceOf(node.memoryLimitBytes, node.workingSetBytes);
+  const memory = spaceOf(node.memoryLimitBytes, node.workingSetBytes + protectedCache.node);
   if (memory !== undefined) observations.set("memory.available", memory);
-  const pods = allPods === undefined ? undefined : spaceOf(allPods.memoryLimitBytes, allPods.workingSetBytes);
+  const pods =
+    allPods === undefined
+      ? undefined
+      : spaceOf(allPods.memoryLimitBytes, allPods.workingSetBytes + protectedCache.pods);
   if (pods !== undefined) observations.set("allocatableMemory.available", pods);
   const pids = node.pids === undefined ? undefined : spaceOf(maxPids, node.pids);
   if (pids !== undefined) observations.set("pid.available", pids);

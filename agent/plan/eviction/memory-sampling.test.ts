@@ -4,7 +4,7 @@ import { type MonotonicMs, millis } from "@picolet/protocol/ports.ts";
 import fc from "fast-check";
 import type { MemorySpace } from "../../core/node/memory-reading.ts";
 import type { EvictionThreshold } from "./eviction-thresholds.ts";
-import { planMemorySampling, type StallWindow } from "./memory-sampling.ts";
+import { needsHeldStalls, planMemorySampling, type StallWindow } from "./memory-sampling.ts";
 
 const MIB = 2 ** 20;
 
@@ -59,12 +59,15 @@ test("processes are looked at as soon as they can be all used", () => {
   assert.deepEqual(sampleAt(99).crossed, [PIDS]);
 });
 
+type Look = readonly [atMs: number, stalledUs: number | undefined, heldUs?: number, mib?: number];
+
 /** Looks one after the other, `mib` of memory left. */
-function stalledAt(looks: readonly [atMs: number, stalledUs: number | undefined][], mib: number): readonly number[] {
+function stalledAt(looks: readonly Look[], mib: number): readonly number[] {
   let window: StallWindow | undefined;
-  return looks.flatMap(([at, stalledUs]) => {
-    const reading = { node: left(mib), pods: undefined, stalledUs };
-    const result = planMemorySampling([HARD], { reading, window, now: at as MonotonicMs });
+  return looks.flatMap(([at, stalledUs, heldUs = 0, then = mib]) => {
+    const seen = { reading: { node: left(then), pods: undefined, stalledUs }, window, now: at as MonotonicMs };
+    const held = needsHeldStalls([HARD], seen) ? heldUs : undefined;
+    const result = planMemorySampling([HARD], { ...seen, heldUs: held });
     window = result.window;
     return result.stalled ? [at] : [];
   });
@@ -144,6 +147,28 @@ const stallCases: readonly [
     [1_500],
   ],
   [
+    "those of pods at limits of their own do not count",
+    [
+      [0, 5_000_000, 1_000_000],
+      [1_000, 5_900_000, 1_700_000],
+      [2_000, 6_800_000, 2_300_000],
+      [3_000, 7_700_000, 4_000_000],
+    ],
+    150,
+    [2_000],
+  ],
+  [
+    "nor do those of the time when there was memory",
+    [
+      [0, 0, 0, 300],
+      [5_000, 5_000_000, 9_000_000, 150],
+      [6_000, 5_900_000, 9_900_000, 150],
+      [7_000, 6_800_000, 9_900_000, 150],
+    ],
+    150,
+    [7_000],
+  ],
+  [
     "the kernel does not say",
     [
       [0, undefined],
@@ -175,7 +200,7 @@ test("stalls are no reason for a soft threshold, nor for one of processes", () =
   const soft = { ...HARD, gracePeriod: millis(1) };
   for (const only of [soft, PIDS]) {
     const reading = { node: left(150), pods: undefined, pids: { available: 150, capacity: 1000 }, stalledUs: 900_000 };
-    const window = { at: 0 as MonotonicMs, stalledUs: 0 };
+    const window = { at: 0 as MonotonicMs, stalledUs: 0, heldUs: 0 };
     assert.equal(planMemorySampling([only], { reading, window, now: 1_000 as MonotonicMs }).stalled, false);
   }
 });
@@ -191,7 +216,7 @@ test("whatever is read, the next look is between 50 ms and 5 s away", () => {
   });
   fc.assert(
     fc.property(reading, number, (each, stalledUs) => {
-      const view = { reading: each, window: { at: 0 as MonotonicMs, stalledUs }, now: 1_500 as MonotonicMs };
+      const view = { reading: each, window: { at: 0 as MonotonicMs, stalledUs, heldUs: 0 }, now: 1_500 as MonotonicMs };
       const { nextSampleIn } = planMemorySampling([...BOTH, PIDS], view);
       assert.ok(Number.isInteger(nextSampleIn) && nextSampleIn >= 50 && nextSampleIn <= 5_000, String(nextSampleIn));
     }),

@@ -36,7 +36,10 @@ const STARVED = millis(250);
 const STALL_SHARE = 0.3;
 /** Over which the share is taken. */
 const STALL_WINDOW_MS = 1_000;
-/** Stalls alone are no reason, for a slow disk makes them too: what is left must be little, in thresholds. */
+/**
+ * Stalls alone are no reason, for a slow disk makes them too: what is left must be little, in thresholds. Nor are those
+ * of a pod that is held at a limit of its own, which needs no memory of the others.
+ */
 const STALL_NEARNESS = 2;
 
 export interface MemorySampling {
@@ -51,11 +54,17 @@ export interface MemorySampling {
 export interface StallWindow {
   readonly at: MonotonicMs;
   readonly stalledUs: number;
+  readonly heldUs: number;
 }
 
 export interface MemorySamplingView {
   readonly reading: MemoryReading;
   readonly window: StallWindow | undefined;
+  /**
+   * The sum of the stalls of pods that are held at limits of their own, in microseconds. Read only where
+   * `needsHeldStalls`.
+   */
+  readonly heldUs?: number | undefined;
   readonly now: MonotonicMs;
   /** There is no pod: what is not there is not expected. */
   readonly isEmpty?: boolean;
@@ -66,8 +75,9 @@ const US_PER_MS = 1000;
 /** @returns also the window for the next sample */
 export function planMemorySampling(
   thresholds: readonly EvictionThreshold[],
-  { reading, window, now, isEmpty = false }: MemorySamplingView,
+  view: MemorySamplingView,
 ): MemorySampling & { readonly window: StallWindow | undefined } {
+  const { reading, isEmpty = false } = view;
   const spaces = thresholds.flatMap((threshold) => {
     const space = spaceOf(threshold, reading);
     return space === undefined
@@ -76,17 +86,10 @@ export function planMemorySampling(
   });
   const soonest = Math.min(...spaces.map(({ threshold, left }) => left / rateOf(threshold)));
   const crossed = spaces.filter(({ left }) => left < 0);
-  const { stalled, next } = stalls(reading, window, now);
-  const isNear = spaces.some(
-    ({ threshold: { signal, value, gracePeriod }, space }) =>
-      gracePeriod === undefined &&
-      isMemorySignal(signal) &&
-      space.available < amountOf(value, space.capacity) * STALL_NEARNESS,
-  );
-  const isStalled = stalled && isNear;
+  const { stalled, next } = stalls(thresholds, view);
   return {
     crossed: crossed.map(({ threshold }) => threshold),
-    stalled: isStalled,
+    stalled,
     nextSampleIn: crossed.length > 0 ? STARVED : untilCrossing(soonest, !isEmpty && spaces.length < thresholds.length),
     window: next,
   };
@@ -114,16 +117,35 @@ function spaceOf({ signal }: EvictionThreshold, reading: MemoryReading): MemoryS
   }
 }
 
+/** @returns whether a window of stalls ends or begins with this reading */
+export function needsHeldStalls(
+  thresholds: readonly EvictionThreshold[],
+  { reading, window, now }: MemorySamplingView,
+): boolean {
+  const isOver = window === undefined || now - window.at >= STALL_WINDOW_MS;
+  return isOver && reading.stalledUs !== undefined && isNear(thresholds, reading);
+}
+
+const isNear = (thresholds: readonly EvictionThreshold[], reading: MemoryReading): boolean =>
+  thresholds.some((threshold) => {
+    const space = spaceOf(threshold, reading);
+    const { signal, value, gracePeriod } = threshold;
+    if (space === undefined || gracePeriod !== undefined || !isMemorySignal(signal)) return false;
+    return space.available < amountOf(value, space.capacity) * STALL_NEARNESS;
+  });
+
 function stalls(
-  { stalledUs }: MemoryReading,
-  window: StallWindow | undefined,
-  now: MonotonicMs,
+  thresholds: readonly EvictionThreshold[],
+  { reading, window, heldUs = 0, now }: MemorySamplingView,
 ): { readonly stalled: boolean; readonly next: StallWindow | undefined } {
-  if (stalledUs === undefined) return { stalled: false, next: undefined };
+  const { stalledUs } = reading;
+  // Stalls count from when little memory is left: until then those of pods at their own limits are not read.
+  if (stalledUs === undefined || !isNear(thresholds, reading)) return { stalled: false, next: undefined };
+  const next = { at: now, stalledUs, heldUs };
   // A counter that went back is another one.
-  if (window === undefined || stalledUs < window.stalledUs) return { stalled: false, next: { at: now, stalledUs } };
+  if (window === undefined || stalledUs < window.stalledUs) return { stalled: false, next };
   const took = now - window.at;
   if (took < STALL_WINDOW_MS) return { stalled: false, next: window };
-  const share = (stalledUs - window.stalledUs) / US_PER_MS / took;
-  return { stalled: share >= STALL_SHARE, next: { at: now, stalledUs } };
+  const share = (stalledUs - window.stalledUs - (heldUs - window.heldUs)) / US_PER_MS / took;
+  return { stalled: share >= STALL_SHARE, next };
 }
