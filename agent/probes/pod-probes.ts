@@ -1,4 +1,5 @@
 import { publicName } from "@picolet/protocol/decisions/public-text.ts";
+import { DEFAULT_BOUNDS, Distribution } from "@picolet/protocol/metrics/distribution.ts";
 import type { Container, Pod, Probe } from "@picolet/protocol/pod/pod.ts";
 import type { Millis, MonotonicMs } from "@picolet/protocol/ports.ts";
 import type {
@@ -13,7 +14,6 @@ import type { DecisionRecorder } from "../core/store/decisions.ts";
 import type { ProbeFigures } from "../metrics/agent-metrics.ts";
 import { ContainerProbes, type RunComponents, type RunOwner } from "./container-probes.ts";
 import type { ProbeOutcome } from "./handlers/probe-outcome.ts";
-import { ProbeCounts } from "./probe-counts.ts";
 import type { ProbeRunner } from "./probe-runner.ts";
 import type { ProbeKind, ProbeTask } from "./probe-task.ts";
 
@@ -180,5 +180,27 @@ export class PodProbes implements RunOwner {
     const counts = new ProbeCounts();
     this.#counts.set(key, counts);
     return counts;
+  }
+}
+
+/** Counts the results of one probe of a container, over all of its runs. */
+class ProbeCounts {
+  #successful = 0;
+  #failed = 0;
+  /** Durations of successes in seconds; created with the first success. */
+  #durations: Distribution | undefined;
+
+  success(durationMs: number): void {
+    this.#successful += 1;
+    this.#durations ??= new Distribution(DEFAULT_BOUNDS);
+    this.#durations.observe(durationMs / 1000);
+  }
+
+  failure(): void {
+    this.#failed += 1;
+  }
+
+  get figures() {
+    return { failed: this.#failed, successful: this.#successful, durations: this.#durations };
   }
 }

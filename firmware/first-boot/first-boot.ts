@@ -2,17 +2,28 @@
  * Runs at each boot before the agent: reads `picolet.yaml`, and applies it when it has changed. A wrong one changes
  * nothing.
  */
+
 import { hash } from "node:crypto";
+import { dirname, join } from "node:path";
 import type { Board as Machine } from "@picolet/agent/config/board-defaults.ts";
 import { describeError } from "@picolet/protocol/errors.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
-import { applyBoard } from "./apply-board.ts";
 import type { BoardFacts } from "./board-facts.ts";
-import { type BoardState, readState } from "./board-state.ts";
+import { type BoardState, readState, writeState } from "./board-state.ts";
 import { type BootPartition, type FoundBoardFile, findBoardFile } from "./boot-partition.ts";
-import type { DurableFiles } from "./durable-files.ts";
-import { layDown } from "./lay-down.ts";
-import { AGENT_CONFIGURATION, AGENT_DEFAULTS, BOARD, IDENTITY, JOIN_TOKEN } from "./plan/places.ts";
+import { type DurableFiles, removeFile, replaceFile } from "./durable-files.ts";
+import type { BoardPlan } from "./plan/board-plan.ts";
+import {
+  AGENT_CONFIGURATION,
+  AGENT_DEFAULTS,
+  BOARD,
+  HOSTNAME,
+  IDENTITY,
+  JOIN_TOKEN,
+  KEPT_RUN,
+  ZONE,
+  ZONES,
+} from "./plan/places.ts";
 
 export interface Board {
   readonly files: DurableFiles;
@@ -158,3 +169,69 @@ async function apply({ files, facts }: Board, state: BoardState, read: Usable, i
 }
 
 const namesIn = ({ nodeName = "", hub }: BoardState): Pick<Findings, "nodeName" | "hub"> => ({ nodeName, hub });
+
+const union = <T>(one: readonly T[], other: readonly T[]): readonly T[] => [
+  ...new Map([...one, ...other].map((each) => [JSON.stringify(each), each])).values(),
+];
+
+/**
+ * Applies a plan so that a power cut at any point costs nothing: first the state says which files may be written, then
+ * each is replaced whole, then the state says that it was done. The next boot does again what was not finished.
+ * @returns the state that is on disk now
+ */
+function applyBoard(files: DurableFiles, before: BoardState, plan: BoardPlan, next: BoardState): BoardState {
+  const written = [...plan.keys()].filter((path) => path !== AGENT_CONFIGURATION);
+  writeState(files, {
+    ...next,
+    applied: "",
+    files: union(before.files, written),
+    owned: union(before.owned, next.owned),
+  });
+  for (const path of before.files) if (!plan.has(path)) removeFile(files, path);
+  for (const [path, { content, mode }] of plan) {
+    if (path.startsWith("/var/lib/")) files.makeFolder(dirname(path), 0o700);
+    replaceFile(files, path, Buffer.from(content), mode);
+  }
+  const state = { ...next, files: written };
+  writeState(files, state);
+  return state;
+}
+
+/** Every user may know what is there; secrets have a mode of their own. */
+const FOLDER_MODE = 0o755;
+
+interface Kept {
+  /** Below `/run`. */
+  readonly path: string;
+  readonly content: Buffer;
+  readonly mode: number;
+}
+
+/**
+ * Lays into `/run` what is kept for it: systemd and the other readers look there. Nothing of it must survive a power
+ * cut, so nothing is synced. @returns the host name, "" for none
+ */
+function layDown(files: DurableFiles, run: string): string {
+  let hostname = "";
+  for (const { path, content, mode } of [...keptFiles(files, "")]) {
+    const target = join(run, path);
+    files.makeFolder(dirname(target), FOLDER_MODE);
+    files.write(target, content, mode);
+    const text = content.toString("utf8").trim();
+    if (path === HOSTNAME) hostname = text;
+    // The read-only system's /etc/localtime leads here.
+    if (path === ZONE) files.link(`${ZONES}/${text}`, join(run, BOARD, "localtime"));
+  }
+  return hostname;
+}
+
+function* keptFiles(files: DurableFiles, folder: string): Generator<Kept> {
+  for (const name of files.list(join(KEPT_RUN, folder))) {
+    // A power cut left it half written.
+    if (name.startsWith(".")) continue;
+    const path = join(folder, name);
+    const whole = join(KEPT_RUN, path);
+    if (files.isFolder(whole)) yield* keptFiles(files, path);
+    else yield { path, content: files.read(whole) ?? Buffer.alloc(0), mode: files.modeOf(whole) ?? FOLDER_MODE };
+  }
+}

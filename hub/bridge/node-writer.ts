@@ -1,5 +1,6 @@
 import type { KubeletEndpoints } from "@picolet/hub-core/fleet.ts";
-import { type KubeObject, NODES } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { type KubeClient, type KubeObject, NODES } from "@picolet/hub-core/kube-client/kube-client.ts";
+import { RESOURCE_SLICES } from "@picolet/hub-core/kube-client/resource-types.ts";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import { millis, seconds } from "@picolet/protocol/ports.ts";
@@ -8,11 +9,10 @@ import { parseDraDrivers } from "@picolet/protocol/tunnel/device-report.ts";
 import type { NodeReportContent } from "@picolet/protocol/tunnel/messages.ts";
 import { putClaimCapacities } from "./claim-capacities.ts";
 import { putCsiNode } from "./csi-node.ts";
-import { type NodeConnection, undefinedOn } from "./node-connection.ts";
+import { type NodeConnection, retryableRefusal, undefinedOn } from "./node-connection.ts";
 import { conditionPatch, newNode, nodePatch, nodeStatusPatch, ownerOf } from "./node-object.ts";
 import { unpackReport } from "./node-report-annotation.ts";
 import { conditionsOf, fieldsAt } from "./remote-object.ts";
-import { removeSlices } from "./resource-slices.ts";
 import { conditionsText, endpointText, type StoredNode } from "./stored-objects.ts";
 import { HUB_LABEL } from "./well-known.ts";
 
@@ -170,3 +170,43 @@ const portIn = (text: string): number | undefined => {
 
 const isEndpoint = (text: string, { address, port }: { readonly address: string; readonly port: number }): boolean =>
   text === `${address}:${port}`;
+
+/** Slices of one node that are read: a driver has one slice for 128 devices. Further ones stay. */
+const MAX_SLICES = 256;
+
+/**
+ * Deletes the slices of `node` whose driver is not in `drivers`, as a kubelet does, so that no pod waits on the node
+ * for them. Acts as the node. An API server without the kind, or one that gives nodes no right to it, is left alone.
+ * @returns how many it has deleted
+ * @throws retryable when a driver writes its slice at the same time
+ */
+async function removeSlices(
+  client: KubeClient,
+  node: string,
+  drivers: ReadonlySet<string>,
+  signal: AbortSignal,
+): Promise<number> {
+  const options = { fieldSelector: `spec.nodeName=${node}`, limit: MAX_SLICES };
+  const listed = client.list(RESOURCE_SLICES, options, signal);
+  const slices = await undefinedOn(["not_found", "permission_denied", "invalid"], listed);
+  let removed = 0;
+  for (const slice of slices?.items ?? []) {
+    // A server that does not know the selector sends all slices.
+    const { driver, nodeName } = fieldsAt(slice, "spec");
+    if (nodeName !== node || typeof driver !== "string" || drivers.has(driver)) continue;
+    if (await removeSlice(client, slice, signal)) removed += 1;
+  }
+  return removed;
+}
+
+async function removeSlice(client: KubeClient, { metadata }: KubeObject, signal: AbortSignal): Promise<boolean> {
+  const { name, uid } = metadata;
+  const precondition = uid === undefined ? {} : { uid };
+  try {
+    const deleted = client.delete(RESOURCE_SLICES, { namespace: "", name }, precondition, signal).then(() => true);
+    return (await undefinedOn(["not_found", "permission_denied"], deleted)) ?? false;
+  } catch (error) {
+    if (!isPicoletError(error, "conflict")) throw error;
+    throw retryableRefusal(error, `delete ResourceSlice ${name}`);
+  }
+}

@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders, IncomingMessage, OutgoingHttpHeaders } from "node:http";
 import { Agent, request as httpsRequest, type RequestOptions } from "node:https";
-import { type Duplex, duplexPair } from "node:stream";
+import { type Duplex, duplexPair, Readable } from "node:stream";
 import type {
   KubeletConnector,
   KubeletRequest,
@@ -11,6 +11,7 @@ import type {
 import { joinPipes, SocketPipe, type WebSocketPipe } from "@picolet/kubelet-api/pipes/byte-pipe.ts";
 import { readResponseHead } from "@picolet/kubelet-api/pipes/response-head.ts";
 import { acceptWebSocket, offeredProtocols } from "@picolet/kubelet-api/pipes/web-socket-server.ts";
+import { kubeStatus } from "@picolet/kubelet-api/serving/kube-status.ts";
 import { commandStreams } from "@picolet/kubelet-api/serving/kubelet-path.ts";
 import { SPDY_COMMAND_PROTOCOLS } from "@picolet/kubelet-api/streaming/spdy-command.ts";
 import { translateCommand } from "@picolet/kubelet-api/streaming/translate-command.ts";
@@ -20,7 +21,6 @@ import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { ignore, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
 import type { KubeletTargets } from "./kubelet-targets.ts";
-import { isRefused, statusAnswer } from "./status-answer.ts";
 
 /** All PEM. */
 export interface KubeletClientTls {
@@ -252,4 +252,41 @@ function unreachable({ node }: KubeletTarget, error: Error, signal: AbortSignal)
   // Its name led to addresses that must not be dialed.
   if (isPicoletError(error)) return error;
   return new PicoletError("unavailable", `cannot reach the kubelet of node ${node}`, { cause: error, retryable: true });
+}
+
+/** A kubelet says what is wrong in a sentence; of a longer text the rest is dropped. */
+const MAX_TEXT_BYTES = 16 * 1024;
+
+const isRefused = ({ status }: Pick<KubeletResponse, "status">): boolean => status >= 400;
+
+/** Makes a kubelet's refusal, which is text, a Kubernetes Status as API servers make it. */
+async function statusAnswer({ status, body }: KubeletResponse): Promise<KubeletResponse> {
+  const text = await readText(body);
+  const answer = isStatus(text) ? text : JSON.stringify(kubeStatus(status, text.trim()));
+  const headers = { "content-type": "application/json", "content-length": Buffer.byteLength(answer) };
+  return { status, headers, body: Readable.from([Buffer.from(answer)]) };
+}
+
+async function readText(body: Readable): Promise<string> {
+  const pieces: Buffer[] = [];
+  let bytes = 0;
+  try {
+    for await (const piece of body as AsyncIterable<Buffer>) {
+      bytes += piece.length;
+      if (bytes > MAX_TEXT_BYTES) break;
+      pieces.push(piece);
+    }
+  } catch {
+    ignore("the part that arrived is enough");
+  }
+  return Buffer.concat(pieces).toString("utf8");
+}
+
+function isStatus(text: string): boolean {
+  if (!text.startsWith("{")) return false;
+  try {
+    return (JSON.parse(text) as { readonly kind?: unknown }).kind === "Status";
+  } catch {
+    return false;
+  }
 }

@@ -9,7 +9,6 @@ import { type CommandRequest, type ContainerTarget, runCommand } from "../stream
 import { pack } from "./copy-in.ts";
 import { placeOf } from "./copy-names.ts";
 import { unpack } from "./copy-out.ts";
-import { Handover } from "./handover.ts";
 
 /** Bounds what is kept of tar's own messages: the first of them tell. */
 const MAX_COMPLAINT_BYTES = 4096;
@@ -143,5 +142,51 @@ class Tar {
       `container ${container.container} of pod ${container.pod} has no program tar, which copying needs: ` +
         "use an image that has it, or a volume of the pod",
     );
+  }
+}
+
+/** Hands pieces from a sender that pushes to a reader that pulls, one at a time, so that neither outruns the other. */
+class Handover implements AsyncIterable<Uint8Array> {
+  #piece: Uint8Array | undefined;
+  #isOver = false;
+  #error: Error | undefined;
+  #changed: (() => void)[] = [];
+
+  /** Resolves when the reader has taken it. @throws the reader's error, once it has given up */
+  async push(piece: Uint8Array): Promise<void> {
+    this.#piece = piece;
+    this.#announce();
+    while (this.#piece !== undefined && !this.#isOver) await this.#change();
+    if (this.#error !== undefined) throw this.#error;
+  }
+
+  /** @param error of the side that gives up */
+  end(error?: Error): void {
+    this.#isOver = true;
+    this.#error ??= error;
+    this.#announce();
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<Uint8Array> {
+    for (;;) {
+      const piece = this.#piece;
+      if (piece !== undefined) {
+        yield piece;
+        // It may have been read to its end only now.
+        this.#piece = undefined;
+        this.#announce();
+      } else if (this.#isOver) {
+        if (this.#error !== undefined) throw this.#error;
+        return;
+      } else await this.#change();
+    }
+  }
+
+  #announce(): void {
+    for (const resolve of this.#changed.splice(0)) resolve();
+  }
+
+  #change(): Promise<void> {
+    return new Promise((resolve) => this.#changed.push(resolve));
   }
 }
