@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import type { Socket } from "node:net";
+import { ignore } from "@picolet/protocol/errors.ts";
 
 /** Lets one process at a time work on what a file stands for. The kernel gives it back when its holder is killed. */
 export class FileLock implements AsyncDisposable {
@@ -16,7 +17,7 @@ export class FileLock implements AsyncDisposable {
     const holder = spawn("flock", [path, "sh", "-c", "echo taken; exec cat"], { stdio: ["pipe", "pipe", "inherit"] });
     const ended = once(holder, "exit").then(() => Promise.reject(new Error(`cannot lock ${path}`)));
     await Promise.race([once(holder.stdout, "data"), ended]);
-    ended.catch(() => undefined);
+    ended.catch(ignore("the holder ends when this process gives the lock back"));
     return new FileLock(holder);
   }
 

@@ -81,7 +81,7 @@ test("a refusal reaches no agent, and says how to allow it", async (t) => {
   assert.equal(code, 1);
   assert.equal(
     error,
-    `edgectl: this login may only look, and "edgectl restart" needs the access "operate".
+    `edgectl: this login may only read, and "edgectl restart" needs the access "operate".
 To allow it, write console: {access: operate} into picolet.yaml and restart the board.
 `,
   );

@@ -62,7 +62,7 @@ describe("edgectl join", () => {
       HUB,
       /has the hub https:\/\/old\.example\.com:10270.*--replace/,
     ],
-    ["a file that is no YAML", "maxPods: [\n", HUB, /is no YAML mapping: mend it first/],
+    ["a file that is no YAML", "maxPods: [\n", HUB, /is no YAML mapping: correct it first/],
     [
       "a configuration that is wrong otherwise",
       "maxPods: many\n",

@@ -396,7 +396,7 @@ async function forgetsEverything(world: BoardWorld): Promise<void> {
   );
   const key = await board.output("sha256sum /var/lib/picolet/identity/identity.pem");
   await board.output(onFat("cp /run/new.yaml picolet.yaml"));
-  await assert.rejects(world.fleet.ssh("edgectl", "factory-reset", "--yes"), /may only look/);
+  await assert.rejects(world.fleet.ssh("edgectl", "factory-reset", "--yes"), /may only read/);
   board.expectRestart();
   assert.match(await board.output("edgectl factory-reset --yes"), /restarts/);
   await board.shellReady();

@@ -97,7 +97,10 @@ test("it asks nobody else, and hears why", async () => {
 test("without a network it is not started", async () => {
   await using pod = await WasmPod.create(runtime, adapter, { name: "unasked", image: CLIENT });
   await assert.rejects(pod.start({ args: ["GET"] }), (error) => {
-    assert.match(describeError(error), /nobody grants it: wasi:http\/types@0\.3\.0, wasi:http\/client@0\.3\.0/);
+    assert.match(
+      describeError(error),
+      /imports what its pod does not grant: wasi:http\/types@0\.3\.0, wasi:http\/client@0\.3\.0/,
+    );
     return true;
   });
 });

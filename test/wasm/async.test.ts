@@ -150,7 +150,7 @@ test("what of WASI 0.3 is not there is listed, a draft of it is refused", async 
   await assert.rejects(pod.start(), (error) => {
     assert.match(
       describeError(error),
-      /nobody grants it: wasi:sockets\/tcp@0\.3\.0, wasi:tls\/client@0\.3\.0; build it/,
+      /imports what its pod does not grant: wasi:sockets\/tcp@0\.3\.0, wasi:tls\/client@0\.3\.0; build it/,
     );
     return true;
   });

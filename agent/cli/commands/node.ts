@@ -244,8 +244,8 @@ const explain: Command = {
   operands: "[FIELD]",
   atMost: 1,
   summary: "explain the fields of the agent's configuration",
-  details: `FIELD is named as in /etc/picolet/config.yaml. Fields below it are explained too. Without
-FIELD all that the agent acts upon are listed. Needs no agent.`,
+  details: `FIELD is named as in /etc/picolet/config.yaml. Fields below it are explained
+too. Without FIELD all that the agent acts upon are listed. Needs no agent.`,
   flags: [output("json", "yaml")],
   examples: [
     ["edgectl explain wasm.maxComponentSize", "one field"],

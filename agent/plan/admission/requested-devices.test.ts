@@ -60,7 +60,7 @@ test("an annotation is bounded, and names a device once", () => {
   assert.match(parseRequestedDevices("x".repeat(8193)).problems.join(), /longer than 8192/);
   const many = Array.from({ length: 65 }, (_, index) => `/dev/a${index}`).join(";");
   assert.match(parseRequestedDevices(many).problems.join(), /more than 64 entries/);
-  assert.match(parseRequestedDevices("/dev/gpiochip0;gpio:/dev/gpiochip0").problems.join(), /is there twice/);
+  assert.match(parseRequestedDevices("/dev/gpiochip0;gpio:/dev/gpiochip0").problems.join(), /is named twice/);
 });
 
 test("only what an entry allows to the pod's namespace is allowed", () => {

@@ -15,7 +15,7 @@ addLines([
 const { UsageStats } = await import("@picolet/agent/stats/usage-stats.ts");
 const usage = { atMs: 5000, node: { rssBytes: 42, cpuNanoseconds: 1e9 }, pods: [] };
 const components = {
-  looks: { sample: async () => usage },
+  sampler: { sample: async () => usage },
   ...{ clock: new VirtualClock(), log: new RecordedLog() },
 };
 const stats = new UsageStats(components as unknown as UsageStatsComponents, {
