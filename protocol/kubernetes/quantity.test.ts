@@ -152,15 +152,20 @@ const written = fc
   .tuple(fc.constantFrom("", "-", "+"), fc.nat(), fc.option(fc.nat(999_999)), fc.constantFrom(...SUFFIXES))
   .map(([sign, whole, fraction, suffix]) => `${sign}${whole}${fraction === null ? "" : `.${fraction}`}${suffix}`);
 
-test("writing and reading again changes neither value nor text", () => {
+test("writing and reading again changes no value, and no text but a binary one without a suffix", () => {
   fc.assert(
     fc.property(written, (text) => {
       const once = quantityOf(text);
       const again = quantityOf(formatQuantity(once));
       assert.equal(again.nano, once.nano);
-      assert.equal(formatQuantity(again), formatQuantity(once));
+      // Plain digits are read as decimal, so that the format is lost, as in Kubernetes.
+      const formatLost = once.format === "BinarySI" && /\d$/.test(formatQuantity(once));
+      if (!formatLost) assert.equal(formatQuantity(again), formatQuantity(once));
     }),
+    { numRuns: 1000, examples: [["1282117562.5Ki"]] },
   );
+  assert.equal(formatQuantity(quantityOf("1282117562.5Ki")), "1312888384000");
+  assert.equal(formatQuantity(quantityOf("1312888384000")), "1312888384k");
 });
 
 test("no text makes the parser throw", () => {
