@@ -68,6 +68,12 @@ static void watch(const char *path) {
   }
 }
 
+/* Until something is in it: it is there before that. */
+static void wait_for(const char *path) {
+  struct stat status;
+  while (stat(path, &status) != 0 || status.st_size == 0) pause_ms(POLL_MS);
+}
+
 static void grow(long mebibytes) {
   static char *volatile taken;
   for (long each = 0; each < mebibytes; each++) {
@@ -77,7 +83,6 @@ static void grow(long mebibytes) {
 }
 
 int main(int argc, char **argv) {
-  struct stat status;
   for (int i = 1; i < argc; i++) {
     const char *step = argv[i];
     const char *first = i + 1 < argc ? argv[i + 1] : "";
@@ -96,7 +101,7 @@ int main(int argc, char **argv) {
     else if (strcmp(step, "cat") == 0) cat(first);
     else if (strcmp(step, "env") == 0) printf("%s=%s\n", first, getenv(first) ? getenv(first) : "(not set)"), fflush(stdout);
     else if (strcmp(step, "list") == 0) list(first);
-    else if (strcmp(step, "wait") == 0) while (stat(first, &status) != 0) pause_ms(POLL_MS);
+    else if (strcmp(step, "wait") == 0) wait_for(first);
     else if (strcmp(step, "watch") == 0) watch(first);
     else if (strcmp(step, "pause") == 0) pause_ms(atol(first));
     else if (strcmp(step, "grow") == 0) grow(atol(first));
