@@ -10,6 +10,8 @@ import type { ConformanceFeature, ConformanceFixture } from "./conformance-fixtu
 export interface ConformanceTraits {
   /** By nature, each with the reason in a few words. */
   readonly lacks?: Readonly<Partial<Record<ConformanceFeature, string>>>;
+  /** Leaves out the cases with other names. */
+  readonly only?: RegExp | undefined;
 }
 
 /** Real time. Generous: on a loaded machine a container start has been seen to take seconds. */
@@ -24,12 +26,13 @@ export function runtimeAdapterConformance(
   createFixture: () => Promise<ConformanceFixture>,
   traits: ConformanceTraits = {},
 ): void {
-  const lacks = traits.lacks ?? {};
+  const { lacks = {}, only } = traits;
   test(`${name}: what this runtime lacks by nature is said`, (context) => {
     for (const [feature, reason] of Object.entries(lacks)) context.diagnostic(`no ${feature}: ${reason}`);
   });
   for (const each of CASES) {
     if (each.needs !== undefined && lacks[each.needs] !== undefined) continue;
+    if (only?.test(each.name) === false) continue;
     test(`${name}: ${each.name}`, { timeout: CASE_TIMEOUT_MS }, async (context) => {
       await using fixture = await createFixture();
       await each.run(new Bench(fixture, context.signal), context);

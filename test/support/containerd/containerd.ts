@@ -26,6 +26,7 @@ import { runningProcesses } from "../unit/machine/processes.ts";
 import {
   defaultRelease,
   isAtLeast,
+  ociRuntimeFor,
   type RuntimePrograms,
   type RuntimeReleaseName,
   runtimePrograms,
@@ -111,7 +112,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs","io.containerd.snapshot
   runtime_type = "io.containerd.runc.v2"
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
   SystemdCgroup = false
-  BinaryName = "${programs.ociRuntime}"
+  BinaryName = "${ociRuntimeFor(programs, directory)}"
   Root = "${directory}/runc"
 [plugins."io.containerd.grpc.v1.cri".cni]
   bin_dir = "/usr/lib/cni"

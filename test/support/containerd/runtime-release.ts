@@ -4,10 +4,12 @@
  */
 import { execFileSync } from "node:child_process";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { keepTree, makeDebianTree } from "../distribution/debian-tree.ts";
 
 const CACHE = "node_modules/.cache/picolet/runtimes";
+/** cgroup v2, where v1 is mounted beside it. */
+const HYBRID_CGROUPS = "/sys/fs/cgroup/unified";
 
 interface Release {
   /** Debian's suite; undefined: the packages that this machine has. */
@@ -15,7 +17,7 @@ interface Release {
   readonly ociRuntime: "runc" | "crun";
 }
 
-/** By the name that `npm run conformance -- --runtime` and PICOLET_RUNTIME give. crun refuses hybrid cgroups. */
+/** By the name that `npm run conformance -- --runtime` and PICOLET_RUNTIME give. */
 export const RUNTIME_RELEASES = {
   installed: { ociRuntime: "runc" },
   "containerd-1.7": { suite: "trixie", ociRuntime: "runc" },
@@ -59,6 +61,20 @@ export function runtimePrograms(name: RuntimeReleaseName): RuntimePrograms {
     ociRuntime: join(programs, ociRuntime),
     path: `${programs}:${path}`,
   };
+}
+
+/**
+ * The program for containerd's configuration. crun refuses a machine with cgroup v1 and v2 side by side: there each
+ * call of it gets a mount namespace of its own that has v1 alone.
+ * @param folder takes the script that does so
+ */
+export function ociRuntimeFor({ ociRuntime }: RuntimePrograms, folder: string): string {
+  if (basename(ociRuntime) !== "crun" || !existsSync(HYBRID_CGROUPS)) return ociRuntime;
+  const script = join(folder, "crun");
+  const withoutV2 = `mount --make-private ${dirname(HYBRID_CGROUPS)} && umount ${HYBRID_CGROUPS} && exec "$0" "$@"`;
+  const line = `exec unshare --mount --propagation unchanged /bin/sh -c '${withoutV2}' '${ociRuntime}' "$@"`;
+  writeFileSync(script, `#!/bin/sh\n${line}\n`, { mode: 0o755 });
+  return script;
 }
 
 /** Where the tree was when its programs were bound to its libraries. */
