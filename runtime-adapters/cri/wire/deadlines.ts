@@ -4,6 +4,8 @@ import { type Clock, millis } from "@picolet/protocol/ports.ts";
 /** Calls something back at a time, unless it is disposed of before. */
 export interface Deadline extends Disposable {
   readonly atMs: number;
+  /** Reports whether the time has come, also where `onExpiry` is late. */
+  isOver(): boolean;
 }
 
 /**
@@ -23,6 +25,7 @@ export class Deadlines implements Disposable {
   add(afterMs: number, onExpiry: () => void): Deadline {
     const deadline: Deadline = {
       atMs: this.#clock.monotonic() + afterMs,
+      isOver: () => deadline.atMs <= this.#clock.monotonic(),
       [Symbol.dispose]: () => this.#pending.delete(deadline),
     };
     this.#pending.set(deadline, onExpiry);

@@ -63,12 +63,7 @@ export class GrpcCall {
     this.#onAbort = () => this.fail(new PicoletError("cancelled", `the call of ${init.path} was cancelled`));
     init.signal.addEventListener("abort", this.#onAbort, { once: true });
     const { timeoutMs } = init;
-    if (timeoutMs !== undefined) {
-      const message = `cannot wait for ${init.path} longer than ${timeoutMs} ms`;
-      this.#deadline = components.deadlines.add(timeoutMs, () =>
-        this.fail(new PicoletError("deadline_exceeded", message, { retryable: true })),
-      );
-    }
+    if (timeoutMs !== undefined) this.#deadline = components.deadlines.add(timeoutMs, () => this.fail(this.#tooLate()));
   }
 
   /** Goes out now when there is a connection, else as soon as there is one. */
@@ -145,8 +140,19 @@ export class GrpcCall {
       },
       onEnd: () =>
         this.#finish(new PicoletError("corrupt", `cannot use an answer to ${this.#init.path} without status`)),
-      onFailed: (error, processed) => (processed === "no" ? this.#retryOr(error) : this.#finish(error)),
+      onFailed: (error, processed) => {
+        if (processed === "no") this.#retryOr(error);
+        // The other side knows the deadline too: grpc-go resets the stream then, and may be the first to do so.
+        else this.#finish(this.#deadline?.isOver() === true ? this.#tooLate() : error);
+      },
     };
+  }
+
+  #tooLate(): PicoletError {
+    const { path, timeoutMs } = this.#init;
+    return new PicoletError("deadline_exceeded", `cannot wait for ${path} longer than ${timeoutMs} ms`, {
+      retryable: true,
+    });
   }
 
   #onHeaders(headers: HeaderList, end: boolean): void {

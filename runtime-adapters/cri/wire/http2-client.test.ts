@@ -187,6 +187,19 @@ test("a deadline ends the call at both sides", async (context) => {
   assert.equal(await closed.promise, constants.NGHTTP2_CANCEL);
 });
 
+test("a call that the other side resets when the deadline is over has met its deadline", async (context) => {
+  const { client, clock, serve } = bench(context);
+  const arrived = Promise.withResolvers<ServerHttp2Stream>();
+  await serve(arrived.resolve);
+  // The client's own timer is late.
+  context.mock.method(clock, "sleep", () => new Promise<never>(() => undefined));
+  const outcome = assert.rejects(client.unary(echo, {}, 500, never), code("deadline_exceeded"));
+  const stream = await arrived.promise;
+  await clock.advance(millis(500));
+  stream.close(constants.NGHTTP2_CANCEL);
+  await outcome;
+});
+
 test("an aborted signal ends the call at both sides, and one that is aborted before starts none", async (context) => {
   const { client, serve } = bench(context);
   const closed = Promise.withResolvers<number>();
