@@ -248,7 +248,7 @@ describe("pods over CRI", { skip }, () => {
       return (
         isPicoletError(error, "failed") &&
         error.reason === "RunContainerError" &&
-        /no such file/.test(describeError(error))
+        /no such file/i.test(describeError(error))
       );
     });
     const { state } = await latest(pod);

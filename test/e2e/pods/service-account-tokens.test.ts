@@ -500,7 +500,7 @@ describe("what a runtime cannot do", { skip }, () => {
     await node.createSandbox(pod);
     assert.match(
       await node.refusal(pod),
-      /^RunContainerError: failed to create containerd task: .*no such file or directory/,
+      /^RunContainerError: failed to create containerd task: .*no such file or directory/i,
     );
   });
 });
