@@ -141,7 +141,7 @@ function testsOf(release: RuntimeReleaseName, only?: RegExp): void {
   });
 
   test("from 2.1 on it mounts an image by itself", async () => {
-    if (!containerd.isAtLeast(2, 2)) return;
+    if (!containerd.isAtLeast(2, 1)) return;
     const pod = cri.podOf();
     await cri.sandboxOf(pod);
     const id = (await fixture.adapter.images.status(BUSYBOX_IMAGE, signal))?.id ?? "";
