@@ -78,7 +78,8 @@ test("the manifest of this board is found in an index, and only the blocks that 
         pace: new BytePace(systemClock, 0),
       };
       await using server = new BlobServer(parts, layer);
-      const url = await server.listen();
+      const url = await server.listen(NEVER);
+      // The last block is in the end, which is fetched first.
       for (const block of [511, 0, 17, 18, 300]) {
         const [first, last] = [block * BLOCK, (block + 1) * BLOCK - 1];
         const response = await fetch(url, { headers: { range: `bytes=${first}-${last}` } });
@@ -88,5 +89,5 @@ test("the manifest of this board is found in an index, and only the blocks that 
     },
     NEVER,
   );
-  assert.equal(bytes, 5 * BLOCK, `of ${bundle.length} bytes`);
+  assert.equal(bytes, 4 * BLOCK + 65_544, `of ${bundle.length} bytes`);
 });

@@ -1,7 +1,8 @@
 /**
- * Serves one blob of a registry on the loopback, for programs that read parts of a file by HTTP: RAUC asks only for the
- * blocks of a bundle that its slots do not have. Each request becomes requests for ranges to the registry, continued
- * when the link breaks.
+ * Serves one bundle of a registry on the loopback, for RAUC, which reads it by HTTP and asks only for the blocks that
+ * its slots do not have. Each request becomes requests for ranges to the registry, continued when the link breaks. The
+ * end, which is signed, is fetched once: otherwise the registry could show one bundle to the program that judges the
+ * version, and an older one to the program that installs.
  */
 import { randomBytes } from "node:crypto";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
@@ -27,6 +28,11 @@ const MAX_FRUITLESS = 8;
 const RETRY = { first: seconds(1), max: seconds(30), jitter: EQUAL_JITTER };
 /** RAUC reads by one connection; a few more bound a local process that found the address. */
 const MAX_CONNECTIONS = 8;
+/**
+ * The largest signature that RAUC takes (`max-bundle-signature-size`), and its length, which comes last. The signature
+ * of a verity bundle contains the manifest, with the version and the hash of all that comes before.
+ */
+const SIGNED_END_BYTES = 64 * 1024 + 8;
 
 export interface ByteRange {
   readonly first: number;
@@ -54,12 +60,15 @@ export class BlobServer implements AsyncDisposable {
   readonly #life = joinSignals();
   /** Other users of the machine cannot guess it. */
   readonly #path = `/${randomBytes(16).toString("hex")}/bundle.raucb`;
+  readonly #endStart: number;
+  #end = Buffer.alloc(0);
   #bytes = 0;
   #failure: unknown;
 
   constructor(components: BlobServerComponents, blob: Descriptor) {
     this.#components = components;
     this.#blob = blob;
+    this.#endStart = Math.max(0, blob.sizeBytes - SIGNED_END_BYTES);
     this.#server = createServer((request, response) => void this.#answer(request, response));
     this.#server.maxConnections = MAX_CONNECTIONS;
   }
@@ -74,8 +83,11 @@ export class BlobServer implements AsyncDisposable {
     return this.#failure;
   }
 
-  /** @returns the blob's URL */
-  async listen(): Promise<string> {
+  /** @returns the blob's URL. @throws the registry's failure to give the blob's end */
+  async listen(signal: AbortSignal): Promise<string> {
+    const chunks: Buffer[] = [];
+    for await (const chunk of this.#fetched(this.#endStart, this.#blob.sizeBytes - 1, signal)) chunks.push(chunk);
+    this.#end = Buffer.concat(chunks);
     await new Promise<void>((resolve, reject) => {
       this.#server.once("error", reject).listen(0, "127.0.0.1", resolve);
     });
@@ -109,6 +121,13 @@ export class BlobServer implements AsyncDisposable {
   }
 
   async #send(first: number, last: number, to: ServerResponse, signal: AbortSignal): Promise<void> {
+    for await (const chunk of this.#fetched(first, Math.min(last, this.#endStart - 1), signal)) {
+      if (!to.write(chunk)) await drained(to, signal);
+    }
+    to.write(this.#end.subarray(Math.max(0, first - this.#endStart), Math.max(0, last + 1 - this.#endStart)));
+  }
+
+  async *#fetched(first: number, last: number, signal: AbortSignal): AsyncGenerator<Buffer> {
     const { clock, random } = this.#components;
     let next = first;
     for (let fruitless = 0; next <= last; ) {
@@ -116,7 +135,7 @@ export class BlobServer implements AsyncDisposable {
       try {
         for await (const chunk of this.#chunks(next, last, signal)) {
           next += chunk.length;
-          if (!to.write(chunk)) await drained(to, signal);
+          yield chunk;
         }
       } catch (error) {
         fruitless = next > before ? 0 : fruitless + 1;

@@ -60,7 +60,7 @@ async function streamed(
   const { clock, random } = components;
   const pace = new BytePace(clock, task.bytesPerSecond);
   await using server = new BlobServer({ clock, random, registry, pace }, layer);
-  const path = await server.listen();
+  const path = await server.listen(signal);
   try {
     return await install(components, task, { path, bytes: () => server.bytes, totalBytes: layer.sizeBytes }, signal);
   } catch (error) {
