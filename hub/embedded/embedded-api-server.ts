@@ -9,7 +9,6 @@ import type { Component } from "@picolet/protocol/async/component.ts";
 import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
 import type { UserInfo } from "./api/resource-definition.ts";
-import { MASTERS } from "./auth/attributes.ts";
 import { ApiHandler, type ApiHandlerInit } from "./http/api-handler.ts";
 import { LocalKubeClient } from "./local-kube-client.ts";
 import { ApiServerCore, type ApiServerCoreComponents, type ApiServerCoreInit } from "./server/server-core.ts";
@@ -80,7 +79,7 @@ export class EmbeddedApiServer implements Component {
       {
         ...init,
         isStopping: () => this.#stop.signal.aborted,
-        authenticated: (socket, user) => this.#gate.admit(socket, user.name, user.groups.includes(MASTERS)),
+        authenticated: (socket, owner, isAdministrator) => this.#gate.admit(socket, owner, isAdministrator),
       },
     );
     this.#gate = new ConnectionGate(components, API_PORT_LIMITS);

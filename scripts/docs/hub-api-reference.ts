@@ -30,7 +30,7 @@ import {
   TOKEN_SECONDS,
 } from "@picolet/hub-core/access-table.ts";
 import { JOIN_ATTEMPTS } from "@picolet/hub-core/fairness/address-limits.ts";
-import { ALLOWANCES, MAX_BYTES, MAX_NODE_BYTES } from "@picolet/hub-embedded/admission/quotas.ts";
+import { ALLOWANCES, BUDGETS_OF_NAMESPACE, MAX_BYTES, MAX_NODE_BYTES } from "@picolet/hub-embedded/admission/quotas.ts";
 import {
   MAX_BODY_BYTES,
   MAX_BODY_ITEMS,
@@ -392,6 +392,9 @@ ${paragraph(`Requests take turns as by API Priority and Fairness: ${SEATS} seats
 
 What one identity may write, over the API or the tunnel. Administrators and the hub have no quota. Beyond a rate, and
 beyond what may be kept: 429. Of Events the oldest is removed instead.
+
+${paragraph(`The service accounts of one namespace share ${BUDGETS_OF_NAMESPACE} budgets, by their names, for turns,
+  memory, connections and quotas; those of \`kube-system\` have one each.`)}
 
 ${table(
   ["", ...Object.keys(ALLOWANCES)],

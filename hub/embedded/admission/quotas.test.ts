@@ -101,6 +101,19 @@ test("a board's events have a burst and a pace of their own, which another board
   assert.equal((await until429((n) => makeEvent(a, `later${n}`))).done, 20);
 });
 
+test("the service accounts of a namespace have a few budgets together, and those of another their own", async () => {
+  await using bench = await start();
+  const { quotas } = bench.server.server.core;
+  const review = async (namespace: string, n: number): Promise<void> => {
+    const groups = ["system:serviceaccounts", `system:serviceaccounts:${namespace}`, "system:authenticated"];
+    quotas.admitReview({ name: `system:serviceaccount:${namespace}:a${n}`, uid: "", groups, extra: {} });
+  };
+  let done = 0;
+  for (let n = 0; n < 100; n += 1) done += (await until429(() => review("shop", n))).done;
+  assert.equal(done, 8 * 1000);
+  await review("bank", 0);
+});
+
 test("of a board's events the newest thousand are kept, of others' all", async () => {
   await using bench = await start();
   await makeEvent(bench.admin, "first-of-all", { source: { component: "scheduler" } });

@@ -4,6 +4,7 @@
  * itself have none. Reads and the order of requests are `request-fairness.ts`'s.
  */
 
+import { createHash } from "node:crypto";
 import { type Rate, RateLimits } from "@picolet/protocol/async/rate-limits.ts";
 import { NODES_GROUP } from "@picolet/protocol/pki/node-subject.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
@@ -28,6 +29,22 @@ export function identityKindOf(user: UserInfo): IdentityKind {
   if (groups.includes(NODES_GROUP)) return "node";
   if (groups.includes(BOOTSTRAPPERS)) return "bootstrap";
   return name === "system:anonymous" ? "anonymous" : "user";
+}
+
+/**
+ * Budgets that the service accounts of one namespace share: else a tenant that may make accounts has as many budgets as
+ * it likes. Several, so that one account seldom uses up another's.
+ */
+export const BUDGETS_OF_NAMESPACE = 8;
+/** Its accounts are the cluster's own, as in Kubernetes. */
+const OWN_NAMESPACE = "kube-system";
+
+/** @returns what the limits of a user are counted by: its name, or a service account's budget in its namespace */
+export function budgetOf(user: string): string {
+  const [, namespace, account = ""] = /^system:serviceaccount:([^:]*):(.*)$/s.exec(user) ?? [];
+  if (namespace === undefined || namespace === OWN_NAMESPACE) return user;
+  const [first = 0] = createHash("sha256").update(account).digest();
+  return `system:serviceaccount:${namespace} ${first % BUDGETS_OF_NAMESPACE}`;
 }
 
 type Counted = "events" | "certificatesigningrequests.certificates.k8s.io" | "pods";
@@ -171,7 +188,7 @@ export class Quotas {
 
   #spend(user: UserInfo, kind: IdentityKind, name: RateName, cost = 1): void {
     if (kind === "administrator") return;
-    const waitMs = this.#rates.get(`${kind} ${name}`)?.take(user.name, cost) ?? 0;
+    const waitMs = this.#rates.get(`${kind} ${name}`)?.take(budgetOf(user.name), cost) ?? 0;
     if (waitMs === 0) return;
     const { perSecond } = ALLOWANCES[kind][name];
     const what =
@@ -184,22 +201,23 @@ export class Quotas {
   #requireRoom({ request }: AdmissionRequest, kind: Limited, resource: string): void {
     const most = ALLOWANCES[kind].kept[resource as Counted];
     if (most === undefined) return;
-    const { user } = request;
+    const user = request.user.name;
+    const budget = budgetOf(user);
     const kept = this.#keptOf(resource);
-    if (kept.count(user.name) < most) return;
+    if (kept.count(budget) < most) return;
     if (resource === "events") {
-      for (const key of kept.oldest(user.name, kept.count(user.name) - most + 1)) this.#components.remove(key);
+      for (const key of kept.oldest(budget, kept.count(budget) - most + 1)) this.#components.remove(key);
       return;
     }
-    if (kept.verify(user.name) < most) return;
-    const message = `limit reached on type User for key ${user.name}: ${most} ${resource} that are kept; delete some, or wait`;
+    if (kept.verify(budget) < most) return;
+    const message = `limit reached on type User for key ${user}: ${most} ${resource} that are kept; delete some, or wait`;
     throw tooMany(message, FULL_RETRY_SECONDS);
   }
 
   #keep({ request, object }: AdmissionRequest, kind: Limited, resource: string): void {
     if (object === undefined || ALLOWANCES[kind].kept[resource as Counted] === undefined) return;
     const { name, namespace = "" } = object.metadata;
-    this.#keptOf(resource).add(request.user.name, { resource, namespace, name });
+    this.#keptOf(resource).add(budgetOf(request.user.name), { resource, namespace, name });
   }
 
   /** An object with finalizers or a grace period stays for now; it is found to be gone when the limit is reached. */
@@ -220,7 +238,7 @@ export class Quotas {
       const object = JSON.parse(body) as ApiObject;
       const owner = OWNERS[resource as Counted]?.(object) ?? "";
       const { name, namespace = "" } = object.metadata;
-      if (owner !== "") made.add(owner, { resource, namespace, name });
+      if (owner !== "") made.add(budgetOf(owner), { resource, namespace, name });
     }
     return made;
   }
@@ -245,7 +263,9 @@ const OWNERS: Readonly<Record<Counted, (object: ApiObject) => string>> = {
     metadata.annotations?.["kubernetes.io/config.mirror"] === undefined ? "" : nodeUser(fieldsOf(spec).nodeName),
 };
 
-/** The objects of one resource by their creator, in the order in which they came. May name some that are gone. */
+/**
+ * The objects of one resource by their creator's budget, in the order in which they came. May name some that are gone.
+ */
 class KeptObjects {
   readonly #store: ObjectStore;
   readonly #byUser = new Map<string, Map<string, ObjectKeys>>();

@@ -11,10 +11,11 @@ import { endAnswer } from "@picolet/kubelet-api/pipes/unread-body.ts";
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { ignore, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, millis } from "@picolet/protocol/ports.ts";
+import { budgetOf } from "../admission/quotas.ts";
 import { apiVersionOf, type UserInfo } from "../api/resource-definition.ts";
 import { badRequest, internalError, methodNotAllowed, pathNotFound, StatusError } from "../api/status-error.ts";
 import { requireAccess } from "../auth/access.ts";
-import { ANONYMOUS, resourceAttributes } from "../auth/attributes.ts";
+import { ANONYMOUS, MASTERS, resourceAttributes } from "../auth/attributes.ts";
 import { impersonate } from "../auth/impersonation.ts";
 import type { ApiServerCore } from "../server/server-core.ts";
 import { wantsWatch } from "../service/params.ts";
@@ -29,8 +30,8 @@ export interface ApiHandlerInit {
   /** Version of this build, for /version. */
   readonly version: string;
   readonly isStopping: () => boolean;
-  /** The client of this connection has shown who it is. */
-  readonly authenticated: (socket: Socket, user: UserInfo) => void;
+  /** The client of this connection has shown who it is. `owner`: what its connections are counted by. */
+  readonly authenticated: (socket: Socket, owner: string, isAdministrator: boolean) => void;
 }
 
 export interface ApiHandlerComponents {
@@ -156,7 +157,9 @@ export class ApiHandler {
 
   async #userOf(message: IncomingMessage): Promise<UserInfo> {
     const user = await this.#components.core.authenticator.authenticate(message);
-    if (user !== ANONYMOUS) this.#init.authenticated(message.socket, user);
+    if (user !== ANONYMOUS) {
+      this.#init.authenticated(message.socket, budgetOf(user.name), user.groups.includes(MASTERS));
+    }
     return impersonate(this.#components.core.authorizer, user, message.headers);
   }
 

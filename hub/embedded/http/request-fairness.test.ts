@@ -44,6 +44,16 @@ test("clients without credentials are distinguished by network, users by name al
   assert.equal(flow(user("joe", AUTHENTICATED), "10.0.0.1"), flow(user("joe", AUTHENTICATED), "10.0.0.2"));
 });
 
+test("the service accounts of a namespace share a few flows, however many there are", () => {
+  const flowsOf = (namespace: string): ReadonlySet<string> => {
+    const names = Array.from({ length: 1000 }, (_, n) => `system:serviceaccount:${namespace}:a${n}`);
+    const groups = ["system:serviceaccounts", `system:serviceaccounts:${namespace}`, AUTHENTICATED];
+    return new Set(names.map((name) => classify(user(name, ...groups), "", pathOf("/api/v1/pods")).flow));
+  };
+  const [one, other] = [flowsOf("shop"), flowsOf("bank")];
+  assert.deepEqual([one.size, new Set([...one, ...other]).size, flowsOf("kube-system").size], [8, 16, 1000]);
+});
+
 test("a list is as wide as what it has to go through", () => {
   const fairness = new RequestFairness({ clock: new VirtualClock(), count: (name) => (name === "pods" ? 5000 : 3) });
   const width = (path: string, verb: "get" | "list" | "watch" | "create", query = ""): number =>

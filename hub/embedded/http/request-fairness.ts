@@ -14,7 +14,7 @@ import { cancelled } from "@picolet/protocol/async/abort.ts";
 import { NODES_GROUP } from "@picolet/protocol/pki/node-subject.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
-import { type IdentityKind, identityKindOf } from "../admission/quotas.ts";
+import { budgetOf, type IdentityKind, identityKindOf } from "../admission/quotas.ts";
 import { bodyTooLarge, MAX_BODY_BYTES, tooLarge } from "../api/limits.ts";
 import type { UserInfo } from "../api/resource-definition.ts";
 import { StatusError } from "../api/status-error.ts";
@@ -89,7 +89,7 @@ const CONTROLLERS = ["system:kube-controller-manager", "system:kube-scheduler"];
 /** @param address of the client: all clients without credentials are one user, so their networks are flows */
 export function classify(user: UserInfo, address: string, path: RequestPath): Classified {
   const { name, groups } = user;
-  const of = (schema: string, level: Level | "exempt", flow = name): Classified => ({ schema, level, flow });
+  const of = (schema: string, level: Level | "exempt", flow = budgetOf(name)): Classified => ({ schema, level, flow });
   if (groups.includes(MASTERS)) return of("exempt", "exempt");
   if (path.kind === "other" && HEALTH.test(path.path)) return of("probes", "exempt");
   const isLease = path.kind === "resource" && path.group === "coordination.k8s.io" && path.plural === "leases";
@@ -157,14 +157,14 @@ export class RequestFairness {
   countStream(user: UserInfo, signal: AbortSignal): void {
     // One that has aborted already would be counted for ever.
     if (signal.aborted) return;
-    const { name } = user;
-    const count = this.#streams.get(name) ?? 0;
+    const budget = budgetOf(user.name);
+    const count = this.#streams.get(budget) ?? 0;
     if (count >= MAX_STREAMS[identityKindOf(user)]) throw tooManyRequests();
-    this.#streams.set(name, count + 1);
+    this.#streams.set(budget, count + 1);
     const end = (): void => {
-      const left = (this.#streams.get(name) ?? 1) - 1;
-      if (left > 0) this.#streams.set(name, left);
-      else this.#streams.delete(name);
+      const left = (this.#streams.get(budget) ?? 1) - 1;
+      if (left > 0) this.#streams.set(budget, left);
+      else this.#streams.delete(budget);
     };
     signal.addEventListener("abort", end, { once: true });
   }
