@@ -116,6 +116,24 @@ test("every patch is refused when it has used its steps", () => {
   assert.throws(() => applyConfiguration(MODELS, { ...request, ...both }, new StepBudget(5)), isTooMuch);
 });
 
+test("a refusal of an apply stays small, however many conflicts name however long a key", () => {
+  const type = "t".repeat(500_000);
+  const fields = Object.fromEntries(many(300, (i) => [`f:x${i}`, {}]));
+  const fieldsV1 = { "f:status": { "f:conditions": { [`k:${JSON.stringify({ type })}`]: fields } } };
+  const entry = { manager: "one", operation: "Update", apiVersion: "v1", time: "", fieldsType: "FieldsV1", fieldsV1 };
+  const config = nodeOf([{ type, ...Object.fromEntries(many(300, (i) => [`x${i}`, "y"])) }]);
+  assert.throws(
+    () => apply(nodeOf([], { managedFields: [entry] }), config, "two", false),
+    (error) => {
+      assert.ok(error instanceof StatusError && error.statusCode === 409);
+      assert.match(error.message, /^Apply failed with 300 conflicts, of which the first 256 are: conflicts with "one"/);
+      assert.equal(error.details?.causes?.length, 256);
+      assert.ok(JSON.stringify(error.toStatus()).length < 400_000);
+      return true;
+    },
+  );
+});
+
 const letter = fc.constantFrom("a", "b", "c", "d");
 const item = fc.record(
   { type: letter, status: letter, reason: letter },

@@ -25,6 +25,11 @@ export interface ApplyRequest {
   readonly now: Date;
 }
 
+/** Conflicts that a refusal lists; it says how many there are. */
+const MAX_SHOWN_CONFLICTS = 256;
+/** The longest name in Kubernetes, the key of a label. The conflicts of one object may all name a key of a megabyte. */
+const MAX_SHOWN_SEGMENT = 317;
+
 interface Conflict {
   readonly manager: Manager;
   readonly path: readonly string[];
@@ -236,6 +241,7 @@ export function describePath(path: readonly string[]): string {
   return path
     .map((segment) => {
       const text = segment.slice(2);
+      if (text.length > MAX_SHOWN_SEGMENT) return `[${text.slice(0, MAX_SHOWN_SEGMENT)}…]`;
       if (segment.startsWith("f:")) return `.${text}`;
       if (segment.startsWith("v:")) return `[=${text}]`;
       const keys = JSON.parse(text) as Readonly<Record<string, unknown>>;
@@ -246,7 +252,8 @@ export function describePath(path: readonly string[]): string {
 }
 
 function conflictError(conflicts: readonly Conflict[]): StatusError {
-  const byManager = Map.groupBy(conflicts, ({ manager: { name, apiVersion, subresource } }) => {
+  const shown = conflicts.slice(0, MAX_SHOWN_CONFLICTS);
+  const byManager = Map.groupBy(shown, ({ manager: { name, apiVersion, subresource } }) => {
     const part = subresource === "" ? "" : ` with subresource ${JSON.stringify(subresource)}`;
     return `${JSON.stringify(name)}${part} using ${apiVersion}`;
   });
@@ -256,7 +263,8 @@ function conflictError(conflicts: readonly Conflict[]): StatusError {
       ? `conflict with ${who}: ${fields[0]}`
       : `conflicts with ${who}:\n${fields.map((each) => `- ${each}`).join("\n")}`;
   });
-  const count = `${conflicts.length} conflict${conflicts.length === 1 ? "" : "s"}`;
+  const more = shown.length < conflicts.length ? `, of which the first ${shown.length} are` : "";
+  const count = `${conflicts.length} conflict${conflicts.length === 1 ? "" : "s"}${more}`;
   return new StatusError("Conflict", `Apply failed with ${count}: ${texts.join("\n")}`, {
     causes: [...byManager].flatMap(([who, all]) =>
       all.map(({ path }) => ({
