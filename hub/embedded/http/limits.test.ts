@@ -234,6 +234,15 @@ test("an object has a bounded number of managers, and an answer a bounded number
   });
 });
 
+/** A namespace with four ConfigMaps of 300 KB each, whose list is too large to be formatted. @returns its ConfigMaps */
+async function largeMaps(namespace: string): Promise<string> {
+  await server.expect(201, "POST", "/api/v1/namespaces", { body: { metadata: { name: namespace } } });
+  const path = `/api/v1/namespaces/${namespace}/configmaps`;
+  for (const body of many(4, (i) => config(`large-${i}`, texts(1, "x".repeat(300_000)))))
+    await server.expect(201, "POST", path, { body });
+  return path;
+}
+
 test("answers that take long to format wait for their turn", async (t) => {
   const { turns } = server.server.core.service;
   const pauses = t.mock.method(turns, "next").mock;
@@ -242,6 +251,7 @@ test("answers that take long to format wait for their turn", async (t) => {
   await server.expect(201, "POST", MAPS, { body: config("pretty", texts(2000, "x".repeat(50))) });
   await server.expect(201, "POST", MAPS, { body: config("large", texts(1, "x".repeat(300_000))) });
   await server.expect(201, "POST", MAPS, { body: config("small", texts(10, "x")) });
+  const largeList = await largeMaps("turns");
   const table = "application/json;as=Table;g=meta.k8s.io;v=v1";
   for (const [count, query, accept] of [
     [0, path, "application/json"],
@@ -249,6 +259,10 @@ test("answers that take long to format wait for their turn", async (t) => {
     [1, `${MAPS}/pretty?pretty=1`, "application/json"],
     [0, `${MAPS}/pretty`, "application/json"],
     [1, `${MAPS}/large`, table],
+    [0, `${MAPS}/large`, "application/yaml"],
+    [4, largeList, "application/json"],
+    [4, `${largeList}?pretty=1`, "application/json"],
+    [8, largeList, table],
     [0, `${MAPS}/small?pretty=1`, "application/yaml"],
     [0, `${MAPS}/small`, table],
   ] as const) {
@@ -263,4 +277,6 @@ test("large answers are not formatted", async () => {
   const yaml = await server.ask("GET", `${MAPS}/wide`, { headers: { accept: "application/yaml" } });
   assert.equal(yaml.headers.get("content-type"), "application/yaml");
   assert.match(yaml.text, /^\{"apiVersion":"v1"/);
+  const pretty = await server.ask("GET", `${await largeMaps("wide")}?pretty=1`);
+  assert.match(pretty.text, /^\{"kind":"ConfigMapList"/);
 });

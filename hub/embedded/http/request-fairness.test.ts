@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
-import { classify, FLOW_BYTES, MAX_LIST_BYTES, RequestFairness } from "./request-fairness.ts";
+import { classify, FLOW_BYTES, MAX_LIST_BYTES, RequestFairness, TOTAL_BYTES } from "./request-fairness.ts";
 import { parsePath } from "./request-info.ts";
 
 const never = new AbortController().signal;
@@ -154,4 +154,19 @@ test("one list of a flow may be larger than its budget, but no other one beside 
   assert.equal(fairness.load.bytes, MEBIBYTE);
   one[Symbol.dispose]();
   assert.equal(fairness.load.bytes, 0);
+});
+
+test("large lists of several flows have no more than twice the bytes of all flows", async () => {
+  const fairness = new RequestFairness({ clock: new VirtualClock(), count: () => 0 });
+  const begin = async (name: string) => {
+    const turn = fairness.begin(never);
+    await turn.enter(classify(user(name, AUTHENTICATED), "", pathOf("/api/v1/pods")), 1);
+    return turn;
+  };
+  const [joe, ann] = [await begin("joe"), await begin("ann")];
+  joe.grow(TOTAL_BYTES);
+  ann.grow(TOTAL_BYTES);
+  assert.throws(() => ann.grow(MEBIBYTE), /Too many requests/);
+  joe[Symbol.dispose]();
+  ann.grow(MEBIBYTE);
 });
