@@ -12,8 +12,7 @@ import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import type { Decision } from "../core/store/decisions.ts";
 import { BlackBox, type BlackBoxInit } from "./black-box.ts";
-import { answerWhy, type PodNow } from "./reading/answer-why.ts";
-import { readRecords } from "./reading/read-records.ts";
+import { answerWhy, type PodNow, readRecords } from "./reading/answer-why.ts";
 import type { RingRecord } from "./ring-record.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "picolet-black-box-"));

@@ -11,9 +11,9 @@ import type { Component } from "@picolet/protocol/async/component.ts";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
 import { describeError, ignore, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
-import { GrpcClient } from "@picolet/runtime-cri/wire/grpc-client.ts";
+import { GrpcClient, type GrpcMethod } from "@picolet/runtime-cri/wire/grpc-client.ts";
+import { bool, type InputOf, type MessageOf, message, string, strings } from "@picolet/runtime-cri/wire/protobuf.ts";
 import type { Plugin, PluginHandler, PluginHandlers } from "./plugin-handler.ts";
-import { GET_INFO, NOTIFY_REGISTRATION_STATUS, type PluginInfo } from "./registration-messages.ts";
 
 /** Sockets that are followed; a board has a handful. More are logged and left alone. */
 const MAX_SOCKETS = 64;
@@ -266,3 +266,27 @@ function namesIn(folder: string): readonly string[] {
     return [];
   }
 }
+
+// The kubelet's protocol of plugin registration, `pluginregistration.v1`: k8s.io/kubelet/pkg/apis/pluginregistration.
+const InfoRequest = message("InfoRequest", {});
+const PluginInfo = message("PluginInfo", {
+  type: string(1),
+  name: string(2),
+  endpoint: string(3),
+  supportedVersions: strings(4),
+});
+const RegistrationStatus = message("RegistrationStatus", { pluginRegistered: bool(1), error: string(2) });
+const RegistrationStatusResponse = message("RegistrationStatusResponse", {});
+
+type PluginInfo = MessageOf<typeof PluginInfo>;
+
+const GET_INFO: GrpcMethod<InputOf<typeof InfoRequest>, PluginInfo> = {
+  path: "/pluginregistration.Registration/GetInfo",
+  request: InfoRequest,
+  response: PluginInfo,
+};
+const NOTIFY_REGISTRATION_STATUS: GrpcMethod<InputOf<typeof RegistrationStatus>, object> = {
+  path: "/pluginregistration.Registration/NotifyRegistrationStatus",
+  request: RegistrationStatus,
+  response: RegistrationStatusResponse,
+};

@@ -5,10 +5,9 @@ import { test } from "node:test";
 import { CA_HASH, FACTS, TOKEN } from "@picolet/test/support/unit/firmware/test-board.ts";
 import fc from "fast-check";
 import { BOARD_FILE_TEMPLATE, exampleOf } from "./board-file-template.ts";
-import { nameByRule } from "./board-name.ts";
 import { BOARD_FILE_FIELDS } from "./plan/board-file-fields.ts";
 import { planBoard } from "./plan/board-plan.ts";
-import { MAX_BOARD_FILE_BYTES, readBoardFile, type Surroundings } from "./read-board-file.ts";
+import { MAX_BOARD_FILE_BYTES, nameByRule, readBoardFile, type Surroundings } from "./read-board-file.ts";
 import { withoutToken } from "./wipe-token.ts";
 
 const AROUND: Surroundings = {

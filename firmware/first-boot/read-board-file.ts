@@ -7,11 +7,11 @@ import { loadConfiguration } from "@picolet/agent/config/configuration.ts";
 import { makeConfigurationSchema, unknownFields } from "@picolet/agent/config/configuration-schema.ts";
 import { type FieldProblem, FieldProblems, formatProblem } from "@picolet/protocol/kubernetes/field-problems.ts";
 import { parseLocatedYaml, pathSteps } from "@picolet/protocol/kubernetes/located-yaml.ts";
+import { nearestName } from "@picolet/protocol/kubernetes/nearest-name.ts";
 import { copyPlainData, type PlainDataLimits } from "@picolet/protocol/kubernetes/plain-data.ts";
 import { removeInvalidValues, schemaProblem } from "@picolet/protocol/kubernetes/schema-problems.ts";
 import * as z from "zod/mini";
 import type { BoardFacts } from "./board-facts.ts";
-import { DEFAULT_NAME_RULE, nameByRule } from "./board-name.ts";
 import { editedConfiguration } from "./plan/agent-configuration.ts";
 import { agentFields, type Fields } from "./plan/agent-fields.ts";
 import { BOARD_FILE_FIELDS, type BoardFile } from "./plan/board-file-fields.ts";
@@ -186,4 +186,40 @@ function nodeNameOf(
   problems.invalid("node.nameRule", rule, result.problem);
   problems.silence("node.name");
   return "picolet";
+}
+
+/** Every board with a network card has it. */
+const DEFAULT_NAME_RULE = "picolet-{mac:6}";
+const NUMBERS = ["serial", "mac"] as const;
+const PLACEHOLDER = /\{([^{}]*)\}/g;
+
+type NameByRule = { readonly ok: true; readonly name: string } | { readonly ok: false; readonly problem: string };
+
+/** @param rule `serial`, `mac`, or a pattern: `edge-{serial:8}` */
+export function nameByRule(rule: string, { serial, mac }: Pick<BoardFacts, "serial" | "mac">): NameByRule {
+  const pattern = (NUMBERS as readonly string[]).includes(rule) ? `{${rule}}` : rule;
+  const values = { serial: serial?.replaceAll(/[^a-z0-9]+/g, "-").replaceAll(/^-+|-+$/g, ""), mac };
+  let problem: string | undefined;
+  const name = pattern.replaceAll(PLACEHOLDER, (whole, inner: string) => {
+    const [number = "", count, more] = inner.split(":");
+    const known = NUMBERS.find((each) => each === number);
+    const digits = count === undefined ? 0 : Number(count);
+    if (known === undefined) {
+      const nearest = nearestName(number, NUMBERS);
+      problem ??= `${whole} is not known${nearest === undefined ? ": write {serial}, {mac}, {serial:8} or {mac:6}" : `, did you mean {${nearest}}?`}`;
+    } else if (more !== undefined || (count !== undefined && !(/^\d{1,2}$/.test(count) && digits >= 1)))
+      problem ??= `${whole} must be {${known}}, or {${known}:6} for its last 6 characters`;
+    else if (values[known] === undefined || values[known] === "") {
+      const [other] = NUMBERS.filter((each) => each !== known);
+      problem ??= `this board has no ${known === "mac" ? "network card" : "serial number"}: use {${other}}, or node.name`;
+    } else return values[known].slice(digits === 0 ? 0 : -digits).replace(/^-+/, "");
+    return "";
+  });
+  if (problem !== undefined) return { ok: false, problem };
+  if (!pattern.includes("{"))
+    return {
+      ok: false,
+      problem: "would give every board the same name: write node.name, or use {serial:8} or {mac:6}",
+    };
+  return { ok: true, name };
 }

@@ -1,6 +1,8 @@
 /** The commands besides `serve`: each one request or two to the cluster, or a file. */
 import { existsSync } from "node:fs";
+import { isIP } from "node:net";
 import { join } from "node:path";
+import { checkServerIdentity, connect, type PeerCertificate } from "node:tls";
 import { ROTATE_KEYS_PATH } from "@picolet/hub-embedded/http/path-endpoint.ts";
 import { backupStoppedStore, restoreStore } from "@picolet/hub-embedded/store/backup.ts";
 import { lockDataDir } from "@picolet/hub-embedded/store/data-dir-lock.ts";
@@ -16,12 +18,12 @@ import { NodeKeysInKubernetes, RevokedKeysInKubernetes } from "../identity/node-
 import type { StoredPems } from "../identity/pem-store.ts";
 import type { ClusterAccess } from "../kubernetes/cluster-access.ts";
 import { loadKubeconfigAccess } from "../kubernetes/kubeconfig-access.ts";
-import type { ClusterArguments, HubArguments } from "./arguments.ts";
+import { kubeconfigText } from "./admin-files.ts";
+import type { ClusterArguments, HubArguments, ServerName } from "./arguments.ts";
 import { administratorAccess, callRunningHub, downloadBackup } from "./download-backup.ts";
 import { pemStore } from "./embedded-cluster.ts";
 import { HUB_NAMESPACE, openClient } from "./hub-client.ts";
 import { secretPemStore } from "./kubernetes-cluster.ts";
-import { outsideKubeconfig } from "./outside-kubeconfig.ts";
 import { runRollout } from "./rollout-commands.ts";
 import { readCredential } from "./root-key-credential.ts";
 import { tableText } from "./table-text.ts";
@@ -186,4 +188,54 @@ function tokenTable(reports: readonly TokenReport[], clock: Clock): string {
     description,
   ]);
   return tableText([["ID", "EXPIRES", "BOARDS", "GROUPS", "DESCRIPTION"], ...rows]);
+}
+
+/** A hub of this machine answers in milliseconds; one that swaps takes seconds. */
+const ANSWER_TIMEOUT_MS = 20_000;
+const BEARER = "Bearer ";
+
+/**
+ * @param server as kubectl reaches it; the port is the hub's own where it names none
+ * @throws `unavailable` when no hub runs on `dataDir`, `invalid` when its certificate does not name `server`
+ */
+async function outsideKubeconfig(dataDir: string, server: ServerName | undefined): Promise<string> {
+  if (server === undefined) {
+    const how = "name the hub as kubectl reaches it: --server NAME, or serverName in the configuration";
+    throw new PicoletError("invalid", how);
+  }
+  const access = await administratorAccess(dataDir);
+  const { tls, headers } = await access.credentials();
+  const ca = String(tls.ca ?? "");
+  await requireName(access, ca, server.host.replace(/^\[|\]$/g, ""));
+  const port = server.port ?? new URL(access.server).port;
+  const token = String(headers.authorization ?? "").slice(BEARER.length);
+  return kubeconfigText({ server: `https://${server.host}:${port}`, ca, token });
+}
+
+/** Compares the certificate of the hub that runs with the name that kubectl will verify. */
+async function requireName({ server }: ClusterAccess, ca: string, name: string): Promise<void> {
+  const { hostname, port } = new URL(server);
+  await new Promise<void>((resolve, reject) => {
+    const check = (_: string, certificate: PeerCertificate): Error | undefined => {
+      if (checkServerIdentity(name, certificate) === undefined) return undefined;
+      const names = (certificate.subjectaltname ?? "").replaceAll(/(?:DNS|IP Address):/g, "");
+      const message = `the hub's certificate does not name ${name}: start the hub with --server-name ${name}; it names ${names}`;
+      return new PicoletError("invalid", message);
+    };
+    const socket = connect(
+      {
+        ...{ host: hostname.replace(/^\[|\]$/g, ""), port: Number(port), ca, checkServerIdentity: check },
+        ...(isIP(name) === 0 ? { servername: name } : {}),
+      },
+      () => {
+        socket.destroy();
+        resolve();
+      },
+    );
+    socket.setTimeout(ANSWER_TIMEOUT_MS, () => socket.destroy(new Error("no answer in time")));
+    socket.once("error", (cause) => {
+      if (cause instanceof PicoletError) reject(cause);
+      else reject(new PicoletError("unavailable", "cannot ask the hub for its certificate", { cause }));
+    });
+  });
 }

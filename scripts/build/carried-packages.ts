@@ -1,6 +1,6 @@
 /** Completes a distribution: Node, the packages that cannot be bundled, licences and the bill of materials. */
 import { createHash } from "node:crypto";
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Metafile } from "esbuild";
@@ -8,7 +8,6 @@ import { packageName } from "../checks/check-supply-chain.ts";
 import { billOfMaterials, type Contents, type ForeignLibrary, lockedPackage, packagesOf } from "./bill-of-materials.ts";
 import type { Distribution } from "./distribution.ts";
 import { nodeParts, type Platform, packageFolder, readLockFile } from "./platform-parts.ts";
-import { licenseText, thirdPartyLicenses } from "./third-party-licenses.ts";
 
 /** Packages that bring no licence text, and one of the same holder under the same licence that does. */
 const TEXT_ELSEWHERE: Readonly<Record<string, string>> = {
@@ -128,4 +127,36 @@ export function complete(
     ]),
   );
   target.prune();
+}
+
+export interface LicensedPackage {
+  readonly name: string;
+  readonly version: string;
+  /** SPDX expression. */
+  readonly license: string;
+  readonly text: string;
+}
+
+const TEXT_FILE = /^(?:un)?licen[cs]e|^copying|^notice/i;
+const RULE = "=".repeat(80);
+
+/** Packages with the same text share one section. */
+export function thirdPartyLicenses(packages: readonly LicensedPackage[]): string {
+  const names = new Map<string, string[]>();
+  for (const each of packages) {
+    names.set(each.text, [...(names.get(each.text) ?? []), `${each.name} ${each.version} (${each.license})`]);
+  }
+  const sections = [...names].map(([text, users]) => `${RULE}\n${users.join("\n")}\n${RULE}\n\n${text}\n`);
+  return [
+    "This distribution of picolet contains the software that is listed here, under the licences that follow it.\n",
+    ...sections,
+  ].join("\n");
+}
+
+/** @param folder of the package @throws `not_found` where it has no text */
+export function licenseText(name: string, folder: string): string {
+  const files = readdirSync(folder).filter((each) => TEXT_FILE.test(each));
+  if (files.length === 0)
+    throw new PicoletError("not_found", `the package ${name} brings no licence text in ${folder}`);
+  return files.map((each) => readFileSync(join(folder, each), "utf8").trim()).join("\n\n");
 }

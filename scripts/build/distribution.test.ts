@@ -3,9 +3,9 @@ import { spawnSync } from "node:child_process";
 import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { describe, it } from "node:test";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
+import { licenseText, thirdPartyLicenses } from "./carried-packages.ts";
 import { Distribution } from "./distribution.ts";
 import { isNativeFor, platformOf, requireHash } from "./platform-parts.ts";
-import { licenseText, thirdPartyLicenses } from "./third-party-licenses.ts";
 
 const elfFor = (machine: number): Buffer => {
   const header = Buffer.alloc(64);

@@ -1,5 +1,8 @@
 /** Garbage collection of images on a real containerd: what the runtime itself says decides what stays. */
 import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { writeFileSync } from "node:fs";
+import { arch } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { ImageCollector } from "@picolet/agent/images/image-collector.ts";
@@ -11,10 +14,36 @@ import { buildImageArchive } from "@picolet/scripts/build/build-image-archive.ts
 import { Containerd, containerdMissing } from "../support/containerd/containerd.ts";
 import { CriFixture } from "../support/containerd/cri-fixture.ts";
 import { BUSYBOX_IMAGE, PAUSE_IMAGE } from "../support/containerd/test-images.ts";
-import { tinyImage, writeTinyImages } from "../support/unit/images/tiny-images.ts";
+import { makeTar } from "../support/unit/images/tar.ts";
 import { TempFolder } from "../support/unit/machine/temp-folder.ts";
 import { RecordedEvents, RecordedLog } from "../support/unit/ports/recorders.ts";
 import { MemoryDesiredStore } from "../support/unit/store/memory-desired-store.ts";
+
+const ARCHITECTURE: Readonly<Record<string, string>> = { x64: "amd64", arm64: "arm64" };
+const sha256 = (data: string | Uint8Array): string => createHash("sha256").update(data).digest("hex");
+
+const tinyImage = (index: number): string => `localhost/tiny-${index}:1`;
+
+/** An archive of `docker save` with images that differ in the one small file that each has. @returns their names */
+function writeTinyImages(path: string, count: number): readonly string[] {
+  const files: Record<string, string | Uint8Array> = {};
+  const manifest = Array.from({ length: count }, (_, index) => {
+    const layer = makeTar({ content: `image ${index}\n` });
+    const layerName = `${index}/layer.tar`;
+    const config = JSON.stringify({
+      architecture: ARCHITECTURE[arch()] ?? arch(),
+      os: "linux",
+      config: { Cmd: ["/content"] },
+      rootfs: { type: "layers", diff_ids: [`sha256:${sha256(layer)}`] },
+    });
+    const configName = `${sha256(config)}.json`;
+    files[layerName] = layer;
+    files[configName] = config;
+    return { Config: configName, RepoTags: [tinyImage(index)], Layers: [layerName] };
+  });
+  writeFileSync(path, makeTar({ "manifest.json": JSON.stringify(manifest), ...files }));
+  return manifest.flatMap(({ RepoTags }) => RepoTags);
+}
 
 const skip = containerdMissing() ?? false;
 const { signal } = new AbortController();

@@ -1,11 +1,11 @@
-import { PicoletError } from "@picolet/protocol/errors.ts";
+import { describeError, ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { DEFAULT_NAMESPACE } from "@picolet/protocol/kubernetes/default-namespace.ts";
 import type { WhyAnswer } from "@picolet/protocol/local-api/why.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import type { WhyQuestion } from "../../core/node/why-answers.ts";
 import type { BlackBox } from "../black-box.ts";
+import { readLines } from "../ring-file.ts";
 import type { RingRecord } from "../ring-record.ts";
-import { readRecords } from "./read-records.ts";
 import { explainWhy, isNodeTurn } from "./why.ts";
 
 export interface PodNow {
@@ -63,3 +63,51 @@ export async function answerWhy(components: WhyComponents, { pod, topic }: WhyQu
 const labelsOf = (records: readonly RingRecord[]): readonly string[] => [
   ...new Set(records.flatMap(({ p }) => p ?? [])),
 ];
+
+/** Keeps only what is asked for in memory: a full ring has some 5,000 records. */
+type Wanted = (record: RingRecord) => boolean;
+
+/** The wanted records of disk and memory, oldest first; of those that count equal decisions the newest alone. */
+export async function readRecords(
+  box: Pick<BlackBox, "path" | "pending">,
+  wanted: Wanted,
+  log: Log,
+): Promise<readonly RingRecord[]> {
+  // Before the file: what is written meanwhile is found twice, and not missed.
+  const pending = box.pending().filter(wanted);
+  const latest = new Map<number, RingRecord>();
+  const add = (record: RingRecord): void => {
+    const first = record.r ?? record.n;
+    const known = latest.get(first);
+    if (known === undefined || (known.c ?? 1) <= (record.c ?? 1)) latest.set(first, record);
+  };
+  try {
+    for await (const { json } of readLines(box.path)) {
+      const record = recordOf(json);
+      if (record !== undefined && wanted(record)) add(record);
+    }
+  } catch (error) {
+    log.warn("cannot read the black box", { path: box.path, error: describeError(error) });
+  }
+  for (const record of pending) add(record);
+  return [...latest.values()].toSorted(inOrder);
+}
+
+/** By boot, then by the time since it, then as they were written. */
+const inOrder = (left: RingRecord, right: RingRecord): number =>
+  left.b[0] - right.b[0] || left.t[0] - right.t[0] || (left.r ?? left.n) - (right.r ?? right.n);
+
+/** @returns `undefined` for a line of another format, which a later version may have written */
+function recordOf(json: string): RingRecord | undefined {
+  try {
+    const record = JSON.parse(json) as Partial<RingRecord>;
+    const { n, b, t, d } = record;
+    const isWhole = typeof n === "number" && isPair(b) && isPair(t) && typeof d === "object" && d !== null;
+    return isWhole && typeof d.kind === "string" ? (record as RingRecord) : undefined;
+  } catch {
+    ignore("a line with a right checksum and no JSON is of another format");
+    return undefined;
+  }
+}
+
+const isPair = (value: unknown): boolean => Array.isArray(value) && value.length === 2 && typeof value[0] === "number";

@@ -1,6 +1,6 @@
 /** The component runtime of one call of the tool: the adapter that agents have, in a folder that goes with it. */
 import { chmodSync, chownSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { hostname, tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
 import { ConsoleLog } from "@picolet/protocol/async/console-log.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
@@ -8,14 +8,17 @@ import { podCgroupValues } from "@picolet/protocol/cgroup/cgroup-values.ts";
 import type { ComponentToolRequest } from "@picolet/protocol/local-api/component-tool-messages.ts";
 import type { Container } from "@picolet/protocol/pod/pod.ts";
 import { type Log, millis } from "@picolet/protocol/ports.ts";
+import { checkRecords } from "@picolet/protocol/telemetry/records.ts";
+import type { BoardServices } from "@picolet/runtime-contract/board-services.ts";
 import type { ContainerLaunch, DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { WasmAdapter } from "@picolet/runtime-wasm/adapter/wasm-adapter.ts";
-import type { CgroupHierarchies } from "../../resources/cgroup-hierarchies.ts";
-import { detectCgroups } from "../../resources/cgroup-hierarchies.ts";
+import { NodeInfoService } from "../../node/node-info-service.ts";
+import { type CgroupHierarchies, detectCgroups } from "../../resources/cgroup-hierarchies.ts";
 import { CgroupTree } from "../../resources/cgroup-tree.ts";
+import { KeyvalueService } from "../../store/keyvalue/keyvalue-service.ts";
+import { TelemetryService } from "../../telemetry/telemetry-service.ts";
 import { componentPrograms } from "../node/component-programs.ts";
 import { nameFrom, type ToolPod, toolPod } from "./tool-pod.ts";
-import { ToolServices } from "./tool-services.ts";
 
 const FOLDER_PREFIX = "edgectl-wasm-";
 const SETTINGS = { cpuCFSQuota: true, cpuPeriodUs: 100_000, podPidsLimit: -1 };
@@ -184,4 +187,48 @@ export function unkeptLimits(
   const refusal = uid === 0 ? "they cannot be changed here" : "it takes root";
   const why = hierarchies.kind === "none" ? hierarchies.why : refusal;
   return `no cgroup can be made for its limits (${why}): ${unkept.join("; ")}`;
+}
+
+/** Services for a component without an agent: a store that is empty at first, and a node without a hub. */
+class ToolServices implements Disposable {
+  readonly services: BoardServices;
+  readonly #log: Log;
+  readonly #path: string;
+  #keyvalue: KeyvalueService | undefined;
+
+  /** @param path of the file that values are in, as long as the tool lives */
+  constructor(log: Log, path: string) {
+    this.#log = log;
+    this.#path = path;
+    const nodeInfo = new NodeInfoService(
+      { conditions: () => [], labels: () => ({}), isClockSet: () => true, hub: () => "standalone" },
+      { nodeName: hostname(), shownLabels: [] },
+    );
+    // Validated as on a node, and then dropped.
+    const telemetry = new TelemetryService({
+      put: async ({ number, records }) => {
+        checkRecords(records.map(({ record }) => record));
+        return { taken: number, kept: number };
+      },
+      labelsOf: () => [],
+    });
+    this.services = {
+      keyvalue: () => this.#store(),
+      "node-info": () => nodeInfo,
+      telemetry: () => telemetry,
+    };
+  }
+
+  #store(): KeyvalueService {
+    const onDamage = (reason: string): void => this.#log.error("the values of the component are lost", { reason });
+    this.#keyvalue ??= new KeyvalueService(
+      { clock: systemClock, log: this.#log, namedBy: () => [], isClockSet: () => true, onDamage },
+      { path: this.#path },
+    );
+    return this.#keyvalue;
+  }
+
+  [Symbol.dispose](): void {
+    this.#keyvalue?.[Symbol.dispose]();
+  }
 }
