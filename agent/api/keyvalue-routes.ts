@@ -2,6 +2,7 @@
 import type { IncomingMessage } from "node:http";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { KeyvalueBucketList, KeyvalueChangeAnswer } from "@picolet/protocol/local-api/status.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { BucketName, KeyvalueBuckets } from "../core/store/keyvalue-buckets.ts";
 import type { Answer } from "./api-answers.ts";
 import { type ApiRequest, type Query, readBytes } from "./request-input.ts";
@@ -9,7 +10,7 @@ import { type ApiRequest, type Query, readBytes } from "./request-input.ts";
 export type KeyvalueVerb = "list" | "keys" | "get" | "set" | "delete" | "drop";
 
 /** As `wit/board/keyvalue.wit` says; a longer body is not read to its end. */
-const MAX_VALUE_BYTES = 1_048_576;
+const MAX_VALUE_BYTES = MEBIBYTE;
 /** Bounds one answer; a key has at most 1 KiB. */
 const MAX_LISTED = 1000;
 

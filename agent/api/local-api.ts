@@ -7,6 +7,7 @@ import type { Component } from "@picolet/protocol/async/component.ts";
 import { ignore, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import type { ApiError, DeviceReport } from "@picolet/protocol/local-api/status.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import type { StreamHandlers } from "../core/hub/tunnel-ports.ts";
 import type { NodeShutdownControl } from "../core/node/node-shutdown-control.ts";
 import type { UpdateControl } from "../core/node/update-control.ts";
@@ -61,7 +62,7 @@ export const MAX_CONNECTIONS = 48;
  */
 export const MAX_STREAMS = 16;
 /** Request line and headers; the longest proper one has two names of 253 characters. A longer one gets 431. */
-const MAX_HEADER_BYTES = 8 * 1024;
+const MAX_HEADER_BYTES = 8 * KIBIBYTE;
 /** Bounds the time in which a client sends its headers, and its whole request. */
 const HEADERS_TIMEOUT_MS = 10_000;
 const REQUEST_TIMEOUT_MS = 30_000;

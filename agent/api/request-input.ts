@@ -2,11 +2,12 @@
 import type { IncomingMessage } from "node:http";
 import { bodyOf } from "@picolet/kubelet-api/pipes/unread-body.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { KIBIBYTE, MEBIBYTE } from "@picolet/protocol/units.ts";
 
 /** Names a file and an image; 64 KiB is 16 times the longest path. */
-export const MAX_BODY_BYTES = 64 * 1024;
+export const MAX_BODY_BYTES = 64 * KIBIBYTE;
 /** Pods, as much of them as in one manifest file: a node's 110 pods of 10 KB. A longer body is refused. */
-export const MAX_PUSH_BYTES = 1024 * 1024;
+export const MAX_PUSH_BYTES = MEBIBYTE;
 
 export interface ApiRequest {
   readonly method: string;

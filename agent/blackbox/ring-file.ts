@@ -1,10 +1,11 @@
 import { constants } from "node:fs";
 import { type FileHandle, mkdir, open } from "node:fs/promises";
 import { dirname } from "node:path";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import { LineScanner, type RingLine } from "./ring-lines.ts";
 
 /** One read of the scan at the start: 16 of them for the default size. */
-const CHUNK_BYTES = 64 * 1024;
+const CHUNK_BYTES = 64 * KIBIBYTE;
 
 /**
  * The file is made page by page: what is written at once becomes one folio in the kernel's cache, which is written to

@@ -1,6 +1,7 @@
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { type Clock, type Millis, type MonotonicMs, seconds } from "@picolet/protocol/ports.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 
 /** Nothing has happened for so long: the garbage of what happened before is all there will be. */
 const QUIET = seconds(10);
@@ -10,7 +11,7 @@ const MIN_INTERVAL = seconds(200);
 const TAIL = seconds(75);
 const CHECK_INTERVAL = seconds(60);
 /** Less is not worth the time. */
-const GROWTH_BYTES = 768 * 1024;
+const GROWTH_BYTES = 768 * KIBIBYTE;
 /**
  * An agent at rest allocates some 20 KB a second, so that not more than the first of the young generation's pages, of
  * 256 KiB, is ever touched of either half. V8 itself collects when one half is full, 1 MiB, and then both stay

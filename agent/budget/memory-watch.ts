@@ -1,5 +1,6 @@
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { type Clock, type Log, seconds } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { Shedder } from "../core/node/shedder.ts";
 import type { KeptRecords } from "../core/store/kept-records.ts";
 import { type EventRecorder, nodeReference } from "../core/store/store-ports.ts";
@@ -162,4 +163,4 @@ export class MemoryWatch implements Component {
   }
 }
 
-const mebibytes = (bytes: number): string => `${Math.round((bytes / (1024 * 1024)) * 10) / 10} MiB`;
+const mebibytes = (bytes: number): string => `${Math.round((bytes / MEBIBYTE) * 10) / 10} MiB`;

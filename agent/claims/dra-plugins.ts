@@ -1,6 +1,7 @@
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, seconds } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { GrpcClient, type GrpcMethod } from "@picolet/runtime-cri/wire/grpc-client.ts";
 import {
   type InputOf,
@@ -18,7 +19,7 @@ import type { DraDriverTable } from "./dra-driver-table.ts";
 /** The kubelet's: half of the time after which it tries a pod again. */
 const CALL_TIMEOUT_MS = 45_000;
 /** A pod's claims with some 100 devices take 50 KB. */
-const MAX_MESSAGE_BYTES = 1024 * 1024;
+const MAX_MESSAGE_BYTES = MEBIBYTE;
 const READ_BUFFER_BYTES = 4096;
 /** The pause before a driver that is gone is tried again. */
 const RETRY_INTERVAL = seconds(5);

@@ -9,6 +9,7 @@
  * defaults (pkg/kubelet/apis/config/v1beta1/defaults.go), and picolet's own from `nodeName` on.
  */
 import { type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 
 /** The kinds of values, with the type that each has once it is read. */
 interface KindValues {
@@ -112,7 +113,6 @@ export type Complete<T> = { [N in NamesWithValue<T>]: CompleteValue<T[N]> } & {
 
 const SECOND = 1000;
 const MINUTE = seconds(60);
-const MEBIBYTE = 1_048_576;
 const MAX_PORT = 65_535;
 /** Each takes some 10 MiB that nothing else can use. */
 const MAX_SPARE_RUNNERS = 16;

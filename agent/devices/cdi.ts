@@ -7,10 +7,11 @@ import { readdirSync, readFileSync, statSync } from "node:fs";
 import { isAbsolute, join } from "node:path";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { isRecord } from "@picolet/protocol/guards.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { DeviceLaunch } from "../core/pods/container-devices.ts";
 
 /** NVIDIA's specification of a Jetson has some 300 mounts in 60 KB. */
-const MAX_SPEC_BYTES = 1024 * 1024;
+const MAX_SPEC_BYTES = MEBIBYTE;
 const MAX_SPECS = 64;
 const MAX_EDITS = 4096;
 

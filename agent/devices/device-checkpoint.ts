@@ -6,12 +6,13 @@
 import { existsSync, readFileSync, statSync } from "node:fs";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { podUid } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { isFields, writeStateFile } from "../topology/state-file.ts";
 import type { Allocation } from "./device-allocations.ts";
 import { ContainerAllocateResponse } from "./device-plugin-messages.ts";
 
 /** 100 pods with an answer of a few KB each take less than 1 MB. */
-const MAX_BYTES = 8 * 1024 * 1024;
+const MAX_BYTES = 8 * MEBIBYTE;
 /** The kubelet's key for a device without topology. */
 const NO_NODE = "-1";
 

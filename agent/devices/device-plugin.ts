@@ -1,5 +1,6 @@
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { GrpcClient } from "@picolet/runtime-cri/wire/grpc-client.ts";
 import {
   DEVICE_PLUGIN,
@@ -10,7 +11,7 @@ import {
 import type { DeviceProvider, OfferedDevice } from "./device-provider.ts";
 
 /** 1,000 devices with long names take some 100 KB. */
-const MAX_MESSAGE_BYTES = 1024 * 1024;
+const MAX_MESSAGE_BYTES = MEBIBYTE;
 const READ_BUFFER_BYTES = 4096;
 /** Devices of one resource. Shared ones (`/dev/kvm`, a camera's replicas) are often offered a hundred times. */
 const MAX_DEVICES = 4096;

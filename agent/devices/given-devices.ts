@@ -4,10 +4,11 @@
  */
 import { existsSync, readFileSync, statSync } from "node:fs";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { isFields, writeStateFile } from "../topology/state-file.ts";
 
 /** A pod with ten devices takes 1 KB. */
-const MAX_BYTES = 1024 * 1024;
+const MAX_BYTES = MEBIBYTE;
 
 /** Devices by name, by the UID of the pod; each text has paths and device numbers. */
 export type GivenDevices = Readonly<Record<string, Readonly<Record<string, string>>>>;

@@ -10,6 +10,7 @@ import {
   type PodUid,
   seconds,
 } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { NodeCounts } from "../core/node/node-counts.ts";
 import type { NodeUsage, PodDiskUsage, PodUsage } from "../core/node/usage.ts";
@@ -84,7 +85,7 @@ const KILLED_COUNT = seconds(5);
  * More than what a pod holds of which nothing runs yet or any more: its sandbox's process, and files that are still
  * cached.
  */
-const UNSEEN_BYTES = 16 * 1024 * 1024;
+const UNSEEN_BYTES = 16 * MEBIBYTE;
 const EVICTED = "Evicted";
 const SWITCHED = "SwitchedToComponent";
 

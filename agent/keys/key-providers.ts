@@ -10,6 +10,7 @@ import { basename, delimiter, dirname, join, resolve } from "node:path";
 import { describeError, ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import { KEY_BYTES, type KeyFolder, type ProviderRecord } from "./key-file.ts";
 
 export interface KeyProvider<R extends ProviderRecord = ProviderRecord> {
@@ -53,7 +54,7 @@ export interface KeyProvidersInit {
 /** A TPM makes a primary key within a second or two; one that is in another use is waited for. */
 const TOOL_TIMEOUT = seconds(20);
 /** A sealed object has some 300 bytes, a systemd credential below 1 KiB. */
-const MAX_OUTPUT_BYTES = 16 * 1024;
+const MAX_OUTPUT_BYTES = 16 * KIBIBYTE;
 const MAX_COMPLAINT_LENGTH = 400;
 
 export const runTool: RunTool = (program, args, input = new Uint8Array(0)) =>

@@ -14,6 +14,7 @@ import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { RateLimits } from "@picolet/protocol/async/rate-limits.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, type MonotonicMs, seconds } from "@picolet/protocol/ports.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import { KubeletRoutes } from "../api/kubelet-routes.ts";
 import { answerPush, PUSH_PATH } from "../api/push-route.ts";
 import type { StreamHandlers } from "../core/hub/tunnel-ports.ts";
@@ -46,7 +47,7 @@ export const MAX_PENDING = 16;
 /** Logs, sessions and answers under way. A further one gets 429. */
 export const MAX_SESSIONS = 24;
 /** A command of `kubectl exec` is in the query. */
-const MAX_HEADER_BYTES = 64 * 1024;
+const MAX_HEADER_BYTES = 64 * KIBIBYTE;
 const MAX_HEADERS = 100;
 const HANDSHAKE_TIMEOUT_MS = 10_000;
 const HEADERS_TIMEOUT_MS = 10_000;

@@ -6,10 +6,11 @@ import { basename, dirname, join } from "node:path";
 import type { Gunzip } from "node:zlib";
 import { PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import { logHeaderAt, MAX_HEADER_BYTES } from "./cri-log-format.ts";
 
 /** Bounds one read of a log file. A larger read gains nothing measurable. */
-export const BLOCK_BYTES = 64 * 1024;
+export const BLOCK_BYTES = 64 * KIBIBYTE;
 
 /** `containerLogMaxFiles` is 5 unless configured; of more rotated files than this the oldest are not read. */
 const MAX_ROTATED_FILES = 16;

@@ -1,3 +1,4 @@
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import type { LogRequest, LogStream } from "../core/pods/container-logs.ts";
 import { type LogHeader, logHeaderAt, MAX_HEADER_BYTES, parseLogHeader } from "./cri-log-format.ts";
 
@@ -7,7 +8,7 @@ export type LogFormat = Pick<LogRequest, "sinceMs" | "timestamps" | "limitBytes"
  * How much of one stream is kept back while a line of the other one is unfinished (a line is cut into parts of 16 KiB
  * by the runtimes, so this is a few lines). When it is full the unfinished line is broken.
  */
-export const MAX_HELD_BYTES = 64 * 1024;
+export const MAX_HELD_BYTES = 64 * KIBIBYTE;
 
 const LINE_END = Buffer.from("\n");
 const NEWLINE = 0x0a;

@@ -13,6 +13,7 @@ import {
   type PodUid,
   seconds,
 } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { nextStamp } from "./log-names.ts";
 import { containerLogs, ignoreMissing, type LogFileUsage, logFilesIn } from "./log-usage.ts";
 
@@ -75,11 +76,11 @@ const MAX_FREE_SPACE_INTERVAL = seconds(5);
 const BURST_BYTES_PER_MS = 100_000;
 const BURST_SHARE = 0.01;
 /** Less is what else is written to a disk in a second. */
-const MIN_FILLING_BYTES = 1024 * 1024;
+const MIN_FILLING_BYTES = MEBIBYTE;
 /** Files put aside may together be so many times larger than `maxSizeBytes` allows for, as each was found late. */
 const ASIDE_TOLERANCE = 2;
 /** Below that, limits of a few kilobytes for instance, the number of files is limit enough. */
-const MIN_ASIDE_BYTES = 8 * 1024 * 1024;
+const MIN_ASIDE_BYTES = 8 * MEBIBYTE;
 /** The interval of a full count without another cause: logs of dead containers do not grow. */
 const COUNT_INTERVAL_MS = 5 * 60_000;
 /** The runs whose logs are kept: the last, and the one before for `logs --previous`. */

@@ -5,6 +5,7 @@ import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { describeError, ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { Log } from "@picolet/protocol/ports.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
 import { unloadModules } from "../budget/unload-modules.ts";
 import type { Board } from "../config/board-defaults.ts";
@@ -60,7 +61,7 @@ async function configurationOf(args: AgentArguments): Promise<LoadedConfiguratio
 }
 
 /** Small buffers share slabs, and one that is kept keeps its slab: of 64 KiB by default, a third of a MiB at rest. */
-const BUFFER_POOL_BYTES = 8 * 1024;
+const BUFFER_POOL_BYTES = 8 * KIBIBYTE;
 
 async function run(args: AgentArguments, { board, configuration, origins }: LoadedConfiguration): Promise<number> {
   const { format, verbosity } = configuration.logging as { format?: string; verbosity?: number };

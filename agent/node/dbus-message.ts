@@ -3,6 +3,7 @@
  * errors and signals in. What comes in with a body of other types than the basic ones is passed over.
  */
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 
 export type DbusValue = string | number | bigint | boolean;
 
@@ -40,7 +41,7 @@ export interface DbusMessage {
  * Bounds memory: the specification allows 128 MiB, logind's messages have 300 bytes. A peer that sends more is not
  * logind.
  */
-export const MAX_MESSAGE_BYTES = 64 * 1024;
+export const MAX_MESSAGE_BYTES = 64 * KIBIBYTE;
 /** A variant holds a value; ours are never held by other variants. */
 const MAX_VARIANT_DEPTH = 4;
 

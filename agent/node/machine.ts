@@ -2,6 +2,7 @@ import { readdir, readFile, statfs } from "node:fs/promises";
 import { cpus, release, totalmem } from "node:os";
 import { join } from "node:path";
 import { formatQuantity } from "@picolet/protocol/kubernetes/quantity.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import type { RuntimeStatus } from "@picolet/runtime-contract/runtime-adapter.ts";
 
 /** Facts of this machine that do not change while the agent runs. */
@@ -128,7 +129,7 @@ export async function hugePages(root: string): Promise<Readonly<Record<`hugepage
   });
   const found = sizes.map(async (size): Promise<[`hugepages-${string}`, string]> => {
     const pages = Number(await readLine(join(folder, `hugepages-${size}kB`, "nr_hugepages"))) || 0;
-    return [`hugepages-${bytesText(size * 1024)}`, bytesText(pages * size * 1024)];
+    return [`hugepages-${bytesText(size * KIBIBYTE)}`, bytesText(pages * size * KIBIBYTE)];
   });
   return Object.fromEntries(await Promise.all(found));
 }
@@ -150,7 +151,7 @@ export async function maxPids(root = "/"): Promise<number | undefined> {
 /** Bytes, zram among them; 0 without swap. */
 export async function swapBytes(root = "/"): Promise<number> {
   const meminfo = await readFile(join(root, "proc/meminfo"), "utf8").catch(() => "");
-  return Number(/^SwapTotal:\s+(\d+) kB/m.exec(meminfo)?.[1] ?? 0) * 1024;
+  return Number(/^SwapTotal:\s+(\d+) kB/m.exec(meminfo)?.[1] ?? 0) * KIBIBYTE;
 }
 
 /** "" when it cannot be read. Device trees end their strings with a NUL. */

@@ -8,6 +8,7 @@ import { PAGE_DATA_PATH, PAGE_PATH } from "@picolet/protocol/page/board-data.ts"
 import { isOwnHost, isOwnSite, PAGE_HEADERS } from "@picolet/protocol/page/page-headers.ts";
 import { hasBody, type PodAction, pageStatus, podActionOf, READS_ONLY } from "@picolet/protocol/page/pod-actions.ts";
 import type { Log } from "@picolet/protocol/ports.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import { HTTP_STATUS } from "../api/api-answers.ts";
 import type { PageAccess } from "./page-access.ts";
 import type { PageAnswer } from "./page-answers.ts";
@@ -33,7 +34,7 @@ export interface PageServerInit {
 /** Logs and events that are followed, so that other requests always find a connection. A further one gets 429. */
 export const MAX_STREAMS = 12;
 /** Request line and headers of a browser have 1 KiB; a token has 64 bytes. A longer head gets 431. */
-const MAX_HEADER_BYTES = 8 * 1024;
+const MAX_HEADER_BYTES = 8 * KIBIBYTE;
 const HEADERS_TIMEOUT_MS = 10_000;
 const REQUEST_TIMEOUT_MS = 10_000;
 const KEEP_ALIVE_TIMEOUT_MS = 15_000;

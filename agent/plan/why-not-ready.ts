@@ -1,6 +1,7 @@
 /** Why a pod is not ready, in one line: the first thing that `kubectl describe pod` would lead to. Pure. */
 import type { RuntimeReport } from "@picolet/protocol/local-api/status.ts";
 import type { ContainerStatus, Pod, PodStatus } from "@picolet/protocol/pod/pod.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { containerFieldPath } from "../core/pods/container-field-path.ts";
 import type { ActivePull } from "../core/pods/image-pulls.ts";
 import { PENDING_STATUS, rfc3339 } from "../core/pods/pod-object.ts";
@@ -47,7 +48,7 @@ function pulling({ image, state, sinceMs, progress }: ActivePull): string {
   const since = rfc3339(sinceMs);
   if (state === "waiting") return `Pulling: image ${image} waits for its turn since ${since}`;
   if (progress === undefined) return `Pulling: image ${image} since ${since}`;
-  const mebibytes = (bytes: number): string => (bytes / 1_048_576).toFixed(1);
+  const mebibytes = (bytes: number): string => (bytes / MEBIBYTE).toFixed(1);
   return `Pulling: image ${image} since ${since}, ${mebibytes(progress.bytes)} of ${mebibytes(progress.totalBytes)} MiB`;
 }
 

@@ -11,6 +11,7 @@ import type { Component } from "@picolet/protocol/async/component.ts";
 import { withDeadline } from "@picolet/protocol/async/deadline.ts";
 import { describeError, ignore, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import { GrpcClient, type GrpcMethod } from "@picolet/runtime-cri/wire/grpc-client.ts";
 import { bool, type InputOf, type MessageOf, message, string, strings } from "@picolet/runtime-cri/wire/protobuf.ts";
 import type { Plugin, PluginHandler, PluginHandlers } from "./plugin-handler.ts";
@@ -22,7 +23,7 @@ const MAX_FOLDERS = 16;
 /** Entries read of one folder. */
 const MAX_ENTRIES = 1024;
 /** One answer names the plugin and its versions. */
-const MAX_MESSAGE_BYTES = 64 * 1024;
+const MAX_MESSAGE_BYTES = 64 * KIBIBYTE;
 const READ_BUFFER_BYTES = 4096;
 /** Kubernetes' limit of a DNS subdomain; a resource has a prefix and a slash more. */
 const MAX_NAME_LENGTH = 317;

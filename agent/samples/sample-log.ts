@@ -2,12 +2,13 @@
 import { SampleDecoder, SampleEncoder, type SequencedSample } from "@picolet/protocol/telemetry/sample-codec.ts";
 import { LengthPrefixedReader } from "@picolet/protocol/telemetry/stream-messages.ts";
 import type { UsageSample } from "@picolet/protocol/telemetry/usage-sample.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 
 /**
  * Bounds the log in memory and on the disk, but for the newest sample. Ten pods take 130 bytes a sample, so seven hours
  * fit in full. Of a week away 420 samples are left: the last three hours in full, the oldest four hours apart.
  */
-export const MAX_LOG_BYTES = 64 * 1024;
+export const MAX_LOG_BYTES = 64 * KIBIBYTE;
 /** An hour of them. A chunk is what is thinned, and its first sample is a whole one. */
 const CHUNK_SAMPLES = 60;
 /** The least number of chunks in a full log: of fewer too much would be lost when two of them become one. */

@@ -10,10 +10,11 @@ import { withDeadline } from "@picolet/protocol/async/deadline.ts";
 import { isCancelled, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import { type Clock, seconds } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
 
 /** As of a manifest's file. The kubelet takes 10 MB; 110 pods of 4 KB are half of this. */
-export const MAX_TEXT_BYTES = 1024 * 1024;
+export const MAX_TEXT_BYTES = MEBIBYTE;
 /** The kubelet waits 10 s; as much as that limit over a line of 20 KB a second takes 50. */
 const TIME_LIMIT = seconds(60);
 /** Go's. */

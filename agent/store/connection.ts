@@ -1,3 +1,4 @@
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import Database from "better-sqlite3";
 
 /** Instead of a file's path. */
@@ -12,12 +13,12 @@ const CACHE_KIB = 256;
  * 32 MiB: far more than the pods of any board with their statuses (1,000 pods of 10 KB, 512 KiB of events), little
  * enough to be checked in a second on an SD card. When it is reached, writes fail as they do on a full disk.
  */
-export const MAX_DATABASE_BYTES = 32 * 1024 * 1024;
+export const MAX_DATABASE_BYTES = 32 * MEBIBYTE;
 const PAGE_BYTES = 4096;
 /** The log goes into the database when it has grown to 1 MiB; pages written often are then written there once. */
 const CHECKPOINT_PAGES = 256;
 /** A larger database is rewritten through a file instead of memory, which is not the agent's alone. */
-const MAX_VACUUM_IN_MEMORY_BYTES = 2 * 1024 * 1024;
+const MAX_VACUUM_IN_MEMORY_BYTES = 2 * MEBIBYTE;
 /** A killed agent's process may need this long to end; no other process opens the file. */
 const BUSY_TIMEOUT_MS = 500;
 

@@ -2,6 +2,7 @@ import { hash } from "node:crypto";
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
 import { type Clock, type Log, type Millis, millis } from "@picolet/protocol/ports.ts";
 import type { EventItem } from "@picolet/protocol/tunnel/messages.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import type { OutgoingEvents } from "../core/hub/tunnel-ports.ts";
 import {
   type EventInput,
@@ -31,7 +32,7 @@ import type { Batched } from "./store-file.ts";
 /** Bounds the ring: a day of a node with an event every two minutes. `edgectl events` shows no more at once. */
 const MAX_EVENTS = 1000;
 /** Bounds all events together to one flash erase block; 1,000 ordinary ones of 300 bytes stay below it. */
-const MAX_EVENTS_BYTES = 512 * 1024;
+const MAX_EVENTS_BYTES = 512 * KIBIBYTE;
 /** Bounds memory while the disk takes no events. The oldest Normal ones are dropped first, then the oldest. */
 const MAX_PENDING_EVENTS = 256;
 /**

@@ -10,6 +10,7 @@ import type {
   StreamError,
   TunnelStream,
 } from "@picolet/protocol/tunnel/stream.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import type { ObservedContainer, RuntimeStream, StreamRequest } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { StreamHandlers } from "../core/hub/tunnel-ports.ts";
 import type { AgentPod } from "../core/pods/agent-pod.ts";
@@ -38,7 +39,7 @@ export interface NodeStreamsInit {
 /** Bounds memory: a busy session takes about 100 KiB. A further one is refused. */
 export const MAX_SESSIONS = 64;
 /** Pieces of an answer are gathered to about this size before they are sent. */
-const BODY_PIECE_BYTES = 16 * 1024;
+const BODY_PIECE_BYTES = 16 * KIBIBYTE;
 
 /** One stream that a hub asks for: accepted at most once, then written to. */
 interface Exchange {

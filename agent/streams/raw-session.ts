@@ -6,13 +6,14 @@ import { connect, type Socket } from "node:net";
 import { cancelled, onAbort } from "@picolet/protocol/async/abort.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { TunnelStream } from "@picolet/protocol/tunnel/stream.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import type { RuntimeStream } from "@picolet/runtime-contract/runtime-adapter.ts";
 
 type Upgrade = Extract<RuntimeStream, { kind: "upgrade" }>;
 type RuntimeAddress = Pick<Upgrade, "host" | "port">;
 
 /** What is read from the runtime at once; each session has one such buffer. */
-const READ_BUFFER_BYTES = 32 * 1024;
+const READ_BUFFER_BYTES = 32 * KIBIBYTE;
 /**
  * Pieces read ahead of the tunnel; with them a session holds 128 KiB at most. More than one, because what a command
  * said last has to be read before a write finds that the runtime has gone: Node then throws away what is unread.

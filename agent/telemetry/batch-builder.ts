@@ -1,5 +1,6 @@
 import { encodeBatch, MAX_BATCH_BYTES, MAX_BATCH_RECORDS } from "@picolet/protocol/telemetry/batch.ts";
 import { recordSize, type StampedRecord, type TelemetryOrigin } from "@picolet/protocol/telemetry/records.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import type { BoardTime } from "./board-time.ts";
 import type { TelemetryHandover } from "./handover.ts";
 import type { ClosedBatch } from "./telemetry-queue.ts";
@@ -8,7 +9,7 @@ import type { ClosedBatch } from "./telemetry-queue.ts";
  * Bounds names and labels in a batch, enough for 64 labels. More labels are left out, so that each batch has room for
  * records.
  */
-const MAX_ORIGIN_BYTES = 12 * 1024;
+const MAX_ORIGIN_BYTES = 12 * KIBIBYTE;
 const ROOM_BYTES = MAX_BATCH_BYTES - MAX_ORIGIN_BYTES;
 
 interface OpenBatch {

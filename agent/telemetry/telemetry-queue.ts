@@ -1,6 +1,7 @@
 import { renameSync, rmSync } from "node:fs";
 import { describeError } from "@picolet/protocol/errors.ts";
 import type { Log } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { OutgoingBatch } from "../core/hub/outgoing-telemetry.ts";
 import type { BoardTime, BootOffset } from "./board-time.ts";
 import { figuresByPod, PodFigures, type QueueFigures, ROW_BYTES } from "./pod-figures.ts";
@@ -37,7 +38,7 @@ export interface TelemetryQueueInit {
 }
 
 /** Room in the file for partly filled pages, the log, and rows deleted in the same transaction as new ones. */
-const ROOM_BYTES = 2 * 1024 * 1024;
+const ROOM_BYTES = 2 * MEBIBYTE;
 /** Divides the quota: at least this share is dropped at once, because each time costs a query. */
 const DROPPED_SHARE = 32;
 /** Bounds the rows of one query for batches to drop. */
@@ -45,7 +46,7 @@ const DROP_ROWS = 64;
 /** Bounds the known senders: five runs each of 200 containers. The one that was silent longest is forgotten. */
 const MAX_RUNS = 1024;
 /** Bounds acknowledged batches in the file; they are deleted with the next write, or above this. */
-const MAX_ACKNOWLEDGED_BYTES = 1024 * 1024;
+const MAX_ACKNOWLEDGED_BYTES = MEBIBYTE;
 
 /**
  * Keeps batches on the disk in a database of their own, oldest first. When it is full the oldest batches of the pod

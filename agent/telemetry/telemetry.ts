@@ -5,6 +5,7 @@ import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { TelemetryReport } from "@picolet/protocol/local-api/status.ts";
 import { type Clock, type Log, type Millis, type MonotonicMs, millis, seconds } from "@picolet/protocol/ports.ts";
 import { checkRecords, recordSize } from "@picolet/protocol/telemetry/records.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import type { TelemetryPutAnswer } from "@picolet/runtime-contract/telemetry-message.ts";
 import type { OutgoingBatch, OutgoingTelemetry } from "../core/hub/outgoing-telemetry.ts";
 import { BatchBuilder, type ContainerBatch, closeBatch } from "./batch-builder.ts";
@@ -46,7 +47,7 @@ export interface TelemetryInit {
  * Bounds the records in memory: ten batches of 50 KiB, more than a board's components send in an interval. At the limit
  * all go to the disk; if the disk takes nothing, components get `resource_exhausted`.
  */
-const MAX_MEMORY_BYTES = 512 * 1024;
+const MAX_MEMORY_BYTES = 512 * KIBIBYTE;
 /** Records that arrive within it go to the hub in one batch. */
 const FORWARD_GATHER = seconds(1);
 /** Urgent records of several components that arrive within it share one write. */

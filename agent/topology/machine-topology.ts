@@ -1,5 +1,6 @@
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import { parseCpuList } from "../plan/node/cpu-list.ts";
 import type { CpuPlace } from "./cpu-groups.ts";
 
@@ -120,7 +121,7 @@ async function readHugePages(root: string, folder: string, read: Reader["read"])
   const pages = sizes
     .sort((left, right) => left - right)
     .map(async (size) => ({
-      sizeBytes: size * 1024,
+      sizeBytes: size * KIBIBYTE,
       count: wholeNumber(await read(`${folder}/hugepages-${size}kB/nr_hugepages`)) ?? 0,
     }));
   return await Promise.all(pages);
@@ -128,7 +129,7 @@ async function readHugePages(root: string, folder: string, read: Reader["read"])
 
 function totalMemory(text: string): number | undefined {
   const kilobytes = /(?:^|\s)MemTotal:\s*(\d{1,12}) kB/.exec(text)?.[1];
-  return kilobytes === undefined ? undefined : Number(kilobytes) * 1024;
+  return kilobytes === undefined ? undefined : Number(kilobytes) * KIBIBYTE;
 }
 
 /** The kernel writes -1 for what it does not know. */

@@ -3,9 +3,10 @@ import { closeSync, fsyncSync, mkdirSync, openSync, readFileSync, renameSync, wr
 import { dirname } from "node:path";
 import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 
 /** 64 pods of a hundred containers each take 1 MB; what is longer was not written by an agent of a board. */
-const MAX_STATE_BYTES = 16 * 1024 * 1024;
+const MAX_STATE_BYTES = 16 * MEBIBYTE;
 
 export const CORRUPT = "checkpoint is corrupted";
 

@@ -12,6 +12,7 @@ import {
 import { join } from "node:path";
 import { ignore } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import { terminationLogName } from "./files/pod-paths.ts";
 
 /** Kubernetes' limit for one container's message; what is longer is cut. */
@@ -20,7 +21,7 @@ export const MAX_TERMINATION_MESSAGE_BYTES = 4096;
 const FALLBACK_LINES = 80;
 const MAX_FALLBACK_BYTES = 2048;
 /** A runtime cuts lines at 16 KiB, so this holds the last one whole, or 80 short ones. */
-const LOG_TAIL_BYTES = 20 * 1024;
+const LOG_TAIL_BYTES = 20 * KIBIBYTE;
 /** Files of runs older than the one before the last are not read again. */
 const KEPT_RUNS = 2;
 

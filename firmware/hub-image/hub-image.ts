@@ -6,6 +6,7 @@ import { execFileSync } from "node:child_process";
 import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
 import { HUB_ENVIRONMENT, HUB_FLAGS } from "@picolet/scripts/build/build.ts";
 import { type FetchedPackage, fetchDebianPackages } from "./debian-files.ts";
@@ -22,7 +23,7 @@ const USER = 65532;
 const PROGRAM = "/usr/lib/picolet-hub/bin/picolet-hub";
 const LIBRARY = "/usr/lib/picolet-hub/lib";
 const STATE = "/var/lib/picolet-hub";
-const TAR_LIMIT_BYTES = 512 * 1024 * 1024;
+const TAR_LIMIT_BYTES = 512 * MEBIBYTE;
 
 export const ARCHITECTURES = { "linux-x64": "amd64", "linux-arm64": "arm64" } as const;
 export type ImagePlatform = keyof typeof ARCHITECTURES;

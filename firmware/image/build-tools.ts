@@ -5,6 +5,7 @@
 import { execFileSync } from "node:child_process";
 import { globSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { debianTree, type InstalledPackage, type PackageLock } from "./debian-packages.ts";
 
 const PACKAGES = [
@@ -63,7 +64,7 @@ export class BuildTools implements Disposable {
       stdio: ["pipe", "pipe", "pipe"],
       input: input ?? "",
       env: this.#environment,
-      maxBuffer: 512 * 2 ** 20,
+      maxBuffer: 512 * MEBIBYTE,
     });
   }
 
@@ -84,7 +85,7 @@ export class BuildTools implements Disposable {
       stdio: ["ignore", "pipe", "pipe"],
       cwd: this.work,
       env: { ...this.#environment, PATH: `${wrappers}:/usr/sbin:/usr/bin:/sbin:/bin` },
-      maxBuffer: 64 * 2 ** 20,
+      maxBuffer: 64 * MEBIBYTE,
     });
   }
 

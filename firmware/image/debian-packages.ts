@@ -8,6 +8,7 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, w
 import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { Architecture } from "../packages/debian-package.ts";
 import { COMPONENTS, RELEASE } from "./boards.ts";
 
@@ -165,5 +166,5 @@ function extract(
     ...proxyOptions(),
     ...[RELEASE, join(folder, "root")],
   ];
-  execFileSync("mmdebstrap", args, { stdio: ["ignore", "pipe", "pipe"], maxBuffer: 256 * 2 ** 20 });
+  execFileSync("mmdebstrap", args, { stdio: ["ignore", "pipe", "pipe"], maxBuffer: 256 * MEBIBYTE });
 }

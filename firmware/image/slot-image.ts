@@ -2,13 +2,13 @@
 import { copyFileSync, existsSync, globSync, mkdirSync, readFileSync, rmSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { Tools } from "./build-tools.ts";
 import { uuidOf } from "./identifiers.ts";
 import { kernelVersion, settleTree } from "./system-tree.ts";
 
 const own = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 const BLOCK = 4096;
-const MIB = 2 ** 20;
 
 /** Drivers that the root may be behind, by module or by folder below the kernel's. */
 const BOOT_MODULES = [
@@ -149,7 +149,7 @@ export function makeSlotImage(tools: Tools, root: string, seed: string, epoch: n
   const rootHash = /^Root hash:\s+([0-9a-f]{64})$/m.exec(output.toString("utf8"))?.[1] ?? "";
   const line = `picolet-verity 1 ${blocks} ${blocks + 2} sha256 ${rootHash} ${salt}\n`;
   tools.run("dd", [`of=${path}`, `bs=${BLOCK}`, `seek=${blocks}`, "conv=notrunc", "status=none"], line);
-  const bytes = Math.ceil(statSync(join(tools.work, path)).size / MIB) * MIB;
+  const bytes = Math.ceil(statSync(join(tools.work, path)).size / MEBIBYTE) * MEBIBYTE;
   tools.run("truncate", [`--size=${bytes}`, path]);
   return { path, bytes, rootHash };
 }

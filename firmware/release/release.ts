@@ -20,6 +20,7 @@ import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { gzipSync } from "node:zlib";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
 import { distributionFolder } from "@picolet/scripts/build/build.ts";
 import type { Platform } from "@picolet/scripts/build/platform-parts.ts";
@@ -32,7 +33,7 @@ export const SUMS = "SHA256SUMS";
 export const SIGNATURE = "SHA256SUMS.sig";
 export const PUBLIC_KEY = "picolet-release.pub.pem";
 
-const TAR_LIMIT_BYTES = 64 * 1024 * 1024;
+const TAR_LIMIT_BYTES = 64 * MEBIBYTE;
 
 export interface ReleaseInit {
   /** Replaced. */

@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
 import type { Platform } from "@picolet/scripts/build/platform-parts.ts";
 import { LIBRARIES } from "../packages/packages.ts";
@@ -40,7 +41,7 @@ const CONTENTS: Readonly<Record<TarballName, Contents>> = {
   },
 };
 
-const TAR_LIMIT_BYTES = 512 * 1024 * 1024;
+const TAR_LIMIT_BYTES = 512 * MEBIBYTE;
 const ownFile = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 
 export interface TarballInit {

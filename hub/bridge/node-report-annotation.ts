@@ -4,10 +4,11 @@
 import { deflateRawSync, inflateRawSync } from "node:zlib";
 import { parseNodeReport } from "@picolet/protocol/tunnel/message-codec.ts";
 import type { NodeReportContent } from "@picolet/protocol/tunnel/messages.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 
 /** All annotations of an object may take 256 KiB. A report that would be larger is not kept: it is asked for again. */
 const MAX_ANNOTATION_LENGTH = 128 * 1024;
-const MAX_REPORT_BYTES = 1024 * 1024;
+const MAX_REPORT_BYTES = MEBIBYTE;
 
 /** A third of its JSON in size. @returns undefined when it is too long to be kept */
 export function packReport(report: NodeReportContent): string | undefined {

@@ -20,6 +20,7 @@ import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
 import { describeError, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { nodeNameProblems } from "@picolet/protocol/kubernetes/name-rules.ts";
 import { type Clock, type Log, millis, type Random } from "@picolet/protocol/ports.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import { dataOf } from "./bootstrap-tokens.ts";
 
 export interface NodeKeysInit {
@@ -96,7 +97,7 @@ const KEY_HASH = /^[0-9a-f]{64}$/;
  * board's certificate and its window are over after a year and a half, so only a fleet that resets more than six boards
  * a day for so long comes near it. Only administrators and tokens that may replace nodes add entries.
  */
-const MAX_REVOKED_BYTES = 768 * 1024;
+const MAX_REVOKED_BYTES = 768 * KIBIBYTE;
 /**
  * Latest keys of one name: the board's own, the one it renews with, and those of attempts whose answers were lost. A
  * holder of the name adds about one a year; a board with an older one must join again.

@@ -20,6 +20,7 @@ import { cancelled } from "@picolet/protocol/async/abort.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { ignore, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import type { KubeletTargets } from "./kubelet-targets.ts";
 
 /** All PEM. */
@@ -255,7 +256,7 @@ function unreachable({ node }: KubeletTarget, error: Error, signal: AbortSignal)
 }
 
 /** A kubelet says what is wrong in a sentence; of a longer text the rest is dropped. */
-const MAX_TEXT_BYTES = 16 * 1024;
+const MAX_TEXT_BYTES = 16 * KIBIBYTE;
 
 const isRefused = ({ status }: Pick<KubeletResponse, "status">): boolean => status >= 400;
 

@@ -13,6 +13,7 @@ import type { Watch } from "@picolet/protocol/async/watch.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import type { StreamOpener } from "@picolet/protocol/tunnel/stream.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import type { OwnEndpoint, OwnKubelets } from "./kubelet-targets.ts";
 import { NodeAddresses, type NodeAddressesInit } from "./node-addresses.ts";
 import { NodeListeners, type NodeListenersInit } from "./node-listeners.ts";
@@ -58,7 +59,7 @@ const HANDSHAKE_TIMEOUT_MS = 20_000;
 const KEEP_ALIVE_TIMEOUT_MS = 120_000;
 const HEADERS_TIMEOUT_MS = 20_000;
 /** A command of `kubectl exec` is in the query. */
-export const MAX_HEADER_BYTES = 320 * 1024;
+export const MAX_HEADER_BYTES = 320 * KIBIBYTE;
 /**
  * Bounds nodes that are away and keep their port, so that a request for one is answered with the reason. Of more, the
  * one that left first loses its port; its API server then sees a refused connection.

@@ -12,12 +12,13 @@ import type {
 } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { cancelled } from "@picolet/protocol/async/abort.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { KubeCall, KubeTransport } from "./kube-transport.ts";
 import { LineSplitter } from "./line-splitter.ts";
 import { responseError } from "./response-error.ts";
 
 /** etcd holds 1.5 MiB an object, in protobuf; JSON and base64 make it larger, but never five times. */
-const MAX_WATCH_LINE_BYTES = 8 * 1024 * 1024;
+const MAX_WATCH_LINE_BYTES = 8 * MEBIBYTE;
 /** The server ends a watch after this, so that load spreads over its replicas again. */
 const WATCH_SECONDS = 540;
 

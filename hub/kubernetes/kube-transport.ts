@@ -8,6 +8,7 @@ import { TokenBucket, type TokenBucketInit } from "@picolet/protocol/async/token
 import { ignore, isPicoletError, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import { type Clock, type Millis, type MonotonicMs, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
+import { KIBIBYTE, MEBIBYTE } from "@picolet/protocol/units.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
 import { Agent, type Dispatcher, ProxyAgent, request } from "undici";
 import type { ClusterAccess, ClusterCredentials, ClusterTls } from "./cluster-access.ts";
@@ -26,9 +27,9 @@ const DEFAULT_CONNECTIONS = 32;
 const KEEP_ALIVE = seconds(30);
 const CONNECT_TIMEOUT = seconds(10);
 /** A page of 500 objects of 100 KiB; a larger answer is refused with `resource_exhausted`. */
-const MAX_RESPONSE_BYTES = 64 * 1024 * 1024;
+const MAX_RESPONSE_BYTES = 64 * MEBIBYTE;
 /** An error's body is a Status of some KiB; of a longer one (a proxy's HTML) the rest is not read. */
-const MAX_ERROR_BYTES = 256 * 1024;
+const MAX_ERROR_BYTES = 256 * KIBIBYTE;
 /** client-go's number. The deadline of the request usually comes first. */
 const MAX_ATTEMPTS = 10;
 /** A `Retry-After` beyond this is cut: the next attempt is worth more than waiting. */

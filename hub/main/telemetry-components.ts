@@ -6,6 +6,7 @@ import type { TelemetryReader, TelemetryReceiver } from "@picolet/hub-core/telem
 import { aborted } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { StoredSamples, sampleRows } from "../metrics/sample-export.ts";
 import { TelemetryExporter, type TelemetrySink } from "../telemetry/exporter.ts";
 import { TelemetryAnswers } from "../telemetry/telemetry-answers.ts";
@@ -26,8 +27,8 @@ const FILE = "telemetry.db";
 const SAMPLES_FILE = "samples.db";
 const MEMORY = ":memory:";
 /** A hundred boards with a point a second each, at 25 bytes: a day, three hours. */
-const DISK_BYTES = 256 * 1024 * 1024;
-const MEMORY_BYTES = 32 * 1024 * 1024;
+const DISK_BYTES = 256 * MEBIBYTE;
+const MEMORY_BYTES = 32 * MEBIBYTE;
 
 export function makeTelemetry({ clock, random, log }: HubPorts, args: ServeArguments): HubTelemetry {
   const sinks = sinksOf(args.telemetry);

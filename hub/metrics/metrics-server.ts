@@ -13,6 +13,7 @@ import type { ListenAddress } from "@picolet/protocol/command-line/flag-values.t
 import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { formatOf, OPENMETRICS_TEXT, PROMETHEUS_TEXT } from "@picolet/protocol/metrics/content-type.ts";
 import { type Clock, type Log, millis } from "@picolet/protocol/ports.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import type { MetricsAccess, MetricsQuestion } from "./metrics-access.ts";
 
 /** PEM. */
@@ -48,7 +49,7 @@ const HEADERS_TIMEOUT_MS = 10_000;
 const REQUEST_TIMEOUT_MS = 15_000;
 /** Scrapers come every 15 to 60 s. */
 const KEEP_ALIVE_TIMEOUT_MS = 90_000;
-const MAX_HEADER_BYTES = 32 * 1024;
+const MAX_HEADER_BYTES = 32 * KIBIBYTE;
 /** Some Prometheus servers, API servers of a cluster, people. Beyond it the client with most connections gives way. */
 export const METRICS_PORT_LIMITS = { name: "metrics port", maxConnections: 256, maxPending: 64 };
 /** Answers at a time: each has some 100 KiB in memory. Beyond it: 429. */

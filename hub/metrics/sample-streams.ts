@@ -2,6 +2,7 @@ import type { SampleReceiver } from "@picolet/hub-core/telemetry-ports.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import { SampleDecoder } from "@picolet/protocol/telemetry/sample-codec.ts";
 import type { UsageSample } from "@picolet/protocol/telemetry/usage-sample.ts";
+import { KIBIBYTE, MEBIBYTE } from "@picolet/protocol/units.ts";
 import { BoardStreams, type StreamTaker } from "../telemetry/telemetry-streams.ts";
 import type { BoardSamples } from "./board-samples.ts";
 
@@ -27,7 +28,7 @@ export interface SampleStreamsComponents {
 }
 
 /** Some days of a board that was away (a sample has 300 bytes) at once; then ten times what a full board sends. */
-const NODE_BYTES = { burst: 1024 * 1024, perSecond: 16 * 1024 };
+const NODE_BYTES = { burst: MEBIBYTE, perSecond: 16 * KIBIBYTE };
 
 /** Takes boards' samples of usage. */
 export class SampleStreams extends BoardStreams implements SampleReceiver {

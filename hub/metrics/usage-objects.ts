@@ -2,11 +2,11 @@ import type { BoundPods } from "@picolet/hub-core/fleet.ts";
 import type { KubeObject } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { METRICS_GROUP, METRICS_VERSION, type UsageObjects } from "@picolet/hub-core/usage-objects.ts";
 import { kubeTime } from "@picolet/protocol/kube-time.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import type { BoardSamples, BoardUsage, Counter, PodUsage } from "./board-samples.ts";
 
 const API_VERSION = `${METRICS_GROUP}/${METRICS_VERSION}`;
 const NANOCORES = 1e9;
-const KIBIBYTE = 1024;
 
 export interface UsageObjectsComponents {
   readonly samples: Pick<BoardSamples, "usageOf">;

@@ -20,6 +20,7 @@ import type { FleetChange, FleetRollouts } from "@picolet/protocol/page/fleet-da
 import { isOwnSite, PAGE_HEADERS, pageFileOf } from "@picolet/protocol/page/page-headers.ts";
 import { hasBody, type PodAction, podActionOf, READS_ONLY } from "@picolet/protocol/page/pod-actions.ts";
 import { type Clock, type Log, seconds } from "@picolet/protocol/ports.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import { FleetIndex } from "./fleet-index.ts";
 
 /** A right that a user must have. */
@@ -76,7 +77,7 @@ export const MAX_STREAMS = 256;
 /** Requests whose user is being asked for: each may cost the API server two reviews. */
 const MAX_REVIEWS = 32;
 /** A browser's headers with a token of a service account. */
-const MAX_HEADER_BYTES = 16 * 1024;
+const MAX_HEADER_BYTES = 16 * KIBIBYTE;
 const HANDSHAKE_TIMEOUT_MS = 10_000;
 const HEADERS_TIMEOUT_MS = 10_000;
 const REQUEST_TIMEOUT_MS = 10_000;

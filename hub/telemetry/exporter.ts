@@ -2,6 +2,7 @@ import { Backoff, type BackoffPolicy, EQUAL_JITTER } from "@picolet/protocol/asy
 import type { Component } from "@picolet/protocol/async/component.ts";
 import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, millis, type Random, seconds } from "@picolet/protocol/ports.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import { type RecordRow, recordRowsOf } from "./record-rows.ts";
 import type { StoredBatch, TelemetryStore } from "./telemetry-store.ts";
 
@@ -27,7 +28,7 @@ export interface ExporterComponents {
 
 /** One request holds at most so many batches, and so many bytes of them: some 20,000 points, 3 MB of lines. */
 const MAX_BATCHES = 256;
-const MAX_BYTES = 512 * 1024;
+const MAX_BYTES = 512 * KIBIBYTE;
 /** Batches that the fleet sends within this time go in one request. */
 const GATHER = millis(500);
 const RETRY: BackoffPolicy = { first: seconds(1), max: seconds(60), jitter: EQUAL_JITTER };

@@ -11,6 +11,7 @@ import {
   type TelemetryDelivery,
 } from "@picolet/protocol/telemetry/stream-messages.ts";
 import type { IncomingStream, TunnelStream } from "@picolet/protocol/tunnel/stream.ts";
+import { KIBIBYTE, MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { TelemetryStore } from "./telemetry-store.ts";
 
 /** Takes the content of one kind of streams from boards. */
@@ -118,7 +119,7 @@ export interface TelemetryStreamsComponents {
  * What is read of a board: a queue of some days at once, then five thousand points a second. A board that sends more is
  * read more slowly and keeps the rest; what others have stored is not pushed out by it in a night.
  */
-const NODE_BYTES = { burst: 4 * 1024 * 1024, perSecond: 128 * 1024 };
+const NODE_BYTES = { burst: 4 * MEBIBYTE, perSecond: 128 * KIBIBYTE };
 
 /** Takes components' telemetry into the store. */
 export class TelemetryStreams extends BoardStreams {

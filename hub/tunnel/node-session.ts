@@ -14,6 +14,7 @@ import { equalBytes } from "@picolet/protocol/tunnel/encoding/hex.ts";
 import type { FleetIdentity, Hello, Refusal, TunnelMessage, Welcome } from "@picolet/protocol/tunnel/messages.ts";
 import { Mux } from "@picolet/protocol/tunnel/mux.ts";
 import type { IncomingStream } from "@picolet/protocol/tunnel/stream.ts";
+import { KIBIBYTE, MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { WebSocket } from "ws";
 import type { NodeMemory } from "./desired-memory.ts";
 import { Downlink } from "./downlink.ts";
@@ -103,7 +104,7 @@ const SILENCE_SLACK_MS = 15_000;
  * Messages of a node at once and in the long run, without its streams. A full inventory, the statuses of 110 pods and a
  * report are some 2 MiB; the busiest board of `npm run soak` sends 2 KiB a second.
  */
-export const MESSAGE_BYTES = { burst: 4 * 1024 * 1024, perSecond: 128 * 1024 };
+export const MESSAGE_BYTES = { burst: 4 * MEBIBYTE, perSecond: 128 * KIBIBYTE };
 /** Cost of a frame in bytes, even of a small one: 200 pings a second and no more. */
 const FRAME_COST = 640;
 /** Cost of a stream's data at least: 1,000 frames of a few bytes a second. Larger ones are held back by credit alone. */

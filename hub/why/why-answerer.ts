@@ -12,6 +12,7 @@ import { withDeadline } from "@picolet/protocol/async/deadline.ts";
 import { describeError, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, millis, seconds } from "@picolet/protocol/ports.ts";
 import type { KubeletParams, TunnelStream } from "@picolet/protocol/tunnel/stream.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import { awayAnnotation, whyAnnotation } from "./why-annotation.ts";
 
 /** A board reads its ring of 1 MiB for an answer, and sends some 4 KiB over a line that may be metered. */
@@ -23,7 +24,7 @@ const MAX_ANSWERING = 8;
 /** A board of a slow line needs a second or two. */
 const ANSWER_DEADLINE = seconds(10);
 /** Twice the largest answer of an agent: 4,096 characters of up to four bytes. What is beyond is not read. */
-const MAX_ANSWER_BYTES = 32 * 1024;
+const MAX_ANSWER_BYTES = 32 * KIBIBYTE;
 /** After a failure of the API server. */
 const RETRY = seconds(60);
 /** Nodes change often in a large fleet. Their changes are considered together. */

@@ -5,6 +5,7 @@ import { joinSignals, rejectOnAbort } from "@picolet/protocol/async/abort.ts";
 import { ignore, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, seconds } from "@picolet/protocol/ports.ts";
 import type { TunnelStream } from "@picolet/protocol/tunnel/stream.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import type { RawData, WebSocket } from "ws";
 
 export interface BytePipe {
@@ -19,7 +20,7 @@ export interface BytePipe {
 }
 
 /** Bounds what waits in a WebSocket before its writer waits: one message of each of its channels. */
-const MAX_WEB_SOCKET_BUFFER_BYTES = 256 * 1024;
+const MAX_WEB_SOCKET_BUFFER_BYTES = 256 * KIBIBYTE;
 
 /** Resolves with the first of `events` of `emitter`, or rejects as `cancelled` when `signal` aborts. */
 export async function onceAny(

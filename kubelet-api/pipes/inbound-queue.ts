@@ -1,10 +1,11 @@
 import { rejectOnAbort } from "@picolet/protocol/async/abort.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 
 /**
  * Bounds the unread bytes of one of several channels on one connection. When it is full, the whole connection is read
  * no further, as these protocols have no window for each channel.
  */
-export const MAX_UNREAD_BYTES = 256 * 1024;
+export const MAX_UNREAD_BYTES = 256 * KIBIBYTE;
 
 /** Wakes up all that wait for a change. */
 export class Waiters {

@@ -1,5 +1,6 @@
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { HttpResponseReader } from "@picolet/protocol/http/response-reader.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import type { BytePipe } from "./byte-pipe.ts";
 
 export interface ResponseHead {
@@ -11,7 +12,7 @@ export interface ResponseHead {
 }
 
 /** Bounds memory against an endless head; a runtime answers an upgrade with some hundred bytes. */
-const MAX_HEAD_BYTES = 16 * 1024;
+const MAX_HEAD_BYTES = 16 * KIBIBYTE;
 
 /**
  * Reads the head of an HTTP/1.1 response.

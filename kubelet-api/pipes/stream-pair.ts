@@ -8,10 +8,11 @@ import type {
   StreamKind,
   StreamOpener,
 } from "@picolet/protocol/tunnel/stream.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import { Waiters } from "./inbound-queue.ts";
 
 /** Bounds the bytes of one direction that the other end has not read. At more of them its writer waits. */
-const WINDOW_BYTES = 256 * 1024;
+const WINDOW_BYTES = 256 * KIBIBYTE;
 
 class Direction {
   readonly #pieces: Uint8Array[] = [];

@@ -1,11 +1,12 @@
 /** Answers to requests whose body is not read to its end: too large, or of a client that may not send it. */
 import type { IncomingMessage, ServerResponse } from "node:http";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 
 /**
  * Bounds the bytes of one connection that are received for nothing; more than twice the largest body that any server
  * here takes (3 MiB). The server's `requestTimeout` bounds the time. A client that sends more may lose its answer.
  */
-export const MAX_DISCARDED_BYTES = 8 * 1024 * 1024;
+export const MAX_DISCARDED_BYTES = 8 * MEBIBYTE;
 
 /**
  * As `writeHead` and `end`. A body that has not arrived is received and dropped before the connection is closed: a

@@ -1,10 +1,11 @@
 import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { WebSocketServer } from "ws";
 import { WebSocketPipe } from "./byte-pipe.ts";
 
 /** Bounds one message: kubectl sends 32 KiB at most. A longer one ends the connection. */
-const MAX_MESSAGE_BYTES = 1024 * 1024;
+const MAX_MESSAGE_BYTES = MEBIBYTE;
 
 const isRequest = ({ headers }: Pick<IncomingMessage, "headers">): boolean =>
   headers.upgrade?.toLowerCase() === "websocket";

@@ -5,13 +5,14 @@ import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
 import { CHANNEL } from "@picolet/protocol/tunnel/channel-frames.ts";
 import type { ExecParams, SessionReply, StreamOpener } from "@picolet/protocol/tunnel/stream.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { CommandChannel } from "../streaming/command-session.ts";
 import { SPDY_COMMAND_PROTOCOLS, SpdyCommand } from "../streaming/spdy-command.ts";
 import type { KubeletPath } from "./kubelet-path.ts";
 import { spdyConnectionOf, spdyHeaders } from "./spdy-upgrade.ts";
 
 /** Bounds both outputs in memory; a command that writes more is answered with an error. Larger outputs need exec. */
-const MAX_OUTPUT_BYTES = 1024 * 1024;
+const MAX_OUTPUT_BYTES = MEBIBYTE;
 const STREAMS = { stdin: false, stdout: true, stderr: true, tty: false };
 
 interface ExitStatus {

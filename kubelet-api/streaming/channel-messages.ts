@@ -1,9 +1,10 @@
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import type { WebSocketPipe } from "../pipes/byte-pipe.ts";
 
 /** Subprotocol whose messages are text: the channel a digit, the content in base64. */
 export const BASE64_CHANNELS = "v4.base64.channel.k8s.io";
 /** Payload of one message; kubectl reads 32 KiB at once. */
-const MAX_MESSAGE_BYTES = 32 * 1024;
+const MAX_MESSAGE_BYTES = 32 * KIBIBYTE;
 const DIGIT_ZERO = 0x30;
 
 /** Messages of a WebSocket of Kubernetes' protocols: the first byte of each is its channel. */

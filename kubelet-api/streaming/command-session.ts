@@ -2,6 +2,7 @@
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { describeError, ignore } from "@picolet/protocol/errors.ts";
 import { CHANNEL, type Channel } from "@picolet/protocol/tunnel/channel-frames.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 
 /** One of its channels. */
 export interface CommandChannel {
@@ -31,7 +32,7 @@ export interface CommandStreams {
 }
 
 /** A Kubernetes Status is a few hundred bytes; of a longer one the rest is dropped. */
-const MAX_STATUS_BYTES = 64 * 1024;
+const MAX_STATUS_BYTES = 64 * KIBIBYTE;
 
 export function channelsOf({ stdin, stdout, stderr, tty }: CommandStreams): readonly Channel[] {
   return [

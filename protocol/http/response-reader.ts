@@ -1,4 +1,5 @@
 import { PicoletError } from "../errors.ts";
+import { KIBIBYTE } from "../units.ts";
 
 /** Bounds a line that frames chunks (Go's client has the same limit). A longer one is refused. */
 const MAX_CHUNK_LINE_BYTES = 4096;
@@ -6,7 +7,7 @@ const MAX_CHUNK_LINE_BYTES = 4096;
  * Bounds what frames chunks against the data in them, as Go's client does: 16 bytes and twice the data are free for
  * each chunk, so a stream of single bytes may last for ever.
  */
-const MAX_CHUNK_EXCESS_BYTES = 16 * 1024;
+const MAX_CHUNK_EXCESS_BYTES = 16 * KIBIBYTE;
 const FREE_BYTES_PER_CHUNK = 16;
 /** Keeps the size of a chunk an exact number. */
 const MAX_CHUNK_DIGITS = 12;

@@ -13,6 +13,7 @@
 import { PicoletError } from "../errors.ts";
 import { decodeCbor, encodeCbor } from "../tunnel/encoding/cbor.ts";
 import { ListReader } from "../tunnel/encoding/list-reader.ts";
+import { KIBIBYTE } from "../units.ts";
 import {
   hasControlCharacters,
   MAX_FIELDS,
@@ -31,7 +32,7 @@ import {
 } from "./records.ts";
 
 /** Bounds one encoded batch: four of them fill a stream's window. */
-export const MAX_BATCH_BYTES = 64 * 1024;
+export const MAX_BATCH_BYTES = 64 * KIBIBYTE;
 export const MAX_BATCH_RECORDS = 2048;
 /** Each has a head of a byte at least: more do not fit. */
 const MAX_TEXTS = MAX_BATCH_BYTES;

@@ -4,6 +4,7 @@
  * compact form. Pure.
  */
 import { PicoletError } from "../errors.ts";
+import { KIBIBYTE } from "../units.ts";
 
 /** A number is a float of 64 bits, a bigint a whole number of 64 bits with a sign. */
 export type TelemetryValue = number | bigint | boolean | string;
@@ -59,7 +60,7 @@ export const MAX_FIELDS = 64;
 /** Bounds a text value and an event's message in UTF-8. */
 export const MAX_TEXT_BYTES = 4096;
 /** Bounds one record, as `recordSize` counts. A batch holds at least one. */
-export const MAX_RECORD_BYTES = 48 * 1024;
+export const MAX_RECORD_BYTES = 48 * KIBIBYTE;
 /** Kubernetes limits labels and annotations to 256 KiB together; of more labels than these the rest is left out. */
 export const MAX_LABELS = 64;
 /** Bounds the times here: microseconds beyond the year 2255 are not exact. */

@@ -2,6 +2,7 @@
  * The frames of a session in mode `channels` (`SessionReply` in stream.ts): how several pipes share one tunnel stream.
  */
 import { PicoletError } from "../errors.ts";
+import { KIBIBYTE } from "../units.ts";
 
 /** Channels by their numbers in Kubernetes' WebSocket protocols. */
 export const CHANNEL = { stdin: 0, stdout: 1, stderr: 2, error: 3, resize: 4 } as const;
@@ -11,7 +12,7 @@ const HEADER_BYTES = 4;
 /**
  * Bounds the content of a frame that is sent here; the format allows 16 MiB, which would hold up the other channels.
  */
-export const MAX_CHANNEL_FRAME_BYTES = 64 * 1024;
+export const MAX_CHANNEL_FRAME_BYTES = 64 * KIBIBYTE;
 
 const NOTHING = new Uint8Array(0);
 

@@ -4,6 +4,7 @@
  * that is not as written there is refused with the name of the field.
  */
 import { PicoletError } from "../errors.ts";
+import { KIBIBYTE, MEBIBYTE } from "../units.ts";
 import { MAX_REPORT_LENGTH } from "../updates/node-updates.ts";
 import { COMPACT_KEY_BYTES, MAX_COMPACT_DELTA_BYTES } from "./compact-status.ts";
 import { MAX_CSI_REPORT_LENGTH, MAX_EXPANDED_CLAIMS_LENGTH } from "./csi-report.ts";
@@ -59,14 +60,14 @@ export const MAX_DESIRED_BYTES = 65_536;
  * Bounds all pieces of one revision together: more than 5,000 usual objects. An agent refuses a larger one with
  * `limit`.
  */
-export const MAX_REVISION_BYTES = 16 * 1024 * 1024;
+export const MAX_REVISION_BYTES = 16 * MEBIBYTE;
 /** One message from a hub: an object as large as an API server stores it (1.5 MiB), with room for what is around it. */
-export const MAX_HUB_MESSAGE_BYTES = 2 * 1024 * 1024;
+export const MAX_HUB_MESSAGE_BYTES = 2 * MEBIBYTE;
 /**
  * One message from an agent. Smaller, since a hub may hold one of each of thousands of agents: a mirror pod with all
  * the annotations that Kubernetes allows (256 KiB) fits.
  */
-export const MAX_AGENT_MESSAGE_BYTES = 512 * 1024;
+export const MAX_AGENT_MESSAGE_BYTES = 512 * KIBIBYTE;
 
 /** Kind of 63, namespace of 63, name of 253 characters. */
 const MAX_KEY = 381;

@@ -1,5 +1,6 @@
 import { cancelled } from "../async/abort.ts";
 import { type ErrorCode, PicoletError } from "../errors.ts";
+import { MEBIBYTE } from "../units.ts";
 import { encodeFrame, type Frame, MAX_FRAME_BYTES, MAX_PAYLOAD_BYTES, type StreamFrame } from "./frames.ts";
 import type { Sender } from "./lane-scheduler.ts";
 import { PendingAnswer } from "./pending.ts";
@@ -19,7 +20,7 @@ const WINDOW_BYTES: Readonly<Record<Lane, number>> = {
   bulk: 262_144,
 };
 /** No end grants more than its window; one that pretends to would have us count beyond what numbers hold. */
-const MAX_WINDOW_BYTES = 16 * 1024 * 1024;
+const MAX_WINDOW_BYTES = 16 * MEBIBYTE;
 /**
  * Callers that wait on one stream at a time. Two are usual (standard output and error); more are a caller's mistake.
  */

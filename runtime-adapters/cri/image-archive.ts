@@ -7,6 +7,7 @@ import { type FileHandle, open } from "node:fs/promises";
 import { cancelled } from "@picolet/protocol/async/abort.ts";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
+import { KIBIBYTE, MEBIBYTE } from "@picolet/protocol/units.ts";
 import { readArchiveStart } from "@picolet/runtime-contract/archive/archive-start.ts";
 import { gunzipStream, readAll } from "@picolet/runtime-contract/archive/byte-stream.ts";
 import { FileBytes } from "@picolet/runtime-contract/archive/file-bytes.ts";
@@ -30,11 +31,11 @@ export interface ImageArchive {
 }
 
 /** Bounds memory: `index.json` of 100 images with 100 layers has 1 MiB. A larger index counts as missing. */
-const MAX_INDEX_BYTES = 4 * 1024 * 1024;
+const MAX_INDEX_BYTES = 4 * MEBIBYTE;
 /** Bounds memory: the manifest of an image with 100 layers has 20 KiB. A larger blob is skipped as a layer. */
-const MAX_MANIFEST_BYTES = 128 * 1024;
+const MAX_MANIFEST_BYTES = 128 * KIBIBYTE;
 /** Bounds memory for all blobs that may be manifests, small layers included. Blobs beyond it are skipped as layers. */
-const MAX_MANIFESTS_BYTES = 4 * 1024 * 1024;
+const MAX_MANIFESTS_BYTES = 4 * MEBIBYTE;
 /** Bounds time: an archive has a few entries for each layer. */
 const MAX_ENTRIES = 100_000;
 const DOCUMENT_NAME = /^(?:manifest\.json|index\.json|oci-layout|blobs\/sha256\/[0-9a-f]{64})$/;

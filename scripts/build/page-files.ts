@@ -1,11 +1,12 @@
 /** Bundles the pages: static files, which the agent and the hub serve. */
 import { readFileSync } from "node:fs";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import { build, transform } from "esbuild";
 
 export type PageName = "board" | "fleet";
 
 /** Bounds what a phone on a bad link loads. */
-const MAX_PAGE_BYTES = 150 * 1024;
+const MAX_PAGE_BYTES = 150 * KIBIBYTE;
 
 export interface BuiltFile {
   readonly name: string;

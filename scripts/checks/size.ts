@@ -7,6 +7,7 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { textFlag } from "@picolet/protocol/command-line/flag-values.ts";
+import { GIBIBYTE } from "@picolet/protocol/units.ts";
 import { readOptions } from "../start/options.ts";
 import { ImportGraph, SOURCE_FOLDERS, sourceFilesOf, workspacesOf } from "./source-tree.ts";
 
@@ -82,7 +83,7 @@ function add(amount: Amount, lines: number): void {
 function sizeOfRevision(revision: string): Size {
   const folder = mkdtempSync(join(tmpdir(), "picolet-size-"));
   try {
-    const archive = execFileSync("git", ["archive", "--format=tar", `${revision}^{commit}`], { maxBuffer: 2 ** 30 });
+    const archive = execFileSync("git", ["archive", "--format=tar", `${revision}^{commit}`], { maxBuffer: GIBIBYTE });
     execFileSync("tar", ["-xf", "-", "-C", folder], { input: archive });
     return sizeOf(folder);
   } finally {

@@ -1,11 +1,12 @@
 import { chmodSync, mkdtempSync, readdirSync, statfsSync } from "node:fs";
+import { GIBIBYTE } from "@picolet/protocol/units.ts";
 import { removeWithMounts } from "@picolet/test/support/unit/machine/mount-folder.ts";
 import { isAbandoned, writeOwner } from "@picolet/test/support/unit/machine/owner-file.ts";
 
 const MEMORY = "/dev/shm";
 const PREFIX = `${MEMORY}/picolet-unit-`;
 /** Unit tests keep less than 100 MB of temporary files at once. Below this the disk serves. */
-const MIN_FREE_BYTES = 2 ** 30;
+const MIN_FREE_BYTES = GIBIBYTE;
 
 /**
  * Makes a folder in memory for the temporary files of unit tests, and removes it when this process ends; the next one

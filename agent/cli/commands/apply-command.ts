@@ -1,6 +1,7 @@
 import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
 import type { PushAnswer, PushedPod, PushProblem, PushRefusal } from "@picolet/protocol/local-api/status.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { confirms } from "../context/confirm.ts";
 import type { Context } from "../context/context.ts";
 import { EXIT_DEGRADED, EXIT_HEALTHY, usageError } from "../context/exit-codes.ts";
@@ -9,7 +10,7 @@ import { machineFormat, podLabel, printObject } from "../context/objects.ts";
 import { printableLine } from "../context/text-layout.ts";
 
 /** As much as the agent takes. */
-const MAX_BYTES = 1024 * 1024;
+const MAX_BYTES = MEBIBYTE;
 /** A hundred pods are checked and written to a slow card. */
 const APPLY_TIMEOUT = seconds(60);
 

@@ -5,6 +5,7 @@ import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { KeyvalueBucketList, KeyvalueChangeAnswer, KeyvalueKeyList } from "@picolet/protocol/local-api/status.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { type Context, table } from "../context/context.ts";
 import { EXIT_HEALTHY, usageError } from "../context/exit-codes.ts";
 import { readInput, STANDARD_INPUT } from "../context/input-file.ts";
@@ -14,7 +15,7 @@ import { KEY_LIMIT } from "./keyvalue.ts";
 import { type BucketAddress, bucketLabel, bucketPath, parseBucket } from "./keyvalue-names.ts";
 
 /** As much as a component may set. */
-const MAX_VALUE_BYTES = 1_048_576;
+const MAX_VALUE_BYTES = MEBIBYTE;
 /** The number of keys without `--limit`; the agent returns as many at a time. */
 const PAGE_KEYS = 1000;
 /** A commit waits 600 ms at the most when flash is short, and for a slow card. */

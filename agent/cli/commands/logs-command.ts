@@ -1,12 +1,13 @@
 import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import type { Context } from "../context/context.ts";
 import { EXIT_HEALTHY, usageError } from "../context/exit-codes.ts";
 import { parsePodName, podPath, query } from "../context/objects.ts";
 import { LIMIT_BYTES, SINCE, SINCE_TIME, TAIL } from "./pods.ts";
 
 /** A longer line is shown in parts of this size, each with its prefix. */
-const MAX_PREFIXED_LINE_BYTES = 64 * 1024;
+const MAX_PREFIXED_LINE_BYTES = 64 * KIBIBYTE;
 
 const NEWLINE = 0x0a;
 

@@ -6,6 +6,7 @@ import type { Arguments } from "@picolet/protocol/command-line/command-line.ts";
 import { describeError, PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { VersionAnswer } from "@picolet/protocol/local-api/status.ts";
+import { KIBIBYTE, MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { Context } from "../context/context.ts";
 import { EXIT_DEGRADED, EXIT_HEALTHY } from "../context/exit-codes.ts";
 import { humanBytes, printableLine } from "../context/text-layout.ts";
@@ -17,9 +18,9 @@ import { examine, readSettings } from "./doctor-command.ts";
 import { BUNDLE_SIZE, CONFIG, STANDARD_OUTPUT } from "./node.ts";
 
 /** Room for the list of what is in the bundle, and for what gzip adds to what cannot be compressed. */
-const RESERVE_BYTES = 64 * 1024;
+const RESERVE_BYTES = 64 * KIBIBYTE;
 /** Bounds memory: what one part may have before it is compressed. Of a longer one the end is kept, which is newest. */
-const MAX_FILE_BYTES = 4 * 1024 * 1024;
+const MAX_FILE_BYTES = 4 * MEBIBYTE;
 /** A file of less says nothing. */
 const LEAST_FILE_BYTES = 1024;
 

@@ -4,16 +4,17 @@ import { errnoOf } from "@picolet/protocol/guards.ts";
 import { HttpResponseError, HttpResponseReader, type ResponseHead } from "@picolet/protocol/http/response-reader.ts";
 import type { ApiError } from "@picolet/protocol/local-api/status.ts";
 import type { Millis } from "@picolet/protocol/ports.ts";
+import { KIBIBYTE, MEBIBYTE } from "@picolet/protocol/units.ts";
 import { unreachable } from "./exit-codes.ts";
 
 /**
  * Bounds memory for one answer: 110 pods of the 1.5 MB that etcd allows would be 165 MB, real ones are 1 MB together.
  */
-const MAX_BODY_BYTES = 256 * 1024 * 1024;
+const MAX_BODY_BYTES = 256 * MEBIBYTE;
 /** Bounds the head of an answer; the agent's longest is about 300 bytes. */
-const MAX_HEAD_BYTES = 16 * 1024;
+const MAX_HEAD_BYTES = 16 * KIBIBYTE;
 /** Bounds memory for one line of a watch, which is one object. */
-const MAX_LINE_BYTES = 16 * 1024 * 1024;
+const MAX_LINE_BYTES = 16 * MEBIBYTE;
 
 export interface AgentClientInit {
   readonly socketPath: string;

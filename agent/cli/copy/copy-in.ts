@@ -3,13 +3,14 @@ import { constants, type Stats } from "node:fs";
 import { lstat, open, opendir, readlink, statfs } from "node:fs/promises";
 import { join } from "node:path";
 import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { CHUNK_BYTES } from "@picolet/runtime-contract/archive/file-bytes.ts";
 import { TAR_END, tarHeader, tarPadding } from "../support/tar-writer.ts";
 
 /** File systems whose files are made when they are read: proc, sysfs, debugfs, tracefs. Source: linux/magic.h. */
 const MADE_BY_KERNEL: ReadonlySet<number> = new Set([0x9fa0, 0x62656572, 0x64626720, 0x74726163]);
 /** Their sizes are 0, or made up. A longer one, such as the memory of the machine, is left out. */
-const MAX_MADE_BYTES = 1024 * 1024;
+const MAX_MADE_BYTES = MEBIBYTE;
 
 /** As deep as a path can be: its 4096 bytes are a name and a slash each. */
 const MAX_DEPTH = 2048;

@@ -2,6 +2,7 @@
  * The checks of `edgectl doctor`: what a board needs beside the agent. To add one, write a function and put it into
  * `CHECKS`; it reads the machine through `BoardMachine` alone.
  */
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { RELEASED_AT_MS } from "@picolet/protocol/version.ts";
 import type { BoardMachine } from "./board-machine.ts";
 
@@ -38,10 +39,9 @@ export interface Check {
   readonly run: (machine: BoardMachine, settings: BoardSettings) => Finding | Promise<Finding>;
 }
 
-const MIB = 1024 * 1024;
 /** Evicting for disk begins near a tenth; half a GiB takes one image. */
 const MIN_FREE_SHARE = 0.1;
-const MIN_FREE_BYTES = 512 * MIB;
+const MIN_FREE_BYTES = 512 * MEBIBYTE;
 const MIN_FREE_INODES = 10_000;
 /** A tunnel works beyond it; exec and logs become tiresome. */
 const SLOW_HUB_MS = 1000;
@@ -208,7 +208,7 @@ function checkDisk(machine: BoardMachine, { rootDir }: BoardSettings): Finding {
   const free = machine.freeSpace(path);
   if (free === undefined) return warning(`${path} cannot be measured`, "see whether its file system is mounted");
   const share = Math.round((free.bytes / Math.max(1, free.totalBytes)) * 100);
-  const text = `${Math.floor(free.bytes / MIB)} MiB free on ${path} (${share} %)`;
+  const text = `${Math.floor(free.bytes / MEBIBYTE)} MiB free on ${path} (${share} %)`;
   if (free.bytes < MIN_FREE_BYTES || free.bytes < free.totalBytes * MIN_FREE_SHARE)
     return warning(text, "make room: pods are evicted when less than a tenth is free");
   // btrfs and others count none.

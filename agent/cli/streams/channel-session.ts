@@ -1,12 +1,13 @@
 import type { IncomingMessage } from "node:http";
 import { connect } from "node:net";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import { WebSocket } from "ws";
 
 /** kubectl's messages have as much. */
-const MESSAGE_BYTES = 32 * 1024;
+const MESSAGE_BYTES = 32 * KIBIBYTE;
 /** Bounds the reason of a refusal. */
-const MAX_REASON_BYTES = 16 * 1024;
+const MAX_REASON_BYTES = 16 * KIBIBYTE;
 /** `v5.channel.k8s.io`: this channel's message names one that has ended. */
 const CLOSE_CHANNEL = 255;
 

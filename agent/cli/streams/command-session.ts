@@ -1,13 +1,14 @@
 /** One command in a container, or its own process: input, outputs, the size of the terminal, and how it ended. */
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { CHANNEL } from "@picolet/protocol/tunnel/channel-frames.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import type { Context } from "../context/context.ts";
 import { query } from "../context/objects.ts";
 import { ChannelSession } from "./channel-session.ts";
 
 const PROTOCOL = "v5.channel.k8s.io";
 /** Bounds the status at the end. */
-const MAX_STATUS_BYTES = 64 * 1024;
+const MAX_STATUS_BYTES = 64 * KIBIBYTE;
 
 export interface ContainerTarget {
   readonly namespace: string;

@@ -5,6 +5,7 @@
 import { PANIC_RECORDS, panicRecords } from "@picolet/protocol/decisions/panic-records.ts";
 import type { PodList, StatusAnswer } from "@picolet/protocol/local-api/status.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
 import type { AgentClient } from "../context/agent-client.ts";
 import { podPath, query } from "../context/objects.ts";
@@ -39,7 +40,7 @@ const MOST_PANICS = 8;
 const EVENTS = 1000;
 /** Bounds the log of one container run. */
 const LOG_LINES = 500;
-const LOG_BYTES = 128 * 1024;
+const LOG_BYTES = 128 * KIBIBYTE;
 
 export const BUNDLE_PARTS: readonly BundlePart[] = [
   { what: "the version of edgectl", collect: () => [{ name: "edgectl.json", content: { version: VERSION } }] },

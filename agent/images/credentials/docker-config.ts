@@ -3,6 +3,7 @@
  * What is in a file is secret: no message repeats any of it.
  */
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { ImageCredentials } from "@picolet/runtime-contract/runtime-adapter.ts";
 
 export interface DockerConfigEntry {
@@ -14,7 +15,7 @@ export interface DockerConfigEntry {
 export type DockerConfigFormat = "config.json" | ".dockercfg";
 
 /** Kubernetes' own limit for a Secret, and far more than a file of credentials has. */
-export const MAX_DOCKER_CONFIG_BYTES = 1024 * 1024;
+export const MAX_DOCKER_CONFIG_BYTES = MEBIBYTE;
 /** Bounds the entries, a registry each, because each pull searches all. A larger file is refused. */
 const MAX_ENTRIES = 1024;
 

@@ -3,6 +3,7 @@ import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 
 export interface PluginCall {
   readonly program: string;
@@ -15,7 +16,7 @@ export interface PluginCall {
 /** The kubelet's. */
 const TIME_LIMIT = seconds(60);
 /** Bounds the output of a plugin: credentials of a registry have about 4 KiB. A larger output ends the program. */
-const MAX_OUTPUT_BYTES = 1024 * 1024;
+const MAX_OUTPUT_BYTES = MEBIBYTE;
 /** Bounds the plugin's error output in the message: an event has 1024 characters. */
 const MAX_COMPLAINT_LENGTH = 512;
 

@@ -8,6 +8,7 @@ import { createHash, createPublicKey, type KeyObject, verify } from "node:crypto
 import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { ImageReference, RegistryReference } from "@picolet/protocol/kubernetes/image-reference.ts";
 import type { Log } from "@picolet/protocol/ports.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import type { ImageSignature, SignedImage } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { SIGNATURE_REASON } from "../../core/pods/image-pulls.ts";
 import type { RecordFiles } from "./pull-records.ts";
@@ -32,7 +33,7 @@ interface Verified extends ImageSignature {
 }
 
 /** Bounds memory against a hostile registry: a payload of cosign's has some 250 bytes and the signer's annotations. */
-const MAX_PAYLOAD_BYTES = 64 * 1024;
+const MAX_PAYLOAD_BYTES = 64 * KIBIBYTE;
 const PAYLOAD_TYPES = ["cosign container image signature", "atomic container signature"];
 
 interface Rule extends SignatureRule {

@@ -6,13 +6,14 @@ import type { ComponentToolRequest } from "@picolet/protocol/local-api/component
 import type { Container, Pod, Volume } from "@picolet/protocol/pod/pod.ts";
 import { parsePod } from "@picolet/protocol/pod/validation/parse-pod.ts";
 import { podUid } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { DesiredPod, EnvVar, Mount } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { ANNOTATION_PREFIX } from "@picolet/runtime-wasm/shared/grants/annotation-prefix.ts";
 import { readManifest } from "../../sources/manifests/manifest-reader.ts";
 import { expandReferences } from "../../volumes/values/expand.ts";
 
 /** As much as the agent takes. */
-const MAX_MANIFEST_BYTES = 1024 * 1024;
+const MAX_MANIFEST_BYTES = MEBIBYTE;
 const UID = "edgectl-wasm";
 
 export interface ToolPod {

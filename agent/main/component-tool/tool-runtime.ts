@@ -9,6 +9,7 @@ import type { ComponentToolRequest } from "@picolet/protocol/local-api/component
 import type { Container } from "@picolet/protocol/pod/pod.ts";
 import { type Log, millis } from "@picolet/protocol/ports.ts";
 import { checkRecords } from "@picolet/protocol/telemetry/records.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { BoardServices } from "@picolet/runtime-contract/board-services.ts";
 import type { ContainerLaunch, DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { WasmAdapter } from "@picolet/runtime-wasm/adapter/wasm-adapter.ts";
@@ -23,7 +24,7 @@ import { nameFrom, type ToolPod, toolPod } from "./tool-pod.ts";
 const FOLDER_PREFIX = "edgectl-wasm-";
 const SETTINGS = { cpuCFSQuota: true, cpuPeriodUs: 100_000, podPidsLimit: -1 };
 /** `wasm.maxComponentSize`'s own. */
-const DEFAULT_MAX_COMPONENT_BYTES = 32 * 1024 * 1024;
+const DEFAULT_MAX_COMPONENT_BYTES = 32 * MEBIBYTE;
 /** Bounds the end of running components when the tool ends. */
 const KILL_TIMEOUT_MS = 10_000;
 

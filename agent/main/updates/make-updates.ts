@@ -3,6 +3,7 @@ import { readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { ignore } from "@picolet/protocol/errors.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
 import { DEFAULT_PULL_LIMITS, type RegistryAccess } from "@picolet/runtime-wasm/shared/messages/pull-request.ts";
 import { endpointsOf } from "@picolet/runtime-wasm/shared/oci/registries.ts";
@@ -30,7 +31,7 @@ export interface UpdatesParts {
 const KEYS_FOLDER = "update-keys";
 const UNIT = "picolet-boot-check.service";
 /** Bounds the program: Node's own 43 MiB, and a package that is verified as a whole. */
-const MEMORY_LIMIT_BYTES = 320 * 1024 * 1024;
+const MEMORY_LIMIT_BYTES = 320 * MEBIBYTE;
 /** Only there to end one that hangs: 250 MiB at 1 KiB a second take three days. */
 const TASK_LIMIT = seconds(7 * 24 * 3600);
 const DEBIAN_ARCHITECTURES: Readonly<Record<string, string>> = { x64: "amd64", arm64: "arm64" };

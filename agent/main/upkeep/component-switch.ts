@@ -3,6 +3,7 @@ import { aborted } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { Watch } from "@picolet/protocol/async/watch.ts";
 import type { PodUid } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { Configuration } from "../../config/configuration.ts";
 import type { PodMover, PodSwitch } from "../../core/pods/pod-admission.ts";
@@ -14,7 +15,7 @@ import { isMemorySignal } from "../../plan/eviction/eviction-signals.ts";
 import { amountOf, evictionThresholds } from "../../plan/eviction/eviction-thresholds.ts";
 
 /** The memory of the largest pull and of a usual component's transpilation, plus a third. */
-const PREPARATION_BYTES = 128 * 1024 * 1024;
+const PREPARATION_BYTES = 128 * MEBIBYTE;
 
 /** @returns whether there is memory to prepare a component without coming near an eviction threshold */
 export function makeRoomCheck(configuration: Configuration, memoryBytes: number): () => boolean {

@@ -2,6 +2,7 @@
  * The one judgement of the node. The condition Ready, /healthz, the headline and exit code of `edgectl status` and
  * `edgectl why node` all follow from its findings, by the table `NODE_STATES`. Pure.
  */
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { RuntimeHealth } from "../../core/node/runtime-health.ts";
 
 export interface StateRow {
@@ -233,4 +234,4 @@ const finding = (state: NodeState, summary: string, ...details: readonly string[
   details,
 });
 const count = (number: number, noun: string): string => `${number} ${noun}${number === 1 ? "" : "s"}`;
-const mebibytes = (bytes: number): string => `${(bytes / 1_048_576).toFixed(1)} MiB`;
+const mebibytes = (bytes: number): string => `${(bytes / MEBIBYTE).toFixed(1)} MiB`;

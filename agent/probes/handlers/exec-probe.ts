@@ -1,12 +1,13 @@
 import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
 import type { Container } from "@picolet/protocol/pod/pod.ts";
 import { type Millis, millis } from "@picolet/protocol/ports.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import type { DesiredPod, ExecResult, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { goQuote, goSeconds } from "./go-text.ts";
 import { isProbeTimeout, type ProbeOutcome, SUCCESS } from "./probe-outcome.ts";
 
 /** The kubelet's, of what a command prints. */
-const MAX_OUTPUT_BYTES = 10 * 1024;
+const MAX_OUTPUT_BYTES = 10 * KIBIBYTE;
 /** The time beyond the probe's timeout that a runtime has to kill the command and to report that. */
 const EXEC_GRACE_MS = 10_000;
 

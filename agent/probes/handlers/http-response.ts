@@ -1,15 +1,16 @@
 /** HTTP responses as a probe reads them: leniently, as Go's client does, and with its error texts. */
 import { HttpResponseError, HttpResponseReader, type ResponseLimits } from "@picolet/protocol/http/response-reader.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import { goQuote } from "./go-text.ts";
 
 /** The kubelet reads no more of a body, and takes the response as complete then. */
-export const MAX_BODY_BYTES = 10 * 1024;
+export const MAX_BODY_BYTES = 10 * KIBIBYTE;
 
 const LIMITS: ResponseLimits = {
   // Bounds time against an endless head; the kubelet's limit is 10 MiB.
-  maxHeadBytes: 256 * 1024,
+  maxHeadBytes: 256 * KIBIBYTE,
   // Bounds memory for each probe under way; the wanted headers are short.
-  maxLineBytes: 8 * 1024,
+  maxLineBytes: 8 * KIBIBYTE,
   maxBodyBytes: MAX_BODY_BYTES,
   wanted: new Set(["location"]),
   isLenient: true,

@@ -15,11 +15,12 @@ import {
 } from "node:fs";
 import { dirname, join } from "node:path";
 import { errnoOf } from "@picolet/protocol/guards.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 
 /**
  * The kubelet takes 10 MB; a Pod of more than 1 MiB could be stored by no API server, and many small files do as well.
  */
-export const MAX_FILE_BYTES = 1024 * 1024;
+export const MAX_FILE_BYTES = MEBIBYTE;
 /**
  * Ten times what a node runs. Those that pods run of come first, then the first by name; the rest is named as left out.
  */

@@ -2,6 +2,7 @@
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { KeyvalueBucketReport, KeyvalueKeyList } from "@picolet/protocol/local-api/status.ts";
 import type { Log } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { type BucketGrant, ServiceRefusal } from "@picolet/runtime-contract/board-services.ts";
 import type { BucketName, KeyvalueBuckets } from "../../core/store/keyvalue-buckets.ts";
 import type { Bucket, BucketTables, KeyRange } from "./bucket-tables.ts";
@@ -20,7 +21,7 @@ export interface KeyvalueAdministrationComponents {
 }
 
 /** The quota of a bucket that no pod names: the largest that a pod could name. */
-const UNNAMED = { maxBytes: 32 * 1024 * 1024, maxKeys: 100_000 };
+const UNNAMED = { maxBytes: 32 * MEBIBYTE, maxKeys: 100_000 };
 
 const NO_SUCH_KEY = "no-such-key";
 

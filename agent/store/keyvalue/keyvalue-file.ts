@@ -2,6 +2,7 @@
 import { closeSync, existsSync, mkdirSync, openSync } from "node:fs";
 import { dirname } from "node:path";
 import { describeError } from "@picolet/protocol/errors.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { ServiceRefusal } from "@picolet/runtime-contract/board-services.ts";
 import { Connection } from "../connection.ts";
 import { faultOf } from "../faults.ts";
@@ -10,7 +11,7 @@ import { checkPages, corrupt } from "../schema.ts";
 import { APPLICATION_ID, BucketTables, FORMAT, TABLES } from "./bucket-tables.ts";
 
 /** All buckets of a board: two of the largest. Checked in a second or two on an SD card. */
-const MAX_BYTES = 64 * 1024 * 1024;
+const MAX_BYTES = 64 * MEBIBYTE;
 
 export interface KeyvalueFileInit {
   /** Absolute. */

@@ -1,9 +1,10 @@
 /** Reads the requests of runners, which may send anything. Pure. */
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { type Plain, type ServiceMessage, ServiceRefusal } from "@picolet/runtime-contract/board-services.ts";
 
 /** As `wit/board/keyvalue.wit` says. */
 const MAX_KEY_BYTES = 1024;
-const MAX_VALUE_BYTES = 1_048_576;
+const MAX_VALUE_BYTES = MEBIBYTE;
 const MAX_KEYS = 1024;
 const MAX_NAME_LENGTH = 1024;
 

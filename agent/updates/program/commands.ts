@@ -2,6 +2,7 @@
 import { spawn } from "node:child_process";
 import { onAbort } from "@picolet/protocol/async/abort.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 
 export interface CommandResult {
   readonly exitCode: number;
@@ -14,7 +15,7 @@ export interface CommandResult {
 export type RunCommand = (command: readonly string[], signal: AbortSignal) => Promise<CommandResult>;
 
 /** Bounds each output of one program; `rauc info` of a bundle has some KiB. */
-const MAX_OUTPUT = 256 * 1024;
+const MAX_OUTPUT = 256 * KIBIBYTE;
 /** The agent passes no environment on. */
 const ENVIRONMENT = { PATH: "/usr/sbin:/usr/bin:/sbin:/bin", LC_ALL: "C", DEBIAN_FRONTEND: "noninteractive" };
 /** Bounds what of an output a message shows. */

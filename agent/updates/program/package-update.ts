@@ -4,6 +4,7 @@ import { copyFile, mkdir, open, readdir, readFile, rename, rm, stat } from "node
 import { join } from "node:path";
 import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { downloadBlob } from "@picolet/runtime-wasm/registry/blob-download.ts";
 import { syncDirectory } from "@picolet/runtime-wasm/shared/files/durable-files.ts";
 import { DEFAULT_PULL_LIMITS } from "@picolet/runtime-wasm/shared/messages/pull-request.ts";
@@ -17,7 +18,7 @@ import { isOtherVersion } from "./version-rules.ts";
 type PackageTask = Extract<UpdateTask, { want: "agent" }>;
 
 /** Bounds memory: Ed25519 signs a message as a whole. Packages have at most 60 MiB, uncompressed ones 140. */
-const MAX_PACKAGE_BYTES = 192 * 1024 * 1024;
+const MAX_PACKAGE_BYTES = 192 * MEBIBYTE;
 /** Unpacked, packed again, and the new one: in multiples of the package's own size. */
 const ROOM_FACTOR = 4;
 /** Base64 of 64 bytes, with a line feed. */

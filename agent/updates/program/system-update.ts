@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { isRecord } from "@picolet/protocol/guards.ts";
 import type { Clock, Random } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { downloadBlob } from "@picolet/runtime-wasm/registry/blob-download.ts";
 import type { Descriptor } from "@picolet/runtime-wasm/registry/documents.ts";
 import type { RegistryClient } from "@picolet/runtime-wasm/registry/registry-client.ts";
@@ -26,7 +27,7 @@ type SystemTask = Extract<UpdateTask, { want: "os" }>;
 
 const BUNDLE = "bundle.raucb";
 /** What is left of the disk besides a bundle that has to be stored first. */
-export const SPARE_BYTES = 64 * 1024 * 1024;
+export const SPARE_BYTES = 64 * MEBIBYTE;
 
 export async function updateSystem(
   components: UpdateProgramComponents,
@@ -98,7 +99,7 @@ export async function checkRoom(directory: string, sizeBytes: number): Promise<v
   const { bavail, bsize } = await statfs(directory);
   const free = bavail * bsize;
   if (free >= sizeBytes + SPARE_BYTES) return;
-  const [needed, there] = [sizeBytes + SPARE_BYTES, free].map((bytes) => Math.ceil(bytes / 1_048_576));
+  const [needed, there] = [sizeBytes + SPARE_BYTES, free].map((bytes) => Math.ceil(bytes / MEBIBYTE));
   const message = `it needs ${needed} MiB of free disk below ${directory}, and there are ${there}`;
   throw new PicoletError("resource_exhausted", message, { retryable: true });
 }

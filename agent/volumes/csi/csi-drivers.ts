@@ -2,13 +2,14 @@ import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
 import type { CsiDriverReport } from "@picolet/protocol/tunnel/csi-report.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { GrpcClient, type GrpcMethod } from "@picolet/runtime-cri/wire/grpc-client.ts";
 import { csiNode } from "./csi-messages.ts";
 
 /** The kubelet's limit for one call of a driver. */
 const CALL_TIMEOUT_MS = 120_000;
 /** Bounds what a driver can make the agent read; answers of the node service have a few hundred bytes. */
-const MAX_ANSWER_BYTES = 1024 * 1024;
+const MAX_ANSWER_BYTES = MEBIBYTE;
 /** Bounds memory against plugins without end. Nodes have a handful of drivers. */
 const MAX_DRIVERS = 64;
 /** The API's limits for `nodeID` and for the name of a driver (CSINode). */

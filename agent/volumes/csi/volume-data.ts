@@ -3,10 +3,11 @@ import { open, readFile, rename, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 
 const FILE = "vol_data.json";
 /** A handle has at most 128 KiB by the API's limits of a PersistentVolume; a larger file is not one of ours. */
-const MAX_BYTES = 256 * 1024;
+const MAX_BYTES = 256 * KIBIBYTE;
 
 /** The kubelet's keys. */
 export interface VolumeData {

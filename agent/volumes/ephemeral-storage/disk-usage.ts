@@ -2,6 +2,7 @@ import { execFile } from "node:child_process";
 import { setPriority } from "node:os";
 import { cancelled } from "@picolet/protocol/async/abort.ts";
 import { ignore, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
+import { KIBIBYTE, MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { DiskUsage } from "../../core/node/usage.ts";
 
 /**
@@ -12,7 +13,7 @@ const MAX_PATHS = 512;
 /** A folder with millions of files on a slow card; what takes longer is not measured. */
 const TIMEOUT_MS = 600_000;
 /** 512 lines of a path each. */
-const MAX_OUTPUT_BYTES = 1024 * 1024;
+const MAX_OUTPUT_BYTES = MEBIBYTE;
 /** The nice value of the lowest priority. */
 const LOWEST_PRIORITY = 19;
 
@@ -31,7 +32,8 @@ export async function diskUsage(
     const blocks = counts(await du("-k", some, signal));
     // Another run over what the kernel has in memory by now. BusyBox' du cannot count them.
     const inodes = counts(await du("--inodes", some, signal).catch(withoutInodes));
-    for (const [path, kibibytes] of blocks) usage.set(path, { bytes: kibibytes * 1024, inodes: inodes.get(path) ?? 0 });
+    for (const [path, kibibytes] of blocks)
+      usage.set(path, { bytes: kibibytes * KIBIBYTE, inodes: inodes.get(path) ?? 0 });
   }
   return usage;
 }

@@ -5,6 +5,7 @@ import { errnoOf } from "@picolet/protocol/guards.ts";
 import { kubeTime } from "@picolet/protocol/kube-time.ts";
 import type { Clock, Millis } from "@picolet/protocol/ports.ts";
 import { millis } from "@picolet/protocol/ports.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { ClusterObjects, IssuedToken } from "../../core/hub/cluster-objects.ts";
 import type { Sealer } from "../../core/store/sealer.ts";
@@ -21,7 +22,7 @@ export interface TokenSource {
 const REFRESH_SHARE = 0.8;
 const MAX_AGE_MS = 86_400_000;
 /** Bounds a read. A token has 1 to 2 KiB, so a larger file is not one of ours. */
-const MAX_KEPT_BYTES = 64 * 1024;
+const MAX_KEPT_BYTES = 64 * KIBIBYTE;
 
 /**
  * Tokens of pods' service accounts. They are kept beside the pod's volumes on disk, so that a board that starts with no

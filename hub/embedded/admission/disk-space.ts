@@ -1,6 +1,7 @@
 import { statfsSync } from "node:fs";
 import { dirname } from "node:path";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { StatusError } from "../api/status-error.ts";
 
 /**
@@ -36,8 +37,8 @@ const MAX_AGE_MS = 1000;
  * administrator comes. A fiftieth of a small disk, no more of a large one than that takes.
  */
 const RESERVE_SHARE = 1 / 50;
-const MIN_RESERVE_BYTES = 32 * 1024 * 1024;
-const MAX_RESERVE_BYTES = 256 * 1024 * 1024;
+const MIN_RESERVE_BYTES = 32 * MEBIBYTE;
+const MAX_RESERVE_BYTES = 256 * MEBIBYTE;
 /** A client that comes back sooner finds nothing changed. */
 const RETRY_SECONDS = 30;
 

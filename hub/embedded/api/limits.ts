@@ -3,12 +3,13 @@
  * limits bound the time that a request keeps the event loop. The worst body that they let through, a server-side apply
  * of 4,096 keys over another manager's, takes 80 ms on one core of 2.5 GHz, in two parts.
  */
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { StatusError } from "./status-error.ts";
 
 /** As Kubernetes: twice what its storage takes, so that an object and its patch fit. */
-export const MAX_BODY_BYTES = 3 * 1024 * 1024;
+export const MAX_BODY_BYTES = 3 * MEBIBYTE;
 /** An object as it is stored, in UTF-8: etcd's `--max-request-bytes`, which bounds every object in Kubernetes. */
-export const MAX_OBJECT_BYTES = 1.5 * 1024 * 1024;
+export const MAX_OBJECT_BYTES = 1.5 * MEBIBYTE;
 /**
  * Objects, lists and scalars in one body: those of the longest JSON patch, 10,000 operations with path, from and value.
  */

@@ -9,11 +9,12 @@ import {
   qualifiedNameProblems,
 } from "@picolet/protocol/kubernetes/name-rules.ts";
 import type { Random } from "@picolet/protocol/ports.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import { type FieldError, forbiddenValue, invalidValue, requiredValue, tooLongValue } from "./field-errors.ts";
 import type { ApiMetadata, ApiObject, ResourceDefinition } from "./resource-definition.ts";
 
 /** Kubernetes' limit for all annotations of one object together. */
-const MAX_ANNOTATION_BYTES = 256 * 1024;
+const MAX_ANNOTATION_BYTES = 256 * KIBIBYTE;
 /** Kubernetes cuts the base of a generated name so that the whole is a label. */
 const MAX_GENERATED_BASE = 58;
 /** No vowels and no digits that look like them: no words by accident. */

@@ -1,5 +1,7 @@
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
+
 /** Texts that are read in one part: 1 to 5 ms. */
-export const SLICE_BYTES = 256 * 1024;
+export const SLICE_BYTES = 256 * KIBIBYTE;
 /** Work that took longer is not carried on in the same round. */
 export const SLICE_MS = 10;
 

@@ -11,6 +11,7 @@ import { endAnswer } from "@picolet/kubelet-api/pipes/unread-body.ts";
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { ignore, isCancelled, isPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, millis } from "@picolet/protocol/ports.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import { budgetOf } from "../admission/quotas.ts";
 import { apiVersionOf, type UserInfo } from "../api/resource-definition.ts";
 import { badRequest, internalError, methodNotAllowed, pathNotFound, StatusError } from "../api/status-error.ts";
@@ -47,7 +48,7 @@ export const MAX_URL_LENGTH = 16_384;
 const ANSWER_MS = 60_000;
 const ANSWER_BYTES_PER_MS = 16;
 /** Smaller answers are not worth the time. As Kubernetes. */
-export const MIN_GZIP_BYTES = 128 * 1024;
+export const MIN_GZIP_BYTES = 128 * KIBIBYTE;
 
 /** Verbs of requests with a body. */
 const BODY_VERBS: ReadonlySet<RequestVerb> = new Set(["create", "update", "patch", "delete", "deletecollection"]);

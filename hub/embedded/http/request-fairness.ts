@@ -14,6 +14,7 @@ import { cancelled } from "@picolet/protocol/async/abort.ts";
 import { NODES_GROUP } from "@picolet/protocol/pki/node-subject.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
+import { KIBIBYTE, MEBIBYTE } from "@picolet/protocol/units.ts";
 import { budgetOf, type IdentityKind, identityKindOf } from "../admission/quotas.ts";
 import { bodyTooLarge, MAX_BODY_BYTES, tooLarge } from "../api/limits.ts";
 import type { UserInfo } from "../api/resource-definition.ts";
@@ -50,15 +51,15 @@ const LEVEL_QUEUE = 5000;
 export const WAIT_LIMIT = seconds(15);
 
 /** Bytes of bodies and answers that one flow has in memory: five of the largest bodies. */
-export const FLOW_BYTES = 16 * 1024 * 1024;
+export const FLOW_BYTES = 16 * MEBIBYTE;
 /** Bytes of all flows; when they are used up, each flow has an equal part of them. */
-export const TOTAL_BYTES = 128 * 1024 * 1024;
+export const TOTAL_BYTES = 128 * MEBIBYTE;
 
 /** One list without pages; it is three times in memory while its answer is made. */
 export const MAX_LIST_BYTES = 2 * TOTAL_BYTES;
 
 /** Reading, checking and writing 64 KiB takes as long as an ordinary request. */
-const BYTES_PER_WIDTH = 64 * 1024;
+const BYTES_PER_WIDTH = 64 * KIBIBYTE;
 /** Reading and filtering a hundred objects takes as long, too. */
 const OBJECTS_PER_WIDTH = 100;
 const MAX_WIDTH = 64;

@@ -2,14 +2,15 @@ import { extname } from "node:path";
 import { Worker } from "node:worker_threads";
 import { ignore } from "@picolet/protocol/errors.ts";
 import { type Clock, type Millis, seconds } from "@picolet/protocol/ports.ts";
+import { KIBIBYTE, MEBIBYTE } from "@picolet/protocol/units.ts";
 import { tooLarge } from "../api/limits.ts";
 import { badRequest, StatusError } from "../api/status-error.ts";
 import { readYaml, type YamlReading } from "./yaml-text.ts";
 
 /** Kubernetes' own limit for the data of a ConfigMap. kubectl and client libraries send JSON, up to 3 MiB. */
-export const MAX_YAML_BYTES = 1024 * 1024;
+export const MAX_YAML_BYTES = MEBIBYTE;
 /** Smaller texts are read at once: up to 40 ms for the worst, 8 ms for an ordinary manifest of this size. */
-const MAX_INLINE_BYTES = 4 * 1024;
+const MAX_INLINE_BYTES = 4 * KIBIBYTE;
 /** Far above the 2 s of `MAX_TOKENS`, for a text that finds a slow path in the parser. */
 const DEADLINE = seconds(10);
 /** Texts of one user that wait for the thread; further ones are answered with 429. */

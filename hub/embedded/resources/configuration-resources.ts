@@ -1,12 +1,13 @@
 /** ConfigMaps, Secrets, ServiceAccounts. */
 import { configKeyProblems } from "@picolet/protocol/kubernetes/name-rules.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { type FieldError, forbiddenValue, invalidValue, requiredValue, tooLongValue } from "../api/field-errors.ts";
 import { immutableFields, listAt, mappingAt, sameValue, section, setDefault } from "../api/object-fields.ts";
 import type { ApiObject, ResourceDefinition } from "../api/resource-definition.ts";
 import { ageColumn, column, field, nameColumn } from "../printing/columns.ts";
 
 /** Bytes of all values of a ConfigMap or a Secret together: what etcd takes, less the object around them. */
-const MAX_DATA_BYTES = 1_048_576;
+const MAX_DATA_BYTES = MEBIBYTE;
 /** As Kubernetes prints a path of which it names nothing. */
 const NO_PATH = "[]";
 

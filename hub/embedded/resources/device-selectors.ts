@@ -1,4 +1,5 @@
 /** Validation of the parts of device classes and claims that say which devices they take. */
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import { type FieldError, forbiddenValue, invalidValue, requiredValue, tooLongValue } from "../api/field-errors.ts";
 import { listAt, textAt } from "../api/object-fields.ts";
 import { MAX_EXPRESSION_BYTES, type SelectorCompiler } from "../expressions/selector-compiler.ts";
@@ -9,7 +10,7 @@ const MAX_SELECTORS = 32;
  * Expressions of one object together. It takes a core 5 ms to compile a KiB, so this bounds a write to 80 ms, as the
  * worst body does. Kubernetes bounds each expression alone; real claims have 0.2 KiB.
  */
-const MAX_EXPRESSIONS_BYTES = 16 * 1024;
+const MAX_EXPRESSIONS_BYTES = 16 * KIBIBYTE;
 
 /** Compiles the selectors of one object. */
 export class SelectorProblems {

@@ -1,6 +1,7 @@
 /** Header blocks of SPDY/3: pairs of names and values in a zlib stream that goes through the whole connection. */
 import { createInflate, type Inflate } from "node:zlib";
 import { PicoletError, toPicoletError } from "@picolet/protocol/errors.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 
 /**
  * The dictionary that both ends of SPDY/3 assume before their first header block: words, each after its length in four
@@ -45,10 +46,10 @@ export type SpdyHeaders = Readonly<Record<string, string>>;
  * Bounds one unpacked block against a hostile peer: Kubernetes sends a few hundred bytes. A larger one ends the
  * connection.
  */
-const MAX_BLOCK_BYTES = 64 * 1024;
+const MAX_BLOCK_BYTES = 64 * KIBIBYTE;
 const MAX_PAIRS = 128;
 /** Output of the inflater at one time. */
-const INFLATE_CHUNK_BYTES = 4 * 1024;
+const INFLATE_CHUNK_BYTES = 4 * KIBIBYTE;
 /** A stored block of deflate (RFC 1951, 3.2.4) has a length of two bytes. */
 const MAX_STORED_BYTES = 0xffff;
 

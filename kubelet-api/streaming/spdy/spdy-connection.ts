@@ -1,5 +1,6 @@
 import { joinSignals, onAbort } from "@picolet/protocol/async/abort.ts";
 import { ignore, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import type { BytePipe } from "../../pipes/byte-pipe.ts";
 import { HeaderPacker, HeaderUnpacker, type SpdyHeaders } from "./header-block.ts";
 import {
@@ -17,7 +18,7 @@ import {
 import { SpdyStream, type StreamLink } from "./spdy-stream.ts";
 
 /** The draft's, for streams and for the connection. */
-const DEFAULT_WINDOW_BYTES = 64 * 1024;
+const DEFAULT_WINDOW_BYTES = 64 * KIBIBYTE;
 const MAX_WINDOW_BYTES = 0x7fff_ffff;
 /** Consumed bytes are given back when they are half of the window. */
 const GIVE_BACK_BYTES = DEFAULT_WINDOW_BYTES / 2;

@@ -1,12 +1,13 @@
 /** Frames of SPDY/3.1 (draft-mbelshe-httpbis-spdy-00 with the connection's flow control of 3.1). Pure. */
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 
 const VERSION = 3;
 const HEADER_BYTES = 8;
 /** Bounds a control frame's payload: header blocks have a few hundred bytes. A longer one ends the connection. */
-export const MAX_CONTROL_BYTES = 16 * 1024;
+export const MAX_CONTROL_BYTES = 16 * KIBIBYTE;
 /** Payload of one data frame of ours; longer ones would hold up other streams. */
-export const MAX_DATA_BYTES = 32 * 1024;
+export const MAX_DATA_BYTES = 32 * KIBIBYTE;
 const MAX_SETTINGS = 32;
 
 const TYPE = { synStream: 1, synReply: 2, rstStream: 3, settings: 4, ping: 6, goAway: 7, headers: 8, windowUpdate: 9 };

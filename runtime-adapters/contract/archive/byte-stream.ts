@@ -6,6 +6,7 @@ import { Readable } from "node:stream";
 import { constants, createGunzip, createZstdDecompress } from "node:zlib";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
+import { GIBIBYTE, MEBIBYTE } from "@picolet/protocol/units.ts";
 import { type ByteStream, CHUNK_BYTES } from "./file-bytes.ts";
 
 /** Makes a stream of any source of pieces. A piece that is larger than a read is kept for the next one. */
@@ -45,12 +46,12 @@ class ChunkBytes implements ByteStream {
 export const streamOf = (chunks: AsyncIterable<Uint8Array>): ByteStream => new ChunkBytes(chunks);
 
 /** Bounds one decompressed archive or layer; components have some 30 MiB. */
-const MAX_INFLATED_BYTES = 1024 * 1024 * 1024;
+const MAX_INFLATED_BYTES = GIBIBYTE;
 /**
  * Detects a decompression bomb beyond `RATIO_FROM_BYTES`: code shrinks to a third, a file of zeroes to a thousandth.
  */
 const MAX_RATIO = 200;
-const RATIO_FROM_BYTES = 16 * 1024 * 1024;
+const RATIO_FROM_BYTES = 16 * MEBIBYTE;
 /** Binary logarithm; as much memory as a stream may ask for: 16 MiB. zstd's own command takes no more by default. */
 const ZSTD_WINDOW_LOG = 24;
 

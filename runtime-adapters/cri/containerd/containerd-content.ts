@@ -1,5 +1,6 @@
 /** Progress of a pull, from containerd's content service: CRI has none. An image's manifest names its parts. */
 import { parseImageReference, type RegistryReference } from "@picolet/protocol/kubernetes/image-reference.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { PullProgress } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { CONFIG_LABEL, type ContainerdServices, type ContentInfo } from "../wire/containerd-services.ts";
 
@@ -7,7 +8,7 @@ import { CONFIG_LABEL, type ContainerdServices, type ContentInfo } from "../wire
 const SOURCE_LABEL = "containerd.io/distribution.source";
 
 /** One of 100 layers has 20 KiB; the specification asks registries to take 4 MiB. A larger one is not looked into. */
-const MAX_MANIFEST_BYTES = 1024 * 1024;
+const MAX_MANIFEST_BYTES = MEBIBYTE;
 /** Tags of one repository on a node; of more, those that came last are looked into. */
 const MAX_MANIFESTS = 16;
 /** An image has 127 layers at most on overlayfs. */

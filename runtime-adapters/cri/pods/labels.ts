@@ -1,3 +1,5 @@
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
+
 /**
  * Labels and annotations on sandboxes and containers: the kubelet's own, so that crictl and log collectors find what
  * they know, and ours.
@@ -36,4 +38,4 @@ export const ANNOTATION = {
 } as const;
 
 /** containerd gives the annotations of every sandbox with every list: 50 of these would be 3 MiB a relist. */
-export const MAX_MANIFEST_BYTES = 64 * 1024;
+export const MAX_MANIFEST_BYTES = 64 * KIBIBYTE;

@@ -1,6 +1,7 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { hugePageName } from "@picolet/protocol/cgroup/huge-pages.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 
 /** The facts of the machine that decide which limits a container can have. */
 export interface RuntimeMachine {
@@ -19,7 +20,7 @@ export function readRuntimeMachine(root = "/"): RuntimeMachine {
   return {
     unifiedCgroups,
     swapAccounting: existsSync(join(root, unifiedCgroups ? ownSwapLimit(root) : V1_SWAP_LIMIT)),
-    swapBytes: Number(/^SwapTotal:\s*(\d+) kB/m.exec(textOf(root, "proc/meminfo"))?.[1] ?? 0) * 1024,
+    swapBytes: Number(/^SwapTotal:\s*(\d+) kB/m.exec(textOf(root, "proc/meminfo"))?.[1] ?? 0) * KIBIBYTE,
     hugePageSizes: hugePageSizes(root),
   };
 }
@@ -40,7 +41,7 @@ function hugePageSizes(root: string): string[] {
     .map((name) => Number(/^hugepages-(\d+)kB$/.exec(name)?.[1]))
     .filter((kilobytes) => kilobytes > 0)
     .sort((a, b) => a - b)
-    .map((kilobytes) => hugePageName(kilobytes * 1024));
+    .map((kilobytes) => hugePageName(kilobytes * KIBIBYTE));
 }
 
 function textOf(root: string, path: string): string {

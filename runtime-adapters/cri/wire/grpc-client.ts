@@ -4,6 +4,7 @@
  */
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { Deadlines } from "./deadlines.ts";
 import { type CallEvents, GrpcCall } from "./grpc-call.ts";
 import { withPrefix } from "./grpc-messages.ts";
@@ -14,7 +15,7 @@ import { nameOf, type ServerAddress } from "./http2-connection.ts";
 import type { MessageDecoder, MessageEncoder } from "./protobuf.ts";
 
 /** Bounds one message, either way. containerd's own limit; ExecSync may send as much. */
-const MAX_MESSAGE_BYTES = 16 * 1024 * 1024;
+const MAX_MESSAGE_BYTES = 16 * MEBIBYTE;
 const DEFAULT_CONNECT_TIMEOUT_MS = 5_000;
 /** grpc-timeout has at most 8 digits. */
 const MAX_TIMEOUT_VALUE = 99_999_999;

@@ -1,6 +1,7 @@
 /** The server's side of one HTTP/2 connection (RFC 9113) that carries unary gRPC calls. No push, no priorities. */
 import type { Socket } from "node:net";
 import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
+import { KIBIBYTE, MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { Deadline, Deadlines } from "./deadlines.ts";
 import { MessageAssembler, withPrefix } from "./grpc-messages.ts";
 import { printableStatus } from "./grpc-status.ts";
@@ -22,13 +23,13 @@ const PREFACE = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
 const DEFAULT_WINDOW_BYTES = 65_535;
 const MAX_WINDOW_BYTES = 0x7fff_ffff;
 /** Requests name a socket or a pod. One message fits in a stream's first window, which is never given back. */
-const MAX_REQUEST_BYTES = 16 * 1024;
+const MAX_REQUEST_BYTES = 16 * KIBIBYTE;
 /** Calls of one connection at once, also those that the client has given up but whose answer is being made. */
 const MAX_CALLS = 16;
 /** From a call's headers until its answer was handed to the socket. */
 const CALL_TIMEOUT_MS = 10_000;
 /** Answers to PING and SETTINGS that the other side does not read: it floods. */
-const MAX_UNSENT_BYTES = 4 * 1024 * 1024;
+const MAX_UNSENT_BYTES = 4 * MEBIBYTE;
 
 /** A method as the server finds it: bytes in, bytes out. */
 export interface ServedMethod {

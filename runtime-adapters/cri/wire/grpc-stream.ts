@@ -1,4 +1,5 @@
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import type { CallEvents, GrpcCall } from "./grpc-call.ts";
 import { withPrefix } from "./grpc-messages.ts";
 import type { MessageDecoder, MessageEncoder } from "./protobuf.ts";
@@ -7,7 +8,7 @@ import type { MessageDecoder, MessageEncoder } from "./protobuf.ts";
  * Bytes of received messages that wait to be taken. Beyond it the sender's window is not refilled, so that a stream
  * holds at most this, one window and one message.
  */
-const MAX_QUEUED_BYTES = 256 * 1024;
+const MAX_QUEUED_BYTES = 256 * KIBIBYTE;
 
 interface Queued<A> {
   readonly value: A;

@@ -1,5 +1,6 @@
 /** HPACK, RFC 7541: header compression of HTTP/2. */
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import { decodeHuffman } from "./huffman.ts";
 
 /** Name, value, name, value …, in the order of the wire. Names are in lower case as HTTP/2 demands. */
@@ -11,7 +12,7 @@ export const HEADER_TABLE_BYTES = 4096;
  * Bounds one decoded header list, counted as RFC 9113 section 6.5.2 does. grpc-message carries containerd's errors,
  * which may quote a runtime's stderr; nothing else is large. A longer list fails the connection.
  */
-export const MAX_HEADER_LIST_BYTES = 64 * 1024;
+export const MAX_HEADER_LIST_BYTES = 64 * KIBIBYTE;
 const ENTRY_OVERHEAD_BYTES = 32;
 
 const STATIC_TABLE: HeaderList = [

@@ -4,6 +4,7 @@
  */
 import { connect as connectSocket, type Socket } from "node:net";
 import { isPicoletError, PicoletError, type PicoletErrorInit } from "@picolet/protocol/errors.ts";
+import { KIBIBYTE, MEBIBYTE } from "@picolet/protocol/units.ts";
 import { type HeaderList, HpackDecoder, MAX_HEADER_LIST_BYTES } from "./hpack.ts";
 import {
   ERROR_CODE,
@@ -21,20 +22,20 @@ import {
 
 const PREFACE = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
 /** Every read goes into one buffer, for the life of the connection. A relist of 50 pods is 3 to 5 reads. */
-const READ_BUFFER_BYTES = 32 * 1024;
+const READ_BUFFER_BYTES = 32 * KIBIBYTE;
 /** RFC 9113 section 6.9.2. */
 const DEFAULT_WINDOW_BYTES = 65_535;
 const MAX_WINDOW_BYTES = 0x7fff_ffff;
 /** Bounds the data of one stream that its reader has not taken: a relist of 100 pods in one go. */
-const STREAM_WINDOW_BYTES = 256 * 1024;
+const STREAM_WINDOW_BYTES = 256 * KIBIBYTE;
 /** Bounds unread data on all streams together. */
-const CONNECTION_WINDOW_BYTES = 1024 * 1024;
+const CONNECTION_WINDOW_BYTES = MEBIBYTE;
 /** Requests that wait for a place under the other side's limit of concurrent streams; more fail at once. */
 const MAX_WAITING_STREAMS = 1_000;
 /** Pieces of one request that wait for the flow-control window; a sender that does not wait for them fails. */
 const MAX_WAITING_PIECES = 16;
 /** Bytes that the other side does not read; a connection with more is given up. Larger than the largest message. */
-const MAX_UNSENT_BYTES = 32 * 1024 * 1024;
+const MAX_UNSENT_BYTES = 32 * MEBIBYTE;
 /** Stream identifiers are odd and 31 bits long. */
 const LAST_STREAM_ID = 0x7fff_ffff;
 

@@ -1,5 +1,6 @@
 /** Frames of HTTP/2 (RFC 9113 section 4 and 6), cut out of a byte stream with no allocation per read. */
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 
 export const FRAME_HEADER_BYTES = 9;
 /** The protocol's smallest maximum. We never announce more, so a longer frame is an error. */
@@ -8,7 +9,7 @@ export const MAX_FRAME_BYTES = 16_384;
  * Bounds one header block before decompression, HEADERS and CONTINUATION together. Compressed it is never longer than
  * its list (MAX_HEADER_LIST_BYTES), but for a little overhead. More fails the connection.
  */
-const MAX_HEADER_BLOCK_BYTES = 80 * 1024;
+const MAX_HEADER_BLOCK_BYTES = 80 * KIBIBYTE;
 /** Empty CONTINUATION frames would otherwise go on for ever (CVE-2024-27316 and its kin). */
 const MAX_CONTINUATIONS = 16;
 

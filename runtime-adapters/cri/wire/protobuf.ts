@@ -6,6 +6,7 @@
  * declared are skipped too. https://protobuf.dev/programming-guides/encoding/
  */
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { MAX_VARINT_BYTES, VarintReader } from "@picolet/protocol/varint-reader.ts";
 
 /** CRI nests 6 deep at most; a message that nests deeper than this is not one of ours. */
@@ -16,7 +17,7 @@ const MAX_DEPTH = 16;
  */
 const MAX_ELEMENTS = 200_000;
 /** An encoder that needs more fails with `resource_exhausted`: containerd accepts 16 MiB. */
-const MAX_ENCODED_BYTES = 16 * 1024 * 1024;
+const MAX_ENCODED_BYTES = 16 * MEBIBYTE;
 const INITIAL_ENCODER_BYTES = 512;
 /** Below this length a string is decoded byte by byte when it is ASCII, which beats the call into the runtime. */
 const SHORT_STRING_BYTES = 12;

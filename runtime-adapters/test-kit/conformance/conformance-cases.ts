@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
 import { millis, type PodUid, seconds } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { type Bench, type ConformanceCase, desiredPod } from "./conformance-bench.ts";
 import type { ProgramLine } from "./conformance-fixture.ts";
 import { STREAMS } from "./conformance-streams.ts";
@@ -691,7 +692,7 @@ const CGROUPS: readonly ConformanceCase[] = [
       }
       assert.equal(shares, 256);
       assert.equal(await bench.fixture.readCgroup(id, "cpu.cfs_quota_us"), 50_000);
-      assert.equal(await bench.fixture.readCgroup(id, "memory.limit_in_bytes"), 64 * 1024 * 1024);
+      assert.equal(await bench.fixture.readCgroup(id, "memory.limit_in_bytes"), 64 * MEBIBYTE);
     },
   },
   {
@@ -720,7 +721,7 @@ const CGROUPS: readonly ConformanceCase[] = [
         const resources = { requests: { cpu, memory: "32Mi" }, limits: { cpu, memory: `${mebibytes}Mi` } };
         await bench.update(pod, id, resources);
         const milli = Number.parseInt(cpu, 10);
-        assert.deepEqual(await values(), [Math.floor((milli * 1024) / 1000), milli * 100, mebibytes * 1024 * 1024]);
+        assert.deepEqual(await values(), [Math.floor((milli * 1024) / 1000), milli * 100, mebibytes * MEBIBYTE]);
       }
       assert.deepEqual((await bench.container(pod, id)).state, state);
     },
@@ -746,7 +747,7 @@ const CGROUPS: readonly ConformanceCase[] = [
         context.skip("this machine lets us read or make no cgroups");
         return;
       }
-      assert.deepEqual([cpu, ...others], [0, 0, -1, 256, 64 * 1024 * 1024]);
+      assert.deepEqual([cpu, ...others], [0, 0, -1, 256, 64 * MEBIBYTE]);
       await bench.update(pod, id, undefined, { cpus: "1", mems: "" });
       assert.deepEqual(await values(), [1, ...others]);
       await bench.update(pod, id, GIVEN, { ...cpuset, cpus: "1" });

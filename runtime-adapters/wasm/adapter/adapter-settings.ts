@@ -2,6 +2,7 @@
 import { accessSync, constants } from "node:fs";
 import type { CgroupSettings } from "@picolet/protocol/cgroup/cgroup-values.ts";
 import { type Clock, type Log, type Millis, seconds } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { BoardServices } from "@picolet/runtime-contract/board-services.ts";
 import type { CgroupPort } from "@picolet/runtime-contract/cgroup-port.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
@@ -83,7 +84,7 @@ export interface WasmLimits {
   readonly denseTurnTimeout?: Millis | undefined;
 }
 
-const DEFAULT_TRANSPILE_MEMORY_BYTES = 512 * 1024 * 1024;
+const DEFAULT_TRANSPILE_MEMORY_BYTES = 512 * MEBIBYTE;
 const DEFAULT_TRANSPILE_TIMEOUT = seconds(300);
 const DEFAULT_START_TIMEOUT = seconds(60);
 const DEFAULT_SPARE_RUNNERS = 1;

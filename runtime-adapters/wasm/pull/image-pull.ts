@@ -3,6 +3,7 @@ import { createHash } from "node:crypto";
 import { mkdir, open, readdir, rm, statfs } from "node:fs/promises";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Random } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { type ByteStream, CHUNK_BYTES, FileBytes } from "@picolet/runtime-contract/archive/file-bytes.ts";
 import type { ImageSignature, SignedImage } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { downloadBlob } from "../registry/blob-download.ts";
@@ -24,7 +25,7 @@ export interface ImagePullComponents {
 }
 
 /** What is left of the disk besides what is pulled: the node's own eviction begins long before. */
-const SPARE_BYTES = 16 * 1024 * 1024;
+const SPARE_BYTES = 16 * MEBIBYTE;
 /** The file in a pull's folder for a component that was extracted from a layer, before it is moved to its place. */
 const EXTRACTED = "component";
 

@@ -3,6 +3,7 @@
  * and manifests of schema 2. Pure: says where a component may be, and reads nothing.
  */
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import { componentLayer, isWasmType, MAX_LAYERS } from "@picolet/runtime-contract/archive/image-manifests.ts";
 import {
   type JsonObject,
@@ -50,7 +51,7 @@ const SIGNATURE_ANNOTATION = "dev.cosignproject.cosign/signature";
 /** Bounds the signatures of one image; each signer adds one. */
 const MAX_SIGNATURES = 32;
 /** What is signed has some hundreds of bytes. */
-const MAX_SIGNED_BYTES = 64 * 1024;
+const MAX_SIGNED_BYTES = 64 * KIBIBYTE;
 /** Base64 of an RSA signature of 8,192 bits. */
 const MAX_SIGNATURE_LENGTH = 1368;
 

@@ -1,9 +1,10 @@
 /** Parts that all documents of a registry have (opencontainers/image-spec). Pure. */
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { type JsonObject, textOf } from "@picolet/runtime-contract/archive/json-fields.ts";
 
 /** Bounds one document; the specification requires no more of registries. */
-export const MAX_DOCUMENT_BYTES = 4 * 1024 * 1024;
+export const MAX_DOCUMENT_BYTES = 4 * MEBIBYTE;
 /** Bounds an index; real ones have a dozen platforms, and an attestation of each. */
 export const MAX_ENTRIES = 256;
 

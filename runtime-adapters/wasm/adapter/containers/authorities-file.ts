@@ -6,9 +6,10 @@ import { X509Certificate } from "node:crypto";
 import { closeSync, constants, fstatSync, openSync, readSync } from "node:fs";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 
 /** All authorities of the web are 220 KiB. It goes to a runner with its launch, and stays in its memory. */
-export const MAX_AUTHORITIES_BYTES = 256 * 1024;
+export const MAX_AUTHORITIES_BYTES = 256 * KIBIBYTE;
 
 const BEGIN = "-----BEGIN CERTIFICATE-----";
 const END = "-----END CERTIFICATE-----";

@@ -4,6 +4,7 @@ import { PicoletError } from "@picolet/protocol/errors.ts";
 import { parseImageReference } from "@picolet/protocol/kubernetes/image-reference.ts";
 import { parseQuantity, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
 import type { Container, EphemeralContainer, Pod } from "@picolet/protocol/pod/pod.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { BoardInterface, ServicePeer } from "@picolet/runtime-contract/board-services.ts";
 import type { ContainerLaunch, DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { asyncNames, type ComponentShape } from "../../shared/binary/component-shape.ts";
@@ -21,21 +22,21 @@ import type { PodGrants } from "../../shared/grants/pod-grants.ts";
 import type { BoardLaunch, Identity } from "../../shared/messages/launch.ts";
 
 /** A runner alone needs some 14 MiB; with less it would be killed before the component says a word. */
-export const MIN_MEMORY_LIMIT_BYTES = 16 * 1024 * 1024;
+export const MIN_MEMORY_LIMIT_BYTES = 16 * MEBIBYTE;
 
 /**
  * The least limit of a container that shares its process, where only its linear memory counts; hardly any component is
  * smaller.
  */
-const MIN_DENSE_LIMIT_BYTES = 1024 * 1024;
+const MIN_DENSE_LIMIT_BYTES = MEBIBYTE;
 
 /**
  * To serve HTTP. A flood of clients that send all they can and take nothing came to 29 MiB anonymous and 33 in all in a
  * cgroup of 40; 30 were not enough (`shared/serving/serve-memory.ts`, `test/wasm/http-flood.long.test.ts`).
  */
-export const MIN_SERVED_MEMORY_LIMIT_BYTES = 40 * 1024 * 1024;
+export const MIN_SERVED_MEMORY_LIMIT_BYTES = 40 * MEBIBYTE;
 /** The library that computes models takes 90 MiB before it has one. */
-export const MIN_INFERRING_MEMORY_LIMIT_BYTES = 128 * 1024 * 1024;
+export const MIN_INFERRING_MEMORY_LIMIT_BYTES = 128 * MEBIBYTE;
 
 const CONFIG_ERROR = "CreateContainerConfigError";
 const NETWORK_ANNOTATION = `${ANNOTATION_PREFIX}network`;
@@ -151,7 +152,7 @@ export function memoryLimitOf(
   if (bytes >= least) return bytes;
   throw new PicoletError(
     "invalid",
-    `the memory limit ${text} is too small ${what}: it takes at least ${least / 1_048_576}Mi`,
+    `the memory limit ${text} is too small ${what}: it takes at least ${least / MEBIBYTE}Mi`,
     { reason: CONFIG_ERROR },
   );
 }

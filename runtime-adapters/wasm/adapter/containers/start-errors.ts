@@ -2,6 +2,7 @@
 import { statSync } from "node:fs";
 import { join } from "node:path";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { WASM_PAGE_BYTES } from "../../shared/binary/memory-limits.ts";
 import type { TranspiledComponent } from "../../shared/messages/launch.ts";
 import { MIN_MEMORY_LIMIT_BYTES } from "./container-launch.ts";
@@ -10,8 +11,7 @@ import { MIN_MEMORY_LIMIT_BYTES } from "./container-launch.ts";
 export const cannotStart = (name: string, error: unknown, complaint: string): PicoletError =>
   withReason(error, `cannot start container ${name}${complaint === "" ? "" : ` (${complaint})`}`, "RunContainerError");
 
-const MIB = 1_048_576;
-const mebibytes = (bytes: number): string => `${Math.ceil(bytes / MIB)}Mi`;
+const mebibytes = (bytes: number): string => `${Math.ceil(bytes / MEBIBYTE)}Mi`;
 
 /** The kernel has killed its runner before the component ran. */
 export function killedAtStart(

@@ -8,6 +8,7 @@ import type { CgroupValues } from "@picolet/protocol/cgroup/cgroup-values.ts";
 import { describeError, ignore } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import { type Millis, seconds } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { SharedUsage } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { DenseProcess, type DenseProcessComponents, type DenseProcessInit } from "./dense-process.ts";
 import type { ContainerProcess } from "./dense-run.ts";
@@ -253,9 +254,9 @@ function namesIn(directory: string): readonly string[] {
 }
 
 /** The memory of a process without any component: some 12 MiB, and what Node takes while it starts. */
-const BASE_BYTES = 24 * 1024 * 1024;
+const BASE_BYTES = 24 * MEBIBYTE;
 /** The memory of each component beside its linear memory: its stack, glue and buffers. */
-const BYTES_PER_CONTAINER = 1024 * 1024;
+const BYTES_PER_CONTAINER = MEBIBYTE;
 /** Threads and processes: Node's own, the two shells, and what makes the jail. */
 const MAX_TASKS = 64;
 const MIN_SHARES = 2;

@@ -1,5 +1,6 @@
 /** Figures of a process from /proc. */
 import { readFileSync } from "node:fs";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 
 /** The kernel's, on every machine that Linux runs on (`USER_HZ`). */
 const TICKS_PER_SECOND = 100;
@@ -7,7 +8,7 @@ const TICKS_PER_SECOND = 100;
 /** 0 when it has ended. */
 export function residentBytesOf(pid: number | undefined): number {
   const [kibibytes = "0"] = /(?<=^VmRSS:\s+)\d+/m.exec(read(pid, "status")) ?? [];
-  return Number(kibibytes) * 1024;
+  return Number(kibibytes) * KIBIBYTE;
 }
 
 /** CPU time of all its threads; 0 when it has ended. */

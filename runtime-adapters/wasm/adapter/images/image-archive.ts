@@ -3,6 +3,7 @@
  * archives, as artifacts (CNCF TAG Runtime, "WASM OCI Artifact layout") or as images that hold one `.wasm` file.
  */
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { ByteStream } from "@picolet/runtime-contract/archive/file-bytes.ts";
 import {
   type BlobReference,
@@ -19,7 +20,7 @@ import type { ArchiveFiles } from "./archive-files.ts";
 import type { ComponentBlob, ComponentBlobs } from "./component-blobs.ts";
 
 /** Bounds the manifests read at once; the specification's own limit for one. */
-const MAX_MANIFEST_BYTES = 4 * 1024 * 1024;
+const MAX_MANIFEST_BYTES = 4 * MEBIBYTE;
 /** An index may hold indexes; tools nest two. */
 const MAX_INDEX_DEPTH = 3;
 

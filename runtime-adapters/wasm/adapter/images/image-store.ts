@@ -8,6 +8,7 @@ import { mkdir, rm } from "node:fs/promises";
 import { checkCancelled } from "@picolet/protocol/async/abort.ts";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { CgroupPort } from "@picolet/runtime-contract/cgroup-port.ts";
 import type {
   ImageHoldings,
@@ -54,7 +55,7 @@ export interface ImageStoreInit {
   readonly p3?: boolean | undefined;
 }
 
-const DEFAULT_MAX_COMPONENT_BYTES = 64 * 1024 * 1024;
+const DEFAULT_MAX_COMPONENT_BYTES = 64 * MEBIBYTE;
 
 /** Reports to one pull. */
 const MAX_KNOWN = 256;

@@ -11,6 +11,7 @@ import { MinimumRate } from "@picolet/protocol/async/minimum-rate.ts";
 import { ignore, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { RegistryReference } from "@picolet/protocol/kubernetes/image-reference.ts";
 import { type Clock, type Log, type Millis, seconds } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { CgroupPort } from "@picolet/runtime-contract/cgroup-port.ts";
 import type { PullOptions, PullProgress, SignedImage } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { fileError } from "../../shared/files/durable-files.ts";
@@ -53,7 +54,7 @@ export interface PullsPlace {
 /**
  * Bounds one process: 72 MiB resident at its most (30 MiB over HTTPS, or out of a layer), of which 43 are Node's own.
  */
-const MEMORY_LIMIT_BYTES = 160 * 1024 * 1024;
+const MEMORY_LIMIT_BYTES = 160 * MEBIBYTE;
 /** Only there to end one that hangs: 32 MiB at 1 KiB a second take nine hours. */
 const TIMEOUT = seconds(12 * 3600);
 /** The share of MAX_PULLS for one registry, so that a silent one leaves the others a process at once. */

@@ -6,6 +6,7 @@ import { checkCancelled, onAbort } from "@picolet/protocol/async/abort.ts";
 import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import { type Clock, type Millis, millis } from "@picolet/protocol/ports.ts";
+import { KIBIBYTE, MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { CgroupPort } from "@picolet/runtime-contract/cgroup-port.ts";
 import { SMALL_PROCESS_ENVIRONMENT } from "./node-flags.ts";
 
@@ -158,7 +159,7 @@ class ChildLimits implements Disposable {
   }
 
   #tooLarge(): PicoletError {
-    const mebibytes = Math.round(this.#init.memoryLimitBytes / 1_048_576);
+    const mebibytes = Math.round(this.#init.memoryLimitBytes / MEBIBYTE);
     return new PicoletError("resource_exhausted", `${this.#task} takes more than ${mebibytes} MiB`);
   }
 
@@ -236,7 +237,7 @@ export function parseAnswer(line: string): unknown {
 function residentBytes(pid: number): number {
   try {
     const kibibytes = /^VmRSS:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1];
-    return Number(kibibytes ?? 0) * 1024;
+    return Number(kibibytes ?? 0) * KIBIBYTE;
   } catch {
     return 0;
   }

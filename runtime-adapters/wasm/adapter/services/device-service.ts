@@ -6,6 +6,7 @@ import { randomBytes } from "node:crypto";
 import { TokenBucket } from "@picolet/protocol/async/token-bucket.ts";
 import { describeError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Log, seconds } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import {
   type BoardService,
   type DeviceKind,
@@ -47,7 +48,7 @@ const DEVICE_CALLS: Readonly<Record<DeviceKind, DeviceCalls>> = {
 /** Bounds the child. Node starts within a second on the slowest boards, and the runner has ten to fetch the file. */
 const CHILD_TIMEOUT = seconds(30);
 /** Bounds the child's memory. Node takes 40 MiB. */
-const CHILD_MEMORY_BYTES = 128 * 1024 * 1024;
+const CHILD_MEMORY_BYTES = 128 * MEBIBYTE;
 const SECRET_RANDOM_BYTES = 32;
 const NAME_RANDOM_BYTES = 8;
 

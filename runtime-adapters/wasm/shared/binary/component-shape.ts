@@ -3,6 +3,7 @@
  * modules, components for another WASI and other files are distinguished and refused.
  */
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { ByteReader, malformed } from "./byte-reader.ts";
 
 /** Reads `length` bytes at `offset`, fewer at the end. */
@@ -17,7 +18,7 @@ export interface ComponentShape {
 /** A component of the real world has some tens of sections; wit-component writes one for every few definitions. */
 const MAX_SECTIONS = 100_000;
 /** Lists of names: a real one has a few KiB. */
-const MAX_NAMES_SECTION_BYTES = 1_048_576;
+const MAX_NAMES_SECTION_BYTES = MEBIBYTE;
 const MAX_NAMES = 4096;
 const MAX_NAME_LENGTH = 4096;
 const PREAMBLE_LENGTH = 8;

@@ -1,5 +1,6 @@
 /** A component that exports wasi:http/incoming-handler, served until its process ends. */
 import { readFileSync } from "node:fs";
+import { KIBIBYTE, MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { ServeOptions } from "../grants/http-options.ts";
 import { type HostComponents, type HostInit, hostImports, type Imports } from "../host/host.ts";
 import { httpContext, httpImports } from "../http/http.ts";
@@ -17,7 +18,7 @@ import type { InstantiateComponent } from "./load-component.ts";
 import { trapMessage } from "./trap-message.ts";
 
 /** With less, smaller code is worth more than faster code. */
-const FAST_LIMIT_BYTES = 64 * 1_048_576;
+const FAST_LIMIT_BYTES = 64 * MEBIBYTE;
 const HANDLER = "wasi:http/incoming-handler@";
 
 /** One of WASI 0.2. */
@@ -114,7 +115,7 @@ export async function serveComponent(
 /** proc_pid_status(5): the memory that counts for the limit of a cgroup, except the kernel's own. */
 function anonBytes(): number {
   const [, kib] = /^RssAnon:\s+(\d+) kB/m.exec(readFileSync("/proc/self/status", "utf8")) ?? [];
-  return Number(kib ?? 0) * 1024;
+  return Number(kib ?? 0) * KIBIBYTE;
 }
 
 const collect = (): void => void globalThis.gc?.({ type: "major", flavor: "last-resort", execution: "sync" });

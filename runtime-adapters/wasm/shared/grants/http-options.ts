@@ -12,6 +12,7 @@
  */
 import { parseQuantity, quantityValue } from "@picolet/protocol/kubernetes/quantity.ts";
 import type { Container, EphemeralContainer } from "@picolet/protocol/pod/pod.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 
 export interface HttpOptions {
   /** Undefined: the container's own. */
@@ -30,7 +31,7 @@ export const DEFAULT_HTTP_OPTIONS: HttpOptions = {
   instances: 4,
   waiting: 64,
   timeoutMs: 60_000,
-  maxBodyBytes: 8 * 1_048_576,
+  maxBodyBytes: 8 * MEBIBYTE,
 };
 
 const MAX_TEXT_LENGTH = 1024;

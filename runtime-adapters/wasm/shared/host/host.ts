@@ -3,6 +3,7 @@
  * host.
  */
 import { closeSync, openSync, readSync } from "node:fs";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { Handles, type LiveResources, trap } from "../resources/handles.ts";
 import { Pollable, Poller, type Waiter } from "../resources/polling.ts";
 import { type ByteSink, HostError, InputStream, OutputStream, type StreamContext } from "../resources/streams.ts";
@@ -152,7 +153,7 @@ const logSink = (log: Pick<LogWriter, "write">, stream: LogStream): ByteSink => 
 });
 
 /** Bounds the bytes of one call, because the interface returns all of them at once. */
-const MAX_RANDOM_BYTES = 1_048_576;
+const MAX_RANDOM_BYTES = MEBIBYTE;
 
 /** wasi:random, from the kernel. Opening /dev/urandom costs less memory than loading Node's crypto. */
 class RandomBytes {

@@ -1,4 +1,5 @@
 /** Between the agent and a process of several components: lines of JSON over a socket that the process listens on. */
+import { KIBIBYTE, MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { RunnerEnd, RunnerLaunch } from "./launch.ts";
 
 /** The launch of the process itself, in `host.json`. Paths are those inside its jail. */
@@ -54,9 +55,9 @@ export interface DenseEnd extends Partial<RunnerEnd> {
  * A launch holds arguments and environment, each up to Linux' own limit of 128 KiB a string; Kubernetes keeps a pod
  * below 1.5 MiB.
  */
-export const MAX_REQUEST_BYTES = 4 * 1024 * 1024;
+export const MAX_REQUEST_BYTES = 4 * MEBIBYTE;
 /** Usage of as many containers as a process may have, some 120 bytes each, or a message of 4 KiB. */
-export const MAX_REPORT_BYTES = 128 * 1024;
+export const MAX_REPORT_BYTES = 128 * KIBIBYTE;
 
 /** Bounds the pieces of an incomplete line. */
 const MAX_PIECES = 64;

@@ -4,10 +4,11 @@
  * ends have its parser anyway: cbor-x in a runner takes 2.8 MiB. Neither end trusts the other.
  */
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { Plain, ServiceMessage } from "@picolet/runtime-contract/board-services.ts";
 
 /** Bounds a frame: the keys and values of one call, 1 MiB each together, and their description. */
-export const MAX_FRAME_BYTES = 2 * 1024 * 1024 + 65_536;
+export const MAX_FRAME_BYTES = 2 * MEBIBYTE + 65_536;
 const MAX_PARTS = 1100;
 /**
  * Bounds what is parsed without a check of its depth. 2 MiB have room for a million nested lists, whose parsing takes a

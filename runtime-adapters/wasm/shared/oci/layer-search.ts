@@ -1,5 +1,6 @@
 /** Finds the one `.wasm` file of an image in its layers, which are tar archives, most often compressed. */
 import { checkCancelled } from "@picolet/protocol/async/abort.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { decompressStream, HashedBytes } from "@picolet/runtime-contract/archive/byte-stream.ts";
 import type { ByteStream } from "@picolet/runtime-contract/archive/file-bytes.ts";
 import { type BlobReference, damaged } from "@picolet/runtime-contract/archive/image-manifests.ts";
@@ -9,7 +10,7 @@ import { TarReader } from "@picolet/runtime-contract/archive/tar-reader.ts";
 export type OpenLayer = <T>(layer: BlobReference, use: (content: ByteStream) => Promise<T>) => Promise<T>;
 
 /** Uncompressed, of all layers, with the headers of their files. An image of a component has a few MiB. */
-const MAX_SEARCHED_BYTES = 512 * 1024 * 1024;
+const MAX_SEARCHED_BYTES = 512 * MEBIBYTE;
 const HEADER_BYTES = 512;
 /**
  * Bounds files that may be the component. They are kept until the last layer is read, since an upper one may remove

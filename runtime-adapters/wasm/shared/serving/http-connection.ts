@@ -2,6 +2,7 @@
  * One connection of a client. Its bytes go through llhttp, requests are answered one after the other, and only a
  * bounded number of bytes is read ahead of the component. It ends with `close`, for every cause.
  */
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { isHostField } from "../http/request-line.ts";
 import { Exchange, type ExchangeLimits } from "./exchange.ts";
 import {
@@ -62,7 +63,7 @@ export interface ConnectionPort {
  * connection before the client has read the response.
  */
 const LINGER_MS = 2000;
-const LINGER_BYTES = 1_048_576;
+const LINGER_BYTES = MEBIBYTE;
 const REQUEST_TIMEOUT = 408;
 const BAD_REQUEST = 400;
 const STATUS_OF: Readonly<Record<string, number>> = {

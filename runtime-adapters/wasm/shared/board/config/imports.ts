@@ -1,12 +1,13 @@
 /** picolet:board/config and wasi:config: the files of one mount of the component, read again with each call. */
 import { closeSync, constants, fstatSync, openSync, readdirSync, readSync } from "node:fs";
 import { errnoOf } from "@picolet/protocol/guards.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type * as Config from "@picolet/wit/generated/picolet-board-config.js";
 import { fdPath, O_PATH, resolvePath } from "../../host/paths.ts";
 import { Failure } from "../../resources/failure.ts";
 
 /** Kubernetes' limit for a whole ConfigMap. */
-const MAX_VALUE_BYTES = 1_048_576;
+const MAX_VALUE_BYTES = MEBIBYTE;
 const MAX_KEYS = 1024;
 /** Where the payload of ConfigMaps and their like is: a link that is changed to another folder with each update. */
 const PAYLOAD = "..data";

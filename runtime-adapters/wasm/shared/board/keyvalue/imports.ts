@@ -1,5 +1,6 @@
 /** picolet:board/keyvalue, and wasi:keyvalue 0.2.0-draft and -draft2 on the same store, which the agent keeps. */
 
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { Plain, ServiceMessage } from "@picolet/runtime-contract/board-services.ts";
 import type * as Keyvalue from "@picolet/wit/generated/picolet-board-keyvalue.js";
 import { Failure } from "../../resources/failure.ts";
@@ -8,7 +9,7 @@ import type { AgentCalls } from "../../services/agent-calls.ts";
 
 /** The interface's limits. The agent checks them too. */
 const MAX_KEY_BYTES = 1024;
-const MAX_VALUE_BYTES = 1_048_576;
+const MAX_VALUE_BYTES = MEBIBYTE;
 
 const failure = (error: Keyvalue.Error): Failure<Keyvalue.Error> => new Failure(error);
 

@@ -10,6 +10,7 @@ import {
   type TelemetryRecord,
   type TelemetryValue,
 } from "@picolet/protocol/telemetry/records.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import { ServiceRefusal } from "@picolet/runtime-contract/board-services.ts";
 import type * as Telemetry from "@picolet/wit/generated/picolet-board-telemetry.js";
 import { Failure } from "../../resources/failure.ts";
@@ -19,7 +20,7 @@ import { TelemetrySender } from "./sender.ts";
 
 /** The interface's limits for one call. */
 const MAX_POINTS = 1000;
-const MAX_BYTES = 256 * 1024;
+const MAX_BYTES = 256 * KIBIBYTE;
 
 const failure = (error: Telemetry.Error): Failure<Telemetry.Error> => new Failure(error);
 

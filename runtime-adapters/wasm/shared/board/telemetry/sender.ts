@@ -1,5 +1,6 @@
 import { randomBytes } from "node:crypto";
 import type { TelemetryRecord } from "@picolet/protocol/telemetry/records.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import { type Plain, ServiceRefusal } from "@picolet/runtime-contract/board-services.ts";
 import { packRecord, readTelemetryPutAnswer, type TelemetryPut } from "@picolet/runtime-contract/telemetry-message.ts";
 import type { StartedOperation } from "../../resources/polling.ts";
@@ -28,9 +29,9 @@ export interface TelemetrySenderComponents {
  * Bounds points that are sent but not stored. Above it the agent is asked to write at once. It is about a thousand
  * points.
  */
-const MAX_UNKEPT_BYTES = 128 * 1024;
+const MAX_UNKEPT_BYTES = 128 * KIBIBYTE;
 /** While the agent keeps nothing, its disk being full, no more is taken than this: it is the component's memory too. */
-const MOST_UNKEPT_BYTES = 512 * 1024;
+const MOST_UNKEPT_BYTES = 512 * KIBIBYTE;
 /** The wait that a component is advised then. */
 const RETRY_MS = 5000;
 /** The interval at which the agent is asked what it has stored. A restarted agent has lost the rest. */
