@@ -5,9 +5,9 @@ import {
   commentFaults,
   documentFaults,
   messageFaults,
-  roomTable,
+  readmeFault,
+  roomsDocument,
   treeOf,
-  withRoomTable,
 } from "./check-documents.ts";
 
 const DOCUMENT = "docs/a.md";
@@ -72,17 +72,26 @@ test("a path and a symbol of a comment are checked, with the line on which they 
   ]);
 });
 
-test("the table of rooms is replaced between its marks, and missing marks are reported", () => {
-  const rooms = { "plan/": { owns: "Decides a | b." } };
-  const marks = [
-    "<!-- rooms: made by `npm run documents -- --write` from rooms.json -->",
-    "<!-- end of rooms -->",
-  ] as const;
-  const readme = withRoomTable(`# A\n\n${marks[0]}\nold\n${marks[1]}\nrest\n`, rooms);
-  assert.equal(readme, `# A\n\n${marks[0]}\n${roomTable(rooms)}\n${marks[1]}\nrest\n`);
-  assert.match(readme ?? "", /\| `plan\/` \| Decides a \\\| b\. \|/);
-  assert.equal(withRoomTable(readme ?? "", rooms), readme);
-  assert.equal(withRoomTable("# A\n", rooms), undefined);
+test("the document of rooms has each room of each package by its path", () => {
+  const rooms = { "./": { owns: "The rest." }, "plan/": { owns: "Decides a | b." } };
+  const document = roomsDocument([{ name: "@picolet/agent", folder: "agent/", rooms }]);
+  assert.match(document, /^# Rooms\n/);
+  assert.ok(
+    document.endsWith(`## @picolet/agent
+
+| room | what it owns |
+| --- | --- |
+| \`agent/\` | The rest. |
+| \`agent/plan/\` | Decides a \\| b. |
+`),
+    document,
+  );
+});
+
+test("a package without a README, or with one that is longer than a screen, is refused", () => {
+  assert.match(readmeFault("agent/", undefined) ?? "", /^agent\/ has no README\.md/);
+  assert.equal(readmeFault("agent/", "line\n".repeat(60)), undefined);
+  assert.match(readmeFault("agent/", "line\n".repeat(61)) ?? "", /^agent\/README\.md has 61 lines, and may have 60/);
 });
 
 test("a message of the troubleshooting guide that the source does not have is refused", () => {

@@ -1,7 +1,8 @@
 /**
  * Checks the documents against the tree, without network:
  *
- * - every workspace has a README.md, and its table of rooms is the one that `rooms.json` gives (`--write` writes it);
+ * - every workspace has a README.md of one screen;
+ * - `docs/rooms.md` has the rooms of each `rooms.json` (`--write` writes it);
  * - every link between documents resolves, and so does its anchor;
  * - every path and every CamelCase symbol in backticks exists, in documents and in comments;
  * - every message that heads a section of `docs/troubleshooting.md` is in the source.
@@ -13,8 +14,9 @@ import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, dirname, join, normalize } from "node:path";
 import { parseSync } from "oxc-parser";
 
-const ROOMS_BEGIN = "<!-- rooms: made by `npm run documents -- --write` from rooms.json -->";
-const ROOMS_END = "<!-- end of rooms -->";
+const ROOMS_DOCUMENT = "docs/rooms.md";
+/** A screen of a package's README. */
+const MAX_README_LINES = 60;
 /** Recorded or generated sources: they name what others have. */
 const IGNORED = /^(test\/golden|test\/fuzz|wit\/generated|wit\/board\/deps)\//;
 /** Made by a build or an installation, or a folder of a board. */
@@ -203,39 +205,60 @@ function readSource(path: string): Source {
 
 type Rooms = Readonly<Record<string, { readonly owns: string }>>;
 
-/** The table of a package's rooms, as its README has it. */
-export const roomTable = (rooms: Rooms): string =>
-  [
-    "| room | what it owns |",
-    "| --- | --- |",
-    ...Object.entries(rooms).map(([room, { owns }]) => `| \`${room}\` | ${owns.replaceAll("|", "\\|")} |`),
-  ].join("\n");
-
-/** @returns the README with the table between its marks; undefined when the marks are missing */
-export function withRoomTable(readme: string, rooms: Rooms): string | undefined {
-  const begin = readme.indexOf(ROOMS_BEGIN);
-  const end = readme.indexOf(ROOMS_END);
-  if (begin === -1 || end < begin) return undefined;
-  return `${readme.slice(0, begin + ROOMS_BEGIN.length)}\n${roomTable(rooms)}\n${readme.slice(end)}`;
+interface RoomsOfPackage {
+  readonly name: string;
+  /** With a trailing slash. */
+  readonly folder: string;
+  readonly rooms: Rooms;
 }
 
-function readmeFault(folder: string, mayWrite: boolean): string | undefined {
-  const path = `${folder}README.md`;
-  if (!existsSync(path)) return `${folder} has no README.md: write what it is, its rooms and where to begin`;
-  if (!existsSync(`${folder}rooms.json`)) return undefined;
-  const readme = readFileSync(path, "utf8");
-  const wanted = withRoomTable(readme, JSON.parse(readFileSync(`${folder}rooms.json`, "utf8")) as Rooms);
-  if (wanted === undefined) return `${path} has no table of rooms: add the lines "${ROOMS_BEGIN}" and "${ROOMS_END}"`;
-  if (wanted === readme) return undefined;
-  if (!mayWrite) return `${path} differs from ${folder}rooms.json: run npm run documents -- --write`;
-  writeFileSync(path, wanted);
+/** `docs/rooms.md`: what each room of each package owns. */
+export function roomsDocument(packages: readonly RoomsOfPackage[]): string {
+  const sections = packages.map(({ name, folder, rooms }) => {
+    const rows = Object.entries(rooms).map(([room, { owns }]) => {
+      const path = room === "./" ? folder : `${folder}${room}`;
+      return `| \`${path}\` | ${owns.replaceAll("|", "\\|")} |`;
+    });
+    return [`## ${name}`, "", "| room | what it owns |", "| --- | --- |", ...rows].join("\n");
+  });
+  return `${ROOMS_HEAD}\n${sections.join("\n\n")}\n`;
+}
+
+const ROOMS_HEAD = `# Rooms
+
+Made by \`npm run documents -- --write\` from the \`rooms.json\` of each package, which lists what each room may import
+too. [ARCHITECTURE.md](../ARCHITECTURE.md#map) has the packages.
+`;
+
+/** @param readme undefined: there is none */
+export function readmeFault(folder: string, readme: string | undefined): string | undefined {
+  if (readme === undefined) return `${folder} has no README.md: write what it is, its tasks and where to begin`;
+  const lines = readme.split("\n").length - 1;
+  if (lines <= MAX_README_LINES) return undefined;
+  return `${folder}README.md has ${lines} lines, and may have ${MAX_README_LINES}: move parts into READMEs of rooms`;
+}
+
+function roomsFault(folders: readonly string[], mayWrite: boolean): string | undefined {
+  const withRooms = folders.filter((folder) => existsSync(`${folder}rooms.json`));
+  const packages = withRooms.map((folder): RoomsOfPackage => {
+    const { name } = JSON.parse(readFileSync(`${folder}package.json`, "utf8")) as { readonly name: string };
+    return { name, folder, rooms: JSON.parse(readFileSync(`${folder}rooms.json`, "utf8")) as Rooms };
+  });
+  const wanted = roomsDocument(packages);
+  if (textOf(ROOMS_DOCUMENT) === wanted) return undefined;
+  if (!mayWrite) return `${ROOMS_DOCUMENT} differs from the tables of rooms: run npm run documents -- --write`;
+  writeFileSync(ROOMS_DOCUMENT, wanted);
   return undefined;
 }
+
+const textOf = (path: string): string | undefined => (existsSync(path) ? readFileSync(path, "utf8") : undefined);
 
 function checkAll(mayWrite: boolean): void {
   const { workspaces } = JSON.parse(readFileSync("package.json", "utf8")) as { readonly workspaces: readonly string[] };
   const packages = workspaces.map((each) => `${each}/`);
-  const faults = packages.flatMap((folder) => readmeFault(folder, mayWrite) ?? []);
+  const faults = packages.flatMap((folder) => readmeFault(folder, textOf(`${folder}README.md`)) ?? []);
+  const rooms = roomsFault(packages, mayWrite);
+  if (rooms !== undefined) faults.push(rooms);
   const listed = execFileSync("git", ["ls-files", "-co", "--exclude-standard"], { encoding: "utf8" }).split("\n");
   const files = listed.filter((path) => path !== "" && existsSync(path));
   const documents = files.filter((path) => path.endsWith(".md"));
