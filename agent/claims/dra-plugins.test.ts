@@ -5,7 +5,9 @@ import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { TestDraDriver } from "@picolet/test/support/unit/plugins/test-dra-driver.ts";
+import { countedTimes } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
+import { NodeCounts } from "../core/node/node-counts.ts";
 import type { DraDriver } from "./dra-driver.ts";
 import { DraDriverTable } from "./dra-driver-table.ts";
 import { DraPlugins } from "./dra-plugins.ts";
@@ -80,6 +82,32 @@ test("a driver that is killed is noticed, though its registration stays, and so 
   await clock.advance(seconds(5));
   await reported;
   assert.deepEqual(reports, [true, false, true]);
+});
+
+test("calls of a driver count by their status", async (context) => {
+  const folder = new TempFolder();
+  const driver = new TestDraDriver({ rootDir: folder.path, name: NAME });
+  const [counts, table] = [new NodeCounts(), new DraDriverTable()];
+  context.after(() => {
+    driver.stop();
+    folder[Symbol.dispose]();
+  });
+  const plugin = { type: "DRAPlugin", name: NAME, endpoint: driver.endpoint, socketPath: "gpu-reg.sock" };
+  await new DraPlugins({ clock: systemClock, counts, table }).register({ ...plugin, versions: ["v1.DRAPlugin"] });
+  const found = table.driver(NAME);
+  assert.ok(found);
+  await driver.start();
+  await found.prepare(CLAIMS, NEVER);
+  await found.unprepare(CLAIMS, NEVER);
+  driver.stop();
+  await assert.rejects(found.unprepare(CLAIMS, NEVER), { code: "unavailable" });
+  await assert.rejects(found.prepare(CLAIMS, AbortSignal.abort()), { code: "cancelled" });
+  const service = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin";
+  assert.deepEqual(countedTimes(counts, "dra_grpc_operations_duration_seconds"), {
+    [`${NAME} OK ${service}/NodePrepareResources`]: 1,
+    [`${NAME} OK ${service}/NodeUnprepareResources`]: 1,
+    [`${NAME} Unavailable ${service}/NodeUnprepareResources`]: 1,
+  });
 });
 
 test("a driver of no known version is refused", async () => {

@@ -3,6 +3,7 @@ import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, seconds } from "@picolet/protocol/ports.ts";
 import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { GrpcClient, type GrpcMethod } from "@picolet/runtime-cri/wire/grpc-client.ts";
+import { statusName } from "@picolet/runtime-cri/wire/grpc-status.ts";
 import {
   type InputOf,
   type MessageOf,
@@ -12,6 +13,7 @@ import {
   string,
   strings,
 } from "@picolet/runtime-cri/wire/protobuf.ts";
+import { type NodeCounts, timed } from "../core/node/node-counts.ts";
 import type { Plugin, PluginHandler } from "../plugins/plugin-handler.ts";
 import type { ClaimReference, DraDriver, PreparedClaim } from "./dra-driver.ts";
 import type { DraDriverTable } from "./dra-driver-table.ts";
@@ -24,13 +26,18 @@ const READ_BUFFER_BYTES = 4096;
 /** The pause before a driver that is gone is tried again. */
 const RETRY_INTERVAL = seconds(5);
 
+interface DraPluginComponents {
+  readonly clock: Clock;
+  readonly counts?: NodeCounts | undefined;
+}
+
 /** Takes the drivers that register for dynamic resource allocation. */
 export class DraPlugins implements PluginHandler {
-  readonly #clock: Clock;
+  readonly #components: DraPluginComponents;
   readonly #table: DraDriverTable;
 
-  constructor(components: { readonly clock: Clock; readonly table: DraDriverTable }) {
-    this.#clock = components.clock;
+  constructor(components: DraPluginComponents & { readonly table: DraDriverTable }) {
+    this.#components = components;
     this.#table = components.table;
   }
 
@@ -40,7 +47,7 @@ export class DraPlugins implements PluginHandler {
       const [known, offered] = [[...DRA_SERVICES.keys()], versions].map((each) => JSON.stringify(each));
       throw new PicoletError("invalid", `cannot use DRA driver ${name}: of ${known} it offers none, only ${offered}`);
     }
-    this.#table.set(name, socketPath, new DraPlugin({ clock: this.#clock }, { endpoint, service }));
+    this.#table.set(name, socketPath, new DraPlugin(this.#components, { name, endpoint, service }));
   }
 
   async remove({ name, socketPath }: Plugin): Promise<void> {
@@ -50,28 +57,28 @@ export class DraPlugins implements PluginHandler {
 
 /** A driver behind its socket. Each call has a connection of its own, because calls are rare. */
 class DraPlugin implements DraDriver {
-  readonly #clock: Clock;
+  readonly #components: DraPluginComponents;
+  readonly #name: string;
   readonly #endpoint: string;
   readonly #service: DraService;
 
   constructor(
-    components: { readonly clock: Clock },
-    init: { readonly endpoint: string; readonly service: DraService },
+    components: DraPluginComponents,
+    init: { readonly name: string; readonly endpoint: string; readonly service: DraService },
   ) {
-    this.#clock = components.clock;
+    this.#components = components;
+    this.#name = init.name;
     this.#endpoint = init.endpoint;
     this.#service = init.service;
   }
 
   async prepare(claims: readonly ClaimReference[], signal: AbortSignal): Promise<ReadonlyMap<string, PreparedClaim>> {
-    using client = this.#client();
-    const answer = await client.unary(this.#service.prepare, { claims }, CALL_TIMEOUT_MS, signal);
+    const answer = await this.#call(this.#service.prepare, { claims }, signal);
     return new Map(answer.claims.map(({ uid, answer: prepared }) => [uid, preparedClaim(prepared)]));
   }
 
   async unprepare(claims: readonly ClaimReference[], signal: AbortSignal): Promise<ReadonlyMap<string, string>> {
-    using client = this.#client();
-    const answer = await client.unary(this.#service.unprepare, { claims }, CALL_TIMEOUT_MS, signal);
+    const answer = await this.#call(this.#service.unprepare, { claims }, signal);
     return new Map(answer.claims.map(({ uid, answer: unprepared }) => [uid, unprepared?.error ?? ""]));
   }
 
@@ -91,13 +98,20 @@ class DraPlugin implements DraDriver {
         attempt.abort();
       }
       if (!signal.aborted) report(false);
-      await this.#clock.sleep(RETRY_INTERVAL, signal);
+      await this.#components.clock.sleep(RETRY_INTERVAL, signal);
     }
+  }
+
+  async #call<Q, A>(method: GrpcMethod<Q, A>, request: Q, signal: AbortSignal): Promise<A> {
+    using client = this.#client();
+    const labelsOf = (error: unknown) => [this.#name, statusName(error), method.path];
+    const call = () => client.unary(method, request, CALL_TIMEOUT_MS, signal);
+    return await timed(this.#components, "dra_grpc_operations_duration_seconds", labelsOf, call);
   }
 
   #client(): GrpcClient {
     const limits = { readBuffer: Buffer.allocUnsafeSlow(READ_BUFFER_BYTES), maxMessageBytes: MAX_MESSAGE_BYTES };
-    return new GrpcClient({ clock: this.#clock }, { path: this.#endpoint, ...limits });
+    return new GrpcClient(this.#components, { path: this.#endpoint, ...limits });
   }
 }
 

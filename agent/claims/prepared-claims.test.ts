@@ -8,9 +8,10 @@ import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { TestClusterObjects } from "@picolet/test/support/unit/agent/memory-cluster-objects.ts";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
-import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
+import { countedTimes, RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import fc from "fast-check";
+import { NodeCounts } from "../core/node/node-counts.ts";
 import { parseClaimCheckpoint } from "./claim-checkpoint.ts";
 import type { ClaimReference, DraDriver, PreparedClaim } from "./dra-driver.ts";
 import { DraDriverTable } from "./dra-driver-table.ts";
@@ -55,6 +56,8 @@ class RecordingDriver implements DraDriver {
 class Bench implements Disposable {
   readonly folder = new TempFolder();
   readonly path = this.folder.at("dra_manager_state");
+  readonly clock = new VirtualClock();
+  readonly counts = new NodeCounts();
   readonly log = new RecordedLog();
   readonly objects = new TestClusterObjects(new VirtualClock());
   readonly drivers = new DraDriverTable();
@@ -62,8 +65,8 @@ class Bench implements Disposable {
   claims = this.restarted();
 
   restarted(bootId = "boot-1"): PreparedClaims {
-    const { drivers, objects, log, path } = this;
-    this.claims = new PreparedClaims({ drivers, objects, log }, { path, bootId });
+    const { drivers, objects, clock, counts, log, path } = this;
+    this.claims = new PreparedClaims({ drivers, objects, clock, counts, log }, { path, bootId });
     return this.claims;
   }
 
@@ -155,6 +158,24 @@ test("a claim is prepared once, given to the containers that name it, and unprep
   await bench.claims.release(second.uid, NEVER);
   assert.deepEqual(bench.driver.calls, ["prepare shared", "unprepare shared"]);
   assert.equal(existsSync(bench.path), false);
+});
+
+test("the start and the end of a pod with claims count once, and each attempt that fails", async () => {
+  using bench = new Bench();
+  const pod = podWith();
+  bench.claim("shared");
+  await bench.problem(pod);
+  await bench.problem(pod);
+  bench.register();
+  await bench.prepare(pod);
+  await bench.prepare(pod);
+  await bench.claims.release(pod.uid, NEVER);
+  await bench.claims.release(pod.uid, NEVER);
+  assert.deepEqual(countedTimes(bench.counts, "dra_operations_duration_seconds"), {
+    "true PrepareResources": 2,
+    "false PrepareResources": 1,
+    "false UnprepareResources": 1,
+  });
 });
 
 test("a claim of a template is the one that was made for the pod", async () => {

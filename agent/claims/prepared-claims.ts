@@ -3,9 +3,10 @@ import { cancelled } from "@picolet/protocol/async/abort.ts";
 import { describeError, isCancelled, PicoletError } from "@picolet/protocol/errors.ts";
 import { errnoOf } from "@picolet/protocol/guards.ts";
 import type { Container } from "@picolet/protocol/pod/pod.ts";
-import type { Log, PodUid } from "@picolet/protocol/ports.ts";
+import type { Clock, Log, PodUid } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { ClusterObjects } from "../core/hub/cluster-objects.ts";
+import { type NodeCounts, timed } from "../core/node/node-counts.ts";
 import type { ClaimedDevice, ContainerClaim, PodClaims } from "../core/pods/pod-claims.ts";
 import { isStatic } from "../plan/admission/critical-pods.ts";
 import { writeStateFile } from "../topology/state-file.ts";
@@ -16,7 +17,9 @@ import type { ClaimReference, DraDriver, DraDrivers } from "./dra-driver.ts";
 export interface PreparedClaimsComponents {
   readonly drivers: DraDrivers;
   readonly objects: Pick<ClusterObjects, "object" | "keys">;
+  readonly clock: Clock;
   readonly log: Log;
+  readonly counts?: NodeCounts | undefined;
 }
 
 export interface PreparedClaimsInit {
@@ -53,10 +56,13 @@ export class PreparedClaims implements PodClaims {
 
   async prepare(pod: DesiredPod, signal: AbortSignal): Promise<void> {
     if (this.#isPrepared(pod)) return;
-    try {
+    const work = async (): Promise<void> => {
       if (isStatic(pod)) throw new PicoletError("invalid", "static pods may not reference resourceclaims");
       const claims = allocatedClaims(pod.pod, this.#components.objects);
       await this.#alone(claims.map(keyOf), signal, () => this.#prepare(pod, claims, signal));
+    };
+    try {
+      await this.#timed("PrepareResources", work);
     } catch (error) {
       if (isCancelled(error)) throw error;
       throw failedToPrepare(error);
@@ -161,7 +167,7 @@ export class PreparedClaims implements PodClaims {
   async #release(uid: string, signal: AbortSignal): Promise<void> {
     const keys = this.#entriesOf(uid).map(keyOf);
     if (keys.length === 0) return;
-    await this.#alone(keys, signal, async () => {
+    const work = async (): Promise<void> => {
       const entries = this.#entriesOf(uid);
       const last = entries.filter(({ pods }) => pods.size === 1);
       for (const name of [...new Set(last.flatMap(({ drivers }) => [...drivers.keys()]))].sort()) {
@@ -174,7 +180,13 @@ export class PreparedClaims implements PodClaims {
       for (const { pods } of entries) pods.delete(uid);
       for (const entry of last) this.#entries.delete(keyOf(entry));
       this.#save();
-    });
+    };
+    await this.#timed("UnprepareResources", () => this.#alone(keys, signal, work));
+  }
+
+  async #timed(operation: string, work: () => Promise<void>): Promise<void> {
+    const labelsOf = (error: unknown) => [String(error !== undefined), operation];
+    await timed(this.#components, "dra_operations_duration_seconds", labelsOf, work);
   }
 
   async #unprepareWith(name: string, entries: readonly ClaimEntry[], signal: AbortSignal): Promise<void> {

@@ -2,6 +2,7 @@ import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
 import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { GrpcClient } from "@picolet/runtime-cri/wire/grpc-client.ts";
+import { type NodeCounts, timed } from "../core/node/node-counts.ts";
 import {
   DEVICE_PLUGIN,
   type DeviceAnswer,
@@ -26,16 +27,25 @@ const ALLOCATE_TIMEOUT_MS = 30_000;
 const MAX_ANSWER_ENTRIES = 1024;
 const HEALTHY = "Healthy";
 
+interface DevicePluginComponents {
+  readonly clock: Clock;
+  readonly counts?: NodeCounts | undefined;
+}
+
 /** A connection to one device plugin. Ends with its `ListAndWatch`: a plugin that is back registers again. */
 export class DevicePlugin implements DeviceProvider, Disposable {
+  readonly #components: DevicePluginComponents;
   readonly #client: GrpcClient;
+  readonly #resource: string;
   readonly #socketPath: string;
   #options: DevicePluginOptions | undefined;
 
-  constructor(components: { readonly clock: Clock }, init: { readonly socketPath: string }) {
+  constructor(components: DevicePluginComponents, init: { readonly resource: string; readonly socketPath: string }) {
+    this.#components = components;
     const readBuffer = Buffer.allocUnsafeSlow(READ_BUFFER_BYTES);
     const limits = { readBuffer, maxMessageBytes: MAX_MESSAGE_BYTES };
     this.#client = new GrpcClient(components, { path: init.socketPath, ...limits });
+    this.#resource = init.resource;
     this.#socketPath = init.socketPath;
   }
 
@@ -72,8 +82,10 @@ export class DevicePlugin implements DeviceProvider, Disposable {
 
   async allocate(ids: readonly string[], signal: AbortSignal): Promise<DeviceAnswer> {
     const request = { containers: [{ devicesIds: ids }] };
-    const { containers } = await this.#client.unary(DEVICE_PLUGIN.allocate, request, ALLOCATE_TIMEOUT_MS, signal);
-    const [answer] = containers;
+    const call = () => this.#client.unary(DEVICE_PLUGIN.allocate, request, ALLOCATE_TIMEOUT_MS, signal);
+    const labelsOf = () => [this.#resource];
+    const allocated = timed(this.#components, "kubelet_device_plugin_alloc_duration_seconds", labelsOf, call);
+    const [answer] = (await allocated).containers;
     if (answer === undefined) throw new PicoletError("corrupt", "the plugin answered for no container");
     const { envs, mounts, devices, annotations, cdiDevices } = answer;
     const entries = envs.size + mounts.length + devices.length + annotations.size + cdiDevices.length;

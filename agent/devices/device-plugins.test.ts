@@ -13,8 +13,9 @@ import {
   type TestDevicePluginInit,
 } from "@picolet/test/support/unit/plugins/test-device-plugin.ts";
 import { desired, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
-import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
+import { countedTimes, RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
+import { NodeCounts } from "../core/node/node-counts.ts";
 import { type Hint, maskOf } from "../topology/numa-hints.ts";
 import { type DeviceCheckpoint, readCheckpoint } from "./device-checkpoint.ts";
 import { DeviceManager } from "./device-manager.ts";
@@ -23,6 +24,7 @@ import { DevicePlugins } from "./device-plugins.ts";
 
 const RESOURCE = "example.com/camera";
 const NEVER = new AbortController().signal;
+const CAMERA_PLUGIN = { type: "DevicePlugin", name: RESOURCE, versions: ["v1beta1"] };
 const devicesOf = (...ids: readonly string[]): TestDevice[] => ids.map((ID) => ({ ID, health: "Healthy" }));
 const healthy = (ID: string, ...nodes: readonly number[]): TestDevice => ({
   ...{ ID, health: "Healthy" },
@@ -46,6 +48,7 @@ class Bench {
   readonly clock = new VirtualClock();
   readonly folder = new TempFolder();
   readonly plugin: TestDevicePlugin;
+  readonly nodeCounts = new NodeCounts();
   kept: DeviceCheckpoint | undefined;
   manager: DeviceManager;
   plugins: DevicePlugins;
@@ -74,15 +77,21 @@ class Bench {
       },
       this.kept,
     );
-    this.plugins = new DevicePlugins({ clock: this.clock, log, manager: this.manager }, { folder: this.folder.path });
+    this.plugins = new DevicePlugins(
+      { clock: this.clock, counts: this.nodeCounts, log, manager: this.manager },
+      { folder: this.folder.path },
+    );
     return [this.manager, this.plugins];
   }
 
   async register(): Promise<void> {
     await this.plugin.serve();
-    const socket = { endpoint: this.plugin.endpoint, socketPath: this.plugin.endpoint };
-    const plugin = { type: "DevicePlugin", name: RESOURCE, versions: ["v1beta1"], ...socket };
-    await this.plugins.register(plugin, AbortSignal.timeout(20_000));
+    await this.plugins.register({ ...CAMERA_PLUGIN, ...this.socket }, AbortSignal.timeout(20_000));
+  }
+
+  get socket(): { readonly endpoint: string; readonly socketPath: string } {
+    const { endpoint } = this.plugin;
+    return { endpoint, socketPath: endpoint };
   }
 
   /** Waits until the node counts so many devices, and so many healthy ones. */
@@ -160,6 +169,30 @@ test("a plugin that stays away after the agent's start has no devices five minut
   assert.deepEqual(bench.counts, ["2", "0"]);
   await bench.pass(millis(1));
   assert.deepEqual(bench.counts, ["0", "0"]);
+});
+
+test("registrations that succeed and all allocations count for their resource", async (context) => {
+  let isBroken = false;
+  const allocate = (): object => {
+    if (isBroken) throw new Error("no such camera");
+    return {};
+  };
+  const bench = new Bench(context, { allocate });
+  assert.deepEqual([...bench.nodeCounts.counts("kubelet_device_plugin_registration_total")], []);
+  await bench.register();
+  await bench.until("2", "2");
+  bench.admit(podAsking(1, 1));
+  await bench.manager.prepare(podAsking(1, 1), NEVER);
+  bench.manager.release(podAsking(1).uid);
+  isBroken = true;
+  bench.admit(podAsking(1));
+  await assert.rejects(bench.manager.prepare(podAsking(1), NEVER), /Allocate failed/);
+  bench.plugin.stop();
+  await assert.rejects(bench.plugins.register({ ...CAMERA_PLUGIN, ...bench.socket }, NEVER));
+  const registrations = [...bench.nodeCounts.counts("kubelet_device_plugin_registration_total")];
+  assert.deepEqual(registrations, [{ labels: [RESOURCE], value: 1 }]);
+  const allocations = countedTimes(bench.nodeCounts, "kubelet_device_plugin_alloc_duration_seconds");
+  assert.deepEqual(allocations, { [RESOURCE]: 3 });
 });
 
 test("a registration fails while nothing listens at the plugin's socket", async (context) => {

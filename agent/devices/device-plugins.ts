@@ -5,6 +5,7 @@ import { describeError, ignore, PicoletError } from "@picolet/protocol/errors.ts
 import { type Clock, type Log, seconds } from "@picolet/protocol/ports.ts";
 import { served } from "@picolet/runtime-cri/wire/grpc-server.ts";
 import type { ServedMethod } from "@picolet/runtime-cri/wire/grpc-server-connection.ts";
+import type { NodeCounts } from "../core/node/node-counts.ts";
 import type { Plugin, PluginHandler } from "../plugins/plugin-handler.ts";
 import type { DeviceManager } from "./device-manager.ts";
 import { DevicePlugin } from "./device-plugin.ts";
@@ -31,6 +32,7 @@ interface Followed {
 export interface DevicePluginsComponents {
   readonly clock: Clock;
   readonly log: Log;
+  readonly counts?: NodeCounts | undefined;
   readonly manager: DeviceManager;
 }
 
@@ -84,12 +86,12 @@ export class DevicePlugins implements PluginHandler, AsyncDisposable {
 
   /** @throws `invalid`, `resource_exhausted` for what is refused, and why the plugin cannot be asked */
   async #follow(resource: string, socketPath: string, signal: AbortSignal): Promise<void> {
-    const { clock, log } = this.#components;
+    const { log, counts } = this.#components;
     if (!RESOURCE_NAME.test(resource) || /(^|\.)kubernetes\.io\//.test(resource)) {
       const name = JSON.stringify(resource.slice(0, 256));
       throw new PicoletError("invalid", `the ResourceName ${name} is invalid: it must be like example.com/camera`);
     }
-    const plugin = new DevicePlugin({ clock }, { socketPath });
+    const plugin = new DevicePlugin(this.#components, { resource, socketPath });
     try {
       using joined = joinSignals(signal, this.#life.signal);
       await plugin.connect(joined.signal);
@@ -97,6 +99,7 @@ export class DevicePlugins implements PluginHandler, AsyncDisposable {
       if (before === undefined && this.#plugins.size >= MAX_RESOURCES)
         throw new PicoletError("resource_exhausted", `cannot follow more than ${MAX_RESOURCES} device plugins`);
       log.info("device plugin has registered", { resource, endpoint: socketPath });
+      counts?.add("kubelet_device_plugin_registration_total", resource);
       before?.life.abort();
       const life = new AbortController();
       this.#plugins.set(resource, { life, socketPath, task: this.#run(resource, plugin, life.signal) });

@@ -168,7 +168,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     devices,
     new PodResourcesOnDemand(
       {
-        ...{ clock, log },
+        ...{ clock, log, counts: ports.counts },
         open: () => pods.claims.open(),
         pods: () =>
           view

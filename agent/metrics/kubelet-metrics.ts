@@ -191,6 +191,66 @@ const ofVolume = (name: string, help: string, figure: (volume: VolumeFigures) =>
     volumes.map((volume) => ({ labels: [volume.namespace, volume.claim], value: figure(volume) })),
   );
 
+const POD_RESOURCES_CALLS = [
+  [
+    "kubelet_pod_resources_endpoint_errors_get",
+    "Number of requests to the PodResource Get endpoint which returned error. Broken down by server api version.",
+  ],
+  [
+    "kubelet_pod_resources_endpoint_requests_get",
+    "Number of requests to the PodResource Get endpoint. Broken down by server api version.",
+  ],
+  [
+    "kubelet_pod_resources_endpoint_requests_get_allocatable",
+    "Number of requests to the PodResource GetAllocatableResources endpoint. Broken down by server api version.",
+  ],
+  [
+    "kubelet_pod_resources_endpoint_requests_list",
+    "Number of requests to the PodResource List endpoint. Broken down by server api version.",
+  ],
+  [
+    "kubelet_pod_resources_endpoint_requests_total",
+    "Cumulative number of requests to the PodResource endpoint. Broken down by server api version.",
+  ],
+] as const;
+
+/** Metrics of plugins: a node without any has no series of them. */
+const PLUGINS: readonly Metric<Source>[] = [
+  timed("csi_operations_seconds", "Container Storage Interface operation duration with gRPC error code status total", [
+    "driver_name",
+    "grpc_status_code",
+    "method_name",
+    "migrated",
+  ]),
+  timed("dra_grpc_operations_duration_seconds", "Duration in seconds of the DRA gRPC operations", [
+    "driver_name",
+    "grpc_status_code",
+    "method_name",
+  ]),
+  timed(
+    "dra_operations_duration_seconds",
+    "Latency histogram in seconds for the duration of handling all ResourceClaims referenced by a pod when the pod starts or stops. Identified by the name of the operation (PrepareResources or UnprepareResources) and separated by the success of the operation. The number of failed operations is provided through the histogram's overall count.",
+    ["is_error", "operation_name"],
+  ),
+  timed(
+    "kubelet_device_plugin_alloc_duration_seconds",
+    "Duration in seconds to serve a device plugin Allocation request. Broken down by resource name.",
+    ["resource_name"],
+  ),
+  counted(
+    "kubelet_device_plugin_registration_total",
+    "Cumulative number of device plugin registrations. Broken down by resource name.",
+    ["resource_name"],
+  ),
+  ...POD_RESOURCES_CALLS.map(([name, what]) => counted(name, what, ["server_api_version"])),
+  timed("storage_operation_duration_seconds", "Storage operation duration", [
+    "migrated",
+    "operation_name",
+    "status",
+    "volume_plugin",
+  ]),
+];
+
 const KUBELET: readonly Metric<Source>[] = [
   gauge(
     "kubelet_active_pods",
@@ -530,4 +590,4 @@ const BOARD: readonly Metric<Source>[] = [
   ),
 ];
 
-export const KUBELET_METRICS: readonly Metric<Source>[] = [...KUBELET, ...PROCESS, ...BOARD];
+export const KUBELET_METRICS: readonly Metric<Source>[] = [...KUBELET, ...PLUGINS, ...PROCESS, ...BOARD];

@@ -7,6 +7,7 @@ import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { callGrpc, renamedService, serviceOf } from "@picolet/test/support/unit/plugins/grpc-peer.ts";
 import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
+import { type Counted, NodeCounts } from "../core/node/node-counts.ts";
 import { podResourcesMethods } from "./pod-resources.ts";
 
 const SERVICE = serviceOf("podresources.proto", "v1.PodResourcesLister");
@@ -32,9 +33,9 @@ const gpu = {
 
 async function served(context: { after(end: () => Promise<void> | void): void }) {
   const folder = new TempFolder();
-  const clock = new VirtualClock();
+  const [clock, counts] = [new VirtualClock(), new NodeCounts()];
   const methods = podResourcesMethods({
-    clock,
+    ...{ clock, counts },
     pods: () => [{ uid, source: "api", origin: "", pod }],
     cpuset: (_, name) => ({ cpus: "2-3,5", mems: "0", exclusive: name === "app" }),
     memory: (_, name) => (name === "app" ? [{ type: "memory", bytes: 2 ** 33, nodes: [0, 1] }] : []),
@@ -54,7 +55,7 @@ async function served(context: { after(end: () => Promise<void> | void): void })
     folder[Symbol.dispose]();
   });
   const call = (method: string, request: object = {}, service = SERVICE) => callGrpc(path, service, method, request);
-  return { clock, call };
+  return { clock, counts, call };
 }
 
 const CAMERA = { resource_name: "example.com/camera", device_ids: ["a"], topology: { nodes: [{ ID: 1 }] } };
@@ -102,6 +103,30 @@ test("what may be given to a container is listed without unhealthy devices", asy
     cpu_ids: [1, 2, 3],
     memory: [{ memory_type: "hugepages-2Mi", size: 2 ** 21, topology: { nodes: [{ ID: 0 }] } }],
   });
+});
+
+test("calls within the limit count by their method and version", async (context) => {
+  const { counts, call } = await served(context);
+  await call("List");
+  await call("List", {}, renamedService(SERVICE, "v1alpha1.PodResourcesLister"));
+  await call("GetAllocatableResources");
+  await call("Get", { pod_name: "pod", pod_namespace: "default" });
+  await assert.rejects(call("Get", { pod_name: "other", pod_namespace: "default" }));
+  for (let count = 5; count < 10; count += 1) await call("GetAllocatableResources");
+  await assert.rejects(call("GetAllocatableResources"), /rejected by rate limit/);
+  const countedOf = (name: string) =>
+    [...counts.counts(`kubelet_pod_resources_endpoint_${name}` as Counted)].map(({ labels, value }) => [
+      ...labels,
+      value,
+    ]);
+  assert.deepEqual(countedOf("requests_total"), [
+    ["v1", 9],
+    ["v1alpha1", 1],
+  ]);
+  assert.deepEqual(countedOf("requests_list"), [["v1", 1]]);
+  assert.deepEqual(countedOf("requests_get_allocatable"), [["v1", 6]]);
+  assert.deepEqual(countedOf("requests_get"), [["v1", 2]]);
+  assert.deepEqual(countedOf("errors_get"), [["v1", 1]]);
 });
 
 test("all callers together make ten calls at once, and a hundred a second", async (context) => {

@@ -6,6 +6,7 @@ import type { Clock, PodUid } from "@picolet/protocol/ports.ts";
 import type { Cpuset, DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { served } from "@picolet/runtime-cri/wire/grpc-server.ts";
 import type { ServedMethod } from "@picolet/runtime-cri/wire/grpc-server-connection.ts";
+import type { NodeCounts } from "../core/node/node-counts.ts";
 import type { ContainerClaim } from "../core/pods/pod-claims.ts";
 import { parseCpuList } from "../plan/node/cpu-list.ts";
 import {
@@ -33,6 +34,7 @@ export interface HeldMemory {
 
 export interface PodResourcesComponents {
   readonly clock: Clock;
+  readonly counts?: NodeCounts | undefined;
   /** The pods that this node runs: neither ended nor gone. */
   readonly pods: () => readonly DesiredPod[];
   readonly cpuset: (pod: DesiredPod, container: string) => Cpuset | undefined;
@@ -43,32 +45,46 @@ export interface PodResourcesComponents {
   readonly allocatable: () => { readonly cpus: readonly number[]; readonly memory: readonly HeldMemory[] };
 }
 
+type PodResourcesCall = "list" | "get" | "get_allocatable";
+
 /** The kubelet's: 100 calls a second, ten at once. */
 const CALLS_PER_SECOND = 100;
 const BURST = 10;
 
 export function podResourcesMethods(components: PodResourcesComponents): readonly ServedMethod[] {
   const limit = new RateLimit(components.clock);
-  const list = () => {
+  /** As in a kubelet, only calls within the limit count, and those of the version before 1 only in the total. */
+  const admit = (counted: PodResourcesCall | undefined, version = "v1"): void => {
     limit.take();
+    components.counts?.add("kubelet_pod_resources_endpoint_requests_total", version);
+    if (counted !== undefined) components.counts?.add(`kubelet_pod_resources_endpoint_requests_${counted}`, version);
+  };
+  const list = () => {
     const devices = components.devices();
     return { podResources: components.pods().map((pod) => resourcesOf(pod, devices, components)) };
   };
   return [
-    served(POD_RESOURCES.list, list),
-    served(POD_RESOURCES.listBefore, list),
+    served(POD_RESOURCES.list, () => {
+      admit("list");
+      return list();
+    }),
+    served(POD_RESOURCES.listBefore, () => {
+      admit(undefined, "v1alpha1");
+      return list();
+    }),
     served(POD_RESOURCES.allocatable, () => {
-      limit.take();
+      admit("get_allocatable");
       const { cpus, memory } = components.allocatable();
       const devices = components.devices().filter(({ isHealthy }) => isHealthy);
       return { devices: devices.map(deviceMessage), cpuIds: cpus, memory: memory.map(memoryMessage) };
     }),
     served(POD_RESOURCES.get, ({ podName, podNamespace }) => {
-      limit.take();
+      admit("get");
       const pod = components
         .pods()
         .find(({ pod: { metadata } }) => metadata.name === podName && metadata.namespace === podNamespace);
       if (pod !== undefined) return { podResources: resourcesOf(pod, components.devices(), components) };
+      components.counts?.add("kubelet_pod_resources_endpoint_errors_get", "v1");
       throw new PicoletError("failed", `pod ${podName} in namespace ${podNamespace} not found`);
     }),
   ];

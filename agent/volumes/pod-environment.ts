@@ -15,6 +15,7 @@ import type {
   SandboxLaunch,
 } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { ClusterObjects } from "../core/hub/cluster-objects.ts";
+import type { NodeCounts } from "../core/node/node-counts.ts";
 import type { PodClaims } from "../core/pods/pod-claims.ts";
 import type { ImageManager, PodEnvironment } from "../core/pods/pod-ports.ts";
 import type { Sealer } from "../core/store/sealer.ts";
@@ -51,6 +52,7 @@ export interface PodEnvironmentComponents {
   readonly events: EventRecorder;
   readonly clock: Clock;
   readonly log: Log;
+  readonly counts?: NodeCounts | undefined;
   /** Objects of the API server for the pods; `objectsChanged` fires when one may have changed. */
   readonly objects: ClusterObjects;
   readonly objectsChanged: Watch<unknown>;

@@ -1,6 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { NodeCounts } from "./node-counts.ts";
+import { cancelled } from "@picolet/protocol/async/abort.ts";
+import { millis } from "@picolet/protocol/ports.ts";
+import { countedTimes } from "@picolet/test/support/unit/ports/recorders.ts";
+import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
+import { NodeCounts, timed } from "./node-counts.ts";
 
 test("counts and times are kept by name and labels", () => {
   const counts = new NodeCounts();
@@ -40,4 +44,28 @@ test("a caller that makes up labels does not grow it without limit", () => {
   const found = [...counts.counts("kubelet_evictions")];
   assert.deepEqual([found.length, found[3]?.value], [256, 2]);
   assert.equal([...counts.times("kubelet_pod_worker_duration_seconds")].length, 256);
+});
+
+test("work is timed when it succeeds or fails, and not when it is cancelled", async () => {
+  const [clock, counts] = [new VirtualClock(), new NodeCounts()];
+  const name = "dra_operations_duration_seconds";
+  const run = async (end: () => void): Promise<string> => {
+    const work = async (): Promise<string> => {
+      await clock.advance(millis(150));
+      end();
+      return "done";
+    };
+    return await timed({ clock, counts }, name, (error) => [error === undefined ? "success" : "failure"], work);
+  };
+  const failing = (error: Error) => (): never => {
+    throw error;
+  };
+  assert.equal(await run(() => undefined), "done");
+  await assert.rejects(run(failing(new Error("broken"))), /broken/);
+  await assert.rejects(run(failing(cancelled("the work"))), { code: "cancelled" });
+  assert.deepEqual(countedTimes(counts, name), { success: 1, failure: 1 });
+  const [{ value } = assert.fail()] = counts.times(name);
+  // The kubelet's fourteen factors from 0.1 to 40.
+  assert.deepEqual([value.sum, value.bounds.length, value.bounds[1]?.toFixed(4)], [0.15, 15, "0.1534"]);
+  assert.equal(value.bounds.at(-1)?.toFixed(9), "40.000000000");
 });

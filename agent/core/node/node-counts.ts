@@ -2,7 +2,9 @@
  * Counts of events on the node, made where they happen and read when a client scrapes `/metrics`. The names are those
  * of the metrics. A name has no memory before its first count.
  */
+import { isCancelled } from "@picolet/protocol/errors.ts";
 import { DEFAULT_BOUNDS, Distribution } from "@picolet/protocol/metrics/distribution.ts";
+import type { Clock } from "@picolet/protocol/ports.ts";
 
 /** Bounds in seconds. Those that are not Prometheus' own are the kubelet's. */
 const START_BOUNDS: readonly number[] = [
@@ -11,9 +13,16 @@ const START_BOUNDS: readonly number[] = [
 const PULL_BOUNDS = START_BOUNDS.filter((bound) => ![0.5, 2, 3, 4, 6, 8, 45].includes(bound));
 /** Ends above 745 s: from 5 ms each is 2.5 times the one before. */
 const RUNTIME_BOUNDS: readonly number[] = Array.from({ length: 14 }, (_, power) => 0.005 * 2.5 ** power);
+/** The calls of DRA drivers end after 45 s: from 0.1 s to 40 s in 14 equal factors. */
+const CLAIM_BOUNDS: readonly number[] = Array.from({ length: 15 }, (_, power) => 0.1 * 400 ** (power / 14));
+const STORAGE_BOUNDS: readonly number[] = [0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600];
 
 const TIMES = {
+  csi_operations_seconds: STORAGE_BOUNDS,
+  dra_grpc_operations_duration_seconds: CLAIM_BOUNDS,
+  dra_operations_duration_seconds: CLAIM_BOUNDS,
   kubelet_cgroup_manager_duration_seconds: DEFAULT_BOUNDS,
+  kubelet_device_plugin_alloc_duration_seconds: DEFAULT_BOUNDS,
   kubelet_eviction_stats_age_seconds: DEFAULT_BOUNDS,
   kubelet_http_requests_duration_seconds: DEFAULT_BOUNDS,
   kubelet_image_pull_duration_seconds: PULL_BOUNDS,
@@ -24,16 +33,23 @@ const TIMES = {
   kubelet_pod_worker_start_duration_seconds: DEFAULT_BOUNDS,
   kubelet_run_podsandbox_duration_seconds: DEFAULT_BOUNDS,
   kubelet_runtime_operations_duration_seconds: RUNTIME_BOUNDS,
+  storage_operation_duration_seconds: STORAGE_BOUNDS,
 } as const;
 
 export type CountedTime = keyof typeof TIMES;
 
 export type Counted =
   | "kubelet_admission_rejections_total"
+  | "kubelet_device_plugin_registration_total"
   | "kubelet_evictions"
   | "kubelet_http_requests_total"
   | "kubelet_image_garbage_collected_total"
   | "kubelet_orphaned_runtime_pods_total"
+  | "kubelet_pod_resources_endpoint_errors_get"
+  | "kubelet_pod_resources_endpoint_requests_get"
+  | "kubelet_pod_resources_endpoint_requests_get_allocatable"
+  | "kubelet_pod_resources_endpoint_requests_list"
+  | "kubelet_pod_resources_endpoint_requests_total"
   | "kubelet_preemptions"
   | "kubelet_run_podsandbox_errors_total"
   | "kubelet_runtime_operations_errors_total"
@@ -96,5 +112,27 @@ export class NodeCounts {
 
   marked(name: Marked): number | undefined {
     return this.#marks.get(name);
+  }
+}
+
+/**
+ * Observes how long the work takes, whether it succeeds or fails. Work that is cancelled does not count.
+ * @param labelsOf gets undefined for work that succeeded
+ */
+export async function timed<T>(
+  { clock, counts }: { readonly clock: Clock; readonly counts?: NodeCounts | undefined },
+  name: CountedTime,
+  labelsOf: (error: unknown) => readonly string[],
+  work: () => Promise<T>,
+): Promise<T> {
+  const began = clock.monotonic();
+  const observe = (error: unknown): void => counts?.observe(name, clock.monotonic() - began, ...labelsOf(error));
+  try {
+    const result = await work();
+    observe(undefined);
+    return result;
+  } catch (error) {
+    if (!isCancelled(error)) observe(error);
+    throw error;
   }
 }

@@ -29,7 +29,7 @@ export class LoadedDevices implements AsyncDisposable {
   readonly #life = new AbortController();
 
   constructor(
-    { ports: { clock, log }, store, init: { configuration } }: AgentBase,
+    { ports: { clock, log, counts }, store, init: { configuration } }: AgentBase,
     init: { readonly folder: string; readonly checkpoint: string; readonly canRuntimeApplyCdi: () => boolean },
     onChange: (resources: DeviceResources) => void,
   ) {
@@ -51,7 +51,7 @@ export class LoadedDevices implements AsyncDisposable {
     this.manager = new DeviceManager({ log, isKnown, keep, withCdi: this.withCdi }, restored());
     const rules = { rules: configuration.devices, root: "", cdiFolders: CDI_FOLDERS };
     this.rules = new RuleWatcher({ clock, log, manager: this.manager }, rules);
-    this.plugins = new DevicePlugins({ clock, log, manager: this.manager }, { folder: init.folder });
+    this.plugins = new DevicePlugins({ clock, log, counts, manager: this.manager }, { folder: init.folder });
     this.server = new GrpcServer({ clock }, { path: "", methods: [this.plugins.registration] });
     onChange(this.manager.counts.current);
     this.manager.counts.listen(() => onChange(this.manager.counts.current), this.#life.signal);

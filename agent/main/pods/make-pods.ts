@@ -84,7 +84,7 @@ export async function makePods(base: AgentBase, components: PodsComponents): Pro
   const workers = makeWorkers(base, { ...components, statuses, cgroups, environment, probes, images });
   const draPlugins = async (): Promise<PluginHandler> => {
     const { DraPlugins } = await import("../../claims/dra-plugins.ts");
-    return new DraPlugins({ clock, table: draDrivers });
+    return new DraPlugins({ clock, counts, table: draDrivers });
   };
   const draReport = new DriverReport({ clock, table: draDrivers });
   return {

@@ -23,12 +23,12 @@ import type { NodeUsageSampler } from "../node/node-usage.ts";
 import type { Runtimes } from "./runtimes.ts";
 
 /** The devices that pods get by resource claims. */
-export const makeClaims = ({ ports: { log }, init, cluster: { objects } }: AgentBase, drivers: DraDrivers) =>
-  new ClaimsOnDemand({ drivers, objects, log }, { rootDir: init.args.rootDir });
+export const makeClaims = ({ ports, init, cluster: { objects } }: AgentBase, drivers: DraDrivers) =>
+  new ClaimsOnDemand({ ...ports, drivers, objects }, { rootDir: init.args.rootDir });
 
 /** What is on this node's disk for its pods. */
 export function makeEnvironment(
-  { ports: { clock, log }, init, node, keys, store, cluster }: AgentBase,
+  { ports: { clock, log, counts }, init, node, keys, store, cluster }: AgentBase,
   { router, reports }: Pick<Runtimes, "router" | "reports">,
   held: { readonly cgroups: PodCgroups; readonly claims: ClaimsOnDemand },
 ): PodEnvironmentOnDisk {
@@ -38,7 +38,7 @@ export function makeEnvironment(
   const { rootDir } = init.args;
   return new PodEnvironmentOnDisk(
     {
-      ...{ clock, log, events: store.events, objects, objectsChanged, ...held },
+      ...{ clock, log, counts, events: store.events, objects, objectsChanged, ...held },
       sealer: keys,
       mounter: new SystemMounter(),
       hostIPs: node.hostIps,

@@ -4,6 +4,8 @@ import type { Clock } from "@picolet/protocol/ports.ts";
 import type { CsiDriverReport } from "@picolet/protocol/tunnel/csi-report.ts";
 import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { GrpcClient, type GrpcMethod } from "@picolet/runtime-cri/wire/grpc-client.ts";
+import { statusName } from "@picolet/runtime-cri/wire/grpc-status.ts";
+import { type NodeCounts, timed } from "../../core/node/node-counts.ts";
 import { csiNode } from "./csi-messages.ts";
 
 /** The kubelet's limit for one call of a driver. */
@@ -37,14 +39,22 @@ export interface CsiRegistration extends Pick<CsiDriver, "name" | "endpoint" | "
   readonly versions: readonly string[];
 }
 
+export interface CsiDriversComponents {
+  readonly clock: Clock;
+  readonly counts?: NodeCounts | undefined;
+}
+
+/** No volume of ours is one that was migrated from a driver in the tree. */
+export const NOT_MIGRATED = "false";
+
 /** The CSI drivers of the node: those whose sockets are registered. */
 export class CsiDrivers {
-  readonly #clock: Clock;
+  readonly #components: CsiDriversComponents;
   readonly #drivers = new Map<string, CsiDriver>();
   readonly #changed = new WatchSource(0);
 
-  constructor(components: { readonly clock: Clock }) {
-    this.#clock = components.clock;
+  constructor(components: CsiDriversComponents) {
+    this.#components = components;
   }
 
   /** Counts registrations and removals. */
@@ -84,8 +94,8 @@ export class CsiDrivers {
       );
     if (!this.#drivers.has(name) && this.#drivers.size >= MAX_DRIVERS)
       throw new PicoletError("resource_exhausted", `cannot register more than ${MAX_DRIVERS} CSI drivers`);
-    const info = await this.#callAt(endpoint, csiNode.getInfo, {}, signal);
-    const { capabilities } = await this.#callAt(endpoint, csiNode.getCapabilities, {}, signal);
+    const info = await this.call({ name, endpoint }, csiNode.getInfo, {}, signal);
+    const { capabilities } = await this.call({ name, endpoint }, csiNode.getCapabilities, {}, signal);
     if (info.nodeId === "" || info.nodeId.length > MAX_NODE_ID_LENGTH)
       throw new PicoletError(
         "invalid",
@@ -114,24 +124,16 @@ export class CsiDrivers {
   }
 
   /** One call over a connection of its own, because calls are rare. @throws what the driver answered */
-  call<Q, A>(
-    driver: CsiDriver,
+  async call<Q, A>(
+    { name, endpoint: path }: Pick<CsiDriver, "name" | "endpoint">,
     method: GrpcMethod<Q, A>,
     request: Q,
     signal: AbortSignal,
     timeoutMs = CALL_TIMEOUT_MS,
   ): Promise<A> {
-    return this.#callAt(driver.endpoint, method, request, signal, timeoutMs);
-  }
-
-  async #callAt<Q, A>(
-    path: string,
-    method: GrpcMethod<Q, A>,
-    request: Q,
-    signal: AbortSignal,
-    timeoutMs = CALL_TIMEOUT_MS,
-  ): Promise<A> {
-    using client = new GrpcClient({ clock: this.#clock }, { path, maxMessageBytes: MAX_ANSWER_BYTES });
-    return await client.unary(method, request, timeoutMs, signal);
+    using client = new GrpcClient(this.#components, { path, maxMessageBytes: MAX_ANSWER_BYTES });
+    const labelsOf = (error: unknown) => [name, statusName(error), method.path, NOT_MIGRATED];
+    const call = () => client.unary(method, request, timeoutMs, signal);
+    return await timed(this.#components, "csi_operations_seconds", labelsOf, call);
   }
 }

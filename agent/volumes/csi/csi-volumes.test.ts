@@ -10,9 +10,10 @@ import { TestClusterObjects } from "@picolet/test/support/unit/agent/memory-clus
 import { MountFolder } from "@picolet/test/support/unit/machine/mount-folder.ts";
 import { isMounted, mountsBelow, TestCsiDriver } from "@picolet/test/support/unit/plugins/csi-driver.ts";
 import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
-import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
+import { countedTimes, RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import fc from "fast-check";
+import { NodeCounts } from "../../core/node/node-counts.ts";
 import { SystemMounter } from "../files/mounter.ts";
 import { PodPaths } from "../files/pod-paths.ts";
 import { CsiDrivers } from "./csi-drivers.ts";
@@ -32,6 +33,7 @@ class Bench implements AsyncDisposable {
   readonly paths = new PodPaths({ rootDir: this.folder.at("lib"), podLogsDir: this.folder.at("logs") });
   readonly clock = new VirtualClock();
   readonly objects = new TestClusterObjects(this.clock);
+  readonly counts = new NodeCounts();
   readonly log = new RecordedLog();
   tokenPrefix = "token";
   drivers = new CsiDrivers(this);
@@ -106,7 +108,7 @@ class Bench implements AsyncDisposable {
   }
 
   #agent(): CsiVolumes {
-    const { drivers, paths, objects, clock, log } = this;
+    const { drivers, paths, objects, clock, counts, log } = this;
     const tokenOf = async (
       _pod: DesiredPod,
       _name: string,
@@ -116,7 +118,7 @@ class Bench implements AsyncDisposable {
       token: `${this.tokenPrefix}-for-${request.audience}`,
       expirationTimestamp: "2026-01-01T00:00:00Z",
     });
-    return new CsiVolumes({ drivers, paths, mounter, objects, tokenOf, clock, log }, { nodeName: "board" });
+    return new CsiVolumes({ drivers, paths, mounter, objects, tokenOf, clock, counts, log }, { nodeName: "board" });
   }
 }
 
@@ -163,6 +165,38 @@ test("a volume is staged once, published for each pod, and taken back in reverse
   await bench.takeBack("pod-2");
   assert.deepEqual(bench.driver.changes.slice(3), ["Unpublish", "Unpublish", "Unstage"]);
   bench.assertClean();
+});
+
+test("calls of a driver and the operations that they are part of count by their results", { skip }, async () => {
+  await using bench = await Bench.start();
+  await bench.publish(persistent());
+  await bench.publish(persistent());
+  await bench.takeBack();
+  await bench.publish(persistent({ volumeHandle: "block" }, { volumeMode: "Block" }));
+  await bench.takeBack();
+  bench.driver.before = ({ method }) => {
+    if (method === "NodeStageVolume") throw new Error("broken");
+  };
+  await bench.problem(bench.publish(persistent()));
+  const plugin = `kubernetes.io/csi:${DRIVER}`;
+  assert.deepEqual(countedTimes(bench.counts, "storage_operation_duration_seconds"), {
+    [`false volume_mount success ${plugin}`]: 1,
+    [`false volume_unmount success ${plugin}`]: 1,
+    [`false unmount_device success ${plugin}`]: 1,
+    [`false map_volume success ${plugin}`]: 1,
+    [`false unmap_volume success ${plugin}`]: 1,
+    [`false unmap_device success ${plugin}`]: 1,
+    [`false volume_mount fail-unknown ${plugin}`]: 1,
+  });
+  assert.deepEqual(countedTimes(bench.counts, "csi_operations_seconds"), {
+    [`${DRIVER} OK /csi.v1.Node/NodeGetInfo false`]: 1,
+    [`${DRIVER} OK /csi.v1.Node/NodeGetCapabilities false`]: 1,
+    [`${DRIVER} OK /csi.v1.Node/NodeStageVolume false`]: 2,
+    [`${DRIVER} OK /csi.v1.Node/NodePublishVolume false`]: 2,
+    [`${DRIVER} OK /csi.v1.Node/NodeUnpublishVolume false`]: 2,
+    [`${DRIVER} OK /csi.v1.Node/NodeUnstageVolume false`]: 2,
+    [`${DRIVER} Internal /csi.v1.Node/NodeStageVolume false`]: 1,
+  });
 });
 
 test("an agent that was killed during any call leaves nothing behind", { skip }, async () => {

@@ -8,10 +8,11 @@ import type { Clock, Log } from "@picolet/protocol/ports.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { GrpcStatusError } from "@picolet/runtime-cri/wire/grpc-status.ts";
 import type { ClusterObjects, IssuedToken } from "../../core/hub/cluster-objects.ts";
+import { type NodeCounts, timed } from "../../core/node/node-counts.ts";
 import type { Mounter } from "../files/mounter.ts";
 import type { PodPaths } from "../files/pod-paths.ts";
 import { changeOwnership } from "../files/volume-ownership.ts";
-import type { CsiDriver, CsiDrivers } from "./csi-drivers.ts";
+import { type CsiDriver, type CsiDrivers, NOT_MIGRATED } from "./csi-drivers.ts";
 import { csiNode, NodeCapability } from "./csi-messages.ts";
 import { CsiPaths } from "./csi-paths.ts";
 import {
@@ -46,6 +47,7 @@ export interface CsiVolumesComponents {
   ) => Promise<IssuedToken>;
   readonly clock: Clock;
   readonly log: Log;
+  readonly counts?: NodeCounts | undefined;
 }
 
 export interface CsiLocation {
@@ -130,7 +132,7 @@ export class CsiVolumes {
       const driver = this.#components.drivers.get(volume.driver);
       if (!this.#published.has(target) || driver?.capabilities.has(NodeCapability.expandVolume) !== true) return false;
       const stagingTargetPath = this.#stagingOf(volume, driver)?.stagingPath ?? "";
-      try {
+      const call = async (): Promise<void> => {
         const request = {
           volumeId: volume.handle,
           volumePath: stagingTargetPath === "" || volume.mode === "Block" ? target : stagingTargetPath,
@@ -140,6 +142,9 @@ export class CsiVolumes {
           secrets: secretData(this.#components.objects, "NodeExpandSecretRef", volume.expandSecret),
         };
         await this.#components.drivers.call(driver, csiNode.expand, request, signal);
+      };
+      try {
+        await this.#timed("volume_fs_resize", volume.driver, call);
       } catch (error) {
         if (isCancelled(error)) throw error;
         throw failed("NodeExpandVolume.NodeExpandVolume", volume, printed(error));
@@ -153,6 +158,18 @@ export class CsiVolumes {
     volume: CsiVolume,
     signal: AbortSignal,
     isAgain = false,
+  ): Promise<CsiLocation> {
+    const { target } = this.#placeOf(pod.uid, volume);
+    const work = (): Promise<CsiLocation> => this.#stagedAndPublished(pod, volume, signal, isAgain);
+    if (!isAgain && this.#isPublished(target, volume)) return await work();
+    return await this.#timed(volume.mode === "Block" ? "map_volume" : "volume_mount", volume.driver, work);
+  }
+
+  async #stagedAndPublished(
+    pod: DesiredPod,
+    volume: CsiVolume,
+    signal: AbortSignal,
+    isAgain: boolean,
   ): Promise<CsiLocation> {
     const driver = this.#components.drivers.get(volume.driver);
     const spec = driverSpec(this.#components.objects, volume.driver);
@@ -188,7 +205,9 @@ export class CsiVolumes {
     await this.#uncover(uid, signal);
     const ends = (await this.#usesOf(uid)).map((use) =>
       this.#serially(keyOf({ driver: use.data.driverName, handle: use.data.volumeHandle }), () =>
-        this.#unpublish(use, signal),
+        this.#timed(use.isBlock ? "unmap_volume" : "volume_unmount", use.data.driverName, () =>
+          this.#unpublish(use, signal),
+        ),
       ),
     );
     // All are waited for, so that nothing of this call goes on after it.
@@ -304,9 +323,7 @@ export class CsiVolumes {
     const isBlock = volume.mode === "Block";
     const { folder, target } = this.#placeOf(pod.uid, volume);
     const location = { path: target, readOnly: volume.readOnly, isDevice: isBlock };
-    const content = JSON.stringify(volume);
-    const isPublished = (): boolean => (isBlock ? existsSync(target) : this.#isMounted(target));
-    if (!isAgain && this.#published.get(target) === content && isPublished()) return location;
+    if (!isAgain && this.#isPublished(target, volume)) return location;
     let isNew = false;
     try {
       checkLifecycle(volume, spec);
@@ -336,9 +353,14 @@ export class CsiVolumes {
       const why = `kubernetes.io/csi: blockMapper.publishVolumeForBlock failed: ${printed(error)}`;
       throw failed("MapVolume.MapPodDevice", volume, why);
     }
-    this.#published.set(target, content);
+    this.#published.set(target, JSON.stringify(volume));
     await this.#report();
     return location;
+  }
+
+  #isPublished(target: string, volume: CsiVolume): boolean {
+    if (this.#published.get(target) !== JSON.stringify(volume)) return false;
+    return volume.mode === "Block" ? existsSync(target) : this.#isMounted(target);
   }
 
   /** `csi.storage.k8s.io/…` of the pod, for a driver that asks for them. */
@@ -420,9 +442,15 @@ export class CsiVolumes {
     if (mounted.length > 0) await mounter.unmount(mounted, signal);
   }
 
-  async #unstage(key: string, { data, folder, stagingPath }: StagedVolume, signal: AbortSignal): Promise<void> {
+  async #unstage(key: string, staged: StagedVolume, signal: AbortSignal): Promise<void> {
+    const { data, isBlock } = staged;
     // A pod may have come while this waited for its turn.
     if ((await this.#usedKeys()).has(key) || (await this.#isClaimed(data))) return;
+    const work = (): Promise<void> => this.#unstageNow(key, staged, signal);
+    await this.#timed(isBlock ? "unmap_device" : "unmount_device", data.driverName, work);
+  }
+
+  async #unstageNow(key: string, { data, folder, stagingPath }: StagedVolume, signal: AbortSignal): Promise<void> {
     const driver = this.#components.drivers.get(data.driverName);
     if (driver === undefined) throw waiting(noDriver(data.driverName));
     this.#staged.delete(key);
@@ -498,7 +526,7 @@ export class CsiVolumes {
           return undefined;
         });
         const stagingPath = isBlock ? this.#paths.blockStaging(name) : join(folder, "globalmount");
-        if (data !== undefined) found.push({ data, folder, stagingPath });
+        if (data !== undefined) found.push({ data, folder, stagingPath, isBlock });
       }
     }
     return found;
@@ -533,6 +561,15 @@ export class CsiVolumes {
     if (sorted.join("\n") !== this.#inUse.current?.join("\n")) this.#inUse.set(sorted);
   }
 
+  /** @param operation a kubelet's name of it */
+  #timed<T>(operation: string, driver: string, work: () => Promise<T>): Promise<T> {
+    const labelsOf = (error: unknown) => [
+      ...[NOT_MIGRATED, operation, error === undefined ? "success" : "fail-unknown"],
+      `kubernetes.io/csi:${driver}`,
+    ];
+    return timed(this.#components, "storage_operation_duration_seconds", labelsOf, work);
+  }
+
   async #serially<T>(key: string, work: () => Promise<T>): Promise<T> {
     const mine = (this.#working.get(key) ?? Promise.resolve()).then(work);
     const settled = mine.catch(ignore("its caller gets the error; the next work does not depend on it"));
@@ -563,6 +600,7 @@ interface StagedVolume {
   readonly data: VolumeData;
   readonly folder: string;
   readonly stagingPath: string;
+  readonly isBlock: boolean;
 }
 
 const keyOf = ({ driver, handle }: { readonly driver: string; readonly handle: string }): string =>

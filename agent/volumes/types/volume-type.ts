@@ -4,6 +4,7 @@ import type { Volume } from "@picolet/protocol/pod/pod.ts";
 import type { Clock, Log, PodUid } from "@picolet/protocol/ports.ts";
 import type { DesiredPod, ResolvedImage } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { ClusterObjects } from "../../core/hub/cluster-objects.ts";
+import type { NodeCounts } from "../../core/node/node-counts.ts";
 import type { Sealer } from "../../core/store/sealer.ts";
 import type { EventRecorder } from "../../core/store/store-ports.ts";
 import type { Mounter } from "../files/mounter.ts";
@@ -77,6 +78,7 @@ export interface VolumeComponents {
   readonly events: EventRecorder;
   readonly clock: Clock;
   readonly log: Log;
+  readonly counts?: NodeCounts | undefined;
   readonly objects: ClusterObjects;
   /** Fires when `objects` may have changed. */
   readonly objectsChanged: Watch<unknown>;

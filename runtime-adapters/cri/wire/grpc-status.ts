@@ -41,18 +41,29 @@ export class GrpcStatusError extends PicoletError {
 }
 
 const UNKNOWN = 2;
+const OK = 0;
 /** Statuses with a code of ours that another one has, too, or none. */
 const CLIENTS_OWN: ReadonlySet<string> = new Set(["OK", "Canceled", "Internal"]);
 /** Bounds grpc-message, which goes into the logs of the client. */
 const MAX_MESSAGE_BYTES = 2048;
 
-/** The status of a failed call, for a server's trailers. The message is percent-encoded as gRPC asks. */
-export function printableStatus(error: unknown): { readonly status: number; readonly message: string } {
+/** The name of a call's status, one of gRPC's 17. @param error undefined: the call succeeded */
+export function statusName(error: unknown): string {
+  const status = error === undefined ? OK : error instanceof GrpcStatusError ? error.status : statusOf(error);
+  return STATUSES[status]?.[0] ?? "Unknown";
+}
+
+function statusOf(error: unknown): number {
   const code = isPicoletError(error) ? error.code : undefined;
   const found = STATUSES.findIndex(([name, own]) => !CLIENTS_OWN.has(name) && own === code);
+  return found < 0 ? UNKNOWN : found;
+}
+
+/** The status of a failed call, for a server's trailers. The message is percent-encoded as gRPC asks. */
+export function printableStatus(error: unknown): { readonly status: number; readonly message: string } {
   const bytes = Buffer.from(describeError(error)).subarray(0, MAX_MESSAGE_BYTES);
   const isPlain = (byte: number): boolean => byte >= 0x20 && byte <= 0x7e && byte !== 0x25;
   const escaped = (byte: number): string => `%${byte.toString(16).toUpperCase().padStart(2, "0")}`;
   const message = Array.from(bytes, (byte) => (isPlain(byte) ? String.fromCharCode(byte) : escaped(byte))).join("");
-  return { status: found < 0 ? UNKNOWN : found, message };
+  return { status: statusOf(error), message };
 }

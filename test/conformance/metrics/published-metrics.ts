@@ -28,8 +28,7 @@ const absent = (why: string): Absence => ({ kind: "absent", why });
 const gap = (why: string): Absence => ({ kind: "gap", why });
 
 const NO_API_SERVER = absent("the agent makes no requests to an API server: its hub does, and has metrics of its own");
-const NO_CSI = gap("calls of CSI drivers are not timed");
-const NO_DEVICES = absent("there are no device plugins");
+const NO_RECONSTRUCTION = absent("volumes are found by their folders, not reconstructed");
 const NO_REGISTRY = absent("no metric is registered, hidden or disabled: the tables are the list");
 const NO_PORT = gap("users are authenticated by the hub, or on the port of the kubelet's API");
 const NO_SELINUX = absent("volumes are not mounted with an SELinux context");
@@ -54,10 +53,8 @@ export const ABSENT_METRICS: Readonly<Record<string, Absence>> = {
   container_fs_write_seconds_total: NOT_IN_CGROUPS,
   container_fs_writes_merged_total: NOT_IN_CGROUPS,
   container_tasks_state: OFF,
-  csi_operations_seconds: NO_CSI,
   disabled_metrics_total: NO_REGISTRY,
-  "dra_*": absent("there is no dynamic resource allocation"),
-  "force_cleaned_failed_volume_*": NO_CSI,
+  "force_cleaned_failed_volume_*": NO_RECONSTRUCTION,
   hidden_metrics_total: NO_REGISTRY,
   kubelet_certificate_manager_client_expiration_renew_errors: gap("the reason of a failed renewal is in the log"),
   "kubelet_certificate_manager_server_*": gap(
@@ -66,7 +63,6 @@ export const ABSENT_METRICS: Readonly<Record<string, Absence>> = {
   kubelet_container_aligned_compute_resources_count: gap("placements are in `edgectl describe pod`"),
   "kubelet_cpu_manager_*": gap("placements are in `edgectl describe pod`"),
   "kubelet_credential_provider_plugin_*": gap("a plugin that fails is in the events of the pod"),
-  "kubelet_device_plugin_*": NO_DEVICES,
   "kubelet_evented_pleg_*": absent("hints of the runtime are one part of the PLEG, with relists of its own"),
   kubelet_http_inflight_requests: gap("requests are counted when they are answered"),
   kubelet_lifecycle_handler_http_fallbacks_total: absent("a hook is called by the scheme that it names"),
@@ -77,7 +73,8 @@ export const ABSENT_METRICS: Readonly<Record<string, Absence>> = {
   kubelet_node_startup_registration_duration_seconds: OF_HUB,
   "kubelet_orphan_pod_cleaned_volumes*": gap("the sweep of orphaned folders is in the log"),
   kubelet_pleg_discard_events: absent("no event is dropped: the PLEG has no queue that could be full"),
-  "kubelet_pod_resources_endpoint_*": absent("there is no podresources API"),
+  kubelet_pod_resources_endpoint_errors_get_allocatable: absent("the call does not fail"),
+  kubelet_pod_resources_endpoint_errors_list: absent("the call does not fail"),
   kubelet_pod_start_sli_duration_seconds: gap("the time without pulls is not measured"),
   kubelet_pod_start_total_duration_seconds: gap("a board's clock and the API server's differ"),
   kubelet_pod_status_sync_duration_seconds: OF_HUB,
@@ -97,15 +94,14 @@ export const ABSENT_METRICS: Readonly<Record<string, Absence>> = {
   "machine_node_*": NO_SERVER_HARDWARE,
   "machine_nvm_*": NO_SERVER_HARDWARE,
   machine_thread_siblings_count: NO_SERVER_HARDWARE,
-  plugin_manager_total_plugins: NO_DEVICES,
-  "reconstruct_volume_*": absent("volumes are found by their folders, not reconstructed"),
+  plugin_manager_total_plugins: gap("the Node, CSINode and the log have the plugins"),
+  "reconstruct_volume_*": NO_RECONSTRUCTION,
   registered_metrics_total: NO_REGISTRY,
   "rest_client_*": NO_API_SERVER,
   scrape_error: absent("deprecated since 1.29 for resource_scrape_error"),
-  storage_operation_duration_seconds: gap("the preparation of volumes is part of kubelet_pod_worker_duration_seconds"),
   "volume_manager_selinux_*": NO_SELINUX,
   volume_manager_total_volumes: gap("`edgectl describe pod` has the volumes"),
-  "volume_operation_total_*": NO_CSI,
+  "volume_operation_total_*": absent("only a controller that provisions and deletes volumes counts them"),
   "workqueue_*": absent("a worker is poked, and reads what is wanted again: there are no queues of work"),
 };
 

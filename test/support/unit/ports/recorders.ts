@@ -1,4 +1,5 @@
 /** An event recorder and a log that remember their calls. */
+import type { CountedTime, NodeCounts } from "@picolet/agent/core/node/node-counts.ts";
 import type { EventInput, EventRecorder } from "@picolet/agent/core/store/store-ports.ts";
 import type { Log, LogFields } from "@picolet/protocol/ports.ts";
 
@@ -45,4 +46,12 @@ export class RecordedLog implements Log {
   get problems(): string[] {
     return this.entries.filter(({ level }) => level === "warn" || level === "error").map(({ message }) => message);
   }
+}
+
+/** How often a duration was observed, by its labels joined by spaces. */
+export function countedTimes(counts: NodeCounts, name: CountedTime): Readonly<Record<string, number>> {
+  const sums = [...counts.times(name)].map(({ labels, value }) => {
+    return [labels.join(" "), value.counts.reduce((sum, count) => sum + count, 0)] as const;
+  });
+  return Object.fromEntries(sums);
 }
