@@ -86,7 +86,8 @@ export function nodePatch(
     if (label !== undefined && before[key] !== label) labels[key] = label;
   }
   for (const [key, label] of Object.entries(allowedLabels(topologyOf(report)))) {
-    if (before[key] !== label) labels[key] = label;
+    // The node's own labels are those above: no driver changes them.
+    if (given[key] === undefined && before[key] !== label) labels[key] = label;
   }
   if (before[HUB_LABEL] !== hub) labels[HUB_LABEL] = hub;
   const annotations: Record<string, string | null> = {};

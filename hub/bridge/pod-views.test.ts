@@ -275,10 +275,15 @@ test("what a board reports of its CSI drivers becomes labels of its Node, as far
     name: "disk.example",
     nodeID: "n1",
     count: 0,
-    topology: { "disk.example/zone": "a", "node-restriction.kubernetes.io/x": "b" },
+    topology: {
+      "disk.example/zone": "a",
+      "node-restriction.kubernetes.io/x": "b",
+      "kubernetes.io/hostname": "another",
+    },
   };
-  const report = { register: true, labels: {}, taints: [], providerID: "", status: {}, csi: JSON.stringify([driver]) };
-  const metadata = { name: "n", uid: "u", labels: { "picolet.io/hub": "h" }, annotations: {} };
+  const labels = { "kubernetes.io/hostname": "n" };
+  const report = { register: true, labels, taints: [], providerID: "", status: {}, csi: JSON.stringify([driver]) };
+  const metadata = { name: "n", uid: "u", labels: { ...labels, "picolet.io/hub": "h" }, annotations: {} };
   const patch = nodePatch({ apiVersion: "v1", kind: "Node", metadata }, report, { node: "n", hub: "h" });
   assert.deepEqual(fieldsAt(fieldsAt(patch, "metadata"), "labels"), { "disk.example/zone": "a" });
   const annotations = fieldsAt(fieldsAt(patch, "metadata"), "annotations");

@@ -4,7 +4,7 @@
  */
 import { parseQuantity } from "../kubernetes/quantity.ts";
 
-/** Bounds the report's text. 64 drivers with 16 topology keys each have some 100 KiB at the worst. */
+/** Bounds the report's text. A driver is registered only if its share, a 64th, is enough. */
 export const MAX_CSI_REPORT_LENGTH = 128 * 1024;
 /** Bounds the report's text; further claims follow when the status of the first ones is written. */
 export const MAX_EXPANDED_CLAIMS = 32;

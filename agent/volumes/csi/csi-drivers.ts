@@ -1,12 +1,17 @@
 import { type Watch, WatchSource } from "@picolet/protocol/async/watch.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
+import {
+  dnsSubdomainProblems,
+  labelValueProblems,
+  qualifiedNameProblems,
+} from "@picolet/protocol/kubernetes/name-rules.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
-import type { CsiDriverReport } from "@picolet/protocol/tunnel/csi-report.ts";
+import { type CsiDriverReport, MAX_CSI_REPORT_LENGTH } from "@picolet/protocol/tunnel/csi-report.ts";
 import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { GrpcClient, type GrpcMethod } from "@picolet/runtime-cri/wire/grpc-client.ts";
 import { statusName } from "@picolet/runtime-cri/wire/grpc-status.ts";
 import { type NodeCounts, timed } from "../../core/node/node-counts.ts";
-import { csiNode } from "./csi-messages.ts";
+import { csiNode, NodeCapability } from "./csi-messages.ts";
 
 /** The kubelet's limit for one call of a driver. */
 const CALL_TIMEOUT_MS = 120_000;
@@ -14,11 +19,16 @@ const CALL_TIMEOUT_MS = 120_000;
 const MAX_ANSWER_BYTES = MEBIBYTE;
 /** Bounds memory against plugins without end. Nodes have a handful of drivers. */
 const MAX_DRIVERS = 64;
-/** The API's limits for `nodeID` and for the name of a driver (CSINode). */
-const MAX_NODE_ID_LENGTH = 192;
-const DRIVER_NAME = /^(?=.{1,63}$)[a-z0-9A-Z]([-a-z0-9A-Z.]*[a-z0-9A-Z])?$/;
+/** The API's limits for `nodeID`, `allocatable.count` and the name of a driver (CSINode). */
+const MAX_NODE_ID_BYTES = 192;
+const MAX_VOLUMES = 2 ** 31 - 1;
+const MAX_NAME_LENGTH = 63;
 /** A topology has region, zone and the like; each becomes a label of the Node. */
 const MAX_TOPOLOGY_KEYS = 16;
+/** The share of one driver in `MAX_CSI_REPORT_LENGTH`: a hub refuses the report of a node beyond it. */
+const MAX_REPORT_LENGTH = Math.floor(MAX_CSI_REPORT_LENGTH / MAX_DRIVERS) - 2;
+/** A driver may list anything; others have no meaning here. */
+const CAPABILITIES: ReadonlySet<number> = new Set(Object.values(NodeCapability));
 
 /** A registered driver, as it described itself. */
 export interface CsiDriver {
@@ -66,11 +76,7 @@ export class CsiDrivers {
   report(): string | undefined {
     if (this.#changed.current === 0) return undefined;
     const drivers = [...this.#drivers.values()].sort((a, b) => (a.name < b.name ? -1 : 1));
-    return JSON.stringify(
-      drivers.map(({ name, nodeId, topology, maxVolumes }): CsiDriverReport => {
-        return { name, nodeID: nodeId, topology: Object.fromEntries(topology), count: maxVolumes };
-      }),
-    );
+    return JSON.stringify(drivers.map(reportOf));
   }
 
   get(name: string): CsiDriver | undefined {
@@ -82,37 +88,28 @@ export class CsiDrivers {
    * @throws `invalid` for a name, an answer or a number of drivers that cannot be; what the driver answered
    */
   async register({ name, endpoint, versions, registration }: CsiRegistration, signal: AbortSignal): Promise<void> {
-    if (!versions.some((version) => /^v?1\./.test(version)))
-      throw new PicoletError(
-        "invalid",
-        `cannot register the CSI driver ${name.slice(0, 80)}: it supports no version 1 of CSI`,
-      );
-    if (!DRIVER_NAME.test(name))
-      throw new PicoletError(
-        "invalid",
-        `cannot register the CSI driver ${JSON.stringify(name.slice(0, 80))}: it is no driver's name`,
-      );
+    const refused = (why: string): PicoletError =>
+      new PicoletError("invalid", `cannot register the CSI driver ${JSON.stringify(name.slice(0, 80))}: ${why}`);
+    if (!versions.some((version) => /^v?1\./.test(version))) throw refused("it supports no version 1 of CSI");
+    if (name.length > MAX_NAME_LENGTH || dnsSubdomainProblems(name.toLowerCase()).length > 0)
+      throw refused("it is no driver's name");
     if (!this.#drivers.has(name) && this.#drivers.size >= MAX_DRIVERS)
       throw new PicoletError("resource_exhausted", `cannot register more than ${MAX_DRIVERS} CSI drivers`);
     const info = await this.call({ name, endpoint }, csiNode.getInfo, {}, signal);
     const { capabilities } = await this.call({ name, endpoint }, csiNode.getCapabilities, {}, signal);
-    if (info.nodeId === "" || info.nodeId.length > MAX_NODE_ID_LENGTH)
-      throw new PicoletError(
-        "invalid",
-        `cannot register the CSI driver ${name}: its node ID has ${info.nodeId.length} characters`,
-      );
     const topology = info.accessibleTopology?.segments ?? new Map<string, string>();
-    if (topology.size > MAX_TOPOLOGY_KEYS)
-      throw new PicoletError(
-        "invalid",
-        `cannot register the CSI driver ${name}: its topology has ${topology.size} keys`,
-      );
-    this.#drivers.set(name, {
+    const wrong = problemOf(info.nodeId, topology);
+    if (wrong !== undefined) throw refused(wrong);
+    const driver = {
       ...{ name, endpoint, registration, topology },
       nodeId: info.nodeId,
-      maxVolumes: Math.max(0, info.maxVolumesPerNode),
-      capabilities: new Set(capabilities.map(({ rpc }) => rpc?.type ?? 0)),
-    });
+      maxVolumes: Math.min(Math.max(0, info.maxVolumesPerNode), MAX_VOLUMES),
+      capabilities: new Set(capabilities.map(({ rpc }) => rpc?.type ?? 0).filter((type) => CAPABILITIES.has(type))),
+    };
+    const { length } = JSON.stringify(reportOf(driver));
+    if (length > MAX_REPORT_LENGTH)
+      throw refused(`its node ID and topology have ${length} characters, more than ${MAX_REPORT_LENGTH}`);
+    this.#drivers.set(name, driver);
     this.#changed.set(this.#changed.current + 1);
   }
 
@@ -137,3 +134,22 @@ export class CsiDrivers {
     return await timed(this.#components, "csi_operations_seconds", labelsOf, call);
   }
 }
+
+/** As the API server judges CSINode and the labels of a Node, which it would refuse as a whole. */
+function problemOf(nodeId: string, topology: ReadonlyMap<string, string>): string | undefined {
+  const bytes = Buffer.byteLength(nodeId);
+  if (bytes === 0 || bytes > MAX_NODE_ID_BYTES) return `its node ID has ${bytes} bytes, not 1 to ${MAX_NODE_ID_BYTES}`;
+  if (topology.size > MAX_TOPOLOGY_KEYS)
+    return `its topology has ${topology.size} keys, more than ${MAX_TOPOLOGY_KEYS}`;
+  for (const [key, value] of topology) {
+    const shown = `its topology ${JSON.stringify(key.slice(0, 80))}`;
+    const [problem] = [...qualifiedNameProblems(key), ...labelValueProblems(value)];
+    if (problem !== undefined) return `${shown} is no label: ${problem}`;
+    if (value === "") return `${shown} has no value`;
+  }
+  return undefined;
+}
+
+const reportOf = ({ name, nodeId, topology, maxVolumes }: CsiDriver): CsiDriverReport => {
+  return { name, nodeID: nodeId, topology: Object.fromEntries(topology), count: maxVolumes };
+};

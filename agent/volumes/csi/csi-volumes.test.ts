@@ -5,9 +5,11 @@ import { dirname, join } from "node:path";
 import { test } from "node:test";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import { millis, podUid } from "@picolet/protocol/ports.ts";
+import { MAX_CSI_REPORT_LENGTH, parseCsiReport } from "@picolet/protocol/tunnel/csi-report.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { TestClusterObjects } from "@picolet/test/support/unit/agent/memory-cluster-objects.ts";
 import { MountFolder } from "@picolet/test/support/unit/machine/mount-folder.ts";
+import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { isMounted, mountsBelow, TestCsiDriver } from "@picolet/test/support/unit/plugins/csi-driver.ts";
 import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import { countedTimes, RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
@@ -197,6 +199,54 @@ test("calls of a driver and the operations that they are part of count by their 
     [`${DRIVER} OK /csi.v1.Node/NodeUnstageVolume false`]: 2,
     [`${DRIVER} Internal /csi.v1.Node/NodeStageVolume false`]: 1,
   });
+});
+
+const labels = (count: number, length: number): Readonly<Record<string, string>> =>
+  Object.fromEntries(Array.from({ length: count }, (_, index) => [`${"a".repeat(length)}.example/k${index}`, "v"]));
+
+for (const [what, init, expected] of [
+  [
+    "a name that no CSINode may have",
+    { name: "disk..example" },
+    /^cannot register .*"disk\.\.example": it is no driver/,
+  ],
+  ["a node ID that is too long", { nodeId: "ü".repeat(97) }, /its node ID has 194 bytes, not 1 to 192/],
+  ["no node ID", { nodeId: "" }, /its node ID has 0 bytes/],
+  [
+    "a topology that is no label",
+    { topology: { "disk.example/zone": "a b" } },
+    /zone" is no label: a valid label must/,
+  ],
+  ["a topology whose key is no label's", { topology: { "a zone": "a" } }, /topology "a zone" is no label: name part/],
+  ["a topology without a value", { topology: { "disk.example/zone": "" } }, /zone" has no value/],
+  ["too large a topology", { topology: labels(17, 1) }, /its topology has 17 keys, more than 16/],
+  ["more than its share of the report", { topology: labels(16, 200) }, /have 3\d+ characters, more than 2046/],
+] as const) {
+  test(`a driver with ${what} is refused, because a Node with it would be`, async () => {
+    using folder = new TempFolder();
+    await using driver = await TestCsiDriver.start({ name: DRIVER, folder: folder.path, ...init });
+    const drivers = new CsiDrivers({ clock: new VirtualClock() });
+    const { name = DRIVER } = init as { readonly name?: string };
+    const registration = { name, endpoint: driver.endpoint, versions: ["1.0.0"], registration: "socket" };
+    await assert.rejects(drivers.register(registration, NEVER), { code: "invalid", message: expected });
+    assert.equal(drivers.report(), undefined);
+  });
+}
+
+test("of a driver that claims too much the node reports what a CSINode may have", async () => {
+  using folder = new TempFolder();
+  const given = { maxVolumes: 2 ** 40, capabilities: [1, 99], topology: labels(16, 40) };
+  await using driver = await TestCsiDriver.start({ name: DRIVER, folder: folder.path, ...given });
+  const drivers = new CsiDrivers({ clock: new VirtualClock() });
+  const { endpoint } = driver;
+  await drivers.register({ name: DRIVER, endpoint, versions: ["1.0.0"], registration: "socket" }, NEVER);
+  assert.deepEqual([...(drivers.get(DRIVER)?.capabilities ?? [])], [1]);
+  const report = drivers.report() ?? "";
+  assert.deepEqual(parseCsiReport(report), [
+    { name: DRIVER, nodeID: "node-of-test", topology: given.topology, count: 2_147_483_647 },
+  ]);
+  // 64 drivers fit.
+  assert.ok(64 * 2046 + 65 <= MAX_CSI_REPORT_LENGTH);
 });
 
 test("an agent that was killed during any call leaves nothing behind", { skip }, async () => {

@@ -18,6 +18,7 @@ export interface CsiDriverInit {
   readonly capabilities?: readonly number[];
   readonly maxVolumes?: number;
   readonly topology?: Readonly<Record<string, string>>;
+  readonly nodeId?: string;
 }
 
 export interface SeenCall {
@@ -61,7 +62,7 @@ export class TestCsiDriver implements AsyncDisposable {
     const driver = new TestCsiDriver(init);
     const implementation = {
       NodeGetInfo: driver.#handler("NodeGetInfo", () => ({
-        node_id: "node-of-test",
+        node_id: init.nodeId ?? "node-of-test",
         max_volumes_per_node: init.maxVolumes ?? 0,
         accessible_topology: { segments: init.topology ?? {} },
       })),
