@@ -36,9 +36,12 @@ for (const version of ["v1", "v1beta1"] as const) {
       driver.refusal = "no such card";
       const refused = await table.driver(NAME)?.prepare(CLAIMS.slice(0, 1), NEVER);
       assert.deepEqual(refused, new Map([["uid-a", { error: "no such card", devices: [] }]]));
+      driver.refusal = "x".repeat(10_000);
+      const cut = await table.driver(NAME)?.prepare(CLAIMS.slice(0, 1), NEVER);
+      assert.equal(cut?.get("uid-a")?.error.length, 8192);
       driver.refusal = "";
       assert.deepEqual(await table.driver(NAME)?.unprepare(CLAIMS, NEVER), new Map(CLAIMS.map(({ uid }) => [uid, ""])));
-      assert.deepEqual(driver.calls, ["prepare a,b", "prepare a", "unprepare a,b"]);
+      assert.deepEqual(driver.calls, ["prepare a,b", "prepare a", "prepare a", "unprepare a,b"]);
       await plugins.remove({ ...plugin, versions: [] });
       assert.equal(table.driver(NAME), undefined);
     } finally {

@@ -1,7 +1,7 @@
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, seconds } from "@picolet/protocol/ports.ts";
-import { MEBIBYTE } from "@picolet/protocol/units.ts";
+import { KIBIBYTE, MEBIBYTE } from "@picolet/protocol/units.ts";
 import { GrpcClient, type GrpcMethod } from "@picolet/runtime-cri/wire/grpc-client.ts";
 import { statusName } from "@picolet/runtime-cri/wire/grpc-status.ts";
 import {
@@ -22,6 +22,8 @@ import type { DraDriverTable } from "./dra-driver-table.ts";
 const CALL_TIMEOUT_MS = 45_000;
 /** A pod's claims with some 100 devices take 50 KB. */
 const MAX_MESSAGE_BYTES = MEBIBYTE;
+/** The error for a claim goes into events and logs; a longer one is cut, as a status of gRPC is. */
+const MAX_ERROR_LENGTH = 8 * KIBIBYTE;
 const READ_BUFFER_BYTES = 4096;
 /** The pause before a driver that is gone is tried again. */
 const RETRY_INTERVAL = seconds(5);
@@ -79,7 +81,7 @@ class DraPlugin implements DraDriver {
 
   async unprepare(claims: readonly ClaimReference[], signal: AbortSignal): Promise<ReadonlyMap<string, string>> {
     const answer = await this.#call(this.#service.unprepare, { claims }, signal);
-    return new Map(answer.claims.map(({ uid, answer: unprepared }) => [uid, unprepared?.error ?? ""]));
+    return new Map(answer.claims.map(({ uid, answer: unprepared }) => [uid, errorOf(unprepared)]));
   }
 
   /** Keeps a connection: a driver that was killed leaves its sockets behind. */
@@ -115,10 +117,13 @@ class DraPlugin implements DraDriver {
   }
 }
 
+const errorOf = (answer: { readonly error: string } | undefined): string =>
+  (answer?.error ?? "").slice(0, MAX_ERROR_LENGTH);
+
 type Answer = ReturnType<DraService["prepare"]["response"]["decode"]>["claims"][number]["answer"];
 
 const preparedClaim = (answer: Answer): PreparedClaim => ({
-  error: answer?.error ?? "",
+  error: errorOf(answer),
   devices: (answer?.devices ?? []).map(({ poolName, deviceName, requestNames, cdiDeviceIds }) => ({
     pool: poolName,
     device: deviceName,

@@ -276,6 +276,11 @@ const BAD_ANSWERS: readonly (readonly [string, PreparedClaim | undefined, RegExp
   ["an error", { devices: [], error: "no such card" }, /failed for ResourceClaim shared: no such card/],
   ["no answer", undefined, /NodePrepareResources skipped ResourceClaim shared/],
   [
+    "names of more than it may keep",
+    { devices: [{ pool: "p".repeat(70_000), device: "d", requests: [], cdiDevices: [] }], error: "" },
+    /the driver answered with devices of 700\d\d characters, more than 65536/,
+  ],
+  [
     "a name that is no CDI device",
     { devices: [{ pool: "p", device: "d", requests: [], cdiDevices: ["/dev/sda"] }], error: "" },
     /"\/dev\/sda" is no CDI device/,

@@ -38,6 +38,8 @@ const MAX_CDI_DEVICE_LENGTH = 512;
  */
 const MAX_PREPARED_DEVICES = 128;
 const MAX_CDI_DEVICES = 64;
+/** One driver's part of a claim: 32 devices with their names and ten CDI names each take some 32 KiB. */
+const MAX_PREPARED_LENGTH = 64 * 1024;
 
 /** The claims that drivers have prepared on this node. They are on disk before a driver is asked. */
 export class PreparedClaims implements PodClaims {
@@ -280,6 +282,11 @@ function checkDevices(devices: readonly ClaimedDevice[], claim: ClaimReference):
     if (wrong === undefined) continue;
     const shown = JSON.stringify(wrong.slice(0, MAX_CDI_DEVICE_LENGTH));
     throw failedFor("NodePrepareResources", claim, `${shown} is no CDI device (vendor/class=name)`);
+  }
+  const { length } = JSON.stringify(devices);
+  if (length > MAX_PREPARED_LENGTH) {
+    const counts = `devices of ${length} characters, more than ${MAX_PREPARED_LENGTH}`;
+    throw failedFor("NodePrepareResources", claim, `the driver answered with ${counts}`);
   }
 }
 
