@@ -13,7 +13,7 @@ import { isPlainInitContainer, placedContainers, podNeeds } from "../topology/re
 import { type Allocation, DeviceAllocations } from "./device-allocations.ts";
 import type { DeviceCheckpoint } from "./device-checkpoint.ts";
 import { deviceHints } from "./device-hints.ts";
-import { NO_ANSWER } from "./device-plugin-messages.ts";
+import { ContainerAllocateResponse, type DeviceAnswer, NO_ANSWER } from "./device-plugin-messages.ts";
 import type { DeviceProvider, OfferedDevice } from "./device-provider.ts";
 
 interface Resource {
@@ -34,6 +34,12 @@ export interface DeviceManagerComponents {
 }
 
 const NONE: Resource = { provider: undefined, devices: new Map() };
+
+/**
+ * Bounds the answers of one plugin for all containers that have its devices: 100 of them with 1 KB each. It has further
+ * pods refused, because its answers would fill the checkpoint, in which other plugins have theirs.
+ */
+const MAX_ANSWERS_BYTES = 128 * 1024;
 
 /** Marks the refusal of a plugin, for which the pod fails. */
 export const REFUSED = "UnexpectedAdmissionError";
@@ -66,14 +72,16 @@ export class DeviceManager implements PlacementManager {
     return [...this.#resources].filter(([, { provider }]) => provider === undefined).map(([resource]) => resource);
   }
 
-  offer(resource: string, provider: DeviceProvider, devices: readonly OfferedDevice[]): void {
+  /** @returns whether something has changed */
+  offer(resource: string, provider: DeviceProvider, devices: readonly OfferedDevice[]): boolean {
     const before = this.#resources.get(resource);
     // Some plugins repeat their list all the time.
-    if (before?.provider === provider && isSameList([...before.devices.values()], devices)) return;
+    if (before?.provider === provider && isSameList([...before.devices.values()], devices)) return false;
     this.#resources.set(resource, { provider, devices: new Map(devices.map((each) => [each.id, each])) });
     const ids = (own: Resource | undefined): string => [...(own?.devices.keys() ?? [])].join("\n");
     if (ids(before) !== ids(this.#resources.get(resource))) this.#keep();
     this.#count();
+    return true;
   }
 
   /** The provider is away: its devices are unhealthy until another one offers them. */
@@ -261,6 +269,7 @@ export class DeviceManager implements PlacementManager {
       const chosen = this.#allocations.get(desired.uid, container, resource);
       if (chosen === undefined) return;
       const answer = await provider.allocate(chosen.ids, signal);
+      this.#checkAnswers(resource, answer);
       // The pod may have gone in the meantime.
       if (this.#allocations.get(desired.uid, container, resource) === undefined) return;
       this.#allocations.put({ ...chosen, answer });
@@ -270,6 +279,14 @@ export class DeviceManager implements PlacementManager {
       const message = `Allocate failed due to ${describeError(error)}, which is unexpected`;
       throw new PicoletError("failed", message, { reason: REFUSED });
     }
+  }
+
+  #checkAnswers(resource: string, answer: DeviceAnswer): void {
+    const kept = this.#allocations.all.filter((each) => each.resource === resource).map((each) => each.answer);
+    const bytes = [...kept, answer].reduce((sum, each) => sum + (each === undefined ? 0 : answerBytes(each)), 0);
+    if (bytes <= MAX_ANSWERS_BYTES) return;
+    const sizes = `${bytes} bytes, more than ${MAX_ANSWERS_BYTES}`;
+    throw new PicoletError("resource_exhausted", `the answers for the containers that have ${resource} take ${sizes}`);
   }
 
   /** The plugin chooses among devices that are near the container's NUMA nodes, as far as there are some. */
@@ -296,8 +313,8 @@ export class DeviceManager implements PlacementManager {
     if (mustInclude.length >= size) return;
     const offered = isChoice ? [...reused, ...near] : available();
     const preferred = await provider.preferred(offered, mustInclude, size, signal);
-    const free = new Set(available());
-    const possible = new Set([...mustInclude, ...preferred.filter((id) => offered.includes(id)), ...before.ids]);
+    const [free, known] = [new Set(available()), new Set(offered)];
+    const possible = new Set([...mustInclude, ...preferred.filter((id) => known.has(id)), ...before.ids]);
     const ids = [...possible].filter((id) => free.has(id)).slice(0, size);
     if (ids.length === size) this.#allocations.put({ ...before, ids });
   }
@@ -327,6 +344,8 @@ const away = (resource: string): PicoletError =>
     reason: "DevicePluginAway",
     retryable: true,
   });
+
+const answerBytes = (answer: DeviceAnswer): number => ContainerAllocateResponse.encode(answer).length;
 
 const isSameList = (before: readonly OfferedDevice[], now: readonly OfferedDevice[]): boolean =>
   JSON.stringify(before) === JSON.stringify(now);

@@ -17,8 +17,12 @@ const READ_BUFFER_BYTES = 4096;
 /** Devices of one resource. Shared ones (`/dev/kvm`, a camera's replicas) are often offered a hundred times. */
 const MAX_DEVICES = 4096;
 const MAX_ID_LENGTH = 256;
-/** NUMA nodes of one device, and the numbers of nodes: a plugin reports -1 for a device that has none. */
-const MAX_NODES = 64;
+/** All IDs of one resource, which are written down: 4,096 short ones, or 1,500 UUIDs. */
+const MAX_IDS_LENGTH = 64 * 1024;
+/** NUMA nodes of one device; no board has more. */
+const MAX_NODES = 8;
+/** Numbers of NUMA nodes; a plugin reports -1 for a device that has none. */
+const MAX_NODE = 63;
 /** Bounds options and preference: the plugin answers from memory. */
 const QUERY_TIMEOUT_MS = 10_000;
 /** Allocation may load a driver or program a board; the kubelet gives PreStartContainer 30 s. */
@@ -111,12 +115,17 @@ function offered(devices: readonly ListedDevice[]): readonly OfferedDevice[] {
   const tooLong = devices.find(({ id }) => id.length > MAX_ID_LENGTH || id === "");
   if (tooLong !== undefined)
     throw new PicoletError("invalid", `cannot use a device whose ID has not 1 to ${MAX_ID_LENGTH} characters`);
+  const { length } = JSON.stringify(devices.map(({ id }) => id));
+  if (length > MAX_IDS_LENGTH) {
+    const sizes = `${length} characters, more than ${MAX_IDS_LENGTH}`;
+    throw new PicoletError("resource_exhausted", `cannot follow devices whose IDs take ${sizes}`);
+  }
   return devices.map(({ id, health, topology }) => ({
     id,
     isHealthy: health === HEALTHY,
     nodes: (topology?.nodes ?? [])
-      .slice(0, MAX_NODES)
       .map((node) => node.id)
-      .filter((node) => node >= 0 && node < MAX_NODES),
+      .filter((node) => node >= 0 && node <= MAX_NODE)
+      .slice(0, MAX_NODES),
   }));
 }

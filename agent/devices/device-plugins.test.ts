@@ -18,6 +18,7 @@ import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts"
 import { NodeCounts } from "../core/node/node-counts.ts";
 import { type Hint, maskOf } from "../topology/numa-hints.ts";
 import { type DeviceCheckpoint, readCheckpoint } from "./device-checkpoint.ts";
+import { deviceHints } from "./device-hints.ts";
 import { DeviceManager } from "./device-manager.ts";
 import { REGISTER } from "./device-plugin-messages.ts";
 import { DevicePlugins } from "./device-plugins.ts";
@@ -48,6 +49,7 @@ class Bench {
   readonly clock = new VirtualClock();
   readonly folder = new TempFolder();
   readonly plugin: TestDevicePlugin;
+  readonly log = new RecordedLog();
   readonly nodeCounts = new NodeCounts();
   kept: DeviceCheckpoint | undefined;
   manager: DeviceManager;
@@ -67,7 +69,7 @@ class Bench {
 
   /** The next agent. */
   start(): [DeviceManager, DevicePlugins] {
-    const log = new RecordedLog();
+    const { log } = this;
     this.manager = new DeviceManager(
       {
         ...{ log, isKnown: () => true, withCdi: async (launch) => launch },
@@ -217,6 +219,102 @@ test("of lists that follow each other quickly the last one counts", async (conte
   await bench.manager.prepare(pod, NEVER);
   await bench.pass(seconds(1));
   assert.deepEqual(seen, [["3", "3"]]);
+});
+
+test("a plugin whose list changes all the time is followed once a minute after ten changes", async (context) => {
+  const bench = new Bench(context, { preStart: true });
+  await bench.register();
+  await bench.until("2", "2");
+  const pod = podAsking(1);
+  bench.admit(pod);
+  let changes = 0;
+  bench.manager.counts.listen(() => {
+    changes += 1;
+  }, NEVER);
+  let hasThird = false;
+  const flap = async (): Promise<void> => {
+    hasThird = !hasThird;
+    bench.plugin.devices = devicesOf("a", "b", ...(hasThird ? ["c"] : []));
+    // The answer of PreStartContainer follows the list.
+    await bench.manager.launch(pod, "app", NEVER);
+    await bench.pass(seconds(1));
+  };
+  await bench.pass(seconds(600));
+  for (let second = 0; second < 120; second += 1) await flap();
+  // One in each of the first ten seconds, and one a minute after them.
+  assert.equal(changes, 11);
+  await bench.pass(seconds(600));
+  const before = changes;
+  await flap();
+  assert.equal(changes, before + 1);
+});
+
+test("a plugin that registers all the time is refused for a while, and leaves nothing behind", async (context) => {
+  const bench = new Bench(context);
+  await bench.register();
+  for (let count = 1; count < 10; count += 1)
+    await bench.plugins.register({ ...CAMERA_PLUGIN, ...bench.socket }, NEVER);
+  const again = bench.plugins.register({ ...CAMERA_PLUGIN, ...bench.socket }, NEVER);
+  await assert.rejects(again, /cannot register example.com\/camera more than 10 times in 10 s/);
+  await bench.until("2", "2");
+  await bench.pass(seconds(10));
+  await bench.plugins.register({ ...CAMERA_PLUGIN, ...bench.socket }, NEVER);
+  await bench.until("2", "2");
+  await bench.pass(seconds(400));
+  assert.deepEqual(bench.counts, ["2", "2"]);
+});
+
+const idsOf = (count: number, length: number): string[] =>
+  Array.from({ length: count }, (_, index) => String(index).padStart(length, "d"));
+
+for (const [what, ids, expected] of [
+  ["too many devices", idsOf(4097, 4), "cannot follow 4097 devices, more than 4096"],
+  ["IDs of more than it may keep", idsOf(1000, 100), "cannot follow devices whose IDs take 103001 characters"],
+] as const) {
+  test(`a plugin that lists ${what} is not followed`, async (context) => {
+    const bench = new Bench(context, { devices: devicesOf(...ids) });
+    await bench.register();
+    const problem = (): string => String(bench.log.entries.find(({ level }) => level === "warn")?.fields.error ?? "");
+    while (problem() === "" && bench.counts[0] === undefined) await new Promise((resolve) => setImmediate(resolve));
+    assert.ok(problem().startsWith(expected), problem());
+    assert.deepEqual(bench.counts, [undefined, undefined]);
+  });
+}
+
+test("a pod is refused when its plugin's answers take more than the checkpoint has for a resource", async (context) => {
+  const bench = new Bench(context, { allocate: () => ({ envs: { LARGE: "x".repeat(50_000) } }) });
+  await bench.register();
+  await bench.until("2", "2");
+  const pod = podAsking(1, 1, 0);
+  bench.admit(pod);
+  await bench.manager.prepare(pod, NEVER);
+  bench.plugin.devices = devicesOf("a", "b", "c");
+  await bench.pass(seconds(1));
+  await bench.until("3", "3");
+  const other = desired(podOf({ containers: [asking(1)] }), "pod-2");
+  bench.admit(other);
+  const refusal = /the answers for the containers that have example.com\/camera take 150\d\d\d bytes, more than 131072/;
+  await assert.rejects(bench.manager.prepare(other, NEVER), { message: refusal, reason: "UnexpectedAdmissionError" });
+});
+
+test("hints for as many devices as a plugin may have read each of them a few times", () => {
+  const nodes = Array.from({ length: 8 }, (_, node) => node);
+  let reads = 0;
+  const all = idsOf(4096, 4).map((id) => ({
+    ...{ id, isHealthy: true },
+    get nodes(): readonly number[] {
+      reads += 1;
+      return nodes;
+    },
+  }));
+  const hints = deviceHints(all, new Set(all.map(({ id }) => id)), 4096) ?? [];
+  assert.equal(hints.length, 255);
+  const preferred = hints.filter((each) => each.preferred).map((each) => each.nodes);
+  assert.deepEqual(
+    preferred,
+    nodes.map((node) => maskOf([node])),
+  );
+  assert.ok(reads <= 4 * all.length, String(reads));
 });
 
 test("a container that must be prepared does not start while its plugin is away", async (context) => {

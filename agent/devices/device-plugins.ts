@@ -2,7 +2,7 @@
 import { isAbsolute, join, normalize } from "node:path";
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { describeError, ignore, PicoletError } from "@picolet/protocol/errors.ts";
-import { type Clock, type Log, seconds } from "@picolet/protocol/ports.ts";
+import { type Clock, type Log, type Millis, seconds } from "@picolet/protocol/ports.ts";
 import { served } from "@picolet/runtime-cri/wire/grpc-server.ts";
 import type { ServedMethod } from "@picolet/runtime-cri/wire/grpc-server-connection.ts";
 import type { NodeCounts } from "../core/node/node-counts.ts";
@@ -21,10 +21,22 @@ const GRACE_PERIOD = seconds(300);
  * those between, the last one counts.
  */
 const LIST_INTERVAL = seconds(1);
+/**
+ * Lists that differ are passed on at that pace ten times, and then once a minute: a plugin whose list changes all the
+ * time would write the checkpoint to the flash memory each second.
+ */
+const LIST_BURST = 10;
+const SLOW_LIST_INTERVAL = seconds(60);
+/** Bounds the reports and rounds that a plugin makes which registers again and again. */
+const MAX_REGISTRATIONS = 10;
+const REGISTRATION_PERIOD = seconds(10);
 const RESOURCE_NAME = /^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?\/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$/;
 
 interface Followed {
   readonly life: AbortController;
+  /** Ends the wait for another plugin of the resource. */
+  readonly replaced: AbortController;
+  readonly registrations: { readonly sinceMs: number; readonly count: number };
   readonly socketPath: string;
   readonly task: Promise<void>;
 }
@@ -98,19 +110,36 @@ export class DevicePlugins implements PluginHandler, AsyncDisposable {
       const before = this.#plugins.get(resource);
       if (before === undefined && this.#plugins.size >= MAX_RESOURCES)
         throw new PicoletError("resource_exhausted", `cannot follow more than ${MAX_RESOURCES} device plugins`);
+      const registrations = this.#registrationsOf(resource, before);
       log.info("device plugin has registered", { resource, endpoint: socketPath });
       counts?.add("kubelet_device_plugin_registration_total", resource);
       before?.life.abort();
-      const life = new AbortController();
-      this.#plugins.set(resource, { life, socketPath, task: this.#run(resource, plugin, life.signal) });
+      before?.replaced.abort();
+      const [life, replaced] = [new AbortController(), new AbortController()];
+      const task = this.#run(resource, plugin, { own: life.signal, replaced: replaced.signal });
+      this.#plugins.set(resource, { life, replaced, registrations, socketPath, task });
     } catch (error) {
       plugin[Symbol.dispose]();
       throw error;
     }
   }
 
+  /** @throws `resource_exhausted` for one too many */
+  #registrationsOf(resource: string, before: Followed | undefined): Followed["registrations"] {
+    const now = this.#components.clock.monotonic();
+    const known = before?.registrations;
+    if (known === undefined || now - known.sinceMs >= REGISTRATION_PERIOD) return { sinceMs: now, count: 1 };
+    if (known.count < MAX_REGISTRATIONS) return { ...known, count: known.count + 1 };
+    const limit = `more than ${MAX_REGISTRATIONS} times in ${REGISTRATION_PERIOD / 1000} s`;
+    throw new PicoletError("resource_exhausted", `cannot register ${resource} ${limit}`);
+  }
+
   /** Never rejects. */
-  async #run(resource: string, plugin: DevicePlugin, own: AbortSignal): Promise<void> {
+  async #run(
+    resource: string,
+    plugin: DevicePlugin,
+    { own, replaced }: { readonly own: AbortSignal; readonly replaced: AbortSignal },
+  ): Promise<void> {
     const { log, manager } = this.#components;
     using joined = joinSignals(own, this.#life.signal);
     using _connection = plugin;
@@ -124,23 +153,32 @@ export class DevicePlugins implements PluginHandler, AsyncDisposable {
     // A stopped agent leaves all as it is; a new plugin of the resource has taken over already.
     if (this.#life.signal.aborted) return;
     manager.withdraw(resource, plugin);
-    this.#forgetLater(resource, own);
+    this.#forgetLater(resource, replaced).catch(ignore("another plugin has registered, or the agent stops"));
   }
 
   #offers(resource: string, plugin: DevicePlugin, signal: AbortSignal): (devices: readonly OfferedDevice[]) => void {
     const { clock, manager } = this.#components;
+    const listed = { credit: LIST_BURST, atMs: clock.monotonic() };
     let isPaused = false;
     let next: readonly OfferedDevice[] | undefined;
+    /** @returns the time until a list is passed on again */
+    const pass = (devices: readonly OfferedDevice[]): Millis => {
+      if (!manager.offer(resource, plugin, devices)) return LIST_INTERVAL;
+      const now = clock.monotonic();
+      listed.credit = Math.min(LIST_BURST, listed.credit + (now - listed.atMs) / SLOW_LIST_INTERVAL) - 1;
+      listed.atMs = now;
+      return listed.credit >= 1 ? LIST_INTERVAL : SLOW_LIST_INTERVAL;
+    };
     const offer = (): void => {
       if (isPaused || next === undefined || signal.aborted) return;
-      manager.offer(resource, plugin, next);
+      const pause = pass(next);
       next = undefined;
       isPaused = true;
       const resume = (): void => {
         isPaused = false;
         offer();
       };
-      clock.sleep(LIST_INTERVAL, signal).then(resume, ignore("the plugin is away"));
+      clock.sleep(pause, signal).then(resume, ignore("the plugin is away"));
     };
     return (devices) => {
       next = devices;
@@ -148,15 +186,12 @@ export class DevicePlugins implements PluginHandler, AsyncDisposable {
     };
   }
 
-  #forgetLater(resource: string, own: AbortSignal): void {
+  async #forgetLater(resource: string, replaced: AbortSignal): Promise<void> {
     const { clock, manager } = this.#components;
-    const forget = (): void => {
-      if (this.#plugins.get(resource)?.life.signal === own) {
-        this.#plugins.delete(resource);
-        manager.forget(resource);
-      }
-    };
-    clock.sleep(GRACE_PERIOD, this.#life.signal).then(forget, ignore("the agent stops"));
+    using joined = joinSignals(replaced, this.#life.signal);
+    await clock.sleep(GRACE_PERIOD, joined.signal);
+    this.#plugins.delete(resource);
+    manager.forget(resource);
   }
 }
 
