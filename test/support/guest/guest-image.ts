@@ -325,7 +325,7 @@ function build(folder: string, architecture: GuestArchitecture): void {
 function addRuntime(tree: string, suite: string, { name }: GuestArchitecture): void {
   const place = join(tree, RUNTIME_PLACE);
   makeRuntimeTree(place, suite, RUNTIME_PLACE, name);
-  for (const left of ["usr/share", "usr/lib/systemd", "usr/include", "usr/sbin", "var", "etc", "dev", "tmp"])
+  for (const left of ["usr/share", "usr/lib/systemd", "usr/include", "var", "etc", "dev", "tmp"])
     rmSync(join(place, left), { recursive: true, force: true });
   const dropIn = join(tree, "etc/systemd/system/containerd.service.d/suite.conf");
   const path = `${RUNTIME_PLACE}/usr/bin:/usr/sbin:/usr/bin:/sbin:/bin`;
