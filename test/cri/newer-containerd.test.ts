@@ -44,6 +44,8 @@ function testsOf(release: RuntimeReleaseName, only?: RegExp): void {
   let fixture: CriFixture;
   let cri: CriPods;
   let isTwo = false;
+  /** Options of tests that the OCI runtime has no part in. */
+  const alone = { skip: only !== undefined && "shown with runc" };
 
   before(async () => {
     containerd = await Containerd.start({ release });
@@ -66,7 +68,7 @@ function testsOf(release: RuntimeReleaseName, only?: RegExp): void {
     ...mount,
   });
 
-  test("its cgroup driver is reported from 2.0 on", async () => {
+  test("its cgroup driver is reported from 2.0 on", alone, async () => {
     const init = { endpoint: containerd.socketPath, requestTimeoutMs: 60_000 };
     const driver = await runtimeCgroupDriver({ clock: systemClock }, init, signal);
     assert.equal(driver, isTwo ? "cgroupfs" : undefined);
@@ -81,7 +83,7 @@ function testsOf(release: RuntimeReleaseName, only?: RegExp): void {
     assert.equal(supplementalGroupsPolicy, isTwo ? true : undefined);
   });
 
-  test("the resources of a sandbox are taken from 2.2 on, and without the call nothing fails", async () => {
+  test("the resources of a sandbox are taken from 2.2 on, and without the call nothing fails", alone, async () => {
     const pod = cri.podOf({});
     const podSandboxId = await cri.sandboxOf(pod);
     const resources = { cpuShares: 512, memoryLimitInBytes: 64 * 2 ** 20 };
@@ -94,7 +96,7 @@ function testsOf(release: RuntimeReleaseName, only?: RegExp): void {
   });
 
   /** More than the pipes between a container and containerd hold. containerd 1.6 does not wait for what is in them. */
-  test("all that a container wrote before its end is in its log", async () => {
+  test("all that a container wrote before its end is in its log", alone, async () => {
     const pod = cri.podOf();
     await cri.sandboxOf(pod);
     const line = "0123456789abcde";
@@ -140,7 +142,7 @@ function testsOf(release: RuntimeReleaseName, only?: RegExp): void {
     }
   });
 
-  test("from 2.1 on it mounts an image by itself", async () => {
+  test("from 2.1 on it mounts an image by itself", alone, async () => {
     if (!containerd.isAtLeast(2, 1)) return;
     const pod = cri.podOf();
     await cri.sandboxOf(pod);
@@ -179,7 +181,7 @@ function testsOf(release: RuntimeReleaseName, only?: RegExp): void {
     assert.deepEqual(strict.user?.supplementalGroups.includes(4321), false);
   });
 
-  test("a pinned image is reported as pinned, and containerd goes on", async () => {
+  test("a pinned image is reported as pinned, and containerd goes on", alone, async () => {
     const { images } = fixture.adapter;
     await images.setPinned(BUSYBOX_IMAGE, true, signal);
     await fixture.settle();
@@ -189,7 +191,7 @@ function testsOf(release: RuntimeReleaseName, only?: RegExp): void {
     await images.setPinned(BUSYBOX_IMAGE, false, signal);
   });
 
-  test("hints come by containerd's own events, and can be asked for", async () => {
+  test("hints come by containerd's own events, and can be asked for", alone, async () => {
     const abort = new AbortController();
     const reading = (async () => {
       for await (const _ of fixture.adapter.hints(abort.signal));
