@@ -17,7 +17,7 @@ export interface FairSlotsInit {
 export interface FairSlot extends Disposable {
   /** The lowest number from 0 on that no other holder has. */
   readonly index: number;
-  /** True while a task of another group waits because all slots are taken. */
+  /** True while it is held and a task of another group waits because all slots are taken. */
   readonly isContended: boolean;
   /**
    * @param gotOn whether the group's task made progress. If not, other groups come before its next tasks, until one of
@@ -111,7 +111,7 @@ export class FairSlots {
     return {
       index,
       get isContended() {
-        return isContended();
+        return isHeld && isContended();
       },
       report: (gotOn) => {
         this.#demoted.delete(group);

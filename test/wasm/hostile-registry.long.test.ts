@@ -13,6 +13,7 @@ import { settled } from "../support/unit/ports/settled.ts";
 import { testComponent } from "../support/wasm/components.ts";
 import { PullBench, QUICK_PULLS } from "../support/wasm/pull-bench.ts";
 
+const NEVER = new AbortController().signal;
 const component = readFileSync(await testComponent("workload.c"));
 const ID = digestOf(component);
 /** Larger than what one read of a socket takes, so that a connection can be lost in its middle. */
@@ -258,6 +259,51 @@ test("several silent registries hold up another one's pulls until they have been
       },
     );
   assert.equal(await pulled(), ID);
+});
+
+test("registries that send just enough hold up another one's pulls for a time, and theirs go on where they were", async (context) => {
+  const bench = await benchWith(context, component, { contendedLimitMs: 2_000 });
+  const timers = new Set<NodeJS.Timeout>();
+  context.after(() => timers.forEach(clearInterval));
+  const slow = await Promise.all(Array.from({ length: 3 }, () => ScriptedRegistry.start()));
+  context.after(() => Promise.all(slow.map((each) => each[Symbol.asyncDispose]())));
+  for (const registry of slow) {
+    registry.add(artifact(large), [large], "1");
+    registry.intercept = ({ url = "", headers }, response) => {
+      if (!url.includes("/blobs/")) return false;
+      let at = Number(/\d+/.exec(headers.range ?? "0")?.[0]);
+      const range = { "content-range": `bytes ${at}-${large.length - 1}/${large.length}` };
+      response.writeHead(at === 0 ? 200 : 206, { ...(at === 0 ? {} : range), "content-length": large.length - at });
+      const drip = (): void => {
+        response.write(large.subarray(at, at + 4_000));
+        at += 4_000;
+      };
+      timers.add(setInterval(drip, DRIP_INTERVAL_MS));
+      return true;
+    };
+  }
+  const asked = Promise.all(slow.map((each) => each.untilAsked()));
+  const nameOf = ({ address }: ScriptedRegistry): string => `${address}/app:1`;
+  const stop = new AbortController();
+  const pulls = slow.map((each) => bench.adapter.images.pull(nameOf(each), {}, stop.signal));
+  const cut = Promise.any(
+    pulls.map(async (pull, index) => {
+      const reason: unknown = await pull.then(
+        () => assert.fail("it was pulled"),
+        (error: unknown) => error,
+      );
+      assert.match(describeError(reason), /is slow, and pulls from other registries wait/);
+      return slow[index] as ScriptedRegistry;
+    }),
+  );
+  await asked;
+  assert.equal((await bench.pull("app:1")).id, ID);
+  const registry = await cut;
+  stop.abort();
+  await Promise.allSettled(pulls);
+  registry.intercept = () => false;
+  assert.equal((await bench.adapter.images.pull(nameOf(registry), {}, NEVER)).id, LARGE_ID);
+  assert.match(registry.requests.at(-1) ?? "", /bytes=[1-9]\d*-$/);
 });
 
 test("redirects are followed without the credentials, but not in circles and not to what is no address", async (context) => {

@@ -1,5 +1,5 @@
 import { cancelled, onAbort, rejectOnAbort } from "@picolet/protocol/async/abort.ts";
-import { FairSlots } from "@picolet/protocol/async/fair-slots.ts";
+import { type FairSlot, FairSlots } from "@picolet/protocol/async/fair-slots.ts";
 import { isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock, Millis } from "@picolet/protocol/ports.ts";
 import { millis } from "@picolet/protocol/ports.ts";
@@ -26,11 +26,8 @@ interface Job {
   hasEnded: boolean;
 }
 
-/** The facts about other pulls that a pull sees. */
-export interface PullPlace {
-  /** True when a pull from another registry waits for this one's place. */
-  readonly isContended: boolean;
-}
+/** Contended: a pull from another registry waits for this one's place. A pull may leave its place and go on. */
+export type PullPlace = Omit<FairSlot, "index">;
 
 export type PullTask = (signal: AbortSignal, place: PullPlace) => Promise<ImageInfo>;
 

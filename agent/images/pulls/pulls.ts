@@ -1,4 +1,4 @@
-import { aborted, cancelled, joinSignals } from "@picolet/protocol/async/abort.ts";
+import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { MinimumRate } from "@picolet/protocol/async/minimum-rate.ts";
 import { TokenBucket } from "@picolet/protocol/async/token-bucket.ts";
 import { describeError, ignore, isCancelled, isPicoletError, PicoletError } from "@picolet/protocol/errors.ts";
@@ -80,6 +80,12 @@ const CONTENDED_AFTER = seconds(15);
  * The minimum rate of progress then, that of the slowest links, so that a trickle of bytes does not delay other pulls.
  */
 const CONTENDED_BYTES_PER_SECOND = 1024;
+/**
+ * A pull that others have waited for that long goes on without a place, beside them: a registry that sends a little
+ * more than the minimum would keep others from theirs for days. It is not cut off, as some runtimes would begin it
+ * again.
+ */
+const SHARED_AFTER = seconds(300);
 
 interface Active {
   readonly wish: PullDemand;
@@ -310,14 +316,17 @@ export class Pulls {
   async #untilStalled(active: Active, place: PullPlace, signal: AbortSignal): Promise<PicoletError> {
     const { clock } = this.#components;
     const { images } = active.wish.adapter;
-    if (images.progress === undefined) {
-      await aborted(signal);
-      throw cancelled("the wait for a pull");
-    }
     let movedAt: MonotonicMs = clock.monotonic();
+    let freeAt = movedAt;
     const pace = new MinimumRate(clock, CONTENDED_BYTES_PER_SECOND);
     for (let before: PullProgress | undefined; ; before = active.progress) {
       await clock.sleep(LOOK_INTERVAL, signal);
+      if (!place.isContended) freeAt = clock.monotonic();
+      else if (clock.monotonic() - freeAt >= SHARED_AFTER) {
+        place.report(false);
+        place[Symbol.dispose]();
+      }
+      if (images.progress === undefined) continue;
       await this.#sample(active, signal);
       const now = clock.monotonic();
       if (hasMoved(before, active.progress)) movedAt = now;

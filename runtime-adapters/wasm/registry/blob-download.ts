@@ -94,6 +94,7 @@ class BlobDownload {
   async startOver(): Promise<void> {
     await this.#file.truncate(0);
     this.#size = 0;
+    this.#components.onBytes(0);
   }
 
   /** Over as many connections as it takes, as long as each brings something. */

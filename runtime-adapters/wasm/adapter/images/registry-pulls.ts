@@ -206,9 +206,16 @@ export class RegistryPulls {
       if (canonical !== undefined) this.#progress.set(canonical, { bytes, totalBytes, isTransferring: !isWhole });
     };
     let crowdedOut: PicoletError | undefined;
-    const isInTheWay = (): boolean => place.isContended && !isWhole && pace.idle >= request.limits.contendedTimeoutMs;
+    const { clock } = this.#components;
+    const { contendedTimeoutMs, contendedLimitMs } = request.limits;
+    let freeAt = clock.monotonic();
+    const isInTheWay = (): boolean => {
+      if (!place.isContended) freeAt = clock.monotonic();
+      const waited = clock.monotonic() - freeAt;
+      return place.isContended && !isWhole && (pace.idle >= contendedTimeoutMs || waited >= contendedLimitMs);
+    };
     const watching = this.#until(isInTheWay, life.signal).then(() => {
-      crowdedOut = inTheWay(registry, pace.idle);
+      crowdedOut = inTheWay(registry, pace.idle, contendedTimeoutMs);
       life.abort();
     }, ignore("the pull has ended"));
     try {
@@ -245,11 +252,12 @@ export class RegistryPulls {
   }
 }
 
-const inTheWay = (registry: string, idle: Millis): PicoletError =>
-  new PicoletError(
-    "unavailable",
-    `${registry} sent next to nothing for ${Math.round(idle / 1000)} s, and pulls from other registries wait`,
-    { retryable: true },
-  );
+function inTheWay(registry: string, idle: Millis, contendedTimeoutMs: number): PicoletError {
+  const why =
+    idle >= contendedTimeoutMs
+      ? `sent next to nothing for ${Math.round(idle / 1000)} s, and pulls from other registries wait`
+      : "is slow, and pulls from other registries wait: this one goes on later where it was";
+  return new PicoletError("unavailable", `${registry} ${why}`, { retryable: true });
+}
 
 const folderOf = (canonical: string): string => createHash("sha256").update(canonical).digest("hex").slice(0, 40);

@@ -43,6 +43,11 @@ export interface PullLimits {
   readonly retryDelayMs: number;
   /** Without progress, while pulls from other registries wait for a process. Kept by the agent. */
   readonly contendedTimeoutMs: number;
+  /**
+   * Bounds a pull that others wait for, however fast it is. It goes on later where it was, so that slow links get on
+   * too. Kept by the agent.
+   */
+  readonly contendedLimitMs: number;
 }
 
 export const DEFAULT_PULL_LIMITS: PullLimits = {
@@ -51,6 +56,7 @@ export const DEFAULT_PULL_LIMITS: PullLimits = {
   documentTimeoutMs: 120_000,
   retryDelayMs: 1_000,
   contendedTimeoutMs: 15_000,
+  contendedLimitMs: 300_000,
 };
 
 export interface PulledComponent {
