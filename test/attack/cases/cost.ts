@@ -40,7 +40,7 @@ const refusedAs = (answer: ApiAnswer, ...statuses: readonly number[]): void =>
   assert.ok(statuses.includes(answer.status), `${answer.status} ${JSON.stringify(answer.body).slice(0, 200)}`);
 
 /** A service account that has the role `admin` in a namespace of its own. */
-async function tenant(ground: AttackGround): Promise<{ account: ApiClient; roles: string }> {
+async function tenant(ground: AttackGround): Promise<{ account: ApiClient; namespace: string; roles: string }> {
   const namespace = await ground.namespace();
   const name = ground.unique("tenant");
   const account = await ground.serviceAccount(namespace, name);
@@ -50,7 +50,7 @@ async function tenant(ground: AttackGround): Promise<{ account: ApiClient; roles
     roleRef: { apiGroup: "rbac.authorization.k8s.io", kind: "ClusterRole", name: "admin" },
     subjects: [{ kind: "ServiceAccount", name, namespace }],
   });
-  return { account, roles: `${rbac}/roles` };
+  return { account, namespace, roles: `${rbac}/roles` };
 }
 
 async function review(account: ApiClient, body: string): Promise<ApiAnswer> {
@@ -171,6 +171,27 @@ export const cases: readonly AttackCase[] = [
     for (const answer of await Promise.all(many(100, () => api.ask("/api/v1/namespaces/default/secrets/x")))) {
       refusedAs(answer, 403);
     }
+  }),
+  freeze("a tenant's apply conflicts in 3,000 fields below one name of 100 KB", "service account", async (ground) => {
+    const { account, namespace } = await tenant(ground);
+    const path = `/api/v1/namespaces/${namespace}/pods`;
+    const spec = { containers: [{ name: "c", image: "busybox" }] };
+    refusedAs(await account.create(path, { apiVersion: "v1", kind: "Pod", metadata: { name: "a" }, spec }), 201);
+    const name = "n".repeat(100_000);
+    const ports = many(1000, (i) => ({ containerPort: i + 1, protocol: "TCP" }));
+    const fields = { "f:name": {}, "f:hostPort": {}, "f:hostIP": {} };
+    const owned = Object.fromEntries(ports.map((port) => [`k:${JSON.stringify(port)}`, fields]));
+    const fieldsV1 = { "f:spec": { "f:containers": { [`k:${JSON.stringify({ name })}`]: { "f:ports": owned } } } };
+    const entry = { manager: "x", operation: "Update", apiVersion: "v1", fieldsType: "FieldsV1", fieldsV1 };
+    const managed = JSON.stringify({ metadata: { managedFields: [entry] } });
+    const patch: ApiRequest = { method: "PATCH", contentType: "application/merge-patch+json", body: managed };
+    refusedAs(await account.ask(`${path}/a`, patch), 200);
+    const wanted = ports.map((port) => ({ ...port, name: "p", hostPort: 1, hostIP: "x" }));
+    const containers = [{ name, image: "x", ports: wanted }];
+    const body = JSON.stringify({ apiVersion: "v1", kind: "Pod", metadata: { name: "a" }, spec: { containers } });
+    const answer = await account.ask(`${path}/a?fieldManager=m`, { method: "PATCH", contentType: APPLY, body });
+    refusedAs(answer, 409);
+    assert.ok(JSON.stringify(answer.body).length < 1_000_000);
   }),
   {
     name: "a board grows its node past what an object may have",
