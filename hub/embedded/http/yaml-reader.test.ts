@@ -4,6 +4,7 @@ import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
 import fc from "fast-check";
 import { parse, stringify } from "yaml";
+import { budgetOf } from "../admission/quotas.ts";
 import { StatusError } from "../api/status-error.ts";
 import { YamlReader } from "./yaml-reader.ts";
 import { readYaml } from "./yaml-text.ts";
@@ -49,6 +50,18 @@ test("users take turns, and one may not have many texts waiting", async () => {
   await assert.rejects(reader.toJson(LARGE, "a"), hasStatus(429));
   await Promise.all([...all, ...more]);
   assert.deepEqual(order.slice(0, 3), ["a1", "a2", "b1"]);
+});
+
+test("service accounts of a namespace do not each have their own turns", async () => {
+  const reader = new YamlReader(systemClock);
+  const accounts = Array.from({ length: 9 }, (_, n) => `system:serviceaccount:shop:a${n}`);
+  const two = Map.groupBy(accounts, budgetOf)
+    .values()
+    .find(({ length }) => length > 1);
+  assert.ok(two !== undefined, "nine accounts have eight budgets");
+  const all = Array.from({ length: 5 }, () => reader.toJson(LARGE, two[0] ?? ""));
+  await assert.rejects(reader.toJson(LARGE, two[1] ?? ""), hasStatus(429));
+  await Promise.all(all);
 });
 
 test("any text is read or refused", () => {

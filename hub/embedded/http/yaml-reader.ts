@@ -3,6 +3,7 @@ import { Worker } from "node:worker_threads";
 import { ignore } from "@picolet/protocol/errors.ts";
 import { type Clock, type Millis, seconds } from "@picolet/protocol/ports.ts";
 import { KIBIBYTE, MEBIBYTE } from "@picolet/protocol/units.ts";
+import { budgetOf } from "../admission/quotas.ts";
 import { tooLarge } from "../api/limits.ts";
 import { badRequest, StatusError } from "../api/status-error.ts";
 import { readYaml, type YamlReading } from "./yaml-text.ts";
@@ -30,7 +31,7 @@ interface Waiting {
  */
 export class YamlReader {
   readonly #clock: Clock;
-  /** In the order of turns. */
+  /** By budget, in the order of turns. */
   readonly #waiting = new Map<string, Waiting[]>();
   #isBusy = false;
 
@@ -48,11 +49,12 @@ export class YamlReader {
   }
 
   #inThread(text: string, user: string): Promise<YamlReading> {
-    const own = this.#waiting.get(user) ?? [];
+    const budget = budgetOf(user);
+    const own = this.#waiting.get(budget) ?? [];
     if (own.length >= MAX_WAITING_PER_USER) {
       throw new StatusError("TooManyRequests", "too many YAML bodies at one time; send JSON", { retryAfterSeconds: 1 });
     }
-    this.#waiting.set(user, own);
+    this.#waiting.set(budget, own);
     const { promise, resolve } = Promise.withResolvers<YamlReading>();
     own.push({ text, settle: resolve });
     void this.#work();
