@@ -5,7 +5,7 @@ import { describeError } from "@picolet/protocol/errors.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
 import { buildPrograms, distributionFolder } from "@picolet/scripts/build/build.ts";
 import { PLATFORMS, platformOf } from "@picolet/scripts/build/platform-parts.ts";
-import { endWithUsageError, readOptions } from "@picolet/scripts/start/options.ts";
+import { endWithUsageError, readOptions } from "@picolet/scripts/options.ts";
 import { sourceEpoch } from "../packages/build-packages.ts";
 import { basePackages, hubImage, type ImagePlatform, imageBillOfMaterials, LABELS } from "./hub-image.ts";
 import { OciLayout, packLayers } from "./oci-layout.ts";

@@ -13,7 +13,7 @@ import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
 import { buildPrograms, bundleProgram } from "@picolet/scripts/build/build.ts";
 import { buildImageArchive } from "@picolet/scripts/build/build-image-archive.ts";
-import { endWithUsageError, readOptions } from "@picolet/scripts/start/options.ts";
+import { endWithUsageError, readOptions } from "@picolet/scripts/options.ts";
 import { sourceEpoch } from "../packages/build-packages.ts";
 import { type Architecture, pack } from "../packages/debian-package.ts";
 import { boardPackage } from "../packages/packages.ts";

@@ -4,7 +4,7 @@ import { statSync } from "node:fs";
 import { describeError } from "@picolet/protocol/errors.ts";
 import { buildPrograms, distributionFolder } from "@picolet/scripts/build/build.ts";
 import { PLATFORMS, platformOf } from "@picolet/scripts/build/platform-parts.ts";
-import { endWithUsageError, readOptions } from "@picolet/scripts/start/options.ts";
+import { endWithUsageError, readOptions } from "@picolet/scripts/options.ts";
 import { type PackOptions, pack } from "./debian-package.ts";
 import { boardPackage, hubPackage, type PackagePlatform } from "./packages.ts";
 

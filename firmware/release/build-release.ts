@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { describeError } from "@picolet/protocol/errors.ts";
 import { buildPrograms } from "@picolet/scripts/build/build.ts";
 import { PLATFORMS, type Platform, platformOf } from "@picolet/scripts/build/platform-parts.ts";
-import { endWithUsageError, readOptions } from "@picolet/scripts/start/options.ts";
+import { endWithUsageError, readOptions } from "@picolet/scripts/options.ts";
 import { sourceEpoch } from "../packages/build-packages.ts";
 import { makeRelease, readSigningKey } from "./release.ts";
 

@@ -1,7 +1,7 @@
 /** `npm run artifacts`: bundles and packages as OCI layouts, for skopeo to copy into a registry. */
 import { join } from "node:path";
 import { describeError, PicoletError } from "@picolet/protocol/errors.ts";
-import { readOptions } from "@picolet/scripts/start/options.ts";
+import { readOptions } from "@picolet/scripts/options.ts";
 import { type WrittenArtifact, writePackageArtifact, writeSystemArtifact } from "./oci-artifact.ts";
 
 if (import.meta.main) {

@@ -23,7 +23,7 @@ import { describeError } from "@picolet/protocol/errors.ts";
 import { type BuildOptions, build, type Metafile, type Plugin, type TransformOptions, transform } from "esbuild";
 import { parseSync } from "oxc-parser";
 import { boardDocuments, hubDocuments } from "../docs/docs.ts";
-import { readOptions } from "../start/options.ts";
+import { readOptions } from "../options.ts";
 import { buildContainerExample } from "./build-container-example.ts";
 import { buildExamples } from "./build-examples.ts";
 import { complete, jco, koffi, onnxRuntime, sqlite } from "./carried-packages.ts";

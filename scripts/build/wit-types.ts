@@ -5,7 +5,7 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { $init, generateTypes } from "@bytecodealliance/jco-transpile/component";
-import { readOptions } from "../start/options.ts";
+import { readOptions } from "../options.ts";
 import { boardWitSource } from "./wit-source.ts";
 
 const FOLDER = "wit/generated";

@@ -4,7 +4,8 @@
  * names every room that its files import, and whether they use Node's own modules. The check fails for an import
  * without a row, for a row that nothing needs, for rooms and for files that import each other in a circle (types too;
  * what a file loads with `import()` does not count), and for a package that `package.json` does not name, or names and
- * no file needs. Before it judges the tree it judges one broken import for each room.
+ * no file needs. Rows of `test/` and `scripts/` name rooms of these two alone, because both may use all of the product.
+ * Before it judges the tree it judges broken imports of each room.
  */
 import { existsSync, readFileSync } from "node:fs";
 import { dirname, posix, relative } from "node:path";
@@ -25,8 +26,13 @@ interface Package extends Workspace {
   readonly devDependencies: ReadonlySet<string>;
 }
 
-/** Packages that are no part of the product: they may import anything that their `package.json` names. */
+/**
+ * Packages that are no part of the product: they may import anything of the product that their `package.json` names,
+ * and Node's own modules. Their rows are about their own rooms.
+ */
 const FREE = ["test/", "scripts/"];
+const isFree = (path: string): boolean => FREE.some((folder) => path.startsWith(folder));
+const isTest = (path: string): boolean => /\.test\.ts$/.test(path);
 const TESTS = "test/";
 /** Packages of others whose files are read or run, and not imported. */
 const NOT_IMPORTED: ReadonlySet<string> = new Set(["node", "onnxruntime-web", "@bytecodealliance/jco"]);
@@ -93,8 +99,7 @@ const needed = new Set<string>();
 function unitSupportViolations(path: string, source: string): string[] {
   return specifiersOf(path, source).flatMap((specifier) => {
     const file = fileOf(path, specifier, PACKAGES);
-    const isFree = file !== undefined && FREE.some((folder) => file.startsWith(folder));
-    return isFree && !file.startsWith(UNIT_SUPPORT)
+    return file !== undefined && isFree(file) && !file.startsWith(UNIT_SUPPORT)
       ? [`${path} must not import ${specifier}: it is outside ${UNIT_SUPPORT}`]
       : [];
   });
@@ -110,28 +115,50 @@ function unnamedPackages(path: string, source: string): string[] {
     .map((name) => `${path} must not import ${name}: ${owner?.folder}package.json does not name it`);
 }
 
-function isNamed({ folder, dependencies, devDependencies }: Package, name: string, isTest = false): boolean {
+function isNamed({ folder, dependencies, devDependencies }: Package, name: string, inTest = false): boolean {
   needed.add(`${folder} ${name}`);
-  return dependencies.has(name) || (isTest && devDependencies.has(name));
+  return dependencies.has(name) || (inTest && devDependencies.has(name));
+}
+
+/** Why the row does not let a file of the room import `file`; undefined: it does. */
+function unnamedRoom({ owner, room }: Place, row: Row, file: string): string | undefined {
+  const target = placeOf(file);
+  if (target === undefined || (target.owner === owner && target.room === room)) return undefined;
+  const entry = nameOf(target, owner);
+  if (!row.imports.includes(entry)) return `"${room}" of ${owner.folder}rooms.json does not name "${entry}"`;
+  needed.add(`${owner.folder}${room} ${entry}`);
+  return undefined;
+}
+
+/** Finds imports by which a file of a package that is no part of the product breaks a rule. */
+function freeViolations(path: string, source: string, place: Place, row: Row): string[] {
+  const violations = [
+    ...(path.startsWith(UNIT_SUPPORT) ? unitSupportViolations(path, source) : []),
+    ...unnamedPackages(path, source),
+  ];
+  if (isTest(path)) return violations;
+  for (const specifier of specifiersOf(path, source)) {
+    const file = fileOf(path, specifier, PACKAGES);
+    const reason = file !== undefined && isFree(file) ? unnamedRoom(place, row, file) : undefined;
+    if (reason !== undefined) violations.push(`${path} must not import ${specifier}: ${reason}`);
+  }
+  return violations;
 }
 
 /** One sentence for each import of `path` (relative to the root, with forward slashes) that breaks a rule. */
 export function violationsOf(path: string, source: string): string[] {
-  if (FREE.some((folder) => path.startsWith(folder))) {
-    const violations = path.startsWith(UNIT_SUPPORT) ? unitSupportViolations(path, source) : [];
-    return [...violations, ...unnamedPackages(path, source)];
-  }
   const place = placeOf(path);
   if (place === undefined) return [`${path} is in no package: move it into one of the workspaces of package.json`];
   const { owner, room } = place;
   const row = owner.rooms.get(room);
   if (row === undefined) return [`${path} is in a folder without a row: add "${room}" to ${owner.folder}rooms.json`];
-  const isTest = /\.test\.ts$/.test(path);
+  if (isFree(path)) return freeViolations(path, source, place, row);
+  const inTest = isTest(path);
   const violations: string[] = [];
   const judge = (specifier: string): string | undefined => {
     if (specifier.startsWith("node:")) {
-      if (!isTest && row.node !== true) return "this room uses no module of Node's";
-      if (!isTest) needed.add(`${owner.folder}${room} node`);
+      if (!inTest && row.node !== true) return "this room uses no module of Node's";
+      if (!inTest) needed.add(`${owner.folder}${room} node`);
       return undefined;
     }
     const file = fileOf(path, specifier, PACKAGES);
@@ -139,21 +166,15 @@ export function violationsOf(path: string, source: string): string[] {
     if (foreign) {
       if (specifier.startsWith(".")) return "name the package, not the path to it";
       const name = packageOf(specifier);
-      if (!isNamed(owner, name, isTest)) return `${owner.folder}package.json does not name ${name}`;
+      if (!isNamed(owner, name, inTest)) return `${owner.folder}package.json does not name ${name}`;
     }
     if (file === undefined) return undefined;
     if (file.startsWith(TESTS)) {
-      return isTest && file.startsWith(UNIT_SUPPORT)
+      return inTest && file.startsWith(UNIT_SUPPORT)
         ? undefined
         : `only tests may import ${UNIT_SUPPORT}, and nothing else of it`;
     }
-    const target = placeOf(file);
-    if (isTest || target === undefined) return undefined;
-    if (target.owner === owner && target.room === room) return undefined;
-    const entry = nameOf(target, owner);
-    if (!row.imports.includes(entry)) return `"${room}" of ${owner.folder}rooms.json does not name "${entry}"`;
-    needed.add(`${owner.folder}${room} ${entry}`);
-    return undefined;
+    return inTest ? undefined : unnamedRoom(place, row, file);
   };
   for (const specifier of specifiersOf(path, source)) {
     const reason = judge(specifier);
@@ -163,7 +184,7 @@ export function violationsOf(path: string, source: string): string[] {
 }
 
 /**
- * Broken imports, each of which must be found: for every room one of a room that its row does not name, and one of
+ * Broken imports, each of which must be found: for every room those of each room that its row does not name, and one of
  * Node's.
  */
 function canaries(): (readonly [path: string, source: string])[] {
@@ -177,7 +198,9 @@ function canaries(): (readonly [path: string, source: string])[] {
   for (const { owner, room } of all) {
     const path = fileIn({ owner, room });
     const row = owner.rooms.get(room);
+    const ofProduct = !isFree(owner.folder);
     for (const other of all) {
+      if (!ofProduct && !isFree(other.owner.folder)) continue;
       const entry = nameOf(other, owner);
       if ((other.owner === owner && other.room === room) || row?.imports.includes(entry)) continue;
       const target = fileIn(other);
@@ -187,8 +210,10 @@ function canaries(): (readonly [path: string, source: string])[] {
           : `${other.owner.name}/${target.slice(other.owner.folder.length)}`;
       broken.push([path, `import type { X } from "${specifier}";`], [path, `const x = await import("${specifier}");`]);
     }
+    broken.push([path, 'import x from "left-pad";']);
+    if (!ofProduct) continue;
     if (row?.node !== true) broken.push([path, 'import { readFileSync } from "node:fs";']);
-    broken.push([path, 'import x from "left-pad";'], [path, 'import { x } from "@picolet/test/support/x.ts";']);
+    broken.push([path, 'import { x } from "@picolet/test/support/x.ts";']);
   }
   return broken;
 }

@@ -8,7 +8,7 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { textFlag } from "@picolet/protocol/command-line/flag-values.ts";
 import { GIBIBYTE } from "@picolet/protocol/units.ts";
-import { readOptions } from "../start/options.ts";
+import { readOptions } from "../options.ts";
 import { ImportGraph, SOURCE_FOLDERS, sourceFilesOf, workspacesOf } from "./source-tree.ts";
 
 const LARGEST = 10;

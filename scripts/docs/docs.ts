@@ -30,7 +30,7 @@ import { servedResources } from "@picolet/hub-embedded/server/served-resources.t
 import type { Program } from "@picolet/protocol/command-line/program.ts";
 import { FIELD_DESCRIPTIONS_FILE } from "@picolet/protocol/local-api/field-description.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
-import { readOptions } from "../start/options.ts";
+import { readOptions } from "../options.ts";
 import { boardFileReference } from "./board-file-reference.ts";
 import { commandReference } from "./command-reference.ts";
 import { completionScripts } from "./completion-scripts.ts";

@@ -22,9 +22,9 @@ import { parse } from "yaml";
 import { buildPrograms } from "../build/build.ts";
 import { buildContainerExample } from "../build/build-container-example.ts";
 import { buildExamples } from "../build/build-examples.ts";
+import { readOptions } from "../options.ts";
 import { followPods, isReady, type PodsByName, requestAgent, textOf } from "./follow-pods.ts";
 import { HubProcess, runHubCommand } from "./hub-process.ts";
-import { readOptions } from "./options.ts";
 import { probeContainerRuntime } from "./probe-container-runtime.ts";
 
 /** Enough for a first image on a slow board; after it `--exit-when-ready` gives up and says what is missing. */

@@ -8,7 +8,7 @@
 import { allCases } from "@picolet/test/attack/all-cases.ts";
 import { runAttacks } from "@picolet/test/attack/attack-case.ts";
 import { buildPrograms } from "../build/build.ts";
-import { readOptions } from "../start/options.ts";
+import { readOptions } from "../options.ts";
 
 const filters = readOptions({
   name: "attack",

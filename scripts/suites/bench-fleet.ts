@@ -7,7 +7,7 @@ import { countFlag } from "@picolet/protocol/command-line/flag-values.ts";
 import { describeError } from "@picolet/protocol/errors.ts";
 import { fleetFigures } from "@picolet/test/bench/hub/fleet-figures.ts";
 import { buildPrograms } from "../build/build.ts";
-import { readOptions } from "../start/options.ts";
+import { readOptions } from "../options.ts";
 
 /** KiB of resident memory of the hub for an agent at rest, with 5,000 of them. */
 const GOAL_KIB = 80;

@@ -3,7 +3,6 @@ import type { RestingAgent } from "@picolet/test/bench/agent/agent-figures.ts";
 import * as agent from "@picolet/test/bench/agent/agent-figures.ts";
 import { blackBoxFigures } from "@picolet/test/bench/agent/black-box-figures.ts";
 import { floorManifestToStarted } from "@picolet/test/bench/agent/cri-floor.ts";
-import { DeviceAgents, deviceStarts } from "@picolet/test/bench/agent/device-figures.ts";
 import { startFloors } from "@picolet/test/bench/agent/floors.ts";
 import { kubeletAtRest, kubeletAtRestWithHub, kubeletVersion } from "@picolet/test/bench/agent/kubelet.ts";
 import { PROBES, ProbeBench } from "@picolet/test/bench/agent/probe-figures.ts";
@@ -19,6 +18,7 @@ import {
 } from "@picolet/test/bench/hub/tunnel-figures.ts";
 import { percentile, round, spreadOf } from "@picolet/test/bench/measure/process-usage.ts";
 import { step } from "@picolet/test/bench/measure/progress.ts";
+import { DeviceAgents, deviceStarts } from "@picolet/test/bench/memory/device-figures.ts";
 import { LeanAgent, type LeanFigures } from "@picolet/test/bench/memory/lean-figures.ts";
 import { MemoryAgents } from "@picolet/test/bench/memory/memory-figures.ts";
 import { boardPageMs, fleetPageMs } from "@picolet/test/bench/page/page-figures.ts";

@@ -4,7 +4,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { fileFlag, textFlag } from "@picolet/protocol/command-line/flag-values.ts";
 import { usageError } from "@picolet/protocol/command-line/usage-error.ts";
 import { describeError } from "@picolet/protocol/errors.ts";
-import { endWithUsageError, readOptions } from "../start/options.ts";
+import { endWithUsageError, readOptions } from "../options.ts";
 import type { PartWork } from "./bench-run.ts";
 import {
   describeDurations,

@@ -5,7 +5,7 @@
  */
 import { readFileSync } from "node:fs";
 import { allTests } from "@picolet/test/conformance/all-tests.ts";
-import { type Arguments, argumentsOf, OPTIONS } from "@picolet/test/conformance/framework/arguments.ts";
+import { type Arguments, argumentsOf, OPTIONS } from "@picolet/test/conformance/arguments.ts";
 import { KubeApi } from "@picolet/test/conformance/framework/kube-api.ts";
 import { ClusterStage, chosen, type Report, runTests } from "@picolet/test/conformance/framework/runner.ts";
 import type { Target } from "@picolet/test/conformance/framework/target.ts";
@@ -14,7 +14,7 @@ import { LocalCluster, localClusterMissing } from "@picolet/test/conformance/loc
 import { guestMissing } from "@picolet/test/support/guest/guest.ts";
 import { GUEST_ARCHITECTURES } from "@picolet/test/support/guest/guest-architecture.ts";
 import { buildPrograms } from "../build/build.ts";
-import { endWithUsageError, readOptions } from "../start/options.ts";
+import { endWithUsageError, readOptions } from "../options.ts";
 import { installTestSystem } from "../test/install-test-system.ts";
 
 /** Shown when a test failed. */

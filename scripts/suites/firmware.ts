@@ -29,7 +29,7 @@ import { testImage } from "@picolet/test/support/firmware/test-image.ts";
 import { buildPrograms } from "../build/build.ts";
 import { buildExamples } from "../build/build-examples.ts";
 import { PLATFORMS } from "../build/platform-parts.ts";
-import { endWithUsageError, readOptions } from "../start/options.ts";
+import { endWithUsageError, readOptions } from "../options.ts";
 import { writeDocument } from "./bench-document.ts";
 
 /** An image is downloaded over slow lines, and boards have 512 MiB. */

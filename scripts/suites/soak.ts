@@ -14,7 +14,7 @@ import { plotSamples } from "@picolet/test/soak/plot.ts";
 import { judge, type Sample, soak } from "@picolet/test/soak/soak.ts";
 import { Containerd } from "@picolet/test/support/containerd/containerd.ts";
 import { buildPrograms } from "../build/build.ts";
-import { endWithUsageError, readOptions } from "../start/options.ts";
+import { endWithUsageError, readOptions } from "../options.ts";
 
 /** `growth` is the memory that so many leave behind. */
 const CHURNED_PODS = 10_000;

@@ -4,7 +4,7 @@
  * names, numbers and types are kept.
  */
 import { readFileSync, writeFileSync } from "node:fs";
-import { PublishedApi, type PublishedField } from "@picolet/test/support/containerd/published-api.ts";
+import { PublishedApi, type PublishedField } from "@picolet/test/support/unit/cri/published-api.ts";
 
 const GOLDEN = "test/golden/cri-fields.txt";
 const SCALARS = new Set(["double", "int64", "uint64", "int32", "bool", "string", "bytes", "uint32"]);

@@ -8,7 +8,7 @@ import { existsSync, statSync } from "node:fs";
 import { text } from "node:stream/consumers";
 import { countFlag } from "@picolet/protocol/command-line/flag-values.ts";
 import { usageError } from "@picolet/protocol/command-line/usage-error.ts";
-import { endWithUsageError, readOptions } from "../start/options.ts";
+import { endWithUsageError, readOptions } from "../options.ts";
 import { testFiles, unitFiles } from "./test-files.ts";
 
 /** Beyond them the machine, and not the test, is what fails. */

@@ -16,7 +16,7 @@ import { once } from "node:events";
 import { availableParallelism } from "node:os";
 import { text } from "node:stream/consumers";
 import type { StatusReport } from "@picolet/protocol/local-api/status.ts";
-import { readOptions } from "../start/options.ts";
+import { readOptions } from "../options.ts";
 import { createMemoryFolder } from "./memory-folder.ts";
 import { isLong, readTestCosts, testFiles, unitFiles } from "./test-files.ts";
 import { groupCost, groupsOf } from "./test-groups.ts";

@@ -3,7 +3,7 @@
  * Prints failures in full, then one line.
  */
 import { availableParallelism } from "node:os";
-import { readOptions } from "../start/options.ts";
+import { readOptions } from "../options.ts";
 import { createMemoryFolder } from "./memory-folder.ts";
 import { testFiles, unitFiles } from "./test-files.ts";
 import { groupsOf } from "./test-groups.ts";

@@ -21,7 +21,7 @@ import { CriPods } from "../support/containerd/cri-pods.ts";
 import { PlainCri } from "../support/containerd/plain-cri.ts";
 import { defaultRelease, type RuntimeReleaseName } from "../support/containerd/runtime-release.ts";
 import { BUSYBOX_IMAGE } from "../support/containerd/test-images.ts";
-import { debianTreeMissing } from "../support/distribution/debian-tree.ts";
+import { debianTreeMissing } from "../support/debian/debian-tree.ts";
 
 const skip = containerdMissing() ?? debianTreeMissing() ?? false;
 const asked = defaultRelease();

@@ -15,7 +15,7 @@ import {
   differences,
   publishedMessage,
 } from "../support/containerd/message-comparison.ts";
-import { PublishedApi, type PublishedField } from "../support/containerd/published-api.ts";
+import { PublishedApi, type PublishedField } from "../support/unit/cri/published-api.ts";
 
 const PUBLISHED_CRI = PublishedApi.fromList("test/golden/cri-fields.txt");
 const CONTAINERD = "/usr/bin/containerd";

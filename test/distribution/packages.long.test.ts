@@ -12,7 +12,7 @@ import { boardPackage, hubPackage, LIBRARIES } from "@picolet/firmware/packages/
 import { VERSION } from "@picolet/protocol/version.ts";
 import { distributionFolder } from "@picolet/scripts/build/build.ts";
 import { ownPlatform } from "@picolet/scripts/build/platform-parts.ts";
-import { DebianRoot, debianRootMissing } from "../support/distribution/debian-root.ts";
+import { DebianRoot, debianRootMissing } from "../support/debian/debian-root.ts";
 import { runningProcesses } from "../support/unit/machine/processes.ts";
 import { TempFolder } from "../support/unit/machine/temp-folder.ts";
 

@@ -8,7 +8,7 @@ import { after, before, describe, test } from "node:test";
 import { makeRelease, PUBLIC_KEY, readSigningKey, SIGNATURE, SUMS } from "@picolet/firmware/release/release.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
 import { stepsOf } from "../documents/documented-steps.ts";
-import { DebianRoot, debianRootMissing } from "../support/distribution/debian-root.ts";
+import { DebianRoot, debianRootMissing } from "../support/debian/debian-root.ts";
 import { TempFolder } from "../support/unit/machine/temp-folder.ts";
 
 const skip =

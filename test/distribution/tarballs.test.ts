@@ -7,7 +7,7 @@ import { after, before, describe, test } from "node:test";
 import { makeTarball, type TarballName } from "@picolet/firmware/tarballs/tarballs.ts";
 import { VERSION } from "@picolet/protocol/version.ts";
 import { distributionFolder } from "@picolet/scripts/build/build.ts";
-import { DebianRoot, debianRootMissing } from "../support/distribution/debian-root.ts";
+import { DebianRoot, debianRootMissing } from "../support/debian/debian-root.ts";
 import { TempFolder } from "../support/unit/machine/temp-folder.ts";
 
 const skip = (process.arch === "x64" ? debianRootMissing() : "the archives are tried on amd64") ?? false;

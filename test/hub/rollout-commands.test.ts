@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { parseHubArguments } from "@picolet/hub/main/arguments.ts";
 import { runRollout } from "@picolet/hub/main/rollout-commands.ts";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
-import { RolloutFleet } from "../support/unit/embedded/rollout-fleet.ts";
+import { RolloutFleet } from "../support/unit/kubernetes/rollout-fleet.ts";
 import { TempFolder } from "../support/unit/machine/temp-folder.ts";
 
 const NEVER = new AbortController().signal;

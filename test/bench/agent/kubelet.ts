@@ -7,7 +7,7 @@ import { containerPod } from "../../support/agent/node-fixtures.ts";
 import type { Containerd } from "../../support/containerd/containerd.ts";
 import { FleetAdmin } from "../../support/hub/fleet-admin.ts";
 import { Fleet } from "../../support/hub/test-fleet.ts";
-import { ApiClient } from "../hub/api-client.ts";
+import { ApiClient } from "../measure/api-client.ts";
 import { type RestFigures, restOf } from "./agent-figures.ts";
 import { Kubelet } from "./kubelet-process.ts";
 

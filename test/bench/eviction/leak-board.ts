@@ -10,8 +10,8 @@ import { allReady, containerIdOf, containerPod } from "../../support/agent/node-
 import type { Containerd } from "../../support/containerd/containerd.ts";
 import { BUSYBOX_IMAGE } from "../../support/containerd/test-images.ts";
 import { TempFolder } from "../../support/unit/machine/temp-folder.ts";
-import { limit } from "../hub/api-client.ts";
 import { JoinedBoard } from "../hub/tunnel-figures.ts";
+import { limit } from "../measure/api-client.ts";
 import type { ObserverAnswer, ObserverOrder } from "./eviction-observer.ts";
 
 /** One pod that leaked, and its end. */

@@ -18,6 +18,7 @@ import { Fleet, kubectlMissing } from "../../support/hub/test-fleet.ts";
 import { seededRandom } from "../../support/unit/ports/seeded-random.ts";
 import { LinkProxy } from "../../support/unit/tunnel/link-proxy.ts";
 import { type RestingAgent, startedAtMs } from "../agent/agent-figures.ts";
+import { ApiClient, firstByte, limit } from "../measure/api-client.ts";
 import {
   mapValues,
   percentile,
@@ -32,7 +33,6 @@ import {
 import { step } from "../measure/progress.ts";
 import { tcpBytesTo } from "../measure/tcp-figures.ts";
 import { plainBytesOf, TlsRecords } from "../measure/tls-records.ts";
-import { ApiClient, firstByte, limit } from "./api-client.ts";
 
 export interface TunnelFigures {
   /** With ten pods at rest; what was seen in whole heartbeats, extrapolated to a day. */

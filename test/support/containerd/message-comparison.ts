@@ -23,7 +23,7 @@ import {
   uint32,
   uint64,
 } from "@picolet/runtime-cri/wire/protobuf.ts";
-import type { PublishedApi, PublishedField } from "./published-api.ts";
+import type { PublishedApi, PublishedField } from "../unit/cri/published-api.ts";
 
 // biome-ignore lint/suspicious/noExplicitAny: any message, by what it is called
 type AnyMessage = MessageType<any, any>;

@@ -5,7 +5,7 @@
 import { execFileSync } from "node:child_process";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
-import { keepTree, makeDebianTree } from "../distribution/debian-tree.ts";
+import { keepTree, makeDebianTree } from "../debian/debian-tree.ts";
 
 const CACHE = "node_modules/.cache/picolet/runtimes";
 /** cgroup v2, where v1 is mounted beside it. */

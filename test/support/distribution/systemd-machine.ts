@@ -23,6 +23,8 @@ import { basename, dirname, join } from "node:path";
 import { text } from "node:stream/consumers";
 import { ignore } from "@picolet/protocol/errors.ts";
 import { buildBusyboxArchive, buildPauseArchive, PAUSE_IMAGE } from "../containerd/test-images.ts";
+import { cachedTree, PACKAGES } from "../debian/debian-root.ts";
+import { debianTreeMissing } from "../debian/debian-tree.ts";
 import {
   type BoardMachine,
   COMMAND_LIMIT_MS,
@@ -35,8 +37,6 @@ import { GuestAgent, type GuestAgentOptions } from "../guest/guest-agent.ts";
 import { NETWORK } from "../guest/guest-image.ts";
 import { killAll } from "../unit/machine/processes.ts";
 import { TempFolder } from "../unit/machine/temp-folder.ts";
-import { cachedTree, PACKAGES } from "./debian-root.ts";
-import { debianTreeMissing } from "./debian-tree.ts";
 
 /** Programs that picolet's package works with. */
 const SYSTEM = ["systemd-sysv", "dbus", "containerd", "runc", "containernetworking-plugins", "iptables"];

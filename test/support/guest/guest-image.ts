@@ -27,7 +27,7 @@ import { distributionFolder } from "@picolet/scripts/build/build.ts";
 import { buildImageArchive } from "@picolet/scripts/build/build-image-archive.ts";
 import { makeRuntimeTree } from "../containerd/runtime-release.ts";
 import { BUSYBOX_APPLETS, BUSYBOX_IMAGE, buildPauseArchive, PAUSE_IMAGE } from "../containerd/test-images.ts";
-import { makeDebianTree } from "../distribution/debian-tree.ts";
+import { makeDebianTree } from "../debian/debian-tree.ts";
 import { GUEST_ARCHITECTURES, type GuestArchitecture } from "./guest-architecture.ts";
 
 /** Parts of `dist/board` that the image has already. */

@@ -19,13 +19,13 @@ import { parseLabelSelector } from "@picolet/hub-embedded/api/selectors.ts";
 import { HUB_USER } from "@picolet/hub-embedded/auth/hub-authorizer.ts";
 import { EventRecorder } from "@picolet/hub-embedded/controllers/event-recorder.ts";
 import { UPDATE_STATUS_ANNOTATION, type UpdateState } from "@picolet/protocol/updates/node-updates.ts";
-import { Replica } from "../kubernetes/bridged-cluster.ts";
-import { CallLog, RecordingKubeClient } from "../kubernetes/recording-kube-client.ts";
+import { EmbeddedCluster } from "../embedded/in-process-cluster.ts";
 import { endOfRun } from "../ports/end-of-run.ts";
 import { RecordedLog } from "../ports/recorders.ts";
 import { seededRandom } from "../ports/seeded-random.ts";
 import { VirtualClock } from "../ports/virtual-clock.ts";
-import { EmbeddedCluster } from "./in-process-cluster.ts";
+import { Replica } from "./bridged-cluster.ts";
+import { CallLog, RecordingKubeClient } from "./recording-kube-client.ts";
 
 /** Turns of the event loop and steps of time after which a rollout that does not proceed has failed. */
 const MAX_STEPS = 20_000;

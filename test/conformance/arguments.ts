@@ -2,9 +2,9 @@
 import type { Arguments as Input } from "@picolet/protocol/command-line/command-line.ts";
 import { choiceFlag, countFlag, fileFlag, parsedFlag, textFlag } from "@picolet/protocol/command-line/flag-values.ts";
 import { usageError } from "@picolet/protocol/command-line/usage-error.ts";
-import { RUNTIME_RELEASE_NAMES, type RuntimeReleaseName } from "../../support/containerd/runtime-release.ts";
-import type { GuestBoard } from "../guest-cluster.ts";
-import { IMAGE_KEYS, type Images } from "./target.ts";
+import { RUNTIME_RELEASE_NAMES, type RuntimeReleaseName } from "../support/containerd/runtime-release.ts";
+import { IMAGE_KEYS, type Images } from "./framework/target.ts";
+import type { GuestBoard } from "./guest-cluster.ts";
 
 const KUBECONFIG = fileFlag({ name: "kubeconfig", help: "an administrator's, of any Kubernetes API server" });
 const NODE = textFlag({ name: "node", value: "NAME", help: "the node to test" });

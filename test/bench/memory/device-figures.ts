@@ -6,10 +6,10 @@ import type { AgentNode } from "../../support/agent/agent-process.ts";
 import { allReady, containerIdOf, containerPod, nodeWith } from "../../support/agent/node-fixtures.ts";
 import type { Containerd } from "../../support/containerd/containerd.ts";
 import { TestDevicePlugin } from "../../support/unit/plugins/test-device-plugin.ts";
+import { SETTLE_MS, startedAtMs } from "../agent/agent-figures.ts";
 import { memoryOf, round, type Spread, spreadOf } from "../measure/process-usage.ts";
-import { inspectable } from "../memory/inspector.ts";
-import { liveHeapMiB } from "../memory/lean-figures.ts";
-import { SETTLE_MS, startedAtMs } from "./agent-figures.ts";
+import { inspectable } from "./inspector.ts";
+import { liveHeapMiB } from "./lean-figures.ts";
 
 const RESOURCE = "example.com/camera";
 /** Takes the least of several agents, because a grown heap differs by 1 MiB from start to start. */
