@@ -220,7 +220,10 @@ export class BridgedNode implements NodeBackend {
       return await requestServingCertificate(this.#connection, params.request, this.#init.hubNames, signal);
     }
     const reviews = new KubernetesReviews({ client });
-    if (params.review === "token") return { user: (await reviews.userOfToken(params.token, signal)) ?? null };
+    if (params.review === "token") {
+      const user = await reviews.userOfToken(params.token, signal);
+      return { user: user === undefined ? null : { name: user.name, groups: user.groups } };
+    }
     const { user: name, groups } = params;
     const question =
       params.review === "podDeletion"

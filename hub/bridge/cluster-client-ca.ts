@@ -20,9 +20,16 @@ export interface PublishedFrontProxy {
   readonly allowedNames: readonly string[];
   readonly userHeaders: readonly string[];
   readonly groupHeaders: readonly string[];
+  readonly extraPrefixes: readonly string[];
 }
 
-export const NO_FRONT_PROXY: PublishedFrontProxy = { ca: "", allowedNames: [], userHeaders: [], groupHeaders: [] };
+export const NO_FRONT_PROXY: PublishedFrontProxy = {
+  ca: "",
+  allowedNames: [],
+  userHeaders: [],
+  groupHeaders: [],
+  extraPrefixes: [],
+};
 
 interface Published {
   readonly frontProxy: PublishedFrontProxy;
@@ -102,11 +109,13 @@ function publishedIn(object: KubeObject): Published {
     const value = data[key];
     return typeof value === "string" ? value : "";
   };
+  const headersIn = (key: string): readonly string[] => listIn(textOf(key)).map((name) => name.toLowerCase());
   const frontProxy = {
     ca: textOf("requestheader-client-ca-file"),
     allowedNames: listIn(textOf("requestheader-allowed-names")),
-    userHeaders: listIn(textOf("requestheader-username-headers")).map((name) => name.toLowerCase()),
-    groupHeaders: listIn(textOf("requestheader-group-headers")).map((name) => name.toLowerCase()),
+    userHeaders: headersIn("requestheader-username-headers"),
+    groupHeaders: headersIn("requestheader-group-headers"),
+    extraPrefixes: headersIn("requestheader-extra-headers-prefix"),
   };
   return { pem: textOf(CLIENT_CA_KEY), kubeletClientPem: textOf(KUBELET_CLIENT_CA_KEY), frontProxy };
 }

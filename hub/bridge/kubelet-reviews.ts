@@ -25,7 +25,11 @@ const NO_NAME = { namespace: "", name: "" };
 
 interface TokenReviewStatus {
   readonly authenticated?: boolean;
-  readonly user?: { readonly username?: string; readonly groups?: readonly string[] };
+  readonly user?: {
+    readonly username?: string;
+    readonly groups?: readonly string[];
+    readonly extra?: KubeletUser["extra"];
+  };
 }
 
 type Question = AccessQuestion | PathQuestion | ResourceQuestion;
@@ -50,7 +54,7 @@ export class KubernetesReviews implements Reviews<Question> {
     const answer = await this.#client.create(TOKEN_REVIEWS, NO_NAME, review, {}, signal);
     const { authenticated, user } = (answer.status ?? {}) as TokenReviewStatus;
     if (authenticated !== true || user?.username === undefined) return undefined;
-    return { name: user.username, groups: user.groups ?? [] };
+    return { name: user.username, groups: user.groups ?? [], ...(user.extra !== undefined && { extra: user.extra }) };
   }
 
   async allows(user: KubeletUser, question: Question, signal: AbortSignal): Promise<boolean> {
@@ -58,7 +62,12 @@ export class KubernetesReviews implements Reviews<Question> {
       apiVersion: "authorization.k8s.io/v1",
       kind: "SubjectAccessReview",
       metadata: {},
-      spec: { user: user.name, groups: user.groups, ...attributesOf(question) },
+      spec: {
+        user: user.name,
+        groups: user.groups,
+        ...(user.extra !== undefined && { extra: user.extra }),
+        ...attributesOf(question),
+      },
     };
     const answer = await this.#client.create(ACCESS_REVIEWS, NO_NAME, review, {}, signal);
     return (answer.status as { readonly allowed?: boolean } | undefined)?.allowed === true;

@@ -29,6 +29,8 @@ export interface FrontProxy {
   /** Names of headers in lower case. */
   readonly userHeaders: readonly string[];
   readonly groupHeaders: readonly string[];
+  /** Beginnings of names of headers, in lower case; the rest of the name is a key of the user's `extra`. */
+  readonly extraPrefixes: readonly string[];
 }
 
 export interface MetricsAccessComponents {
@@ -53,6 +55,27 @@ const UNAUTHENTICATED = "system:unauthenticated";
 function withAuthenticated(name: string, groups: readonly string[]): readonly string[] {
   const isSaid = groups.includes(AUTHENTICATED) || groups.includes(UNAUTHENTICATED);
   return isSaid || name === ANONYMOUS ? groups : [...groups, AUTHENTICATED];
+}
+
+/** @param headers names and values in turn; keys are percent-encoded in names, as Kubernetes has them */
+function extraIn(headers: readonly string[], prefixes: readonly string[]): KubeletUser["extra"] {
+  const extra = new Map<string, string[]>();
+  for (let at = 0; at + 1 < headers.length; at += 2) {
+    const [name = "", value = ""] = [headers[at]?.toLowerCase(), headers[at + 1]];
+    const prefix = prefixes.find((each) => each !== "" && name.startsWith(each));
+    if (prefix === undefined) continue;
+    const key = decodedKey(name.slice(prefix.length));
+    extra.set(key, [...(extra.get(key) ?? []), value]);
+  }
+  return extra.size === 0 ? undefined : Object.fromEntries(extra);
+}
+
+function decodedKey(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 export class MetricsAccess {
@@ -94,7 +117,7 @@ export class MetricsAccess {
   }
 
   #passedOn(request: IncomingMessage, socket: TLSSocket): KubeletUser | undefined {
-    const { ca, allowedNames, userHeaders, groupHeaders } = this.#components.frontProxy.current;
+    const { ca, allowedNames, userHeaders, groupHeaders, extraPrefixes } = this.#components.frontProxy.current;
     const header = (name: string): string => [request.headers[name] ?? []].flat().join(",");
     const name = userHeaders.map(header).find((value) => value !== "");
     if (ca === "" || name === undefined || name.length > MAX_NAME || !this.#isIssuedBy(ca, socket)) return undefined;
@@ -107,7 +130,12 @@ export class MetricsAccess {
     const groups = rawHeaders.flatMap((raw, index) =>
       index % 2 === 0 && groupHeaders.includes(raw.toLowerCase()) ? (rawHeaders[index + 1] ?? []) : [],
     );
-    return { name, groups: withAuthenticated(name, groups.slice(0, MAX_GROUPS)) };
+    const extra = extraIn(rawHeaders, extraPrefixes);
+    return {
+      name,
+      groups: withAuthenticated(name, groups.slice(0, MAX_GROUPS)),
+      ...(extra !== undefined && { extra }),
+    };
   }
 
   #certified(socket: TLSSocket): KubeletUser | undefined {

@@ -51,6 +51,7 @@ class Bench implements AsyncDisposable {
     allowedNames: ["front-proxy-client"],
     userHeaders: ["x-remote-user"],
     groupHeaders: ["x-remote-group"],
+    extraPrefixes: ["x-remote-extra-"],
   });
   /** Every question, as `user[groups] question`. */
   readonly questions: string[] = [];
@@ -176,6 +177,23 @@ test("a user that is passed on without groups is authenticated, as an API server
   assert.equal(await groupsOf("system:anonymous", []), "system:anonymous[]");
   const unknown = ["system:unauthenticated"];
   assert.equal(await groupsOf("system:anonymous", unknown), "system:anonymous[system:unauthenticated]");
+});
+
+test("a user's extra is passed on to the review, and users who differ in it are reviewed apart", async () => {
+  await using bench = await new Bench().open();
+  const seen: unknown[] = [];
+  bench.allows = ({ extra }) => {
+    seen.push(extra);
+    return extra?.["example.com/scope"]?.includes("view") === true;
+  };
+  const front = bench.client(bench.front, "front-proxy-client");
+  const statusWith = async (headers: Readonly<Record<string, string | string[]>>): Promise<number> =>
+    (await bench.ask("/apis/metrics.k8s.io/v1beta1", { "x-remote-user": "eve", ...headers }, front)).status;
+  assert.equal(await statusWith({ "X-Remote-Extra-Example.com%2Fscope": ["view", "list"] }), 200);
+  assert.equal(await statusWith({ "x-remote-extra-example.com%2fscope": "none", "x-remote-extra-100%": "x" }), 403);
+  assert.equal(await statusWith({}), 403);
+  const scope = "example.com/scope";
+  assert.deepEqual(seen, [{ [scope]: ["view", "list"] }, { [scope]: ["none"], "100%": ["x"] }, undefined]);
 });
 
 test("metrics.k8s.io: discovery, lists by namespace and selectors, one object, and Status for what is wrong", async () => {

@@ -8,6 +8,8 @@ import { subresourcesOf } from "./kubelet-path.ts";
 export interface KubeletUser {
   readonly name: string;
   readonly groups: readonly string[];
+  /** Facts that the user's authenticator added, for webhooks that authorize by them. */
+  readonly extra?: Readonly<Record<string, readonly string[]>> | undefined;
 }
 
 export interface AccessQuestion {
@@ -148,7 +150,7 @@ export class ReviewedAccess<Question> {
     request?: IncomingMessage,
   ): Promise<boolean> {
     const { allowedTtl = ALLOWED_TTL, deniedTtl = DENIED_TTL, beforeReview } = this.#init;
-    const key = JSON.stringify([user.name, user.groups, question]);
+    const key = JSON.stringify([user.name, user.groups, user.extra ?? {}, question]);
     const known = this.#answers.get(key);
     if (known !== undefined) return known;
     if (request !== undefined) beforeReview?.(request);
