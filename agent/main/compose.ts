@@ -166,23 +166,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     ...(cluster.link === undefined ? [] : [samples, pods.draReport]),
     updates,
     devices,
-    new PodResourcesOnDemand(
-      {
-        ...{ clock, log, counts: ports.counts },
-        open: () => pods.claims.open(),
-        pods: () =>
-          view
-            .pods()
-            .filter(isActive)
-            .map(({ desired }) => desired),
-        cpuset: (pod, container) => placement.cpuset(pod, container),
-        memory: (uid, container) => topology?.held.memory(uid, container) ?? [],
-        claims: (pod, container) => pods.claims.listed(pod, container),
-        devices: () => devices.list().map(({ device, ...held }) => ({ ...held, ...device })),
-        allocatable: () => topology?.held.allocatable() ?? { cpus: [], memory: [] },
-      },
-      { rootDir },
-    ),
+    podResources(base, { pods, view, devices, topology }),
     ...budget.parts,
     new SpareGuard({ adapters: runtimes.adapters, pressure: upkeep.eviction.pressure }),
     new IdleCollection({
@@ -222,6 +206,34 @@ const pluginHandlers = ({ environment: { csi }, draPlugins }: Pods, devices: Nod
   DRAPlugin: draPlugins,
   CSIPlugin: async () => csiPlugins(csi),
 });
+
+/** The podresources API: what pods hold of the node's CPUs, memory, devices and claims. */
+function podResources(
+  { ports: { clock, log, counts }, init }: AgentBase,
+  { pods, view, devices, topology }: ResourceHolders,
+): PodResourcesOnDemand {
+  const active = () => view.pods().filter(isActive);
+  return new PodResourcesOnDemand(
+    {
+      ...{ clock, log, counts },
+      open: () => pods.claims.open(),
+      pods: () => active().map(({ desired }) => desired),
+      cpuset: (pod, container) => devices.cpuset(pod, container),
+      memory: (uid, container) => topology?.held.memory(uid, container) ?? [],
+      claims: (pod, container) => pods.claims.listed(pod, container),
+      devices: () => devices.list().map(({ device, ...held }) => ({ ...held, ...device })),
+      allocatable: () => topology?.held.allocatable() ?? { cpus: [], memory: [] },
+    },
+    { rootDir: init.args.rootDir },
+  );
+}
+
+interface ResourceHolders {
+  readonly pods: Pods;
+  readonly view: NodeAgentView;
+  readonly devices: NodeDevices;
+  readonly topology: Awaited<ReturnType<typeof makePlacement>>;
+}
 
 /** Empty where the configuration has it off: nothing of it is loaded then. */
 async function boardHealthOf(

@@ -24,7 +24,7 @@ import { LiveConnections } from "../identity/live-connections.ts";
 import { NodeCertifier } from "../identity/node-certifier.ts";
 import { NodeKeysInKubernetes, RevokedKeysInKubernetes } from "../identity/node-keys.ts";
 import { KeptRevocations } from "../identity/revocation-journal.ts";
-import { KubeletProxy } from "../kubelet-proxy/kubelet-proxy.ts";
+import { KubeletProxy, type KubeletProxyComponents } from "../kubelet-proxy/kubelet-proxy.ts";
 import type { OwnEndpoint, OwnKubelets } from "../kubelet-proxy/kubelet-targets.ts";
 import { KUBELET_PORT } from "../kubelet-proxy/node-addresses.ts";
 import { METRICS_SERVICE } from "../metrics/api-service-ca.ts";
@@ -131,27 +131,10 @@ export async function serve(
     { clock, random, log, backend, telemetry: receiver, samples: sampled.receiver },
     { hubVersion: VERSION, fleet },
   );
-  const { kubeletPorts: [first, last] = [], kubeletAddresses: range } = args;
   const reviews = new KubernetesReviews({ client });
-  const proxy = new KubeletProxy(
-    {
-      fleet: tunnel,
-      reviews,
-      page: boardPageFiles(pageFolder("board")),
-      tls: cluster.kubeletTls,
-      telemetry: telemetry.reader,
-      usage: new ResourceAnswers({ samples: sampled.samples, clock }),
-      clock,
-      log,
-    },
-    {
-      address: advertise,
-      host: undefined,
-      ports: first === undefined || last === undefined ? undefined : { first, last },
-      nodeAddresses: range && { range, port: KUBELET_PORT },
-    },
-  );
-  late.proxy = proxy;
+  const usage = new ResourceAnswers({ samples: sampled.samples, clock });
+  const { kubeletTls: tls } = cluster;
+  const proxy = makeProxy({ fleet: tunnel, reviews, tls, telemetry: telemetry.reader, usage, clock, log }, late, args);
   const connections = new LiveConnections({ revoked, clock, log });
   const boards = new BoardServer({
     serving,
@@ -221,6 +204,25 @@ export async function serve(
     life.signal,
   );
   await draining;
+}
+
+/** Builds the nodes' kubelet endpoints. */
+function makeProxy(
+  components: Omit<KubeletProxyComponents, "page">,
+  late: LateParts,
+  { kubeletPorts, kubeletAddresses: range }: ServeArguments,
+): KubeletProxy {
+  const proxy = new KubeletProxy(
+    { ...components, page: boardPageFiles(pageFolder("board")) },
+    {
+      address: late.advertisedAddress,
+      host: undefined,
+      ports: kubeletPorts && { first: kubeletPorts[0], last: kubeletPorts[1] },
+      nodeAddresses: range && { range, port: KUBELET_PORT },
+    },
+  );
+  late.proxy = proxy;
+  return proxy;
 }
 
 /** Builds joining, renewal and authentication of boards. */
