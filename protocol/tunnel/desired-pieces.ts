@@ -2,6 +2,10 @@ import { jsonSize } from "./encoding/json-delta.ts";
 import { MAX_DESIRED_BYTES, MAX_DESIRED_ITEMS } from "./message-codec.ts";
 import type { Desired, ObjectKey, RemoteObject } from "./messages.ts";
 
+/** A piece besides its keys and objects: kind, revision, digest, lengths of lists. */
+const PIECE_BYTES = 40;
+/** The length of a key on the wire. */
+const KEY_BYTES = 3;
 /** Key and hash of an object on the wire, besides the key's own characters. */
 const ITEM_BYTES = 24;
 
@@ -17,21 +21,24 @@ export function* desiredPieces(revision: {
 }): Generator<Desired> {
   let upserts: RemoteObject[] = [];
   let deletes: ObjectKey[] = [];
-  let bytes = 0;
+  let bytes = PIECE_BYTES;
   const piece = (last: boolean): Desired => {
     const digest = last ? revision.digest : NO_DIGEST;
     const full: Desired = { kind: "desired", revision: revision.revision, upserts, deletes, last, digest };
     upserts = [];
     deletes = [];
-    bytes = 0;
+    bytes = PIECE_BYTES;
     return full;
   };
-  const isFull = (size: number): boolean =>
-    bytes > 0 && (bytes + size > MAX_DESIRED_BYTES || upserts.length + deletes.length >= MAX_DESIRED_ITEMS);
+  const isFull = (size: number): boolean => {
+    const items = upserts.length + deletes.length;
+    return items > 0 && (bytes + size > MAX_DESIRED_BYTES || items >= MAX_DESIRED_ITEMS);
+  };
   for (const key of revision.deletes) {
-    if (isFull(key.length)) yield piece(false);
+    const size = KEY_BYTES + key.length;
+    if (isFull(size)) yield piece(false);
     deletes.push(key);
-    bytes += key.length;
+    bytes += size;
   }
   for (const object of revision.upserts) {
     const size = ITEM_BYTES + object.key.length + jsonSize(object.object);
