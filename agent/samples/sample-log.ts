@@ -95,18 +95,17 @@ export class SampleLog {
     return new LengthPrefixedReader().push(chunk).map((message) => decoder.decode(message).sample);
   }
 
-  /** @returns whether there is less now: two neighbours became one, of every second of their samples */
+  /** @returns whether there is less now: two neighbours, or the only chunk, became one of every second sample */
   #thin(): boolean {
     const pair = this.#leastMissed();
-    const [one, other] = [this.#chunks[pair], this.#chunks[pair + 1]];
-    if (one === undefined || other === undefined) return false;
-    const samples = [...decoded(one), ...decoded(other)];
+    const samples = this.#chunks.slice(pair, pair + 2).flatMap(decoded);
+    if (samples.length < 2) return false;
     // The newest of them stays, so that what follows is no further away than its own step.
     const kept = samples.filter((_, index) => (samples.length - 1 - index) % 2 === 0);
     const merged = emptyChunk();
     const encoder = new SampleEncoder();
     for (const { sequence, sample } of kept) add(merged, sequence, encoder.encode(sequence, sample));
-    if (pair + 2 === this.#chunks.length) this.#encoder = undefined;
+    if (pair + 2 >= this.#chunks.length) this.#encoder = undefined;
     this.#chunks.splice(pair, 2, merged);
     this.#thinned += samples.length - kept.length;
     return true;
