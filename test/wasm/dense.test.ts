@@ -261,7 +261,7 @@ test("what the kernel ends the process for, its containers are told to have ende
   const limit = await runtime.cgroups.value(cgroup, "memoryLimitBytes");
   assert.equal(limit, (2 * 100 + 24 + 2) * 1024 * 1024, "the sum of both, and the process itself");
   await runtime.cgroups.create(cgroup, { memoryLimitBytes: 48 * 1024 * 1024 });
-  writeFileSync(`${volume}/go`, "");
+  writeFileSync(`${volume}/go`, "now");
   for (const [pod, { id }] of [
     [grower, growing],
     [sleeper.pod, sleeper.container],
