@@ -33,10 +33,15 @@ export interface DeviceClass {
 const majorOf = (device: number): number => (device >>> 8) & 0xfff;
 export const minorOf = (device: number): number => (device & 0xff) | ((device >>> 12) & 0xfff00);
 
+/** linux/major.h: UNIX98_PTY_SLAVE_MAJOR and the seven after it. */
+const isPseudoTerminal = (device: number): boolean => majorOf(device) >= 136 && majorOf(device) <= 143;
+
 export interface NodeDevice {
   /** Without links. */
   readonly path: string;
   readonly device: number;
+  /** The device number of the file system that has the node. */
+  readonly fileSystem: number;
 }
 
 /** @throws DeviceRefusal `missing` when it does not exist, `failed` when it is of another class */
@@ -46,7 +51,7 @@ export function findDevice(path: string, kind: DeviceClass): NodeDevice {
   if (!real.startsWith("/dev/") || !stats.isCharacterDevice() || !isOfClass(stats, kind)) {
     throw new DeviceRefusal("failed", `${path} is no ${kind.noun}`);
   }
-  return { path: real, device: stats.rdev };
+  return { path: real, device: stats.rdev, fileSystem: stats.dev };
 }
 
 function existing<T>(call: () => T, path: string): T {
@@ -100,7 +105,7 @@ export function isInUse(device: NodeDevice): boolean {
   return false;
 }
 
-function hasOpen(pid: string, { path, device }: NodeDevice): boolean {
+function hasOpen(pid: string, { path, device, fileSystem }: NodeDevice): boolean {
   const folder = `/proc/${pid}/fd`;
   const name = basename(path);
   for (const fd of entriesOf(folder)) {
@@ -110,7 +115,9 @@ function hasOpen(pid: string, { path, device }: NodeDevice): boolean {
       const link = readlinkSync(`${folder}/${fd}`);
       if (!link.startsWith("/dev/") && basename(link) !== name) continue;
       const stats = statSync(`${folder}/${fd}`);
-      if (stats.isCharacterDevice() && stats.rdev === device) return true;
+      // Each container has pseudo terminals of its own, with the same numbers.
+      const isOfOther = isPseudoTerminal(device) && stats.dev !== fileSystem;
+      if (stats.isCharacterDevice() && stats.rdev === device && !isOfOther) return true;
     } catch {
       ignore("closed meanwhile");
     }
