@@ -2,10 +2,13 @@
  * Serial ports of the board, by a component in real runners; pseudo terminals stand for the cable and its other end.
  */
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { closeSync, constants, openSync } from "node:fs";
+import { basename } from "node:path";
 import { after, before, describe, test } from "node:test";
 import type { ObservedContainer } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { WasmAdapter } from "@picolet/runtime-wasm/adapter/wasm-adapter.ts";
+import { MountFolder } from "../support/unit/machine/mount-folder.ts";
 import { PseudoTerminal } from "../support/unit/wasm/pseudo-terminal.ts";
 import { testComponent } from "../support/wasm/components.ts";
 import { WasmPod, WasmRuntime } from "../support/wasm/wasm-runtime.ts";
@@ -130,6 +133,19 @@ describe("a serial port", () => {
       ...["error unsupported", "error unsupported", "error unsupported"],
     ]);
     assert.equal(terminal.settings.input, IXON_IXOFF);
+  });
+
+  test("is not busy while a container has a terminal of that number", async () => {
+    using terminal = new PseudoTerminal();
+    using container = new MountFolder();
+    execFileSync("mount", ["-t", "devpts", "-o", "newinstance,ptmxmode=600", "devpts", container.path]);
+    using opened = new DisposableStack();
+    const name = basename(terminal.path);
+    let other = opened.use(new PseudoTerminal(container.path));
+    while (basename(other.path) !== name) other = opened.use(new PseudoTerminal(container.path));
+    opened.adopt(openSync(other.path, constants.O_RDWR | constants.O_NOCTTY), closeSync);
+    await using running = await Running.start([terminal.path], open(terminal.path));
+    assert.deepEqual(await running.end(), ["open"]);
   });
 
   test("is busy while another pod has it, or a program of the node, and free again afterwards", async () => {

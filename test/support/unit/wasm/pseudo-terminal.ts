@@ -17,14 +17,15 @@ export class PseudoTerminal implements Disposable {
   readonly #links: string[] = [];
   #gone = false;
 
-  constructor() {
+  /** @param devpts where its file system is mounted: each counts from 0 */
+  constructor(devpts = "/dev/pts") {
     PseudoTerminal.#shared ??= new SystemCalls(deviceAddon(import.meta.filename));
     this.#calls = PseudoTerminal.#shared;
-    this.#fd = openSync("/dev/ptmx", constants.O_RDWR | constants.O_NOCTTY | constants.O_NONBLOCK);
+    this.#fd = openSync(`${devpts}/ptmx`, constants.O_RDWR | constants.O_NOCTTY | constants.O_NONBLOCK);
     const number = Buffer.alloc(4);
     this.#calls.ioctl(this.#fd, TIOCSPTLCK, number);
     this.#calls.ioctl(this.#fd, TIOCGPTN, number);
-    this.path = `/dev/pts/${number.readUInt32LE()}`;
+    this.path = `${devpts}/${number.readUInt32LE()}`;
   }
 
   /** As udev names a device when it is plugged in. */

@@ -4,6 +4,7 @@ import {
   type DeviceClass,
   findDevice,
   isInUse,
+  isPseudoTerminal,
   type Opener,
   openFound,
   withRefusal,
@@ -16,8 +17,6 @@ const VIRTUAL_CONSOLES = 4;
 const FIRST_SERIAL_MINOR = 64;
 /** The major number of /dev/tty, /dev/console and /dev/ptmx. */
 const TTY_ALIASES = 5;
-const FIRST_PSEUDO_TERMINAL = 136;
-const LAST_PSEUDO_TERMINAL = 143;
 
 const SERIAL: DeviceClass = {
   noun: "serial port",
@@ -25,7 +24,7 @@ const SERIAL: DeviceClass = {
   accepts: (major, minor) => {
     if (major === TTY_ALIASES || (major === VIRTUAL_CONSOLES && minor < FIRST_SERIAL_MINOR)) return false;
     // Programs emulate ports with pseudo terminals, which sysfs does not list.
-    return major >= FIRST_PSEUDO_TERMINAL && major <= LAST_PSEUDO_TERMINAL ? true : undefined;
+    return isPseudoTerminal(major) ? true : undefined;
   },
 };
 

@@ -33,8 +33,8 @@ export interface DeviceClass {
 const majorOf = (device: number): number => (device >>> 8) & 0xfff;
 export const minorOf = (device: number): number => (device & 0xff) | ((device >>> 12) & 0xfff00);
 
-/** linux/major.h: UNIX98_PTY_SLAVE_MAJOR and the seven after it. */
-const isPseudoTerminal = (device: number): boolean => majorOf(device) >= 136 && majorOf(device) <= 143;
+/** UNIX98_PTY_SLAVE_MAJOR of linux/major.h, and the seven after it. */
+export const isPseudoTerminal = (major: number): boolean => major >= 136 && major <= 143;
 
 export interface NodeDevice {
   /** Without links. */
@@ -116,7 +116,7 @@ function hasOpen(pid: string, { path, device, fileSystem }: NodeDevice): boolean
       if (!link.startsWith("/dev/") && basename(link) !== name) continue;
       const stats = statSync(`${folder}/${fd}`);
       // Each container has pseudo terminals of its own, with the same numbers.
-      const isOfOther = isPseudoTerminal(device) && stats.dev !== fileSystem;
+      const isOfOther = isPseudoTerminal(majorOf(device)) && stats.dev !== fileSystem;
       if (stats.isCharacterDevice() && stats.rdev === device && !isOfOther) return true;
     } catch {
       ignore("closed meanwhile");
