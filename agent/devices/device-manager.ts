@@ -5,6 +5,7 @@ import { quantityOf, quantityValue } from "@picolet/protocol/kubernetes/quantity
 import type { Container } from "@picolet/protocol/pod/pod.ts";
 import type { ResourceStatus } from "@picolet/protocol/pod/pod-status.ts";
 import type { Log, PodUid } from "@picolet/protocol/ports.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { DeviceLaunch, DeviceResources } from "../core/pods/container-devices.ts";
 import { type Hint, maskOf, type NumaMask, type ResourceHints } from "../topology/numa-hints.ts";
@@ -39,7 +40,7 @@ const NONE: Resource = { provider: undefined, devices: new Map() };
  * Bounds the answers of one plugin for all containers that have its devices: 100 of them with 1 KB each. It has further
  * pods refused, because its answers would fill the checkpoint, in which other plugins have theirs.
  */
-const MAX_ANSWERS_BYTES = 128 * 1024;
+const MAX_ANSWERS_BYTES = 128 * KIBIBYTE;
 
 /** Marks the refusal of a plugin, for which the pod fails. */
 export const REFUSED = "UnexpectedAdmissionError";

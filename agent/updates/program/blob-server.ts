@@ -11,6 +11,7 @@ import { joinSignals, wokenOrAborted } from "@picolet/protocol/async/abort.ts";
 import { backoffDelay, EQUAL_JITTER } from "@picolet/protocol/async/backoff.ts";
 import { ignore, isPicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, type Random, seconds } from "@picolet/protocol/ports.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import type { Descriptor } from "@picolet/runtime-wasm/registry/documents.ts";
 import { networkFailure, unavailable } from "@picolet/runtime-wasm/registry/failures.ts";
 import type { RegistryClient } from "@picolet/runtime-wasm/registry/registry-client.ts";
@@ -32,7 +33,7 @@ const MAX_CONNECTIONS = 8;
  * The largest signature that RAUC takes (`max-bundle-signature-size`), and its length, which comes last. The signature
  * of a verity bundle contains the manifest, with the version and the hash of all that comes before.
  */
-const SIGNED_END_BYTES = 64 * 1024 + 8;
+const SIGNED_END_BYTES = 64 * KIBIBYTE + 8;
 
 export interface ByteRange {
   readonly first: number;
