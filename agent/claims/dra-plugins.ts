@@ -1,7 +1,7 @@
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { ignore, PicoletError } from "@picolet/protocol/errors.ts";
 import { type Clock, seconds } from "@picolet/protocol/ports.ts";
-import { KIBIBYTE, MEBIBYTE } from "@picolet/protocol/units.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { GrpcClient, type GrpcMethod } from "@picolet/runtime-cri/wire/grpc-client.ts";
 import { statusName } from "@picolet/runtime-cri/wire/grpc-status.ts";
 import {
@@ -23,7 +23,7 @@ const CALL_TIMEOUT_MS = 45_000;
 /** A pod's claims with some 100 devices take 50 KB. */
 const MAX_MESSAGE_BYTES = MEBIBYTE;
 /** The error for a claim goes into events and logs; a longer one is cut, as a status of gRPC is. */
-const MAX_ERROR_LENGTH = 8 * KIBIBYTE;
+const MAX_ERROR_LENGTH = 8192;
 const READ_BUFFER_BYTES = 4096;
 /** The pause before a driver that is gone is tried again. */
 const RETRY_INTERVAL = seconds(5);
