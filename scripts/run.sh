@@ -1,10 +1,8 @@
 #!/bin/sh
 # Runs scripts/NAME.ts on the project's own Node, after making sure that what package-lock.json names is installed.
-# A fresh clone has nothing: `npm start` and `npm test` come through here.
+# A fresh clone has nothing: `npm start` and `npm test` come through here. Without a NAME it only installs.
 set -eu
 cd "$(dirname "$0")/.."
-name=$1
-shift
 stamp=node_modules/.picolet-installed
 if ! cmp -s package-lock.json "$stamp" 2>/dev/null; then
   echo "installing the packages that package-lock.json names (once)" >&2
@@ -32,6 +30,9 @@ if ! cmp -s package-lock.json "$stamp" 2>/dev/null; then
   fi
   cp package-lock.json "$stamp"
 fi
+[ $# -gt 0 ] || exit 0
+name=$1
+shift
 PATH="$PWD/node_modules/.bin:$PATH"
 export PATH
 exec node_modules/.bin/node "scripts/$name.ts" "$@"
