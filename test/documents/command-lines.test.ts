@@ -43,7 +43,7 @@ function faultOf(line: string): string | undefined {
 function sourceOf(name: string): string | undefined {
   const script = scripts[name];
   if (script === undefined) return undefined;
-  const [, own] = /sh scripts\/run\.sh (\S+)/.exec(script) ?? [];
+  const [, own] = /sh scripts\/run\.sh ([\w./-]+)/.exec(script) ?? [];
   return own === undefined ? (/node (\S+\.ts)/.exec(script)?.[1] ?? "") : `scripts/${own}.ts`;
 }
 
