@@ -7,6 +7,7 @@ import type { WhyTopic } from "@picolet/protocol/decisions/decision-kinds.ts";
 import { publicMessage, publicName } from "@picolet/protocol/decisions/public-text.ts";
 import { whyText } from "@picolet/protocol/local-api/why-text.ts";
 import { millis, seconds } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { desired, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
@@ -20,7 +21,6 @@ after(() => rmSync(folder, { recursive: true, force: true }));
 
 const POD = desired(podOf({}, { name: "web" }), "uid-web");
 const HOUR = seconds(3600);
-const MIB = 1024 * 1024;
 let files = 0;
 
 /** One board with a disk: agents, boots and power cuts follow each other. */
@@ -271,7 +271,13 @@ const evicted = (signal: string): Decision => ({
   kind: "evicted",
   signal: publicName(signal),
   isHard: true,
-  figures: { available: 80 * MIB, threshold: 100 * MIB, used: 210 * MIB, requested: 16 * MIB, candidates: 3 },
+  figures: {
+    available: 80 * MEBIBYTE,
+    threshold: 100 * MEBIBYTE,
+    used: 210 * MEBIBYTE,
+    requested: 16 * MEBIBYTE,
+    candidates: 3,
+  },
 });
 const notPulled = (tries: number): Decision => ({
   kind: "imageNotPulled",

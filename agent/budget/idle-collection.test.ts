@@ -2,12 +2,12 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { changesOf, WatchSource } from "@picolet/protocol/async/watch.ts";
 import { millis } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { IdleCollection } from "./idle-collection.ts";
 
-const MIB = 1024 * 1024;
-const FLOOR_BYTES = 16 * MIB;
+const FLOOR_BYTES = 16 * MEBIBYTE;
 
 /** A collection that counts, on virtual time. */
 async function withCollection(
@@ -55,8 +55,8 @@ test("a node that keeps changing a little collects at most once in 200 seconds",
 });
 
 test("what a burst leaves to be done a minute later is collected too, if it is worth it", async () => {
-  for (const grown of [MIB, MIB / 2]) {
-    const memory = { bytes: 20 * MIB, kinds: [] as string[] };
+  for (const grown of [MEBIBYTE, MEBIBYTE / 2]) {
+    const memory = { bytes: 20 * MEBIBYTE, kinds: [] as string[] };
     await withCollection(async ({ clock, changes }) => {
       changes.set(1);
       await clock.advance(millis(11_000));
@@ -64,20 +64,20 @@ test("what a burst leaves to be done a minute later is collected too, if it is w
       await clock.advance(millis(60_000));
       memory.bytes += grown;
       await clock.advance(millis(30_000));
-      assert.deepEqual(memory.kinds, grown === MIB ? ["burst", "burst"] : ["burst"]);
+      assert.deepEqual(memory.kinds, grown === MEBIBYTE ? ["burst", "burst"] : ["burst"]);
       await clock.advance(millis(3_600_000));
-      assert.deepEqual(memory.kinds, grown === MIB ? ["burst", "burst"] : ["burst"], "nothing has grown since");
+      assert.deepEqual(memory.kinds, grown === MEBIBYTE ? ["burst", "burst"] : ["burst"], "nothing has grown since");
     }, memory);
   }
 });
 
 test("what grows at rest is collected, once in 200 seconds at most", async () => {
-  const memory = { bytes: 20 * MIB, kinds: [] as string[] };
+  const memory = { bytes: 20 * MEBIBYTE, kinds: [] as string[] };
   await withCollection(async ({ clock, changes }) => {
     changes.set(1);
     await clock.advance(millis(11_000));
     for (let minute = 0; minute < 60; minute += 1) {
-      memory.bytes += MIB;
+      memory.bytes += MEBIBYTE;
       await clock.advance(millis(60_000));
     }
     const [first, tail, ...rest] = memory.kinds;

@@ -3,10 +3,9 @@ import { execFileSync } from "node:child_process";
 import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
 import { test } from "node:test";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { TemporaryFolder } from "@picolet/test/support/unit/store/store-samples.ts";
 import { WriteCounters } from "./write-counters.ts";
-
-const MIB = 1024 * 1024;
 
 class Machine extends TemporaryFolder {
   write(files: Record<string, string>): this {
@@ -67,15 +66,15 @@ test("this process's own writes are its threads', and its children's once they w
   // On a file system in memory nothing is written; the working folder is on none.
   const file = `.written-${process.pid}`;
   try {
-    writeFileSync(file, Buffer.alloc(MIB));
+    writeFileSync(file, Buffer.alloc(MEBIBYTE));
     const own = counters.own();
-    assert.ok(own.threads - start.threads >= MIB, "written by a thread");
+    assert.ok(own.threads - start.threads >= MEBIBYTE, "written by a thread");
     execFileSync("dd", ["if=/dev/zero", `of=${file}`, "bs=1M", "count=3", "seek=1", "conv=notrunc"], {
       stdio: "ignore",
     });
     const whole = counters.own();
-    assert.ok(whole.whole - own.whole >= 3 * MIB, "written by a child");
-    assert.ok(whole.threads - own.threads < 3 * MIB);
+    assert.ok(whole.whole - own.whole >= 3 * MEBIBYTE, "written by a child");
+    assert.ok(whole.threads - own.threads < 3 * MEBIBYTE);
   } finally {
     rmSync(file, { force: true });
   }

@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import fc from "fast-check";
 import { EVICTION_SIGNALS } from "../plan/eviction/eviction-thresholds.ts";
 import { type Board, boardDefaults } from "./board-defaults.ts";
 import { type Configuration, formatConfigurationProblem, loadConfiguration } from "./configuration.ts";
 
-const MEBIBYTE = 1_048_576;
 const BOARD: Board = {
   memoryBytes: 512 * MEBIBYTE,
   cpus: 4,

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { type Millis, millis, podUid, seconds } from "@picolet/protocol/ports.ts";
+import { GIBIBYTE, MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { ObservedContainer } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
@@ -13,16 +14,13 @@ import type { PodEnd } from "../core/pods/pod-admission.ts";
 import type { EvictionThreshold } from "../plan/eviction/eviction-thresholds.ts";
 import { EvictionManager } from "./eviction-manager.ts";
 
-const MIB = 2 ** 20;
-const GIB = 1024 * MIB;
-
 const threshold = (
   signal: EvictionThreshold["signal"],
   mib: number,
   rest: Partial<EvictionThreshold> = {},
 ): EvictionThreshold => ({
   ...{ signal, gracePeriod: undefined, minReclaim: undefined },
-  value: { kind: "quantity", value: mib * MIB, text: `${mib}Mi` },
+  value: { kind: "quantity", value: mib * MEBIBYTE, text: `${mib}Mi` },
   ...rest,
 });
 
@@ -92,7 +90,7 @@ class Board implements AsyncDisposable {
         memory: () => {
           this.samples += 1;
           return {
-            node: this.isBlind ? undefined : { capacity: GIB, available: GIB - this.#used() },
+            node: this.isBlind ? undefined : { capacity: GIBIBYTE, available: GIBIBYTE - this.#used() },
             pods: undefined,
             pids: { capacity: 1000, available: 1000 - this.#processes() },
             stalledUs: this.stalledUs,
@@ -161,7 +159,7 @@ class Board implements AsyncDisposable {
   }
 
   #used(): number {
-    return [...this.memory.values()].reduce((sum, mib) => sum + mib * MIB, 0);
+    return [...this.memory.values()].reduce((sum, mib) => sum + mib * MEBIBYTE, 0);
   }
 
   #processes(): number {
@@ -174,12 +172,12 @@ class Board implements AsyncDisposable {
     const pods = this.pods.flatMap((pod) => {
       const mib = this.memory.get(pod.desired.uid);
       if (mib === undefined) return [];
-      const used = usage(mib * MIB, this.pids.get(pod.desired.uid) ?? 0);
+      const used = usage(mib * MEBIBYTE, this.pids.get(pod.desired.uid) ?? 0);
       return [{ pod, path: "", usage: used, containers: [] } satisfies PodUsage];
     });
     return {
       atMs: 0,
-      node: { ...usage(this.#used(), this.#processes()), memoryLimitBytes: GIB },
+      node: { ...usage(this.#used(), this.#processes()), memoryLimitBytes: GIBIBYTE },
       allPods: undefined,
       pods,
     };
@@ -187,9 +185,14 @@ class Board implements AsyncDisposable {
 
   async #filesystems() {
     if (this.areDisksStuck) await new Promise<never>(() => undefined);
-    const used = [...this.disk.values()].reduce((sum, mib) => sum + mib * MIB, this.unusedImages * MIB);
+    const used = [...this.disk.values()].reduce((sum, mib) => sum + mib * MEBIBYTE, this.unusedImages * MEBIBYTE);
     const counted = { inodes: 0, inodesFree: 0, inodesUsed: 0 };
-    const disk: FilesystemUsage = { capacityBytes: GIB, availableBytes: GIB - used, usedBytes: used, ...counted };
+    const disk: FilesystemUsage = {
+      capacityBytes: GIBIBYTE,
+      availableBytes: GIBIBYTE - used,
+      usedBytes: used,
+      ...counted,
+    };
     return { nodefs: disk, imagefs: disk, containerfs: disk };
   }
 
@@ -206,7 +209,7 @@ class Board implements AsyncDisposable {
 
 const diskOf = (mib: number): PodDiskUsage => ({
   ...{ rootfs: new Map(), logs: new Map(), otherBytes: 0, atMs: 0 },
-  volumes: new Map([["data", { bytes: mib * MIB, inodes: 1 }]]),
+  volumes: new Map([["data", { bytes: mib * MEBIBYTE, inodes: 1 }]]),
 });
 
 const FIFTY = { kind: "quantity", value: 50, text: "50" } as const;

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { type Millis, millis, podUid } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { usagePod } from "@picolet/test/support/unit/pods/usage-pods.ts";
 import { RecordedEvents, RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
@@ -187,7 +188,7 @@ function starved({ pods, held, short = "memory" }: Seen) {
     },
     { maxGracePeriod: undefined },
   );
-  const unit = short === "memory" ? MIB : 1;
+  const unit = short === "memory" ? MEBIBYTE : 1;
   const signal = short === "memory" ? "memory.available" : "pid.available";
   const value = { kind: "quantity", value: 100 * unit, text: "100" } as const;
   const due = { signal, value, gracePeriod: undefined, minReclaim: undefined } as const;
@@ -215,8 +216,6 @@ function starved({ pods, held, short = "memory" }: Seen) {
   };
   return evict;
 }
-
-const MIB = 2 ** 20;
 
 for (const short of ["memory", "processes"] as const) {
   test(`while a killed pod still holds the ${short} that are missing no other one goes; ten seconds later one does`, async () => {

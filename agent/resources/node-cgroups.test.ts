@@ -14,6 +14,7 @@ import type { CgroupSettings, CgroupValues, NodeCgroupSettings } from "@picolet/
 import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { desired, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import { endOfRun } from "@picolet/test/support/unit/ports/end-of-run.ts";
@@ -35,7 +36,6 @@ const isRoot = process.geteuid?.() === 0;
 const skip = hierarchies.kind === "v1" && isRoot ? false : "needs root on a machine with cgroup v1";
 const NEVER = new AbortController().signal;
 const ROOT = `/picolet-node-${process.pid}`;
-const MIB = 2 ** 20;
 const SETTINGS: CgroupSettings = {
   cpuCFSQuota: true,
   cpuPeriodUs: 100_000,
@@ -43,7 +43,7 @@ const SETTINGS: CgroupSettings = {
 };
 const LIMITS = new Map([
   ["cpu", 1500n],
-  ["memory", BigInt(512 * MIB)],
+  ["memory", BigInt(512 * MEBIBYTE)],
   ["pid", 2000n],
 ]);
 
@@ -94,11 +94,11 @@ describe("the node's cgroups on this machine", { skip }, () => {
       write("cpu", `${ROOT}/kubepods/burstable`, "cpu.shares", "2");
       write("memory", `${ROOT}/kubepods`, "memory.limit_in_bytes", "-1");
       await pods.reconcile(() => [pod]);
-      assert.equal(await tree.read(path, "memory", "memory.limit_in_bytes"), String(128 * MIB));
+      assert.equal(await tree.read(path, "memory", "memory.limit_in_bytes"), String(128 * MEBIBYTE));
       assert.equal(await tree.read(path, "pids", "pids.max"), "100");
       assert.equal(await tree.read(path, "cpu", "cpu.shares"), "256");
       assert.equal(await tree.read(`${ROOT}/kubepods/burstable`, "cpu", "cpu.shares"), "256");
-      assert.equal(await tree.read(`${ROOT}/kubepods`, "memory", "memory.limit_in_bytes"), String(512 * MIB));
+      assert.equal(await tree.read(`${ROOT}/kubepods`, "memory", "memory.limit_in_bytes"), String(512 * MEBIBYTE));
     }
     assert.deepEqual(
       log.entries.map(({ message, fields }) => [message, fields?.found]),
@@ -119,12 +119,12 @@ describe("the node's cgroups on this machine", { skip }, () => {
     wanted.push(BURSTABLE);
     const pod = desired(BURSTABLE, "changing");
     await pods.ensure(pod);
-    await pods.write(pod, { memoryLimitBytes: 256 * MIB });
+    await pods.write(pod, { memoryLimitBytes: 256 * MEBIBYTE });
     await pods.reconcile(() => []);
-    assert.equal(await tree.read(pods.pathOf(pod), "memory", "memory.limit_in_bytes"), String(256 * MIB));
+    assert.equal(await tree.read(pods.pathOf(pod), "memory", "memory.limit_in_bytes"), String(256 * MEBIBYTE));
     let asked = 0;
     await pods.reconcile(() => (asked++ === 0 ? [pod] : []));
-    assert.equal(await tree.read(pods.pathOf(pod), "memory", "memory.limit_in_bytes"), String(256 * MIB));
+    assert.equal(await tree.read(pods.pathOf(pod), "memory", "memory.limit_in_bytes"), String(256 * MEBIBYTE));
     await pods.remove(pod, NEVER);
   });
 
@@ -135,9 +135,9 @@ describe("the node's cgroups on this machine", { skip }, () => {
     await tree.create(path, { memoryLimitBytes: -1 });
     const cgroup = await tree.create(`${path}/burstable`, {});
     for (const file of cgroup?.procsFiles ?? []) if (file.startsWith(mountOf("memory"))) writeFileSync(file, "0");
-    const held = Buffer.alloc(4 * MIB, 1);
+    const held = Buffer.alloc(4 * MEBIBYTE, 1);
     writeFileSync(join(mountOf("memory"), "cgroup.procs"), "0");
-    assert.equal(held.length, 4 * MIB);
+    assert.equal(held.length, 4 * MEBIBYTE);
     await tiers.ensure();
     assert.match(enforced[0] ?? "", /^the memory limit 4096 is below what is in use: \d+$/);
     assert.equal((await tree.value(path, "memoryLimitBytes")) ?? 0, -1);
@@ -152,7 +152,7 @@ describe("the node's cgroups on this machine", { skip }, () => {
       name: `/${name}`,
       amounts: new Map([
         ["cpu", 200n],
-        ["memory", BigInt(32 * MIB)],
+        ["memory", BigInt(32 * MEBIBYTE)],
         ["pid", 70n],
       ]),
       isCompressible,
@@ -179,7 +179,7 @@ describe("the node's cgroups on this machine", { skip }, () => {
     assert.deepEqual(problems, [undefined, undefined]);
     const value = (name: string, file: string) => tree.read(`${ROOT}/${name}`, file.split(".")[0] ?? "", file);
     assert.equal(await value("system", "cpu.shares"), "204");
-    assert.equal(await value("system", "memory.limit_in_bytes"), String(32 * MIB));
+    assert.equal(await value("system", "memory.limit_in_bytes"), String(32 * MEBIBYTE));
     assert.equal(await value("system", "pids.max"), "70");
     assert.equal(await value("kube", "cpu.shares"), "204");
     assert.equal(await value("kube", "pids.max"), "max");
@@ -194,13 +194,13 @@ describe("the node's cgroups on this machine", { skip }, () => {
 
 test("v1: huge pages are limited by size, also where they are only reserved", () => {
   assert.deepEqual(
-    v1Files({ hugePageLimits: { "2MB": 4 * MIB, "1GB": -1 } }).map(({ controller, file, content }) => [
+    v1Files({ hugePageLimits: { "2MB": 4 * MEBIBYTE, "1GB": -1 } }).map(({ controller, file, content }) => [
       controller,
       `${file} ${content}`,
     ]),
     [
-      ["hugetlb", `hugetlb.2MB.limit_in_bytes ${4 * MIB}`],
-      ["hugetlb", `hugetlb.2MB.rsvd.limit_in_bytes ${4 * MIB}`],
+      ["hugetlb", `hugetlb.2MB.limit_in_bytes ${4 * MEBIBYTE}`],
+      ["hugetlb", `hugetlb.2MB.rsvd.limit_in_bytes ${4 * MEBIBYTE}`],
       ["hugetlb", "hugetlb.1GB.limit_in_bytes -1"],
       ["hugetlb", "hugetlb.1GB.rsvd.limit_in_bytes -1"],
     ],

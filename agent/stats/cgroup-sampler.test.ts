@@ -4,6 +4,7 @@ import { mkdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { type MonotonicMs, millis } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { SharedUsage } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { usagePod } from "@picolet/test/support/unit/pods/usage-pods.ts";
@@ -13,7 +14,6 @@ import { CgroupSampler } from "./cgroup-sampler.ts";
 
 const NEVER = new AbortController().signal;
 const NEW = millis(0);
-const MIB = 2 ** 20;
 
 /** A clock that advances with each read. */
 class BusyClock extends VirtualClock {
@@ -61,8 +61,8 @@ class Tree implements Disposable {
 
   cgroup(path: string, workingSetMiB: number): void {
     this.write(`${path}/cpu.stat`, "usage_usec 5\nnr_periods 10\nnr_throttled 3\nthrottled_usec 7\n");
-    this.write(`${path}/memory.current`, `${(workingSetMiB + 1) * MIB}\n`);
-    this.write(`${path}/memory.stat`, `anon 3\nfile 4\ninactive_file ${MIB}\npgfault 5\npgmajfault 6\n`);
+    this.write(`${path}/memory.current`, `${(workingSetMiB + 1) * MEBIBYTE}\n`);
+    this.write(`${path}/memory.stat`, `anon 3\nfile 4\ninactive_file ${MEBIBYTE}\npgfault 5\npgmajfault 6\n`);
     this.write(`${path}/memory.max`, "max\n");
     this.write(`${path}/memory.swap.current`, "4096\n");
     this.write(`${path}/memory.swap.max`, "8192\n");
@@ -78,7 +78,7 @@ const workingSets = ({
   containers,
 }: {
   readonly containers: readonly { readonly usage: { workingSetBytes: number } }[];
-}) => containers.map(({ usage }) => usage.workingSetBytes / MIB);
+}) => containers.map(({ usage }) => usage.workingSetBytes / MEBIBYTE);
 
 test("a pod that the kernel kills during a sample does not appear small while memory appears short", async () => {
   using tree = new Tree();
@@ -93,9 +93,9 @@ test("a pod that the kernel kills during a sample does not appear small while me
   for (const look of ["the first", "another"]) {
     tree.write("meminfo", "MemTotal: 1000 kB\nMemFree: 1 kB\n");
     const { node, allPods, pods } = await tree.sampler.sample(NEW, NEVER);
-    assert.equal(pods[0]?.usage?.workingSetBytes, MIB, look);
+    assert.equal(pods[0]?.usage?.workingSetBytes, MEBIBYTE, look);
     assert.equal(node.workingSetBytes, 100 * 1024, look);
-    assert.equal(allPods?.workingSetBytes, MIB, look);
+    assert.equal(allPods?.workingSetBytes, MEBIBYTE, look);
   }
 });
 
@@ -117,16 +117,16 @@ test("what a container uses of a process that it shares counts as its own, and a
   using tree = new Tree();
   tree.pods.push(usagePod("alone", ["own"]), usagePod("pod", ["one", "other"]));
   for (const name of ["alone", "alone/own", "pod"]) tree.cgroup(`kubepods.slice/${name}`, 10);
-  tree.shared.set("one", { cpuNanoseconds: 7, memoryBytes: 3 * MIB });
-  tree.shared.set("other", { cpuNanoseconds: 8, memoryBytes: 4 * MIB });
-  tree.shared.set("gone", { cpuNanoseconds: 9, memoryBytes: 5 * MIB });
+  tree.shared.set("one", { cpuNanoseconds: 7, memoryBytes: 3 * MEBIBYTE });
+  tree.shared.set("other", { cpuNanoseconds: 8, memoryBytes: 4 * MEBIBYTE });
+  tree.shared.set("gone", { cpuNanoseconds: 9, memoryBytes: 5 * MEBIBYTE });
   const { pods } = await tree.sampler.sample(NEW, NEVER);
   assert.deepEqual(pods.map(workingSets), [[10], [3, 4]]);
   assert.deepEqual(
     pods.map(({ usage }) => [usage?.workingSetBytes, usage?.cpuNanoseconds]),
     [
-      [10 * MIB, 5000],
-      [17 * MIB, 5015],
+      [10 * MEBIBYTE, 5000],
+      [17 * MEBIBYTE, 5015],
     ],
   );
 });
@@ -137,13 +137,18 @@ test("all figures of v2 for a cgroup and for all pods, and swap only where there
   tree.pods.push(usagePod("pod", ["c"]));
   tree.cgroup("kubepods.slice/pod", 100);
   const usage = {
-    ...{ cpuNanoseconds: 5000, throttledNanoseconds: 7000, memoryBytes: 101 * MIB, workingSetBytes: 100 * MIB },
+    ...{
+      cpuNanoseconds: 5000,
+      throttledNanoseconds: 7000,
+      memoryBytes: 101 * MEBIBYTE,
+      workingSetBytes: 100 * MEBIBYTE,
+    },
     ...{ rssBytes: 3, swapBytes: 4096, swapLimitBytes: 8192, pageFaults: 5, majorPageFaults: 6 },
     ...{ memoryLimitBytes: undefined, pids: 4, pressure: undefined },
   };
   const { allPods, pods, node } = await tree.sampler.sample(NEW, NEVER);
   assert.deepEqual(pods[0]?.usage, usage);
-  assert.equal(allPods?.workingSetBytes, 300 * MIB);
+  assert.equal(allPods?.workingSetBytes, 300 * MEBIBYTE);
   assert.equal(node.swapBytes, 40 * 1024);
   using without = new Tree();
   without.pods.push(usagePod("pod", []));

@@ -4,6 +4,7 @@ import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { millis } from "@picolet/protocol/ports.ts";
+import { KIBIBYTE, MEBIBYTE } from "@picolet/protocol/units.ts";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import fc from "fast-check";
@@ -15,8 +16,6 @@ import { MemoryGauge } from "./memory-gauge.ts";
 import { ProtectedCache } from "./protected-cache.ts";
 
 const NEVER = new AbortController().signal;
-const KIB = 1024;
-const MIB = 2 ** 20;
 const FAR = { near: 0, short: 0 };
 const NEAR = { near: Infinity, short: Infinity };
 /** As the systemd driver names it. */
@@ -76,15 +75,15 @@ const FILES = {
 test("what a driver takes and charges to no cgroup, as the GPU of a Jetson, counts for the node alone", () => {
   using kernel = new Kernel("v2");
   kernel.write(`${SLICE}/memory.current`, "4096\n");
-  kernel.write(`${SLICE}/memory.max`, `${MIB}\n`);
+  kernel.write(`${SLICE}/memory.max`, `${MEBIBYTE}\n`);
   kernel.write(`${SLICE}/memory.stat`, "inactive_file 0\n");
   const read = () => ({ ...kernel.gauge.read(NEAR), used: machineUsage(kernel.folder.path).workingSetBytes });
   const before = read();
   // Neither AnonPages nor page cache grows with the GPU's pages.
   kernel.write("meminfo", MEMINFO.replace("MemFree: 200", "MemFree: 80"));
   const after = read();
-  assert.equal((before.node?.available ?? 0) - (after.node?.available ?? 0), 120 * KIB);
-  assert.equal(after.used - before.used, 120 * KIB);
+  assert.equal((before.node?.available ?? 0) - (after.node?.available ?? 0), 120 * KIBIBYTE);
+  assert.equal(after.used - before.used, 120 * KIBIBYTE);
   assert.deepEqual(after.pods, before.pods);
 });
 
@@ -92,33 +91,36 @@ for (const kind of ["v1", "v2"] as const) {
   const names = FILES[kind];
   /** Writes the files of the pods' cgroup; MiB. */
   const write = (kernel: Kernel, used: number, limit: string, inactive: number): void => {
-    kernel.write(`${SLICE}/${names.used}`, `${used * MIB}\n`);
+    kernel.write(`${SLICE}/${names.used}`, `${used * MEBIBYTE}\n`);
     kernel.write(`${SLICE}/${names.limit}`, `${limit}\n`);
-    kernel.write(`${SLICE}/memory.stat`, `inactive_anon 5\ninactive_file 4096\n${names.inactive} ${inactive * MIB}\n`);
+    kernel.write(
+      `${SLICE}/memory.stat`,
+      `inactive_anon 5\ninactive_file 4096\n${names.inactive} ${inactive * MEBIBYTE}\n`,
+    );
   };
 
   test(`${kind}: what is left of the pods' limit is exact near to it, a lower bound far from it`, () => {
     using kernel = new Kernel(kind);
     if (kind === "v2") kernel.write(`${SLICE}/memory.stat`, "");
-    write(kernel, 300, String(512 * MIB), 40);
-    if (kind === "v2") kernel.write(`${SLICE}/memory.stat`, `inactive_anon 5\ninactive_file ${40 * MIB}\n`);
-    assert.deepEqual(kernel.gauge.read(NEAR).pods, { capacity: 512 * MIB, available: 252 * MIB });
-    assert.deepEqual(kernel.gauge.read({ near: 212 * MIB, short: 0 }).pods, {
-      capacity: 512 * MIB,
-      available: 252 * MIB,
+    write(kernel, 300, String(512 * MEBIBYTE), 40);
+    if (kind === "v2") kernel.write(`${SLICE}/memory.stat`, `inactive_anon 5\ninactive_file ${40 * MEBIBYTE}\n`);
+    assert.deepEqual(kernel.gauge.read(NEAR).pods, { capacity: 512 * MEBIBYTE, available: 252 * MEBIBYTE });
+    assert.deepEqual(kernel.gauge.read({ near: 212 * MEBIBYTE, short: 0 }).pods, {
+      capacity: 512 * MEBIBYTE,
+      available: 252 * MEBIBYTE,
     });
-    assert.deepEqual(kernel.gauge.read({ near: 212 * MIB - 1, short: 0 }).pods, {
-      capacity: 512 * MIB,
-      available: 212 * MIB,
+    assert.deepEqual(kernel.gauge.read({ near: 212 * MEBIBYTE - 1, short: 0 }).pods, {
+      capacity: 512 * MEBIBYTE,
+      available: 212 * MEBIBYTE,
     });
   });
 
   test(`${kind}: what is used beyond the limit leaves nothing, and a cache larger than what is used all`, () => {
     using kernel = new Kernel(kind);
-    write(kernel, 600, String(512 * MIB), 0);
+    write(kernel, 600, String(512 * MEBIBYTE), 0);
     assert.equal(kernel.gauge.read(FAR).pods?.available, 0);
-    kernel.write(`${SLICE}/memory.stat`, `${names.inactive} ${700 * MIB}\n`);
-    assert.equal(kernel.gauge.read(NEAR).pods?.available, 512 * MIB);
+    kernel.write(`${SLICE}/memory.stat`, `${names.inactive} ${700 * MEBIBYTE}\n`);
+    assert.equal(kernel.gauge.read(NEAR).pods?.available, 512 * MEBIBYTE);
   });
 
   test(`${kind}: pods without a limit, or without a cgroup, have nothing that could run out`, () => {
@@ -126,7 +128,7 @@ for (const kind of ["v1", "v2"] as const) {
     assert.equal(kernel.gauge.read(NEAR).pods, undefined);
     write(kernel, 300, kind === "v1" ? "9223372036854771712" : "max", 40);
     assert.equal(kernel.gauge.read(NEAR).pods, undefined);
-    write(kernel, 300, String(512 * MIB), 40);
+    write(kernel, 300, String(512 * MEBIBYTE), 40);
     assert.ok(kernel.gauge.read(NEAR).pods);
     rmSync(kernel.folder.at(SLICE), { recursive: true });
     assert.equal(kernel.gauge.read(NEAR).pods, undefined);
@@ -134,12 +136,12 @@ for (const kind of ["v1", "v2"] as const) {
 
   test(`${kind}: the figures are those by which pods are evicted`, async () => {
     using kernel = new Kernel(kind);
-    write(kernel, 300, String(512 * MIB), 40);
+    write(kernel, 300, String(512 * MEBIBYTE), 40);
     for (const name of ["cpu.stat", "cpuacct.usage"]) kernel.write(`${SLICE}/${name}`, "usage_usec 5\n");
     if (kind === "v1") kernel.write(`${SLICE}/cpuacct.usage`, "5\n");
     kernel.write("loadavg", "0.20 0.18 0.12 1/80 11206\n");
     kernel.write("zoneinfo", zoneinfo(250, 3, 2));
-    if (kind === "v2") kernel.write(`${SLICE}/memory.stat`, `inactive_file ${40 * MIB}\n`);
+    if (kind === "v2") kernel.write(`${SLICE}/memory.stat`, `inactive_file ${40 * MEBIBYTE}\n`);
     protect(kernel, SLICE, "200000", 0, 0);
     protect(kernel, `${SLICE}/kubepods-pod1.slice`, "100000", 80_000, 25_000);
     const sampler = new CgroupSampler(
@@ -157,9 +159,9 @@ for (const kind of ["v1", "v2"] as const) {
 
 test("the node: what is free, with what the kernel can give back; never more than there is", () => {
   using kernel = new Kernel("none");
-  assert.deepEqual(kernel.gauge.read(NEAR).node, { capacity: 1000 * KIB, available: 280 * KIB });
+  assert.deepEqual(kernel.gauge.read(NEAR).node, { capacity: 1000 * KIBIBYTE, available: 280 * KIBIBYTE });
   kernel.write("meminfo", `${MEMINFO.replace("MemFree: 200", "MemFree: 990")}`);
-  assert.equal(kernel.gauge.read(NEAR).node?.available, 1000 * KIB);
+  assert.equal(kernel.gauge.read(NEAR).node?.available, 1000 * KIBIBYTE);
   for (const text of ["", "MemTotal: 0 kB\nMemFree: 0 kB\n", "MemTotal: 5 kB\n", "MemFree: 5 kB\n"]) {
     kernel.write("meminfo", text);
     assert.equal(kernel.gauge.read(NEAR).node, undefined, text);
@@ -168,9 +170,9 @@ test("the node: what is free, with what the kernel can give back; never more tha
 
 test("the node: free pages that CPUs keep count where it is short of memory, with any page size", () => {
   using kernel = new Kernel("none");
-  const available = (short: number): number => (kernel.gauge.read({ near: 0, short }).node?.available ?? 0) / KIB;
+  const available = (short: number): number => (kernel.gauge.read({ near: 0, short }).node?.available ?? 0) / KIBIBYTE;
   kernel.write("zoneinfo", zoneinfo(250, 3, 2));
-  assert.deepEqual([available(Infinity), available(280 * KIB), available(280 * KIB - 1)], [300, 300, 280]);
+  assert.deepEqual([available(Infinity), available(280 * KIBIBYTE), available(280 * KIBIBYTE - 1)], [300, 300, 280]);
   kernel.write("zoneinfo", zoneinfo(62, 3, 2));
   assert.equal(available(Infinity), 360, "16 KiB");
   kernel.write("zoneinfo", zoneinfo(250, 999));
@@ -185,33 +187,37 @@ const SERVICE = "picolet.slice/picolet.service";
 
 /** Each with the part of the node's 50 KiB of inactive page cache that is not available, in KiB. */
 const protectedCases: readonly [name: string, write: (kernel: Kernel) => void, unavailable: number][] = [
-  ["nothing", (kernel) => protect(kernel, "a.slice", "0", 40 * KIB, 30 * KIB), 0],
+  ["nothing", (kernel) => protect(kernel, "a.slice", "0", 40 * KIBIBYTE, 30 * KIBIBYTE), 0],
   [
     "all of a cgroup that has less than its memory.min",
-    (kernel) => protect(kernel, "a.slice", "40960", 40 * KIB, 30 * KIB),
+    (kernel) => protect(kernel, "a.slice", "40960", 40 * KIBIBYTE, 30 * KIBIBYTE),
     30,
   ],
   [
     "what is within memory.min beside memory in use",
-    (kernel) => protect(kernel, "a.slice", "35840", 40 * KIB, 30 * KIB),
+    (kernel) => protect(kernel, "a.slice", "35840", 40 * KIBIBYTE, 30 * KIBIBYTE),
     25,
   ],
-  ["nothing where memory in use alone is more", (kernel) => protect(kernel, "a.slice", "8192", 40 * KIB, 30 * KIB), 0],
-  ["all of `max`", (kernel) => protect(kernel, "a.slice", "max", 40 * KIB, 30 * KIB), 30],
-  ["no more than there is", (kernel) => protect(kernel, "a.slice", "max", 90 * KIB, 70 * KIB), 50],
+  [
+    "nothing where memory in use alone is more",
+    (kernel) => protect(kernel, "a.slice", "8192", 40 * KIBIBYTE, 30 * KIBIBYTE),
+    0,
+  ],
+  ["all of `max`", (kernel) => protect(kernel, "a.slice", "max", 40 * KIBIBYTE, 30 * KIBIBYTE), 30],
+  ["no more than there is", (kernel) => protect(kernel, "a.slice", "max", 90 * KIBIBYTE, 70 * KIBIBYTE), 50],
   [
     "that of a unit, as far as its slice has it too",
     (kernel) => {
-      protect(kernel, "picolet.slice", "20480", 60 * KIB, 50 * KIB);
-      protect(kernel, SERVICE, "81920", 30 * KIB, 25 * KIB);
+      protect(kernel, "picolet.slice", "20480", 60 * KIBIBYTE, 50 * KIBIBYTE);
+      protect(kernel, SERVICE, "81920", 30 * KIBIBYTE, 25 * KIBIBYTE);
     },
     15,
   ],
   [
     "nothing of a unit whose slice has none",
     (kernel) => {
-      protect(kernel, "picolet.slice", "0", 60 * KIB, 50 * KIB);
-      protect(kernel, SERVICE, "81920", 30 * KIB, 25 * KIB);
+      protect(kernel, "picolet.slice", "0", 60 * KIBIBYTE, 50 * KIBIBYTE);
+      protect(kernel, SERVICE, "81920", 30 * KIBIBYTE, 25 * KIBIBYTE);
     },
     0,
   ],
@@ -219,8 +225,9 @@ const protectedCases: readonly [name: string, write: (kernel: Kernel) => void, u
     "that of each guaranteed pod, whatever the other pods have",
     (kernel) => {
       protect(kernel, SLICE, "40960", 0, 0);
-      for (const pod of ["1", "2"]) protect(kernel, `${SLICE}/kubepods-pod${pod}.slice`, "20480", 18 * KIB, 10 * KIB);
-      protect(kernel, `${SLICE}/kubepods-besteffort.slice`, "0", 900 * KIB, 20 * KIB);
+      for (const pod of ["1", "2"])
+        protect(kernel, `${SLICE}/kubepods-pod${pod}.slice`, "20480", 18 * KIBIBYTE, 10 * KIBIBYTE);
+      protect(kernel, `${SLICE}/kubepods-besteffort.slice`, "0", 900 * KIBIBYTE, 20 * KIBIBYTE);
     },
     20,
   ],
@@ -230,16 +237,16 @@ for (const [name, write, unavailable] of protectedCases) {
   test(`page cache that memory.min protects is not available: ${name}`, () => {
     using kernel = new Kernel("v2");
     write(kernel);
-    assert.equal(280 - (kernel.gauge.read(NEAR).node?.available ?? 0) / KIB, unavailable);
+    assert.equal(280 - (kernel.gauge.read(NEAR).node?.available ?? 0) / KIBIBYTE, unavailable);
   });
 }
 
 test("what is protected is read once a second, and far from the threshold each ten seconds", async () => {
   using kernel = new Kernel("v2");
   const available = (short: number): number =>
-    (kernel.gauge.read({ near: 0, short: short * KIB }).node?.available ?? 0) / KIB;
+    (kernel.gauge.read({ near: 0, short: short * KIBIBYTE }).node?.available ?? 0) / KIBIBYTE;
   assert.equal(available(60), 280);
-  protect(kernel, "a.slice", "max", 40 * KIB, 30 * KIB);
+  protect(kernel, "a.slice", "max", 40 * KIBIBYTE, 30 * KIBIBYTE);
   await kernel.clock.advance(millis(9_999));
   assert.equal(available(60), 280, "far");
   assert.equal(available(70), 250, "near");
@@ -275,7 +282,7 @@ test("no cgroup of all pods, and no controller: only the node is read", () => {
 test("this machine's /proc", () => {
   const gauge = new MemoryGauge({ kind: "none", folder: () => undefined }, { allPodsCgroup: "", maxPids: 10_000_000 });
   const { node, pids } = gauge.read(NEAR);
-  assert.ok(node && node.available > 0 && node.available <= node.capacity && node.capacity > 64 * MIB);
+  assert.ok(node && node.available > 0 && node.available <= node.capacity && node.capacity > 64 * MEBIBYTE);
   assert.ok(pids && pids.available < 10_000_000 && pids.available > 9_000_000);
 });
 

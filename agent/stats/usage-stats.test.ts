@@ -3,6 +3,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { test } from "node:test";
 import { millis, type PodUid, podUid, seconds } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import { RecordedLog } from "@picolet/test/support/unit/ports/recorders.ts";
@@ -16,7 +17,6 @@ import { machineUsage, maxProcesses, networkInterfaces } from "./machine-usage.t
 import type { MountedVolume } from "./summary.ts";
 import { UsageStats } from "./usage-stats.ts";
 
-const MIB = 1024 * 1024;
 const NOW_MS = Date.parse("2026-11-20T12:00:00Z");
 const POD_PATH = "/kubepods/podweb";
 
@@ -86,9 +86,9 @@ class Machine implements Disposable {
   v1(path: string, cpuNanoseconds: number): void {
     const files = {
       "cpuacct.usage": `${cpuNanoseconds}\n`,
-      "memory.usage_in_bytes": `${10 * MIB}\n`,
-      "memory.stat": `inactive_file 1\ntotal_inactive_file ${2 * MIB}\ntotal_rss ${6 * MIB}\ntotal_swap 5\ntotal_pgfault 3\ntotal_pgmajfault 1\n`,
-      "memory.limit_in_bytes": `${20 * MIB}\n`,
+      "memory.usage_in_bytes": `${10 * MEBIBYTE}\n`,
+      "memory.stat": `inactive_file 1\ntotal_inactive_file ${2 * MEBIBYTE}\ntotal_rss ${6 * MEBIBYTE}\ntotal_swap 5\ntotal_pgfault 3\ntotal_pgmajfault 1\n`,
+      "memory.limit_in_bytes": `${20 * MEBIBYTE}\n`,
       "cgroup.procs": "4711\n4712\n",
     };
     const controllers = new Map([
@@ -103,8 +103,8 @@ class Machine implements Disposable {
   v2(path: string, cpuMicroseconds: number): void {
     const files = {
       "cpu.stat": `usage_usec ${cpuMicroseconds}\nuser_usec 1\n`,
-      "memory.current": `${10 * MIB}\n`,
-      "memory.stat": `anon ${6 * MIB}\ninactive_file ${2 * MIB}\npgfault 3\npgmajfault 1\n`,
+      "memory.current": `${10 * MEBIBYTE}\n`,
+      "memory.stat": `anon ${6 * MEBIBYTE}\ninactive_file ${2 * MEBIBYTE}\npgfault 3\npgmajfault 1\n`,
       "memory.max": "max\n",
       "memory.swap.current": "5\n",
     };
@@ -185,8 +185,8 @@ test("the summary has the kubelet's names, and rates from two sampler", async ()
   const eth0 = { name: "eth0", rxBytes: 1000, rxErrors: 2, txBytes: 3000, txErrors: 5 };
   assert.deepEqual(summary.node.network, { time, ...eth0, interfaces: [eth0] });
   const memory = {
-    ...{ time, availableBytes: 12 * MIB, usageBytes: 10 * MIB, workingSetBytes: 8 * MIB },
-    ...{ rssBytes: 6 * MIB, pageFaults: 3, majorPageFaults: 1 },
+    ...{ time, availableBytes: 12 * MEBIBYTE, usageBytes: 10 * MEBIBYTE, workingSetBytes: 8 * MEBIBYTE },
+    ...{ rssBytes: 6 * MEBIBYTE, pageFaults: 3, majorPageFaults: 1 },
   };
   const swap = { time, swapUsageBytes: 5 };
   const net1 = { name: "net1", rxBytes: 7, rxErrors: 0, txBytes: 7, txErrors: 0 };
@@ -327,7 +327,14 @@ test("cgroup v2 gives the same figures; a limit of max is none", async () => {
   const time = "2026-11-20T12:00:00Z";
   assert.deepEqual(pods[0]?.cpu, { time, usageNanoCores: 0, usageCoreNanoSeconds: 5000 });
   assert.deepEqual(pods[0]?.memory, {
-    ...{ time, usageBytes: 10 * MIB, workingSetBytes: 8 * MIB, rssBytes: 6 * MIB, pageFaults: 3, majorPageFaults: 1 },
+    ...{
+      time,
+      usageBytes: 10 * MEBIBYTE,
+      workingSetBytes: 8 * MEBIBYTE,
+      rssBytes: 6 * MEBIBYTE,
+      pageFaults: 3,
+      majorPageFaults: 1,
+    },
   });
   assert.equal(pods[0]?.network, undefined);
 });
@@ -357,7 +364,7 @@ test("the metrics that metrics-server reads, in Prometheus' text", async () => {
     `node_swap_usage_bytes 30720 ${NOW_MS}`,
     `pod_cpu_usage_seconds_total{namespace="default",pod="web"} 1.5 ${NOW_MS}`,
     `container_cpu_usage_seconds_total{container="main",namespace="default",pod="web"} 1.5 ${NOW_MS}`,
-    `container_memory_working_set_bytes{container="main",namespace="default",pod="web"} ${8 * MIB} ${NOW_MS}`,
+    `container_memory_working_set_bytes{container="main",namespace="default",pod="web"} ${8 * MEBIBYTE} ${NOW_MS}`,
     `pod_swap_usage_bytes{namespace="default",pod="web"} 5 ${NOW_MS}`,
     `container_swap_usage_bytes{container="main",namespace="default",pod="web"} 5 ${NOW_MS}`,
     `container_start_time_seconds{container="main",namespace="default",pod="web"} ${(NOW_MS - 30_000) / 1000}`,
@@ -378,7 +385,7 @@ test("without cgroups the node still has figures, and its pods have none", async
 
 test("this machine's own /proc is understood", () => {
   const usage = machineUsage("/proc");
-  assert.ok(usage.cpuNanoseconds > 0 && usage.workingSetBytes > MIB && usage.pageFaults > 0);
+  assert.ok(usage.cpuNanoseconds > 0 && usage.workingSetBytes > MEBIBYTE && usage.pageFaults > 0);
   assert.ok((usage.pids ?? 0) > 0 && (maxProcesses("/proc") ?? 0) > (usage.pids ?? 0));
   assert.ok(Array.isArray(networkInterfaces("/proc", process.pid)));
 });

@@ -18,6 +18,7 @@ import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
 import { millis, podUid } from "@picolet/protocol/ports.ts";
 import { ChannelFrameReader } from "@picolet/protocol/tunnel/channel-frames.ts";
 import type { StreamKind } from "@picolet/protocol/tunnel/stream.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { ContainerState, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { podLogs } from "@picolet/test/support/unit/agent/pod-log-reader.ts";
 import { heldMemory } from "@picolet/test/support/unit/machine/held-memory.ts";
@@ -31,7 +32,6 @@ import type { AgentPod } from "../core/pods/agent-pod.ts";
 import { KubeletAnswers } from "./kubelet-answers.ts";
 import { MAX_SESSIONS, NodeStreams } from "./node-streams.ts";
 
-const MIB = 1024 * 1024;
 const NEVER = new AbortController().signal;
 const RUNNING: ContainerState = { kind: "running", startedAtMs: 1 };
 const EXITED: ContainerState = {
@@ -208,7 +208,7 @@ test("200 MB of log and a reader that stops: little is held, nothing is left whe
   node.addPod(EXITED);
   const fd = openSync(node.logPath, "w");
   const block = line("x".repeat(1000)).repeat(1000);
-  for (let written = 0; written < 200 * MIB; written += block.length) writeSync(fd, block);
+  for (let written = 0; written < 200 * MEBIBYTE; written += block.length) writeSync(fd, block);
   closeSync(fd);
   const pair = new StreamPair();
   const stream = await node.open("logs", { ...OF_WEB, container: "main", query: {} }, pair);
@@ -217,7 +217,7 @@ test("200 MB of log and a reader that stops: little is held, nothing is left whe
   for (let turn = 0; turn < 1000; turn += 1) await new Promise((resolve) => setImmediate(resolve));
   const grown = heldMemory().buffers - before.buffers;
   assert.ok(pair.buffered <= 256 * 1024, `${pair.buffered} bytes under way`);
-  assert.ok(grown < MIB, `grown by ${grown}`);
+  assert.ok(grown < MEBIBYTE, `grown by ${grown}`);
   assert.ok(openFiles(node.folder.path).length > 0);
   cut(pair);
   await node.idle();

@@ -5,6 +5,7 @@ import { type CgroupValues, podCgroupValues } from "@picolet/protocol/cgroup/cgr
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { PodCondition, ResourceRequirements } from "@picolet/protocol/pod/pod.ts";
 import { podUid } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { IMAGE, SmallAgent, SmallBoard } from "@picolet/test/support/unit/agent/small-agent.ts";
 import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
@@ -12,7 +13,6 @@ import type { PodCgroupValues, PodResources } from "../core/pods/pod-cgroup-port
 import { requestOf } from "../plan/admission/admission-resources.ts";
 import { infeasibleResize, resizeVerdict } from "../plan/admission/resize-admission.ts";
 
-const MIB = 1024 * 1024;
 const SETTINGS = { cpuCFSQuota: true, cpuPeriodUs: 100_000, podPidsLimit: -1 };
 const RESTARTS = [{ resourceName: "memory", restartPolicy: "RestartContainer" as const }];
 
@@ -95,7 +95,7 @@ const allocatedOf = (agent: SmallAgent, pod: DesiredPod) =>
   agent.status(pod)?.containerStatuses?.[0]?.allocatedResources;
 
 /** Room for so much CPU and memory, judged by the rules of the node. */
-function withRoom(agent: SmallAgent, milliCpu: bigint, memory = BigInt(1024 * MIB)): void {
+function withRoom(agent: SmallAgent, milliCpu: bigint, memory = BigInt(1024 * MEBIBYTE)): void {
   const allocatable = new Map([
     ["cpu", milliCpu],
     ["memory", memory],
@@ -230,7 +230,7 @@ describe("resources that are granted", () => {
     const pod = apiPod("web", { resources: both("100m", "32Mi") });
     await agent.order(pod);
     podResources.made(pod);
-    podResources.usage = 20 * MIB;
+    podResources.usage = 20 * MEBIBYTE;
     board.takeCalls();
     await agent.order(apiPod("web", { resources: both("100m", "16Mi"), generation: 2 }));
     const condition = conditionOf(agent, pod, "PodResizeInProgress");

@@ -9,11 +9,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { connect, type TLSSocket } from "node:tls";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { TlsAuthority } from "@picolet/test/support/unit/identity/tls-authority.ts";
 import fc from "fast-check";
 import { bodyOf, endAnswer, MAX_DISCARDED_BYTES } from "./unread-body.ts";
 
-const MIB = 1024 * 1024;
 const TAKEN = 64 * 1024;
 const TEXT = `{"kind":"Status","message":"${"too large ".repeat(200)}"}\n`;
 
@@ -59,7 +59,7 @@ test("curl gets the refusal of a body of several MiB, announced or in chunks", a
   const folder = mkdtempSync(join(tmpdir(), "picolet-body-"));
   t.after(() => rmSync(folder, { recursive: true }));
   const file = join(folder, "body");
-  writeFileSync(file, Buffer.alloc(7 * MIB, 65));
+  writeFileSync(file, Buffer.alloc(7 * MEBIBYTE, 65));
   for (const path of ["/", "/at-once"])
     for (const more of [[], ["-H", "Transfer-Encoding: chunked"]])
       assert.equal(await curl(port, path, file, more), `${TEXT}413`);
@@ -102,7 +102,7 @@ test("a body of any size and form up to the limit leaves its client the answer",
   const { port } = await serve(t);
   await fc.assert(
     fc.asyncProperty(
-      fc.integer({ min: TAKEN + 1, max: 2 * MIB }),
+      fc.integer({ min: TAKEN + 1, max: 2 * MEBIBYTE }),
       fc.integer({ min: 1, max: 200_000 }),
       fc.boolean(),
       fc.constantFrom("/", "/at-once"),
@@ -147,7 +147,7 @@ test("a body without end is cut off at the limit of bytes", async (t) => {
     for (;;) yield piece;
   };
   await send(socket.value, endless());
-  assert.ok(taken > MAX_DISCARDED_BYTES && taken < MAX_DISCARDED_BYTES + MIB, `${taken} bytes`);
+  assert.ok(taken > MAX_DISCARDED_BYTES && taken < MAX_DISCARDED_BYTES + MEBIBYTE, `${taken} bytes`);
 });
 
 test("a client that stops sending is cut off by the server's limit of time, with its answer", async (t) => {

@@ -3,6 +3,7 @@ import { test } from "node:test";
 import { parsedPod, podOfContainer } from "@picolet/test/support/unit/pods/parsed-manifests.ts";
 import fc from "fast-check";
 import type { Pod } from "../pod/pod.ts";
+import { GIBIBYTE, MEBIBYTE } from "../units.ts";
 import {
   type CgroupSettings,
   type CgroupValues,
@@ -16,7 +17,6 @@ import {
 type Fields = Readonly<Record<string, unknown>>;
 
 const SETTINGS: CgroupSettings = { cpuCFSQuota: true, cpuPeriodUs: 100_000, podPidsLimit: -1 };
-const GIB = 1_073_741_824;
 
 function valuesOf(resources: Fields, settings = SETTINGS): CgroupValues {
   const [container] = podOfContainer({ resources }).spec.containers;
@@ -94,10 +94,9 @@ test("every pod gets the limit of processes", () => {
   assert.deepEqual(podCgroupValues(parsedPod(), settings), { cpuShares: 2, pidsLimit: 100 });
 });
 
-const MIB = 2 ** 20;
 const QOS: CgroupSettings = {
   ...SETTINGS,
-  memoryQos: { throttlingFactor: 0.9, allocatableBytes: 400 * MIB, pageBytes: 4096 },
+  memoryQos: { throttlingFactor: 0.9, allocatableBytes: 400 * MEBIBYTE, pageBytes: 4096 },
 };
 const asks = (requests: Fields, limits: Fields = {}): Pod =>
   parsedPod({ containers: [{ name: "a", image: "i", resources: { requests, limits } }] });
@@ -123,19 +122,19 @@ test("the burstable tier has the shares its pods ask for together, best effort t
 
 test("memory that is requested is kept in each cgroup above: hard for guaranteed pods, else as far as can be", () => {
   const tiers = tiersOf([BURSTABLE, GUARANTEED, BURSTABLE, parsedPod()], QOS);
-  assert.deepEqual(tiers.Guaranteed, { memoryMinBytes: 64 * MIB, memoryLowBytes: 192 * MIB });
-  assert.deepEqual(tiers.Burstable, { cpuShares: 512, memoryMinBytes: 0, memoryLowBytes: 128 * MIB });
+  assert.deepEqual(tiers.Guaranteed, { memoryMinBytes: 64 * MEBIBYTE, memoryLowBytes: 192 * MEBIBYTE });
+  assert.deepEqual(tiers.Burstable, { cpuShares: 512, memoryMinBytes: 0, memoryLowBytes: 128 * MEBIBYTE });
   assert.deepEqual(tiers.BestEffort, { cpuShares: 2, memoryMinBytes: 0, memoryLowBytes: 0 });
   const { memoryMinBytes: min, memoryLowBytes: low } = podCgroupValues(BURSTABLE, QOS);
-  assert.deepEqual([min, low], [0, 64 * MIB]);
-  assert.equal(podCgroupValues(GUARANTEED, QOS).memoryMinBytes, 64 * MIB);
+  assert.deepEqual([min, low], [0, 64 * MEBIBYTE]);
+  assert.equal(podCgroupValues(GUARANTEED, QOS).memoryMinBytes, 64 * MEBIBYTE);
 });
 
 test("requests of better classes reduce the limits of worse ones", () => {
-  const limits = new Map([["memory", BigInt(200 * MIB)]]);
+  const limits = new Map([["memory", BigInt(200 * MEBIBYTE)]]);
   const tiers = tiersOf([BURSTABLE, GUARANTEED], SETTINGS, { limits, memoryReservedPercent: 50 });
-  assert.equal(tiers.Burstable.memoryLimitBytes, 168 * MIB);
-  assert.equal(tiers.BestEffort.memoryLimitBytes, 136 * MIB);
+  assert.equal(tiers.Burstable.memoryLimitBytes, 168 * MEBIBYTE);
+  assert.equal(tiers.BestEffort.memoryLimitBytes, 136 * MEBIBYTE);
   const all = tiersOf([asks({ memory: "1Gi" })], SETTINGS, { limits, memoryReservedPercent: 100 });
   assert.equal(all.BestEffort.memoryLimitBytes, 0);
 });
@@ -152,8 +151,8 @@ for (const [name, requests, limits, low, high] of [
     const [container] = pod.spec.containers;
     assert.ok(container);
     const values = containerCgroupValues(container, QOS, pod);
-    const wanted = high < 0 ? -1 : Math.floor((high * MIB) / 4096) * 4096;
-    assert.deepEqual([values.memoryLowBytes, values.memoryHighBytes], [low * MIB, wanted]);
+    const wanted = high < 0 ? -1 : Math.floor((high * MEBIBYTE) / 4096) * 4096;
+    assert.deepEqual([values.memoryLowBytes, values.memoryHighBytes], [low * MEBIBYTE, wanted]);
     assert.equal(containerCgroupValues(container, QOS).memoryHighBytes, undefined);
   });
 }
@@ -180,12 +179,12 @@ test("huge pages: the requested amount, of every other size none; tiers have no 
   const pod = asks({ "hugepages-2Mi": "4Mi", cpu: 1, memory: "1Mi" }, { "hugepages-2Mi": "4Mi" });
   const [container] = pod.spec.containers;
   assert.ok(container);
-  const wanted = { "2MB": 4 * MIB, "1GB": 0 };
+  const wanted = { "2MB": 4 * MEBIBYTE, "1GB": 0 };
   assert.deepEqual(podCgroupValues(pod, settings).hugePageLimits, wanted);
   assert.deepEqual(containerCgroupValues(container, settings, pod).hugePageLimits, wanted);
   assert.deepEqual(podCgroupValues(parsedPod(), settings).hugePageLimits, { "2MB": 0, "1GB": 0 });
-  const tiers = tiersOf([pod], settings, { limits: new Map([["hugepages-1Gi", BigInt(GIB)]]) });
-  assert.deepEqual(tiers.Guaranteed.hugePageLimits, { "2MB": 0, "1GB": GIB });
+  const tiers = tiersOf([pod], settings, { limits: new Map([["hugepages-1Gi", BigInt(GIBIBYTE)]]) });
+  assert.deepEqual(tiers.Guaranteed.hugePageLimits, { "2MB": 0, "1GB": GIBIBYTE });
   assert.deepEqual(tiers.Burstable.hugePageLimits, { "2MB": -1, "1GB": -1 });
 });
 
@@ -193,7 +192,7 @@ test("a container swaps nothing, or its share, and is killed as a whole, where t
   const pod = asks({ memory: "64Mi" }, { memory: "128Mi" });
   const [container] = pod.spec.containers;
   assert.ok(container);
-  const swap = { limited: false, swapBytes: 1000, memoryCapacityBytes: 256 * MIB };
+  const swap = { limited: false, swapBytes: 1000, memoryCapacityBytes: 256 * MEBIBYTE };
   const values = (limitedSwap: boolean): CgroupValues =>
     containerCgroupValues(container, { ...SETTINGS, oomGroup: true, swap: { ...swap, limited: limitedSwap } }, pod);
   assert.deepEqual([values(false).swapLimitBytes, values(true).swapLimitBytes, values(true).oomGroup], [0, 250, true]);
@@ -231,6 +230,6 @@ for (const [name, spec, expected] of [
     const pod = parsedPod(spec);
     const container = [...pod.spec.containers, ...(pod.spec.initContainers ?? [])].find((each) => each.name === "app");
     assert.ok(container);
-    assert.equal(oomScoreAdj(pod, container, GIB), expected);
+    assert.equal(oomScoreAdj(pod, container, GIBIBYTE), expected);
   });
 }

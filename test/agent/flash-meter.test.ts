@@ -6,13 +6,13 @@ import { FlashMeter, type MeteredPod } from "@picolet/agent/budget/flash-meter.t
 import { WriteCounters } from "@picolet/agent/budget/write-counters.ts";
 import { Store } from "@picolet/agent/store/store.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { endOfRun } from "../support/unit/ports/end-of-run.ts";
 import { RecordedEvents, RecordedLog } from "../support/unit/ports/recorders.ts";
 import { VirtualClock } from "../support/unit/ports/virtual-clock.ts";
 import { samplePod, TemporaryFolder } from "../support/unit/store/store-samples.ts";
 
-const MIB = 1024 * 1024;
 const HOUR = 3600;
 const NO_PRESSURE = { type: "FlashWearPressure", status: "False", reason: "KubeletHasNoFlashWearPressure" };
 
@@ -35,7 +35,7 @@ class Bench implements AsyncDisposable {
     this.#budgetBytes = budgetBytes;
     this.#disks = disks;
     this.boot("first");
-    this.disk(1000 * MIB);
+    this.disk(1000 * MEBIBYTE);
     this.own(0);
     this.store = this.#open();
     this.meter = this.#make();
@@ -135,7 +135,7 @@ class Bench implements AsyncDisposable {
         podCgroup: ({ pod }) => `/${pod.metadata.name}`,
         stretch: (factor) => this.stretches.push(factor),
       },
-      { nodeName: "node", budgetBytes: this.#budgetBytes, agentBudgetBytes: 5 * MIB },
+      { nodeName: "node", budgetBytes: this.#budgetBytes, agentBudgetBytes: 5 * MEBIBYTE },
     );
   }
 
@@ -149,71 +149,75 @@ class Bench implements AsyncDisposable {
 test("what the disks, the agent and each pod have taken is counted from the first look on", async (t) => {
   const bench = new Bench(t);
   bench.run("a");
-  bench.pod("a", 5 * MIB);
+  bench.pod("a", 5 * MEBIBYTE);
   await bench.pass(0);
-  assert.deepEqual(bench.today, [0, 0, { "default/a": 5 * MIB }], "a pod's cgroup is no older than the pod");
-  bench.disk(1010 * MIB);
-  bench.own(MIB);
-  bench.pod("a", 7 * MIB);
+  assert.deepEqual(bench.today, [0, 0, { "default/a": 5 * MEBIBYTE }], "a pod's cgroup is no older than the pod");
+  bench.disk(1010 * MEBIBYTE);
+  bench.own(MEBIBYTE);
+  bench.pod("a", 7 * MEBIBYTE);
   await bench.look();
-  assert.deepEqual(bench.today, [10 * MIB, MIB, { "default/a": 7 * MIB }]);
+  assert.deepEqual(bench.today, [10 * MEBIBYTE, MEBIBYTE, { "default/a": 7 * MEBIBYTE }]);
   assert.deepEqual(bench.meter.pressure.current, [], "without a budget there is no condition");
 });
 
 test("a counter that begins anew adds what it says from then on; a pod that is gone keeps what it wrote", async (t) => {
   const bench = new Bench(t);
   bench.run("a");
-  bench.pod("a", 5 * MIB);
+  bench.pod("a", 5 * MEBIBYTE);
   await bench.pass(0);
-  bench.pod("a", MIB);
+  bench.pod("a", MEBIBYTE);
   await bench.look();
-  bench.pod("a", 2 * MIB);
+  bench.pod("a", 2 * MEBIBYTE);
   await bench.look();
-  assert.deepEqual(bench.today, [0, 0, { "default/a": 6 * MIB }]);
+  assert.deepEqual(bench.today, [0, 0, { "default/a": 6 * MEBIBYTE }]);
   bench.gone("a");
   bench.pods.length = 0;
   await bench.look();
-  assert.deepEqual(bench.today, [0, 0, { "default/a": 6 * MIB }]);
+  assert.deepEqual(bench.today, [0, 0, { "default/a": 6 * MEBIBYTE }]);
 });
 
 test("children count as the agent's own, unless they were components", async (t) => {
   const bench = new Bench(t);
   bench.run("w", "wasm");
-  bench.component("w", 3 * MIB);
+  bench.component("w", 3 * MEBIBYTE);
   await bench.pass(0);
-  bench.own(0, MIB);
+  bench.own(0, MEBIBYTE);
   await bench.look();
-  assert.deepEqual(bench.today, [0, MIB, { "default/w": 3 * MIB }]);
+  assert.deepEqual(bench.today, [0, MEBIBYTE, { "default/w": 3 * MEBIBYTE }]);
   bench.gone("w");
-  bench.own(0, 4 * MIB);
+  bench.own(0, 4 * MEBIBYTE);
   await bench.look();
-  assert.deepEqual(bench.today, [0, MIB, { "default/w": 3 * MIB }]);
+  assert.deepEqual(bench.today, [0, MEBIBYTE, { "default/w": 3 * MEBIBYTE }]);
 });
 
 test("an agent that comes back goes on where the last one was, killed or not, also when the machine was started anew", async (t) => {
   const bench = new Bench(t);
   bench.run("a");
   await bench.pass(0);
-  bench.disk(1100 * MIB);
-  bench.own(2 * MIB);
-  bench.pod("a", 4 * MIB);
+  bench.disk(1100 * MEBIBYTE);
+  bench.own(2 * MEBIBYTE);
+  bench.pod("a", 4 * MEBIBYTE);
   await bench.look();
   await bench.restart(() => {
-    bench.disk(1150 * MIB);
-    bench.pod("a", 5 * MIB);
+    bench.disk(1150 * MEBIBYTE);
+    bench.pod("a", 5 * MEBIBYTE);
     bench.own(0);
   });
-  assert.deepEqual(bench.today, [150 * MIB, 2 * MIB, { "default/a": 5 * MIB }]);
-  bench.disk(1200 * MIB);
+  assert.deepEqual(bench.today, [150 * MEBIBYTE, 2 * MEBIBYTE, { "default/a": 5 * MEBIBYTE }]);
+  bench.disk(1200 * MEBIBYTE);
   await bench.look();
   await bench.restart(() => bench.own(0), "killed");
-  assert.deepEqual(bench.today, [200 * MIB, 2 * MIB, { "default/a": 5 * MIB }], "from the counters");
+  assert.deepEqual(bench.today, [200 * MEBIBYTE, 2 * MEBIBYTE, { "default/a": 5 * MEBIBYTE }], "from the counters");
   await bench.restart(() => {
     bench.boot("second");
-    bench.disk(30 * MIB);
-    bench.pod("a", MIB);
+    bench.disk(30 * MEBIBYTE);
+    bench.pod("a", MEBIBYTE);
   });
-  assert.deepEqual(bench.today, [230 * MIB, 2 * MIB, { "default/a": 6 * MIB }], "the start of the machine writes too");
+  assert.deepEqual(
+    bench.today,
+    [230 * MEBIBYTE, 2 * MEBIBYTE, { "default/a": 6 * MEBIBYTE }],
+    "the start of the machine writes too",
+  );
 });
 
 test("what is counted is kept once an hour and at the end of a day, not more often", async (t) => {
@@ -221,22 +225,22 @@ test("what is counted is kept once an hour and at the end of a day, not more oft
   await bench.pass(0);
   const kept = (): unknown => Object.fromEntries(bench.store.kept.all("flash"));
   assert.deepEqual(kept(), { "2026-01-01": [0, 0, []] });
-  bench.disk(1010 * MIB);
+  bench.disk(1010 * MEBIBYTE);
   await bench.pass(HOUR - 120);
   assert.deepEqual(kept(), { "2026-01-01": [0, 0, []] });
   await bench.pass(180);
-  assert.deepEqual(kept(), { "2026-01-01": [10 * MIB, 0, []] });
-  bench.disk(1020 * MIB);
+  assert.deepEqual(kept(), { "2026-01-01": [10 * MEBIBYTE, 0, []] });
+  bench.disk(1020 * MEBIBYTE);
   await bench.pass(23 * HOUR);
-  bench.disk(1050 * MIB);
+  bench.disk(1050 * MEBIBYTE);
   await bench.look();
   await bench.restart();
-  assert.deepEqual(kept(), { "2026-01-01": [20 * MIB, 0, []], "2026-01-02": [30 * MIB, 0, []] });
-  assert.deepEqual(bench.meter.report().dailyAverage, { bytes: 20 * MIB, agentBytes: 0, days: 1 });
+  assert.deepEqual(kept(), { "2026-01-01": [20 * MEBIBYTE, 0, []], "2026-01-02": [30 * MEBIBYTE, 0, []] });
+  assert.deepEqual(bench.meter.report().dailyAverage, { bytes: 20 * MEBIBYTE, agentBytes: 0, days: 1 });
 });
 
 test("a day that takes more than the budget is FlashWearPressure until it is over, said once, with those who wrote most", async (t) => {
-  const bench = new Bench(t, { budgetBytes: 100 * MIB });
+  const bench = new Bench(t, { budgetBytes: 100 * MEBIBYTE });
   const condition = () => bench.meter.pressure.current[0];
   await bench.pass(0);
   assert.deepEqual({ ...NO_PRESSURE, message: "kubelet has no flash wear pressure" }, condition());
@@ -247,11 +251,11 @@ test("a day that takes more than the budget is FlashWearPressure until it is ove
     ["c", 20],
     ["d", 0.5],
   ] as const)
-    bench.pod(name, bytes * MIB);
-  bench.disk(1100 * MIB);
+    bench.pod(name, bytes * MEBIBYTE);
+  bench.disk(1100 * MEBIBYTE);
   await bench.look();
   assert.equal(condition()?.status, "False");
-  bench.disk(1101 * MIB);
+  bench.disk(1101 * MEBIBYTE);
   await bench.look();
   const message =
     "101 MiB were written to mmcblk0 today, the budget is 100 MiB; most by default/b 60 MiB, default/c 20 MiB, default/a 1 MiB";
@@ -262,7 +266,7 @@ test("a day that takes more than the budget is FlashWearPressure until it is ove
     message,
   });
   assert.deepEqual(bench.events.lines, [`Warning FlashWearBudgetExceeded: ${message}`]);
-  bench.disk(1200 * MIB);
+  bench.disk(1200 * MEBIBYTE);
   await bench.look();
   assert.equal(condition()?.message, message, "a text that changes would be told again and again");
   await bench.restart();
@@ -273,7 +277,7 @@ test("a day that takes more than the budget is FlashWearPressure until it is ove
 });
 
 test("where nobody knows what is written the condition is Unknown", async (t) => {
-  const bench = new Bench(t, { budgetBytes: MIB, disks: [] });
+  const bench = new Bench(t, { budgetBytes: MEBIBYTE, disks: [] });
   await bench.pass(0);
   assert.equal(bench.meter.pressure.current[0]?.status, "Unknown");
   assert.equal(bench.meter.report().today.bytes, null);
@@ -283,10 +287,10 @@ test("an agent that has written much keeps back for longer what can wait, until 
   const bench = new Bench(t);
   await bench.pass(0);
   assert.deepEqual(bench.stretches, []);
-  bench.own(2 * MIB);
+  bench.own(2 * MEBIBYTE);
   await bench.look();
   assert.deepEqual(bench.stretches, [4]);
-  bench.own(6 * MIB);
+  bench.own(6 * MEBIBYTE);
   await bench.look();
   assert.deepEqual(bench.stretches, [4, 60]);
   await bench.pass(23 * HOUR);

@@ -9,15 +9,15 @@ import { CgroupTree } from "@picolet/agent/resources/cgroup-tree.ts";
 import { MemoryGauge } from "@picolet/agent/stats/memory-gauge.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { millis } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { TempFolder } from "../support/unit/machine/temp-folder.ts";
 import { RecordedLog } from "../support/unit/ports/recorders.ts";
 
 const hierarchies = await detectCgroups();
 const skip = hierarchies.kind !== "none" && process.geteuid?.() === 0 ? false : "needs root on a machine with cgroups";
 const NEVER = new AbortController().signal;
-const MIB = 2 ** 20;
-const LIMIT = 256 * MIB;
-const HELD = 64 * MIB;
+const LIMIT = 256 * MEBIBYTE;
+const HELD = 64 * MEBIBYTE;
 const ROOT = `/picolet-test-gauge-${process.pid}`;
 const MAX_PIDS = 1_000_000;
 
@@ -62,12 +62,12 @@ describe("the memory that is left by a fast look", { skip }, () => {
     };
     const allPods = seen("allocatableMemory.available");
     assert.deepEqual([pods.capacity, allPods.capacity], [LIMIT, LIMIT]);
-    assert.ok(Math.abs(pods.available - allPods.available) < MIB, `${pods.available} ${allPods.available}`);
+    assert.ok(Math.abs(pods.available - allPods.available) < MEBIBYTE, `${pods.available} ${allPods.available}`);
     assert.ok(pods.available < LIMIT - HELD && pods.available > LIMIT - 3 * HELD, `${pods.available}`);
-    assert.ok(far.available < pods.available - 32 * MIB, "page cache is left out only near to the limit");
+    assert.ok(far.available < pods.available - 32 * MEBIBYTE, "page cache is left out only near to the limit");
     assert.equal(node.capacity, seen("memory.available").capacity);
     // Other processes of this machine go on between the two.
-    assert.ok(Math.abs(node.available - seen("memory.available").available) < 512 * MIB);
+    assert.ok(Math.abs(node.available - seen("memory.available").available) < 512 * MEBIBYTE);
     assert.ok(Math.abs(pids.available - seen("pid.available").available) < 200);
   });
 });

@@ -5,11 +5,11 @@ import { MemoryWatch } from "@picolet/agent/budget/memory-watch.ts";
 import { ownMemory } from "@picolet/agent/budget/own-memory.ts";
 import { Store } from "@picolet/agent/store/store.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { endOfRun } from "../support/unit/ports/end-of-run.ts";
 import { RecordedEvents, RecordedLog } from "../support/unit/ports/recorders.ts";
 import { VirtualClock } from "../support/unit/ports/virtual-clock.ts";
 
-const MIB = 1024 * 1024;
 const LOOK = 5;
 const HOUR = 3600;
 
@@ -62,9 +62,9 @@ class Bench {
       {
         ...{ clock, events, log, bootId, kept: store.kept },
         read: () => ({
-          anonBytes: this.anonMib * MIB,
-          heapUsedBytes: this.heapMib * MIB,
-          heapLimitBytes: 50 * MIB,
+          anonBytes: this.anonMib * MEBIBYTE,
+          heapUsedBytes: this.heapMib * MEBIBYTE,
+          heapLimitBytes: 50 * MEBIBYTE,
         }),
         shedders: [{ name: "caches", shed }],
         restart: () => {
@@ -72,7 +72,7 @@ class Bench {
         },
         uptime: () => 1000 + clock.monotonic() / 1000,
       },
-      { nodeName: "node", budgetBytes: 64 * MIB },
+      { nodeName: "node", budgetBytes: 64 * MEBIBYTE },
     );
     return endOfRun(watch.run(this.#stop.signal));
   }
@@ -160,7 +160,7 @@ test("this process's anonymous memory is what smaps says, swap with it", () => {
   const rollup = readFileSync("/proc/self/smaps_rollup", "utf8");
   const anonymous = Number(/^Anonymous:\s+(\d+) kB$/m.exec(rollup)?.[1]) * 1024;
   const { anonBytes, heapUsedBytes, heapLimitBytes } = ownMemory();
-  assert.ok(Math.abs(anonBytes - anonymous) < 8 * MIB, `${anonBytes} and ${anonymous}`);
-  assert.ok(heapUsedBytes > MIB && heapUsedBytes < heapLimitBytes);
+  assert.ok(Math.abs(anonBytes - anonymous) < 8 * MEBIBYTE, `${anonBytes} and ${anonymous}`);
+  assert.ok(heapUsedBytes > MEBIBYTE && heapUsedBytes < heapLimitBytes);
   assert.ok(ownMemory("/nowhere").anonBytes > 0);
 });

@@ -12,6 +12,7 @@ import { whyOnDemand } from "@picolet/agent/main/node/why-on-demand.ts";
 import { readyCondition } from "@picolet/agent/node/node-conditions.ts";
 import type { AgentFacts, NodeState } from "@picolet/agent/plan/node/judge-node.ts";
 import type { StatusReport, TunnelReport } from "@picolet/protocol/local-api/status.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { EdgectlBench } from "../support/unit/agent/edgectl-bench.ts";
 import { agentPod, type FakeAgentView, NOW_MS } from "../support/unit/agent/fake-agent-view.ts";
 import { podOf } from "../support/unit/pods/sample-pods.ts";
@@ -19,7 +20,6 @@ import { RecordedLog } from "../support/unit/ports/recorders.ts";
 import { VirtualClock } from "../support/unit/ports/virtual-clock.ts";
 
 const DAY_MS = 86_400_000;
-const MIB = 1_048_576;
 
 interface State {
   /** What is so; nothing else is wrong with the node. */
@@ -110,14 +110,14 @@ const STATES: Readonly<Record<string, State>> = {
   },
   "the agent exceeds its memory budget": {
     set: (view) => {
-      view.agentReport = { ...view.agentReport, anonBytes: 65 * MIB };
+      view.agentReport = { ...view.agentReport, anonBytes: 65 * MEBIBYTE };
     },
     ...{ finding: "memoryOverBudget", exitCode: 1, headline: "degraded: the agent exceeds its memory budget" },
     detail: /^the agent has 65\.0 MiB of a budget of 64\.0 MiB$/,
   },
   "the agent exceeds its flash budget": {
     set: (view) => {
-      view.flashReport = { ...view.flashReport, today: { ...view.flashReport.today, agentBytes: 6 * MIB } };
+      view.flashReport = { ...view.flashReport, today: { ...view.flashReport.today, agentBytes: 6 * MEBIBYTE } };
     },
     ...{ finding: "flashOverBudget", exitCode: 0, headline: "healthy: 1 pod" },
   },

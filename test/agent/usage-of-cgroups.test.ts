@@ -14,6 +14,7 @@ import { CgroupTree } from "@picolet/agent/resources/cgroup-tree.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import type { CgroupValues } from "@picolet/protocol/cgroup/cgroup-values.ts";
 import { millis } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { TempFolder } from "../support/unit/machine/temp-folder.ts";
 import { usagePod } from "../support/unit/pods/usage-pods.ts";
 import { RecordedLog } from "../support/unit/ports/recorders.ts";
@@ -22,7 +23,6 @@ const hierarchies = await detectCgroups();
 const skip = hierarchies.kind === "v1" && process.geteuid?.() === 0 ? false : "needs root on a machine with cgroup v1";
 const NEVER = new AbortController().signal;
 const NEW = millis(0);
-const MIB = 2 ** 20;
 /** The kernel's own two seconds, on a busy machine. */
 const FLUSH_LIMIT_MS = 10_000;
 const ROOT = `/picolet-test-stats-${process.pid}`;
@@ -71,22 +71,22 @@ describe("what real cgroups use", { skip }, () => {
   }
 
   test("memory: what a process holds, its limit, its faults; all pods together hold it too", async () => {
-    const hold = `const held = Buffer.alloc(${64 * MIB}, 1); console.log("ready"); setInterval(() => held, 1e6)`;
-    await run("holds", { memoryLimitBytes: 256 * MIB }, `exec ${process.execPath} -e '${hold}'`);
+    const hold = `const held = Buffer.alloc(${64 * MEBIBYTE}, 1); console.log("ready"); setInterval(() => held, 1e6)`;
+    await run("holds", { memoryLimitBytes: 256 * MEBIBYTE }, `exec ${process.execPath} -e '${hold}'`);
     for (const usage of await usageOf("holds")) {
-      assert.ok(usage.rssBytes >= 64 * MIB && usage.rssBytes < 160 * MIB, `${usage.rssBytes}`);
-      assert.ok(usage.workingSetBytes >= usage.rssBytes - MIB && usage.workingSetBytes <= usage.memoryBytes);
-      assert.equal(usage.memoryLimitBytes, 256 * MIB);
-      assert.ok(usage.pageFaults >= (64 * MIB) / 4096 && usage.cpuNanoseconds > 0);
+      assert.ok(usage.rssBytes >= 64 * MEBIBYTE && usage.rssBytes < 160 * MEBIBYTE, `${usage.rssBytes}`);
+      assert.ok(usage.workingSetBytes >= usage.rssBytes - MEBIBYTE && usage.workingSetBytes <= usage.memoryBytes);
+      assert.equal(usage.memoryLimitBytes, 256 * MEBIBYTE);
+      assert.ok(usage.pageFaults >= (64 * MEBIBYTE) / 4096 && usage.cpuNanoseconds > 0);
       assert.equal(usage.throttledNanoseconds, undefined);
     }
     let { allPods, node } = await looks.sample(NEW, NEVER);
     // The kernel adds what cgroups below hold within two seconds.
     for (const begun = performance.now(); performance.now() - begun < FLUSH_LIMIT_MS; ) {
-      if (allPods !== undefined && allPods.rssBytes >= 64 * MIB) break;
+      if (allPods !== undefined && allPods.rssBytes >= 64 * MEBIBYTE) break;
       ({ allPods, node } = await looks.sample(NEW, NEVER));
     }
-    assert.ok(allPods && allPods.rssBytes >= 64 * MIB, JSON.stringify(allPods));
+    assert.ok(allPods && allPods.rssBytes >= 64 * MEBIBYTE, JSON.stringify(allPods));
     assert.equal(allPods.memoryLimitBytes, undefined);
     assert.ok(node.workingSetBytes > allPods.rssBytes && (node.pids ?? 0) > 1);
   });
@@ -95,8 +95,8 @@ describe("what real cgroups use", { skip }, () => {
     const read = `dd if=/dev/zero of=${folder.at("file")} bs=1M count=48 2>/dev/null && sync && echo ready && exec sleep 1000`;
     await run("reads", {}, read);
     const [pod] = await usageOf("reads");
-    assert.ok(pod && pod.memoryBytes >= 40 * MIB, `${pod?.memoryBytes}`);
-    assert.ok(pod.workingSetBytes < 16 * MIB, `${pod.workingSetBytes}`);
+    assert.ok(pod && pod.memoryBytes >= 40 * MEBIBYTE, `${pod?.memoryBytes}`);
+    assert.ok(pod.workingSetBytes < 16 * MEBIBYTE, `${pod.workingSetBytes}`);
   });
 
   test("processes are counted", async () => {

@@ -8,6 +8,7 @@ import { test } from "node:test";
 import { weightOfShares } from "@picolet/agent/resources/cgroup-files.ts";
 import { type CgroupDriver, cgroupNames } from "@picolet/protocol/cgroup/cgroup-names.ts";
 import type { QosClass } from "@picolet/protocol/pod/pod.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { isReady } from "@picolet/scripts/start/follow-pods.ts";
 import { BUSYBOX_IMAGE } from "../support/containerd/test-images.ts";
 import { Guest, guestMissing } from "../support/guest/guest.ts";
@@ -15,7 +16,6 @@ import type { GuestAgent } from "../support/guest/guest-agent.ts";
 import { testComponent } from "../support/wasm/components.ts";
 import { transpiledFiles } from "../support/wasm/loaded-component.ts";
 
-const MIB = 2 ** 20;
 const COMPONENT = "/root/script.wasm";
 const MANIFEST = "pods.json";
 const ROOT = "/sys/fs/cgroup";
@@ -190,7 +190,7 @@ async function haveTheirValues(board: Board, burstablePods: number): Promise<voi
 async function guaranteed(board: Board): Promise<void> {
   const { pod, container } = board.cgroupsOf("g");
   assert.equal(pod.slice(0, pod.lastIndexOf("/")), board.tier("Guaranteed"));
-  const bytes = String(48 * MIB);
+  const bytes = String(48 * MEBIBYTE);
   const weight = String(weightOfShares(512));
   assert.deepEqual(
     await board.values(pod, "cpu.weight", "cpu.max", "memory.max", "memory.min", "memory.low", "pids.max"),
@@ -203,12 +203,12 @@ async function guaranteed(board: Board): Promise<void> {
 }
 
 /** Slowed down from request + 0.9 × (limit − request) on, at a whole page. */
-const HIGH = String(Math.floor((56 * MIB) / 4096) * 4096);
+const HIGH = String(Math.floor((56 * MEBIBYTE) / 4096) * 4096);
 
 async function burstable(board: Board): Promise<void> {
   const { pod, container } = board.cgroupsOf("b");
   assert.equal(pod.slice(0, pod.lastIndexOf("/")), board.tier("Burstable"));
-  const [low, max] = [String(20 * MIB), String(60 * MIB)];
+  const [low, max] = [String(20 * MEBIBYTE), String(60 * MEBIBYTE)];
   assert.deepEqual(await board.values(pod, "memory.max", "memory.min", "memory.low", "memory.high", "pids.max"), [
     ...[max, "0", low, "max", "100"],
   ]);
@@ -220,7 +220,7 @@ async function burstable(board: Board): Promise<void> {
 
 async function component(board: Board): Promise<void> {
   const { container, pod } = board.cgroupsOf("c");
-  const [low, max] = [String(20 * MIB), String(60 * MIB)];
+  const [low, max] = [String(20 * MEBIBYTE), String(60 * MEBIBYTE)];
   const files = ["memory.max", "memory.low", "memory.high", "memory.swap.max", "memory.oom.group"];
   assert.deepEqual(await board.values(container, ...files), [max, low, HIGH, "0", "1"]);
   const procs = board.driver === "systemd" ? "processes/cgroup.procs" : "cgroup.procs";
@@ -256,10 +256,10 @@ async function sharesAProcess(board: Board): Promise<string> {
   const pids = (await guest.output(`cat ${name}cgroup.procs`)).trim().split("\n").join(" ");
   const commands = await guest.output(`for pid in ${pids}; do tr '\\0' ' ' < /proc/$pid/cmdline; echo; done`);
   assert.match(commands, /wasm-dense\.cjs/);
-  const kept = String(20 * DENSE.length * MIB);
+  const kept = String(20 * DENSE.length * MEBIBYTE);
   const files = ["memory.max", "memory.low", "memory.min", "memory.swap.max", "cpu.max", "cpu.weight", "pids.max"];
   assert.deepEqual(await board.values(name, ...files), [
-    ...[String((60 * DENSE.length + 24 + DENSE.length) * MIB), kept, "0", "0", "max 100000"],
+    ...[String((60 * DENSE.length + 24 + DENSE.length) * MEBIBYTE), kept, "0", "0", "max 100000"],
     ...[String(weightOfShares(102 * DENSE.length)), "64"],
   ]);
   assert.deepEqual(
@@ -294,13 +294,13 @@ async function allPods(board: Board, burstablePods: number): Promise<void> {
   assert.deepEqual(
     await board.values(board.tier("Guaranteed"), "memory.max", "memory.min", "memory.low", "cpu.weight", "pids.max"),
     [
-      ...[String(total - 64 * MIB), String(48 * MIB), String((48 + 20 * burstablePods) * MIB)],
+      ...[String(total - 64 * MEBIBYTE), String(48 * MEBIBYTE), String((48 + 20 * burstablePods) * MEBIBYTE)],
       ...[String(weightOfShares(shares)), String(pids)],
     ],
   );
   assert.deepEqual(await board.values(board.tier("Burstable"), "cpu.weight", "memory.low"), [
     String(weightOfShares(102 * burstablePods)),
-    String(20 * burstablePods * MIB),
+    String(20 * burstablePods * MEBIBYTE),
   ]);
   assert.deepEqual(await board.values(board.tier("BestEffort"), "cpu.weight", "memory.low"), ["1", "0"]);
 }
@@ -319,14 +319,14 @@ async function reloaded(board: Board): Promise<void> {
   assert.equal(await look(), before);
   const slice = board.cgroupsOf("b").pod;
   const unit = slice.slice(slice.lastIndexOf("/") + 1);
-  assert.equal((await board.guest.output(`systemctl show -P MemoryMax ${unit}`)).trim(), String(60 * MIB));
+  assert.equal((await board.guest.output(`systemctl show -P MemoryMax ${unit}`)).trim(), String(60 * MEBIBYTE));
 }
 
 /** By the pod's cgroup, when the agent that ended took its last look. */
 async function writesWereMetered(board: Board): Promise<void> {
   const { today } = (await board.agent.status()).flash;
   const written = today.pods.find(({ name }) => name === "default/g-guest")?.bytes ?? 0;
-  assert.ok(written >= WRITTEN_MIB * MIB && written < (WRITTEN_MIB + 8) * MIB, JSON.stringify(today));
+  assert.ok(written >= WRITTEN_MIB * MEBIBYTE && written < (WRITTEN_MIB + 8) * MEBIBYTE, JSON.stringify(today));
 }
 
 async function putRight(board: Board): Promise<void> {
@@ -336,7 +336,7 @@ async function putRight(board: Board): Promise<void> {
     `echo max > ${pod}/memory.max; echo 7 > ${pod}/pids.max; echo max > ${board.tier("Guaranteed")}/memory.max`,
   );
   await board.said("another process changed a pod's cgroup: it is restored", () => board.agent.start());
-  assert.deepEqual(await board.values(pod, "memory.max", "pids.max"), [String(48 * MIB), "100"]);
+  assert.deepEqual(await board.values(pod, "memory.max", "pids.max"), [String(48 * MEBIBYTE), "100"]);
   assert.notEqual((await board.values(board.tier("Guaranteed"), "memory.max"))[0], "max");
 }
 

@@ -5,6 +5,7 @@
 import assert from "node:assert/strict";
 import { dirname } from "node:path";
 import { after, before, describe, test } from "node:test";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { isReady, type PodsByName } from "@picolet/scripts/start/follow-pods.ts";
 import { restartsOf } from "../support/agent/agent-process.ts";
 import { BUSYBOX_IMAGE } from "../support/containerd/test-images.ts";
@@ -14,7 +15,6 @@ import { OUTSIDE_ADDRESS } from "../support/guest/guest-machine.ts";
 import { Fleet } from "../support/hub/test-fleet.ts";
 
 const skip = guestMissing() ?? false;
-const MIB = 2 ** 20;
 const MANIFEST = "pods.json";
 const NODE = "guest";
 
@@ -153,7 +153,7 @@ describe("a board whose kernel has AppArmor, huge pages and PSI", { skip }, () =
       .split("\n")
       .map((path) => dirname(path));
     assert.deepEqual([dirname(container), others], [pod, []]);
-    const bytes = String(8 * MIB);
+    const bytes = String(8 * MEBIBYTE);
     const files = ["hugetlb.2MB.max", "hugetlb.2MB.current"];
     assert.deepEqual(await values(guest, pod, ...files, "hugetlb.2MB.rsvd.max"), [bytes, bytes, bytes]);
     assert.deepEqual(await values(guest, container, ...files), [bytes, bytes]);
@@ -168,8 +168,11 @@ describe("a board whose kernel has AppArmor, huge pages and PSI", { skip }, () =
     );
     const { reason, message } = pods.get("greedy")?.status ?? {};
     assert.equal(reason, "OutOfhugepages-2Mi");
-    const all = HUGE_PAGES * 2 * MIB;
-    assert.match(message ?? "", new RegExp(`hugepages-2Mi, requested: ${26 * MIB}, used: \\d+, capacity: ${all}$`));
+    const all = HUGE_PAGES * 2 * MEBIBYTE;
+    assert.match(
+      message ?? "",
+      new RegExp(`hugepages-2Mi, requested: ${26 * MEBIBYTE}, used: \\d+, capacity: ${all}$`),
+    );
     await fleet.kubectl(["delete", "pod", "greedy", "--wait=false"]);
     await clear(agent);
     assert.match(await guest.output("cat /proc/meminfo"), new RegExp(`HugePages_Free: +${HUGE_PAGES}\n`));

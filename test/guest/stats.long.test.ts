@@ -8,10 +8,10 @@ import { fileURLToPath } from "node:url";
 import type { MemoryReading } from "@picolet/agent/core/node/memory-reading.ts";
 import type { ContainerUsage, FilesystemUsage, Usage } from "@picolet/agent/core/node/usage.ts";
 import { ignore } from "@picolet/protocol/errors.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { build } from "esbuild";
 import { Guest, guestMissing } from "../support/guest/guest.ts";
 
-const MIB = 2 ** 20;
 const ID = "c0ffee";
 const SLICE = "/kubepods.slice/kubepods-podstats.slice";
 const UNIT = `cri-containerd-${ID}.scope`;
@@ -71,7 +71,7 @@ test("a pod in a slice of systemd's, with a quota and a limit", { skip }, async 
   );
   const load = `sh -c '/usr/lib/guest/load hold 64 & while :; do :; done'`;
   const folder = `/sys/fs/cgroup${SLICE}/${UNIT}`;
-  const isUnderWay = `[ "$(cat ${folder}/memory.current)" -gt ${64 * MIB} ] && ! grep -q 'nr_throttled 0' ${folder}/cpu.stat`;
+  const isUnderWay = `[ "$(cat ${folder}/memory.current)" -gt ${64 * MEBIBYTE} ] && ! grep -q 'nr_throttled 0' ${folder}/cpu.stat`;
   await started(
     `systemd-run --scope --slice=kubepods-podstats.slice --unit=${UNIT} ${unit.join(" ")} ${load}`,
     isUnderWay,
@@ -81,9 +81,9 @@ test("a pod in a slice of systemd's, with a quota and a limit", { skip }, async 
   const [container] = look.containers;
   assert.equal(container?.path, `${SLICE}/${UNIT}`);
   const { usage } = container;
-  assert.ok(usage.rssBytes >= 64 * MIB && usage.rssBytes < 100 * MIB, `${usage.rssBytes}`);
+  assert.ok(usage.rssBytes >= 64 * MEBIBYTE && usage.rssBytes < 100 * MEBIBYTE, `${usage.rssBytes}`);
   assert.ok(usage.workingSetBytes >= usage.rssBytes && look.pod.workingSetBytes >= usage.workingSetBytes);
-  assert.equal(usage.memoryLimitBytes, 200 * MIB);
+  assert.equal(usage.memoryLimitBytes, 200 * MEBIBYTE);
   assert.ok((usage.throttledNanoseconds ?? 0) > 0 && usage.cpuNanoseconds > 0);
   assert.ok((usage.pids ?? 0) >= 2, `${usage.pids}`);
   // It is kept from the CPU by its quota, which is a stall of its own.
@@ -91,7 +91,7 @@ test("a pod in a slice of systemd's, with a quota and a limit", { skip }, async 
   assert.ok(usage.pressure?.memory && usage.pressure.io && look.pod.pressure?.memory && look.node.pressure?.memory);
   assert.ok((look.allPods.pids ?? 0) >= 2 && look.node.workingSetBytes > usage.rssBytes);
   assert.ok(look.node.workingSetBytes < (look.node.memoryLimitBytes ?? 0));
-  assert.ok(look.nodefs.capacityBytes > 1024 * MIB && look.nodefs.inodes > 10_000);
+  assert.ok(look.nodefs.capacityBytes > 1024 * MEBIBYTE && look.nodefs.inodes > 10_000);
   assert.deepEqual(look.imagefs, look.nodefs);
 });
 
@@ -112,8 +112,11 @@ test("pods that are held at a limit are told of by the kernel, and that the mach
   assert.ok(seen.told > 0, "memory.events of the cgroup above is told of");
   assert.ok((seen.after.stalledUs ?? 0) > (seen.before.stalledUs ?? Infinity), JSON.stringify(seen));
   const { node, pods, pids } = seen.after;
-  assert.equal(pods?.capacity, 100 * MIB);
-  assert.ok((pods?.available ?? 0) > 60 * MIB && (pods?.available ?? 0) < 90 * MIB, JSON.stringify(seen.after));
+  assert.equal(pods?.capacity, 100 * MEBIBYTE);
+  assert.ok(
+    (pods?.available ?? 0) > 60 * MEBIBYTE && (pods?.available ?? 0) < 90 * MEBIBYTE,
+    JSON.stringify(seen.after),
+  );
   assert.ok((node?.available ?? 0) > 0 && (node?.available ?? Infinity) < (node?.capacity ?? 0));
   assert.ok((pids?.available ?? 0) > 500 && (pids?.available ?? 0) < 1_000);
 });

@@ -12,6 +12,7 @@ import { readResponseHead } from "@picolet/kubelet-api/pipes/response-head.ts";
 import { SpdyCommand } from "@picolet/kubelet-api/streaming/spdy-command.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { CHANNEL } from "@picolet/protocol/tunnel/channel-frames.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { desiredPod } from "@picolet/runtime-test-kit/conformance/conformance-bench.ts";
 import { Containerd, containerdMissing } from "../support/containerd/containerd.ts";
 import { CriFixture } from "../support/containerd/cri-fixture.ts";
@@ -19,7 +20,6 @@ import { heldMemory } from "../support/unit/machine/held-memory.ts";
 import { runningProcesses } from "../support/unit/machine/processes.ts";
 import { NODE, StreamingNode } from "../support/unit/streaming/streaming-node.ts";
 
-const MIB = 1024 * 1024;
 const NEVER = new AbortController().signal;
 const PROTOCOL = "v4.channel.k8s.io";
 const TIMEOUT = { timeout: 120_000 };
@@ -233,7 +233,7 @@ if (missing !== undefined) {
     for (let turn = 0; turn < 2000; turn += 1) await new Promise((resolve) => setImmediate(resolve));
     const stopped = heldMemory();
     // Both ends of TLS, the hub's and the agent's buffers are in this process.
-    assert.ok(stopped.buffers - start.buffers < 4 * MIB, `${stopped.buffers - start.buffers}`);
+    assert.ok(stopped.buffers - start.buffers < 4 * MEBIBYTE, `${stopped.buffers - start.buffers}`);
     let bytes = 0;
     for (let piece = await client.read(); piece !== undefined; piece = await client.read()) bytes += piece.length;
     assert.ok(bytes > 99_000_000);
@@ -255,6 +255,6 @@ if (missing !== undefined) {
     await nothingLeft();
     node.fleet.pairs.length = 0;
     const grown = heldMemory().heap - before;
-    assert.ok(grown < 2 * MIB, `${grown} bytes`);
+    assert.ok(grown < 2 * MEBIBYTE, `${grown} bytes`);
   });
 }

@@ -8,6 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import type { PodStatus } from "@picolet/protocol/pod/pod.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { desiredPod } from "@picolet/runtime-test-kit/conformance/conformance-bench.ts";
 import { KUBECTL_VERSIONS, type KubectlVersion } from "@picolet/scripts/test/install-kubectl.ts";
 import { Containerd, containerdMissing } from "../support/containerd/containerd.ts";
@@ -19,7 +20,6 @@ import { kubectlMissing } from "../support/hub/test-fleet.ts";
 import { ApiFront } from "../support/unit/embedded/api-front.ts";
 import { NODE, StreamingNode } from "../support/unit/streaming/streaming-node.ts";
 
-const MIB = 1024 * 1024;
 const ECHO_PORT = 7010;
 const TIMEOUT = { timeout: 120_000 };
 const missing = containerdMissing();
@@ -110,7 +110,7 @@ if (missing !== undefined) {
       assert.equal(run.stdout.toString(), "out\n");
       assert.match(run.stderr, /^err\n/);
       using cat = kubectl(version, "exec", "-i", "web", "--", "/bin/cat");
-      const input = randomBytes(3 * MIB);
+      const input = randomBytes(3 * MEBIBYTE);
       assert.equal(await cat.end(input), 0);
       assert.equal(sha(cat.stdout), sha(input));
       await nothingLeft();
@@ -137,7 +137,7 @@ if (missing !== undefined) {
     test(title("cp: megabytes both ways"), { skip, ...TIMEOUT }, async (context) => {
       const folder = mkdtempSync(join(tmpdir(), "picolet-cp-"));
       context.after(() => rmSync(folder, { recursive: true }));
-      const content = randomBytes(8 * MIB);
+      const content = randomBytes(8 * MEBIBYTE);
       writeFileSync(join(folder, "up"), content);
       using up = kubectl(version, "cp", join(folder, "up"), `default/web:/copy-${version}`);
       assert.equal(await up.exit(), 0, up.stderr);

@@ -10,6 +10,7 @@ import { after, before, test } from "node:test";
 import { runEdgectl } from "@picolet/agent/cli/run-edgectl.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { CHANNEL } from "@picolet/protocol/tunnel/channel-frames.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { desiredPod } from "@picolet/runtime-test-kit/conformance/conformance-bench.ts";
 import { Containerd, containerdMissing } from "../support/containerd/containerd.ts";
 import { CriFixture } from "../support/containerd/cri-fixture.ts";
@@ -20,7 +21,6 @@ import { TempFolder } from "../support/unit/machine/temp-folder.ts";
 import { LocalSocket } from "../support/unit/streaming/local-socket.ts";
 import { StreamingNode } from "../support/unit/streaming/streaming-node.ts";
 
-const MIB = 1024 * 1024;
 const ECHO_PORT = 7010;
 const TIMEOUT = { timeout: 120_000 };
 const V4 = "v4.channel.k8s.io";
@@ -70,7 +70,7 @@ test("exec: outputs, exit code, input with its end", { skip, ...TIMEOUT }, async
   assert.equal(await run.end(), "7");
   assert.deepEqual([run.text(CHANNEL.stdout), run.text(CHANNEL.stderr)], ["out\n", "err\n"]);
   using cat = await socket.open(query(["/bin/cat"], "&input=1"), V5);
-  const input = randomBytes(2 * MIB);
+  const input = randomBytes(2 * MEBIBYTE);
   for (let at = 0; at < input.length; at += 32 * 1024) cat.send(CHANNEL.stdin, input.subarray(at, at + 32 * 1024));
   cat.closeChannel(CHANNEL.stdin);
   assert.equal(await cat.end(), "Success");
@@ -172,8 +172,8 @@ async function watching(line: string, isShown: RegExp): Promise<Disposable & { r
 test("edgectl exec: outputs apart, input with its end, and the command's exit code", { skip, ...TIMEOUT }, async () => {
   const failing = await edgectl([...words("exec web -- /bin/sh -c"), "echo out; echo err >&2; exit 7"]);
   assert.deepEqual(failing, { code: 7, out: "out\n", error: "err\n" });
-  const text = Buffer.from(randomBytes(MIB / 2).toString("hex"));
-  const pieces = Array.from({ length: 16 }, (_, at) => text.subarray((at * MIB) / 16, ((at + 1) * MIB) / 16));
+  const text = Buffer.from(randomBytes(MEBIBYTE / 2).toString("hex"));
+  const pieces = Array.from({ length: 16 }, (_, at) => text.subarray((at * MEBIBYTE) / 16, ((at + 1) * MEBIBYTE) / 16));
   const copied = await edgectl("exec -i web -c main -- /bin/cat", Readable.from(pieces));
   assert.deepEqual([copied.code, sha(Buffer.from(copied.out)), copied.error], [0, sha(text), ""]);
   const none = await edgectl([...words("exec -it web -- /bin/sh -c"), "test -t 1 || echo none"]);
@@ -232,7 +232,7 @@ test("edgectl cp: files and folders both ways, links as kubectl does it", { skip
   };
   const copy = async (from: string, to: string): Promise<Outcome> => await edgectl(["cp", from, to]);
   const good = { code: 0, out: "", error: "" };
-  const big = randomBytes(5 * MIB + 17);
+  const big = randomBytes(5 * MEBIBYTE + 17);
   mkdirSync(at("tree/deep"), { recursive: true });
   writeFileSync(at("tree/big"), big);
   writeFileSync(at(`tree/deep/${"n".repeat(200)}`), "long name");

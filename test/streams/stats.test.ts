@@ -8,13 +8,13 @@ import { detectCgroups } from "@picolet/agent/resources/cgroup-hierarchies.ts";
 import { UsageStats } from "@picolet/agent/stats/usage-stats.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { Bench, desiredPod } from "@picolet/runtime-test-kit/conformance/conformance-bench.ts";
 import { Containerd, containerdMissing } from "../support/containerd/containerd.ts";
 import { CriFixture } from "../support/containerd/cri-fixture.ts";
 import { BUSYBOX_IMAGE } from "../support/containerd/test-images.ts";
 import { RecordedLog } from "../support/unit/ports/recorders.ts";
 
-const MIB = 1024 * 1024;
 const BUSY = { image: BUSYBOX_IMAGE, command: ["/bin/sh", "-c", "while :; do :; done"], args: [] };
 
 interface Figures {
@@ -58,7 +58,7 @@ test("a busy container's CPU, memory and network", { skip: containerdMissing() ?
     { nodeName: "edge-1", startedAt: new Date(), volumePeriod: seconds(60) },
   );
   const { node, pods } = (await stats.summary({ onlyCpuAndMemory: false }, context.signal)) as Summary;
-  assert.ok(node.cpu.usageNanoCores > 0 && node.fs.capacityBytes > MIB);
+  assert.ok(node.cpu.usageNanoCores > 0 && node.fs.capacityBytes > MEBIBYTE);
   const [seen] = pods;
   assert.equal(seen?.podRef.name, pod.pod.metadata.name);
   const [main] = seen.containers;
@@ -67,7 +67,7 @@ test("a busy container's CPU, memory and network", { skip: containerdMissing() ?
   // thousandth.
   assert.ok(main.cpu.usageNanoCores > 1_000_000 && main.cpu.usageNanoCores < 300_000_000, `${main.cpu.usageNanoCores}`);
   assert.ok(seen.cpu.usageCoreNanoSeconds >= main.cpu.usageCoreNanoSeconds);
-  assert.ok(main.memory.workingSetBytes > 10_000 && main.memory.availableBytes < 64 * MIB);
+  assert.ok(main.memory.workingSetBytes > 10_000 && main.memory.availableBytes < 64 * MEBIBYTE);
   assert.equal(seen.network.name, "eth0");
   const metrics = [...(await stats.resourceMetrics(context.signal))].join("");
   assert.match(

@@ -16,6 +16,7 @@ import {
 import { test } from "node:test";
 import { isPicoletError, type PicoletError } from "@picolet/protocol/errors.ts";
 import { millis, seconds } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { ContainerLaunch } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { killGroup } from "@picolet/runtime-wasm/adapter/state/process-id.ts";
 import { cpuSecondsOf, memoryOf } from "../bench/measure/process-usage.ts";
@@ -25,7 +26,6 @@ import { wasmBench as bench, imageOf, mount, type WasmBench } from "../support/w
 import { WasmPod, type WasmPodOptions, type WasmRuntime } from "../support/wasm/wasm-runtime.ts";
 
 const NEVER = new AbortController().signal;
-const MEBIBYTE = 1_048_576;
 
 const limits = (memory: string, more: object = {}) => ({ container: { resources: { limits: { memory, ...more } } } });
 

@@ -7,14 +7,14 @@ import { execFileSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 import { test } from "node:test";
+import { GIBIBYTE } from "@picolet/protocol/units.ts";
 import { isReady } from "@picolet/scripts/start/follow-pods.ts";
 import { AgentNode } from "../support/agent/agent-process.ts";
 import { runningProcesses } from "../support/unit/machine/processes.ts";
 import { testComponent } from "../support/wasm/components.ts";
 
-const GIB = 2 ** 30;
 /** Room for seven linear memories, and Node. */
-const FEW = 64 * GIB;
+const FEW = 64 * GIBIBYTE;
 const PODS = 10;
 const PRLIMIT = "/usr/bin/prlimit";
 const skip = existsSync(PRLIMIT) ? false : `not installed: ${PRLIMIT}`;

@@ -5,6 +5,7 @@
 import assert from "node:assert/strict";
 import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { after, before, test } from "node:test";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { heldMemory } from "../support/unit/machine/held-memory.ts";
 import { TempFolder } from "../support/unit/machine/temp-folder.ts";
 import { seededRandom } from "../support/unit/ports/seeded-random.ts";
@@ -15,7 +16,6 @@ import { WasmPod, WasmRuntime } from "../support/wasm/wasm-runtime.ts";
 const SEED = Number(process.env.PICOLET_SEED ?? 20_261_120);
 const RANDOM_STEPS = 120;
 const CHANGES = /^(?:write|append|mkdir|rmdir|rm|mv|ln|symlink|time)$/;
-const MIB = 1_048_576;
 const NEVER = new AbortController().signal;
 /** Error codes of wasi:filesystem/types@0.3.0, by their place in it. */
 const ERROR = { badDescriptor: 2, exist: 6, isDirectory: 13, noEntry: 19, notPermitted: 30, readOnly: 32 };
@@ -195,7 +195,7 @@ test("streams, futures and pieces leave nothing behind", async () => {
   assert.ok(held.length >= 3);
   const grown = (held[2] as number) - (held[0] as number);
   // jco's own glue keeps 20 KiB of each.
-  assert.ok(grown < MIB, `800 times have left ${grown} bytes`);
+  assert.ok(grown < MEBIBYTE, `800 times have left ${grown} bytes`);
 });
 
 test("a pod's component has its volumes by WASI 0.3, in its jail", async () => {

@@ -7,12 +7,12 @@ import { createSocket } from "node:dgram";
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { after, before, describe, test } from "node:test";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { fixedPort } from "../support/unit/machine/fixed-port.ts";
 import { settledMemory } from "../support/unit/machine/held-memory.ts";
 import { AsyncComponent } from "../support/wasm/async-component.ts";
 import { echo, peer, roundTrips, Talk } from "../support/wasm/async-talk.ts";
 
-const MIB = 1_048_576;
 const OPEN = "tcp://127.0.0.1:*; tcp://[::1]:*; udp://127.0.0.1:*; udp://[::1]:*; listen tcp:*; listen udp:*";
 const FAMILIES = [
   { name: "IPv4", host: "127.0.0.1", udp: "udp4", anywhere: [], largest: 65_507, pieces: 8000, mebibytes: 24 },
@@ -71,7 +71,7 @@ for (const { name, host, udp, anywhere, largest, pieces, mebibytes } of FAMILIES
       }
       assert.ok(talk.text.length < pieces / 20, "the system's own buffers end somewhere");
       const held = await settledMemory();
-      assert.ok(held.buffers - before.buffers < MIB, `${held.buffers - before.buffers} bytes wait to be sent`);
+      assert.ok(held.buffers - before.buffers < MEBIBYTE, `${held.buffers - before.buffers} bytes wait to be sent`);
       let sum = 0;
       socket.on("data", (chunk: Buffer) => {
         sum += chunk.length;
@@ -87,15 +87,15 @@ for (const { name, host, udp, anywhere, largest, pieces, mebibytes } of FAMILIES
       const talk = new Talk(component, ["hold", host, port], OPEN);
       await talk.until(/holds\n/);
       const [first, second] = sockets as [Socket, Socket];
-      const all = Buffer.alloc(mebibytes * MIB, "x");
+      const all = Buffer.alloc(mebibytes * MEBIBYTE, "x");
       const before = await settledMemory();
       // Piece by piece: what libuv is given at once counts as written only when all of it is.
-      for (let at = 0; at < all.length; at += MIB) first.write(all.subarray(at, at + MIB));
+      for (let at = 0; at < all.length; at += MEBIBYTE) first.write(all.subarray(at, at + MEBIBYTE));
       first.end();
       await roundTrips(context, 1000);
-      assert.ok(first.writableLength > (mebibytes / 3) * MIB, `only ${first.writableLength} bytes are held up`);
+      assert.ok(first.writableLength > (mebibytes / 3) * MEBIBYTE, `only ${first.writableLength} bytes are held up`);
       const held = await settledMemory();
-      assert.ok(held.buffers - before.buffers < MIB, `${held.buffers - before.buffers} bytes wait to be read`);
+      assert.ok(held.buffers - before.buffers < MEBIBYTE, `${held.buffers - before.buffers} bytes wait to be read`);
       second.end("go");
       assert.match(await talk.end, new RegExp(`holds\n${all.length}\nreceived: ok\n$`));
     });

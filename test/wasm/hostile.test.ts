@@ -6,13 +6,13 @@ import { chmodSync, mkdirSync, readdirSync, readFileSync, renameSync, statSync, 
 import { createServer as createUnixServer } from "node:net";
 import { type TestContext, test } from "node:test";
 import { seconds } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { memoryOf } from "../bench/measure/process-usage.ts";
 import { swapFolder } from "../support/unit/wasm/folder-swapper.ts";
 import type { TestComponent } from "../support/wasm/components.ts";
 import { mount, type WasmBench, wasmBench } from "../support/wasm/wasm-bench.ts";
 import type { Exit, WasmPod, WasmPodOptions } from "../support/wasm/wasm-runtime.ts";
 
-const MEBIBYTE = 1_048_576;
 const NEVER = new AbortController().signal;
 
 interface Hostile {

@@ -10,6 +10,7 @@ import { type TestContext, test } from "node:test";
 import type { TLSSocket, TlsOptions } from "node:tls";
 import { makeAuthority } from "@picolet/hub/identity/certificate-authority.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { TlsAuthority } from "../support/unit/identity/tls-authority.ts";
 import { fixedPort } from "../support/unit/machine/fixed-port.ts";
 import { TempFolder } from "../support/unit/machine/temp-folder.ts";
@@ -19,7 +20,6 @@ import type { WasmPodOptions, WasmRuntimeOptions } from "../support/wasm/wasm-ru
 
 const authority = new TlsAuthority();
 const DAY_MS = 86_400_000;
-const MIB = 1_048_576;
 const NEVER = new AbortController().signal;
 /** Lets a component wait for a server of this process on a busy machine. */
 const PATIENT = { name: "FIRST_BYTE_MS", value: "25000" };
@@ -332,7 +332,7 @@ test("rules for https name host, port and method, and those of other protocols a
 });
 
 test("bodies larger than its memory go both ways, as fast as the slower end takes them", async (context) => {
-  const bytes = 64 * MIB;
+  const bytes = 64 * MEBIBYTE;
   const port = await tlsPort(context, {}, async (request, response) => {
     let received = 0;
     for await (const chunk of request) {

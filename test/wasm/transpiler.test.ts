@@ -6,6 +6,7 @@ import { type TestContext, test } from "node:test";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
 import { type MonotonicMs, millis, seconds } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { Transpiler, type TranspilerInit } from "@picolet/runtime-wasm/adapter/images/transpiler.ts";
 import { TRANSPILER_VERSION } from "@picolet/runtime-wasm/shared/messages/transpile-request.ts";
 import { asScript } from "@picolet/runtime-wasm/transpile/generated-script.ts";
@@ -14,7 +15,6 @@ import { RecordedLog } from "../support/unit/ports/recorders.ts";
 import { testComponent, testPrograms } from "../support/wasm/components.ts";
 
 const NEVER = new AbortController().signal;
-const MEBIBYTE = 1_048_576;
 
 const hashOf = (path: string): string => createHash("sha256").update(readFileSync(path)).digest("hex");
 

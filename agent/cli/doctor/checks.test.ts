@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { GIBIBYTE } from "@picolet/protocol/units.ts";
 import { RELEASED_AT_MS } from "@picolet/protocol/version.ts";
 import type { BoardMachine, DialTarget, FreeSpace } from "./board-machine.ts";
 import { type BoardSettings, CHECKS, type Finding } from "./checks.ts";
 
-const GIB = 1024 ** 3;
 const COMMAND_LINE = "/boot/firmware/cmdline.txt";
 const CONTAINERD = "/etc/containerd/config.toml";
 
@@ -13,7 +13,7 @@ class FakeMachine implements BoardMachine {
   architecture = "arm64";
   kernel = "6.12.47+rpt-rpi-v8";
   wall = RELEASED_AT_MS + 1000;
-  space: FreeSpace | undefined = { bytes: 20 * GIB, totalBytes: 32 * GIB, inodes: 1_000_000 };
+  space: FreeSpace | undefined = { bytes: 20 * GIBIBYTE, totalBytes: 32 * GIBIBYTE, inodes: 1_000_000 };
   answers: (target: DialTarget) => number | string = () => 12;
   readonly programs = new Map<string, string>([["timedatectl show --property=NTPSynchronized --value", "yes\n"]]);
   readonly ran: string[] = [];
@@ -85,13 +85,14 @@ const BROKEN: readonly (readonly [string, Finding["state"], RegExp, (machine: Fa
     "disk",
     "warning",
     /100 MiB free/,
-    (machine) => void Object.assign(machine, { space: { bytes: 100 * 1024 ** 2, totalBytes: GIB, inodes: 9 } }),
+    (machine) => void Object.assign(machine, { space: { bytes: 100 * 1024 ** 2, totalBytes: GIBIBYTE, inodes: 9 } }),
   ],
   [
     "disk",
     "warning",
     /5000 inodes/,
-    (machine) => void Object.assign(machine, { space: { bytes: 9 * GIB, totalBytes: 9 * GIB, inodes: 5000 } }),
+    (machine) =>
+      void Object.assign(machine, { space: { bytes: 9 * GIBIBYTE, totalBytes: 9 * GIBIBYTE, inodes: 5000 } }),
   ],
   ["swap", "warning", /\/dev\/mmcblk0p3 is on a disk/, (machine) => swapOn(machine)],
   [

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { millis } from "@picolet/protocol/ports.ts";
+import { GIBIBYTE, MEBIBYTE } from "@picolet/protocol/units.ts";
 import { desired, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import { runningContainer } from "@picolet/test/support/unit/pods/usage-pods.ts";
 import type { DiskUsage, PodUsage, Usage } from "../../core/node/usage.ts";
@@ -8,9 +9,6 @@ import { evictionMessage } from "./eviction-message.ts";
 import type { Observation } from "./eviction-signals.ts";
 import type { Amount, EvictionSignal } from "./eviction-thresholds.ts";
 import type { EvictionCandidate } from "./rank-for-eviction.ts";
-
-const MIB = 2 ** 20;
-const GIB = 1024 * MIB;
 
 type Spec = NonNullable<Parameters<typeof podOf>[0]>;
 
@@ -66,7 +64,7 @@ interface Case {
   readonly message: string;
 }
 
-const SHORT: Observation = { available: 90 * MIB, capacity: GIB };
+const SHORT: Observation = { available: 90 * MEBIBYTE, capacity: GIBIBYTE };
 const LOW = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 90Mi. ";
 const memory = { signal: "memory.available", value: quantity("100Mi"), observed: SHORT } as const;
 
@@ -75,21 +73,21 @@ const CASES: readonly Case[] = [
   {
     ...memory,
     title: "a container that asks for nothing",
-    used: { memory: { app: [300 * MIB] } },
+    used: { memory: { app: [300 * MEBIBYTE] } },
     message: `${LOW}Container app was using 300Mi, request is 0, has larger consumption of memory. `,
   },
   {
     ...memory,
     title: "those within their request, or at it, are left out",
     spec: { containers: ["64Mi", "65Mi", "1Mi"].map((each, index) => requesting(`c${index}`, { memory: each })) },
-    used: { memory: { c0: [64 * MIB], c1: [64 * MIB], c2: [64 * MIB] } },
+    used: { memory: { c0: [64 * MEBIBYTE], c1: [64 * MEBIBYTE], c2: [64 * MEBIBYTE] } },
     message: `${LOW}Container c2 was using 64Mi, request is 1Mi, has larger consumption of memory. `,
   },
   {
     ...memory,
     title: "a request is told in its canonical form, what is used in the largest unit that is exact",
     spec: { containers: [requesting("a", { memory: "1024Ki" }), requesting("b", { memory: "1000000" })] },
-    used: { memory: { a: [3 * MIB + 1024], b: [2 * MIB + 1] } },
+    used: { memory: { a: [3 * MEBIBYTE + 1024], b: [2 * MEBIBYTE + 1] } },
     message:
       `${LOW}Container a was using 3073Ki, request is 1Mi, has larger consumption of memory. ` +
       "Container b was using 2097153, request is 1M, has larger consumption of memory. ",
@@ -98,14 +96,14 @@ const CASES: readonly Case[] = [
     ...memory,
     title: "what is swapped out counts",
     spec: { containers: [requesting("app", { memory: "100Mi" })] },
-    used: { memory: { app: [90 * MIB, 30 * MIB] } },
+    used: { memory: { app: [90 * MEBIBYTE, 30 * MEBIBYTE] } },
     message: `${LOW}Container app was using 120Mi, request is 100Mi, has larger consumption of memory. `,
   },
   {
     ...memory,
     title: "init containers come after the others; those that do not run have no figures",
     spec: { containers: [requesting("app")], initContainers: [requesting("setup"), requesting("over")] },
-    used: { memory: { app: [MIB], setup: [2 * MIB] } },
+    used: { memory: { app: [MEBIBYTE], setup: [2 * MEBIBYTE] } },
     message:
       `${LOW}Container app was using 1Mi, request is 0, has larger consumption of memory. ` +
       "Container setup was using 2Mi, request is 0, has larger consumption of memory. ",
@@ -114,7 +112,7 @@ const CASES: readonly Case[] = [
     ...memory,
     title: "a pod that asks for all of its containers is told as a whole, within its request or not",
     spec: { resources: { requests: { memory: "524288Ki" } }, containers: [requesting("app", { memory: "500Mi" })] },
-    used: { memory: { app: [300 * MIB], stranger: [100 * MIB] } },
+    used: { memory: { app: [300 * MEBIBYTE], stranger: [100 * MEBIBYTE] } },
     message: `${LOW}Pod db was using 400Mi, request is 512Mi, has larger consumption of memory. `,
   },
   {
@@ -133,9 +131,9 @@ const CASES: readonly Case[] = [
     title: "a container's files are what it has written and its logs",
     signal: "nodefs.available",
     value: share(0.125),
-    observed: { available: 0, capacity: GIB },
+    observed: { available: 0, capacity: GIBIBYTE },
     spec: { containers: ["a", "b"].map((name) => requesting(name, { "ephemeral-storage": "10Mi" })) },
-    used: { disk: { a: [6 * MIB, 5 * MIB], b: [6 * MIB, 4 * MIB] } },
+    used: { disk: { a: [6 * MEBIBYTE, 5 * MEBIBYTE], b: [6 * MEBIBYTE, 4 * MEBIBYTE] } },
     message:
       "The node was low on resource: ephemeral-storage. Threshold quantity: 128Mi, available: 0. " +
       "Container a was using 11Mi, request is 10Mi, has larger consumption of ephemeral-storage. ",
@@ -144,8 +142,8 @@ const CASES: readonly Case[] = [
     title: "a container of whose files one half is not known is left out",
     signal: "imagefs.available",
     value: quantity("1Gi"),
-    observed: { available: 1_000, capacity: GIB },
-    used: { disk: { app: [6 * MIB, undefined] } },
+    observed: { available: 1_000, capacity: GIBIBYTE },
+    used: { disk: { app: [6 * MEBIBYTE, undefined] } },
     message: "The node was low on resource: ephemeral-storage. Threshold quantity: 1Gi, available: 1k. ",
   },
   {
@@ -153,7 +151,7 @@ const CASES: readonly Case[] = [
     signal: "nodefs.inodesFree",
     value: quantity("5000"),
     observed: { available: 2_000, capacity: 65_536 },
-    used: { disk: { app: [MIB, MIB] } },
+    used: { disk: { app: [MEBIBYTE, MEBIBYTE] } },
     message: "The node was low on resource: inodes. Threshold quantity: 5k, available: 2k. ",
   },
   {
@@ -168,7 +166,7 @@ const CASES: readonly Case[] = [
     signal: "pid.available",
     value: quantity("100"),
     observed: { available: 7, capacity: 4_096 },
-    used: { memory: { app: [MIB] } },
+    used: { memory: { app: [MEBIBYTE] } },
     message: "The node was low on resource: pids. Threshold quantity: 100, available: 7. ",
   },
   {
@@ -176,7 +174,7 @@ const CASES: readonly Case[] = [
     signal: "allocatableMemory.available",
     value: quantity("100Mi"),
     observed: SHORT,
-    used: { memory: { app: [MIB] } },
+    used: { memory: { app: [MEBIBYTE] } },
     message: `${LOW}Container app was using 1Mi, request is 0, has larger consumption of memory. `,
   },
 ];

@@ -1,20 +1,19 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { type MonotonicMs, millis } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import fc from "fast-check";
 import type { MemorySpace } from "../../core/node/memory-reading.ts";
 import type { EvictionThreshold } from "./eviction-thresholds.ts";
 import { needsHeldStalls, planMemorySampling, type StallWindow } from "./memory-sampling.ts";
 
-const MIB = 2 ** 20;
-
 const threshold = (signal: EvictionThreshold["signal"]): EvictionThreshold => ({
   ...{ signal, gracePeriod: undefined, minReclaim: undefined },
-  value: { kind: "quantity", value: 100 * MIB, text: "100Mi" },
+  value: { kind: "quantity", value: 100 * MEBIBYTE, text: "100Mi" },
 });
 const BOTH = [threshold("memory.available"), threshold("allocatableMemory.available")];
 
-const left = (mib: number): MemorySpace => ({ available: mib * MIB, capacity: 16_384 * MIB });
+const left = (mib: number): MemorySpace => ({ available: mib * MEBIBYTE, capacity: 16_384 * MEBIBYTE });
 
 const cases: readonly [name: string, node: number | undefined, pods: number | undefined, nextSampleMs: number][] = [
   ["plenty", 16_000, 16_000, 5000],
@@ -132,7 +131,7 @@ const stallCases: readonly [
       [0, 0],
       [1_000, 900_000],
     ],
-    200 - 1 / MIB,
+    200 - 1 / MEBIBYTE,
     [1_000],
   ],
   [

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { podUid } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { desired, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
 import fc from "fast-check";
 import type { DiskUsage, PodDiskUsage, PodUsage, Usage } from "../../core/node/usage.ts";
@@ -9,7 +10,6 @@ import type { DiskLayout } from "./eviction-signals.ts";
 import type { EvictionSignal } from "./eviction-thresholds.ts";
 import { type EvictionCandidate, rankForEviction } from "./rank-for-eviction.ts";
 
-const MIB = 2 ** 20;
 const ONE_DISK: DiskLayout = { dedicatedImagefs: false, splitContainerfs: false };
 const OWN_IMAGEFS: DiskLayout = { dedicatedImagefs: true, splitContainerfs: false };
 const SPLIT: DiskLayout = { dedicatedImagefs: true, splitContainerfs: true };
@@ -41,8 +41,11 @@ function candidate(name: string, figures: Figures): EvictionCandidate {
   const own = { ...desired(pod, `uid-${name}`), uid: podUid(`uid-${name}`), source: "api" } as const;
   const withPriority = { ...own, pod: { ...pod, spec: { ...pod.spec, priority } } };
   if (unseen) return { pod: withPriority, usage: undefined, disk: undefined };
-  const usage = { usage: { workingSetBytes: memory * MIB, swapBytes: swap * MIB, pids } as Usage, containers: [] };
-  const part = (mib = 0): ReadonlyMap<string, DiskUsage> => new Map([["app", { bytes: mib * MIB, inodes: mib }]]);
+  const usage = {
+    usage: { workingSetBytes: memory * MEBIBYTE, swapBytes: swap * MEBIBYTE, pids } as Usage,
+    containers: [],
+  };
+  const part = (mib = 0): ReadonlyMap<string, DiskUsage> => new Map([["app", { bytes: mib * MEBIBYTE, inodes: mib }]]);
   const { rootfs, logs, volumes } = figures;
   const disk: PodDiskUsage = {
     ...{ rootfs: part(rootfs), logs: part(logs), volumes: part(volumes) },
@@ -267,7 +270,7 @@ test("a ranking is one order of all pods, the same however they come", () => {
       const candidates = all.map((each, index) => candidate(`p${index}`, each));
       const keys = (list: readonly EvictionCandidate[]): string[] =>
         rankForEviction(list, "memory.available", ONE_DISK).map(({ pod, usage }) => {
-          const used = (usage?.usage?.workingSetBytes ?? 0) / MIB;
+          const used = (usage?.usage?.workingSetBytes ?? 0) / MEBIBYTE;
           const request = Number.parseInt(pod.pod.spec.containers[0]?.resources.requests?.memory ?? "0", 10);
           return `${used > request} ${pod.pod.spec.priority} ${used - request}`;
         });

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { RuntimeHealth } from "../../core/node/runtime-health.ts";
 import {
   checkProblem,
@@ -24,7 +25,6 @@ const condition = (type: string, status: string) => ({ type, status, reason: "Wh
 const pod = (ready: boolean, phase = "Running", change: Partial<PodFacts> = {}) => ({
   isWell: isPodWell({ ready, phase, isTerminating: false, isFailing: false, ...change }),
 });
-const MIB = 1_048_576;
 
 const WELL: NodeFacts = {
   runtimes: [runtime("", "")],
@@ -36,8 +36,8 @@ const WELL: NodeFacts = {
   nowMs: NOW_MS,
   isMachineClockRight: true,
   kernelPanic: undefined,
-  memory: { anonBytes: 20 * MIB, budgetBytes: 64 * MIB },
-  agentFlash: { bytes: MIB, budgetBytes: 5 * MIB },
+  memory: { anonBytes: 20 * MEBIBYTE, budgetBytes: 64 * MEBIBYTE },
+  agentFlash: { bytes: MEBIBYTE, budgetBytes: 5 * MEBIBYTE },
   pods: [pod(true), pod(false, "Succeeded"), pod(false, "Running", { isTerminating: true })],
   manifestProblems: [],
 };
@@ -94,10 +94,10 @@ const ROWS: Readonly<Record<NodeState, Row>> = {
   },
   condition: { facts: { conditions: [condition("DiskPressure", "True")] }, summary: "it is short of disk space" },
   memoryOverBudget: {
-    facts: { memory: { anonBytes: 65 * MIB, budgetBytes: 64 * MIB } },
+    facts: { memory: { anonBytes: 65 * MEBIBYTE, budgetBytes: 64 * MEBIBYTE } },
     summary: "the agent exceeds its memory budget",
   },
-  flashOverBudget: { facts: { agentFlash: { bytes: 6 * MIB, budgetBytes: 5 * MIB } } },
+  flashOverBudget: { facts: { agentFlash: { bytes: 6 * MEBIBYTE, budgetBytes: 5 * MEBIBYTE } } },
   clockWrong: { facts: { isMachineClockRight: false } },
   kernelPanicked: { facts: { kernelPanic: { message: "Fatal exception", path: "/var/lib/systemd/pstore/1" } } },
   certificateEnding: {

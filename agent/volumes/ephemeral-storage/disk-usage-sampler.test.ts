@@ -5,6 +5,7 @@ import { dirname } from "node:path";
 import { test } from "node:test";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { type Millis, type MonotonicMs, millis, podUid, seconds } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { runningContainer, usagePod } from "@picolet/test/support/unit/pods/usage-pods.ts";
@@ -17,7 +18,6 @@ import { DiskUsageSampler } from "./disk-usage-sampler.ts";
 const NEVER = new AbortController().signal;
 const NEW = millis(0);
 const RECENT = millis(1);
-const MIB = 2 ** 20;
 
 /** Each reading is later by an amount that the test sets, which makes measurements take that long. */
 class SlowClock extends VirtualClock {
@@ -102,10 +102,10 @@ test("everything of a pod: what containers wrote, in all of their runs, logs, vo
   const pod = disk.add("one");
   const again = { ...runningContainer("one-app"), id: "before" };
   disk.pods[0] = { ...pod, containers: [...pod.containers, again] };
-  disk.write(disk.data("one", "deep/file"), 3 * MIB);
-  disk.write(`${disk.paths.volume("one", "empty-dir", "memory")}/file`, 8 * MIB);
+  disk.write(disk.data("one", "deep/file"), 3 * MEBIBYTE);
+  disk.write(`${disk.paths.volume("one", "empty-dir", "memory")}/file`, 8 * MEBIBYTE);
   disk.write(`${disk.paths.volume("one", "configmap", "config")}/key`, 10);
-  disk.write(disk.folder.at("logs/one/one-app/0.log"), MIB);
+  disk.write(disk.folder.at("logs/one/one-app/0.log"), MEBIBYTE);
   disk.write(disk.paths.etcHosts("one"), 100);
   for (const [id, bytes] of [
     ["one-app", 500],
@@ -117,9 +117,9 @@ test("everything of a pod: what containers wrote, in all of their runs, logs, vo
   assert.deepEqual(usage?.rootfs, new Map([["one-app", { bytes: 570, inodes: 4 }]]));
   assert.deepEqual([...(usage?.volumes.keys() ?? [])], ["data", "config"]);
   const { bytes = 0, inodes } = usage?.volumes.get("data") ?? {};
-  assert.ok(bytes >= 3 * MIB && bytes < 3.1 * MIB, String(bytes));
+  assert.ok(bytes >= 3 * MEBIBYTE && bytes < 3.1 * MEBIBYTE, String(bytes));
   assert.equal(inodes, 3);
-  assert.ok((usage?.logs.get("one-app")?.bytes ?? 0) >= MIB);
+  assert.ok((usage?.logs.get("one-app")?.bytes ?? 0) >= MEBIBYTE);
   assert.ok((usage?.otherBytes ?? 0) >= 100);
   assert.equal(usage?.atMs, disk.clock.wall().getTime());
 });
@@ -128,23 +128,23 @@ test("who is in need has what containers have written counted now, not when thei
   using disk = new Disk();
   disk.add("one");
   disk.written.set("one-app", 10);
-  disk.folders.set("one-app", dirname(disk.write(disk.folder.at("snapshot/fs/file"), 5 * MIB)));
+  disk.folders.set("one-app", dirname(disk.write(disk.folder.at("snapshot/fs/file"), 5 * MEBIBYTE)));
   const bytes = async (maxAge: Millis): Promise<number> =>
     (await disk.looks.disk(maxAge, NEVER)).get(podUid("one"))?.rootfs.get("one-app")?.bytes ?? 0;
   assert.equal(await bytes(seconds(60)), 10);
   const now = await bytes(millis(0));
-  assert.ok(now >= 5 * MIB && now < 5.2 * MIB, String(now));
+  assert.ok(now >= 5 * MEBIBYTE && now < 5.2 * MEBIBYTE, String(now));
 });
 
 test("links lead nowhere else, and a file with two names counts once", async () => {
   using disk = new Disk();
   disk.add("one");
-  const outside = disk.write(disk.folder.at("outside/file"), 8 * MIB);
-  linkSync(disk.write(disk.data("one", "file"), MIB), disk.data("one", "again"));
+  const outside = disk.write(disk.folder.at("outside/file"), 8 * MEBIBYTE);
+  linkSync(disk.write(disk.data("one", "file"), MEBIBYTE), disk.data("one", "again"));
   symlinkSync(dirname(outside), disk.data("one", "folder"));
   symlinkSync(outside, disk.data("one", "link"));
   const bytes = await disk.volumeBytes("one");
-  assert.ok(bytes >= MIB && bytes < 1.5 * MIB, String(bytes));
+  assert.ok(bytes >= MEBIBYTE && bytes < 1.5 * MEBIBYTE, String(bytes));
 });
 
 test("one question to the runtime and one measurement serve all who ask, and all pods", async () => {
@@ -169,16 +169,16 @@ test("a pod whose folders take long is measured less often, and by itself, so th
   await disk.looks.disk(NEW, NEVER);
   disk.clock.lateMs = 0;
   const before = await disk.volumeBytes("slow", RECENT);
-  for (const uid of ["slow", "quick"]) disk.write(disk.data(uid, "more"), MIB);
+  for (const uid of ["slow", "quick"]) disk.write(disk.data(uid, "more"), MEBIBYTE);
   // Together they took 0.6 s, so that each is due after 30.
   await disk.clock.advance(seconds(29));
   assert.equal(await disk.volumeBytes("slow", RECENT), before);
   await disk.clock.advance(seconds(3));
-  assert.ok((await disk.volumeBytes("slow", RECENT)) > MIB);
+  assert.ok((await disk.volumeBytes("slow", RECENT)) > MEBIBYTE);
   // Each by itself was quick, in time that does not pass: they are measured together again.
-  disk.write(disk.data("quick", "most"), MIB);
+  disk.write(disk.data("quick", "most"), MEBIBYTE);
   await disk.clock.advance(millis(1));
-  assert.ok((await disk.volumeBytes("quick")) > 2 * MIB);
+  assert.ok((await disk.volumeBytes("quick")) > 2 * MEBIBYTE);
 });
 
 test("who is in need gets new figures of a pod whose folders take long, as soon as that leaves time to others", async () => {
@@ -187,12 +187,12 @@ test("who is in need gets new figures of a pod whose folders take long, as soon 
   disk.clock.lateMs = 600;
   const before = await disk.volumeBytes("slow");
   disk.clock.lateMs = 0;
-  disk.write(disk.data("slow", "more"), MIB);
+  disk.write(disk.data("slow", "more"), MEBIBYTE);
   await disk.clock.advance(millis(10));
   assert.equal(await disk.volumeBytes("slow"), before);
   await disk.clock.advance(seconds(2));
   assert.equal(await disk.volumeBytes("slow", RECENT), before);
-  assert.ok((await disk.volumeBytes("slow")) > MIB);
+  assert.ok((await disk.volumeBytes("slow")) > MEBIBYTE);
 });
 
 test("a runtime that does not answer leaves the rest to be told; what has ended is not measured", async () => {
@@ -200,9 +200,9 @@ test("a runtime that does not answer leaves the rest to be told; what has ended 
   disk.add("one");
   const ended = disk.add("two");
   disk.pods[1] = { ...ended, status: { phase: "Failed" }, containers: [] };
-  disk.write(disk.data("one", "file"), MIB);
+  disk.write(disk.data("one", "file"), MEBIBYTE);
   disk.isSilent = true;
-  assert.ok((await disk.volumeBytes("one")) >= MIB);
+  assert.ok((await disk.volumeBytes("one")) >= MEBIBYTE);
   await disk.clock.advance(millis(1));
   const usage = await disk.looks.disk(NEW, NEVER);
   assert.deepEqual([...usage.keys()], ["one"]);

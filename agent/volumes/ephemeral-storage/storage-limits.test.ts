@@ -7,6 +7,7 @@ import { test } from "node:test";
 import { WatchSource } from "@picolet/protocol/async/watch.ts";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { type Millis, podUid, seconds } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { DesiredPod, ObservedContainer, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
@@ -23,7 +24,6 @@ import { StorageLimits } from "./storage-limits.ts";
 import { storageExcess } from "./storage-verdict.ts";
 
 const NEVER = new AbortController().signal;
-const MIB = 2 ** 20;
 type Spec = NonNullable<Parameters<typeof podOf>[0]>;
 
 /** Reports when a sleep begins, which means that a round is over. */
@@ -130,7 +130,7 @@ const withEmptyDir = (sizeLimit: string): Spec => ({
 test("an emptyDir beyond its limit gets its pod evicted, with the kubelet's event and message", async () => {
   await using bench = new Bench();
   const pod = bench.add(withEmptyDir("10Mi"));
-  bench.write(`${bench.paths.volume(pod.uid, "empty-dir", "x")}/deep/file`, 11 * MIB);
+  bench.write(`${bench.paths.volume(pod.uid, "empty-dir", "x")}/deep/file`, 11 * MEBIBYTE);
   await bench.round();
   const message = 'Usage of EmptyDir volume "x" exceeds the limit "10Mi". ';
   const decision = { kind: "storageExceeded", message: message.trim() };
@@ -151,14 +151,14 @@ test("a pod's limit is over all that it keeps: volumes, logs, ConfigMaps and its
     containers: [{ name: "app", image: "app", resources }],
   });
   const volume = bench.paths.volume(pod.uid, "empty-dir", "x");
-  bench.write(`${volume}/file`, MIB);
-  bench.write(`${bench.paths.volume(pod.uid, "empty-dir", "memory")}/file`, 8 * MIB);
-  bench.write(`${bench.paths.volume(pod.uid, "configmap", "cm")}/file`, MIB / 2);
-  bench.write(`${bench.paths.logs(pod)}/app/0.log`, MIB);
-  bench.written.set("app", MIB);
+  bench.write(`${volume}/file`, MEBIBYTE);
+  bench.write(`${bench.paths.volume(pod.uid, "empty-dir", "memory")}/file`, 8 * MEBIBYTE);
+  bench.write(`${bench.paths.volume(pod.uid, "configmap", "cm")}/file`, MEBIBYTE / 2);
+  bench.write(`${bench.paths.logs(pod)}/app/0.log`, MEBIBYTE);
+  bench.written.set("app", MEBIBYTE);
   await bench.round();
   assert.equal(bench.ended.length, 0);
-  bench.written.set("app", 2 * MIB);
+  bench.written.set("app", 2 * MEBIBYTE);
   await bench.round();
   assert.equal(
     bench.ended[0]?.how.message,
@@ -172,10 +172,10 @@ test("a runtime that says nothing holds up no judgement of volumes, and is said 
   const spec: Spec = { ...withEmptyDir("1Gi"), containers: [{ name: "app", image: "app", resources }] };
   const pods = [bench.add(spec), bench.add(spec), bench.add(spec)];
   bench.isSilent = true;
-  bench.written.set("app", 8 * MIB);
+  bench.written.set("app", 8 * MEBIBYTE);
   await bench.round();
   assert.deepEqual(bench.ended, []);
-  for (const { uid } of pods) bench.write(`${bench.paths.volume(uid, "empty-dir", "x")}/file`, 2 * MIB);
+  for (const { uid } of pods) bench.write(`${bench.paths.volume(uid, "empty-dir", "x")}/file`, 2 * MEBIBYTE);
   await bench.round();
   assert.deepEqual(
     bench.ended.map(({ uid }) => uid),
@@ -196,9 +196,9 @@ test("a container has its own limit", () => {
     containers: new Map([["small", small]]),
     otherBytes: 0,
   });
-  assert.equal(storageExcess(pod, usage(MIB)), undefined);
+  assert.equal(storageExcess(pod, usage(MEBIBYTE)), undefined);
   assert.equal(
-    storageExcess(pod, usage(MIB + 1)),
+    storageExcess(pod, usage(MEBIBYTE + 1)),
     'Container small exceeded its local ephemeral storage limit "1Mi". ',
   );
 });
@@ -208,7 +208,7 @@ test("a static pod is critical: it is told of and left alone, once", async () =>
   const spec = withEmptyDir("1Mi");
   const resources = { limits: { "ephemeral-storage": "1Gi" } };
   const pod = bench.add({ ...spec, containers: [{ name: "app", image: "app", resources }] }, "file");
-  bench.write(`${bench.paths.volume(pod.uid, "empty-dir", "x")}/file`, 2 * MIB);
+  bench.write(`${bench.paths.volume(pod.uid, "empty-dir", "x")}/file`, 2 * MEBIBYTE);
   await bench.round();
   await bench.round();
   await bench.round();
@@ -233,11 +233,11 @@ test("while no pod has a limit there is no timer", async () => {
 test("what is not there takes nothing, and a file with two names counts once", async () => {
   using folder = new TempFolder();
   mkdirSync(folder.at("a"));
-  writeFileSync(folder.at("a/file"), Buffer.alloc(MIB, 1));
+  writeFileSync(folder.at("a/file"), Buffer.alloc(MEBIBYTE, 1));
   linkSync(folder.at("a/file"), folder.at("a/again"));
   const usage = await diskUsage([folder.at("a"), folder.at("none")], NEVER);
   const { bytes = 0, inodes } = usage.get(folder.at("a")) ?? {};
-  assert.ok(bytes >= MIB && bytes < 1.5 * MIB, String(bytes));
+  assert.ok(bytes >= MEBIBYTE && bytes < 1.5 * MEBIBYTE, String(bytes));
   assert.equal(inodes, 2);
   assert.equal(usage.has(folder.at("none")), false);
   rmSync(folder.at("a"), { recursive: true });
@@ -249,7 +249,7 @@ test("no usage makes the verdict fail, and none is one for a pod within its limi
   fc.assert(
     fc.property(fc.nat(), fc.nat(), (bytes, other) => {
       const usage = { volumes: new Map([["x", bytes]]), containers: new Map([["app", other]]), otherBytes: other };
-      assert.equal(storageExcess(pod, usage) !== undefined, bytes > 10 * MIB);
+      assert.equal(storageExcess(pod, usage) !== undefined, bytes > 10 * MEBIBYTE);
     }),
   );
 });

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { KubeClient, ResourceType } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { seconds } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { ADMIN_USER, type Json, TestApiServer } from "@picolet/test/support/unit/embedded/api-server.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import type { UserInfo } from "../api/resource-definition.ts";
@@ -25,7 +26,6 @@ const REVIEWS: ResourceType = {
 const board = (name: string): UserInfo => ({
   ...{ name: `system:node:${name}`, uid: "", groups: ["system:nodes", "system:authenticated"], extra: {} },
 });
-const MIB = 1024 * 1024;
 
 interface Bench extends AsyncDisposable {
   readonly server: TestApiServer;
@@ -216,7 +216,7 @@ test("a board cannot fill the disk with its Node: bytes have a size and a pace",
   };
   assert.equal((await refusal(fill(60, ""))).code, 413);
   const { done, message } = await until429((n) => fill(40, `${n}-`));
-  assert.ok(done * 400_000 <= 17 * MIB, String(done));
+  assert.ok(done * 400_000 <= 17 * MEBIBYTE, String(done));
   assert.match(message, /bytes of objects a second/);
   await bench.clock.advance(seconds(4));
   assert.equal((await until429((n) => fill(40, `later${n}-`))).done, 1);
@@ -235,12 +235,12 @@ test("reviews and tokens have a pace; the administrator has none", async () => {
 });
 
 test("before the disk is full boards are refused, then users, and administrators never", async () => {
-  let free = 100 * MIB;
-  const diskSpace = (): { freeBytes: number; totalBytes: number } => ({ freeBytes: free, totalBytes: 1000 * MIB });
+  let free = 100 * MEBIBYTE;
+  const diskSpace = (): { freeBytes: number; totalBytes: number } => ({ freeBytes: free, totalBytes: 1000 * MEBIBYTE });
   await using bench = await start({ diskSpace });
   const a = bench.as(board("a"));
   await makeEvent(a, "e1");
-  free = 31 * MIB;
+  free = 31 * MEBIBYTE;
   await bench.clock.advance(seconds(1));
   const full = await refusal(makeEvent(a, "e2"));
   assert.deepEqual([full.code, full.after], [507, 30]);
@@ -250,13 +250,13 @@ test("before the disk is full boards are refused, then users, and administrators
   );
   // It goes on with what is there, for now.
   await a.patch(EVENTS, { namespace: "default", name: "e1" }, "merge", { count: 2 }, {}, never);
-  free = 10 * MIB;
+  free = 10 * MEBIBYTE;
   await bench.clock.advance(seconds(1));
   const patch = a.patch(EVENTS, { namespace: "default", name: "e1" }, "merge", { count: 3 }, {}, never);
   assert.equal((await refusal(patch)).code, 507);
   await makeEvent(bench.admin, "of-admin");
   await bench.admin.delete(EVENTS, { namespace: "default", name: "e1" }, {}, never);
-  free = 100 * MIB;
+  free = 100 * MEBIBYTE;
   await bench.clock.advance(seconds(1));
   await makeEvent(a, "e3");
   assert.deepEqual(
@@ -266,7 +266,7 @@ test("before the disk is full boards are refused, then users, and administrators
 });
 
 test("a store with a limit refuses boards before it is reached", async () => {
-  await using bench = await start({ maxStoreBytes: 4 * MIB });
+  await using bench = await start({ maxStoreBytes: 4 * MEBIBYTE });
   const map = core("configmaps", "ConfigMap", true);
   const data = { a: "x".repeat(500_000) };
   for (let n = 0; n < 7; n += 1) {

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { classify, FLOW_BYTES, MAX_LIST_BYTES, RequestFairness, TOTAL_BYTES } from "./request-fairness.ts";
 import { parsePath } from "./request-info.ts";
@@ -91,8 +92,6 @@ test("streams are counted until they end, and answers until they are sent", asyn
   again[Symbol.dispose]();
   assert.deepEqual(fairness.load, { seats: 0, waiting: 0, bytes: 0, streams: 1 });
 });
-
-const MEBIBYTE = 1024 * 1024;
 
 test("streams of a flow wait for what its clients leave unread, in turn, and no other flow's do", async () => {
   const fairness = new RequestFairness({ clock: new VirtualClock(), count: () => 0 });

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { type TestContext, test } from "node:test";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import { pipePair } from "@picolet/test/support/unit/streaming/memory-pipe.ts";
 import type { BytePipe } from "../../pipes/byte-pipe.ts";
 import { MAX_UNREAD_BYTES } from "../../pipes/inbound-queue.ts";
@@ -20,7 +21,6 @@ import {
 import type { SpdyStream } from "./spdy-stream.ts";
 
 const NEVER = new AbortController().signal;
-const KIB = 1024;
 
 async function readAll(stream: SpdyStream): Promise<Buffer> {
   const pieces: Uint8Array[] = [];
@@ -100,7 +100,7 @@ test("streams carry bytes both ways and are closed by halves", async (t) => {
     await stream.write(all, NEVER);
     stream.end();
   });
-  const contents = Array.from({ length: 8 }, () => randomBytes(300 * KIB));
+  const contents = Array.from({ length: 8 }, () => randomBytes(300 * KIBIBYTE));
   const answers = contents.map(async (content) => {
     const stream = await client.open({ name: "ünï" }, NEVER);
     await stream.write(content, NEVER);
@@ -119,12 +119,12 @@ test("a reader that stops holds up its writer, and what is held is bounded", asy
   const stream = await client.open({}, NEVER);
   let written = 0;
   const writing = (async () => {
-    for (; written < 4096 * KIB; written += 32 * KIB) await stream.write(Buffer.alloc(32 * KIB), NEVER);
+    for (; written < 4096 * KIBIBYTE; written += 32 * KIBIBYTE) await stream.write(Buffer.alloc(32 * KIBIBYTE), NEVER);
     stream.end();
   })();
   await turns(300);
-  assert.ok(written <= MAX_UNREAD_BYTES + 192 * KIB, `${written} bytes were taken`);
-  assert.equal((await readAll(await accepted.promise)).length, 4096 * KIB);
+  assert.ok(written <= MAX_UNREAD_BYTES + 192 * KIBIBYTE, `${written} bytes were taken`);
+  assert.equal((await readAll(await accepted.promise)).length, 4096 * KIBIBYTE);
   await writing;
 });
 
@@ -168,8 +168,8 @@ test("windows are heeded and given back once the peer shows that it knows of the
   await peer.send(windowUpdateFrame(1, 100));
   assert.equal((await peer.next())?.kind, "data");
   await writing;
-  await peer.send(dataFrame(1, true, Buffer.alloc(40 * KIB)));
-  assert.equal((await readAll(stream)).length, 40 * KIB);
+  await peer.send(dataFrame(1, true, Buffer.alloc(40 * KIBIBYTE)));
+  assert.equal((await readAll(stream)).length, 40 * KIBIBYTE);
   const updates = [await peer.next(), await peer.next()].map((frame) =>
     frame?.kind === "windowUpdate" ? frame.id : -1,
   );
@@ -179,12 +179,12 @@ test("windows are heeded and given back once the peer shows that it knows of the
 test("a peer without windows is sent none, and its reading is the only limit", async (t) => {
   const accepted = Promise.withResolvers<SpdyStream>();
   const { peer } = withPeer(t, "server", (stream) => accepted.resolve(stream));
-  await peer.send(peer.synStream(1), dataFrame(1, true, Buffer.alloc(200 * KIB)));
+  await peer.send(peer.synStream(1), dataFrame(1, true, Buffer.alloc(200 * KIBIBYTE)));
   const stream = await accepted.promise;
-  assert.equal((await readAll(stream)).length, 200 * KIB);
-  const writing = stream.write(Buffer.alloc(200 * KIB), NEVER).then(() => stream.end());
+  assert.equal((await readAll(stream)).length, 200 * KIBIBYTE);
+  const writing = stream.write(Buffer.alloc(200 * KIBIBYTE), NEVER).then(() => stream.end());
   let got = 0;
-  for (let frame = await peer.next(); got < 200 * KIB && frame !== undefined; frame = await peer.next()) {
+  for (let frame = await peer.next(); got < 200 * KIBIBYTE && frame !== undefined; frame = await peer.next()) {
     assert.ok(frame.kind === "synReply" || frame.kind === "data");
     if (frame.kind === "data") got += frame.bytes.length;
   }

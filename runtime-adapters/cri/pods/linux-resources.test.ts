@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
+import { GIBIBYTE } from "@picolet/protocol/units.ts";
 import { POD_CONFIG_SETTINGS } from "@picolet/test/support/unit/cri/cri-adapters.ts";
 import { TempFolder } from "@picolet/test/support/unit/machine/temp-folder.ts";
 import { parsedPod } from "@picolet/test/support/unit/pods/parsed-manifests.ts";
@@ -8,11 +9,10 @@ import { containerResources, type ResourceSettings } from "./linux-resources.ts"
 import { type RuntimeMachine, readRuntimeMachine } from "./runtime-machine.ts";
 
 type Fields = Readonly<Record<string, unknown>>;
-const GIB = 2 ** 30;
 const V2: RuntimeMachine = {
   unifiedCgroups: true,
   swapAccounting: true,
-  swapBytes: 2 * GIB,
+  swapBytes: 2 * GIBIBYTE,
   hugePageSizes: ["2MB", "1GB"],
 };
 
@@ -55,14 +55,14 @@ test("on CPUs of its own a container has no quota; on shared ones it keeps it", 
 test("a container without limits has those of the pod as a whole", () => {
   const spec = { resources: { limits: { cpu: "2", memory: "1Gi", "hugepages-2Mi": "4Mi" } } };
   const own = resourcesOf({}, { machine: V2 }, spec);
-  assert.deepEqual([own.cpuQuota, own.cpuShares, own.memoryLimitInBytes], [200_000, 2048, GIB]);
+  assert.deepEqual([own.cpuQuota, own.cpuShares, own.memoryLimitInBytes], [200_000, 2048, GIBIBYTE]);
   assert.deepEqual(own.hugepageLimits, [
     { pageSize: "2MB", limit: 4 * 2 ** 20 },
     { pageSize: "1GB", limit: 0 },
   ]);
   const less = { limits: { cpu: "1", memory: "512Mi", "hugepages-2Mi": "2Mi" }, requests: { memory: "512Mi" } };
   const limited = resourcesOf(less, { machine: V2 }, spec);
-  assert.deepEqual([limited.cpuQuota, limited.memoryLimitInBytes], [100_000, GIB / 2]);
+  assert.deepEqual([limited.cpuQuota, limited.memoryLimitInBytes], [100_000, GIBIBYTE / 2]);
   assert.equal(limited.hugepageLimits?.[0]?.limit, 2 * 2 ** 20);
 });
 
@@ -77,29 +77,33 @@ test("pods do not swap, but for burstable ones where the node lets them", () => 
   const swapOf = (settings: Partial<ResourceSettings>, resources: Fields = memory, spec: Fields = {}) =>
     resourcesOf(resources, { machine: V2, ...settings }, spec).unified?.get("memory.swap.max");
   assert.equal(swapOf({}), "0");
-  assert.equal(swapOf({ limitedSwap: true }), String(GIB / 2), "a quarter of the memory, so a quarter of the swap");
+  assert.equal(
+    swapOf({ limitedSwap: true }),
+    String(GIBIBYTE / 2),
+    "a quarter of the memory, so a quarter of the swap",
+  );
   assert.equal(swapOf({ limitedSwap: true }, {}), "0");
   assert.equal(swapOf({ limitedSwap: true }, memory, { priority: 2_000_000_000 }), "0");
   assert.equal(swapOf({ machine: { ...V2, swapAccounting: false } }), undefined);
   const v1 = resourcesOf(memory, { machine: { ...V2, unifiedCgroups: false } });
-  assert.deepEqual([v1.memorySwapLimitInBytes, v1.unified?.size], [GIB / 2, 0]);
+  assert.deepEqual([v1.memorySwapLimitInBytes, v1.unified?.size], [GIBIBYTE / 2, 0]);
 });
 
 test("with cgroup v2 memory that is requested is kept, and containers are slowed down before their limit", () => {
-  const memoryQos = { throttlingFactor: 0.5, allocatableBytes: GIB, pageBytes: 4096 };
+  const memoryQos = { throttlingFactor: 0.5, allocatableBytes: GIBIBYTE, pageBytes: 4096 };
   const settings = { machine: V2, cgroups: { ...POD_CONFIG_SETTINGS.cgroups, memoryQos } };
   const unified = (resources: Fields, more: Partial<ResourceSettings> = {}) => {
     const { unified: values } = resourcesOf(resources, { ...settings, ...more });
     return ["min", "low", "high"].map((name) => values?.get(`memory.${name}`));
   };
-  const [request, limit] = [String(GIB / 4), String(GIB / 2)];
+  const [request, limit] = [String(GIBIBYTE / 4), String(GIBIBYTE / 2)];
   assert.deepEqual(unified({ requests: { memory: request }, limits: { memory: limit } }), [
     "0",
     request,
-    String((3 * GIB) / 8),
+    String((3 * GIBIBYTE) / 8),
   ]);
   assert.deepEqual(unified({ limits: { memory: limit, cpu: "1" } }), [limit, "0", "max"]);
-  assert.deepEqual(unified({}), ["0", "0", String(GIB / 2)]);
+  assert.deepEqual(unified({}), ["0", "0", String(GIBIBYTE / 2)]);
   const v1 = { machine: { ...V2, unifiedCgroups: false } };
   assert.deepEqual(unified({ limits: { memory: limit } }, v1), [undefined, undefined, undefined]);
 });

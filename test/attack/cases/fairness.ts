@@ -5,13 +5,13 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { connect, type TLSSocket } from "node:tls";
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import type { AttackCase } from "../attack-case.ts";
 import type { ApiAnswer, AttackBoard, AttackGround, RawTunnel } from "../attack-ground.ts";
 
 const EVENTS = "/api/v1/namespaces/default/events";
 const REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-const KIB = 1024;
 
 const event = (name: string, message: string) => ({
   ...{ apiVersion: "v1", kind: "Event", metadata: { name }, reason: "Flood", type: "Normal", message },
@@ -67,12 +67,12 @@ export const cases: readonly AttackCase[] = [
     maxWaitMs: 100,
     run: async (ground) => {
       const board = await ground.board();
-      const answers = await flood(3000, (n) => board.api.create(EVENTS, event(`f-${n}`, "x".repeat(12 * KIB))));
+      const answers = await flood(3000, (n) => board.api.create(EVENTS, event(`f-${n}`, "x".repeat(12 * KIBIBYTE))));
       const late = refused(answers);
       assert.ok(answers.length - late.length < 1000, `${answers.length - late.length} were taken`);
       assert.ok(late.every(({ headers }) => Number(headers["retry-after"]) >= 1));
       assert.match(JSON.stringify(late[0]?.body), /limit reached on type User for key system:node:/);
-      const { status } = await board.api.create(EVENTS, event("large", "x".repeat(17 * KIB)));
+      const { status } = await board.api.create(EVENTS, event("large", "x".repeat(17 * KIBIBYTE)));
       assert.equal(status, 413);
     },
   },

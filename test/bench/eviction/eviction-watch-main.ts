@@ -5,6 +5,7 @@ import { planMemorySampling } from "@picolet/agent/plan/eviction/memory-sampling
 import { detectCgroups } from "@picolet/agent/resources/cgroup-hierarchies.ts";
 import { MemoryGauge } from "@picolet/agent/stats/memory-gauge.ts";
 import type { MonotonicMs } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 
 export interface WatchOrder {
   readonly podsCgroup: string;
@@ -17,7 +18,6 @@ export interface WatchAnswer {
   readonly alertPercent: readonly number[];
 }
 
-const MIB = 1024 * 1024;
 const MEASUREMENTS = 5;
 /** In each of them. */
 const LOOKS = 1000;
@@ -33,12 +33,12 @@ const thresholds = evictionThresholds({
  * @param leftMiB distance beyond the threshold, which decides how often memory is sampled
  */
 function percentsOf(gauge: MemoryGauge, leftMiB: number, nearBytes: number): number[] {
-  const space = { available: (100 + leftMiB) * MIB, capacity: 16_384 * MIB };
+  const space = { available: (100 + leftMiB) * MEBIBYTE, capacity: 16_384 * MEBIBYTE };
   const seen = { node: space, pods: space, stalledUs: 0 };
   const now = 0 as MonotonicMs;
   const { nextSampleIn, window } = planMemorySampling(thresholds, { reading: seen, window: undefined, now });
   const look = (): void => {
-    planMemorySampling(thresholds, { reading: gauge.read({ near: nearBytes, short: 100 * MIB }), window, now });
+    planMemorySampling(thresholds, { reading: gauge.read({ near: nearBytes, short: 100 * MEBIBYTE }), window, now });
   };
   for (let index = 0; index < WARM_UP_LOOKS; index += 1) look();
   return Array.from({ length: MEASUREMENTS }, () => {

@@ -6,6 +6,7 @@ import { open } from "node:fs/promises";
 import { totalmem } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { allReady, containerIdOf, containerPod } from "../../support/agent/node-fixtures.ts";
 import type { Containerd } from "../../support/containerd/containerd.ts";
 import { BUSYBOX_IMAGE } from "../../support/containerd/test-images.ts";
@@ -26,10 +27,9 @@ export interface Leak {
   readonly lost: readonly string[];
 }
 
-const MIB = 1024 * 1024;
 /** The limit of all pods together, and how much of it must stay free. */
-const PODS_BYTES = 400 * MIB;
-const THRESHOLD_BYTES = 100 * MIB;
+const PODS_BYTES = 400 * MEBIBYTE;
+const THRESHOLD_BYTES = 100 * MEBIBYTE;
 /** Beside the pod that leaks: one that has much and asked for it, one that has little, one that asked for nothing. */
 const OTHERS = {
   big: { script: "exec /go/load hold 150", requests: { memory: "180Mi" } },
@@ -115,7 +115,7 @@ export class LeakBoard implements AsyncDisposable {
     return {
       how: reason === "Evicted" && !wasKilled ? "evicted" : "OOM killed",
       crossingToGoneMs: seen.crossingToGoneMs,
-      overshootMiB: Math.max(0, (seen.peakBytes - this.#crossingBytes()) / MIB),
+      overshootMiB: Math.max(0, (seen.peakBytes - this.#crossingBytes()) / MEBIBYTE),
       lost: [...this.#pids].filter(([, pid]) => !isAlive(pid)).map(([name]) => name),
     };
   }

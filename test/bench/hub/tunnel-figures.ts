@@ -8,6 +8,7 @@
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { RuntimeService } from "@picolet/runtime-cri/wire/cri-messages.ts";
 import { GrpcClient } from "@picolet/runtime-cri/wire/grpc-client.ts";
 import type { PodsByName } from "@picolet/scripts/start/follow-pods.ts";
@@ -75,7 +76,6 @@ const HALF_OPENS = 2;
 const LOG_READS = 3;
 /** One way. It is far above the machine's own delays, so that round trips can be distinguished. */
 const RECONNECT_LATENCY_MS = 150;
-const MIB = 1024 * 1024;
 const LOG_LINE = "0123456789".repeat(10);
 
 /** What is timed. */
@@ -447,7 +447,7 @@ const EXEC_LIMIT_MS = 60_000;
 /** MiB a second of a log that is all there, read through the API server. */
 async function logThroughput(board: JoinedBoard, mebibytes: number): Promise<number[]> {
   const { api, node } = board;
-  const lines = Math.ceil((mebibytes * MIB) / (LOG_LINE.length + 1));
+  const lines = Math.ceil((mebibytes * MEBIBYTE) / (LOG_LINE.length + 1));
   const script = `yes ${LOG_LINE} | head -n ${lines}`;
   await api.create(containerPod("log", script, { restartPolicy: "Never" }));
   const hasEnded = (pods: PodsByName): boolean => pods.get("log")?.status?.phase === "Succeeded";
@@ -455,7 +455,7 @@ async function logThroughput(board: JoinedBoard, mebibytes: number): Promise<num
   const samples = await repeated(LOG_READS, async () => {
     const { bytes, seconds } = await api.readLog("log");
     if (bytes !== lines * (LOG_LINE.length + 1)) throw new Error(`the log has ${bytes} bytes`);
-    return bytes / MIB / seconds;
+    return bytes / MEBIBYTE / seconds;
   });
   await board.drain();
   return samples;

@@ -3,6 +3,8 @@
  * object to the file of its class; an object without a place of its own (arrays, strings, scopes, bytecode) to its only
  * keeper (its immediate dominator).
  */
+
+import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import type { HeapSnapshot } from "./heap-snapshot.ts";
 
 /** The kinds of a node. */
@@ -43,7 +45,6 @@ export interface HeapSources {
 /** Kept by more than one, or by V8 and Node alone. */
 const SHARED = "(shared, or of V8's and Node's start)";
 const NONE = 0xffffffff;
-const KIB = 1024;
 
 export function heapByOwner(snapshot: HeapSnapshot, sources: HeapSources): HeapByOwner {
   const graph = new Graph(snapshot);
@@ -61,7 +62,7 @@ export function heapByOwner(snapshot: HeapSnapshot, sources: HeapSources): HeapB
     const dominator = dominators[node] ?? 0;
     const owner = seeds.get(node) ?? (dominator === node ? undefined : owners[dominator]);
     owners[node] = owner;
-    const kib = graph.size(node) / KIB;
+    const kib = graph.size(node) / KIBIBYTE;
     if (kib === 0) continue;
     if (texts.inNode.has(node)) {
       nodeTextsKiB += kib;

@@ -12,6 +12,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
+import { KIBIBYTE, MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { AgentNode } from "../../support/agent/agent-process.ts";
 import { Containerd } from "../../support/containerd/containerd.ts";
 import { TempFolder } from "../../support/unit/machine/temp-folder.ts";
@@ -166,13 +167,11 @@ type Untraced = Omit<LeanFigures, "systemCalls" | keyof LiveHeap>;
 /** At last, as the inspector takes memory itself. */
 export async function liveHeapMiB(node: AgentNode): Promise<number> {
   using inspector = await Inspector.open(node.pid, () => node.log);
-  return round((await inspector.evaluate<number>(LIVE_HEAP)) / MIB);
+  return round((await inspector.evaluate<number>(LIVE_HEAP)) / MEBIBYTE);
 }
 
 /** One collection: two in a row would throw away the code that runs once in a while. */
 const LIVE_HEAP = `gc(), process.getBuiltinModule("v8").getHeapStatistics().used_heap_size`;
-const KIB = 1024;
-const MIB = 1024 * KIB;
 
 function memoryFigures(pid: number): Memory {
   const { rssMiB, anonMiB } = memoryOf(pid);
@@ -180,8 +179,8 @@ function memoryFigures(pid: number): Memory {
   const { "V8 heap": _, "V8 code": __, ...others } = anonKiB;
   return {
     ...{ anonMiB, rssMiB },
-    besideNodeMiB: round(rssMiB - (filesKiB.node ?? 0) / KIB),
-    outsideHeapMiB: round(Object.values(others).reduce((sum, kib) => sum + kib, 0) / KIB),
+    besideNodeMiB: round(rssMiB - (filesKiB.node ?? 0) / KIBIBYTE),
+    outsideHeapMiB: round(Object.values(others).reduce((sum, kib) => sum + kib, 0) / KIBIBYTE),
   };
 }
 

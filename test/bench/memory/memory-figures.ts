@@ -5,6 +5,7 @@
  */
 import { setTimeout as delay } from "node:timers/promises";
 import type { HeapSpaceInfo } from "node:v8";
+import { KIBIBYTE, MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { AgentNode } from "../../support/agent/agent-process.ts";
 import { allReady, containerPod, nodeWith } from "../../support/agent/node-fixtures.ts";
 import { Containerd } from "../../support/containerd/containerd.ts";
@@ -30,8 +31,6 @@ const SAMPLE_INTERVAL_MS = 2000;
 const MAX_FILES = 60;
 /** While a snapshot is taken, an agent exceeds its budget and would restart. */
 const CONFIG = { budget: { memoryBytes: "1Gi" } };
-const KIB = 1024;
-const MIB = 1024 * KIB;
 
 interface Spaces {
   readonly spaces: readonly HeapSpaceInfo[];
@@ -159,7 +158,7 @@ async function memoryOfAgent(node: AgentNode, sources: AgentSources): Promise<Ag
     ...mappingsOf(mapped),
     heapMiB: heapSpaces(mapped, statistics, heap),
     mallocMiB: mallocOf(mapped, statistics, { sqliteBytes, nodeTextsKiB: heap.nodeTextsKiB }),
-    filesMiB: sorted(mapValues(mapped.filesKiB, (kib) => round(kib / KIB))),
+    filesMiB: sorted(mapValues(mapped.filesKiB, (kib) => round(kib / KIBIBYTE))),
     folders: figuresOf(byFolder(owned)),
     sourceFiles: figuresOf(owned, MAX_FILES),
   };
@@ -168,7 +167,7 @@ async function memoryOfAgent(node: AgentNode, sources: AgentSources): Promise<Ag
 function mappingsOf({ anonKiB }: MappedMemory): Pick<AgentMemory, "mappingsMiB" | "attributedPercent"> {
   const sum = Object.values(anonKiB).reduce((all, kib) => all + kib, 0);
   return {
-    mappingsMiB: mapValues(anonKiB, (kib) => round(kib / KIB)),
+    mappingsMiB: mapValues(anonKiB, (kib) => round(kib / KIBIBYTE)),
     attributedPercent: round(100 * (1 - anonKiB["not attributed"] / sum)),
   };
 }
@@ -177,13 +176,13 @@ function mappingsOf({ anonKiB }: MappedMemory): Pick<AgentMemory, "mappingsMiB" 
 function heapSpaces(mapped: MappedMemory, { spaces }: Spaces, { heapKiB }: HeapByOwner): Record<string, number> {
   const used: Record<string, number> = {};
   for (const { space_name, space_used_size } of spaces)
-    if (space_used_size > 0) used[space_name] = round(space_used_size / MIB);
+    if (space_used_size > 0) used[space_name] = round(space_used_size / MEBIBYTE);
   const usedMiB = Object.values(used).reduce((sum, mib) => sum + mib, 0);
-  const pagesMiB = (mapped.anonKiB["V8 heap"] + mapped.anonKiB["V8 code"]) / KIB;
+  const pagesMiB = (mapped.anonKiB["V8 heap"] + mapped.anonKiB["V8 code"]) / KIBIBYTE;
   return {
     ...used,
     "free within its pages": round(pagesMiB - usedMiB),
-    "of what is used: garbage": round(usedMiB - heapKiB / KIB),
+    "of what is used: garbage": round(usedMiB - heapKiB / KIBIBYTE),
   };
 }
 
@@ -193,14 +192,14 @@ function mallocOf(
   { sqliteBytes, nodeTextsKiB }: { readonly sqliteBytes: number; readonly nodeTextsKiB: number },
 ): Record<string, number> {
   const known = {
-    "array buffers": round(usage.arrayBuffers / MIB),
+    "array buffers": round(usage.arrayBuffers / MEBIBYTE),
     "other external memory of V8's": round(
-      Math.max(0, (usage.external - usage.arrayBuffers) / MIB - nodeTextsKiB / KIB),
+      Math.max(0, (usage.external - usage.arrayBuffers) / MEBIBYTE - nodeTextsKiB / KIBIBYTE),
     ),
-    "V8's own": round(heap.malloced_memory / MIB),
-    "SQLite's page caches, at most": round(sqliteBytes / MIB),
+    "V8's own": round(heap.malloced_memory / MEBIBYTE),
+    "SQLite's page caches, at most": round(sqliteBytes / MEBIBYTE),
   };
-  const allMiB = (mapped.anonKiB["malloc: brk"] + mapped.anonKiB["malloc: mapped"]) / KIB;
+  const allMiB = (mapped.anonKiB["malloc: brk"] + mapped.anonKiB["malloc: mapped"]) / KIBIBYTE;
   const knownMiB = Object.values(known).reduce((sum, mib) => sum + mib, 0);
   return { ...known, "of Node, OpenSSL, SQLite and what is freed": round(allMiB - knownMiB) };
 }

@@ -1,13 +1,13 @@
 /** In-place resize of running pods. */
 import assert from "node:assert/strict";
 import type { V1Container, V1Pod, V1ResourceRequirements } from "@kubernetes/client-node";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { area, type ConformanceTest } from "../framework/conformance-test.ts";
 import { ApiError } from "../framework/kube-api.ts";
 import type { TestContext } from "../framework/test-context.ts";
 import { restartsOf, statusOf, type TestPod } from "../framework/test-pod.ts";
 import { STAYS } from "../framework/traces.ts";
 
-const MIB = 1024 * 1024;
 const MEMORY = "cat /sys/fs/cgroup/memory.max 2>/dev/null || cat /sys/fs/cgroup/memory/memory.limit_in_bytes";
 const CPU =
   "cat /sys/fs/cgroup/cpu.max 2>/dev/null || echo $(cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us) $(cat /sys/fs/cgroup/cpu/cpu.cfs_period_us)";
@@ -53,7 +53,7 @@ const resizes = area("[sig-node] Pod InPlace Resize Container", (should) => {
       const summary = JSON.stringify({ containers: [{ name: "test", resources: { limits, requests } }] });
       assert.equal(completed.message, `Pod resize completed: ${summary}`);
       const mebibytes = Number.parseInt(to.limits?.memory ?? "", 10);
-      assert.equal((await pod.shell(MEMORY)).trim(), String(mebibytes * MIB));
+      assert.equal((await pod.shell(MEMORY)).trim(), String(mebibytes * MEBIBYTE));
       const [quota, period] = (await pod.shell(CPU)).trim().split(" ").map(Number);
       assert.equal(((quota ?? 0) / (period ?? 1)) * 1000, Number.parseInt(to.limits?.cpu ?? "", 10));
     });
@@ -79,7 +79,7 @@ const resizes = area("[sig-node] Pod InPlace Resize Container", (should) => {
       );
     });
     assert.equal(restartsOf(resized), 1);
-    assert.equal((await pod.shell(MEMORY)).trim(), String(64 * MIB));
+    assert.equal((await pod.shell(MEMORY)).trim(), String(64 * MEBIBYTE));
   });
 
   should("change a sidecar without a restart", async (t) => {
@@ -95,7 +95,7 @@ const resizes = area("[sig-node] Pod InPlace Resize Container", (should) => {
     });
     assert.deepEqual(sidecarOf(resized)?.resources, to);
     assert.equal(sidecarOf(resized)?.restartCount, 0);
-    assert.equal((await pod.shell(MEMORY, "side")).trim(), String(48 * MIB));
+    assert.equal((await pod.shell(MEMORY, "side")).trim(), String(48 * MEBIBYTE));
   });
 
   should("not decrease a memory limit below what is in use, and take that back", async (t) => {
@@ -115,7 +115,7 @@ const resizes = area("[sig-node] Pod InPlace Resize Container", (should) => {
     const back = await pod.until("an end of the resize", done);
     assert.equal(limitOf(back, "memory"), "32Mi");
     assert.equal(restartsOf(back), 0);
-    assert.equal((await pod.shell(MEMORY)).trim(), String(32 * MIB));
+    assert.equal((await pod.shell(MEMORY)).trim(), String(32 * MEBIBYTE));
   });
 
   should("say that a resize to more than the node has is infeasible", async (t) => {

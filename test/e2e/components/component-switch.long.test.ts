@@ -4,17 +4,18 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { isReady } from "@picolet/scripts/start/follow-pods.ts";
 import { edgectl, SLEEP_SCRIPT } from "../../support/agent/node-fixtures.ts";
 import { containerdMissing } from "../../support/containerd/containerd.ts";
 import { importSays, pushDual } from "../../support/containerd/dual-image.ts";
 import { Registry, registryMissing } from "../../support/containerd/real-registry.ts";
 import { kubectlMissing } from "../../support/hub/test-fleet.ts";
-import { MIB, PressedNode } from "../../support/pressure/pressed-node.ts";
+import { PressedNode } from "../../support/pressure/pressed-node.ts";
 
 const skip = containerdMissing() ?? registryMissing() ?? (kubectlMissing("1.32") || false);
 /** The limit of all pods together; a third of it must stay free, and a component that holds HOARD_MIB crosses that. */
-const PODS_BYTES = 450 * MIB;
+const PODS_BYTES = 450 * MEBIBYTE;
 const THRESHOLD = "150Mi";
 const HOARD_MIB = 330;
 const LOW =

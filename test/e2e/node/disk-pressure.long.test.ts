@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { NODES, PODS } from "@picolet/hub-core/kube-client/kube-client.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { buildImageArchive } from "@picolet/scripts/build/build-image-archive.ts";
 import { isReady } from "@picolet/scripts/start/follow-pods.ts";
 import type { AgentNode } from "../../support/agent/agent-process.ts";
@@ -18,7 +19,6 @@ import { Fleet, kubectlMissing } from "../../support/hub/test-fleet.ts";
 import { TempFolder } from "../../support/unit/machine/temp-folder.ts";
 
 const skip = containerdMissing() ?? (kubectlMissing("1.32") || false);
-const MIB = 1024 * 1024;
 /** An image of so much takes it twice: as it came, and unpacked. */
 const IMAGE_MIB = 40;
 const UNUSED = "localhost/unused:1";
@@ -33,7 +33,7 @@ before(async () => {
   folder = new TempFolder();
   fleet = await Fleet.start();
   admin = await FleetAdmin.of(fleet);
-  writeFileSync(folder.at("content"), randomBytes(IMAGE_MIB * MIB));
+  writeFileSync(folder.at("content"), randomBytes(IMAGE_MIB * MEBIBYTE));
   archive = buildImageArchive({ name: UNUSED, files: { content: folder.at("content") } }, folder.at("build"));
 });
 

@@ -6,10 +6,11 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { after, before, test } from "node:test";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { containerIdOf, edgectl } from "../../support/agent/node-fixtures.ts";
 import { containerdMissing } from "../../support/containerd/containerd.ts";
 import { kubectlMissing } from "../../support/hub/test-fleet.ts";
-import { hold, MIB, PressedNode } from "../../support/pressure/pressed-node.ts";
+import { hold, PressedNode } from "../../support/pressure/pressed-node.ts";
 import { testComponent } from "../../support/wasm/components.ts";
 
 const skip = containerdMissing() ?? (kubectlMissing("1.32") || false);
@@ -20,7 +21,7 @@ let pressed: PressedNode;
 
 before(async () => {
   if (skip !== false) return;
-  pressed = await PressedNode.start(400 * MIB, {
+  pressed = await PressedNode.start(400 * MEBIBYTE, {
     evictionHard: { "memory.available": "200Mi" },
     evictionPressureTransitionPeriod: "1s",
   });

@@ -4,6 +4,7 @@ import { totalmem } from "node:os";
 import { after, before, test } from "node:test";
 import type { WhyAnswer } from "@picolet/protocol/local-api/why.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { FleetBoard } from "../../support/agent/fleet-board.ts";
 import { containerIdOf, containerPod } from "../../support/agent/node-fixtures.ts";
 import { Containerd, containerdMissing } from "../../support/containerd/containerd.ts";
@@ -12,9 +13,8 @@ import { FleetAdmin } from "../../support/hub/fleet-admin.ts";
 import { type Fleet, kubectlMissing } from "../../support/hub/test-fleet.ts";
 
 const skip = containerdMissing() ?? (kubectlMissing("1.32") || false);
-const MIB = 1024 * 1024;
 /** The limit of all pods together, and how much of it must stay free. */
-const PODS_BYTES = 400 * MIB;
+const PODS_BYTES = 400 * MEBIBYTE;
 const THRESHOLD = "100Mi";
 /** A megabyte at a time, some 50 MB/s. */
 const LEAK = `awk 'BEGIN { block = sprintf("%1048576s", ""); while (1) { kept[i++] = block i; system("usleep 10000") } }'`;

@@ -8,6 +8,7 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, watch, writeFileSync 
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { detectCgroups } from "@picolet/agent/resources/cgroup-hierarchies.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { allReady, edgectl, nodeWith } from "../../support/agent/node-fixtures.ts";
 import { removeCgroups } from "../../support/unit/machine/test-cgroups.ts";
 import { testComponent } from "../../support/wasm/components.ts";
@@ -15,7 +16,6 @@ import { testComponent } from "../../support/wasm/components.ts";
 const hierarchies = await detectCgroups();
 const skip = hierarchies.kind === "v1" && process.geteuid?.() === 0 ? false : "needs root on a machine with cgroup v1";
 const SCRIPT = "picolet.example/script:1";
-const MIB = 2 ** 20;
 const mountOf = (controller: string): string =>
   (hierarchies.kind === "v1" ? hierarchies.controllers.get(controller) : undefined) ?? "";
 const cgroupValue = (path: string, file: string): string =>
@@ -63,7 +63,7 @@ describe("node allocatable is enforced", { skip }, () => {
       });
       await node.start();
       assert.equal(cgroupValue(reserved, "cpu.shares"), "204", node.log);
-      assert.equal(cgroupValue(reserved, "memory.limit_in_bytes"), String(128 * MIB));
+      assert.equal(cgroupValue(reserved, "memory.limit_in_bytes"), String(128 * MEBIBYTE));
       edgectl(node, "image", "import", await testComponent("script.c"), "--name", SCRIPT);
       node.writeManifest("b.json", pod("b", { requests: { cpu: "100m", memory: "40Mi" }, limits: { memory: "80Mi" } }));
       node.writeManifest("e.json", pod("e", {}));
@@ -71,7 +71,7 @@ describe("node allocatable is enforced", { skip }, () => {
       const total = /^MemTotal:\s+(\d+) kB/m.exec(readFileSync("/proc/meminfo", "utf8"))?.[1];
       const root = `${node.cgroupRoot}/kubepods`;
       const all = Number(cgroupValue(root, "memory.limit_in_bytes"));
-      assert.ok(Math.abs(all - (Number(total) * 1024 - 192 * MIB)) < MIB, `${all}`);
+      assert.ok(Math.abs(all - (Number(total) * 1024 - 192 * MEBIBYTE)) < MEBIBYTE, `${all}`);
       assert.ok(Number(cgroupValue(root, "pids.max")) > 1000);
       assert.equal(cgroupValue(`${root}/burstable`, "cpu.shares"), "102");
       const told = await node.waitForEvent(
@@ -83,7 +83,7 @@ describe("node allocatable is enforced", { skip }, () => {
         /^Updated (limits on system reserved cgroup \/picolet-reserved|Node Allocatable limit)/,
       );
       const [name] = podsIn(`${root}/burstable`);
-      assert.equal(cgroupValue(`${root}/burstable/${name}`, "memory.limit_in_bytes"), String(80 * MIB));
+      assert.equal(cgroupValue(`${root}/burstable/${name}`, "memory.limit_in_bytes"), String(80 * MEBIBYTE));
       assert.equal(cgroupValue(`${root}/burstable/${name}`, "pids.max"), "64");
       // The next agent corrects a change that was made while no agent ran.
       await node.kill();
@@ -94,7 +94,7 @@ describe("node allocatable is enforced", { skip }, () => {
       const changes = on(watcher, "change", { signal: AbortSignal.timeout(60_000) });
       await node.start();
       // Opening the file for a write counts as a change too.
-      while (limit() !== String(80 * MIB)) await changes.next();
+      while (limit() !== String(80 * MEBIBYTE)) await changes.next();
       watcher.close();
       assert.equal(Number(cgroupValue(root, "memory.limit_in_bytes")), all);
       await node.drain();

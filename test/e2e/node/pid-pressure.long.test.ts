@@ -2,9 +2,10 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { containerdMissing } from "../../support/containerd/containerd.ts";
 import { kubectlMissing } from "../../support/hub/test-fleet.ts";
-import { MIB, PressedNode } from "../../support/pressure/pressed-node.ts";
+import { PressedNode } from "../../support/pressure/pressed-node.ts";
 
 const skip = containerdMissing() ?? (kubectlMissing("1.32") || false);
 /**
@@ -25,7 +26,7 @@ let threshold = 0;
 before(async () => {
   if (skip !== false) return;
   threshold = Math.min(numberIn("pid_max"), numberIn("threads-max")) - threads() - SPARE;
-  pressed = await PressedNode.start(1024 * MIB, {
+  pressed = await PressedNode.start(1024 * MEBIBYTE, {
     evictionHard: { "pid.available": String(threshold) },
     evictionPressureTransitionPeriod: "8s",
   });

@@ -4,10 +4,11 @@ import { totalmem } from "node:os";
 import { after, before, beforeEach, test } from "node:test";
 import { MemoryGauge } from "@picolet/agent/stats/memory-gauge.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { SLEEP_SCRIPT } from "../../support/agent/node-fixtures.ts";
 import { containerdMissing } from "../../support/containerd/containerd.ts";
 import { kubectlMissing } from "../../support/hub/test-fleet.ts";
-import { hold, MIB, PressedNode } from "../../support/pressure/pressed-node.ts";
+import { hold, PressedNode } from "../../support/pressure/pressed-node.ts";
 
 const skip = containerdMissing() ?? (kubectlMissing("1.32") || false);
 const GRACE_SECONDS = 5;
@@ -18,7 +19,7 @@ const ROUNDING_MS = 1000;
  * Memory of a pod, in MiB. Half of it crosses the threshold, so that the rest of the machine may vary by as much.
  * `hold` can hold that much on any machine.
  */
-const HELD_MIB = 2 * Math.floor(Math.min(totalmem() / MIB / 20, 1000));
+const HELD_MIB = 2 * Math.floor(Math.min(totalmem() / MEBIBYTE / 20, 1000));
 const LOW = /^The node was low on resource: memory\. Threshold quantity: \d+\S*, available: \d+\S*\. /;
 
 let pressed: PressedNode;
@@ -29,7 +30,7 @@ let small: Pod;
 const gauge = new MemoryGauge({ kind: "v1", folder: () => undefined }, { allPodsCgroup: "" });
 /** In MiB: crossed by half of what a pod holds, as things are. */
 const thresholdNow = (): number =>
-  Math.floor((gauge.read({ near: 0, short: Infinity }).node?.available ?? 0) / MIB) - HELD_MIB / 2;
+  Math.floor((gauge.read({ near: 0, short: Infinity }).node?.available ?? 0) / MEBIBYTE) - HELD_MIB / 2;
 let threshold = 0;
 const softly = () => ({ evictionSoft: { "memory.available": `${threshold}Mi` } });
 

@@ -9,6 +9,7 @@ import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import type { EventObject } from "@picolet/protocol/local-api/status.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { isReady } from "@picolet/scripts/start/follow-pods.ts";
 import { AgentNode } from "../../support/agent/agent-process.ts";
 import {
@@ -26,7 +27,6 @@ import { Containerd, containerdMissing } from "../../support/containerd/containe
 import { testComponent, testCoreModule } from "../../support/wasm/components.ts";
 
 const skip = containerdMissing() ?? false;
-const MEBIBYTE = 1_048_576;
 
 let containerd: Containerd;
 

@@ -16,6 +16,7 @@ import {
 } from "@picolet/hub-core/kube-client/kube-client.ts";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { isReady } from "@picolet/scripts/start/follow-pods.ts";
 import { type AgentNode, restartsOf } from "../../support/agent/agent-process.ts";
 import { containerIdOf, containerPod, nodeWith, startedAtOf } from "../../support/agent/node-fixtures.ts";
@@ -27,7 +28,6 @@ import { fixedPort } from "../../support/unit/machine/fixed-port.ts";
 
 const skip = containerdMissing() ?? false;
 const NODE = "board";
-const MEBIBYTE = 1_048_576;
 /** The size of the file system of the pods' folders: enough for all of them at once, and soon full. */
 const PODS_DISK_BYTES = 8 * MEBIBYTE;
 const SLEEP = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";

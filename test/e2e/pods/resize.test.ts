@@ -5,6 +5,7 @@ import { cpus } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import type { Pod, ResourceRequirements } from "@picolet/protocol/pod/pod.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { AgentNode } from "../../support/agent/agent-process.ts";
 import { FleetBoard } from "../../support/agent/fleet-board.ts";
 import { containerIdOf, containerPod, edgectl } from "../../support/agent/node-fixtures.ts";
@@ -13,7 +14,6 @@ import { BUSYBOX_IMAGE } from "../../support/containerd/test-images.ts";
 import { type Fleet, kubectlMissing } from "../../support/hub/test-fleet.ts";
 
 const skip = containerdMissing() ?? (kubectlMissing("1.32") || false);
-const MIB = 1024 * 1024;
 const SLEEP = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";
 
 let containerd: Containerd;
@@ -80,14 +80,14 @@ test("what is wanted while the agent is dead is done by the next one, and the co
   const after = await fleet.get<Pod>("pod", "web");
   assert.equal(containerIdOf(after), containerIdOf(pod));
   assert.equal(after.status?.containerStatuses?.[0]?.restartCount, 0);
-  assert.equal(memoryLimitOf(containerIdOf(pod)), String(48 * MIB));
+  assert.equal(memoryLimitOf(containerIdOf(pod)), String(48 * MEBIBYTE));
   // A pod that was resized is taken up as it is.
   await node.kill();
   await node.start();
   await resize("web", both("60m", "40Mi"));
   await told("web", "40Mi", "");
   assert.equal(containerIdOf(await fleet.get<Pod>("pod", "web")), containerIdOf(pod));
-  assert.equal(memoryLimitOf(containerIdOf(pod)), String(40 * MIB));
+  assert.equal(memoryLimitOf(containerIdOf(pod)), String(40 * MEBIBYTE));
 });
 
 test("what does not fit is deferred, told of, kept through a death, and done when there is room", {
@@ -113,5 +113,5 @@ test("what does not fit is deferred, told of, kept through a death, and done whe
   await told("small", "48Mi", "");
   const after = await fleet.get<Pod>("pod", "small");
   assert.equal(containerIdOf(after), containerIdOf(pod));
-  assert.equal(memoryLimitOf(containerIdOf(pod)), String(48 * MIB));
+  assert.equal(memoryLimitOf(containerIdOf(pod)), String(48 * MEBIBYTE));
 });

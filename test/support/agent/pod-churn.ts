@@ -1,11 +1,10 @@
 /** The real agent in front of a runtime in memory, and pods that come and go by the thousand. */
 import { readFileSync } from "node:fs";
 import type { Random } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { isReady } from "@picolet/scripts/start/follow-pods.ts";
 import { MEMORY_IMAGE, MemoryCri } from "../unit/cri/memory-cri.ts";
 import { AgentNode, type AgentOptions } from "./agent-process.ts";
-
-const MIB = 1024 * 1024;
 
 export class PodChurn implements AsyncDisposable {
   readonly runtime: MemoryCri;
@@ -55,7 +54,7 @@ export class PodChurn implements AsyncDisposable {
   /** MiB. */
   get anon(): number {
     const status = readFileSync(`/proc/${this.node.pid}/status`, "latin1");
-    return (Number(/^RssAnon:\s+(\d+)/m.exec(status)?.[1]) * 1024) / MIB;
+    return (Number(/^RssAnon:\s+(\d+)/m.exec(status)?.[1]) * 1024) / MEBIBYTE;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -9,6 +9,7 @@ import { once } from "node:events";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { bootedPartition } from "../unit/firmware/raspberry-pi-rom.ts";
 import { SerialLine } from "./serial-line.ts";
 
@@ -21,7 +22,6 @@ const EMULATED =
   "systemd.watchdog_sec=off systemd.default_device_timeout_sec=1800 systemd.default_timeout_start_sec=1800";
 /** QEMU's report of the tag that sets the firmware's flags for the next start. */
 const SET_REBOOT_FLAGS = /0x00038064/;
-const MIB = 2 ** 20;
 
 /** Why no board can be emulated here; `undefined` when one can. */
 export function piMissing(): string | undefined {
@@ -113,7 +113,7 @@ export class EmulatedPi implements AsyncDisposable {
   readFile(partition: number, path: string): Buffer {
     const fat = this.#export(partition);
     try {
-      return execFileSync("mcopy", ["-n", "-i", fat, `::${path}`, "-"], { stdio: "pipe", maxBuffer: 256 * MIB });
+      return execFileSync("mcopy", ["-n", "-i", fat, `::${path}`, "-"], { stdio: "pipe", maxBuffer: 256 * MEBIBYTE });
     } finally {
       rmSync(fat);
     }
@@ -140,8 +140,8 @@ export class EmulatedPi implements AsyncDisposable {
   #export(partition: number): string {
     const { start, size } = this.#place(partition);
     const path = join(this.#folder, `fat-${partition}`);
-    const from = (start * 512) / MIB;
-    const part = ["bs=1M", `skip=${from}`, `count=${from + (size * 512) / MIB}`, `if=${this.#card}`, `of=${path}`];
+    const from = (start * 512) / MEBIBYTE;
+    const part = ["bs=1M", `skip=${from}`, `count=${from + (size * 512) / MEBIBYTE}`, `if=${this.#card}`, `of=${path}`];
     execFileSync("qemu-img", ["dd", "-f", "qcow2", "-O", "raw", ...part], { stdio: "pipe" });
     return path;
   }

@@ -6,6 +6,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { cgroupNames } from "@picolet/protocol/cgroup/cgroup-names.ts";
 import type { QosClass } from "@picolet/protocol/pod/pod.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import { isReady, type PodsByName } from "@picolet/scripts/start/follow-pods.ts";
 import { restartsOf } from "../agent/agent-process.ts";
 import { containerIdOf, containerPod } from "../agent/node-fixtures.ts";
@@ -14,7 +15,6 @@ import { transpiledFiles } from "../wasm/loaded-component.ts";
 import type { BoardMachine } from "./board-machine.ts";
 import type { GuestAgent, GuestAgentOptions } from "./guest-agent.ts";
 
-const MIB = 2 ** 20;
 const ROOT = "/sys/fs/cgroup";
 const NAMES = cgroupNames("systemd", "/");
 const COMPONENT = "/root/script.wasm";
@@ -34,18 +34,18 @@ const PODS: Readonly<Record<string, Expected>> = {
   g: {
     qos: "Guaranteed",
     resources: { limits: { cpu: "500m", memory: "48Mi" } },
-    values: ["512", "50000", String(48 * MIB)],
+    values: ["512", "50000", String(48 * MEBIBYTE)],
   },
   b: {
     qos: "Burstable",
     resources: { requests: { cpu: "100m", memory: "20Mi" }, limits: { memory: "60Mi" } },
-    values: ["102", "-1", String(60 * MIB)],
+    values: ["102", "-1", String(60 * MEBIBYTE)],
   },
   e: { qos: "BestEffort", resources: {}, values: ["2", "-1", UNLIMITED] },
   component: {
     qos: "Guaranteed",
     resources: { limits: { cpu: "500m", memory: "60Mi" } },
-    values: ["512", "50000", String(60 * MIB)],
+    values: ["512", "50000", String(60 * MEBIBYTE)],
   },
 };
 

@@ -3,6 +3,7 @@ import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { BLOCK_BYTES, encodeBlock, RING_BLOCKS } from "@picolet/agent/page/history-ring.ts";
 import { HISTORY_SERIES, type HistoryFigures } from "@picolet/protocol/page/board-data.ts";
+import { GIBIBYTE } from "@picolet/protocol/units.ts";
 import type { AgentNode } from "../agent/agent-process.ts";
 
 /** The configuration of a page for a test. */
@@ -18,7 +19,6 @@ const SAMPLES = 20;
 const MINUTE_S = 60;
 /** Between two boots. */
 const GAP_S = 300;
-const GIB = 2 ** 30;
 
 /** Writes the last day as a board would have: memory that rises and falls, and a restart in the middle. */
 export function writeHistory(node: AgentNode): void {
@@ -37,13 +37,13 @@ export function writeHistory(node: AgentNode): void {
       const phase = ago / 7000;
       const figures: Record<string, number> = {};
       for (const name of HISTORY_SERIES) figures[name] = Number.NaN;
-      figures.memoryBytes = 4 * GIB;
-      figures.memoryAvailableBytes = (2.2 + Math.sin(phase) * 0.9) * GIB;
+      figures.memoryBytes = 4 * GIBIBYTE;
+      figures.memoryAvailableBytes = (2.2 + Math.sin(phase) * 0.9) * GIBIBYTE;
       figures.cpuShare = 0.3 + Math.sin(phase * 5) * 0.2;
       figures.memoryPressureShare = Math.max(0, Math.sin(phase) * 0.2);
       figures.ioPressureShare = Math.max(0, Math.cos(phase) * 0.1);
-      figures.diskBytes = 29 * GIB;
-      figures.diskAvailableBytes = (20 - (ago < 40_000 ? 2 : 0)) * GIB;
+      figures.diskBytes = 29 * GIBIBYTE;
+      figures.diskAvailableBytes = (20 - (ago < 40_000 ? 2 : 0)) * GIBIBYTE;
       figures.writtenBytes = 300_000 * (1 + Math.sin(phase * 9));
       figures.pods = isOld ? 3 : 2;
       figures.tunnel = ago > 20_000 && ago < 30_000 ? 0 : 1;

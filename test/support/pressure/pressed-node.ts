@@ -14,7 +14,6 @@ import { FleetAdmin, type NodeCondition } from "../hub/fleet-admin.ts";
 import { Fleet } from "../hub/test-fleet.ts";
 import { TempFolder } from "../unit/machine/temp-folder.ts";
 
-export const MIB = 1024 * 1024;
 const NODE = "node-a";
 
 type Fields = Readonly<Record<string, unknown>>;

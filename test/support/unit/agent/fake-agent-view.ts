@@ -21,12 +21,11 @@ import type {
 } from "@picolet/protocol/local-api/status.ts";
 import type { Pod, PodStatus } from "@picolet/protocol/pod/pod.ts";
 import { millis, podUid } from "@picolet/protocol/ports.ts";
+import { MEBIBYTE } from "@picolet/protocol/units.ts";
 import type { ImageInfo, ObservedContainer, SourceId } from "@picolet/runtime-contract/runtime-adapter.ts";
 
 /** When "now" is in these tests; every other time counts back from it. */
 export const NOW_MS = Date.parse("2026-11-20T12:00:00Z");
-
-const MIB = 1024 * 1024;
 
 export class FakeAgentView implements AgentView {
   nodeName = "edge-1";
@@ -42,9 +41,9 @@ export class FakeAgentView implements AgentView {
   ];
   tunnelReport: TunnelReport = { state: "disabled", since: null, rttMs: null };
   agentReport: StatusAnswer["agent"] = {
-    rssBytes: 52 * MIB,
-    budgetBytes: 64 * MIB,
-    anonBytes: 16 * MIB,
+    rssBytes: 52 * MEBIBYTE,
+    budgetBytes: 64 * MEBIBYTE,
+    anonBytes: 16 * MEBIBYTE,
     version: "0.1.0",
     // The clock was late when it started, and edgectl's still is.
     startedAt: "2027-11-17T08:00:00Z",
@@ -54,24 +53,24 @@ export class FakeAgentView implements AgentView {
     disks: ["mmcblk0"],
     day: "2026-11-20",
     today: {
-      bytes: 212 * MIB,
-      agentBytes: 2 * MIB,
+      bytes: 212 * MEBIBYTE,
+      agentBytes: 2 * MEBIBYTE,
       pods: [
-        { name: "default/logger", bytes: 120 * MIB },
-        { name: "default/db", bytes: 31 * MIB },
+        { name: "default/logger", bytes: 120 * MEBIBYTE },
+        { name: "default/db", bytes: 31 * MEBIBYTE },
       ],
     },
-    dailyAverage: { bytes: 480 * MIB, agentBytes: 3 * MIB, days: 12 },
-    budgetBytes: 1024 * MIB,
-    agentBudgetBytes: 5 * MIB,
+    dailyAverage: { bytes: 480 * MEBIBYTE, agentBytes: 3 * MEBIBYTE, days: 12 },
+    budgetBytes: 1024 * MEBIBYTE,
+    agentBudgetBytes: 5 * MEBIBYTE,
   };
   resourceReport: ResourceReport = {
     capacity: { cpu: "4", memory: "947272Ki", pods: "110", "ephemeral-storage": "14876416Ki" },
     allocatable: { cpu: "4", memory: "844872Ki", pods: "110", "ephemeral-storage": "13709304845" },
-    memoryBytes: 925 * MIB,
-    memoryAvailableBytes: 611 * MIB,
-    diskBytes: 14528 * MIB,
-    diskAvailableBytes: 9216 * MIB,
+    memoryBytes: 925 * MEBIBYTE,
+    memoryAvailableBytes: 611 * MEBIBYTE,
+    diskBytes: 14528 * MEBIBYTE,
+    diskAvailableBytes: 9216 * MEBIBYTE,
   };
   configAnswer: ConfigAnswer = {
     file: "/etc/picolet/config.yaml",
