@@ -44,6 +44,8 @@ class World {
   /** By the command's first word. */
   answer: (word: string) => ExecAnswer = () => 0;
   aborted = 0;
+  /** How long the children of a command that hangs keep its output open. */
+  drain = seconds(0);
   readonly prober: PodProber;
 
   constructor() {
@@ -58,6 +60,7 @@ class World {
       grpc: { check: () => Promise.resolve({ kind: "unreached" }) },
       expand: (text, lookup) => text.replaceAll(/\$\((\w+)\)/g, (whole, name) => lookup(name) ?? whole),
       hostIps: () => ["192.0.2.7"],
+      runtimeRequestTimeout: seconds(120),
     });
     this.prober.observe((uid) => this.changes.push(uid));
   }
@@ -76,7 +79,7 @@ class World {
       signal.addEventListener("abort", () => {
         this.aborted += 1;
       });
-      return this.clock.sleep(timeout, signal).then(() => {
+      return this.clock.sleep(millis(timeout + this.drain), signal).then(() => {
         throw new PicoletError("deadline_exceeded", "the command took too long");
       });
     },
@@ -351,6 +354,19 @@ test("a command that hangs fails when its time is over, and delays no other prob
   assert.equal(world.ran.filter((each) => each.includes("readiness")).length, 92);
 });
 
+test("a command whose children hold its output open fails when they have ended", async () => {
+  const world = new World();
+  const pod = world.podWith({ liveness: { timeoutSeconds: 1, failureThreshold: 1 } });
+  world.answer = () => "hang";
+  world.drain = seconds(100);
+  world.follow(pod, ["app-0"]);
+  await world.pass(102);
+  assert.equal(world.result(pod), "started ready liveness failed");
+  assert.deepEqual(world.events, [
+    '101 Warning Unhealthy app: Liveness probe failed: command timed out: "liveness" timed out after 1s',
+  ]);
+});
+
 test("a runtime that does not even answer when it is to give up is left, and nothing is held against the container", async () => {
   const world = new World();
   const pod = world.podWith({ liveness: { timeoutSeconds: 1, periodSeconds: 1, failureThreshold: 1 } });
@@ -358,9 +374,9 @@ test("a runtime that does not even answer when it is to give up is left, and not
   const containers = [world.container("app-0", { kind: "running", startedAtMs: 0 })];
   const observed = { uid: pod.uid, sandboxes: [], containers, manifest: undefined };
   world.prober.follow(pod, observed, adapter, { ending: false, wasReady: () => undefined });
-  await world.pass(60);
+  await world.pass(600);
   const event =
-    /^11 Warning Unhealthy app: Liveness probe errored and resulted in unknown state: the container runtime did not/;
+    /^122 Warning Unhealthy app: Liveness probe errored and resulted in unknown state: the container runtime did not/;
   assert.match(world.events[0] ?? "", event);
   assert.ok(world.events.length > 3 && world.events.every((each) => !each.includes("failed")));
   assert.equal(world.result(pod), "started ready", "however often in a row");

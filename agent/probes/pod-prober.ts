@@ -1,7 +1,14 @@
 import { aborted } from "@picolet/protocol/async/abort.ts";
 import type { Component } from "@picolet/protocol/async/component.ts";
 import type { MetricsFormat } from "@picolet/protocol/metrics/metrics.ts";
-import { type Clock, type MonotonicMs, millis, type PodUid, type Random } from "@picolet/protocol/ports.ts";
+import {
+  type Clock,
+  type Millis,
+  type MonotonicMs,
+  millis,
+  type PodUid,
+  type Random,
+} from "@picolet/protocol/ports.ts";
 import type { GrpcHealth } from "@picolet/runtime-contract/grpc-health.ts";
 import type { DesiredPod, ObservedPod, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import type { ProbeResult, Prober } from "../core/pods/probe-ports.ts";
@@ -20,6 +27,7 @@ export interface PodProberComponents {
   readonly http: HttpGetter;
   readonly grpc: GrpcHealth;
   readonly expand: Expand;
+  readonly runtimeRequestTimeout: Millis;
   /** Missing: no decision is recorded. */
   readonly decisions?: DecisionRecorder | undefined;
   /** The node's addresses: those of a pod on the host's network. */

@@ -4,6 +4,7 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import type { PodManifest, Probe } from "@picolet/protocol/pod/pod.ts";
+import { seconds } from "@picolet/protocol/ports.ts";
 import type { GrpcHealthAnswer } from "@picolet/runtime-contract/grpc-health.ts";
 import type { RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { desired, firstContainer, podOf } from "@picolet/test/support/unit/pods/sample-pods.ts";
@@ -35,6 +36,7 @@ async function outcomeOf(
       },
     },
     expand: (text) => text,
+    runtimeRequestTimeout: seconds(120),
   });
   const target = { pod, container, containerId: "app-0", adapter, podIp: "127.0.0.1" };
   const outcome = await runner.run(container.livenessProbe as Probe, target, given.signal ?? never);

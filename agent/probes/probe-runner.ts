@@ -18,6 +18,8 @@ export interface ProbeRunnerComponents {
   readonly http: HttpGetter;
   readonly grpc: GrpcHealth;
   readonly expand: Expand;
+  /** The time that a runtime has for its answer beyond a command's own timeout. */
+  readonly runtimeRequestTimeout: Millis;
 }
 
 /** The time beyond the timeout for the gRPC client, which has a deadline of its own. */
@@ -34,7 +36,7 @@ export class ProbeRunner {
   /** How long an attempt may take before its signal must abort with `ProbeTimeout`. */
   deadlineOf({ exec, grpc, timeoutSeconds }: Probe): Millis {
     const timeout = seconds(timeoutSeconds);
-    if (exec !== undefined) return execDeadline(timeout);
+    if (exec !== undefined) return execDeadline(timeout, this.#components.runtimeRequestTimeout);
     return grpc === undefined ? timeout : millis(timeout + GRPC_GRACE_MS);
   }
 
@@ -51,8 +53,9 @@ export class ProbeRunner {
     const { exec, httpGet, tcpSocket, grpc, timeoutSeconds } = probe;
     const { container, podIp } = target;
     if (exec !== undefined) {
-      const { expand } = this.#components;
-      return await execProbe(target, exec.command ?? [], { timeoutSeconds, expand }, signal);
+      const { expand, runtimeRequestTimeout } = this.#components;
+      const init = { timeoutSeconds, runtimeRequestTimeout, expand };
+      return await execProbe(target, exec.command ?? [], init, signal);
     }
     if (httpGet !== undefined) return await this.#httpGet(httpGet, target, signal);
     if (tcpSocket !== undefined) {

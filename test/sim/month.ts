@@ -153,6 +153,7 @@ class Month implements AsyncDisposable {
       ...{ clock, random, grpc, http: new HttpGetter(), events: new PodEvents(events) },
       expand: (text) => text,
       hostIps: () => [],
+      runtimeRequestTimeout: seconds(120),
     });
   }
 }

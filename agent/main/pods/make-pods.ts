@@ -102,11 +102,14 @@ export async function makePods(base: AgentBase, components: PodsComponents): Pro
 }
 
 /** Makes the prober and the hook runner. */
-function makeProbes({ ports: { clock, random }, node: { hostIps }, store, decisions }: AgentBase) {
+function makeProbes({ ports: { clock, random }, init, node: { hostIps }, store, decisions }: AgentBase) {
   const http = new HttpGetter();
   const grpc = new GrpcHealthClient({ clock }, { userAgent: `kube-probe/${KUBERNETES_VERSION}` });
   const events = new PodEvents(store.events);
-  const prober = new PodProber({ clock, random, http, grpc, expand: expandReferences, hostIps, events, decisions });
+  const prober = new PodProber({
+    ...{ clock, random, http, grpc, expand: expandReferences, hostIps, events, decisions },
+    runtimeRequestTimeout: init.configuration.runtimeRequestTimeout,
+  });
   return { prober, hooks: new LifecycleHooks({ clock, http }) };
 }
 

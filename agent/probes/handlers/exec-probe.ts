@@ -1,6 +1,6 @@
 import { describeError, isPicoletError } from "@picolet/protocol/errors.ts";
 import type { Container } from "@picolet/protocol/pod/pod.ts";
-import { type Millis, millis } from "@picolet/protocol/ports.ts";
+import { type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
 import { KIBIBYTE } from "@picolet/protocol/units.ts";
 import type { DesiredPod, ExecResult, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { goQuote, goSeconds } from "./go-text.ts";
@@ -8,8 +8,8 @@ import { isProbeTimeout, type ProbeOutcome, SUCCESS } from "./probe-outcome.ts";
 
 /** The kubelet's, of what a command prints. */
 const MAX_OUTPUT_BYTES = 10 * KIBIBYTE;
-/** The time beyond the probe's timeout that a runtime has to kill the command and to report that. */
-const EXEC_GRACE_MS = 10_000;
+/** Beyond the adapter's own deadline, which tells more. */
+const MARGIN = seconds(1);
 
 /** `$(NAME)` in a command, by what `lookup` gives. */
 export type Expand = (text: string, lookup: (name: string) => string | undefined) => string;
@@ -21,8 +21,12 @@ export interface ExecTarget {
   readonly adapter: RuntimeAdapter;
 }
 
-/** The time after which an attempt is given up; the runtime should have ended the command before. */
-export const execDeadline = (timeout: Millis): Millis => millis(timeout + EXEC_GRACE_MS);
+/**
+ * The time after which an attempt is given up. The runtime ends the command at its timeout, but answers only when all
+ * that the command has started has closed the output too: as a kubelet does, it is given the time of a request more.
+ */
+export const execDeadline = (timeout: Millis, runtimeRequestTimeout: Millis): Millis =>
+  millis(timeout + runtimeRequestTimeout + MARGIN);
 
 /**
  * Succeeds when the command exits with 0. Its references stand for what the container's `env` gives as plain values.
@@ -31,9 +35,10 @@ export const execDeadline = (timeout: Millis): Millis => millis(timeout + EXEC_G
 export async function execProbe(
   { pod, container, containerId, adapter }: ExecTarget,
   command: readonly string[],
-  { timeoutSeconds, expand }: { readonly timeoutSeconds: number; readonly expand: Expand },
+  init: { readonly timeoutSeconds: number; readonly runtimeRequestTimeout: Millis; readonly expand: Expand },
   signal: AbortSignal,
 ): Promise<ProbeOutcome> {
+  const { timeoutSeconds, runtimeRequestTimeout, expand } = init;
   const lookup = (name: string): string | undefined => {
     const variable = container.env?.findLast((each) => each.name === name);
     return variable && (variable.value ?? "");
@@ -47,7 +52,8 @@ export async function execProbe(
     // The runtime ends a command that takes too long, and says so. Without a word of it nothing is known of the
     // container.
     if (isProbeTimeout(signal)) {
-      const message = `the container runtime did not answer within ${goSeconds(timeoutSeconds)} and ${EXEC_GRACE_MS / 1000}s of grace`;
+      const given = timeoutSeconds + runtimeRequestTimeout / 1000;
+      const message = `the container runtime did not answer within ${goSeconds(given)}`;
       return { kind: "error", state: "unknown", message, final: true };
     }
     if (isPicoletError(error, "deadline_exceeded")) {

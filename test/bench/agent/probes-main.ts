@@ -2,7 +2,7 @@
 import { HttpGetter } from "@picolet/agent/probes/handlers/http-getter.ts";
 import { PodProber } from "@picolet/agent/probes/pod-prober.ts";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
-import { type PodUid, podUid } from "@picolet/protocol/ports.ts";
+import { type PodUid, podUid, seconds } from "@picolet/protocol/ports.ts";
 import type { DesiredPod, ObservedPod, RuntimeAdapter } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { GrpcHealthClient } from "@picolet/runtime-cri/grpc-health-client.ts";
 import { desired, podOf } from "../../support/unit/pods/sample-pods.ts";
@@ -23,6 +23,7 @@ const prober = new PodProber({
   grpc: new GrpcHealthClient({ clock: systemClock }, { userAgent: "kube-probe/1.34" }),
   expand: (text) => text,
   hostIps: () => [],
+  runtimeRequestTimeout: seconds(120),
 });
 
 interface Subject {

@@ -134,7 +134,7 @@ const probes = area("[sig-node] Probing container", (should) => {
   });
 
   should("be restarted with a failing exec liveness probe that took longer than the timeout", async (t) => {
-    const livenessProbe = often({ ...exec("/bin/sh", "-c", "sleep 10; exit 1"), timeoutSeconds: 1 });
+    const livenessProbe = often({ ...exec("/bin/sh", "-c", "sleep 15; exit 1"), timeoutSeconds: 1 });
     await isRestarted(await startWith(t, t.sh(STAYS, { livenessProbe })));
   });
 
