@@ -31,7 +31,7 @@ export interface DeviceManagerComponents {
   /** On disk when it returns. */
   readonly keep: (checkpoint: DeviceCheckpoint) => void;
   /** Applies the edits of CDI devices, and leaves to the runtime what only it can apply. */
-  readonly withCdi: (launch: DeviceLaunch) => Promise<DeviceLaunch>;
+  readonly withCdi: (launch: DeviceLaunch, signal: AbortSignal) => Promise<DeviceLaunch>;
 }
 
 const NONE: Resource = { provider: undefined, devices: new Map() };
@@ -166,7 +166,7 @@ export class DeviceManager implements PlacementManager {
       if (provider?.needsPreStart === true) await provider.preStart(ids, signal);
     }
     const launch = launchOf(own);
-    return launch.cdiDevices.length === 0 ? launch : await this.#components.withCdi(launch);
+    return launch.cdiDevices.length === 0 ? launch : await this.#components.withCdi(launch, signal);
   }
 
   health(uid: PodUid, container: string): readonly ResourceStatus[] {

@@ -71,7 +71,7 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
     placement: () => topology?.placement,
     workers: () => pods.workers,
     pods: () => view.pods(),
-    canRuntimeApplyCdi: () => appliesCdi(runtimes),
+    canRuntimeApplyCdi: async (signal) => (await runtimes.cri?.appliesCdi(signal)) === true,
   });
   await devices.open();
   const topology = await makePlacement({ log, devices }, { configuration, rootDir, ...node });
@@ -184,13 +184,6 @@ export async function runAgent(machine: AgentPorts, init: AgentInit, signal: Abo
       : [new ShimCollection({ cri: runtimes.cri, changes: statuses.changes, clock, log })]),
   ];
   await supervise(parts, { clock, log }, signal);
-}
-
-/** containerd does from 1.7 on; other runtimes that CRI knows have for longer. */
-function appliesCdi({ cri, reports }: Runtimes): boolean {
-  const { runtime = "", version = "" } = (cri && reports.answer(cri)) ?? {};
-  const [major = 0, minor = 0] = version.replace(/^v/, "").split(".").map(Number);
-  return runtime !== "containerd" || major > 1 || (major === 1 && minor >= 7);
 }
 
 /** Undefined where the configuration has it off: nothing of it is loaded then. */

@@ -138,6 +138,23 @@ export class CriAdapter implements RuntimeAdapter {
     }
   }
 
+  /**
+   * True when the runtime applies CDI devices itself. containerd 1.6 does not know them, 1.7 has them off; both start a
+   * container without its devices, and report nothing.
+   */
+  async appliesCdi(signal: AbortSignal): Promise<boolean> {
+    try {
+      const [{ runtimeName, runtimeVersion }, { info }] = await Promise.all([
+        this.#client.call(RuntimeService.version, {}, signal),
+        this.#client.call(RuntimeService.status, { verbose: true }, signal),
+      ]);
+      const isOne = runtimeName === "containerd" && /^v?1\./.test(runtimeVersion);
+      return cdiSettingIn(info.get("config")) ?? !isOne;
+    } catch (error) {
+      throw failure(error, "cannot ask the container runtime for its settings");
+    }
+  }
+
   /** The one call for which containerd and CRI-O take no lock and read nothing. */
   async ping(signal: AbortSignal): Promise<void> {
     try {
@@ -231,6 +248,16 @@ export class CriAdapter implements RuntimeAdapter {
 
   async [Symbol.asyncDispose](): Promise<void> {
     for (const client of this.#clients) client[Symbol.dispose]();
+  }
+}
+
+/** @param config containerd's; undefined: the setting is not in it */
+function cdiSettingIn(config: string | undefined): boolean | undefined {
+  try {
+    const { enableCDI } = JSON.parse(config ?? "{}") as { readonly enableCDI?: unknown };
+    return typeof enableCDI === "boolean" ? enableCDI : undefined;
+  } catch {
+    return undefined;
   }
 }
 

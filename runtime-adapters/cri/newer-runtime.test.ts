@@ -83,6 +83,23 @@ test("an older one has neither to tell", async (context) => {
   assert.deepEqual([told.handlers, told.supplementalGroupsPolicy], [undefined, undefined]);
 });
 
+test("CDI devices are left to a runtime that has them on", async (context) => {
+  const appliesCdi = async (runtimeName: string, runtimeVersion: string, config?: object): Promise<boolean> => {
+    const info = new Map(config === undefined ? [] : [["config", JSON.stringify(config)]]);
+    const { adapter } = await newRuntime(context, {
+      Version: () => RuntimeService.version.response.encode({ runtimeName, runtimeVersion }),
+      Status: () => RuntimeService.status.response.encode({ info }),
+    });
+    return await adapter.appliesCdi(NEVER);
+  };
+  assert.equal(await appliesCdi("containerd", "1.6.20", {}), false);
+  assert.equal(await appliesCdi("containerd", "1.7.24", { enableCDI: false }), false);
+  assert.equal(await appliesCdi("containerd", "1.7.24", { enableCDI: true }), true);
+  assert.equal(await appliesCdi("containerd", "v2.1.9", { enableCDI: false }), false);
+  assert.equal(await appliesCdi("containerd", "v2.1.9", {}), true);
+  assert.equal(await appliesCdi("cri-o", "1.34.0"), true);
+});
+
 test("a pod gets a user namespace where its handler has them, and no sandbox where it has not", async (context) => {
   const mappings: unknown[] = [];
   const { adapter } = await newRuntime(context, {

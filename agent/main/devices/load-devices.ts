@@ -3,11 +3,11 @@ import { renameSync } from "node:fs";
 import { describeError } from "@picolet/protocol/errors.ts";
 import type { DesiredPod } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { GrpcServer } from "@picolet/runtime-cri/wire/grpc-server.ts";
-import type { DeviceLaunch, DeviceResources } from "../../core/pods/container-devices.ts";
+import type { DeviceResources } from "../../core/pods/container-devices.ts";
 import type { Rejection } from "../../core/pods/pod-admission.ts";
 import { withCdiEdits } from "../../devices/cdi.ts";
 import { type DeviceCheckpoint, readCheckpoint, writeCheckpoint } from "../../devices/device-checkpoint.ts";
-import { DeviceManager, REFUSED } from "../../devices/device-manager.ts";
+import { DeviceManager, type DeviceManagerComponents, REFUSED } from "../../devices/device-manager.ts";
 import { DevicePlugins } from "../../devices/device-plugins.ts";
 import { RuleWatcher } from "../../devices/rule-watcher.ts";
 import { AdmissionFailure, rejectionOf } from "../../topology/placement-round.ts";
@@ -22,7 +22,7 @@ export class LoadedDevices implements AsyncDisposable {
   readonly plugins: DevicePlugins;
   readonly rules: RuleWatcher;
   /** Applies the launch's CDI devices as far as CRI can express them. */
-  readonly withCdi: (launch: DeviceLaunch) => Promise<DeviceLaunch>;
+  readonly withCdi: DeviceManagerComponents["withCdi"];
   /** Serves the connections to `kubelet.sock`. */
   readonly server: GrpcServer;
   readonly refused = REFUSED;
@@ -30,7 +30,11 @@ export class LoadedDevices implements AsyncDisposable {
 
   constructor(
     { ports: { clock, log, counts }, store, init: { configuration } }: AgentBase,
-    init: { readonly folder: string; readonly checkpoint: string; readonly canRuntimeApplyCdi: () => boolean },
+    init: {
+      readonly folder: string;
+      readonly checkpoint: string;
+      readonly canRuntimeApplyCdi: (signal: AbortSignal) => Promise<boolean>;
+    },
     onChange: (resources: DeviceResources) => void,
   ) {
     const isKnown = (uid: DesiredPod["uid"]): boolean => {
@@ -47,7 +51,8 @@ export class LoadedDevices implements AsyncDisposable {
         return undefined;
       }
     };
-    this.withCdi = async (launch) => withCdiEdits(launch, await this.rules.cdi(), init.canRuntimeApplyCdi());
+    this.withCdi = async (launch, signal) =>
+      withCdiEdits(launch, await this.rules.cdi(), await init.canRuntimeApplyCdi(signal));
     this.manager = new DeviceManager({ log, isKnown, keep, withCdi: this.withCdi }, restored());
     const rules = { rules: configuration.devices, root: "", cdiFolders: CDI_FOLDERS };
     this.rules = new RuleWatcher({ clock, log, manager: this.manager }, rules);

@@ -42,7 +42,7 @@ export interface NodeDevicesParts {
   readonly workers: () => PodEnder & PodMover;
   readonly pods: () => readonly AgentPod[];
   /** True when the runtime applies CDI devices itself. */
-  readonly canRuntimeApplyCdi: () => boolean;
+  readonly canRuntimeApplyCdi: (signal: AbortSignal) => Promise<boolean>;
 }
 
 /** Also the placement of containers, because CPUs, memory and devices of a pod are chosen together. */
@@ -155,7 +155,7 @@ export class NodeDevices implements Component, ContainerPlacement, ContainerDevi
     if (cdiDevices.length === 0) return own;
     const launch = own ?? NOTHING;
     const names = [...new Set([...launch.cdiDevices, ...cdiDevices])];
-    return await (await this.#load()).withCdi({ ...launch, cdiDevices: names });
+    return await (await this.#load()).withCdi({ ...launch, cdiDevices: names }, signal);
   }
 
   health(uid: PodUid, container: string): readonly ResourceStatus[] {
