@@ -68,6 +68,18 @@ function devicesOf(spec: unknown): readonly CdiDevice[] {
   });
 }
 
+/** NVIDIA's generator names each GPU by its index and by its UUID, such as `GPU-0650a168-e770-…`. */
+const UUID = /[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
+
+/** @returns the UUIDs of devices that have another name, too: both name one device, which one container has */
+export function uuidsOfNamed(known: ReadonlyMap<string, CdiDevice>): ReadonlySet<string> {
+  const [uuids, named] = [new Set<string>(), new Set<string>()];
+  const keyOf = ({ name, edits }: CdiDevice): string => `${name.split("=", 1)[0]} ${JSON.stringify(edits)}`;
+  for (const device of known.values()) if (!UUID.test(device.name)) named.add(keyOf(device));
+  for (const device of known.values()) if (UUID.test(device.name) && named.has(keyOf(device))) uuids.add(device.name);
+  return uuids;
+}
+
 /**
  * Applies the edits of the launch's CDI devices.
  * @param canRuntime whether the runtime applies CDI devices itself

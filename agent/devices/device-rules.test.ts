@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
 import fc from "fast-check";
-import { readCdiDevices, withCdiEdits } from "./cdi.ts";
+import { type CdiDevice, readCdiDevices, uuidsOfNamed, withCdiEdits } from "./cdi.ts";
 import { matchingDevices } from "./device-rules.ts";
 
 const NOTHING = { env: [], mounts: [], devices: [], annotations: {}, cdiDevices: [] };
@@ -38,6 +38,33 @@ test("a rule matches CDI devices of a class, without the one for all of them", (
   assert.deepEqual(ids("", ["cdi:nvidia.com/gpu"], cdi), ["nvidia.com/gpu=0", "nvidia.com/gpu=1"]);
   assert.deepEqual(ids("", ["cdi:nvidia.com/gpu=1"], cdi), ["nvidia.com/gpu=1"]);
   assert.deepEqual(ids("", ["cdi:nvidia.com/gpu"], ["nvidia.com/gpu=all"]), ["nvidia.com/gpu=all"]);
+});
+
+test("a GPU that is named by its index and by its UUID is one device", () => {
+  const uuidOf = (index: number): string => `GPU-0650a168-e770-3ea8-8ac3-8a1d419763e${index}`;
+  const nodes = (...numbers: readonly number[]) => [
+    { deviceNodes: numbers.map((each) => ({ path: `/dev/nvidia${each}` })) },
+  ];
+  const named: readonly (readonly [string, CdiDevice["edits"]])[] = [
+    ["nvidia.com/gpu=0", nodes(0)],
+    [`nvidia.com/gpu=${uuidOf(0)}`, nodes(0)],
+    ["nvidia.com/gpu=all", nodes(0, 1)],
+    [`nvidia.com/gpu=${uuidOf(1)}`, nodes(1)],
+    [`example.com/gpu=${uuidOf(0)}`, nodes(0)],
+    ["example.com/shared=0", nodes(0)],
+    ["example.com/shared=1", nodes(0)],
+  ];
+  const known = new Map(named.map(([name, edits]) => [name, { name, edits }]));
+  const aliases = uuidsOfNamed(known);
+  const offered = (match: string): readonly string[] =>
+    matchingDevices(
+      { name: "example.com/x", match: [match] },
+      { root: "", cdiNames: () => known.keys(), isAlias: (name) => aliases.has(name) },
+    ).map(({ id }) => id);
+  assert.deepEqual(offered("cdi:nvidia.com/gpu"), ["nvidia.com/gpu=0", `nvidia.com/gpu=${uuidOf(1)}`]);
+  assert.deepEqual(offered(`cdi:nvidia.com/gpu=${uuidOf(0)}`), [`nvidia.com/gpu=${uuidOf(0)}`]);
+  assert.deepEqual(offered("cdi:example.com/gpu"), [`example.com/gpu=${uuidOf(0)}`]);
+  assert.deepEqual(offered("cdi:example.com/shared"), ["example.com/shared=0", "example.com/shared=1"]);
 });
 
 const SPEC = `

@@ -23,6 +23,8 @@ export interface RuleMachine {
   /** "" on a real machine; tests have a folder. */
   readonly root: string;
   readonly cdiNames: () => Iterable<string>;
+  /** True for a further name of a device. Missing: there are none. */
+  readonly isAlias?: (cdiName: string) => boolean;
 }
 
 /** @returns IDs: paths of nodes, or names of CDI devices */
@@ -31,10 +33,11 @@ export function matchingDevices({ match }: DeviceRule, machine: RuleMachine): re
   return [...ids].slice(0, MAX_DEVICES).map((id) => ({ id, isHealthy: true, nodes: [] }));
 }
 
-function matching(pattern: string, { root, cdiNames }: RuleMachine): readonly string[] {
+function matching(pattern: string, { root, cdiNames, isAlias }: RuleMachine): readonly string[] {
   if (pattern.startsWith("cdi:")) {
     const kind = pattern.slice("cdi:".length);
-    return [...cdiNames()].filter((name) => name === kind || name.startsWith(`${kind}=`)).filter(isOneDevice);
+    const isOfClass = (name: string): boolean => name.startsWith(`${kind}=`) && isAlias?.(name) !== true;
+    return [...cdiNames()].filter((name) => name === kind || isOfClass(name)).filter(isOneDevice);
   }
   if (pattern.startsWith("usb:")) return usbNodes(pattern.slice("usb:".length), root);
   return globSync(join(root, pattern))

@@ -2,7 +2,7 @@
 import type { FSWatcher } from "node:fs";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
-import { type CdiDevice, readCdiDevices } from "./cdi.ts";
+import { type CdiDevice, readCdiDevices, uuidsOfNamed } from "./cdi.ts";
 import { foldersOf, SCAN, SETTLE, watchFolders } from "./device-folders.ts";
 import type { DeviceManager } from "./device-manager.ts";
 import { type DeviceRule, matchingDevices, RuleProvider } from "./device-rules.ts";
@@ -31,7 +31,9 @@ export class RuleWatcher {
   /** Reports what is there now. */
   async scan(): Promise<void> {
     const cdi = await this.cdi();
-    const machine = { root: this.#init.root, cdiNames: () => cdi.keys() };
+    const aliases = uuidsOfNamed(cdi);
+    const isAlias = (name: string): boolean => aliases.has(name);
+    const machine = { root: this.#init.root, cdiNames: () => cdi.keys(), isAlias };
     for (const [rule, provider] of this.#rules) {
       const devices = matchingDevices(rule, machine);
       const text = JSON.stringify(devices);
