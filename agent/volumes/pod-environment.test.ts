@@ -68,6 +68,7 @@ function clusterParts() {
 
 class Bench implements Disposable {
   readonly folder = new MountFolder();
+  readonly cluster = clusterParts();
   readonly cgroups = new FakeCgroups();
   readonly events = new RecordedEvents();
   readonly log = new RecordedLog();
@@ -80,7 +81,7 @@ class Bench implements Disposable {
     writeFileSync(this.folder.at("resolv.conf"), "nameserver 192.0.2.53\nsearch lan\n");
     this.environment = new PodEnvironmentOnDisk(
       {
-        ...clusterParts(),
+        ...this.cluster,
         cgroups: this.cgroups,
         mounter,
         events: this.events,
@@ -164,6 +165,24 @@ test("a pod's folders, cgroup and volumes are made, and made again with no harm"
   assert.equal(statSync(bench.at("uid-1")).mode & 0o007, 0);
   assert.ok(existsSync(bench.folder.at("logs/default_web_uid-1")));
   assert.deepEqual(bench.cgroups.calls, ["ensure uid-1", "ensure uid-1"]);
+});
+
+test("sandbox and containers have the groups of the pod's volumes", async () => {
+  using bench = new Bench();
+  const { objects } = bench.cluster;
+  const annotations = { "pv.beta.kubernetes.io/gid": "1234" };
+  const spec = { claimRef: { uid: "claim" }, hostPath: { path: "/" } };
+  objects.set("PersistentVolumeClaim/default/data", {
+    metadata: { uid: "claim" },
+    spec: { volumeName: "pv" },
+    status: { phase: "Bound" },
+  });
+  objects.set("PersistentVolume//pv", { metadata: { annotations }, spec });
+  const volume = { name: "data", persistentVolumeClaim: { claimName: "data" } };
+  const pod: DesiredPod = { ...podWith([volume]), source: "api" };
+  await bench.environment.prepare(pod, NEVER);
+  assert.deepEqual(bench.environment.sandbox(pod, 0).extraGroups, [1234]);
+  assert.deepEqual(bench.launch(pod).extraGroups, [1234]);
 });
 
 test("the sandbox: its cgroup, its log folder, its name and its DNS", async () => {

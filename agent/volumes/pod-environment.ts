@@ -186,11 +186,17 @@ export class PodEnvironmentOnDisk implements PodEnvironment {
       dns: sandboxDns(pod, this.#init, this.#hostIPs(), this.#events),
       runtimeHandler: runtimeHandler(pod, this.#objects),
       ...userNamespace,
+      ...this.#extraGroups(pod),
     };
   }
 
   container(pod: DesiredPod, container: Container, run: ContainerRunId, observed: ObservedPod): ContainerLaunch {
-    return this.#files.launch(pod, container, run, observed);
+    return { ...this.#files.launch(pod, container, run, observed), ...this.#extraGroups(pod) };
+  }
+
+  #extraGroups(pod: DesiredPod): { readonly extraGroups?: readonly number[] } {
+    const extraGroups = this.#volumes.extraGroups(pod);
+    return extraGroups.length === 0 ? {} : { extraGroups };
   }
 
   /**

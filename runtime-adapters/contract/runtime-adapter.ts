@@ -162,6 +162,8 @@ export interface SandboxLaunch {
   readonly runtimeHandler?: string | undefined;
   /** With `hostUsers: false`: the pod's range of the node's ids. */
   readonly userNamespace?: UserNamespace | undefined;
+  /** As in `ContainerLaunch`. */
+  readonly extraGroups?: readonly number[] | undefined;
 }
 
 /** The pod's ids 0 … length - 1 are the node's hostId … hostId + length - 1. */
@@ -199,6 +201,8 @@ export interface ContainerLaunch {
   readonly annotations?: Readonly<Record<string, string>> | undefined;
   /** CDI names (`vendor.com/class=name`) for the runtime to apply itself. Undefined: none. */
   readonly cdiDevices?: readonly string[] | undefined;
+  /** Groups of the pod's volumes, beside those of its securityContext. Undefined: none. */
+  readonly extraGroups?: readonly number[] | undefined;
   /** Relative to the sandbox's log directory: `<container>/<attempt>.log`. */
   readonly logPath: string;
   /** Missing: wherever the kernel likes. */

@@ -194,6 +194,34 @@ test("a hostPath volume of a claim is the path itself, made where its type says 
   assert.ok(statSync(bench.folder.at("made")).isDirectory());
 });
 
+test("annotations of a volume give its pod a group, and options in the place of the field's", async () => {
+  using bench = new Bench();
+  const annotate = (annotations: object, spec: object = {}): void => {
+    bench.claim({ hostPath: { path: "/" }, ...spec });
+    bench.objects.set("PersistentVolume//pv", {
+      ...bench.objects.object("PersistentVolume//pv"),
+      metadata: { annotations },
+    });
+  };
+  const groupsOf = async (pod: DesiredPod): Promise<readonly number[]> => {
+    await bench.setUp(pod);
+    return bench.volumes.extraGroups(pod);
+  };
+  annotate({ "pv.beta.kubernetes.io/gid": "1234" });
+  assert.deepEqual(await groupsOf(podWith()), [1234]);
+  const member = podWith(CLAIM, { securityContext: { supplementalGroups: [1234] } }, "pod-2");
+  assert.deepEqual(await groupsOf(member), [], "it is in the group anyway");
+  annotate({ "pv.beta.kubernetes.io/gid": "staff" });
+  assert.deepEqual(await groupsOf(podWith()), [], "as in the kubelet, what is no number does not count");
+  annotate({ "volume.beta.kubernetes.io/mount-options": "noexec,nodev" });
+  assert.match(await bench.problem(podWith()), /^MountVolume\.MountOptionSupport check failed /);
+  const { pod } = podWith();
+  const [volume] = pod.spec.volumes ?? [];
+  assert.ok(volume);
+  const { mountOptions } = claimedVolume(pod, volume, { mounted: true, asDevice: false }, bench.objects);
+  assert.deepEqual(mountOptions, ["noexec", "nodev"]);
+});
+
 test("a static pod may name no claim", async () => {
   using bench = new Bench();
   bench.claim({ hostPath: { path: "/" } });

@@ -65,7 +65,8 @@ export class ClaimVolumes implements VolumeHandler {
     if (isStatic(pod)) throw new PicoletError("invalid", "static pods may not reference persistentvolumeclaims");
     const claimed = claimedVolume(pod.pod, volume, use, this.#components.objects);
     return async (signal) => {
-      const location = await this.#serially(pod, claimed, signal);
+      const { group } = claimed;
+      const location = { ...(await this.#serially(pod, claimed, signal)), ...(group === undefined ? {} : { group }) };
       const locations = this.#locations.get(pod.uid) ?? new Map<string, VolumeLocation>();
       this.#locations.set(pod.uid, locations.set(volume.name, location));
     };

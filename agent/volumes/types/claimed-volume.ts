@@ -14,6 +14,8 @@ export interface ClaimedVolume {
   /** ReadWriteOncePod. */
   readonly forOnePod: boolean;
   readonly mountOptions: readonly string[];
+  /** The group of its files, which the pod's processes get; undefined: none. */
+  readonly group: number | undefined;
   /** The nodes that can use it; `undefined`: all. */
   readonly nodeSelectorTerms: readonly NodeSelectorTerm[] | undefined;
   readonly source: VolumeSource;
@@ -31,6 +33,9 @@ export type VolumeSource =
 /** A claim that keeps another one's deletion from being over. */
 const PROTECTION = "kubernetes.io/pvc-protection";
 const DEFAULT_FS_TYPE = "ext4";
+/** Annotations of a persistent volume. The options count in the place of the field `mountOptions`. */
+const MOUNT_OPTIONS = "volume.beta.kubernetes.io/mount-options";
+const GROUP = "pv.beta.kubernetes.io/gid";
 
 type Fields = Readonly<Record<string, unknown>>;
 
@@ -55,7 +60,9 @@ export function claimedVolume(
       `PVC ${namespace}/${name} was not created for pod ${namespace}/${pod.metadata.name} (pod is not owner)`,
     );
   const volumeName = text(fields(claim.spec).volumeName);
-  const spec = persistentVolume(objects, volumeName, text(fields(claim.metadata).uid), `${namespace}/${name}`);
+  const found = persistentVolume(objects, volumeName, text(fields(claim.metadata).uid), `${namespace}/${name}`);
+  const { spec, annotations } = found;
+  const options = text(annotations[MOUNT_OPTIONS]);
   const mode = spec.volumeMode === "Block" ? "Block" : "Filesystem";
   if (use.mounted && mode === "Block")
     throw new PicoletError("invalid", `volume ${volume.name} has volumeMode Block, but is specified in volumeMounts`);
@@ -69,7 +76,8 @@ export function claimedVolume(
     readOnly: volume.persistentVolumeClaim?.readOnly === true,
     mode,
     forOnePod: texts(spec.accessModes).includes("ReadWriteOncePod"),
-    mountOptions: texts(spec.mountOptions),
+    mountOptions: options === "" ? texts(spec.mountOptions) : options.split(","),
+    group: groupOf(text(annotations[GROUP])),
     nodeSelectorTerms: nodeSelectorTerms(spec),
     source: sourceOf(spec),
   };
@@ -96,7 +104,7 @@ function persistentVolume(
   name: string,
   claimUid: string,
   claim: string,
-): Fields {
+): { readonly spec: Fields; readonly annotations: Fields } {
   const about = `error processing PVC ${claim}`;
   const volume = objects.object(objectKey("PersistentVolume", "", name));
   if (volume === undefined)
@@ -113,8 +121,11 @@ function persistentVolume(
     throw waiting(
       `${about}: found PV object ${name} but its pv.Spec.ClaimRef.UID ${uid} does not point to claim.UID ${claimUid}`,
     );
-  return spec;
+  return { spec, annotations: fields(fields(volume.metadata).annotations) };
 }
+
+/** As the kubelet, which passes over what is no number. */
+const groupOf = (value: string): number | undefined => (/^\+?\d{1,10}$/.test(value) ? Number(value) : undefined);
 
 function isControlledBy(claim: Fields, { metadata }: Pod): boolean {
   const owners = list(fields(claim.metadata).ownerReferences).map(fields);

@@ -91,6 +91,13 @@ export class PodVolumes {
     return location?.isDevice === true ? location : undefined;
   }
 
+  /** Groups of the pod's persistent volumes that its own list does not have, sorted. */
+  extraGroups(pod: DesiredPod): readonly number[] {
+    const { supplementalGroups = [] } = pod.pod.spec.securityContext;
+    const groups = (pod.pod.spec.volumes ?? []).flatMap(({ name }) => this.#locate(pod, name)?.group ?? []);
+    return [...new Set(groups)].filter((each) => !supplementalGroups.includes(each)).sort((a, b) => a - b);
+  }
+
   #locate(pod: DesiredPod, name: string): VolumeLocation | undefined {
     const volume = pod.pod.spec.volumes?.find((each) => each.name === name);
     return volume === undefined ? undefined : this.#handlers.get(volumeKind(volume))?.locate(pod, volume);

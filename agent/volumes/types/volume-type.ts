@@ -62,6 +62,8 @@ export interface VolumeLocation {
   /** True when containers cannot write to it, even through a mount that is not read-only. */
   readonly readOnly: boolean;
   readonly isDevice?: boolean;
+  /** The group of its files, which the pod's processes get. */
+  readonly group?: number | undefined;
   /** The image that the runtime mounts by itself instead of `path`. */
   readonly image?: ResolvedImage | undefined;
 }

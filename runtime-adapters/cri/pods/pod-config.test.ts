@@ -65,6 +65,13 @@ test("a sandbox has its identity, manifest and owner", () => {
   assert.deepEqual(config.dnsConfig, SANDBOX.dns);
 });
 
+test("the groups of the pod's volumes reach sandbox and containers", () => {
+  const extraGroups = [1234];
+  const sandbox = sandboxConfig(desired(), { ...SANDBOX, extraGroups }, SETTINGS, false);
+  assert.deepEqual(sandbox.linux?.securityContext?.supplementalGroups, extraGroups);
+  assert.deepEqual(containerOf({}, { extraGroups }).linux?.securityContext?.supplementalGroups, extraGroups);
+});
+
 test("a manifest too long for an annotation is left out", () => {
   const fits = sandboxOf({}, { annotations: { note: "x".repeat(MAX_MANIFEST_BYTES / 2) } });
   assert.ok(fits.annotations?.has(ANNOTATION.manifest));

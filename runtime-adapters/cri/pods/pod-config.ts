@@ -64,7 +64,7 @@ export function sandboxConfig(
     annotations,
     linux: {
       cgroupParent: cgroupParent(settings.cgroupDriver ?? "cgroupfs", launch.cgroupParent),
-      securityContext: sandboxSecurity(pod, launch.userNamespace),
+      securityContext: sandboxSecurity(pod, launch),
       sysctls: new Map(sysctls),
       resources: sandboxResources(pod, settings),
       overhead: overheadResources(pod, settings),
@@ -149,7 +149,10 @@ export function containerConfig(
       securityContext: containerSecurity(
         desired,
         container,
-        { imageUser: own.imageUser, targetContainerId: launch.targetContainerId, userNamespace },
+        {
+          ...{ imageUser: own.imageUser, targetContainerId: launch.targetContainerId, userNamespace },
+          extraGroups: launch.extraGroups,
+        },
         settings,
       ),
     },

@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { podUid } from "@picolet/protocol/ports.ts";
-import type { UserNamespace } from "@picolet/runtime-contract/runtime-adapter.ts";
 import { parsedPod } from "@picolet/test/support/unit/pods/parsed-manifests.ts";
 import { NamespaceMode, ProfileType } from "../wire/cri-messages.ts";
 import {
@@ -21,7 +20,7 @@ function contexts(ofPod: Fields, ofContainer: Fields = {}, spec: Fields = {}) {
   const [first] = pod.spec.containers;
   assert.ok(first);
   return {
-    sandbox: (userNamespace?: UserNamespace) => sandboxSecurity(pod, userNamespace),
+    sandbox: (launch: Parameters<typeof sandboxSecurity>[1] = {}) => sandboxSecurity(pod, launch),
     container: (imageUser?: ImageUser, settings = SETTINGS, identity: ContainerIdentity = {}) =>
       containerSecurity(
         { uid: podUid("uid-1"), source: "file", origin: "", pod },
@@ -85,6 +84,12 @@ test("privileges, capabilities, root and groups are as the pod says", () => {
   const privileged = contexts({}, { privileged: true });
   assert.equal(privileged.container().privileged, true);
   assert.equal(privileged.sandbox().privileged, true);
+});
+
+test("groups of the pod's volumes are beside its own", () => {
+  const { sandbox, container } = contexts({ fsGroup: 7, supplementalGroups: [8] });
+  assert.deepEqual(container(undefined, SETTINGS, { extraGroups: [9] }).supplementalGroups, [7, 8, 9]);
+  assert.deepEqual(sandbox({ extraGroups: [9] }).supplementalGroups, [7, 8, 9]);
 });
 
 test("the host's namespaces, and one process namespace for the pod", () => {
@@ -174,7 +179,7 @@ test("with hostUsers: false the ids of the pod are others on the node", () => {
   const mappings = [{ hostId: 131_072, containerId: 0, length: 65_536 }];
   const expected = { mode: NamespaceMode.pod, uids: mappings, gids: mappings };
   const { sandbox, container } = contexts({}, {}, { hostUsers: false });
-  assert.deepEqual(sandbox(userNamespace).namespaceOptions?.usernsOptions, expected);
+  assert.deepEqual(sandbox({ userNamespace }).namespaceOptions?.usernsOptions, expected);
   assert.deepEqual(container(undefined, SETTINGS, { userNamespace }).namespaceOptions?.usernsOptions, expected);
   assert.equal(sandbox().namespaceOptions?.usernsOptions, undefined);
 });

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { type AppArmorProfile, appArmorProfile } from "@picolet/protocol/pod/apparmor-profile.ts";
 import type { Container, Pod, SecurityContext } from "@picolet/protocol/pod/pod.ts";
-import type { DesiredPod, UserNamespace } from "@picolet/runtime-contract/runtime-adapter.ts";
+import type { DesiredPod, SandboxLaunch, UserNamespace } from "@picolet/runtime-contract/runtime-adapter.ts";
 import {
   type LinuxContainerSecurityContext,
   type LinuxSandboxSecurityContext,
@@ -33,6 +33,7 @@ export interface ContainerIdentity {
   /** The container whose processes it shares. */
   readonly targetContainerId?: string | undefined;
   readonly userNamespace?: UserNamespace | undefined;
+  readonly extraGroups?: readonly number[] | undefined;
 }
 
 type ContainerSecurity = InputOf<typeof LinuxContainerSecurityContext>;
@@ -60,7 +61,10 @@ const READONLY_PATHS: readonly string[] = ["/proc/bus", "/proc/fs", "/proc/irq",
 /** MaxInt32: the highest uid that Kubernetes lets run. */
 const MAX_USER_ID = 2_147_483_647;
 
-export function sandboxSecurity(pod: Pod, userNamespace: UserNamespace | undefined): SandboxSecurity {
+export function sandboxSecurity(
+  pod: Pod,
+  { userNamespace, extraGroups }: Pick<SandboxLaunch, "userNamespace" | "extraGroups">,
+): SandboxSecurity {
   const { securityContext } = pod.spec;
   const containers = [...pod.spec.containers, ...(pod.spec.initContainers ?? [])];
   return {
@@ -71,7 +75,7 @@ export function sandboxSecurity(pod: Pod, userNamespace: UserNamespace | undefin
     runAsUser: int64Of(securityContext.runAsUser),
     runAsGroup: int64Of(securityContext.runAsGroup),
     selinuxOptions: securityContext.seLinuxOptions,
-    ...groups(pod),
+    ...groups(pod, extraGroups),
   };
 }
 
@@ -102,7 +106,7 @@ export function containerSecurity(
     readonlyPaths: unmasked ? [] : READONLY_PATHS,
     seccomp: seccompOf(own.seccompProfile ?? ofPod.seccompProfile, settings),
     apparmor: appArmorOf(appArmorProfile(pod, container)),
-    ...groups(pod),
+    ...groups(pod, identity.extraGroups),
   };
 }
 
@@ -168,10 +172,13 @@ const withTarget = (options: NamespaceOptions, targetId: string | undefined): Na
     ? options
     : { ...options, pid: NamespaceMode.target, targetId };
 
-function groups({ spec }: Pod): Pick<ContainerSecurity, "supplementalGroups" | "supplementalGroupsPolicy"> {
+function groups(
+  { spec }: Pod,
+  extraGroups: readonly number[] = [],
+): Pick<ContainerSecurity, "supplementalGroups" | "supplementalGroupsPolicy"> {
   const { fsGroup, supplementalGroups, supplementalGroupsPolicy } = spec.securityContext;
   return {
-    supplementalGroups: [...(fsGroup === undefined ? [] : [fsGroup]), ...(supplementalGroups ?? [])],
+    supplementalGroups: [...(fsGroup === undefined ? [] : [fsGroup]), ...(supplementalGroups ?? []), ...extraGroups],
     supplementalGroupsPolicy: SupplementalGroupsPolicy[supplementalGroupsPolicy ?? "Merge"],
   };
 }

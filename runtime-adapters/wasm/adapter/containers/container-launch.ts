@@ -181,18 +181,22 @@ export const UNPRIVILEGED_ID = 65_532;
 /**
  * Whose rights the runner has: those of `securityContext`, as for a container whose image names `UNPRIVILEGED_ID` as
  * its user.
- * @param ownUid of the agent: without root it can give no others than its own.
+ * @param init `ownUid`, of the agent: without root it can give no others than its own; `extraGroups`, of the launch.
  * @returns undefined: the agent's own
  */
 export function identityOf(
   { pod, uid: ownPod }: DesiredPod,
   spec: ContainerSpec,
-  ownUid: number,
+  { ownUid, extraGroups = [] }: { readonly ownUid: number; readonly extraGroups?: readonly number[] | undefined },
 ): Identity | undefined {
   const ofPod = pod.spec.securityContext;
   const uid = spec.securityContext?.runAsUser ?? ofPod?.runAsUser;
   const gid = spec.securityContext?.runAsGroup ?? ofPod?.runAsGroup;
-  const groups = [...(ofPod?.supplementalGroups ?? []), ...(ofPod?.fsGroup === undefined ? [] : [ofPod.fsGroup])];
+  const groups = [
+    ...(ofPod?.supplementalGroups ?? []),
+    ...(ofPod?.fsGroup === undefined ? [] : [ofPod.fsGroup]),
+    ...extraGroups,
+  ];
   const nonRoot = spec.securityContext?.runAsNonRoot ?? ofPod?.runAsNonRoot ?? false;
   if (nonRoot && uid === 0) {
     // The kubelet's words.

@@ -91,7 +91,10 @@ export class ContainerPreparation {
     const spec = containerSpec(pod, launch.name);
     const grants = podGrants(pod);
     const memoryLimitBytes = memoryLimitOf(pod, spec, leastMemory(grants.dense));
-    const identity = identityOf(desired, spec, process.getuid?.() ?? ROOT_UID);
+    const identity = identityOf(desired, spec, {
+      ownUid: process.getuid?.() ?? ROOT_UID,
+      extraGroups: launch.extraGroups,
+    });
     const { path, blob } = await this.#components.images.component(launch.image.id, signal);
     const image = launch.image.requested;
     if (!this.#init.p3) asRefusal(() => refuseAsync(blob));
