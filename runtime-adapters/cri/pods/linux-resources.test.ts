@@ -14,6 +14,7 @@ const V2: RuntimeMachine = {
   swapAccounting: true,
   swapBytes: 2 * GIBIBYTE,
   hugePageSizes: ["2MB", "1GB"],
+  thermalFolders: [],
 };
 
 function resourcesOf(resources: Fields, settings: Partial<ResourceSettings> = {}, spec: Fields = {}) {
@@ -108,13 +109,23 @@ test("with cgroup v2 memory that is requested is kept, and containers are slowed
   assert.deepEqual(unified({ limits: { memory: limit } }, v1), [undefined, undefined, undefined]);
 });
 
+test("processors have their thermal counters in folders, where they have some", () => {
+  using folder = new TempFolder();
+  for (const path of ["cpu10/thermal_throttle", "cpu2/thermal_throttle", "cpu3", "cpufreq"])
+    mkdirSync(folder.at("sys/devices/system/cpu", path), { recursive: true });
+  assert.deepEqual(readRuntimeMachine(folder.path).thermalFolders, [
+    "/sys/devices/system/cpu/cpu2/thermal_throttle",
+    "/sys/devices/system/cpu/cpu10/thermal_throttle",
+  ]);
+});
+
 test("limits depend on what the machine's cgroups support", () => {
   using folder = new TempFolder();
   const write = (path: string, text: string): void => {
     mkdirSync(folder.at(path, ".."), { recursive: true });
     writeFileSync(folder.at(path), text);
   };
-  const nothing = { unifiedCgroups: false, swapAccounting: false, swapBytes: 0, hugePageSizes: [] };
+  const nothing = { unifiedCgroups: false, swapAccounting: false, swapBytes: 0, hugePageSizes: [], thermalFolders: [] };
   assert.deepEqual(readRuntimeMachine(folder.path), nothing);
   write("sys/fs/cgroup/memory/memory.memsw.limit_in_bytes", "");
   write("proc/meminfo", "MemTotal:  1024 kB\nSwapTotal:       2048 kB\n");
@@ -125,6 +136,7 @@ test("limits depend on what the machine's cgroups support", () => {
     swapAccounting: true,
     swapBytes: 2 * 2 ** 20,
     hugePageSizes: ["64KB", "2MB", "1GB"],
+    thermalFolders: [],
   });
   write("sys/fs/cgroup/cgroup.controllers", "cpu memory");
   write("proc/self/cgroup", "0::/system.slice/agent\n");

@@ -12,6 +12,8 @@ export interface RuntimeMachine {
   readonly swapBytes: number;
   /** Sizes by the names of the kernel's hugetlb controller: `2MB`, `1GB`. */
   readonly hugePageSizes: readonly string[];
+  /** Folders of the processors' thermal counters, which x86 alone has. */
+  readonly thermalFolders: readonly string[];
 }
 
 /** @param root only tests name another one */
@@ -22,6 +24,7 @@ export function readRuntimeMachine(root = "/"): RuntimeMachine {
     swapAccounting: existsSync(join(root, unifiedCgroups ? ownSwapLimit(root) : V1_SWAP_LIMIT)),
     swapBytes: Number(/^SwapTotal:\s*(\d+) kB/m.exec(textOf(root, "proc/meminfo"))?.[1] ?? 0) * KIBIBYTE,
     hugePageSizes: hugePageSizes(root),
+    thermalFolders: thermalFolders(root),
   };
 }
 
@@ -42,6 +45,18 @@ function hugePageSizes(root: string): string[] {
     .filter((kilobytes) => kilobytes > 0)
     .sort((a, b) => a - b)
     .map((kilobytes) => hugePageName(kilobytes * KIBIBYTE));
+}
+
+function thermalFolders(root: string): string[] {
+  const processors = "sys/devices/system/cpu";
+  if (!existsSync(join(root, processors))) return [];
+  const numbers = readdirSync(join(root, processors)).map((name) => Number(/^cpu(\d+)$/.exec(name)?.[1] ?? Number.NaN));
+  return numbers
+    .filter((number) => number >= 0)
+    .sort((a, b) => a - b)
+    .map((number) => join(processors, `cpu${number}`, "thermal_throttle"))
+    .filter((folder) => existsSync(join(root, folder)))
+    .map((folder) => join("/", folder));
 }
 
 function textOf(root: string, path: string): string {

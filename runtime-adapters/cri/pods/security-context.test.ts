@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { podUid } from "@picolet/protocol/ports.ts";
+import { POD_CONFIG_SETTINGS } from "@picolet/test/support/unit/cri/cri-adapters.ts";
 import { parsedPod } from "@picolet/test/support/unit/pods/parsed-manifests.ts";
 import { NamespaceMode, ProfileType } from "../wire/cri-messages.ts";
 import {
@@ -12,7 +13,8 @@ import {
 } from "./security-context.ts";
 
 type Fields = Readonly<Record<string, unknown>>;
-const SETTINGS = { seccompProfileRoot: "/profiles", seccompDefault: false };
+const { machine } = POD_CONFIG_SETTINGS;
+const SETTINGS = { seccompProfileRoot: "/profiles", seccompDefault: false, machine };
 
 function contexts(ofPod: Fields, ofContainer: Fields = {}, spec: Fields = {}) {
   const container = { name: "app", image: "example.com/app:1", securityContext: ofContainer };
@@ -98,6 +100,14 @@ test("the host's namespaces, and one process namespace for the pod", () => {
   assert.deepEqual(contexts({}, {}, host).sandbox().namespaceOptions, { network: node, pid: node, ipc: node });
   const shared = contexts({}, {}, { shareProcessNamespace: true }).sandbox().namespaceOptions;
   assert.deepEqual(shared, { network: pod, pid: pod, ipc: pod });
+});
+
+test("the thermal counters of all processors are masked", () => {
+  const thermalFolders = ["/sys/devices/system/cpu/cpu0/thermal_throttle"];
+  const settings = { ...SETTINGS, machine: { ...machine, thermalFolders } };
+  assert.deepEqual(contexts({}).container(undefined, settings).maskedPaths?.slice(-1), thermalFolders);
+  const unmasked = contexts({}, { procMount: "Unmasked" }, { hostUsers: false });
+  assert.deepEqual(unmasked.container(undefined, settings).maskedPaths, []);
 });
 
 test("/proc is unmasked on demand", () => {

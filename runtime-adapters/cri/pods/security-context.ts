@@ -12,12 +12,14 @@ import {
   SupplementalGroupsPolicy,
 } from "../wire/cri-messages.ts";
 import type { InputOf } from "../wire/protobuf.ts";
+import type { RuntimeMachine } from "./runtime-machine.ts";
 
 export interface SecuritySettings {
   /** The folder that `localhostProfile` of a seccomp profile is relative to. */
   readonly seccompProfileRoot: string;
   /** The kubelet's `seccompDefault`: RuntimeDefault where a pod says nothing. */
   readonly seccompDefault: boolean;
+  readonly machine: RuntimeMachine;
 }
 
 /** The user in an image's configuration: a number, a name, or neither, which means root. */
@@ -41,7 +43,10 @@ type SandboxSecurity = InputOf<typeof LinuxSandboxSecurityContext>;
 type NamespaceOptions = NonNullable<ContainerSecurity["namespaceOptions"]>;
 type Profile = NonNullable<ContainerSecurity["seccomp"]>;
 
-/** Kubernetes' own lists. */
+/**
+ * Kubernetes' own lists. Folders of thermal counters are masked too: by them a container could observe what others
+ * compute.
+ */
 const MASKED_PATHS: readonly string[] = [
   "/proc/asound",
   "/proc/acpi",
@@ -102,7 +107,7 @@ export function containerSecurity(
     runAsGroup: int64Of(own.runAsGroup ?? ofPod.runAsGroup),
     readonlyRootfs: own.readOnlyRootFilesystem ?? false,
     noNewPrivs: own.allowPrivilegeEscalation === false,
-    maskedPaths: unmasked ? [] : MASKED_PATHS,
+    maskedPaths: unmasked ? [] : [...MASKED_PATHS, ...settings.machine.thermalFolders],
     readonlyPaths: unmasked ? [] : READONLY_PATHS,
     seccomp: seccompOf(own.seccompProfile ?? ofPod.seccompProfile, settings),
     apparmor: appArmorOf(appArmorProfile(pod, container)),

@@ -13,7 +13,7 @@ export const POD_CONFIG_SETTINGS: PodConfigSettings = {
   seccompDefault: false,
   limitedSwap: false,
   singleProcessOomKill: false,
-  machine: { unifiedCgroups: false, swapAccounting: false, swapBytes: 0, hugePageSizes: [] },
+  machine: { unifiedCgroups: false, swapAccounting: false, swapBytes: 0, hugePageSizes: [], thermalFolders: [] },
 };
 
 const { machine: _, ...OWN_SETTINGS } = POD_CONFIG_SETTINGS;
