@@ -1,13 +1,13 @@
 /** Validates `devices` and `allowedDevices`. */
 
 import type { FieldProblems } from "@picolet/protocol/kubernetes/field-problems.ts";
+import { isDeviceResource } from "../plan/admission/extended-resources.ts";
 import { problemOfAllowed } from "../plan/admission/requested-devices.ts";
 import type { Configuration } from "./configuration-defaults.ts";
 
 /** Each is read again whenever something is plugged in. */
 const MAX_RULES = 32;
 const MAX_MATCHES = 16;
-const RESOURCE = /^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?\/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$/;
 /** Node paths with `*` and `?` alone: other patterns could read the whole file system. */
 const MATCH =
   /^(\/dev\/[-\w.:*?/]+|usb:[0-9a-fA-F]{4}:[0-9a-fA-F]{4}|cdi:[a-z0-9][-a-z0-9.]*\/[A-Za-z0-9][-\w]*(=[-\w.:]+)?)$/;
@@ -18,7 +18,7 @@ export function validateDevices({ devices }: Configuration, problems: FieldProbl
   const names = devices.map(({ name }) => name);
   devices.forEach(({ name, match }, index) => {
     const at = `devices[${index}]`;
-    if (!RESOURCE.test(name) || /(^|\.)kubernetes\.io\//.test(name))
+    if (!isDeviceResource(name))
       problems.invalid(`${at}.name`, name, "must be an extended resource such as example.com/camera");
     else if (names.indexOf(name) < index) problems.duplicate(`${at}.name`, name);
     if (match.length > MAX_MATCHES) problems.tooMany(`${at}.match`, match.length, MAX_MATCHES);

@@ -206,6 +206,15 @@ test("a registration fails while nothing listens at the plugin's socket", async 
   assert.deepEqual(bench.counts, [undefined, undefined]);
 });
 
+test("a plugin cannot offer what is no extended resource", async (context) => {
+  const bench = new Bench(context);
+  const names = ["camera", "kubernetes.io/camera", "a.kubernetes.io/x", "mykubernetes.io/x", "requests.example.com/x"];
+  for (const name of names) {
+    const registered = bench.plugins.register({ ...CAMERA_PLUGIN, name, ...bench.socket }, NEVER);
+    await assert.rejects(registered, { code: "invalid", message: /^the ResourceName "[^"]+" is invalid/ });
+  }
+});
+
 test("of lists that follow each other quickly the last one counts", async (context) => {
   const bench = new Bench(context);
   await bench.register();

@@ -6,6 +6,7 @@ import { type Clock, type Log, type Millis, seconds } from "@picolet/protocol/po
 import { served } from "@picolet/runtime-cri/wire/grpc-server.ts";
 import type { ServedMethod } from "@picolet/runtime-cri/wire/grpc-server-connection.ts";
 import type { NodeCounts } from "../core/node/node-counts.ts";
+import { isDeviceResource } from "../plan/admission/extended-resources.ts";
 import type { Plugin, PluginHandler } from "../plugins/plugin-handler.ts";
 import type { DeviceManager } from "./device-manager.ts";
 import { DevicePlugin } from "./device-plugin.ts";
@@ -30,7 +31,6 @@ const SLOW_LIST_INTERVAL = seconds(60);
 /** Bounds the reports and rounds that a plugin makes which registers again and again. */
 const MAX_REGISTRATIONS = 10;
 const REGISTRATION_PERIOD = seconds(10);
-const RESOURCE_NAME = /^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?\/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$/;
 
 interface Followed {
   readonly life: AbortController;
@@ -99,7 +99,7 @@ export class DevicePlugins implements PluginHandler, AsyncDisposable {
   /** @throws `invalid`, `resource_exhausted` for what is refused, and why the plugin cannot be asked */
   async #follow(resource: string, socketPath: string, signal: AbortSignal): Promise<void> {
     const { log, counts } = this.#components;
-    if (!RESOURCE_NAME.test(resource) || /(^|\.)kubernetes\.io\//.test(resource)) {
+    if (!isDeviceResource(resource)) {
       const name = JSON.stringify(resource.slice(0, 256));
       throw new PicoletError("invalid", `the ResourceName ${name} is invalid: it must be like example.com/camera`);
     }

@@ -8,6 +8,7 @@ import {
 } from "@picolet/protocol/kubernetes/quantity.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
 import { podRequests, type Quantities } from "@picolet/protocol/pod/pod-resources.ts";
+import { isExtendedResource } from "./extended-resources.ts";
 
 /** By resource name. CPU in thousandths, all else in whole units. */
 export type Amounts = ReadonlyMap<string, bigint>;
@@ -44,10 +45,6 @@ export const requestOf = (pod: Pod, resource: string): bigint => {
   return quantity === undefined ? 0n : amountOf(resource, quantity);
 };
 
-/** Extended resources are those with a domain that is not Kubernetes' own. */
-const isExtended = (resource: string): boolean =>
-  resource.includes("/") && !resource.includes("kubernetes.io/") && !resource.startsWith("requests.");
-
 /**
  * @returns the requests that do not fit beside the others, or none. An extended resource that the node does not have is
  * managed by the cluster, and is not checked.
@@ -60,7 +57,7 @@ export function shortages(pod: Pod, others: readonly Pod[], allocatable: Amounts
     found.push({ resource: "pods", requested: 1n, used: count, capacity: capacity("pods") });
   }
   const wanted = [...amountsOf(podRequests(pod))].filter(([name, amount]) => {
-    return amount > 0n && name !== "pods" && (allocatable.has(name) || !isExtended(name));
+    return amount > 0n && name !== "pods" && (allocatable.has(name) || !isExtendedResource(name));
   });
   if (wanted.length === 0) return found;
   const used = new Map<string, bigint>();
