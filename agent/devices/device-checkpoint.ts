@@ -1,13 +1,12 @@
 /**
- * The kubelet's checkpoint of device allocations, `device-plugins/kubelet_internal_checkpoint`. The kubelet's checksum
- * is over Go's print of its structures, which depends on its version: ours has our own, and a file of a kubelet is read
- * without checking its.
+ * The kubelet's checkpoint of device allocations, `device-plugins/kubelet_internal_checkpoint`, with its checksum over
+ * Go's print of its structures. A file is read without checking it, because the structures may be another version's.
  */
 import { existsSync, readFileSync, statSync } from "node:fs";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { podUid } from "@picolet/protocol/ports.ts";
 import { MEBIBYTE } from "@picolet/protocol/units.ts";
-import { isFields, writeStateFile } from "../topology/state-file.ts";
+import { checksumOf, isFields, sortedKeys, writeStateFile } from "../topology/state-file.ts";
 import type { Allocation } from "./device-allocations.ts";
 import { ContainerAllocateResponse } from "./device-plugin-messages.ts";
 
@@ -34,7 +33,25 @@ export function writeCheckpoint(path: string, { allocations, registered }: Devic
     AllocResp: answer === undefined ? "" : ContainerAllocateResponse.encode(answer).toString("base64"),
   }));
   const data = { PodDeviceEntries: entries, RegisteredDevices: Object.fromEntries(registered) };
-  writeStateFile(path, JSON.stringify({ Data: data, Checksum: 0 }));
+  writeStateFile(path, JSON.stringify({ Data: data, Checksum: checksumOf(printed(allocations, registered)) }));
+}
+
+/** As Go prints what the file has, for the kubelet's checksum. */
+function printed(allocations: DeviceCheckpoint["allocations"], registered: DeviceCheckpoint["registered"]): string {
+  const entries = allocations.map(({ uid, container, resource, ids, answer }) => {
+    const bytes = answer === undefined ? [] : [...ContainerAllocateResponse.encode(answer)];
+    return (
+      `{PodUID:(string)${uid} ContainerName:(string)${container} ResourceName:(string)${resource} ` +
+      `DeviceIDs:(checkpoint.DevicesPerNUMA)map[${NO_NODE}:[${ids.join(" ")}]] AllocResp:([]uint8)[${bytes.join(" ")}]}`
+    );
+  });
+  const resources = sortedKeys(Object.fromEntries(registered)).map(
+    (name) => `${name}:[${registered.get(name)?.join(" ") ?? ""}]`,
+  );
+  return (
+    `(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)[${entries.join(" ")}] ` +
+    `RegisteredDevices:(map[string][]string)map[${resources.join(" ")}]}`
+  );
 }
 
 /** @returns undefined: there is no file. @throws `corrupt` for a file that is none of this kind */

@@ -1,6 +1,6 @@
 /** Plugins that come and go, written with grpc-js, on virtual time. */
 import assert from "node:assert/strict";
-import { mkdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import type { Millis } from "@picolet/protocol/ports.ts";
@@ -17,7 +17,7 @@ import { countedTimes, RecordedLog } from "@picolet/test/support/unit/ports/reco
 import { VirtualClock } from "@picolet/test/support/unit/ports/virtual-clock.ts";
 import { NodeCounts } from "../core/node/node-counts.ts";
 import { type Hint, maskOf } from "../topology/numa-hints.ts";
-import { type DeviceCheckpoint, readCheckpoint } from "./device-checkpoint.ts";
+import { type DeviceCheckpoint, readCheckpoint, writeCheckpoint } from "./device-checkpoint.ts";
 import { deviceHints } from "./device-hints.ts";
 import { DeviceManager } from "./device-manager.ts";
 import { REGISTER } from "./device-plugin-messages.ts";
@@ -432,4 +432,20 @@ test("a kubelet's checkpoint names a device at each of its NUMA nodes", async (c
   const data = { PodDeviceEntries: [{ ...entry, DeviceIDs: { 0: ["a"], 1: ["a", "b"] } }], RegisteredDevices: {} };
   writeFileSync(folder.at("checkpoint"), JSON.stringify({ Data: data, Checksum: 1 }));
   assert.deepEqual(readCheckpoint(folder.at("checkpoint"))?.allocations[0]?.ids, ["a", "b"]);
+});
+
+/** A kubelet's checkpoint, with NVIDIA's device plugin on a Jetson. */
+const KUBELETS_CHECKPOINT =
+  '{"Data":{"PodDeviceEntries":[{"PodUID":"bf52b2cd-b611-4e79-86b1-280b283185c3","ContainerName":"check",' +
+  '"ResourceName":"nvidia.com/gpu","DeviceIDs":{"-1":["tegra"]},"AllocResp":"Ch8KFk5WSURJQV9WSVNJQkxFX0RFVklDRVMSBXRlZ3Jh"}],' +
+  '"RegisteredDevices":{"nvidia.com/gpu":["tegra"]}},"Checksum":3660592824}';
+
+test("a kubelet can read the checkpoint", async (context) => {
+  const { folder } = new Bench(context);
+  const path = folder.at("checkpoint");
+  writeFileSync(path, KUBELETS_CHECKPOINT);
+  const kept = readCheckpoint(path);
+  assert.ok(kept);
+  writeCheckpoint(path, kept);
+  assert.equal(readFileSync(path, "utf8"), KUBELETS_CHECKPOINT);
 });
