@@ -103,13 +103,24 @@ export class CsiDrivers {
     const driver = {
       ...{ name, endpoint, registration, topology },
       nodeId: info.nodeId,
-      maxVolumes: Math.min(Math.max(0, info.maxVolumesPerNode), MAX_VOLUMES),
+      maxVolumes: limitOf(info),
       capabilities: new Set(capabilities.map(({ rpc }) => rpc?.type ?? 0).filter((type) => CAPABILITIES.has(type))),
     };
     const { length } = JSON.stringify(reportOf(driver));
     if (length > MAX_REPORT_LENGTH)
       throw refused(`its node ID and topology have ${length} characters, more than ${MAX_REPORT_LENGTH}`);
     this.#drivers.set(name, driver);
+    this.#changed.set(this.#changed.current + 1);
+  }
+
+  /** Asks the driver again how many volumes it takes. @throws what the driver answered */
+  async refreshLimit(name: string, signal: AbortSignal): Promise<void> {
+    const driver = this.#drivers.get(name);
+    if (driver === undefined) return;
+    const maxVolumes = limitOf(await this.call(driver, csiNode.getInfo, {}, signal));
+    // It may have gone or registered again in the meantime.
+    if (maxVolumes === driver.maxVolumes || this.#drivers.get(name) !== driver) return;
+    this.#drivers.set(name, { ...driver, maxVolumes });
     this.#changed.set(this.#changed.current + 1);
   }
 
@@ -134,6 +145,9 @@ export class CsiDrivers {
     return await timed(this.#components, "csi_operations_seconds", labelsOf, call);
   }
 }
+
+const limitOf = ({ maxVolumesPerNode }: { readonly maxVolumesPerNode: number }): number =>
+  Math.min(Math.max(0, maxVolumesPerNode), MAX_VOLUMES);
 
 /** As the API server judges CSINode and the labels of a Node, which it would refuse as a whole. */
 function problemOf(nodeId: string, topology: ReadonlyMap<string, string>): string | undefined {

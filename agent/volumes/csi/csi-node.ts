@@ -12,10 +12,10 @@ export interface CsiNode {
 }
 
 export function makeCsiNode(
-  components: Omit<CsiVolumesComponents, "drivers"> & Omit<CsiUpkeepComponents, "volumes">,
+  components: Omit<CsiVolumesComponents, "drivers"> & Omit<CsiUpkeepComponents, "volumes" | "drivers">,
   init: { readonly nodeName: string },
 ): CsiNode {
   const drivers = new CsiDrivers(components);
   const volumes = new CsiVolumes({ ...components, drivers }, init);
-  return { drivers, volumes, upkeep: new CsiUpkeep({ ...components, volumes }, init) };
+  return { drivers, volumes, upkeep: new CsiUpkeep({ ...components, volumes, drivers }, init) };
 }

@@ -3,6 +3,7 @@ import { createHash } from "node:crypto";
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import { isLarger } from "@picolet/protocol/kubernetes/quantity.ts";
 import type { Pod, Volume } from "@picolet/protocol/pod/pod.ts";
+import { type Millis, seconds } from "@picolet/protocol/ports.ts";
 import type { ExpandedClaim } from "@picolet/protocol/tunnel/csi-report.ts";
 import { objectKey } from "@picolet/protocol/tunnel/messages.ts";
 import type { ClusterObjects } from "../../core/hub/cluster-objects.ts";
@@ -44,10 +45,14 @@ export interface DriverSpec {
   readonly lifecycleModes: readonly string[];
   readonly fsGroupPolicy: string;
   readonly requiresRepublish: boolean;
+  /** How often the driver is asked how many volumes it takes; undefined: when it registers. */
+  readonly limitPeriod: Millis | undefined;
   readonly tokenRequests: readonly { readonly audience: string; readonly expirationSeconds: number }[];
 }
 
 const DEFAULT_TOKEN_SECONDS = 3600;
+/** Bounds `nodeAllocatableUpdatePeriodSeconds`: the API's least value, and a day, which a timer can wait. */
+const LIMIT_SECONDS = { least: 10, most: 86_400 };
 
 export const sha256 = (text: string): string => createHash("sha256").update(text).digest("hex");
 
@@ -106,6 +111,7 @@ export function driverSpec(objects: Objects, name: string): DriverSpec {
   const object = objects.object(objectKey("CSIDriver", "", name));
   const spec = fields(object?.spec);
   const modes = texts(spec.volumeLifecycleModes);
+  const period = spec.nodeAllocatableUpdatePeriodSeconds;
   return {
     exists: object !== undefined,
     // Without an object the attach/detach controller attaches, as the kubelet assumes too.
@@ -114,6 +120,10 @@ export function driverSpec(objects: Objects, name: string): DriverSpec {
     lifecycleModes: modes.length === 0 ? ["Persistent"] : modes,
     fsGroupPolicy: text(spec.fsGroupPolicy) || "ReadWriteOnceWithFSType",
     requiresRepublish: spec.requiresRepublish === true,
+    limitPeriod:
+      typeof period === "number"
+        ? seconds(Math.min(Math.max(period, LIMIT_SECONDS.least), LIMIT_SECONDS.most))
+        : undefined,
     tokenRequests: list(spec.tokenRequests).map((each) => {
       const { audience, expirationSeconds } = fields(each);
       return {

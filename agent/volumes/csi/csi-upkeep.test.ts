@@ -25,6 +25,8 @@ class Bench implements AsyncDisposable {
   /** `<volume> <bytes>` at seconds. */
   readonly expanded: string[] = [];
   expands = true;
+  /** `<driver>` at seconds. */
+  readonly askedLimits: string[] = [];
   /** `<pod>/<volume>` at seconds. */
   readonly republished: string[] = [];
   failure: string | undefined;
@@ -55,7 +57,12 @@ class Bench implements AsyncDisposable {
       return { usage: undefined, condition: this.condition };
     };
     const volumes = { republish, expand, reportsHealth, stats };
-    const components = { clock, events, objects, objectsChanged: objects.changed, volumes };
+    const refreshLimit = async (name: string): Promise<void> => {
+      this.askedLimits.push(`${name} ${this.clock.monotonic() / 1000}`);
+      if (this.failure !== undefined) throw new PicoletError("unavailable", this.failure, { retryable: true });
+    };
+    const drivers = { refreshLimit };
+    const components = { clock, events, objects, objectsChanged: objects.changed, volumes, drivers };
     this.upkeep = new CsiUpkeep(components, { nodeName: "board" });
     this.#running = this.upkeep.run(this.#stop.signal).catch(ignore("it ends with the test"));
   }
@@ -163,6 +170,22 @@ test("nothing is reported for a driver that does not expand, and nothing expande
   bench.claim("a", "", "2Gi");
   await bench.clock.advance(millis(10_000));
   assert.deepEqual(bench.expanded, []);
+});
+
+test("a driver is asked for its limit of volumes as often as its CSIDriver says, while a pod has a volume of it", async () => {
+  await using bench = new Bench();
+  bench.add("pod-1", "a");
+  bench.add("pod-2", "b");
+  await bench.clock.advance(millis(100_000));
+  assert.deepEqual(bench.askedLimits, []);
+  bench.objects.set("CSIDriver//disk.example", { spec: { nodeAllocatableUpdatePeriodSeconds: 30 } });
+  bench.failure = "it does not answer";
+  await bench.clock.advance(millis(70_000));
+  assert.deepEqual(bench.askedLimits, ["disk.example 130", "disk.example 160"]);
+  bench.upkeep.forget("pod-1");
+  bench.upkeep.forget("pod-2");
+  await bench.clock.advance(millis(600_000));
+  assert.equal(bench.askedLimits.length, 2);
 });
 
 test("a driver that never answers delays no other volume", async () => {

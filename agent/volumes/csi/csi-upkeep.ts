@@ -10,7 +10,8 @@ import type { ClusterObjects } from "../../core/hub/cluster-objects.ts";
 import { apiUidOf } from "../../core/pods/pod-identity.ts";
 import { warnOfPod } from "../../core/pods/pod-warning.ts";
 import type { EventRecorder } from "../../core/store/store-ports.ts";
-import { type CsiVolume, pendingExpansion } from "./csi-source.ts";
+import type { CsiDrivers } from "./csi-drivers.ts";
+import { type CsiVolume, driverSpec, pendingExpansion } from "./csi-source.ts";
 import type { CsiVolumes } from "./csi-volumes.ts";
 
 /**
@@ -23,6 +24,7 @@ const EXPAND_RETRY: BackoffPolicy = { first: seconds(1), max: seconds(122) };
 
 export interface CsiUpkeepComponents {
   readonly volumes: Pick<CsiVolumes, "republish" | "expand" | "reportsHealth" | "stats">;
+  readonly drivers: Pick<CsiDrivers, "refreshLimit">;
   readonly objects: Pick<ClusterObjects, "object">;
   /** Fires when `objects` may have changed. */
   readonly objectsChanged: Watch<unknown>;
@@ -44,6 +46,12 @@ interface Entry {
   reported: string;
 }
 
+/** A driver that is asked again and again how many volumes it takes. */
+interface Limit {
+  dueAt: MonotonicMs;
+  isBusy: boolean;
+}
+
 /** A volume that is larger than its claim shows. */
 interface Expansion {
   readonly claim: ExpandedClaim;
@@ -55,8 +63,9 @@ interface Expansion {
 
 /**
  * Maintains published volumes while their pods run: publishes them again with a current token, expands them when their
- * claims have grown, and reports those that their drivers find abnormal. Each volume has tasks of its own, so a driver
- * that hangs delays no other volume.
+ * claims have grown, and reports those that their drivers find abnormal. It also asks drivers for their limits of
+ * volumes, as often as their CSIDrivers say. Each volume has tasks of its own, so a driver that hangs delays no other
+ * volume.
  */
 export class CsiUpkeep {
   readonly #components: CsiUpkeepComponents;
@@ -66,6 +75,8 @@ export class CsiUpkeep {
 
   /** By the volume's `specName`. */
   readonly #expansions = new Map<string, Expansion>();
+  /** By the driver's name. */
+  readonly #limits = new Map<string, Limit>();
   readonly #expandedClaims = new WatchSource<string | undefined>(undefined);
   readonly #tasks = new Set<Promise<void>>();
   readonly #nodeName: string;
@@ -107,8 +118,11 @@ export class CsiUpkeep {
       while (!signal.aborted) {
         await this.#alarm.ring(signal);
         this.#expandAll(signal);
+        this.#askLimits(signal);
         for (const entry of this.#due()) this.#start(entry, () => this.#maintainOne(entry, signal));
-        const times = this.#all().flatMap(({ dueAt, isBusy }) => (isBusy ? [] : [dueAt]));
+        const times = [...this.#all(), ...this.#limits.values()].flatMap(({ dueAt, isBusy }) =>
+          isBusy ? [] : [dueAt],
+        );
         const retries = [...this.#expansions.values()].flatMap(({ isDone, isBusy, retryAt }) =>
           isDone || isBusy ? [] : [retryAt],
         );
@@ -153,6 +167,26 @@ export class CsiUpkeep {
     const abnormal = condition.isAbnormal ? `Volume ${name}: ${condition.message}` : "";
     if (abnormal !== "" && abnormal !== entry.abnormal) warnOfPod(events, pod, "VolumeConditionAbnormal", abnormal);
     entry.abnormal = abnormal;
+  }
+
+  #askLimits(signal: AbortSignal): void {
+    const { objects, drivers } = this.#components;
+    const now = this.#now();
+    const names = new Set(this.#all().map(({ volume }) => volume.driver));
+    for (const name of this.#limits.keys()) if (!names.has(name)) this.#limits.delete(name);
+    for (const name of names) {
+      const { limitPeriod } = driverSpec(objects, name);
+      if (limitPeriod === undefined) {
+        this.#limits.delete(name);
+        continue;
+      }
+      const next = (now + limitPeriod) as MonotonicMs;
+      const limit = this.#limits.get(name) ?? { dueAt: next, isBusy: false };
+      this.#limits.set(name, limit);
+      if (limit.isBusy || limit.dueAt > now) continue;
+      limit.dueAt = next;
+      this.#start(limit, () => drivers.refreshLimit(name, signal).catch(ignore("the driver is asked again")));
+    }
   }
 
   #expandAll(signal: AbortSignal): void {

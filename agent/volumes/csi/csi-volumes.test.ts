@@ -249,6 +249,32 @@ test("of a driver that claims too much the node reports what a CSINode may have"
   assert.ok(64 * 2046 + 65 <= MAX_CSI_REPORT_LENGTH);
 });
 
+test("a driver that takes more volumes than before is reported so, and one that has gone is not", async () => {
+  using folder = new TempFolder();
+  const given = { maxVolumes: 3 };
+  await using driver = await TestCsiDriver.start({
+    ...{ name: DRIVER, folder: folder.path },
+    get maxVolumes() {
+      return given.maxVolumes;
+    },
+  });
+  const drivers = new CsiDrivers({ clock: new VirtualClock() });
+  const countOf = (): number | undefined => parseCsiReport(drivers.report() ?? "")?.[0]?.count;
+  const { endpoint } = driver;
+  await drivers.register({ name: DRIVER, endpoint, versions: ["1.0.0"], registration: "socket" }, NEVER);
+  const registered = drivers.changed.current;
+  await drivers.refreshLimit(DRIVER, NEVER);
+  assert.deepEqual([countOf(), drivers.changed.current], [3, registered]);
+  given.maxVolumes = 5;
+  await drivers.refreshLimit(DRIVER, NEVER);
+  assert.deepEqual([countOf(), drivers.changed.current], [5, registered + 1]);
+  driver.before = () => drivers.deregister(DRIVER, "socket");
+  given.maxVolumes = 7;
+  await drivers.refreshLimit(DRIVER, NEVER);
+  assert.equal(drivers.get(DRIVER), undefined);
+  await drivers.refreshLimit(DRIVER, NEVER);
+});
+
 test("an agent that was killed during any call leaves nothing behind", { skip }, async () => {
   const calls = ["NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"] as const;
   const volumes = [persistent(), persistent({}, { volumeMode: "Block" })];
