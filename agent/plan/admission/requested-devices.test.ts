@@ -75,6 +75,8 @@ test("only what an entry allows to the pod's namespace is allowed", () => {
     /asks for \/dev\/a\/b, which .* add \{match: \[\/dev\/a\/b\]/,
   );
   assert.match(refusal("/dev/xx0", ["/dev/x.0"]) ?? "", /does not allow/);
+  assert.equal(refusal("/dev/x+0", ["/dev/x+*"]), undefined);
+  assert.match(refusal("/dev/x.0", ["/dev/x+0"]) ?? "", /does not allow/);
   assert.match(refusal("/dev/mem", ["/dev/m*"], ["*"]) ?? "", /memory of the whole board, and no pod gets it/);
   assert.match(refusal("mem", ["/dev/m*"]) ?? "", /annotation picolet.io\/devices is wrong: "mem" is no device/);
 });

@@ -97,7 +97,7 @@ export function problemOfAllowed(pattern: string): string | undefined {
 const pathOf = (pattern: string): string => pattern.replace(/^(serial|gpio|i2c):/, "");
 /** Wildcards do not match `/`. */
 const globOf = (pattern: string): RegExp => {
-  const escaped = pattern.replace(/[.+]/g, "\\.").replaceAll("*", "[^/]*").replaceAll("?", "[^/]");
+  const escaped = pattern.replace(/[.+]/g, "\\$&").replaceAll("*", "[^/]*").replaceAll("?", "[^/]");
   return new RegExp(`^${escaped}$`);
 };
 const normalized = (pattern: string): string => (pattern.startsWith("usb:") ? pattern.toLowerCase() : pathOf(pattern));
