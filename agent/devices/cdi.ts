@@ -23,25 +23,60 @@ export interface CdiDevice {
   readonly edits: readonly Fields[];
 }
 
-/** @param problem called for each file that cannot be used @returns later folders win, as in CDI */
-export async function readCdiDevices(
-  folders: readonly string[],
-  problem: (path: string, why: string) => void,
-): Promise<ReadonlyMap<string, CdiDevice>> {
-  const found = new Map<string, CdiDevice>();
-  const paths = folders.flatMap(specsIn).slice(0, MAX_SPECS);
-  if (paths.length === 0) return found;
-  const { parse } = await import("yaml");
-  for (const path of paths) {
+interface ReadSpec {
+  /** Changes with the file. */
+  readonly version: string;
+  readonly devices: readonly CdiDevice[];
+}
+
+export interface CdiSpecsInit {
+  /** Devices of later ones win, as in CDI. */
+  readonly folders: readonly string[];
+  /** Called for each file that cannot be used, and again when it has changed. */
+  readonly problem: (path: string, why: string) => void;
+}
+
+/**
+ * The specifications of the machine. A file is parsed again when it has changed: NVIDIA's of a Jetson takes 25 ms of a
+ * fast processor, and is read every half minute.
+ */
+export class CdiSpecs {
+  readonly #init: CdiSpecsInit;
+  /** By path. */
+  #read: ReadonlyMap<string, ReadSpec> = new Map();
+
+  constructor(init: CdiSpecsInit) {
+    this.#init = init;
+  }
+
+  async devices(): Promise<ReadonlyMap<string, CdiDevice>> {
+    const specs = new Map<string, ReadSpec>();
+    for (const path of this.#init.folders.flatMap(specsIn).slice(0, MAX_SPECS)) {
+      const [version, before] = [versionOf(path), this.#read.get(path)];
+      specs.set(path, before?.version === version ? before : { version, devices: await this.#parse(path) });
+    }
+    this.#read = specs;
+    return new Map(
+      [...specs.values()].flatMap(({ devices }) => devices.map((device) => [device.name, device] as const)),
+    );
+  }
+
+  async #parse(path: string): Promise<readonly CdiDevice[]> {
     try {
       if (statSync(path).size > MAX_SPEC_BYTES) throw new Error(`it has more than ${MAX_SPEC_BYTES} bytes`);
+      const { parse } = await import("yaml");
       const spec: unknown = parse(readFileSync(path, "utf8"), { maxAliasCount: 0 });
-      for (const device of devicesOf(spec)) found.set(device.name, device);
+      return devicesOf(spec);
     } catch (error) {
-      problem(path, error instanceof Error ? error.message : String(error));
+      this.#init.problem(path, error instanceof Error ? error.message : String(error));
+      return [];
     }
   }
-  return found;
+}
+
+function versionOf(path: string): string {
+  const status = statSync(path, { throwIfNoEntry: false });
+  return status === undefined ? "" : [status.ino, status.size, status.mtimeMs, status.ctimeMs].join(":");
 }
 
 function specsIn(folder: string): readonly string[] {

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
 import fc from "fast-check";
-import { type CdiDevice, readCdiDevices, uuidsOfNamed, withCdiEdits } from "./cdi.ts";
+import { type CdiDevice, CdiSpecs, uuidsOfNamed, withCdiEdits } from "./cdi.ts";
 import { matchingDevices } from "./device-rules.ts";
 
 const NOTHING = { env: [], mounts: [], devices: [], annotations: {}, cdiDevices: [] };
@@ -86,7 +86,8 @@ test("the edits of a CDI device are applied, and hooks are left to a runtime tha
   writeFileSync(join(folder, "accelerator.yaml"), SPEC);
   writeFileSync(join(folder, "broken.json"), "{");
   const problems: string[] = [];
-  const known = await readCdiDevices(["/nothing", folder], (path) => problems.push(path));
+  const specs = new CdiSpecs({ folders: ["/nothing", folder], problem: (path) => problems.push(path) });
+  const known = await specs.devices();
   assert.deepEqual(problems, [join(folder, "broken.json")]);
   const named = (...cdiDevices: readonly string[]) => ({ ...NOTHING, cdiDevices });
   assert.deepEqual(withCdiEdits(named("example.com/accelerator=0"), known, false), {
@@ -105,6 +106,29 @@ test("the edits of a CDI device are applied, and hooks are left to a runtime tha
   assert.throws(() => withCdiEdits(named("a.b/c=d"), known, true), /there is no CDI device a\.b\/c=d/);
 });
 
+test("a CDI specification is parsed again when it has changed, and its fault reported once", async (context) => {
+  const folder = mkdtempSync(join(tmpdir(), "picolet-cdi-"));
+  context.after(() => rmSync(folder, { recursive: true }));
+  const [good, broken] = [join(folder, "good.yaml"), join(folder, "broken.json")];
+  writeFileSync(good, SPEC);
+  writeFileSync(broken, "{");
+  const problems: string[] = [];
+  const specs = new CdiSpecs({ folders: [folder], problem: (path) => problems.push(path) });
+  const [first, second] = [await specs.devices(), await specs.devices()];
+  const name = "example.com/accelerator=0";
+  assert.equal(second.get(name), first.get(name));
+  assert.deepEqual(problems, [broken]);
+  writeFileSync(good, `${SPEC}  - name: 1\n    containerEdits: { env: [A=1] }\n`);
+  writeFileSync(broken, "{{");
+  assert.deepEqual(
+    [...(await specs.devices()).keys()],
+    ["0", "hooked", "1"].map((each) => name.replace(/0$/, each)),
+  );
+  assert.deepEqual(problems, [broken, broken]);
+  rmSync(good);
+  assert.equal((await specs.devices()).size, 0);
+});
+
 test("any document is a CDI specification or is reported", async (context) => {
   const folder = mkdtempSync(join(tmpdir(), "picolet-cdi-"));
   context.after(() => rmSync(folder, { recursive: true }));
@@ -118,7 +142,7 @@ test("any document is a CDI specification or is reported", async (context) => {
   });
   const property = fc.asyncProperty(spec, async (value) => {
     writeFileSync(join(folder, "any.json"), JSON.stringify(value));
-    const known = await readCdiDevices([folder], () => undefined);
+    const known = await new CdiSpecs({ folders: [folder], problem: () => undefined }).devices();
     try {
       withCdiEdits({ ...NOTHING, cdiDevices: [...known.keys()] }, known, true);
     } catch (error) {

@@ -2,7 +2,7 @@
 import type { FSWatcher } from "node:fs";
 import { Alarm } from "@picolet/protocol/async/alarm.ts";
 import type { Clock, Log } from "@picolet/protocol/ports.ts";
-import { type CdiDevice, readCdiDevices, uuidsOfNamed } from "./cdi.ts";
+import { type CdiDevice, CdiSpecs, uuidsOfNamed } from "./cdi.ts";
 import { foldersOf, SCAN, SETTLE, watchFolders } from "./device-folders.ts";
 import type { DeviceManager } from "./device-manager.ts";
 import { type DeviceRule, matchingDevices, RuleProvider } from "./device-rules.ts";
@@ -15,6 +15,7 @@ export class RuleWatcher {
     readonly root: string;
     readonly cdiFolders: readonly string[];
   };
+  readonly #cdi: CdiSpecs;
   readonly #alarm: Alarm;
   readonly #shown = new Map<DeviceRule, string>();
 
@@ -25,6 +26,9 @@ export class RuleWatcher {
     this.#components = components;
     this.#init = init;
     this.#rules = new Map(init.rules.map((rule) => [rule, new RuleProvider()]));
+    const problem = (path: string, error: string): void =>
+      components.log.warn("cannot use a CDI specification", { path, error });
+    this.#cdi = new CdiSpecs({ folders: init.cdiFolders, problem });
     this.#alarm = new Alarm(components.clock);
   }
 
@@ -59,9 +63,7 @@ export class RuleWatcher {
 
   /** All CDI devices of the machine now. */
   cdi(): Promise<ReadonlyMap<string, CdiDevice>> {
-    const problem = (path: string, error: string): void =>
-      this.#components.log.warn("cannot use a CDI specification", { path, error });
-    return readCdiDevices(this.#init.cdiFolders, problem);
+    return this.#cdi.devices();
   }
 
   #watch(): readonly FSWatcher[] {
