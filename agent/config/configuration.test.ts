@@ -177,6 +177,11 @@ for (const [text, read, expected] of [
     (c: Configuration) => Object.values(c.crashLoopBackOff).join(),
     "1000,60000",
   ],
+  [
+    "devices: [{name: example.com/x, match: ['usb:0403:6001', 'libusb:1a6e:089a', /dev/x]}]",
+    (c: Configuration) => c.devices[0]?.match.join(),
+    "usb:0403:6001,libusb:1a6e:089a,/dev/x",
+  ],
   ['{"maxPods": 5}', (c: Configuration) => c.maxPods, 5],
   ["failSwapOn: off", (c: Configuration) => c.failSwapOn, false],
 ] as const) {
@@ -329,6 +334,8 @@ for (const [text, problem] of [
     /allowedUnsafeSysctls\[2\]: .* not known to be namespaced/,
   ],
   ["allowedUnsafeSysctls: ['kernel.*.max']", /allowedUnsafeSysctls\[0\]: .*with a \* at its end/],
+  ["devices: [{name: requests.example.com/x, match: /dev/x}]", /devices\[0\].name: .* must be an extended resource/],
+  ["devices: [{name: example.com/x, match: 'libusb:x'}]", /devices\[0\].match\[0\]: .* libusb:VENDOR:PRODUCT/],
   ["maxPods: 1\nmaxPods: 2", /^config.yaml:2: .*unique/],
   ["a: [", /^config.yaml:\d: /],
   ["a: 1\n---\nb: 2", /^config.yaml:\d: .*multiple documents/],

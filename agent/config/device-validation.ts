@@ -10,7 +10,7 @@ const MAX_RULES = 32;
 const MAX_MATCHES = 16;
 /** Node paths with `*` and `?` alone: other patterns could read the whole file system. */
 const MATCH =
-  /^(\/dev\/[-\w.:*?/]+|usb:[0-9a-fA-F]{4}:[0-9a-fA-F]{4}|cdi:[a-z0-9][-a-z0-9.]*\/[A-Za-z0-9][-\w]*(=[-\w.:]+)?)$/;
+  /^(\/dev\/[-\w.:*?/]+|(lib)?usb:[0-9a-fA-F]{4}:[0-9a-fA-F]{4}|cdi:[a-z0-9][-a-z0-9.]*\/[A-Za-z0-9][-\w]*(=[-\w.:]+)?)$/;
 const NAMESPACE = /^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$/;
 
 export function validateDevices({ devices }: Configuration, problems: FieldProblems): void {
@@ -27,7 +27,7 @@ export function validateDevices({ devices }: Configuration, problems: FieldProbl
         problems.invalid(
           `${at}.match[${number}]`,
           pattern,
-          "must be a path below /dev, which may have * and ?, usb:VENDOR:PRODUCT, or cdi:VENDOR/CLASS",
+          "must be a path below /dev, which may have * and ?, usb:VENDOR:PRODUCT, libusb:VENDOR:PRODUCT, or cdi:VENDOR/CLASS",
         );
     });
   });

@@ -283,10 +283,10 @@ const BOARD = {
   devices: "Devices of the board that pods may ask for as extended resources, without a device plugin.",
   "devices[].name": "The resource, such as `example.com/camera`.",
   "devices[].match":
-    "What it is made of: paths of device nodes (`/dev/video*`), `usb:VENDOR:PRODUCT`, or CDI devices (`cdi:nvidia.com/gpu`). Each match is one device.",
+    "What it is made of: paths of device nodes (`/dev/video*`), `usb:VENDOR:PRODUCT`, `libusb:VENDOR:PRODUCT`, or CDI devices (`cdi:nvidia.com/gpu`). Each match is one device.",
   allowedDevices: "Devices that pods may name in the annotation `picolet.io/devices`. Without an entry none.",
   "allowedDevices[].match":
-    "Paths of device nodes (`/dev/ttyUSB*`), `usb:VENDOR:PRODUCT`, `gpio:/dev/gpiochip0` or `i2c:/dev/i2c-1`; `*` and `?` are wildcards.",
+    "Paths of device nodes (`/dev/ttyUSB*`), `usb:VENDOR:PRODUCT`, `libusb:VENDOR:PRODUCT`, `gpio:/dev/gpiochip0` or `i2c:/dev/i2c-1`; `*` and `?` are wildcards.",
   "allowedDevices[].namespaces": "The namespaces of the pods that may; `*` is every namespace.",
   boardHealth: "Conditions and events of what is wrong with the board itself: voltage, heat, storage, clock.",
   "boardHealth.enabled": "Whether the board's sensors and disks are read, every 30 s at most.",

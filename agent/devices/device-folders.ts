@@ -1,5 +1,5 @@
 /** Folders in which device nodes come and go. */
-import { type FSWatcher, watch } from "node:fs";
+import { type FSWatcher, globSync, watch } from "node:fs";
 import { dirname } from "node:path";
 import { ignore } from "@picolet/protocol/errors.ts";
 import { millis, seconds } from "@picolet/protocol/ports.ts";
@@ -9,10 +9,11 @@ export const SETTLE = millis(300);
 /** The interval of scans where the kernel reports no changes, such as of a link's folder that is not there yet. */
 export const SCAN = seconds(30);
 
-/** @param patterns paths are those that begin with `/` @returns the folders of the paths, and /dev */
+/** @param patterns paths are those that begin with `/` @returns the folders of the paths, USB's for `libusb`, and /dev */
 export function foldersOf(patterns: readonly string[], root: string): readonly string[] {
   const paths = patterns.filter((each) => each.startsWith("/")).map((each) => root + dirname(each));
-  return [...new Set([`${root}/dev`, ...paths])];
+  const buses = patterns.some((each) => each.startsWith("libusb:")) ? globSync(`${root}/dev/bus/usb/*`) : [];
+  return [...new Set([`${root}/dev`, ...paths, ...buses])];
 }
 
 /** A folder that is not there is left out. */

@@ -6,6 +6,7 @@ import { test } from "node:test";
 import { isPicoletError } from "@picolet/protocol/errors.ts";
 import fc from "fast-check";
 import { type CdiDevice, CdiSpecs, uuidsOfNamed, withCdiEdits } from "./cdi.ts";
+import { foldersOf } from "./device-folders.ts";
 import { matchingDevices } from "./device-rules.ts";
 
 const NOTHING = { env: [], mounts: [], devices: [], annotations: {}, cdiDevices: [] };
@@ -31,6 +32,23 @@ test("a rule matches nodes of a USB device by its identity", (context) => {
   symlinkSync("/dev/null", join(root, "dev/ttyUSB0"));
   assert.deepEqual(ids(root, ["usb:0403:6001"]), ["/dev/ttyUSB0"]);
   assert.deepEqual(ids(root, ["usb:0403:6015"]), []);
+});
+
+test("a USB device for libusb is its own node, of which the buses are watched", (context) => {
+  const root = mkdtempSync(join(tmpdir(), "picolet-usb-"));
+  context.after(() => rmSync(root, { recursive: true }));
+  const bus = join(root, "dev/bus/usb/001");
+  mkdirSync(bus, { recursive: true });
+  for (const name of ["1-1", "1-1:1.0", "1-2"]) mkdirSync(join(root, "sys/bus/usb/devices", name), { recursive: true });
+  const write = (path: string, text: string): void => writeFileSync(join(root, "sys/bus/usb/devices", path), text);
+  write("1-1/idVendor", "1a6e\n");
+  write("1-1/idProduct", "089a\n");
+  write("1-1/uevent", "DEVTYPE=usb_device\nDEVNAME=bus/usb/001/004\n");
+  symlinkSync("/dev/null", join(bus, "004"));
+  assert.deepEqual(ids(root, ["libusb:1A6E:089A"]), ["/dev/bus/usb/001/004"]);
+  assert.deepEqual(ids(root, ["usb:1a6e:089a", "libusb:0403:6001"]), []);
+  assert.deepEqual(foldersOf(["libusb:1a6e:089a"], root), [join(root, "dev"), bus]);
+  assert.deepEqual(foldersOf(["usb:1a6e:089a"], root), [join(root, "dev")]);
 });
 
 test("a rule matches CDI devices of a class, without the one for all of them", () => {

@@ -8,7 +8,7 @@ import type { DeviceProvider, OfferedDevice } from "./device-provider.ts";
 export interface DeviceRule {
   /** The resource, such as `example.com/camera`. */
   readonly name: string;
-  /** `/dev/video*`, `usb:0403:6001`, `cdi:nvidia.com/gpu`. */
+  /** `/dev/video*`, `usb:0403:6001`, `libusb:1a6e:089a`, `cdi:nvidia.com/gpu`. */
   readonly match: readonly string[];
 }
 
@@ -40,6 +40,7 @@ function matching(pattern: string, { root, cdiNames, isAlias }: RuleMachine): re
     return [...cdiNames()].filter((name) => name === kind || isOfClass(name)).filter(isOneDevice);
   }
   if (pattern.startsWith("usb:")) return usbNodes(pattern.slice("usb:".length), root);
+  if (pattern.startsWith("libusb:")) return busNodes(pattern.slice("libusb:".length), root);
   return globSync(join(root, pattern))
     .map((path) => path.slice(root.length))
     .filter((path) => isDeviceNode(join(root, path)))
@@ -66,11 +67,25 @@ function usbNodes(identity: string, root: string): readonly string[] {
     for (const name of namesIn(folder)) {
       const device = join(folder, name);
       if (usbIdentity(device) !== identity.toLowerCase()) continue;
-      const node = /^DEVNAME=(.+)$/m.exec(textOf(join(device, "uevent")))?.[1];
-      if (node !== undefined && isDeviceNode(join(root, "/dev", node))) found.push(join("/dev", node));
+      found.push(...nodesOf(device, root));
     }
   }
   return found.sort();
+}
+
+/** The nodes of the devices themselves, below /dev/bus/usb, which programs with libusb open. */
+function busNodes(identity: string, root: string): readonly string[] {
+  const folder = join(root, "/sys/bus/usb/devices");
+  // The names of interfaces have a colon.
+  const devices = namesIn(folder).filter((name) => !name.includes(":"));
+  const own = devices.filter((name) => usbIdentity(join(folder, name)) === identity.toLowerCase());
+  return own.flatMap((name) => nodesOf(join(folder, name), root)).sort();
+}
+
+/** @returns the node of a device of /sys, or none */
+function nodesOf(device: string, root: string): readonly string[] {
+  const node = /^DEVNAME=(.+)$/m.exec(textOf(join(device, "uevent")))?.[1];
+  return node !== undefined && isDeviceNode(join(root, "/dev", node)) ? [join("/dev", node)] : [];
 }
 
 function usbIdentity(device: string): string | undefined {

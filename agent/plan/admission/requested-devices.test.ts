@@ -68,6 +68,8 @@ test("only what an entry allows to the pod's namespace is allowed", () => {
   assert.equal(refusal("/dev/ttyUSB0:r", ["/dev/ttyUSB*"]), undefined);
   assert.equal(refusal("usb:0403:60AB", ["usb:0403:*"]), undefined);
   assert.equal(refusal("usb:0403:60AB", ["usb:0403:60Ab"], ["*"]), undefined);
+  assert.equal(refusal("libusb:1A6E:089A:r", ["libusb:1A6E:*"]), undefined);
+  assert.match(refusal("libusb:1a6e:089a", ["usb:1a6e:*"]) ?? "", /does not allow/);
   assert.equal(refusal("gpio:/dev/gpiochip0;/dev/i2c-1", ["/dev/gpiochip?", "i2c:/dev/i2c-1"]), undefined);
   assert.match(refusal("/dev/ttyUSB0", ["/dev/ttyUSB*"], ["kube-system"]) ?? "", /not allow in namespace default/);
   assert.match(
@@ -82,7 +84,7 @@ test("only what an entry allows to the pod's namespace is allowed", () => {
 });
 
 test("an entry of the configuration must not allow every device, nor the board's memory", () => {
-  for (const good of ["/dev/ttyUSB*", "usb:0403:*", "gpio:/dev/gpiochip*", "/dev/serial/by-id/*"])
+  for (const good of ["/dev/ttyUSB*", "usb:0403:*", "libusb:1a6e:089a", "gpio:/dev/gpiochip*", "/dev/serial/by-id/*"])
     assert.equal(problemOfAllowed(good), undefined, good);
   for (const bad of ["/dev/*", "/dev/?em", "/dev/mem", "/dev/**", "/dev/../x", "/sys/x", "usb:x", ""])
     assert.notEqual(problemOfAllowed(bad), undefined, bad);
@@ -91,10 +93,10 @@ test("an entry of the configuration must not allow every device, nor the board's
 test("what is read from any text is a device below /dev or a USB identity", () => {
   fc.assert(
     fc.property(
-      fc.array(fc.constantFrom("/dev/", "..", "/", ";", ":", "usb:", "gpio:", "0403", "r", "w", "*", "a", "\0")),
+      fc.array(fc.constantFrom("/dev/", "..", "/", ";", ":", "lib", "usb:", "gpio:", "0403", "r", "w", "*", "a", "\0")),
       (parts) => {
         for (const { match, permissions } of parseRequestedDevices(parts.join("")).devices) {
-          assert.match(match, /^(\/dev\/(?!.*\/\.\.(\/|$))[^*?;\0]+|usb:[0-9a-f]{4}:[0-9a-f]{4})$/);
+          assert.match(match, /^(\/dev\/(?!.*\/\.\.(\/|$))[^*?;\0]+|(lib)?usb:[0-9a-f]{4}:[0-9a-f]{4})$/);
           assert.match(permissions, /^r?w?m?$/);
         }
       },

@@ -4,6 +4,7 @@
  *
  *   /dev/ttyUSB0                   a device node, or a link of udev to one
  *   usb:0403:6001                  the nodes of each USB device with this identity
+ *   libusb:1a6e:089a               its own node, below /dev/bus/usb
  *   serial:/dev/ttyS0              a serial port, as its path alone
  *   gpio:/dev/gpiochip0            a chip with all its lines
  *   i2c:/dev/i2c-1                 a bus with all its addresses
@@ -30,7 +31,7 @@ const EXAMPLES = "/dev/ttyUSB0, usb:0403:6001, gpio:/dev/gpiochip0 or i2c:/dev/i
 export interface RequestedDevice {
   /** The entry without permissions, such as `usb:0403:6001`. */
   readonly name: string;
-  /** As in `DeviceRule.match`: a path without wildcards, or `usb:VENDOR:PRODUCT`. */
+  /** As in `DeviceRule.match`: a path without wildcards, `usb:VENDOR:PRODUCT` or `libusb:VENDOR:PRODUCT`. */
   readonly match: string;
   readonly permissions: string;
 }
@@ -70,7 +71,7 @@ export function parseRequestedDevices(text: string): {
 function deviceOf(entry: string): RequestedDevice | undefined {
   const [, name = "", permissions = "rw"] = /^(.*?)(?::(r?w?m?))?$/.exec(entry) ?? [];
   if (permissions === "") return undefined;
-  if (/^usb:[0-9a-f]{4}:[0-9a-f]{4}$/i.test(name)) return { name, match: name.toLowerCase(), permissions };
+  if (/^(lib)?usb:[0-9a-f]{4}:[0-9a-f]{4}$/i.test(name)) return { name, match: name.toLowerCase(), permissions };
   const [, kind, path = ""] = /^(?:([a-z0-9]+):)?(\/dev\/.+)$/.exec(name) ?? [];
   if (!isDevicePath(path) || /[*?]/.test(path)) return undefined;
   if (kind !== undefined && KINDS[kind]?.test(path) !== true) return undefined;
@@ -86,7 +87,7 @@ const isDevicePath = (path: string): boolean =>
  * @returns undefined: it is one
  */
 export function problemOfAllowed(pattern: string): string | undefined {
-  if (/^usb:[0-9a-fA-F*]{1,4}:[0-9a-fA-F*]{1,4}$/.test(pattern)) return undefined;
+  if (/^(lib)?usb:[0-9a-fA-F*]{1,4}:[0-9a-fA-F*]{1,4}$/.test(pattern)) return undefined;
   const path = pathOf(pattern);
   if (!isDevicePath(path)) return `must be a path below /dev, which may have * and ?, such as ${EXAMPLES}`;
   if (NEVER.test(path)) return "gives the memory of the whole board, and is never allowed";
@@ -100,7 +101,7 @@ const globOf = (pattern: string): RegExp => {
   const escaped = pattern.replace(/[.+]/g, "\\$&").replaceAll("*", "[^/]*").replaceAll("?", "[^/]");
   return new RegExp(`^${escaped}$`);
 };
-const normalized = (pattern: string): string => (pattern.startsWith("usb:") ? pattern.toLowerCase() : pathOf(pattern));
+const normalized = (pattern: string): string => (/^(lib)?usb:/.test(pattern) ? pattern.toLowerCase() : pathOf(pattern));
 
 function isAllowed(match: string, namespace: string, allowed: readonly AllowedDevices[]): boolean {
   if (NEVER.test(match)) return false;
