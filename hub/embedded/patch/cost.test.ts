@@ -134,6 +134,26 @@ test("a refusal of an apply stays small, however many conflicts name however lon
   );
 });
 
+test("a refusal of an apply stays small, however long the name of the other manager is", () => {
+  const long = "x".repeat(300_000);
+  const owned = Object.fromEntries(many(300, (i) => [`f:x${i}`, {}]));
+  const fieldsV1 = { "f:metadata": { "f:labels": owned } };
+  const entry = { manager: long, operation: "Update", apiVersion: long, subresource: long, time: "", fieldsV1 };
+  const config = nodeOf([], { labels: Object.fromEntries(many(300, (i) => [`x${i}`, "y"])) });
+  assert.throws(
+    () => apply(nodeOf([], { managedFields: [entry] }), config, "two", false),
+    (error) => {
+      assert.ok(error instanceof StatusError && error.statusCode === 409);
+      assert.match(
+        error.message,
+        /^Apply failed with 300 conflicts, .* conflicts with "x{317}…" with subresource "x{317}…" using x{317}…:\n/,
+      );
+      assert.ok(JSON.stringify(error.toStatus()).length < 400_000);
+      return true;
+    },
+  );
+});
+
 const letter = fc.constantFrom("a", "b", "c", "d");
 const item = fc.record(
   { type: letter, status: letter, reason: letter },

@@ -27,8 +27,11 @@ export interface ApplyRequest {
 
 /** Conflicts that a refusal lists; it says how many there are. */
 const MAX_SHOWN_CONFLICTS = 256;
-/** The longest name in Kubernetes, the key of a label. The conflicts of one object may all name a key of a megabyte. */
-const MAX_SHOWN_SEGMENT = 317;
+/**
+ * The longest name in Kubernetes, the key of a label. Clients write keys and managers as they like: all conflicts of
+ * one object may name a key or a manager of a megabyte.
+ */
+const MAX_SHOWN_NAME = 317;
 
 interface Conflict {
   readonly manager: Manager;
@@ -241,7 +244,7 @@ export function describePath(path: readonly string[]): string {
   return path
     .map((segment) => {
       const text = segment.slice(2);
-      if (text.length > MAX_SHOWN_SEGMENT) return `[${text.slice(0, MAX_SHOWN_SEGMENT)}…]`;
+      if (text.length > MAX_SHOWN_NAME) return `[${shortened(text)}]`;
       if (segment.startsWith("f:")) return `.${text}`;
       if (segment.startsWith("v:")) return `[=${text}]`;
       const keys = JSON.parse(text) as Readonly<Record<string, unknown>>;
@@ -251,11 +254,13 @@ export function describePath(path: readonly string[]): string {
     .join("");
 }
 
+const shortened = (text: string): string => (text.length > MAX_SHOWN_NAME ? `${text.slice(0, MAX_SHOWN_NAME)}…` : text);
+
 function conflictError(conflicts: readonly Conflict[]): StatusError {
   const shown = conflicts.slice(0, MAX_SHOWN_CONFLICTS);
   const byManager = Map.groupBy(shown, ({ manager: { name, apiVersion, subresource } }) => {
-    const part = subresource === "" ? "" : ` with subresource ${JSON.stringify(subresource)}`;
-    return `${JSON.stringify(name)}${part} using ${apiVersion}`;
+    const part = subresource === "" ? "" : ` with subresource ${JSON.stringify(shortened(subresource))}`;
+    return `${JSON.stringify(shortened(name))}${part} using ${shortened(apiVersion)}`;
   });
   const texts = [...byManager].map(([who, all]) => {
     const fields = all.map(({ path }) => describePath(path));
