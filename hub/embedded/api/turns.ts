@@ -7,20 +7,27 @@ export const SLICE_MS = 10;
 
 /**
  * Divides long work. Each round of the event loop carries on one part of one request, so that all other requests are
- * read, answered and written between two parts, and users take turns however many requests each of them has.
+ * read, answered and written between two parts, and budgets take turns however many requests each of them has.
  *
  * Holds one entry for each request in flight that does long work; the limit of requests in flight is its limit.
  */
 export class Turns {
-  /** In the order of turns. */
+  readonly #budgetOf: (user: string) => string;
+  /** By budget, in the order of turns. */
   readonly #waiting = new Map<string, (() => void)[]>();
   #isScheduled = false;
+
+  /** @param budgetOf what a user's turns are counted by; default: its name */
+  constructor(budgetOf: (user: string) => string = (user) => user) {
+    this.#budgetOf = budgetOf;
+  }
 
   /** Resolves in a round of its own. */
   next(user: string): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<void>();
-    const own = this.#waiting.get(user);
-    if (own === undefined) this.#waiting.set(user, [resolve]);
+    const budget = this.#budgetOf(user);
+    const own = this.#waiting.get(budget);
+    if (own === undefined) this.#waiting.set(budget, [resolve]);
     else own.push(resolve);
     this.#schedule();
     return promise;
@@ -42,12 +49,12 @@ export class Turns {
   }
 
   #take(): (() => void) | undefined {
-    const [user, own] = this.#waiting.entries().next().value ?? [];
-    if (user === undefined || own === undefined) return undefined;
+    const [budget, own] = this.#waiting.entries().next().value ?? [];
+    if (budget === undefined || own === undefined) return undefined;
     const first = own.shift();
-    // Behind all others, if this user has more.
-    this.#waiting.delete(user);
-    if (own.length > 0) this.#waiting.set(user, own);
+    // Behind all others, if this budget has more.
+    this.#waiting.delete(budget);
+    if (own.length > 0) this.#waiting.set(budget, own);
     return first;
   }
 }

@@ -5,7 +5,7 @@ import { DiskSpace, type DiskSpaceComponents } from "../admission/disk-space.ts"
 import { podSecurity } from "../admission/pod-security.ts";
 import { DEFAULT_POD_SECURITY, type PodSecurityConfiguration } from "../admission/pod-security-configuration.ts";
 import type { Labels } from "../admission/pod-security-standards.ts";
-import { Quotas } from "../admission/quotas.ts";
+import { budgetOf, Quotas } from "../admission/quotas.ts";
 import type { ResourceDefinition, UserInfo } from "../api/resource-definition.ts";
 import { ResourceTable } from "../api/resource-table.ts";
 import type { Authorizer } from "../auth/attributes.ts";
@@ -85,7 +85,7 @@ export class ApiServerCore implements Disposable {
       this.quotas.admit(request);
     };
     const validation = this.#podSecurity(components, init.podSecurity);
-    this.service = new ResourceService({ store, table, models, clock, random, admission, validation });
+    this.service = new ResourceService({ store, table, models, clock, random, admission, validation, budgetOf });
     const { lookup } = this.service;
     const disk = new DiskSpace({ ...components, storeSpace: () => store.space }, { storePath, maxStoreBytes });
     const remove = (key: ObjectKeys): void => this.service.remove(SERVER_USER, key);

@@ -40,6 +40,8 @@ export interface ServiceComponents {
   readonly admission: Admission;
   /** Judges what `admission` let through and the resource's own validation found right. */
   readonly validation: Admission;
+  /** @returns what the turns of a user are counted by */
+  readonly budgetOf: (user: string) => string;
   readonly clock: Clock;
   readonly random: Random;
 }
@@ -60,16 +62,17 @@ const MAX_EXPIRED = 1000;
  */
 export class ResourceService {
   /** Turns of all requests whose work is divided. */
-  readonly turns = new Turns();
+  readonly turns: Turns;
   readonly #components: ServiceComponents;
   readonly #handlers = new Map<string, SubresourceHandler>();
   readonly #reader: ResourceReader;
   readonly #writer: ResourceWriter;
 
   constructor(components: ServiceComponents) {
-    const { store, table, models, admission, validation, random, clock } = components;
+    const { store, table, models, admission, validation, budgetOf, random, clock } = components;
     const now = (): Date => clock.wall();
     this.#components = components;
+    this.turns = new Turns(budgetOf);
     this.#reader = new ResourceReader({ store, table, now, random, turns: this.turns });
     this.#writer = new ResourceWriter({ store, reader: this.#reader, models, admission, validation, random, now });
   }

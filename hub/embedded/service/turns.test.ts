@@ -3,6 +3,7 @@ import { after, test } from "node:test";
 import { systemClock } from "@picolet/protocol/async/system-clock.ts";
 import type { Clock, MonotonicMs } from "@picolet/protocol/ports.ts";
 import { ADMIN_USER, TestApiServer } from "@picolet/test/support/unit/embedded/api-server.ts";
+import { BUDGETS_OF_NAMESPACE } from "../admission/quotas.ts";
 import { SLICE_BYTES, SLICE_MS, Turns } from "../api/turns.ts";
 
 test("each round of the event loop takes one part, and users take turns", async () => {
@@ -52,6 +53,18 @@ const MAPS = { group: "", version: "v1", plural: "configmaps", kind: "ConfigMap"
 const signal = new AbortController().signal;
 const client = server.server.client(ADMIN_USER);
 const at = (name: string) => ({ namespace: "default", name });
+
+test("service accounts of a namespace do not each have a turn of their own before other users", async () => {
+  const { turns } = server.server.core.service;
+  const order: string[] = [];
+  const wait = async (user: string): Promise<void> => {
+    await turns.next(user);
+    order.push(user);
+  };
+  const accounts = Array.from({ length: 100 }, (_, n) => `system:serviceaccount:shop:a${n}`);
+  await Promise.all([...accounts, "joe"].map(wait));
+  assert.equal(order.indexOf("joe"), BUDGETS_OF_NAMESPACE);
+});
 
 test("a patch that is divided is computed again when the object was written in between", async () => {
   await client.create(MAPS, at("a"), { data: { a: "1" } }, {}, signal);
