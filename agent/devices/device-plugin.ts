@@ -1,6 +1,6 @@
 import { PicoletError } from "@picolet/protocol/errors.ts";
 import type { Clock } from "@picolet/protocol/ports.ts";
-import { MEBIBYTE } from "@picolet/protocol/units.ts";
+import { KIBIBYTE, MEBIBYTE } from "@picolet/protocol/units.ts";
 import { GrpcClient } from "@picolet/runtime-cri/wire/grpc-client.ts";
 import { type NodeCounts, timed } from "../core/node/node-counts.ts";
 import {
@@ -17,8 +17,8 @@ const READ_BUFFER_BYTES = 4096;
 /** Devices of one resource. Shared ones (`/dev/kvm`, a camera's replicas) are often offered a hundred times. */
 const MAX_DEVICES = 4096;
 const MAX_ID_LENGTH = 256;
-/** All IDs of one resource, which are written down: 4,096 short ones, or 1,500 UUIDs. */
-const MAX_IDS_LENGTH = 64 * 1024;
+/** All IDs of one resource, as the checkpoint has them: 4,096 short ones, or 1,500 UUIDs. */
+const MAX_IDS_BYTES = 64 * KIBIBYTE;
 /** NUMA nodes of one device; no board has more. */
 const MAX_NODES = 8;
 /** Numbers of NUMA nodes; a plugin reports -1 for a device that has none. */
@@ -115,9 +115,9 @@ function offered(devices: readonly ListedDevice[]): readonly OfferedDevice[] {
   const tooLong = devices.find(({ id }) => id.length > MAX_ID_LENGTH || id === "");
   if (tooLong !== undefined)
     throw new PicoletError("invalid", `cannot use a device whose ID has not 1 to ${MAX_ID_LENGTH} characters`);
-  const { length } = JSON.stringify(devices.map(({ id }) => id));
-  if (length > MAX_IDS_LENGTH) {
-    const sizes = `${length} characters, more than ${MAX_IDS_LENGTH}`;
+  const bytes = Buffer.byteLength(JSON.stringify(devices.map(({ id }) => id)));
+  if (bytes > MAX_IDS_BYTES) {
+    const sizes = `${bytes} bytes, more than ${MAX_IDS_BYTES}`;
     throw new PicoletError("resource_exhausted", `cannot follow devices whose IDs take ${sizes}`);
   }
   return devices.map(({ id, health, topology }) => ({

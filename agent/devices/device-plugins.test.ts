@@ -278,7 +278,12 @@ const idsOf = (count: number, length: number): string[] =>
 
 for (const [what, ids, expected] of [
   ["too many devices", idsOf(4097, 4), "cannot follow 4097 devices, more than 4096"],
-  ["IDs of more than it may keep", idsOf(1000, 100), "cannot follow devices whose IDs take 103001 characters"],
+  ["IDs of more than it may keep", idsOf(1000, 100), "cannot follow devices whose IDs take 103001 bytes"],
+  [
+    "IDs of fewer characters than that, which are no ASCII",
+    idsOf(250, 200).map((id) => id.replaceAll("d", "日")),
+    "cannot follow devices whose IDs take 149",
+  ],
 ] as const) {
   test(`a plugin that lists ${what} is not followed`, async (context) => {
     const bench = new Bench(context, { devices: devicesOf(...ids) });
