@@ -130,11 +130,19 @@ function unnamedRoom({ owner, room }: Place, row: Row, file: string): string | u
   return undefined;
 }
 
+const BY_PATH = "name the package, not the path to it";
+
 /** Finds imports by which a file of a package that is no part of the product breaks a rule. */
 function freeViolations(path: string, source: string, place: Place, row: Row): string[] {
+  const { folder } = place.owner;
+  const isByPath = (specifier: string): boolean =>
+    specifier.startsWith(".") && fileOf(path, specifier, PACKAGES)?.startsWith(folder) === false;
   const violations = [
     ...(path.startsWith(UNIT_SUPPORT) ? unitSupportViolations(path, source) : []),
     ...unnamedPackages(path, source),
+    ...specifiersOf(path, source)
+      .filter(isByPath)
+      .map((specifier) => `${path} must not import ${specifier}: ${BY_PATH}`),
   ];
   if (isTest(path)) return violations;
   for (const specifier of specifiersOf(path, source)) {
@@ -164,7 +172,7 @@ export function violationsOf(path: string, source: string): string[] {
     const file = fileOf(path, specifier, PACKAGES);
     const foreign = file === undefined || !file.startsWith(owner.folder) || placeOf(file)?.owner !== owner;
     if (foreign) {
-      if (specifier.startsWith(".")) return "name the package, not the path to it";
+      if (specifier.startsWith(".")) return BY_PATH;
       const name = packageOf(specifier);
       if (!isNamed(owner, name, inTest)) return `${owner.folder}package.json does not name ${name}`;
     }
@@ -192,6 +200,7 @@ function canaries(): (readonly [path: string, source: string])[] {
   const broken: [string, string][] = [
     ["elsewhere/canary.ts", 'import { x } from "./y.ts";'],
     ["scripts/canary.ts", 'import x from "left-pad";'],
+    ["scripts/canary.ts", 'import { x } from "../protocol/errors.ts";'],
     [`${UNIT_SUPPORT}pods/canary.ts`, 'import { x } from "../../containerd/containerd.ts";'],
     ["agent/plan/canary.test.ts", 'import { x } from "@picolet/test/support/containerd/containerd.ts";'],
   ];

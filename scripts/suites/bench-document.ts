@@ -1,7 +1,7 @@
 /** The document of `npm run bench`: after each part a whole file, so that a run that is cut off keeps what it has. */
 import { mkdirSync, renameSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
-import { round } from "../../test/bench/measure/process-usage.ts";
+import { round } from "@picolet/test/bench/measure/process-usage.ts";
 import type { RunState } from "./bench-run.ts";
 import { PART_NAMES, type PartName } from "./bench-timetable.ts";
 
