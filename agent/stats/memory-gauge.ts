@@ -11,7 +11,7 @@ import { perCpuFreeBytes } from "./per-cpu-pages.ts";
 import type { ProtectedCache } from "./protected-cache.ts";
 
 const NO_LIMIT_BYTES = 2 ** 60;
-/** What is protected changes with what its processes read. Near to a threshold that counts, far from it hardly. */
+/** Protected page cache changes as processes read files. A change matters near a threshold, and hardly far from it. */
 const PROTECTED_AGE = { near: seconds(1), far: seconds(10) };
 /** In multiples of `short`. */
 const FAR = 4;

@@ -41,7 +41,7 @@ export class ProtectedCache {
     this.#last = {
       at,
       node: within(this.#root, Infinity, MAX_DEPTH) ?? 0,
-      // The limit of the pods takes no heed of what is protected of all of them together.
+      // At the limit of all pods the kernel ignores the `memory.min` of their common cgroup.
       pods: (this.#pods === "" ? undefined : within(this.#pods, Infinity, 1)) ?? 0,
     };
     return this.#last;

@@ -48,7 +48,7 @@ const pattern = (text: string): RegExp => new RegExp(text);
 const FOCUS = parsedFlag({ name: "focus", value: "REGEX", help: "only tests with such names" }, pattern);
 const SKIP = parsedFlag({ name: "skip", value: "REGEX", help: "no tests with such names" }, pattern);
 
-/** For `scriptProgram` in scripts/start/options.ts. */
+/** For `scriptProgram` in scripts/options.ts. */
 export const OPTIONS = {
   name: "conformance",
   summary: "what a kubelet does, test by test, against the node of any API server",

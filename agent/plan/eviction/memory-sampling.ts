@@ -61,8 +61,8 @@ export interface MemorySamplingView {
   readonly reading: MemoryReading;
   readonly window: StallWindow | undefined;
   /**
-   * The sum of the stalls of pods that are held at limits of their own, in microseconds. Read only where
-   * `needsHeldStalls`.
+   * The sum of the stalls of pods that are held at limits of their own, in microseconds. Missing unless
+   * `needsHeldStalls` returns true.
    */
   readonly heldUs?: number | undefined;
   readonly now: MonotonicMs;

@@ -54,7 +54,7 @@ export interface CsiDriversComponents {
   readonly counts?: NodeCounts | undefined;
 }
 
-/** No volume of ours is one that was migrated from a driver in the tree. */
+/** The label `migrated`: no volume here was migrated from a driver within Kubernetes. */
 export const NOT_MIGRATED = "false";
 
 /** The CSI drivers of the node: those whose sockets are registered. */

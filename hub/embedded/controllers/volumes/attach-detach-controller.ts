@@ -111,7 +111,7 @@ export class AttachDetachController extends Controller {
       if (claimsOf(podOf(object)).includes(name)) this.#addNodeOf(object);
   }
 
-  /** @param volume the name of the PersistentVolume; all that wait are asked where it has gone */
+  /** @param volume the name of the PersistentVolume; without its object all waiting nodes are planned again */
   #unblock(volume: string): void {
     const disk = driverVolume(this.#caches.volumes.get(volume))?.id;
     for (const each of disk === undefined ? [...this.#blocked.keys()] : [disk]) {
