@@ -186,6 +186,32 @@ describe("scheduler", () => {
   });
 });
 
+describe("null in a list", () => {
+  const AWAY: ObjectRef = { namespace: "elsewhere", name: "later" };
+
+  for (const [what, type, ref, object] of [
+    [
+      "a tenant's disruption budget",
+      POD_DISRUPTION_BUDGETS,
+      { namespace: "default", name: "odd" },
+      { spec: { maxUnavailable: 1, selector: { matchExpressions: [null] } } },
+    ],
+    ["a board's Node", NODES, { namespace: "", name: "odd" }, { status: { conditions: [null] } }],
+  ] as const) {
+    test(`of ${what} holds up no other pod`, async () => {
+      await using world = await World.start();
+      await world.create(NAMESPACES, { namespace: "", name: AWAY.namespace }, {});
+      await world.create(type, ref, object);
+      await world.createPod("here");
+      await world.create(PODS, AWAY, { spec: { containers: [{ name: "app", image: "app:1" }] } });
+      await world.cluster.addNode("a");
+      await world.pass(seconds(60), ["a"]);
+      const { nodeName } = podOf((await world.get(PODS, AWAY)) ?? assert.fail()).spec;
+      assert.equal(nodeName, "a");
+    });
+  }
+});
+
 describe("daemon sets", () => {
   const ref = { namespace: "default", name: "set" };
   const spec = (image: string, more: object = {}): object => ({

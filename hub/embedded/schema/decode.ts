@@ -46,6 +46,30 @@ const goName = (type: FieldType): string => {
   }
 };
 
+/** Gives null in a list or a map the zero value of its type, as Go does: no reader of an object expects null there. */
+function zeroOf({ kind }: FieldType): unknown {
+  switch (kind) {
+    case "object":
+    case "map":
+      return {};
+    case "array":
+      return [];
+    case "integer":
+    case "number":
+    case "int-or-string":
+      return 0;
+    case "boolean":
+      return false;
+    case "quantity":
+      return "0";
+    case "string":
+    case "bytes":
+      return "";
+    default:
+      return null;
+  }
+}
+
 class Decoder {
   readonly #source: ModelSource;
   /** True when the object must not be changed. */
@@ -123,9 +147,8 @@ class Decoder {
     if (typeof value !== "object" || Array.isArray(value)) return this.#refuse(value, type, path);
     const object = value as Record<string, unknown>;
     for (const [key, item] of Object.entries(object)) {
-      // Go decodes null to the zero value.
-      if (item === null && type.values.kind === "string") this.#set(object, key, "");
-      else this.#set(object, key, this.visit(item, type.values, `${path}.${key}`));
+      const visited = item === null ? zeroOf(type.values) : this.visit(item, type.values, `${path}.${key}`);
+      this.#set(object, key, visited);
     }
     return object;
   }
@@ -133,7 +156,7 @@ class Decoder {
   #array(value: unknown, type: FieldType & { kind: "array" }, path: string): unknown {
     if (!Array.isArray(value)) return this.#refuse(value, type, path);
     for (const [index, item] of value.entries()) {
-      const visited = this.visit(item, type.items, `${path}[${index}]`);
+      const visited = item === null ? zeroOf(type.items) : this.visit(item, type.items, `${path}[${index}]`);
       if (!this.#isReadOnly) value[index] = visited;
     }
     return value;

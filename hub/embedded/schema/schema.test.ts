@@ -106,6 +106,30 @@ test("a body is held against its type", () => {
   assert.equal(decode({ metadata: null, spec: { containers: [null], nodeSelector: null } }).mismatch, undefined);
 });
 
+test("null in a list or a map is the zero value of its type, as Go decodes it", () => {
+  const decode = (model: string, object: object): object => {
+    const copy = structuredClone(object) as Record<string, unknown>;
+    assert.deepEqual(decodeInto(MODELS, model, copy), { unknown: [], mismatch: undefined });
+    return copy;
+  };
+  assert.deepEqual(
+    decode("V1Pod", { spec: { containers: [null, { name: "a", command: [null] }], overhead: { cpu: null } } }),
+    {
+      spec: { containers: [{}, { name: "a", command: [""] }], overhead: { cpu: "0" } },
+    },
+  );
+  assert.deepEqual(
+    decode("V1Secret", { data: { a: null }, metadata: { finalizers: [null], ownerReferences: [null] } }),
+    {
+      data: { a: "" },
+      metadata: { finalizers: [""], ownerReferences: [{}] },
+    },
+  );
+  assert.deepEqual(decode("V1TokenReview", { status: { user: { extra: { a: null } } } }), {
+    status: { user: { extra: { a: [] } } },
+  });
+});
+
 test("what JSON.parse does not tell is found", () => {
   assert.deepEqual(scanJson('{"a":{"b":[{"c":1,"c":2},{"c":3}],"\\u0062":4}}').duplicates, [
     'duplicate field "a.b[0].c"',
