@@ -1052,6 +1052,17 @@ describe("attachments", () => {
     assert.notEqual((await attachment(world, "data", "a"))?.metadata.deletionTimestamp, undefined);
   });
 
+  test("a node that shows a volume without a name loses its volumes, too", async () => {
+    await using world = await openWorld(["data"]);
+    await world.createPod("app", { nodeName: "a", tolerations: [{ operator: "Exists" }], ...claimed("data") });
+    await answer(world, "data", "a", { attached: true });
+    await patchNode(world, "a", { status: { volumesAttached: [{}] } }, "status");
+    const taints = [{ key: "node.kubernetes.io/out-of-service", effect: "NoExecute", value: "nodeshutdown" }];
+    await patchNode(world, "a", { spec: { taints } });
+    await remove(world, "app");
+    assert.notEqual((await attachment(world, "data", "a"))?.metadata.deletionTimestamp, undefined);
+  });
+
   test("a refusal of the attacher and its silence are events of the pod", async () => {
     await using world = await openWorld(["bad", "slow"]);
     await world.createPod("app", { nodeName: "a", ...claimed("bad", "slow") });

@@ -285,7 +285,8 @@ function stateOf(node: NodeObject | undefined): NodeState {
   const { volumesAttached, volumesInUse, conditions } = (node?.status ?? {}) as Partial<NodeState> &
     NonNullable<NodeObject["status"]>;
   return {
-    volumesAttached: volumesAttached ?? [],
+    // A node writes its own status, and may leave the name out.
+    volumesAttached: (volumesAttached ?? []).filter(({ name }) => name !== undefined),
     volumesInUse: volumesInUse ?? [],
     isReady: conditionOf(conditions, "Ready")?.status === "True",
     isOutOfService: (node?.spec?.taints ?? []).some(({ key }) => key === OUT_OF_SERVICE),
