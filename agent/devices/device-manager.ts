@@ -73,16 +73,22 @@ export class DeviceManager implements PlacementManager {
     return [...this.#resources].filter(([, { provider }]) => provider === undefined).map(([resource]) => resource);
   }
 
-  /** @returns whether something has changed */
-  offer(resource: string, provider: DeviceProvider, devices: readonly OfferedDevice[]): boolean {
+  /** @returns what an offer changes: `ids` are written down */
+  compare(resource: string, provider: DeviceProvider, devices: readonly OfferedDevice[]): "nothing" | "states" | "ids" {
     const before = this.#resources.get(resource);
+    const known = [...(before?.devices.values() ?? [])];
+    const idsOf = (all: readonly OfferedDevice[]): string => [...new Set(all.map(({ id }) => id))].join("\n");
+    if (before === undefined || idsOf(known) !== idsOf(devices)) return "ids";
+    return before.provider === provider && isSameList(known, devices) ? "nothing" : "states";
+  }
+
+  offer(resource: string, provider: DeviceProvider, devices: readonly OfferedDevice[]): void {
+    const change = this.compare(resource, provider, devices);
     // Some plugins repeat their list all the time.
-    if (before?.provider === provider && isSameList([...before.devices.values()], devices)) return false;
+    if (change === "nothing") return;
     this.#resources.set(resource, { provider, devices: new Map(devices.map((each) => [each.id, each])) });
-    const ids = (own: Resource | undefined): string => [...(own?.devices.keys() ?? [])].join("\n");
-    if (ids(before) !== ids(this.#resources.get(resource))) this.#keep();
+    if (change === "ids") this.#keep();
     this.#count();
-    return true;
   }
 
   /** The provider is away: its devices are unhealthy until another one offers them. */

@@ -258,6 +258,30 @@ test("a plugin whose list changes all the time is followed once a minute after t
   assert.equal(changes, before + 1);
 });
 
+test("a plugin that registers again before each change is followed no faster", async (context) => {
+  const bench = new Bench(context, { preStart: true });
+  await bench.register();
+  await bench.until("2", "2");
+  const pod = podAsking(1);
+  bench.admit(pod);
+  const known = (): readonly string[] => bench.kept?.registered.get(RESOURCE) ?? [];
+  let changes = 0;
+  for (let round = 0; round < 20; round += 1) {
+    const before = known();
+    bench.plugin.devices = devicesOf(...before);
+    await bench.plugins.register({ ...CAMERA_PLUGIN, ...bench.socket }, NEVER);
+    await bench.clock.settle();
+    await bench.until(String(before.length), String(before.length));
+    bench.plugin.devices = devicesOf("a", "b", ...(before.length === 2 ? ["c"] : []));
+    // The answer of PreStartContainer follows the list.
+    await bench.manager.launch(pod, "app", NEVER);
+    await bench.pass(seconds(2));
+    if (known().length !== before.length) changes += 1;
+  }
+  // The first list of all was a change, too.
+  assert.equal(changes, 9);
+});
+
 test("a plugin that registers all the time is refused for a while, and leaves nothing behind", async (context) => {
   const bench = new Bench(context);
   await bench.register();

@@ -2,7 +2,7 @@
 import { isAbsolute, join, normalize } from "node:path";
 import { joinSignals } from "@picolet/protocol/async/abort.ts";
 import { describeError, ignore, PicoletError } from "@picolet/protocol/errors.ts";
-import { type Clock, type Log, type Millis, seconds } from "@picolet/protocol/ports.ts";
+import { type Clock, type Log, type Millis, millis, seconds } from "@picolet/protocol/ports.ts";
 import { served } from "@picolet/runtime-cri/wire/grpc-server.ts";
 import type { ServedMethod } from "@picolet/runtime-cri/wire/grpc-server-connection.ts";
 import type { NodeCounts } from "../core/node/node-counts.ts";
@@ -23,8 +23,8 @@ const GRACE_PERIOD = seconds(300);
  */
 const LIST_INTERVAL = seconds(1);
 /**
- * Lists that differ are passed on at that pace ten times, and then once a minute: a plugin whose list changes all the
- * time would write the checkpoint to the flash memory each second.
+ * Lists that differ are passed on at that pace ten times, and then once a minute, also when the plugin has registered
+ * again: one whose list changes all the time would write the checkpoint to the flash memory each second.
  */
 const LIST_BURST = 10;
 const SLOW_LIST_INTERVAL = seconds(60);
@@ -32,11 +32,18 @@ const SLOW_LIST_INTERVAL = seconds(60);
 const MAX_REGISTRATIONS = 10;
 const REGISTRATION_PERIOD = seconds(10);
 
+/** The lists of one resource that may be passed on now, at a time. */
+interface ListCredit {
+  lists: number;
+  atMs: number;
+}
+
 interface Followed {
   readonly life: AbortController;
   /** Ends the wait for another plugin of the resource. */
   readonly replaced: AbortController;
   readonly registrations: { readonly sinceMs: number; readonly count: number };
+  readonly listed: ListCredit;
   readonly socketPath: string;
   readonly task: Promise<void>;
 }
@@ -116,8 +123,9 @@ export class DevicePlugins implements PluginHandler, AsyncDisposable {
       before?.life.abort();
       before?.replaced.abort();
       const [life, replaced] = [new AbortController(), new AbortController()];
-      const task = this.#run(resource, plugin, { own: life.signal, replaced: replaced.signal });
-      this.#plugins.set(resource, { life, replaced, registrations, socketPath, task });
+      const listed = before?.listed ?? { lists: LIST_BURST, atMs: this.#components.clock.monotonic() };
+      const task = this.#run(resource, plugin, listed, { own: life.signal, replaced: replaced.signal });
+      this.#plugins.set(resource, { life, replaced, registrations, listed, socketPath, task });
     } catch (error) {
       plugin[Symbol.dispose]();
       throw error;
@@ -138,6 +146,7 @@ export class DevicePlugins implements PluginHandler, AsyncDisposable {
   async #run(
     resource: string,
     plugin: DevicePlugin,
+    listed: ListCredit,
     { own, replaced }: { readonly own: AbortSignal; readonly replaced: AbortSignal },
   ): Promise<void> {
     const { log, manager } = this.#components;
@@ -145,7 +154,7 @@ export class DevicePlugins implements PluginHandler, AsyncDisposable {
     using _connection = plugin;
     const { signal } = joined;
     try {
-      await plugin.follow(this.#offers(resource, plugin, signal), signal);
+      await plugin.follow(this.#offers(resource, plugin, listed, signal), signal);
     } catch (error) {
       if (!signal.aborted)
         log.warn("device plugin is away: its devices are unhealthy", { resource, error: describeError(error) });
@@ -156,23 +165,32 @@ export class DevicePlugins implements PluginHandler, AsyncDisposable {
     this.#forgetLater(resource, replaced).catch(ignore("another plugin has registered, or the agent stops"));
   }
 
-  #offers(resource: string, plugin: DevicePlugin, signal: AbortSignal): (devices: readonly OfferedDevice[]) => void {
+  #offers(
+    resource: string,
+    plugin: DevicePlugin,
+    listed: ListCredit,
+    signal: AbortSignal,
+  ): (devices: readonly OfferedDevice[]) => void {
     const { clock, manager } = this.#components;
-    const listed = { credit: LIST_BURST, atMs: clock.monotonic() };
-    let isPaused = false;
+    let [isPaused, isFirst] = [false, true];
     let next: readonly OfferedDevice[] | undefined;
-    /** @returns the time until a list is passed on again */
+    /** Passes the list on unless it has to wait. @returns the time until `next` is considered again */
     const pass = (devices: readonly OfferedDevice[]): Millis => {
-      if (!manager.offer(resource, plugin, devices)) return LIST_INTERVAL;
+      const change = manager.compare(resource, plugin, devices);
+      // A plugin that has registered again mostly has the devices that are known already.
+      const isFree = change === "nothing" || (change === "states" && isFirst);
       const now = clock.monotonic();
-      listed.credit = Math.min(LIST_BURST, listed.credit + (now - listed.atMs) / SLOW_LIST_INTERVAL) - 1;
-      listed.atMs = now;
-      return listed.credit >= 1 ? LIST_INTERVAL : SLOW_LIST_INTERVAL;
+      const lists = Math.min(LIST_BURST, listed.lists + (now - listed.atMs) / SLOW_LIST_INTERVAL);
+      if (!isFree && lists < 1) return millis(Math.ceil((1 - lists) * SLOW_LIST_INTERVAL));
+      if (!isFree) Object.assign(listed, { lists: lists - 1, atMs: now });
+      manager.offer(resource, plugin, devices);
+      isFirst = false;
+      next = undefined;
+      return isFree || listed.lists >= 1 ? LIST_INTERVAL : SLOW_LIST_INTERVAL;
     };
     const offer = (): void => {
       if (isPaused || next === undefined || signal.aborted) return;
       const pause = pass(next);
-      next = undefined;
       isPaused = true;
       const resume = (): void => {
         isPaused = false;
