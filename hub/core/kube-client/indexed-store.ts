@@ -32,12 +32,13 @@ export class IndexedStore<T> {
     return this.#indexes.get(name)?.keys.get(value) ?? NONE;
   }
 
-  /** @returns what was there before */
+  /** @returns what was there before @throws what an index throws; nothing has changed then */
   put(key: string, value: T): T | undefined {
+    const places = [...this.#indexes.values()].map(({ of, keys }) => ({ keys, found: [...of(value)] }));
     const before = this.remove(key);
     this.#values.set(key, value);
-    for (const { of, keys } of this.#indexes.values()) {
-      for (const each of of(value)) {
+    for (const { keys, found: values } of places) {
+      for (const each of values) {
         const found = keys.get(each);
         if (found === undefined) keys.set(each, new Set([key]));
         else found.add(key);

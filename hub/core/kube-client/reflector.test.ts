@@ -33,10 +33,19 @@ function started({ pageSize = 2, isOptional = false, failure = undefined as unkn
       trim: ({ metadata, spec }) => {
         const node = (spec as { nodeName?: string }).nodeName;
         if (node === undefined) return undefined;
+        if (typeof node !== "string") throw new Error("its node is no text");
         return { resourceVersion: metadata.resourceVersion ?? "", uid: metadata.uid ?? "", node };
       },
-      indexes: { node: ({ node }) => [node] },
-      onChange: (change) => changes.push(describe(change)),
+      indexes: {
+        node: ({ node }) => {
+          if (node === "unindexed") throw new Error("no index has it");
+          return [node];
+        },
+      },
+      onChange: (change) => {
+        if (change.after?.node === "unheard") throw new Error("nobody wants to hear of it");
+        changes.push(describe(change));
+      },
     },
   );
   const life = new AbortController();
@@ -85,6 +94,30 @@ test("changes are reported once and in order, and an object that is no longer wa
   assert.deepEqual(at.changes, ["+default/a", "~default/a", "+default/b", "-default/b", "-default/a"]);
   assert.equal(at.reflector.store.size, 0);
   assert.equal(at.reflector.store.keysBy("node", "n2").size, 0);
+});
+
+test("an object that cannot be used holds up no other, and is logged once", async () => {
+  await using at = started();
+  at.server.put("default", "listed", { nodeName: 7 });
+  at.server.put("default", "a", { nodeName: "n1" });
+  await at.clock.settle();
+  at.server.put("default", "a", { nodeName: "unindexed" });
+  at.server.put("default", "a", { nodeName: "unheard" });
+  at.server.put("default", "listed", { nodeName: 8 });
+  at.server.put("default", "b", { nodeName: "n1" });
+  await at.clock.settle();
+  assert.deepEqual(at.changes, ["+default/a", "+default/b"]);
+  assert.equal(at.reflector.problem.current, "");
+  assert.deepEqual([at.reflector.store.get("default/a")?.node, at.reflector.store.size], ["unheard", 2]);
+  assert.deepEqual(
+    at.log.entries.map(({ level, fields }) => `${level} ${String(fields.key)}: ${String(fields.error)}`),
+    ["error default/listed: its node is no text", "error default/a: no index has it"],
+  );
+  at.server.remove("default", "a");
+  at.server.put("default", "listed", { nodeName: "n1" });
+  await at.clock.settle();
+  assert.deepEqual(at.changes.slice(2), ["-default/a", "+default/listed"]);
+  assert.deepEqual([...at.reflector.store.keysBy("node", "n1")], ["default/b", "default/listed"]);
 });
 
 test("a watch that breaks is taken up where it was, with no new list", async () => {

@@ -51,7 +51,8 @@ export interface ReflectorInit<T extends CachedObject> {
   readonly indexes?: Readonly<Record<string, (value: T) => Iterable<string>>>;
   /**
    * Called once for each change, in order, when the store already shows it. A list after a gap is reported as
-   * differences: an object that was deleted and created again in the gap is one change with two UIDs. Must not throw.
+   * differences: an object that was deleted and created again in the gap is one change with two UIDs. What it throws is
+   * logged, and other objects are followed.
    */
   readonly onChange?: (change: Change<T>) => void;
   /**
@@ -81,6 +82,8 @@ export class Reflector<T extends CachedObject> implements Component {
   readonly #backoff: Backoff;
   readonly #synced = new WatchSource(false);
   readonly #problem = new WatchSource("");
+  /** Keys of objects that could not be used, each of which is logged once. */
+  readonly #unusable = new Set<string>();
   #resourceVersion: string | undefined;
   #reopen: (() => void) | undefined;
   /** Watches in a row in which nothing came. */
@@ -172,7 +175,7 @@ export class Reflector<T extends CachedObject> implements Component {
       }
       token = page.continue;
       if (token !== undefined) continue;
-      for (const key of [...this.store.keys()]) if (!seen.has(key)) this.#remove(key);
+      for (const key of [...this.store.keys()]) if (!seen.has(key)) this.#drop(key);
       this.#healthy();
       if (!this.#synced.current) this.#synced.set(true);
       return page.resourceVersion;
@@ -228,7 +231,7 @@ export class Reflector<T extends CachedObject> implements Component {
     }
     const { metadata } = event.object;
     const key = keyOf(metadata.namespace, metadata.name);
-    if (event.type === "DELETED") this.#remove(key);
+    if (event.type === "DELETED") this.#drop(key);
     else this.#upsert(key, event.object);
     this.#resourceVersion = metadata.resourceVersion ?? this.#resourceVersion;
     return undefined;
@@ -237,7 +240,20 @@ export class Reflector<T extends CachedObject> implements Component {
   #upsert(key: string, object: KubeObject): void {
     const before = this.store.get(key);
     if (before !== undefined && before.resourceVersion === object.metadata.resourceVersion) return;
-    this.#store(key, object);
+    this.#guard(key, () => this.#store(key, object));
+  }
+
+  /** Keeps an object that cannot be used, as its owner may write it, from holding up others; the store keeps the last. */
+  #guard(key: string, change: () => void): void {
+    try {
+      change();
+      this.#unusable.delete(key);
+    } catch (error) {
+      const resource = this.#init.type.plural;
+      if (!this.#unusable.has(key))
+        this.#log.error("cannot use an object", { resource, key, error: describeError(error) });
+      this.#unusable.add(key);
+    }
   }
 
   #store(key: string, object: KubeObject): void {
@@ -248,6 +264,11 @@ export class Reflector<T extends CachedObject> implements Component {
       this.store.put(key, after);
       this.#init.onChange?.({ key, before, after });
     }
+  }
+
+  #drop(key: string): void {
+    this.#guard(key, () => this.#remove(key));
+    this.#unusable.delete(key);
   }
 
   #remove(key: string): void {

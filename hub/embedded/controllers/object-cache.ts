@@ -53,7 +53,15 @@ export class ObjectCache implements Component {
       ),
       onChange: ({ key, before, after }) => {
         const change = { key, before: before?.object, after: after?.object };
-        for (const listener of this.#listeners) listener(change);
+        const errors = this.#listeners.flatMap((listener) => {
+          try {
+            listener(change);
+            return [];
+          } catch (error) {
+            return [error];
+          }
+        });
+        if (errors.length > 0) throw errors[0];
       },
     });
   }
@@ -63,8 +71,8 @@ export class ObjectCache implements Component {
   }
 
   /**
-   * Must be called before `run`. The listener gets each change, in order, when the cache already shows it, and must not
-   * throw.
+   * Must be called before `run`. The listener gets each change, in order, when the cache already shows it. What it
+   * throws is logged, and keeps no change from other listeners.
    */
   onChange(listener: (change: ObjectChange) => void): void {
     this.#listeners.push(listener);
