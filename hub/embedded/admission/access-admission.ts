@@ -101,7 +101,7 @@ function preventEscalation(
   // The rules of an aggregation are not known yet, so only a user with all rights may make one.
   const aggregated = object.aggregationRule === undefined || object.aggregationRule === null ? [] : [EVERYTHING];
   const rules = isRole
-    ? [...((object.rules ?? []) as readonly (PolicyRule | null)[]).map((rule) => rule ?? {}), ...aggregated]
+    ? [...((object.rules ?? []) as readonly PolicyRule[]), ...aggregated]
     : rbac.rulesOfRole(reference.kind ?? "", name, namespace);
   // A role that is not there yet may give anything later.
   const budget = new StepBudget(MAX_COVER_STEPS, "comparing the rules with those of the user");

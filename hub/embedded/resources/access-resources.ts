@@ -59,8 +59,8 @@ function validateRules(role: ApiObject): readonly FieldError[] {
 
 function defaultBinding(binding: ApiObject): void {
   setDefault(section(binding, "roleRef"), "apiGroup", GROUP);
-  for (const subject of listAt(binding, "subjects") as (Record<string, unknown> | null)[]) {
-    if (subject?.kind === "User" || subject?.kind === "Group") setDefault(subject, "apiGroup", GROUP);
+  for (const subject of listAt(binding, "subjects") as Record<string, unknown>[]) {
+    if (subject.kind === "User" || subject.kind === "Group") setDefault(subject, "apiGroup", GROUP);
   }
 }
 

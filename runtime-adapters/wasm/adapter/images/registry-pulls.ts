@@ -256,7 +256,7 @@ function inTheWay(registry: string, idle: Millis, contendedTimeoutMs: number): P
   const why =
     idle >= contendedTimeoutMs
       ? `sent next to nothing for ${Math.round(idle / 1000)} s, and pulls from other registries wait`
-      : "is slow, and pulls from other registries wait: this one goes on later where it was";
+      : "is slow, and pulls from other registries wait; this pull will continue later from where it stopped";
   return new PicoletError("unavailable", `${registry} ${why}`, { retryable: true });
 }
 

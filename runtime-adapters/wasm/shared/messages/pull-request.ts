@@ -44,8 +44,8 @@ export interface PullLimits {
   /** Without progress, while pulls from other registries wait for a process. Kept by the agent. */
   readonly contendedTimeoutMs: number;
   /**
-   * Bounds a pull that others wait for, however fast it is. It goes on later where it was, so that slow links get on
-   * too. Kept by the agent.
+   * Bounds a pull that others wait for, however fast it is. It continues later from where it stopped, so that slow
+   * links get on too. Kept by the agent.
    */
   readonly contendedLimitMs: number;
 }
