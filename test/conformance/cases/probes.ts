@@ -223,10 +223,10 @@ const probes = area("[sig-node] Probing container", (should) => {
   should(
     "mark readiness on pods to false while pod is in progress of terminating when a pod has a readiness probe",
     async (t) => {
-      const script =
-        "trap 'rm /tmp/health; sleep 6; exit 0' TERM; mkdir -p /tmp; touch /tmp/health; sleep 100000 & wait";
+      const ending = t.atMost(6_000) / 1000;
+      const script = `trap 'rm /tmp/health; sleep ${ending}; exit 0' TERM; mkdir -p /tmp; touch /tmp/health; sleep 100000 & wait`;
       const pod = await t.start({
-        terminationGracePeriodSeconds: 30,
+        terminationGracePeriodSeconds: 5 * ending,
         containers: [t.sh(script, { readinessProbe: often(CAT_HEALTH), livenessProbe: often(CAT_HEALTH) })],
       });
       await pod.ready();
