@@ -112,7 +112,7 @@ const CASES: readonly Case[] = [
     ...memory,
     title: "a pod that asks for all of its containers is told as a whole, within its request or not",
     spec: { resources: { requests: { memory: "524288Ki" } }, containers: [requesting("app", { memory: "500Mi" })] },
-    used: { memory: { app: [300 * MEBIBYTE], stranger: [100 * MEBIBYTE] } },
+    used: { memory: { app: [300 * MEBIBYTE], neighbour: [100 * MEBIBYTE] } },
     message: `${LOW}Pod db was using 400Mi, request is 512Mi, has larger consumption of memory. `,
   },
   {
