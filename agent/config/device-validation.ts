@@ -1,7 +1,7 @@
 /** Validates `devices` and `allowedDevices`. */
 
 import type { FieldProblems } from "@picolet/protocol/kubernetes/field-problems.ts";
-import { isDeviceResource } from "../plan/admission/extended-resources.ts";
+import { isDeviceResource } from "../plan/admission/admission-resources.ts";
 import { problemOfAllowed } from "../plan/admission/requested-devices.ts";
 import type { Configuration } from "./configuration-defaults.ts";
 

@@ -6,7 +6,7 @@ import { type Clock, type Log, type Millis, millis, seconds } from "@picolet/pro
 import { served } from "@picolet/runtime-cri/wire/grpc-server.ts";
 import type { ServedMethod } from "@picolet/runtime-cri/wire/grpc-server-connection.ts";
 import type { NodeCounts } from "../core/node/node-counts.ts";
-import { isDeviceResource } from "../plan/admission/extended-resources.ts";
+import { isDeviceResource } from "../plan/admission/admission-resources.ts";
 import type { Plugin, PluginHandler } from "../plugins/plugin-handler.ts";
 import type { DeviceManager } from "./device-manager.ts";
 import { DevicePlugin } from "./device-plugin.ts";

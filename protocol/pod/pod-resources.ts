@@ -22,6 +22,12 @@ type Part = (container: ResourceContainer) => Texts;
 const requestsOf: Part = (container) => container.resources?.requests;
 const limitsOf: Part = (container) => container.resources?.limits;
 
+/** Names without a slash such as `cpu`, and names of `kubernetes.io/`. */
+export const isNativeResource = (name: string): boolean => !name.includes("/") || name.includes("kubernetes.io/");
+
+/** Any other name, such as `example.com/camera`; a quota calls it `requests.NAME`. */
+export const isExtendedResource = (name: string): boolean => !isNativeResource(name) && !name.startsWith("requests.");
+
 /** @returns whether `spec.resources` of a pod may name it */
 export const isPodLevelResource = (name: string): boolean =>
   name === "cpu" || name === "memory" || name.startsWith("hugepages-");

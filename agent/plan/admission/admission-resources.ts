@@ -7,8 +7,7 @@ import {
   quantityValue,
 } from "@picolet/protocol/kubernetes/quantity.ts";
 import type { Pod } from "@picolet/protocol/pod/pod.ts";
-import { podRequests, type Quantities } from "@picolet/protocol/pod/pod-resources.ts";
-import { isExtendedResource } from "./extended-resources.ts";
+import { isExtendedResource, podRequests, type Quantities } from "@picolet/protocol/pod/pod-resources.ts";
 
 /** By resource name. CPU in thousandths, all else in whole units. */
 export type Amounts = ReadonlyMap<string, bigint>;
@@ -38,6 +37,11 @@ export function allocatableAmounts(allocatable: Readonly<Record<string, string>>
   }
   return amountsOf(quantities);
 }
+
+const DEVICE_RESOURCE = /^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?\/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$/;
+
+/** The name of an extended resource under which a node may offer devices. */
+export const isDeviceResource = (name: string): boolean => DEVICE_RESOURCE.test(name) && isExtendedResource(name);
 
 export const requestOf = (pod: Pod, resource: string): bigint => {
   if (resource === "pods") return 1n;

@@ -4,7 +4,7 @@ import { qualifiedNameProblems } from "../../kubernetes/name-rules.ts";
 import { compareQuantities, formatQuantity, parseQuantity, type Quantity } from "../../kubernetes/quantity.ts";
 import { validateQuantity } from "../fields/quantity-validation.ts";
 import type { Pod, ResourceRequirements } from "../pod.ts";
-import { aggregateRequests, isPodLevelResource } from "../pod-resources.ts";
+import { aggregateRequests, isExtendedResource, isNativeResource, isPodLevelResource } from "../pod-resources.ts";
 
 type Texts = Readonly<Record<string, string>> | undefined;
 
@@ -12,11 +12,8 @@ const STANDARD_RESOURCES: ReadonlySet<string> = new Set(["cpu", "memory", "ephem
 const POD_LEVEL_NAMES = ["cpu", "hugepages-", "memory"];
 
 const isHugePages = (name: string): boolean => name.startsWith("hugepages-");
-/** Names without a slash such as `cpu`, and names of `kubernetes.io/`. Any other name is an extended resource. */
-const isNative = (name: string): boolean => !name.includes("/") || name.includes("kubernetes.io/");
-const isExtended = (name: string): boolean => !isNative(name) && !name.startsWith("requests.");
 /** @returns whether a limit may be above the request */
-const allowsOvercommit = (name: string): boolean => isNative(name) && !isHugePages(name);
+const allowsOvercommit = (name: string): boolean => isNativeResource(name) && !isHugePages(name);
 
 function validateName(name: string, path: string, problems: FieldProblems): void {
   const found = qualifiedNameProblems(name);
@@ -27,7 +24,10 @@ function validateName(name: string, path: string, problems: FieldProblems): void
       problems.invalid(path, name, "must be a standard resource type or fully qualified");
       problems.invalid(path, name, "must be a standard resource for containers");
     }
-  } else if (!isNative(name) && (!isExtended(name) || qualifiedNameProblems(`requests.${name}`).length > 0)) {
+  } else if (
+    !isNativeResource(name) &&
+    (!isExtendedResource(name) || qualifiedNameProblems(`requests.${name}`).length > 0)
+  ) {
     problems.invalid(path, name, "doesn't follow extended resource name standard");
   }
 }
@@ -36,7 +36,7 @@ function validateList(texts: Texts, path: string, problems: FieldProblems): Map<
   const quantities = new Map<string, Quantity>();
   for (const [name, text] of Object.entries(texts ?? {})) {
     validateName(name, `${path}[${name}]`, problems);
-    const quantity = validateQuantity(text, `${path}[${name}]`, problems, isExtended(name));
+    const quantity = validateQuantity(text, `${path}[${name}]`, problems, isExtendedResource(name));
     if (quantity !== undefined) quantities.set(name, quantity);
   }
   return quantities;
